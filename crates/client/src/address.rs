@@ -1,30 +1,30 @@
-//! Addresses as the system has them: `sockaddr_in` and `sockaddr_in6`, byte by byte.
+//! `sockaddr_in` and `sockaddr_in6`, byte by byte.
 //!
 //! ```text
 //! IPv4   family 2 │ port 2 │ address 4 │ zeros
 //! IPv6   family 2 │ port 2 │ flow 4 │ address 16 │ scope 4
 //! ```
 //!
-//! Ports and addresses are big-endian, the rest is the machine's.
+//! Ports and addresses are big-endian, everything else is in native order.
 //!
 //! Source: Linux's ip(7) and ipv6(7).
 
 use std::mem::size_of;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-/// An address as the system has it.
+/// A socket address as the system represents it.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
-pub(crate) struct Raw {
+pub(crate) struct RawAddress {
     pub(crate) bytes: [u8; 32],
     pub(crate) len: libc::socklen_t,
 }
 
-impl Raw {
-    pub(crate) const EMPTY: Raw = Raw { bytes: [0; 32], len: 0 };
+impl RawAddress {
+    pub(crate) const EMPTY: RawAddress = RawAddress { bytes: [0; 32], len: 0 };
 
-    pub(crate) fn of(address: SocketAddr) -> Self {
-        let mut raw = Raw::EMPTY;
+    pub(crate) fn new(address: SocketAddr) -> Self {
+        let mut raw = RawAddress::EMPTY;
         match address {
             SocketAddr::V4(v4) => {
                 raw.bytes[..2].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
@@ -44,7 +44,7 @@ impl Raw {
         raw
     }
 
-    pub(crate) fn address(&self) -> Option<SocketAddr> {
+    pub(crate) fn to_std(self) -> Option<SocketAddr> {
         fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
             bytes[at..].first_chunk().copied().unwrap_or([0; N])
         }

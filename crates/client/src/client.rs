@@ -1,13 +1,13 @@
-//! What is asked, where it goes, and what is waited for.
+//! The client: request routing, packing, retransmission and response handling.
 //!
 //! ```text
-//! requests ─ hash ─ the port of the partition ─ packets, so many at a time to a port ─▶ server
-//!                                                   │ again, if it takes too long        │
-//! answers to the caller ◀─ by the packet's number and the request's place in it ◀────────┘
+//! requests ─ hash ─ port of the partition ─ packets, up to `window` per port ──▶ server
+//!                                                │ retransmitted after a timeout    │
+//! replies to the caller ◀─ by sequence number and position in the packet ◀──────────┘
 //! ```
 //!
-//! A packet holds as many requests as its bytes allow, and as their answers may be expected to take.
-//! A value that did not fit is asked for again, alone and with all the room there is.
+//! A packet takes as many requests as fit, including the expected size of their responses. A value
+//! that did not fit in its response is requested again, alone and with the maximum response size.
 //!
 //! Source: thesis, section 5.3.2, "Client-Assisted Hardware Request Direction".
 
@@ -20,72 +20,73 @@ use siltstone_mica::{Access, Action, Answer, Outcome, Request, Value};
 use siltstone_structures::hash::hash64_seeded;
 
 use crate::error::{ClientError, Result};
-use crate::flights::Flights;
-use crate::greet::greet;
+use crate::gso::OutPacket;
+use crate::handshake::handshake;
+use crate::in_flight::InFlight;
 use crate::link::Link;
-use crate::mmsg::MAX_BURST;
+use crate::mmsg::MAX_MESSAGES;
 use crate::options::ClientOptions;
-use crate::segments::Outgoing;
-use crate::slot::{SLOT_BYTES, Slot};
-use crate::wire::answer::{self, Heard, Told};
+use crate::recv_buffer::{RECV_BUFFER_BYTES, RecvBuffer};
 use crate::wire::hello::{self, Welcome};
-use crate::wire::request::{self, Asked};
+use crate::wire::request::{self, RequestRef};
+use crate::wire::response::{self, ResponseRef, Status};
 use crate::wire::{HEADER_BYTES, Header, Kind, MAX_PACKET_BYTES};
 use crate::xdp::{Interface, Queue};
 
-/// How long the socket waits at a time: how late a packet may be found overdue.
-const STEP: Duration = Duration::from_millis(2);
+/// Blocking time of a receive, hence the precision of retransmission timeouts.
+const POLL_TIMEOUT: Duration = Duration::from_millis(2);
 
-/// Answers that are heard before more is asked: with more, client and server wait for one another.
-const AT_ONCE: usize = 8;
+/// Received packets after which the client sends more, so that the server is not idle meanwhile.
+const PACKETS_BEFORE_REFILL: usize = 8;
 
-/// How long after a hello the next one is due, while packets stay without an answer.
-const MEET_AGAIN: Duration = Duration::from_millis(500);
+/// Minimum time between two handshakes while packets stay unanswered.
+const HANDSHAKE_RETRY: Duration = Duration::from_millis(500);
 
-/// An answer, as the caller sees it.
+/// Response to one request.
 #[derive(Debug, Clone, Copy)]
 pub struct Reply<'a> {
-    /// How it went.
+    /// Outcome and metadata.
     pub answer: Answer,
     /// The value, if one was found.
     pub value: &'a [u8],
 }
 
-/// What a client has counted.
+/// Counters of a client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct ClientCounters {
     /// Packets sent for the first time.
     pub packets: u64,
-    /// Packets sent again.
-    pub again: u64,
-    /// Packets that came and were none, or nobody's.
+    /// Packets retransmitted.
+    pub retransmitted: u64,
+    /// Malformed packets, and packets of other senders.
     pub ignored: u64,
-    /// Hellos answered.
-    pub welcomes: u64,
+    /// Completed handshakes.
+    pub handshakes: u64,
 }
 
-/// A client of one server. It has a socket of its own; for more threads make more clients.
+/// Client of one server, with its own socket. Use one client per thread.
 pub struct Client {
     link: Link,
     server: SocketAddr,
     options: ClientOptions,
     welcome: Welcome,
     cookie: u64,
-    flights: Flights,
-    /// Bytes that a value has taken lately.
+    in_flight: InFlight,
+    /// Moving average of the value size, in bytes.
     expected_value: f64,
-    turn: usize,
-    /// When the server was last greeted.
-    met: Instant,
-    slots: Vec<Slot>,
-    counters: Counters,
+    round_robin: usize,
+    /// Time of the last handshake.
+    last_handshake: Instant,
+    buffers: Vec<RecvBuffer>,
+    counters: ClientCounters,
 }
 
 impl Client {
-    /// Meets a server.
+    /// Connects to a server.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] if it refuses, [`ClientError::Deadline`] if it does not answer.
+    /// [`ClientError::Refused`] if the server refuses, [`ClientError::Deadline`] if it does not
+    /// respond.
     pub fn connect(server: impl ToSocketAddrs, options: ClientOptions) -> Result<Self> {
         let server = server.to_socket_addrs()?.next().ok_or(ClientError::NoAddress)?;
         let mut options = ClientOptions {
@@ -100,37 +101,38 @@ impl Client {
             options.packet_bytes = options.packet_bytes.min(bytes);
             options.answer_bytes = options.answer_bytes.min(bytes);
         }
-        let mut slots: Vec<_> = (0..MAX_BURST).map(|_| Slot::new(SLOT_BYTES)).collect();
+        let mut buffers: Vec<_> =
+            (0..MAX_MESSAGES).map(|_| RecvBuffer::new(RECV_BUFFER_BYTES)).collect();
         let deadline = Instant::now() + options.deadline;
-        let (welcome, cookie) = greet(&mut link, server, &options, deadline, &mut slots)?;
-        // Numbers begin anywhere, so that nobody can guess them.
+        let (welcome, cookie) = handshake(&mut link, server, &options, deadline, &mut buffers)?;
+        // A random start makes sequence numbers unpredictable.
         let first = RandomState::new().hash_one(1) >> 1;
         Ok(Client {
-            flights: Flights::new(welcome.ports.len(), first),
+            in_flight: InFlight::new(welcome.ports.len(), first),
             link,
             server,
             options,
             welcome,
             cookie,
             expected_value: 0.0,
-            turn: 0,
-            met: Instant::now(),
-            slots,
-            counters: Counters { welcomes: 1, ..Counters::default() },
+            round_robin: 0,
+            last_handshake: Instant::now(),
+            buffers,
+            counters: ClientCounters { handshakes: 1, ..ClientCounters::default() },
         })
     }
 
-    /// What the server told of itself.
+    /// The server's parameters, from the last handshake.
     pub fn welcome(&self) -> &Welcome {
         &self.welcome
     }
 
-    /// What was counted.
-    pub fn counters(&self) -> Counters {
+    /// Counters since the client was created.
+    pub fn counters(&self) -> ClientCounters {
         self.counters
     }
 
-    /// The value of a key.
+    /// Returns the value of a key, if there is one.
     ///
     /// # Errors
     /// As [`ask`](Self::ask).
@@ -142,110 +144,108 @@ impl Client {
         Ok(value)
     }
 
-    /// Stores a value: [`Outcome::Stored`], or why it is not.
+    /// Stores a value. Returns [`Outcome::Stored`], or why it was not stored.
     ///
     /// # Errors
     /// As [`ask`](Self::ask).
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<Outcome> {
         let value = Value { bytes: value, ..Value::default() };
-        Ok(self.one(key, Action::Put(value))?.outcome)
+        Ok(self.execute_one(key, Action::Put(value))?.outcome)
     }
 
-    /// Stores a value until a moment, in milliseconds since 1970 by the server's clock.
+    /// Stores a value that expires at `at`, in milliseconds since 1970 by the server's clock.
     ///
     /// # Errors
     /// As [`ask`](Self::ask).
     pub fn put_until(&mut self, key: &[u8], value: &[u8], at: Timestamp) -> Result<Outcome> {
         let value = Value { bytes: value, expires_at: Some(at), ..Value::default() };
-        Ok(self.one(key, Action::Put(value))?.outcome)
+        Ok(self.execute_one(key, Action::Put(value))?.outcome)
     }
 
-    /// Removes a key: [`Outcome::Deleted`] or [`Outcome::Missing`].
+    /// Removes a key. Returns [`Outcome::Deleted`] or [`Outcome::Missing`].
     ///
     /// # Errors
     /// As [`ask`](Self::ask).
     pub fn delete(&mut self, key: &[u8]) -> Result<Outcome> {
-        Ok(self.one(key, Action::Delete(None))?.outcome)
+        Ok(self.execute_one(key, Action::Delete(None))?.outcome)
     }
 
-    /// Does one operation of any kind, and drops the value of a look-up.
+    /// Executes one operation; the value of a lookup is dropped.
     ///
     /// # Errors
     /// As [`ask`](Self::ask).
-    pub fn one(&mut self, key: &[u8], action: Action<'_>) -> Result<Answer> {
+    pub fn execute_one(&mut self, key: &[u8], action: Action<'_>) -> Result<Answer> {
         let mut answer = Answer::default();
         self.ask(&[(key, action)], |_, reply| answer = reply.answer)?;
         Ok(answer)
     }
 
-    /// Does many operations: `hear` is called once for each, in any order, with its place among them.
-    /// They are done in any order: whoever needs one to be done before another makes two calls.
-    /// Look-ups tell the flags, expiry and stamp of an item only when they are asked for with
-    /// [`ask_with_meta`](Self::ask_with_meta).
+    /// Executes operations in any order, and calls `on_reply` once per operation, in any order,
+    /// with its index. Operations that depend on each other need separate calls. Lookups return the
+    /// flags, expiry and stamp of an item only with [`execute_with_meta`](Self::execute_with_meta).
     ///
     /// # Errors
-    /// [`ClientError::TooLarge`] before anything is sent; else what has prevented the answers that
-    /// are missing.
+    /// [`ClientError::TooLarge`] before anything is sent; otherwise why responses are missing.
     pub fn ask(
         &mut self,
-        asks: &[(&[u8], Action<'_>)],
-        hear: impl FnMut(usize, Reply<'_>),
+        requests: &[(&[u8], Action<'_>)],
+        on_reply: impl FnMut(usize, Reply<'_>),
     ) -> Result<()> {
-        self.ask_all(asks, false, hear)
+        self.execute_requests(requests, false, on_reply)
     }
 
-    /// As [`ask`](Self::ask), and answers tell what is stored beside the value.
+    /// As [`ask`](Self::ask), and lookups return the item's metadata.
     ///
     /// # Errors
     /// As [`ask`](Self::ask).
-    pub fn ask_with_meta(
+    pub fn execute_with_meta(
         &mut self,
-        asks: &[(&[u8], Action<'_>)],
-        hear: impl FnMut(usize, Reply<'_>),
+        requests: &[(&[u8], Action<'_>)],
+        on_reply: impl FnMut(usize, Reply<'_>),
     ) -> Result<()> {
-        self.ask_all(asks, true, hear)
+        self.execute_requests(requests, true, on_reply)
     }
 
-    fn ask_all(
+    fn execute_requests(
         &mut self,
-        asks: &[(&[u8], Action<'_>)],
+        requests: &[(&[u8], Action<'_>)],
         wants_meta: bool,
-        mut hear: impl FnMut(usize, Reply<'_>),
+        mut on_reply: impl FnMut(usize, Reply<'_>),
     ) -> Result<()> {
-        for (key, action) in asks {
+        for (key, action) in requests {
             let bytes = HEADER_BYTES + request::bytes_of(key, action);
             if key.is_empty() || key.len() >= MAX_KEY_BYTES || bytes > MAX_PACKET_BYTES {
                 return Err(ClientError::TooLarge { bytes });
             }
         }
         let mut call = Call {
-            asks,
+            requests,
             wants_meta,
             queues: vec![Vec::new(); self.welcome.ports.len()],
-            heads: vec![0; self.welcome.ports.len()],
-            alone: Vec::new(),
-            open: asks.len(),
+            next_request: vec![0; self.welcome.ports.len()],
+            single: Vec::new(),
+            unanswered: requests.len(),
         };
-        for (place, ask) in asks.iter().enumerate() {
-            call.queues[self.port_of(ask)].push(place as u32);
+        for (index, request) in requests.iter().enumerate() {
+            call.queues[self.port_of(request)].push(index as u32);
         }
-        let outcome = self.exchange(&mut call, &mut hear);
+        let outcome = self.exchange(&mut call, &mut on_reply);
         if outcome.is_err() {
-            self.flights.abandon();
+            self.in_flight.abandon();
         }
         match outcome {
-            // Whoever looked for the server when time was over knows nothing of the requests.
+            // A failed handshake does not know the number of requests.
             Err(ClientError::Deadline { .. }) => {
-                Err(ClientError::Deadline { unanswered: call.open })
+                Err(ClientError::Deadline { unanswered: call.unanswered })
             }
             outcome => outcome,
         }
     }
 
-    /// The number of the port that a request goes to.
+    /// Index of the port that serves a request.
     fn port_of(&mut self, (key, action): &(&[u8], Action<'_>)) -> usize {
         let ports = self.welcome.ports.len();
-        let anyone_may = match self.welcome.access {
+        let is_shared = match self.welcome.access {
             Access::Erew => false,
             Access::Crew => !action.is_write(),
             Access::Crcw => true,
@@ -253,111 +253,114 @@ impl Client {
         if ports == 1 {
             return 0;
         }
-        if self.welcome.any_port || anyone_may {
-            // In turn, a packet's worth at a time.
-            self.turn = self.turn.wrapping_add(1);
-            return self.turn / self.options.batch % ports;
+        if self.welcome.any_port || is_shared {
+            // Round robin, one packet's worth at a time.
+            self.round_robin = self.round_robin.wrapping_add(1);
+            return self.round_robin / self.options.batch % ports;
         }
         let hash = hash64_seeded(key, self.welcome.seed);
-        // Two shifts, because one by 64 would be none.
+        // Two shifts, because a shift by 64 overflows.
         (hash >> 1 >> (63 - u32::from(self.welcome.partition_bits))) as usize % ports
     }
 
-    /// Sends and receives until everything is answered.
+    /// Sends and receives until every request has a response.
     fn exchange(
         &mut self,
         call: &mut Call<'_, '_>,
-        hear: &mut impl FnMut(usize, Reply<'_>),
+        on_reply: &mut impl FnMut(usize, Reply<'_>),
     ) -> Result<()> {
         let deadline = Instant::now() + self.options.deadline;
-        let mut next_check = Instant::now() + STEP;
-        while call.open > 0 {
-            self.launch(call)?;
-            let count = self.link.receive(&mut self.slots, true)?;
-            // The slots are lent to the loop, so that answers can go to the caller uncopied.
-            let slots = std::mem::take(&mut self.slots);
-            let mut heard = Ok(Heeded::Nothing);
-            let mut unsent = 0;
-            for slot in &slots[..count] {
-                for packet in slot.packets() {
-                    unsent += 1;
-                    heard = joined(heard, self.heed(slot.sender(), packet, call, hear));
+        let mut next_check = Instant::now() + POLL_TIMEOUT;
+        while call.unanswered > 0 {
+            self.send_ready(call)?;
+            let count = self.link.receive(&mut self.buffers, true)?;
+            // Moves the buffers out, so that values can be passed to the caller without a copy.
+            let buffers = std::mem::take(&mut self.buffers);
+            let mut received = Ok(Followup::None);
+            let mut since_refill = 0;
+            for buffer in &buffers[..count] {
+                for packet in buffer.packets() {
+                    since_refill += 1;
+                    received = combine(
+                        received,
+                        self.handle_packet(buffer.sender(), packet, call, on_reply),
+                    );
                 }
-                // The server has work again while the other answers are heard.
-                if unsent >= AT_ONCE {
-                    unsent = 0;
-                    heard = joined(heard, self.launch(call).map(|()| Heeded::Nothing));
+                // Keeps the server busy while the remaining responses are processed.
+                if since_refill >= PACKETS_BEFORE_REFILL {
+                    since_refill = 0;
+                    received = combine(received, self.send_ready(call).map(|()| Followup::None));
                 }
             }
-            self.slots = slots;
-            if heard? == Heeded::MeetAgain {
-                self.meet_again(deadline)?;
+            self.buffers = buffers;
+            if received? == Followup::Handshake {
+                self.redo_handshake(deadline)?;
             }
             let now = Instant::now();
             if count == 0 || now >= next_check {
-                next_check = now + STEP;
+                next_check = now + POLL_TIMEOUT;
                 if now >= deadline {
-                    return Err(ClientError::Deadline { unanswered: call.open });
+                    return Err(ClientError::Deadline { unanswered: call.unanswered });
                 }
-                let overdue = self.flights.overdue(now, false);
-                self.counters.again += overdue.len() as u64;
+                let overdue = self.in_flight.overdue(now, false);
+                self.counters.retransmitted += overdue.len() as u64;
                 self.send(&overdue)?;
-                if self.flights.is_stuck() && now >= self.met + MEET_AGAIN {
-                    // A server that was started anew may have other ports.
-                    self.meet_again(deadline)?;
+                if self.in_flight.is_stalled() && now >= self.last_handshake + HANDSHAKE_RETRY {
+                    // A restarted server may have other ports.
+                    self.redo_handshake(deadline)?;
                 }
             }
         }
         Ok(())
     }
 
-    /// Sends as many packets as may wait.
-    fn launch(&mut self, call: &mut Call<'_, '_>) -> Result<()> {
-        let (mut launched, now) = (Vec::new(), Instant::now());
+    /// Sends as many packets as the windows allow.
+    fn send_ready(&mut self, call: &mut Call<'_, '_>) -> Result<()> {
+        let (mut sequences, now) = (Vec::new(), Instant::now());
         for port in 0..self.welcome.ports.len() {
-            while self.flights.waiting(port) < self.options.window
-                && self.flights.has_room(port)
+            while self.in_flight.unanswered(port) < self.options.window
+                && self.in_flight.has_room(port)
                 && let Some(sequence) = self.pack(call, port, now)
             {
-                launched.push(sequence);
+                sequences.push(sequence);
             }
         }
-        while let Some(place) = call.alone.pop() {
-            let port = self.port_of(&call.asks[place as usize]);
-            let (mut packet, mut items) = self.flights.buffers();
+        while let Some(index) = call.single.pop() {
+            let port = self.port_of(&call.requests[index as usize]);
+            let (mut packet, mut items) = self.in_flight.buffers();
             packet.resize(HEADER_BYTES, 0);
-            call.write(place, 0, self.welcome.seed, &mut packet);
-            items.push(Some(place));
+            call.write(index, 0, self.welcome.seed, &mut packet);
+            items.push(Some(index));
             let header = self.header(1, MAX_PACKET_BYTES);
-            launched.push(self.flights.launch(packet, items, port, header, now));
+            sequences.push(self.in_flight.push(packet, items, port, header, now));
         }
-        self.counters.packets += launched.len() as u64;
-        self.send(&launched)
+        self.counters.packets += sequences.len() as u64;
+        self.send(&sequences)
     }
 
-    fn header(&self, count: usize, room: usize) -> Header {
+    fn header(&self, count: usize, response_limit: usize) -> Header {
         Header {
             kind: Kind::Requests,
             length: 0,
             count: count as u16,
             sequence: 0,
             cookie: self.cookie,
-            behind: 0,
-            room: room as u16,
+            oldest_offset: 0,
+            response_limit: response_limit as u16,
             attempt: 0,
         }
     }
 
-    /// Packs what waits for a port into a packet; its number.
+    /// Packs requests waiting for a port into a packet, and returns its sequence number.
     fn pack(&mut self, call: &mut Call<'_, '_>, port: usize, now: Instant) -> Option<u64> {
-        call.queues[port].get(call.heads[port])?;
-        let (mut packet, mut items) = self.flights.buffers();
+        call.queues[port].get(call.next_request[port])?;
+        let (mut packet, mut items) = self.in_flight.buffers();
         packet.resize(HEADER_BYTES, 0);
         let mut answers = HEADER_BYTES as f64;
-        while let Some(&place) = call.queues[port].get(call.heads[port]) {
-            let (key, action) = &call.asks[place as usize];
+        while let Some(&index) = call.queues[port].get(call.next_request[port]) {
+            let (key, action) = &call.requests[index as usize];
             let value = if action.is_write() { 0.0 } else { self.expected_value };
-            answers += answer::bytes_of(true, call.wants_meta) as f64 + value;
+            answers += response::bytes_of(true, call.wants_meta) as f64 + value;
             let bytes = packet.len() + request::bytes_of(key, action);
             let is_full = bytes > self.options.packet_bytes
                 || answers > self.options.answer_bytes as f64
@@ -365,192 +368,195 @@ impl Client {
             if is_full && !items.is_empty() {
                 break;
             }
-            call.write(place, items.len() as u16, self.welcome.seed, &mut packet);
-            items.push(Some(place));
-            call.heads[port] += 1;
+            call.write(index, items.len() as u16, self.welcome.seed, &mut packet);
+            items.push(Some(index));
+            call.next_request[port] += 1;
         }
         let header = self.header(items.len(), self.options.answer_bytes);
-        Some(self.flights.launch(packet, items, port, header, now))
+        Some(self.in_flight.push(packet, items, port, header, now))
     }
 
     fn send(&mut self, sequences: &[u64]) -> Result<()> {
         let mut packets = Vec::with_capacity(sequences.len());
         for sequence in sequences {
-            if let Some(flight) = self.flights.get(*sequence) {
-                packets.push((*sequence, self.welcome.ports[flight.port]));
+            if let Some(packet) = self.in_flight.get(*sequence) {
+                packets.push((*sequence, self.welcome.ports[packet.port]));
             }
         }
-        let (flights, server) = (&mut self.flights, self.server);
-        // A packet at a time is lent, since they lie in one queue.
-        let lent: Vec<(Vec<u8>, SocketAddr, usize)> = packets
+        let (in_flight, server) = (&mut self.in_flight, self.server);
+        // All packets lie in one queue, so their buffers are moved out while they are sent.
+        let in_use: Vec<(Vec<u8>, SocketAddr, usize)> = packets
             .iter()
             .filter_map(|(sequence, port)| {
-                let flight = flights.get(*sequence)?;
+                let packet = in_flight.get(*sequence)?;
                 let mut address = server;
                 address.set_port(*port);
-                Some((std::mem::take(&mut flight.packet), address, flight.shares()))
+                Some((std::mem::take(&mut packet.bytes), address, packet.max_datagram_bytes()))
             })
             .collect();
-        let most = self.options.packet_bytes;
-        let mut outgoing: Vec<_> = lent
+        let max_bytes = self.options.packet_bytes;
+        let mut outgoing: Vec<_> = in_use
             .iter()
-            .map(|(bytes, to, shares)| Outgoing {
+            .map(|(bytes, to, max_datagram_bytes)| OutPacket {
                 bytes,
                 to: *to,
-                most: bytes.len().max(most),
-                shares: *shares,
+                max_bytes: bytes.len().max(max_bytes),
+                max_datagram_bytes: *max_datagram_bytes,
             })
             .collect();
         let sent = self.link.send(&mut outgoing);
-        for ((sequence, _), (packet, ..)) in packets.iter().zip(lent) {
-            if let Some(flight) = flights.get(*sequence) {
-                flight.packet = packet;
+        for ((sequence, _), (bytes, ..)) in packets.iter().zip(in_use) {
+            if let Some(packet) = in_flight.get(*sequence) {
+                packet.bytes = bytes;
             }
         }
         sent?;
         Ok(())
     }
 
-    /// Takes in one packet.
-    fn heed(
+    /// Processes one packet.
+    fn handle_packet(
         &mut self,
         sender: Option<SocketAddr>,
         packet: &[u8],
         call: &mut Call<'_, '_>,
-        hear: &mut impl FnMut(usize, Reply<'_>),
-    ) -> Result<Heeded> {
+        on_reply: &mut impl FnMut(usize, Reply<'_>),
+    ) -> Result<Followup> {
         let is_from_server = sender.is_some_and(|sender| {
             sender.ip() == self.server.ip() && self.welcome.ports.contains(&sender.port())
         });
         let parsed = Header::parse(packet).ok().filter(|_| is_from_server);
         let Some((header, mut body)) = parsed else {
             self.counters.ignored += 1;
-            return Ok(Heeded::Nothing);
+            return Ok(Followup::None);
         };
         match header.kind {
-            Kind::Answers if header.cookie == self.cookie => {}
-            // Only a hello can be answered so, or a packet that waits.
-            Kind::Stranger if self.flights.get(header.sequence).is_some() => {
-                return Ok(Heeded::MeetAgain);
+            Kind::Responses if header.cookie == self.cookie => {}
+            // A response to a hello, or to a packet in flight.
+            Kind::Unverified if self.in_flight.get(header.sequence).is_some() => {
+                return Ok(Followup::Handshake);
             }
             _ => {
                 self.counters.ignored += 1;
-                return Ok(Heeded::Nothing);
+                return Ok(Followup::None);
             }
         }
-        let mut heeded = Heeded::Nothing;
+        let mut followup = Followup::None;
         for _ in 0..header.count {
-            let Ok(heard) = Heard::take(&mut body) else {
+            let Ok(received) = ResponseRef::take(&mut body) else {
                 self.counters.ignored += 1;
                 break;
             };
-            let was_alone = self.flights.get(header.sequence).is_some_and(|f| f.is_alone());
-            let Some(place) = self.flights.answer(header.sequence, heard.opaque) else { continue };
-            match heard.told {
-                Told::Forgotten => return Err(ClientError::Forgotten),
-                Told::Outcome(Outcome::NoRoom) if !was_alone => {
-                    call.ask_alone(place);
+            let was_single =
+                self.in_flight.get(header.sequence).is_some_and(|f| f.is_single_request());
+            let Some(index) = self.in_flight.answer(header.sequence, received.opaque) else {
+                continue;
+            };
+            match received.status {
+                Status::Forgotten => return Err(ClientError::Forgotten),
+                Status::Outcome(Outcome::NoRoom) if !was_single => {
+                    call.retry_single(index);
                     continue;
                 }
-                Told::Outcome(Outcome::Elsewhere) => {
-                    // Nothing has changed: it is asked once more when the ports are known anew.
-                    call.ask_alone(place);
-                    heeded = Heeded::MeetAgain;
+                Status::Outcome(Outcome::Elsewhere) => {
+                    // Nothing has changed; the request is sent again after the handshake.
+                    call.retry_single(index);
+                    followup = Followup::Handshake;
                     continue;
                 }
-                Told::Outcome(_) => {}
+                Status::Outcome(_) => {}
             }
-            let Some(answer) = heard.answer() else { continue };
+            let Some(answer) = received.answer() else { continue };
             if answer.outcome == Outcome::Found {
-                self.expected_value += (heard.value.len() as f64 - self.expected_value) / 16.0;
+                self.expected_value += (received.value.len() as f64 - self.expected_value) / 16.0;
             }
-            call.open -= 1;
-            hear(place as usize, Reply { answer, value: heard.value });
+            call.unanswered -= 1;
+            on_reply(index as usize, Reply { answer, value: received.value });
         }
-        Ok(heeded)
+        Ok(followup)
     }
 
-    /// Learns anew where to send, and sends what waits again.
-    fn meet_again(&mut self, deadline: Instant) -> Result<()> {
-        let met = greet(&mut self.link, self.server, &self.options, deadline, &mut self.slots);
-        let (welcome, cookie) = met?;
-        self.counters.welcomes += 1;
-        let is_another = welcome.instance != self.welcome.instance;
-        if is_another {
+    /// Repeats the handshake, and retransmits everything in flight.
+    fn redo_handshake(&mut self, deadline: Instant) -> Result<()> {
+        let (welcome, cookie) =
+            handshake(&mut self.link, self.server, &self.options, deadline, &mut self.buffers)?;
+        self.counters.handshakes += 1;
+        let is_restarted = welcome.instance != self.welcome.instance;
+        if is_restarted {
             let first = RandomState::new().hash_one(2) >> 1;
-            self.flights = Flights::new(welcome.ports.len(), first);
+            self.in_flight = InFlight::new(welcome.ports.len(), first);
         }
-        (self.welcome, self.cookie, self.met) = (welcome, cookie, Instant::now());
-        if is_another {
+        (self.welcome, self.cookie, self.last_handshake) = (welcome, cookie, Instant::now());
+        if is_restarted {
             return Err(ClientError::Restarted);
         }
-        self.flights.use_cookie(cookie);
-        let all = self.flights.overdue(Instant::now(), true);
-        self.counters.again += all.len() as u64;
+        self.in_flight.use_cookie(cookie);
+        let all = self.in_flight.overdue(Instant::now(), true);
+        self.counters.retransmitted += all.len() as u64;
         self.send(&all)
     }
 }
 
-/// A port to reach a server from.
+/// Opens a local port from which the server can be reached.
 fn open(server: SocketAddr, options: &ClientOptions) -> Result<Link> {
-    let anywhere: SocketAddr = match (server.is_ipv4(), server.ip().is_loopback()) {
-        // So that nobody else can send to it.
+    let local: SocketAddr = match (server.is_ipv4(), server.ip().is_loopback()) {
+        // Only local processes can send to it.
         (true, true) => ([127, 0, 0, 1], 0).into(),
         (true, false) => ([0, 0, 0, 0], 0).into(),
         (false, true) => (std::net::Ipv6Addr::LOCALHOST, 0).into(),
         (false, false) => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
     };
-    // So that both ends have work.
-    let train = options.train.min(options.window.div_ceil(2));
+    // So that client and server work at the same time.
+    let max_batch = options.train.min(options.window.div_ceil(2));
     let Some((interface, number)) = &options.xdp else {
-        return Ok(Link::new(UdpSocket::bind(anywhere)?, None, STEP, train)?);
+        return Ok(Link::new(UdpSocket::bind(local)?, None, POLL_TIMEOUT, max_batch)?);
     };
-    // Our address is that from which the server is reached.
-    let probe = UdpSocket::bind(anywhere)?;
+    // The local address from which the server is reached.
+    let probe = UdpSocket::bind(local)?;
     probe.connect(server)?;
     let socket = UdpSocket::bind((probe.local_addr()?.ip(), 0))?;
     let SocketAddr::V4(here) = socket.local_addr()? else { return Err(ClientError::NoAddress) };
     let interface = Interface::take(interface, *here.ip(), &[here.port()])?;
     let queue = Queue::open(&interface, *number, here)?;
-    Ok(Link::new(socket, Some(queue), STEP, train)?)
+    Ok(Link::new(socket, Some(queue), POLL_TIMEOUT, max_batch)?)
 }
 
-/// What a packet asks the client to do.
+/// Action after a received packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Heeded {
-    Nothing,
-    MeetAgain,
+enum Followup {
+    None,
+    Handshake,
 }
 
-/// What counts of two packets: the first error, else that the server is to be met again.
-fn joined(first: Result<Heeded>, then: Result<Heeded>) -> Result<Heeded> {
+/// Combines the results of two packets: the first error, else whether a handshake is needed.
+fn combine(first: Result<Followup>, then: Result<Followup>) -> Result<Followup> {
     match first? {
-        Heeded::Nothing => then,
-        Heeded::MeetAgain => then.map(|_| Heeded::MeetAgain),
+        Followup::None => then,
+        Followup::Handshake => then.map(|_| Followup::Handshake),
     }
 }
 
-/// What is under way in a call.
+/// State of one call.
 struct Call<'c, 'a> {
-    asks: &'c [(&'a [u8], Action<'a>)],
+    requests: &'c [(&'a [u8], Action<'a>)],
     wants_meta: bool,
-    /// Requests by port, and how many of each have gone.
+    /// Indices of requests per port, and how many of each queue were sent.
     queues: Vec<Vec<u32>>,
-    heads: Vec<usize>,
-    /// Requests that are to go alone, with all the room there is.
-    alone: Vec<u32>,
-    open: usize,
+    next_request: Vec<usize>,
+    /// Requests to send alone, with the maximum response size.
+    single: Vec<u32>,
+    unanswered: usize,
 }
 
 impl Call<'_, '_> {
-    fn write(&self, place: u32, opaque: u16, seed: u64, packet: &mut Vec<u8>) {
-        let (key, action) = self.asks[place as usize];
+    fn write(&self, index: u32, opaque: u16, seed: u64, packet: &mut Vec<u8>) {
+        let (key, action) = self.requests[index as usize];
         let request = Request { hash: hash64_seeded(key, seed), key, action };
-        Asked { request, opaque, wants_meta: self.wants_meta }.write(packet);
+        RequestRef { request, opaque, wants_meta: self.wants_meta }.write(packet);
     }
 
-    fn ask_alone(&mut self, place: u32) {
-        self.alone.push(place);
+    fn retry_single(&mut self, index: u32) {
+        self.single.push(index);
     }
 }
 
@@ -558,17 +564,17 @@ impl Call<'_, '_> {
 mod tests {
     use super::*;
 
-    /// An answer that the server has forgotten is gone for good: a packet behind it does not mend that.
+    /// A forgotten response is lost for good, whatever the next packet holds.
     #[test]
-    fn an_error_is_told_whatever_is_heard_after_it() {
+    fn first_error_is_reported_whatever_follows() {
         let forgotten = || Err(ClientError::Forgotten);
-        for other in [Ok(Heeded::Nothing), Ok(Heeded::MeetAgain), Err(ClientError::NoAddress)] {
-            assert!(matches!(joined(forgotten(), other), Err(ClientError::Forgotten)));
+        for other in [Ok(Followup::None), Ok(Followup::Handshake), Err(ClientError::NoAddress)] {
+            assert!(matches!(combine(forgotten(), other), Err(ClientError::Forgotten)));
         }
-        for other in [Heeded::Nothing, Heeded::MeetAgain] {
-            assert!(matches!(joined(Ok(other), forgotten()), Err(ClientError::Forgotten)));
-            assert_eq!(joined(Ok(other), Ok(Heeded::Nothing)).unwrap(), other);
-            assert_eq!(joined(Ok(Heeded::MeetAgain), Ok(other)).unwrap(), Heeded::MeetAgain);
+        for other in [Followup::None, Followup::Handshake] {
+            assert!(matches!(combine(Ok(other), forgotten()), Err(ClientError::Forgotten)));
+            assert_eq!(combine(Ok(other), Ok(Followup::None)).unwrap(), other);
+            assert_eq!(combine(Ok(Followup::Handshake), Ok(other)).unwrap(), Followup::Handshake);
         }
     }
 }

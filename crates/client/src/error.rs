@@ -1,32 +1,34 @@
-//! Why there is no answer, and what that tells of the request.
+//! Errors of a client, and what each implies for the request.
 
 use std::io;
 
-use crate::wire::Mistake;
+use crate::wire::WireError;
 
-/// Why there is no answer.
+/// Error of a call.
 #[derive(Debug)]
 pub enum ClientError {
-    /// The socket failed.
+    /// A socket operation failed.
     Io(io::Error),
-    /// The address names no server.
+    /// The address resolves to no server.
     NoAddress,
-    /// The server does not know the password, or speaks another version.
-    Refused(Option<Mistake>),
+    /// The server rejected the password, or speaks another version.
+    Refused(Option<WireError>),
     /// A request does not fit in a packet, or its key is empty or too long.
     TooLarge {
-        /// Its bytes.
+        /// Size of the request, in bytes.
         bytes: usize,
     },
-    /// The deadline came before all answers: each request without one was done once or not at all.
+    /// The deadline passed before all responses arrived. Each request without one was executed once
+    /// or not at all.
     Deadline {
-        /// How many requests have no answer.
+        /// Number of requests without a response.
         unanswered: usize,
     },
-    /// The server is another than before, with an empty table: requests without an answer may have
-    /// been done by the one before. The client goes on with the new one.
+    /// The server was restarted with an empty table. Requests without a response may have been
+    /// executed before the restart. The client continues with the new server.
     Restarted,
-    /// The server did not remember how a repeated request went: it was done once, or not at all.
+    /// The server no longer has the response to a retransmitted request, which was executed once or
+    /// not at all.
     Forgotten,
 }
 
@@ -36,7 +38,7 @@ impl std::fmt::Display for ClientError {
             ClientError::Io(error) => write!(f, "the socket failed: {error}"),
             ClientError::NoAddress => f.write_str("the address names no server"),
             ClientError::Refused(None) => f.write_str("the server asks for another password"),
-            ClientError::Refused(Some(mistake)) => write!(f, "the server answered with {mistake}"),
+            ClientError::Refused(Some(error)) => write!(f, "the server answered with {error}"),
             ClientError::TooLarge { bytes } => {
                 write!(
                     f,
@@ -44,14 +46,17 @@ impl std::fmt::Display for ClientError {
                 )
             }
             ClientError::Deadline { unanswered } => {
-                write!(f, "{unanswered} requests had no answer in time; they may have been done")
+                write!(
+                    f,
+                    "{unanswered} requests had no response in time; they may have been executed"
+                )
             }
             ClientError::Restarted => {
-                f.write_str("the server was started anew; requests may have been done before")
+                f.write_str("the server was restarted; requests may have been executed before")
             }
-            ClientError::Forgotten => {
-                f.write_str("the server has forgotten how a request went; it may have been done")
-            }
+            ClientError::Forgotten => f.write_str(
+                "the server no longer has the response to a request; it may have been executed",
+            ),
         }
     }
 }
@@ -64,5 +69,5 @@ impl From<io::Error> for ClientError {
     }
 }
 
-/// The result of a call.
+/// Result of a call.
 pub type Result<T, E = ClientError> = std::result::Result<T, E>;

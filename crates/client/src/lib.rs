@@ -1,4 +1,4 @@
-//! The client of a `mica` table that is served over UDP.
+//! UDP client of a `mica` table.
 //!
 //! ```no_run
 //! use siltstone_client::{Client, ClientOptions};
@@ -9,52 +9,53 @@
 //! # Ok::<(), siltstone_client::ClientError>(())
 //! ```
 //!
-//! The client hashes the keys and sends each request to the port of its key's partition, many in a
-//! packet ([`Client::ask`]); it sends packets again that are not answered in time, until a deadline.
-//! The server does a packet once, however often it comes, and answers it again from memory.
+//! The client hashes each key, sends the request to the port of the key's partition with many
+//! requests per packet ([`Client::ask`]), and retransmits unanswered packets until a deadline.
+//! The server executes a packet once, however often it arrives, and answers duplicates from its
+//! response cache.
 //!
-//! | module | one idea |
+//! | module | contents |
 //! | --- | --- |
-//! | [`client`] | what is asked, where it goes, what is waited for |
-//! | [`options`], [`error`] | how it asks, and why there is no answer |
-//! | `greet` | where the server's ports are |
-//! | [`flights`] | packets under way, and when to send them again |
-//! | [`wire`] | the packets, byte by byte |
-//! | [`link`] | a port: a socket, and a queue past the kernel where there is one |
-//! | `looks` | whether a thread looks before it sleeps |
-//! | [`mmsg`], [`slot`] | datagrams in bursts, and room for them |
-//! | [`segments`] | datagrams that the system carries as one |
-//! | [`bundle`] | packets that share a datagram |
-//! | `address` | addresses as the system has them |
-//! | [`xdp`] | past the kernel's network |
+//! | [`client`] | API, request routing, response handling |
+//! | [`options`], [`error`] | options, errors |
+//! | `handshake` | server discovery and address validation |
+//! | [`in_flight`] | packets in flight and their retransmission |
+//! | [`wire`] | packet formats |
+//! | [`link`] | a UDP port: socket and optional AF_XDP queue |
+//! | `adaptive_poll` | spin-then-block receive |
+//! | [`mmsg`], [`recv_buffer`] | batched system calls and receive buffers |
+//! | [`gso`] | segmentation offload: several datagrams per message |
+//! | [`coalesce`] | several packets per datagram |
+//! | `address` | `sockaddr` encoding |
+//! | [`xdp`] | kernel bypass with AF_XDP |
 //!
-//! # What is promised
-//! * An answer is that of the store to this request, done once, between the call and its return.
-//! * Whoever gets [`ClientError::Deadline`], [`ClientError::Restarted`] or [`ClientError::Forgotten`]
-//!   knows of each request without an answer that it was done once or not at all.
-//! * A packet that does not carry the server's cookie, which only sender and receiver know, is ignored.
+//! # Guarantees
+//! - A response is the result of executing this request once, between the call and its return.
+//! - After [`ClientError::Deadline`], [`ClientError::Restarted`] or [`ClientError::Forgotten`],
+//!   each request without a response was executed once or not at all.
+//! - A packet without the server's cookie, which only sender and receiver know, is ignored.
 //!
-//! Nothing is encrypted, as over the server's other ports.
+//! Nothing is encrypted, as on the server's other ports.
 //!
 //! Source: H. Lim, "Resource-Efficient Data-Intensive System Designs for High Performance and
 //! Capacity", CMU-CS-15-132, 2015, section 5.3.2.
 
+mod adaptive_poll;
 mod address;
-pub mod bundle;
 pub mod client;
+pub mod coalesce;
 pub mod error;
-pub mod flights;
-mod greet;
+pub mod gso;
+mod handshake;
+pub mod in_flight;
 pub mod link;
-mod looks;
 pub mod mmsg;
 pub mod options;
-pub mod segments;
-pub mod slot;
+pub mod recv_buffer;
 pub mod wire;
 pub mod xdp;
 
-pub use client::{Client, Counters, Reply};
+pub use client::{Client, ClientCounters, Reply};
 pub use error::ClientError;
 pub use options::ClientOptions;
 pub use siltstone_mica::{Action, Answer, Meta, Outcome, Value};

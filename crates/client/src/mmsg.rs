@@ -1,11 +1,11 @@
-//! Datagrams in bursts: many with one call of the system, and where the system can, many as one.
+//! Batched datagram I/O: many messages per system call (`recvmmsg`, `sendmmsg`), with GSO and GRO.
 //!
-//! [`Bursts::receive`] takes what has come, up to as many slots as there are; [`Bursts::send`] sends. A
-//! call costs about a microsecond, and a way through the system's network as much again, so bursts
-//! matter under load: a core that is busier finds more at once. Where the system has trains
-//! ([`crate::segments`]) a burst to one address goes that way once.
+//! [`BatchSocket::receive`] fills up to one buffer per message; [`BatchSocket::send`] sends. A
+//! system call costs about a microsecond, and so does a pass through the network stack, so batching
+//! matters under load: a busier core finds more messages at once. With GSO ([`crate::gso`]) a batch
+//! to one address passes the stack once.
 //!
-//! Invariant: every pointer that is given to the system lives in this function's frame or in what it
+//! Invariant: every pointer passed to the system points into the function's frame or what it
 //! borrows, and the call does not keep it.
 //!
 //! Source: thesis, section 5.3.2, "Burst packet I/O"; Linux's recvmmsg(2), sendmmsg(2), udp(7).
@@ -16,69 +16,70 @@ use std::net::UdpSocket;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-use crate::address::Raw;
-use crate::segments::{MAX_PADDING, MAX_SEGMENTS, Outgoing, Segments, Train};
-use crate::slot::Slot;
+use crate::address::RawAddress;
+use crate::gso::{GsoBatch, GsoBatcher, MAX_PADDING, MAX_SEGMENTS, OutPacket};
+use crate::recv_buffer::RecvBuffer;
 
-/// The most messages of the system in a burst.
-pub const MAX_BURST: usize = 32;
+/// Maximum messages per system call.
+pub const MAX_MESSAGES: usize = 32;
 
-/// What stands behind packets that are shorter than others of their train.
+/// Padding after packets that are shorter than their batch's segment size.
 static ZEROS: [u8; MAX_PADDING] = [0; MAX_PADDING];
 
-/// Room for the system's word on a message: one number.
+/// Space for one control message with one number, in words.
 const CONTROL_WORDS: usize = 4;
 type Control = [u64; CONTROL_WORDS];
 
-/// A socket.
-pub struct Bursts {
+/// A UDP socket with batched I/O.
+pub struct BatchSocket {
     socket: UdpSocket,
-    segments: Segments,
-    takes_trains: bool,
+    batcher: GsoBatcher,
+    has_gro: bool,
 }
 
-impl Bursts {
-    /// A socket that waits so long for datagrams. Sends so many as one at most, if the system can, and
-    /// takes in as one what came so; 1 for neither.
+impl BatchSocket {
+    /// Wraps a socket. `receive` blocks for up to `timeout`. Up to `max_segments` packets are sent
+    /// as one GSO batch if the system supports it, and GRO is enabled; 1 disables both.
     ///
     /// # Errors
-    /// What the socket says. That the system has no trains is none.
-    pub fn new(socket: UdpSocket, patience: Duration, train: usize) -> io::Result<Self> {
-        socket.set_read_timeout(Some(patience))?;
-        let wants = train > 1;
-        // No length for all datagrams, but a system without trains does not know the word.
-        let sends_trains = wants && set(&socket, libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok();
-        let takes_trains = wants && set(&socket, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
-        let segments = Segments::new(if sends_trains { train } else { 1 });
-        Ok(Bursts { socket, segments, takes_trains })
+    /// If a socket option cannot be set. A missing GSO or GRO is not an error.
+    pub fn new(socket: UdpSocket, timeout: Duration, max_segments: usize) -> io::Result<Self> {
+        socket.set_read_timeout(Some(timeout))?;
+        let wants = max_segments > 1;
+        // Segment size 0 sets no default; the call fails on systems without GSO.
+        let has_gso = wants && set(&socket, libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok();
+        let has_gro = wants && set(&socket, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
+        let batcher = GsoBatcher::new(if has_gso { max_segments } else { 1 });
+        Ok(BatchSocket { socket, batcher, has_gro })
     }
 
-    /// Takes datagrams that have come into slots, from the first on; how many slots. Waits for the first
-    /// if `waits`, as long as the socket's patience. 0 if none came.
+    /// Receives messages into the leading buffers, and returns their number. If `waits`, blocks for
+    /// the first one up to the timeout. Returns 0 if none arrived.
     ///
     /// # Errors
-    /// What the socket says; a timeout, an interruption and a refusal of something sent before are none.
-    pub fn receive(&self, slots: &mut [Slot], waits: bool) -> io::Result<usize> {
-        let count = slots.len().min(MAX_BURST);
-        let mut parts = [const { MaybeUninit::<libc::iovec>::uninit() }; MAX_BURST];
-        let mut messages = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; MAX_BURST];
-        let mut controls: [Control; MAX_BURST] = [[0; CONTROL_WORDS]; MAX_BURST];
-        let each = slots.iter_mut().zip(&mut parts).zip(&mut messages).zip(&mut controls);
-        for (((slot, part), message), control) in each {
-            slot.raw = Raw::EMPTY;
-            let (base, len) = (slot.buffer.as_mut_ptr().cast(), slot.buffer.len());
+    /// Socket errors. A timeout, an interruption and a refusal of an earlier send are not errors.
+    pub fn receive(&self, buffers: &mut [RecvBuffer], waits: bool) -> io::Result<usize> {
+        let count = buffers.len().min(MAX_MESSAGES);
+        let mut parts = [const { MaybeUninit::<libc::iovec>::uninit() }; MAX_MESSAGES];
+        let mut messages = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; MAX_MESSAGES];
+        let mut controls: [Control; MAX_MESSAGES] = [[0; CONTROL_WORDS]; MAX_MESSAGES];
+        let each = buffers.iter_mut().zip(&mut parts).zip(&mut messages).zip(&mut controls);
+        for (((buffer, part), message), control) in each {
+            buffer.address = RawAddress::EMPTY;
+            let (base, len) = (buffer.bytes.as_mut_ptr().cast(), buffer.bytes.len());
             let part = part.write(libc::iovec { iov_base: base, iov_len: len });
-            let name = slot.raw.bytes.as_mut_ptr().cast();
+            let name = buffer.address.bytes.as_mut_ptr().cast();
             let mut header = header(name, 32, part, 1);
-            if self.takes_trains {
+            if self.has_gro {
                 header.msg_control = control.as_mut_ptr().cast();
                 header.msg_controllen = size_of::<Control>();
             }
             message.write(libc::mmsghdr { msg_hdr: header, msg_len: 0 });
         }
         let flags = if waits { libc::MSG_WAITFORONE } else { libc::MSG_DONTWAIT };
-        // SAFETY: the first `count` messages are written, and point to parts, addresses, controls and
-        // buffers that are borrowed mutably until after the call; lengths are of what is pointed to.
+        // SAFETY: the first `count` messages are initialized, and point to parts, addresses,
+        // controls and buffers that are borrowed mutably until after the call; each length is that
+        // of its target.
         let received = unsafe {
             libc::recvmmsg(
                 self.socket.as_raw_fd(),
@@ -93,51 +94,53 @@ impl Bursts {
             return if is_transient(&error) { Ok(0) } else { Err(error) };
         }
         let received = (received as usize).min(count);
-        for (slot, message) in slots.iter_mut().zip(&messages[..received]) {
-            // SAFETY: this message was written above.
+        for (buffer, message) in buffers.iter_mut().zip(&messages[..received]) {
+            // SAFETY: this message was initialized above.
             let message = unsafe { message.assume_init_ref() };
             let is_whole = message.msg_hdr.msg_flags & libc::MSG_TRUNC == 0;
             let len = if is_whole { message.msg_len as usize } else { 0 };
-            // SAFETY: the control of this message is borrowed mutably for the array, which lives.
-            let segment = unsafe { gathered(&message.msg_hdr) };
-            slot.set(len, segment);
+            // SAFETY: the control of this message is borrowed mutably for the array, which is
+            // alive.
+            let segment = unsafe { gro_segment_size(&message.msg_hdr) };
+            buffer.set(len, segment);
         }
         Ok(received)
     }
 
-    /// Sends datagrams, those to one address in their order; how many went. What the socket does not take
-    /// for now is lost like any datagram.
+    /// Sends packets, in order per destination, and returns how many were sent. Packets that do not
+    /// fit the socket's buffer are dropped, like any datagram in the network.
     ///
     /// # Errors
-    /// What the socket says of the first that it refuses.
-    pub fn send(&mut self, packets: &mut [Outgoing<'_>]) -> io::Result<usize> {
-        // So that those to one address are neighbours. Mostly they are.
+    /// The error of the first packet that the socket rejects.
+    pub fn send(&mut self, packets: &mut [OutPacket<'_>]) -> io::Result<usize> {
+        // Groups packets by destination; they mostly are already.
         packets.sort_by_key(|packet| packet.to);
         let (mut rest, mut sent, mut alone) = (&*packets, 0, 0);
         while !rest.is_empty() {
-            let mut trains = [Train::default(); MAX_BURST];
-            let (mut count, mut riding) = (0, 0);
-            while count < MAX_BURST && riding < rest.len().min(MAX_SEGMENTS) {
-                let ahead = &rest[riding..rest.len().min(MAX_SEGMENTS)];
-                trains[count] = match riding < alone {
-                    true => Train { count: 1, segment: ahead[0].bytes.len() },
-                    false => self.segments.next(ahead),
+            let mut batches = [GsoBatch::default(); MAX_MESSAGES];
+            let (mut count, mut batched) = (0, 0);
+            while count < MAX_MESSAGES && batched < rest.len().min(MAX_SEGMENTS) {
+                let ahead = &rest[batched..rest.len().min(MAX_SEGMENTS)];
+                batches[count] = match batched < alone {
+                    true => GsoBatch { count: 1, segment: ahead[0].bytes.len() },
+                    false => self.batcher.next(ahead),
                 };
-                riding += trains[count].count;
+                batched += batches[count].count;
                 count += 1;
             }
-            let gone = match self.send_trains(rest, &trains[..count]) {
+            let gone = match self.send_batches(rest, &batches[..count]) {
                 Ok(gone) => {
-                    let gone = trains[..gone].iter().map(|train| train.count).sum();
+                    let gone = batches[..gone].iter().map(|batch| batch.count).sum();
                     sent += gone;
                     gone
                 }
-                Err(error) if is_transient(&error) => trains[0].count,
-                Err(error) if trains[0].count > 1 => {
-                    // This path takes no such trains; what is wrong besides shows without them.
-                    let takes_none = error.raw_os_error() == Some(libc::EIO);
-                    self.segments.refused(if takes_none { 0 } else { trains[0].segment });
-                    alone = trains[0].count;
+                Err(error) if is_transient(&error) => batches[0].count,
+                Err(error) if batches[0].count > 1 => {
+                    // The path does not take this batch; other errors show again with single
+                    // datagrams.
+                    let is_unsupported = error.raw_os_error() == Some(libc::EIO);
+                    self.batcher.rejected(if is_unsupported { 0 } else { batches[0].segment });
+                    alone = batches[0].count;
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -148,21 +151,21 @@ impl Bursts {
         Ok(sent)
     }
 
-    /// Sends trains of the first of these packets; how many trains went.
-    fn send_trains(&self, packets: &[Outgoing<'_>], trains: &[Train]) -> io::Result<usize> {
-        let mut names = [Raw::EMPTY; MAX_BURST];
+    /// Sends the leading packets in these batches, and returns the number of batches sent.
+    fn send_batches(&self, packets: &[OutPacket<'_>], batches: &[GsoBatch]) -> io::Result<usize> {
+        let mut names = [RawAddress::EMPTY; MAX_MESSAGES];
         let mut parts = [const { MaybeUninit::<libc::iovec>::uninit() }; 2 * MAX_SEGMENTS];
-        let mut messages = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; MAX_BURST];
-        let mut controls: [Control; MAX_BURST] = [[0; CONTROL_WORDS]; MAX_BURST];
+        let mut messages = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; MAX_MESSAGES];
+        let mut controls: [Control; MAX_MESSAGES] = [[0; CONTROL_WORDS]; MAX_MESSAGES];
         let (mut packets, mut parts) = (packets.iter(), &mut parts[..]);
-        for (at, train) in trains.iter().enumerate() {
+        for (at, batch) in batches.iter().enumerate() {
             let mut used = 0;
             let mut last = 0;
-            for packet in packets.by_ref().take(train.count) {
+            for packet in packets.by_ref().take(batch.count) {
                 if used == 0 {
-                    names[at] = Raw::of(packet.to);
-                } else if last < train.segment {
-                    parts[used].write(part(&ZEROS[..train.segment - last]));
+                    names[at] = RawAddress::new(packet.to);
+                } else if last < batch.segment {
+                    parts[used].write(part(&ZEROS[..batch.segment - last]));
                     used += 1;
                 }
                 parts[used].write(part(packet.bytes));
@@ -172,37 +175,37 @@ impl Bursts {
             parts = others;
             let name = names[at].bytes.as_mut_ptr().cast();
             let mut header = header(name, names[at].len, these.as_mut_ptr().cast(), used);
-            if train.count > 1 {
+            if batch.count > 1 {
                 header.msg_control = controls[at].as_mut_ptr().cast();
-                // SAFETY: it computes a length.
+                // SAFETY: computes a length.
                 header.msg_controllen = unsafe { libc::CMSG_SPACE(2) } as usize;
-                // SAFETY: the control has room for two bytes of content, as its length says.
-                unsafe { cut_into(&header, train.segment as u16) };
+                // SAFETY: the control has space for two bytes of content, as its length states.
+                unsafe { set_segment_size(&header, batch.segment as u16) };
             }
             messages[at].write(libc::mmsghdr { msg_hdr: header, msg_len: 0 });
         }
-        // SAFETY: the first messages, as many as there are trains, are written, and point to parts,
-        // addresses and controls in this frame, to zeros that live for ever, and to packets that are
-        // borrowed; sending does not write to them.
+        // SAFETY: the first `batches.len()` messages are initialized, and point to parts, addresses
+        // and controls in this frame, to static zeros, and to packets that are borrowed; sending
+        // does not write to them.
         let sent = unsafe {
             let messages = messages.as_mut_ptr().cast();
-            libc::sendmmsg(self.socket.as_raw_fd(), messages, trains.len() as libc::c_uint, 0)
+            libc::sendmmsg(self.socket.as_raw_fd(), messages, batches.len() as libc::c_uint, 0)
         };
         if sent < 0 {
             Err(io::Error::last_os_error())
         } else {
-            Ok((sent as usize).min(trains.len()))
+            Ok((sent as usize).min(batches.len()))
         }
     }
 }
 
-impl AsFd for Bursts {
+impl AsFd for BatchSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-/// Sets a number of the socket.
+/// Sets an integer option of the socket.
 fn set(
     socket: &UdpSocket,
     level: libc::c_int,
@@ -211,17 +214,17 @@ fn set(
 ) -> io::Result<()> {
     let len = size_of::<libc::c_int>() as libc::socklen_t;
     let value = (&raw const value).cast();
-    // SAFETY: the value is an int, as its length says, and lives until the call returns.
+    // SAFETY: the value is an int, as its length states, and lives until the call returns.
     let done = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value, len) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Has a message cut into datagrams of so many bytes.
+/// Sets the segment size of a message.
 ///
 /// # Safety
-/// The header's control must be all of it writable, aligned for its header, and have room for two bytes.
-unsafe fn cut_into(header: &libc::msghdr, segment: u16) {
-    // SAFETY: there is room for the control's header and for what it says, by this function's promise.
+/// The header's control must be writable, aligned for its header, and have space for two bytes.
+unsafe fn set_segment_size(header: &libc::msghdr, segment: u16) {
+    // SAFETY: there is space for the control's header and its content, by this function's contract.
     unsafe {
         let control = libc::CMSG_FIRSTHDR(header);
         (*control).cmsg_level = libc::SOL_UDP;
@@ -231,13 +234,13 @@ unsafe fn cut_into(header: &libc::msghdr, segment: u16) {
     }
 }
 
-/// What the system says of the length of the datagrams in a message, if it gathered any.
+/// Segment size of a message merged by GRO, if the system reports one.
 ///
 /// # Safety
-/// The header's control, as long as it says, must be readable and aligned for its header.
-unsafe fn gathered(header: &libc::msghdr) -> Option<i32> {
-    // SAFETY: null, or the first control, whole, which lies where the header says; nothing is read
-    // behind the length that it gives itself.
+/// The header's control must be readable for its stated length, and aligned for its header.
+unsafe fn gro_segment_size(header: &libc::msghdr) -> Option<i32> {
+    // SAFETY: null, or the first control message, complete, at the position that the header states;
+    // nothing is read beyond the length in its own header.
     unsafe {
         let control = libc::CMSG_FIRSTHDR(header).as_ref()?;
         let is_length = control.cmsg_level == libc::SOL_UDP && control.cmsg_type == libc::UDP_GRO;
@@ -269,7 +272,7 @@ fn header(
     }
 }
 
-/// Nothing came, the socket is full, or somebody to whom something was sent before is not there.
+/// Nothing arrived, the buffer is full, or an earlier destination is unreachable.
 fn is_transient(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionRefused, Interrupted, TimedOut, WouldBlock};
     matches!(error.kind(), Interrupted | TimedOut | WouldBlock | ConnectionRefused)
@@ -280,34 +283,40 @@ fn is_transient(error: &io::Error) -> bool {
 mod tests {
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(10);
+    const TIMEOUT: Duration = Duration::from_secs(10);
 
-    /// Sends packets of these lengths from one socket to another, with so long trains at both ends; how
-    /// many slots they came in.
-    fn travel(address: &str, trains: [usize; 2], lens: &[usize], grows: usize) -> Option<usize> {
+    /// Sends packets of these lengths between two sockets, with these maximum batch sizes at sender
+    /// and receiver, and returns the number of buffers that they arrived in.
+    fn transfer(address: &str, batches: [usize; 2], lens: &[usize], grows: usize) -> Option<usize> {
         let (Ok(here), Ok(there)) = (UdpSocket::bind(address), UdpSocket::bind(address)) else {
-            println!("skipped: {address} is not to be had");
+            println!("skipped: {address} is not available");
             return None;
         };
         let (from, to) = (here.local_addr().unwrap(), there.local_addr().unwrap());
-        let mut here = Bursts::new(here, PATIENCE, trains[0]).unwrap();
-        let there = Bursts::new(there, PATIENCE, trains[1]).unwrap();
+        let mut here = BatchSocket::new(here, TIMEOUT, batches[0]).unwrap();
+        let there = BatchSocket::new(there, TIMEOUT, batches[1]).unwrap();
         let packets: Vec<Vec<u8>> =
             lens.iter().enumerate().map(|(at, len)| vec![at as u8 + 1; *len]).collect();
         let mut outgoing: Vec<_> = packets
             .iter()
-            .map(|bytes| Outgoing { bytes, to, most: bytes.len() + grows, shares: 0 })
+            .map(|bytes| OutPacket {
+                bytes,
+                to,
+                max_bytes: bytes.len() + grows,
+                max_datagram_bytes: 0,
+            })
             .collect();
         assert_eq!(here.send(&mut outgoing).unwrap(), packets.len());
-        let mut slots: Vec<_> = (0..40).map(|_| Slot::new(crate::slot::SLOT_BYTES)).collect();
+        let mut buffers: Vec<_> =
+            (0..40).map(|_| RecvBuffer::new(crate::recv_buffer::RECV_BUFFER_BYTES)).collect();
         let (mut seen, mut used) = (0, 0);
         while seen < packets.len() {
-            let count = there.receive(&mut slots, true).unwrap();
-            assert!((1..=MAX_BURST).contains(&count));
+            let count = there.receive(&mut buffers, true).unwrap();
+            assert!((1..=MAX_MESSAGES).contains(&count));
             used += count;
-            for slot in &slots[..count] {
-                assert_eq!(slot.sender(), Some(from));
-                for packet in slot.packets() {
+            for buffer in &buffers[..count] {
+                assert_eq!(buffer.sender(), Some(from));
+                for packet in buffer.packets() {
                     let (bytes, zeros) = packet.split_at(packets[seen].len());
                     assert_eq!(bytes, packets[seen]);
                     assert!(zeros.len() <= grows && zeros.iter().all(|byte| *byte == 0));
@@ -315,70 +324,75 @@ mod tests {
                 }
             }
         }
-        assert_eq!(there.receive(&mut slots, false).unwrap(), 0);
+        assert_eq!(there.receive(&mut buffers, false).unwrap(), 0);
         Some(used)
     }
 
     #[test]
-    fn does_a_burst_arrive_whole_and_from_whom_it_is() {
+    fn packets_arrive_complete_with_their_sender() {
         let lens: Vec<usize> = (0..40).map(|at| 900 + at * 37 % 100).collect();
         for address in ["127.0.0.1:0", "[::1]:0"] {
-            for (trains, grows) in [([1, 1], 0), ([64, 64], 100), ([64, 64], 0), ([1, 64], 100)] {
-                let used = travel(address, trains, &lens, grows);
-                // Single datagrams over this interface stay single.
-                assert!(used.is_none_or(|used| trains[0] > 1 || used == lens.len()));
+            for (batches, grows) in [([1, 1], 0), ([64, 64], 100), ([64, 64], 0), ([1, 64], 100)] {
+                let used = transfer(address, batches, &lens, grows);
+                // Single datagrams stay single on this interface.
+                assert!(used.is_none_or(|used| batches[0] > 1 || used == lens.len()));
             }
-            // Who does not ask for trains gets their datagrams one by one.
-            assert!(travel(address, [64, 1], &lens, 100).is_none_or(|used| used == lens.len()));
+            // Without GRO the datagrams of a batch arrive one by one.
+            assert!(transfer(address, [64, 1], &lens, 100).is_none_or(|used| used == lens.len()));
         }
     }
 
     #[test]
-    fn does_a_train_arrive_as_one_where_the_system_has_them() {
+    fn gso_batch_arrives_in_one_buffer() {
         let probe = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let has_trains = Bursts::new(probe, PATIENCE, 2).unwrap();
-        if has_trains.segments.is_off() || !has_trains.takes_trains {
-            println!("skipped: this system has no trains");
+        let batching = BatchSocket::new(probe, TIMEOUT, 2).unwrap();
+        if batching.batcher.is_off() || !batching.has_gro {
+            println!("skipped: this system has no GSO");
             return;
         }
-        assert_eq!(travel("127.0.0.1:0", [64, 64], &[1000; 40], 0), Some(1));
-        assert_eq!(travel("127.0.0.1:0", [16, 64], &[1000; 40], 0), Some(3));
-        assert_eq!(travel("127.0.0.1:0", [64, 64], &[950, 1000, 990, 400], 50), Some(1));
-        // The largest there is, and the largest trains.
-        assert_eq!(travel("127.0.0.1:0", [64, 64], &[65_507, 65_507], 0), Some(2));
-        assert_eq!(travel("127.0.0.1:0", [64, 64], &[32_500, 32_500, 1], 0), Some(2));
+        assert_eq!(transfer("127.0.0.1:0", [64, 64], &[1000; 40], 0), Some(1));
+        assert_eq!(transfer("127.0.0.1:0", [16, 64], &[1000; 40], 0), Some(3));
+        assert_eq!(transfer("127.0.0.1:0", [64, 64], &[950, 1000, 990, 400], 50), Some(1));
+        // The largest datagram, and the largest batches.
+        assert_eq!(transfer("127.0.0.1:0", [64, 64], &[65_507, 65_507], 0), Some(2));
+        assert_eq!(transfer("127.0.0.1:0", [64, 64], &[32_500, 32_500, 1], 0), Some(2));
     }
 
     #[test]
-    fn is_a_train_that_the_system_refuses_sent_one_by_one() {
+    fn rejected_gso_batch_is_sent_as_single_datagrams() {
         let [here, there] = [0, 1].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
-        // Without a checksum there are no trains, which shows only when one is sent.
+        // A socket without checksums has no GSO, which shows only when a batch is sent.
         set(&here, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
         let to = there.local_addr().unwrap();
-        let mut here = Bursts::new(here, PATIENCE, 8).unwrap();
-        let there = Bursts::new(there, PATIENCE, 1).unwrap();
+        let mut here = BatchSocket::new(here, TIMEOUT, 8).unwrap();
+        let there = BatchSocket::new(there, TIMEOUT, 1).unwrap();
         let bytes: Vec<u8> = (0..40).collect();
-        let packet = |at: usize| Outgoing { bytes: &bytes[..at + 1], to, most: 100, shares: 0 };
+        let packet = |at: usize| OutPacket {
+            bytes: &bytes[..at + 1],
+            to,
+            max_bytes: 100,
+            max_datagram_bytes: 0,
+        };
         assert_eq!(here.send(&mut std::array::from_fn::<_, 30, _>(packet)).unwrap(), 30);
-        let mut slots = [Slot::new(100)];
+        let mut buffers = [RecvBuffer::new(100)];
         for at in 0..30 {
-            assert_eq!(there.receive(&mut slots, true).unwrap(), 1);
-            assert_eq!(slots[0].packets().collect::<Vec<_>>(), [&bytes[..at + 1]]);
+            assert_eq!(there.receive(&mut buffers, true).unwrap(), 1);
+            assert_eq!(buffers[0].packets().collect::<Vec<_>>(), [&bytes[..at + 1]]);
         }
     }
 
     #[test]
-    fn is_a_datagram_that_does_not_fit_none() {
+    fn oversized_datagram_is_dropped() {
         let sockets = [0, 1].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
         let to = sockets[1].local_addr().unwrap();
-        let [mut here, there] = sockets.map(|socket| Bursts::new(socket, PATIENCE, 1).unwrap());
+        let [mut here, there] = sockets.map(|socket| BatchSocket::new(socket, TIMEOUT, 1).unwrap());
         let packets = [&[1; 45][..], &[2; 46], &[3; 44]];
-        here.send(&mut packets.map(|bytes| Outgoing::exact(bytes, to))).unwrap();
-        let mut slots: Vec<_> = (0..3).map(|_| Slot::new(45)).collect();
+        here.send(&mut packets.map(|bytes| OutPacket::exact(bytes, to))).unwrap();
+        let mut buffers: Vec<_> = (0..3).map(|_| RecvBuffer::new(45)).collect();
         let mut seen = Vec::new();
         for _ in 0..3 {
-            assert_eq!(there.receive(&mut slots[..1], true).unwrap(), 1);
-            seen.push(slots[0].packets().map(<[u8]>::len).collect::<Vec<_>>());
+            assert_eq!(there.receive(&mut buffers[..1], true).unwrap(), 1);
+            seen.push(buffers[0].packets().map(<[u8]>::len).collect::<Vec<_>>());
         }
         assert_eq!(seen, [vec![45], vec![], vec![44]]);
     }

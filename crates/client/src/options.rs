@@ -1,33 +1,34 @@
-//! How a client asks: how much at a time, and for how long.
+//! Options of a client.
 
 use std::time::Duration;
 
-/// How a client asks.
+/// Options of a client.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
-    /// What the server asks for, if anything.
+    /// The server's password, if it requires one.
     pub password: Option<String>,
-    /// Bytes of a packet, 512 to 65,507; a request that is larger goes alone.
+    /// Maximum bytes per request packet, 512 to 65,507. A larger request is sent alone.
     pub packet_bytes: usize,
-    /// Bytes of a packet of answers, likewise.
+    /// Maximum bytes per response packet, 512 to 65,507.
     pub answer_bytes: usize,
-    /// Requests in a packet, at most.
+    /// Maximum requests per packet.
     pub batch: usize,
-    /// Packets to one port that may wait for their answers.
+    /// Maximum unanswered packets per port.
     pub window: usize,
-    /// How long a call may take.
+    /// Maximum duration of a call.
     pub deadline: Duration,
-    /// Packets that go together, both ways; 1 for none. Of a window at most half is sent so. The system
-    /// carries them as one where it can (UDP's segmentation offload); past its network a frame takes as many
-    /// as it has room for, so all of the way should take frames as long as the interface does.
+    /// Maximum packets per GSO batch, in both directions; 1 disables batches. At most half of
+    /// `window` is sent as one batch. The socket uses UDP segmentation offload where the system has
+    /// it. An AF_XDP queue coalesces packets up to the frame size, so every hop must carry frames
+    /// of the interface's MTU.
     pub train: usize,
-    /// The interface and its queue by which to go past the kernel's network (AF_XDP). The server is then
-    /// reached over this interface, by IPv4, and packets fit its frames.
+    /// Interface and queue for kernel bypass (AF_XDP). The server is then reached over this
+    /// interface by IPv4, and packets are limited to its frame size.
     pub xdp: Option<(String, u32)>,
 }
 
 impl Default for ClientOptions {
-    /// Packets that fit an Ethernet frame, and a second.
+    /// Packets that fit an Ethernet frame, and a deadline of one second.
     fn default() -> Self {
         ClientOptions {
             password: None,

@@ -1,7 +1,7 @@
-//! The clients that are connected: what CLIENT LIST shows, and CLIENT KILL reaches.
+//! Registry of connected clients, for CLIENT LIST and CLIENT KILL.
 //!
-//! Workers own their connections; this register holds what other threads may see of them. A client
-//! is registered while its [`Registration`] lives, so counts cannot drift.
+//! Workers own the connections; the registry holds what other threads may see. A client is
+//! registered exactly while its [`Registration`] lives.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,7 +13,7 @@ use std::time::Instant;
 use mio::Waker;
 use parking_lot::Mutex;
 
-/// All clients by number.
+/// Connected clients by id.
 #[derive(Default)]
 pub(crate) struct Clients {
     next_id: AtomicU64,
@@ -21,7 +21,7 @@ pub(crate) struct Clients {
     by_id: Mutex<BTreeMap<u64, Arc<Client>>>,
 }
 
-/// What all threads may see of a client.
+/// State of a client that all threads may see.
 pub(crate) struct Client {
     pub(crate) id: u64,
     pub(crate) peer: SocketAddr,
@@ -29,19 +29,19 @@ pub(crate) struct Client {
     pub(crate) since: Instant,
     /// The SELECT index.
     pub(crate) table: AtomicUsize,
-    /// The last command, as an index into the table of commands, plus one.
+    /// Index of the last command in the command table, plus one.
     pub(crate) command: AtomicU16,
-    /// Milliseconds after `since` at which it was last heard.
-    pub(crate) heard_ms: AtomicU64,
-    /// Whether it should be closed.
+    /// Time of the last received bytes, in milliseconds after `since`.
+    pub(crate) last_received_ms: AtomicU64,
+    /// Set to close the connection.
     pub(crate) killed: AtomicBool,
     pub(crate) is_resp3: AtomicBool,
     pub(crate) names: Mutex<Names>,
-    /// Wakes the worker that has it.
+    /// Wakes the worker that owns it.
     waker: Arc<Waker>,
 }
 
-/// What a client says of itself.
+/// Names that the client has set.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Names {
     pub(crate) name: String,
@@ -49,29 +49,29 @@ pub(crate) struct Names {
     pub(crate) library_version: String,
 }
 
-/// Keeps a client in the register.
+/// Keeps a client registered.
 pub(crate) struct Registration {
     clients: Arc<Clients>,
     pub(crate) client: Arc<Client>,
 }
 
 impl Clients {
-    /// Takes a place among `max` clients, if one is free; given back by [`leave`](Self::leave).
+    /// Reserves one of `max` connections, if available; released by [`leave`](Self::leave).
     pub(crate) fn enter(&self, max: usize) -> bool {
         self.connected.fetch_update(Relaxed, Relaxed, |n| (n < max).then_some(n + 1)).is_ok()
     }
 
-    /// Gives a place back.
+    /// Releases a reservation.
     pub(crate) fn leave(&self) {
         self.connected.fetch_sub(1, Relaxed);
     }
 
-    /// How many there are.
+    /// Number of connections.
     pub(crate) fn connected(&self) -> usize {
         self.connected.load(Relaxed)
     }
 
-    /// Registers a client that has [entered](Self::enter).
+    /// Registers a client that has a reservation from [`enter`](Self::enter).
     pub(crate) fn register(
         self: &Arc<Self>,
         peer: SocketAddr,
@@ -85,7 +85,7 @@ impl Clients {
             since: Instant::now(),
             table: AtomicUsize::new(0),
             command: AtomicU16::new(0),
-            heard_ms: AtomicU64::new(0),
+            last_received_ms: AtomicU64::new(0),
             killed: AtomicBool::new(false),
             is_resp3: AtomicBool::new(false),
             names: Mutex::default(),
@@ -95,30 +95,31 @@ impl Clients {
         Registration { clients: self.clone(), client }
     }
 
-    /// The clients as of now, by number.
+    /// A snapshot of all clients, by id.
     pub(crate) fn all(&self) -> Vec<Arc<Client>> {
         self.by_id.lock().values().cloned().collect()
     }
 }
 
 impl Client {
-    /// Asks the worker to close it.
+    /// Requests its worker to close the connection.
     pub(crate) fn kill(&self) {
         self.killed.store(true, Relaxed);
-        // A worker that cannot be woken has ended, and its clients with it.
+        // A worker that cannot be woken has ended, and its connections with it.
         let _ = self.waker.wake();
     }
 
-    /// The client as a line of CLIENT LIST.
+    /// Appends the client's line of CLIENT LIST.
     pub(crate) fn describe(&self, out: &mut String) {
         let names = self.names.lock().clone();
         let age = self.since.elapsed();
-        let idle = (age.as_millis() as u64).saturating_sub(self.heard_ms.load(Relaxed)) / 1000;
+        let idle =
+            (age.as_millis() as u64).saturating_sub(self.last_received_ms.load(Relaxed)) / 1000;
         let command = match self.command.load(Relaxed) {
             0 => "NULL",
             index => crate::command::table()[usize::from(index) - 1].name,
         };
-        // Writing into a string does not fail.
+        // Writing to a string does not fail.
         let _ = writeln!(
             out,
             "id={} addr={} laddr={} fd=-1 name={} age={} idle={idle} flags=N db={} sub=0 psub=0 \

@@ -1,33 +1,32 @@
-//! Patterns of SCAN and KEYS: `*`, `?`, `[a-z]`, `[^a]`, and `\` before any of them.
+//! Glob patterns of SCAN and KEYS: `*`, `?`, `[a-z]`, `[^a]`, and `\` escapes.
 //!
-//! A pattern is compiled once and matched against many texts. Its stars divide it into segments,
-//! each a sequence of byte classes:
+//! A pattern is compiled once and matched against many texts. Stars divide it into segments, each a
+//! sequence of byte classes:
 //!
 //! ```text
 //! user:*[0-9]?*.x   ──▶  "user:"     "[0-9]?"      ".x"
-//!                        at the      anywhere      at the
-//!                        beginning   behind it     end
+//!                        at the      first match   at the
+//!                        start       after it      end
 //! ```
 //!
-//! A segment in the middle is placed as early as it goes: whatever the next one can reach from a
-//! later place it can reach from there. The earliest place of a long segment is found by the
-//! Shift-And algorithm, a bit per class: bit i is set while the last bytes, up to the class i, match
-//! the first classes. So a text costs at most 32 steps per byte, or one per byte and 64 classes of
-//! the segment, and a text shorter than the pattern costs nothing: no pattern makes it quadratic,
-//! let alone exponential.
+//! A middle segment is matched as early as possible: whatever the next one can reach from a later
+//! position it can reach from there. Long segments use the Shift-And algorithm, one bit per class:
+//! bit i is set while the last i+1 bytes match the first i+1 classes. So a text costs at most 32
+//! steps per byte, or one step per byte and 64 classes of the segment. A text shorter than the
+//! pattern costs nothing. No pattern takes quadratic or exponential time.
 //!
-//! Invariant: any bytes are a pattern; one that is cut off (`[a`, a final `\`) matches as Redis
-//! would have it. A pattern that only texts longer than a key could match takes no memory.
+//! Invariant: any bytes are a pattern; a truncated one (`[a`, a final `\`) matches as in Redis. A
+//! pattern that only texts longer than a key could match uses no memory.
 //!
 //! Source: the documentation of Redis's KEYS command; R. Baeza-Yates and G. Gonnet, "A new approach
 //! to text searching", CACM 35(10), 1992.
 
 use siltstone_engine::MAX_KEY_BYTES;
 
-/// A segment of up to so many classes is sought by trying each place.
-const MAX_TRIED: usize = 32;
+/// Maximum classes of a segment that is matched naively.
+const MAX_NAIVE_CLASSES: usize = 32;
 
-/// Which bytes match at one place: a bit per byte.
+/// Set of bytes that match at one position, one bit per byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Class([u64; 4]);
 
@@ -55,22 +54,22 @@ impl Class {
     }
 }
 
-/// A pattern that is ready to be matched.
+/// A compiled pattern.
 pub(crate) struct Pattern {
-    /// What stands before the first star, or all.
+    /// Before the first star, or everything.
     first: Vec<Class>,
-    /// What stands between two stars.
+    /// Between two stars.
     middle: Vec<Searcher>,
-    /// What stands behind the last star; `None` without a star.
+    /// After the last star; `None` without a star.
     last: Option<Vec<Class>>,
-    /// The length of the shortest text that matches.
+    /// Length of the shortest matching text.
     min_len: usize,
 }
 
 /// Finds a segment in a text.
 enum Searcher {
     Short(Vec<Class>),
-    /// `masks` has for each byte the places of the segment that it matches, as `words` words.
+    /// `masks` has `words` words per byte: the positions of the segment that the byte matches.
     Long {
         len: usize,
         words: usize,
@@ -84,7 +83,7 @@ impl Pattern {
         let (mut segment, mut min_len, mut rest) = (Vec::new(), 0, pattern);
         while let Some(&byte) = rest.first() {
             if byte == b'*' {
-                // Stars beside one another are one.
+                // Adjacent stars are one.
                 if segments.is_empty() || !segment.is_empty() {
                     segments.push(std::mem::take(&mut segment));
                 }
@@ -107,7 +106,7 @@ impl Pattern {
         Pattern { first, middle, last: Some(segment), min_len }
     }
 
-    /// Whether `text` matches, whole.
+    /// Whether the complete `text` matches.
     pub(crate) fn matches(&self, text: &[u8]) -> bool {
         if text.len() < self.min_len {
             return false;
@@ -116,7 +115,7 @@ impl Pattern {
             return text.len() == self.first.len() && is_match(&self.first, text);
         };
         let (head, text) = text.split_at(self.first.len());
-        // The shortest text has room for both ends.
+        // The minimum length includes both ends.
         let (mut text, tail) = text.split_at(text.len() - last.len());
         if !is_match(&self.first, head) || !is_match(last, tail) {
             return false;
@@ -129,19 +128,19 @@ impl Pattern {
     }
 }
 
-/// Whether `text` matches `pattern`, whole.
+/// Whether the complete `text` matches `pattern`.
 pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     Pattern::new(pattern).matches(text)
 }
 
-/// Whether each byte of a text of the same length is of its class.
+/// Whether each byte of a text of the same length is in its class.
 fn is_match(classes: &[Class], text: &[u8]) -> bool {
     classes.iter().zip(text).all(|(class, byte)| class.has(*byte))
 }
 
 impl Searcher {
     fn new(classes: Vec<Class>) -> Self {
-        if classes.len() <= MAX_TRIED {
+        if classes.len() <= MAX_NAIVE_CLASSES {
             return Searcher::Short(classes);
         }
         let words = classes.len().div_ceil(64);
@@ -156,7 +155,7 @@ impl Searcher {
         Searcher::Long { len: classes.len(), words, masks }
     }
 
-    /// The end of the first match in a text.
+    /// End of the first match in a text.
     fn find(&self, text: &[u8]) -> Option<usize> {
         match self {
             Searcher::Short(classes) => {
@@ -182,14 +181,14 @@ impl Searcher {
     }
 }
 
-/// The part of the pattern before its first special byte: every match begins with it.
+/// Literal prefix of a pattern: every match starts with it.
 pub(crate) fn literal_prefix(pattern: &[u8]) -> &[u8] {
     let special = pattern.iter().position(|byte| b"*?[\\".contains(byte));
     &pattern[..special.unwrap_or(pattern.len())]
 }
 
-/// The class that a pattern begins with, and how many bytes it is. The pattern is not empty and
-/// begins with no `*`.
+/// Parses the class at the start of a pattern, which is not empty and does not start with `*`.
+/// Returns its length in bytes.
 fn parse_class(pattern: &[u8]) -> (Class, usize) {
     match pattern {
         [b'?', ..] => (Class::ANY, 1),
@@ -199,7 +198,7 @@ fn parse_class(pattern: &[u8]) -> (Class, usize) {
     }
 }
 
-/// As [`parse_class`], for a pattern that begins with `[`. A class without `]` goes on to the end.
+/// As [`parse_class`], for a pattern that starts with `[`. A class without `]` extends to the end.
 fn parse_brackets(pattern: &[u8]) -> (Class, usize) {
     let is_negated = pattern.get(1) == Some(&b'^');
     let mut at = 1 + usize::from(is_negated);
@@ -233,7 +232,7 @@ mod tests {
 
     use super::*;
 
-    /// Matches by trying everything: the definition.
+    /// Reference matcher: tries all possibilities.
     fn matches_by_definition(pattern: &[u8], text: &[u8]) -> bool {
         match pattern.first() {
             None => text.is_empty(),
@@ -251,7 +250,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_pattern_matches_as_by_its_definition(
+        fn patterns_match_like_the_reference_matcher(
             pattern in proptest::collection::vec(prop::sample::select(&b"ab*?[]^-\\"[..]), 0..10),
             text in proptest::collection::vec(prop::sample::select(&b"ab]-"[..]), 0..10),
         ) {
@@ -260,10 +259,10 @@ mod tests {
         }
 
         #[test]
-        fn long_segments_are_found_where_they_are(
+        fn long_segments_are_found_at_their_first_match(
             len in 20usize..200, before in 0usize..150, wildcard in any::<prop::sample::Index>(),
         ) {
-            // Nearly periodic, so that a search that goes back too far or too little misses it.
+            // Nearly periodic, so that wrong backtracking would miss it.
             let mut segment: Vec<u8> = (0..len).map(|i| b"ab"[usize::from(i % 7 == 3)]).collect();
             let text = [&b"a".repeat(before)[..], &segment, b"tail"].concat();
             segment[wildcard.index(len)] = b'?';
@@ -278,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_of_pattern() {
+    fn pattern_examples_match() {
         let cases: &[(&str, &str, bool)] = &[
             ("", "", true),
             ("", "a", false),
@@ -313,9 +312,9 @@ mod tests {
         }
     }
 
-    /// One text must take far less than the 150 µs that a pattern of 50 KB took for a short key.
+    /// Linear-time bound: a pattern of 50 KB once took 150 µs for a short key.
     #[test]
-    fn no_pattern_takes_more_than_linear_time() {
+    fn pattern_matching_takes_linear_time() {
         let texts = [b"key:00001234".to_vec(), b"a".repeat(65_536)];
         let mut halves = b"*".to_vec();
         halves.extend(b"a".repeat(25_000));
@@ -343,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn the_literal_prefix_ends_at_the_first_special_byte() {
+    fn literal_prefix_ends_at_the_first_special_byte() {
         assert_eq!(literal_prefix(b"user:*"), b"user:");
         assert_eq!(literal_prefix(b"plain"), b"plain");
         assert_eq!(literal_prefix(b"[a]b"), b"");

@@ -1,4 +1,5 @@
-//! Serves a Siltstone store over the Redis protocol, memcached's, and `mica`'s own over UDP.
+//! Serves a Siltstone store over the Redis protocol, memcached's protocols, and the UDP protocol of
+//! `mica`.
 //!
 //! ```text
 //! bytes ─▶ resp::request ─▶ command::execute ─▶ handlers ─▶ store (locks, overlays) ─▶ engine
@@ -6,12 +7,12 @@
 //!   └───────────── net::worker sends ◀── resp::reply ◀── sync (Fsync::Always) ◀──────────┘
 //! ```
 //!
-//! `memcached` has the other dialect of a connection, `udp` threads and sockets of its own; all three
-//! meet in `store`.
+//! `memcached` implements the other TCP protocol, `udp` has its own threads and sockets; all three
+//! share `store`.
 //!
-//! A [`Server`] is given tables and options, listens, and runs until it is told to stop. Each of
-//! its threads polls its own clients; what is ready at once is run in one turn, synced once, and
-//! answered.
+//! A [`Server`] takes tables and options, listens, and runs until it is stopped. Each worker thread
+//! polls its own clients. In one iteration of its event loop it runs the commands of all ready
+//! clients, syncs once, and sends the replies.
 //!
 //! ```no_run
 //! use siltstone::{Db, DbOptions};
@@ -25,22 +26,21 @@
 //! # Ok::<(), siltstone::Error>(())
 //! ```
 //!
-//! # What is promised
-//! * A write that was acknowledged is as durable as [`Fsync`] says.
-//! * Commands on one key are atomic; MULTI/EXEC is applied whole or not at all.
-//! * A client holds no more memory than its limits: a request, and its replies, as far as they
-//!   have arrived.
-//! * Without a password the server can be reached from its own machine only.
+//! # Guarantees
+//! - An acknowledged write is as durable as [`Fsync`] states.
+//! - Commands on one key are atomic; MULTI/EXEC is applied completely or not at all.
+//! - Memory per client is bounded by the limits of requests and replies.
+//! - A server without a password is reachable from its own machine only.
 //!
-//! # Where it differs from Redis
-//! * Values are strings; there are no lists, hashes, sets or streams.
-//! * An empty key is refused; a value may be as large as the engine takes.
-//! * A transaction writes to one table; COPY to another table stands outside of one.
-//! * DBSIZE is an estimate beyond a million keys; SCAN's cursors are forgotten after many others
-//!   and   then stand for the beginning, and on engines without an order SCAN may return a key
-//!   twice that   was written meanwhile.
+//! # Differences from Redis
+//! - Values are strings; there are no lists, hashes, sets or streams.
+//! - An empty key is rejected; the maximum value size is that of the engine.
+//! - A transaction writes to one table; COPY to another table is not part of it.
+//! - DBSIZE is an estimate above a million keys. SCAN cursors are evicted after many others and
+//!   then restart the scan. On unordered engines SCAN may return a key twice that was written
+//!   during the scan.
 //!
-//! The book's page on protocols has the whole list.
+//! The book's page on protocols has the full list.
 
 mod clients;
 mod command;

@@ -1,7 +1,7 @@
-//! How to serve: addresses, limits, timeouts, and when a write is acknowledged.
+//! Server options: addresses, limits, timeouts, durability.
 //!
-//! Invariant: [`ServerOptions::check`] passes before anything listens, so a server without a
-//! password can be reached from its own machine only.
+//! Invariant: [`ServerOptions::check`] passes before any socket is bound, so a server without a
+//! password is reachable from its own machine only.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,70 +11,69 @@ use std::time::Duration;
 use siltstone_client::wire::hello::MAX_PORTS;
 use siltstone_engine::{Clock, Error, InvalidOption, Result, SystemClock};
 
-/// What a reply has at most around the value that it carries: a key of memcached's, flags, numbers.
+/// Maximum bytes of a reply around its value: a memcached key, flags, numbers.
 const REPLY_FRAME_BYTES: usize = 512;
 
 /// When a write is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Fsync {
-    /// When the medium has it: it survives a power cut. Writes that arrive together share a sync.
+    /// After it is on stable storage: it survives a power cut. Concurrent writes share a sync.
     Always,
-    /// When the operating system has it, and the medium within a second: a power cut may take the
-    /// last second.
+    /// After it is in the page cache, synced every second: a power cut may lose the last second.
     #[default]
     EverySecond,
-    /// When the operating system has it: it survives the death of the process.
+    /// After it is in the page cache: it survives a process crash.
     Never,
 }
 
-/// How to serve.
+/// Server options.
 #[derive(Clone)]
 pub struct ServerOptions {
-    /// Where to listen for clients. Port 0 takes any free one.
+    /// Address of the Redis listener. Port 0 picks a free port.
     pub listen: SocketAddr,
-    /// Where to listen for memcached's clients over TCP, if anywhere.
+    /// Address of the memcached listener (TCP), if any.
     pub memcached: Option<SocketAddr>,
-    /// Where to take memcached's commands in datagrams, if anywhere; a loopback address only.
+    /// Address for memcached over UDP, if any; must be a loopback address.
     pub memcached_udp: Option<SocketAddr>,
-    /// The table that memcached's clients are served; `None`: the first.
+    /// Table of memcached clients; `None`: the first table.
     pub memcached_table: Option<String>,
-    /// Where to serve a `mica` table over UDP, if anywhere: the first of as many ports as there are
-    /// threads.
+    /// Address of the UDP protocol of `mica`, if any: the first of `udp_ports` consecutive ports.
     pub udp: Option<SocketAddr>,
-    /// The table that is served over UDP; `None`: the first of `mica`.
+    /// Table served over UDP; `None`: the first `mica` table.
     pub udp_table: Option<String>,
-    /// Threads that serve UDP, and ports; 0 for one a core. No more than the table has partitions.
+    /// Number of UDP threads, each with its port; 0: one per core. At most the table's number of
+    /// partitions.
     pub udp_ports: usize,
-    /// Whether a port takes requests for any partition and hands them over, which is slower.
+    /// Whether every port takes requests for every partition and forwards them, which is slower.
     pub udp_any_port: bool,
-    /// Datagrams that the system may carry as one, both ways, where it can; 1 for none.
+    /// Maximum packets per GSO batch, in both directions; 1 disables batches and GRO.
     pub udp_train: usize,
-    /// An interface that has the address of `udp`, and the first of as many of its queues as there are
-    /// threads: packets that come there are taken past the kernel's network (AF_XDP).
+    /// Interface that has the address of `udp`, and the first of as many of its queues as there are
+    /// UDP threads: their packets bypass the kernel's network stack (AF_XDP).
     pub udp_xdp: Option<(String, u32)>,
-    /// Where to serve metrics over HTTP, if anywhere.
+    /// Address of the metrics port (HTTP), if any.
     pub metrics: Option<SocketAddr>,
     /// When a write is acknowledged.
     pub fsync: Fsync,
-    /// What clients must send with AUTH, if anything.
+    /// Password that clients must send, if any.
     pub password: Option<String>,
-    /// Clients at once.
+    /// Maximum number of connections.
     pub max_clients: usize,
-    /// Bytes of a request, and of all commands that wait between MULTI and EXEC.
+    /// Maximum bytes of a request, and of all commands queued between MULTI and EXEC.
     pub max_request_bytes: usize,
-    /// Bytes of replies that wait for one client. A command whose reply does not fit is answered by an error, and
-    /// a value that no reply could carry is refused.
+    /// Maximum bytes of unsent replies per client. A command whose reply does not fit fails with an
+    /// error, and a value that no reply could carry is rejected.
     pub max_output_bytes: usize,
-    /// How long a client may be silent between requests; `None`: for ever.
+    /// Maximum time between requests of a client; `None`: unlimited.
     pub idle_timeout: Option<Duration>,
-    /// How long a client may take over a request that it has begun (and a second more for each
-    /// 64 KiB of it), or leave replies unread.
+    /// Maximum time for a client to complete a request (plus one second per 64 KiB of it), or to
+    /// read its replies.
     pub stall_timeout: Duration,
-    /// How long shutting down may take to send what is still unsent.
+    /// Maximum time to send pending replies at shutdown.
     pub drain_timeout: Duration,
-    /// Threads that serve clients; 0 for one a core.
+    /// Number of threads that serve clients; 0: one per core.
     pub threads: usize,
-    /// What time it is, for expiry; the clock that the tables were opened with.
+    /// Clock for expiry; must be the clock of the tables.
     pub clock: Arc<dyn Clock>,
 }
 
@@ -107,7 +106,7 @@ impl Default for ServerOptions {
 }
 
 impl fmt::Debug for ServerOptions {
-    /// All but the password.
+    /// Omits the password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServerOptions")
             .field("listen", &self.listen)
@@ -123,30 +122,30 @@ impl fmt::Debug for ServerOptions {
 }
 
 impl ServerOptions {
-    /// Refuses options that cannot be, all mistakes at once.
+    /// Rejects invalid options, and reports all of them at once.
     ///
     /// # Errors
     /// [`Error::InvalidOptions`].
     pub fn check(&self) -> Result<()> {
-        let mut mistakes = Vec::new();
-        let mut require = |holds: bool, option: &str, reason: String| {
-            if !holds {
-                mistakes.push(InvalidOption { option: option.to_owned(), reason });
+        let mut errors = Vec::new();
+        let mut require = |is_valid: bool, option: &str, reason: String| {
+            if !is_valid {
+                errors.push(InvalidOption { option: option.to_owned(), reason });
             }
         };
         let password = self.password.as_deref();
         require(
             password != Some(""),
             "password",
-            "it is empty; give one, or none to serve this machine only".to_owned(),
+            "it is empty; set one, or none to serve this machine only".to_owned(),
         );
-        let reachable = [
+        let addresses = [
             ("listen", Some(self.listen)),
             ("memcached", self.memcached),
             ("udp", self.udp),
             ("metrics", self.metrics),
         ];
-        for (option, address) in reachable {
+        for (option, address) in addresses {
             let Some(address) = address else { continue };
             require(
                 address.ip().is_loopback() || password.is_some(),
@@ -162,7 +161,9 @@ impl ServerOptions {
             require(
                 self.udp.is_some_and(|udp| udp.is_ipv4() && !udp.ip().is_unspecified()),
                 "udp_xdp",
-                format!("packets are taken by their address: give udp the IPv4 one of {interface}"),
+                format!(
+                    "packets are selected by their address: set udp to the IPv4 address of {interface}"
+                ),
             );
         }
         if let Some(address) = self.memcached_udp {
@@ -170,14 +171,14 @@ impl ServerOptions {
                 address.ip().is_loopback(),
                 "memcached_udp",
                 format!(
-                    "{address} can be reached from other machines, and whoever forges a sender's \
-                     address could have large answers sent there; use a loopback address, or TCP"
+                    "{address} can be reached from other machines, and a forged sender \
+                     address would receive large responses; use a loopback address, or TCP"
                 ),
             );
             require(
                 password.is_none(),
                 "memcached_udp",
-                "memcached's datagrams have no room for the password; use TCP".to_owned(),
+                "memcached's datagrams cannot carry the password; use TCP".to_owned(),
             );
         }
         require(self.max_clients > 0, "max_clients", "it must be at least 1".to_owned());
@@ -185,19 +186,23 @@ impl ServerOptions {
             ("max_request_bytes", self.max_request_bytes),
             ("max_output_bytes", self.max_output_bytes),
         ] {
-            require(bytes >= 1024, option, format!("{bytes} bytes are too few; 1KiB is the least"));
+            require(
+                bytes >= 1024,
+                option,
+                format!("{bytes} bytes are too few; the minimum is 1KiB"),
+            );
         }
-        if mistakes.is_empty() { Ok(()) } else { Err(Error::InvalidOptions(mistakes)) }
+        if errors.is_empty() { Ok(()) } else { Err(Error::InvalidOptions(errors)) }
     }
 
-    /// How many threads serve UDP, of a table with so many partitions.
+    /// Number of UDP threads for a table with this number of partitions.
     pub(crate) fn udp_threads(&self, partitions: usize) -> usize {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let wanted = if self.udp_ports == 0 { cores } else { self.udp_ports };
         wanted.min(partitions).min(MAX_PORTS)
     }
 
-    /// How many threads serve clients.
+    /// Number of threads that serve clients.
     pub(crate) fn workers(&self) -> usize {
         match self.threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -205,17 +210,17 @@ impl ServerOptions {
         }
     }
 
-    /// The largest value that the server takes: one that a request brings and a reply can carry.
+    /// Maximum value size: what fits in a request and in a reply.
     pub(crate) fn max_value_bytes(&self) -> usize {
-        self.max_carried_bytes().min(self.max_request_bytes)
+        self.max_reply_value_bytes().min(self.max_request_bytes)
     }
 
-    /// The largest value that a reply can carry.
-    pub(crate) fn max_carried_bytes(&self) -> usize {
+    /// Maximum value size that fits in a reply.
+    pub(crate) fn max_reply_value_bytes(&self) -> usize {
         self.max_output_bytes - self.soft_output_bytes() - REPLY_FRAME_BYTES
     }
 
-    /// Replies that wait for one client before its next requests wait too.
+    /// Bytes of unsent replies above which a client's next requests wait.
     pub(crate) fn soft_output_bytes(&self) -> usize {
         (self.max_output_bytes / 4).min(1 << 20)
     }
@@ -226,16 +231,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_open_address_without_a_password_is_refused() {
+    fn public_address_without_a_password_is_rejected() {
         let mut options = ServerOptions {
             listen: "0.0.0.0:1".parse().unwrap(),
             metrics: Some("[::]:2".parse().unwrap()),
             ..ServerOptions::default()
         };
-        let Err(Error::InvalidOptions(mistakes)) = options.check() else { panic!("accepted") };
-        let names: Vec<_> = mistakes.iter().map(|m| m.option.as_str()).collect();
+        let Err(Error::InvalidOptions(errors)) = options.check() else { panic!("accepted") };
+        let names: Vec<_> = errors.iter().map(|m| m.option.as_str()).collect();
         assert_eq!(names, ["listen", "metrics"]);
-        assert!(mistakes[0].reason.contains("127.0.0.1:1"));
+        assert!(errors[0].reason.contains("127.0.0.1:1"));
         options.password = Some("secret".into());
         options.check().unwrap();
         assert!(!format!("{options:?}").contains("secret"));

@@ -1,30 +1,30 @@
-//! What the system says of this process: processor time and memory, from `/proc`.
+//! CPU time and memory of this process, from `/proc`.
 //!
-//! Source: proc_pid_stat(5): fields 14 (`utime`) and 15 (`stime`), in ticks of the clock. Linux shows
-//! 100 ticks a second on every machine, whatever its own clock does. proc_pid_status(5): `VmRSS`.
+//! Source: proc_pid_stat(5): fields 14 (`utime`) and 15 (`stime`), in ticks of 1/100 s on every
+//! Linux machine. proc_pid_status(5): `VmRSS`.
 
 use std::time::Duration;
 
 const TICK: Duration = Duration::from_millis(10);
 
-/// Processor time of this process.
+/// CPU time of this process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct CpuTimes {
-    /// In its own code.
+    /// In user mode.
     pub(crate) user: Duration,
-    /// In the system's.
+    /// In kernel mode.
     pub(crate) system: Duration,
 }
 
 impl CpuTimes {
-    /// As of now; nothing where the system does not tell.
+    /// The current CPU time; zero where `/proc` is missing.
     pub(crate) fn of_process() -> Self {
         let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
         Self::parse(&text).unwrap_or_default()
     }
 
     fn parse(text: &str) -> Option<Self> {
-        // The program's name, which may hold anything, stands in parentheses before field 3.
+        // The program's name, which may contain anything, is in parentheses before field 3.
         let (_, fields) = text.rsplit_once(") ")?;
         let mut ticks = fields.split(' ').skip(14 - 3).map(str::parse::<u32>);
         let user = TICK * ticks.next()?.ok()?;
@@ -33,12 +33,12 @@ impl CpuTimes {
     }
 }
 
-/// Bytes of memory that are resident; `None` where the system does not tell.
+/// Resident memory in bytes; `None` where `/proc` is missing.
 pub(crate) fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim_end().parse().ok()?;
-    Some(kibibytes << 10)
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim_end().parse().ok()?;
+    Some(kib << 10)
 }
 
 #[cfg(test)]
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parse_finds_the_times_behind_any_name() {
+    fn times_are_parsed_after_any_program_name() {
         let text = "12 (a) b) c) S 1 2 3 4 5 6 7 8 9 10 150 7 0 0 20 0";
         let times = CpuTimes::parse(text).unwrap();
         assert_eq!((times.user.as_millis(), times.system.as_millis()), (1500, 70));
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn of_process_grows_with_work() {
+    fn cpu_time_increases_with_work() {
         let began = std::time::Instant::now();
         let before = CpuTimes::of_process();
         while CpuTimes::of_process() == before {
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn resident_memory_is_found_on_linux() {
+    fn resident_memory_is_available_on_linux() {
         assert!(!cfg!(target_os = "linux") || resident_bytes().unwrap() > 1 << 20);
     }
 }

@@ -1,15 +1,15 @@
-//! The server: its threads, from binding to draining.
+//! The server and its threads, from binding to draining.
 //!
-//! | thread | does |
+//! | thread | task |
 //! | --- | --- |
 //! | the caller's | accepts clients |
-//! | `siltstone-serve-N` | serve them, one a core |
-//! | `siltstone-sync` | syncs written tables each second, under [`Fsync::EverySecond`] |
-//! | `siltstone-metrics` | answers Prometheus |
-//! | `siltstone-udp-N` | serve a `mica` table over UDP, a port each |
-//! | `siltstone-mc-udp` | answers memcached's datagrams, where that is switched on |
+//! | `siltstone-serve-N` | serves clients, one thread per core |
+//! | `siltstone-sync` | syncs written tables every second, under [`Fsync::EverySecond`] |
+//! | `siltstone-metrics` | serves metrics over HTTP |
+//! | `siltstone-udp-N` | serves a `mica` table over UDP, one port per thread |
+//! | `siltstone-mc-udp` | serves memcached over UDP, if enabled |
 //!
-//! Stopping: no more clients are accepted; workers run what they have received and send what waits,
+//! Shutdown: no more clients are accepted; workers run received requests and send pending replies
 //! within `drain_timeout`; then every table is synced.
 
 use std::net::{SocketAddr, UdpSocket};
@@ -27,34 +27,34 @@ use siltstone_engine::{Error, InvalidOption, Result};
 use siltstone_mica::Store;
 
 use crate::clients::Clients;
-use crate::memcached::Tallies;
+use crate::memcached::MemcachedCounters;
 use crate::metrics::Metrics;
 use crate::metrics::http::HttpPort;
 use crate::net::accept::Acceptor;
-use crate::net::dialect::Language;
 use crate::net::listen::listen;
+use crate::net::protocol::Protocol;
 use crate::net::worker::Worker;
 use crate::shared::Shared;
 use crate::store::access_times::AccessTimes;
-use crate::store::reads::Reads;
+use crate::store::fetch_times::FetchTimes;
 use crate::store::versions::Versions;
 use crate::store::{Cursors, Database};
 use crate::udp::{self, Ports};
 use crate::{Fsync, ServerOptions, StopHandle};
 
-/// How long a stop may go unnoticed by the thread that syncs.
-const SYNC_STEP: Duration = Duration::from_millis(50);
+/// Maximum delay until the sync thread notices a stop.
+const SYNC_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A server that listens, and serves once it runs.
+/// A bound server; [`run`](Self::run) serves.
 pub struct Server {
     shared: Arc<Shared>,
-    listeners: Vec<(mio::net::TcpListener, Language)>,
+    listeners: Vec<(mio::net::TcpListener, Protocol)>,
     memcached_udp: Option<UdpSocket>,
     udp: Option<(Ports, Arc<Store>)>,
     metrics: Option<(SocketAddr, mio::net::TcpListener)>,
 }
 
-/// While it lives, signals stop a server: see [`Server::stop_on_signal`].
+/// Signals stop the server while it lives: see [`Server::stop_on_signal`].
 pub struct SignalGuard {
     handle: Handle,
     listener: Option<JoinHandle<()>>,
@@ -70,11 +70,11 @@ impl Drop for SignalGuard {
 }
 
 impl Server {
-    /// Refuses what [`bind`](Self::bind) would refuse, for a caller that is to make these tables first: options that
-    /// cannot be, names of tables that are not served, addresses that are taken.
+    /// Checks what [`bind`](Self::bind) would reject, for a caller that has yet to create the
+    /// tables: invalid options, names of tables that are not served, addresses in use.
     ///
     /// # Errors
-    /// As of [`bind`](Self::bind).
+    /// As [`bind`](Self::bind).
     pub fn check(options: &ServerOptions, tables: &[(&str, &TableSpec)]) -> Result<()> {
         options.check()?;
         let names: Vec<_> = tables.iter().map(|(name, _)| *name).collect();
@@ -82,26 +82,29 @@ impl Server {
         find_table(&names, options.memcached_table.as_deref())?;
         let addresses = [Some(options.listen), options.memcached, options.metrics];
         addresses.into_iter().flatten().try_for_each(|address| listen(address).map(drop))?;
-        options.memcached_udp.map(bind_datagrams).transpose()?;
+        options.memcached_udp.map(bind_udp).transpose()?;
         let Some(address) = options.udp else { return Ok(()) };
-        let of_mica = |spec: &TableSpec| {
+        let mica = |spec: &TableSpec| {
             (spec.engine == "mica").then(|| siltstone_mica::Options::from_map(&spec.options))
         };
-        let tables = tables.iter().map(|(name, spec)| (*name, of_mica(spec)));
-        let (_, of_mica) = find_mica(tables, options.udp_table.as_deref())?;
-        let threads = options.udp_threads(of_mica?.partitions);
+        let tables = tables.iter().map(|(name, spec)| (*name, mica(spec)));
+        let (_, mica) = find_mica(tables, options.udp_table.as_deref())?;
+        let threads = options.udp_threads(mica?.partitions);
         Ports::bind(address, threads, None, options.udp_train).map(drop)
     }
 
-    /// Listens for clients of these tables; the first is SELECT 0, the second SELECT 1, ….
+    /// Binds the listeners for these tables; the first is SELECT 0, the second SELECT 1, ….
     ///
     /// # Errors
-    /// [`Error::InvalidOptions`] for what cannot be, such as an address that other machines can reach
-    /// without a password; [`Error::Io`] if an address cannot be had.
+    /// [`Error::InvalidOptions`] for invalid options, such as an address that other machines can
+    /// reach without a password; [`Error::Io`] if an address cannot be bound.
     pub fn bind(tables: Vec<Table>, options: ServerOptions) -> Result<Self> {
         options.check()?;
         if tables.is_empty() {
-            return Err(mistake("tables", "there is none to serve; name at least one".to_owned()));
+            return Err(invalid_option(
+                "tables",
+                "there is no table to serve; name at least one".to_owned(),
+            ));
         }
         let bound = |address| -> Result<(SocketAddr, mio::net::TcpListener)> {
             let listener = listen(address)?;
@@ -111,14 +114,14 @@ impl Server {
             Ok((address, listener))
         };
         let (address, listener) = bound(options.listen)?;
-        let mut listeners = vec![(listener, Language::Resp)];
+        let mut listeners = vec![(listener, Protocol::Resp)];
         let mut memcached_address = None;
         if let Some(wanted) = options.memcached {
             let (address, listener) = bound(wanted)?;
             memcached_address = Some(address);
-            listeners.push((listener, Language::Memcached));
+            listeners.push((listener, Protocol::Memcached));
         }
-        let memcached_udp = options.memcached_udp.map(bind_datagrams).transpose()?;
+        let memcached_udp = options.memcached_udp.map(bind_udp).transpose()?;
         let metrics = options.metrics.map(bound).transpose()?;
         let names: Vec<_> = tables.iter().map(Table::name).collect();
         check_names(&names)?;
@@ -131,7 +134,7 @@ impl Server {
         let has_memcached = memcached_address.is_some() || memcached_udp.is_some();
         if has_memcached {
             databases[memcached_table].versions = Some(Versions::new());
-            databases[memcached_table].reads = Some(Reads::new());
+            databases[memcached_table].fetch_times = Some(FetchTimes::new());
         }
         let mut udp_table = 0;
         let udp = match options.udp {
@@ -141,15 +144,15 @@ impl Server {
                 let store;
                 (udp_table, store) = find_mica(stores, options.udp_table.as_deref())?;
                 if has_memcached && memcached_table == udp_table && !store.keeps_stamps() {
-                    return Err(mistake(
+                    return Err(invalid_option(
                         "udp",
-                        "the table is served to memcached's clients too, whose cas must notice \
-                         what comes over UDP: make it with stamps=on, or serve another table"
+                        "the table also serves memcached clients, whose cas must detect \
+                         writes over UDP: create it with stamps=on, or serve another table"
                             .to_owned(),
                     ));
                 }
                 let threads = options.udp_threads(store.partitions());
-                databases[udp_table].locks.expect_visitors(threads);
+                databases[udp_table].locks.set_burst_threads(threads);
                 Some((
                     Ports::bind(address, threads, options.udp_xdp.as_ref(), options.udp_train)?,
                     store,
@@ -164,15 +167,15 @@ impl Server {
             access_times: AccessTimes::new(),
             clients: Arc::new(Clients::default()),
             metrics: Metrics::new(options.workers()),
-            memcached: Tallies::of_table(memcached_table),
-            udp: udp::Tallies::default(),
+            memcached: MemcachedCounters::new(memcached_table),
+            udp: udp::UdpCounters::default(),
             udp_table,
             stop: StopHandle::default(),
             started: Instant::now(),
             last_sync: AtomicU64::new(0),
             options,
         });
-        shared.note_sync();
+        shared.record_sync();
         Ok(Server { shared, listeners, memcached_udp, udp, metrics })
     }
 
@@ -184,41 +187,41 @@ impl Server {
         &self.shared
     }
 
-    /// Where it listens for clients.
+    /// Address of the Redis listener.
     pub fn local_addr(&self) -> SocketAddr {
         self.shared.address
     }
 
-    /// Where it listens for memcached's clients.
+    /// Address of the memcached listener.
     pub fn memcached_addr(&self) -> Option<SocketAddr> {
         self.shared.memcached_address
     }
 
-    /// Where it takes memcached's datagrams.
+    /// Address of memcached over UDP.
     pub fn memcached_udp_addr(&self) -> Option<SocketAddr> {
         self.memcached_udp.as_ref().and_then(|socket| socket.local_addr().ok())
     }
 
-    /// Where it serves a `mica` table over UDP: the first of its ports.
+    /// Address of the first UDP port of the `mica` table.
     pub fn udp_addr(&self) -> Option<SocketAddr> {
         self.udp.as_ref().map(|(ports, _)| ports.address)
     }
 
-    /// Where it serves metrics.
+    /// Address of the metrics port.
     pub fn metrics_addr(&self) -> Option<SocketAddr> {
         self.metrics.as_ref().map(|(address, _)| *address)
     }
 
-    /// What ends it, from any thread.
+    /// A handle that stops the server from any thread.
     pub fn stop_handle(&self) -> StopHandle {
         self.shared.stop.clone()
     }
 
-    /// Has SIGTERM and SIGINT stop the server, from now until the guard is dropped: one that comes before
-    /// [`run`](Self::run) ends it at once.
+    /// Makes SIGTERM and SIGINT stop the server until the guard is dropped. A signal before
+    /// [`run`](Self::run) makes it return at once.
     ///
     /// # Errors
-    /// The system refused a handler or a thread.
+    /// If a signal handler or a thread cannot be created.
     pub fn stop_on_signal(&self) -> Result<SignalGuard> {
         let mut signals = Signals::new([SIGTERM, SIGINT])
             .map_err(|error| Error::io("listen for", "signals", &error))?;
@@ -243,8 +246,8 @@ impl Server {
     /// Serves until [`StopHandle::stop`], then drains and syncs.
     ///
     /// # Errors
-    /// What the system refused (threads, polls), and what the last sync found: then the last
-    /// writes may not be durable.
+    /// System errors (threads, polls), and the error of the last sync: then the last writes may not
+    /// be durable.
     pub fn run(self) -> Result<()> {
         let shared = self.shared;
         let failed = |error: std::io::Error| Error::io("serve", shared.address.to_string(), &error);
@@ -255,7 +258,7 @@ impl Server {
         for index in 0..shared.options.workers() {
             let (worker, inbox) = Worker::new(index, shared.clone()).map_err(failed)?;
             inboxes.push(inbox);
-            let guard = StopAtEnd(shared.stop.clone());
+            let guard = StopOnExit(shared.stop.clone());
             threads.push(spawn(&format!("siltstone-serve-{index}"), move || {
                 let _guard = guard;
                 worker.run()
@@ -270,7 +273,7 @@ impl Server {
         if let Some((ports, store)) = self.udp {
             let work = ports.threads(&shared, &store).map_err(failed)?;
             for (index, work) in work.into_iter().enumerate() {
-                let guard = StopAtEnd(shared.stop.clone());
+                let guard = StopOnExit(shared.stop.clone());
                 threads.push(spawn(&format!("siltstone-udp-{index}"), move || {
                     let _guard = guard;
                     work()
@@ -297,7 +300,7 @@ impl Server {
         let mut outcome = acceptor.run(&shared, &inboxes);
         shared.stop.stop();
         for inbox in &inboxes {
-            // A worker that cannot be woken looks at its next check of time.
+            // A worker that cannot be woken notices at its next timeout check.
             let _ = inbox.waker.wake();
         }
         if let Some(waker) = metrics_waker {
@@ -317,57 +320,59 @@ impl Server {
     }
 }
 
-/// The place of the table with this name; of the first, without one.
+/// Index of the table with this name; 0 without a name.
 fn find_table(names: &[&str], name: Option<&str>) -> Result<usize> {
     let Some(name) = name else { return Ok(0) };
     names.iter().position(|served| *served == name).ok_or_else(|| {
         let reason = format!("'{name}' is not served; the tables are {}", names.join(", "));
-        mistake("memcached_table", reason)
+        invalid_option("memcached_table", reason)
     })
 }
 
-/// Of tables, with what those of `mica` have, the one with this name, or the first: its place and what it has.
+/// Finds the `mica` table with this name, or the first: its index and attached value.
 fn find_mica<'a, T>(
     tables: impl Iterator<Item = (&'a str, Option<T>)>,
     name: Option<&str>,
 ) -> Result<(usize, T)> {
     let mut names = Vec::new();
-    for (at, (served, of_mica)) in tables.enumerate() {
-        let Some(of_mica) = of_mica else { continue };
+    for (at, (served, mica)) in tables.enumerate() {
+        let Some(mica) = mica else { continue };
         if name.is_none_or(|name| name == served) {
-            return Ok((at, of_mica));
+            return Ok((at, mica));
         }
         names.push(served);
     }
     let reason = match (name, names.is_empty()) {
         (_, true) => {
-            "it serves a table of the engine mica, and there is none; serve one, e.g. with --table \
+            "it requires a table of the engine mica, and there is none; add one, e.g. with --table \
              cache=mica,mode=cache"
                 .to_owned()
         }
         (name, false) => format!(
-            "'{}' is no table of the engine mica that is served; there are {}",
+            "'{}' is not a served table of the engine mica; these are: {}",
             name.unwrap_or_default(),
             names.join(", ")
         ),
     };
-    Err(mistake("udp", reason))
+    Err(invalid_option("udp", reason))
 }
 
-fn bind_datagrams(address: SocketAddr) -> Result<UdpSocket> {
+fn bind_udp(address: SocketAddr) -> Result<UdpSocket> {
     UdpSocket::bind(address).map_err(|error| Error::io("bind to", address.to_string(), &error))
 }
 
-/// Each table is one database: two would not know of one another's locks, so INCR and WATCH would not hold.
+/// Two databases of one table would not share locks, so INCR and WATCH would be wrong.
 fn check_names(names: &[&str]) -> Result<()> {
-    let twice = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name));
-    match twice {
+    let duplicate = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name));
+    match duplicate {
         None => Ok(()),
-        Some((_, name)) => Err(mistake("tables", format!("'{name}' is named twice; name it once"))),
+        Some((_, name)) => {
+            Err(invalid_option("tables", format!("'{name}' is named twice; name it once")))
+        }
     }
 }
 
-fn mistake(option: &str, reason: String) -> Error {
+fn invalid_option(option: &str, reason: String) -> Error {
     Error::InvalidOptions(vec![InvalidOption { option: option.to_owned(), reason }])
 }
 
@@ -379,11 +384,11 @@ fn spawn<T: Send + 'static>(
     thread.spawn(body).map_err(|error| Error::io("start thread", name, &error))
 }
 
-/// A server that has lost a worker, by a fault or a panic, would leave clients without an answer:
-/// it ends instead.
-struct StopAtEnd(StopHandle);
+/// Stops the server when a thread ends, by an error or a panic: otherwise its clients would never
+/// get a reply.
+struct StopOnExit(StopHandle);
 
-impl Drop for StopAtEnd {
+impl Drop for StopOnExit {
     fn drop(&mut self) {
         self.0.stop();
     }
@@ -392,7 +397,7 @@ impl Drop for StopAtEnd {
 fn sync_each_second(shared: &Shared) {
     let mut due = Instant::now() + Duration::from_secs(1);
     while !shared.stop.is_stopping() {
-        std::thread::sleep(SYNC_STEP);
+        std::thread::sleep(SYNC_POLL_INTERVAL);
         if Instant::now() < due {
             continue;
         }
@@ -400,13 +405,13 @@ fn sync_each_second(shared: &Shared) {
         let mut is_synced = true;
         for database in &shared.databases {
             if database.sync_if_written().is_err() {
-                // The table has turned read-only; its next write will say why.
+                // The table is read-only now; its next write reports why.
                 shared.metrics.failed_syncs.fetch_add(1, Relaxed);
                 is_synced = false;
             }
         }
         if is_synced {
-            shared.note_sync();
+            shared.record_sync();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What all threads of a server share.
+//! State shared by all threads of a server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,39 +8,39 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use crate::clients::Clients;
-use crate::memcached::Tallies;
+use crate::memcached::MemcachedCounters;
 use crate::metrics::Metrics;
 use crate::store::access_times::AccessTimes;
 use crate::store::{Cursors, Database};
 use crate::{ServerOptions, StopHandle, udp};
 
-/// What all threads of a server share.
+/// State shared by all threads of a server.
 pub(crate) struct Shared {
     pub(crate) options: ServerOptions,
     pub(crate) address: SocketAddr,
-    /// Where memcached's clients are listened for.
+    /// Address of the memcached listener.
     pub(crate) memcached_address: Option<SocketAddr>,
     pub(crate) databases: Vec<Database>,
     pub(crate) cursors: Mutex<Cursors>,
-    /// When keys were last accessed.
+    /// Access times of keys, for OBJECT IDLETIME and memcached.
     pub(crate) access_times: AccessTimes,
     pub(crate) clients: Arc<Clients>,
     pub(crate) metrics: Metrics,
-    /// What is counted for memcached's clients.
-    pub(crate) memcached: Tallies,
-    /// What is counted over UDP.
-    pub(crate) udp: udp::Tallies,
-    /// The table that is served over UDP, if one is.
+    /// Counters of the memcached protocols.
+    pub(crate) memcached: MemcachedCounters,
+    /// Counters of the UDP protocol.
+    pub(crate) udp: udp::UdpCounters,
+    /// Index of the table served over UDP, if one is.
     pub(crate) udp_table: usize,
     pub(crate) stop: StopHandle,
     pub(crate) started: Instant,
-    /// When all tables were last synced, in seconds since 1970.
+    /// Time at which all tables were last synced, in seconds since 1970.
     pub(crate) last_sync: AtomicU64,
 }
 
 impl Shared {
-    /// Notes that all tables have just been synced.
-    pub(crate) fn note_sync(&self) {
+    /// Records that all tables were just synced.
+    pub(crate) fn record_sync(&self) {
         self.last_sync.store(self.options.clock.now() / 1000, Relaxed);
     }
 }

@@ -1,7 +1,7 @@
-//! Telling a server to end.
+//! Stopping a server: a flag, and a waker for the accepting thread.
 //!
-//! The accepting thread sleeps in its poll; a stop sets a flag and wakes it. It may come before the
-//! thread is there, from any thread, and more than once.
+//! [`StopHandle::stop`] may be called from any thread, before the accepting thread starts, and
+//! repeatedly.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use mio::Waker;
 use parking_lot::Mutex;
 
-/// Ends a server: it stops accepting, answers what it has received, syncs, and returns.
+/// Stops a server: it stops accepting, answers received requests, syncs, and returns.
 #[derive(Clone, Default)]
 pub struct StopHandle {
     inner: Arc<Inner>,
@@ -22,28 +22,28 @@ struct Inner {
 }
 
 impl StopHandle {
-    /// Asks the server to end. Returns at once.
+    /// Requests the stop. Returns at once.
     pub fn stop(&self) {
         self.inner.stopping.store(true, Ordering::Release);
         if let Some(waker) = self.inner.waker.lock().as_ref() {
-            // A poll that cannot be woken has ended already.
+            // A poll that cannot be woken has already ended.
             let _ = waker.wake();
         }
     }
 
-    /// Whether the server was asked to end.
+    /// Whether a stop was requested.
     pub fn is_stopping(&self) -> bool {
         self.inner.stopping.load(Ordering::Acquire)
     }
 
-    /// Lets [`stop`](Self::stop) wake a poll.
+    /// Sets the waker used by [`stop`](Self::stop).
     pub(crate) fn wake_with(&self, waker: Waker) {
         let stopping = self.is_stopping();
         if stopping {
             let _ = waker.wake();
         }
         *self.inner.waker.lock() = Some(waker);
-        // A stop in between has found no waker.
+        // A concurrent stop found no waker.
         if !stopping && self.is_stopping() {
             self.stop();
         }

@@ -1,5 +1,5 @@
-//! `get` and its kin with more keys on a line, and larger answers, than a connection may hold: they are
-//! answered key by key, and a client that reads gets all of it.
+//! Retrievals with more keys per line, and larger responses, than a connection may buffer: they are
+//! streamed.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
@@ -11,37 +11,38 @@ use std::time::Duration;
 
 use siltstone::{Durability, Engine, WriteBatch};
 use siltstone_server::ServerOptions;
-use support::{Running, Talk, eventually, mica};
+use support::{MemcachedClient, TestServer, eventually, mica};
 
 const MIB: usize = 1 << 20;
 
-fn server(change: impl FnOnce(&mut ServerOptions)) -> Running {
-    Running::with(|options| {
+fn server(change: impl FnOnce(&mut ServerOptions)) -> TestServer {
+    TestServer::with(|options| {
         options.memcached = Some("127.0.0.1:0".parse().unwrap());
         change(options);
     })
 }
 
-/// Engines with flags behind values and beside them.
-fn kinds() -> [(&'static str, Running); 2] {
+/// Engines with flags in a trailer and in the item.
+fn kinds() -> [(&'static str, TestServer); 2] {
     let address = Some("127.0.0.1:0".parse().unwrap());
     [
         ("map", server(|_| ())),
         (
             "mica",
-            Running::over(Some(mica("memory=64MiB mode=cache")), |options| {
+            TestServer::over(Some(mica("memory=64MiB mode=cache")), |options| {
                 options.memcached = address;
             }),
         ),
     ]
 }
 
-/// Sends bytes while the answer is read, as clients with large requests must; the lines up to `END`.
-fn ask_while_reading(talk: &Talk, bytes: Vec<u8>) -> Vec<String> {
-    let mut writer = talk.stream.try_clone().unwrap();
+/// Sends bytes while reading the response, as needed for large requests. Returns the lines up to
+/// `END`.
+fn request_while_reading(memcached: &MemcachedClient, bytes: Vec<u8>) -> Vec<String> {
+    let mut writer = memcached.stream.try_clone().unwrap();
     let writing = std::thread::spawn(move || writer.write_all(&bytes).unwrap());
     let mut lines = Vec::new();
-    for line in BufReader::new(&talk.stream).lines() {
+    for line in BufReader::new(&memcached.stream).lines() {
         let line = line.unwrap();
         let is_last = line == "END" || line.contains("ERROR");
         lines.push(line);
@@ -53,17 +54,17 @@ fn ask_while_reading(talk: &Talk, bytes: Vec<u8>) -> Vec<String> {
     lines
 }
 
-/// Stores values of so many bytes under `big0`, `big1`, ….
-fn fill(talk: &mut Talk, count: usize, bytes: usize) {
+/// Stores values of `bytes` bytes under `big0`, `big1`, ….
+fn fill(memcached: &mut MemcachedClient, count: usize, bytes: usize) {
     let value = "v".repeat(bytes);
     for number in 0..count {
         let set = format!("set big{number} 0 0 {bytes} noreply\r\n{value}\r\n");
-        talk.stream.write_all(set.as_bytes()).unwrap();
+        memcached.stream.write_all(set.as_bytes()).unwrap();
     }
-    assert_eq!(talk.say(b""), "");
+    assert_eq!(memcached.request(b""), "");
 }
 
-/// Reads so many values of so many bytes and the `END`s behind every `each` of them.
+/// Reads values of `bytes` bytes, and an `END` after every `each` of them.
 fn expect_values(stream: &TcpStream, count: usize, bytes: usize, each: usize) {
     let mut reader = BufReader::new(stream);
     let (mut line, mut value) = (String::new(), vec![0; bytes + 2]);
@@ -82,163 +83,171 @@ fn expect_values(stream: &TcpStream, count: usize, bytes: usize, each: usize) {
 }
 
 #[test]
-fn get_of_3000_long_keys_answers_each() {
+fn get_of_3000_long_keys_returns_each() {
     for (kind, server) in kinds() {
-        let mut talk = server.talk();
+        let mut memcached = server.memcached_client();
         let key = |number: usize| format!("{number:0250}");
         for number in (0..3000).step_by(10) {
-            talk.say(format!("set {} 7 0 2\r\nok\r\n", key(number)).as_bytes());
+            memcached.request(format!("set {} 7 0 2\r\nok\r\n", key(number)).as_bytes());
         }
         let keys: Vec<_> = (0..3000).map(key).collect();
-        let lines = ask_while_reading(&talk, format!("get {}\r\n", keys.join(" ")).into_bytes());
+        let lines =
+            request_while_reading(&memcached, format!("get {}\r\n", keys.join(" ")).into_bytes());
         assert_eq!(lines.len(), 300 * 2 + 1, "{kind}");
         for (at, lines) in lines.chunks_exact(2).enumerate() {
             assert_eq!(lines, [format!("VALUE {} 7 2", key(at * 10)), "ok".to_owned()], "{kind}");
         }
         assert_eq!(lines.last().unwrap(), "END", "{kind}");
-        assert_eq!(talk.say(b"get none\r\n"), "END\r\n", "{kind}: the connection goes on");
+        assert_eq!(memcached.request(b"get none\r\n"), "END\r\n", "{kind}: the connection goes on");
     }
 }
 
 #[test]
-fn get_of_100000_keys_answers_each() {
+fn get_of_100000_keys_returns_each() {
     for (kind, server) in kinds() {
-        let mut talk = server.talk();
-        talk.say(b"set k0 0 0 1\r\na\r\nset k99999 0 0 1\r\nz\r\n");
+        let mut memcached = server.memcached_client();
+        memcached.request(b"set k0 0 0 1\r\na\r\nset k99999 0 0 1\r\nz\r\n");
         let keys: Vec<_> = (0..100_000).map(|number| format!("k{number}")).collect();
         for command in ["get", "gets", "gat 100", "gats 100"] {
             let line = format!("{command} {}\r\n", keys.join(" "));
-            let lines = ask_while_reading(&talk, line.into_bytes());
+            let lines = request_while_reading(&memcached, line.into_bytes());
             assert_eq!(lines.len(), 5, "{kind}, {command}: {lines:?}");
             let words = 4 + usize::from(command.contains("ts"));
             assert!(lines[0].starts_with("VALUE k0 0 1"), "{kind}, {command}");
             assert_eq!(lines[2].split(' ').count(), words, "{kind}, {command}: {}", lines[2]);
             assert_eq!([&lines[1][..], &lines[3], &lines[4]], ["a", "z", "END"]);
         }
-        assert_eq!(talk.say(b"mg k99999 t\r\n"), "HD t100\r\n", "{kind}: gat has touched it");
-        let stats = talk.say(b"stats\r\n");
-        // And one is of `mg`; `gat` is counted as a touch.
+        assert_eq!(
+            memcached.request(b"mg k99999 t\r\n"),
+            "HD t100\r\n",
+            "{kind}: gat has touched it"
+        );
+        let stats = memcached.request(b"stats\r\n");
+        // One is of `mg`; `gat` counts as a touch.
         assert!(stats.contains("STAT cmd_get 200001\r\n"), "{kind}: {stats}");
         assert!(stats.contains("STAT get_hits 5\r\n"), "{kind}: {stats}");
     }
 }
 
 #[test]
-fn answer_over_the_output_limit_streams_to_a_client_that_reads() {
+fn response_above_the_output_limit_is_streamed() {
     let server = server(|options| options.max_output_bytes = 4 * MIB);
-    let mut talk = server.talk();
-    fill(&mut talk, 30, MIB);
+    let mut memcached = server.memcached_client();
+    fill(&mut memcached, 30, MIB);
     let keys: Vec<_> = (0..30).map(|number| format!("big{number}")).collect();
-    talk.stream.write_all(format!("get {}\r\n", keys.join(" ")).as_bytes()).unwrap();
-    expect_values(&talk.stream, 30, MIB, 30);
-    // So do as many lines of one key each, sent at once, and a client that is slow to begin.
+    memcached.stream.write_all(format!("get {}\r\n", keys.join(" ")).as_bytes()).unwrap();
+    expect_values(&memcached.stream, 30, MIB, 30);
+    // The same holds for many lines of one key, sent at once, and for a client that starts reading
+    // late.
     let lines: String = keys.iter().map(|key| format!("get {key}\r\n")).collect();
-    talk.stream.write_all(lines.as_bytes()).unwrap();
+    memcached.stream.write_all(lines.as_bytes()).unwrap();
     std::thread::sleep(Duration::from_millis(300));
-    expect_values(&talk.stream, 30, MIB, 1);
-    assert_eq!(talk.say(b"get none\r\n"), "END\r\n");
+    expect_values(&memcached.stream, 30, MIB, 1);
+    assert_eq!(memcached.request(b"get none\r\n"), "END\r\n");
 }
 
 #[test]
-fn answer_over_64_mib_streams_with_the_limits_of_every_server() {
+fn response_above_64_mib_is_streamed_with_default_limits() {
     let server = server(|_| ());
-    let mut talk = server.talk();
-    fill(&mut talk, 100, MIB);
+    let mut memcached = server.memcached_client();
+    fill(&mut memcached, 100, MIB);
     let keys: Vec<_> = (0..100).map(|number| format!("big{number}")).collect();
-    talk.stream.write_all(format!("get {}\r\n", keys.join(" ")).as_bytes()).unwrap();
-    expect_values(&talk.stream, 100, MIB, 100);
-    assert_eq!(talk.say(b"get none\r\n"), "END\r\n");
+    memcached.stream.write_all(format!("get {}\r\n", keys.join(" ")).as_bytes()).unwrap();
+    expect_values(&memcached.stream, 100, MIB, 100);
+    assert_eq!(memcached.request(b"get none\r\n"), "END\r\n");
 }
 
 #[test]
-fn client_that_does_not_read_is_cut_off() {
+fn client_that_does_not_read_is_disconnected() {
     let server = server(|options| options.stall_timeout = Duration::from_millis(300));
-    let mut talk = server.talk();
-    fill(&mut talk, 60, MIB);
+    let mut memcached = server.memcached_client();
+    fill(&mut memcached, 60, MIB);
     let keys: Vec<_> = (0..60).map(|number| format!("big{number}")).collect();
-    talk.stream.write_all(format!("get {}\r\n", keys.join(" ")).as_bytes()).unwrap();
+    memcached.stream.write_all(format!("get {}\r\n", keys.join(" ")).as_bytes()).unwrap();
     eventually("the client is cut off", || {
-        server.talk().say(b"stats\r\n").contains("STAT curr_connections 1\r\n")
+        server.memcached_client().request(b"stats\r\n").contains("STAT curr_connections 1\r\n")
     });
     let mut rest = Vec::new();
-    let _ = talk.stream.read_to_end(&mut rest);
+    let _ = memcached.stream.read_to_end(&mut rest);
     assert!(rest.len() < 60 * MIB, "all came");
 }
 
 #[test]
-fn bad_key_ends_a_short_line_alone_and_a_long_one_behind_its_values() {
+fn invalid_key_fails_a_short_line_completely_and_a_long_one_after_its_values() {
     let server = server(|_| ());
-    let mut talk = server.talk();
-    talk.say(b"set k 0 0 1\r\nx\r\n");
+    let mut memcached = server.memcached_client();
+    memcached.request(b"set k 0 0 1\r\nx\r\n");
     let bad = "b".repeat(251);
     let error = "CLIENT_ERROR bad command line format";
-    talk.expect(&[(&format!("get k {bad} k|get k|"), &format!("{error}|VALUE k 0 1|x|END|"))]);
+    memcached.expect(&[(&format!("get k {bad} k|get k|"), &format!("{error}|VALUE k 0 1|x|END|"))]);
     let many = " k".repeat(100_000);
-    let lines = ask_while_reading(&talk, format!("get{many} {bad}{many}\r\n").into_bytes());
+    let lines =
+        request_while_reading(&memcached, format!("get{many} {bad}{many}\r\n").into_bytes());
     assert_eq!(lines.len(), 200_001);
     assert_eq!(lines[200_000], error);
-    // What is left of the line is no command.
-    talk.expect(&[("get k|", "VALUE k 0 1|x|END|")]);
-    // A key that never ends is refused without waiting for its end.
-    talk.stream.write_all(format!("get{many} {}", "b".repeat(100_000)).as_bytes()).unwrap();
+    // The rest of the line is not run.
+    memcached.expect(&[("get k|", "VALUE k 0 1|x|END|")]);
+    // An endless key is rejected before its end.
+    memcached.stream.write_all(format!("get{many} {}", "b".repeat(100_000)).as_bytes()).unwrap();
     let mut last = String::new();
-    for line in BufReader::new(&talk.stream).lines().take(200_001) {
+    for line in BufReader::new(&memcached.stream).lines().take(200_001) {
         last = line.unwrap();
     }
     assert_eq!(last, error);
-    talk.expect(&[("bbb|get k|", "VALUE k 0 1|x|END|")]);
+    memcached.expect(&[("bbb|get k|", "VALUE k 0 1|x|END|")]);
 }
 
 #[test]
-fn long_line_that_is_no_retrieval_closes_the_connection() {
+fn long_line_without_retrieval_closes_the_connection() {
     let server = server(|_| ());
     for begin in ["set", "gat x", "mg k", "getx", "gets2", "delete"] {
-        let mut talk = server.talk();
-        let _ =
-            talk.stream.write_all(format!("{begin}{}\r\nmn\r\n", " k".repeat(50_000)).as_bytes());
-        assert_eq!(talk.rest(), "", "{begin}");
+        let mut memcached = server.memcached_client();
+        let _ = memcached
+            .stream
+            .write_all(format!("{begin}{}\r\nmn\r\n", " k".repeat(50_000)).as_bytes());
+        assert_eq!(memcached.rest(), "", "{begin}");
     }
-    // It need not come whole, and nothing of it is run; spaces before a key are part of a line.
+    // The line need not be complete, and nothing of it is run; leading spaces belong to the line.
     for line in [format!("incr k{}", " ".repeat(2048)), " ".repeat(14_000)] {
-        let mut talk = server.talk();
-        let _ = talk.stream.write_all(line.as_bytes());
-        assert_eq!(talk.rest(), "");
+        let mut memcached = server.memcached_client();
+        let _ = memcached.stream.write_all(line.as_bytes());
+        assert_eq!(memcached.rest(), "");
     }
     let spaces = " ".repeat(100_000);
-    server.talk().expect(&[(&format!("get{spaces}k{spaces}|get k|"), "END|END|")]);
+    server.memcached_client().expect(&[(&format!("get{spaces}k{spaces}|get k|"), "END|END|")]);
 }
 
 #[test]
-fn value_that_fits_no_answer_is_told() {
+fn value_too_large_for_a_reply_is_reported() {
     let server = server(|options| options.max_output_bytes = 4 * MIB);
-    let mut talk = server.talk();
+    let mut memcached = server.memcached_client();
     let large = vec![b'x'; 5 * MIB];
     let set = [format!("set a 0 0 {}\r\n", large.len()).as_bytes(), &large, b"\r\n"].concat();
-    assert_eq!(talk.say(&set), "SERVER_ERROR object too large for cache\r\n");
-    // One that was stored with other limits.
+    assert_eq!(memcached.request(&set), "SERVER_ERROR object too large for cache\r\n");
+    // Stored with other limits.
     let mut batch = WriteBatch::new();
     batch.put(b"a", &large);
     server.engine.write(&batch, Durability::Buffered).unwrap();
-    let told = "SERVER_ERROR the value is too large to be sent; raise --max-output|";
-    talk.expect(&[("get a|mg a v|mg a s|", &format!("{told}{told}HD s5242880|"))]);
+    let told = "SERVER_ERROR the value is too large for a reply; raise --max-output|";
+    memcached.expect(&[("get a|mg a v|mg a s|", &format!("{told}{told}HD s5242880|"))]);
 }
 
 #[test]
-fn answer_does_not_depend_on_how_a_long_line_is_cut() {
+fn response_does_not_depend_on_how_a_long_line_is_split() {
     let server = server(|_| ());
-    let mut talk = server.talk();
-    talk.say(b"set k 0 0 1\r\nx\r\nset kk 0 0 2\r\nxx\r\n");
+    let mut memcached = server.memcached_client();
+    memcached.request(b"set k 0 0 1\r\nx\r\nset kk 0 0 2\r\nxx\r\n");
     let line = format!("  gets{} kk\r\nget kk k\r\nmn\r\n", "  k kk kkk".repeat(8000));
     let answer = |piece: usize| {
-        let talk = server.talk();
-        let (mut writer, line) = (talk.stream.try_clone().unwrap(), line.clone());
+        let memcached = server.memcached_client();
+        let (mut writer, line) = (memcached.stream.try_clone().unwrap(), line.clone());
         let writing = std::thread::spawn(move || {
             for part in line.as_bytes().chunks(piece) {
                 writer.write_all(part).unwrap();
             }
         });
         let mut lines = Vec::new();
-        for line in BufReader::new(&talk.stream).lines() {
+        for line in BufReader::new(&memcached.stream).lines() {
             lines.push(line.unwrap());
             if lines.last().unwrap() == "MN" {
                 break;

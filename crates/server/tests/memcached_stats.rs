@@ -1,5 +1,4 @@
-//! What `stats` and its kin answer: that programs which collect memcached's numbers find each that they ask
-//! for, and that those which mean something here are true.
+//! `stats`: collectors find every name, and the statistics that apply are correct.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
@@ -7,11 +6,11 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use support::{Running, Talk, mica};
+use support::{MemcachedClient, TestServer, mica};
 
-fn kinds() -> [(&'static str, Running); 3] {
+fn kinds() -> [(&'static str, TestServer); 3] {
     let over = |engine| {
-        Running::over(engine, |options| {
+        TestServer::over(engine, |options| {
             options.memcached = Some("127.0.0.1:0".parse().unwrap());
         })
     };
@@ -22,8 +21,8 @@ fn kinds() -> [(&'static str, Running); 3] {
     ]
 }
 
-fn stats(talk: &mut Talk, what: &str) -> BTreeMap<String, String> {
-    let answer = talk.say(format!("stats{what}\r\n").as_bytes());
+fn stats(memcached: &mut MemcachedClient, what: &str) -> BTreeMap<String, String> {
+    let answer = memcached.request(format!("stats{what}\r\n").as_bytes());
     let lines = answer.strip_suffix("END\r\n").expect("an end").lines();
     let mut all = BTreeMap::new();
     for line in lines {
@@ -33,9 +32,9 @@ fn stats(talk: &mut Talk, what: &str) -> BTreeMap<String, String> {
     all
 }
 
-/// Asserts counters.
-fn expect(talk: &mut Talk, counts: &[(&str, u64)]) {
-    let all = stats(talk, "");
+/// Asserts values of counters.
+fn expect(memcached: &mut MemcachedClient, counts: &[(&str, u64)]) {
+    let all = stats(memcached, "");
     for (name, count) in counts {
         assert_eq!(all[*name], count.to_string(), "{name}");
     }
@@ -44,9 +43,9 @@ fn expect(talk: &mut Talk, counts: &[(&str, u64)]) {
 #[test]
 fn stats_has_each_name_that_collectors_ask_for() {
     for (kind, server) in kinds() {
-        let mut talk = server.talk();
-        talk.say(b"set a 0 0 1\r\nx\r\n");
-        let all = stats(&mut talk, "");
+        let mut memcached = server.memcached_client();
+        memcached.request(b"set a 0 0 1\r\nx\r\n");
+        let all = stats(&mut memcached, "");
         assert_eq!(all.len(), 92, "{kind}");
         for op in ["get", "delete", "incr", "decr", "cas", "touch"] {
             for name in [format!("{op}_hits"), format!("{op}_misses")] {
@@ -94,34 +93,35 @@ fn stats_has_each_name_that_collectors_ask_for() {
         ] {
             assert!(all[name].parse::<f64>().is_ok(), "{kind}, {name}: {}", all[name]);
         }
-        let settings = stats(&mut talk, " settings");
+        let settings = stats(&mut memcached, " settings");
         assert_eq!(settings.len(), 78, "{kind}");
         for name in ["maxconns", "maxbytes", "tcpport", "item_size_max", "num_threads"] {
             assert!(settings[name].parse::<u64>().is_ok(), "{kind}, {name}");
         }
         assert_eq!(settings["tcpport"], server.memcached.unwrap().port().to_string());
-        let (items, slabs) = (stats(&mut talk, " items"), stats(&mut talk, " slabs"));
+        let (items, slabs) = (stats(&mut memcached, " items"), stats(&mut memcached, " slabs"));
         assert_eq!((items.len(), slabs.len()), (28, 17), "{kind}");
         assert_eq!((&items["items:1:number"][..], &slabs["1:used_chunks"][..]), ("1", "1"));
         assert_eq!(slabs["1:cmd_set"], "1", "{kind}");
-        assert_eq!(stats(&mut talk, " sizes")["sizes_status"], "disabled");
-        assert_eq!(talk.say(b"stats nonsense\r\n"), "ERROR\r\n");
+        assert_eq!(stats(&mut memcached, " sizes")["sizes_status"], "disabled");
+        assert_eq!(memcached.request(b"stats nonsense\r\n"), "ERROR\r\n");
     }
 }
 
 #[test]
-fn counters_tell_what_was_done() {
+fn counters_count_each_command() {
     for (kind, server) in kinds() {
         println!("{kind}");
-        let mut talk = server.talk();
-        talk.say(b"set a 0 0 1\r\n1\r\nset b 0 0 1\r\nx\r\nadd a 0 0 1\r\nx\r\n");
-        talk.say(
+        let mut memcached = server.memcached_client();
+        memcached.request(b"set a 0 0 1\r\n1\r\nset b 0 0 1\r\nx\r\nadd a 0 0 1\r\nx\r\n");
+        memcached.request(
             b"get a b c\r\ngat 100 a c\r\nmg a v\r\nmg c\r\nmg a T50\r\ntouch a 0\r\ntouch c 0\r\n",
         );
-        talk.say(b"incr a 1\r\nincr c 1\r\ndecr a 1\r\ndecr c 1\r\nincr b 1\r\nma a\r\n");
-        let cas = talk.cas("a");
-        talk.say(format!("cas a 0 0 1 {cas}\r\n2\r\ncas a 0 0 1 {cas}\r\n3\r\n").as_bytes());
-        talk.say(b"cas c 0 0 1 1\r\n2\r\ndelete b\r\ndelete b\r\nmd a C1\r\n");
+        memcached.request(b"incr a 1\r\nincr c 1\r\ndecr a 1\r\ndecr c 1\r\nincr b 1\r\nma a\r\n");
+        let cas = memcached.cas("a");
+        memcached
+            .request(format!("cas a 0 0 1 {cas}\r\n2\r\ncas a 0 0 1 {cas}\r\n3\r\n").as_bytes());
+        memcached.request(b"cas c 0 0 1 1\r\n2\r\ndelete b\r\ndelete b\r\nmd a C1\r\n");
         let counts = [
             ("cmd_set", 6),
             ("total_items", 3),
@@ -144,57 +144,58 @@ fn counters_tell_what_was_done() {
             ("cmd_flush", 0),
             ("store_too_large", 0),
         ];
-        expect(&mut talk, &counts);
-        talk.say(b"flush_all\r\n");
-        expect(&mut talk, &[("cmd_flush", 1), ("curr_items", 0)]);
-        assert_eq!(talk.say(b"stats reset\r\n"), "RESET\r\n");
+        expect(&mut memcached, &counts);
+        memcached.request(b"flush_all\r\n");
+        expect(&mut memcached, &[("cmd_flush", 1), ("curr_items", 0)]);
+        assert_eq!(memcached.request(b"stats reset\r\n"), "RESET\r\n");
         let zeros: Vec<_> = counts.iter().map(|(name, _)| (*name, 0)).collect();
-        expect(&mut talk, &zeros);
+        expect(&mut memcached, &zeros);
     }
 }
 
 #[test]
-fn bytes_is_what_items_take() {
+fn bytes_is_the_memory_of_items() {
     for (kind, server) in &kinds()[1..] {
-        let mut talk = server.talk();
-        let empty: u64 = stats(&mut talk, "")["bytes"].parse().unwrap();
+        let mut memcached = server.memcached_client();
+        let empty: u64 = stats(&mut memcached, "")["bytes"].parse().unwrap();
         assert!(empty < 1000, "{kind}: {empty}");
         let value = "v".repeat(10_000);
         for number in 0..100 {
-            talk.say(format!("set k{number} 0 0 10000\r\n{value}\r\n").as_bytes());
+            memcached.request(format!("set k{number} 0 0 10000\r\n{value}\r\n").as_bytes());
         }
-        let all = stats(&mut talk, "");
+        let all = stats(&mut memcached, "");
         let (bytes, limit): (u64, u64) =
             (all["bytes"].parse().unwrap(), all["limit_maxbytes"].parse().unwrap());
         assert!((1_000_000..1_020_000).contains(&bytes), "{kind}: {bytes}");
         assert_eq!(limit, 32 << 20, "{kind}");
-        assert_eq!(all["limit_maxbytes"], stats(&mut talk, " settings")["maxbytes"], "{kind}");
+        assert_eq!(all["limit_maxbytes"], stats(&mut memcached, " settings")["maxbytes"], "{kind}");
     }
 }
 
 #[test]
-fn evictions_is_told_of_a_cache_that_is_full() {
+fn evictions_of_a_full_cache_are_reported() {
     let [_, (_, server), (_, store)] = kinds();
-    let mut talk = server.talk();
+    let mut memcached = server.memcached_client();
     let value = "v".repeat(1 << 20);
     for number in 0..60 {
-        talk.say(format!("set k{number} 0 0 {}\r\n{value}\r\n", value.len()).as_bytes());
+        memcached.request(format!("set k{number} 0 0 {}\r\n{value}\r\n", value.len()).as_bytes());
     }
-    let all = stats(&mut talk, "");
+    let all = stats(&mut memcached, "");
     assert!(all["evictions"].parse::<u64>().unwrap() > 10, "{}", all["evictions"]);
-    assert_eq!(stats(&mut talk, " items")["items:1:evicted"], all["evictions"]);
-    assert_eq!(stats(&mut talk, " settings")["evictions"], "on");
-    assert_eq!(talk.say(b"stats reset\r\n"), "RESET\r\n");
-    expect(&mut talk, &[("evictions", 0)]);
-    assert_eq!(stats(&mut store.talk(), " settings")["evictions"], "off");
+    assert_eq!(stats(&mut memcached, " items")["items:1:evicted"], all["evictions"]);
+    assert_eq!(stats(&mut memcached, " settings")["evictions"], "on");
+    assert_eq!(memcached.request(b"stats reset\r\n"), "RESET\r\n");
+    expect(&mut memcached, &[("evictions", 0)]);
+    assert_eq!(stats(&mut store.memcached_client(), " settings")["evictions"], "off");
 }
 
 #[test]
 fn conns_lists_the_listener_and_each_client() {
     let [(_, server), ..] = kinds();
-    let (mut talk, mut other, mut redis) = (server.talk(), server.talk(), server.client());
-    assert_eq!((other.say(b""), redis.call("PING")), (String::new(), "+PONG".to_owned()));
-    let all = stats(&mut talk, " conns");
+    let (mut memcached, mut other, mut redis) =
+        (server.memcached_client(), server.memcached_client(), server.client());
+    assert_eq!((other.request(b""), redis.call("PING")), (String::new(), "+PONG".to_owned()));
+    let all = stats(&mut memcached, " conns");
     let address = server.memcached.unwrap();
     assert_eq!(all["0:addr"], format!("tcp:{address}"));
     assert_eq!(all["0:state"], "conn_listening");
@@ -205,12 +206,12 @@ fn conns_lists_the_listener_and_each_client() {
 }
 
 #[test]
-fn detail_counts_by_prefix_while_it_is_on() {
+fn detail_counts_per_prefix_while_enabled() {
     let [(_, server), ..] = kinds();
     let usage = "CLIENT_ERROR usage: stats detail on|off|dump\r\n";
-    let mut talk = server.talk();
-    assert_eq!(talk.say(b"stats detail\r\nstats detail x\r\n"), usage.repeat(2));
-    talk.expect(&[
+    let mut memcached = server.memcached_client();
+    assert_eq!(memcached.request(b"stats detail\r\nstats detail x\r\n"), usage.repeat(2));
+    memcached.expect(&[
         ("set a:1 0 0 1|x|stats detail dump|", "STORED|END|"),
         ("stats detail on|set a:1 0 0 1|x|get a:1 a:2 b:1 c|", "OK|STORED|VALUE a:1 0 1|x|END|"),
         ("delete a:9|delete a:1 noreply|gat 0 b:1|", "NOT_FOUND|END|"),
@@ -231,15 +232,15 @@ fn detail_counts_by_prefix_while_it_is_on() {
 fn cachedump_lists_keys_with_their_lengths_and_expiry() {
     for (kind, server) in kinds() {
         println!("{kind}");
-        let mut talk = server.talk();
-        talk.say(b"set a 3 0 2\r\nxx\r\nset b 0 2000000000 0\r\n\r\n");
+        let mut memcached = server.memcached_client();
+        memcached.request(b"set a 3 0 2\r\nxx\r\nset b 0 2000000000 0\r\n\r\n");
         server.client().call_bytes(&[b"SET", b"no text\r\n", b"x"]);
-        let answer = talk.say(b"stats cachedump 1 0\r\n");
+        let answer = memcached.request(b"stats cachedump 1 0\r\n");
         let mut lines: Vec<_> = answer.lines().collect();
         lines.sort_unstable();
         assert_eq!(lines, ["END", "ITEM a [2 b; 0 s]", "ITEM b [0 b; 2000000000 s]"]);
-        assert_eq!(talk.say(b"stats cachedump 1 1\r\n").lines().count(), 2);
-        talk.expect(&[
+        assert_eq!(memcached.request(b"stats cachedump 1 1\r\n").lines().count(), 2);
+        memcached.expect(&[
             ("stats cachedump 2 0|stats cachedump 1|", "END|CLIENT_ERROR bad command line|"),
             (
                 "stats cachedump 64 0|stats cachedump 1 x|",

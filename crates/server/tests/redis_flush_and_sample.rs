@@ -1,5 +1,5 @@
-//! FLUSHALL, DBSIZE, INFO keyspace and RANDOMKEY over real engines: right, and quick after a long
-//! life.
+//! FLUSHALL, DBSIZE, INFO keyspace and RANDOMKEY over real engines: correct, and fast after many
+//! operations.
 
 mod support;
 
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use siltstone::{Engine, Env};
 use siltstone_vfs::Ram;
-use support::{Client, Running, mica};
+use support::{Client, TestServer, mica};
 
 fn engine(name: &str, options: &[(&str, &str)]) -> Arc<dyn Engine> {
     let options = options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
@@ -25,8 +25,8 @@ fn fill(client: &mut Client, keys: u32) {
     }
 }
 
-/// How long a command takes, of three calls the quickest.
-fn quickest(client: &mut Client, command: &str) -> Duration {
+/// Duration of the fastest of three calls.
+fn fastest_call(client: &mut Client, command: &str) -> Duration {
     let time = |_| {
         let began = Instant::now();
         client.call(command);
@@ -36,10 +36,10 @@ fn quickest(client: &mut Client, command: &str) -> Duration {
 }
 
 #[test]
-fn a_table_that_was_flushed_is_as_quick_and_as_exact_as_a_new_one() {
+fn flushed_table_is_as_fast_and_exact_as_a_new_one() {
     let lsm = engine("lsm", &[("memtable", "256KiB"), ("table", "256KiB")]);
     for engine in [lsm, mica("memory=67108864 partitions=2")] {
-        let server = Running::over(Some(engine), |_| ());
+        let server = TestServer::over(Some(engine), |_| ());
         let mut client = server.client();
         fill(&mut client, 100_000);
         let began = Instant::now();
@@ -56,42 +56,41 @@ fn a_table_that_was_flushed_is_as_quick_and_as_exact_as_a_new_one() {
         assert!(keyspace.contains("db0:keys=300,expires=100,avg_ttl="), "{keyspace}");
         assert!(client.call("INFO tables").contains(",keys=300,keys_exact=yes,"));
         for command in ["DBSIZE", "SCAN 0 COUNT 10", "KEYS new:00*", "RANDOMKEY"] {
-            let took = quickest(&mut client, command);
+            let took = fastest_call(&mut client, command);
             assert!(took < Duration::from_millis(20), "{command}: {took:?}");
         }
     }
 }
 
-/// A walk over keys that were deleted one by one costs what their dead versions do: of each there
-/// are two at most, the value and the deletion.
+/// Iterating over deleted keys costs up to two versions per key: the value and the deletion.
 #[test]
-fn a_walk_over_deleted_keys_costs_no_more_than_their_versions() {
-    let server = Running::over(Some(engine("lsm", &[])), |_| ());
+fn iteration_over_deleted_keys_costs_two_versions_per_key() {
+    let server = TestServer::over(Some(engine("lsm", &[])), |_| ());
     let mut client = server.client();
     fill(&mut client, 100_000);
-    let alive = quickest(&mut client, "DBSIZE");
+    let alive = fastest_call(&mut client, "DBSIZE");
     for first in (0..100_000).step_by(1000) {
         let keys: Vec<_> = (first..first + 1000).map(|i| format!("key:{i:08}")).collect();
         assert_eq!(client.call(&format!("DEL {}", keys.join(" "))), ":1000");
     }
     client.expect(&[("DBSIZE", ":0"), ("SET zz v", "+OK")]);
     for command in ["DBSIZE", "SCAN 0 COUNT 10"] {
-        let dead = quickest(&mut client, command);
+        let dead = fastest_call(&mut client, command);
         let most = 4 * alive + Duration::from_millis(30);
         assert!(dead < most, "{command}: {dead:?}, and {alive:?} while they were there");
     }
 }
 
 #[test]
-fn randomkey_returns_every_key_about_as_often_as_any_other() {
+fn randomkey_is_roughly_uniform() {
     const KEYS: usize = 200;
     for (name, engine) in [
         ("lsm", engine("lsm", &[("memtable", "64KiB")])),
         ("mica", mica("memory=16777216 partitions=2")),
     ] {
-        let server = Running::over(Some(engine), |_| ());
+        let server = TestServer::over(Some(engine), |_| ());
         let mut client = server.client();
-        // Many that are gone, four with one beginning, and the rest far apart.
+        // Many deleted keys, four with a common prefix, and the rest far apart.
         fill(&mut client, 2000);
         for first in (0..2000).step_by(100) {
             let keys: Vec<_> = (first..first + 100).map(|i| format!("key:{i:08}")).collect();
@@ -109,9 +108,9 @@ fn randomkey_returns_every_key_about_as_often_as_any_other() {
             *counts.entry(client.call("RANDOMKEY")).or_default() += 1;
         }
         assert_eq!(counts.len(), KEYS, "{name}: keys that came");
-        // Fifty are expected of each, with a deviation of seven.
+        // Fifty are expected of each, with a standard deviation of seven.
         assert!(counts.values().all(|count| (10..=100).contains(count)), "{name}: {counts:?}");
-        // A transaction sees its own keys alone.
+        // A transaction draws its own keys only.
         client.expect(&[
             ("MULTI", "+OK"),
             ("FLUSHALL", "+QUEUED"),
@@ -123,8 +122,8 @@ fn randomkey_returns_every_key_about_as_often_as_any_other() {
 }
 
 #[test]
-fn flushall_changes_the_watched_keys_that_were_there_and_no_others() {
-    let server = Running::over(Some(engine("lsm", &[])), |_| ());
+fn flushall_invalidates_watches_of_existing_keys_only() {
+    let server = TestServer::over(Some(engine("lsm", &[])), |_| ());
     let (mut client, mut other) = (server.client(), server.client());
     client.expect(&[("SET a 1", "+OK"), ("WATCH a", "+OK")]);
     assert_eq!(other.call("FLUSHALL"), "+OK");

@@ -1,4 +1,4 @@
-//! How a client and a server meet.
+//! Handshake packets.
 //!
 //! ```text
 //! hello, 512 bytes    0 ····· 32              34
@@ -10,78 +10,86 @@
 //!                             u64    u64        u8      u8         log2 u8     u8      limit u32  u16    × ports
 //! ```
 //!
-//! The welcome's header has the cookie for the address that the hello came from, and the hello's
-//! sequence number, which the client draws at random. A cookie is good for an hour at least; when it
-//! is not any more, or the server is another, the answer is `stranger` and the client says hello
-//! again.
+//! The welcome's header carries the cookie for the address that the hello came from, and the
+//! hello's random sequence number. A cookie is valid for at least an hour. When it has expired, or
+//! the server was restarted, the server answers `unverified` and the client repeats the handshake.
 //!
-//! Access is 0 for EREW, 1 for CREW, 2 for CRCW. Direction is 0 if a request must go to the port of
-//! its key's partition (partition p has port p modulo the number of ports) wherever only its owner
-//! may do it, 1 if any port takes any request.
+//! Access is 0 for EREW, 1 for CREW, 2 for CRCW. Direction is 0 if requests that only the owner of
+//! a partition may execute must go to its port (partition p has port p modulo the number of ports),
+//! 1 if any port takes any request.
 //!
 //! Source: thesis, section 5.3.2, "Client assistance": the client caches the operation mode and the
 //! number of partitions from a directory of the server.
 
 use siltstone_mica::Access;
 
-use super::{HEADER_BYTES, Header, Kind, Mistake, u16_at, u32_at, u64_at};
+use super::{HEADER_BYTES, Header, Kind, WireError, u16_at, u32_at, u64_at};
 
-/// Bytes of a hello; a welcome has no more.
+/// Size of a hello in bytes, and maximum size of a welcome.
 pub const BYTES: usize = 512;
-/// The longest password, in bytes.
+/// Maximum password length, in bytes.
 pub const MAX_PASSWORD_BYTES: usize = BYTES - HEADER_BYTES - 2;
-/// The most ports that a welcome has room for.
+/// Maximum number of ports in a welcome.
 pub const MAX_PORTS: usize = (BYTES - FIXED) / 2;
 const FIXED: usize = 58;
 
-/// What a client must know of a server.
+/// Parameters of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Welcome {
-    /// The seed under which keys are hashed (XXH3-64).
+    /// Seed of the key hash (XXH3-64).
     pub seed: u64,
-    /// A number that each server draws when it starts: with another one the table is another.
+    /// Random number per server start; a different one means a different table.
     pub instance: u64,
-    /// Who may do what at once.
+    /// Access mode of the partitions.
     pub access: Access,
     /// Whether any port takes any request.
     pub any_port: bool,
-    /// The number of partitions is 2 to the power of this.
+    /// Base-2 logarithm of the number of partitions.
     pub partition_bits: u8,
-    /// Whether items have stamps to compare.
+    /// Whether items have stamps for compare-and-set.
     pub keeps_stamps: bool,
-    /// The largest value, in bytes, as far as the table is concerned.
+    /// Maximum value size of the table, in bytes.
     pub max_value_bytes: u32,
-    /// The ports, by number.
+    /// Ports by index.
     pub ports: Vec<u16>,
 }
 
-/// A hello with this password, to be answered with this number. A longer password is cut, which no
-/// server takes for the whole.
+/// Encodes a hello. A password longer than [`MAX_PASSWORD_BYTES`] is truncated, which no server
+/// accepts.
 pub fn hello(sequence: u64, password: &[u8]) -> [u8; BYTES] {
     let mut packet = [0; BYTES];
     let password = &password[..password.len().min(MAX_PASSWORD_BYTES)];
     packet[32..34].copy_from_slice(&(password.len() as u16).to_le_bytes());
     packet[34..34 + password.len()].copy_from_slice(password);
-    let room = BYTES as u16;
+    let response_limit = BYTES as u16;
     let kind = Kind::Hello;
-    Header { kind, length: 0, count: 0, sequence, cookie: 0, behind: 0, room, attempt: 0 }
-        .write(&mut packet);
+    Header {
+        kind,
+        length: 0,
+        count: 0,
+        sequence,
+        cookie: 0,
+        oldest_offset: 0,
+        response_limit,
+        attempt: 0,
+    }
+    .write(&mut packet);
     packet
 }
 
 /// The password in a hello's body.
 ///
 /// # Errors
-/// If the hello is shorter than a welcome may be, or its parts do not fit.
-pub fn password(body: &[u8]) -> Result<&[u8], Mistake> {
+/// If the hello is shorter than a welcome may be, or malformed.
+pub fn password(body: &[u8]) -> Result<&[u8], WireError> {
     if body.len() < BYTES - HEADER_BYTES {
-        return Err(Mistake::Length);
+        return Err(WireError::Length);
     }
-    body[2..].get(..usize::from(u16_at(body, 0))).ok_or(Mistake::Body)
+    body[2..].get(..usize::from(u16_at(body, 0))).ok_or(WireError::Body)
 }
 
 impl Welcome {
-    /// The packet, with this cookie, in answer to this number.
+    /// Encodes the welcome, with the cookie, as the response to `sequence`.
     pub fn packet(&self, sequence: u64, cookie: u64) -> Vec<u8> {
         let ports = &self.ports[..self.ports.len().min(MAX_PORTS)];
         let mut packet = vec![0; FIXED];
@@ -95,28 +103,37 @@ impl Welcome {
         packet[56..58].copy_from_slice(&(ports.len() as u16).to_le_bytes());
         packet.extend(ports.iter().flat_map(|port| port.to_le_bytes()));
         let kind = Kind::Welcome;
-        Header { kind, length: 0, count: 0, sequence, cookie, behind: 0, room: 0, attempt: 0 }
-            .write(&mut packet);
+        Header {
+            kind,
+            length: 0,
+            count: 0,
+            sequence,
+            cookie,
+            oldest_offset: 0,
+            response_limit: 0,
+            attempt: 0,
+        }
+        .write(&mut packet);
         packet
     }
 
-    /// Reads a welcome's body.
+    /// Decodes a welcome's body.
     ///
     /// # Errors
-    /// What is wrong with it.
-    pub fn parse(body: &[u8]) -> Result<Self, Mistake> {
+    /// If it is malformed.
+    pub fn parse(body: &[u8]) -> Result<Self, WireError> {
         const AT: usize = HEADER_BYTES;
-        let (fixed, ports) = body.split_at_checked(FIXED - AT).ok_or(Mistake::Body)?;
+        let (fixed, ports) = body.split_at_checked(FIXED - AT).ok_or(WireError::Body)?;
         let access = match fixed[48 - AT] {
             0 => Access::Erew,
             1 => Access::Crew,
             2 => Access::Crcw,
-            other => return Err(Mistake::Code(other)),
+            other => return Err(WireError::Code(other)),
         };
         let partition_bits = fixed[50 - AT];
         let count = usize::from(u16_at(fixed, 56 - AT));
         if ports.len() != 2 * count || count == 0 || partition_bits > 16 {
-            return Err(Mistake::Body);
+            return Err(WireError::Body);
         }
         Ok(Welcome {
             seed: u64_at(fixed, 0),

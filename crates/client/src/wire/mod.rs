@@ -1,79 +1,78 @@
-//! The packets that a client and a mica table's server exchange, byte by byte.
+//! Packet formats of the UDP protocol of `mica` tables.
 //!
-//! A UDP datagram holds a packet or several, one behind the other ([`crate::bundle`]), and each begins with
-//! the same 32 bytes. All integers are little-endian.
+//! A UDP datagram holds one or more consecutive packets ([`crate::coalesce`]). Each begins with a
+//! header of 32 bytes. All integers are little-endian.
 //!
 //! ```text
-//! 0        2         3       4          6         8              16           24          28       30
-//! "Sm"     version   kind    length     count     sequence       cookie       behind      room     attempt
-//! u8 ×2    u8 = 3    u8      u16        u16       u64            u64          u32         u16      u16
+//! 0        2         3      4        6       8          16       24              28               30
+//! "Sm"     version   kind   length   count   sequence   cookie   oldest_offset   response_limit   attempt
+//! u8 ×2    u8 = 3    u8     u16      u16     u64        u64      u32             u16              u16
 //! ```
 //!
-//! | field | what it says |
+//! | field | meaning |
 //! | --- | --- |
-//! | length | bytes of the whole packet; another may follow, or zeros to the datagram's end, and nothing else |
-//! | count | requests, or answers, that follow |
-//! | sequence | the client's number of this packet; its answer has the same |
-//! | cookie | proves that the client receives what is sent to its address ([`hello`]) |
-//! | behind | how many numbers before this one the client may still wait for: what is older is done |
-//! | room | bytes that the answer may have, this header included |
-//! | attempt | 0 at first, then 1, 2, …: the packet is otherwise the same |
+//! | length | bytes of the whole packet; another packet or zeros up to the end of the datagram may follow |
+//! | count | number of requests or responses |
+//! | sequence | the client's packet number; its response has the same |
+//! | cookie | address validation token ([`hello`]) |
+//! | oldest_offset | distance to the oldest packet in flight: anything older is complete |
+//! | response_limit | maximum size of the response, header included |
+//! | attempt | 0 at first, then 1, 2, …; the packet is otherwise unchanged |
 //!
 //! | kind | | from | body |
 //! | --- | --- | --- | --- |
-//! | 1 | hello | client | [`hello`]: the password, and zeros up to 512 bytes |
-//! | 2 | welcome | server | [`hello`]: cookie, seed of the hash, ports |
+//! | 1 | hello | client | [`hello`]: the password, padded to 512 bytes |
+//! | 2 | welcome | server | [`hello`]: cookie, hash seed, ports |
 //! | 3 | requests | client | [`request`] × count |
-//! | 4 | answers | server | [`answer`] × count; a packet's answers may come in several packets |
-//! | 5 | stranger | server | none: the cookie, the password or the version is not right |
+//! | 4 | responses | server | [`response`] × count; the responses to a packet may come in several packets |
+//! | 5 | unverified | server | none: wrong cookie, password or version |
 //!
-//! **Amplification.** Who has not proved by a cookie that it receives what is sent to its address
-//! gets nothing that is larger than what it sent: a hello has 512 bytes and a welcome 512 at most, a
-//! stranger's answer is a bare header. So a forged address cannot be flooded through a server.
+//! **Amplification.** A client that has not completed address validation gets no response larger
+//! than its packet: a hello has 512 bytes, a welcome at most 512, and `unverified` is a bare
+//! header. So the server cannot be used to flood a forged address.
 //!
-//! **Versions.** A server answers a packet of another version with `stranger` in its own, so a client
-//! can say what it met. Fields are only ever added behind a new version number. Version 2 allows zeros
-//! behind a packet, so that packets of one length can travel together ([`crate::segments`]); version 3 allows
-//! packets.
+//! **Versions.** A server answers a packet of another version with `unverified` in its own version,
+//! which the client reports. Fields are only added under a new version number. Version 2 allows
+//! zeros after a packet, for equal segment sizes ([`crate::gso`]); version 3 allows several packets
+//! per datagram.
 //!
-//! UDP's own checksum covers all of it; there is none besides.
+//! Integrity: UDP's checksum; there is no other.
 //!
-//! Source: thesis, section 5.3.2, and the prototype's batch packets; cookies, lengths, versions,
-//! `behind` and `attempt` are ours.
+//! Source: thesis, section 5.3.2, and the batch packets of its prototype.
 
-pub mod answer;
 pub mod hello;
 pub mod request;
+pub mod response;
 
 use std::fmt;
 
-/// The first bytes of every packet.
+/// First bytes of every packet.
 pub const MAGIC: [u8; 2] = *b"Sm";
-/// The version that this module reads and writes.
+/// Version that this module reads and writes.
 pub const VERSION: u8 = 3;
-/// Bytes of a packet's header.
+/// Size of a packet header, in bytes.
 pub const HEADER_BYTES: usize = 32;
-/// The largest packet: what a UDP datagram over IPv4 can carry.
+/// Maximum packet size: the payload of a UDP datagram over IPv4.
 pub const MAX_PACKET_BYTES: usize = 65_507;
 
-/// What a packet is.
+/// Kind of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A client says who it is.
+    /// Handshake request of a client.
     Hello,
-    /// A server tells what a client must know.
+    /// Handshake response of a server.
     Welcome,
-    /// What a client asks.
+    /// Requests of a client.
     Requests,
-    /// What a server answers.
-    Answers,
-    /// A server does not know the client.
-    Stranger,
+    /// Responses of a server.
+    Responses,
+    /// The server has not validated the client's address.
+    Unverified,
 }
 
 impl Kind {
     fn of(code: u8) -> Option<Self> {
-        [Kind::Hello, Kind::Welcome, Kind::Requests, Kind::Answers, Kind::Stranger]
+        [Kind::Hello, Kind::Welcome, Kind::Requests, Kind::Responses, Kind::Unverified]
             .into_iter()
             .find(|kind| kind.code() == code)
     }
@@ -83,113 +82,114 @@ impl Kind {
             Kind::Hello => 1,
             Kind::Welcome => 2,
             Kind::Requests => 3,
-            Kind::Answers => 4,
-            Kind::Stranger => 5,
+            Kind::Responses => 4,
+            Kind::Unverified => 5,
         }
     }
 }
 
-/// What every packet begins with.
+/// Packet header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// What the packet is.
+    /// Kind of the packet.
     pub kind: Kind,
     /// Bytes of the whole packet.
     pub length: u16,
-    /// Requests or answers.
+    /// Number of requests or responses.
     pub count: u16,
-    /// The client's number of the packet.
+    /// The client's packet number.
     pub sequence: u64,
-    /// The proof of the client's address.
+    /// Address validation token.
     pub cookie: u64,
-    /// How many numbers before this one may still be waited for.
-    pub behind: u32,
-    /// Bytes that the answer may have.
-    pub room: u16,
-    /// How often the packet was sent before.
+    /// Distance to the oldest packet in flight.
+    pub oldest_offset: u32,
+    /// Maximum size of the response, in bytes.
+    pub response_limit: u16,
+    /// Number of earlier transmissions.
     pub attempt: u16,
 }
 
-/// Why bytes are no packet.
+/// Why bytes are not a valid packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mistake {
-    /// Fewer bytes than a header, or other first bytes.
-    NotOurs,
-    /// A packet of another version.
+pub enum WireError {
+    /// Shorter than a header, or wrong magic number.
+    NotAPacket,
+    /// Packet of another version.
     Version(u8),
-    /// An unknown kind.
+    /// Unknown kind.
     Kind(u8),
-    /// The packet says that it has another length.
+    /// The length field does not match the packet.
     Length,
-    /// A request or answer goes on beyond the packet, or more bytes follow than there should.
+    /// A request or response exceeds the packet, or surplus bytes follow.
     Body,
-    /// An unknown operation or outcome, or an unknown mark on it.
+    /// Unknown operation, outcome or flag.
     Code(u8),
 }
 
-impl fmt::Display for Mistake {
+impl fmt::Display for WireError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Mistake::NotOurs => f.write_str("no packet of this protocol"),
-            Mistake::Version(version) => {
+            WireError::NotAPacket => f.write_str("not a packet of this protocol"),
+            WireError::Version(version) => {
                 write!(f, "a packet of version {version}; this is version {VERSION}")
             }
-            Mistake::Kind(kind) => write!(f, "a packet of unknown kind {kind}"),
-            Mistake::Length => f.write_str("a packet of another length than it says"),
-            Mistake::Body => f.write_str("a packet whose parts do not fit"),
-            Mistake::Code(code) => write!(f, "an unknown code {code}"),
+            WireError::Kind(kind) => write!(f, "a packet of unknown kind {kind}"),
+            WireError::Length => f.write_str("the length field does not match the packet"),
+            WireError::Body => f.write_str("malformed packet body"),
+            WireError::Code(code) => write!(f, "an unknown code {code}"),
         }
     }
 }
 
-impl std::error::Error for Mistake {}
+impl std::error::Error for WireError {}
 
 impl Header {
-    /// Where the packet ends that these bytes begin with, if they are long enough for one.
+    /// End of the packet at the start of `bytes`, if it is complete.
     pub fn end(bytes: &[u8]) -> Option<usize> {
         let header = bytes.first_chunk::<HEADER_BYTES>()?;
         let length = usize::from(u16_at(header, 4));
-        let is_ours = header[..2] == MAGIC && header[2] == VERSION;
-        (is_ours && (HEADER_BYTES..=bytes.len()).contains(&length)).then_some(length)
+        let is_packet = header[..2] == MAGIC && header[2] == VERSION;
+        (is_packet && (HEADER_BYTES..=bytes.len()).contains(&length)).then_some(length)
     }
 
-    /// Bytes that the answer to a packet may have, as it says; 0 if it is too short for one.
-    pub fn room(packet: &[u8]) -> usize {
+    /// Maximum response size that a packet states, in bytes; 0 if it is shorter than a header.
+    pub fn response_limit(packet: &[u8]) -> usize {
         packet.first_chunk::<HEADER_BYTES>().map_or(0, |bytes| u16_at(bytes, 28).into())
     }
 
-    /// Reads the header of a packet, and what follows it.
+    /// Decodes the header of a packet, and returns it with the body.
     ///
     /// # Errors
-    /// What is wrong with it; nothing more than the header was looked at.
-    pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), Mistake> {
-        let (bytes, body) = packet.split_first_chunk::<HEADER_BYTES>().ok_or(Mistake::NotOurs)?;
+    /// If the header is invalid; the body is not checked.
+    pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), WireError> {
+        let (bytes, body) =
+            packet.split_first_chunk::<HEADER_BYTES>().ok_or(WireError::NotAPacket)?;
         if bytes[..2] != MAGIC {
-            return Err(Mistake::NotOurs);
+            return Err(WireError::NotAPacket);
         }
         if bytes[2] != VERSION {
-            return Err(Mistake::Version(bytes[2]));
+            return Err(WireError::Version(bytes[2]));
         }
-        let kind = Kind::of(bytes[3]).ok_or(Mistake::Kind(bytes[3]))?;
+        let kind = Kind::of(bytes[3]).ok_or(WireError::Kind(bytes[3]))?;
         let header = Header {
             kind,
             length: u16_at(bytes, 4),
             count: u16_at(bytes, 6),
             sequence: u64_at(bytes, 8),
             cookie: u64_at(bytes, 16),
-            behind: u32_at(bytes, 24),
-            room: u16_at(bytes, 28),
+            oldest_offset: u32_at(bytes, 24),
+            response_limit: u16_at(bytes, 28),
             attempt: u16_at(bytes, 30),
         };
         let length = usize::from(header.length).checked_sub(HEADER_BYTES);
         let parts = length.and_then(|length| body.split_at_checked(length));
         match parts {
             Some((body, zeros)) if zeros.iter().all(|byte| *byte == 0) => Ok((header, body)),
-            _ => Err(Mistake::Length),
+            _ => Err(WireError::Length),
         }
     }
 
-    /// Writes the header over the first bytes of a packet, whose length it takes from there.
+    /// Writes the header over the first bytes of a packet; the length is that of `packet`.
     ///
     /// # Panics
     /// If the packet is shorter than a header or longer than [`MAX_PACKET_BYTES`].
@@ -204,18 +204,27 @@ impl Header {
         bytes[6..8].copy_from_slice(&self.count.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.sequence.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.cookie.to_le_bytes());
-        bytes[24..28].copy_from_slice(&self.behind.to_le_bytes());
-        bytes[28..30].copy_from_slice(&self.room.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.oldest_offset.to_le_bytes());
+        bytes[28..30].copy_from_slice(&self.response_limit.to_le_bytes());
         bytes[30..32].copy_from_slice(&self.attempt.to_le_bytes());
     }
 }
 
-/// The bare answer to somebody unknown: no longer than any packet is.
-pub fn stranger(sequence: u64) -> [u8; HEADER_BYTES] {
+/// Response to a client whose address is not validated: a bare header.
+pub fn unverified(sequence: u64) -> [u8; HEADER_BYTES] {
     let mut packet = [0; HEADER_BYTES];
-    let kind = Kind::Stranger;
-    Header { kind, length: 0, count: 0, sequence, cookie: 0, behind: 0, room: 0, attempt: 0 }
-        .write(&mut packet);
+    let kind = Kind::Unverified;
+    Header {
+        kind,
+        length: 0,
+        count: 0,
+        sequence,
+        cookie: 0,
+        oldest_offset: 0,
+        response_limit: 0,
+        attempt: 0,
+    }
+    .write(&mut packet);
     packet
 }
 
@@ -234,21 +243,21 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-/// Takes so many bytes off the front.
+/// Splits `count` bytes off the front.
 #[inline]
-fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Result<&'a [u8], Mistake> {
-    let (taken, rest) = bytes.split_at_checked(count).ok_or(Mistake::Body)?;
+fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Result<&'a [u8], WireError> {
+    let (taken, rest) = bytes.split_at_checked(count).ok_or(WireError::Body)?;
     *bytes = rest;
     Ok(taken)
 }
 
 #[inline]
-fn take_u64(bytes: &mut &[u8]) -> Result<u64, Mistake> {
+fn take_u64(bytes: &mut &[u8]) -> Result<u64, WireError> {
     Ok(u64_at(take(bytes, 8)?, 0))
 }
 
 #[inline]
-fn take_u32(bytes: &mut &[u8]) -> Result<u32, Mistake> {
+fn take_u32(bytes: &mut &[u8]) -> Result<u32, WireError> {
     Ok(u32_at(take(bytes, 4)?, 0))
 }
 
@@ -257,24 +266,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn may_nothing_but_zeros_follow_a_packet() {
-        let mut packet = stranger(7).to_vec();
+    fn only_zeros_may_follow_a_packet() {
+        let mut packet = unverified(7).to_vec();
         packet.extend_from_slice(b"body");
-        let mut header = Header::parse(&stranger(7)).unwrap().0;
+        let mut header = Header::parse(&unverified(7)).unwrap().0;
         header.write(&mut packet);
         header.length = 36;
         assert_eq!(Header::parse(&packet), Ok((header, &b"body"[..])));
-        assert_eq!(Header::parse(&packet[..35]), Err(Mistake::Length));
+        assert_eq!(Header::parse(&packet[..35]), Err(WireError::Length));
         packet.extend_from_slice(&[0; 100]);
         assert_eq!(Header::parse(&packet), Ok((header, &b"body"[..])));
         for at in [36, 100, 135] {
             packet[at] = 1;
-            assert_eq!(Header::parse(&packet), Err(Mistake::Length));
+            assert_eq!(Header::parse(&packet), Err(WireError::Length));
             packet[at] = 0;
         }
         for wrong in [0u16, 1, 31, 137, u16::MAX] {
             packet[4..6].copy_from_slice(&wrong.to_le_bytes());
-            assert_eq!(Header::parse(&packet), Err(Mistake::Length), "{wrong}");
+            assert_eq!(Header::parse(&packet), Err(WireError::Length), "{wrong}");
         }
     }
 }

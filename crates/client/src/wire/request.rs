@@ -6,7 +6,7 @@
 //! u8          u8     u16           u16             u16      u64       u64      u64      u32
 //!
 //! has    bit 0: an expiry, in milliseconds since 1970     bit 2: a number
-//!        bit 1: the client's flags                        bit 3: the answer shall tell expiry, stamp, flags
+//!        bit 1: the client's flags                        bit 3: the response includes expiry, stamp, flags
 //! ```
 //!
 //! | operation | number | value |
@@ -19,17 +19,17 @@
 //! | 9 increment, 10 decrement | by how much | |
 //! | 11 touch | | |
 //!
-//! A number, an expiry or a value where the table has none is a mistake. The opaque number comes back
-//! with the answer. A get of 8 bytes takes 24 bytes, a put of 8 + 8 bytes 32.
+//! A number, an expiry or a value where the table has none is an error. The opaque number is
+//! returned with the response. A get with a key of 8 bytes takes 24 bytes, a put of 8 + 8 bytes 32.
 //!
-//! Source: thesis, section 5.3.2: the client sends the keyhash along, which its prototype has in a
-//! header of 24 bytes.
+//! Source: thesis, section 5.3.2: the client sends the key hash along; the prototype's header has
+//! 24 bytes.
 
 use siltstone_mica::{Action, Request, Value};
 
-use super::{Mistake, take, take_u32, take_u64, u16_at, u64_at};
+use super::{WireError, take, take_u32, take_u64, u16_at, u64_at};
 
-/// Bytes of a request before what it may have.
+/// Size of the fixed part of a request, in bytes.
 pub const FIXED_BYTES: usize = 16;
 
 const EXPIRY: u8 = 1;
@@ -37,18 +37,18 @@ const FLAGS: u8 = 2;
 const NUMBER: u8 = 4;
 const WANTS_META: u8 = 8;
 
-/// A request, and what of it is not the store's.
+/// A decoded request, with its protocol fields.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked<'a> {
-    /// What is asked.
+pub struct RequestRef<'a> {
+    /// Operation of the store.
     pub request: Request<'a>,
-    /// What comes back with the answer.
+    /// Opaque number, returned with the response.
     pub opaque: u16,
-    /// Whether the answer shall tell what is stored beside the value.
+    /// Whether the response includes the item's metadata.
     pub wants_meta: bool,
 }
 
-/// The code of an operation.
+/// Code of an operation.
 fn code(action: &Action<'_>) -> u8 {
     match action {
         Action::Get => 1,
@@ -65,7 +65,7 @@ fn code(action: &Action<'_>) -> u8 {
     }
 }
 
-/// The parts of an operation: number, expiry, flags, bytes.
+/// Fields of an operation: number, expiry, flags, bytes.
 fn parts<'a>(action: &Action<'a>) -> (Option<u64>, Option<u64>, u32, &'a [u8]) {
     match *action {
         Action::Get => (None, None, 0, &[]),
@@ -82,7 +82,7 @@ fn parts<'a>(action: &Action<'a>) -> (Option<u64>, Option<u64>, u32, &'a [u8]) {
     }
 }
 
-/// Bytes that a request takes in a packet.
+/// Encoded size of a request, in bytes.
 pub fn bytes_of(key: &[u8], action: &Action<'_>) -> usize {
     let (number, expiry, flags, value) = parts(action);
     let optional = 8 * usize::from(number.is_some())
@@ -91,27 +91,27 @@ pub fn bytes_of(key: &[u8], action: &Action<'_>) -> usize {
     FIXED_BYTES + optional + key.len() + value.len()
 }
 
-impl<'a> Asked<'a> {
-    /// Writes it behind a packet.
+impl<'a> RequestRef<'a> {
+    /// Appends the request to a packet.
     ///
     /// # Panics
-    /// If key or value are longer than a packet can say (65,535 bytes).
+    /// If key or value are longer than 65,535 bytes.
     #[inline]
     pub fn write(&self, packet: &mut Vec<u8>) {
         let Request { hash, key, action } = &self.request;
         let (number, expiry, flags, value) = parts(action);
         let short = |len: usize| u16::try_from(len).expect("no longer than a packet").to_le_bytes();
-        let mut has = 0;
+        let mut present = 0;
         for (is_there, bit) in [
             (expiry.is_some(), EXPIRY),
             (flags != 0, FLAGS),
             (number.is_some(), NUMBER),
             (self.wants_meta, WANTS_META),
         ] {
-            has |= if is_there { bit } else { 0 };
+            present |= if is_there { bit } else { 0 };
         }
         let mut head = [0; FIXED_BYTES];
-        (head[0], head[1]) = (code(action), has);
+        (head[0], head[1]) = (code(action), present);
         head[2..4].copy_from_slice(&short(key.len()));
         head[4..6].copy_from_slice(&short(value.len()));
         head[6..8].copy_from_slice(&self.opaque.to_le_bytes());
@@ -130,32 +130,32 @@ impl<'a> Asked<'a> {
         packet.extend_from_slice(value);
     }
 
-    /// Takes a request off the front of a packet's body.
+    /// Decodes a request from the front of a packet's body.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If it is malformed.
     #[inline]
-    pub fn take(body: &mut &'a [u8]) -> Result<Self, Mistake> {
+    pub fn take(body: &mut &'a [u8]) -> Result<Self, WireError> {
         let head = take(body, FIXED_BYTES)?;
-        let (code, has) = (head[0], head[1]);
-        if has & !(EXPIRY | FLAGS | NUMBER | WANTS_META) != 0 {
-            return Err(Mistake::Code(has));
+        let (code, present) = (head[0], head[1]);
+        if present & !(EXPIRY | FLAGS | NUMBER | WANTS_META) != 0 {
+            return Err(WireError::Code(present));
         }
-        let number = if has & NUMBER != 0 { Some(take_u64(body)?) } else { None };
-        let expires_at = if has & EXPIRY != 0 { Some(take_u64(body)?) } else { None };
-        let flags = if has & FLAGS != 0 { take_u32(body)? } else { 0 };
+        let number = if present & NUMBER != 0 { Some(take_u64(body)?) } else { None };
+        let expires_at = if present & EXPIRY != 0 { Some(take_u64(body)?) } else { None };
+        let flags = if present & FLAGS != 0 { take_u32(body)? } else { 0 };
         let key = take(body, u16_at(head, 2).into())?;
         let bytes = take(body, u16_at(head, 4).into())?;
         let value = Value { bytes, expires_at, flags, marks: 0 };
         let has_value = |action: Action<'a>| match number {
             None => Ok(action),
-            Some(_) => Err(Mistake::Body),
+            Some(_) => Err(WireError::Body),
         };
-        let bare = |action: Action<'a>| match bytes.is_empty() && has & (EXPIRY | FLAGS) == 0 {
+        let bare = |action: Action<'a>| match bytes.is_empty() && present & (EXPIRY | FLAGS) == 0 {
             true => Ok(action),
-            false => Err(Mistake::Body),
+            false => Err(WireError::Body),
         };
-        let needed = number.ok_or(Mistake::Body);
+        let needed = number.ok_or(WireError::Body);
         let action = match code {
             1 if number.is_none() => bare(Action::Get)?,
             2 => has_value(Action::Put(value))?,
@@ -163,26 +163,26 @@ impl<'a> Asked<'a> {
             4 => has_value(Action::Replace(value))?,
             5 => Action::CompareAndSet(value, needed?),
             6 => bare(Action::Delete(number))?,
-            7 | 8 if has & (EXPIRY | FLAGS | NUMBER) != 0 => return Err(Mistake::Body),
+            7 | 8 if present & (EXPIRY | FLAGS | NUMBER) != 0 => return Err(WireError::Body),
             7 => Action::Append(bytes),
             8 => Action::Prepend(bytes),
             9 => bare(Action::Increment(needed?))?,
             10 => bare(Action::Decrement(needed?))?,
-            11 if bytes.is_empty() && has & (FLAGS | NUMBER) == 0 => Action::Touch(expires_at),
-            1 | 11 => return Err(Mistake::Body),
-            other => return Err(Mistake::Code(other)),
+            11 if bytes.is_empty() && present & (FLAGS | NUMBER) == 0 => Action::Touch(expires_at),
+            1 | 11 => return Err(WireError::Body),
+            other => return Err(WireError::Code(other)),
         };
         let request = Request { hash: u64_at(head, 8), key, action };
-        Ok(Asked { request, opaque: u16_at(head, 6), wants_meta: has & WANTS_META != 0 })
+        Ok(RequestRef { request, opaque: u16_at(head, 6), wants_meta: present & WANTS_META != 0 })
     }
 
-    /// Bytes of the answer, but for a value.
+    /// Size of the response without a value, in bytes.
     #[inline]
     pub fn answer_bytes(&self) -> usize {
-        super::answer::bytes_of(self.has_number(), self.wants_meta)
+        super::response::bytes_of(self.has_number(), self.wants_meta)
     }
 
-    /// Whether the answer has a number.
+    /// Whether the response has a number.
     #[inline]
     pub fn has_number(&self) -> bool {
         matches!(self.request.action, Action::Increment(_) | Action::Decrement(_))

@@ -1,4 +1,4 @@
-//! A datagram in an Ethernet frame, byte by byte.
+//! A datagram in an Ethernet frame.
 //!
 //! ```text
 //! 0             6             12      14                                  34                        42
@@ -9,64 +9,64 @@
 //! UDP   from u16  to u16  length u16  checksum u16                                     all big-endian
 //! ```
 //!
-//! What reaches here was sent by anybody, and the system has checked nothing of it. So everything is
-//! checked that the system would have: lengths against each other, both checksums, that it is no
-//! fragment and from an address that can be answered.
+//! Frames come from anyone and are unchecked by the system. So everything that the system would
+//! check is checked here: lengths, both checksums, that it is not a fragment, and that the sender
+//! can be answered.
 //!
-//! The checksum of a frame that never leaves the machine may be left to a card that there is not: it is
-//! then the sum of the pseudo-header alone, which is taken for right. 0 is no checksum, as UDP has it.
+//! A frame that never leaves the machine may have its checksum left to (absent) hardware: it is
+//! then the sum of the pseudo-header alone, which is accepted. As in UDP, 0 means no checksum.
 //!
 //! Source: RFC 791, RFC 768, RFC 1071.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// Bytes of the three headers.
+/// Total size of the three headers, in bytes.
 pub const HEADERS_BYTES: usize = ETHERNET_BYTES + IP_UDP_BYTES;
 const ETHERNET_BYTES: usize = 14;
-/// Bytes of the two headers that count for an interface's MTU.
+/// Size of the two headers that count for an interface's MTU.
 const IP_UDP_BYTES: usize = 28;
 const IP_BYTES: usize = 20;
 const UDP: u8 = 17;
 
-/// Bytes of the largest frame by an interface's MTU.
+/// Maximum frame size for an MTU.
 pub(super) fn bytes(mtu: usize) -> usize {
     ETHERNET_BYTES + mtu
 }
 
-/// An address of Ethernet.
+/// An Ethernet address.
 pub type Hardware = [u8; 6];
 
-/// Where a frame comes from, or goes to.
+/// Source or destination of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct End {
-    /// On the link.
+pub struct Endpoint {
+    /// Hardware address.
     pub hardware: Hardware,
-    /// In the network.
+    /// IPv4 address and port.
     pub address: SocketAddrV4,
 }
 
-/// A datagram as it was read.
+/// A decoded datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Datagram<'a> {
-    /// Who has sent it.
-    pub from: End,
-    /// What it carries.
+    /// Sender.
+    pub from: Endpoint,
+    /// Payload.
     pub payload: &'a [u8],
 }
 
-/// The datagram in a frame to this end; `None` if it is none, or for somebody else.
-pub fn parse(frame: &[u8], here: End) -> Option<Datagram<'_>> {
+/// Decodes the datagram of a frame to `here`; `None` if it is invalid or for another receiver.
+pub fn parse(frame: &[u8], here: Endpoint) -> Option<Datagram<'_>> {
     let (ethernet, packet) = frame.split_at_checked(ETHERNET_BYTES)?;
     let source: Hardware = *ethernet[6..].first_chunk()?;
     if ethernet[..6] != here.hardware || ethernet[12..] != [8, 0] || source[0] & 1 != 0 {
         return None;
     }
     let length = usize::from(u16_at(packet, 2)?);
-    // A short frame is padded behind its packet.
+    // A short frame is padded after its packet.
     let packet = packet.get(..length).filter(|packet| packet.len() >= IP_UDP_BYTES)?;
     let (ip, udp) = packet.split_at(IP_BYTES);
     let is_fragment = u16_at(ip, 6)? & 0x3fff != 0;
-    if ip[0] != 0x45 || is_fragment || ip[8] == 0 || ip[9] != UDP || folded(sum(ip)) != 0xffff {
+    if ip[0] != 0x45 || is_fragment || ip[8] == 0 || ip[9] != UDP || fold(sum(ip)) != 0xffff {
         return None;
     }
     let [from, to] =
@@ -78,19 +78,19 @@ pub fn parse(frame: &[u8], here: End) -> Option<Datagram<'_>> {
         return None;
     }
     let (checksum, pseudo) = (u16_at(udp, 6)?, pseudo_sum(ip, udp.len()));
-    let is_sound = checksum == 0
-        || folded(pseudo + sum(udp)) == 0xffff
-        // Left to a card, by a sender on this machine.
-        || checksum == folded(pseudo);
-    let from = End { hardware: source, address: SocketAddrV4::new(from, from_port) };
-    is_sound.then_some(Datagram { from, payload: &udp[8..] })
+    let is_valid = checksum == 0
+        || fold(pseudo + sum(udp)) == 0xffff
+        // Checksum offload by a sender on this machine.
+        || checksum == fold(pseudo);
+    let from = Endpoint { hardware: source, address: SocketAddrV4::new(from, from_port) };
+    is_valid.then_some(Datagram { from, payload: &udp[8..] })
 }
 
-/// Writes a datagram, which is given in parts, as a frame; how many bytes it takes. `None` if it does not fit.
+/// Encodes a datagram, given in parts, as a frame, and returns its size. `None` if it does not fit.
 pub fn write<'p>(
     frame: &mut [u8],
-    from: End,
-    to: End,
+    from: Endpoint,
+    to: Endpoint,
     payload: impl Iterator<Item = &'p [u8]> + Clone,
 ) -> Option<usize> {
     let length = HEADERS_BYTES + payload.clone().map(<[u8]>::len).sum::<usize>();
@@ -102,11 +102,11 @@ pub fn write<'p>(
     let (ip, udp) = packet.split_at_mut(IP_BYTES);
     ip[..2].copy_from_slice(&[0x45, 0]);
     ip[2..4].copy_from_slice(&ip_length.to_be_bytes());
-    // No number, since it is never a fragment; "don't fragment" says so.
+    // No identification, since it is never fragmented ("don't fragment" is set).
     ip[4..12].copy_from_slice(&[0, 0, 0x40, 0, 64, UDP, 0, 0]);
     ip[12..16].copy_from_slice(&from.address.ip().octets());
     ip[16..].copy_from_slice(&to.address.ip().octets());
-    let checksum = !folded(sum(ip));
+    let checksum = !fold(sum(ip));
     ip[10..12].copy_from_slice(&checksum.to_be_bytes());
     udp[..2].copy_from_slice(&from.address.port().to_be_bytes());
     udp[2..4].copy_from_slice(&to.address.port().to_be_bytes());
@@ -114,12 +114,12 @@ pub fn write<'p>(
     udp[6..8].copy_from_slice(&[0, 0]);
     let mut rest = &mut udp[8..];
     for part in payload {
-        let (place, behind) = rest.split_at_mut(part.len());
-        place.copy_from_slice(part);
-        rest = behind;
+        let (target, after) = rest.split_at_mut(part.len());
+        target.copy_from_slice(part);
+        rest = after;
     }
-    let checksum = !folded(pseudo_sum(ip, udp.len()) + sum(udp));
-    // 0 would say that there is none.
+    let checksum = !fold(pseudo_sum(ip, udp.len()) + sum(udp));
+    // 0 would mean that there is no checksum.
     let checksum = if checksum == 0 { 0xffff } else { checksum };
     udp[6..8].copy_from_slice(&checksum.to_be_bytes());
     Some(length)
@@ -129,23 +129,23 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// The sum of 16-bit words in ones' complement, not folded yet. An odd byte is followed by a zero.
+/// Ones' complement sum of 16-bit words, not folded. An odd byte is followed by a zero.
 fn sum(bytes: &[u8]) -> u64 {
-    // Ones' complement sums may be taken of wider words, and of swapped bytes, if the end is swapped.
+    // Ones' complement sums may use wider words, and swapped bytes if the result is swapped.
     let (words, rest) = bytes.as_chunks::<4>();
     let mut sum: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
     let mut last = [0; 4];
     last[..rest.len()].copy_from_slice(rest);
     sum += u64::from(u32::from_ne_bytes(last));
-    u64::from(u16::from_be(folded(sum)))
+    u64::from(u16::from_be(fold(sum)))
 }
 
-/// The sum of the addresses, the protocol and the length, which UDP's checksum covers too.
+/// Sum of the UDP pseudo-header: addresses, protocol and length.
 fn pseudo_sum(ip: &[u8], udp_length: usize) -> u64 {
     sum(&ip[12..20]) + u64::from(UDP) + udp_length as u64
 }
 
-fn folded(mut sum: u64) -> u16 {
+fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }
@@ -157,14 +157,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn end(last: u8, port: u16) -> End {
+    fn end(last: u8, port: u16) -> Endpoint {
         let address = SocketAddrV4::new(Ipv4Addr::new(10, 1, 2, last), port);
-        End { hardware: [2, 0, 0, 0, 0, last], address }
+        Endpoint { hardware: [2, 0, 0, 0, 0, last], address }
     }
 
     fn framed(payload: &[u8]) -> Vec<u8> {
         let mut frame = vec![0; HEADERS_BYTES + payload.len()];
-        // In two parts, the first of an odd length.
+        // In two parts, the first of odd length.
         let parts = payload.split_at((payload.len() / 2) | usize::from(!payload.is_empty()));
         let length = write(&mut frame, end(1, 1000), end(2, 2000), [parts.0, parts.1].into_iter());
         assert_eq!(length, Some(frame.len()));
@@ -173,14 +173,14 @@ mod tests {
 
     /// From RFC 1071, section 3: the words 0001 f203 f4f5 f6f7 sum up to ddf2.
     #[test]
-    fn is_the_sum_that_of_the_standard() {
-        assert_eq!(folded(sum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7])), 0xddf2);
-        assert_eq!(folded(sum(&[0x12])), 0x1200);
+    fn checksum_matches_the_rfc_example() {
+        assert_eq!(fold(sum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7])), 0xddf2);
+        assert_eq!(fold(sum(&[0x12])), 0x1200);
     }
 
     proptest! {
         #[test]
-        fn does_a_datagram_come_back_from_its_frame(
+        fn datagram_round_trips_through_a_frame(
             payload in proptest::collection::vec(any::<u8>(), 0..20_000),
             padding in 0usize..40,
         ) {
@@ -193,9 +193,9 @@ mod tests {
             prop_assert_eq!(write(&mut [0; HEADERS_BYTES], end(1, 1), end(2, 2), [&b"x"[..]].into_iter()), None);
         }
 
-        /// All but the hardware's source address is covered by a check.
+        /// Everything but the source hardware address is covered by a check.
         #[test]
-        fn is_a_flipped_bit_noticed(
+        fn flipped_bit_is_detected(
             payload in proptest::collection::vec(any::<u8>(), 1..200),
             at: prop::sample::Index,
             bit in 0u8..8,
@@ -208,7 +208,7 @@ mod tests {
         }
 
         #[test]
-        fn do_any_bytes_leave_it_whole(mut frame in proptest::collection::vec(any::<u8>(), 0..80)) {
+        fn arbitrary_bytes_do_not_panic(mut frame in proptest::collection::vec(any::<u8>(), 0..80)) {
             for (to, from) in frame.iter_mut().zip([2, 0, 0, 0, 0, 2, 0, 1, 1, 1, 1, 1, 8, 0, 0x45]) {
                 *to = from;
             }
@@ -217,19 +217,19 @@ mod tests {
     }
 
     #[test]
-    fn are_strangers_fragments_and_truncated_frames_no_datagrams() {
+    fn foreign_fragmented_and_truncated_frames_are_ignored() {
         let frame = framed(b"hello");
         let here = end(2, 2000);
         assert!(parse(&frame, here).is_some());
         for len in 0..frame.len() {
             assert_eq!(parse(&frame[..len], here), None, "{len} bytes");
         }
-        // Mends the header's checksum after a change, so that the check behind it is reached.
+        // Fixes the header checksum after a change, so that the check after it is reached.
         let changed = |at: usize, value: u8| {
             let mut frame = frame.clone();
             frame[at] = value;
             frame[24..26].fill(0);
-            let checksum = !folded(sum(&frame[14..34]));
+            let checksum = !fold(sum(&frame[14..34]));
             frame[24..26].copy_from_slice(&checksum.to_be_bytes());
             frame
         };
@@ -246,11 +246,11 @@ mod tests {
         ] {
             assert_eq!(parse(&changed(at, value), here), None, "{what}");
         }
-        // A checksum that is none, and one that was left to a card.
+        // No checksum, and an offloaded one.
         let mut frame = frame.clone();
         frame[40..42].fill(0);
         assert!(parse(&frame, here).is_some());
-        let partial = folded(pseudo_sum(&frame[14..34], 13));
+        let partial = fold(pseudo_sum(&frame[14..34], 13));
         frame[40..42].copy_from_slice(&partial.to_be_bytes());
         assert!(parse(&frame, here).is_some());
         frame[40..42].copy_from_slice(&(partial ^ 1).to_be_bytes());

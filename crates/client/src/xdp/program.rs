@@ -1,18 +1,18 @@
-//! The program on an interface: datagrams for our ports go to the rings, all else to the kernel.
+//! The XDP program: redirects datagrams for our ports to AF_XDP sockets, passes everything else.
 //!
 //! ```text
-//! frame ─ whole headers? IPv4 without options? no fragment? UDP? our address? one of our ports?
-//!           │ no: the kernel's, as ever                                        │ yes
+//! frame ─ complete headers? IPv4 without options? no fragment? UDP? our address? one of our ports?
+//!           │ no: to the kernel                                        │ yes
 //!           ▼                                                                  ▼
-//!         pass                              map: queue ─▶ socket, or pass where the queue has none
+//!         pass                              map: queue ─▶ socket; pass if the queue has none
 //! ```
 //!
-//! It is some thirty instructions, made here for the address and the ports, and checked by the
-//! kernel's verifier when it is loaded. It looks at no more than it needs to choose; the frame is
-//! checked where it is read ([`super::frame`]).
+//! About 30 instructions, generated for the address and the ports, and checked by the kernel's
+//! verifier at load. It inspects only what it needs to select; the frame is validated by its reader
+//! ([`super::frame`]).
 //!
-//! The interface is let go when the [`Program`] is dropped or its process dies: the attachment is a
-//! descriptor.
+//! The attachment is a file descriptor, so it ends when the [`Program`] is dropped or the process
+//! ends.
 //!
 //! Source: Linux, `include/uapi/linux/bpf.h`; RFC 9669 for the instructions.
 
@@ -20,11 +20,11 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-use super::let_go::once_let_go;
+use super::retry_busy::retry_while_busy;
 
 /// Queues that may have a socket.
 const MAX_QUEUES: u32 = 64;
-/// Ports that a program may look for: jumps reach no further.
+/// Maximum ports of a program, limited by the range of jumps.
 pub(super) const MAX_PORTS: usize = 256;
 
 /// Commands of bpf(2).
@@ -32,68 +32,68 @@ const MAP_CREATE: libc::c_int = 0;
 const MAP_UPDATE: libc::c_int = 2;
 const PROGRAM_LOAD: libc::c_int = 5;
 const LINK_CREATE: libc::c_int = 28;
-/// Kinds of maps, programs and attachments.
+/// Types of maps, programs and attachments.
 const MAP_OF_SOCKETS: u32 = 17;
 const PROGRAM_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
-/// Before the driver, where that has no place for programs.
+/// Generic mode, for drivers without XDP.
 const ATTACH_GENERIC: u32 = 1 << 1;
-/// The program takes frames that lie in several pieces, and looks at the first only.
-const IN_PIECES: u32 = 1 << 5;
+/// The program accepts multi-buffer frames, and inspects the first buffer only.
+const MULTI_BUFFER: u32 = 1 << 5;
 
-/// A program that is attached.
+/// An attached program.
 pub struct Program {
     sockets: OwnedFd,
     _program: OwnedFd,
     _attached: OwnedFd,
-    takes_pieces: bool,
+    is_multi_buffer: bool,
 }
 
 impl Program {
-    /// Attaches a program to an interface, by its number.
+    /// Attaches a program to an interface, by its index.
     ///
     /// # Errors
-    /// What the system says: mostly that rights are missing, or that another program is there and stays.
+    /// System errors: usually missing capabilities, or another program is attached and stays.
     pub(super) fn attach(interface: u32, address: Ipv4Addr, ports: &[u16]) -> io::Result<Self> {
         let sockets = bpf(MAP_CREATE, &[MAP_OF_SOCKETS, 4, 4, MAX_QUEUES])?;
         let code = code(sockets.as_raw_fd(), address, ports);
         let mut failed = None;
-        // The driver's place is worth more than frames in pieces.
+        // Driver mode matters more than multi-buffer frames.
         for (attach, load_as) in
-            [(0, IN_PIECES), (0, 0), (ATTACH_GENERIC, IN_PIECES), (ATTACH_GENERIC, 0)]
+            [(0, MULTI_BUFFER), (0, 0), (ATTACH_GENERIC, MULTI_BUFFER), (ATTACH_GENERIC, 0)]
         {
             let attached = load(&code, load_as).and_then(|program| {
                 let fd = program.as_raw_fd() as u32;
                 let link = [fd, interface, ATTACH_XDP, attach];
-                Ok((once_let_go(|| bpf(LINK_CREATE, &link))?, program))
+                Ok((retry_while_busy(|| bpf(LINK_CREATE, &link))?, program))
             });
             match attached {
                 Ok((_attached, _program)) => {
-                    let takes_pieces = load_as == IN_PIECES;
-                    return Ok(Program { sockets, _program, _attached, takes_pieces });
+                    let is_multi_buffer = load_as == MULTI_BUFFER;
+                    return Ok(Program { sockets, _program, _attached, is_multi_buffer });
                 }
                 Err(error) if error.raw_os_error() == Some(libc::EPERM) => return Err(error),
                 Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-                    let text = format!("{error}: another is there, as `ip link show` says");
+                    let text = format!("{error}: another program is attached, see `ip link show`");
                     return Err(io::Error::new(error.kind(), text));
                 }
-                // What is said first is of the way that most kernels take.
+                // The first error is that of the mode that most kernels support.
                 Err(error) => drop(failed.get_or_insert(error)),
             }
         }
         Err(failed.unwrap_or_else(|| io::ErrorKind::Unsupported.into()))
     }
 
-    /// Whether frames may come in several pieces.
-    pub(super) fn takes_pieces(&self) -> bool {
-        self.takes_pieces
+    /// Whether frames may span several buffers.
+    pub(super) fn is_multi_buffer(&self) -> bool {
+        self.is_multi_buffer
     }
 
-    /// Sends what comes on a queue for us to this socket.
+    /// Redirects the frames of a queue to this socket.
     ///
     /// # Errors
-    /// If there are not so many queues.
-    pub(super) fn direct(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+    /// If the queue index is too large.
+    pub(super) fn redirect(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         let value = socket.as_raw_fd() as u32;
         let update = Update {
             map: self.sockets.as_raw_fd() as u32,
@@ -147,25 +147,25 @@ fn load(code: &[Instruction], flags: u32) -> io::Result<OwnedFd> {
         ..Load::default()
     };
     let loaded = call(PROGRAM_LOAD, &load).map_err(|error| {
-        let said = String::from_utf8_lossy(&log);
-        let said = said.trim_matches(['\0', '\n', ' ']);
-        io::Error::new(error.kind(), format!("{error} {said}").trim_end().to_owned())
+        let message = String::from_utf8_lossy(&log);
+        let message = message.trim_matches(['\0', '\n', ' ']);
+        io::Error::new(error.kind(), format!("{error} {message}").trim_end().to_owned())
     })?;
-    // SAFETY: a new descriptor, and nobody else's.
+    // SAFETY: a new descriptor with no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(loaded) })
 }
 
-/// A command that makes something, whose attributes are plain words.
+/// Runs a command that creates an object and has plain words as attributes.
 fn bpf(command: libc::c_int, words: &[u32; 4]) -> io::Result<OwnedFd> {
-    let made = call(command, words)?;
-    // SAFETY: a new descriptor, and nobody else's.
-    Ok(unsafe { OwnedFd::from_raw_fd(made) })
+    let created = call(command, words)?;
+    // SAFETY: a new descriptor with no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(created) })
 }
 
 fn call<T>(command: libc::c_int, attributes: &T) -> io::Result<RawFd> {
-    // SAFETY: the attributes are laid out as the command's are, with the length that it is told (what
-    // they leave out is taken for zeros), and what they point to lives until the call returns. The
-    // log is written within its length.
+    // SAFETY: the attributes are laid out as the command's are, with the length passed (the kernel
+    // takes omitted ones for zeros), and what they point to lives until the call returns. The log
+    // is written within its length.
     let result = unsafe {
         let attributes = std::ptr::from_ref(attributes);
         libc::syscall(libc::SYS_bpf, command, attributes, size_of::<T>())
@@ -173,7 +173,7 @@ fn call<T>(command: libc::c_int, attributes: &T) -> io::Result<RawFd> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as RawFd) }
 }
 
-/// An instruction as the kernel takes it.
+/// An eBPF instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 struct Instruction {
@@ -200,15 +200,15 @@ const JUMP_IF: u8 = 0x16;
 const JUMP_IF_NOT: u8 = 0x56;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
-/// The helper that sends a frame to a socket of a map.
+/// Helper that redirects a frame to a socket in a map.
 const REDIRECT_MAP: i32 = 51;
-/// The source of an immediate that names a map.
+/// Source register of an immediate that names a map.
 const IS_MAP: u8 = 1;
 const XDP_PASS: i32 = 2;
 
-/// The program, for a map, an address and ports.
+/// Generates the program for a map, an address and ports.
 fn code(map: RawFd, address: Ipv4Addr, ports: &[u16]) -> Vec<Instruction> {
-    // A jump to where the frame is passed on: its distance is known at the end.
+    // Placeholder for jumps to the pass exit, patched at the end.
     const TO_PASS: i16 = i16::MAX;
     let op = |code, to: u8, from: u8, offset, immediate| Instruction {
         code,
@@ -216,11 +216,11 @@ fn code(map: RawFd, address: Ipv4Addr, ports: &[u16]) -> Vec<Instruction> {
         offset,
         immediate,
     };
-    // Fields are loaded as they stand, in the network's order.
+    // Fields are loaded in network byte order.
     let wire16 = |value: u16| i32::from(u16::from_ne_bytes(value.to_be_bytes()));
     let wire32 = i32::from_ne_bytes(address.octets());
     let mut code = vec![
-        // 1: the context. 6 keeps it, 2 is the frame, 3 its end.
+        // r1: the context, saved in r6. r2 is the start of the frame, r3 its end.
         op(MOVE, 6, 1, 0, 0),
         op(LOAD_32, 2, 1, 0, 0),
         op(LOAD_32, 3, 1, 4, 0),
@@ -242,7 +242,7 @@ fn code(map: RawFd, address: Ipv4Addr, ports: &[u16]) -> Vec<Instruction> {
     ];
     let ports = &ports[..ports.len().min(MAX_PORTS)];
     for (at, port) in ports.iter().enumerate() {
-        // Over the other ports' jumps and the one that ends them.
+        // Over the remaining port tests and the jump after them.
         code.push(op(JUMP_IF, 5, 0, (ports.len() - at) as i16, wire16(*port)));
     }
     code.push(op(JUMP, 0, 0, TO_PASS, 0));
@@ -268,10 +268,10 @@ fn code(map: RawFd, address: Ipv4Addr, ports: &[u16]) -> Vec<Instruction> {
 mod tests {
     use super::*;
 
-    /// What the kernel's verifier asks for, as far as it can be seen without one: jumps go forward and
-    /// land within the program.
+    /// Conditions of the kernel's verifier that can be checked without it: jumps go forward and
+    /// stay within the program.
     #[test]
-    fn do_jumps_lead_to_where_frames_are_passed_or_redirected() {
+    fn jumps_target_the_pass_or_redirect_block() {
         for count in [1, 2, MAX_PORTS] {
             let ports: Vec<u16> = (0..count as u16).map(|port| 6380 + port).collect();
             let code = code(7, Ipv4Addr::new(10, 0, 0, 1), &ports);
@@ -287,7 +287,7 @@ mod tests {
                 }
                 jumps += 1;
             }
-            // The bound, five fields, the end of the ports.
+            // The bounds check, five fields, the jump after the ports.
             assert_eq!(jumps, 7 + count);
         }
     }

@@ -1,27 +1,27 @@
-//! An AF_XDP socket: frames in memory that is shared with the kernel, and four rings of their places.
+//! An AF_XDP socket: frame memory shared with the kernel, and four rings of descriptors.
 //!
 //! ```text
-//!                    chunks to receive into             chunks to send from
+//!                    receive chunks                     send chunks
 //! memory             0 ....................... N−1      N ....................... 2N−1
 //!                                                       │ place │ place │ place │ …
 //!
-//! fill        ours ─▶ kernel   places that are free     tx          ours ─▶ kernel   what to send
-//! rx        kernel ─▶ ours     what has come            completion  kernel ─▶ ours   what was sent
+//! fill        ours ─▶ kernel   free chunks              tx          ours ─▶ kernel   frames to send
+//! rx        kernel ─▶ ours     received frames         completion  kernel ─▶ ours   sent frames
 //! ```
 //!
-//! A ring is a producer's position, a consumer's position and N entries, all mapped from the socket.
-//! Each side writes its own position and reads the other's; N is a power of two, and positions go on
-//! past it and wrap.
+//! A ring is a producer position, a consumer position and N entries, mapped from the socket. Each
+//! side writes its own position and reads the other's. N is a power of two; positions increase and
+//! wrap.
 //!
-//! A frame that is longer than a chunk lies in several, one entry each, all but the last marked to go on.
-//! Those of a frame to be sent are neighbours, a *place* for the largest, so it is written at one go.
+//! A frame longer than a chunk spans several, one entry each, all but the last flagged as
+//! continued. The chunks of a frame to send are contiguous: a *place* holds the largest frame, so
+//! it is written at once.
 //!
-//! Invariant: of each chunk there is one holder at any time: the kernel from when it is
-//! published in `fill` or `tx` until it comes back in `rx` or `completion`, else this program. What the
-//! kernel holds is not touched.
+//! Invariant: each chunk has one owner: the kernel from its publication in `fill` or `tx` until it
+//! returns in `rx` or `completion`, otherwise this program. Chunks owned by the kernel are not
+//! touched.
 //!
-//! Source: Linux, `Documentation/networking/af_xdp.rst` and `include/uapi/linux/if_xdp.h`. Crates that
-//! do the same hand out frames as raw pointers, whose holder would be ours to prove at each call.
+//! Source: Linux, `Documentation/networking/af_xdp.rst` and `include/uapi/linux/if_xdp.h`.
 
 use std::io;
 use std::marker::PhantomData;
@@ -33,36 +33,36 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
-use super::let_go::once_let_go;
+use super::retry_busy::retry_while_busy;
 
-/// Entries of each ring, and chunks for each direction.
+/// Entries per ring, and chunks per direction.
 const ENTRIES: u32 = 512;
-/// Bytes of a chunk.
+/// Bytes per chunk.
 const CHUNK_BYTES: usize = 4096;
-/// What the kernel keeps free before a frame that it has received.
+/// Headroom that the kernel reserves before a received frame.
 const HEADROOM_BYTES: usize = 256;
-/// The largest frame that can be received in one chunk.
-const MAX_PIECE_BYTES: usize = CHUNK_BYTES - HEADROOM_BYTES;
-/// The largest frame in several: no more than the pieces that the kernel sends as one.
+/// Largest frame that can be received in one chunk.
+const MAX_CHUNK_FRAME_BYTES: usize = CHUNK_BYTES - HEADROOM_BYTES;
+/// Largest frame over several chunks, limited by the fragments that the kernel sends as one.
 const MAX_FRAME_BYTES: usize = 16 * CHUNK_BYTES;
-/// What may be on its way out, in bytes of the kernel's memory.
+/// Send buffer of the socket, in bytes of kernel memory.
 const SEND_BUFFER_BYTES: libc::c_int = 16 << 20;
-/// How often the kernel is asked to send what waits before it is left for the next time.
-const MAX_KICKS: usize = 64;
+/// Maximum send calls per flush; the rest waits for the next flush.
+const MAX_SEND_CALLS: usize = 64;
 
-/// A mapping; unmapped on drop.
+/// A memory mapping, unmapped on drop.
 struct Map {
     base: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: a mapping belongs to no thread.
+// SAFETY: a mapping is not bound to a thread.
 unsafe impl Send for Map {}
 
 impl Map {
     fn new(bytes: usize, of: Option<(BorrowedFd<'_>, u64)>) -> io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the kernel chooses the addresses, so nothing that is in use is mapped over.
+        // SAFETY: the kernel chooses the addresses, so no mapping in use is replaced.
         let base = unsafe {
             match of {
                 None => {
@@ -82,19 +82,19 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: mapped with this length, and every pointer into it is in the struct that owns it. The
-        // kernel has its own hold on the pages. A failure would leave it mapped, which hurts nobody.
+        // SAFETY: mapped with this length, and every pointer into it is in the struct that owns it.
+        // The kernel holds the pages itself. A failure would leave it mapped, which is harmless.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
 
-/// A ring of entries of one kind; this program is its producer or its consumer, always the same.
+/// A ring of entries of one type. This program is always its producer, or always its consumer.
 struct Ring<T> {
     map: Map,
     produced_at: usize,
     consumed_at: usize,
     entries_at: usize,
-    /// Our position.
+    /// This program's position.
     position: u32,
     entries: PhantomData<T>,
 }
@@ -113,8 +113,8 @@ impl<T: Copy> Ring<T> {
     }
 
     fn counter(&self, at: usize) -> &AtomicU32 {
-        // SAFETY: `map` has checked that it is an aligned word of the mapping, which lives as long as
-        // the ring. The kernel reads and writes it as an atomic of the same size.
+        // SAFETY: `map` has checked that it is an aligned word of the mapping, which lives as long
+        // as the ring. The kernel accesses it as an atomic of the same size.
         unsafe { AtomicU32::from_ptr(self.map.base.as_ptr().add(at).cast()) }
     }
 
@@ -124,44 +124,44 @@ impl<T: Copy> Ring<T> {
         unsafe { self.map.base.as_ptr().add(self.entries_at).cast::<T>().add(index) }
     }
 
-    /// As the consumer: entries that can be taken.
+    /// Consumer: number of available entries.
     fn waiting(&self) -> u32 {
         self.counter(self.produced_at).load(Acquire).wrapping_sub(self.position).min(ENTRIES)
     }
 
-    /// As the consumer: the next of those that wait.
+    /// Consumer: takes the next available entry.
     fn take(&mut self) -> T {
-        // SAFETY: within the mapping and aligned; the kernel has written it before it moved its
-        // position, and does not again before ours has passed.
+        // SAFETY: within the mapping and aligned; the kernel has written it before it advanced its
+        // position, and does not write it again before ours has passed.
         let entry = unsafe { self.entry().read() };
         self.position = self.position.wrapping_add(1);
         entry
     }
 
-    /// As the consumer: lets the kernel have the places of what was taken.
+    /// Consumer: returns the slots of taken entries to the kernel.
     fn release(&mut self) {
         self.counter(self.consumed_at).store(self.position, Release);
     }
 
-    /// As the producer: how many entries have a place.
+    /// Producer: number of free slots.
     fn room(&self) -> u32 {
         ENTRIES.saturating_sub(self.unconsumed())
     }
 
-    /// As the producer: what the kernel has not taken yet.
+    /// Producer: entries that the kernel has not taken yet.
     fn unconsumed(&self) -> u32 {
         self.position.wrapping_sub(self.counter(self.consumed_at).load(Acquire))
     }
 
-    /// As the producer: writes the next entry, where there is room.
+    /// Producer: writes the next entry, if there is a free slot.
     fn put(&mut self, entry: T) {
-        // SAFETY: within the mapping and aligned; the kernel has read what was there before, and does
-        // not look again before our position has passed.
+        // SAFETY: within the mapping and aligned; the kernel has read the previous entry, and does
+        // not read this one before our position has passed.
         unsafe { self.entry().write(entry) };
         self.position = self.position.wrapping_add(1);
     }
 
-    /// As the producer: shows what was put.
+    /// Producer: makes written entries visible to the kernel.
     fn publish(&mut self) {
         self.counter(self.produced_at).store(self.position, Release);
     }
@@ -175,33 +175,34 @@ pub(super) struct Rings {
     rx: Ring<libc::xdp_desc>,
     tx: Ring<libc::xdp_desc>,
     completion: Ring<u64>,
-    /// Bytes of the largest frame to be sent.
+    /// Maximum size of a frame to send, in bytes.
     frame_bytes: usize,
-    /// Chunks of each place to send from.
+    /// Chunks per send place.
     chunks: u32,
-    /// Of each place, how many chunks the kernel holds.
-    under_way: Vec<u32>,
-    /// Places to send from that are ours. The last is the next: it is still in the cache.
+    /// Per send place, how many chunks the kernel owns.
+    kernel_chunks: Vec<u32>,
+    /// Free send places. The last is used next: it is still in the CPU cache.
     free: Vec<u32>,
 }
 
 impl Rings {
-    /// A socket on a queue of an interface, for frames of so many bytes, in pieces if they may be and need be.
+    /// Opens a socket on a queue of an interface, for frames of up to `frame_bytes`, multi-buffer
+    /// if allowed and needed.
     ///
     /// # Errors
-    /// What the system says: without rights, or where the queue is another's or is not there.
+    /// System errors: missing capabilities, or a queue that is in use or does not exist.
     pub(super) fn open(
         interface: u32,
         queue: u32,
         frame_bytes: usize,
-        in_pieces: bool,
+        multi_buffer: bool,
     ) -> io::Result<Self> {
-        // SAFETY: it takes no pointers.
+        // SAFETY: takes no pointers.
         let socket = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         if socket < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: just opened, and nobody else's.
+        // SAFETY: a new descriptor with no other owner.
         let socket = unsafe { OwnedFd::from_raw_fd(socket) };
         let memory = Map::new(2 * ENTRIES as usize * CHUNK_BYTES, None)?;
         let register = libc::xdp_umem_reg {
@@ -221,13 +222,13 @@ impl Rings {
         ] {
             set(&socket, libc::SOL_XDP, ring, &ENTRIES)?;
         }
-        // Less is slower, not wrong.
+        // Optional: a smaller buffer is only slower.
         let _ = set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER_BYTES);
         let offsets = offsets(&socket)?;
         let fd = socket.as_fd();
-        let in_pieces = in_pieces && frame_bytes > MAX_PIECE_BYTES;
+        let multi_buffer = multi_buffer && frame_bytes > MAX_CHUNK_FRAME_BYTES;
         let frame_bytes =
-            frame_bytes.min(if in_pieces { MAX_FRAME_BYTES } else { MAX_PIECE_BYTES });
+            frame_bytes.min(if multi_buffer { MAX_FRAME_BYTES } else { MAX_CHUNK_FRAME_BYTES });
         let chunks = (frame_bytes.div_ceil(CHUNK_BYTES) as u32).max(1);
         let mut rings = Rings {
             fill: Ring::map(fd, libc::XDP_UMEM_PGOFF_FILL_RING, &offsets.fr)?,
@@ -237,7 +238,7 @@ impl Rings {
             memory,
             frame_bytes,
             chunks,
-            under_way: vec![0; (ENTRIES / chunks) as usize],
+            kernel_chunks: vec![0; (ENTRIES / chunks) as usize],
             free: (0..ENTRIES / chunks).collect(),
             socket,
         };
@@ -245,14 +246,14 @@ impl Rings {
         rings.fill.publish();
         let mut address = libc::sockaddr_xdp {
             sxdp_family: libc::AF_XDP as u16,
-            sxdp_flags: if in_pieces { libc::XDP_USE_SG } else { 0 },
+            sxdp_flags: if multi_buffer { libc::XDP_USE_SG } else { 0 },
             sxdp_ifindex: interface,
             sxdp_queue_id: queue,
             sxdp_shared_umem_fd: 0,
         };
         loop {
-            let bound = once_let_go(|| {
-                // SAFETY: the address is of the kind and the length that the call is told.
+            let bound = retry_while_busy(|| {
+                // SAFETY: the address has the type and the length passed.
                 let bound = unsafe {
                     let length = size_of::<libc::sockaddr_xdp>() as libc::socklen_t;
                     libc::bind(rings.socket.as_raw_fd(), (&raw const address).cast(), length)
@@ -261,59 +262,59 @@ impl Rings {
             });
             match bound {
                 Ok(()) => return Ok(rings),
-                // It knows no frames in pieces.
+                // The kernel does not support multi-buffer frames here.
                 Err(error)
                     if error.raw_os_error() == Some(libc::EINVAL) && address.sxdp_flags != 0 =>
                 {
                     address.sxdp_flags = 0;
-                    rings.frame_bytes = MAX_PIECE_BYTES;
+                    rings.frame_bytes = MAX_CHUNK_FRAME_BYTES;
                 }
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Bytes of the largest frame that can be sent.
+    /// Maximum size of a frame to send, in bytes.
     pub(super) fn frame_bytes(&self) -> usize {
         self.frame_bytes
     }
 
-    /// Shows so many of the frames that have come, at most, piece by piece, and with each whether it is the
-    /// last of its frame.
-    pub(super) fn receive(&mut self, most: usize, mut see: impl FnMut(&[u8], bool)) {
+    /// Passes up to `max_frames` received frames to `visit`, buffer by buffer, with whether it is
+    /// the frame's last.
+    pub(super) fn receive(&mut self, max_frames: usize, mut visit: impl FnMut(&[u8], bool)) {
         let waiting = self.rx.waiting();
-        let (mut pieces, mut frames) = (0, 0);
-        while pieces < waiting && frames < most {
+        let (mut chunks_read, mut frames) = (0, 0);
+        while chunks_read < waiting && frames < max_frames {
             let libc::xdp_desc { addr, len, options } = self.rx.take();
             let chunk = addr - addr % CHUNK_BYTES as u64;
             let (start, len) = (addr as usize, len as usize);
             let is_last = options & libc::XDP_PKT_CONTD == 0;
-            // The kernel names what it was given; nothing is believed that would leave the chunk.
+            // The kernel returns what it was given; an address outside the chunk is ignored.
             if start + len <= chunk as usize + CHUNK_BYTES
                 && chunk < u64::from(ENTRIES) * CHUNK_BYTES as u64
             {
-                // SAFETY: within a chunk to receive into, which came back in `rx` and is ours until
+                // SAFETY: within a receive chunk, which came back in `rx` and belongs to us until
                 // it is published below.
-                let piece = unsafe {
+                let part = unsafe {
                     std::slice::from_raw_parts(self.memory.base.as_ptr().add(start), len)
                 };
-                see(piece, is_last);
+                visit(part, is_last);
                 self.fill.put(chunk);
             }
-            pieces += 1;
+            chunks_read += 1;
             frames += usize::from(is_last);
         }
-        if pieces > 0 {
+        if chunks_read > 0 {
             self.rx.release();
             self.fill.publish();
         }
     }
 
-    /// Takes a frame to be sent, which `write` fills; it says with how many bytes, `None` for not at
-    /// all. Whether the frame goes: false also if all places are under way.
+    /// Queues a frame that `write` fills and whose length it returns, `None` to drop it. Returns
+    /// whether the frame was queued; false also if no place is free.
     pub(super) fn send(&mut self, write: impl FnOnce(&mut [u8]) -> Option<usize>) -> bool {
         if self.free.is_empty() || self.tx.room() < self.chunks {
-            // What waits has to go first. If it cannot, the next flush says so.
+            // Queued frames have to go first. If that fails, the next flush reports it.
             let _ = self.flush();
         }
         let Some(place) = self.free.last().copied().filter(|_| self.tx.room() >= self.chunks)
@@ -322,8 +323,8 @@ impl Rings {
         };
         let first = ENTRIES + place * self.chunks;
         let start = first as usize * CHUNK_BYTES;
-        // SAFETY: within the memory: a place is as many chunks, all of which are ours as long as it is in
-        // `free`, and the largest frame is no longer.
+        // SAFETY: within the memory: a place has `chunks` chunks, all of which belong to us while
+        // it is in `free`, and the largest frame is no longer.
         let frame = unsafe {
             std::slice::from_raw_parts_mut(self.memory.base.as_ptr().add(start), self.frame_bytes)
         };
@@ -332,7 +333,7 @@ impl Rings {
             return false;
         };
         self.free.pop();
-        self.under_way[place as usize] = len.div_ceil(CHUNK_BYTES) as u32;
+        self.kernel_chunks[place as usize] = len.div_ceil(CHUNK_BYTES) as u32;
         for at in (0..len).step_by(CHUNK_BYTES) {
             let rest = len - at;
             self.tx.put(libc::xdp_desc {
@@ -344,17 +345,17 @@ impl Rings {
         true
     }
 
-    /// Has the kernel send what was taken.
+    /// Makes the kernel send queued frames.
     ///
     /// # Errors
-    /// What the socket says; that it takes no more for now is none.
+    /// Socket errors; a full queue is not one.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         self.tx.publish();
-        for _ in 0..MAX_KICKS {
+        for _ in 0..MAX_SEND_CALLS {
             if self.tx.unconsumed() == 0 {
                 break;
             }
-            // SAFETY: an empty datagram to nobody: no pointer is followed.
+            // SAFETY: an empty datagram without a destination: no pointer is followed.
             let sent = unsafe {
                 let (fd, none) = (self.socket.as_raw_fd(), std::ptr::null());
                 libc::sendto(fd, none, 0, libc::MSG_DONTWAIT, std::ptr::null(), 0)
@@ -362,9 +363,9 @@ impl Rings {
             if sent < 0 {
                 let error = io::Error::last_os_error();
                 match error.raw_os_error() {
-                    // It sends so many at a time, or the other side's queue is full.
+                    // It sends a limited number per call, or the receiver's queue is full.
                     Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR) => {}
-                    // The interface is down: as if it were lost on the way.
+                    // The interface is down: treated as loss in the network.
                     Some(libc::ENETDOWN) => break,
                     _ => return Err(error),
                 }
@@ -374,18 +375,19 @@ impl Rings {
         Ok(())
     }
 
-    /// Takes back places whose frames were sent.
+    /// Reclaims the places of sent frames.
     fn reap(&mut self) {
         for _ in 0..self.completion.waiting() {
             let chunk = self.completion.take() / CHUNK_BYTES as u64;
             let place = chunk.saturating_sub(ENTRIES.into()) / u64::from(self.chunks);
-            // The kernel names what it was given.
-            let Some(held) = self.under_way.get_mut(place as usize).filter(|held| **held > 0)
+            // The kernel returns what it was given.
+            let Some(owned) =
+                self.kernel_chunks.get_mut(place as usize).filter(|owned| **owned > 0)
             else {
                 continue;
             };
-            *held -= 1;
-            if *held == 0 {
+            *owned -= 1;
+            if *owned == 0 {
                 self.free.push(place as u32);
             }
         }
@@ -400,7 +402,7 @@ impl AsFd for Rings {
 }
 
 fn set<T>(socket: &OwnedFd, level: i32, option: i32, value: &T) -> io::Result<()> {
-    // SAFETY: the value lives until the call returns and has the length that it is told; the options
+    // SAFETY: the value lives until the call returns and has the length passed; the options
     // used here take plain numbers.
     let set = unsafe {
         let length = size_of::<T>() as libc::socklen_t;
@@ -419,7 +421,7 @@ fn offsets(socket: &OwnedFd) -> io::Result<libc::xdp_mmap_offsets> {
     let none = libc::xdp_ring_offset { producer: 0, consumer: 0, desc: 0, flags: 0 };
     let mut offsets = libc::xdp_mmap_offsets { rx: none, tx: none, fr: none, cr: none };
     let mut length = size_of::<libc::xdp_mmap_offsets>() as libc::socklen_t;
-    // SAFETY: it writes at most as many bytes as it is told there are, all of plain numbers.
+    // SAFETY: writes at most the number of bytes passed, all of plain numbers.
     let got = unsafe {
         let (fd, option) = (socket.as_raw_fd(), libc::XDP_MMAP_OFFSETS);
         libc::getsockopt(fd, libc::SOL_XDP, option, (&raw mut offsets).cast(), &raw mut length)

@@ -1,12 +1,12 @@
-//! Two interfaces that are each other's wire, to test and to measure with.
+//! A pair of connected virtual interfaces, for tests and measurements.
 //!
 //! ```text
 //! namespace NAME-a                     namespace NAME-b
 //! veth 10.77.0.1/24 ◀────────────────▶ veth 10.77.0.2/24
 //! ```
 //!
-//! Each is in a network namespace of its own, so nothing else is there and nothing of the machine
-//! changes. It takes root and the program `ip`; a frame is as long as AF_XDP may send.
+//! Each interface has its own network namespace, so the machine's configuration is unchanged.
+//! Requires root and the program `ip`. The MTU is the maximum that AF_XDP can send.
 //!
 //! Invariant: both namespaces are gone when the [`Wire`] is dropped.
 //!
@@ -20,9 +20,9 @@ use std::process::Command;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::os::fd::AsFd;
 
-/// The name of the interface, in either namespace.
+/// Name of the interface in both namespaces.
 pub const INTERFACE: &str = "veth";
-/// The largest datagram with its IP header: with Ethernet's 64 KiB.
+/// Maximum IP packet: 64 KiB with the Ethernet header.
 const MTU: &str = "65522";
 
 /// A pair of interfaces in namespaces.
@@ -30,7 +30,7 @@ pub struct Wire {
     name: String,
 }
 
-/// An end of it.
+/// One end of the pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// 10.77.0.1
@@ -40,17 +40,17 @@ pub enum Side {
 }
 
 impl Side {
-    /// Its address.
+    /// Its IP address.
     pub fn address(self) -> Ipv4Addr {
         Ipv4Addr::new(10, 77, 0, if self == Side::A { 1 } else { 2 })
     }
 }
 
 impl Wire {
-    /// Makes a pair; the name must be nobody else's.
+    /// Creates a pair; `name` must be unused.
     ///
     /// # Errors
-    /// What `ip` says: mostly that rights are missing.
+    /// Errors of `ip`: usually missing rights.
     pub fn new(name: &str) -> io::Result<Self> {
         let wire = Wire { name: name.to_owned() };
         let (a, b) = (wire.namespace(Side::A), wire.namespace(Side::B));
@@ -67,15 +67,15 @@ impl Wire {
         Ok(wire)
     }
 
-    /// The namespace of a side, as `ip netns` knows it.
+    /// Name of a side's namespace, for `ip netns`.
     pub fn namespace(&self, side: Side) -> String {
         format!("{}-{}", self.name, if side == Side::A { "a" } else { "b" })
     }
 
-    /// Moves this thread to a side, for good: sockets that it opens from now on are there.
+    /// Moves this thread to a side permanently; sockets that it opens afterwards belong to it.
     ///
     /// # Errors
-    /// What the system says.
+    /// System errors.
     pub fn enter(&self, side: Side) -> io::Result<()> {
         let namespace = File::open(format!("/run/netns/{}", self.namespace(side)))?;
         Ok(move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?)
@@ -85,7 +85,7 @@ impl Wire {
 impl Drop for Wire {
     fn drop(&mut self) {
         for side in [Side::A, Side::B] {
-            // It may never have been made.
+            // It may not exist.
             let _ = ip(&["netns", "delete", &self.namespace(side)]);
         }
     }
@@ -96,8 +96,8 @@ fn ip(arguments: &[&str]) -> io::Result<()> {
     match run.status.success() {
         true => Ok(()),
         false => {
-            let said = String::from_utf8_lossy(&run.stderr);
-            Err(io::Error::other(format!("ip {}: {}", arguments.join(" "), said.trim())))
+            let message = String::from_utf8_lossy(&run.stderr);
+            Err(io::Error::other(format!("ip {}: {}", arguments.join(" "), message.trim())))
         }
     }
 }

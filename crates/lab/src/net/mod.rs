@@ -3,8 +3,8 @@
 //! A server is a process of its own on some cores, the load comes from this thread on another core.
 //! Every protocol has the same rule: so many requests are sent together (a packet, or one write to a
 //! socket), and so many such batches may wait for their answers. How many of them travel as one is left to
-//! each protocol's network: TCP gathers them, UDP's trains do ([`siltstone_client::segments`]), and past the
-//! kernel frames do ([`siltstone_client::bundle`]).
+//! each protocol's network: TCP gathers them, UDP's trains do ([`siltstone_client::gso`]), and past the
+//! kernel frames do ([`siltstone_client::coalesce`]).
 //!
 //! | module | one idea |
 //! | --- | --- |

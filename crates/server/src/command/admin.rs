@@ -1,11 +1,11 @@
-//! The server as a process: time, saving, stopping, and what is refused.
+//! The server as a process: time, saving, shutdown, and disabled commands.
 //!
 //! Source: the documentation of Redis's server commands.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::failure::{SYNTAX, unknown_subcommand, words, wrong_subcommand_arity};
+use super::failure::{SYNTAX, reply_error, unknown_subcommand, wrong_subcommand_arity};
 use super::{ADMIN, Command, Context, FAST, NO_KEYS, NO_MULTI, Outcome, connection, help};
 use crate::resp::{Args, number};
 
@@ -15,14 +15,20 @@ pub(super) fn commands() -> Vec<Command> {
     };
     vec![
         command("time", 1, FAST, time, "Returns the time."),
-        command("lastsave", 1, FAST, lastsave, "Returns when tables were last synced."),
+        command("lastsave", 1, FAST, lastsave, "Returns the time of the last sync."),
         command("save", 1, ADMIN | NO_MULTI, save, "Makes all writes durable."),
         command("bgsave", -1, ADMIN | NO_MULTI, bgsave, "Makes all writes durable."),
         command("role", 1, FAST, role, "Returns the role in replication: master."),
-        command("wait", 3, 0, wait, "Waits for replicas, of which there are none."),
-        command("shutdown", -1, ADMIN | NO_MULTI, shutdown, "Ends the server."),
-        command("debug", -2, ADMIN, debug, "Refused."),
-        command("slowlog", -2, ADMIN, slowlog, "Returns slow commands, of which none are kept."),
+        command("wait", 3, 0, wait, "Returns 0: there are no replicas."),
+        command("shutdown", -1, ADMIN | NO_MULTI, shutdown, "Shuts the server down."),
+        command("debug", -2, ADMIN, debug, "Not allowed."),
+        command(
+            "slowlog",
+            -2,
+            ADMIN,
+            slowlog,
+            "Returns an empty list: slow commands are not logged.",
+        ),
         command("lolwut", -1, FAST, lolwut, "Shows a stone."),
     ]
 }
@@ -47,7 +53,7 @@ fn save(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// As SAVE: the log is always on, so there is little left to write and no need of another process.
+/// As SAVE: the log is always on, so little remains to be written and no child process is needed.
 fn bgsave(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let is_known = args.get(1).is_none_or(|word| word.eq_ignore_ascii_case(b"schedule"));
     if !is_known || args.len() > 2 {
@@ -62,7 +68,7 @@ fn sync_all(context: &Context<'_>) -> Outcome {
     for database in &context.shared.databases {
         database.engine.sync()?;
     }
-    context.shared.note_sync();
+    context.shared.record_sync();
     Ok(())
 }
 
@@ -77,19 +83,19 @@ fn role(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
 fn wait(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     connection::integer(&args[1])?;
     let timeout = number::parse_i64(&args[2])
-        .ok_or(words("ERR timeout is not an integer or out of range"))?;
+        .ok_or(reply_error("ERR timeout is not an integer or out of range"))?;
     if timeout < 0 {
-        return Err(words("ERR timeout is negative"));
+        return Err(reply_error("ERR timeout is negative"));
     }
     context.replies.int(0);
     Ok(())
 }
 
-/// Only from this machine, or with the password: who may start the server may end it.
+/// Only from this machine, or with a password.
 fn shutdown(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let has_password = context.shared.options.password.is_some();
     if !context.session.client().peer.ip().is_loopback() && !has_password {
-        return Err(words("ERR SHUTDOWN is allowed from the server's own machine only"));
+        return Err(reply_error("ERR SHUTDOWN is allowed from the server's own machine only"));
     }
     let is_known = |word: &[u8]| {
         [&b"save"[..], b"nosave", b"now", b"force"].iter().any(|k| word.eq_ignore_ascii_case(k))
@@ -103,7 +109,7 @@ fn shutdown(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 }
 
 fn debug(_context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
-    Err(words("ERR DEBUG command not allowed: it could stop or crash the server"))
+    Err(reply_error("ERR DEBUG command not allowed: it could stop or crash the server"))
 }
 
 fn slowlog(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
@@ -111,12 +117,12 @@ fn slowlog(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         (b"get", 2) => context.replies.array(0),
         (b"get", 3) => {
             if number::parse_i64(&args[2]).is_none_or(|count| count < -1) {
-                return Err(words("ERR count should be greater than or equal to -1"));
+                return Err(reply_error("ERR count should be greater than or equal to -1"));
             }
             context.replies.array(0);
         }
         (b"get", _) => {
-            return Err(words(
+            return Err(reply_error(
                 "ERR unknown subcommand or wrong number of arguments for 'GET'. Try SLOWLOG HELP.",
             ));
         }
@@ -140,7 +146,7 @@ const SLOWLOG_HELP: [&str; 6] = [
     "    Reset the slowlog.",
 ];
 
-/// Layers, the finest on top.
+/// Sediment layers, the finest on top.
 fn lolwut(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
     let layers = [
         "· · · · · · · · · ·",

@@ -1,8 +1,8 @@
-//! CLIENT: what clients say of themselves and see of one another.
+//! CLIENT: names, list and control of client connections.
 //!
 //! Source: the documentation of Redis's CLIENT commands.
 
-use super::failure::{Failure, SYNTAX, unknown_subcommand, words, wrong_subcommand_arity};
+use super::failure::{Failure, SYNTAX, reply_error, unknown_subcommand, wrong_subcommand_arity};
 use super::session::ReplyMode;
 use super::{Command, Context, NO_KEYS, Outcome, help};
 use crate::clients::Client;
@@ -16,7 +16,7 @@ pub(super) fn commands() -> Vec<Command> {
         0,
         NO_KEYS,
         client,
-        "Names this client; lists and closes clients.",
+        "Names this client, lists and closes clients.",
     )]
 }
 
@@ -60,12 +60,12 @@ fn client(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// Checks what a client wants to be called: it must fit into a line of CLIENT LIST.
+/// Validates a client name: it must fit into a line of CLIENT LIST.
 pub(super) fn check_name(name: &[u8]) -> Result<String, Failure> {
     const MAX_NAME_BYTES: usize = 1024;
     let is_plain = name.iter().all(|byte| (b'!'..=b'~').contains(byte));
     if !is_plain || name.len() > MAX_NAME_BYTES {
-        return Err(words(
+        return Err(reply_error(
             "ERR Client names cannot contain spaces, newlines or special characters.",
         ));
     }
@@ -95,7 +95,7 @@ fn reply(context: &mut Context<'_>, mode: &[u8]) -> Outcome {
             ReplyMode::On
         }
         b"off" => ReplyMode::Off,
-        // Who wants no replies at all wants none to the one after the next.
+        // After OFF, SKIP changes nothing.
         b"skip" if context.session.reply == ReplyMode::Off => ReplyMode::Off,
         b"skip" => ReplyMode::SkipNext,
         _ => return Err(SYNTAX),
@@ -103,10 +103,10 @@ fn reply(context: &mut Context<'_>, mode: &[u8]) -> Outcome {
     Ok(())
 }
 
-/// The kinds of clients that Redis has. All clients of this server are normal ones.
+/// Redis's client types. All clients of this server are normal ones.
 const TYPES: [&str; 5] = ["normal", "master", "replica", "slave", "pubsub"];
 
-/// Whether clients of a type that was given are the clients of this server.
+/// Whether a client type includes the clients of this server.
 fn includes_all(word: &[u8]) -> Result<bool, Failure> {
     let found = TYPES.iter().find(|kind| word.eq_ignore_ascii_case(kind.as_bytes()));
     match found {
@@ -118,7 +118,7 @@ fn includes_all(word: &[u8]) -> Result<bool, Failure> {
     }
 }
 
-/// CLIENT LIST, of all clients, of a type, or of those with these numbers.
+/// CLIENT LIST: all clients, those of a type, or those with the given ids.
 fn list(context: &mut Context<'_>, options: Args<'_>) -> Outcome {
     let mut ids: Option<Vec<u64>> = None;
     match options.get(0).map(<[u8]>::to_ascii_lowercase).as_deref() {
@@ -127,9 +127,9 @@ fn list(context: &mut Context<'_>, options: Args<'_>) -> Outcome {
             ids = (!includes_all(&options[1])?).then(Vec::new);
         }
         Some(b"id") if options.len() > 1 => {
-            let id = |word| number::parse_i64(word).ok_or(words("ERR Invalid client ID"));
+            let id = |word| number::parse_i64(word).ok_or(reply_error("ERR Invalid client ID"));
             let given: Result<Vec<i64>, _> = options.from(1).iter().map(id).collect();
-            // There is no client whose number is negative.
+            // No client has a negative id.
             ids = Some(given?.into_iter().filter_map(|id| u64::try_from(id).ok()).collect());
         }
         Some(_) => return Err(SYNTAX),
@@ -140,7 +140,7 @@ fn list(context: &mut Context<'_>, options: Args<'_>) -> Outcome {
         None => clients.iter().for_each(|client| client.describe(&mut text)),
         Some(ids) => {
             for id in ids {
-                // They are in the order of their numbers.
+                // Clients are ordered by id.
                 if let Ok(index) = clients.binary_search_by_key(&id, |client| client.id) {
                     clients[index].describe(&mut text);
                 }
@@ -151,7 +151,7 @@ fn list(context: &mut Context<'_>, options: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// Which clients CLIENT KILL is to close.
+/// Selection of clients by CLIENT KILL.
 #[derive(Default)]
 struct KillFilter<'a> {
     id: Option<u64>,
@@ -170,7 +170,7 @@ impl<'a> KillFilter<'a> {
             match word.to_ascii_lowercase().as_slice() {
                 b"id" => {
                     let id = number::parse_u64(value).filter(|id| *id > 0);
-                    let refusal = words("ERR client-id should be greater than 0");
+                    let refusal = reply_error("ERR client-id should be greater than 0");
                     filter.id = Some(id.ok_or(refusal)?);
                 }
                 b"type" => filter.is_of_other_type = !includes_all(value)?,
@@ -209,7 +209,7 @@ fn kill(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let clients = context.shared.clients.all();
     if args.len() == 3 {
         let found = clients.iter().find(|c| c.peer.to_string().as_bytes() == &args[2]);
-        found.ok_or(words("ERR No such client"))?.kill();
+        found.ok_or(reply_error("ERR No such client"))?.kill();
         context.replies.ok();
         return Ok(());
     }

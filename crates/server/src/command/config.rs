@@ -1,7 +1,7 @@
-//! CONFIG: what clients and redis-benchmark ask for, and the one setting that changes while a server runs.
+//! CONFIG: settings that clients query, and the one that can change at run time.
 //!
-//! The server is configured by its command line; SET is refused with a hint at it, but for `access`: who
-//! may be in a partition of the selected table at once, if `mica` keeps it.
+//! The server is configured by its command line, and SET refers to it, except for `access`: the
+//! access mode of the selected table, if it is a `mica` table.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(super) fn commands() -> Vec<Command> {
         ADMIN,
         NO_KEYS,
         config,
-        "Returns how the server is configured.",
+        "Returns the configuration of the server.",
     )]
 }
 
@@ -40,7 +40,7 @@ fn config(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
             Ok(())
         }
         (b"rewrite", 2) => {
-            Err(super::failure::words("ERR The server is running without a config file"))
+            Err(super::failure::reply_error("ERR The server is running without a config file"))
         }
         (b"help", 2) => help::reply(context.replies, "CONFIG", &HELP),
         (b"get" | b"set" | b"resetstat" | b"rewrite" | b"help", _) => {
@@ -54,17 +54,19 @@ const HELP: [&str; 6] = [
     "GET <pattern>",
     "    Return parameters matching the glob-like <pattern> and their values.",
     "SET access (erew|crew|crcw)",
-    "    Set the access mode of the selected table of mica. All else is set on the command line.",
+    "    Set the access mode of the selected table of mica. Other settings are set on the command line.",
     "RESETSTAT",
     "    Reset statistics reported by the INFO command.",
 ];
 
-/// Requests that are under way are done before, those that come meanwhile after.
+/// Requests in progress complete in the old mode.
 fn set_access(context: &mut Context<'_>, given: &[u8]) -> Outcome {
     let database = context.database();
     let Some(store) = &database.mica else {
         let name = &database.name;
-        return Err(format!("ERR the table '{name}' is not of mica and has one access mode").into());
+        return Err(
+            format!("ERR the table '{name}' is not a mica table and has no access mode").into()
+        );
     };
     let is_given = |(name, _): &&(&str, Access)| given.eq_ignore_ascii_case(name.as_bytes());
     let Some((_, access)) = Access::NAMED.iter().find(is_given) else {
@@ -91,15 +93,15 @@ fn get(context: &mut Context<'_>, patterns: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// The limit of the selected table's memory in bytes; 0 where the disk is the limit.
+/// Memory limit of the selected table in bytes; 0 where the disk is the limit.
 pub(super) fn max_memory(context: &Context<'_>) -> u64 {
     context.database().mica.as_ref().map_or(0, |store| store.options().memory_bytes)
 }
 
-/// What the selected table does when it is full, in Redis's words.
+/// Eviction policy of the selected table, by Redis's names.
 pub(super) fn policy(context: &Context<'_>) -> &'static str {
-    // Redis has no word for a log that overwrites its oldest items. All policies of `mica` take
-    // from every key, and but for `fifo` they spare those that were read lately.
+    // Redis has no name for a log that overwrites its oldest items. All policies of `mica` evict
+    // any key, and all but `fifo` spare recently read ones.
     let is_cache = |store: &Arc<Store>| store.options().mode == Mode::Cache;
     if context.database().mica.as_ref().is_some_and(is_cache) {
         "allkeys-lru"
@@ -122,7 +124,7 @@ fn settings(context: &Context<'_>) -> Vec<(&'static str, String)> {
     let access =
         context.database().mica.as_ref().map(|store| ("access", store.access().name().to_owned()));
     let all = [
-        // No snapshots at intervals; the engine's log is the append-only file.
+        // No periodic snapshots; the engine's log is the append-only file.
         ("save", String::new()),
         ("appendonly", "yes".to_owned()),
         ("appendfsync", appendfsync.to_owned()),

@@ -1,26 +1,26 @@
-//! The client's own connection: greeting, password, table, farewell.
+//! The client's connection: protocol, password, table, closing.
 //!
 //! Source: the documentation of Redis's connection commands.
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::failure::{NOT_AN_INTEGER, SYNTAX, words, wrong_arity};
+use super::failure::{NOT_AN_INTEGER, SYNTAX, reply_error, wrong_arity};
 use super::session::ReplyMode;
-use super::{AT_ONCE, Command, Context, FAST, Failure, NO_AUTH, NO_KEYS, Outcome};
-use crate::resp::{Args, Protocol, number};
+use super::{Command, Context, FAST, Failure, IMMEDIATE, NO_AUTH, NO_KEYS, Outcome};
+use crate::resp::{Args, RespVersion, number};
 
 pub(super) fn commands() -> Vec<Command> {
     let command = |name, arity, flags, handler, summary| {
         super::command("connection", name, arity, flags | FAST, NO_KEYS, handler, summary)
     };
     vec![
-        command("ping", -1, 0, ping, "Answers, to show that the server lives."),
+        command("ping", -1, 0, ping, "Replies with PONG."),
         command("echo", 2, 0, echo, "Returns its argument."),
-        command("hello", -1, NO_AUTH, hello, "Chooses the protocol; may authenticate."),
+        command("hello", -1, NO_AUTH, hello, "Selects the protocol, optionally authenticates."),
         command("auth", -2, NO_AUTH, auth, "Authenticates."),
-        command("select", 2, 0, select, "Chooses the table."),
-        command("quit", -1, NO_AUTH | AT_ONCE, quit, "Closes the connection."),
-        command("reset", 1, NO_AUTH | AT_ONCE, reset, "Makes the connection like new."),
+        command("select", 2, 0, select, "Selects the table."),
+        command("quit", -1, NO_AUTH | IMMEDIATE, quit, "Closes the connection."),
+        command("reset", 1, NO_AUTH | IMMEDIATE, reset, "Resets the state of the connection."),
     ]
 }
 
@@ -38,25 +38,25 @@ fn echo(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// Checks a password and lets the client in.
+/// Checks a password and authenticates the client.
 ///
-/// Without a password the one user there is, `default`, may have any, as in Redis: programs that
-/// are given `redis://default:pw@host` send it to every server.
+/// Without a server password any password of the user `default` is accepted, as in Redis: programs
+/// configured with `redis://default:pw@host` send it to every server.
 fn authenticate(context: &mut Context<'_>, user: &[u8], given: &[u8]) -> Outcome {
     let password = context.shared.options.password.as_ref();
-    let is_right = password.is_none_or(|password| is_same(password.as_bytes(), given));
-    if user != b"default" || !is_right {
+    let is_valid = password.is_none_or(|password| constant_time_eq(password.as_bytes(), given));
+    if user != b"default" || !is_valid {
         context.shared.metrics.rejected_passwords.fetch_add(1, Relaxed);
-        return Err(words("WRONGPASS invalid username-password pair or user is disabled."));
+        return Err(reply_error("WRONGPASS invalid username-password pair or user is disabled."));
     }
     context.session.is_authenticated = true;
     Ok(())
 }
 
-/// Compares in a time that does not tell where the first difference is.
-pub(crate) fn is_same(secret: &[u8], given: &[u8]) -> bool {
+/// Compares in time independent of the position of the first difference.
+pub(crate) fn constant_time_eq(secret: &[u8], given: &[u8]) -> bool {
     let differences = given.iter().enumerate().fold(0u8, |differences, (index, byte)| {
-        // Of a secret that is shorter any byte will do: the lengths differ.
+        // For a shorter secret any byte will do: the lengths differ.
         differences | (byte ^ secret[index % secret.len().max(1)..].first().unwrap_or(&0))
     });
     differences == 0 && secret.len() == given.len()
@@ -65,7 +65,7 @@ pub(crate) fn is_same(secret: &[u8], given: &[u8]) -> bool {
 fn auth(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     match args.len() {
         2 if context.shared.options.password.is_none() => {
-            return Err(words(
+            return Err(reply_error(
                 "ERR AUTH <password> called without any password configured for the default user. \
                  Are you sure your configuration is correct?",
             ));
@@ -79,13 +79,15 @@ fn auth(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 }
 
 fn hello(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    let protocol = match args.get(1) {
-        None => context.replies.protocol,
-        Some(version) => match number::parse_i64(version) {
-            Some(2) => Protocol::Resp2,
-            Some(3) => Protocol::Resp3,
-            Some(_) => return Err(words("NOPROTO unsupported protocol version")),
-            None => return Err(words("ERR Protocol version is not an integer or out of range")),
+    let version = match args.get(1) {
+        None => context.replies.version,
+        Some(text) => match number::parse_i64(text) {
+            Some(2) => RespVersion::Resp2,
+            Some(3) => RespVersion::Resp3,
+            Some(_) => return Err(reply_error("NOPROTO unsupported protocol version")),
+            None => {
+                return Err(reply_error("ERR Protocol version is not an integer or out of range"));
+            }
         },
     };
     let (mut rest, mut name) = (args.from(2), None);
@@ -106,7 +108,7 @@ fn hello(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         }
     }
     if !context.session.is_authenticated {
-        return Err(words(
+        return Err(reply_error(
             "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
              HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
              select the RESP protocol version at the same time",
@@ -117,7 +119,7 @@ fn hello(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         client.names.lock().name = name;
     }
     let id = client.id;
-    set_protocol(context, protocol);
+    set_version(context, version);
     let replies = &mut *context.replies;
     replies.map(7);
     for (field, value) in [("server", "siltstone"), ("version", super::info::REDIS_VERSION)] {
@@ -125,7 +127,7 @@ fn hello(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         replies.bulk(value.as_bytes());
     }
     replies.bulk(b"proto");
-    replies.int(if protocol == Protocol::Resp3 { 3 } else { 2 });
+    replies.int(if version == RespVersion::Resp3 { 3 } else { 2 });
     replies.bulk(b"id");
     replies.int(id as i64);
     for (field, value) in [("mode", "standalone"), ("role", "master")] {
@@ -137,17 +139,17 @@ fn hello(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-fn set_protocol(context: &mut Context<'_>, protocol: Protocol) {
-    context.replies.protocol = protocol;
-    context.session.client().is_resp3.store(protocol == Protocol::Resp3, Relaxed);
+fn set_version(context: &mut Context<'_>, version: RespVersion) {
+    context.replies.version = version;
+    context.session.client().is_resp3.store(version == RespVersion::Resp3, Relaxed);
 }
 
-/// An argument as the index of a table.
+/// Parses a table index.
 fn table_index(context: &Context<'_>, text: &[u8]) -> Result<usize, Failure> {
     let index = integer(text)?;
     let tables = context.shared.databases.len();
     let index = usize::try_from(index).ok().filter(|index| *index < tables);
-    index.ok_or(words("ERR DB index is out of range"))
+    index.ok_or(reply_error("ERR DB index is out of range"))
 }
 
 fn select(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
@@ -170,12 +172,12 @@ fn reset(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
     context.session.reply = ReplyMode::On;
     context.session.is_authenticated = context.shared.options.password.is_none();
     context.session.client().names.lock().name.clear();
-    set_protocol(context, Protocol::Resp2);
+    set_version(context, RespVersion::Resp2);
     context.replies.simple("RESET");
     Ok(())
 }
 
-/// Reads an integer argument.
+/// Parses an integer argument.
 pub(super) fn integer(text: &[u8]) -> Result<i64, Failure> {
     number::parse_i64(text).ok_or(NOT_AN_INTEGER)
 }
@@ -185,10 +187,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passwords_are_compared_whole() {
-        assert!(is_same(b"secret", b"secret"));
+    fn passwords_are_compared_completely() {
+        assert!(constant_time_eq(b"secret", b"secret"));
         for wrong in ["", "s", "secre", "secrets", "secretsecret", "Secret"] {
-            assert!(!is_same(b"secret", wrong.as_bytes()), "{wrong}");
+            assert!(!constant_time_eq(b"secret", wrong.as_bytes()), "{wrong}");
         }
     }
 }

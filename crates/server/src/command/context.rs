@@ -1,8 +1,8 @@
-//! What a command works with: its client, its table, its replies.
+//! State of a running command: client, table, replies.
 //!
-//! Reads and writes go through here, so that a handler is the same outside and inside of a
+//! All reads and writes go through the context, so a handler is the same inside and outside of a
 //! transaction: outside, writes go to the engine at once; inside, to the transaction's overlay,
-//! under locks that EXEC holds.
+//! under the locks held by EXEC.
 
 use std::cell::Cell;
 
@@ -11,18 +11,18 @@ use siltstone_engine::{Entry, Error, Result, Timestamp, WriteBatch};
 use super::Session;
 use crate::resp::Replies;
 use crate::shared::Shared;
+use crate::store::key_iter::{KeyIter, Start};
 use crate::store::locks::Guard;
-use crate::store::turn::Turn;
-use crate::store::walk::{Start, Walk};
-use crate::store::{Database, Overlay, annex};
+use crate::store::write_batcher::WriteBatcher;
+use crate::store::{Database, Overlay, flags_trailer};
 
-/// What a command works with.
+/// State of a running command.
 pub(crate) struct Context<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) session: &'a mut Session,
     pub(crate) replies: &'a mut Replies,
-    pub(crate) turn: &'a mut Turn,
-    /// The writes of the transaction that is running, one a table; empty outside of one.
+    pub(crate) batcher: &'a mut WriteBatcher,
+    /// Writes of the running transaction, one overlay per table; empty outside of a transaction.
     pub(crate) overlays: &'a mut [Overlay],
     now: Cell<Option<Timestamp>>,
 }
@@ -32,13 +32,13 @@ impl<'a> Context<'a> {
         shared: &'a Shared,
         session: &'a mut Session,
         replies: &'a mut Replies,
-        turn: &'a mut Turn,
+        batcher: &'a mut WriteBatcher,
         overlays: &'a mut [Overlay],
     ) -> Self {
-        Context { shared, session, replies, turn, overlays, now: Cell::new(None) }
+        Context { shared, session, replies, batcher, overlays, now: Cell::new(None) }
     }
 
-    /// The time, the same throughout a command or transaction.
+    /// Current time, constant throughout a command or transaction.
     pub(crate) fn now(&self) -> Timestamp {
         let now = self.now.get().unwrap_or_else(|| self.shared.options.clock.now());
         self.now.set(Some(now));
@@ -56,52 +56,52 @@ impl<'a> Context<'a> {
         &self.shared.databases[self.session.table]
     }
 
-    /// Locks a key of the selected table, for a command that writes it.
+    /// Locks a key of the selected table for a write.
     pub(crate) fn lock(&self, key: &[u8]) -> Guard<'a> {
-        if self.is_in_transaction() { Guard::Held } else { self.database().locks.one(key) }
+        if self.is_in_transaction() { Guard::AlreadyHeld } else { self.database().locks.one(key) }
     }
 
     /// Locks several keys.
     pub(crate) fn lock_many<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Guard<'a> {
-        if self.is_in_transaction() { Guard::Held } else { self.database().locks.many(keys) }
+        if self.is_in_transaction() { Guard::AlreadyHeld } else { self.database().locks.many(keys) }
     }
 
-    /// The entry of a key of the selected table, for a command that is about to write it.
+    /// Entry of a key of the selected table, for a command that is about to write it.
     #[inline]
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
         self.get_in(self.session.table, key)
     }
 
-    /// The entry of a key of the selected table, for a command that reads it: the access is counted
-    /// and remembered.
+    /// Entry of a key of the selected table, for a command that reads it. Counts a hit or miss and
+    /// records the access time.
     #[inline]
     pub(crate) fn read(&mut self, key: &[u8]) -> Result<Option<Entry>> {
         let entry = self.peek(key)?;
         if entry.is_some() {
-            self.note_access(self.session.table, key);
+            self.record_access(self.session.table, key);
         }
         Ok(entry)
     }
 
-    /// As [`read`](Self::read), for a command that leaves the time of the last access as it is.
+    /// As [`read`](Self::read), without recording the access time.
     #[inline]
     pub(crate) fn peek(&mut self, key: &[u8]) -> Result<Option<Entry>> {
         let entry = self.get(key)?;
         match entry {
-            Some(_) => self.turn.samples.hits += 1,
-            None => self.turn.samples.misses += 1,
+            Some(_) => self.batcher.samples.hits += 1,
+            None => self.batcher.samples.misses += 1,
         }
         Ok(entry)
     }
 
     #[inline]
-    fn note_access(&self, table: usize, key: &[u8]) {
-        self.shared.access_times.record(table, key, self.turn.clock);
+    fn record_access(&self, table: usize, key: &[u8]) {
+        self.shared.access_times.record(table, key, self.batcher.clock);
     }
 
-    /// The entry of a key of any table.
+    /// Entry of a key of any table.
     pub(crate) fn get_in(&self, table: usize, key: &[u8]) -> Result<Option<Entry>> {
-        // The store has no empty keys, so there is none to find.
+        // The store has no empty keys.
         if key.is_empty() {
             return Ok(None);
         }
@@ -109,11 +109,11 @@ impl<'a> Context<'a> {
             Some(written) => written.filter(|entry| !entry.is_expired(self.now())).cloned(),
             None => self.shared.databases[table].engine.get(key)?,
         };
-        self.bare(table, &mut entry);
+        self.strip_trailer(table, &mut entry);
         Ok(entry)
     }
 
-    /// The entry that a key of the selected table had at a time, in milliseconds since 1970.
+    /// Entry of a key of the selected table at a time, in milliseconds since 1970.
     pub(crate) fn get_at(&self, key: &[u8], time: Timestamp) -> Result<Option<Entry>> {
         let engine = &self.database().engine;
         let point = engine.at(time)?;
@@ -121,20 +121,20 @@ impl<'a> Context<'a> {
             return Ok(None);
         }
         let mut entry = engine.get_at(key, &point)?;
-        self.bare(self.session.table, &mut entry);
+        self.strip_trailer(self.session.table, &mut entry);
         Ok(entry)
     }
 
-    /// Flags are for memcached's clients; the value is what stands before them.
-    fn bare(&self, table: usize, entry: &mut Option<Entry>) {
+    /// Strips the trailer with memcached flags from the value.
+    fn strip_trailer(&self, table: usize, entry: &mut Option<Entry>) {
         if let Some(entry) = entry
-            && self.shared.databases[table].has_annexes()
+            && self.shared.databases[table].has_flags_trailers()
         {
-            annex::take(&mut entry.value);
+            flags_trailer::strip(&mut entry.value);
         }
     }
 
-    /// Whether a key is there.
+    /// Whether a key exists.
     pub(crate) fn exists(&self, key: &[u8]) -> Result<bool> {
         Ok(self.get(key)?.is_some())
     }
@@ -161,7 +161,7 @@ impl<'a> Context<'a> {
         })
     }
 
-    /// Applies what `fill` puts into a batch, whole. The caller holds the locks of its keys.
+    /// Applies the batch filled by `fill` atomically. The caller holds the locks of its keys.
     pub(crate) fn write(&mut self, fill: impl FnOnce(&mut WriteBatch)) -> Result<()> {
         self.write_in(self.session.table, fill)
     }
@@ -172,34 +172,34 @@ impl<'a> Context<'a> {
         table: usize,
         fill: impl FnOnce(&mut WriteBatch),
     ) -> Result<()> {
-        let mut batch = std::mem::take(&mut self.turn.scratch);
+        let mut batch = std::mem::take(&mut self.batcher.scratch);
         batch.clear();
         fill(&mut batch);
         let database = &self.shared.databases[table];
-        batch.iter().for_each(|op| self.note_access(table, op.key()));
-        if database.has_annexes() {
-            annex::protect(&mut batch);
+        batch.iter().for_each(|op| self.record_access(table, op.key()));
+        if database.has_flags_trailers() {
+            flags_trailer::escape(&mut batch);
         }
         let written = match self.overlays.get_mut(table) {
-            // Refused now, where the command can say so, and not when EXEC applies the whole.
+            // Rejected here, where the command can report it, not when EXEC applies the batch.
             Some(overlay) => batch
                 .check(database.max_value_bytes)
                 .and_then(|()| check_size(overlay.bytes() + batch.as_bytes().len(), self.shared))
                 .map(|()| overlay.apply(&batch)),
-            None => self.turn.write(&self.shared.databases, table, &batch),
+            None => self.batcher.write(&self.shared.databases, table, &batch),
         };
-        self.turn.scratch = batch;
+        self.batcher.scratch = batch;
         written
     }
 
-    /// The keys of the selected table from a start on.
-    pub(crate) fn walk(&self, start: &Start) -> Result<Walk<'_>> {
+    /// Iterates over the keys of the selected table from `start`.
+    pub(crate) fn iter_keys(&self, start: &Start) -> Result<KeyIter<'_>> {
         let overlay = self.overlays.get(self.session.table);
-        Walk::new(self.database(), overlay, start, self.now())
+        KeyIter::new(self.database(), overlay, start, self.now())
     }
 }
 
-/// Refuses a transaction that would hold more than a request may.
+/// Rejects a transaction larger than the request limit.
 fn check_size(bytes: usize, shared: &Shared) -> Result<()> {
     let limit = shared.options.max_request_bytes;
     if bytes > limit {

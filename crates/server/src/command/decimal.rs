@@ -1,19 +1,19 @@
-//! Sums of decimal fractions, exact where they can be.
+//! Sums of decimal fractions, exact where possible.
 //!
-//! `INCRBYFLOAT` on `0.1` by `0.2` should give `0.3`, which sums of doubles don't. So numbers of up
-//! to 20 digits before the point and 17 behind it are added as integers at a common scale; all others as
-//! doubles. The result is written without an exponent and without trailing zeros.
+//! `INCRBYFLOAT` on `0.1` by `0.2` should give `0.3`, which doubles do not. So numbers of up to 20
+//! digits before the point and 17 after it are added as scaled integers; all others as doubles. The
+//! result has no exponent and no trailing zeros.
 //!
-//! Hexadecimal numbers (`0x10`, `-0xA.8p1`) are taken as `strtold` takes them, since Redis does:
-//! they are read as doubles, which hold any of up to 53 bits exactly.
+//! Hexadecimal numbers (`0x10`, `-0xA.8p1`) are accepted as by `strtold`, which Redis uses. They
+//! are read as doubles, which represent up to 53 bits exactly.
 //!
 //! Source: the documentation of Redis's INCRBYFLOAT; ISO C, "The strtod, strtof, and strtold
 //! functions".
 
 use std::borrow::Cow;
 
-/// `a + b` as text; `None` if either is no number, or the sum is none that is finite.
-pub(super) fn add(a: &[u8], b: &[u8]) -> Result<String, Mistake> {
+/// `a + b` as text; an error if either is not a number, or the sum is not finite.
+pub(super) fn add(a: &[u8], b: &[u8]) -> Result<String, DecimalError> {
     let [a, b] = [a, b].map(|text| match parse_hexadecimal(text) {
         Some(value) => Cow::Owned(value.to_string().into_bytes()),
         None => Cow::Borrowed(text),
@@ -23,30 +23,30 @@ pub(super) fn add(a: &[u8], b: &[u8]) -> Result<String, Mistake> {
         (Some(a), Some(b)) => Ok(a.plus(b).to_text()),
         _ => {
             let sum = parse_double(a)? + parse_double(b)?;
-            if sum.is_finite() { Ok(format!("{sum}")) } else { Err(Mistake::NotFinite) }
+            if sum.is_finite() { Ok(format!("{sum}")) } else { Err(DecimalError::NotFinite) }
         }
     }
 }
 
 /// Why there is no sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mistake {
+pub(super) enum DecimalError {
     NotANumber,
     NotFinite,
 }
 
-/// Checks that a text is a number.
-pub(super) fn parse_double(text: &[u8]) -> Result<f64, Mistake> {
+/// Parses a number.
+pub(super) fn parse_double(text: &[u8]) -> Result<f64, DecimalError> {
     if let Some(value) = parse_hexadecimal(text) {
         return Ok(value);
     }
-    let text = std::str::from_utf8(text).map_err(|_| Mistake::NotANumber)?;
-    let value: f64 = text.parse().map_err(|_| Mistake::NotANumber)?;
-    if value.is_nan() { Err(Mistake::NotANumber) } else { Ok(value) }
+    let text = std::str::from_utf8(text).map_err(|_| DecimalError::NotANumber)?;
+    let value: f64 = text.parse().map_err(|_| DecimalError::NotANumber)?;
+    if value.is_nan() { Err(DecimalError::NotANumber) } else { Ok(value) }
 }
 
-/// Reads `[sign]0xdigits[.digits][p exponent]`; `None` for all else. Digits beyond 64 bits only
-/// count for the magnitude.
+/// Parses `[sign]0xdigits[.digits][p exponent]`; `None` for anything else. Digits beyond 64 bits
+/// only affect the magnitude.
 fn parse_hexadecimal(text: &[u8]) -> Option<f64> {
     let (is_negative, text) = match text {
         [b'-', rest @ ..] => (true, rest),
@@ -88,15 +88,16 @@ fn parse_hexadecimal(text: &[u8]) -> Option<f64> {
     Some(if is_negative { -value } else { value })
 }
 
-const SCALE: i32 = 17;
-const UNIT: i128 = 10i128.pow(SCALE as u32);
+const SCALE_DIGITS: i32 = 17;
+const UNIT: i128 = 10i128.pow(SCALE_DIGITS as u32);
 
-/// A number as so many times 10^-17.
+/// A number in units of 10^-17.
 #[derive(Clone, Copy)]
 struct Fixed(i128);
 
 impl Fixed {
-    /// Reads `[sign]digits[.digits][e exponent]`; `None` if digits would be lost, and for what is no number.
+    /// Parses `[sign]digits[.digits][e exponent]`; `None` if digits would be lost, or if it is not
+    /// a number.
     fn parse(text: &[u8]) -> Option<Self> {
         let (is_negative, text) = match text {
             [b'-', rest @ ..] => (true, rest),
@@ -119,15 +120,16 @@ impl Fixed {
             let digit = digit.is_ascii_digit().then(|| i128::from(digit - b'0'))?;
             value = value.checked_mul(10)?.checked_add(digit)?;
         }
-        // The digits stand for so many powers of ten of the unit.
-        let shift = exponent.checked_sub(fraction.len().try_into().ok()?)?.checked_add(SCALE)?;
+        // Power of ten by which the digits are scaled to units.
+        let shift =
+            exponent.checked_sub(fraction.len().try_into().ok()?)?.checked_add(SCALE_DIGITS)?;
         let power = 10i128.checked_pow(shift.unsigned_abs())?;
         let value = match shift < 0 {
             true if value % power != 0 => return None,
             true => value / power,
             false => value.checked_mul(power)?,
         };
-        // So that two of them have a sum.
+        // The sum of two must not overflow.
         (value <= i128::MAX / 2).then_some(Fixed(if is_negative { -value } else { value }))
     }
 
@@ -149,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_are_exact_and_plain() {
+    fn sums_are_exact_without_exponent() {
         let cases = [
             ("0.1", "0.2", "0.3"),
             ("10.50", "0.1", "10.6"),
@@ -186,14 +188,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_finite_number_is_refused() {
+    fn non_finite_and_invalid_numbers_are_rejected() {
         for bad in [
             "", "x", " 1", "1 ", "nan", "1.2.3", "0x", "0x.", "0xg", "0x1p", "0x1p1.5", "10x1",
             ".", "+-1", "1e", "e1", "1e1.5", "--1",
         ] {
-            assert_eq!(add(bad.as_bytes(), b"1"), Err(Mistake::NotANumber), "{bad}");
+            assert_eq!(add(bad.as_bytes(), b"1"), Err(DecimalError::NotANumber), "{bad}");
         }
-        assert_eq!(add(b"inf", b"1"), Err(Mistake::NotFinite));
-        assert_eq!(add(b"1.7e308", b"1.7e308"), Err(Mistake::NotFinite));
+        assert_eq!(add(b"inf", b"1"), Err(DecimalError::NotFinite));
+        assert_eq!(add(b"1.7e308", b"1.7e308"), Err(DecimalError::NotFinite));
     }
 }

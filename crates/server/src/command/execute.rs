@@ -1,70 +1,70 @@
-//! From arguments to a reply: checks, queueing, the handler, errors.
+//! Executes a command: checks, queueing, handler, errors.
 //!
-//! Invariant: every command adds exactly one reply (or none where the client asked for none): an
-//! error that comes after part of a reply was written takes its place.
+//! Invariant: every command adds exactly one reply (or none if the client disabled replies). An
+//! error after part of a reply was written replaces it.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use super::failure::{self, Failure, wrong_arity};
-use super::session::{Queued, ReplyMode};
+use super::session::{QueuedCommand, ReplyMode};
 use super::sliced::Call;
 use super::{
-    AT_ONCE, Command, Context, NO_AUTH, NO_MULTI, Outcome, Session, find, set_index, table,
+    Command, Context, IMMEDIATE, NO_AUTH, NO_MULTI, Outcome, Session, find, set_index, table,
 };
 use crate::metrics::CallOutcome;
 use crate::resp::{Args, Replies};
 use crate::shared::Shared;
-use crate::store::turn::{Turn, Unanswered};
+use crate::store::write_batcher::{PendingReplies, WriteBatcher};
 
-/// Runs one command and writes its reply.
+/// Executes one command and writes its reply.
 pub(crate) fn execute(
     shared: &Shared,
     session: &mut Session,
     replies: &mut Replies,
-    turn: &mut Turn,
+    batcher: &mut WriteBatcher,
     args: Args<'_>,
 ) {
     let found = find(&args[0]);
     if let Some(index) = found {
         session.client().command.store(index as u16 + 1, Relaxed);
-        if gather(shared, session, replies, turn, index, args) {
+        if batch_set(shared, session, replies, batcher, index, args) {
             return;
         }
     }
-    answer_gathered(shared, session, replies, turn);
+    answer_batched_sets(shared, session, replies, batcher);
     let mark = replies.mark();
     if session.reply == ReplyMode::SkipNext {
         session.reply = ReplyMode::Skip;
     }
     let mode = session.reply;
-    let began = turn.clock;
+    let began = batcher.clock;
     let (outcome, ended) = match check(session, found, args) {
         Ok(command) => {
-            let outcome = dispatch(shared, session, replies, turn, command, args);
+            let outcome = dispatch(shared, session, replies, batcher, command, args);
             let is_done = outcome.is_ok();
             (outcome, if is_done { CallOutcome::Done } else { CallOutcome::Failed })
         }
         Err(failure) => (Err(reject(shared, session, found, failure)), CallOutcome::Rejected),
     };
     if let (Some(sliced), Some(index)) = (&mut session.sliced, found) {
-        // Its reply is still to come.
+        // The reply follows after the last slice.
         sliced.call = Some(Call { index, mode, began });
-        turn.clock = Instant::now();
+        batcher.clock = Instant::now();
         return;
     }
     answer(shared, session, replies, mark, mode, outcome);
     let now = Instant::now();
     if let Some(index) = found {
         if ended != CallOutcome::Done {
-            turn.samples.add_error(index, ended);
+            batcher.samples.add_error(index, ended);
         }
-        turn.samples.add(index, 1, now - began);
+        batcher.samples.add(index, 1, now - began);
     }
-    turn.clock = now;
+    batcher.clock = now;
 }
 
-/// Makes of a command's outcome the reply that the client wants, if it wants one.
+/// Writes the reply to a command's outcome, according to the client's reply mode.
 fn answer(
     shared: &Shared,
     session: &mut Session,
@@ -73,7 +73,7 @@ fn answer(
     mode: ReplyMode,
     outcome: Outcome,
 ) {
-    // No command begins while many replies wait, so what does not fit is the command's own reply.
+    // No command starts while many replies are pending, so an overflow is the command's own reply.
     let outcome = match replies.has_overflowed() {
         true => Err(failure::reply_too_large(shared.options.max_output_bytes)),
         false => outcome,
@@ -91,39 +91,40 @@ fn answer(
     }
 }
 
-/// Goes on with a command of which something is left.
+/// Runs the next slice of an unfinished command.
 pub(crate) fn resume(
     shared: &Shared,
     session: &mut Session,
     replies: &mut Replies,
-    turn: &mut Turn,
+    batcher: &mut WriteBatcher,
 ) {
     let Some(sliced) = session.sliced.take() else { return };
     let (call, mark) = (sliced.call, replies.mark());
-    let outcome = sliced.resume(&mut Context::new(shared, session, replies, turn, &mut []));
-    turn.clock = Instant::now();
+    let outcome = sliced.resume(&mut Context::new(shared, session, replies, batcher, &mut []));
+    batcher.clock = Instant::now();
     if let Some(sliced) = &mut session.sliced {
         sliced.call = call;
         return;
     }
     let Some(Call { index, mode, began }) = call else { return };
     if outcome.is_err() {
-        turn.samples.add_error(index, CallOutcome::Failed);
+        batcher.samples.add_error(index, CallOutcome::Failed);
     }
     answer(shared, session, replies, mark, mode, outcome);
-    turn.samples.add(index, 1, turn.clock - began);
+    batcher.samples.add(index, 1, batcher.clock - began);
 }
 
-/// Writes the replies to the SETs of a client that were gathered, which applies them if they were
-/// not yet.
-pub(crate) fn answer_gathered(
+/// Writes the replies of a client's batched SETs, and applies the batch if it is still open.
+pub(crate) fn answer_batched_sets(
     shared: &Shared,
     session: &mut Session,
     replies: &mut Replies,
-    turn: &mut Turn,
+    batcher: &mut WriteBatcher,
 ) {
-    let Some(Unanswered { count, generation, since }) = session.unanswered.take() else { return };
-    let outcome = turn.outcome(&shared.databases, generation);
+    let Some(PendingReplies { count, batch_id, since }) = session.pending_sets.take() else {
+        return;
+    };
+    let outcome = batcher.outcome(&shared.databases, batch_id);
     let error = outcome.err().map(|error| failure::store_text(&error));
     for _ in 0..count {
         match &error {
@@ -131,17 +132,17 @@ pub(crate) fn answer_gathered(
             Some(text) => replies.error(text),
         }
     }
-    turn.clock = Instant::now();
-    turn.samples.add(set_index(), count as u64, turn.clock - since);
+    batcher.clock = Instant::now();
+    batcher.samples.add(set_index(), count as u64, batcher.clock - since);
 }
 
-/// Takes a SET without options into the batch of the turn, if it can be.
+/// Adds a SET without options to the current batch, if possible.
 #[inline]
-fn gather(
+fn batch_set(
     shared: &Shared,
     session: &mut Session,
     replies: &mut Replies,
-    turn: &mut Turn,
+    batcher: &mut WriteBatcher,
     index: usize,
     args: Args<'_>,
 ) -> bool {
@@ -153,17 +154,17 @@ fn gather(
     if !is_plain || !shared.databases[session.table].accepts(&args[1], &args[2]) {
         return false;
     }
-    shared.access_times.record(session.table, &args[1], turn.clock);
-    let generation = turn.gather(&shared.databases, session.table, &args[1], &args[2]);
-    if session.unanswered.is_some_and(|unanswered| unanswered.generation != generation) {
-        answer_gathered(shared, session, replies, turn);
+    shared.access_times.record(session.table, &args[1], batcher.clock);
+    let batch_id = batcher.add_set(&shared.databases, session.table, &args[1], &args[2]);
+    if session.pending_sets.is_some_and(|pending_sets| pending_sets.batch_id != batch_id) {
+        answer_batched_sets(shared, session, replies, batcher);
     }
-    let since = turn.clock;
-    session.unanswered.get_or_insert(Unanswered { count: 0, generation, since }).count += 1;
+    let since = batcher.clock;
+    session.pending_sets.get_or_insert(PendingReplies { count: 0, batch_id, since }).count += 1;
     true
 }
 
-/// The command, if it may be called so.
+/// Checks that the command may be called.
 fn check(
     session: &Session,
     found: Option<usize>,
@@ -174,7 +175,7 @@ fn check(
         return Err(wrong_arity(command.name));
     }
     if !session.is_authenticated && !command.has(NO_AUTH) {
-        return Err(failure::words("NOAUTH Authentication required."));
+        return Err(failure::reply_error("NOAUTH Authentication required."));
     }
     if session.transaction.is_some() && command.has(NO_MULTI) {
         return Err(format!(
@@ -186,8 +187,8 @@ fn check(
     Ok(command)
 }
 
-/// What a command that may not run does to the transaction it stands in: EXEC will fail. An EXEC
-/// that is itself malformed ends the transaction.
+/// Marks the transaction as failed if a command is rejected inside it: EXEC will abort. A malformed
+/// EXEC ends the transaction.
 fn reject(
     shared: &Shared,
     session: &mut Session,
@@ -195,7 +196,7 @@ fn reject(
     failure: Failure,
 ) -> Failure {
     if let Some(transaction) = &mut session.transaction {
-        transaction.is_broken = true;
+        transaction.is_aborted = true;
     }
     if session.is_authenticated && found.is_some_and(|index| table()[index].name == "exec") {
         session.transaction = None;
@@ -211,14 +212,14 @@ fn dispatch(
     shared: &Shared,
     session: &mut Session,
     replies: &mut Replies,
-    turn: &mut Turn,
+    batcher: &mut WriteBatcher,
     command: &'static Command,
     args: Args<'_>,
 ) -> Outcome {
-    if session.transaction.is_some() && !command.has(AT_ONCE) {
+    if session.transaction.is_some() && !command.has(IMMEDIATE) {
         return queue(shared, session, replies, command, args);
     }
-    let mut context = Context::new(shared, session, replies, turn, &mut []);
+    let mut context = Context::new(shared, session, replies, batcher, &mut []);
     (command.handler)(&mut context, args)
 }
 
@@ -231,13 +232,13 @@ fn queue(
 ) -> Outcome {
     let limit = shared.options.max_request_bytes;
     let Some(transaction) = &mut session.transaction else { return Ok(()) };
-    let queued = Queued::new(command, args);
-    transaction.bytes += queued.held_bytes();
+    let queued = QueuedCommand::new(command, args);
+    transaction.bytes += queued.memory_bytes();
     if transaction.bytes > limit {
         transaction.commands.clear();
-        transaction.is_broken = true;
+        transaction.is_aborted = true;
         return Err(format!(
-            "ERR the transaction is over the limit of {limit} bytes; make it of fewer commands"
+            "ERR the transaction exceeds the limit of {limit} bytes; use fewer commands"
         )
         .into());
     }
@@ -247,22 +248,23 @@ fn queue(
 }
 
 fn unknown(args: Args<'_>) -> Failure {
-    const SHOWN: usize = 128;
-    let cut = |arg: &[u8]| String::from_utf8_lossy(&arg[..arg.len().min(SHOWN)]).into_owned();
+    const MAX_SHOWN_BYTES: usize = 128;
+    let cut =
+        |arg: &[u8]| String::from_utf8_lossy(&arg[..arg.len().min(MAX_SHOWN_BYTES)]).into_owned();
     let mut text = format!("ERR unknown command '{}', with args beginning with: ", cut(&args[0]));
     let mut shown = 0;
     for arg in args.from(1).iter() {
-        if shown >= SHOWN {
+        if shown >= MAX_SHOWN_BYTES {
             break;
         }
-        let arg = cut(&arg[..arg.len().min(SHOWN - shown)]);
+        let arg = cut(&arg[..arg.len().min(MAX_SHOWN_BYTES - shown)]);
         shown += arg.len() + 3;
         text.push_str(&format!("'{arg}' "));
     }
     text.into()
 }
 
-/// Runs a command that was queued, inside the transaction of `context`.
-pub(super) fn run_queued(context: &mut Context<'_>, queued: &Queued) -> Outcome {
+/// Runs a queued command inside the transaction of `context`.
+pub(super) fn run_queued(context: &mut Context<'_>, queued: &QueuedCommand) -> Outcome {
     (queued.command.handler)(context, queued.args())
 }

@@ -1,7 +1,7 @@
-//! Keys in time: when they expire, and changing that.
+//! Expiry of keys.
 //!
-//! An expiry is a moment in milliseconds since 1970, kept by the engine with the entry; from then
-//! on the key reads as missing. An expiry in the past removes the key at once.
+//! An expiry is a time in milliseconds since 1970, stored by the engine with the entry; from then
+//! on the key reads as missing. Setting an expiry in the past removes the key at once.
 //!
 //! Source: the documentation of Redis's EXPIRE and TTL commands.
 
@@ -16,19 +16,31 @@ pub(super) fn commands() -> Vec<Command> {
         super::command("generic", name, arity, flags | FAST, ONE_KEY, handler, summary)
     };
     vec![
-        command("expire", -3, WRITE, expire, "Lets a key expire after seconds."),
-        command("pexpire", -3, WRITE, pexpire, "Lets a key expire after milliseconds."),
-        command("expireat", -3, WRITE, expireat, "Lets a key expire at a Unix time."),
-        command("pexpireat", -3, WRITE, pexpireat, "Lets a key expire at a Unix time in ms."),
-        command("ttl", 2, READ, ttl, "Returns the seconds that a key has left."),
-        command("pttl", 2, READ, pttl, "Returns the milliseconds that a key has left."),
-        command("expiretime", 2, READ, expiretime, "Returns when a key expires, in seconds."),
-        command("pexpiretime", 2, READ, pexpiretime, "Returns when a key expires, in ms."),
-        command("persist", 2, WRITE, persist, "Takes the expiry off a key."),
+        command("expire", -3, WRITE, expire, "Sets the time to live of a key in seconds."),
+        command("pexpire", -3, WRITE, pexpire, "Sets the time to live of a key in milliseconds."),
+        command("expireat", -3, WRITE, expireat, "Sets the expiry of a key as a Unix time."),
+        command(
+            "pexpireat",
+            -3,
+            WRITE,
+            pexpireat,
+            "Sets the expiry of a key as a Unix time in ms.",
+        ),
+        command("ttl", 2, READ, ttl, "Returns the time to live of a key in seconds."),
+        command("pttl", 2, READ, pttl, "Returns the time to live of a key in milliseconds."),
+        command("expiretime", 2, READ, expiretime, "Returns the expiry of a key as a Unix time."),
+        command(
+            "pexpiretime",
+            2,
+            READ,
+            pexpiretime,
+            "Returns the expiry of a key as a Unix time in ms.",
+        ),
+        command("persist", 2, WRITE, persist, "Removes the expiry of a key."),
     ]
 }
 
-/// How a time is given.
+/// Unit of a time argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unit {
     Seconds,
@@ -38,7 +50,7 @@ pub(super) enum Unit {
 }
 
 impl Unit {
-    /// As an option of SET and GETEX.
+    /// Parses an option of SET and GETEX.
     pub(super) fn parse(word: &[u8]) -> Option<Self> {
         match word.to_ascii_lowercase().as_slice() {
             b"ex" => Some(Unit::Seconds),
@@ -49,8 +61,8 @@ impl Unit {
         }
     }
 
-    /// A time as a moment; `None` beyond the range of 63 bits.
-    fn moment(self, now: Timestamp, time: i64) -> Option<i64> {
+    /// Converts to an absolute time; `None` if it exceeds 63 bits.
+    fn absolute_ms(self, now: Timestamp, time: i64) -> Option<i64> {
         let millis = match self {
             Unit::Seconds | Unit::UnixSeconds => time.checked_mul(1000)?,
             Unit::Milliseconds | Unit::UnixMilliseconds => time,
@@ -66,8 +78,8 @@ fn invalid_time(command: &str) -> Failure {
     format!("ERR invalid expire time in '{command}' command").into()
 }
 
-/// The moment that an option such as `EX 10` gives; it must lie after 1970.
-pub(super) fn moment(
+/// Absolute time of an option such as `EX 10`; it must be after 1970.
+pub(super) fn absolute_ms(
     now: Timestamp,
     time: &[u8],
     unit: Unit,
@@ -77,11 +89,11 @@ pub(super) fn moment(
     if time <= 0 {
         return Err(invalid_time(command));
     }
-    let moment = unit.moment(now, time).and_then(|moment| u64::try_from(moment).ok());
-    moment.ok_or_else(|| invalid_time(command))
+    let time_ms = unit.absolute_ms(now, time).and_then(|time_ms| u64::try_from(time_ms).ok());
+    time_ms.ok_or_else(|| invalid_time(command))
 }
 
-/// Gives an entry another expiry; one in the past removes it. The caller holds the key's lock.
+/// Sets the expiry of an entry; one in the past removes the key. The caller holds the key's lock.
 pub(super) fn set(
     context: &mut Context<'_>,
     key: &[u8],
@@ -110,7 +122,7 @@ fn pexpireat(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     expire_with(context, args, Unit::UnixMilliseconds, "pexpireat")
 }
 
-/// On which keys EXPIRE acts.
+/// Conditions of EXPIRE.
 #[derive(Default)]
 struct Conditions {
     without_expiry: bool,
@@ -136,19 +148,19 @@ impl Conditions {
         }
         let Conditions { without_expiry, with_expiry, later, earlier } = conditions;
         if without_expiry && (with_expiry || later || earlier) {
-            return Err(super::failure::words(
+            return Err(super::failure::reply_error(
                 "ERR NX and XX, GT or LT options at the same time are not compatible",
             ));
         }
         if later && earlier {
-            return Err(super::failure::words(
+            return Err(super::failure::reply_error(
                 "ERR GT and LT options at the same time are not compatible",
             ));
         }
         Ok(conditions)
     }
 
-    /// Whether an expiry may take the place of another; none counts as later than all.
+    /// Whether a new expiry may replace the old; no expiry counts as the latest.
     fn allow(&self, old: Option<Timestamp>, new: i64) -> bool {
         let has_expiry = old.is_some();
         let old = old.map_or(i64::MAX, |at| i64::try_from(at).unwrap_or(i64::MAX));
@@ -162,19 +174,19 @@ impl Conditions {
 fn expire_with(context: &mut Context<'_>, args: Args<'_>, unit: Unit, name: &str) -> Outcome {
     let conditions = Conditions::parse(args.from(3))?;
     let time = number::parse_i64(&args[2]).ok_or(NOT_AN_INTEGER)?;
-    let moment = unit.moment(context.now(), time).ok_or_else(|| invalid_time(name))?;
+    let time_ms = unit.absolute_ms(context.now(), time).ok_or_else(|| invalid_time(name))?;
     let _guard = context.lock(&args[1]);
     let entry = context.get(&args[1])?;
-    let entry = entry.filter(|entry| conditions.allow(entry.expires_at, moment));
+    let entry = entry.filter(|entry| conditions.allow(entry.expires_at, time_ms));
     if let Some(entry) = &entry {
-        // A moment before 1970 is in the past like any other.
-        set(context, &args[1], entry, Some(u64::try_from(moment).unwrap_or(0)))?;
+        // A time before 1970 is in the past like any other.
+        set(context, &args[1], entry, Some(u64::try_from(time_ms).unwrap_or(0)))?;
     }
     context.replies.flag(entry.is_some());
     Ok(())
 }
 
-/// Replies with what `show` makes of the expiry: -2 without the key, -1 without an expiry.
+/// Replies with `show` of the expiry: -2 without the key, -1 without an expiry.
 fn reply_expiry(
     context: &mut Context<'_>,
     args: Args<'_>,
@@ -222,14 +234,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_near_the_end_of_the_range_are_refused_and_do_not_wrap() {
+    fn times_near_the_maximum_are_rejected() {
         let now = 1_800_000_000_000;
-        assert_eq!(Unit::Seconds.moment(now, 1), Some(now as i64 + 1000));
-        assert_eq!(Unit::Seconds.moment(now, i64::MAX / 1000 + 1), None);
-        assert_eq!(Unit::Milliseconds.moment(now, i64::MAX), None);
-        assert_eq!(Unit::UnixMilliseconds.moment(now, i64::MAX), Some(i64::MAX));
-        assert!(moment(now, b"9223372036854775807", Unit::Milliseconds, "set").is_err());
-        assert!(moment(now, b"0", Unit::Seconds, "set").is_err());
+        assert_eq!(Unit::Seconds.absolute_ms(now, 1), Some(now as i64 + 1000));
+        assert_eq!(Unit::Seconds.absolute_ms(now, i64::MAX / 1000 + 1), None);
+        assert_eq!(Unit::Milliseconds.absolute_ms(now, i64::MAX), None);
+        assert_eq!(Unit::UnixMilliseconds.absolute_ms(now, i64::MAX), Some(i64::MAX));
+        assert!(absolute_ms(now, b"9223372036854775807", Unit::Milliseconds, "set").is_err());
+        assert!(absolute_ms(now, b"0", Unit::Seconds, "set").is_err());
     }
 
     #[test]
@@ -243,7 +255,7 @@ mod tests {
         assert!(parse("GT").unwrap().allow(Some(4), 5));
         assert!(!parse("xx").unwrap().allow(None, 5));
         assert!(!parse("nx").unwrap().allow(Some(4), 5));
-        // The last moment that there is is a moment.
+        // The maximum time is a time, not "no expiry".
         assert!(!parse("nx").unwrap().allow(Some(i64::MAX as u64), 5));
         assert!(parse("xx").unwrap().allow(Some(i64::MAX as u64), 5));
         assert!(parse("zz").is_err());

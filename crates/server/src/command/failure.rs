@@ -1,10 +1,10 @@
-//! Errors in Redis's words, because clients match on them, and the store's in its own.
+//! Error replies: Redis's error codes and texts, which clients match on, and the store's texts.
 //!
-//! | store | reply |
+//! | store error | reply |
 //! | --- | --- |
-//! | read-only since a fault | `READONLY …`, as a replica would answer: the write can go elsewhere |
-//! | disk full, or a file at the limit of file sizes | `MISCONF …`, Redis's code for a disk that does not take writes |
-//! | a full table of `mica` | `OOM …`, Redis's code for memory that does not take writes |
+//! | read-only after an error | `READONLY …`, as from a replica: the write can go elsewhere |
+//! | disk full, or file size limit | `MISCONF …`, Redis's code for failing disk writes |
+//! | a full table of `mica` | `OOM …`, Redis's code for exceeded memory |
 //! | anything else | `ERR` and the store's text, which names file, limit or option |
 
 use std::borrow::Cow;
@@ -12,57 +12,58 @@ use std::io::ErrorKind;
 
 use siltstone_engine::Error;
 
-/// Why a command has no other answer.
+/// Error of a command.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// A code in capitals and words.
-    Words(Cow<'static, str>),
-    /// What the store said.
+    /// An error code and text.
+    Text(Cow<'static, str>),
+    /// An error of the store.
     Store(Error),
 }
 
-pub(crate) const SYNTAX: Failure = words("ERR syntax error");
-pub(crate) const NOT_AN_INTEGER: Failure = words("ERR value is not an integer or out of range");
-pub(crate) const NO_SUCH_KEY: Failure = words("ERR no such key");
+pub(crate) const SYNTAX: Failure = reply_error("ERR syntax error");
+pub(crate) const NOT_AN_INTEGER: Failure =
+    reply_error("ERR value is not an integer or out of range");
+pub(crate) const NO_SUCH_KEY: Failure = reply_error("ERR no such key");
 
-/// A failure in fixed words.
-pub(crate) const fn words(text: &'static str) -> Failure {
-    Failure::Words(Cow::Borrowed(text))
+/// A failure with a constant text.
+pub(crate) const fn reply_error(text: &'static str) -> Failure {
+    Failure::Text(Cow::Borrowed(text))
 }
 
-/// The answer to a command with too few or too many arguments.
+/// Error for a wrong number of arguments.
 pub(crate) fn wrong_arity(name: &str) -> Failure {
-    Failure::Words(format!("ERR wrong number of arguments for '{name}' command").into())
+    Failure::Text(format!("ERR wrong number of arguments for '{name}' command").into())
 }
 
-/// The answer to a subcommand with too few or too many arguments.
+/// Error for a wrong number of arguments of a subcommand.
 pub(crate) fn wrong_subcommand_arity(command: &str, word: &[u8]) -> Failure {
     wrong_arity(&format!("{command}|{}", String::from_utf8_lossy(word).to_lowercase()))
 }
 
-/// The answer to a word that a command with subcommands does not know.
+/// Error for an unknown subcommand.
 pub(crate) fn unknown_subcommand(command: &str, word: &[u8]) -> Failure {
     let word = String::from_utf8_lossy(&word[..word.len().min(128)]);
-    Failure::Words(format!("ERR unknown subcommand '{word}'. Try {command} HELP.").into())
+    Failure::Text(format!("ERR unknown subcommand '{word}'. Try {command} HELP.").into())
 }
 
-/// The answer to a command whose reply does not fit into `max_output_bytes`.
+/// Error for a reply that exceeds `max_output_bytes`.
 pub(crate) fn reply_too_large(max_output_bytes: usize) -> Failure {
-    let limit = format!("the reply is over the limit of {max_output_bytes} bytes");
-    Failure::Words(format!("ERR {limit}: ask for less at a time, or raise --max-output").into())
+    let limit = format!("the reply exceeds the limit of {max_output_bytes} bytes");
+    Failure::Text(format!("ERR {limit}: request less at a time, or raise --max-output").into())
 }
 
 impl Failure {
-    /// The reply.
+    /// Text of the error reply.
     pub(crate) fn text(&self) -> Cow<'_, str> {
         match self {
-            Failure::Words(text) => Cow::Borrowed(text),
+            Failure::Text(text) => Cow::Borrowed(text),
             Failure::Store(error) => store_text(error).into(),
         }
     }
 }
 
-/// The reply to an error of the store.
+/// Error reply for an error of the store.
 pub(crate) fn store_text(error: &Error) -> String {
     match error {
         Error::ReadOnly { .. } => format!("READONLY {error}"),
@@ -73,7 +74,7 @@ pub(crate) fn store_text(error: &Error) -> String {
             format!("OOM command not allowed when used memory > 'maxmemory': {error}")
         }
         _ if error.is_disk_full() => {
-            format!("MISCONF the disk is full: {error}; writes work again when there is space")
+            format!("MISCONF the disk is full: {error}; writes resume once there is space")
         }
         _ => format!("ERR {error}"),
     }
@@ -87,6 +88,6 @@ impl From<Error> for Failure {
 
 impl From<String> for Failure {
     fn from(text: String) -> Self {
-        Failure::Words(text.into())
+        Failure::Text(text.into())
     }
 }

@@ -1,4 +1,4 @@
-//! HELP of the commands that have subcommands, in the form that Redis gives it.
+//! HELP of commands with subcommands, in Redis's format.
 //!
 //! ```text
 //! CLIENT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:
@@ -9,7 +9,7 @@
 //!     Prints this help.
 //! ```
 //!
-//! Invariant: a help lists the subcommands that this server has, and no others.
+//! Invariant: the help lists exactly the subcommands that this server has.
 //!
 //! Source: the replies of Redis 7.0.
 

@@ -1,6 +1,6 @@
-//! INFO: the server and its tables, as text.
+//! INFO: the server and its tables as text.
 //!
-//! Source: the sections and names of Redis's INFO, as far as they apply; `# Tables` is ours.
+//! Sections and field names are those of Redis's INFO, as far as they apply, plus `# Tables`.
 
 use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,11 +11,19 @@ use crate::process::{CpuTimes, resident_bytes};
 use crate::resp::Args;
 use crate::store::Database;
 
-/// The version of Redis whose commands these are. Clients choose features by it.
+/// Redis version whose commands are implemented. Clients choose features by it.
 pub(super) const REDIS_VERSION: &str = "7.0.0";
 
 pub(super) fn commands() -> Vec<Command> {
-    vec![super::command("server", "info", -1, 0, NO_KEYS, info, "Tells about the server.")]
+    vec![super::command(
+        "server",
+        "info",
+        -1,
+        0,
+        NO_KEYS,
+        info,
+        "Returns information about the server.",
+    )]
 }
 
 type Section = fn(&Context<'_>, &mut String) -> std::fmt::Result;
@@ -35,19 +43,19 @@ const SECTIONS: [(&str, Section); 11] = [
 ];
 
 fn info(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    let wanted: Vec<_> = args.from(1).iter().map(<[u8]>::to_ascii_lowercase).collect();
-    let is_wanted = |name: &str| wanted.iter().any(|word| word == name.as_bytes());
-    let is_all = is_wanted("all") || is_wanted("everything");
-    let is_default = wanted.is_empty() || is_wanted("default");
+    let requested: Vec<_> = args.from(1).iter().map(<[u8]>::to_ascii_lowercase).collect();
+    let is_requested = |name: &str| requested.iter().any(|word| word == name.as_bytes());
+    let is_all = is_requested("all") || is_requested("everything");
+    let is_default = requested.is_empty() || is_requested("default");
     let mut text = String::new();
     for (name, section) in SECTIONS {
-        // As in Redis, the statistics of each command are not among what is shown unasked.
+        // As in Redis, command statistics are shown only on request.
         let is_shown = is_all || is_default && name != "Commandstats";
-        if is_shown || is_wanted(&name.to_lowercase()) {
+        if is_shown || is_requested(&name.to_lowercase()) {
             if !text.is_empty() {
                 text.push_str("\r\n");
             }
-            // Writing into a string does not fail.
+            // Writing to a string does not fail.
             let _ = write!(text, "# {name}\r\n");
             let _ = section(context, &mut text);
         }
@@ -88,7 +96,7 @@ fn memory(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     write!(out, "maxmemory_policy:{policy}\r\n")
 }
 
-/// Bytes as Redis shows them to people.
+/// Bytes in Redis's human-readable format.
 fn human(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["K", "M", "G", "T", "P"];
     if bytes < 1024 {
@@ -133,7 +141,7 @@ fn stats(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-/// The keys that a table has given up for others; only caches of `mica` do that.
+/// Number of evicted keys; only `mica` caches evict.
 fn evictions(database: &Database) -> u64 {
     let Some(store) = &database.mica else { return 0 };
     let counters = store.counters();
@@ -155,7 +163,7 @@ fn cpu(_context: &Context<'_>, out: &mut String) -> std::fmt::Result {
 
 fn command_stats(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     for (name, counts) in context.shared.metrics.commands() {
-        // What was rejected did not run, but its time was taken.
+        // Rejected calls did not run, but their time was recorded.
         let calls = counts.latencies.len().saturating_sub(counts.rejected);
         let mean = counts.latencies.mean() / 1000.0;
         write!(out, "cmdstat_{name}:calls={calls},usec={:.0},", mean * calls as f64)?;
@@ -171,7 +179,7 @@ fn cluster(_context: &Context<'_>, out: &mut String) -> std::fmt::Result {
 
 fn keyspace(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     for (index, database) in context.shared.databases.iter().enumerate() {
-        // A table that cannot be read says so to whoever reads it; INFO is about the others too.
+        // A table that cannot be read reports it to its readers; INFO covers the others too.
         let Ok(keyspace) = Keyspace::of(database, context.now()) else { continue };
         let Keyspace { keys, expires, average_ttl, .. } = keyspace;
         if keys > 0 {
@@ -205,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_shown_as_redis_shows_them() {
+    fn byte_sizes_have_the_format_of_redis() {
         let shown = [0, 1023, 1024, 1_930_808, 25_276_502_016, u64::MAX].map(human);
         assert_eq!(shown, ["0B", "1023B", "1.00K", "1.84M", "23.54G", "16384.00P"]);
     }

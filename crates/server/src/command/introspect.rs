@@ -1,9 +1,9 @@
-//! COMMAND: the table of commands, for clients that ask.
+//! COMMAND: the command table, for clients.
 //!
-//! Source: the documentation of Redis's COMMAND; of the ten fields of Redis 7 the last four, which
-//! describe access lists and key specifications, are empty.
+//! Source: the documentation of Redis's COMMAND. Of the ten fields of Redis 7 the last four, ACL
+//! categories and key specifications, are empty.
 
-use super::failure::{Failure, SYNTAX, unknown_subcommand, words, wrong_subcommand_arity};
+use super::failure::{Failure, SYNTAX, reply_error, unknown_subcommand, wrong_subcommand_arity};
 use super::{
     ADMIN, Command, Context, FAST, NO_AUTH, NO_KEYS, NO_MULTI, Outcome, READ, WRITE, find, help,
     table,
@@ -12,7 +12,7 @@ use crate::glob;
 use crate::resp::{Args, Replies};
 
 pub(super) fn commands() -> Vec<Command> {
-    let summary = "Tells about the commands.";
+    let summary = "Describes the commands.";
     vec![super::command("server", "command", -1, 0, NO_KEYS, describe, summary)]
 }
 
@@ -63,7 +63,7 @@ fn describe(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// COMMAND LIST, of all commands or of those that a filter lets through.
+/// COMMAND LIST, of all commands or those selected by a filter.
 fn list(replies: &mut Replies, args: Args<'_>) -> Outcome {
     let is_listed = filter(args)?;
     let listed: Vec<_> = table().iter().filter(|command| is_listed(command)).collect();
@@ -97,7 +97,7 @@ fn filter(args: Args<'_>) -> Result<Filter<'_>, Failure> {
     }
 }
 
-/// Whether a command is in one of Redis's categories of access, as far as they apply.
+/// Whether a command is in an ACL category of Redis, as far as they apply.
 fn has_category(command: &Command, category: &[u8]) -> bool {
     match category.to_ascii_lowercase().as_slice() {
         b"read" => command.has(READ),
@@ -167,14 +167,14 @@ fn reply_docs(replies: &mut Replies, command: &Command) {
 }
 
 fn reply_keys(replies: &mut Replies, args: Args<'_>) -> Outcome {
-    let index = args.get(0).and_then(find).ok_or(words("ERR Invalid command specified"))?;
+    let index = args.get(0).and_then(find).ok_or(reply_error("ERR Invalid command specified"))?;
     let command = &table()[index];
     if !command.takes(args.len()) {
-        return Err(words("ERR Invalid number of arguments specified for command"));
+        return Err(reply_error("ERR Invalid number of arguments specified for command"));
     }
     let keys: Vec<_> = command.keys_in(args).collect();
     if keys.is_empty() {
-        return Err(words("ERR The command has no key arguments"));
+        return Err(reply_error("ERR The command has no key arguments"));
     }
     replies.array(keys.len());
     for key in keys {

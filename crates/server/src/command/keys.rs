@@ -1,9 +1,9 @@
-//! Keys as a whole: removing, renaming, copying, asking for them.
+//! Keys: removing, renaming, copying, existence.
 //!
-//! Source: the documentation of Redis's generic commands. Every value is a string, so TYPE is.
+//! Source: the documentation of Redis's generic commands. TYPE is always string.
 
 use super::failure::{
-    NO_SUCH_KEY, NOT_AN_INTEGER, SYNTAX, unknown_subcommand, words, wrong_subcommand_arity,
+    NO_SUCH_KEY, NOT_AN_INTEGER, SYNTAX, reply_error, unknown_subcommand, wrong_subcommand_arity,
 };
 use super::{ALL_KEYS, Command, Context, FAST, ONE_KEY, Outcome, READ, TWO_KEYS, WRITE, help};
 use crate::resp::{Args, number};
@@ -16,37 +16,51 @@ pub(super) fn commands() -> Vec<Command> {
     vec![
         command("del", -2, WRITE, ALL_KEYS, del, "Removes keys."),
         command("unlink", -2, WRITE | FAST, ALL_KEYS, del, "Removes keys."),
-        command("exists", -2, READ | FAST, ALL_KEYS, exists, "Counts the keys that are there."),
-        command("touch", -2, READ | FAST, ALL_KEYS, touch, "Counts the keys that are there."),
+        command("exists", -2, READ | FAST, ALL_KEYS, exists, "Counts existing keys."),
+        command(
+            "touch",
+            -2,
+            READ | FAST,
+            ALL_KEYS,
+            touch,
+            "Counts existing keys and marks them as accessed.",
+        ),
         command("type", 2, READ | FAST, ONE_KEY, kind, "Returns the type of a value."),
         command("rename", 3, WRITE, TWO_KEYS, rename, "Renames a key."),
-        command("renamenx", 3, WRITE | FAST, TWO_KEYS, renamenx, "Renames a key to a new name."),
+        command(
+            "renamenx",
+            3,
+            WRITE | FAST,
+            TWO_KEYS,
+            renamenx,
+            "Renames a key if the new name does not exist.",
+        ),
         command("copy", -3, WRITE, TWO_KEYS, copy, "Copies a value to another key."),
-        command("object", -2, READ, (2, 2, 1), object, "Tells how a value is kept."),
-        command("memory", -2, READ, (2, 2, 1), memory, "Tells how much memory a value takes."),
+        command("object", -2, READ, (2, 2, 1), object, "Returns how a value is stored."),
+        command("memory", -2, READ, (2, 2, 1), memory, "Returns the size of a value."),
     ]
 }
 
 fn del(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let keys = args.from(1);
     let _guard = context.lock_many(keys.iter());
-    let mut there = Vec::new();
+    let mut existing = Vec::new();
     for key in keys.iter() {
         if context.exists(key)? {
-            there.push(key);
+            existing.push(key);
         }
     }
-    // A key that is named twice is removed once.
-    there.sort_unstable();
-    there.dedup();
-    if !there.is_empty() {
+    // A key named twice is removed once.
+    existing.sort_unstable();
+    existing.dedup();
+    if !existing.is_empty() {
         context.write(|batch| {
-            for key in &there {
+            for key in &existing {
                 batch.delete(key);
             }
         })?;
     }
-    context.replies.count(there.len());
+    context.replies.count(existing.len());
     Ok(())
 }
 
@@ -59,7 +73,7 @@ fn exists(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// As EXISTS; the keys count as accessed.
+/// As EXISTS; records an access of the keys.
 fn touch(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let mut count = 0;
     for key in args.from(1).iter() {
@@ -87,7 +101,7 @@ fn renamenx(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// Moves an entry with its expiry, in one batch; whether it was moved.
+/// Moves an entry with its expiry in one batch. Returns whether it was moved.
 fn move_key(
     context: &mut Context<'_>,
     args: Args<'_>,
@@ -110,38 +124,39 @@ fn move_key(
 
 fn copy(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let (from, to) = (&args[1], &args[2]);
-    let (here, mut there, mut may_replace) = (context.session.table, context.session.table, false);
-    let mut words_left = args.from(3).iter();
-    while let Some(word) = words_left.next() {
+    let (source_table, mut target_table, mut may_replace) =
+        (context.session.table, context.session.table, false);
+    let mut options = args.from(3).iter();
+    while let Some(word) = options.next() {
         if word.eq_ignore_ascii_case(b"replace") {
             may_replace = true;
         } else if word.eq_ignore_ascii_case(b"db") {
-            let index = words_left.next().ok_or(SYNTAX)?;
+            let index = options.next().ok_or(SYNTAX)?;
             let index = number::parse_i64(index).ok_or(NOT_AN_INTEGER)?;
-            there = usize::try_from(index)
+            target_table = usize::try_from(index)
                 .ok()
                 .filter(|index| *index < context.shared.databases.len())
-                .ok_or(words("ERR DB index is out of range"))?;
+                .ok_or(reply_error("ERR DB index is out of range"))?;
         } else {
             return Err(SYNTAX);
         }
     }
-    if from == to && here == there {
-        return Err(words("ERR source and destination objects are the same"));
+    if from == to && source_table == target_table {
+        return Err(reply_error("ERR source and destination objects are the same"));
     }
-    if context.is_in_transaction() && here != there {
-        return Err(words(
+    if context.is_in_transaction() && source_table != target_table {
+        return Err(reply_error(
             "ERR COPY to another DB is not allowed in transactions: they write to one table",
         ));
     }
-    let _guards = lock_in_two(context, here, from, there, to);
-    let Some(entry) = context.get_in(here, from)? else {
+    let _guards = lock_in_two(context, source_table, from, target_table, to);
+    let Some(entry) = context.get_in(source_table, from)? else {
         context.replies.flag(false);
         return Ok(());
     };
-    let copies = may_replace || context.get_in(there, to)?.is_none();
+    let copies = may_replace || context.get_in(target_table, to)?.is_none();
     if copies {
-        context.write_in(there, |batch| {
+        context.write_in(target_table, |batch| {
             batch.put_entry(to, &entry);
         })?;
     }
@@ -149,19 +164,19 @@ fn copy(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// Locks a key of each of two tables, in the order of the tables.
+/// Locks one key in each of two tables, in the order of the tables.
 fn lock_in_two<'a>(
     context: &Context<'a>,
-    here: usize,
+    source_table: usize,
     from: &[u8],
-    there: usize,
+    target_table: usize,
     to: &[u8],
 ) -> [Guard<'a>; 2] {
     let databases = &context.shared.databases;
-    if here == there {
-        return [context.lock_many([from, to].into_iter()), Guard::Held];
+    if source_table == target_table {
+        return [context.lock_many([from, to].into_iter()), Guard::AlreadyHeld];
     }
-    let mut keys = [(here, from), (there, to)];
+    let mut keys = [(source_table, from), (target_table, to)];
     keys.sort_by_key(|(table, _)| *table);
     keys.map(|(table, key)| databases[table].locks.one(key))
 }
@@ -199,7 +214,7 @@ fn object(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
             context.replies.int(i64::from(idle));
         }
         _ => {
-            return Err(words(
+            return Err(reply_error(
                 "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please \
                  note that when switching between policies at runtime LRU and LFU data will take \
                  some time to adjust.",
@@ -228,7 +243,7 @@ fn memory(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         (b"help", 2) => return help::reply(context.replies, "MEMORY", &MEMORY_HELP),
         (b"usage", 3) => {}
         (b"usage", 5) if args[3].eq_ignore_ascii_case(b"samples") => {
-            // A string is one value: there is nothing to sample.
+            // A string is a single value, so there is nothing to sample.
             if number::parse_i64(&args[4]).ok_or(NOT_AN_INTEGER)? < 0 {
                 return Err(SYNTAX);
             }

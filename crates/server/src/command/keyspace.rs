@@ -1,41 +1,40 @@
-//! How many keys a table has, how many of them expire and when, for INFO.
+//! Number of keys, and of keys that expire, for INFO.
 //!
-//! No engine but `mica` keeps these numbers, and to keep them would cost each write a look-up. So
-//! INFO counts up to [`MAX_COUNTED`] keys, which takes milliseconds, and is exact for smaller
-//! tables. For a larger one it reports the engine's estimate, and the share and the times of
-//! expiring keys among those that it counted.
+//! Only `mica` maintains these numbers; elsewhere each write would need a lookup. So INFO counts up
+//! to [`MAX_COUNTED_KEYS`], which takes milliseconds and is exact for smaller tables. For larger
+//! ones it reports the engine's estimate, and extrapolates the expiring keys from those counted.
 //!
-//! Invariant: the cost is bounded, however large the table is.
+//! Invariant: the cost is bounded, independent of the table's size.
 
 use siltstone_engine::{Result, Timestamp};
 use siltstone_mica::{Action, Request};
 
 use crate::store::Database;
 
-/// How many keys are counted at most.
-pub(super) const MAX_COUNTED: u64 = 10_000;
+/// Maximum number of keys counted.
+pub(super) const MAX_COUNTED_KEYS: u64 = 10_000;
 
-/// The numbers of a table.
+/// Key counts of a table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Keyspace {
     pub(super) keys: u64,
-    /// Keys that expire.
+    /// Keys with an expiry.
     pub(super) expires: u64,
-    /// How long these still live on average, in milliseconds.
+    /// Average time to live of these, in milliseconds.
     pub(super) average_ttl: u64,
     /// Whether all keys were counted.
     pub(super) is_exact: bool,
 }
 
 impl Keyspace {
-    /// The numbers of a table as of now.
+    /// Current key counts of a table.
     pub(super) fn of(database: &Database, now: Timestamp) -> Result<Self> {
         let mut count = Count::default();
         let is_exact = match &database.mica {
             Some(store) => {
                 let mut keys = store.keys(0);
                 loop {
-                    if count.keys == MAX_COUNTED {
+                    if count.keys == MAX_COUNTED_KEYS {
                         break false;
                     }
                     if !keys.advance() {
@@ -49,12 +48,12 @@ impl Keyspace {
             None => {
                 let mut cursor = database.engine.iter()?;
                 cursor.skip_values();
-                let mut is_there = cursor.first()?;
-                while is_there && count.keys < MAX_COUNTED {
+                let mut is_valid = cursor.first()?;
+                while is_valid && count.keys < MAX_COUNTED_KEYS {
                     count.add(cursor.expires_at(), now);
-                    is_there = cursor.next()?;
+                    is_valid = cursor.next()?;
                 }
-                !is_there
+                !is_valid
             }
         };
         let average_ttl = count.ttl_sum / u128::from(count.expires.max(1));

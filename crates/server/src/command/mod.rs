@@ -1,20 +1,19 @@
-//! The commands, by family, and the one table in which they are found.
+//! Redis commands by family, and the command table.
 //!
-//! | module | one idea |
+//! | module | contents |
 //! | --- | --- |
-//! | [`context`] | what a command works with: its client, its table, its replies |
-//! | [`mod@execute`] | from arguments to a reply: checks, queueing, the handler, errors |
-//! | [`failure`] | errors in Redis's words |
-//! | [`help`] | HELP of the commands that have subcommands |
-//! | [`session`] | what the server remembers of a client |
-//! | [`strings`], [`numbers`], [`ranges`] | values: whole, as numbers, in part |
-//! | [`history`] | values as they were |
-//! | [`keys`], [`expiry`], [`scan`] | keys: whole, in time, all of them |
-//! | [`keyspace`] | how many keys there are, and how many of them expire |
-//! | [`process`] | memory and processor time of the process |
-//! | [`sliced`] | commands that look at every key, in slices of time |
+//! | [`context`] | state of a running command: client, table, replies |
+//! | [`mod@execute`] | from arguments to a reply: checks, queueing, handler, errors |
+//! | [`failure`] | error replies |
+//! | [`help`] | HELP of commands with subcommands |
+//! | [`session`] | state of a client between commands |
+//! | [`strings`], [`numbers`], [`ranges`] | commands on values: complete, as numbers, in part |
+//! | [`history`] | historical values |
+//! | [`keys`], [`expiry`], [`scan`] | commands on keys: existence, expiry, enumeration |
+//! | [`keyspace`] | number of keys, and of keys that expire |
+//! | [`sliced`] | commands that visit every key, in time slices |
 //! | [`transactions`] | MULTI, EXEC, WATCH |
-//! | [`connection`], [`client`] | the client itself |
+//! | [`connection`], [`client`] | the connection and the client |
 //! | [`admin`], [`config`], [`info`], [`introspect`] | the server |
 
 mod admin;
@@ -44,21 +43,21 @@ use std::sync::LazyLock;
 
 use crate::resp::Args;
 
-pub(crate) use connection::is_same;
+pub(crate) use connection::constant_time_eq;
 pub(crate) use context::Context;
-pub(crate) use execute::{answer_gathered, execute, resume};
+pub(crate) use execute::{answer_batched_sets, execute, resume};
 pub(crate) use failure::{Failure, store_text};
 pub(crate) use session::Session;
 
-/// How a command ends: with a whole reply written, or an error that stands in its place.
+/// Outcome of a command: a complete reply was written, or an error replaces it.
 pub(crate) type Outcome = Result<(), Failure>;
 
 type Handler = fn(&mut Context<'_>, Args<'_>) -> Outcome;
 
-/// A command: how it is called, and what it does.
+/// A command: its name, arity, flags and handler.
 pub(crate) struct Command {
     pub(crate) name: &'static str,
-    /// Arguments with the name: exactly so many, or at least so many if negative.
+    /// Number of arguments including the name; if negative, the minimum.
     pub(crate) arity: i32,
     pub(crate) flags: u16,
     pub(crate) keys: KeyPositions,
@@ -67,8 +66,8 @@ pub(crate) struct Command {
     pub(crate) summary: &'static str,
 }
 
-/// Which arguments are keys: from `first` to `last` (negative: from the end), each `step`-th.
-/// `first` 0: none.
+/// Positions of keys in the arguments: from `first` to `last` (negative: from the end), every
+/// `step`-th. `first` 0: none.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KeyPositions {
     pub(crate) first: usize,
@@ -81,19 +80,19 @@ const ONE_KEY: (usize, i32, usize) = (1, 1, 1);
 const TWO_KEYS: (usize, i32, usize) = (1, 2, 1);
 const ALL_KEYS: (usize, i32, usize) = (1, -1, 1);
 
-/// The command may write.
+/// May write.
 pub(crate) const WRITE: u16 = 1;
-/// The command reads keys.
+/// Reads keys.
 pub(crate) const READ: u16 = 1 << 1;
-/// The command takes a time that does not grow with the table.
+/// Takes time independent of the table's size.
 pub(crate) const FAST: u16 = 1 << 2;
-/// The command works before AUTH.
+/// Allowed before AUTH.
 pub(crate) const NO_AUTH: u16 = 1 << 3;
-/// The command runs at once between MULTI and EXEC, not queued.
-pub(crate) const AT_ONCE: u16 = 1 << 4;
-/// The command cannot stand between MULTI and EXEC.
+/// Runs immediately between MULTI and EXEC, instead of being queued.
+pub(crate) const IMMEDIATE: u16 = 1 << 4;
+/// Not allowed between MULTI and EXEC.
 pub(crate) const NO_MULTI: u16 = 1 << 5;
-/// The command is for operators.
+/// Administrative.
 pub(crate) const ADMIN: u16 = 1 << 6;
 
 const fn command(
@@ -110,7 +109,7 @@ const fn command(
 }
 
 impl Command {
-    /// Whether it may be called with so many arguments, its name included.
+    /// Whether the command accepts this number of arguments, including its name.
     pub(crate) fn takes(&self, arguments: usize) -> bool {
         let arguments = arguments as i32;
         if self.arity < 0 { arguments >= -self.arity } else { arguments == self.arity }
@@ -132,26 +131,26 @@ impl Command {
     }
 }
 
-/// All commands, sorted by name.
+/// All commands, sorted by packed name.
 pub(crate) fn table() -> &'static [Command] {
     &TABLE.commands
 }
 
-/// The index of a command in the [`table`], whatever the case of its letters. Allocates nothing.
+/// Index of a command in the [`table`], case-insensitive. Does not allocate.
 #[inline]
 pub(crate) fn find(name: &[u8]) -> Option<usize> {
     let name = pack(name)?;
     TABLE.names.binary_search(&name).ok()
 }
 
-/// The index of SET, which has a way of its own.
+/// Index of SET, which has a fast path.
 #[inline]
 pub(crate) fn set_index() -> usize {
     TABLE.set
 }
 
 struct Table {
-    /// The names, packed, in the order of `commands`: what a search touches lies close together.
+    /// Packed names in the order of `commands`, contiguous for the binary search.
     names: Vec<u128>,
     commands: Vec<Command>,
     set: usize,
@@ -182,10 +181,10 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
     Table { names, commands, set }
 });
 
-/// A name of up to 16 bytes as a number that sorts like it, in lower case.
+/// Packs a name of up to 16 bytes into a number of the same order, in lower case.
 #[inline]
 fn pack(name: &[u8]) -> Option<u128> {
-    // Zeros at the end would not be told from the padding.
+    // Trailing zeros would be confused with padding.
     if name.last() == Some(&0) {
         return None;
     }
@@ -203,7 +202,7 @@ mod tests {
     #[test]
     fn every_command_is_found_by_its_name_in_any_case() {
         assert_eq!(TABLE.names.len(), TABLE.commands.len(), "a name is too long");
-        assert!(TABLE.names.is_sorted_by(|a, b| a < b), "a name stands twice");
+        assert!(TABLE.names.is_sorted_by(|a, b| a < b), "a name is duplicated");
         for (index, command) in table().iter().enumerate() {
             assert_eq!(command.name, command.name.to_lowercase());
             assert_eq!(find(command.name.as_bytes()), Some(index));

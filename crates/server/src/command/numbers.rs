@@ -1,14 +1,14 @@
-//! Values as numbers: INCR and its kin.
+//! Values as numbers: INCR and related commands.
 //!
-//! A number is kept as its decimal text, as in Redis. The key's lock is held from the read to the
+//! A number is stored as decimal text, as in Redis. The key's lock is held from the read to the
 //! write, so no increment is lost.
 //!
 //! Source: the documentation of Redis's INCR commands.
 
 use siltstone_engine::Entry;
 
-use super::decimal::{self, Mistake};
-use super::failure::{NOT_AN_INTEGER, words};
+use super::decimal::{self, DecimalError};
+use super::failure::{NOT_AN_INTEGER, reply_error};
 use super::{Command, Context, FAST, ONE_KEY, Outcome, WRITE};
 use crate::resp::Args;
 use crate::resp::number::{Digits, parse_i64};
@@ -19,9 +19,9 @@ pub(super) fn commands() -> Vec<Command> {
     };
     vec![
         command("incr", 2, incr, "Adds one to a number."),
-        command("decr", 2, decr, "Takes one from a number."),
+        command("decr", 2, decr, "Subtracts one from a number."),
         command("incrby", 3, incrby, "Adds an integer to a number."),
-        command("decrby", 3, decrby, "Takes an integer from a number."),
+        command("decrby", 3, decrby, "Subtracts an integer from a number."),
         command("incrbyfloat", 3, incrbyfloat, "Adds a fraction to a number."),
     ]
 }
@@ -40,7 +40,7 @@ fn incrby(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 
 fn decrby(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let step = parse_i64(&args[2]).ok_or(NOT_AN_INTEGER)?;
-    let step = step.checked_neg().ok_or(words("ERR decrement would overflow"))?;
+    let step = step.checked_neg().ok_or(reply_error("ERR decrement would overflow"))?;
     add(context, &args[1], step)
 }
 
@@ -48,7 +48,7 @@ fn add(context: &mut Context<'_>, key: &[u8], step: i64) -> Outcome {
     let _guard = context.lock(key);
     let old = context.get(key)?.unwrap_or_else(|| Entry::new(*b"0"));
     let number = parse_i64(&old.value).ok_or(NOT_AN_INTEGER)?;
-    let overflow = words("ERR increment or decrement would overflow");
+    let overflow = reply_error("ERR increment or decrement would overflow");
     let sum = number.checked_add(step).ok_or(overflow)?;
     context.put(key, Digits::new(sum).as_bytes(), old.expires_at)?;
     context.replies.int(sum);
@@ -56,15 +56,15 @@ fn add(context: &mut Context<'_>, key: &[u8], step: i64) -> Outcome {
 }
 
 fn incrbyfloat(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    let refuse = |mistake| match mistake {
-        Mistake::NotANumber => words("ERR value is not a valid float"),
-        Mistake::NotFinite => words("ERR increment would produce NaN or Infinity"),
+    let reject = |error| match error {
+        DecimalError::NotANumber => reply_error("ERR value is not a valid float"),
+        DecimalError::NotFinite => reply_error("ERR increment would produce NaN or Infinity"),
     };
     let key = &args[1];
-    decimal::parse_double(&args[2]).map_err(refuse)?;
+    decimal::parse_double(&args[2]).map_err(reject)?;
     let _guard = context.lock(key);
     let old = context.get(key)?.unwrap_or_else(|| Entry::new(*b"0"));
-    let sum = decimal::add(&old.value, &args[2]).map_err(refuse)?;
+    let sum = decimal::add(&old.value, &args[2]).map_err(reject)?;
     context.put(key, sum.as_bytes(), old.expires_at)?;
     context.replies.bulk(sum.as_bytes());
     Ok(())

@@ -1,14 +1,14 @@
-//! Values in part: lengths, pieces, and writing into them.
+//! Parts of values: length, ranges, appending and overwriting.
 //!
-//! The engine keeps whole values, so a change of a part reads and writes the whole. A value that
-//! grows so is at most as large as a reply can carry: a few bytes of a request could otherwise make
-//! the server hold hundreds of megabytes that no GET could ever return.
+//! The engine stores complete values, so changing a part reads and writes the complete value. The
+//! result is limited to the size that a reply can carry; otherwise a small request could make the
+//! server store hundreds of megabytes that no GET could return.
 //!
 //! Source: the documentation of Redis's APPEND, GETRANGE, SETRANGE and STRLEN.
 
 use siltstone_engine::Entry;
 
-use super::failure::{NOT_AN_INTEGER, words};
+use super::failure::{NOT_AN_INTEGER, reply_error};
 use super::{Command, Context, FAST, Failure, ONE_KEY, Outcome, READ, WRITE};
 use crate::resp::{Args, number};
 
@@ -17,7 +17,7 @@ pub(super) fn commands() -> Vec<Command> {
         super::command("string", name, arity, flags, ONE_KEY, handler, summary)
     };
     vec![
-        command("append", 3, WRITE | FAST, append, "Adds to the end of a value."),
+        command("append", 3, WRITE | FAST, append, "Appends to a value."),
         command("strlen", 2, READ | FAST, strlen, "Returns the length of a value."),
         command("getrange", 4, READ, getrange, "Returns a part of a value."),
         command("substr", 4, READ, getrange, "Returns a part of a value."),
@@ -25,7 +25,8 @@ pub(super) fn commands() -> Vec<Command> {
     ]
 }
 
-const TOO_LONG: Failure = words("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
+const TOO_LONG: Failure =
+    reply_error("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
 
 fn append(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let (key, tail) = (&args[1], &args[2]);
@@ -54,7 +55,7 @@ fn getrange(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// The bytes from `start` to `end`, both included and counted from the end where negative.
+/// Bytes from `start` to `end`, both inclusive and counted from the end if negative.
 fn part(value: &[u8], start: i64, end: i64) -> &[u8] {
     let len = value.len() as i64;
     if start < 0 && end < 0 && start > end {
@@ -68,10 +69,10 @@ fn part(value: &[u8], start: i64, end: i64) -> &[u8] {
 fn setrange(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let (key, piece) = (&args[1], &args[3]);
     let offset = number::parse_i64(&args[2]).ok_or(NOT_AN_INTEGER)?;
-    let offset = usize::try_from(offset).map_err(|_| words("ERR offset is out of range"))?;
+    let offset = usize::try_from(offset).map_err(|_| reply_error("ERR offset is out of range"))?;
     let _guard = context.lock(key);
     let Entry { mut value, expires_at } = context.get(key)?.unwrap_or_default();
-    // Nothing to write makes no key and pads nothing.
+    // An empty piece creates no key and pads nothing.
     if !piece.is_empty() {
         let end = offset.saturating_add(piece.len());
         if end > context.database().max_value_bytes {
@@ -92,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_cut_to_the_value() {
+    fn ranges_are_clamped_to_the_value() {
         let value = b"This is a string";
         assert_eq!(part(value, 0, 3), b"This");
         assert_eq!(part(value, -3, -1), b"ing");

@@ -1,53 +1,52 @@
-//! All keys: SCAN, KEYS, DBSIZE, RANDOMKEY, FLUSHDB.
+//! Enumerating keys: SCAN, KEYS, DBSIZE, RANDOMKEY, FLUSHDB.
 //!
-//! These walk the table in engine order; how SCAN finds its place again is told in
-//! [`crate::store::cursors`]. Where that is key order, a pattern that begins with plain bytes bounds
-//! the walk to the keys that begin with them. No call keeps other clients waiting for long: SCAN
-//! ends early after some milliseconds, KEYS and DBSIZE run in slices ([`super::sliced`]).
+//! These iterate in engine order; SCAN continues from a saved position ([`crate::store::cursors`]).
+//! In key order, a pattern with a literal prefix bounds the iteration. No call delays other clients
+//! for long: SCAN ends early after some milliseconds, KEYS and DBSIZE run in slices
+//! ([`super::sliced`]).
 //!
-//! DBSIZE counts exactly up to a million keys, then answers with the engine's estimate, so that it
-//! cannot be used to keep a worker busy. FLUSHDB is the engine's affair
-//! ([`Engine::clear`](siltstone_engine::Engine::clear)), under all locks of the table: writers
-//! wait. Where the engine removes one key after the other, readers may see it half done, and a
-//! power cut may leave it so. Inside of MULTI it is part of the transaction: the keys that are
-//! there at EXEC are removed in its batch.
+//! DBSIZE counts exactly up to a million keys, then returns the engine's estimate, which bounds its
+//! cost. FLUSHDB calls [`Engine::clear`](siltstone_engine::Engine::clear) under all locks of the
+//! table, so writers wait. If the engine removes keys one by one, readers may observe it in
+//! progress, and a power cut may leave it incomplete. Inside of MULTI it is part of the
+//! transaction: the keys that exist at EXEC are removed in its batch.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
-use super::failure::{NOT_AN_INTEGER, SYNTAX, words};
-use super::sliced::Sliced;
+use super::failure::{NOT_AN_INTEGER, SYNTAX, reply_error};
+use super::sliced::SlicedCommand;
 use super::{Command, Context, FAST, NO_KEYS, Outcome, READ, WRITE};
 use crate::glob::{self, Pattern};
 use crate::resp::{Args, number};
-use crate::store::walk::Start;
+use crate::store::key_iter::Start;
 
 pub(super) fn commands() -> Vec<Command> {
     let command = |group, name, arity, flags, handler, summary| {
         super::command(group, name, arity, flags, NO_KEYS, handler, summary)
     };
     vec![
-        command("generic", "scan", -2, READ, scan, "Walks over the keys in steps."),
+        command("generic", "scan", -2, READ, scan, "Iterates over the keys in steps."),
         command("generic", "keys", 2, READ, keys, "Returns all keys that match a pattern."),
-        command("generic", "randomkey", 1, READ, randomkey, "Returns some key."),
+        command("generic", "randomkey", 1, READ, randomkey, "Returns a random key."),
         command("server", "dbsize", 1, READ | FAST, dbsize, "Counts the keys."),
         command("server", "flushdb", -1, WRITE, flushdb, "Removes all keys of a table."),
         command("server", "flushall", -1, WRITE, flushall, "Removes all keys."),
     ]
 }
 
-/// The most keys that one call of SCAN looks at, whatever COUNT it asks for.
-const MAX_SCAN_STEP: u64 = 100_000;
-/// The bytes of keys after which a call of SCAN ends early.
+/// Maximum keys visited per call of SCAN, whatever its COUNT.
+const MAX_SCAN_KEYS: u64 = 100_000;
+/// Bytes of keys after which a call of SCAN ends early.
 const MAX_SCAN_BYTES: usize = 1 << 20;
-/// The time after which a call of SCAN ends early.
+/// Time after which a call of SCAN ends early.
 const MAX_SCAN_TIME: Duration = Duration::from_millis(5);
-/// How many keys RANDOMKEY looks at in a transaction.
-const MAX_WALKED: u64 = 1000;
-/// How far DBSIZE counts.
-const EXACT_COUNT: usize = 1_000_000;
+/// Keys visited by RANDOMKEY in a transaction.
+const MAX_SAMPLED_KEYS: u64 = 1000;
+/// Maximum exact count of DBSIZE.
+const MAX_EXACT_COUNT: usize = 1_000_000;
 
-/// What SCAN was asked for.
+/// Arguments of SCAN.
 struct Scan<'a> {
     pattern: Option<&'a [u8]>,
     count: u64,
@@ -74,7 +73,7 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// A cursor as `strtoul` reads it, which Redis uses: with a sign, with zeros before it, or empty.
+/// Parses a cursor like `strtoul`, which Redis uses: optional sign, leading zeros, may be empty.
 fn parse_cursor(text: &[u8]) -> Option<u64> {
     let (is_negative, digits) = match text {
         [b'-', rest @ ..] => (true, rest),
@@ -92,14 +91,14 @@ fn parse_cursor(text: &[u8]) -> Option<u64> {
 }
 
 fn scan(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    let number = parse_cursor(&args[1]).ok_or(words("ERR invalid cursor"))?;
+    let number = parse_cursor(&args[1]).ok_or(reply_error("ERR invalid cursor"))?;
     let scan = Scan::parse(args.from(2))?;
     let table = context.session.table;
     let prefix = scan.pattern.map_or(&[][..], glob::literal_prefix);
     let start = match context.shared.cursors.lock().load(table, number) {
         None => Start::Key(prefix.to_vec()),
         Some(position) => {
-            // The pattern may be another one than in the call before.
+            // The pattern may differ from the previous call's.
             let is_ordered = context.database().engine.capabilities().ordered;
             match is_ordered && position.as_slice() < prefix {
                 true => Start::Key(prefix.to_vec()),
@@ -112,16 +111,16 @@ fn scan(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let pattern = scan.pattern.map(Pattern::new);
     if scan.wants_strings {
         let deadline = Instant::now() + MAX_SCAN_TIME;
-        let mut walk = context.walk(&start)?;
-        let is_ordered = walk.is_ordered();
-        let mut steps = scan.count.min(MAX_SCAN_STEP);
+        let mut iter = context.iter_keys(&start)?;
+        let is_ordered = iter.is_ordered();
+        let mut steps = scan.count.min(MAX_SCAN_KEYS);
         loop {
-            let next = walk.next()?;
+            let next = iter.next()?;
             let Some(key) = next.filter(|key| !is_ordered || key.starts_with(prefix)) else {
                 last = None;
                 break;
             };
-            // There is more, behind the last key that was looked at.
+            // There are more keys after the last one visited.
             if last.is_some() {
                 break;
             }
@@ -132,7 +131,7 @@ fn scan(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
             let is_over = found_bytes >= MAX_SCAN_BYTES || Instant::now() >= deadline;
             steps = if is_over { 0 } else { steps.saturating_sub(1) };
             if steps == 0 {
-                last = walk.position();
+                last = iter.position();
             }
         }
     }
@@ -150,35 +149,35 @@ fn scan(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 }
 
 fn keys(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    let (sliced, start) = Sliced::collect(&args[1]);
+    let (sliced, start) = SlicedCommand::collect(&args[1]);
     sliced.begin(context, &start)
 }
 
 fn dbsize(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
-    let (sliced, start) = Sliced::count(EXACT_COUNT);
+    let (sliced, start) = SlicedCommand::count(MAX_EXACT_COUNT);
     sliced.begin(context, &start)
 }
 
 /// A key drawn by the engine ([`Engine::random_key`](siltstone_engine::Engine::random_key)); in a
-/// transaction, which may hide keys or have others, one of the first thousand.
+/// transaction, which may hide or add keys, one of the first thousand.
 fn randomkey(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
     let state = RandomState::new();
     let mut drawn = 0u64;
     let mut below = |limit: u64| {
         drawn += 1;
-        // Of 64 bits: the limits are so small that no number is noticeably more likely.
+        // Modulo bias is negligible for 64 bits and such small limits.
         state.hash_one(drawn) % limit.max(1)
     };
     let key = match context.is_in_transaction() {
         false => context.database().engine.random_key(&mut below)?,
         true => {
-            let mut walk = context.walk(&Start::Key(Vec::new()))?;
-            let (mut walked, mut key) = (0, None);
-            while walked < MAX_WALKED
-                && let Some(next) = walk.next()?
+            let mut iter = context.iter_keys(&Start::Key(Vec::new()))?;
+            let (mut visited, mut key) = (0, None);
+            while visited < MAX_SAMPLED_KEYS
+                && let Some(next) = iter.next()?
             {
-                walked += 1;
-                if below(walked) == 0 {
+                visited += 1;
+                if below(visited) == 0 {
                     key = Some(next.to_vec());
                 }
             }
@@ -223,5 +222,5 @@ fn flush(context: &mut Context<'_>, table: usize) -> Outcome {
         overlay.clear();
         return Ok(());
     }
-    Ok(context.turn.clear(&context.shared.databases, table)?)
+    Ok(context.batcher.clear(&context.shared.databases, table)?)
 }

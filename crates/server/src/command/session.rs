@@ -1,72 +1,72 @@
-//! What the server remembers of a client between its commands.
+//! State of a client between its commands.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::Command;
-use super::sliced::Sliced;
+use super::sliced::SlicedCommand;
 use crate::clients::{Client, Registration};
 use crate::resp::{Args, Span};
 use crate::shared::Shared;
-use crate::store::turn::Unanswered;
+use crate::store::write_batcher::PendingReplies;
 
-/// What the server remembers of a client.
+/// State of a client between its commands.
 pub(crate) struct Session {
     registration: Registration,
     pub(crate) is_authenticated: bool,
-    /// The SELECT index.
+    /// SELECT index.
     pub(crate) table: usize,
     /// Commands since MULTI.
     pub(crate) transaction: Option<Transaction>,
     /// Keys since WATCH.
-    pub(crate) watched: Vec<Watched>,
-    /// Bytes held for them.
+    pub(crate) watched: Vec<WatchedKey>,
+    /// Memory used by them, in bytes.
     pub(crate) watched_bytes: usize,
-    /// Whether to close when all replies are sent.
+    /// Close once all replies are sent.
     pub(crate) is_closing: bool,
     pub(crate) reply: ReplyMode,
-    /// SETs that were gathered and not answered yet.
-    pub(crate) unanswered: Option<Unanswered>,
-    /// What is left of the command that came last.
-    pub(crate) sliced: Option<Box<Sliced>>,
+    /// Batched SETs without replies so far.
+    pub(crate) pending_sets: Option<PendingReplies>,
+    /// The unfinished last command.
+    pub(crate) sliced: Option<Box<SlicedCommand>>,
 }
 
-/// Whether replies are wanted (CLIENT REPLY).
+/// Reply mode (CLIENT REPLY).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReplyMode {
     On,
     Off,
-    /// Not for the next command.
+    /// Off for the next command.
     SkipNext,
-    /// Not for the command that runs.
+    /// Off for the running command.
     Skip,
 }
 
 /// Commands between MULTI and EXEC.
 #[derive(Default)]
 pub(crate) struct Transaction {
-    pub(crate) commands: Vec<Queued>,
+    pub(crate) commands: Vec<QueuedCommand>,
     /// A command could not be queued: EXEC must fail.
-    pub(crate) is_broken: bool,
+    pub(crate) is_aborted: bool,
     pub(crate) bytes: usize,
 }
 
-/// One command that waits for EXEC.
-pub(crate) struct Queued {
+/// A command queued for EXEC.
+pub(crate) struct QueuedCommand {
     pub(crate) command: &'static Command,
     bytes: Vec<u8>,
     spans: Vec<Span>,
 }
 
-/// A key and what it looked like at WATCH.
-pub(crate) struct Watched {
+/// A watched key and its state at WATCH.
+pub(crate) struct WatchedKey {
     pub(crate) table: usize,
     pub(crate) key: Vec<u8>,
     pub(crate) version: u64,
     pub(crate) existed: bool,
 }
 
-impl Queued {
+impl QueuedCommand {
     pub(crate) fn new(command: &'static Command, args: Args<'_>) -> Self {
         let mut bytes = Vec::with_capacity(args.iter().map(<[u8]>::len).sum());
         let mut spans = Vec::with_capacity(args.len());
@@ -75,15 +75,15 @@ impl Queued {
             bytes.extend_from_slice(arg);
             spans.push(Span { start, end: bytes.len() });
         }
-        Queued { command, bytes, spans }
+        QueuedCommand { command, bytes, spans }
     }
 
     pub(crate) fn args(&self) -> Args<'_> {
         Args::new(&self.bytes, &self.spans)
     }
 
-    /// Bytes held for it.
-    pub(crate) fn held_bytes(&self) -> usize {
+    /// Memory used, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
         self.bytes.len() + size_of::<Self>() + self.spans.len() * size_of::<Span>()
     }
 }
@@ -99,7 +99,7 @@ impl Session {
             watched_bytes: 0,
             is_closing: false,
             reply: ReplyMode::On,
-            unanswered: None,
+            pending_sets: None,
             sliced: None,
         }
     }
@@ -108,7 +108,7 @@ impl Session {
         &self.registration.client
     }
 
-    /// Changes the SELECT index.
+    /// Sets the SELECT index.
     pub(crate) fn select(&mut self, table: usize) {
         self.table = table;
         self.client().table.store(table, Relaxed);

@@ -1,21 +1,20 @@
-//! Commands that look at every key of a table, in slices of time.
+//! Commands that visit every key of a table, in time slices.
 //!
-//! KEYS and DBSIZE take as long as the table is large. A worker that ran them at a stretch would
-//! keep its other clients waiting, so such a command is run for [`SLICE`], and what is left of it
-//! waits in its client's [`Session`] until the client's next turn:
+//! The time of KEYS and DBSIZE grows with the table. Run in one piece they would delay the worker's
+//! other clients, so such a command runs for [`MAX_SLICE`] per event-loop iteration, and its state
+//! stays in the client's [`Session`]:
 //!
 //! ```text
-//! turn n      KEYS * (client 1, first slice)   GET a (client 2)   PING (client 3)
-//! turn n+1    KEYS *          (second slice)   GET b (client 2)
-//! turn n+2    KEYS *            (last slice) ──▶ the reply
+//! iteration n      KEYS * (client 1, first slice)   GET a (client 2)   PING (client 3)
+//! iteration n+1    KEYS *          (second slice)   GET b (client 2)
+//! iteration n+2    KEYS *            (last slice) ──▶ reply
 //! ```
 //!
-//! All slices walk with one cursor, which shows the table as of the moment when the command began;
-//! on `mica`, which has no such cursor, from bucket to bucket. In a transaction, which nobody may
-//! come between, a command runs at a stretch.
+//! All slices use one cursor, which shows the table as of the start of the command; `mica` has no
+//! such cursor and continues from bucket to bucket. In a transaction a command runs in one piece.
 //!
-//! Invariant: while something is left of a command, no other command of its client runs, so replies
-//! keep the order of commands.
+//! Invariant: while a command is unfinished, no other command of its client runs, so replies keep
+//! the order of commands.
 
 use std::time::{Duration, Instant};
 
@@ -24,24 +23,24 @@ use siltstone_engine::Result;
 use super::session::ReplyMode;
 use super::{Context, Failure, Outcome};
 use crate::glob::{self, Pattern};
-use crate::store::walk::{Parked, Start, Walk};
+use crate::store::key_iter::{KeyIter, PausedIter, Start};
 
-/// How long a command may run before other clients are served.
-const SLICE: Duration = Duration::from_millis(2);
-/// A look at the clock costs as much as some keys.
-const KEYS_BETWEEN_LOOKS: usize = 16;
-/// A key of so many bytes takes as long to match as a look at the clock.
-const LONG_KEY: usize = 1 << 10;
+/// Maximum running time per slice.
+const MAX_SLICE: Duration = Duration::from_millis(2);
+/// Keys per read of the clock.
+const KEYS_PER_CLOCK_READ: usize = 16;
+/// Key length above which the clock is read after every key.
+const LONG_KEY_BYTES: usize = 1 << 10;
 
-/// A command that is not done.
-pub(crate) struct Sliced {
-    parked: Option<Parked>,
+/// An unfinished command.
+pub(crate) struct SlicedCommand {
+    paused: Option<PausedIter>,
     job: Job,
-    /// The call that it is, for the reply and the counters at its end.
+    /// How it was called, for its reply and counters.
     pub(super) call: Option<Call>,
 }
 
-/// How a command was called.
+/// Parameters of a call.
 #[derive(Clone, Copy)]
 pub(super) struct Call {
     pub(super) index: usize,
@@ -49,51 +48,51 @@ pub(super) struct Call {
     pub(super) began: Instant,
 }
 
-/// What is done with each key.
+/// Action per key.
 enum Job {
-    /// Those that match are the reply.
+    /// Collects the matching keys as the reply.
     Collect { pattern: Pattern, prefix: Vec<u8>, found: Vec<Vec<u8>>, bytes: usize },
-    /// Their number is the reply; beyond `limit` the engine's estimate is, if it has one.
+    /// Counts the keys; above `limit` the engine's estimate is used, if available.
     Count { count: usize, limit: usize },
 }
 
-impl Sliced {
-    /// KEYS.
+impl SlicedCommand {
+    /// Creates KEYS.
     pub(super) fn collect(pattern: &[u8]) -> (Self, Start) {
         let prefix = glob::literal_prefix(pattern).to_vec();
         let start = Start::Key(prefix.clone());
         let pattern = Pattern::new(pattern);
         let job = Job::Collect { pattern, prefix, found: Vec::new(), bytes: 0 };
-        (Sliced { parked: None, job, call: None }, start)
+        (SlicedCommand { paused: None, job, call: None }, start)
     }
 
-    /// DBSIZE.
+    /// Creates DBSIZE.
     pub(super) fn count(limit: usize) -> (Self, Start) {
         let job = Job::Count { count: 0, limit };
-        (Sliced { parked: None, job, call: None }, Start::Key(Vec::new()))
+        (SlicedCommand { paused: None, job, call: None }, Start::Key(Vec::new()))
     }
 
-    /// Runs the first slice; what is left is left to the session.
+    /// Runs the first slice; the rest is stored in the session.
     pub(super) fn begin(mut self, context: &mut Context<'_>, start: &Start) -> Outcome {
-        let walk = context.walk(start)?;
-        let deadline = (!context.is_in_transaction()).then(|| Instant::now() + SLICE);
-        self.parked = self.job.run(walk, deadline, context)?;
+        let iter = context.iter_keys(start)?;
+        let deadline = (!context.is_in_transaction()).then(|| Instant::now() + MAX_SLICE);
+        self.paused = self.job.run(iter, deadline, context)?;
         self.end(context);
         Ok(())
     }
 
     /// Runs the next slice.
     pub(super) fn resume(mut self, context: &mut Context<'_>) -> Outcome {
-        let Some(parked) = self.parked.take() else { return Ok(()) };
-        let walk = Walk::resume(context.database(), parked, context.now())?;
-        self.parked = self.job.run(walk, Some(Instant::now() + SLICE), context)?;
+        let Some(paused) = self.paused.take() else { return Ok(()) };
+        let iter = KeyIter::resume(context.database(), paused, context.now())?;
+        self.paused = self.job.run(iter, Some(Instant::now() + MAX_SLICE), context)?;
         self.end(context);
         Ok(())
     }
 
-    /// Replies, or leaves the rest to the session.
+    /// Replies if finished, otherwise stores the state in the session.
     fn end(self, context: &mut Context<'_>) {
-        if self.parked.is_some() {
+        if self.paused.is_some() {
             context.session.sliced = Some(Box::new(self));
             return;
         }
@@ -110,35 +109,35 @@ impl Sliced {
 }
 
 impl Job {
-    /// Goes on until the deadline; where the walk then stands, or `None` at its end.
+    /// Runs until the deadline. Returns the parked iterator, or `None` at the end.
     fn run(
         &mut self,
-        mut walk: Walk<'_>,
+        mut iter: KeyIter<'_>,
         deadline: Option<Instant>,
         context: &Context<'_>,
-    ) -> Result<Option<Parked>, Failure> {
-        let is_ordered = walk.is_ordered();
-        let mut keys_until_look = KEYS_BETWEEN_LOOKS;
-        while let Some(key) = walk.next()? {
-            let is_long = key.len() >= LONG_KEY;
-            if !self.take(key, is_ordered, context)? {
+    ) -> Result<Option<PausedIter>, Failure> {
+        let is_ordered = iter.is_ordered();
+        let mut keys_until_clock_read = KEYS_PER_CLOCK_READ;
+        while let Some(key) = iter.next()? {
+            let is_long = key.len() >= LONG_KEY_BYTES;
+            if !self.process(key, is_ordered, context)? {
                 return Ok(None);
             }
-            keys_until_look = if is_long { 0 } else { keys_until_look - 1 };
-            if keys_until_look > 0 {
+            keys_until_clock_read = if is_long { 0 } else { keys_until_clock_read - 1 };
+            if keys_until_clock_read > 0 {
                 continue;
             }
-            keys_until_look = KEYS_BETWEEN_LOOKS;
-            // In the middle of a bucket it goes on.
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) && walk.can_park() {
-                return Ok(walk.park());
+            keys_until_clock_read = KEYS_PER_CLOCK_READ;
+            // Inside a bucket the iterator cannot be parked.
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) && iter.can_pause() {
+                return Ok(iter.pause());
             }
         }
         Ok(None)
     }
 
-    /// Takes a key; whether the job wants more.
-    fn take(
+    /// Processes a key. Returns whether to continue.
+    fn process(
         &mut self,
         key: &[u8],
         is_ordered: bool,
@@ -152,7 +151,7 @@ impl Job {
                     let limit = context.shared.options.max_output_bytes;
                     if *bytes > limit {
                         return Err(format!(
-                            "ERR the keys take more than the {limit} bytes that a reply may have; \
+                            "ERR the keys exceed the reply limit of {limit} bytes; \
                              use SCAN"
                         )
                         .into());

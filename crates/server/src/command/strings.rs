@@ -1,4 +1,4 @@
-//! Values as a whole: GET, SET and their kin.
+//! Complete values: GET, SET and related commands.
 //!
 //! Source: the documentation of Redis's string commands.
 
@@ -16,15 +16,29 @@ pub(super) fn commands() -> Vec<Command> {
     vec![
         command("get", 2, READ | FAST, ONE_KEY, get, "Returns the value of a key."),
         command("set", -3, WRITE, ONE_KEY, set, "Sets the value of a key."),
-        command("setnx", 3, WRITE | FAST, ONE_KEY, setnx, "Sets a key that is not there."),
-        command("setex", 4, WRITE, ONE_KEY, setex, "Sets a value for some seconds."),
-        command("psetex", 4, WRITE, ONE_KEY, psetex, "Sets a value for some milliseconds."),
-        command("getset", 3, WRITE | FAST, ONE_KEY, getset, "Sets a value, returns the old one."),
+        command("setnx", 3, WRITE | FAST, ONE_KEY, setnx, "Sets a key if it does not exist."),
+        command("setex", 4, WRITE, ONE_KEY, setex, "Sets a value that expires after seconds."),
+        command(
+            "psetex",
+            4,
+            WRITE,
+            ONE_KEY,
+            psetex,
+            "Sets a value that expires after milliseconds.",
+        ),
+        command(
+            "getset",
+            3,
+            WRITE | FAST,
+            ONE_KEY,
+            getset,
+            "Sets a value and returns the old one.",
+        ),
         command("getdel", 2, WRITE | FAST, ONE_KEY, getdel, "Returns a value and removes the key."),
-        command("getex", -2, WRITE | FAST, ONE_KEY, getex, "Returns a value, sets its expiry."),
+        command("getex", -2, WRITE | FAST, ONE_KEY, getex, "Returns a value and sets its expiry."),
         command("mget", -2, READ | FAST, ALL_KEYS, mget, "Returns the values of keys."),
-        command("mset", -3, WRITE, (1, -1, 2), mset, "Sets keys, all or none."),
-        command("msetnx", -3, WRITE, (1, -1, 2), msetnx, "Sets keys if none is there."),
+        command("mset", -3, WRITE, (1, -1, 2), mset, "Sets keys atomically."),
+        command("msetnx", -3, WRITE, (1, -1, 2), msetnx, "Sets keys if none exists."),
     ]
 }
 
@@ -39,11 +53,11 @@ fn reply_value(context: &mut Context<'_>, entry: Option<&Entry>) -> Outcome {
     Ok(())
 }
 
-/// The options of SET.
+/// Options of SET.
 #[derive(Default)]
 struct SetOptions {
     only_if_missing: bool,
-    only_if_there: bool,
+    only_if_exists: bool,
     return_old: bool,
     keep_expiry: bool,
     expires_at: Option<Timestamp>,
@@ -55,10 +69,10 @@ impl SetOptions {
         let mut words = args.iter();
         while let Some(word) = words.next() {
             let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
-            if is("nx") && !options.only_if_there {
+            if is("nx") && !options.only_if_exists {
                 options.only_if_missing = true;
             } else if is("xx") && !options.only_if_missing {
-                options.only_if_there = true;
+                options.only_if_exists = true;
             } else if is("get") {
                 options.return_old = true;
             } else if is("keepttl") && time.is_none() {
@@ -72,9 +86,9 @@ impl SetOptions {
                 return Err(SYNTAX);
             }
         }
-        // The words first, whatever a number among them is.
-        let moment = |(time, unit)| expiry::moment(context.now(), time, unit, "set");
-        options.expires_at = time.map(moment).transpose()?;
+        // Syntax errors take precedence over invalid numbers.
+        let time_ms = |(time, unit)| expiry::absolute_ms(context.now(), time, unit, "set");
+        options.expires_at = time.map(time_ms).transpose()?;
         Ok(options)
     }
 }
@@ -84,16 +98,16 @@ fn set(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let (key, value) = (&args[1], &args[2]);
     let _guard = context.lock(key);
     let needs_old = options.only_if_missing
-        || options.only_if_there
+        || options.only_if_exists
         || options.return_old
         || options.keep_expiry;
     let old = if needs_old { context.get(key)? } else { None };
-    let refused = if old.is_some() { options.only_if_missing } else { options.only_if_there };
-    if !refused {
+    let is_rejected = if old.is_some() { options.only_if_missing } else { options.only_if_exists };
+    if !is_rejected {
         let kept = old.as_ref().and_then(|old| old.expires_at).filter(|_| options.keep_expiry);
         context.put(key, value, options.expires_at.or(kept))?;
     }
-    match (options.return_old, refused) {
+    match (options.return_old, is_rejected) {
         (true, _) => reply_value(context, old.as_ref())?,
         (false, true) => context.replies.null(),
         (false, false) => context.replies.ok(),
@@ -120,7 +134,7 @@ fn psetex(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 }
 
 fn set_for(context: &mut Context<'_>, args: Args<'_>, unit: Unit, name: &str) -> Outcome {
-    let expires_at = expiry::moment(context.now(), &args[2], unit, name)?;
+    let expires_at = expiry::absolute_ms(context.now(), &args[2], unit, name)?;
     let _guard = context.lock(&args[1]);
     context.put(&args[1], &args[3], Some(expires_at))?;
     context.replies.ok();
@@ -153,10 +167,10 @@ fn getex(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     };
     let _guard = change.map(|_| context.lock(key));
     let entry = context.read(key)?;
-    // As in Redis, where there is nothing the time is not looked at.
+    // As in Redis, the time is not checked if the key does not exist.
     if let (Some(entry), Some(change)) = (&entry, change) {
-        let moment = |(time, unit)| expiry::moment(context.now(), time, unit, "getex");
-        let expires_at = change.map(moment).transpose()?;
+        let time_ms = |(time, unit)| expiry::absolute_ms(context.now(), time, unit, "getex");
+        let expires_at = change.map(time_ms).transpose()?;
         if entry.expires_at != expires_at {
             expiry::set(context, key, entry, expires_at)?;
         }
@@ -169,7 +183,7 @@ fn mget(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     for key in args.from(1).iter() {
         let entry = context.read(key)?;
         reply_value(context, entry.as_ref())?;
-        // The client is cut off: reading on would be in vain.
+        // The client is disconnected: further reads are useless.
         if context.replies.has_overflowed() {
             break;
         }
@@ -177,7 +191,7 @@ fn mget(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// The pairs of MSET.
+/// Key-value pairs of MSET.
 fn pairs<'a>(
     args: Args<'a>,
     name: &str,

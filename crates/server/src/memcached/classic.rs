@@ -1,37 +1,39 @@
-//! The classic text commands, but for retrievals ([`retrieve`](super::retrieve)).
+//! Classic text commands, except retrievals ([`retrieve`](super::retrieve)).
 //!
-//! | | |
+//! | command | |
 //! | --- | --- |
 //! | `set` `add` `replace` `append` `prepend` `key flags time bytes [noreply]`, `cas key flags time bytes cas [noreply]`, each with a data block | |
 //! | `delete key [noreply]`, `touch key time [noreply]`, `incr key number [noreply]`, `decr …` | |
 //! | `flush_all [time] [noreply]`, `stats [what]`, `version`, `verbosity level [noreply]`, `quit` | |
 //!
-//! Source: memcached's `doc/protocol.txt`; words and corner cases as memcached 1.6.18 has them.
+//! Source: memcached's `doc/protocol.txt`; texts and corner cases as in memcached 1.6.18.
 
-use super::deed::{BAD_LINE, Complaint, Deed, Mode, New, Sum, Written};
+use super::commands::{
+    Arithmetic, BAD_LINE, CommandContext, CommandError, Mode, StoreRequest, WriteOutcome,
+};
 use super::line::{data_len, key, number, seconds, words};
 use super::prefixes::Access;
 use super::retrieve::BAD_TIME;
 use super::stats;
 
-/// What a line that announces a data block says.
+/// Header of a command with a data block.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Header<'a> {
     key: &'a [u8],
     mode: Mode,
     flags: u32,
     expiry: i64,
-    /// Bytes of the data block.
+    /// Length of the data block.
     pub(super) len: usize,
     cas: Option<u64>,
     pub(super) is_quiet: bool,
 }
 
 impl<'a> Header<'a> {
-    /// Reads the line of `set` and its kin; `None` if it is not theirs.
+    /// Parses `set` and related commands; `None` for other commands.
     ///
-    /// A mistake comes with whether its answer is wanted.
-    pub(super) fn parse(line: &'a [u8]) -> Option<Result<Self, (Complaint, bool)>> {
+    /// An error comes with whether the client wants no reply.
+    pub(super) fn parse(line: &'a [u8]) -> Option<Result<Self, (CommandError, bool)>> {
         let mut all = words(line);
         let (mode, has_cas) = match all.next()? {
             b"set" => (Mode::Set, false),
@@ -43,9 +45,9 @@ impl<'a> Header<'a> {
             _ => return None,
         };
         let fixed = if has_cas { 5 } else { 4 };
-        // As memcached has it: fewer words are no command, more are looked over.
+        // As in memcached: with fewer words it is not a command, additional words are ignored.
         if all.clone().count() < fixed {
-            return Some(Err((Complaint::Words("ERROR"), false)));
+            return Some(Err((CommandError::Text("ERROR"), false)));
         }
         let is_quiet = all.clone().last() == Some(b"noreply");
         let mut next = || all.next().unwrap_or_default();
@@ -64,25 +66,29 @@ impl<'a> Header<'a> {
     }
 
     /// Stores the data block.
-    pub(super) fn run(self, deed: &mut Deed<'_>, data: &[u8]) -> Result<(), Complaint> {
+    pub(super) fn run(
+        self,
+        context: &mut CommandContext<'_>,
+        data: &[u8],
+    ) -> Result<(), CommandError> {
         let Header { key, mode, flags, expiry, cas, .. } = self;
-        deed.shared.memcached.prefixes.note(key, Access::Set);
+        context.shared.memcached.prefixes.record(key, Access::Set);
         let (vivify, may_be_stale) = (None, false);
-        let new = New { mode, value: data, flags, expiry, cas, vivify, may_be_stale };
-        let line: &[u8] = match deed.store(key, new)? {
-            Written::Done(_) => b"STORED\r\n",
-            Written::NotStored => b"NOT_STORED\r\n",
-            Written::Exists => b"EXISTS\r\n",
-            Written::NotFound => b"NOT_FOUND\r\n",
+        let new = StoreRequest { mode, value: data, flags, expiry, cas, vivify, may_be_stale };
+        let line: &[u8] = match context.store(key, new)? {
+            WriteOutcome::Done(_) => b"STORED\r\n",
+            WriteOutcome::NotStored => b"NOT_STORED\r\n",
+            WriteOutcome::Exists => b"EXISTS\r\n",
+            WriteOutcome::NotFound => b"NOT_FOUND\r\n",
         };
-        deed.replies.raw(line);
+        context.replies.raw(line);
         Ok(())
     }
 
-    /// Refuses a data block that is too large.
-    pub(super) fn too_large(self, deed: &mut Deed<'_>) -> Complaint {
-        // As in memcached, which leaves alone what a write with a condition does not replace for sure.
-        deed.refuse_too_large(self.is_set().then_some(self.key))
+    /// Rejects a data block that is too large.
+    pub(super) fn too_large(self, context: &mut CommandContext<'_>) -> CommandError {
+        // As in memcached, a conditional write does not remove the old value.
+        context.reject_too_large(self.is_set().then_some(self.key))
     }
 
     /// Whether it is a plain `set`.
@@ -91,10 +97,10 @@ impl<'a> Header<'a> {
     }
 }
 
-/// Whether the client wants no answer to this line.
+/// Whether the client wants no reply to this line.
 pub(super) fn is_quiet(line: &[u8]) -> bool {
     let mut all = words(line);
-    // What stands where a key does is one.
+    // A key may be called `noreply`.
     let first = match all.next() {
         Some(b"delete" | b"incr" | b"decr" | b"touch") => 1,
         Some(b"flush_all" | b"verbosity") => 0,
@@ -103,83 +109,85 @@ pub(super) fn is_quiet(line: &[u8]) -> bool {
     all.skip(first).last() == Some(b"noreply")
 }
 
-/// Runs a line that announces no data block.
-pub(super) fn run(deed: &mut Deed<'_>, line: &[u8]) -> Result<(), Complaint> {
+/// Runs a command without a data block.
+pub(super) fn run(context: &mut CommandContext<'_>, line: &[u8]) -> Result<(), CommandError> {
     let mut args = words(line);
     let name = args.next().unwrap_or_default();
-    let error = Complaint::Words("ERROR");
+    let error = CommandError::Text("ERROR");
     let count = args.clone().count() - usize::from(is_quiet(line));
     match name {
-        b"delete" => delete(deed, args),
-        b"incr" | b"decr" if count == 2 => sum(deed, args, name == b"decr"),
-        b"touch" if count == 2 => touch(deed, args),
+        b"delete" => delete(context, args),
+        b"incr" | b"decr" if count == 2 => sum(context, args, name == b"decr"),
+        b"touch" if count == 2 => touch(context, args),
         b"flush_all" if count <= 1 => {
             let time = args.next().filter(|word| *word != b"noreply");
             let delay = time.map_or(Some(0), seconds).ok_or(BAD_TIME)?;
-            deed.flush(delay)?;
-            deed.replies.raw(b"OK\r\n");
+            context.flush(delay)?;
+            context.replies.raw(b"OK\r\n");
             Ok(())
         }
-        b"stats" => stats::answer(deed, args),
+        b"stats" => stats::answer(context, args),
         b"version" => {
-            deed.replies.raw(format!("VERSION {}\r\n", stats::VERSION).as_bytes());
+            context.replies.raw(format!("VERSION {}\r\n", stats::VERSION).as_bytes());
             Ok(())
         }
         b"verbosity" if count == 1 => {
-            // There is one level; the word is checked and forgotten.
+            // There is one level; the argument is validated and ignored.
             args.next().and_then(number).ok_or(BAD_LINE)?;
-            deed.replies.raw(b"OK\r\n");
+            context.replies.raw(b"OK\r\n");
             Ok(())
         }
-        b"shutdown" => Err(Complaint::Words("ERROR: shutdown not enabled")),
+        b"shutdown" => Err(CommandError::Text("ERROR: shutdown not enabled")),
         _ => Err(error),
     }
 }
 
 fn delete<'a>(
-    deed: &mut Deed<'_>,
+    context: &mut CommandContext<'_>,
     mut args: impl Iterator<Item = &'a [u8]>,
-) -> Result<(), Complaint> {
-    let word = args.next().ok_or(Complaint::Words("ERROR"))?;
+) -> Result<(), CommandError> {
+    let word = args.next().ok_or(CommandError::Text("ERROR"))?;
     // Old clients send a time, which can only be 0.
     if !args.all(|word| word == b"0" || word == b"noreply") {
-        return Err(Complaint::Words(
+        return Err(CommandError::Text(
             "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]",
         ));
     }
     let key = key(word).ok_or(BAD_LINE)?;
-    deed.shared.memcached.prefixes.note(key, Access::Delete);
-    let written = deed.delete(key, None)?;
-    let is_done = matches!(written, Written::Done(_));
-    deed.replies.raw(if is_done { b"DELETED\r\n" } else { b"NOT_FOUND\r\n" });
+    context.shared.memcached.prefixes.record(key, Access::Delete);
+    let written = context.delete(key, None)?;
+    let is_done = matches!(written, WriteOutcome::Done(_));
+    context.replies.raw(if is_done { b"DELETED\r\n" } else { b"NOT_FOUND\r\n" });
     Ok(())
 }
 
 fn touch<'a>(
-    deed: &mut Deed<'_>,
+    context: &mut CommandContext<'_>,
     mut args: impl Iterator<Item = &'a [u8]>,
-) -> Result<(), Complaint> {
+) -> Result<(), CommandError> {
     let key = key(args.next().unwrap_or_default()).ok_or(BAD_LINE)?;
     let expiry = args.next().and_then(seconds).ok_or(BAD_TIME)?;
-    let is_there = deed.touch(key, expiry)?;
-    deed.replies.raw(if is_there { b"TOUCHED\r\n" } else { b"NOT_FOUND\r\n" });
+    let is_there = context.touch(key, expiry)?;
+    context.replies.raw(if is_there { b"TOUCHED\r\n" } else { b"NOT_FOUND\r\n" });
     Ok(())
 }
 
 fn sum<'a>(
-    deed: &mut Deed<'_>,
+    context: &mut CommandContext<'_>,
     mut args: impl Iterator<Item = &'a [u8]>,
-    is_down: bool,
-) -> Result<(), Complaint> {
+    is_decrement: bool,
+) -> Result<(), CommandError> {
     let key = key(args.next().unwrap_or_default()).ok_or(BAD_LINE)?;
-    let bad = Complaint::Words("CLIENT_ERROR invalid numeric delta argument");
+    let bad = CommandError::Text("CLIENT_ERROR invalid numeric delta argument");
     let delta = args.next().and_then(number).ok_or(bad)?;
-    match deed.sum(key, Sum { delta, is_down, cas: None, vivify: None, expiry: None })? {
-        Written::Done(item) => {
-            deed.replies.raw(&item.value);
-            deed.replies.raw(b"\r\n");
+    match context
+        .sum(key, Arithmetic { delta, is_decrement, cas: None, vivify: None, expiry: None })?
+    {
+        WriteOutcome::Done(item) => {
+            context.replies.raw(&item.value);
+            context.replies.raw(b"\r\n");
         }
-        _ => deed.replies.raw(b"NOT_FOUND\r\n"),
+        _ => context.replies.raw(b"NOT_FOUND\r\n"),
     }
     Ok(())
 }

@@ -1,61 +1,61 @@
-//! `stats cachedump class limit`: keys with the length of their values and their expiry.
+//! `stats cachedump class limit`: keys with their value size and expiry.
 //!
 //! ```text
 //! ITEM <key> [<bytes> b; <seconds since 1970, or 0> s]\r\n … END\r\n
 //! ```
 //!
-//! Tools list a cache by it, memdump among them. There is one class, number 1. A limit of 0 asks for
-//! all items; the answer ends at [`MAX_BYTES`], as in memcached. Keys that no line of text can hold,
-//! which come from other protocols, are left out.
+//! Used by tools such as memdump to list a cache. There is one class, number 1. Limit 0 means all
+//! items; the response ends at [`MAX_BYTES`], as in memcached. Keys that do not fit in a line of
+//! text, written over other protocols, are omitted.
 //!
-//! Invariant: the answer, and with it the work, is bounded whatever is asked for.
+//! Invariant: the response and the work are bounded.
 
-use super::deed::{BAD_LINE, Complaint, Deed};
+use super::commands::{BAD_LINE, CommandContext, CommandError};
 use super::line::{key, number};
-use crate::store::walk::{Start, Walk};
+use crate::store::key_iter::{KeyIter, Start};
 
-/// The longest answer.
+/// Maximum size of the response, in bytes.
 const MAX_BYTES: usize = 2 << 20;
-/// The keys that are looked at for it, at most: an item may have expired.
+/// Maximum keys visited: items may have expired.
 const MAX_KEYS: usize = 100_000;
-/// As many classes as memcached can have.
+/// Maximum number of classes in memcached.
 const MAX_CLASSES: u64 = 64;
 
-/// Answers it; `words` are those behind `cachedump`.
+/// Writes the response; `words` are those after `cachedump`.
 pub(super) fn answer<'a>(
-    deed: &mut Deed<'_>,
+    context: &mut CommandContext<'_>,
     mut words: impl Iterator<Item = &'a [u8]>,
-) -> Result<(), Complaint> {
+) -> Result<(), CommandError> {
     let (Some(class), Some(limit)) = (words.next(), words.next()) else {
-        return Err(Complaint::Words("CLIENT_ERROR bad command line"));
+        return Err(CommandError::Text("CLIENT_ERROR bad command line"));
     };
     let (Some(class), Some(limit)) = (number(class), number(limit)) else { return Err(BAD_LINE) };
     if class >= MAX_CLASSES {
-        return Err(Complaint::Words("CLIENT_ERROR Illegal slab id"));
+        return Err(CommandError::Text("CLIENT_ERROR Illegal slab id"));
     }
     if class == 1 {
-        list(deed, if limit == 0 { u64::MAX } else { limit })?;
+        list(context, if limit == 0 { u64::MAX } else { limit })?;
     }
-    deed.replies.raw(b"END\r\n");
+    context.replies.raw(b"END\r\n");
     Ok(())
 }
 
-fn list(deed: &mut Deed<'_>, limit: u64) -> Result<(), Complaint> {
-    let database = &deed.shared.databases[deed.table];
-    let mut walk = Walk::new(database, None, &Start::Key(Vec::new()), deed.now())?;
-    let (begin, mut items) = (deed.replies.len(), 0);
+fn list(context: &mut CommandContext<'_>, limit: u64) -> Result<(), CommandError> {
+    let database = &context.shared.databases[context.table];
+    let mut iter = KeyIter::new(database, None, &Start::Key(Vec::new()), context.now())?;
+    let (begin, mut items) = (context.replies.len(), 0);
     for _ in 0..MAX_KEYS {
-        if items == limit || deed.replies.len() - begin > MAX_BYTES {
+        if items == limit || context.replies.len() - begin > MAX_BYTES {
             break;
         }
-        let Some(found) = walk.next()? else { break };
+        let Some(found) = iter.next()? else { break };
         let Some(name) = key(found) else { continue };
         let Some(item) = database.item(name)? else { continue };
         items += 1;
         let (bytes, expiry) = (item.value.len(), item.expires_at.unwrap_or(0) / 1000);
-        deed.replies.raw(b"ITEM ");
-        deed.replies.raw(name);
-        deed.replies.raw(format!(" [{bytes} b; {expiry} s]\r\n").as_bytes());
+        context.replies.raw(b"ITEM ");
+        context.replies.raw(name);
+        context.replies.raw(format!(" [{bytes} b; {expiry} s]\r\n").as_bytes());
     }
     Ok(())
 }

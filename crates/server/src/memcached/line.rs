@@ -4,24 +4,24 @@
 
 use siltstone_engine::Timestamp;
 
-/// The longest key, in bytes.
+/// Maximum key length, in bytes.
 pub(super) const MAX_KEY_BYTES: usize = 250;
-/// An expiry time up to this many seconds counts from now, a larger one from 1970.
-const MAX_RELATIVE: i64 = 60 * 60 * 24 * 30;
+/// Maximum expiry relative to now, in seconds; a larger one is a Unix time.
+const MAX_RELATIVE_SECONDS: i64 = 60 * 60 * 24 * 30;
 
 /// The words of a line.
 pub(super) fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
     line.split(|byte| *byte == b' ').filter(|word| !word.is_empty())
 }
 
-/// The word as a key, if it can be one.
+/// Validates a key.
 #[inline]
 pub(super) fn key(word: &[u8]) -> Option<&[u8]> {
     let is_printable = word.iter().all(|byte| *byte > b' ' && *byte != 0x7f);
     ((1..=MAX_KEY_BYTES).contains(&word.len()) && is_printable).then_some(word)
 }
 
-/// A decimal number of digits alone.
+/// Parses an unsigned decimal number.
 #[inline]
 pub(super) fn number(word: &[u8]) -> Option<u64> {
     if word.is_empty() {
@@ -33,7 +33,7 @@ pub(super) fn number(word: &[u8]) -> Option<u64> {
     })
 }
 
-/// A decimal number that may be negative.
+/// Parses a signed decimal number.
 pub(super) fn signed(word: &[u8]) -> Option<i64> {
     match word {
         [b'-', digits @ ..] => 0i64.checked_sub_unsigned(number(digits)?),
@@ -41,23 +41,23 @@ pub(super) fn signed(word: &[u8]) -> Option<i64> {
     }
 }
 
-/// A time in seconds. memcached reads 32 bits of it, so a number beyond 2^31 wraps as it does there.
+/// Parses a time in seconds. As in memcached it has 32 bits, so larger numbers wrap.
 pub(super) fn seconds(word: &[u8]) -> Option<i64> {
     Some(i64::from(signed(word)? as i32))
 }
 
-/// What a line goes on with.
+/// Next element of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next<'a> {
-    /// A word, and the position behind it.
+    /// A word, and the position after it.
     Word(&'a [u8], usize),
-    /// The line is over; the position behind its end.
+    /// The end of the line, and the position after it.
     End(usize),
-    /// Neither has come whole: what has come of the word begins here.
+    /// Incomplete; a partial word starts here.
     Incomplete(usize),
 }
 
-/// What a line goes on with at a position of `input`, which may end within the line.
+/// Next element of a line at a position of `input`, which may end within the line.
 #[inline]
 pub(super) fn next(input: &[u8], at: usize) -> Next<'_> {
     let spaces = input[at..].iter().take_while(|byte| **byte == b' ').count();
@@ -70,40 +70,40 @@ pub(super) fn next(input: &[u8], at: usize) -> Next<'_> {
     let word = &rest[..len];
     let word = if is_last { word.strip_suffix(b"\r").unwrap_or(word) } else { word };
     match word.is_empty() {
-        // A word that is not the last has at least one byte.
+        // Only the last word can be empty.
         true => Next::End(start + len + 1),
         false => Next::Word(word, start + len),
     }
 }
 
-/// Bytes of a data block. More than memcached's own limit is no length.
+/// Parses the length of a data block, up to memcached's limit.
 pub(super) fn data_len(word: &[u8]) -> Option<usize> {
     number(word).filter(|len| *len <= i32::MAX as u64 - 2).map(|len| len as usize)
 }
 
-/// When an item expires.
+/// Expiry of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Expiry {
     Never,
     At(Timestamp),
-    /// At once.
+    /// Expires at once.
     Past,
 }
 
 impl Expiry {
-    /// What an expiry time in seconds means at `now`.
+    /// Interprets an expiry time in seconds at time `now`.
     pub(super) fn of(seconds: i64, now: Timestamp) -> Self {
         let moment = match seconds {
             0 => return Expiry::Never,
             ..0 => return Expiry::Past,
-            1..=MAX_RELATIVE => now.saturating_add(seconds as u64 * 1000),
+            1..=MAX_RELATIVE_SECONDS => now.saturating_add(seconds as u64 * 1000),
             _ => (seconds as u64).saturating_mul(1000),
         };
         if moment <= now { Expiry::Past } else { Expiry::At(moment) }
     }
 }
 
-/// The bytes of a base64 word of the standard alphabet, padded; `None` if it is none.
+/// Decodes padded base64 of the standard alphabet.
 pub(super) fn base64(word: &[u8]) -> Option<Vec<u8>> {
     let value = |byte: u8| match byte {
         b'A'..=b'Z' => Some(byte - b'A'),
@@ -122,7 +122,7 @@ pub(super) fn base64(word: &[u8]) -> Option<Vec<u8>> {
         let bits =
             group.iter().try_fold(0u32, |bits, byte| Some(bits << 6 | u32::from(value(*byte)?)))?;
         let bits = bits << (6 * (4 - group.len()));
-        // Bits beyond the last byte must be zero, or two words would be one key.
+        // Bits beyond the last byte must be zero, otherwise two words would decode to one key.
         let (used, [_, all @ ..]) = (group.len() * 3 / 4, bits.to_be_bytes());
         if group.len() == 1 || all[used..].iter().any(|byte| *byte != 0) {
             return None;
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_a_time_relative_up_to_thirty_days() {
+    fn time_is_relative_up_to_thirty_days() {
         let now = 1_800_000_000_000;
         assert_eq!(Expiry::of(0, now), Expiry::Never);
         assert_eq!(Expiry::of(-1, now), Expiry::Past);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn next_walks_over_words_to_the_end_of_the_line() {
+    fn next_iterates_over_the_words_of_a_line() {
         let line = b"  get a  bc\r\nnext";
         assert_eq!(next(line, 0), Next::Word(b"get", 5));
         assert_eq!(next(line, 5), Next::Word(b"a", 7));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn are_numbers_strict() {
+    fn invalid_numbers_are_rejected() {
         assert_eq!(number(b"18446744073709551615"), Some(u64::MAX));
         assert_eq!(signed(b"-9223372036854775808"), Some(i64::MIN));
         for bad in ["", "-", "+1", "1x", " 1", "18446744073709551616"] {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn are_keys_short_and_without_control_characters() {
+    fn long_keys_and_control_characters_are_rejected() {
         assert!(key(&[b'k'; 250]).is_some() && key("schlüssel".as_bytes()).is_some());
         for bad in [&[b'k'; 251][..], b"", b"a\tb", b"a\0", b"\x7f"] {
             assert_eq!(key(bad), None);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn is_base64_read_in_one_way_only() {
+    fn base64_decoding_is_unambiguous() {
         for (word, bytes) in
             [("YQ==", &b"a"[..]), ("YWI=", b"ab"), ("YWJj", b"abc"), ("/+8A", &[255, 239, 0])]
         {

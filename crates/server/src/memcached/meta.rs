@@ -1,4 +1,4 @@
-//! The meta commands: two letters, a key, and flags of one letter, some with a token behind.
+//! Meta commands: two letters, a key, and flags of one letter, some with a token.
 //!
 //! ```text
 //! mg <key> <flags>*                     VA <bytes> <flags>*\r\n<data>   HD <flags>*   EN
@@ -9,57 +9,60 @@
 //! mn                                    MN
 //! ```
 //!
-//! | flag | where | for |
+//! | flag | command | meaning |
 //! | --- | --- | --- |
-//! | `b` | all | the key is base64, and is answered so |
-//! | `k` `O(token)` `q` | all | answer the key; answer the token; answer only what is not the rule |
-//! | `c` `f` `s` `t` `v` | mg; `c s` ms; `c t v` ma | answer cas, client's flags, bytes, seconds left, value |
-//! | `h` `l` | mg | answer whether it was fetched before, and seconds since it was |
-//! | `u` | mg | do not note that it was fetched |
-//! | `T(seconds)` | mg ms ma, md with I | another expiry |
+//! | `b` | all | the key is base64, also in the response |
+//! | `k` `O(token)` `q` | all | return the key; return the token; omit the usual response |
+//! | `c` `f` `s` `t` `v` | mg; `c s` ms; `c t v` ma | return cas, client flags, size, seconds left, value |
+//! | `h` `l` | mg | return whether it was fetched before, and seconds since the last access |
+//! | `u` | mg | do not record the fetch |
+//! | `T(seconds)` | mg ms ma, md with I | set the expiry |
 //! | `C(cas)` | ms md ma | only if the item has this cas |
-//! | `C(cas)` | mg | answer the value only if the item has another cas |
+//! | `C(cas)` | mg | return the value only if the item has another cas |
 //! | `I` | md; ms | mark the value as stale instead of removing it; with `C`, store an older value as stale |
-//! | `x` | md | take the value away and leave an empty item |
-//! | `R(seconds)` | mg | if fewer seconds are left, the client is to replace the value |
-//! | `F(flags)` | ms | the client's flags |
-//! | `M(mode)` | ms ma | E add, A append, P prepend, R replace, S set; I or + up, D or - down |
-//! | `N(seconds)` | mg ms ma | where nothing is there: store for so long (`ms` with A or P; `mg` an empty value) |
-//! | `D(delta)` `J(initial)` | ma | by how much; what `N` stores |
+//! | `x` | md | remove the value and leave an empty item |
+//! | `R(seconds)` | mg | if fewer seconds are left, the client may win the refresh |
+//! | `F(flags)` | ms | client flags |
+//! | `M(mode)` | ms ma | E add, A append, P prepend, R replace, S set; I or + increment, D or - decrement |
+//! | `N(seconds)` | mg ms ma | on a miss, create with this expiry (`ms` with A or P; `mg` an empty value) |
+//! | `D(delta)` `J(initial)` | ma | delta; initial value for `N` |
 //!
-//! Of a value that is to be replaced one client is told so: it wins (`W`), the others that come before it
-//! is done are told that somebody has (`Z`). A stale value has `X` with it. These come behind the flags.
+//! For a value to be refreshed one client is told that it has won (`W`); others are told until then
+//! that another has (`Z`). A stale value has `X`. These follow the flags.
 //!
-//! As in memcached, a flag that a command does not know is ignored if another does. A write that was
-//! not done answers `c` with `c0`.
+//! As in memcached, a flag that is unknown to the command but known to another one is ignored. A
+//! write that was not done returns `c0` for `c`.
 //!
-//! Of what came after memcached 1.6.18 `s` of `ms`, `C` of `mg` and `x` of `md` are here; `E`, by which a
-//! client chooses an item's cas, is not.
+//! Of the features after memcached 1.6.18 `s` of `ms`, `C` of `mg` and `x` of `md` are implemented;
+//! `E`, with which a client chooses an item's cas, is not.
 //!
 //! Source: memcached's `doc/protocol.txt`, "Meta Commands".
 
 use std::borrow::Cow;
 
-use super::deed::{BAD_LINE, Complaint, Deed, EmptyItem, Fetch, Mode, New, Part, Sum, Written};
+use super::commands::{
+    Arithmetic, BAD_LINE, CommandContext, CommandError, EmptyItem, FetchOptions, Mode, RefreshRole,
+    StoreRequest, WriteOutcome,
+};
+use super::counters::Counter;
 use super::line::{base64, data_len, key, number, seconds, words};
-use super::tallies::Count;
 use crate::resp::number::Digits;
+use crate::store::fetch_times::FetchState;
 use crate::store::item::{Item, STALE};
-use crate::store::reads::Seen;
 
-/// The longest opaque token, in bytes.
+/// Maximum length of the opaque token, in bytes.
 const MAX_OPAQUE: usize = 32;
 
-/// A meta command as its line has it.
+/// A parsed meta command.
 #[derive(Debug)]
 pub(super) struct Meta<'a> {
     kind: Kind,
     key: Cow<'a, [u8]>,
-    /// The key as it was written.
+    /// The key as written.
     word: &'a [u8],
-    /// The flags as they were written.
+    /// The flags as written.
     flags: &'a [u8],
-    /// Bytes of the data block, in `ms`.
+    /// Length of the data block of `ms`.
     pub(super) len: usize,
     pub(super) is_quiet: bool,
     wants_value: bool,
@@ -70,12 +73,12 @@ pub(super) struct Meta<'a> {
     vivify: Option<i64>,
     recache: Option<i64>,
     is_stale: bool,
-    is_unnoted: bool,
-    takes_value: bool,
+    is_unrecorded: bool,
+    clears_value: bool,
     delta: u64,
     initial: u64,
-    /// What is wrong with it, where a data block follows all the same.
-    mistake: Option<Complaint>,
+    /// Error in the flags, reported after the data block.
+    error: Option<CommandError>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,9 +86,9 @@ enum Kind {
     Get,
     Set,
     Delete,
-    Sum,
+    Arithmetic,
     Debug,
-    Nothing,
+    Noop,
 }
 
 impl Kind {
@@ -94,39 +97,39 @@ impl Kind {
             b"mg" => Kind::Get,
             b"ms" => Kind::Set,
             b"md" => Kind::Delete,
-            b"ma" => Kind::Sum,
+            b"ma" => Kind::Arithmetic,
             b"me" => Kind::Debug,
-            b"mn" => Kind::Nothing,
+            b"mn" => Kind::Noop,
             _ => return None,
         })
     }
 
-    /// The flags that are answered with something.
+    /// Flags that return something.
     fn answered(self) -> &'static [u8] {
         match self {
             Kind::Get => b"cfhklOst",
             Kind::Set => b"ckOs",
             Kind::Delete => b"kO",
-            Kind::Sum => b"ckOt",
-            Kind::Debug | Kind::Nothing => b"",
+            Kind::Arithmetic => b"ckOt",
+            Kind::Debug | Kind::Noop => b"",
         }
     }
 }
 
-/// The flags that some command knows, proxies' among them.
+/// Flags known to any command, including those of proxies.
 const FLAGS: &[u8] = b"bcfhklqstuvCDFIJLMNOPRT";
 
-const BAD_FLAG: Complaint = Complaint::Words("CLIENT_ERROR invalid or duplicate flag");
-const BAD_TOKEN: Complaint = Complaint::Words("CLIENT_ERROR bad token in command line format");
+const BAD_FLAG: CommandError = CommandError::Text("CLIENT_ERROR invalid or duplicate flag");
+const BAD_TOKEN: CommandError = CommandError::Text("CLIENT_ERROR bad token in command line format");
 
 impl<'a> Meta<'a> {
-    /// Reads a line; `None` if it is no meta command.
-    pub(super) fn parse(line: &'a [u8]) -> Option<Result<Self, Complaint>> {
+    /// Parses a line; `None` if it is not a meta command.
+    pub(super) fn parse(line: &'a [u8]) -> Option<Result<Self, CommandError>> {
         let kind = Kind::of(words(line).next()?)?;
         Some(Self::parse_kind(kind, line))
     }
 
-    fn parse_kind(kind: Kind, line: &'a [u8]) -> Result<Self, Complaint> {
+    fn parse_kind(kind: Kind, line: &'a [u8]) -> Result<Self, CommandError> {
         let mut args = words(line).skip(1).peekable();
         let mut meta = Meta {
             kind,
@@ -139,20 +142,20 @@ impl<'a> Meta<'a> {
             cas: None,
             client_flags: 0,
             expiry: None,
-            mode: if kind == Kind::Sum { b'I' } else { b'S' },
+            mode: if kind == Kind::Arithmetic { b'I' } else { b'S' },
             vivify: None,
             recache: None,
             is_stale: false,
-            is_unnoted: false,
-            takes_value: false,
+            is_unrecorded: false,
+            clears_value: false,
             delta: 1,
             initial: 0,
-            mistake: None,
+            error: None,
         };
-        if kind == Kind::Nothing {
+        if kind == Kind::Noop {
             return Ok(meta);
         }
-        let no_key = if kind == Kind::Debug { BAD_LINE } else { Complaint::Words("ERROR") };
+        let no_key = if kind == Kind::Debug { BAD_LINE } else { CommandError::Text("ERROR") };
         meta.word = args.next().ok_or(no_key)?;
         if meta.word.len() > super::line::MAX_KEY_BYTES {
             return Err(BAD_LINE);
@@ -161,46 +164,46 @@ impl<'a> Meta<'a> {
             meta.len = args.next().and_then(data_len).ok_or(BAD_LINE)?;
         }
         if let Some(first) = args.peek() {
-            // Words are parts of the line, so the rest of it begins where the first of them does.
+            // Words are parts of the line, so the rest begins at the first of them.
             meta.flags = &line[first.as_ptr() as usize - line.as_ptr() as usize..];
         }
         let read = match kind {
-            // It takes none but the key's.
+            // Accepts only the flag of the key.
             Kind::Debug if meta.flags.first() != Some(&b'b') => {
                 meta.key = Cow::Borrowed(key(meta.word).ok_or(BAD_LINE)?);
                 return Ok(meta);
             }
             Kind::Debug => meta.read_flags().map_err(|_| BAD_LINE),
-            // Theirs are all told in the same words.
-            Kind::Delete | Kind::Sum => meta.read_flags().map_err(|_| BAD_FLAG),
+            // As in memcached, all errors have the same text here.
+            Kind::Delete | Kind::Arithmetic => meta.read_flags().map_err(|_| BAD_FLAG),
             _ => meta.read_flags(),
         };
         match (read, kind) {
-            (Err(mistake), Kind::Set) => meta.mistake = Some(mistake),
+            (Err(error), Kind::Set) => meta.error = Some(error),
             (read, _) => read?,
         }
         Ok(meta)
     }
 
-    fn read_flags(&mut self) -> Result<(), Complaint> {
-        let (mut seen, mut is_base64) = (0u128, false);
+    fn read_flags(&mut self) -> Result<(), CommandError> {
+        let (mut seen_flags, mut is_base64) = (0u128, false);
         for flag in words(self.flags) {
             let (letter, token) = (flag[0], &flag[1..]);
             let is_known = FLAGS.contains(&letter) || letter == b'x' && self.kind == Kind::Delete;
             if !is_known {
-                return Err(Complaint::Words("CLIENT_ERROR invalid flag"));
+                return Err(CommandError::Text("CLIENT_ERROR invalid flag"));
             }
-            if seen & 1 << letter != 0 {
-                return Err(Complaint::Words("CLIENT_ERROR duplicate flag"));
+            if seen_flags & 1 << letter != 0 {
+                return Err(CommandError::Text("CLIENT_ERROR duplicate flag"));
             }
-            seen |= 1 << letter;
+            seen_flags |= 1 << letter;
             let whole = || number(token).ok_or(BAD_TOKEN);
             match letter {
                 b'b' => is_base64 = true,
                 b'q' => self.is_quiet = true,
                 b'v' => self.wants_value = true,
                 b'O' if token.len() > MAX_OPAQUE => {
-                    return Err(Complaint::Words("CLIENT_ERROR opaque token too long"));
+                    return Err(CommandError::Text("CLIENT_ERROR opaque token too long"));
                 }
                 b'C' => self.cas = Some(whole()?),
                 b'F' => {
@@ -209,28 +212,30 @@ impl<'a> Meta<'a> {
                 }
                 b'T' => self.expiry = Some(seconds(token).ok_or(BAD_TOKEN)?),
                 b'I' => self.is_stale = true,
-                b'u' => self.is_unnoted = true,
-                b'x' => self.takes_value = true,
+                b'u' => self.is_unrecorded = true,
+                b'x' => self.clears_value = true,
                 b'R' => self.recache = Some(seconds(token).ok_or(BAD_TOKEN)?),
                 b'N' => self.vivify = Some(seconds(token).ok_or(BAD_TOKEN)?),
                 b'D' => {
-                    let bad = Complaint::Words("CLIENT_ERROR invalid numeric delta value");
+                    let bad = CommandError::Text("CLIENT_ERROR invalid numeric delta value");
                     self.delta = number(token).ok_or(bad)?;
                 }
                 b'J' => {
-                    let bad = Complaint::Words("CLIENT_ERROR invalid numeric initial value");
+                    let bad = CommandError::Text("CLIENT_ERROR invalid numeric initial value");
                     self.initial = number(token).ok_or(bad)?;
                 }
                 b'M' => {
                     let [mode] = *token else {
-                        return Err(Complaint::Words("CLIENT_ERROR incorrect length for M token"));
+                        return Err(CommandError::Text(
+                            "CLIENT_ERROR incorrect length for M token",
+                        ));
                     };
                     self.mode = mode;
                 }
                 _ => {}
             }
         }
-        let not_base64 = Complaint::Words("CLIENT_ERROR error decoding key");
+        let not_base64 = CommandError::Text("CLIENT_ERROR error decoding key");
         self.key = match is_base64 {
             true => Cow::Owned(base64(self.word).ok_or(not_base64)?),
             false => Cow::Borrowed(key(self.word).ok_or(BAD_LINE)?),
@@ -243,171 +248,192 @@ impl<'a> Meta<'a> {
         self.kind == Kind::Set
     }
 
-    /// Refuses a data block that is too large.
-    pub(super) fn too_large(mut self, deed: &mut Deed<'_>) -> Complaint {
-        match (self.mistake.take(), self.set_mode()) {
-            (Some(mistake), _) | (None, Err(mistake)) => mistake,
-            // As in memcached, whatever the mode: the key's value goes.
-            (None, Ok(_)) => deed.refuse_too_large(Some(&self.key)),
+    /// Rejects a data block that is too large.
+    pub(super) fn too_large(mut self, context: &mut CommandContext<'_>) -> CommandError {
+        match (self.error.take(), self.set_mode()) {
+            (Some(error), _) | (None, Err(error)) => error,
+            // As in memcached, the old value is removed in any mode.
+            (None, Ok(_)) => context.reject_too_large(Some(&self.key)),
         }
     }
 
-    /// Runs it.
-    pub(super) fn run(mut self, deed: &mut Deed<'_>, data: &[u8]) -> Result<(), Complaint> {
-        if let Some(mistake) = self.mistake.take() {
-            return Err(mistake);
+    /// Runs the command.
+    pub(super) fn run(
+        mut self,
+        context: &mut CommandContext<'_>,
+        data: &[u8],
+    ) -> Result<(), CommandError> {
+        if let Some(error) = self.error.take() {
+            return Err(error);
         }
-        deed.shared.memcached.add(Count::Metas);
+        context.shared.memcached.add(Counter::Metas);
         match self.kind {
-            Kind::Get => self.get(deed),
-            Kind::Set => self.set(deed, data),
+            Kind::Get => self.get(context),
+            Kind::Set => self.set(context, data),
             Kind::Delete => {
                 let Meta { cas, expiry, is_stale, client_flags: flags, .. } = self;
-                let written = match (self.takes_value, is_stale) {
+                let written = match (self.clears_value, is_stale) {
                     (true, _) => {
                         let empty = EmptyItem { is_stale, flags, expiry: expiry.unwrap_or(0) };
-                        deed.take_value(&self.key, cas, empty)?
+                        context.clear_value(&self.key, cas, empty)?
                     }
-                    (false, true) => deed.invalidate(&self.key, cas, expiry)?,
-                    (false, false) => deed.delete(&self.key, cas)?,
+                    (false, true) => context.invalidate(&self.key, cas, expiry)?,
+                    (false, false) => context.delete(&self.key, cas)?,
                 };
-                self.answer_written(deed, &written);
+                self.reply_written(context, &written);
                 Ok(())
             }
-            Kind::Sum => self.sum(deed),
-            Kind::Debug => self.debug(deed),
-            Kind::Nothing => {
-                deed.replies.raw(b"MN\r\n");
+            Kind::Arithmetic => self.sum(context),
+            Kind::Debug => self.debug(context),
+            Kind::Noop => {
+                context.replies.raw(b"MN\r\n");
                 Ok(())
             }
         }
     }
 
-    fn get(&self, deed: &mut Deed<'_>) -> Result<(), Complaint> {
-        let Meta { expiry, vivify, recache, is_unnoted, .. } = *self;
-        match deed.fetch(&self.key, Fetch { expiry, vivify, recache, is_unnoted })? {
+    fn get(&self, context: &mut CommandContext<'_>) -> Result<(), CommandError> {
+        let Meta { expiry, vivify, recache, is_unrecorded, .. } = *self;
+        match context.fetch(&self.key, FetchOptions { expiry, vivify, recache, is_unrecorded })? {
             None if self.is_quiet => {}
             None => {
-                deed.replies.raw(b"EN");
-                self.return_flags(deed, None, Seen::default());
-                deed.replies.raw(b"\r\n");
+                context.replies.raw(b"EN");
+                self.return_flags(context, None, FetchState::default());
+                context.replies.raw(b"\r\n");
             }
             Some(fetched) => {
                 let wants_value = self.wants_value && self.cas != Some(fetched.item.cas);
                 if wants_value {
-                    deed.check_answerable(&fetched.item)?;
+                    context.check_reply_size(&fetched.item)?;
                 }
-                self.answer_item(deed, &fetched.item, wants_value, fetched.seen, fetched.part);
+                self.answer_item(
+                    context,
+                    &fetched.item,
+                    wants_value,
+                    fetched.fetch_state,
+                    fetched.role,
+                );
             }
         }
         Ok(())
     }
 
-    /// `VA` with the value, if it is wanted, or `HD`.
+    /// Writes `VA` with the value, if wanted, or `HD`.
     fn answer_item(
         &self,
-        deed: &mut Deed<'_>,
+        context: &mut CommandContext<'_>,
         item: &Item,
         wants_value: bool,
-        seen: Seen,
-        part: Option<Part>,
+        fetch_state: FetchState,
+        role: Option<RefreshRole>,
     ) {
         match wants_value {
             true => {
-                deed.replies.raw(b"VA ");
-                deed.replies.raw(Digits::unsigned(item.value.len() as u64).as_bytes());
+                context.replies.raw(b"VA ");
+                context.replies.raw(Digits::unsigned(item.value.len() as u64).as_bytes());
             }
-            false => deed.replies.raw(b"HD"),
+            false => context.replies.raw(b"HD"),
         }
-        self.return_flags(deed, Some(item), seen);
+        self.return_flags(context, Some(item), fetch_state);
         let is_stale = item.marks & STALE != 0;
         if self.kind == Kind::Get {
-            deed.replies.raw(match (part, is_stale) {
-                (Some(Part::Wins), true) => b" X W",
-                (Some(Part::Wins), false) => b" W",
-                (Some(Part::Waits), true) => b" Z X",
-                (Some(Part::Waits), false) => b" Z",
+            context.replies.raw(match (role, is_stale) {
+                (Some(RefreshRole::Winner), true) => b" X W",
+                (Some(RefreshRole::Winner), false) => b" W",
+                (Some(RefreshRole::Waiting), true) => b" Z X",
+                (Some(RefreshRole::Waiting), false) => b" Z",
                 (None, _) => b"",
             });
         }
-        deed.replies.raw(b"\r\n");
+        context.replies.raw(b"\r\n");
         if wants_value {
-            deed.replies.raw(&item.value);
-            deed.replies.raw(b"\r\n");
+            context.replies.raw(&item.value);
+            context.replies.raw(b"\r\n");
         }
     }
 
-    fn set_mode(&self) -> Result<Mode, Complaint> {
+    fn set_mode(&self) -> Result<Mode, CommandError> {
         match self.mode.to_ascii_uppercase() {
             b'E' => Ok(Mode::Add),
             b'A' => Ok(Mode::Append),
             b'P' => Ok(Mode::Prepend),
             b'R' => Ok(Mode::Replace),
             b'S' => Ok(Mode::Set),
-            _ => Err(Complaint::Words("CLIENT_ERROR invalid mode for ms M token")),
+            _ => Err(CommandError::Text("CLIENT_ERROR invalid mode for ms M token")),
         }
     }
 
-    fn set(&self, deed: &mut Deed<'_>, data: &[u8]) -> Result<(), Complaint> {
+    fn set(&self, context: &mut CommandContext<'_>, data: &[u8]) -> Result<(), CommandError> {
         let mode = self.set_mode()?;
         let (flags, expiry) = (self.client_flags, self.expiry.unwrap_or(0));
         let (cas, vivify, may_be_stale) = (self.cas, self.vivify, self.is_stale);
-        let new = New { mode, value: data, flags, expiry, cas, vivify, may_be_stale };
-        let written = deed.store(&self.key, new)?;
-        self.answer_written(deed, &written);
+        let new = StoreRequest { mode, value: data, flags, expiry, cas, vivify, may_be_stale };
+        let written = context.store(&self.key, new)?;
+        self.reply_written(context, &written);
         Ok(())
     }
 
-    fn sum(&self, deed: &mut Deed<'_>) -> Result<(), Complaint> {
-        let is_down = match self.mode.to_ascii_uppercase() {
+    fn sum(&self, context: &mut CommandContext<'_>) -> Result<(), CommandError> {
+        let is_decrement = match self.mode.to_ascii_uppercase() {
             b'I' | b'+' => false,
             b'D' | b'-' => true,
-            _ => return Err(Complaint::Words("CLIENT_ERROR invalid mode for ma M token")),
+            _ => return Err(CommandError::Text("CLIENT_ERROR invalid mode for ma M token")),
         };
         let vivify = self.vivify.map(|seconds| (self.initial, seconds));
-        let sum = Sum { delta: self.delta, is_down, cas: self.cas, vivify, expiry: self.expiry };
-        let written = deed.sum(&self.key, sum)?;
+        let sum = Arithmetic {
+            delta: self.delta,
+            is_decrement,
+            cas: self.cas,
+            vivify,
+            expiry: self.expiry,
+        };
+        let written = context.sum(&self.key, sum)?;
         match &written {
-            Written::Done(item) if !self.is_quiet => {
-                self.answer_item(deed, item, self.wants_value, Seen::default(), None);
+            WriteOutcome::Done(item) if !self.is_quiet => {
+                self.answer_item(context, item, self.wants_value, FetchState::default(), None);
             }
-            _ => self.answer_written(deed, &written),
+            _ => self.reply_written(context, &written),
         }
         Ok(())
     }
 
-    /// The answer to a write; a quiet one hides what is the rule.
-    fn answer_written(&self, deed: &mut Deed<'_>, written: &Written) {
-        let (word, item, is_rule): (&[u8], _, _) = match written {
-            Written::Done(item) => (b"HD", Some(item), true),
-            Written::NotFound => (b"NF", None, false),
-            Written::NotStored => (b"NS", None, false),
-            Written::Exists => (b"EX", None, false),
+    /// Writes the response to a write; quiet mode omits the usual one.
+    fn reply_written(&self, context: &mut CommandContext<'_>, written: &WriteOutcome) {
+        let (word, item, is_usual): (&[u8], _, _) = match written {
+            WriteOutcome::Done(item) => (b"HD", Some(item), true),
+            WriteOutcome::NotFound => (b"NF", None, false),
+            WriteOutcome::NotStored => (b"NS", None, false),
+            WriteOutcome::Exists => (b"EX", None, false),
         };
-        if self.is_quiet && is_rule {
+        if self.is_quiet && is_usual {
             return;
         }
-        deed.replies.raw(word);
-        self.return_flags(deed, item, Seen::default());
-        deed.replies.raw(b"\r\n");
+        context.replies.raw(word);
+        self.return_flags(context, item, FetchState::default());
+        context.replies.raw(b"\r\n");
     }
 
-    /// The flags that ask for something, with it, in the order in which they were asked.
-    fn return_flags(&self, deed: &mut Deed<'_>, item: Option<&Item>, seen: Seen) {
-        let left = item.and_then(|item| deed.seconds_left(item));
-        let replies = &mut *deed.replies;
+    /// Appends the returning flags with their values, in the order of the request.
+    fn return_flags(
+        &self,
+        context: &mut CommandContext<'_>,
+        item: Option<&Item>,
+        fetch_state: FetchState,
+    ) {
+        let left = item.and_then(|item| context.seconds_left(item));
+        let replies = &mut *context.replies;
         for flag in words(self.flags) {
             if !self.kind.answered().contains(&flag[0]) {
                 continue;
             }
             let letter = flag[0];
-            let of_none = (letter == b'c' && self.kind == Kind::Set).then_some(0);
-            let of_item = item.map_or(of_none, |item| match letter {
+            let for_missing = (letter == b'c' && self.kind == Kind::Set).then_some(0);
+            let for_item = item.map_or(for_missing, |item| match letter {
                 b'c' => Some(item.cas),
                 b'f' => Some(item.flags.into()),
                 b's' => Some(item.value.len() as u64),
-                b'h' => Some(seen.is_fetched.into()),
-                b'l' => Some(seen.ago),
+                b'h' => Some(fetch_state.is_fetched.into()),
+                b'l' => Some(fetch_state.seconds_ago),
                 _ => None,
             });
             match (letter, item) {
@@ -431,27 +457,28 @@ impl<'a> Meta<'a> {
                 }
                 _ => {}
             }
-            if let Some(number) = of_item {
+            if let Some(number) = for_item {
                 replies.raw(&[b' ', letter]);
                 replies.raw(Digits::unsigned(number).as_bytes());
             }
         }
     }
 
-    fn debug(&self, deed: &mut Deed<'_>) -> Result<(), Complaint> {
-        let Some(item) = deed.database().item(&self.key)? else {
-            deed.replies.raw(b"EN\r\n");
+    fn debug(&self, context: &mut CommandContext<'_>) -> Result<(), CommandError> {
+        let Some(item) = context.database().item(&self.key)? else {
+            context.replies.raw(b"EN\r\n");
             return Ok(());
         };
-        let left = deed.seconds_left(&item).map_or("-1".to_owned(), |left| left.to_string());
-        let Seen { is_fetched, ago } = deed.seen(&self.key);
+        let left = context.seconds_left(&item).map_or("-1".to_owned(), |left| left.to_string());
+        let FetchState { is_fetched, seconds_ago } = context.fetch_state(&self.key);
         let fetch = if is_fetched { "yes" } else { "no" };
-        deed.replies.raw(b"ME ");
-        deed.replies.raw(self.word);
+        context.replies.raw(b"ME ");
+        context.replies.raw(self.word);
         let (cas, size) = (item.cas, item.value.len());
         // There is one class.
-        let text = format!(" exp={left} la={ago} cas={cas} fetch={fetch} cls=1 size={size}\r\n");
-        deed.replies.raw(text.as_bytes());
+        let text =
+            format!(" exp={left} la={seconds_ago} cas={cas} fetch={fetch} cls=1 size={size}\r\n");
+        context.replies.raw(text.as_bytes());
         Ok(())
     }
 }

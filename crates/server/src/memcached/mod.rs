@@ -1,51 +1,53 @@
-//! memcached's protocols: the classic text commands and the meta commands, over TCP.
+//! memcached's protocols: classic text commands and meta commands.
 //!
 //! ```text
-//! bytes ─▶ talk (lines, data blocks, who may speak) ─▶ classic ───┐
-//!                                                   ├▶ retrieve ──┤
-//!                                                   └▶ meta ──────┴▶ deed ─▶ store::item ─▶ engine
+//! bytes ─▶ session (lines, data blocks, authentication) ─▶ classic ───┐
+//!                                                       ├▶ retrieve ──┤
+//!                                                       └▶ meta ──────┴▶ commands ─▶ store::item
 //! ```
 //!
-//! | module | one idea |
+//! | module | contents |
 //! | --- | --- |
-//! | [`talk`] | from bytes to a command; what is remembered of a client |
+//! | [`session`] | parsing of commands; state of a connection |
 //! | [`line`] | words of a line: keys, numbers, times |
-//! | [`classic`] | `set`, `incr` and their kin |
-//! | [`retrieve`] | `get` and its kin: any number of keys, answered as they come |
+//! | [`classic`] | `set`, `incr` and related commands |
+//! | [`retrieve`] | `get` and related commands: any number of keys, streamed |
 //! | [`meta`] | `mg`, `ms`, `md`, `ma`, `me`, `mn` and their flags |
-//! | [`deed`] | what commands do, under the locks that RESP's commands use |
-//! | [`tallies`] | what is counted |
-//! | [`prefixes`] | what is counted for each prefix of keys |
-//! | [`stats`] | what `stats` answers |
-//! | [`names`] | the names of that |
-//! | [`dump`] | the keys that `stats cachedump` lists |
-//! | [`udp`] | the same commands in datagrams, off by default |
+//! | [`commands`] | execution of commands, under the key locks shared with Redis clients |
+//! | [`counters`] | counters |
+//! | [`prefixes`] | counters per key prefix |
+//! | [`stats`] | `stats` |
+//! | [`stat_names`] | names of the statistics |
+//! | [`dump`] | `stats cachedump` |
+//! | [`udp`] | the same commands over UDP, off by default |
 //!
-//! # Where it differs from memcached
-//! * A key with control characters is refused, as the protocol's text asks; only base64 keys of meta
-//!   commands may have any bytes.
-//! * `decr` stores the number without trailing spaces.
-//! * `append` and `prepend` do what `set` does to memory: they write the value anew.
-//! * To win changes an item's cas; what `h` and `l` answer is a hint, from a table of fixed size.
-//! * A connection that begins to speak HTTP is closed, so that no web page can have a browser send commands.
-//! * In a store without stamps `cas` may, seldom, answer EXISTS though it was another key that was
-//!   written ([`versions`](crate::store::versions)).
+//! # Differences from memcached
+//! - A key with control characters is rejected, as the protocol's text requires; only base64 keys
+//!   of meta commands may have any bytes.
+//! - `decr` stores the number without trailing spaces.
+//! - `append` and `prepend` rewrite the value, as `set` does.
+//! - Winning a refresh changes an item's cas; the results of flags `h` and `l` are hints from a
+//!   table of fixed size.
+//! - A connection that starts with HTTP is closed, so that no web page can make a browser send
+//!   commands.
+//! - Without stamps `cas` may rarely return EXISTS although another key was written
+//!   ([`versions`](crate::store::versions)).
 //!
-//! Source: memcached's `doc/protocol.txt`; words and corner cases as memcached 1.6.18 has them.
+//! Source: memcached's `doc/protocol.txt`; texts and corner cases as in memcached 1.6.18.
 
 mod classic;
-mod deed;
+mod commands;
+mod counters;
 mod dump;
 mod line;
 mod meta;
-mod names;
 mod prefixes;
 mod retrieve;
+pub(crate) mod session;
+mod stat_names;
 mod stats;
-pub(crate) mod talk;
-mod tallies;
 pub(crate) mod udp;
 
-pub(crate) use deed::flush_if_due;
-pub(crate) use talk::Talk;
-pub(crate) use tallies::Tallies;
+pub(crate) use commands::flush_if_due;
+pub(crate) use counters::MemcachedCounters;
+pub(crate) use session::MemcachedSession;

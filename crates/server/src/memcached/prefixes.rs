@@ -1,11 +1,11 @@
-//! What is counted for each prefix of keys, after `stats detail on`.
+//! Counters per key prefix, after `stats detail on`.
 //!
-//! A key's prefix is what stands before its first `:`; a key without one is not counted. While
-//! counting is off, a command pays for one look at a flag.
+//! A key's prefix ends before its first `:`; a key without one is not counted. While disabled, the
+//! cost per command is one atomic load.
 //!
-//! Invariant: there are at most [`MAX_PREFIXES`]; a prefix beyond that is not counted.
+//! Invariant: there are up to [`MAX_PREFIXES`]; further prefixes are not counted.
 //!
-//! Source: memcached's `doc/protocol.txt`; the form of the dump is memcached 1.6.18's.
+//! Source: memcached's `doc/protocol.txt`; format of the dump as in memcached 1.6.18.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -15,11 +15,11 @@ use parking_lot::Mutex;
 use crate::resp::Replies;
 use crate::resp::number::Digits;
 
-/// A client chooses its keys, so memory must not depend on how many prefixes they have.
+/// Clients choose the keys, so the number of prefixes must be bounded.
 const MAX_PREFIXES: usize = 10_000;
 const DELIMITER: u8 = b':';
 
-/// What is done to a key.
+/// Type of access to a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
     Hit,
@@ -36,21 +36,21 @@ struct Counts {
     deletes: u64,
 }
 
-/// The prefixes.
+/// Counters per prefix.
 #[derive(Default)]
 pub(super) struct Prefixes {
-    is_on: AtomicBool,
+    is_enabled: AtomicBool,
     counts: Mutex<BTreeMap<Vec<u8>, Counts>>,
 }
 
 impl Prefixes {
-    /// Switches counting on or off; what was counted stays.
-    pub(super) fn switch(&self, is_on: bool) {
-        self.is_on.store(is_on, Relaxed);
+    /// Enables or disables counting; existing counts stay.
+    pub(super) fn set_enabled(&self, is_enabled: bool) {
+        self.is_enabled.store(is_enabled, Relaxed);
     }
 
-    pub(super) fn is_on(&self) -> bool {
-        self.is_on.load(Relaxed)
+    pub(super) fn is_enabled(&self) -> bool {
+        self.is_enabled.load(Relaxed)
     }
 
     pub(super) fn clear(&self) {
@@ -58,8 +58,8 @@ impl Prefixes {
     }
 
     #[inline]
-    pub(super) fn note(&self, key: &[u8], access: Access) {
-        if self.is_on() {
+    pub(super) fn record(&self, key: &[u8], access: Access) {
+        if self.is_enabled() {
             self.count(key, access);
         }
     }
@@ -84,7 +84,7 @@ impl Prefixes {
         }
     }
 
-    /// Answers `stats detail dump`.
+    /// Writes the response to `stats detail dump`.
     pub(super) fn dump(&self, replies: &mut Replies) {
         for (prefix, counts) in self.counts.lock().iter() {
             replies.raw(b"PREFIX ");
@@ -106,13 +106,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn note_counts_by_prefix_while_it_is_on() {
+    fn accesses_are_counted_per_prefix_while_enabled() {
         let prefixes = Prefixes::default();
-        prefixes.note(b"a:1", Access::Set);
-        prefixes.switch(true);
+        prefixes.record(b"a:1", Access::Set);
+        prefixes.set_enabled(true);
         for access in [Access::Set, Access::Hit, Access::Miss, Access::Delete] {
-            prefixes.note(b"a:1", access);
-            prefixes.note(b"none", access);
+            prefixes.record(b"a:1", access);
+            prefixes.record(b"none", access);
         }
         let mut replies = Replies::new(1 << 20);
         prefixes.dump(&mut replies);
@@ -120,11 +120,11 @@ mod tests {
     }
 
     #[test]
-    fn note_keeps_its_memory_whatever_keys_come() {
+    fn number_of_prefixes_is_bounded() {
         let prefixes = Prefixes::default();
-        prefixes.switch(true);
+        prefixes.set_enabled(true);
         for number in 0..MAX_PREFIXES + 100 {
-            prefixes.note(format!("p{number}:x").as_bytes(), Access::Set);
+            prefixes.record(format!("p{number}:x").as_bytes(), Access::Set);
         }
         assert_eq!(prefixes.counts.lock().len(), MAX_PREFIXES);
         prefixes.clear();

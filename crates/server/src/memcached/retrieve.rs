@@ -1,53 +1,55 @@
-//! `get`, `gets`, `gat` and `gats`: any number of keys on a line, one after the other.
+//! `get`, `gets`, `gat` and `gats`: any number of keys per line, processed one by one.
 //!
-//! A line may be longer than the input that is held, and its answer longer than the replies that may
-//! wait. So a retrieval runs in steps and is kept by the connection in between:
+//! A line may exceed the input buffer, and its response the output limit. So a retrieval runs in
+//! steps, and its state is kept by the connection in between:
 //!
 //! ```text
 //! get k1 k2 k3 … k100000 \r\n
-//! └─ begin ─┘└ advance ┘└ advance …            a step ends where the input does, or when more
-//!              VALUE …    VALUE …    END         replies wait than the soft limit
+//! └─ begin ─┘└ advance ┘└ advance …            a step ends at the end of the input, or when
+//!              VALUE …    VALUE …    END         pending replies exceed the soft limit
 //! ```
 //!
-//! A line up to the limit of other lines is looked over first, so a key that cannot be one is answered
-//! with an error and nothing else. In a longer line the error stands in place of `END`, behind values.
+//! A line within the normal line limit is validated first, so an invalid key gets only an error. In
+//! a longer line the error replaces `END`, after some values.
 //!
-//! Invariant: a step leaves whole values; memory depends neither on the keys nor on their values.
+//! Invariant: a step leaves complete values; memory depends neither on the keys nor on their
+//! values.
 //!
 //! Source: memcached's `doc/protocol.txt`, "Retrieval command" and "Get And Touch".
 
-use super::deed::{BAD_LINE, Complaint, Deed};
+use super::commands::{BAD_LINE, CommandContext, CommandError};
 use super::line::{MAX_KEY_BYTES, Next, key, next, seconds};
 use crate::resp::number::Digits;
 use crate::store::item::Item;
 
-pub(super) const BAD_TIME: Complaint = Complaint::Words("CLIENT_ERROR invalid exptime argument");
+pub(super) const BAD_TIME: CommandError =
+    CommandError::Text("CLIENT_ERROR invalid exptime argument");
 
-/// A retrieval that is not done.
+/// An unfinished retrieval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Retrieval {
-    shows_cas: bool,
-    /// Another expiry for what is found, in seconds.
+    with_cas: bool,
+    /// New expiry of what is found, in seconds.
     touch: Option<i64>,
 }
 
-/// How far a step has come.
+/// Result of a step.
 #[derive(Debug)]
-pub(super) enum Progress {
-    /// The line is answered.
+pub(super) enum RetrievalProgress {
+    /// The line is complete.
     Done,
-    /// It goes on beyond the input, or the replies must be sent first.
+    /// The line continues, or replies must be sent first.
     Partial,
-    /// An error ends it; the rest of the line is to be skipped.
-    Failed(Complaint),
+    /// An error ended it; the rest of the line must be skipped.
+    Failed(CommandError),
 }
 
 impl Retrieval {
-    /// Reads what stands before the keys, and where they begin; `None` if a line is no retrieval or
-    /// ends before that is known.
-    pub(super) fn begin(input: &[u8]) -> Option<(Result<Self, Complaint>, usize)> {
+    /// Parses what precedes the keys, and returns the start of the keys; `None` if the line is not
+    /// a retrieval or incomplete before that is known.
+    pub(super) fn begin(input: &[u8]) -> Option<(Result<Self, CommandError>, usize)> {
         let Next::Word(name, at) = next(input, 0) else { return None };
-        let (shows_cas, has_time) = match name {
+        let (with_cas, has_time) = match name {
             b"get" => (false, false),
             b"gets" => (true, false),
             b"gat" => (false, true),
@@ -55,73 +57,79 @@ impl Retrieval {
             _ => return None,
         };
         if !has_time {
-            return Some((Ok(Retrieval { shows_cas, touch: None }), at));
+            return Some((Ok(Retrieval { with_cas, touch: None }), at));
         }
         match next(input, at) {
             Next::Word(time, at) => {
                 let touch = seconds(time).ok_or(BAD_TIME);
-                Some((touch.map(|time| Retrieval { shows_cas, touch: Some(time) }), at))
+                Some((touch.map(|time| Retrieval { with_cas, touch: Some(time) }), at))
             }
-            Next::End(after) => Some((Err(Complaint::Words("ERROR")), after)),
+            Next::End(after) => Some((Err(CommandError::Text("ERROR")), after)),
             Next::Incomplete(_) => None,
         }
     }
 
-    /// Looks over the keys of a line that has come whole.
-    pub(super) fn check(self, keys: &[u8]) -> Result<(), Complaint> {
+    /// Validates the keys of a complete line.
+    pub(super) fn check(self, keys: &[u8]) -> Result<(), CommandError> {
         let (mut at, mut has_keys) = (0, false);
-        while let Next::Word(word, behind) = next(keys, at) {
+        while let Next::Word(word, after) = next(keys, at) {
             key(word).ok_or(BAD_LINE)?;
-            (at, has_keys) = (behind, true);
+            (at, has_keys) = (after, true);
         }
         match has_keys || self.touch.is_some() {
             true => Ok(()),
-            false => Err(Complaint::Words("ERROR")),
+            false => Err(CommandError::Text("ERROR")),
         }
     }
 
-    /// Answers keys that `input` begins with, one at least; how many bytes are done with.
-    pub(super) fn advance(self, deed: &mut Deed<'_>, input: &[u8]) -> (usize, Progress) {
-        let most = deed.shared.options.soft_output_bytes();
+    /// Answers the keys at the start of `input`, at least one. Returns the bytes consumed.
+    pub(super) fn advance(
+        self,
+        context: &mut CommandContext<'_>,
+        input: &[u8],
+    ) -> (usize, RetrievalProgress) {
+        let max_pending = context.shared.options.soft_output_bytes();
         let mut at = 0;
         loop {
             match next(input, at) {
-                Next::Word(word, behind) => {
-                    at = behind;
-                    let Some(key) = key(word) else { return (at, Progress::Failed(BAD_LINE)) };
-                    if let Err(complaint) = self.answer(deed, key) {
-                        return (at, Progress::Failed(complaint));
+                Next::Word(word, after) => {
+                    at = after;
+                    let Some(key) = key(word) else {
+                        return (at, RetrievalProgress::Failed(BAD_LINE));
+                    };
+                    if let Err(error) = self.answer(context, key) {
+                        return (at, RetrievalProgress::Failed(error));
                     }
-                    if deed.replies.len() > most || deed.replies.has_overflowed() {
-                        return (at, Progress::Partial);
+                    if context.replies.len() > max_pending || context.replies.has_overflowed() {
+                        return (at, RetrievalProgress::Partial);
                     }
                 }
                 Next::End(after) => {
-                    deed.replies.raw(b"END\r\n");
-                    return (after, Progress::Done);
+                    context.replies.raw(b"END\r\n");
+                    return (after, RetrievalProgress::Done);
                 }
-                // The last byte may be the `\r` of the line's end.
+                // The last byte may be the `\r` of the line end.
                 Next::Incomplete(start) if input.len() - start > MAX_KEY_BYTES + 1 => {
-                    return (start, Progress::Failed(BAD_LINE));
+                    return (start, RetrievalProgress::Failed(BAD_LINE));
                 }
-                Next::Incomplete(start) => return (start, Progress::Partial),
+                Next::Incomplete(start) => return (start, RetrievalProgress::Partial),
             }
         }
     }
 
-    fn answer(self, deed: &mut Deed<'_>, key: &[u8]) -> Result<(), Complaint> {
+    fn answer(self, context: &mut CommandContext<'_>, key: &[u8]) -> Result<(), CommandError> {
         let item = match self.touch {
-            None => deed.get(key)?,
-            Some(seconds) => deed.get_and_touch(key, seconds)?,
+            None => context.get(key)?,
+            Some(seconds) => context.get_and_touch(key, seconds)?,
         };
         let Some(item) = item else { return Ok(()) };
-        deed.check_answerable(&item)?;
-        self.show(deed, key, &item);
+        context.check_reply_size(&item)?;
+        self.show(context, key, &item);
         Ok(())
     }
 
-    fn show(self, deed: &mut Deed<'_>, key: &[u8], item: &Item) {
-        let replies = &mut *deed.replies;
+    fn show(self, context: &mut CommandContext<'_>, key: &[u8], item: &Item) {
+        let replies = &mut *context.replies;
         let digits = |value| Digits::unsigned(value);
         replies.raw(b"VALUE ");
         replies.raw(key);
@@ -129,7 +137,7 @@ impl Retrieval {
         replies.raw(digits(item.flags.into()).as_bytes());
         replies.raw(b" ");
         replies.raw(digits(item.value.len() as u64).as_bytes());
-        if self.shows_cas {
+        if self.with_cas {
             replies.raw(b" ");
             replies.raw(digits(item.cas).as_bytes());
         }
@@ -144,8 +152,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn begin_reads_the_name_and_the_time() {
-        let plain = |shows_cas, touch| Retrieval { shows_cas, touch };
+    fn begin_parses_the_command_and_the_time() {
+        let plain = |with_cas, touch| Retrieval { with_cas, touch };
         let begun = |line: &str| {
             let (retrieval, at) = Retrieval::begin(line.as_bytes())?;
             Some((retrieval.ok()?, at))
@@ -160,8 +168,8 @@ mod tests {
     }
 
     #[test]
-    fn check_refuses_a_line_with_a_bad_key_or_with_none() {
-        let get = Retrieval { shows_cas: false, touch: None };
+    fn check_rejects_invalid_and_missing_keys() {
+        let get = Retrieval { with_cas: false, touch: None };
         let gat = Retrieval { touch: Some(0), ..get };
         assert!(get.check(b" a b\r\n").is_ok() && gat.check(b"\r\n").is_ok());
         assert!(get.check(b"\r\n").is_err() && get.check(b" a \x7f b\r\n").is_err());

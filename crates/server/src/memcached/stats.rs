@@ -1,20 +1,20 @@
-//! What `stats` answers: every name that memcached 1.6.18 answers, in its order.
+//! `stats`: every name that memcached 1.6.18 reports, in its order.
 //!
-//! | | |
+//! | command | reports |
 //! | --- | --- |
-//! | `stats` | counters, connections, what items take |
-//! | `stats settings` | options, ours last |
-//! | `stats items`, `stats slabs` | the one class that there is, number 1 |
-//! | `stats sizes` | that sizes are not counted |
-//! | `stats conns` | the listener (number 0) and each client, by its number |
+//! | `stats` | counters, connections, memory of items |
+//! | `stats settings` | options |
+//! | `stats items`, `stats slabs` | the single class, number 1 |
+//! | `stats sizes` | that sizes are not tracked |
+//! | `stats conns` | the listener (number 0) and each client by id |
 //! | `stats cachedump` | keys: see [`super::dump`] |
-//! | `stats detail on`, `off`, `dump` | counters for each prefix of keys |
-//! | `stats reset` | sets counters to zero |
+//! | `stats detail on`, `off`, `dump` | counters per key prefix |
+//! | `stats reset` | resets counters |
 //!
-//! What does not exist here, such as slabs, the crawler of the LRU and its segments, is 0 or `no`: who
-//! collects these names finds them all, and none of them is made up.
+//! Statistics of features that do not exist here, such as slabs, the LRU crawler and LRU segments,
+//! are 0 or `no`: collectors find every name, and no value is invented.
 //!
-//! Source: memcached's `doc/protocol.txt`, "General-purpose statistics" and what follows.
+//! Source: memcached's `doc/protocol.txt`, "General-purpose statistics" and the following sections.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -23,26 +23,26 @@ use std::time::Duration;
 use siltstone_engine::Stats;
 use siltstone_mica::Mode;
 
-use super::deed::{Complaint, Deed};
+use super::commands::{CommandContext, CommandError};
+use super::counters::Counter;
 use super::dump;
-use super::names::{GENERAL, ITEMS, SETTINGS, SLABS};
-use super::tallies::Count;
+use super::stat_names::{GENERAL, ITEMS, SETTINGS, SLABS};
 use crate::net::listen::BACKLOG;
 use crate::process::CpuTimes;
 use crate::resp::Replies;
 
-/// The version of memcached whose commands these are. Clients choose features by it.
+/// memcached version whose commands are implemented. Clients choose features by it.
 pub(super) const VERSION: &str = "1.6.18";
 
-/// What is known when `stats` is asked.
+/// Data for a `stats` response.
 struct Report<'a> {
-    deed: &'a Deed<'a>,
+    context: &'a CommandContext<'a>,
     engine: Stats,
 }
 
 impl Report<'_> {
-    /// Bytes that items take: keys, values and what goes with them. An engine with files counts these,
-    /// and so what is overwritten and not collected yet.
+    /// Bytes used by items: keys, values and metadata. For engines with files it is the size of the
+    /// files, including overwritten data that is not collected yet.
     fn bytes(&self) -> u64 {
         let Stats { counters, memory, space_bytes, .. } = &self.engine;
         let counter = |name: &str| counters.get(name).copied();
@@ -53,28 +53,28 @@ impl Report<'_> {
         }
     }
 
-    /// Bytes of memory that the table was given; 0: the medium is the limit.
+    /// Memory limit of the table in bytes; 0: the disk is the limit.
     fn limit(&self) -> u64 {
-        self.deed.database().mica.as_ref().map_or(0, |store| store.options().memory_bytes)
+        self.context.database().mica.as_ref().map_or(0, |store| store.options().memory_bytes)
     }
 
     fn items(&self) -> u64 {
         self.engine.keys_estimate.unwrap_or(0)
     }
 
-    fn evictions_ever(&self) -> u64 {
+    fn total_evictions(&self) -> u64 {
         let counter = |name| self.engine.counters.get(name).copied().unwrap_or(0);
         counter("evictions") + counter("index_evictions")
     }
 
     fn evictions(&self) -> u64 {
-        let before = self.deed.shared.memcached.evictions_before.load(Relaxed);
-        self.evictions_ever().saturating_sub(before)
+        let before = self.context.shared.memcached.evictions_before.load(Relaxed);
+        self.total_evictions().saturating_sub(before)
     }
 
-    /// The value of a name of `stats`.
+    /// Value of a name of `stats`.
     fn general(&self, name: &str) -> String {
-        let shared = self.deed.shared;
+        let shared = self.context.shared;
         let (options, metrics) = (&shared.options, &shared.metrics);
         let connected = shared.clients.connected();
         let get = |counter: &AtomicU64| counter.load(Relaxed);
@@ -86,7 +86,7 @@ impl Report<'_> {
             "rusage_system" => return seconds(CpuTimes::of_process().system),
             "pid" => std::process::id().into(),
             "uptime" => shared.started.elapsed().as_secs(),
-            "time" => self.deed.now() / 1000,
+            "time" => self.context.now() / 1000,
             "pointer_size" => 8 * size_of::<usize>() as u64,
             "max_connections" => options.max_clients as u64,
             "curr_connections" | "connection_structures" => connected as u64,
@@ -105,9 +105,9 @@ impl Report<'_> {
         number.to_string()
     }
 
-    /// The value of a name of `stats settings` that depends on something.
+    /// Value of a name of `stats settings` that is not constant.
     fn setting(&self, name: &str) -> String {
-        let shared = self.deed.shared;
+        let shared = self.context.shared;
         let options = &shared.options;
         let address = shared.memcached_address;
         let yes_no = |is: bool| if is { "yes" } else { "no" }.to_owned();
@@ -119,46 +119,46 @@ impl Report<'_> {
             "udpport" => port(options.memcached_udp).to_string(),
             "inter" => address.map_or_else(|| "NULL".to_owned(), |it| it.ip().to_string()),
             "evictions" => {
-                let store = self.deed.database().mica.as_ref();
+                let store = self.context.database().mica.as_ref();
                 let evicts = store.is_some_and(|store| store.options().mode == Mode::Cache);
                 if evicts { "on" } else { "off" }.to_owned()
             }
             "num_threads" => options.workers().to_string(),
             "num_threads_per_udp" => u8::from(options.memcached_udp.is_some()).to_string(),
-            "detail_enabled" => yes_no(shared.memcached.prefixes.is_on()),
+            "detail_enabled" => yes_no(shared.memcached.prefixes.is_enabled()),
             "tcp_backlog" => BACKLOG.to_string(),
             "auth_enabled_ascii" => yes_no(options.password.is_some()),
-            "item_size_max" => self.deed.max_value_bytes().to_string(),
+            "item_size_max" => self.context.max_value_bytes().to_string(),
             "idle_timeout" => options.idle_timeout.map_or(0, |time| time.as_secs()).to_string(),
             "engine" => self.engine.engine.to_owned(),
             _ => "0".to_owned(),
         }
     }
 
-    /// The value of a name of `stats items`.
+    /// Value of a name of `stats items`.
     fn of_items(&self, name: &str) -> u64 {
         match name {
             "number" => self.items(),
             "mem_requested" => self.bytes(),
             "evicted" => self.evictions(),
-            "outofmemory" => self.deed.shared.memcached.get(Count::NoMemory),
+            "outofmemory" => self.context.shared.memcached.get(Counter::NoMemory),
             _ => 0,
         }
     }
 
-    /// The value of a name of `stats slabs`.
+    /// Value of a name of `stats slabs`.
     fn of_slabs(&self, name: &str) -> u64 {
         match name {
-            // The longest value that the class takes.
-            "chunk_size" => self.deed.max_value_bytes() as u64,
+            // Maximum value size of the class.
+            "chunk_size" => self.context.max_value_bytes() as u64,
             "used_chunks" => self.items(),
-            name => self.deed.shared.memcached.named(name).unwrap_or(0),
+            name => self.context.shared.memcached.named(name).unwrap_or(0),
         }
     }
 
     /// Lines of `stats conns`.
     fn connections(&self) -> Vec<(String, String)> {
-        let shared = self.deed.shared;
+        let shared = self.context.shared;
         let mut lines = Vec::new();
         let mut line = |number: u64, name: &str, value: String| {
             lines.push((format!("{number}:{name}"), value));
@@ -175,8 +175,8 @@ impl Report<'_> {
             line(client.id, "addr", format!("tcp:{}", client.peer));
             line(client.id, "listen_addr", format!("tcp:{}", client.local));
             line(client.id, "state", "conn_read".to_owned());
-            let heard = Duration::from_millis(client.heard_ms.load(Relaxed));
-            let silent = client.since.elapsed().saturating_sub(heard).as_secs();
+            let last_received = Duration::from_millis(client.last_received_ms.load(Relaxed));
+            let silent = client.since.elapsed().saturating_sub(last_received).as_secs();
             line(client.id, "secs_since_last_cmd", silent.to_string());
         }
         lines
@@ -187,37 +187,37 @@ fn stat(replies: &mut Replies, name: impl Display, value: impl Display) {
     replies.raw(format!("STAT {name} {value}\r\n").as_bytes());
 }
 
-/// Answers `stats` with these words behind it.
+/// Writes the response to `stats` followed by these words.
 pub(super) fn answer<'a>(
-    deed: &mut Deed<'_>,
+    context: &mut CommandContext<'_>,
     mut words: impl Iterator<Item = &'a [u8]>,
-) -> Result<(), Complaint> {
-    let (shared, tallies) = (deed.shared, &deed.shared.memcached);
+) -> Result<(), CommandError> {
+    let (shared, counters) = (context.shared, &context.shared.memcached);
     let what = words.next();
     if what == Some(b"detail") {
         match words.next() {
-            Some(b"dump") => tallies.prefixes.dump(deed.replies),
+            Some(b"dump") => counters.prefixes.dump(context.replies),
             Some(word @ (b"on" | b"off")) => {
-                tallies.prefixes.switch(word == b"on");
-                deed.replies.raw(b"OK\r\n");
+                counters.prefixes.set_enabled(word == b"on");
+                context.replies.raw(b"OK\r\n");
             }
             _ => {
-                return Err(Complaint::Words("CLIENT_ERROR usage: stats detail on|off|dump"));
+                return Err(CommandError::Text("CLIENT_ERROR usage: stats detail on|off|dump"));
             }
         }
         return Ok(());
     }
     if what == Some(b"cachedump") {
-        return dump::answer(deed, words);
+        return dump::answer(context, words);
     }
-    let engine = deed.database().engine.stats();
-    let report = Report { deed, engine };
+    let engine = context.database().engine.stats();
+    let report = Report { context, engine };
     let mut lines: Vec<(String, String)> = Vec::new();
     match what {
         None => {
             lines.extend(GENERAL.iter().map(|name| (name.to_string(), report.general(name))));
             if shared.options.idle_timeout.is_some() {
-                // As in memcached, which shows it with that option only.
+                // As in memcached, which shows it only with that option.
                 let cut_off = shared.metrics.timeouts.load(Relaxed);
                 lines.push(("idle_kicks".to_owned(), cut_off.to_string()));
             }
@@ -242,15 +242,15 @@ pub(super) fn answer<'a>(
         Some(b"sizes") => lines.push(("sizes_status".to_owned(), "disabled".to_owned())),
         Some(b"conns") => lines = report.connections(),
         Some(b"reset") => {
-            tallies.reset(report.evictions_ever());
-            deed.replies.raw(b"RESET\r\n");
+            counters.reset(report.total_evictions());
+            context.replies.raw(b"RESET\r\n");
             return Ok(());
         }
-        Some(_) => return Err(Complaint::Words("ERROR")),
+        Some(_) => return Err(CommandError::Text("ERROR")),
     }
     for (name, value) in lines {
-        stat(deed.replies, name, value);
+        stat(context.replies, name, value);
     }
-    deed.replies.raw(b"END\r\n");
+    context.replies.raw(b"END\r\n");
     Ok(())
 }

@@ -1,18 +1,17 @@
-//! memcached's commands in datagrams. Off by default.
+//! memcached over UDP. Off by default.
 //!
 //! ```text
 //! 0             2              4            6            8
 //! request u16   sequence u16   total u16    0 u16        commands …        big-endian
 //! ```
 //!
-//! A request is one datagram (sequence 0, total 1). The answer is as many as it takes, of 1,400 bytes
-//! at most each, with the request's number and theirs.
+//! A request is one datagram (sequence 0, total 1). The response takes as many datagrams as needed,
+//! of up to 1,400 bytes each, with the request's number and their own.
 //!
-//! **Amplification.** The protocol cannot know who asks: whoever forges a sender's address has the
-//! answers sent there, and a `get` is much shorter than its value. That cannot be mended without
-//! breaking the protocol, so the port is for clients on this machine only: any other address is
-//! refused, and so is a server with a password, since nobody could send it. Our own UDP protocol
-//! ([`crate::udp`]) has neither limit.
+//! **Amplification.** The protocol does not validate addresses: responses to a forged sender
+//! address go to its victim, and a `get` is much shorter than its value. So the port is for clients
+//! on the same machine only: other addresses are rejected, and so is a server with a password,
+//! which this protocol cannot carry. Our own UDP protocol ([`crate::udp`]) has neither limitation.
 //!
 //! Source: memcached's `doc/protocol.txt`, "UDP protocol".
 
@@ -20,35 +19,35 @@ use std::io::ErrorKind;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
-use super::talk::{Step, Talk};
+use super::session::{MemcachedSession, Progress};
 use crate::Fsync;
 use crate::resp::Replies;
 use crate::shared::Shared;
-use crate::store::turn::Turn;
+use crate::store::write_batcher::WriteBatcher;
 
-pub(crate) const HEADER: usize = 8;
-/// Bytes of a datagram of an answer, header included.
-pub(crate) const DATAGRAM: usize = 1400;
-/// Bytes of an answer: as many datagrams as there are numbers for would be 90 MB.
-const MAX_ANSWER: usize = 1 << 20;
-/// The answer to a command whose end is missing.
-pub(crate) const UNFINISHED: &[u8] = b"CLIENT_ERROR the command goes on beyond its datagram\r\n";
-/// How long a stop may go unnoticed.
-const PATIENCE: Duration = Duration::from_millis(100);
+pub(crate) const HEADER_BYTES: usize = 8;
+/// Maximum bytes of a response datagram, including the header.
+pub(crate) const MAX_DATAGRAM_BYTES: usize = 1400;
+/// Maximum bytes of a response; the sequence numbers would allow 90 MB.
+const MAX_RESPONSE_BYTES: usize = 1 << 20;
+/// Response to an incomplete command.
+pub(crate) const INCOMPLETE: &[u8] = b"CLIENT_ERROR the command exceeds its datagram\r\n";
+/// Maximum delay until a stop is noticed.
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Answers datagrams until the server stops.
+/// Serves until the server stops.
 pub(crate) fn run(socket: &UdpSocket, shared: &Shared) -> std::io::Result<()> {
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(STOP_POLL_INTERVAL))?;
     let mut buffer = vec![0; 64 << 10];
-    let mut turn = Turn::new(shared.databases.len());
+    let mut batcher = WriteBatcher::new(shared.databases.len());
     while !shared.stop.is_stopping() {
         let (count, peer) = match socket.recv_from(&mut buffer) {
             Ok(received) => received,
             Err(error) if is_transient(&error) => continue,
             Err(error) => return Err(error),
         };
-        let answer = answer(shared, &mut turn, &buffer[..count]);
-        for datagram in answer {
+        let response = respond(shared, &mut batcher, &buffer[..count]);
+        for datagram in response {
             // Like any datagram it may be lost.
             let _ = socket.send_to(&datagram, peer);
         }
@@ -56,27 +55,31 @@ pub(crate) fn run(socket: &UdpSocket, shared: &Shared) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Nothing came, or what was sent before could not be delivered.
+/// Nothing arrived, or an earlier response could not be delivered.
 fn is_transient(error: &std::io::Error) -> bool {
     use ErrorKind::{ConnectionRefused, Interrupted, TimedOut, WouldBlock};
     matches!(error.kind(), Interrupted | TimedOut | WouldBlock | ConnectionRefused)
 }
 
-/// The datagrams that answer one.
-pub(crate) fn answer(shared: &Shared, turn: &mut Turn, datagram: &[u8]) -> Vec<Vec<u8>> {
-    let Some((header, commands)) = datagram.split_first_chunk::<HEADER>() else {
+/// Response datagrams to a request datagram.
+pub(crate) fn respond(
+    shared: &Shared,
+    batcher: &mut WriteBatcher,
+    datagram: &[u8],
+) -> Vec<Vec<u8>> {
+    let Some((header, commands)) = datagram.split_first_chunk::<HEADER_BYTES>() else {
         return Vec::new();
     };
-    let mut replies = Replies::new(MAX_ANSWER);
-    turn.clock = Instant::now();
+    let mut replies = Replies::new(MAX_RESPONSE_BYTES);
+    batcher.clock = Instant::now();
     if header[2..6] == [0, 0, 0, 1] {
-        let mut talk = Talk::new(shared);
+        let mut session = MemcachedSession::new(shared);
         let mut used = 0;
-        while used < commands.len() && !talk.is_closing && !replies.has_overflowed() {
-            match talk.step(shared, &mut replies, turn, &commands[used..]) {
-                Step::Used(count) => used += count,
-                Step::Incomplete => {
-                    replies.raw(UNFINISHED);
+        while used < commands.len() && !session.is_closing && !replies.has_overflowed() {
+            match session.step(shared, &mut replies, batcher, &commands[used..]) {
+                Progress::Consumed(count) => used += count,
+                Progress::Incomplete => {
+                    replies.raw(INCOMPLETE);
                     break;
                 }
             }
@@ -85,15 +88,15 @@ pub(crate) fn answer(shared: &Shared, turn: &mut Turn, datagram: &[u8]) -> Vec<V
         replies.raw(b"SERVER_ERROR multi-packet request not supported\r\n");
     }
     if replies.has_overflowed() {
-        replies = Replies::new(MAX_ANSWER);
-        replies.raw(b"SERVER_ERROR the answer is too large for datagrams; use TCP\r\n");
+        replies = Replies::new(MAX_RESPONSE_BYTES);
+        replies.raw(b"SERVER_ERROR the response is too large for UDP; use TCP\r\n");
     }
-    if shared.options.fsync == Fsync::Always && turn.sync(&shared.databases).is_err() {
-        replies = Replies::new(MAX_ANSWER);
+    if shared.options.fsync == Fsync::Always && batcher.sync(&shared.databases).is_err() {
+        replies = Replies::new(MAX_RESPONSE_BYTES);
         replies.raw(b"SERVER_ERROR the write may not be durable\r\n");
     }
-    turn.end();
-    let parts: Vec<_> = replies.unsent().chunks(DATAGRAM - HEADER).collect();
+    batcher.finish_iteration();
+    let parts: Vec<_> = replies.unsent().chunks(MAX_DATAGRAM_BYTES - HEADER_BYTES).collect();
     let frame = |(number, part): (usize, &&[u8])| {
         let numbers = [number as u16, parts.len() as u16, 0];
         let mut datagram = header[..2].to_vec();

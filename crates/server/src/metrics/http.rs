@@ -1,24 +1,23 @@
-//! The port on which Prometheus and browsers ask: GET /metrics, /healthz and /, the web console, over
-//! HTTP/1.1, nothing else.
+//! The metrics port: GET /metrics, /healthz and / (the web console) over HTTP/1.1.
 //!
-//! One thread serves all connections, none of which it waits for: each has a buffer for its request
-//! or for the rest of its response, and is served when its socket is ready.
+//! One thread serves all connections without blocking; each has a buffer for its request or the
+//! rest of its response.
 //!
 //! ```text
 //! accept ──▶ Reading (up to 8 KiB) ──▶ Writing ──▶ Draining ──▶ closed
 //!               └──────────────── 2 seconds ────────────────┘
 //! ```
 //!
-//! A connection has two seconds in all. There are at most [`MAX_CONNECTIONS`]; beyond them the
-//! oldest, which is the likeliest to have stalled, makes room for the newest. So clients that stall
-//! delay nobody, and hold no more than so many buffers.
+//! A connection is closed after two seconds. There are up to [`MAX_CONNECTIONS`]; a further one
+//! replaces the oldest, which is the likeliest to have stalled. So stalled clients delay nobody,
+//! and memory is bounded.
 //!
-//! Where the server has a password, callers from other machines must send
-//! it as `Authorization: Bearer PASSWORD`. The console itself tells nothing, so anyone may have it: it asks
-//! its user for the password, and then for /metrics.
+//! If the server has a password, callers from other machines must send it as `Authorization: Bearer
+//! PASSWORD`. The console page holds no data and needs no password: it asks its user for the
+//! password, and requests /metrics with it.
 //!
-//! Invariant: a connection is registered with the poll while it stands in `connections`, and leaves
-//! it by its deadline.
+//! Invariant: a connection is registered with the poll while it is in `connections`, and removed by
+//! its deadline.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -30,25 +29,26 @@ use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token, Waker};
 
 use super::text;
-use crate::command::is_same;
+use crate::command::constant_time_eq;
 use crate::shared::Shared;
 
 const MAX_REQUEST_BYTES: usize = 8 << 10;
-/// How long a connection may take.
-const MAX_TIME: Duration = Duration::from_secs(2);
-/// Connections at once.
+/// Maximum duration of a connection.
+const MAX_CONNECTION_TIME: Duration = Duration::from_secs(2);
+/// Maximum number of connections.
 const MAX_CONNECTIONS: usize = 64;
 const ACCEPT: Token = Token(0);
 const WAKE: Token = Token(1);
-/// Tokens of connections begin here and are never used again, so the least is the oldest.
+/// First token of a connection; tokens are not reused, so the smallest is the oldest.
 const FIRST_CONNECTION: usize = 2;
 const TEXT: &str = "text/plain; version=0.0.4";
 const CONSOLE: &str = include_str!("console.html");
-/// The console has its script and style in itself, asks this server alone, and is shown in no frame.
+/// The console contains its script and style, requests this server only, and is not shown in
+/// frames.
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; \
                       connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'";
 
-/// The port before its thread runs.
+/// The metrics port before its thread runs.
 pub(crate) struct HttpPort {
     poll: Poll,
     listener: mio::net::TcpListener,
@@ -56,7 +56,7 @@ pub(crate) struct HttpPort {
     next_token: usize,
 }
 
-/// One client.
+/// A client connection.
 struct Connection {
     stream: TcpStream,
     peer: SocketAddr,
@@ -65,17 +65,17 @@ struct Connection {
 }
 
 enum Phase {
-    /// So much of the request has come.
+    /// The request so far.
     Reading(Vec<u8>),
-    /// Of the response, so many bytes are sent.
+    /// The response, and how many bytes of it are sent.
     Writing { response: Vec<u8>, sent: usize },
-    /// All is sent. The client closes, or the time is over: to close first, with bytes of the
-    /// client unread, would take the response away from it.
+    /// Everything is sent; waiting for the client to close. Closing first, with unread bytes of the
+    /// client, would reset the connection and discard the response.
     Draining,
 }
 
 impl HttpPort {
-    /// Gives a listener to the port; what wakes it to see that the server stops.
+    /// A port for a listener, and the waker that makes it notice a stop.
     pub(crate) fn new(mut listener: mio::net::TcpListener) -> std::io::Result<(Self, Waker)> {
         let poll = Poll::new()?;
         poll.registry().register(&mut listener, ACCEPT, Interest::READABLE)?;
@@ -84,13 +84,13 @@ impl HttpPort {
         Ok((HttpPort { poll, listener, connections, next_token }, waker))
     }
 
-    /// Answers until the server stops.
+    /// Serves until the server stops.
     pub(crate) fn run(mut self, shared: &Arc<Shared>) {
         let mut events = Events::with_capacity(MAX_CONNECTIONS);
         while !shared.stop.is_stopping() {
             let deadline = self.connections.values().map(|connection| connection.deadline).min();
             let wait = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            let wait = wait.unwrap_or(MAX_TIME).min(Duration::from_secs(1));
+            let wait = wait.unwrap_or(MAX_CONNECTION_TIME).min(Duration::from_secs(1));
             if self.poll.poll(&mut events, Some(wait)).is_err() {
                 continue;
             }
@@ -99,9 +99,10 @@ impl HttpPort {
                 self.serve(event.token(), shared);
             }
             let now = Instant::now();
-            let late = self.connections.iter().filter(|(_, connection)| connection.deadline <= now);
-            let late: Vec<usize> = late.map(|(token, _)| *token).collect();
-            late.into_iter().for_each(|token| self.close(token));
+            let expired =
+                self.connections.iter().filter(|(_, connection)| connection.deadline <= now);
+            let expired: Vec<usize> = expired.map(|(token, _)| *token).collect();
+            expired.into_iter().for_each(|token| self.close(token));
         }
     }
 
@@ -118,7 +119,7 @@ impl HttpPort {
             if self.poll.registry().register(&mut stream, Token(token), interest).is_err() {
                 continue;
             }
-            let deadline = Instant::now() + MAX_TIME;
+            let deadline = Instant::now() + MAX_CONNECTION_TIME;
             let phase = Phase::Reading(Vec::new());
             self.connections.insert(token, Connection { stream, peer, deadline, phase });
         }
@@ -126,7 +127,7 @@ impl HttpPort {
 
     fn serve(&mut self, Token(token): Token, shared: &Shared) {
         let Some(connection) = self.connections.get_mut(&token) else { return };
-        // Whoever goes away in the middle has no one to tell.
+        // A disconnected client needs no response.
         if connection.advance(shared).is_err() {
             self.close(token);
         }
@@ -134,17 +135,17 @@ impl HttpPort {
 
     fn close(&mut self, token: usize) {
         if let Some(mut connection) = self.connections.remove(&token) {
-            // Closing the socket would do it as well.
+            // Closing the socket would deregister it as well.
             let _ = self.poll.registry().deregister(&mut connection.stream);
         }
     }
 }
 
 impl Connection {
-    /// Reads and writes as far as the socket is ready.
+    /// Reads and writes while the socket is ready.
     ///
     /// # Errors
-    /// Any error ends the connection; `UnexpectedEof` is its ordinary end.
+    /// Any error ends the connection; `UnexpectedEof` is its normal end.
     fn advance(&mut self, shared: &Shared) -> std::io::Result<()> {
         loop {
             let step = match &mut self.phase {
@@ -184,7 +185,7 @@ impl Connection {
     }
 }
 
-/// Reads once; whether the empty line that ends a request's head is there.
+/// Reads once. Returns whether the request head is complete.
 fn read_some(stream: &mut TcpStream, request: &mut Vec<u8>) -> std::io::Result<bool> {
     if request.len() > MAX_REQUEST_BYTES {
         return Err(ErrorKind::InvalidData.into());
@@ -193,7 +194,7 @@ fn read_some(stream: &mut TcpStream, request: &mut Vec<u8>) -> std::io::Result<b
     match stream.read(&mut chunk)? {
         0 => Err(ErrorKind::UnexpectedEof.into()),
         count => {
-            // The end may have come in two parts.
+            // The end may be split over two reads.
             let searched = request.len().saturating_sub(3);
             request.extend_from_slice(&chunk[..count]);
             Ok(request[searched..].windows(4).any(|window| window == b"\r\n\r\n"))
@@ -201,7 +202,7 @@ fn read_some(stream: &mut TcpStream, request: &mut Vec<u8>) -> std::io::Result<b
     }
 }
 
-/// Writes once; whether all is written.
+/// Writes once. Returns whether everything is written.
 fn write_some(stream: &mut TcpStream, response: &[u8], sent: &mut usize) -> std::io::Result<bool> {
     match stream.write(&response[*sent..])? {
         0 => Err(ErrorKind::WriteZero.into()),
@@ -212,7 +213,7 @@ fn write_some(stream: &mut TcpStream, response: &[u8], sent: &mut usize) -> std:
     }
 }
 
-/// Reads once what nobody wants any more.
+/// Reads once and discards.
 fn drain_some(stream: &mut TcpStream) -> std::io::Result<bool> {
     match stream.read(&mut [0; 1024])? {
         0 => Err(ErrorKind::UnexpectedEof.into()),
@@ -220,7 +221,7 @@ fn drain_some(stream: &mut TcpStream) -> std::io::Result<bool> {
     }
 }
 
-/// The status, the type of the content, and the body for a request.
+/// Status, content type and body of the response.
 fn respond(
     request: &str,
     peer: SocketAddr,
@@ -237,10 +238,10 @@ fn respond(
         let (name, value) = line.split_once(':')?;
         name.eq_ignore_ascii_case("authorization").then(|| value.trim().strip_prefix("Bearer "))?
     });
-    let is_known = shared.options.password.as_ref().is_some_and(|password| {
-        is_same(password.as_bytes(), bearer.unwrap_or_default().as_bytes())
+    let is_authorized = shared.options.password.as_ref().is_some_and(|password| {
+        constant_time_eq(password.as_bytes(), bearer.unwrap_or_default().as_bytes())
     });
-    if !peer.ip().is_loopback() && !is_known {
+    if !peer.ip().is_loopback() && !is_authorized {
         let body = "send Authorization: Bearer PASSWORD\n".to_owned();
         return ("401 Unauthorized", TEXT, body);
     }
@@ -250,6 +251,6 @@ fn respond(
     match path {
         "/metrics" => ("200 OK", TEXT, text::page(shared)),
         "/healthz" => ("200 OK", TEXT, "ok\n".to_owned()),
-        _ => ("404 Not Found", TEXT, "there are /, /metrics and /healthz\n".to_owned()),
+        _ => ("404 Not Found", TEXT, "available: /, /metrics and /healthz\n".to_owned()),
     }
 }

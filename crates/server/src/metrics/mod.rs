@@ -1,12 +1,12 @@
-//! What the server counts, for INFO and for Prometheus.
+//! Counters and latencies of the server, for INFO and Prometheus.
 //!
-//! Counters are relaxed atomics. Latencies gather in a worker's [`Samples`] and go to its
-//! histograms once a turn, so a command costs no lock.
+//! Counters are relaxed atomics. Latencies are collected in a worker's [`Samples`] and merged into
+//! its histograms once per event-loop iteration, so a command takes no lock.
 //!
-//! | module | one idea |
+//! | module | contents |
 //! | --- | --- |
-//! | [`text`] | everything in Prometheus's text format |
-//! | [`http`] | the port on which Prometheus and browsers ask |
+//! | [`text`] | the Prometheus text format |
+//! | [`http`] | the metrics port |
 
 pub(crate) mod http;
 pub(crate) mod text;
@@ -19,10 +19,10 @@ use parking_lot::Mutex;
 
 use crate::command;
 
-/// A command that takes longer counts as this long, in nanoseconds: one minute.
-const LONGEST: u64 = 60_000_000_000;
+/// Maximum recorded latency, in nanoseconds: one minute.
+const MAX_LATENCY_NS: u64 = 60_000_000_000;
 
-/// What the server counts.
+/// Counters and latencies of the server.
 pub(crate) struct Metrics {
     pub(crate) accepted: AtomicU64,
     pub(crate) rejected_clients: AtomicU64,
@@ -34,24 +34,24 @@ pub(crate) struct Metrics {
     pub(crate) failed_syncs: AtomicU64,
     pub(crate) bytes_in: AtomicU64,
     pub(crate) bytes_out: AtomicU64,
-    /// Keys that Redis's clients looked up and found.
+    /// Lookups of Redis clients that found the key.
     pub(crate) keyspace_hits: AtomicU64,
-    /// Keys that Redis's clients looked up and did not find.
+    /// Lookups of Redis clients that did not find the key.
     pub(crate) keyspace_misses: AtomicU64,
-    /// One set of histograms a worker, so that workers don't wait for one another.
+    /// Histograms per worker, so that workers do not contend.
     workers: Vec<Mutex<Histograms>>,
 }
 
-/// What is counted of each command, by its index; made when it is first called.
+/// Counts per command index, created at the first call.
 type Histograms = Vec<Option<Box<CommandCounts>>>;
 
-/// What is counted of one command.
+/// Counts of one command.
 pub(crate) struct CommandCounts {
-    /// The latencies of all calls, refused ones among them.
+    /// Latencies of all calls, including rejected ones.
     pub(crate) latencies: Histogram<u64>,
-    /// Calls that were refused before they ran: wrong arguments, not authenticated, ….
+    /// Calls rejected before they ran: wrong arguments, not authenticated, ….
     pub(crate) rejected: u64,
-    /// Calls that ran and answered with an error.
+    /// Calls that ran and returned an error.
     pub(crate) failed: u64,
 }
 
@@ -61,36 +61,36 @@ impl CommandCounts {
     }
 }
 
-/// How a call of a command ended.
+/// Outcome of a command call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallOutcome {
     Done,
-    /// It ran and answered with an error.
+    /// It ran and returned an error.
     Failed,
     /// It did not run.
     Rejected,
 }
 
-/// Latencies of one turn of a worker.
+/// Latencies of one event-loop iteration.
 #[derive(Default)]
 pub(crate) struct Samples {
     samples: Vec<(usize, u64, Duration)>,
-    /// The commands of calls that were not done.
+    /// Calls that failed or were rejected.
     errors: Vec<(usize, CallOutcome)>,
-    /// Keys that were looked up and found.
+    /// Lookups that found the key.
     pub(crate) hits: u64,
-    /// Keys that were looked up and not found.
+    /// Lookups that did not find the key.
     pub(crate) misses: u64,
 }
 
 impl Samples {
-    /// Notes that `count` calls of a command took `each` long.
+    /// Records `count` calls of a command that took `each`.
     #[inline]
     pub(crate) fn add(&mut self, command: usize, count: u64, each: Duration) {
         self.samples.push((command, count, each));
     }
 
-    /// Notes that a call of a command was not done.
+    /// Records a call that failed or was rejected.
     pub(crate) fn add_error(&mut self, command: usize, outcome: CallOutcome) {
         self.errors.push((command, outcome));
     }
@@ -116,7 +116,7 @@ impl Metrics {
         }
     }
 
-    /// Takes over what a worker has gathered.
+    /// Merges the samples of a worker.
     pub(crate) fn record(&self, worker: usize, samples: &mut Samples) {
         if samples.samples.is_empty() {
             return;
@@ -127,11 +127,11 @@ impl Metrics {
         for (command, count, each) in samples.samples.drain(..) {
             let counts = histograms[command].get_or_insert_with(|| Box::new(CommandCounts::new()));
             let histogram = &mut counts.latencies;
-            let nanos = u64::try_from(each.as_nanos()).unwrap_or(LONGEST);
-            histogram.saturating_record(nanos.min(LONGEST));
-            // The batch shares one latency; the rest of its calls are counted with it.
+            let nanos = u64::try_from(each.as_nanos()).unwrap_or(MAX_LATENCY_NS);
+            histogram.saturating_record(nanos.min(MAX_LATENCY_NS));
+            // A batch shares one latency; its other calls are recorded with it.
             if count > 1 {
-                let _ = histogram.record_n(nanos.clamp(1, LONGEST), count - 1);
+                let _ = histogram.record_n(nanos.clamp(1, MAX_LATENCY_NS), count - 1);
             }
         }
         for (command, outcome) in samples.errors.drain(..) {
@@ -147,14 +147,14 @@ impl Metrics {
         samples.errors.shrink_to(4096);
     }
 
-    /// What was counted of each command that was called, of all workers together.
+    /// Counts of every called command, summed over all workers.
     pub(crate) fn commands(&self) -> Vec<(&'static str, CommandCounts)> {
         let mut all = Vec::new();
         for (index, command) in command::table().iter().enumerate() {
             let mut sum = CommandCounts::new();
             for worker in &self.workers {
                 if let Some(counts) = &worker.lock()[index] {
-                    // The bounds are the same, so nothing can be out of them.
+                    // The bounds are equal, so every value is in range.
                     let _ = sum.latencies.add(&counts.latencies);
                     sum.rejected += counts.rejected;
                     sum.failed += counts.failed;
@@ -167,7 +167,7 @@ impl Metrics {
         all
     }
 
-    /// Sets to zero what CONFIG RESETSTAT does.
+    /// Resets the counters of CONFIG RESETSTAT.
     pub(crate) fn reset(&self) {
         for counter in [
             &self.accepted,
@@ -192,7 +192,7 @@ impl Metrics {
     }
 }
 
-/// Nanoseconds to a minute, at two digits: some 30 KB.
+/// From a nanosecond to a minute with two significant digits: about 30 KB.
 fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LONGEST, 2).expect("the bounds are constant and valid")
+    Histogram::new_with_bounds(1, MAX_LATENCY_NS, 2).expect("the bounds are constant and valid")
 }

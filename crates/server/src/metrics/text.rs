@@ -54,9 +54,9 @@ impl Page {
             ("udp_packets_total", "Packets of requests over UDP.", &shared.udp.packets),
             ("udp_requests_total", "Requests over UDP.", &shared.udp.requests),
             ("udp_malformed_total", "Datagrams that were no packets.", &shared.udp.malformed),
-            ("udp_strangers_total", "Packets of unproved addresses.", &shared.udp.strangers),
-            ("udp_again_total", "Packets that came again.", &shared.udp.again),
-            ("udp_handed_total", "Parcels handed to other ports.", &shared.udp.handed),
+            ("udp_strangers_total", "Packets of unproved addresses.", &shared.udp.unverified),
+            ("udp_again_total", "Packets that came again.", &shared.udp.duplicates),
+            ("udp_handed_total", "Parcels handed to other ports.", &shared.udp.forwarded),
         ] {
             self.one(name, "counter", help, value.load(Relaxed))?;
         }

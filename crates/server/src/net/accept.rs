@@ -1,4 +1,4 @@
-//! Taking clients in, up to the limit, and dealing them to the workers in turn.
+//! Accepts clients, up to the limit, and assigns them to workers round robin.
 
 use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
@@ -9,25 +9,25 @@ use std::time::Duration;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 
-use super::dialect::Language;
+use super::protocol::Protocol;
 use super::worker::Inbox;
 use crate::shared::Shared;
 
 const WAKE: Token = Token(usize::MAX);
-/// How long to leave it when the system has no more sockets to give.
-const PAUSE: Duration = Duration::from_millis(50);
+/// Retry interval while the system is out of file descriptors.
+const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Takes clients in.
+/// Accepts clients.
 pub(crate) struct Acceptor {
     poll: Poll,
-    /// By token.
-    listeners: Vec<(TcpListener, Language)>,
+    /// Indexed by token.
+    listeners: Vec<(TcpListener, Protocol)>,
 }
 
 impl Acceptor {
-    /// Takes clients from `listeners`; what wakes it to see that the server stops.
+    /// An acceptor for `listeners`, and the waker that makes it notice a stop.
     pub(crate) fn new(
-        mut listeners: Vec<(TcpListener, Language)>,
+        mut listeners: Vec<(TcpListener, Protocol)>,
     ) -> std::io::Result<(Self, Waker)> {
         let poll = Poll::new()?;
         for (token, (listener, _)) in listeners.iter_mut().enumerate() {
@@ -37,7 +37,7 @@ impl Acceptor {
         Ok((Acceptor { poll, listeners }, waker))
     }
 
-    /// Takes clients in until the server stops.
+    /// Accepts clients until the server stops.
     pub(crate) fn run(mut self, shared: &Shared, inboxes: &[Arc<Inbox>]) -> std::io::Result<()> {
         let mut events = Events::with_capacity(8);
         let mut next = 0;
@@ -48,10 +48,10 @@ impl Acceptor {
                 _ => {}
             }
             pause = None;
-            // The poll tells of a change once, so all that wait are taken.
-            for (listener, language) in &self.listeners {
-                if !take_all(shared, inboxes, &mut next, listener, *language) {
-                    pause = Some(PAUSE);
+            // The poll is edge-triggered, so all pending clients are accepted.
+            for (listener, protocol) in &self.listeners {
+                if !accept_all(shared, inboxes, &mut next, listener, *protocol) {
+                    pause = Some(ACCEPT_RETRY_INTERVAL);
                 }
             }
         }
@@ -59,28 +59,28 @@ impl Acceptor {
     }
 }
 
-/// Takes in all who wait at a listener; false if the system has no more file descriptors: those who
-/// wait may be lucky later.
-fn take_all(
+/// Accepts all pending clients of a listener. Returns false if the system is out of file
+/// descriptors.
+fn accept_all(
     shared: &Shared,
     inboxes: &[Arc<Inbox>],
     next: &mut usize,
     listener: &TcpListener,
-    language: Language,
+    protocol: Protocol,
 ) -> bool {
     while !shared.stop.is_stopping() {
         match listener.accept() {
             Ok((stream, peer)) => {
                 shared.metrics.accepted.fetch_add(1, Relaxed);
                 if shared.clients.enter(shared.options.max_clients) {
-                    inboxes[*next % inboxes.len()].put(Arrival { stream, peer, language });
+                    inboxes[*next % inboxes.len()].put(Arrival { stream, peer, protocol });
                     *next += 1;
                 } else {
-                    refuse(shared, stream, language);
+                    reject(shared, stream, protocol);
                 }
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-            // The client has gone again.
+            // The client has disconnected.
             Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(_) => return false,
@@ -89,15 +89,15 @@ fn take_all(
     true
 }
 
-/// Tells a client that there is no room. Its socket is new, so the words fit without waiting.
-fn refuse(shared: &Shared, mut stream: TcpStream, language: Language) {
+/// Rejects a client above the limit. Its socket is new, so the message fits without blocking.
+fn reject(shared: &Shared, mut stream: TcpStream, protocol: Protocol) {
     shared.metrics.rejected_clients.fetch_add(1, Relaxed);
-    let _ = stream.write(language.refusal());
+    let _ = stream.write(protocol.rejection());
 }
 
-/// A client on its way from the acceptor to a worker.
+/// A client handed from the acceptor to a worker.
 pub(crate) struct Arrival {
     pub(crate) stream: TcpStream,
     pub(crate) peer: SocketAddr,
-    pub(crate) language: Language,
+    pub(crate) protocol: Protocol,
 }

@@ -1,4 +1,4 @@
-//! Making a listening socket.
+//! Listening sockets.
 
 use std::net::SocketAddr;
 
@@ -6,14 +6,14 @@ use mio::net::TcpListener;
 use siltstone_engine::{Error, Result};
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// How many clients may wait to be accepted; the system may lower it.
+/// Connections that may wait to be accepted; the system may lower it.
 pub(crate) const BACKLOG: i32 = 1024;
 
 /// Listens on an address.
 pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener> {
     let open = || -> std::io::Result<Socket> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-        // Else an address stays taken for a minute after a server has ended.
+        // Otherwise the address stays in use for a minute after a server has ended.
         socket.set_reuse_address(true)?;
         socket.set_nonblocking(true)?;
         socket.bind(&address.into())?;

@@ -1,22 +1,22 @@
-//! Sockets: from listening to the bytes of each client.
+//! TCP connections: from the listener to the bytes of each client.
 //!
 //! ```text
 //! accept ──▶ worker 0: poll ▶ read, run ▶ apply, sync ▶ send ─┐
 //!        └─▶ worker 1: …   ▲──────────────────────────────────┘
 //! ```
 //!
-//! | module | one idea |
+//! | module | contents |
 //! | --- | --- |
-//! | [`listen`] | making a listening socket |
-//! | [`accept`] | taking clients in, up to the limit |
-//! | [`worker`] | a turn: read and run, then sync, then answer |
-//! | [`dialect`] | what a client speaks |
-//! | [`connection`] | the buffers of one client |
-//! | [`timeouts`] | which clients have taken too long |
+//! | [`listen`] | listening sockets |
+//! | [`accept`] | accepting clients, up to the limit |
+//! | [`worker`] | the event loop: read and run, sync, send |
+//! | [`protocol`] | protocol of a connection: RESP or memcached |
+//! | [`connection`] | buffers of one client |
+//! | [`timeouts`] | idle and stalled clients |
 
 pub(crate) mod accept;
 pub(crate) mod connection;
-pub(crate) mod dialect;
 pub(crate) mod listen;
+pub(crate) mod protocol;
 pub(crate) mod timeouts;
 pub(crate) mod worker;

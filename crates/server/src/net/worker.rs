@@ -1,15 +1,13 @@
-//! A turn: read and run, then sync, then answer.
+//! The event loop of a worker thread: read and run, sync, send.
 //!
-//! Each worker is a thread with its own poll and its own clients. What becomes ready at once is
-//! served in one turn, in three steps: every client's commands run; what they wrote is applied and,
-//! under [`Fsync::Always`], synced once for all; then replies are sent. So many clients share one
-//! log append and one sync, and no reply leaves before what it acknowledges is as durable as was
-//! promised.
+//! Each worker has its own poll and its own clients. One iteration serves all ready clients in
+//! three steps: run their commands; apply their batched writes and, under [`Fsync::Always`], sync
+//! once; send the replies. So many clients share one log append and one sync, and no reply is sent
+//! before its write is as durable as promised.
 //!
-//! A client is served one scratch buffer a turn, so one that sends without pause does not keep the
-//! others waiting.
+//! A client is read once per iteration, so a busy client does not starve others.
 //!
-//! Invariant: a connection that has work left stands in `scheduled`; all others wait for an event.
+//! Invariant: a connection with remaining work is in `scheduled`; all others wait for an event.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,49 +21,49 @@ use super::connection::Connection;
 use super::timeouts;
 use crate::Fsync;
 use crate::shared::Shared;
-use crate::store::turn::Turn;
+use crate::store::write_batcher::WriteBatcher;
 
 const WAKE: Token = Token(usize::MAX);
-/// How much a client is read at a time.
+/// Bytes per read.
 const SCRATCH_BYTES: usize = 64 << 10;
 
-/// How clients and wake-ups come to a worker.
+/// New clients and wake-ups of a worker.
 pub(crate) struct Inbox {
     arrivals: Mutex<Vec<Arrival>>,
     pub(crate) waker: Arc<Waker>,
 }
 
 impl Inbox {
-    /// Gives a client to the worker.
+    /// Hands a client to the worker.
     pub(crate) fn put(&self, arrival: Arrival) {
         self.arrivals.lock().push(arrival);
-        // A worker that cannot be woken still looks into its inbox at its next turn.
+        // A worker that cannot be woken still checks its inbox in its next iteration.
         let _ = self.waker.wake();
     }
 }
 
-/// One thread's clients.
+/// A worker thread and its clients.
 pub(crate) struct Worker {
     index: usize,
     shared: Arc<Shared>,
     poll: Poll,
     inbox: Arc<Inbox>,
-    /// By token.
+    /// Indexed by token.
     connections: Vec<Option<Box<Connection>>>,
     free: Vec<usize>,
-    /// Who is to be served in this turn.
+    /// Connections to serve in the next iteration.
     scheduled: Vec<usize>,
-    turn: Turn,
+    batcher: WriteBatcher,
     scratch: Vec<u8>,
 }
 
 impl Worker {
-    /// A worker without clients, and the way to it.
+    /// A worker without clients, and its inbox.
     pub(crate) fn new(index: usize, shared: Arc<Shared>) -> std::io::Result<(Self, Arc<Inbox>)> {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKE)?);
         let inbox = Arc::new(Inbox { arrivals: Mutex::default(), waker });
-        let turn = Turn::new(shared.databases.len());
+        let batcher = WriteBatcher::new(shared.databases.len());
         let worker = Worker {
             index,
             shared,
@@ -74,13 +72,13 @@ impl Worker {
             connections: Vec::new(),
             free: Vec::new(),
             scheduled: Vec::new(),
-            turn,
+            batcher,
             scratch: vec![0; SCRATCH_BYTES],
         };
         Ok((worker, inbox))
     }
 
-    /// Serves until the server stops, and drains.
+    /// Runs until the server stops, and drains.
     pub(crate) fn run(mut self) -> std::io::Result<()> {
         let interval = timeouts::interval(&self.shared.options);
         let mut events = Events::with_capacity(1024);
@@ -88,12 +86,12 @@ impl Worker {
         while !self.shared.stop.is_stopping() {
             let wait = next_check.saturating_duration_since(Instant::now());
             self.poll_events(&mut events, wait)?;
-            self.take_arrivals();
-            self.take_turn();
+            self.accept_arrivals();
+            self.run_iteration();
             if Instant::now() >= next_check {
-                self.check_times();
+                self.check_timeouts();
                 if self.index == 0 {
-                    crate::memcached::flush_if_due(&self.shared, &mut self.turn);
+                    crate::memcached::flush_if_due(&self.shared, &mut self.batcher);
                 }
                 next_check = Instant::now() + interval;
             }
@@ -101,7 +99,7 @@ impl Worker {
         self.drain(&mut events)
     }
 
-    /// Waits for events unless there is work, and schedules whom they concern.
+    /// Waits for events unless there is work, and schedules their connections.
     fn poll_events(&mut self, events: &mut Events, wait: Duration) -> std::io::Result<()> {
         let wait = if self.scheduled.is_empty() { wait } else { Duration::ZERO };
         match self.poll.poll(events, Some(wait)) {
@@ -111,13 +109,13 @@ impl Worker {
         for event in events.iter() {
             let Token(token) = event.token();
             if event.token() == WAKE {
-                // Someone arrives, is killed, or the server stops.
+                // A new client, a killed client, or a stop.
                 self.schedule_killed();
                 continue;
             }
             let Some(Some(connection)) = self.connections.get_mut(token) else { continue };
             connection.is_readable |= event.is_readable() || event.is_error();
-            connection.is_end_near |= event.is_read_closed();
+            connection.is_end_pending |= event.is_read_closed();
             connection.is_writable |= event.is_writable();
             schedule(&mut self.scheduled, token, connection);
         }
@@ -128,21 +126,21 @@ impl Worker {
         let now = Instant::now();
         for (token, connection) in self.connections.iter_mut().enumerate() {
             let Some(connection) = connection else { continue };
-            connection.check_time(&self.shared, now);
+            connection.check_timeout(&self.shared, now);
             if connection.is_done() {
                 schedule(&mut self.scheduled, token, connection);
             }
         }
     }
 
-    fn take_arrivals(&mut self) {
+    fn accept_arrivals(&mut self) {
         let arrivals = std::mem::take(&mut *self.inbox.arrivals.lock());
         for arrival in arrivals {
-            self.adopt(arrival);
+            self.register(arrival);
         }
     }
 
-    fn adopt(&mut self, Arrival { mut stream, peer, language }: Arrival) {
+    fn register(&mut self, Arrival { mut stream, peer, protocol }: Arrival) {
         let token = self.free.pop().unwrap_or_else(|| {
             self.connections.push(None);
             self.connections.len() - 1
@@ -150,49 +148,49 @@ impl Worker {
         let interest = Interest::READABLE | Interest::WRITABLE;
         let registered = self.poll.registry().register(&mut stream, Token(token), interest);
         let Ok(local) = registered.and_then(|()| stream.local_addr()) else {
-            // The client has gone already; its place is free again.
+            // The client has disconnected; its token is free again.
             self.free.push(token);
             self.shared.clients.leave();
             return;
         };
-        // A reply should not wait for the next one. Where it cannot be had, it is only slower.
+        // A reply should not wait for the next one. If the option fails, it is only slower.
         let _ = stream.set_nodelay(true);
         let registration = self.shared.clients.register(peer, local, self.inbox.waker.clone());
         let mut connection =
-            Box::new(Connection::new(&self.shared, language, stream, registration));
+            Box::new(Connection::new(&self.shared, protocol, stream, registration));
         schedule(&mut self.scheduled, token, &mut connection);
         self.connections[token] = Some(connection);
     }
 
-    /// Serves everyone who is scheduled.
-    fn take_turn(&mut self) {
+    /// Serves all scheduled connections.
+    fn run_iteration(&mut self) {
         if self.scheduled.is_empty() {
             return;
         }
         let shared = self.shared.clone();
         let shared = &*shared;
-        self.turn.clock = Instant::now();
+        self.batcher.clock = Instant::now();
         let tokens = std::mem::take(&mut self.scheduled);
         for token in &tokens {
             let Some(connection) = &mut self.connections[*token] else { continue };
             connection.is_scheduled = false;
-            connection.serve(shared, &mut self.turn, &mut self.scratch);
+            connection.serve(shared, &mut self.batcher, &mut self.scratch);
         }
         for token in &tokens {
             let Some(connection) = &mut self.connections[*token] else { continue };
-            connection.answer_gathered(shared, &mut self.turn);
+            connection.answer_batched_sets(shared, &mut self.batcher);
         }
-        let lost = match shared.options.fsync {
-            Fsync::Always => self.turn.sync(&shared.databases).err(),
+        let sync_error = match shared.options.fsync {
+            Fsync::Always => self.batcher.sync(&shared.databases).err(),
             Fsync::EverySecond | Fsync::Never => None,
         };
-        let lost = lost.map(|error| {
+        let sync_error = sync_error.map(|error| {
             shared.metrics.failed_syncs.fetch_add(1, Relaxed);
             format!("ERR the write may not be durable: {error}")
         });
         for token in &tokens {
             let Some(connection) = &mut self.connections[*token] else { continue };
-            if let Some(text) = &lost {
+            if let Some(text) = &sync_error {
                 connection.retract(text);
             }
             connection.send(shared);
@@ -202,12 +200,12 @@ impl Worker {
                 schedule(&mut self.scheduled, *token, connection);
             }
         }
-        self.turn.end();
-        self.shared.metrics.record(self.index, &mut self.turn.samples);
+        self.batcher.finish_iteration();
+        self.shared.metrics.record(self.index, &mut self.batcher.samples);
         self.reuse(tokens);
     }
 
-    /// Keeps the memory of a list of tokens that has been served.
+    /// Recycles a list of served tokens.
     fn reuse(&mut self, mut tokens: Vec<usize>) {
         tokens.clear();
         tokens.append(&mut self.scheduled);
@@ -217,36 +215,36 @@ impl Worker {
     fn close(&mut self, token: usize) {
         if let Some(mut connection) = self.connections[token].take() {
             connection.close(&self.shared);
-            // Closing the socket would do it as well.
+            // Closing the socket would deregister it as well.
             let _ = self.poll.registry().deregister(&mut connection.stream);
             self.free.push(token);
         }
     }
 
-    /// Closes those who have taken too long.
-    fn check_times(&mut self) {
+    /// Closes clients whose timeout has passed.
+    fn check_timeouts(&mut self) {
         let now = Instant::now();
         for token in 0..self.connections.len() {
             let Some(connection) = &mut self.connections[token] else { continue };
-            connection.check_time(&self.shared, now);
-            // One that is scheduled is closed by its turn.
+            connection.check_timeout(&self.shared, now);
+            // A scheduled connection is closed in its iteration.
             if connection.is_done() && !connection.is_scheduled {
                 self.close(token);
             }
         }
     }
 
-    /// Runs what has been received, sends what waits, and closes, within the time there is.
+    /// Runs received requests, sends pending replies, and closes, within `drain_timeout`.
     fn drain(&mut self, events: &mut Events) -> std::io::Result<()> {
         let deadline = Instant::now() + self.shared.options.drain_timeout;
-        self.take_arrivals();
+        self.accept_arrivals();
         for (token, connection) in self.connections.iter_mut().enumerate() {
             let Some(connection) = connection else { continue };
             connection.is_readable = true;
             schedule(&mut self.scheduled, token, connection);
         }
         loop {
-            self.take_turn();
+            self.run_iteration();
             let waits = self.connections.iter().flatten().any(|c| c.has_replies());
             if Instant::now() >= deadline || self.scheduled.is_empty() && !waits {
                 break;
@@ -260,7 +258,7 @@ impl Worker {
     }
 }
 
-/// Lets a connection be served in the next turn.
+/// Schedules a connection for the next iteration.
 fn schedule(scheduled: &mut Vec<usize>, token: usize, connection: &mut Connection) {
     if !connection.is_scheduled {
         connection.is_scheduled = true;

@@ -1,14 +1,15 @@
-//! Commands typed by hand: one line, words apart by spaces, quoted where they hold spaces.
+//! Inline commands: one line, words separated by spaces, with optional quotes.
 //!
-//! `"…"` knows `\n \r \t \b \a \\ \"` and `\xHH`; `'…'` knows `\'` alone; a closing quote must end
-//! its word. Words are unescaped into one buffer, so they are the only arguments that are copied.
+//! `"…"` supports `\n \r \t \b \a \\ \"` and `\xHH`; `'…'` supports only `\'`; a closing quote must
+//! end its word. Words are unescaped into one buffer, so these are the only arguments that are
+//! copied.
 //!
 //! Source: the Redis protocol specification, "inline commands"; behaviour of `redis-cli`'s quoting.
 
 use super::request::Span;
 
-/// Splits `line` into words, appended to `bytes` and named in `words`. `false`: a quote is open at
-/// the end, or a closing quote is followed by more than a space.
+/// Splits `line` into words, appended to `bytes` and described by `words`. Returns false if a quote
+/// is not closed, or a closing quote is not followed by a space.
 pub fn split(line: &[u8], bytes: &mut Vec<u8>, words: &mut Vec<Span>) -> bool {
     let mut rest = line;
     loop {
@@ -27,7 +28,7 @@ fn is_space(byte: u8) -> bool {
     byte.is_ascii_whitespace() || byte == 0x0b || byte == 0
 }
 
-/// Unescapes one word; how many bytes of `text` it took.
+/// Unescapes one word, and returns the bytes of `text` consumed.
 fn word(text: &[u8], out: &mut Vec<u8>) -> Option<usize> {
     let mut at = 0;
     while let Some(&byte) = text.get(at) {
@@ -45,7 +46,7 @@ fn word(text: &[u8], out: &mut Vec<u8>) -> Option<usize> {
     Some(at)
 }
 
-/// Unescapes up to the closing quote; how many bytes that took, the quote included.
+/// Unescapes up to the closing quote, and returns the bytes consumed, including the quote.
 fn quoted(text: &[u8], quote: u8, out: &mut Vec<u8>) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -66,7 +67,7 @@ fn quoted(text: &[u8], quote: u8, out: &mut Vec<u8>) -> Option<usize> {
     }
 }
 
-/// The byte that an escape stands for, and how many bytes after the backslash name it.
+/// The byte of an escape sequence, and its length after the backslash.
 fn escape(text: &[u8]) -> Option<(u8, usize)> {
     let hex = |at: usize| char::from(*text.get(at)?).to_digit(16);
     match *text.first()? {
@@ -96,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_and_escapes() {
+    fn quotes_and_escapes_are_parsed() {
         assert_eq!(words("  set  a \t b ").unwrap(), ["set", "a", "b"]);
         assert_eq!(words(r#"set "a b" 'c d'"#).unwrap(), ["set", "a b", "c d"]);
         assert_eq!(words(r#"x "\x41\n\"\\\q" '\'\n'"#).unwrap(), ["x", "A\n\"\\q", "'\\n"]);

@@ -1,9 +1,9 @@
-//! Integers as the protocol writes them: strict decimal, no sign but `-`, no leading zeros.
+//! Integers in the protocol: strict decimal, optional `-`, no leading zeros.
 //!
-//! Redis tells the integer `1` from the string `01`, so `INCR` must refuse what `str::parse` would
-//! take (`+1`, `01`, `-0`).
+//! Redis distinguishes the integer `1` from the string `01`, so `INCR` must reject what
+//! `str::parse` accepts (`+1`, `01`, `-0`).
 
-/// Reads a strict decimal integer.
+/// Parses a strict decimal integer.
 pub fn parse_i64(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),
@@ -15,7 +15,7 @@ pub fn parse_i64(text: &[u8]) -> Option<i64> {
         [b'0', ..] => return None,
         _ => {}
     }
-    // Accumulated below zero, where there is one more number than above it.
+    // Accumulated as a negative number, whose range is larger by one.
     let mut value = 0i64;
     for &digit in digits {
         if !digit.is_ascii_digit() {
@@ -26,7 +26,7 @@ pub fn parse_i64(text: &[u8]) -> Option<i64> {
     if negative { Some(value) } else { value.checked_neg() }
 }
 
-/// Reads a strict decimal integer of at least zero.
+/// Parses a strict decimal integer of at least zero.
 pub fn parse_u64(text: &[u8]) -> Option<u64> {
     match text {
         [] => None,
@@ -39,7 +39,7 @@ pub fn parse_u64(text: &[u8]) -> Option<u64> {
     }
 }
 
-/// An integer as decimal digits, without allocating.
+/// Decimal digits of an integer, without allocation.
 #[derive(Debug, Clone, Copy)]
 pub struct Digits {
     bytes: [u8; 20],
@@ -57,7 +57,7 @@ impl Digits {
         digits
     }
 
-    /// The digits of a number that is not negative.
+    /// The digits of an unsigned number.
     pub fn unsigned(value: u64) -> Self {
         let mut bytes = [0; 20];
         let (mut start, mut rest) = (bytes.len(), value);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_canonical_is_refused() {
+    fn non_canonical_integers_are_rejected() {
         for bad in [
             "",
             "-",

@@ -1,50 +1,50 @@
-//! Writes replies, in RESP2 or RESP3.
+//! Encodes replies in RESP2 or RESP3.
 //!
-//! Replies gather in one buffer until the connection sends them. The buffer has a limit: what would
-//! go beyond it is not stored, and [`Replies::has_overflowed`] has the command answered by an error
-//! instead. So the answer to a request is bounded however large the data are.
+//! Replies are buffered until the connection sends them. A reply beyond the buffer's limit is not
+//! stored, and [`Replies::has_overflowed`] makes the command fail with an error instead. So the
+//! memory of a reply is bounded, whatever the size of the data.
 //!
-//! Invariant: unless it has overflowed, the buffer holds whole replies after each command.
+//! Invariant: unless it has overflowed, the buffer holds complete replies after each command.
 //!
 //! Source: the Redis serialization protocol specification.
 
 use super::number::Digits;
 
-/// Which form of the protocol a client reads.
+/// Protocol version of a client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Protocol {
-    /// What every client starts with.
+pub enum RespVersion {
+    /// Initial version of every connection.
     #[default]
     Resp2,
-    /// After `HELLO 3`: maps, booleans, doubles and a null of their own.
+    /// After `HELLO 3`: with maps, booleans, doubles and null.
     Resp3,
 }
 
-/// Replies on their way to a client.
+/// Pending replies of a client.
 #[derive(Debug)]
 pub struct Replies {
     bytes: Vec<u8>,
-    /// How much of `bytes` has been sent.
+    /// Bytes already sent.
     sent: usize,
     limit: usize,
     overflowed: bool,
-    /// What the client reads.
-    pub protocol: Protocol,
+    /// Protocol version of the client.
+    pub version: RespVersion,
 }
 
 impl Replies {
-    /// An empty buffer that takes up to `limit` bytes.
+    /// An empty buffer of up to `limit` bytes.
     pub fn new(limit: usize) -> Self {
-        let protocol = Protocol::default();
-        Replies { bytes: Vec::new(), sent: 0, limit, overflowed: false, protocol }
+        let version = RespVersion::default();
+        Replies { bytes: Vec::new(), sent: 0, limit, overflowed: false, version }
     }
 
-    /// Bytes that wait to be sent.
+    /// Number of unsent bytes.
     pub fn len(&self) -> usize {
         self.bytes.len() - self.sent
     }
 
-    /// Whether nothing waits.
+    /// Whether everything is sent.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -54,12 +54,12 @@ impl Replies {
         self.overflowed
     }
 
-    /// What waits to be sent.
+    /// Unsent bytes.
     pub fn unsent(&self) -> &[u8] {
         &self.bytes[self.sent..]
     }
 
-    /// Notes that `count` bytes were sent. A buffer that is empty and was large is given back.
+    /// Records that `count` bytes were sent. Releases a large empty buffer.
     pub fn advance(&mut self, count: usize) {
         self.sent += count;
         if self.sent == self.bytes.len() {
@@ -72,18 +72,18 @@ impl Replies {
         }
     }
 
-    /// A mark to come back to with [`rewind`](Self::rewind), as long as nothing is sent.
+    /// Position for [`rewind`](Self::rewind), valid until something is sent.
     pub fn mark(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Forgets what was written after `mark`, and that it did not fit.
+    /// Discards everything after `mark`, including an overflow.
     pub fn rewind(&mut self, mark: usize) {
         self.bytes.truncate(mark);
         self.overflowed = false;
     }
 
-    /// Bytes in the form of the protocol already.
+    /// Appends already encoded bytes.
     #[inline]
     pub fn raw(&mut self, bytes: &[u8]) {
         if self.len() + bytes.len() > self.limit {
@@ -99,15 +99,14 @@ impl Replies {
         self.raw(b"+OK\r\n");
     }
 
-    /// A status; it must not hold a line break.
+    /// A status, without line breaks.
     pub fn simple(&mut self, text: &str) {
         self.raw(b"+");
         self.raw(text.as_bytes());
         self.raw(b"\r\n");
     }
 
-    /// An error: a code in capitals, then words. Line breaks, which would end it early, become
-    /// spaces.
+    /// An error: a code in capitals, then text. Line breaks, which would end it, become spaces.
     pub fn error(&mut self, text: &str) {
         self.raw(b"-");
         for part in text.split_inclusive(['\r', '\n']) {
@@ -128,7 +127,7 @@ impl Replies {
         self.header(b':', value);
     }
 
-    /// A count, which no table brings near 2^63.
+    /// A count, far below 2^63.
     pub fn count(&mut self, value: usize) {
         self.int(value as i64);
     }
@@ -138,7 +137,7 @@ impl Replies {
         self.int(i64::from(value));
     }
 
-    /// A string of any bytes.
+    /// A byte string.
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
         self.header(b'$', bytes.len() as i64);
@@ -146,7 +145,7 @@ impl Replies {
         self.raw(b"\r\n");
     }
 
-    /// A string of any bytes, or null.
+    /// A byte string, or null.
     pub fn bulk_or_null(&mut self, bytes: Option<&[u8]>) {
         match bytes {
             Some(bytes) => self.bulk(bytes),
@@ -154,11 +153,11 @@ impl Replies {
         }
     }
 
-    /// Text for people; RESP3 tells it from data.
+    /// Human-readable text, a separate type in RESP3.
     pub fn verbatim(&mut self, text: &str) {
-        match self.protocol {
-            Protocol::Resp2 => self.bulk(text.as_bytes()),
-            Protocol::Resp3 => {
+        match self.version {
+            RespVersion::Resp2 => self.bulk(text.as_bytes()),
+            RespVersion::Resp3 => {
                 self.header(b'=', text.len() as i64 + 4);
                 self.raw(b"txt:");
                 self.raw(text.as_bytes());
@@ -167,20 +166,20 @@ impl Replies {
         }
     }
 
-    /// Nothing, where a string might be.
+    /// Null in place of a string.
     #[inline]
     pub fn null(&mut self) {
-        match self.protocol {
-            Protocol::Resp2 => self.raw(b"$-1\r\n"),
-            Protocol::Resp3 => self.raw(b"_\r\n"),
+        match self.version {
+            RespVersion::Resp2 => self.raw(b"$-1\r\n"),
+            RespVersion::Resp3 => self.raw(b"_\r\n"),
         }
     }
 
-    /// Nothing, where an array might be.
+    /// Null in place of an array.
     pub fn null_array(&mut self) {
-        match self.protocol {
-            Protocol::Resp2 => self.raw(b"*-1\r\n"),
-            Protocol::Resp3 => self.raw(b"_\r\n"),
+        match self.version {
+            RespVersion::Resp2 => self.raw(b"*-1\r\n"),
+            RespVersion::Resp3 => self.raw(b"_\r\n"),
         }
     }
 
@@ -189,32 +188,32 @@ impl Replies {
         self.header(b'*', len as i64);
     }
 
-    /// Begins a map of `len` pairs; to RESP2 clients an array of twice as many.
+    /// Begins a map of `len` pairs; in RESP2 an array of twice as many.
     pub fn map(&mut self, len: usize) {
-        match self.protocol {
-            Protocol::Resp2 => self.array(2 * len),
-            Protocol::Resp3 => self.header(b'%', len as i64),
+        match self.version {
+            RespVersion::Resp2 => self.array(2 * len),
+            RespVersion::Resp3 => self.header(b'%', len as i64),
         }
     }
 
-    /// Begins a set of `len` replies; to RESP2 clients an array.
+    /// Begins a set of `len` replies; in RESP2 an array.
     pub fn set(&mut self, len: usize) {
-        match self.protocol {
-            Protocol::Resp2 => self.array(len),
-            Protocol::Resp3 => self.header(b'~', len as i64),
+        match self.version {
+            RespVersion::Resp2 => self.array(len),
+            RespVersion::Resp3 => self.header(b'~', len as i64),
         }
     }
 
-    /// A truth; to RESP2 clients 1 or 0.
+    /// A boolean; in RESP2 1 or 0.
     pub fn boolean(&mut self, value: bool) {
-        match (self.protocol, value) {
-            (Protocol::Resp2, _) => self.flag(value),
-            (Protocol::Resp3, true) => self.raw(b"#t\r\n"),
-            (Protocol::Resp3, false) => self.raw(b"#f\r\n"),
+        match (self.version, value) {
+            (RespVersion::Resp2, _) => self.flag(value),
+            (RespVersion::Resp3, true) => self.raw(b"#t\r\n"),
+            (RespVersion::Resp3, false) => self.raw(b"#f\r\n"),
         }
     }
 
-    /// A number with a fraction; to RESP2 clients a string.
+    /// A floating-point number; in RESP2 a string.
     pub fn double(&mut self, value: f64) {
         let text = match value {
             _ if value.is_nan() => "nan".to_owned(),
@@ -222,9 +221,9 @@ impl Replies {
             f64::NEG_INFINITY => "-inf".to_owned(),
             _ => value.to_string(),
         };
-        match self.protocol {
-            Protocol::Resp2 => self.bulk(text.as_bytes()),
-            Protocol::Resp3 => {
+        match self.version {
+            RespVersion::Resp2 => self.bulk(text.as_bytes()),
+            RespVersion::Resp3 => {
                 self.raw(b",");
                 self.raw(text.as_bytes());
                 self.raw(b"\r\n");
@@ -249,16 +248,16 @@ mod tests {
     use super::*;
 
     fn both(write: impl Fn(&mut Replies)) -> [String; 2] {
-        [Protocol::Resp2, Protocol::Resp3].map(|protocol| {
+        [RespVersion::Resp2, RespVersion::Resp3].map(|version| {
             let mut replies = Replies::new(1 << 20);
-            replies.protocol = protocol;
+            replies.version = version;
             write(&mut replies);
             String::from_utf8(replies.unsent().to_vec()).unwrap()
         })
     }
 
     #[test]
-    fn each_protocol_has_its_form() {
+    fn replies_have_the_form_of_their_version() {
         assert_eq!(both(Replies::null), ["$-1\r\n", "_\r\n"]);
         assert_eq!(both(Replies::null_array), ["*-1\r\n", "_\r\n"]);
         assert_eq!(both(|r| r.map(2)), ["*4\r\n", "%2\r\n"]);
@@ -274,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_not_held() {
+    fn overflowing_reply_is_not_stored() {
         let mut replies = Replies::new(100);
         replies.bulk(&[0; 1 << 20]);
         assert!(replies.has_overflowed());
@@ -282,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn sending_in_parts_keeps_the_rest() {
+    fn partial_sends_keep_the_rest() {
         let mut replies = Replies::new(100);
         replies.bulk(b"hello");
         let whole = replies.unsent().to_vec();

@@ -1,87 +1,88 @@
 //! Finds the arguments of a command in a connection's input.
 //!
-//! The parser is given the unconsumed input, always from the first byte of the request it is at,
-//! and remembers how far it came. It answers with *spans*: arguments stay where they arrived.
+//! The parser is always given the unconsumed input, from the first byte of the current request, and
+//! resumes where it stopped. It returns *spans*: arguments stay in the input buffer.
 //!
 //! ```text
 //! *2\r\n  $3\r\nGET\r\n  $1\r\nk\r\n          spans: 8..11, 17..18     consumed: 20
 //! ```
 //!
-//! Invariant: nothing is allocated by an announced length. A span is stored only for an argument
-//! that has arrived whole, so what the parser holds is at most a fixed multiple of what came in;
-//! what a request may be is refused from its announcement, before its bytes come.
+//! Invariant: announced lengths allocate nothing. A span is stored only for an argument that has
+//! arrived completely, so memory is at most a fixed multiple of the input; an excessive request is
+//! rejected by its announced length, before its bytes arrive.
 //!
-//! Source: the Redis serialization protocol specification; the words of the errors are those that
-//! clients of Redis match on.
+//! Source: the Redis serialization protocol specification; error texts are those that Redis clients
+//! match on.
 
 use std::fmt;
 
 use super::{inline, number};
 
-/// The longest inline command, in bytes.
+/// Maximum length of an inline command, in bytes.
 pub const MAX_INLINE_BYTES: usize = 64 << 10;
-/// The longest line that announces a count or a length: any 64-bit number fits.
-const MAX_COUNT_LINE: usize = 32;
-/// What a client may send before it has given the password.
-const UNAUTHENTICATED_ARGUMENTS: i64 = 10;
-const UNAUTHENTICATED_BULK: i64 = 16 << 10;
+/// Maximum length of a line with a count or a length; fits any 64-bit number.
+const MAX_COUNT_LINE_BYTES: usize = 32;
+/// Limits before authentication.
+const MAX_UNAUTHENTICATED_ARGUMENTS: i64 = 10;
+const MAX_UNAUTHENTICATED_BULK_BYTES: i64 = 16 << 10;
 
-/// How large a request may be.
+/// Limits of a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Bytes of a request, framing included.
+    /// Maximum bytes of a request, including framing.
     pub max_request_bytes: usize,
-    /// Arguments of a request, the command's name included.
+    /// Maximum number of arguments, including the command's name.
     pub max_arguments: usize,
-    /// Whether the client may send more than it takes to authenticate.
+    /// Whether the client is authenticated; if not, lower limits apply.
     pub authenticated: bool,
 }
 
-/// Where an argument lies.
+/// Position of an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// Its first byte.
+    /// First byte.
     pub start: usize,
-    /// The byte after its last.
+    /// Byte after the last.
     pub end: usize,
 }
 
-/// What a step of parsing came to.
+/// Result of a parsing step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress {
-    /// The request goes on beyond the input.
+pub enum ParseStatus {
+    /// The request continues beyond the input.
     Incomplete,
-    /// The request takes this many bytes; its arguments are in [`Parser::args`]. It may have none
-    /// (an empty line), which asks for no reply.
+    /// The request is complete; its arguments are in [`Parser::args`]. It may have none (an empty
+    /// line), which gets no reply.
     Request {
         /// Bytes to drop from the input before the next step.
         consumed: usize,
     },
 }
 
-/// Why the input is no request. The connection cannot go on: where the next request begins is
-/// unknown.
+/// Why the input is not a valid request. The connection must close: the start of the next request
+/// is unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProtocolError {
-    /// The count of arguments is no number, or over the limit.
+    /// The argument count is not a number, or exceeds the limit.
     MultibulkLength,
-    /// The length of an argument is no number, negative, or over the limit.
+    /// The length of an argument is not a number, negative, or exceeds the limit.
     BulkLength,
-    /// More arguments than a client may send before it authenticates.
+    /// More arguments than allowed before authentication.
     UnauthenticatedMultibulk,
-    /// A longer argument than a client may send before it authenticates.
+    /// A longer argument than allowed before authentication.
     UnauthenticatedBulk,
     /// An argument does not begin with `$`.
     ExpectedBulk(u8),
     /// An argument is not followed by CRLF.
     ExpectedEnd,
-    /// A line without end.
+    /// An unterminated line.
     InlineTooBig,
-    /// A quote that is not closed.
+    /// An unclosed quote.
     UnbalancedQuotes,
-    /// A request of a browser, which any page can make it send: what follows may look like commands.
+    /// An HTTP request, which any web page can make a browser send: what follows may look like
+    /// commands.
     Http,
-    /// The request is over the limit, given here in bytes.
+    /// The request exceeds the limit, given in bytes.
     RequestTooBig(usize),
 }
 
@@ -99,7 +100,7 @@ impl fmt::Display for ProtocolError {
             Self::UnbalancedQuotes => f.write_str("unbalanced quotes in request"),
             Self::Http => f.write_str("this port does not speak HTTP"),
             Self::RequestTooBig(limit) => {
-                write!(f, "request is over the limit of {limit} bytes; send it in smaller parts")
+                write!(f, "request exceeds the limit of {limit} bytes; send smaller requests")
             }
         }
     }
@@ -107,13 +108,13 @@ impl fmt::Display for ProtocolError {
 
 impl std::error::Error for ProtocolError {}
 
-/// Whether a line that begins with this word is HTTP's: each of its requests that has a body is a POST from a
-/// page, or names a host before the body.
+/// Whether a line starting with this word is HTTP: a request with a body is a POST, or has a Host
+/// header before the body.
 pub(crate) fn is_http(word: &[u8]) -> bool {
     word.eq_ignore_ascii_case(b"post") || word.eq_ignore_ascii_case(b"host:")
 }
 
-/// The arguments of one command, borrowed from the input. The first is the command's name.
+/// Arguments of one command, borrowed from the input. The first is the command's name.
 #[derive(Debug, Clone, Copy)]
 pub struct Args<'a> {
     bytes: &'a [u8],
@@ -121,17 +122,17 @@ pub struct Args<'a> {
 }
 
 impl<'a> Args<'a> {
-    /// The parts of `bytes` that `spans` name.
+    /// The parts of `bytes` described by `spans`.
     pub fn new(bytes: &'a [u8], spans: &'a [Span]) -> Self {
         Args { bytes, spans }
     }
 
-    /// How many there are.
+    /// Number of arguments.
     pub fn len(&self) -> usize {
         self.spans.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
@@ -156,26 +157,26 @@ impl<'a> Args<'a> {
 impl std::ops::Index<usize> for Args<'_> {
     type Output = [u8];
 
-    /// The argument at `index`; a command's arity has been checked before its handler indexes.
+    /// The argument at `index`; a command's arity is checked before its handler runs.
     fn index(&self, index: usize) -> &[u8] {
         let span = self.spans[index];
         &self.bytes[span.start..span.end]
     }
 }
 
-/// The state of one connection's request.
+/// Parser state of one connection.
 #[derive(Debug, Default)]
 pub struct Parser {
     state: State,
-    /// How far the request has been understood, from its first byte.
+    /// Bytes parsed so far, from the start of the request.
     position: usize,
-    /// How far an inline command has been searched for its end.
+    /// Bytes of an inline command searched for its end.
     searched: usize,
     spans: Vec<Span>,
-    /// The unescaped words of an inline command.
+    /// Unescaped words of an inline command.
     inline: Vec<u8>,
     is_inline: bool,
-    /// Some of the request has been seen.
+    /// A request has been started.
     is_begun: bool,
 }
 
@@ -183,101 +184,101 @@ pub struct Parser {
 enum State {
     #[default]
     Start,
-    /// At the `$` of an argument, with this many to come.
-    Length { to_come: usize },
+    /// At the `$` of an argument, with `remaining` to follow.
+    Length { remaining: usize },
     /// At the first byte of an argument.
-    Body { to_come: usize, length: usize },
+    Body { remaining: usize, length: usize },
 }
 
 impl Parser {
-    /// Goes on with `input`, which begins with the first byte of the request.
+    /// Continues with `input`, which starts with the first byte of the request.
     ///
     /// # Errors
-    /// What makes it no request; the connection should say so and close.
+    /// If the request is malformed; the connection should report it and close.
     #[inline]
-    pub fn parse(&mut self, input: &[u8], limits: &Limits) -> Result<Progress, ProtocolError> {
+    pub fn parse(&mut self, input: &[u8], limits: &Limits) -> Result<ParseStatus, ProtocolError> {
         loop {
             match self.state {
                 State::Start => match input.first() {
-                    None => return Ok(Progress::Incomplete),
+                    None => return Ok(ParseStatus::Incomplete),
                     Some(b'*') => {
                         self.begin(false);
                         let wrong = ProtocolError::MultibulkLength;
                         let Some(count) = self.count_line(input, wrong.clone())? else {
-                            return Ok(Progress::Incomplete);
+                            return Ok(ParseStatus::Incomplete);
                         };
                         if count > limits.max_arguments as i64 {
                             return Err(wrong);
                         }
-                        if count > UNAUTHENTICATED_ARGUMENTS && !limits.authenticated {
+                        if count > MAX_UNAUTHENTICATED_ARGUMENTS && !limits.authenticated {
                             return Err(ProtocolError::UnauthenticatedMultibulk);
                         }
                         if count <= 0 {
                             return Ok(self.finish());
                         }
-                        self.state = State::Length { to_come: count as usize };
+                        self.state = State::Length { remaining: count as usize };
                     }
                     Some(_) => return self.inline(input),
                 },
-                State::Length { to_come } => {
+                State::Length { remaining } => {
                     match input.get(self.position) {
-                        None => return Ok(Progress::Incomplete),
+                        None => return Ok(ParseStatus::Incomplete),
                         Some(b'$') => {}
                         Some(other) => return Err(ProtocolError::ExpectedBulk(*other)),
                     }
                     let wrong = ProtocolError::BulkLength;
                     let Some(length) = self.count_line(input, wrong.clone())? else {
-                        return Ok(Progress::Incomplete);
+                        return Ok(ParseStatus::Incomplete);
                     };
                     let length = usize::try_from(length).map_err(|_| wrong.clone())?;
                     if length > limits.max_request_bytes {
                         return Err(wrong);
                     }
-                    if length as i64 > UNAUTHENTICATED_BULK && !limits.authenticated {
+                    if length as i64 > MAX_UNAUTHENTICATED_BULK_BYTES && !limits.authenticated {
                         return Err(ProtocolError::UnauthenticatedBulk);
                     }
                     if self.position + length + 2 > limits.max_request_bytes {
                         return Err(ProtocolError::RequestTooBig(limits.max_request_bytes));
                     }
-                    self.state = State::Body { to_come, length };
+                    self.state = State::Body { remaining, length };
                 }
-                State::Body { to_come, length } => {
+                State::Body { remaining, length } => {
                     let (start, end) = (self.position, self.position + length);
                     let Some(terminator) = input.get(end..end + 2) else {
-                        return Ok(Progress::Incomplete);
+                        return Ok(ParseStatus::Incomplete);
                     };
                     if terminator != b"\r\n" {
                         return Err(ProtocolError::ExpectedEnd);
                     }
                     self.spans.push(Span { start, end });
                     self.position = end + 2;
-                    if to_come == 1 {
+                    if remaining == 1 {
                         return Ok(self.finish());
                     }
-                    self.state = State::Length { to_come: to_come - 1 };
+                    self.state = State::Length { remaining: remaining - 1 };
                 }
             }
         }
     }
 
-    /// The arguments of the request that was just found in `input`.
+    /// Arguments of the request just found in `input`.
     pub fn args<'a>(&'a self, input: &'a [u8]) -> Args<'a> {
         Args { bytes: if self.is_inline { &self.inline } else { input }, spans: &self.spans }
     }
 
-    /// Whether it stands between requests: of the next one nothing has been seen.
+    /// Whether no request has been started.
     pub fn is_idle(&self) -> bool {
         !self.is_begun
     }
 
-    /// Bytes held beside the input.
-    pub fn held_bytes(&self) -> usize {
+    /// Memory used besides the input, in bytes.
+    pub fn memory_bytes(&self) -> usize {
         self.spans.capacity() * size_of::<Span>() + self.inline.capacity()
     }
 
-    /// Gives back what a large request made the parser hold.
+    /// Releases memory used by a large request.
     pub fn shrink(&mut self) {
-        if self.held_bytes() > 16 << 10 && self.is_idle() {
+        if self.memory_bytes() > 16 << 10 && self.is_idle() {
             self.spans = Vec::new();
             self.inline = Vec::new();
         }
@@ -294,14 +295,14 @@ impl Parser {
         }
     }
 
-    fn finish(&mut self) -> Progress {
+    fn finish(&mut self) -> ParseStatus {
         let consumed = self.position;
         self.state = State::Start;
         self.is_begun = false;
-        Progress::Request { consumed }
+        ParseStatus::Request { consumed }
     }
 
-    /// Reads `Xnumber\r\n` at the position and moves past it; `None` while its end is to come.
+    /// Parses `Xnumber\r\n` at the position and advances; `None` while it is incomplete.
     #[inline]
     fn count_line(
         &mut self,
@@ -309,9 +310,9 @@ impl Parser {
         wrong: ProtocolError,
     ) -> Result<Option<i64>, ProtocolError> {
         let line = &input[self.position + 1..];
-        let window = &line[..line.len().min(MAX_COUNT_LINE)];
+        let window = &line[..line.len().min(MAX_COUNT_LINE_BYTES)];
         let Some(end) = window.iter().position(|byte| *byte == b'\n') else {
-            if window.len() == MAX_COUNT_LINE {
+            if window.len() == MAX_COUNT_LINE_BYTES {
                 return Err(wrong);
             }
             return Ok(None);
@@ -322,7 +323,7 @@ impl Parser {
         Ok(Some(count))
     }
 
-    fn inline(&mut self, input: &[u8]) -> Result<Progress, ProtocolError> {
+    fn inline(&mut self, input: &[u8]) -> Result<ParseStatus, ProtocolError> {
         self.begin(true);
         let found = input[self.searched..].iter().position(|byte| *byte == b'\n');
         let Some(end) = found.map(|at| self.searched + at) else {
@@ -330,7 +331,7 @@ impl Parser {
             if input.len() > MAX_INLINE_BYTES {
                 return Err(ProtocolError::InlineTooBig);
             }
-            return Ok(Progress::Incomplete);
+            return Ok(ParseStatus::Incomplete);
         };
         if end > MAX_INLINE_BYTES {
             return Err(ProtocolError::InlineTooBig);

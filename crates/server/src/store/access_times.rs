@@ -1,11 +1,11 @@
-//! When a key was last read or written by a client of Redis's protocol: for OBJECT IDLETIME.
+//! Time of the last access per key by Redis clients, for OBJECT IDLETIME.
 //!
-//! A table of times that is shared by all databases. The hash of a table and a key leads to a slot,
-//! and keys whose hashes lead to one slot share it. So a slot holds the last access of any of its
-//! keys, or nothing since the server began, and what OBJECT IDLETIME returns is a lower bound: the
-//! key has been idle for at least so long, but for accesses by other protocols.
+//! One table of slots is shared by all databases. A hash of table and key selects the slot, and
+//! colliding keys share it. So a slot has the last access of any of its keys, or none since the
+//! server started, and OBJECT IDLETIME is a lower bound on the idle time (accesses over other
+//! protocols are not counted).
 //!
-//! Invariant: memory is fixed, and an access costs one hash and one store without a lock.
+//! Invariant: memory is fixed, and an access costs one hash and one relaxed store.
 //!
 //! Source: the documentation of Redis's OBJECT IDLETIME.
 
@@ -17,7 +17,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const SLOTS: usize = 1 << 18;
 
-/// The times of the last accesses: 1 MiB.
+/// Access times: 1 MiB.
 pub(crate) struct AccessTimes {
     /// Seconds since `began`.
     slots: Box<[AtomicU32]>,
@@ -51,7 +51,7 @@ impl AccessTimes {
         self.slot(table, key).store(u32::try_from(seconds).unwrap_or(u32::MAX), Relaxed);
     }
 
-    /// For how many seconds a key has not been accessed, at least.
+    /// Lower bound on the seconds since the last access.
     pub(crate) fn idle_seconds(&self, table: usize, key: &[u8]) -> u32 {
         self.now().saturating_sub(self.slot(table, key).load(Relaxed))
     }
@@ -64,13 +64,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn idle_time_of_a_key_ends_with_its_access_only() {
+    fn only_an_access_of_the_key_resets_its_idle_time() {
         let began = Instant::now().checked_sub(Duration::from_secs(100)).unwrap();
         let times = AccessTimes { began, ..AccessTimes::new() };
         assert!((100..160).contains(&times.idle_seconds(0, b"a")));
         times.record(0, b"a", Instant::now());
         assert!(times.idle_seconds(0, b"a") < 60);
-        assert!(times.idle_seconds(1, b"a") >= 100, "another table's key of that name");
+        assert!(times.idle_seconds(1, b"a") >= 100, "the same key in another table");
         assert!(times.idle_seconds(0, b"b") >= 100);
     }
 }

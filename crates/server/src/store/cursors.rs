@@ -1,16 +1,15 @@
-//! Where SCANs stand.
+//! Saved positions of SCAN.
 //!
-//! A client gets a number and the server keeps the position that it stands for: that of the last key
-//! returned. The next call goes on behind it, in engine order, so every key that is there during the
-//! whole scan is returned: exactly once in key order, at least once where the engine has none. A
-//! number stays good for repeated calls until 65,536 younger ones, or 64 MiB of keys, have pushed it
-//! out. A number that is not known, because it was pushed out or invented, stands for the
-//! beginning: Redis accepts any cursor, and a scan that begins again returns keys twice but misses
-//! none.
+//! A client gets a number, and the server keeps the position it refers to: the last key returned.
+//! The next call continues after it in engine order, so every key that exists during the whole scan
+//! is returned: exactly once in key order, at least once in unordered engines. A number stays valid
+//! until it is evicted by 65,536 newer ones or 64 MiB of keys. An unknown number, evicted or
+//! invented, restarts the scan: Redis accepts any cursor, and a restarted scan returns keys twice
+//! but misses none.
 //!
-//! The first number is drawn by chance, so that a number of an earlier process is not known either.
+//! The first number is random, so that numbers of an earlier process are unknown.
 //!
-//! Invariant: memory is bounded however many scans are begun and left.
+//! Invariant: memory is bounded, however many scans are started and abandoned.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -18,7 +17,7 @@ use std::hash::{BuildHasher, RandomState};
 const MAX_CURSORS: usize = 64 << 10;
 const MAX_KEY_BYTES: usize = 64 << 20;
 
-/// Positions by number, the oldest forgotten first.
+/// Saved positions by number; the oldest is evicted first.
 pub(crate) struct Cursors {
     positions: HashMap<u64, Position>,
     order: VecDeque<u64>,
@@ -44,14 +43,14 @@ impl Cursors {
             positions: HashMap::new(),
             order: VecDeque::new(),
             key_bytes: 0,
-            // 0 means "begin" and "at the end". Some clients keep a cursor in a double, so there
-            // are less than 2^53 numbers.
+            // 0 means start and end of a scan. Some clients store a cursor in a double, so numbers
+            // stay below 2^53.
             next: (RandomState::new().hash_one(()) >> 14).max(1),
             max_cursors,
         }
     }
 
-    /// A number for the position behind `after`.
+    /// Saves the position after `after`, and returns its number.
     pub(crate) fn save(&mut self, table: usize, after: Vec<u8>) -> u64 {
         let number = self.next;
         self.next += 1;
@@ -67,7 +66,7 @@ impl Cursors {
         number
     }
 
-    /// The position behind which `number` stands in this table, unless it was forgotten.
+    /// The position of `number` in this table, unless it was evicted.
     pub(crate) fn load(&self, table: usize, number: u64) -> Option<Vec<u8>> {
         let position = self.positions.get(&number)?;
         (position.table == table).then(|| position.after.clone())
@@ -79,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_is_forgotten_first() {
+    fn oldest_position_is_evicted_first() {
         let mut cursors = Cursors::with_capacity(2);
         let numbers = [b"a", b"b", b"c"].map(|key| cursors.save(0, key.to_vec()));
         assert_eq!(cursors.load(0, numbers[0]), None);

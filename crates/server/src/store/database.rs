@@ -1,7 +1,7 @@
-//! One SELECT index: an engine, and its locks and watches.
+//! One SELECT index: an engine, its locks and watches.
 //!
-//! All writes of all clients come through [`Database::write`], under the locks of their keys; that
-//! is where watchers hear of them and where the table is marked for its next sync.
+//! All writes of all clients go through [`Database::write`], under the locks of their keys; it
+//! notifies watches and marks the table for its next sync.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use siltstone_engine::{Durability, Engine, MAX_KEY_BYTES, Result, WriteBatch};
 use siltstone_mica::Store;
 
-use super::annex;
+use super::fetch_times::FetchTimes;
+use super::flags_trailer;
 use super::locks::KeyLocks;
-use super::reads::Reads;
 use super::versions::Versions;
 use super::watch::Watches;
 
@@ -22,18 +22,18 @@ pub(crate) struct Database {
     pub(crate) locks: KeyLocks,
     pub(crate) watches: Watches,
     pub(crate) max_value_bytes: usize,
-    /// The engine's inside, if it is `mica`.
+    /// The concrete store, if the engine is `mica`.
     pub(crate) mica: Option<Arc<Store>>,
-    /// What memcached's `cas` compares, if the table is served to its clients.
+    /// Version counters for `cas`, if the table serves memcached clients.
     pub(crate) versions: Option<Versions>,
-    /// What memcached's clients have looked up, if the table is served to them.
-    pub(crate) reads: Option<Reads>,
+    /// Fetch times for `mg`, if the table serves memcached clients.
+    pub(crate) fetch_times: Option<FetchTimes>,
     /// Written since the last sync began.
     unsynced: AtomicBool,
 }
 
 impl Database {
-    /// A table whose values have at most `max_value_bytes`, or less where the engine takes less.
+    /// A table whose values have up to `max_value_bytes`, or fewer if the engine's limit is lower.
     pub(crate) fn new(name: &str, engine: Arc<dyn Engine>, max_value_bytes: usize) -> Self {
         Database {
             name: name.to_owned(),
@@ -42,7 +42,7 @@ impl Database {
             max_value_bytes: max_value_bytes.min(engine.capabilities().max_value_bytes),
             mica: engine.behind().and_then(|inside| inside.downcast().ok()),
             versions: None,
-            reads: None,
+            fetch_times: None,
             unsynced: AtomicBool::new(false),
             engine,
         }
@@ -56,12 +56,12 @@ impl Database {
         }
         self.watches.touch(batch.iter().map(|op| op.key()));
         let written = self.engine.write(batch, Durability::Buffered);
-        // After the write: a sync that began before it does not cover it.
+        // After the write: a sync that began earlier does not cover it.
         self.unsynced.store(true, Ordering::Release);
         if let Some(versions) = &self.versions {
-            // However it went: a write that failed may be there in part.
+            // Whatever the outcome: a failed write may be applied in part.
             for op in batch.iter() {
-                versions.count(op.key());
+                versions.record_write(op.key());
             }
         }
         written
@@ -69,19 +69,19 @@ impl Database {
 
     /// Removes every key, durably. The caller holds all locks.
     pub(crate) fn clear(&self) -> Result<()> {
-        // As in Redis, a watched key that is not there is not changed.
+        // As in Redis, a watched key that does not exist is not changed.
         let mut watched = self.watches.keys();
         watched.retain(|key| !matches!(self.engine.get(key), Ok(None)));
         self.watches.touch(watched.iter().map(Vec::as_slice));
         let cleared = self.engine.clear();
         if let Some(versions) = &self.versions {
-            // However it went: it may have been done in part.
-            versions.count_all();
+            // Whatever the outcome: it may be applied in part.
+            versions.record_write_of_all();
         }
         cleared
     }
 
-    /// Makes durable what was written, if anything was since the last time.
+    /// Syncs the table if it was written since the last sync.
     pub(crate) fn sync_if_written(&self) -> Result<()> {
         if !self.unsynced.swap(false, Ordering::AcqRel) {
             return Ok(());
@@ -89,11 +89,11 @@ impl Database {
         self.engine.sync().inspect_err(|_| self.unsynced.store(true, Ordering::Release))
     }
 
-    /// Whether a key and a value are within the limits and can be stored as they are, to tell before
-    /// they share a batch with others.
+    /// Whether a key and a value are within the limits and need no escaping, checked before they
+    /// join a batch.
     pub(crate) fn accepts(&self, key: &[u8], value: &[u8]) -> bool {
         let fits =
             !key.is_empty() && key.len() <= MAX_KEY_BYTES && value.len() <= self.max_value_bytes;
-        fits && !(self.has_annexes() && annex::is_mistakable(value))
+        fits && !(self.has_flags_trailers() && flags_trailer::needs_escape(value))
     }
 }

@@ -1,20 +1,19 @@
-//! Striped locks by key, so that read-modify-write is atomic.
+//! Striped key locks for atomic read-modify-write.
 //!
-//! A key hashes to one of 1,024 locks. Whoever writes a key holds its lock over its reads and its
-//! write; whoever only reads takes none. Several keys are locked in the order of their stripes, so
-//! two holders never wait for one another.
+//! A key hashes to one of 1,024 locks. A writer holds the lock of its key over its reads and its
+//! write; readers take none. Several keys are locked in the order of their stripes, so there are no
+//! deadlocks.
 //!
-//! # Visitors
-//! A thread that serves a `mica` table over UDP takes none of these locks for its bursts, which are
-//! atomic by themselves: it *visits* ([`siltstone_mica::visits`]). Who holds a lock must not be visited, or
-//! an INCR could lose what a burst wrote between its read and its write. So who begins to hold waits until
-//! the visits under way have ended, and a visitor that finds a holder takes the locks of its keys like
-//! everybody else.
+//! # Shared batches
+//! A thread that serves a `mica` table over UDP takes none of these locks for a burst, whose
+//! operations are atomic by themselves: it enters the shared mode of a two-mode lock
+//! ([`siltstone_mica::visits`]). Holders of key locks exclude that mode, otherwise INCR could lose
+//! a burst's write between its read and its write. A new holder waits until the active bursts have
+//! ended, and a burst that finds a holder locks its keys like everybody else.
 //!
-//! Invariant: no one asks for a second guard of the same table while holding one.
+//! Invariant: no thread acquires a second guard of the same table while holding one.
 //!
-//! The hash is seeded anew by each server, so that a client cannot choose keys that all share a
-//! lock.
+//! The hash is seeded per server, so that clients cannot choose keys that share a lock.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -24,19 +23,19 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const STRIPES: usize = 1024;
 
-/// The locks of one table.
+/// Key locks of one table.
 pub(crate) struct KeyLocks {
     stripes: Box<[Mutex<()>]>,
     seed: u64,
-    visits: Visits,
+    bursts: Visits,
 }
 
-/// Locks that are held until this is dropped.
+/// Locks held until dropped.
 #[must_use = "the keys are unlocked when this is dropped"]
 pub(crate) enum Guard<'a> {
-    /// None: the caller holds what it needs already.
-    Held,
-    // What is dropped first stands first: locks, then the count.
+    /// None: the caller already holds the locks it needs.
+    AlreadyHeld,
+    // Fields drop in order: locks first, then the exclusion of bursts.
     One {
         _guard: MutexGuard<'a, ()>,
         _holding: Holding<'a>,
@@ -51,40 +50,40 @@ impl KeyLocks {
     pub(crate) fn new() -> Self {
         let stripes = (0..STRIPES).map(|_| Mutex::new(())).collect();
         let seed = RandomState::new().build_hasher().finish();
-        KeyLocks { stripes, seed, visits: Visits::new(0) }
+        KeyLocks { stripes, seed, bursts: Visits::new(0) }
     }
 
-    /// Lets so many threads visit.
-    pub(crate) fn expect_visitors(&mut self, threads: usize) {
-        self.visits = Visits::new(threads);
+    /// Sets the number of threads that serve bursts.
+    pub(crate) fn set_burst_threads(&mut self, threads: usize) {
+        self.bursts = Visits::new(threads);
     }
 
-    /// Begins a visit of the thread with this number, unless somebody holds a lock.
+    /// Enters the shared mode for the thread with this index, unless a key lock is held.
     #[inline]
-    pub(crate) fn visit(&self, thread: usize) -> Option<Visit<'_>> {
-        self.visits.visit(thread)
+    pub(crate) fn shared_batch(&self, thread: usize) -> Option<Visit<'_>> {
+        self.bursts.visit(thread)
     }
 
     /// Locks one key.
     #[inline]
     pub(crate) fn one(&self, key: &[u8]) -> Guard<'_> {
-        let holding = self.visits.hold();
+        let holding = self.bursts.hold();
         Guard::One { _guard: self.stripes[self.stripe(key)].lock(), _holding: holding }
     }
 
-    /// Locks several keys, in any order and with repetitions.
+    /// Locks several keys, in any order and with duplicates.
     pub(crate) fn many<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Guard<'_> {
-        // One bit a stripe: ordered and without repetitions by its shape, and on the stack.
-        let mut wanted = [0u64; STRIPES / 64];
+        // One bit per stripe: sorted, without duplicates, and on the stack.
+        let mut stripe_bits = [0u64; STRIPES / 64];
         let mut count = 0;
         for key in keys {
             let stripe = self.stripe(key);
-            wanted[stripe / 64] |= 1 << (stripe % 64);
+            stripe_bits[stripe / 64] |= 1 << (stripe % 64);
             count += 1;
         }
-        let holding = self.visits.hold();
+        let holding = self.bursts.hold();
         let mut guards = Vec::with_capacity(count.min(STRIPES));
-        for (word, mut bits) in wanted.into_iter().enumerate() {
+        for (word, mut bits) in stripe_bits.into_iter().enumerate() {
             while bits != 0 {
                 guards.push(self.stripes[word * 64 + bits.trailing_zeros() as usize].lock());
                 bits &= bits - 1;
@@ -93,9 +92,9 @@ impl KeyLocks {
         Guard::Many { _guards: guards, _holding: holding }
     }
 
-    /// Locks the whole table against writers.
+    /// Locks all keys of the table.
     pub(crate) fn all(&self) -> Guard<'_> {
-        let holding = self.visits.hold();
+        let holding = self.bursts.hold();
         Guard::Many { _guards: self.stripes.iter().map(Mutex::lock).collect(), _holding: holding }
     }
 
@@ -111,7 +110,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
     #[test]
-    fn many_holders_of_overlapping_keys_do_not_block_for_ever() {
+    fn overlapping_lock_sets_do_not_deadlock() {
         let locks = KeyLocks::new();
         let keys: Vec<[u8; 1]> = (0..8).map(|i| [i]).collect();
         let total = Mutex::new(0);
@@ -119,8 +118,8 @@ mod tests {
             for thread in 0..4 {
                 let (locks, keys, total) = (&locks, &keys, &total);
                 scope.spawn(move || {
-                    for turn in 0..500 {
-                        let from = (thread + turn) % keys.len();
+                    for round in 0..500 {
+                        let from = (thread + round) % keys.len();
                         let order = keys[from..].iter().chain(&keys[..from]);
                         let _guard = locks.many(order.map(|key| &key[..]));
                         *total.lock() += 1;
@@ -132,17 +131,17 @@ mod tests {
     }
 
     #[test]
-    fn nobody_visits_while_a_lock_is_held() {
+    fn shared_batches_exclude_key_locks() {
         let mut locks = KeyLocks::new();
-        locks.expect_visitors(2);
+        locks.set_burst_threads(2);
         let (locks, count) = (&locks, &AtomicUsize::new(0));
-        // Holders read, pause and write; visitors add at once. Nothing may be lost.
+        // Lock holders read, pause and write; bursts add at once. No increment may be lost.
         std::thread::scope(|scope| {
             for thread in 0..2 {
                 scope.spawn(move || {
                     for _ in 0..20_000 {
                         let add = || count.fetch_add(1, SeqCst);
-                        match locks.visit(thread) {
+                        match locks.shared_batch(thread) {
                             Some(_visit) => drop(add()),
                             None => {
                                 let _guard = locks.one(b"a");
@@ -164,11 +163,11 @@ mod tests {
             }
         });
         assert_eq!(count.load(SeqCst), 44_000);
-        assert!(locks.visit(0).is_some());
+        assert!(locks.shared_batch(0).is_some());
     }
 
     #[test]
-    fn a_key_named_twice_is_locked_once() {
+    fn duplicate_key_is_locked_once() {
         let locks = KeyLocks::new();
         drop(locks.many([&b"a"[..], b"a", b"a"].into_iter()));
         drop(locks.all());

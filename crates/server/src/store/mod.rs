@@ -1,30 +1,31 @@
-//! The tables behind the commands, with what Redis's commands need and an engine does not have.
+//! Tables as seen by commands: an engine with the locks, watches and metadata that the protocols
+//! need.
 //!
-//! | module | one idea |
+//! | module | contents |
 //! | --- | --- |
-//! | [`access_times`] | when a key was last read or written, for OBJECT IDLETIME |
-//! | [`annex`] | flags behind a value, where the engine keeps none beside it |
-//! | [`item`] | a value with its flags and its cas, as memcached's clients know it |
-//! | [`reads`] | whether and when a key was last asked for |
-//! | [`versions`] | whether a key has been written since |
-//! | [`database`] | one SELECT index: an engine, and its locks and watches |
-//! | [`locks`] | striped locks by key, so that read-modify-write is atomic |
-//! | [`watch`] | which watched keys have been written |
-//! | [`walk`] | keys in order, a transaction's own writes included |
-//! | [`cursors`] | where SCANs stand |
-//! | [`turn`] | what a worker gathers before it syncs and answers |
+//! | [`access_times`] | time of the last access per key, for OBJECT IDLETIME |
+//! | [`flags_trailer`] | memcached flags appended to a value, for engines without item metadata |
+//! | [`item`] | a memcached item: value, flags and cas |
+//! | [`fetch_times`] | whether and when a key was last fetched, for memcached's `mg` |
+//! | [`versions`] | version counters for memcached's `cas` |
+//! | [`database`] | one SELECT index: an engine, its locks and watches |
+//! | [`locks`] | striped key locks for atomic read-modify-write |
+//! | [`watch`] | watched keys |
+//! | [`key_iter`] | iteration over keys, including a transaction's own writes |
+//! | [`cursors`] | saved positions of SCAN |
+//! | [`write_batcher`] | batched SETs of an event-loop iteration |
 
 pub(crate) mod access_times;
-pub(crate) mod annex;
 pub(crate) mod cursors;
 pub(crate) mod database;
+pub(crate) mod fetch_times;
+pub(crate) mod flags_trailer;
 pub(crate) mod item;
+pub(crate) mod key_iter;
 pub(crate) mod locks;
-pub(crate) mod reads;
-pub(crate) mod turn;
 pub(crate) mod versions;
-pub(crate) mod walk;
 pub(crate) mod watch;
+pub(crate) mod write_batcher;
 
 pub(crate) use cursors::Cursors;
 pub(crate) use database::Database;

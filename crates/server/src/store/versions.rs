@@ -1,26 +1,26 @@
-//! Whether a key has been written since, for memcached's `cas`.
+//! Version counters per key, for memcached's `cas`.
 //!
-//! A table of counters, which a key's hash leads to. Each write takes the next number of all writes and
-//! leaves it in its key's counter. What a client gets as *cas unique* is made of the counter, as it was
-//! before the value was read, and of the key:
+//! A table of counters, selected by a key's hash. Each write takes the next global write number and
+//! stores it in its key's counter. The *cas unique* sent to clients combines the counter, as read
+//! before the value, with bits of the key's hash:
 //!
 //! ```text
 //! 63                    16 15          0
-//! number of the write      hash of the key      a key whose counter has been written
-//! 0 … | hash of the key                         else: less than any number of a write
+//! write number             hash of the key      if a key of this counter was written
+//! 0 … | hash of the key                         otherwise: less than any write number
 //! ```
 //!
-//! `cas` compares under the key's lock. A counter is shared by all keys that lead to it, so `cas` may
-//! answer EXISTS although it was another key that was written; never the other way round. With 2^20
-//! counters that is a chance of one in a million for each write in between. Two keys have one number only
-//! if some 36 bits of their hashes are the same, or before any write some 61.
+//! `cas` compares under the key's lock. Colliding keys share a counter, so `cas` may return EXISTS
+//! although another key was written, never the reverse. With 2^20 counters the probability is 1e-6
+//! per intermediate write. Two keys have equal cas values only if about 36 bits of their hashes
+//! agree, or, before any write, about 61.
 //!
-//! Nothing is stored with a value, so it stays what it is over every protocol, and writes over all of
-//! them count. Numbers begin at one drawn anew by each server: what was read before a restart does not
-//! match after it. There are 2^46 of them, four months of ten million writes a second.
+//! Nothing is stored with a value, and writes over all protocols count. Numbers start at a random
+//! one per server, so values read before a restart do not match after it. There are 2^46 numbers:
+//! four months at ten million writes per second.
 //!
-//! Invariant: a counter goes up behind each write, and the writer holds the key's lock over both; it
-//! never goes down.
+//! Invariant: a counter increases after each write, with the key's lock held over both; it never
+//! decreases.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
@@ -28,14 +28,14 @@ use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const COUNTERS: usize = 1 << 20;
-/// Bits of a key's hash behind the number of a write.
+/// Bits of the key's hash below the write number.
 const KEY_BITS: u32 = 16;
-/// The least number of a write; they end at twice as many.
-const FIRST: u64 = 1 << 46;
+/// Smallest write number; the largest is twice as large.
+const MIN_NUMBER: u64 = 1 << 46;
 
-/// The counters of one table: 8 MiB.
+/// Counters of one table: 8 MiB.
 pub(crate) struct Versions {
-    /// 0 where none of the keys has been written.
+    /// 0 if none of the keys was written.
     counters: Box<[AtomicU64]>,
     seed: u64,
     next: AtomicU64,
@@ -47,8 +47,8 @@ impl Versions {
         Versions {
             counters: (0..COUNTERS).map(|_| AtomicU64::new(0)).collect(),
             seed: random.hash_one(0),
-            // Half of the numbers are left for the writes of this server.
-            next: AtomicU64::new(FIRST + random.hash_one(1) % (FIRST / 2)),
+            // Half of the numbers are left for this server's writes.
+            next: AtomicU64::new(MIN_NUMBER + random.hash_one(1) % (MIN_NUMBER / 2)),
         }
     }
 
@@ -62,41 +62,41 @@ impl Versions {
         &self.counters[hash as usize % COUNTERS]
     }
 
-    /// The version of a key whose counter stands so. Never 0, which clients take for none.
+    /// Version of a key from its counter. Never 0, which clients take for "none".
     #[inline]
     fn version(hash: u64, number: u64) -> u64 {
         match number {
-            0 => (hash % (FIRST << KEY_BITS)) | 1,
+            0 => (hash % (MIN_NUMBER << KEY_BITS)) | 1,
             number => (number << KEY_BITS) | (hash >> (64 - KEY_BITS)),
         }
     }
 
-    /// The version of a key; to be asked before its value is read.
+    /// Version of a key; must be read before its value.
     #[inline]
     pub(crate) fn of(&self, key: &[u8]) -> u64 {
         let hash = self.hash(key);
         Self::version(hash, self.counter(hash).load(Acquire))
     }
 
-    /// Notes that a key was written; its version from then on.
+    /// Records a write of a key, and returns its new version.
     #[inline]
-    pub(crate) fn count(&self, key: &[u8]) -> u64 {
+    pub(crate) fn record_write(&self, key: &[u8]) -> u64 {
         let hash = self.hash(key);
         Self::version(hash, self.advance(self.counter(hash)))
     }
 
-    /// Notes that every key was written.
-    pub(crate) fn count_all(&self) {
+    /// Records a write of every key.
+    pub(crate) fn record_write_of_all(&self) {
         self.counters.iter().for_each(|counter| _ = self.advance(counter));
     }
 
-    /// Leaves the next number of all writes in a counter.
+    /// Stores the next write number in a counter.
     #[inline]
     fn advance(&self, counter: &AtomicU64) -> u64 {
         loop {
             let number = self.next.fetch_add(1, Relaxed);
-            // A writer of another key may have taken a later number and been here before: the counter
-            // must go up for each write.
+            // A writer of a colliding key may have stored a later number: retry, since each write
+            // must increase the counter.
             if counter.fetch_max(number, AcqRel) < number {
                 return number;
             }
@@ -109,10 +109,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn does_a_write_change_the_version_of_its_key_and_of_few_others() {
+    fn write_changes_the_version_of_its_key_and_few_others() {
         let versions = Versions::new();
         let before: Vec<_> = (0u32..1000).map(|k| versions.of(&k.to_le_bytes())).collect();
-        versions.count(&7u32.to_le_bytes());
+        versions.record_write(&7u32.to_le_bytes());
         let changed = (0u32..1000).filter(|k| versions.of(&k.to_le_bytes()) != before[*k as usize]);
         let changed: Vec<_> = changed.collect();
         assert!(changed.contains(&7) && changed.len() < 5, "{changed:?}");
@@ -121,15 +121,15 @@ mod tests {
     }
 
     #[test]
-    fn version_is_unique_over_keys_before_and_after_their_writes() {
+    fn versions_are_unique_over_keys() {
         let versions = Versions::new();
         let all = || (0u32..100_000).map(|k| versions.of(&k.to_le_bytes()));
         let mut seen: std::collections::HashSet<u64> = all().collect();
         (0..100_000).step_by(2).for_each(|k: u32| {
             let before = versions.of(&k.to_le_bytes());
-            assert!(versions.count(&k.to_le_bytes()) > before);
+            assert!(versions.record_write(&k.to_le_bytes()) > before);
         });
-        // Keys that share a counter, some thousands here, are told apart by their own bits.
+        // Thousands of keys share counters here, and differ in their own bits.
         let after: std::collections::HashSet<u64> = all().collect();
         assert_eq!((seen.len(), after.len()), (100_000, 100_000));
         let unwritten = 100_000 - all().filter(|version| !seen.contains(version)).count();
@@ -139,14 +139,14 @@ mod tests {
     }
 
     #[test]
-    fn counter_goes_up_for_each_of_many_writers() {
+    fn concurrent_writes_increase_the_counter() {
         let versions = Versions::new();
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     let mut last = 0;
                     for _ in 0..10_000 {
-                        let version = versions.count(b"a");
+                        let version = versions.record_write(b"a");
                         assert!(version > last && versions.of(b"a") >= version);
                         last = version;
                     }

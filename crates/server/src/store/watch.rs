@@ -1,36 +1,36 @@
-//! Which watched keys have been written.
+//! Watched keys (WATCH).
 //!
-//! A key is counted while at least one client watches it: its version goes up with each write. A
-//! client remembers the version that it saw; EXEC compares. Keys that no one watches cost a writer
-//! one load of a counter.
+//! A key has a version while at least one client watches it; each write increments it. A client
+//! stores the version at WATCH, and EXEC compares. Without any watched key a write costs one atomic
+//! load.
 //!
-//! Invariant: [`Watches::add`], [`Watches::touch`] and the write that it stands for happen under
-//! the key's lock, so no write falls between a client's look and its WATCH.
+//! Invariant: [`Watches::add`], [`Watches::touch`] and the corresponding write happen under the
+//! key's lock, so no write falls between a client's check and its WATCH.
 //!
-//! Source: the documentation of Redis's WATCH; keys that expire count as touched as in Redis 6.0.9
-//! and later (the overlay of EXEC compares existence).
+//! Source: the documentation of Redis's WATCH; expired keys count as modified as in Redis 6.0.9 and
+//! later (EXEC compares existence).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-/// The watched keys of one table.
+/// Watched keys of one table.
 #[derive(Default)]
 pub(crate) struct Watches {
-    /// How many keys are watched.
+    /// Number of watched keys.
     active: AtomicUsize,
-    keys: Mutex<HashMap<Vec<u8>, Watched>>,
+    keys: Mutex<HashMap<Vec<u8>, WatchState>>,
 }
 
 #[derive(Default)]
-struct Watched {
+struct WatchState {
     version: u64,
     watchers: usize,
 }
 
 impl Watches {
-    /// Begins to count a key; its version as of now.
+    /// Watches a key, and returns its version.
     pub(crate) fn add(&self, key: &[u8]) -> u64 {
         let mut keys = self.keys.lock();
         let watched = keys.entry(key.to_vec()).or_default();
@@ -40,7 +40,7 @@ impl Watches {
         version
     }
 
-    /// Ends what [`add`](Self::add) began.
+    /// Ends one watch.
     pub(crate) fn remove(&self, key: &[u8]) {
         let mut keys = self.keys.lock();
         if let Some(watched) = keys.get_mut(key) {
@@ -52,17 +52,17 @@ impl Watches {
         self.active.store(keys.len(), Ordering::Release);
     }
 
-    /// The version of a key that is watched.
+    /// Version of a watched key.
     pub(crate) fn version(&self, key: &[u8]) -> u64 {
         self.keys.lock().get(key).map_or(0, |watched| watched.version)
     }
 
-    /// The keys that are watched.
+    /// All watched keys.
     pub(crate) fn keys(&self) -> Vec<Vec<u8>> {
         self.keys.lock().keys().cloned().collect()
     }
 
-    /// Notes writes of `keys`.
+    /// Records writes of `keys`.
     #[inline]
     pub(crate) fn touch<'k>(&self, touched: impl Iterator<Item = &'k [u8]>) {
         if self.active.load(Ordering::Acquire) == 0 {
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_counted_while_it_is_watched() {
+    fn versions_increase_while_a_key_is_watched() {
         let watches = Watches::default();
         let key = b"k";
         watches.touch([&key[..]].into_iter());

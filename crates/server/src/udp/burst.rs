@@ -1,89 +1,94 @@
-//! Packets to requests to answers, with no socket.
+//! From packets to requests to responses, without sockets.
 //!
-//! All requests of all packets of a burst go to the store as one burst, so what later ones need is on
-//! its way from memory while the first are done. The store copies each value to where it belongs in
-//! its packet of answers: since an answer's other bytes are known from its request, every answer's
-//! place follows from those before it.
+//! All requests of all packets of a burst go to the store as one burst, so that memory for later
+//! ones is prefetched while the first are executed. The store copies each value directly into its
+//! response packet: the rest of a response has a known size, so each position follows from the
+//! previous responses.
 //!
 //! ```text
-//! packet of answers   header │ answer │ value │ answer │ answer │ value …
-//!                              place of the first of its requests; the next behind its value
+//! response packet   header │ response │ value │ response │ response │ value …
+//!                            position of the first request; the next follows its value
 //! ```
 //!
-//! Invariant: a packet is done whole or dropped whole; what is dropped has changed nothing. The
-//! answers to a packet fit in the room that its client has named.
+//! Invariant: a packet is executed completely or dropped completely, without effect. The responses
+//! to a packet fit in the size that its client has stated.
 //!
-//! Source: thesis, section 5.3.2, "Zero-copy processing": there a request's packet becomes its
-//! answer's; here both lie in user space and the system copies.
+//! Source: thesis, section 5.3.2, "Zero-copy processing": there the request's packet buffer becomes
+//! the response's; here both are in user space and the system copies.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use siltstone_client::bundle;
-use siltstone_client::segments::Outgoing;
-use siltstone_client::wire::answer::{self, Told};
+use siltstone_client::coalesce;
+use siltstone_client::gso::OutPacket;
 use siltstone_client::wire::hello::{self, Welcome};
-use siltstone_client::wire::request::{Asked, FIXED_BYTES};
-use siltstone_client::wire::{HEADER_BYTES, Header, Kind, MAX_PACKET_BYTES, Mistake, stranger};
+use siltstone_client::wire::request::{FIXED_BYTES, RequestRef};
+use siltstone_client::wire::response::{self, Status};
+use siltstone_client::wire::{HEADER_BYTES, Header, Kind, MAX_PACKET_BYTES, WireError, unverified};
 use siltstone_mica::{Access, Answer, Outcome, Output, Request, Store};
 
 use super::cookie::Cookies;
-use super::handover::{Handed, Parcels};
-use super::sessions::{Seen, Sessions};
-use crate::command::is_same;
+use super::forwarding::{ForwardQueue, ForwardedPacket};
+use super::sessions::{PacketStatus, Sessions};
+use crate::command::constant_time_eq;
 use crate::shared::Shared;
 
-/// Bytes of a request with a key of eight bytes and no value: with smaller ones room has to grow.
-const SMALL_REQUEST: usize = FIXED_BYTES + 8;
+/// Size of a request with a key of eight bytes and no value, to size buffers.
+const SMALL_REQUEST_BYTES: usize = FIXED_BYTES + 8;
 
-/// A packet that has come, or a part of one that another port's thread has handed over.
+/// A received packet, or the part of one forwarded by another port's thread.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Incoming<'a> {
+pub(crate) struct IncomingPacket<'a> {
     pub(crate) bytes: &'a [u8],
-    /// Bytes of the datagram that it came in, with others.
+    /// Size of the datagram that it arrived in.
     pub(crate) shared: usize,
     pub(crate) sender: SocketAddr,
-    /// Whether another thread has looked at it before.
-    pub(crate) is_handed: bool,
+    /// Whether it was forwarded by another thread.
+    pub(crate) is_forwarded: bool,
 }
 
-impl<'a> Incoming<'a> {
+impl<'a> IncomingPacket<'a> {
     /// The packets of a datagram.
     pub(crate) fn of(datagram: &'a [u8], sender: SocketAddr) -> impl Iterator<Item = Self> {
         let shared = datagram.len();
-        let packets = bundle::packets(datagram);
-        packets.map(move |bytes| Incoming { bytes, shared, sender, is_handed: false })
+        let packets = coalesce::packets(datagram);
+        packets.map(move |bytes| IncomingPacket { bytes, shared, sender, is_forwarded: false })
     }
 }
 
-/// What is to be sent.
+/// Response packets.
 #[derive(Default)]
-pub(crate) struct Answers {
+pub(crate) struct Responses {
     packets: Vec<Packet>,
     used: usize,
 }
 
 #[derive(Default)]
 struct Packet {
-    /// Longer than the packet, and never shorter than before.
+    /// Buffer; longer than the packet, never shrinks.
     bytes: Vec<u8>,
     len: usize,
-    /// The most that it may be.
-    room: usize,
-    /// Bytes of a datagram that it may share with others.
-    shares: usize,
+    /// Maximum length.
+    max_bytes: usize,
+    /// Maximum size of a datagram shared with other packets.
+    max_datagram_bytes: usize,
     to: Option<SocketAddr>,
 }
 
-impl Answers {
-    /// The packets, where they go, and to which length zeros may make them longer: never beyond the room
-    /// that a proven client has named. What they share with others is no longer than what has come.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Outgoing<'_>> {
+impl Responses {
+    /// The packets with destination and padding limit: up to the size that a validated client has
+    /// stated. A shared datagram is no longer than the received one.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = OutPacket<'_>> {
         let all = self.packets[..self.used].iter();
         all.filter_map(|packet| {
             let bytes = &packet.bytes[..packet.len];
-            Some(Outgoing { bytes, to: packet.to?, most: packet.room, shares: packet.shares })
+            Some(OutPacket {
+                bytes,
+                to: packet.to?,
+                max_bytes: packet.max_bytes,
+                max_datagram_bytes: packet.max_datagram_bytes,
+            })
         })
     }
 
@@ -91,22 +96,22 @@ impl Answers {
         self.used = 0;
     }
 
-    /// A packet of so many bytes at most, which answers this one; its number.
-    fn begin(&mut self, to: &Incoming<'_>, room: usize) -> usize {
+    /// Begins a packet of up to `max_bytes` in response to `to`, and returns its index.
+    fn begin(&mut self, to: &IncomingPacket<'_>, max_bytes: usize) -> usize {
         if self.used == self.packets.len() {
             self.packets.push(Packet::default());
         }
         let packet = &mut self.packets[self.used];
-        if packet.bytes.len() < room {
-            packet.bytes.resize(room, 0);
+        if packet.bytes.len() < max_bytes {
+            packet.bytes.resize(max_bytes, 0);
         }
-        (packet.len, packet.room) = (HEADER_BYTES, room);
-        (packet.to, packet.shares) = (Some(to.sender), to.shared);
+        (packet.len, packet.max_bytes) = (HEADER_BYTES, max_bytes);
+        (packet.to, packet.max_datagram_bytes) = (Some(to.sender), to.shared);
         self.used += 1;
         self.used - 1
     }
 
-    fn whole(&mut self, to: &Incoming<'_>, bytes: &[u8]) -> &mut [u8] {
+    fn push(&mut self, to: &IncomingPacket<'_>, bytes: &[u8]) -> &mut [u8] {
         let packet = self.begin(to, bytes.len());
         let packet = &mut self.packets[packet];
         packet.bytes[..bytes.len()].copy_from_slice(bytes);
@@ -115,49 +120,49 @@ impl Answers {
     }
 }
 
-/// A request's answer, before it is written.
-struct Plan {
+/// A response before it is written.
+struct ResponsePlan {
     packet: usize,
     opaque: u16,
     has_number: bool,
     wants_meta: bool,
-    /// Where it begins, once that is known.
+    /// Its position, once known.
     start: usize,
-    /// What it is answered without asking the store.
-    told: Option<Told>,
+    /// Its status, if the store is not asked.
+    status: Option<Status>,
 }
 
-impl Plan {
+impl ResponsePlan {
     fn bytes(&self) -> usize {
-        answer::bytes_of(self.has_number, self.wants_meta)
+        response::bytes_of(self.has_number, self.wants_meta)
     }
 }
 
-/// A packet of answers under way.
-struct Open {
+/// A response packet in progress.
+struct OpenResponse {
     packet: usize,
     header: Header,
     sender: SocketAddr,
-    room: usize,
-    /// Bytes of the answers that have no place yet, without values.
+    max_bytes: usize,
+    /// Bytes of responses without a position so far, excluding values.
     rest: usize,
-    is_kept: bool,
+    is_cached: bool,
 }
 
-/// Finds the places of answers while the store gives values.
-struct Places<'a> {
-    plans: &'a mut [Plan],
-    /// The plan of each of the store's requests.
-    asked: &'a [usize],
+/// Assigns positions to responses while the store produces values.
+struct ResponseLayout<'a> {
+    plans: &'a mut [ResponsePlan],
+    /// Index of the planned response per request of the store.
+    plan_of_request: &'a [usize],
     packets: &'a mut [Packet],
-    open: &'a mut [Open],
-    /// Plans before this one have a place.
+    open: &'a mut [OpenResponse],
+    /// Responses before this one have a position.
     next: usize,
 }
 
-impl Places<'_> {
-    /// Gives places to all plans before this one, and to it.
-    fn reach(&mut self, plan: usize) {
+impl ResponseLayout<'_> {
+    /// Assigns positions up to and including `plan`.
+    fn layout_up_to(&mut self, plan: usize) {
         while self.next <= plan {
             let plan = &mut self.plans[self.next];
             let open = &mut self.open[plan.packet];
@@ -170,17 +175,18 @@ impl Places<'_> {
     }
 }
 
-impl Output for Places<'_> {
+impl Output for ResponseLayout<'_> {
     #[inline]
     fn room(&mut self, request: usize, len: usize) -> Option<&mut [u8]> {
-        let at = self.asked[request];
-        self.reach(at);
+        let at = self.plan_of_request[request];
+        self.layout_up_to(at);
         let (plan, open) = (&self.plans[at], &self.open[self.plans[at].packet]);
         let packet = &mut self.packets[open.packet];
-        // The same request may ask again; it is the last one of its packet that has a place.
+        // The store may call again for the same request, which is the last one positioned in its
+        // packet.
         let start = plan.start + plan.bytes();
         packet.len = start;
-        if start + len + open.rest > open.room {
+        if start + len + open.rest > open.max_bytes {
             return None;
         }
         packet.len = start + len;
@@ -188,8 +194,8 @@ impl Output for Places<'_> {
     }
 }
 
-/// What a port's thread works with.
-pub(crate) struct Desk {
+/// Processes the bursts of one port.
+pub(crate) struct BurstProcessor {
     pub(super) shared: Arc<Shared>,
     pub(super) table: usize,
     pub(super) store: Arc<Store>,
@@ -200,8 +206,8 @@ pub(crate) struct Desk {
     pub(super) sessions: Sessions,
 }
 
-impl Desk {
-    /// The desk of a port, by its number.
+impl BurstProcessor {
+    /// The processor of a port, by its index.
     pub(crate) fn new(
         shared: Arc<Shared>,
         store: Arc<Store>,
@@ -211,77 +217,79 @@ impl Desk {
     ) -> Self {
         let (table, any_port) = (shared.udp_table, shared.options.udp_any_port);
         let sessions = Sessions::default();
-        Desk { shared, table, store, number, ports, any_port, cookies, sessions }
+        BurstProcessor { shared, table, store, number, ports, any_port, cookies, sessions }
     }
 
-    /// Whether to take requests for any port.
-    pub(crate) fn take_any(&mut self, any: bool) {
+    /// Sets whether to take requests for any port.
+    pub(crate) fn set_any_port(&mut self, any: bool) {
         self.any_port = any;
     }
 
-    /// Does the requests of packets; leaves answers, and parcels for other ports.
+    /// Executes the requests of packets; produces responses, and packets to forward.
     pub(crate) fn serve(
         &mut self,
-        incoming: &[Incoming<'_>],
-        answers: &mut Answers,
-        parcels: &mut Parcels,
+        incoming: &[IncomingPacket<'_>],
+        responses: &mut Responses,
+        forwards: &mut ForwardQueue,
     ) {
-        answers.clear();
+        responses.clear();
         let bytes: usize = incoming.iter().map(|incoming| incoming.bytes.len()).sum();
-        let mut work = Work::with_room(bytes / SMALL_REQUEST);
+        let mut work = BurstRequests::with_capacity(bytes / SMALL_REQUEST_BYTES);
         for incoming in incoming {
-            if let Err(mistake) = self.take_in(incoming, answers, parcels, &mut work) {
-                let tallies = &self.shared.udp;
-                match mistake {
-                    Mistake::Version(_) => {
-                        // It is at least a header long.
-                        tallies.strangers.fetch_add(1, Relaxed);
-                        answers.whole(incoming, &stranger(0));
+            if let Err(error) = self.read_packet(incoming, responses, forwards, &mut work) {
+                let counters = &self.shared.udp;
+                match error {
+                    WireError::Version(_) => {
+                        // A versioned packet has at least a header.
+                        counters.unverified.fetch_add(1, Relaxed);
+                        responses.push(incoming, &unverified(0));
                     }
-                    _ => drop(tallies.malformed.fetch_add(1, Relaxed)),
+                    _ => drop(counters.malformed.fetch_add(1, Relaxed)),
                 }
             }
         }
-        self.run(work, answers);
+        self.run(work, responses);
     }
 
     /// Reads one packet.
-    fn take_in<'a>(
+    fn read_packet<'a>(
         &mut self,
-        incoming: &Incoming<'a>,
-        answers: &mut Answers,
-        parcels: &mut Parcels,
-        work: &mut Work<'a>,
-    ) -> Result<(), Mistake> {
+        incoming: &IncomingPacket<'a>,
+        responses: &mut Responses,
+        forwards: &mut ForwardQueue,
+        work: &mut BurstRequests<'a>,
+    ) -> Result<(), WireError> {
         let (header, body) = Header::parse(incoming.bytes)?;
         let (sender, now) = (incoming.sender, self.shared.options.clock.now());
         match header.kind {
             Kind::Hello => {
                 let given = hello::password(body)?;
-                let answer = match self.shared.options.password.as_deref() {
-                    Some(password) if !is_same(password.as_bytes(), given) => {
+                let response = match self.shared.options.password.as_deref() {
+                    Some(password) if !constant_time_eq(password.as_bytes(), given) => {
                         self.shared.metrics.rejected_passwords.fetch_add(1, Relaxed);
-                        stranger(header.sequence).to_vec()
+                        unverified(header.sequence).to_vec()
                     }
-                    _ => self.welcome().packet(header.sequence, self.cookies.of(sender, now)),
+                    _ => {
+                        self.welcome().packet(header.sequence, self.cookies.cookie_for(sender, now))
+                    }
                 };
-                // No more than what came, whoever sent it.
-                debug_assert!(answer.len() <= incoming.bytes.len());
-                answers.whole(incoming, &answer);
+                // The response is no longer than the packet, whoever sent it.
+                debug_assert!(response.len() <= incoming.bytes.len());
+                responses.push(incoming, &response);
                 Ok(())
             }
             Kind::Requests
-                if incoming.is_handed || self.cookies.is_of(sender, now, header.cookie) =>
+                if incoming.is_forwarded || self.cookies.is_valid(sender, now, header.cookie) =>
             {
-                self.take_requests(incoming, header, body, answers, parcels, work)
+                self.read_requests(incoming, header, body, responses, forwards, work)
             }
             Kind::Requests => {
-                self.shared.udp.strangers.fetch_add(1, Relaxed);
-                answers.whole(incoming, &stranger(header.sequence));
+                self.shared.udp.unverified.fetch_add(1, Relaxed);
+                responses.push(incoming, &unverified(header.sequence));
                 Ok(())
             }
-            // A client has no business to send these.
-            Kind::Welcome | Kind::Answers | Kind::Stranger => Err(Mistake::NotOurs),
+            // Not valid from a client.
+            Kind::Welcome | Kind::Responses | Kind::Unverified => Err(WireError::NotAPacket),
         }
     }
 
@@ -298,187 +306,188 @@ impl Desk {
         }
     }
 
-    fn take_requests<'a>(
+    fn read_requests<'a>(
         &mut self,
-        incoming: &Incoming<'a>,
+        incoming: &IncomingPacket<'a>,
         header: Header,
         body: &'a [u8],
-        answers: &mut Answers,
-        parcels: &mut Parcels,
-        work: &mut Work<'a>,
-    ) -> Result<(), Mistake> {
+        responses: &mut Responses,
+        forwards: &mut ForwardQueue,
+        work: &mut BurstRequests<'a>,
+    ) -> Result<(), WireError> {
         let sender = incoming.sender;
-        let room = usize::from(header.room).min(MAX_PACKET_BYTES);
+        let max_bytes = usize::from(header.response_limit).min(MAX_PACKET_BYTES);
         let (first_plan, first_request) = (work.plans.len(), work.requests.len());
-        let (mut rest, mut is_kept) = (0, false);
-        parcels.begin(header, sender);
-        let mut read = || -> Result<(), Mistake> {
+        let (mut rest, mut is_cached) = (0, false);
+        forwards.begin(header, sender);
+        let mut read = || -> Result<(), WireError> {
             let mut bytes = body;
             for _ in 0..header.count {
                 let before = bytes;
-                let asked = Asked::take(&mut bytes)?;
-                let told = match self.owner_of(&asked.request) {
+                let decoded = RequestRef::take(&mut bytes)?;
+                let status = match self.owner_of(&decoded.request) {
                     Owner::Here => None,
-                    Owner::Elsewhere => Some(Told::Outcome(Outcome::Elsewhere)),
+                    Owner::Elsewhere => Some(Status::Outcome(Outcome::Elsewhere)),
                     Owner::Port(port) => {
-                        parcels.add(port, &before[..before.len() - bytes.len()]);
+                        forwards.add(port, &before[..before.len() - bytes.len()]);
                         continue;
                     }
                 };
-                if told.is_none() {
-                    is_kept |= asked.request.action.is_write();
-                    work.asked.push(work.plans.len());
-                    work.requests.push(asked.request);
+                if status.is_none() {
+                    is_cached |= decoded.request.action.is_write();
+                    work.plan_of_request.push(work.plans.len());
+                    work.requests.push(decoded.request);
                 }
-                let plan = Plan {
+                let plan = ResponsePlan {
                     packet: work.open.len(),
-                    opaque: asked.opaque,
-                    has_number: asked.has_number(),
-                    wants_meta: asked.wants_meta,
+                    opaque: decoded.opaque,
+                    has_number: decoded.has_number(),
+                    wants_meta: decoded.wants_meta,
                     start: 0,
-                    told,
+                    status,
                 };
                 rest += plan.bytes();
                 work.plans.push(plan);
             }
-            // Nothing may follow, something must have been there, and the answers must have room.
-            let is_whole = bytes.is_empty() && header.count > 0 && HEADER_BYTES + rest <= room;
-            if is_whole { Ok(()) } else { Err(Mistake::Body) }
+            // No surplus bytes, at least one request, and the responses fit.
+            let is_whole = bytes.is_empty() && header.count > 0 && HEADER_BYTES + rest <= max_bytes;
+            if is_whole { Ok(()) } else { Err(WireError::Body) }
         };
-        let drop_it = |work: &mut Work<'a>| {
+        let discard = |work: &mut BurstRequests<'a>| {
             work.plans.truncate(first_plan);
             work.requests.truncate(first_request);
-            work.asked.truncate(first_request);
+            work.plan_of_request.truncate(first_request);
         };
-        if let Err(mistake) = read() {
-            drop_it(work);
-            parcels.drop_last();
-            return Err(mistake);
+        if let Err(error) = read() {
+            discard(work);
+            forwards.discard_open();
+            return Err(error);
         }
-        parcels.finish();
+        forwards.finish();
         if work.plans.len() == first_plan {
-            // All of it goes to other ports, whose threads know what of it was done before.
+            // Everything is forwarded; the other threads detect duplicates.
             return Ok(());
         }
         let is_same =
-            |open: &Open| open.sender == sender && open.header.sequence == header.sequence;
+            |open: &OpenResponse| open.sender == sender && open.header.sequence == header.sequence;
         if work.open.iter().any(is_same) {
-            // Twice in one burst: the first of them is about to be done.
-            self.shared.udp.again.fetch_add(1, Relaxed);
-            drop_it(work);
+            // Duplicate within the burst: the first is about to be executed.
+            self.shared.udp.duplicates.fetch_add(1, Relaxed);
+            discard(work);
             return Ok(());
         }
-        let seen = self.sessions.see(sender, header.sequence, header.behind, header.attempt);
+        let seen =
+            self.sessions.classify(sender, header.sequence, header.oldest_offset, header.attempt);
         match seen {
-            Seen::New => {}
-            Seen::Again(packet) => {
-                self.shared.udp.again.fetch_add(1, Relaxed);
-                // A client that names less room than it did before gets nothing.
-                if packet.len() <= room {
-                    let again = answers.whole(incoming, packet);
-                    // It may have another cookie by now, and would not take the old one for the server's.
-                    if let Ok((kept, _)) = Header::parse(packet) {
-                        Header { cookie: header.cookie, ..kept }.write(again);
+            PacketStatus::New => {}
+            PacketStatus::Duplicate(packet) => {
+                self.shared.udp.duplicates.fetch_add(1, Relaxed);
+                // A client that states a smaller limit than before gets nothing.
+                if packet.len() <= max_bytes {
+                    let repeated = responses.push(incoming, packet);
+                    // The client may have a new cookie, and would reject the old one.
+                    if let Ok((cached, _)) = Header::parse(packet) {
+                        Header { cookie: header.cookie, ..cached }.write(repeated);
                     }
                 }
-                drop_it(work);
+                discard(work);
                 return Ok(());
             }
-            Seen::Stray => {
-                self.shared.udp.again.fetch_add(1, Relaxed);
-                drop_it(work);
+            PacketStatus::Delayed => {
+                self.shared.udp.duplicates.fetch_add(1, Relaxed);
+                discard(work);
                 return Ok(());
             }
-            Seen::Forgotten => work.forget_writes(first_request),
+            PacketStatus::Forgotten => work.mark_writes_forgotten(first_request),
         }
-        let packet = answers.begin(incoming, room);
-        work.open.push(Open { packet, header, sender, room, rest, is_kept });
+        let packet = responses.begin(incoming, max_bytes);
+        work.open.push(OpenResponse { packet, header, sender, max_bytes, rest, is_cached });
         Ok(())
     }
 
-    /// Whose request it is.
+    /// Owner of a request.
     #[inline]
     fn owner_of(&self, request: &Request<'_>) -> Owner {
-        // The client's hash is what directs; the store's own is what counts.
+        // The client's hash selects the port; the store's hash is authoritative.
         if self.store.hash(request.key) != request.hash {
             return Owner::Elsewhere;
         }
         let owner = self.store.partition_of(request.hash) % self.ports.len();
-        let anyone_may = match self.store.access() {
+        let is_shared = match self.store.access() {
             Access::Erew => false,
             Access::Crew => !request.action.is_write(),
             Access::Crcw => true,
         };
-        match owner == self.number || anyone_may {
+        match owner == self.number || is_shared {
             true => Owner::Here,
             false if self.any_port => Owner::Port(owner),
             false => Owner::Elsewhere,
         }
     }
 
-    /// Does what was read, and writes the answers.
-    fn run(&mut self, mut work: Work<'_>, answers: &mut Answers) {
+    /// Executes the requests read, and writes the responses.
+    fn run(&mut self, mut work: BurstRequests<'_>, responses: &mut Responses) {
         if work.open.is_empty() {
             return;
         }
         let database = &self.shared.databases[self.table];
         let mut outcomes = vec![Answer::default(); work.requests.len()];
-        let mut places = Places {
+        let mut layout = ResponseLayout {
             plans: &mut work.plans,
-            asked: &work.asked,
-            packets: &mut answers.packets,
+            plan_of_request: &work.plan_of_request,
+            packets: &mut responses.packets,
             open: &mut work.open,
             next: 0,
         };
         {
             let writes = || work.requests.iter().filter(|r| r.action.is_write()).map(|r| r.key);
-            let (mut visit, mut guard) = (None, None);
+            let (mut batch, mut guard) = (None, None);
             if writes().next().is_some() {
-                visit = database.locks.visit(self.number);
-                if visit.is_none() {
+                batch = database.locks.shared_batch(self.number);
+                if batch.is_none() {
                     guard = Some(database.locks.many(writes()));
                 }
                 database.watches.touch(writes());
             }
-            // Who serves one partition and nothing else says so: its reads count for eviction.
+            // The exclusive owner of a partition declares it: its reads then count for eviction.
             let is_owner =
                 self.store.partitions() == self.ports.len() && self.store.access() == Access::Erew;
             match is_owner {
                 true => {
-                    self.store.burst_to(self.number, &work.requests, &mut outcomes, &mut places);
+                    self.store.burst_to(self.number, &work.requests, &mut outcomes, &mut layout);
                 }
-                false => self.store.burst(&work.requests, &mut outcomes, &mut places),
+                false => self.store.burst(&work.requests, &mut outcomes, &mut layout),
             }
-            drop((visit, guard));
+            drop((batch, guard));
         }
-        if let Some(last) = places.plans.len().checked_sub(1) {
-            places.reach(last);
+        if let Some(last) = layout.plans.len().checked_sub(1) {
+            layout.layout_up_to(last);
         }
-        self.write(&work, &outcomes, answers);
+        self.write(&work, &outcomes, responses);
     }
 
     /// Writes everything but the values.
-    fn write(&mut self, work: &Work<'_>, outcomes: &[Answer], answers: &mut Answers) {
+    fn write(&mut self, work: &BurstRequests<'_>, outcomes: &[Answer], responses: &mut Responses) {
         let mut outcomes = outcomes.iter();
         for (at, plan) in work.plans.iter().enumerate() {
             let open = &work.open[plan.packet];
-            let packet = &mut answers.packets[open.packet];
+            let packet = &mut responses.packets[open.packet];
             let end = match work.plans.get(at + 1).filter(|next| next.packet == plan.packet) {
                 Some(next) => next.start,
                 None => packet.len,
             };
-            let (told, outcome) = match plan.told {
-                Some(told) => (told, Answer::default()),
+            let (status, outcome) = match plan.status {
+                Some(status) => (status, Answer::default()),
                 None => {
                     let outcome = outcomes.next().copied().unwrap_or_default();
-                    (Told::Outcome(outcome.outcome), outcome)
+                    (Status::Outcome(outcome.outcome), outcome)
                 }
             };
             let number = plan.has_number.then_some(outcome.number);
             let meta = plan.wants_meta.then_some(outcome.meta);
             let value_len = end - plan.start - plan.bytes();
-            let place = &mut packet.bytes[plan.start..end];
-            answer::write(place, told, plan.opaque, value_len, number, meta);
+            let target = &mut packet.bytes[plan.start..end];
+            response::write(target, status, plan.opaque, value_len, number, meta);
         }
         let mut firsts = work.plans.iter().peekable();
         for (at, open) in work.open.iter().enumerate() {
@@ -486,75 +495,75 @@ impl Desk {
             while firsts.next_if(|plan| plan.packet == at).is_some() {
                 count += 1;
             }
-            let packet = &mut answers.packets[open.packet];
-            let header = Header { kind: Kind::Answers, count, behind: 0, ..open.header };
+            let packet = &mut responses.packets[open.packet];
+            let header = Header { kind: Kind::Responses, count, oldest_offset: 0, ..open.header };
             header.write(&mut packet.bytes[..packet.len]);
-            if open.is_kept {
+            if open.is_cached {
                 let bytes = &packet.bytes[..packet.len];
-                self.sessions.keep(open.sender, open.header.sequence, bytes);
+                self.sessions.cache(open.sender, open.header.sequence, bytes);
             }
         }
-        let tallies = &self.shared.udp;
-        tallies.packets.fetch_add(work.open.len() as u64, Relaxed);
-        tallies.requests.fetch_add(work.plans.len() as u64, Relaxed);
+        let counters = &self.shared.udp;
+        counters.packets.fetch_add(work.open.len() as u64, Relaxed);
+        counters.requests.fetch_add(work.plans.len() as u64, Relaxed);
     }
 
-    /// Bytes that are kept for clients.
-    pub(crate) fn kept_bytes(&self) -> usize {
+    /// Bytes of cached responses.
+    pub(crate) fn cached_bytes(&self) -> usize {
         self.sessions.bytes()
     }
 }
 
-/// Whose a request is.
+/// Owner of a request.
 enum Owner {
     Here,
-    /// Another port's, to whose thread it can be handed over.
+    /// Another port, whose thread can execute it.
     Port(usize),
-    /// Another port's, or nobody's.
+    /// Another port, or an invalid hash.
     Elsewhere,
 }
 
-/// The requests of a burst.
-struct Work<'a> {
-    plans: Vec<Plan>,
+/// Requests of a burst.
+struct BurstRequests<'a> {
+    plans: Vec<ResponsePlan>,
     requests: Vec<Request<'a>>,
-    /// The plan of each request.
-    asked: Vec<usize>,
-    open: Vec<Open>,
+    /// Index of the planned response per request.
+    plan_of_request: Vec<usize>,
+    open: Vec<OpenResponse>,
 }
 
-impl Work<'_> {
-    /// No requests yet, and room for so many.
-    fn with_room(requests: usize) -> Self {
-        Work {
+impl BurstRequests<'_> {
+    /// An empty burst with capacity for `requests`.
+    fn with_capacity(requests: usize) -> Self {
+        BurstRequests {
             plans: Vec::with_capacity(requests),
             requests: Vec::with_capacity(requests),
-            asked: Vec::with_capacity(requests),
+            plan_of_request: Vec::with_capacity(requests),
             open: Vec::new(),
         }
     }
 
-    /// Answers the writes from these on that they are forgotten, instead of doing them.
-    fn forget_writes(&mut self, first_request: usize) {
-        let mut kept = first_request;
+    /// Answers the writes from this one on as forgotten, instead of executing them.
+    fn mark_writes_forgotten(&mut self, first_request: usize) {
+        let mut reads_end = first_request;
         for at in first_request..self.requests.len() {
             if self.requests[at].action.is_write() {
-                self.plans[self.asked[at]].told = Some(Told::Forgotten);
+                self.plans[self.plan_of_request[at]].status = Some(Status::Forgotten);
             } else {
-                self.requests.swap(kept, at);
-                self.asked.swap(kept, at);
-                kept += 1;
+                self.requests.swap(reads_end, at);
+                self.plan_of_request.swap(reads_end, at);
+                reads_end += 1;
             }
         }
-        self.requests.truncate(kept);
-        self.asked.truncate(kept);
+        self.requests.truncate(reads_end);
+        self.plan_of_request.truncate(reads_end);
     }
 }
 
-/// What another thread has handed over, as packets of this one.
-impl<'a> From<&'a Handed> for Incoming<'a> {
-    fn from(handed: &'a Handed) -> Self {
-        let bytes = &handed.packet[..];
-        Incoming { bytes, shared: bytes.len(), sender: handed.sender, is_handed: true }
+/// A forwarded packet.
+impl<'a> From<&'a ForwardedPacket> for IncomingPacket<'a> {
+    fn from(forwarded: &'a ForwardedPacket) -> Self {
+        let bytes = &forwarded.packet[..];
+        IncomingPacket { bytes, shared: bytes.len(), sender: forwarded.sender, is_forwarded: true }
     }
 }

@@ -1,24 +1,24 @@
-//! Who has proved its address.
+//! Address validation by cookies.
 //!
-//! A cookie is a keyed hash of the address that a hello came from and of the hour; it goes to that
-//! address, so whoever sends it back receives what is sent there. The key is drawn by each server and
-//! never leaves it. A cookie of the hour before still counts.
+//! A cookie is a keyed hash of the address that a hello came from and of the hour. It is sent to
+//! that address, so a client that returns it receives what is sent there. The key is random per
+//! server and never leaves it. The previous hour's cookie is still valid.
 //!
-//! Where there is a password, only a hello with it gets a cookie.
+//! If the server has a password, only a hello with the password gets a cookie.
 //!
-//! Invariant: nothing is kept for a client before it has shown a cookie.
+//! Invariant: no state is kept for a client before it has returned a valid cookie.
 //!
-//! Source: the idea is that of TCP's SYN cookies (D. J. Bernstein, 1996) and DTLS's (RFC 6347); the
-//! hash is the standard library's SipHash-1-3 with 128 random bits of key.
+//! Source: the idea of TCP's SYN cookies (D. J. Bernstein, 1996) and DTLS (RFC 6347). The hash is
+//! the standard library's SipHash-1-3 with a random 128-bit key.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 
 use siltstone_engine::Timestamp;
 
-const HOUR: u64 = 60 * 60 * 1000;
+const HOUR_MS: u64 = 60 * 60 * 1000;
 
-/// What makes cookies.
+/// Generates and checks cookies.
 pub(crate) struct Cookies {
     key: RandomState,
     instance: u64,
@@ -29,25 +29,25 @@ impl Cookies {
         Cookies { key: RandomState::new(), instance: RandomState::new().hash_one(0) }
     }
 
-    /// A number that no other server has drawn.
+    /// Random number of this server instance.
     pub(super) fn instance(&self) -> u64 {
         self.instance
     }
 
     fn of_hour(&self, client: SocketAddr, hour: u64) -> u64 {
-        // 0 is what a client has that has none.
+        // 0 is the cookie of a client without one.
         self.key.hash_one((client, hour)).max(1)
     }
 
     /// The cookie of a client.
-    pub(crate) fn of(&self, client: SocketAddr, now: Timestamp) -> u64 {
-        self.of_hour(client, now / HOUR)
+    pub(crate) fn cookie_for(&self, client: SocketAddr, now: Timestamp) -> u64 {
+        self.of_hour(client, now / HOUR_MS)
     }
 
-    /// Whether a cookie is the client's.
+    /// Whether a cookie is valid for the client.
     #[inline]
-    pub(super) fn is_of(&self, client: SocketAddr, now: Timestamp, cookie: u64) -> bool {
-        let hour = now / HOUR;
+    pub(super) fn is_valid(&self, client: SocketAddr, now: Timestamp, cookie: u64) -> bool {
+        let hour = now / HOUR_MS;
         cookie == self.of_hour(client, hour) || cookie == self.of_hour(client, hour.wrapping_sub(1))
     }
 }
@@ -57,14 +57,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_a_cookie_good_for_its_address_and_an_hour() {
-        let (cookies, now) = (Cookies::new(), 1000 * HOUR + 5);
+    fn cookie_is_valid_for_its_address_and_an_hour() {
+        let (cookies, now) = (Cookies::new(), 1000 * HOUR_MS + 5);
         let [here, there]: [SocketAddr; 2] =
             ["127.0.0.1:5", "127.0.0.1:6"].map(|address| address.parse().unwrap());
-        let cookie = cookies.of(here, now);
-        assert!(cookies.is_of(here, now, cookie) && cookies.is_of(here, now + HOUR, cookie));
-        assert!(!cookies.is_of(here, now + 2 * HOUR, cookie));
-        assert!(!cookies.is_of(there, now, cookie) && !cookies.is_of(here, now, 0));
-        assert!(!Cookies::new().is_of(here, now, cookie));
+        let cookie = cookies.cookie_for(here, now);
+        assert!(
+            cookies.is_valid(here, now, cookie) && cookies.is_valid(here, now + HOUR_MS, cookie)
+        );
+        assert!(!cookies.is_valid(here, now + 2 * HOUR_MS, cookie));
+        assert!(!cookies.is_valid(there, now, cookie) && !cookies.is_valid(here, now, 0));
+        assert!(!Cookies::new().is_valid(here, now, cookie));
     }
 }

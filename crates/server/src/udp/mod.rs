@@ -1,63 +1,64 @@
-//! A `mica` table over UDP: a port for each thread, requests in bursts, a thread for each port.
+//! A `mica` table over UDP: one thread and port per group of partitions, requests in bursts.
 //!
 //! ```text
-//! recvmmsg ─▶ packets ─ cookie? ─ done before? ─▶ requests of all of them ─▶ Store::burst
-//!    ▲                    │ no        │ yes                                      │ values go straight
-//!    │                    ▼           ▼                                          ▼ into the packets
-//!    └── sendmmsg ◀── stranger ── the same answers again ◀── memory ◀────── answers
+//! recvmmsg ─▶ packets ─ cookie? ─ duplicate? ─▶ requests of all packets ─▶ Store::burst
+//!    ▲                    │ no        │ yes                                   │ values are copied
+//!    │                    ▼           ▼                                       ▼ into the packets
+//!    └─ sendmmsg ◀── unverified ── cached response ◀── cache ◀───────── responses
 //! ```
 //!
 //! Partition p belongs to port p modulo the number of ports. Under EREW a port's thread is the only
-//! one that touches its partitions, unless RESP or memcached's clients use the table too; the lock of
-//! a partition is then one that nobody else wants.
+//! one that uses its partitions, unless Redis or memcached clients use the table too; the
+//! partition's lock is then uncontended.
 //!
-//! | module | one idea |
+//! | module | contents |
 //! | --- | --- |
-//! | [`port`] | a thread and its socket: receive, do, send |
-//! | [`burst`] | packets to requests to answers, with no socket |
-//! | [`sessions`] | what each client was answered, until it says that it has heard |
-//! | [`cookie`] | who has proved its address |
-//! | [`handover`] | software direction: requests that came to the wrong port |
+//! | [`port`] | a thread and its socket: receive, process, send |
+//! | [`burst`] | from packets to requests to responses, without sockets |
+//! | [`sessions`] | response cache per client, for duplicates |
+//! | [`cookie`] | address validation |
+//! | [`forwarding`] | forwarding of requests between ports |
 //!
-//! # What is promised
-//! * A request is done once, however often its packet comes: a packet that comes again gets the first
-//!   answer. If that was forgotten (its client had a thousand packets under way, or thousands of
-//!   other clients came since), nothing is done and the client is told so.
-//! * Whoever has not proved its address gets no more bytes than it sent ([`siltstone_client::wire`]).
-//! * A keyhash is checked against its key, so no client can hide a key from others.
-//! * Single operations are atomic with those of RESP's and memcached's clients
+//! # Guarantees
+//! - A request is executed once, however often its packet arrives: a duplicate gets the first
+//!   response. If that was evicted (its client had a thousand packets in flight, or thousands of
+//!   other clients were served since), nothing is executed and the client is told so.
+//! - A client that has not completed address validation gets no more bytes than it sent
+//!   ([`siltstone_client::wire`]).
+//! - A key hash is checked against its key, so no client can hide a key from others.
+//! - Single operations are atomic with those of Redis and memcached clients
 //!   ([`crate::store::locks`]).
-//! * Bytes that are no packet are dropped and counted; they change nothing and hold no memory.
+//! - Malformed datagrams are dropped and counted; they change nothing and use no memory.
 //!
-//! Source: thesis, sections 5.3.1 and 5.3.2. Where it uses Intel's DPDK and the network card's Flow
-//! Director to reach a core by the port's number, each core here has a socket bound to a port.
+//! Source: thesis, sections 5.3.1 and 5.3.2. It uses Intel's DPDK and the network card's Flow
+//! Director to reach a core by port number; here each core has a socket bound to a port.
 
 mod burst;
 mod cookie;
-mod handover;
+mod forwarding;
 pub(crate) mod port;
 mod sessions;
 
-pub(crate) use burst::{Answers, Desk, Incoming};
+pub(crate) use burst::{BurstProcessor, IncomingPacket, Responses};
 pub(crate) use cookie::Cookies;
-pub(crate) use handover::Parcels;
+pub(crate) use forwarding::ForwardQueue;
 pub(crate) use port::Ports;
 
 use std::sync::atomic::AtomicU64;
 
-/// What is counted, of all ports together.
+/// Counters of all ports.
 #[derive(Debug, Default)]
-pub(crate) struct Tallies {
-    /// Packets of requests that were done.
+pub(crate) struct UdpCounters {
+    /// Packets of requests executed.
     pub(crate) packets: AtomicU64,
     /// Requests in them.
     pub(crate) requests: AtomicU64,
-    /// Datagrams that were no packets.
+    /// Malformed datagrams.
     pub(crate) malformed: AtomicU64,
-    /// Packets without the right cookie, password or version.
-    pub(crate) strangers: AtomicU64,
-    /// Packets that came again.
-    pub(crate) again: AtomicU64,
-    /// Requests that were handed over to another port's thread.
-    pub(crate) handed: AtomicU64,
+    /// Packets without a valid cookie, password or version.
+    pub(crate) unverified: AtomicU64,
+    /// Duplicate packets.
+    pub(crate) duplicates: AtomicU64,
+    /// Requests forwarded to another port's thread.
+    pub(crate) forwarded: AtomicU64,
 }

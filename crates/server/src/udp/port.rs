@@ -1,11 +1,11 @@
-//! A thread and its port: receive, do, send.
+//! A port and its thread: receive, process, send.
 //!
-//! With an interface named, thread n also takes the datagrams to its port that come on queue q + n of
-//! it, past the kernel ([`siltstone_client::xdp`]): the card must send a port's datagrams to that
-//! queue, as one with a single queue does for a single port.
+//! With an interface configured, thread n also takes the datagrams to its port that arrive on queue
+//! q + n of it, bypassing the kernel ([`siltstone_client::xdp`]). The card must steer a port's
+//! datagrams to that queue, which is the case with a single queue and port.
 //!
-//! With client direction a thread sleeps in the call that receives; with software direction it
-//! also waits for parcels from other threads.
+//! With client direction a thread blocks in the receiving call; with software direction it also
+//! waits for packets forwarded by other threads.
 //!
 //! Source: thesis, section 5.3.2, "Burst packet I/O".
 
@@ -16,8 +16,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use siltstone_client::link::Link;
-use siltstone_client::mmsg::MAX_BURST;
-use siltstone_client::slot::{SLOT_BYTES, Slot};
+use siltstone_client::mmsg::MAX_MESSAGES;
+use siltstone_client::recv_buffer::{RECV_BUFFER_BYTES, RecvBuffer};
 use siltstone_client::wire::Header;
 use siltstone_client::xdp::{Interface, Queue};
 use siltstone_engine::{Error, InvalidOption, Result};
@@ -25,21 +25,21 @@ use siltstone_mica::Store;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::cookie::Cookies;
-use super::handover::{Handed, Inbox, Parcels};
-use super::{Answers, Desk, Incoming};
+use super::forwarding::{ForwardQueue, ForwardedPacket, Inbox};
+use super::{BurstProcessor, IncomingPacket, Responses};
 use crate::shared::Shared;
 
-/// How long a stop may go unnoticed.
-const PATIENCE: Duration = Duration::from_millis(50);
-/// Packets that are done before their answers go: with more, client and server wait for one another.
-const AT_ONCE: usize = 8;
-/// Bytes that their answers may take, or the first of them alone: with more, the first wait long, and the
-/// processor's caches hold them no more when they are sent.
-const BYTES_AT_ONCE: usize = 64 << 10;
-/// What the system is asked to hold for us; it may give less.
+/// Maximum delay until a stop is noticed.
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Packets processed before their responses are sent, so that the client is not idle meanwhile.
+const MAX_BURST_PACKETS: usize = 8;
+/// Bytes of responses after which they are sent. More would delay the first ones and evict them
+/// from the CPU caches before they are sent.
+const MAX_BURST_RESPONSE_BYTES: usize = 64 << 10;
+/// Requested size of the socket buffers; the system may give less.
 const BUFFER_BYTES: usize = 8 << 20;
 
-/// The ports, before their threads run.
+/// The ports before their threads run.
 pub(crate) struct Ports {
     links: Vec<Link>,
     numbers: Arc<[u16]>,
@@ -47,13 +47,13 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
-    /// Binds one socket for each thread: to this port and those behind it, or to any free ones.
-    /// With `xdp` an interface and the first of its queues, past the kernel too.
+    /// Binds one socket per thread: to this port and the following ones, or to any free ones. `xdp`
+    /// is an interface and the first of its queues, for kernel bypass.
     pub(crate) fn bind(
         address: SocketAddr,
         count: usize,
         xdp: Option<&(String, u32)>,
-        train: usize,
+        max_segments: usize,
     ) -> Result<Self> {
         let mut sockets = Vec::new();
         for number in 0..count {
@@ -64,7 +64,7 @@ impl Ports {
                     Error::InvalidOptions(vec![InvalidOption {
                         option: "udp".to_owned(),
                         reason: format!(
-                            "{count} ports are needed, one for each thread; from {} on there are \
+                            "{count} ports are needed, one per thread; from {} on there are \
                              fewer",
                             address.port()
                         ),
@@ -82,23 +82,22 @@ impl Ports {
         let addresses = sockets.iter().map(address_of).collect::<Result<Vec<_>>>()?;
         let numbers: Arc<[u16]> = addresses.iter().map(SocketAddr::port).collect();
         let links = match xdp {
-            None => {
-                sockets.into_iter().map(|socket| Link::new(socket, None, PATIENCE, train)).collect()
-            }
+            None => sockets
+                .into_iter()
+                .map(|socket| Link::new(socket, None, STOP_POLL_INTERVAL, max_segments))
+                .collect(),
             Some((interface, queue)) => {
-                past(interface, *queue, sockets, &addresses, &numbers, train)
+                bind_xdp(interface, *queue, sockets, &addresses, &numbers, max_segments)
             }
         };
         let links = links.map_err(|error| match xdp {
             None => Error::io("bind to", address.to_string(), &error),
-            Some((interface, _)) => {
-                Error::io("take packets past the kernel from", interface, &error)
-            }
+            Some((interface, _)) => Error::io("open AF_XDP queues of", interface, &error),
         })?;
         Ok(Ports { address: addresses[0], links, numbers })
     }
 
-    /// The work of each thread.
+    /// The body of each thread.
     pub(crate) fn threads(
         self,
         shared: &Arc<Shared>,
@@ -109,8 +108,9 @@ impl Ports {
         let inboxes: Arc<[Inbox]> = inboxes.into();
         let threads = self.links.into_iter().enumerate().map(|(number, link)| {
             let (shared, store, inboxes) = (shared.clone(), store.clone(), inboxes.clone());
-            let desk = Desk::new(shared, store, number, self.numbers.clone(), cookies.clone());
-            move || Port { desk, link, inboxes }.run()
+            let processor =
+                BurstProcessor::new(shared, store, number, self.numbers.clone(), cookies.clone());
+            move || Port { processor, link, inboxes }.run()
         });
         Ok(threads.collect())
     }
@@ -119,84 +119,87 @@ impl Ports {
 fn open(address: SocketAddr) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     socket.bind(&address.into())?;
-    // What does not fit is lost and sent again: less is slower, not wrong.
+    // Excess datagrams are lost and retransmitted: a smaller buffer is only slower.
     let _ = socket.set_recv_buffer_size(BUFFER_BYTES);
     let _ = socket.set_send_buffer_size(BUFFER_BYTES);
     Ok(socket.into())
 }
 
-/// Ports whose datagrams come past the kernel, on a queue each.
-fn past(
+/// Ports with an AF_XDP queue each.
+fn bind_xdp(
     interface: &str,
     first_queue: u32,
     sockets: Vec<UdpSocket>,
     addresses: &[SocketAddr],
     ports: &[u16],
-    train: usize,
+    max_segments: usize,
 ) -> io::Result<Vec<Link>> {
-    let wants_ipv4 = || io::Error::new(io::ErrorKind::InvalidInput, "it takes an IPv4 address");
-    let mut taken = None;
+    let wants_ipv4 = || io::Error::new(io::ErrorKind::InvalidInput, "an IPv4 address is required");
+    let mut opened = None;
     let mut links = Vec::new();
     for ((queue, socket), address) in (first_queue..).zip(sockets).zip(addresses) {
         let SocketAddr::V4(here) = *address else { return Err(wants_ipv4()) };
-        if taken.is_none() {
-            taken = Some(Interface::take(interface, *here.ip(), ports)?);
+        if opened.is_none() {
+            opened = Some(Interface::take(interface, *here.ip(), ports)?);
         }
-        let queue = taken.as_ref().map(|taken| Queue::open(taken, queue, here)).transpose()?;
-        links.push(Link::new(socket, queue, PATIENCE, train)?);
+        let queue = opened.as_ref().map(|opened| Queue::open(opened, queue, here)).transpose()?;
+        links.push(Link::new(socket, queue, STOP_POLL_INTERVAL, max_segments)?);
     }
     Ok(links)
 }
 
 struct Port {
-    desk: Desk,
+    processor: BurstProcessor,
     link: Link,
     inboxes: Arc<[Inbox]>,
 }
 
 impl Port {
     fn run(mut self) -> io::Result<()> {
-        let shared = self.desk.shared.clone();
-        let mut slots: Vec<_> = (0..MAX_BURST).map(|_| Slot::new(SLOT_BYTES)).collect();
-        let (mut answers, mut parcels) = (Answers::default(), Parcels::default());
-        let (mut handed, mut by_port): (Vec<Handed>, Vec<Vec<Handed>>) = Default::default();
+        let shared = self.processor.shared.clone();
+        let mut buffers: Vec<_> =
+            (0..MAX_MESSAGES).map(|_| RecvBuffer::new(RECV_BUFFER_BYTES)).collect();
+        let (mut responses, mut forwards) = (Responses::default(), ForwardQueue::default());
+        let (mut forwarded, mut by_port): (Vec<ForwardedPacket>, Vec<Vec<ForwardedPacket>>) =
+            Default::default();
         by_port.resize_with(self.inboxes.len(), Vec::new);
-        let waits_here = !self.desk.any_port;
+        let blocks_in_receive = !self.processor.any_port;
         while !shared.stop.is_stopping() {
-            let count = self.link.receive(&mut slots, waits_here)?;
-            self.inboxes[self.desk.number].take(&mut handed);
-            if count == 0 && handed.is_empty() {
-                if !waits_here {
-                    self.inboxes[self.desk.number].sleep(&self.link, PATIENCE)?;
+            let count = self.link.receive(&mut buffers, blocks_in_receive)?;
+            self.inboxes[self.processor.number].take(&mut forwarded);
+            if count == 0 && forwarded.is_empty() {
+                if !blocks_in_receive {
+                    self.inboxes[self.processor.number].wait(&self.link, STOP_POLL_INTERVAL)?;
                 }
                 continue;
             }
-            let received = slots[..count]
+            let received = buffers[..count]
                 .iter()
-                .filter_map(|slot| Some((slot.sender()?, slot)))
-                .flat_map(|(sender, slot)| slot.datagrams().map(move |bytes| (sender, bytes)))
-                .flat_map(|(sender, datagram)| Incoming::of(datagram, sender));
-            let incoming: Vec<_> = received.chain(handed.iter().map(Incoming::from)).collect();
+                .filter_map(|buffer| Some((buffer.sender()?, buffer)))
+                .flat_map(|(sender, buffer)| buffer.datagrams().map(move |bytes| (sender, bytes)))
+                .flat_map(|(sender, datagram)| IncomingPacket::of(datagram, sender));
+            let incoming: Vec<_> =
+                received.chain(forwarded.iter().map(IncomingPacket::from)).collect();
             let bytes = incoming.iter().map(|incoming| incoming.bytes.len() as u64).sum();
             shared.metrics.bytes_in.fetch_add(bytes, Relaxed);
             let mut rest = &incoming[..];
             while !rest.is_empty() {
-                let (burst, behind) = rest.split_at(at_once(rest));
-                rest = behind;
-                self.desk.serve(burst, &mut answers, &mut parcels);
-                let mut outgoing: Vec<_> = answers.iter().collect();
+                let (burst, remaining) = rest.split_at(burst_len(rest));
+                rest = remaining;
+                self.processor.serve(burst, &mut responses, &mut forwards);
+                let mut outgoing: Vec<_> = responses.iter().collect();
                 let bytes = outgoing.iter().map(|packet| packet.bytes.len() as u64).sum();
                 shared.metrics.bytes_out.fetch_add(bytes, Relaxed);
-                // A socket that refuses one packet will take the next; the client sends again.
+                // An error of one packet does not affect the next; the client retransmits.
                 let _ = self.link.send(&mut outgoing);
             }
-            for (port, parcel) in parcels.take() {
-                by_port[port].push(parcel);
+            for (port, packet) in forwards.take() {
+                by_port[port].push(packet);
             }
-            for (parcels, inbox) in by_port.iter_mut().zip(self.inboxes.iter()) {
-                if !parcels.is_empty() {
-                    let put = inbox.put(parcels);
-                    shared.udp.handed.fetch_add(put as u64, Relaxed);
+            for (forwards, inbox) in by_port.iter_mut().zip(self.inboxes.iter()) {
+                if !forwards.is_empty() {
+                    let put = inbox.push(forwards);
+                    shared.udp.forwarded.fetch_add(put as u64, Relaxed);
                 }
             }
         }
@@ -204,14 +207,14 @@ impl Port {
     }
 }
 
-/// How many of these packets are done before their answers go; at least 1, if there are any.
-fn at_once(packets: &[Incoming<'_>]) -> usize {
+/// Number of packets to process before responses are sent; at least 1 if there are any.
+fn burst_len(packets: &[IncomingPacket<'_>]) -> usize {
     let mut bytes = 0;
-    let fits = |packet: &&Incoming<'_>| {
-        bytes += Header::room(packet.bytes);
-        bytes <= BYTES_AT_ONCE
+    let fits = |packet: &&IncomingPacket<'_>| {
+        bytes += Header::response_limit(packet.bytes);
+        bytes <= MAX_BURST_RESPONSE_BYTES
     };
-    packets.iter().take(AT_ONCE).take_while(fits).count().max(packets.len().min(1))
+    packets.iter().take(MAX_BURST_PACKETS).take_while(fits).count().max(packets.len().min(1))
 }
 
 #[cfg(test)]
@@ -220,21 +223,30 @@ mod tests {
     use siltstone_client::wire::{HEADER_BYTES, Kind};
 
     #[test]
-    fn are_answers_sent_before_they_are_many_bytes() {
-        let packet = |room| {
+    fn bursts_are_limited_by_response_bytes() {
+        let packet = |response_limit| {
             let mut bytes = vec![0; HEADER_BYTES];
             let (kind, length, count) = (Kind::Requests, 0, 1);
-            let (sequence, cookie, behind, attempt) = (1, 2, 3, 0);
-            Header { kind, length, count, sequence, cookie, behind, room, attempt }
-                .write(&mut bytes);
+            let (sequence, cookie, oldest_offset, attempt) = (1, 2, 3, 0);
+            Header {
+                kind,
+                length,
+                count,
+                sequence,
+                cookie,
+                oldest_offset,
+                response_limit,
+                attempt,
+            }
+            .write(&mut bytes);
             bytes
         };
-        let count = |rooms: &[u16]| {
-            let packets: Vec<_> = rooms.iter().map(|room| packet(*room)).collect();
+        let count = |limits: &[u16]| {
+            let packets: Vec<_> = limits.iter().map(|limit| packet(*limit)).collect();
             let sender = ([127, 0, 0, 1], 1).into();
             let incoming: Vec<_> =
-                packets.iter().flat_map(|bytes| Incoming::of(bytes, sender)).collect();
-            at_once(&incoming)
+                packets.iter().flat_map(|bytes| IncomingPacket::of(bytes, sender)).collect();
+            burst_len(&incoming)
         };
         assert_eq!(count(&[]), 0);
         assert_eq!(count(&[1400; 20]), 8);
@@ -242,8 +254,8 @@ mod tests {
         assert_eq!(count(&[8193; 20]), 7);
         assert_eq!(count(&[40_000, 25_536, 1]), 2);
         assert_eq!(count(&[65_507, 65_507]), 1);
-        // What is no packet has no answer.
+        // A malformed packet has no response.
         let sender = ([127, 0, 0, 1], 1).into();
-        assert_eq!(at_once(&[Incoming::of(b"x", sender).next().unwrap()]), 1);
+        assert_eq!(burst_len(&[IncomingPacket::of(b"x", sender).next().unwrap()]), 1);
     }
 }

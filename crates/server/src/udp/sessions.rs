@@ -1,81 +1,82 @@
-//! What each client was answered, until it says that it has heard.
+//! Response cache per client, so that a retransmitted packet is not executed again.
 //!
 //! ```text
-//! client   settled: 41      42 ─ answers   43 ─ answers   44 ─ answers
-//!          what is older    these packets, when they come again, get the same answers
-//!          is done with
+//! client   settled: 41      42 ─ response   43 ─ response   44 ─ response
+//!          older packets    duplicates of these get the cached response
+//!          are complete
 //! ```
 //!
-//! A client's packet says how far back it still waits; answers that are older are forgotten, and a
-//! packet that is older is dropped: it strayed in the network and its client has heard the answer to
-//! another copy. So a packet is done once.
+//! A packet states how far back its client still waits. Older responses are dropped, and older
+//! packets are ignored: they were delayed in the network, and the client has the response to
+//! another copy. So a packet is executed once.
 //!
-//! Only packets that may have changed something are kept: a look-up can be done again.
+//! Only packets that may have changed something are cached: lookups can be repeated.
 //!
-//! A client is an address, which another may have when the first is gone. It begins with a number of its own, so
-//! a packet that is older than what is done with by more than any that strays ([`LONGEST_WAY`]) is the first of
-//! another client.
+//! A client is identified by its address, which another client may reuse. Clients start at a random
+//! sequence number, so a packet older than the settled ones by more than any delay
+//! ([`MAX_SEQUENCE_DELAY`]) is the first of a new client.
 //!
-//! Invariant: memory is bounded: by packets a client, and by clients and bytes in all; the clients
-//! that were silent longest are forgotten first, half of all at a time.
+//! Invariant: memory is bounded by packets per client, clients, and bytes. The least recently
+//! active half of the clients is evicted at a time.
 //!
-//! Source: ours. The thesis repeats packets and relies on PUT being idempotent, which does not keep
-//! a late copy from undoing a younger write.
+//! The thesis retransmits packets and relies on PUT being idempotent, which does not prevent a late
+//! duplicate from undoing a newer write.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
-/// Packets of a client.
-const MAX_PACKETS: usize = siltstone_client::flights::MAX_KEPT;
-/// Clients of a port.
+/// Maximum cached packets per client.
+const MAX_PACKETS: usize = siltstone_client::in_flight::MAX_REMEMBERED_PACKETS;
+/// Maximum clients per port.
 const MAX_CLIENTS: usize = 4096;
-/// Bytes of answers at a port.
+/// Maximum bytes of cached responses per port.
 const MAX_BYTES: usize = 16 << 20;
 
-/// Packets that a client could send while one of them strays in the network: four billion. Clients draw their first
-/// number among so many more that two at one address are further apart than this.
-const LONGEST_WAY: u64 = 1 << 32;
+/// Maximum distance of a delayed packet: four billion. Clients draw their first number from a much
+/// larger range, so two clients at one address are further apart than this.
+const MAX_SEQUENCE_DELAY: u64 = 1 << 32;
 
-/// The clients of a port.
+/// Clients of a port.
 pub(super) struct Sessions {
-    clients: HashMap<SocketAddr, Session>,
+    clients: HashMap<SocketAddr, ClientCache>,
     bytes: usize,
-    /// Whether a client was ever forgotten: one that is unknown may then have been known.
-    has_forgotten: bool,
-    /// Packets seen, to tell who was silent longest.
+    /// Whether a client was ever evicted: an unknown client may be one of those.
+    has_evicted: bool,
+    /// Logical time in packets, for the eviction order.
     time: u64,
     max_clients: usize,
     max_bytes: usize,
 }
 
 #[derive(Default)]
-struct Session {
-    /// Packets before this one are done with.
+struct ClientCache {
+    /// Older packets are complete.
     settled: u64,
-    /// In the order in which they were done.
-    done: VecDeque<(u64, Box<[u8]>)>,
-    /// Packets up to this one may have been done before the client was forgotten, and their answers with it.
-    doubtful: Option<u64>,
-    heard: u64,
+    /// Executed packets in order, with their responses.
+    executed: VecDeque<(u64, Box<[u8]>)>,
+    /// Packets up to this one may have been executed before the client was evicted, with responses
+    /// lost.
+    maybe_executed: Option<u64>,
+    last_active: u64,
 }
 
-impl Session {
-    /// Bytes of the answers that are kept.
+impl ClientCache {
+    /// Bytes of cached responses.
     fn bytes(&self) -> usize {
-        self.done.iter().map(|(_, answers)| answers.len()).sum()
+        self.executed.iter().map(|(_, responses)| responses.len()).sum()
     }
 }
 
-/// What a packet is.
+/// Classification of a packet.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Seen<'s> {
-    /// To be done.
+pub(super) enum PacketStatus<'s> {
+    /// Not seen before: execute it.
     New,
-    /// To be answered so again.
-    Again(&'s [u8]),
-    /// To be dropped.
-    Stray,
-    /// It was sent before and may have been done: whatever changes something must not be.
+    /// Duplicate: repeat this response.
+    Duplicate(&'s [u8]),
+    /// Older than the settled packets: drop it.
+    Delayed,
+    /// Retransmission that may have been executed: do not execute writes.
     Forgotten,
 }
 
@@ -90,77 +91,80 @@ impl Sessions {
         Sessions {
             clients: HashMap::new(),
             bytes: 0,
-            has_forgotten: false,
+            has_evicted: false,
             time: 0,
             max_clients,
             max_bytes,
         }
     }
 
-    /// What a packet with this number is, whose client waits for packets from `behind` before it on.
-    pub(super) fn see(
+    /// Classifies a packet; its client waits for packets from `oldest_offset` before it on.
+    pub(super) fn classify(
         &mut self,
         client: SocketAddr,
         sequence: u64,
-        behind: u32,
+        oldest_offset: u32,
         attempt: u16,
-    ) -> Seen<'_> {
+    ) -> PacketStatus<'_> {
         self.time += 1;
         if self.clients.len() >= self.max_clients && !self.clients.contains_key(&client) {
-            self.forget_half();
+            self.evict_half();
         }
-        let settled = sequence.saturating_sub(behind.into());
-        let doubtful = self.has_forgotten.then_some(sequence);
-        let new = || Session { settled, doubtful, ..Session::default() };
+        let settled = sequence.saturating_sub(oldest_offset.into());
+        let maybe_executed = self.has_evicted.then_some(sequence);
+        let new = || ClientCache { settled, maybe_executed, ..ClientCache::default() };
         let session = self.clients.entry(client).or_insert_with(new);
-        if session.settled.saturating_sub(sequence) > LONGEST_WAY {
+        if session.settled.saturating_sub(sequence) > MAX_SEQUENCE_DELAY {
             self.bytes -= session.bytes();
             *session = new();
         }
-        session.heard = self.time;
+        session.last_active = self.time;
         if sequence < session.settled {
-            return Seen::Stray;
+            return PacketStatus::Delayed;
         }
         session.settled = session.settled.max(settled);
-        while session.done.front().is_some_and(|(number, _)| *number < session.settled) {
-            let forgotten = session.done.pop_front();
-            self.bytes -= forgotten.map_or(0, |(_, answers)| answers.len());
+        while session.executed.front().is_some_and(|(number, _)| *number < session.settled) {
+            let forgotten = session.executed.pop_front();
+            self.bytes -= forgotten.map_or(0, |(_, responses)| responses.len());
         }
-        match session.done.iter().rposition(|(number, _)| *number == sequence) {
-            Some(at) => Seen::Again(&session.done[at].1),
-            None if attempt > 0 && session.doubtful >= Some(sequence) => Seen::Forgotten,
-            None => Seen::New,
+        match session.executed.iter().rposition(|(number, _)| *number == sequence) {
+            Some(at) => PacketStatus::Duplicate(&session.executed[at].1),
+            None if attempt > 0 && session.maybe_executed >= Some(sequence) => {
+                PacketStatus::Forgotten
+            }
+            None => PacketStatus::New,
         }
     }
 
-    /// Keeps what a packet was answered.
-    pub(super) fn keep(&mut self, client: SocketAddr, sequence: u64, answers: &[u8]) {
-        if self.bytes + answers.len() > self.max_bytes {
-            self.forget_half();
+    /// Caches the response to a packet.
+    pub(super) fn cache(&mut self, client: SocketAddr, sequence: u64, responses: &[u8]) {
+        if self.bytes + responses.len() > self.max_bytes {
+            self.evict_half();
         }
         let Some(session) = self.clients.get_mut(&client) else { return };
-        if session.done.len() >= MAX_PACKETS
-            && let Some((number, oldest)) = session.done.pop_front()
+        if session.executed.len() >= MAX_PACKETS
+            && let Some((number, oldest)) = session.executed.pop_front()
         {
             self.bytes -= oldest.len();
-            // It must not be done again.
+            // It must not be executed again.
             session.settled = session.settled.max(number + 1);
         }
-        self.bytes += answers.len();
-        session.done.push_back((sequence, answers.into()));
+        self.bytes += responses.len();
+        session.executed.push_back((sequence, responses.into()));
     }
 
-    /// Forgets the half of the clients that were silent longest.
-    fn forget_half(&mut self) {
-        self.has_forgotten = true;
-        let mut heard: Vec<_> = self.clients.values().map(|session| session.heard).collect();
-        heard.sort_unstable();
-        let Some(middle) = heard.get(heard.len() / 2).copied() else { return };
-        self.clients.retain(|_, session| session.heard > middle);
-        self.bytes = self.clients.values().map(Session::bytes).sum();
+    /// Evicts the least recently active half of the clients.
+    fn evict_half(&mut self) {
+        self.has_evicted = true;
+        let mut activity: Vec<_> =
+            self.clients.values().map(|session| session.last_active).collect();
+        activity.sort_unstable();
+        let Some(middle) = activity.get(activity.len() / 2).copied() else { return };
+        self.clients.retain(|_, session| session.last_active > middle);
+        self.bytes = self.clients.values().map(ClientCache::bytes).sum();
     }
 
-    /// Bytes that are kept.
+    /// Bytes of cached responses.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -175,86 +179,90 @@ mod tests {
     }
 
     #[test]
-    fn is_a_packet_that_comes_again_answered_from_memory() {
+    fn duplicate_packet_gets_the_cached_response() {
         let mut sessions = Sessions::default();
-        assert_eq!(sessions.see(client(1), 10, 0, 0), Seen::New);
-        sessions.keep(client(1), 10, b"ten");
-        assert_eq!(sessions.see(client(1), 12, 2, 0), Seen::New);
-        sessions.keep(client(1), 12, b"twelve");
-        assert_eq!(sessions.see(client(1), 10, 0, 1), Seen::Again(b"ten"));
-        // 11 is under way still, and comes late.
-        assert_eq!(sessions.see(client(1), 11, 1, 1), Seen::New);
-        // The client has heard all before 12.
-        assert_eq!(sessions.see(client(1), 13, 1, 0), Seen::New);
-        assert_eq!(sessions.see(client(1), 10, 0, 1), Seen::Stray);
-        assert_eq!(sessions.see(client(1), 11, 0, 1), Seen::Stray);
-        assert_eq!(sessions.see(client(1), 12, 0, 1), Seen::Again(b"twelve"));
+        assert_eq!(sessions.classify(client(1), 10, 0, 0), PacketStatus::New);
+        sessions.cache(client(1), 10, b"ten");
+        assert_eq!(sessions.classify(client(1), 12, 2, 0), PacketStatus::New);
+        sessions.cache(client(1), 12, b"twelve");
+        assert_eq!(sessions.classify(client(1), 10, 0, 1), PacketStatus::Duplicate(b"ten"));
+        // 11 is still in flight, and arrives late.
+        assert_eq!(sessions.classify(client(1), 11, 1, 1), PacketStatus::New);
+        // The client has the responses before 12.
+        assert_eq!(sessions.classify(client(1), 13, 1, 0), PacketStatus::New);
+        assert_eq!(sessions.classify(client(1), 10, 0, 1), PacketStatus::Delayed);
+        assert_eq!(sessions.classify(client(1), 11, 0, 1), PacketStatus::Delayed);
+        assert_eq!(sessions.classify(client(1), 12, 0, 1), PacketStatus::Duplicate(b"twelve"));
         assert_eq!(sessions.bytes(), 6);
         // Another client has its own numbers.
-        assert_eq!(sessions.see(client(2), 12, 0, 0), Seen::New);
+        assert_eq!(sessions.classify(client(2), 12, 0, 0), PacketStatus::New);
         // The first copy of its first packet was lost.
-        assert_eq!(sessions.see(client(3), 12, 0, 1), Seen::New);
+        assert_eq!(sessions.classify(client(3), 12, 0, 1), PacketStatus::New);
     }
 
-    /// Ports are used again: whoever draws a lower first number must not be taken for a stray of who was there before.
+    /// Ports are reused: a client with a lower first number must not be taken for its predecessor's
+    /// delayed packet.
     #[test]
-    fn is_another_client_at_an_address_served_whatever_number_it_begins_with() {
+    fn reused_address_is_served_from_any_first_sequence_number() {
         let (old, young) = (1 << 62, 5);
         let mut sessions = Sessions::default();
-        assert_eq!(sessions.see(client(1), old, 0, 0), Seen::New);
-        sessions.keep(client(1), old, b"old");
-        assert_eq!(sessions.see(client(1), young, 0, 0), Seen::New);
+        assert_eq!(sessions.classify(client(1), old, 0, 0), PacketStatus::New);
+        sessions.cache(client(1), old, b"old");
+        assert_eq!(sessions.classify(client(1), young, 0, 0), PacketStatus::New);
         assert_eq!(sessions.bytes(), 0);
-        sessions.keep(client(1), young, b"young");
-        assert_eq!(sessions.see(client(1), young, 0, 1), Seen::Again(b"young"));
-        assert_eq!(sessions.see(client(1), young + 1, 0, 0), Seen::New);
-        assert_eq!(sessions.see(client(1), young, 0, 1), Seen::Stray);
-        // What strays is not so far behind.
-        assert_eq!(sessions.see(client(1), LONGEST_WAY + young, 0, 0), Seen::New);
-        assert_eq!(sessions.see(client(1), young + 1, 0, 1), Seen::Stray);
+        sessions.cache(client(1), young, b"young");
+        assert_eq!(sessions.classify(client(1), young, 0, 1), PacketStatus::Duplicate(b"young"));
+        assert_eq!(sessions.classify(client(1), young + 1, 0, 0), PacketStatus::New);
+        assert_eq!(sessions.classify(client(1), young, 0, 1), PacketStatus::Delayed);
+        // Delayed packets are not that far behind.
+        assert_eq!(
+            sessions.classify(client(1), MAX_SEQUENCE_DELAY + young, 0, 0),
+            PacketStatus::New
+        );
+        assert_eq!(sessions.classify(client(1), young + 1, 0, 1), PacketStatus::Delayed);
     }
 
     #[test]
-    fn is_what_was_done_before_its_client_was_forgotten_not_done_again() {
+    fn packet_of_an_evicted_client_is_not_executed_again() {
         let mut sessions = Sessions::with_limits(2, 10_000);
-        assert_eq!(sessions.see(client(1), 50, 0, 0), Seen::New);
-        sessions.keep(client(1), 50, b"fifty");
+        assert_eq!(sessions.classify(client(1), 50, 0, 0), PacketStatus::New);
+        sessions.cache(client(1), 50, b"fifty");
         for other in [2, 3, 4] {
-            sessions.see(client(other), 7, 0, 0);
+            sessions.classify(client(other), 7, 0, 0);
         }
-        // A younger packet comes before the older one does again, whose answer was lost.
-        assert_eq!(sessions.see(client(1), 60, 20, 0), Seen::New);
-        assert_eq!(sessions.see(client(1), 50, 10, 1), Seen::Forgotten);
-        assert_eq!(sessions.see(client(1), 60, 20, 1), Seen::Forgotten);
-        // What was never sent before was never done, and what is younger comes to a client that is known.
-        assert_eq!(sessions.see(client(1), 51, 11, 0), Seen::New);
-        assert_eq!(sessions.see(client(1), 61, 21, 1), Seen::New);
+        // A newer packet arrives before the retransmission of an older one whose response was lost.
+        assert_eq!(sessions.classify(client(1), 60, 20, 0), PacketStatus::New);
+        assert_eq!(sessions.classify(client(1), 50, 10, 1), PacketStatus::Forgotten);
+        assert_eq!(sessions.classify(client(1), 60, 20, 1), PacketStatus::Forgotten);
+        // A first transmission was not executed before, and newer packets meet a known client.
+        assert_eq!(sessions.classify(client(1), 51, 11, 0), PacketStatus::New);
+        assert_eq!(sessions.classify(client(1), 61, 21, 1), PacketStatus::New);
     }
 
     #[test]
-    fn is_memory_bounded_and_the_silent_forgotten_first() {
+    fn memory_is_bounded_and_idle_clients_are_evicted_first() {
         let mut sessions = Sessions::with_limits(100, 10_000);
         for round in 0..1000u64 {
             let port = (round % 300) as u16;
-            sessions.see(client(port), round, 0, 0);
-            sessions.keep(client(port), round, &[0; 300]);
-            // One is never silent.
-            sessions.see(client(9999), round, round as u32, 0);
+            sessions.classify(client(port), round, 0, 0);
+            sessions.cache(client(port), round, &[0; 300]);
+            // One client stays active.
+            sessions.classify(client(9999), round, round as u32, 0);
             assert!(sessions.clients.len() <= 100 && sessions.bytes() <= 10_000);
-            let all = sessions.clients.values().flat_map(|session| &session.done);
-            assert_eq!(sessions.bytes(), all.map(|(_, answers)| answers.len()).sum::<usize>());
+            let all = sessions.clients.values().flat_map(|session| &session.executed);
+            assert_eq!(sessions.bytes(), all.map(|(_, responses)| responses.len()).sum::<usize>());
         }
         assert!(sessions.clients.contains_key(&client(9999)));
-        assert_eq!(sessions.see(client(8888), 5, 0, 1), Seen::Forgotten);
-        assert_eq!(sessions.see(client(8887), 5, 0, 0), Seen::New);
+        assert_eq!(sessions.classify(client(8888), 5, 0, 1), PacketStatus::Forgotten);
+        assert_eq!(sessions.classify(client(8887), 5, 0, 0), PacketStatus::New);
         let mut one = Sessions::default();
         for number in 0..5000 {
-            one.see(client(1), number, number as u32, 0);
-            one.keep(client(1), number, b"x");
+            one.classify(client(1), number, number as u32, 0);
+            one.cache(client(1), number, b"x");
         }
         assert_eq!(one.bytes(), MAX_PACKETS);
-        // What went out of memory is not done again.
-        assert_eq!(one.see(client(1), 7, 7, 1), Seen::Stray);
-        assert_eq!(one.see(client(1), 4999, 4999, 1), Seen::Again(b"x"));
+        // An evicted packet is not executed again.
+        assert_eq!(one.classify(client(1), 7, 7, 1), PacketStatus::Delayed);
+        assert_eq!(one.classify(client(1), 4999, 4999, 1), PacketStatus::Duplicate(b"x"));
     }
 }

@@ -1,5 +1,5 @@
-//! What the tests share: an engine in memory, a server that runs beside the test, and a client that
-//! reads replies as text.
+//! Shared test support: an engine in memory, a server in the test process, and clients that render
+//! replies as text.
 
 #![allow(
     dead_code,
@@ -29,7 +29,7 @@ use siltstone_server::{Fsync, Server, ServerOptions, StopHandle};
 
 type Map = BTreeMap<Vec<u8>, Entry>;
 
-/// An ordered engine in memory, which can be told to fail.
+/// An ordered engine in memory with injectable errors.
 #[derive(Default)]
 pub struct MapEngine {
     map: RwLock<Arc<Map>>,
@@ -197,8 +197,8 @@ impl Cursor for MapCursor {
     }
 }
 
-/// A server that runs beside the test, with two tables; it is stopped when dropped.
-pub struct Running {
+/// A server in the test process with two tables, stopped when dropped.
+pub struct TestServer {
     pub address: SocketAddr,
     pub metrics: Option<SocketAddr>,
     pub memcached: Option<SocketAddr>,
@@ -209,7 +209,7 @@ pub struct Running {
     thread: Option<JoinHandle<Result<()>>>,
 }
 
-impl Running {
+impl TestServer {
     pub fn start() -> Self {
         Self::with(|_| ())
     }
@@ -218,7 +218,7 @@ impl Running {
         Self::over(None, change)
     }
 
-    /// With another engine as the first table.
+    /// With another engine for the first table.
     pub fn over(first: Option<Arc<dyn Engine>>, change: impl FnOnce(&mut ServerOptions)) -> Self {
         let mut options = ServerOptions {
             listen: "127.0.0.1:0".parse().unwrap(),
@@ -237,26 +237,26 @@ impl Running {
         let udp = server.udp_addr();
         let stop = server.stop_handle();
         let thread = Some(std::thread::spawn(move || server.run()));
-        Running { address, metrics, memcached, memcached_udp, udp, stop, engine, thread }
+        TestServer { address, metrics, memcached, memcached_udp, udp, stop, engine, thread }
     }
 
     pub fn client(&self) -> Client {
         Client::connect(self.address)
     }
 
-    /// A connection that speaks memcached's protocol.
-    pub fn talk(&self) -> Talk {
-        Talk::connect(self.memcached.unwrap())
+    /// A memcached connection.
+    pub fn memcached_client(&self) -> MemcachedClient {
+        MemcachedClient::connect(self.memcached.unwrap())
     }
 
-    /// Stops the server and returns how it ended.
+    /// Stops the server and returns its result.
     pub fn finish(mut self) -> Result<()> {
         self.stop.stop();
         self.thread.take().unwrap().join().unwrap()
     }
 }
 
-impl Drop for Running {
+impl Drop for TestServer {
     fn drop(&mut self) {
         self.stop.stop();
         if let Some(thread) = self.thread.take() {
@@ -268,14 +268,15 @@ impl Drop for Running {
     }
 }
 
-/// Somebody else's server, which ours is compared with, on a free port; ended when dropped.
+/// A foreign server for comparison, on a free port, stopped when dropped.
 pub struct Peer {
     child: Child,
     pub address: SocketAddr,
 }
 
 impl Peer {
-    /// Starts a program, whose last argument is to be the port; `None`, with a word, if it is not installed.
+    /// Starts a program that takes the port as its last argument; `None`, with a message, if it is
+    /// not installed.
     pub fn start(program: &str, args: &[&str]) -> Option<Self> {
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let mut command = Command::new(program);
@@ -297,7 +298,7 @@ impl Drop for Peer {
     }
 }
 
-/// A client that shows replies as text: `+OK`, `:1`, `"bulk"`, `nil`, `[a, b]`, `-ERR …`.
+/// A client that renders replies as text: `+OK`, `:1`, `"bulk"`, `nil`, `[a, b]`, `-ERR …`.
 pub struct Client {
     pub reader: BufReader<TcpStream>,
 }
@@ -314,12 +315,12 @@ impl Client {
         self.reader.get_mut()
     }
 
-    /// Sends bytes as they are.
+    /// Sends raw bytes.
     pub fn send_raw(&mut self, bytes: &[u8]) {
         self.stream().write_all(bytes).unwrap();
     }
 
-    /// Sends a command and does not wait.
+    /// Sends a command without waiting for the reply.
     pub fn send(&mut self, args: &[&[u8]]) {
         let bytes = encode(args);
         self.send_raw(&bytes);
@@ -336,7 +337,7 @@ impl Client {
         self.read()
     }
 
-    /// Asserts the replies to commands, one after the other.
+    /// Asserts the replies to a sequence of commands.
     pub fn expect(&mut self, steps: &[(&str, &str)]) {
         for (command, expected) in steps {
             assert_eq!(&self.call(command), expected, "{command}");
@@ -347,7 +348,7 @@ impl Client {
         self.try_read().expect("a reply")
     }
 
-    /// The next reply; `None` when the server has closed.
+    /// The next reply; `None` once the server has closed.
     pub fn try_read(&mut self) -> Option<String> {
         let mut line = Vec::new();
         match self.reader.read_until(b'\n', &mut line) {
@@ -379,7 +380,7 @@ impl Client {
         })
     }
 
-    /// Whether the server closes the connection, whatever it says before.
+    /// Whether the server closes the connection, after any replies.
     pub fn is_closed(&mut self) -> bool {
         let mut rest = Vec::new();
         match self.reader.read_to_end(&mut rest) {
@@ -389,21 +390,21 @@ impl Client {
     }
 }
 
-/// A client of memcached's protocol: bytes there and back.
-pub struct Talk {
+/// A memcached client.
+pub struct MemcachedClient {
     pub stream: TcpStream,
 }
 
-impl Talk {
+impl MemcachedClient {
     pub fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         stream.set_nodelay(true).unwrap();
-        Talk { stream }
+        MemcachedClient { stream }
     }
 
-    /// Sends bytes, and what comes back up to the answer to a last `mn`, which is not shown.
-    pub fn say(&mut self, bytes: &[u8]) -> String {
+    /// Sends bytes and an `mn`, and returns the response before that of `mn`.
+    pub fn request(&mut self, bytes: &[u8]) -> String {
         self.stream.write_all(bytes).unwrap();
         self.stream.write_all(b"mn\r\n").unwrap();
         let mut all = Vec::new();
@@ -417,22 +418,22 @@ impl Talk {
         String::from_utf8_lossy(&all).into_owned()
     }
 
-    /// Asserts the answers to commands; `|` stands for the end of a line in both.
+    /// Asserts the responses to commands; `|` stands for a line end in both.
     pub fn expect(&mut self, steps: &[(&str, &str)]) {
-        for (said, heard) in steps {
-            let [said, heard] = [said, heard].map(|text| text.replace('|', "\r\n"));
-            assert_eq!(self.say(said.as_bytes()), heard, "{said}");
+        for (sent, received) in steps {
+            let [sent, received] = [sent, received].map(|text| text.replace('|', "\r\n"));
+            assert_eq!(self.request(sent.as_bytes()), received, "{sent}");
         }
     }
 
     /// The cas of a key.
     pub fn cas(&mut self, key: &str) -> u64 {
-        let answer = self.say(format!("gets {key}\r\n").as_bytes());
+        let answer = self.request(format!("gets {key}\r\n").as_bytes());
         let first = answer.lines().next().unwrap();
         first.rsplit(' ').next().unwrap().parse().unwrap()
     }
 
-    /// What comes before the server closes.
+    /// Bytes received until the server closes.
     pub fn rest(&mut self) -> String {
         let mut rest = Vec::new();
         let _ = self.stream.read_to_end(&mut rest);
@@ -440,7 +441,7 @@ impl Talk {
     }
 }
 
-/// An open table of `mica` with these options.
+/// An open `mica` table with these options.
 pub fn mica(options: &str) -> Arc<dyn Engine> {
     let pairs = options.split(' ').filter_map(|pair| pair.split_once('='));
     let map = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
@@ -448,7 +449,7 @@ pub fn mica(options: &str) -> Arc<dyn Engine> {
     Arc::new(siltstone_mica::Mica::open(siltstone::Env::system(1), options).unwrap())
 }
 
-/// A command as an array of bulk strings.
+/// Encodes a command as an array of bulk strings.
 pub fn encode(args: &[&[u8]]) -> Vec<u8> {
     let mut out = format!("*{}\r\n", args.len()).into_bytes();
     for arg in args {
@@ -459,7 +460,7 @@ pub fn encode(args: &[&[u8]]) -> Vec<u8> {
     out
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..500 {
         if holds() {

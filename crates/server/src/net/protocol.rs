@@ -1,0 +1,174 @@
+//! Protocol of a connection: RESP or memcached.
+//!
+//! A connection owns buffers and does not interpret them. Its protocol parses the command at the
+//! start of the input, runs it and writes the reply.
+//!
+//! Invariant: a step leaves complete replies, or complete values of a retrieval whose response
+//! exceeds the output limit. Input that it does not consume is passed again, from the same first
+//! byte.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::clients::{Client, Registration};
+use crate::command::{Session, answer_batched_sets, execute, resume};
+use crate::memcached::MemcachedSession;
+use crate::memcached::session::Progress;
+use crate::resp::{Limits, ParseStatus, Parser, Replies};
+use crate::shared::Shared;
+use crate::store::write_batcher::WriteBatcher;
+
+/// Protocol of a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Resp,
+    Memcached,
+}
+
+impl Protocol {
+    /// Response to a client above the connection limit.
+    pub(crate) fn rejection(self) -> &'static [u8] {
+        match self {
+            Protocol::Resp => b"-ERR max number of clients reached\r\n",
+            Protocol::Memcached => b"ERROR Too many open connections\r\n",
+        }
+    }
+}
+
+/// Protocol state of a connection.
+pub(crate) enum ProtocolState {
+    Resp { session: Box<Session>, parser: Parser },
+    Memcached { session: MemcachedSession, registration: Registration },
+}
+
+impl ProtocolState {
+    pub(crate) fn new(protocol: Protocol, shared: &Shared, registration: Registration) -> Self {
+        match protocol {
+            Protocol::Resp => {
+                let session = Session::new(registration, shared.options.password.is_none());
+                ProtocolState::Resp { session: Box::new(session), parser: Parser::default() }
+            }
+            Protocol::Memcached => {
+                registration.client.table.store(shared.memcached.table, Relaxed);
+                ProtocolState::Memcached { session: MemcachedSession::new(shared), registration }
+            }
+        }
+    }
+
+    pub(crate) fn client(&self) -> &Arc<Client> {
+        match self {
+            ProtocolState::Resp { session, .. } => session.client(),
+            ProtocolState::Memcached { registration, .. } => &registration.client,
+        }
+    }
+
+    /// Runs the command at the start of `input`.
+    pub(crate) fn step(
+        &mut self,
+        shared: &Shared,
+        replies: &mut Replies,
+        batcher: &mut WriteBatcher,
+        input: &[u8],
+    ) -> Result<Progress, String> {
+        let (session, parser) = match self {
+            ProtocolState::Memcached { session, .. } => {
+                return Ok(session.step(shared, replies, batcher, input));
+            }
+            ProtocolState::Resp { session, parser } => (session, parser),
+        };
+        let limits = Limits {
+            max_request_bytes: shared.options.max_request_bytes,
+            max_arguments: 1 << 20,
+            authenticated: session.is_authenticated,
+        };
+        match parser.parse(input, &limits) {
+            Ok(ParseStatus::Incomplete) => Ok(Progress::Incomplete),
+            Ok(ParseStatus::Request { consumed }) => {
+                let args = parser.args(input);
+                if !args.is_empty() {
+                    execute(shared, session, replies, batcher, args);
+                }
+                Ok(Progress::Consumed(consumed))
+            }
+            Err(error) => {
+                answer_batched_sets(shared, session, replies, batcher);
+                Err(format!("ERR {error}"))
+            }
+        }
+    }
+
+    /// Writes the replies of SETs batched in this iteration.
+    pub(crate) fn answer_batched_sets(
+        &mut self,
+        shared: &Shared,
+        replies: &mut Replies,
+        batcher: &mut WriteBatcher,
+    ) {
+        if let ProtocolState::Resp { session, .. } = self {
+            answer_batched_sets(shared, session, replies, batcher);
+        }
+    }
+
+    /// Writes a server error.
+    pub(crate) fn error(&self, replies: &mut Replies, text: &str) {
+        match self {
+            ProtocolState::Resp { .. } => replies.error(text),
+            ProtocolState::Memcached { .. } => {
+                let text = text.strip_prefix("ERR ").unwrap_or(text);
+                for part in ["SERVER_ERROR ", text, "\r\n"] {
+                    replies.raw(part.as_bytes());
+                }
+            }
+        }
+    }
+
+    /// Whether a sliced command is unfinished; it must complete before the next one runs.
+    pub(crate) fn is_busy(&self) -> bool {
+        match self {
+            ProtocolState::Resp { session, .. } => session.sliced.is_some(),
+            ProtocolState::Memcached { .. } => false,
+        }
+    }
+
+    /// Runs the next slice of the unfinished command.
+    pub(crate) fn resume(
+        &mut self,
+        shared: &Shared,
+        replies: &mut Replies,
+        batcher: &mut WriteBatcher,
+    ) {
+        if let ProtocolState::Resp { session, .. } = self {
+            resume(shared, session, replies, batcher);
+        }
+    }
+
+    /// Whether no further command is to be run.
+    pub(crate) fn is_closing(&self) -> bool {
+        match self {
+            ProtocolState::Resp { session, .. } => session.is_closing,
+            ProtocolState::Memcached { session, .. } => session.is_closing,
+        }
+    }
+
+    /// Whether there is no incomplete request.
+    pub(crate) fn is_idle(&self) -> bool {
+        match self {
+            ProtocolState::Resp { parser, .. } => parser.is_idle(),
+            ProtocolState::Memcached { session, .. } => !session.has_partial_request,
+        }
+    }
+
+    /// Releases memory that the last requests needed.
+    pub(crate) fn shrink(&mut self) {
+        if let ProtocolState::Resp { parser, .. } = self {
+            parser.shrink();
+        }
+    }
+
+    /// Releases what outlives the connection.
+    pub(crate) fn close(&mut self, shared: &Shared) {
+        if let ProtocolState::Resp { session, .. } = self {
+            session.unwatch(shared);
+        }
+    }
+}

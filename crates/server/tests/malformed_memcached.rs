@@ -1,0 +1,136 @@
+//! Valid, malformed and mutated memcached commands over TCP and UDP: no panics, responses
+//! independent of how the input is split, bounded memory.
+//!
+//! `SILTSTONE_FUZZED=1000000` sets the number of inputs.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+use siltstone_server::fuzzing::Bench;
+use siltstone_testkit::Dice;
+
+const WORDS: &[&str] = &[
+    "get",
+    "gets",
+    "gat",
+    "gats",
+    "set",
+    "add",
+    "replace",
+    "append",
+    "prepend",
+    "cas",
+    "delete",
+    "incr",
+    "decr",
+    "touch",
+    "flush_all",
+    "stats",
+    "version",
+    "verbosity",
+    "quit",
+    "mg",
+    "ms",
+    "md",
+    "ma",
+    "me",
+    "mn",
+    "noreply",
+    "a",
+    "b",
+    "YQ==",
+    "0",
+    "1",
+    "5",
+    "-1",
+    "100",
+    "4294967295",
+    "4294967296",
+    "18446744073709551615",
+    "99999999999999999999",
+    "b",
+    "c",
+    "f",
+    "k",
+    "q",
+    "s",
+    "t",
+    "v",
+    "T30",
+    "C1",
+    "F7",
+    "MS",
+    "MA",
+    "MP",
+    "ME",
+    "MR",
+    "MI",
+    "MD",
+    "D5",
+    "J9",
+    "N0",
+    "Oabc",
+    "x",
+    "I",
+    "R50",
+    "T4294967297",
+    "cachedump",
+    "detail",
+    "GET",
+    "/",
+    "HTTP/1.1",
+    "\u{80}",
+    "",
+    "\t",
+];
+
+fn input(dice: &mut Dice) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for _ in 0..1 + dice.index(6) {
+        for _ in 0..1 + dice.index(7) {
+            bytes.extend_from_slice(WORDS[dice.index(WORDS.len())].as_bytes());
+            bytes.push(b' ');
+        }
+        bytes.extend_from_slice(if dice.below(6) == 0 { b"\n" } else { b"\r\n" });
+        if dice.below(2) == 0 {
+            let len = dice.index(8);
+            bytes.extend_from_slice(&dice.bytes(len));
+            bytes.extend_from_slice(b"\r\n");
+        }
+    }
+    for _ in 0..dice.index(4) {
+        let at = dice.index(bytes.len());
+        match dice.below(3) {
+            0 => bytes[at] = dice.below(256) as u8,
+            1 => bytes.truncate(at.max(1)),
+            _ => bytes.insert(at, b"\r\n 0\0"[dice.index(5)]),
+        }
+    }
+    bytes
+}
+
+/// Commands after a header that is usually valid.
+fn datagram(dice: &mut Dice, commands: &[u8]) -> Vec<u8> {
+    let mut bytes = [&[dice.below(256) as u8, 7, 0, 0, 0, 1, 0, 0], commands].concat();
+    match dice.below(6) {
+        0 => bytes[dice.index(8)] = dice.below(3) as u8,
+        1 => bytes.truncate(dice.index(bytes.len())),
+        _ => {}
+    }
+    bytes
+}
+
+#[test]
+fn fuzzed_commands_respond_equally_however_they_are_split() {
+    let inputs = std::env::var("SILTSTONE_FUZZED").map_or(20_000, |n| n.parse().unwrap());
+    let mut bench = Bench::new().unwrap();
+    let memory = bench.memory_bytes();
+    for seed in 0..inputs {
+        let mut dice = Dice::new(seed);
+        let bytes = input(&mut dice);
+        match dice.below(4) {
+            0 => bench.memcached_datagram(&datagram(&mut dice, &bytes)),
+            _ => bench.memcached(&bytes, 1 + dice.index(5)),
+        }
+    }
+    assert_eq!(bench.memory_bytes(), memory);
+}

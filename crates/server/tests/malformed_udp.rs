@@ -1,0 +1,164 @@
+//! Valid, malformed, mutated and forged packets: no panics, no more response bytes than allowed,
+//! bounded memory.
+//!
+//! `SILTSTONE_FUZZED=10000000` sets the number of packets.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+use siltstone_client::coalesce;
+use siltstone_client::wire::hello::{self, Welcome};
+use siltstone_client::wire::request::RequestRef;
+use siltstone_client::wire::{HEADER_BYTES, Header, Kind};
+use siltstone_mica::{Access, Action, Request, Value};
+use siltstone_server::fuzzing::UdpBench;
+use siltstone_testkit::Dice;
+
+/// A packet of some requests, as encoded by a client.
+fn requests(dice: &mut Dice, bench: &UdpBench) -> Vec<u8> {
+    let mut packet = vec![0; HEADER_BYTES];
+    let count = dice.index(5) as u16;
+    for opaque in 0..count {
+        let key = format!("key-{}", dice.below(50));
+        let len = dice.index(300);
+        let bytes = dice.bytes(len);
+        let expires_at = (dice.below(4) == 0).then(|| 1_800_000_000_000 + dice.below(100));
+        let flags = if dice.below(4) == 0 { 7 } else { 0 };
+        let value = Value { bytes: &bytes, expires_at, flags, marks: 0 };
+        let action = match dice.below(11) {
+            0 => Action::Put(value),
+            1 => Action::Add(value),
+            2 => Action::Replace(value),
+            3 => Action::CompareAndSet(value, dice.below(9)),
+            4 => Action::Delete((dice.below(2) == 0).then(|| dice.below(9))),
+            5 => Action::Append(&bytes),
+            6 => Action::Prepend(&bytes),
+            7 => Action::Increment(dice.below(9)),
+            8 => Action::Decrement(dice.below(9)),
+            9 => Action::Touch(expires_at),
+            _ => Action::Get,
+        };
+        let hash = if dice.below(20) == 0 { dice.below(99) } else { bench.hash(key.as_bytes()) };
+        let request = Request { hash, key: key.as_bytes(), action };
+        RequestRef { request, opaque, wants_meta: dice.below(3) == 0 }.write(&mut packet);
+    }
+    let header = Header {
+        kind: Kind::Requests,
+        length: 0,
+        count,
+        sequence: dice.below(200),
+        cookie: dice.below(2),
+        oldest_offset: dice.below(20) as u32,
+        response_limit: if dice.below(2) == 0 { dice.below(700) as u16 } else { 1400 },
+        attempt: dice.below(3) as u16,
+    };
+    header.write(&mut packet);
+    packet
+}
+
+fn packet(dice: &mut Dice, bench: &UdpBench) -> Vec<u8> {
+    let mut packet = match dice.below(12) {
+        0 => hello::hello(dice.below(1 << 40), b"password").to_vec(),
+        1 => {
+            let welcome = Welcome {
+                seed: 1,
+                instance: 2,
+                access: Access::Crew,
+                any_port: true,
+                partition_bits: 2,
+                keeps_stamps: true,
+                max_value_bytes: 9,
+                ports: vec![1, 2],
+            };
+            welcome.packet(dice.below(200), 7)
+        }
+        2 => {
+            let len = dice.index(2000);
+            dice.bytes(len)
+        }
+        _ => requests(dice, bench),
+    };
+    // In most packets a few bytes change; some are truncated or extended, with or without a
+    // matching length.
+    for _ in 0..dice.index(3) {
+        if packet.is_empty() {
+            break;
+        }
+        let at = dice.index(packet.len());
+        match dice.below(5) {
+            0 => packet.truncate(at),
+            1 => packet.extend_from_slice(&[0; 9][..dice.index(9)]),
+            2 if packet.len() >= HEADER_BYTES => packet[6] ^= 1,
+            _ => packet[at] = dice.below(256) as u8,
+        }
+        if dice.below(2) == 0 && packet.len() >= 6 {
+            let len = packet.len() as u16;
+            packet[4..6].copy_from_slice(&len.to_le_bytes());
+        }
+    }
+    packet
+}
+
+#[test]
+fn fuzzed_packets_get_bounded_responses() {
+    let wanted = std::env::var("SILTSTONE_FUZZED").map_or(100_000, |n| n.parse().unwrap());
+    for two_ports in [false, true] {
+        let mut bench = UdpBench::new(two_ports).unwrap();
+        let memory = bench.memory_bytes();
+        let (mut done, mut answered, mut dice) = (0, 0, Dice::new(u64::from(two_ports)));
+        while done < wanted / 2 {
+            let count = 1 + dice.index(8);
+            let mut burst: Vec<_> = (0..count)
+                .map(|_| {
+                    let client = dice.below(300) as u16;
+                    let mut datagram = packet(&mut dice, &bench);
+                    // Some share their datagram.
+                    while dice.below(4) == 0 {
+                        datagram.extend(packet(&mut dice, &bench));
+                    }
+                    (datagram, client, dice.below(8) != 0)
+                })
+                .collect();
+            if dice.below(4) == 0 {
+                // A duplicate in the same burst.
+                burst.push(burst[0].clone());
+            }
+            done += burst.iter().map(|(bytes, ..)| bundle::packets(bytes).count()).sum::<usize>();
+            answered += usize::from(bench.burst(&mut burst) > 0);
+        }
+        assert!(answered > done / 20, "{answered} of {done}: hardly anything was looked at");
+        assert_eq!(bench.memory_bytes(), memory);
+    }
+}
+
+#[test]
+fn packets_round_trip() {
+    let bench = UdpBench::new(false).unwrap();
+    let mut dice = Dice::new(3);
+    for _ in 0..2000 {
+        let packet = requests(&mut dice, &bench);
+        let (header, mut body) = Header::parse(&packet).unwrap();
+        let mut again = vec![0; HEADER_BYTES];
+        for _ in 0..header.count {
+            let before = body.len();
+            let asked = RequestRef::take(&mut body).unwrap();
+            let Request { key, action, .. } = asked.request;
+            let bytes = siltstone_client::wire::request::bytes_of(key, &action);
+            assert_eq!(before - body.len(), bytes);
+            asked.write(&mut again);
+        }
+        header.write(&mut again);
+        assert!(body.is_empty());
+        assert_eq!(packet, again);
+        // Truncated anywhere, it is not a packet, even if its length field matches.
+        let cut = dice.index(packet.len());
+        let mut part = packet[..cut].to_vec();
+        assert!(Header::parse(&part).is_err());
+        if cut >= HEADER_BYTES {
+            part[4..6].copy_from_slice(&(cut as u16).to_le_bytes());
+            let (header, mut body) = Header::parse(&part).unwrap();
+            let parsed: Result<Vec<_>, _> =
+                (0..header.count).map(|_| RequestRef::take(&mut body)).collect();
+            assert!(parsed.is_err());
+        }
+    }
+}
