@@ -1,7 +1,10 @@
-//! Everything the server and its tables count, in Prometheus's text format.
+//! Metrics of the server and its tables in Prometheus's text format.
+//!
+//! A renamed family keeps its old name for one release: [`DEPRECATED`] maps old names to new ones.
 //!
 //! Source: the Prometheus documentation, "Text-based format", version 0.0.4.
 
+use std::collections::BTreeSet;
 use std::fmt::{Display, Result, Write};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -10,13 +13,29 @@ use siltstone_engine::Stats;
 use crate::shared::Shared;
 use crate::store::Database;
 
-/// The page.
+/// Old names of families, their new names, and a change of labels from new to old.
+const DEPRECATED: [(&str, &str, (&str, &str)); 7] = [
+    ("udp_strangers_total", "udp_unverified_source_packets_total", ("", "")),
+    ("udp_again_total", "udp_duplicate_packets_total", ("", "")),
+    ("udp_handed_total", "udp_forwarded_requests_total", ("", "")),
+    ("table_gets_found_total", "table_get_hits_total", ("", "")),
+    ("table_space_bytes", "table_live_bytes", ("", "")),
+    (
+        "table_stall_seconds_total",
+        "table_write_stall_seconds_total",
+        ("cause=\"slowdown\"", "cause=\"insert\""),
+    ),
+    ("table_longest_stall_seconds", "table_write_stall_max_seconds", ("", "")),
+];
+
+/// Renders all metrics.
 pub(crate) fn page(shared: &Shared) -> String {
     let mut page = Page { text: String::new() };
-    // Writing into a string does not fail.
+    // Writing to a string does not fail.
     let _ = page.server(shared);
     let _ = page.commands(shared);
     let _ = page.tables(&shared.databases);
+    let _ = page.deprecated();
     page.text
 }
 
@@ -36,27 +55,48 @@ impl Page {
 
     fn server(&mut self, shared: &Shared) -> Result {
         let metrics = &shared.metrics;
+        let udp = &shared.udp;
         let connected = shared.clients.connected();
-        self.one("connected_clients", "gauge", "Clients that are connected.", connected)?;
+        self.one("connected_clients", "gauge", "Open client connections.", connected)?;
         let uptime = shared.started.elapsed().as_secs_f64();
         self.one("uptime_seconds", "gauge", "Time since the server was started.", uptime)?;
         for (name, help, value) in [
-            ("clients_accepted_total", "Clients that came.", &metrics.accepted),
-            ("clients_rejected_total", "Clients over the limit.", &metrics.rejected_clients),
+            ("clients_accepted_total", "Accepted connections.", &metrics.accepted),
+            (
+                "clients_rejected_total",
+                "Connections rejected by the limit of clients.",
+                &metrics.rejected_clients,
+            ),
             ("passwords_rejected_total", "Wrong passwords.", &metrics.rejected_passwords),
-            ("protocol_errors_total", "Requests that were none.", &metrics.protocol_errors),
-            ("slow_readers_total", "Clients cut off for unread replies.", &metrics.slow_readers),
-            ("timeouts_total", "Clients cut off for silence.", &metrics.timeouts),
-            ("error_replies_total", "Commands that failed.", &metrics.errors),
-            ("failed_syncs_total", "Syncs of tables that failed.", &metrics.failed_syncs),
-            ("received_bytes_total", "Bytes from clients.", &metrics.bytes_in),
-            ("sent_bytes_total", "Bytes to clients.", &metrics.bytes_out),
-            ("udp_packets_total", "Packets of requests over UDP.", &shared.udp.packets),
-            ("udp_requests_total", "Requests over UDP.", &shared.udp.requests),
-            ("udp_malformed_total", "Datagrams that were no packets.", &shared.udp.malformed),
-            ("udp_strangers_total", "Packets of unproved addresses.", &shared.udp.unverified),
-            ("udp_again_total", "Packets that came again.", &shared.udp.duplicates),
-            ("udp_handed_total", "Parcels handed to other ports.", &shared.udp.forwarded),
+            ("protocol_errors_total", "Malformed requests.", &metrics.protocol_errors),
+            (
+                "slow_readers_total",
+                "Connections closed for too many unread replies.",
+                &metrics.slow_readers,
+            ),
+            (
+                "timeouts_total",
+                "Connections closed by the idle or stall timeout.",
+                &metrics.timeouts,
+            ),
+            ("error_replies_total", "Commands that returned an error.", &metrics.errors),
+            ("failed_syncs_total", "Failed syncs of tables.", &metrics.failed_syncs),
+            ("received_bytes_total", "Bytes received from clients.", &metrics.bytes_in),
+            ("sent_bytes_total", "Bytes sent to clients.", &metrics.bytes_out),
+            ("udp_packets_total", "Request packets over UDP.", &udp.packets),
+            ("udp_requests_total", "Requests over UDP.", &udp.requests),
+            ("udp_malformed_total", "Malformed datagrams.", &udp.malformed),
+            (
+                "udp_unverified_source_packets_total",
+                "Packets without a valid cookie, password or version.",
+                &udp.unverified,
+            ),
+            ("udp_duplicate_packets_total", "Duplicate packets.", &udp.duplicates),
+            (
+                "udp_forwarded_requests_total",
+                "Request packets forwarded between ports.",
+                &udp.forwarded,
+            ),
         ] {
             self.one(name, "counter", help, value.load(Relaxed))?;
         }
@@ -65,7 +105,7 @@ impl Page {
 
     fn commands(&mut self, shared: &Shared) -> Result {
         let name = "command_duration_seconds";
-        self.family(name, "summary", "Commands and how long they took, without the sync.")?;
+        self.family(name, "summary", "Command latency, without the sync.")?;
         for (command, counts) in shared.metrics.commands() {
             let latencies = counts.latencies;
             let count = latencies.len();
@@ -97,25 +137,23 @@ impl Page {
         each("table_info", "gauge", "Always 1; the engine is a label.", |s| {
             vec![(format!(",engine=\"{}\"", s.engine), 1.0)]
         })?;
-        each("table_user_bytes_written_total", "counter", "Keys and values written.", |s| {
+        each("table_user_bytes_written_total", "counter", "Bytes of keys and values.", |s| {
             plain(s.user_bytes_written as f64)
         })?;
         each("table_writes_total", "counter", "Operations written.", |s| plain(s.writes as f64))?;
         each("table_gets_total", "counter", "Lookups.", |s| plain(s.gets as f64))?;
-        each("table_gets_found_total", "counter", "Lookups that found.", |s| {
+        each("table_get_hits_total", "counter", "Lookups that returned a value.", |s| {
             plain(s.gets_found as f64)
         })?;
-        each("table_seeks_total", "counter", "Cursors placed.", |s| plain(s.seeks as f64))?;
-        each("table_keys", "gauge", "Keys, estimated.", |s| {
+        each("table_seeks_total", "counter", "Iterator seeks.", |s| plain(s.seeks as f64))?;
+        each("table_keys", "gauge", "Estimated number of keys.", |s| {
             s.keys_estimate.map_or_else(Vec::new, |keys| plain(keys as f64))
         })?;
-        each("table_space_bytes", "gauge", "Bytes of live files.", |s| {
-            plain(s.space_bytes as f64)
-        })?;
-        each("table_write_amplification", "gauge", "Bytes to the medium by bytes written.", |s| {
+        each("table_live_bytes", "gauge", "Bytes of live files.", |s| plain(s.space_bytes as f64))?;
+        each("table_write_amplification", "gauge", "I/O bytes per byte written.", |s| {
             s.write_amplification().map_or_else(Vec::new, plain)
         })?;
-        each("table_io_bytes_total", "counter", "Bytes at the medium.", |s| {
+        each("table_io_bytes_total", "counter", "Bytes of I/O by purpose.", |s| {
             let both = |purpose: &str, direction: &str, bytes: u64| {
                 let labels = format!(",purpose=\"{purpose}\",direction=\"{direction}\"");
                 (labels, bytes as f64)
@@ -127,7 +165,7 @@ impl Page {
                 })
                 .collect()
         })?;
-        each("table_io_requests_total", "counter", "Requests at the medium.", |s| {
+        each("table_io_requests_total", "counter", "I/O requests by purpose.", |s| {
             let one = |purpose: &str, kind: &str, count: u64| {
                 (format!(",purpose=\"{purpose}\",kind=\"{kind}\""), count as f64)
             };
@@ -143,37 +181,86 @@ impl Page {
                 |(name, bytes): (&&str, &u64)| (format!(",structure=\"{name}\""), *bytes as f64);
             s.memory.iter().map(row).collect()
         })?;
-        each("table_stall_seconds_total", "counter", "How long writers waited.", |s| {
+        each("table_write_stall_seconds_total", "counter", "Write stall time by cause.", |s| {
             let causes = [
-                ("insert", s.stall.insert_us),
+                ("slowdown", s.stall.insert_us),
                 ("flush", s.stall.flush_us),
                 ("compaction", s.stall.compaction_us),
             ];
             causes.map(|(c, us)| (format!(",cause=\"{c}\""), us as f64 / 1e6)).into()
         })?;
-        each("table_longest_stall_seconds", "gauge", "The longest wait of a writer.", |s| {
+        each("table_write_stall_max_seconds", "gauge", "Longest write stall.", |s| {
             plain(s.stall.longest_us as f64 / 1e6)
         })?;
-        each("table_level_files", "gauge", "Files by level.", |s| {
+        each("table_level_files", "gauge", "Files per level.", |s| {
             s.levels.iter().map(|l| (level(&l.name), l.files as f64)).collect()
         })?;
-        each("table_level_bytes", "gauge", "Bytes by level.", |s| {
+        each("table_level_bytes", "gauge", "Bytes per level.", |s| {
             s.levels.iter().map(|l| (level(&l.name), l.bytes as f64)).collect()
         })?;
-        each("table_level_target_bytes", "gauge", "Bytes a level aims at; 0: no aim.", |s| {
+        each("table_level_target_bytes", "gauge", "Target size per level; 0: none.", |s| {
             s.levels.iter().map(|l| (level(&l.name), l.target_bytes as f64)).collect()
         })?;
-        each("table_level_written_bytes_total", "counter", "Bytes written into a level.", |s| {
+        each("table_level_written_bytes_total", "counter", "Bytes written per level.", |s| {
             s.levels.iter().map(|l| (level(&l.name), l.bytes_written as f64)).collect()
         })?;
-        each("table_counter_total", "counter", "Counters of the engine.", |s| {
-            let row = |(name, value): (&&str, &u64)| (format!(",name=\"{name}\""), *value as f64);
-            s.counters.iter().map(row).collect()
-        })
+        self.engine_counters(&all)
+    }
+
+    /// One family per counter of the engines. Some are monotonic, others are not, so they are
+    /// untyped.
+    fn engine_counters(&mut self, tables: &[(String, Stats)]) -> Result {
+        let names: BTreeSet<&str> =
+            tables.iter().flat_map(|(_, stats)| stats.counters.keys().copied()).collect();
+        for name in &names {
+            self.family(&format!("engine_{name}"), "untyped", &format!("Engine counter {name}."))?;
+            for (table, stats) in tables {
+                if let Some(value) = stats.counters.get(name) {
+                    writeln!(self.text, "siltstone_engine_{name}{{table=\"{table}\"}} {value}")?;
+                }
+            }
+        }
+        self.family(
+            "table_counter_total",
+            "counter",
+            "Deprecated: use the siltstone_engine_ families.",
+        )?;
+        for (table, stats) in tables {
+            for (name, value) in &stats.counters {
+                writeln!(
+                    self.text,
+                    "siltstone_table_counter_total{{table=\"{table}\",name=\"{name}\"}} {value}"
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Repeats renamed families under their old names.
+    fn deprecated(&mut self) -> Result {
+        let mut old_families = String::new();
+        for (old, new, (new_label, old_label)) in DEPRECATED {
+            writeln!(old_families, "# HELP siltstone_{old} Deprecated: use siltstone_{new}.")?;
+            for line in self.text.lines() {
+                if let Some(kind) = line.strip_prefix(&format!("# TYPE siltstone_{new} ")) {
+                    writeln!(old_families, "# TYPE siltstone_{old} {kind}")?;
+                }
+                let sample = line.strip_prefix(&format!("siltstone_{new}"));
+                if let Some(sample) = sample.filter(|sample| sample.starts_with(['{', ' '])) {
+                    let sample = match new_label {
+                        "" => sample.to_owned(),
+                        _ => sample.replace(new_label, old_label),
+                    };
+                    writeln!(old_families, "siltstone_{old}{sample}")?;
+                }
+            }
+        }
+        self.text.push_str(&old_families);
+        Ok(())
     }
 }
 
-/// The rows of a family for one table: further labels, and a value.
+/// Samples of a family for one table: additional labels, and a value.
 type Rows = fn(&Stats) -> Vec<(String, f64)>;
 
 fn plain(value: f64) -> Vec<(String, f64)> {
@@ -184,7 +271,30 @@ fn level(name: &str) -> String {
     format!(",level=\"{}\"", label(name))
 }
 
-/// A label's value: quotes, backslashes and line breaks would end it.
+/// Escapes a label value.
 fn label(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn renamed_family_is_repeated_under_its_old_name() {
+        let mut page = Page { text: String::new() };
+        page.one("udp_duplicate_packets_total", "counter", "Duplicate packets.", 3).unwrap();
+        page.family("table_write_stall_seconds_total", "counter", "Write stalls.").unwrap();
+        page.text +=
+            "siltstone_table_write_stall_seconds_total{table=\"a\",cause=\"slowdown\"} 1\n";
+        page.deprecated().unwrap();
+        for line in [
+            "# HELP siltstone_udp_again_total Deprecated: use siltstone_udp_duplicate_packets_total.",
+            "# TYPE siltstone_udp_again_total counter",
+            "siltstone_udp_again_total 3",
+            "siltstone_table_stall_seconds_total{table=\"a\",cause=\"insert\"} 1",
+        ] {
+            assert!(page.text.lines().any(|found| found == line), "{line}\n{}", page.text);
+        }
+    }
 }
