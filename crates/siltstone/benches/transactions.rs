@@ -1,9 +1,9 @@
-//! What does the transaction layer cost: plain writes with and without it, and commits beside them?
+//! The cost of the transaction manager: plain writes with and without it, and commits.
 //!
-//! A program that prints a table: `cargo bench -p siltstone --bench transactions -- 200000`, the number
-//! of writes a thread being optional. Keys are uniform over a million, so conflicts are rare. Each row
-//! is the best of three rounds in which the rows take turns, so that a busy machine is fair to all. The
-//! last rows sync each write to the disk under the current directory.
+//! `cargo bench -p siltstone --bench transactions -- 200000` prints a table; the optional number is
+//! the writes per thread. Keys are uniform over a million, so conflicts are rare. Each row is the
+//! best of three interleaved rounds, so that background load affects all rows alike. The last rows
+//! sync each write to the disk under the current directory.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
@@ -29,7 +29,7 @@ fn key(dice: &mut Dice) -> [u8; 16] {
     key
 }
 
-/// Thousands of operations a second, and how many of them failed.
+/// Thousands of operations per second, and the number of failed ones.
 fn run(threads: u64, count: u64, work: &(dyn Fn(&mut Dice) -> bool + Sync)) -> (f64, u64) {
     let began = Instant::now();
     let failed: u64 = std::thread::scope(|scope| {
@@ -70,10 +70,7 @@ fn rows(vfs: &dyn Fn() -> Arc<dyn Vfs>, durability: Durability) -> Vec<(&'static
     let (blind, update) = (table(), table());
     let open_one = tracked.transaction().unwrap();
     vec![
-        (
-            "put, engine without the layer",
-            Box::new(move |dice| put(bare.as_ref(), dice, durability)),
-        ),
+        ("put, engine alone", Box::new(move |dice| put(bare.as_ref(), dice, durability))),
         (
             "put, no transaction open",
             Box::new(move |dice| put(idle.engine().as_ref(), dice, durability)),

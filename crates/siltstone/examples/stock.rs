@@ -1,4 +1,4 @@
-//! A table of fruit: written in a batch, walked in order, read as of a moment, copied.
+//! A table of fruit: a batch write, an ordered scan, a snapshot, a checkpoint.
 // An example prints.
 #![allow(clippy::print_stdout)]
 
@@ -14,13 +14,13 @@ fn main() -> siltstone::Result<()> {
     batch.put(b"apples", b"3").put(b"pears", b"5").delete(b"plums");
     table.write(&batch, Durability::Synced)?; // survives a power cut from here on
 
-    let then = table.snapshot()?; // later writes don't change it
+    let snapshot = table.snapshot()?; // later writes don't change it
     table.put(b"apples", b"2")?;
     for entry in table.range("a".."q")? {
         let (key, entry) = entry?;
         println!("{} {}", key.escape_ascii(), entry.value.escape_ascii());
     }
-    assert_eq!(then.get(b"apples")?.as_deref(), Some(&b"3"[..]));
+    assert_eq!(snapshot.get(b"apples")?.as_deref(), Some(&b"3"[..]));
 
     db.checkpoint(dir.join("copy"))?; // links files, copies little
     db.close()?;

@@ -1,7 +1,7 @@
-//! Checkpoints: a consistent copy of the whole store in a new directory.
+//! Checkpoints: consistent copies of the whole store in a new directory.
 //!
 //! Immutable files are linked, not copied, when both directories are on one file system, so a
-//! checkpoint of a large store is quick and takes little space.
+//! checkpoint of a large store is fast and takes little space.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use crate::partial_directory::PartialDirectory;
 use crate::{Db, engines};
 
 impl Db {
-    /// Copies every table that is there when it is called, each as of a moment during the call, into the new
-    /// directory `dir`; one that is dropped meanwhile is an error. The
-    /// copy opens as a store, with all files in `dir`: a second medium (`upper` of `trie`) stays the
-    /// original's alone. The copy is made in `dir.partial` and renamed when it is complete, so `dir` is there whole
-    /// or not at all; what an interrupted checkpoint left of `dir.partial` is removed by the next. A directory inside
-    /// of a store is refused, since what a store does not know it may remove.
+    /// Copies every table that exists at the call, each as of a moment during the call, into the
+    /// new directory `dir`. A table dropped during the call is an error. The copy opens as a store
+    /// with all files in `dir`; a second directory (`upper` of `trie`) stays exclusive to the
+    /// original. The copy is made in `dir.partial` and renamed when it is complete, so `dir` never
+    /// holds part of one; the next checkpoint removes an interrupted `dir.partial`. A directory
+    /// inside a store is refused, because a store removes unknown files.
     ///
     /// ```
     /// # use siltstone::{Db, DbOptions};
@@ -38,23 +38,23 @@ impl Db {
         refuse_inside(dir)?;
         let partial = PartialDirectory::create(dir)?;
         let target = partial.vfs();
-        // Whoever makes a table meanwhile makes it here: a copy that named it would have none of its files.
+        // Taken first: a table created later has no files in the copy and must not be listed there.
         let mut catalogue = self.catalogue()?;
         for name in catalogue.tables.keys() {
             let name = name.as_str();
             let source = self.table_media(name)?;
             let target = target.subdirectory(&format!("table-{name}"))?;
             let mut sink = DirectorySink { source, target, file: None };
-            // A table in memory is empty whenever it is opened, the copy's as well.
+            // A table in memory is empty at every open, and so is its copy.
             let table = self.table(name)?;
             if table.engine().capabilities().durable {
                 table.engine().checkpoint(&mut sink)?;
             }
             sink.target.sync_dir(Purpose::Maintenance)?;
         }
-        catalogue.passing.clear();
+        catalogue.pending.clear();
         for spec in catalogue.tables.values_mut() {
-            engines::leave_to_original(&spec.engine, &mut spec.options);
+            engines::remove_exclusive_options(&spec.engine, &mut spec.options);
         }
         catalogue.write(target)?;
         partial.commit()
@@ -69,7 +69,7 @@ struct DirectorySink {
 
 impl DirectorySink {
     fn file(&mut self) -> Result<&mut (Arc<dyn File>, u64)> {
-        self.file.as_mut().ok_or_else(|| Error::Invalid("no file was begun".into()))
+        self.file.as_mut().ok_or_else(|| Error::Invalid("no file was created".into()))
     }
 }
 

@@ -1,18 +1,21 @@
-//! The directory: its lock, its catalogue, its tables.
+//! The store's directory: its lock, its catalogue, its tables.
 //!
 //! ```text
 //! DIR/
 //!   LOCK              held while the store is open
-//!   CATALOG           which tables there are (see `catalogue`)
-//!   table-NAME/       one directory a table, owned by its engine
+//!   CATALOG           the list of tables (see `catalogue`)
+//!   table-NAME/       one directory per table, owned by its engine
 //! ```
 //!
-//! A table is made by first making its directory (the engine's own files in it, durably) and then
-//! naming it in the catalogue; it is dropped in the opposite order. Meanwhile the catalogue has it as passing, so
-//! what a crash leaves of it is known for garbage and removed at open: first what it has
-//! elsewhere (`upper=DIR` of `trie`), then itself. If elsewhere cannot be reached it waits for a later open.
-//! The directory of a table that the catalogue knows nothing of is never removed: an older catalogue may have been
-//! put back.
+//! To create a table, the store lists it as pending in the catalogue, creates its directory with
+//! the engine's files, durably, and then lists it as a table. A drop goes the opposite way:
+//! pending, removal of the files, removal from the catalogue. What a crash leaves of a pending
+//! table is removed at open: first its files in other directories (`upper=DIR` of `trie`), then
+//! its own directory. If the other directory cannot be reached, the table stays pending until a
+//! later open.
+//!
+//! Invariant: a table directory that the catalogue does not list is never removed, since an older
+//! catalogue may have been restored.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -31,25 +34,25 @@ use crate::{Table, TransactionOptions, engines, read_only};
 pub(crate) const LOCK: &str = "LOCK";
 pub(crate) const TABLE_PREFIX: &str = "table-";
 
-/// How to open a store.
+/// Options of opening a store.
 #[derive(Clone)]
 pub struct DbOptions {
     /// Clock, seed, scheduler and rate limit, shared by all tables.
     pub env: Env,
-    /// Reads past the page cache, with `O_DIRECT`: so that reads are the device's, and memory is only
-    /// what the engines take. Costs every read a request to the device.
+    /// Reads with `O_DIRECT`, so that reads bypass the page cache and memory holds only the
+    /// engines' own caches. Every read then costs a request to the device.
     pub direct_reads: bool,
-    /// For reading alone: no byte of the directory changes, nor any elsewhere, and rights to read them are
-    /// enough. What an engine writes when it opens, e.g. what it recovers, is kept in memory; background work
-    /// rests; writes are refused. Others may have the store open for reading meanwhile, none for writing.
+    /// Opens the store read-only: no byte changes in its directory or in those of its tables
+    /// elsewhere, and read permission is enough. What an engine writes when it opens, e.g. what
+    /// recovery flushes, stays in memory; background work is off; writes are refused. Other
+    /// processes may have the store open read-only at the same time, none for writing.
     pub read_only: bool,
     /// Limits of transactions and snapshots, for each table.
     pub transactions: TransactionOptions,
 }
 
 impl Default for DbOptions {
-    /// The machine's clock; one thread for flushes and as many for the rest as there are cores
-    /// (at most four).
+    /// The system clock; one thread for flushes, and one per core, up to four, for other jobs.
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         DbOptions {
@@ -67,7 +70,8 @@ impl DbOptions {
     }
 }
 
-/// An open store. Clones share it; closing it, or dropping the last clone and table, frees the lock.
+/// An open store. Clones share it. [`close`](Db::close), or dropping the last clone and table,
+/// releases the lock.
 #[derive(Clone)]
 pub struct Db {
     inner: Arc<Inner>,
@@ -77,7 +81,7 @@ struct Inner {
     vfs: Arc<dyn Vfs>,
     options: DbOptions,
     open: Mutex<Open>,
-    // Last: the lock outlives everything that uses the directory.
+    // Last: the lock is released after everything that uses the directory.
     lock: Mutex<Option<LockGuard>>,
 }
 
@@ -101,8 +105,8 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Refused`] if it is no store or of a newer format, [`Error::Locked`] if another
-    /// process has it, and what opening its tables finds.
+    /// [`Error::Refused`] if `dir` is not a store or has a newer format, [`Error::Locked`] if
+    /// another process has it open, and errors of opening its tables.
     pub fn open(dir: impl AsRef<Path>, options: DbOptions) -> Result<Self> {
         let dir = dir.as_ref();
         let refuse = |reason: &str| Error::Refused {
@@ -132,14 +136,15 @@ impl Db {
                  directory to make one",
             ));
         }
-        Self::open_media(vfs, options)
+        Self::open_vfs(vfs, options)
     }
 
-    /// Whether there is something in `dir`, so that [`open_or_create`](Self::open_or_create) makes nothing there.
+    /// Whether `dir` is not empty, so that [`open_or_create`](Self::open_or_create) creates
+    /// nothing there.
     pub fn exists(dir: impl AsRef<Path>) -> Result<bool> {
         let dir = dir.as_ref();
         match dir.read_dir() {
-            // A creation that was cut off leaves the lock file and the unfinished catalogue.
+            // An interrupted creation leaves the lock file and the draft of the catalogue.
             Ok(mut entries) => Ok(!entries.all(|entry| {
                 entry.is_ok_and(|e| e.file_name() == LOCK || e.file_name() == "CATALOG.new")
             })),
@@ -149,11 +154,11 @@ impl Db {
         }
     }
 
-    /// Opens the store in `dir`, or makes one if `dir` is missing or empty.
+    /// Opens the store in `dir`, or creates one if `dir` is missing or empty.
     ///
     /// # Errors
-    /// As [`open`](Self::open); a directory with other files in it is refused, and a new one inside of a store.
-    /// With `read_only` nothing is made.
+    /// Those of [`open`](Self::open); [`Error::Refused`] for a directory with other files in it and
+    /// for a new directory inside a store. With `read_only` nothing is created.
     pub fn open_or_create(dir: impl AsRef<Path>, options: DbOptions) -> Result<Self> {
         let dir = dir.as_ref();
         if options.read_only || Self::exists(dir)? {
@@ -161,26 +166,26 @@ impl Db {
         }
         refuse_inside(dir)?;
         let disk = options.disk(Disk::create(dir)?);
-        Self::create_media(Arc::new(disk), options)
+        Self::create_vfs(Arc::new(disk), options)
     }
 
-    /// Opens the store on any medium; for tests and experiments.
-    pub fn open_media(mut vfs: Arc<dyn Vfs>, mut options: DbOptions) -> Result<Self> {
+    /// Opens the store on any file system; for tests and experiments.
+    pub fn open_vfs(mut vfs: Arc<dyn Vfs>, mut options: DbOptions) -> Result<Self> {
         if options.read_only {
             vfs = Arc::new(Overlay::new(vfs));
-            // Nobody wants what compactions would write. Recovery does what it needs itself.
+            // The output of compactions would be lost. Recovery does not need the scheduler.
             options.env.scheduler = Scheduler::manual();
         }
         let lock = vfs.lock(LOCK)?;
         let catalogue = Catalogue::read(vfs.as_ref())?;
-        // Whoever replaced it may have died before that was durable: tables that it has made would go with a
-        // power cut, and those that it has dropped would come back without their files.
+        // The process that replaced it may have crashed before the rename was durable. A power cut
+        // would then lose tables it created, or bring back dropped tables without their files.
         vfs.sync_dir(Purpose::Manifest)?;
         Self::with(vfs, options, catalogue, lock)
     }
 
-    /// Makes an empty store on any medium, for writing.
-    pub fn create_media(vfs: Arc<dyn Vfs>, options: DbOptions) -> Result<Self> {
+    /// Creates an empty store on any file system, open for writing.
+    pub fn create_vfs(vfs: Arc<dyn Vfs>, options: DbOptions) -> Result<Self> {
         let lock = vfs.lock(LOCK)?;
         let catalogue = Catalogue::default();
         catalogue.write(vfs.as_ref())?;
@@ -199,9 +204,9 @@ impl Db {
                 reason: format!("its catalogue cannot be used for table '{name}': {e}"),
             })?;
         }
-        let before = catalogue.passing.len();
-        catalogue.passing.retain(|name| remove_files(vfs.as_ref(), name).is_err());
-        if catalogue.passing.len() < before {
+        let before = catalogue.pending.len();
+        catalogue.pending.retain(|name| remove_files(vfs.as_ref(), name).is_err());
+        if catalogue.pending.len() < before {
             catalogue.write(vfs.as_ref())?;
         }
         let open = Open { catalogue, ..Open::default() };
@@ -209,29 +214,29 @@ impl Db {
         Ok(Db { inner: Arc::new(inner) })
     }
 
-    /// The table `name`, which must be there.
+    /// Opens the existing table `name`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is none; what opening it finds.
+    /// [`Error::Invalid`] if there is none; errors of opening it.
     pub fn table(&self, name: &str) -> Result<Table> {
         let mut open = self.state()?;
         if let Some(table) = open.tables.get(name) {
             return Ok(table.clone());
         }
         let spec = self.spec(&open, name)?;
-        // An engine would take an empty directory for that of a new table.
-        if self.has_lost(name, &spec)? {
-            let place = format!("{}/{}", self.inner.vfs.name(), directory(name));
+        // An engine would create a new table in an empty directory.
+        if self.are_files_missing(name, &spec)? {
+            let path = format!("{}/{}", self.inner.vfs.name(), directory(name));
             let reason =
                 "the table's files are missing, though CATALOG names it; put them back from a copy";
-            return Err(Error::corruption(place, 0, reason));
+            return Err(Error::corruption(path, 0, reason));
         }
         let table = self.open_table(name, &spec)?;
         open.tables.insert(name.to_owned(), table.clone());
         Ok(table)
     }
 
-    /// How the table `name` is kept.
+    /// The engine and options of the table `name`.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is none.
@@ -243,15 +248,15 @@ impl Db {
         open.catalogue.tables.get(name).cloned().ok_or_else(|| {
             let names: Vec<_> = open.catalogue.tables.keys().map(String::as_str).collect();
             let others = if names.is_empty() { "none".into() } else { names.join(", ") };
-            let meant = meant(name, names.iter().copied());
+            let suggestion = meant(name, names.iter().copied());
             Error::Invalid(format!(
-                "no table '{name}' in {}{meant} (tables: {others})",
+                "no table '{name}' in {}{suggestion} (tables: {others})",
                 self.inner.vfs.name()
             ))
         })
     }
 
-    /// The table `name`; if there is none it is made on `engine` with `options`.
+    /// Opens the table `name`, or creates it on `engine` with `options` if there is none.
     ///
     /// ```
     /// # use siltstone::{Db, DbOptions};
@@ -264,8 +269,8 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it is there on another engine; [`Error::InvalidOptions`], all mistakes at
-    /// once. A table that is there keeps the options it was made with.
+    /// [`Error::Invalid`] if the table exists on another engine; [`Error::InvalidOptions`] with all
+    /// mistakes. An existing table keeps the options it was created with.
     pub fn table_or_create(
         &self,
         name: &str,
@@ -286,35 +291,35 @@ impl Db {
         }
         let mut open = self.state()?;
         let vfs = self.inner.vfs.as_ref();
-        if open.catalogue.unnamed(vfs)?.iter().any(|unnamed| unnamed == name) {
+        if open.catalogue.unlisted(vfs)?.iter().any(|unlisted| unlisted == name) {
             return Err(Error::Refused {
                 path: format!("{}/{}", vfs.name(), directory(name)),
-                reason: "a directory is there that the catalogue does not name, as after an older CATALOG was put \
-                         back; `siltstone repair` names it again, or move it away"
+                reason: "the directory exists but the catalogue does not list it, as after an older CATALOG was \
+                         restored; run `siltstone repair` to list it again, or move it away"
                     .to_owned(),
             });
         }
         let mut catalogue = open.catalogue.clone();
-        catalogue.passing.insert(name.to_owned());
+        catalogue.pending.insert(name.to_owned());
         catalogue.write(vfs)?;
         open.catalogue = catalogue.clone();
-        // Of a table that was dropped, or whose making was cut off.
+        // What a dropped table or an interrupted creation left.
         remove_files(vfs, name)?;
         let spec = TableSpec { engine: engine.to_owned(), options: options.clone() };
         let table = self.open_table(name, &spec)?;
         catalogue.tables.insert(name.to_owned(), spec);
-        catalogue.passing.remove(name);
+        catalogue.pending.remove(name);
         catalogue.write(vfs)?;
         open.catalogue = catalogue;
         open.tables.insert(name.to_owned(), table.clone());
         Ok(table)
     }
 
-    /// Removes the table `name` and all in it, wherever it lies. If that is cut off once the catalogue does
-    /// not name the table, the rest goes at the next open.
+    /// Removes the table `name` with all of its files, wherever they are. If that is interrupted
+    /// after the catalogue stopped listing the table, the next open removes the rest.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is none; failures of the media.
+    /// [`Error::Invalid`] if there is none; I/O errors.
     pub fn drop_table(&self, name: &str) -> Result<()> {
         self.check_writable()?;
         let mut open = self.state()?;
@@ -324,44 +329,45 @@ impl Db {
         }
         if let Some(table) = open.tables.remove(name) {
             match table.engine().close() {
-                // Its files go in any case.
+                // Its files are removed anyway.
                 Err(Error::ReadOnly { .. }) => {}
                 closed => closed?,
             }
         }
-        catalogue.passing.insert(name.to_owned());
+        catalogue.pending.insert(name.to_owned());
         let vfs = self.inner.vfs.as_ref();
         catalogue.write(vfs)?;
         open.catalogue = catalogue.clone();
         remove_files(vfs, name)?;
-        catalogue.passing.remove(name);
+        catalogue.pending.remove(name);
         catalogue.write(vfs)?;
         open.catalogue = catalogue;
         Ok(())
     }
 
-    /// The tables whose directories are there and which the catalogue does not name, sorted: of an older one that
-    /// was put back. [`repair`](crate::catalogue::repair) names them.
-    pub fn unnamed_tables(&self) -> Result<Vec<String>> {
-        self.state()?.catalogue.unnamed(self.inner.vfs.as_ref())
+    /// The tables whose directories exist but which the catalogue does not list, sorted, as after
+    /// an older catalogue was restored. [`repair`](crate::catalogue::repair) lists them again.
+    pub fn unlisted_tables(&self) -> Result<Vec<String>> {
+        self.state()?.catalogue.unlisted(self.inner.vfs.as_ref())
     }
 
-    /// Whether all files of the table are missing, which it has from before the catalogue names it.
+    /// Whether all files of the table are missing. A listed table always has files, unless its
+    /// engine keeps none.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is none; failures of the media.
-    pub fn has_lost_files_of(&self, name: &str) -> Result<bool> {
+    /// [`Error::Invalid`] if there is no such table; I/O errors.
+    pub fn are_table_files_missing(&self, name: &str) -> Result<bool> {
         let spec = self.spec_of(name)?;
-        self.has_lost(name, &spec)
+        self.are_files_missing(name, &spec)
     }
 
-    fn has_lost(&self, name: &str, spec: &TableSpec) -> Result<bool> {
+    fn are_files_missing(&self, name: &str, spec: &TableSpec) -> Result<bool> {
         let (vfs, directory) = (&self.inner.vfs, directory(name));
-        if !engines::keeps_files(&spec.engine) {
+        if !engines::has_files(&spec.engine) {
             return Ok(false);
         }
-        let is_there = vfs.subdirectories()?.contains(&directory);
-        Ok(!is_there || vfs.subdirectory(&directory)?.list()?.is_empty())
+        let exists = vfs.subdirectories()?.contains(&directory);
+        Ok(!exists || vfs.subdirectory(&directory)?.list()?.is_empty())
     }
 
     /// The names of all tables, sorted.
@@ -369,18 +375,18 @@ impl Db {
         Ok(self.state()?.catalogue.tables.keys().cloned().collect())
     }
 
-    /// The engine of each table, by the table's name.
+    /// A copy of the catalogue: every table with its engine and options.
     pub fn catalogue(&self) -> Result<Catalogue> {
         Ok(self.state()?.catalogue.clone())
     }
 
-    /// The medium that the store is on.
+    /// The file system that the store is on.
     pub fn vfs(&self) -> &Arc<dyn Vfs> {
         &self.inner.vfs
     }
 
-    /// Finishes background work, makes everything durable, and frees the directory. Tables that
-    /// are still held answer [`Error::Closed`] from now on.
+    /// Finishes background work, makes everything durable, and releases the directory. Tables that
+    /// are still in use return [`Error::Closed`] afterwards.
     pub fn close(&self) -> Result<()> {
         let mut open = self.inner.open.lock();
         open.closed = true;
@@ -392,7 +398,7 @@ impl Db {
         first_error
     }
 
-    /// The table's directory, for tools that work on files.
+    /// The table's directory, for tools that read its files.
     pub fn table_media(&self, name: &str) -> Result<Arc<dyn Vfs>> {
         self.inner.vfs.subdirectory(&directory(name))
     }
@@ -422,32 +428,33 @@ impl Db {
     }
 }
 
-/// Refuses a new directory inside of a store: in one of a table an engine removes what it does not know, and one beside
-/// them would be taken for a table.
+/// Refuses a new directory inside a store: an engine removes unknown files from its table's
+/// directory, and the store would take a directory beside them for a table.
 pub(crate) fn refuse_inside(dir: &Path) -> Result<()> {
     let fault = |error| Error::io("look up", dir.display().to_string(), &error);
-    let whole = std::path::absolute(dir).map_err(fault)?;
-    // What is there of it, since links may lead into a store.
-    let there = whole.ancestors().find_map(|above| above.canonicalize().ok()).unwrap_or_default();
-    let Some(store) = there.ancestors().find(|above| Catalogue::is_in(above)) else {
+    let absolute = std::path::absolute(dir).map_err(fault)?;
+    // The part of the path that exists, with its links resolved: they may lead into a store.
+    let existing =
+        absolute.ancestors().find_map(|above| above.canonicalize().ok()).unwrap_or_default();
+    let Some(store) = existing.ancestors().find(|above| Catalogue::is_in(above)) else {
         return Ok(());
     };
     Err(Error::Refused {
         path: dir.display().to_string(),
         reason: format!(
-            "it would lie in the store {}, which removes what it does not know; name a directory outside of it",
+            "it is inside the store {}, which removes unknown files; name a directory outside of it",
             store.display()
         ),
     })
 }
 
-/// Removes the directory of a table, if there is one, and what it has elsewhere.
+/// Removes the directory of a table, if there is one, and the table's files in other directories.
 fn remove_files(vfs: &dyn Vfs, table: &str) -> Result<()> {
     let directory = directory(table);
     if !vfs.subdirectories()?.contains(&directory) {
         return Ok(());
     }
-    engines::remove_elsewhere(vfs.subdirectory(&directory)?.as_ref())?;
+    engines::remove_external_files(vfs.subdirectory(&directory)?.as_ref())?;
     vfs.remove_subdirectory(&directory)
 }
 

@@ -1,4 +1,4 @@
-//! The engines by name: the one place where a name becomes an engine.
+//! The engines by name: the one place that maps a name to an engine.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,14 +16,16 @@ use siltstone_vfs::{Disk, Overlay, Vfs};
 
 use crate::catalogue::Catalogue;
 
-/// The names of all engines, as the command line and the catalogue write them.
+/// The option of `trie` for the directory of its upper levels.
+const UPPER: &str = "upper";
+
+/// The names of all engines, as used on the command line and in the catalogue.
 pub const NAMES: &[&str] = &["lsm", "trie", "silt", "mica", "skimpy"];
 
-/// Opens the engine `name` over `media`, making a new table there if there is none.
+/// Opens the engine `name` over `vfs`, creating a table there if there is none.
 ///
 /// # Errors
-/// [`Error::InvalidOptions`] for an unknown engine or options that cannot be; what opening finds
-/// otherwise.
+/// [`Error::InvalidOptions`] for an unknown engine or invalid options; errors of opening.
 pub fn open(
     name: &str,
     vfs: Arc<dyn Vfs>,
@@ -44,7 +46,7 @@ pub fn open(
             Ok(Arc::new(siltstone_silt::Silt::open(vfs, env.clone(), options)?))
         }
         "mica" => {
-            // In memory: its directory stays empty.
+            // In memory: the directory stays empty.
             let options = siltstone_mica::Options::from_map(options)?;
             Ok(Arc::new(siltstone_mica::Mica::open(env.clone(), options)?))
         }
@@ -59,7 +61,7 @@ pub fn open(
 /// Checks an engine's name and options without opening anything.
 ///
 /// # Errors
-/// [`Error::InvalidOptions`], all mistakes at once.
+/// [`Error::InvalidOptions`] with all mistakes.
 pub fn check(name: &str, options: &BTreeMap<String, String>) -> Result<()> {
     match name {
         "lsm" => siltstone_lsm::Options::from_map(options).map(drop),
@@ -71,12 +73,31 @@ pub fn check(name: &str, options: &BTreeMap<String, String>) -> Result<()> {
     }
 }
 
+/// The options of an engine that have a new name, as pairs of the old and the present name. The old
+/// names keep working.
+pub fn deprecated_options(name: &str) -> &'static [(&'static str, &'static str)] {
+    match name {
+        "lsm" => &[],
+        "trie" => &[],
+        "silt" => &[],
+        "mica" => &[],
+        "skimpy" => &[],
+        _ => &[],
+    }
+}
+
+/// The present name of an option that may be given under an old one.
+fn present_name<'a>(engine: &str, option: &'a str) -> &'a str {
+    let renamed = deprecated_options(engine).iter().find(|(old, _)| *old == option);
+    renamed.map_or(option, |(_, new)| new)
+}
+
 /// Whether tables on this engine have files.
-pub fn keeps_files(name: &str) -> bool {
+pub fn has_files(name: &str) -> bool {
     name != "mica"
 }
 
-/// The longest value that a table on this engine with these options takes, without opening one.
+/// The longest value that a table on this engine with these options accepts, without opening one.
 ///
 /// # Errors
 /// As [`check`].
@@ -88,30 +109,31 @@ pub fn max_value_bytes(name: &str, options: &BTreeMap<String, String>) -> Result
     }
 }
 
-/// Takes out of the options what can be one table's only, so that a copy of the table, which has all of
-/// its files in its own directory, is opened without it.
-pub fn leave_to_original(name: &str, options: &mut BTreeMap<String, String>) {
+/// Removes the options that only one table may have. A copy of the table, whose files are all in
+/// its own directory, is opened without them.
+pub fn remove_exclusive_options(name: &str, options: &mut BTreeMap<String, String>) {
     if name == "trie" {
-        // What a table does not name on its second medium it removes there.
-        options.remove("upper");
+        // A table removes unknown files from its second directory.
+        let upper = present_name(name, UPPER);
+        options.retain(|option, _| present_name(name, option) != upper);
     }
 }
 
-/// Removes what the table in the directory `media`, on whichever engine, keeps outside of it, durably. It is
-/// closed and about to be removed; after a crash this may be called again.
+/// Removes the files that the table in the directory `vfs`, on whichever engine, has in other
+/// directories, durably. The table must be closed. After a crash this may be called again.
 ///
 /// # Errors
-/// [`Error::Locked`] if someone has that open; failures of the media.
-pub fn remove_elsewhere(vfs: &dyn Vfs) -> Result<()> {
+/// [`Error::Locked`] if another process has the other directory open; I/O errors.
+pub fn remove_external_files(vfs: &dyn Vfs) -> Result<()> {
     siltstone_trie::remove_elsewhere(vfs)
 }
 
-/// The engine of the table in the directory `media`, by its manifest or by names that one engine alone gives;
-/// `None` if nothing tells.
+/// The engine of the table in the directory `vfs`, from its manifest or from file names that only
+/// one engine uses; `None` if neither identifies it.
 ///
 /// # Errors
-/// Failures of the medium.
-pub fn recognise(vfs: &dyn Vfs) -> Result<Option<&'static str>> {
+/// I/O errors.
+pub fn detect(vfs: &dyn Vfs) -> Result<Option<&'static str>> {
     if let Some(engine) = Manifest::engine_of(vfs)? {
         return Ok(NAMES.iter().copied().find(|name| *name == engine));
     }
@@ -119,7 +141,7 @@ pub fn recognise(vfs: &dyn Vfs) -> Result<Option<&'static str>> {
     if names.is_empty() {
         return Ok(Some("mica"));
     }
-    const TELLING: [(&str, &str); 7] = [
+    const SUFFIXES: [(&str, &str); 7] = [
         (".sst", "lsm"),
         (".htable", "trie"),
         (".bloom", "trie"),
@@ -128,52 +150,71 @@ pub fn recognise(vfs: &dyn Vfs) -> Result<Option<&'static str>> {
         ("flash", "skimpy"),
         ("packing", "skimpy"),
     ];
-    let tells = |(end, _): &&(&str, &str)| names.iter().any(|name| name.ends_with(end));
-    Ok(TELLING.iter().find(tells).map(|(_, engine)| *engine))
+    let is_present = |(suffix, _): &&(&str, &str)| names.iter().any(|name| name.ends_with(suffix));
+    Ok(SUFFIXES.iter().find(is_present).map(|(_, engine)| *engine))
 }
 
-/// The options of a table without which it does not open, as far as its own files tell them.
+/// The options without which a table does not open, as far as its own files determine them.
 ///
 /// # Errors
-/// Failures of the medium.
-pub fn told(name: &str, vfs: &dyn Vfs) -> Result<BTreeMap<String, String>> {
-    let mut told = BTreeMap::new();
+/// I/O errors.
+pub fn required_options(name: &str, vfs: &dyn Vfs) -> Result<BTreeMap<String, String>> {
+    let mut required = BTreeMap::new();
+    let mut require =
+        |option, value| _ = required.insert(present_name(name, option).to_owned(), value);
     if name == "trie"
         && let Some(upper) = siltstone_trie::upper_of(vfs)?
     {
-        told.insert("upper".to_owned(), upper.display().to_string());
+        require(UPPER, upper.display().to_string());
     }
     if name == "skimpy"
         && let Ok(device) = Emulator::geometry_of(vfs, "flash")
     {
         let (page, block) = (device.page_bytes() as u64, u64::from(device.pages_per_block()));
         let bytes = page * block * u64::from(device.blocks());
-        let numbers = [("page", page), ("block", block), ("capacity", bytes)];
-        told.extend(numbers.map(|(option, number)| (option.to_owned(), number.to_string())));
+        for (option, number) in [("page", page), ("block", block), ("capacity", bytes)] {
+            require(option, number.to_string());
+        }
     }
-    Ok(told)
+    Ok(required)
 }
 
-/// Whether a table that is kept with these options opens with them, as far as that was [`told`].
-pub fn agree(
+/// Whether a table with these options opens, as far as its [`required_options`] decide that.
+pub fn has_required_options(
     name: &str,
     options: &BTreeMap<String, String>,
-    told: &BTreeMap<String, String>,
+    required: &BTreeMap<String, String>,
 ) -> bool {
     let device = |options| siltstone_skimpy::Options::from_map(options)?.geometry();
+    let upper = |options: &BTreeMap<String, String>| {
+        let upper = present_name(name, UPPER);
+        let given = options.iter().find(|(option, _)| present_name(name, option) == upper);
+        given.map(|(_, value)| value.clone())
+    };
     match name {
-        "trie" => options.get("upper") == told.get("upper"),
-        "skimpy" if !told.is_empty() => device(options).ok() == device(told).ok(),
+        "trie" => upper(options) == upper(required),
+        "skimpy" if !required.is_empty() => device(options).ok() == device(required).ok(),
         _ => true,
     }
 }
 
-/// Checks what can be checked of a table that does not open because of `damage`. For `lsm` that is every file that
-/// the table needs; for the others it is what opening has found.
+/// Gives a table its [`required_options`], in place of those that it has under any name.
+pub fn set_required_options(
+    name: &str,
+    options: &mut BTreeMap<String, String>,
+    required: BTreeMap<String, String>,
+) {
+    remove_exclusive_options(name, options);
+    options.retain(|option, _| !required.contains_key(present_name(name, option)));
+    options.extend(required);
+}
+
+/// Checks a table that does not open because of `damage`. For `lsm` every file of the table is
+/// checked; for the other engines the report is `damage`.
 ///
 /// # Errors
-/// `damage` if it is none; failures to check.
-pub fn verify_closed(name: &str, vfs: &Arc<dyn Vfs>, damage: Error) -> Result<VerifyReport> {
+/// `damage` if it is not corruption; failures to check.
+pub fn verify_offline(name: &str, vfs: &Arc<dyn Vfs>, damage: Error) -> Result<VerifyReport> {
     let mut report = match name {
         "lsm" => siltstone_lsm::verify_closed(vfs)?,
         _ => VerifyReport::default(),
@@ -184,11 +225,11 @@ pub fn verify_closed(name: &str, vfs: &Arc<dyn Vfs>, damage: Error) -> Result<Ve
     Ok(report)
 }
 
-/// Rebuilds what can be saved of a damaged table, which is kept with these options; the answer
-/// tells what was done and what is lost.
+/// Rebuilds a damaged table with these options from its intact parts; the report lists the repairs
+/// and the losses.
 ///
 /// # Errors
-/// [`Error::InvalidOptions`] for an unknown engine; failures of the medium.
+/// [`Error::InvalidOptions`] for an unknown engine; I/O errors.
 pub fn repair(
     name: &str,
     vfs: &Arc<dyn Vfs>,
@@ -207,28 +248,28 @@ pub fn repair(
     }
 }
 
-/// Looks into one file of a store; `None` if it is none. Shows at most `limit` of its items.
+/// Dumps up to `limit` items of one file of a store; `None` if it is not a file of a store.
 ///
 /// # Errors
-/// Failures of the medium; damage is in the answer.
+/// I/O errors; damage is in the returned value.
 pub fn inspect(path: &Path, limit: usize) -> Result<Option<Inspection>> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok(None);
     };
     let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
-    // Whatever an engine opens a file for, nothing of it changes.
+    // Over an overlay, so that nothing that an engine does to open a file changes it.
     let vfs: Arc<dyn Vfs> = Arc::new(Overlay::new(Arc::new(Disk::open(directory)?)));
     let name = name.to_string_lossy();
     if Catalogue::owns(&name) {
         return catalogue(vfs.as_ref()).map(Some);
     }
-    for look in [
+    for inspect in [
         siltstone_skimpy::inspect,
         siltstone_silt::inspect,
         siltstone_trie::inspect,
         siltstone_lsm::inspect,
     ] {
-        if let Some(inspection) = look(&vfs, &name, limit)? {
+        if let Some(inspection) = inspect(&vfs, &name, limit)? {
             return Ok(Some(inspection));
         }
     }
@@ -254,4 +295,36 @@ fn unknown(name: &str) -> Error {
         option: "engine".to_owned(),
         reason: unknown_name(name, NAMES),
     }])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deprecated_option_is_known_to_its_engine_under_both_names() {
+        for engine in NAMES {
+            for (old, new) in deprecated_options(engine) {
+                let given = [*old, *new].map(|option| (option.to_owned(), "1".to_owned()));
+                let error = check(engine, &given.into()).unwrap_err().to_string();
+                assert!(error.contains(&format!("the old name of '{new}'")), "{engine}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn required_options_replace_those_of_a_damaged_catalogue() {
+        let map = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        let upper = present_name("trie", UPPER);
+        let mut options = map(&[(UPPER, "/wrong"), ("levels", "3")]);
+        let required = map(&[(upper, "/right")]);
+        assert!(!has_required_options("trie", &options, &required));
+        set_required_options("trie", &mut options, required.clone());
+        assert_eq!(options, map(&[(upper, "/right"), ("levels", "3")]));
+        assert!(has_required_options("trie", &options, &required));
+        remove_exclusive_options("trie", &mut options);
+        assert_eq!(options, map(&[("levels", "3")]));
+    }
 }

@@ -1,9 +1,9 @@
-//! Walking keys in order, forwards and backwards, as a Rust iterator.
+//! Ordered iteration in both directions, as a Rust iterator.
 
 use siltstone_engine::{Cursor, Entry, Result};
 
-/// Entries of a table as of the moment the iterator was made. From both ends: `rev()` walks
-/// backwards where the engine can. After an error it ends.
+/// The entries of a table as of the creation of the iterator. `rev()` iterates backwards on engines
+/// that support it. The iterator ends after an error.
 pub struct Iter {
     cursor: Box<dyn Cursor>,
     front: Option<Vec<u8>>,
@@ -24,10 +24,10 @@ impl Iter {
         Iter { cursor, front: None, back: None, last_move: Move::None, done: false }
     }
 
-    /// One step in `direction`. When the direction changes the cursor stands at the other end, so
-    /// it is placed anew beside the last key that this end gave.
+    /// Moves one entry in `direction`. After a change of direction the cursor is at the other end,
+    /// so it seeks the last key that this end returned.
     fn step(&mut self, direction: Move) -> Result<Option<(Vec<u8>, Entry)>> {
-        let there = match (direction, self.last_move == direction) {
+        let found = match (direction, self.last_move == direction) {
             (Move::Forward, true) => self.cursor.next()?,
             (Move::Forward, false) => match &self.front {
                 None => self.cursor.first()?,
@@ -40,16 +40,16 @@ impl Iter {
             },
         };
         self.last_move = direction;
-        if !there {
+        if !found {
             return Ok(None);
         }
         let key = self.cursor.key().to_vec();
-        // The ends meet: what the other end has given is not given again.
-        let met = match direction {
+        // The ends meet: an entry that the other end returned is not returned again.
+        let ends_met = match direction {
             Move::Forward => self.back.as_ref().is_some_and(|back| key >= *back),
             _ => self.front.as_ref().is_some_and(|front| key <= *front),
         };
-        if met {
+        if ends_met {
             return Ok(None);
         }
         let value = self.cursor.value().to_vec();
@@ -59,13 +59,13 @@ impl Iter {
         Ok(Some((key, entry)))
     }
 
-    fn give(&mut self, direction: Move) -> Option<Result<(Vec<u8>, Entry)>> {
+    fn advance(&mut self, direction: Move) -> Option<Result<(Vec<u8>, Entry)>> {
         if self.done {
             return None;
         }
-        let given = self.step(direction).transpose();
-        self.done = !matches!(given, Some(Ok(_)));
-        given
+        let item = self.step(direction).transpose();
+        self.done = !matches!(item, Some(Ok(_)));
+        item
     }
 }
 
@@ -73,12 +73,12 @@ impl Iterator for Iter {
     type Item = Result<(Vec<u8>, Entry)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.give(Move::Forward)
+        self.advance(Move::Forward)
     }
 }
 
 impl DoubleEndedIterator for Iter {
     fn next_back(&mut self) -> Option<Self::Item> {
-        self.give(Move::Backward)
+        self.advance(Move::Backward)
     }
 }

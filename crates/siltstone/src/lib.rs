@@ -1,7 +1,7 @@
-//! A key-value store with several engines behind one interface.
+//! An embedded key-value store with several storage engines behind one API.
 //!
-//! A [`Db`] is a directory: its lock, its catalogue, and its tables. A [`Table`] is a named keyspace
-//! on one engine; today that is `lsm`, the ordered one.
+//! A [`Db`] is a directory with a lock, a catalogue and tables. A [`Table`] is a named keyspace on
+//! one engine; `lsm`, an ordered LSM tree, is the default.
 //!
 //! ```
 //! use siltstone::{Db, DbOptions};
@@ -21,23 +21,24 @@
 //! ```
 //!
 //! # What is promised
-//! * A write that returned under [`Durability::Synced`] survives a power cut; one that returned
-//!   under [`Durability::Buffered`] (the default) survives the death of the process.
-//! * A [`WriteBatch`] is applied whole or not at all.
-//! * Damage on the medium is an [`Error::Corruption`] that names the file and the byte, never a
-//!   wrong answer.
+//! # Guarantees
+//! * A write that returned under [`Durability::Synced`] survives a power cut. One that returned
+//!   under [`Durability::Buffered`] (the default) survives a process crash.
+//! * A [`WriteBatch`] is applied atomically.
+//! * Damage on the medium is reported as [`Error::Corruption`] with the file and the offset, never
+//!   as a wrong answer.
 //!
-//! | module | one idea |
+//! | module | contents |
 //! | --- | --- |
 //! | [`db`] | the directory: lock, catalogue, tables |
 //! | [`table`] | one keyspace: reads, writes, batches |
-//! | [`iter`](mod@iter) | walking keys in order, forwards and backwards |
-//! | [`snapshot`] | reading as of a moment |
-//! | [`transaction`] | reading as of a moment and writing together, serializably |
-//! | `read_only` | a table that is looked at and not changed |
-//! | `reader` | who reads at which moment, and when the silent expire |
+//! | [`iter`](mod@iter) | ordered iteration in both directions |
+//! | [`snapshot`] | reads at a point in time |
+//! | [`transaction`] | serializable transactions |
+//! | `read_only` | tables of a store that is open read-only |
+//! | `reader` | live snapshots and transactions, and the expiry of idle ones |
 //! | [`copy`] | checkpoints into a directory |
-//! | [`catalogue`] | the file that says which tables there are |
+//! | [`catalogue`] | the file that lists the tables |
 //! | [`engines`] | the engines by name |
 
 pub mod catalogue;

@@ -1,15 +1,16 @@
 //! A directory that appears under its name only when it is complete.
 //!
 //! ```text
-//!   DIR.partial/  LOCK, table-*/ …   ── all tables, then CATALOG ──▶  rename to DIR/, sync the parent
+//!   DIR.partial/  LOCK, table-*/ …   ── tables, then CATALOG ──▶  rename to DIR/, sync the parent
 //! ```
 //!
 //! A process that ends early leaves `DIR.partial` without a catalogue, which is no store. The next
 //! [`PartialDirectory::create`] for the same directory removes it.
 //!
 //! Invariants:
-//! - What holds anything but a lock, a catalogue's draft and directories of tables is never removed.
-//! - What holds a catalogue is a store and is never removed.
+//! - A directory with anything but a lock, a catalogue's draft and table directories is never
+//!   removed.
+//! - A directory with a catalogue is a store and is never removed.
 
 use std::path::{Path, PathBuf};
 
@@ -32,11 +33,11 @@ impl PartialDirectory {
     /// Begins the directory that will be `target`, and removes what an interrupted attempt left.
     ///
     /// # Errors
-    /// [`Error::Refused`] if `target` is there or names no directory, or if what lies in the way is not
-    /// known to be a remainder; [`Error::Locked`] if another process is at it.
+    /// [`Error::Refused`] if `target` exists or names no directory, or if the partial directory
+    /// holds unknown files; [`Error::Locked`] if another process is writing it.
     pub(crate) fn create(target: &Path) -> Result<Self> {
         if target.symlink_metadata().is_ok() {
-            let reason = "a checkpoint goes into a new directory, and this one is there";
+            let reason = "a checkpoint needs a new directory, and this one exists";
             return Err(refused(target, reason.to_owned()));
         }
         let Some(name) = target.file_name() else {
@@ -53,12 +54,12 @@ impl PartialDirectory {
         Ok(PartialDirectory { path, target: target.to_owned(), vfs, lock })
     }
 
-    /// The directory as a medium.
+    /// The directory's file system.
     pub(crate) fn vfs(&self) -> &Disk {
         &self.vfs
     }
 
-    /// Gives the directory its name, durably. What is in it must be durable already.
+    /// Gives the directory its name, durably. Its content must be durable already.
     ///
     /// # Errors
     /// Those of the file system; the directory is then removed, unless only the sync failed.
@@ -78,12 +79,12 @@ impl PartialDirectory {
 
 impl Drop for PartialDirectory {
     fn drop(&mut self) {
-        // After a commit there is none. Where it cannot be removed, the next attempt does.
+        // After a commit there is none. If the removal fails, the next attempt removes it.
         let _ = std::fs::remove_dir_all(&self.path);
     }
 }
 
-/// Removes what an interrupted attempt left, if it is nothing else.
+/// Removes the directory of an interrupted attempt, unless it holds anything else.
 fn remove_remainder(path: &Path) -> Result<()> {
     let vfs = Disk::open(path)?;
     let _lock = vfs.lock(LOCK)?;

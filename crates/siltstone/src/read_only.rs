@@ -1,23 +1,22 @@
-//! A table of a store that was opened for reading alone.
+//! A table of a store that is open read-only.
 //!
-//! The engine below could write: to memory, by [`Overlay`](siltstone_vfs::Overlay). A write that is lost at the
-//! end is none, so it is refused here, with what to do; what only moves bytes on the medium has nothing to do.
-//!
-//! Source: ours.
+//! The engine below could write, to memory, through [`Overlay`](siltstone_vfs::Overlay). Since such
+//! writes would be lost at close, they are refused here, with the remedy. Sync, flush and
+//! maintenance do nothing.
 
 use std::any::Any;
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Error, Result, WriteBatch, forward_engine};
 
-/// Hands on what reads.
+/// Forwards reads and refuses writes.
 pub(crate) struct ReadOnly {
     engine: Arc<dyn Engine>,
     store: String,
 }
 
 impl ReadOnly {
-    /// The engine of a table in the store of this name.
+    /// Wraps the engine of a table; `store` is the store's name, for errors.
     pub(crate) fn new(engine: Arc<dyn Engine>, store: String) -> Self {
         ReadOnly { engine, store }
     }
@@ -52,11 +51,10 @@ impl Engine for ReadOnly {
     }
 }
 
-/// What is said of a change of the store.
+/// The error of a change to the store.
 pub(crate) fn refusal(store: &str) -> Error {
     Error::Refused {
         path: store.to_owned(),
-        reason: "it was opened for reading alone; open it without read_only to change it"
-            .to_owned(),
+        reason: "it is open read-only; open it without read_only to change it".to_owned(),
     }
 }

@@ -1,22 +1,23 @@
-//! Who reads at which moment, and what becomes of those who fall silent.
+//! Live readers (snapshots and transactions) and the expiry of idle ones.
 //!
-//! The engine keeps every version that a live [`ReadPoint`] can see: its watermark is the oldest of
-//! them. A reader that is held and never used again would hold it back for ever, so readers expire:
+//! The engine keeps every version that a live [`ReadPoint`] can see: the oldest one is its
+//! watermark. A reader that is never used again would hold the watermark back for ever, so idle
+//! readers expire:
 //!
 //! ```text
-//!   every read        marks its reader as used                             (a store, no clock)
-//!   every look        used since the last look: it lives on from now       (at most eight in `idle`)
-//!                     not used for `idle`: its read point goes back to the engine
-//!   a read after that Error::Expired
+//!   each read         marks its reader as used                            (a store, no clock)
+//!   each expiry check used since the last check: the idle time restarts   (up to eight per `idle`)
+//!                     not used for `idle`: its read point is returned to the engine
+//!   a later read      Error::Expired
 //! ```
 //!
-//! Looks happen when readers begin and when the table is written to: while nobody writes, an old
-//! version costs nothing. The clock is the store's. A reader that is inside a read or a commit does not
-//! expire. An iterator holds files of the engine's until it is dropped or moved, even if its reader has
-//! expired.
+//! Expiry checks run when a reader begins and when the table is written to, since old versions cost
+//! nothing while nobody writes. The clock is the store's. A reader does not expire during a read or
+//! a commit. An iterator keeps files of the engine open until it is dropped or moved, even if its
+//! reader has expired.
 //!
-//! Source: the watermark of SEMEL and SkimpyFTL (Misra et al., "Multi-version Indexing in Flash-based
-//! Key-Value Stores", section 3.4), which follows Centiman (Ding et al., SoCC 2015).
+//! Source: the watermark of SEMEL and SkimpyFTL (Misra et al., "Multi-version Indexing in
+//! Flash-based Key-Value Stores", section 3.4), which follows Centiman (Ding et al., SoCC 2015).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,35 +27,35 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use siltstone_engine::{Clock, Cursor, Error, ReadPoint, Result, Timestamp};
 
-/// Looks in the time after which a silent reader expires.
-const LOOKS: u64 = 8;
+/// Expiry checks within the time after which an idle reader expires.
+const EXPIRY_CHECKS_PER_IDLE: u64 = 8;
 
 /// The live readers of one table.
 pub(crate) struct Readers {
     clock: Arc<dyn Clock>,
-    /// In milliseconds; none: readers live for ever.
+    /// In milliseconds. `None`: readers never expire.
     idle: Option<u64>,
-    live: Mutex<Live>,
+    live: Mutex<LiveReaders>,
     count: AtomicUsize,
     expired: AtomicU64,
 }
 
 #[derive(Default)]
-struct Live {
-    readers: BTreeMap<u64, Arc<Held>>,
+struct LiveReaders {
+    readers: BTreeMap<u64, Arc<ReaderState>>,
     next: u64,
-    looked_at: Timestamp,
+    checked_at: Timestamp,
 }
 
-/// What a reader holds of the engine.
-struct Held {
+/// A live reader's share of the engine's state.
+struct ReaderState {
     point: RwLock<Option<ReadPoint>>,
     sequence: u64,
     used: AtomicBool,
-    /// By the clock of the last look that found it used.
-    used_at: AtomicU64,
-    /// Runs when the reader has ended, however it did.
-    ended: Box<dyn Fn() + Send + Sync>,
+    /// The time of the last expiry check that found it used.
+    last_used_at: AtomicU64,
+    /// Runs once when the reader ends, dropped or expired.
+    on_end: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Readers {
@@ -68,73 +69,73 @@ impl Readers {
         })
     }
 
-    /// Lets a reader live; `ended` is called once, when it is dropped or expires.
+    /// Registers a reader; `on_end` is called once, when it is dropped or expires.
     pub(crate) fn begin(
         self: &Arc<Self>,
         kind: &'static str,
         point: ReadPoint,
-        ended: Box<dyn Fn() + Send + Sync>,
+        on_end: Box<dyn Fn() + Send + Sync>,
     ) -> Reader {
-        let held = Arc::new(Held {
+        let state = Arc::new(ReaderState {
             sequence: point.sequence(),
             point: RwLock::new(Some(point)),
             used: AtomicBool::new(false),
-            used_at: AtomicU64::new(self.clock.now()),
-            ended,
+            last_used_at: AtomicU64::new(self.clock.now()),
+            on_end,
         });
         let mut live = self.live.lock();
         let id = live.next;
         live.next += 1;
-        live.readers.insert(id, held.clone());
+        live.readers.insert(id, state.clone());
         self.count.store(live.readers.len(), Relaxed);
         drop(live);
-        Reader { readers: self.clone(), id, kind, held }
+        Reader { readers: self.clone(), id, kind, state }
     }
 
-    /// Ends readers that have been silent for too long, if it is time to look.
-    pub(crate) fn look(&self) {
+    /// Expires readers that have been idle for too long, if a check is due.
+    pub(crate) fn expire_idle(&self) {
         let Some(idle) = self.idle else { return };
         if self.count.load(Relaxed) == 0 {
             return;
         }
         let now = self.clock.now();
         let mut live = self.live.lock();
-        // A clock that went back begins anew.
-        let since = now.checked_sub(live.looked_at);
-        if since.is_some_and(|since| since < (idle / LOOKS).max(1)) {
+        // After the clock went back, the intervals start again.
+        let since = now.checked_sub(live.checked_at);
+        if since.is_some_and(|since| since < (idle / EXPIRY_CHECKS_PER_IDLE).max(1)) {
             return;
         }
-        live.looked_at = now;
-        let mut silent = Vec::new();
-        for (id, held) in &live.readers {
-            let used_at = held.used_at.load(Relaxed);
-            if held.used.swap(false, Relaxed) || used_at > now {
-                held.used_at.store(now, Relaxed);
+        live.checked_at = now;
+        let mut expired = Vec::new();
+        for (id, state) in &live.readers {
+            let used_at = state.last_used_at.load(Relaxed);
+            if state.used.swap(false, Relaxed) || used_at > now {
+                state.last_used_at.store(now, Relaxed);
             } else if now - used_at >= idle
-                && let Some(mut point) = held.point.try_write()
+                && let Some(mut point) = state.point.try_write()
             {
                 *point = None;
-                silent.push(*id);
+                expired.push(*id);
             }
         }
-        let silent: Vec<_> = silent.iter().filter_map(|id| live.readers.remove(id)).collect();
+        let expired: Vec<_> = expired.iter().filter_map(|id| live.readers.remove(id)).collect();
         self.count.store(live.readers.len(), Relaxed);
         drop(live);
-        self.expired.fetch_add(silent.len() as u64, Relaxed);
-        silent.iter().for_each(|held| (held.ended)());
+        self.expired.fetch_add(expired.len() as u64, Relaxed);
+        expired.iter().for_each(|state| (state.on_end)());
     }
 
-    /// The least sequence number that a live reader may still ask for.
+    /// The lowest sequence number that a live reader can still read at.
     pub(crate) fn watermark(&self) -> Option<u64> {
-        self.live.lock().readers.values().map(|held| held.sequence).min()
+        self.live.lock().readers.values().map(|state| state.sequence).min()
     }
 
-    /// How many there are.
+    /// The number of live readers.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Relaxed)
     }
 
-    /// How many have expired.
+    /// The number of expired readers.
     pub(crate) fn expired(&self) -> u64 {
         self.expired.load(Relaxed)
     }
@@ -149,27 +150,27 @@ pub(crate) struct Reader {
     readers: Arc<Readers>,
     id: u64,
     kind: &'static str,
-    held: Arc<Held>,
+    state: Arc<ReaderState>,
 }
 
-/// The read point of a reader, which does not expire while this is held.
-pub(crate) struct InUse<'a>(RwLockReadGuard<'a, Option<ReadPoint>>);
+/// The read point of a reader. The reader does not expire while the guard lives.
+pub(crate) struct PointGuard<'a>(RwLockReadGuard<'a, Option<ReadPoint>>);
 
 impl Reader {
-    /// The moment to read at.
+    /// The point to read at.
     ///
     /// # Errors
     /// [`Error::Expired`].
-    pub(crate) fn point(&self) -> Result<InUse<'_>> {
-        let point = self.held.point.read();
+    pub(crate) fn point(&self) -> Result<PointGuard<'_>> {
+        let point = self.state.point.read();
         if point.is_none() {
             return Err(self.expired());
         }
-        self.held.used.store(true, Relaxed);
-        Ok(InUse(point))
+        self.state.used.store(true, Relaxed);
+        Ok(PointGuard(point))
     }
 
-    /// A cursor of the engine that knows its reader.
+    /// Binds a cursor of the engine to this reader.
     pub(crate) fn cursor(self: &Arc<Self>, cursor: Box<dyn Cursor>) -> Box<dyn Cursor> {
         Box::new(ReaderCursor { reader: self.clone(), cursor: Some(cursor) })
     }
@@ -190,28 +191,28 @@ impl Reader {
     }
 }
 
-impl std::ops::Deref for InUse<'_> {
+impl std::ops::Deref for PointGuard<'_> {
     type Target = ReadPoint;
 
     fn deref(&self) -> &ReadPoint {
-        self.0.as_ref().expect("a point in use is there")
+        self.0.as_ref().expect("`point` checked that there is one")
     }
 }
 
 impl Drop for Reader {
     fn drop(&mut self) {
         let mut live = self.readers.live.lock();
-        let ended = live.readers.remove(&self.id);
+        let removed = live.readers.remove(&self.id);
         self.readers.count.store(live.readers.len(), Relaxed);
         drop(live);
-        // Not there: it has expired, and was told so then.
-        if let Some(held) = ended {
-            (held.ended)();
+        // Missing if it expired: then `on_end` has run.
+        if let Some(state) = removed {
+            (state.on_end)();
         }
     }
 }
 
-/// A cursor that is refused once its reader has expired, and keeps it from expiring by being used.
+/// A cursor that fails once its reader has expired; each move counts as a use of the reader.
 struct ReaderCursor {
     reader: Arc<Reader>,
     cursor: Option<Box<dyn Cursor>>,
@@ -221,7 +222,7 @@ impl ReaderCursor {
     fn step(&mut self, step: impl FnOnce(&mut dyn Cursor) -> Result<bool>) -> Result<bool> {
         match self.reader.point() {
             Ok(_in_use) => {
-                step(self.cursor.as_mut().expect("held while its reader lives").as_mut())
+                step(self.cursor.as_mut().expect("present until its reader expires").as_mut())
             }
             Err(expired) => {
                 self.cursor = None;
@@ -230,8 +231,8 @@ impl ReaderCursor {
         }
     }
 
-    fn standing(&self) -> &dyn Cursor {
-        self.cursor.as_deref().expect("the cursor stands on an entry")
+    fn positioned(&self) -> &dyn Cursor {
+        self.cursor.as_deref().expect("the cursor is on an entry")
     }
 }
 
@@ -265,15 +266,15 @@ impl Cursor for ReaderCursor {
     }
 
     fn key(&self) -> &[u8] {
-        self.standing().key()
+        self.positioned().key()
     }
 
     fn value(&self) -> &[u8] {
-        self.standing().value()
+        self.positioned().value()
     }
 
     fn expires_at(&self) -> Option<Timestamp> {
-        self.standing().expires_at()
+        self.positioned().expires_at()
     }
 }
 
@@ -284,22 +285,22 @@ mod tests {
     use siltstone_engine::ManualClock;
 
     #[test]
-    fn a_reader_in_use_does_not_expire_and_ends_once() {
+    fn reader_in_use_does_not_expire_and_ends_once() {
         let clock = Arc::new(ManualClock::at(1000));
         let readers = Readers::new(clock.clone(), Some(Duration::from_millis(100)));
         let ends = Arc::new(AtomicU64::new(0));
         let counted = ends.clone();
-        let ended = Box::new(move || _ = counted.fetch_add(1, Relaxed));
-        let reader = readers.begin("transaction", ReadPoint::new(7, Arc::new(())), ended);
-        let look = || {
+        let on_end = Box::new(move || _ = counted.fetch_add(1, Relaxed));
+        let reader = readers.begin("transaction", ReadPoint::new(7, Arc::new(())), on_end);
+        let check = || {
             clock.advance(100);
-            readers.look();
+            readers.expire_idle();
         };
         let in_use = reader.point().unwrap();
-        (0..5).for_each(|_| look());
+        (0..5).for_each(|_| check());
         assert_eq!((in_use.sequence(), readers.count()), (7, 1));
         drop(in_use);
-        look();
+        check();
         assert!(matches!(reader.point(), Err(Error::Expired { .. })));
         assert_eq!((readers.count(), readers.watermark()), (0, None));
         drop(reader);

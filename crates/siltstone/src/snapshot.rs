@@ -1,4 +1,4 @@
-//! Reading as of a moment.
+//! Reads at a point in time.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use siltstone_engine::{Entry, KeyRange, Result};
 use crate::reader::Reader;
 use crate::{Iter, Table};
 
-/// A table as it was when the snapshot was taken: a transaction that only reads, and never conflicts.
-/// It costs nothing to take; while it is held, the versions it sees stay on the medium. One that is not
-/// used for [`TransactionOptions::idle`](crate::TransactionOptions::idle) expires: its reads are then
-/// [`Error::Expired`](crate::Error::Expired).
+/// A table as of the creation of the snapshot: a transaction that only reads and never conflicts.
+/// Creating one is free; while it lives, the versions it sees stay on the medium. One that is not
+/// used for [`TransactionOptions::idle`](crate::TransactionOptions::idle) expires: its reads then
+/// return [`Error::Expired`](crate::Error::Expired).
 ///
 /// ```
 /// # use siltstone::{Db, DbOptions};
@@ -35,28 +35,28 @@ impl Snapshot {
         Snapshot { table, reader: Arc::new(reader) }
     }
 
-    /// The value of `key` then.
+    /// The value of `key` at the snapshot.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         Ok(self.get_entry(key)?.map(|entry| entry.value))
     }
 
-    /// The entry of `key` then.
+    /// The entry of `key` at the snapshot.
     pub fn get_entry(&self, key: &[u8]) -> Result<Option<Entry>> {
         let point = self.reader.point()?;
         self.table.engine().get_at(key, &point)
     }
 
-    /// The entries of a range of keys then, in order.
+    /// The entries of a range of keys at the snapshot, in order.
     pub fn range<K: AsRef<[u8]>>(&self, range: impl std::ops::RangeBounds<K>) -> Result<Iter> {
-        self.walk(KeyRange::new(range))
+        self.scan(KeyRange::new(range))
     }
 
-    /// Every entry then, in order.
+    /// Every entry at the snapshot, in order.
     pub fn iter(&self) -> Result<Iter> {
-        self.walk(KeyRange::all())
+        self.scan(KeyRange::all())
     }
 
-    fn walk(&self, range: KeyRange) -> Result<Iter> {
+    fn scan(&self, range: KeyRange) -> Result<Iter> {
         let point = self.reader.point()?;
         let cursor = self.table.engine().range(range, Some(&point))?;
         Ok(Iter::new(self.reader.cursor(cursor)))

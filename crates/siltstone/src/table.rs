@@ -8,27 +8,27 @@ use siltstone_engine::{
 };
 
 use crate::reader::Readers;
-use crate::transaction::Layer;
+use crate::transaction::TransactionManager;
 use crate::{Iter, Snapshot, Transaction, TransactionOptions};
 
 /// A named keyspace on one engine. Clones share it; every method may be called from any thread.
 #[derive(Clone)]
 pub struct Table {
     name: Arc<str>,
-    /// The layer, where there is one.
+    /// The engine, or `transactions` over it.
     engine: Arc<dyn Engine>,
-    /// Where transactions are: over versioned engines.
-    layer: Option<Arc<Layer>>,
+    /// Over versioned engines only.
+    transactions: Option<Arc<TransactionManager>>,
 }
 
 impl Table {
-    /// Gives an engine a table's face, by the machine's clock.
+    /// Wraps an engine as a table, with the system clock.
     pub fn new(name: &str, engine: Arc<dyn Engine>) -> Self {
         Self::with(name, engine, Arc::new(SystemClock), &TransactionOptions::default())
     }
 
-    /// Gives an engine a table's face. Clones share their transactions, two tables made from one engine
-    /// don't.
+    /// Wraps an engine as a table. Clones share their transactions; two tables made from one engine
+    /// do not.
     pub fn with(
         name: &str,
         engine: Arc<dyn Engine>,
@@ -36,17 +36,17 @@ impl Table {
         options: &TransactionOptions,
     ) -> Self {
         if !engine.capabilities().versioned {
-            return Table { name: name.into(), engine, layer: None };
+            return Table { name: name.into(), engine, transactions: None };
         }
         let readers = Readers::new(clock, options.idle);
-        let layer = Layer::new(engine, readers, options.remembered_bytes);
-        Table { name: name.into(), engine: layer.clone(), layer: Some(layer) }
+        let transactions = TransactionManager::new(engine, readers, options.remembered_bytes);
+        Table { name: name.into(), engine: transactions.clone(), transactions: Some(transactions) }
     }
 
-    /// The same table, whose requests pass through another engine first, e.g. one that writes them down.
-    /// Transactions and snapshots go past it.
+    /// The same table with an interceptor: `wrap` returns an engine that receives the requests
+    /// first, e.g. one that records them. Transactions and snapshots bypass it.
     #[must_use]
-    pub fn through(&self, wrap: impl FnOnce(Arc<dyn Engine>) -> Arc<dyn Engine>) -> Self {
+    pub fn with_interceptor(&self, wrap: impl FnOnce(Arc<dyn Engine>) -> Arc<dyn Engine>) -> Self {
         Table { engine: wrap(self.engine.clone()), ..self.clone() }
     }
 
@@ -55,8 +55,8 @@ impl Table {
         &self.name
     }
 
-    /// The engine underneath, for what this face does not have. Writes through it conflict with open
-    /// transactions like any.
+    /// The engine, for operations that `Table` does not have. Writes through it conflict with open
+    /// transactions like any other.
     pub fn engine(&self) -> &Arc<dyn Engine> {
         &self.engine
     }
@@ -94,12 +94,12 @@ impl Table {
         self.write(WriteBatch::new().put_until(key, value, expires_at), Durability::Buffered)
     }
 
-    /// Removes `key`, buffered. Removing what is not there is no error.
+    /// Removes `key`, buffered. Removing a missing key is no error.
     pub fn delete(&self, key: &[u8]) -> Result<()> {
         self.write(WriteBatch::new().delete(key), Durability::Buffered)
     }
 
-    /// Applies a batch whole.
+    /// Applies a batch atomically.
     ///
     /// ```
     /// # use siltstone::{Db, DbOptions, Durability, WriteBatch};
@@ -116,11 +116,11 @@ impl Table {
         self.engine.write(batch, durability)
     }
 
-    /// Removes every key, durably. Snapshots that were taken before still show what was there, and
-    /// a transaction that has read anything since conflicts with it.
+    /// Removes every key, durably. Earlier snapshots still show the keys, and a transaction that
+    /// began earlier and has read anything conflicts with it.
     ///
-    /// `lsm`, `trie` and `mica` remove all keys at one moment or none, at a cost that hardly grows
-    /// with their number. `silt` and `skimpy` remove one after the other, in batches.
+    /// `lsm`, `trie` and `mica` remove all keys atomically, at a cost nearly independent of their
+    /// number. `silt` and `skimpy` remove them in batches.
     ///
     /// ```
     /// # use siltstone::{Db, DbOptions};
@@ -138,7 +138,7 @@ impl Table {
         self.engine.clear()
     }
 
-    /// Makes every write that has returned survive a power cut.
+    /// Makes every write that has returned durable against a power cut.
     pub fn sync(&self) -> Result<()> {
         self.engine.sync()
     }
@@ -173,40 +173,40 @@ impl Table {
         Ok(Iter::new(self.engine.range(KeyRange::prefix(prefix.as_ref()), None)?))
     }
 
-    /// A view of the table as it is now, which later writes don't change. Versioned engines only.
+    /// A view of the table at this moment, unaffected by later writes. Versioned engines only.
     pub fn snapshot(&self) -> Result<Snapshot> {
-        let layer = self.layer("snapshots")?;
-        layer.readers().look();
-        Ok(self.reading(layer, self.engine.snapshot()?))
+        let transactions = self.transactions("snapshots")?;
+        transactions.readers().expire_idle();
+        Ok(self.snapshot_at(transactions, self.engine.snapshot()?))
     }
 
-    fn reading(&self, layer: &Layer, point: ReadPoint) -> Snapshot {
-        let reader = layer.readers().begin("snapshot", point, Box::new(|| ()));
+    fn snapshot_at(&self, transactions: &TransactionManager, point: ReadPoint) -> Snapshot {
+        let reader = transactions.readers().begin("snapshot", point, Box::new(|| ()));
         Snapshot::new(self.clone(), reader)
     }
 
-    /// Begins a transaction: reads as of now, writes that are applied together at its commit. Versioned
-    /// engines only. If no other is open it waits for writes that are under way.
+    /// Begins a transaction: reads see the table at this moment, writes are applied together at
+    /// commit. Versioned engines only. If no other transaction is open, it waits for writes in
+    /// progress.
     ///
     /// # Errors
     /// `Unsupported` if the engine is not versioned.
     pub fn transaction(&self) -> Result<Transaction> {
-        Transaction::begin(self.clone(), self.layer("transactions")?.clone())
+        Transaction::begin(self.clone(), self.transactions("transactions")?.clone())
     }
 
-    /// The sequence number of the oldest live snapshot or transaction: the engine keeps every version
-    /// that it sees. `None` if there is none.
+    /// The sequence number of the oldest live snapshot or transaction, or `None` without one: the
+    /// engine keeps every version visible at it or later.
     pub fn watermark(&self) -> Option<u64> {
-        self.layer.as_ref()?.readers().watermark()
+        self.transactions.as_ref()?.readers().watermark()
     }
 
-    fn layer(&self, operation: &'static str) -> Result<&Arc<Layer>> {
-        self.layer.as_ref().ok_or_else(|| self.engine.unsupported(operation))
+    fn transactions(&self, operation: &'static str) -> Result<&Arc<TransactionManager>> {
+        self.transactions.as_ref().ok_or_else(|| self.engine.unsupported(operation))
     }
 
-    /// A view of the table as it was at `time`, in milliseconds since 1970: with the writes of that
-    /// millisecond. Only engines that keep history have one (`skimpy`, as far back as its option
-    /// `retention` says).
+    /// A view of the table at `time`, in milliseconds since 1970, including the writes of that
+    /// millisecond. Only `skimpy` keeps history, for the time given by its option `retention`.
     ///
     /// ```
     /// # use siltstone::{Db, DbOptions, Clock, SystemClock};
@@ -223,15 +223,15 @@ impl Table {
     /// ```
     ///
     /// # Errors
-    /// `BelowWatermark` if history doesn't reach back so far, `Invalid` for a time in the future,
+    /// `BelowWatermark` if history does not reach back so far, `Invalid` for a time in the future,
     /// `Unsupported` by engines without history.
     pub fn at(&self, time: Timestamp) -> Result<Snapshot> {
-        let layer = self.layer("reads at a time in the past")?;
-        layer.readers().look();
-        Ok(self.reading(layer, self.engine.at(time)?))
+        let transactions = self.transactions("reads at a time in the past")?;
+        transactions.readers().expire_idle();
+        Ok(self.snapshot_at(transactions, self.engine.at(time)?))
     }
 
-    /// Moves what is only in memory and log into tables on the medium, durably.
+    /// Writes memtables and logs out as tables of the engine, durably.
     pub fn flush(&self) -> Result<()> {
         self.engine.flush()
     }
@@ -241,7 +241,7 @@ impl Table {
         self.engine.maintain()
     }
 
-    /// Reads and checks every byte; `progress` hears bytes done and in total.
+    /// Reads and checks every byte; `progress` receives the bytes done and the total.
     pub fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport> {
         self.engine.verify(progress)
     }

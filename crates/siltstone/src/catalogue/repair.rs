@@ -1,17 +1,15 @@
-//! Makes a damaged or missing catalogue anew from the directories of the tables.
+//! Rebuilds a damaged or missing catalogue from the directories of the tables.
 //!
 //! ```text
-//!   table-NAME/   its manifest, or names that one engine alone gives, tell the engine
-//!   CATALOG       what of it can still be read tells the options, if it names that engine
-//!   flash, UPPER  the size of skimpy's device and where trie's upper levels are, which count for more
+//!   table-NAME/   the engine: from the manifest, or from file names that only one engine uses
+//!   CATALOG       the options: from what is still legible, if it names that engine
+//!   flash, UPPER  the size of skimpy's device and the directory of trie's upper levels; these win
 //! ```
 //!
-//! Every directory of a table is named, or nothing is written at all. One that seems to have been made or dropped just
-//! then is left alone: what is damaged is no ground for removing anything.
-//! The damaged file is kept as `CATALOG.damaged`. A catalogue that is sound and does not name all, as an older one does
-//! that was put back, is added to; directories that are no tables are left alone.
-//!
-//! Source: ours.
+//! Every table directory is listed, or nothing is written. A table that the damaged file lists as
+//! pending is left alone: damaged data never justifies a removal. The damaged file is kept as
+//! `CATALOG.damaged`. An intact catalogue that lacks tables, as a restored older one does, gets
+//! them added. Directories that are no tables are left alone.
 
 use std::path::Path;
 
@@ -22,103 +20,103 @@ use super::{Catalogue, MAX_BYTES, NAME, TableSpec};
 use crate::db::{LOCK, TABLE_PREFIX};
 use crate::engines;
 
-const KEPT: &str = "CATALOG.damaged";
+const QUARANTINED_NAME: &str = "CATALOG.damaged";
 
-/// Makes the catalogue of the store in `dir` anew if it is damaged, or missing beside tables, and names the tables that
-/// it does not name; the answer tells, line by line, what was done: nothing, if it is sound.
+/// Rebuilds the catalogue of the store in `dir` if it is damaged, or missing beside tables, and
+/// adds unlisted tables to it. Returns a log of what was done, by line, which is empty for an
+/// intact catalogue with all tables.
 ///
 /// # Errors
-/// [`Error::Refused`] if there are no tables, if nothing tells which engine one is on, or for a catalogue of a newer
-/// version; [`Error::Locked`]; failures of the medium.
+/// [`Error::Refused`] if there are no tables, if the engine of a table is unknown, or for a
+/// catalogue of a newer version; [`Error::Locked`]; I/O errors.
 pub fn repair(dir: &Path) -> Result<Vec<String>> {
-    mend(&Disk::open(dir)?)
+    repair_vfs(&Disk::open(dir)?)
 }
 
-fn mend(vfs: &dyn Vfs) -> Result<Vec<String>> {
-    let tables = || Catalogue::default().unnamed(vfs);
+fn repair_vfs(vfs: &dyn Vfs) -> Result<Vec<String>> {
+    let tables = || Catalogue::default().unlisted(vfs);
     if !Catalogue::exists(vfs)? && tables()?.is_empty() {
         let reason = "not a siltstone store: it has neither CATALOG nor a table".to_owned();
         return Err(Error::Refused { path: vfs.name(), reason });
     }
-    // First: until it is held somebody else may make tables, or the catalogue.
+    // Before anything is read: without the lock another process may create tables or a catalogue.
     let _lock = vfs.lock(LOCK)?;
     let damage = match Catalogue::read(vfs) {
-        Ok(sound) => return name_the_unnamed(vfs, sound),
+        Ok(intact) => return add_unlisted(vfs, intact),
         Err(damage @ Error::Corruption { .. }) => damage.to_string(),
         Err(missing) if missing.is_not_found() => format!("{NAME} is missing"),
         Err(other) => return Err(other),
     };
-    let mut story = vec![format!("{damage}: it is made anew from what is there")];
-    let known = legible(vfs)?;
+    let mut log = vec![format!("{damage}: it is rebuilt from the table directories")];
+    let known = read_legible(vfs)?;
     let mut catalogue = Catalogue::default();
     for name in tables()? {
-        if known.passing.contains(&name) {
-            story.push(format!(
-                "table {name} was being made or dropped: its directory is left as it is, and another repair names it"
+        if known.pending.contains(&name) {
+            log.push(format!(
+                "table {name} was being created or dropped: its directory is left as it is; run repair again to list it"
             ));
             continue;
         }
-        let spec = spec(vfs, &name, &known, &mut story)?;
+        let spec = recover_spec(vfs, &name, &known, &mut log)?;
         catalogue.tables.insert(name, spec);
     }
     for name in known.tables.keys().filter(|name| !catalogue.tables.contains_key(*name)) {
-        story.push(format!("table {name} has no directory: it is left out"));
+        log.push(format!("table {name} has no directory: it is left out"));
     }
     if Catalogue::exists(vfs)? {
-        keep(vfs)?;
-        story.push(format!("the damaged one is kept as {KEPT}"));
+        quarantine(vfs)?;
+        log.push(format!("the damaged file is kept as {QUARANTINED_NAME}"));
     }
     catalogue.write(vfs)?;
-    Ok(story)
+    Ok(log)
 }
 
-/// Adds the tables to a sound catalogue that it does not name.
-fn name_the_unnamed(vfs: &dyn Vfs, mut catalogue: Catalogue) -> Result<Vec<String>> {
-    let mut story = Vec::new();
+/// Adds unlisted tables to an intact catalogue.
+fn add_unlisted(vfs: &dyn Vfs, mut catalogue: Catalogue) -> Result<Vec<String>> {
+    let mut log = Vec::new();
     let before = catalogue.tables.len();
-    for name in catalogue.unnamed(vfs)? {
-        match spec(vfs, &name, &Catalogue::default(), &mut story) {
+    for name in catalogue.unlisted(vfs)? {
+        match recover_spec(vfs, &name, &Catalogue::default(), &mut log) {
             Ok(spec) => drop(catalogue.tables.insert(name, spec)),
             Err(Error::Refused { reason, .. }) => {
-                story
-                    .push(format!("the directory {TABLE_PREFIX}{name} is left as it is: {reason}"));
+                log.push(format!("the directory {TABLE_PREFIX}{name} is left as it is: {reason}"));
             }
             Err(other) => return Err(other),
         }
     }
-    if !story.is_empty() {
-        story.insert(0, format!("{NAME} did not name all tables that are there"));
+    if !log.is_empty() {
+        log.insert(0, format!("{NAME} did not list all tables of the store"));
     }
     if catalogue.tables.len() > before {
         catalogue.write(vfs)?;
     }
-    Ok(story)
+    Ok(log)
 }
 
-/// Keeps the damaged catalogue under another name, and where it is until there is a new one: whoever is cut off
-/// between must find again what can be read of it.
-fn keep(vfs: &dyn Vfs) -> Result<()> {
-    if vfs.exists(KEPT)? {
-        vfs.remove(KEPT)?;
+/// Keeps the damaged catalogue under a second name. The first name stays until the new catalogue
+/// replaces it, so that a repair after an interrupted one finds the legible parts again.
+fn quarantine(vfs: &dyn Vfs) -> Result<()> {
+    if vfs.exists(QUARANTINED_NAME)? {
+        vfs.remove(QUARANTINED_NAME)?;
     }
-    if vfs.link(NAME, vfs, KEPT)? {
+    if vfs.link(NAME, vfs, QUARANTINED_NAME)? {
         return Ok(());
     }
     let bytes = content(vfs)?;
-    let copy = vfs.create(KEPT)?;
+    let copy = vfs.create(QUARANTINED_NAME)?;
     copy.write_at(0, &bytes, Purpose::Manifest)?;
     copy.sync(Purpose::Manifest)
 }
 
-/// How a table is kept, as far as that can be told.
-fn spec(
+/// The engine and options of a table, as far as they can be determined.
+fn recover_spec(
     vfs: &dyn Vfs,
     name: &str,
     known: &Catalogue,
-    story: &mut Vec<String>,
+    log: &mut Vec<String>,
 ) -> Result<TableSpec> {
     let directory = vfs.subdirectory(&format!("{TABLE_PREFIX}{name}"))?;
-    let engine = engines::recognise(directory.as_ref())?;
+    let engine = engines::detect(directory.as_ref())?;
     let fits = |spec: &&TableSpec| {
         engine.is_none_or(|engine| engine == spec.engine)
             && engines::check(&spec.engine, &spec.options).is_ok()
@@ -128,36 +126,37 @@ fn spec(
         return Err(Error::Refused {
             path: directory.name(),
             reason: format!(
-                "nothing tells which engine this table is on: restore {NAME} from a copy, or move the \
+                "the engine of this table is unknown: restore {NAME} from a copy, or move the \
                  directory away"
             ),
         });
     };
-    let told = engines::told(engine, directory.as_ref())?;
-    if let Some(spec) = found.filter(|spec| engines::agree(engine, &spec.options, &told)) {
-        story.push(format!("table {name} is on {engine} with {:?}", spec.options));
+    let required = engines::required_options(engine, directory.as_ref())?;
+    if let Some(spec) =
+        found.filter(|spec| engines::has_required_options(engine, &spec.options, &required))
+    {
+        log.push(format!("table {name} is on {engine} with {:?}", spec.options));
         return Ok(spec.clone());
     }
     let mut options = found.map(|spec| spec.options.clone()).unwrap_or_default();
-    options.remove("upper");
-    options.extend(told);
-    story.push(match (found, options.is_empty()) {
+    engines::set_required_options(engine, &mut options, required);
+    log.push(match (found, options.is_empty()) {
         (Some(_), _) => format!(
-            "table {name} is on {engine} with {options:?}: by its files, where they speak against what can be read"
+            "table {name} is on {engine} with {options:?}: its files override what is legible of {NAME}"
         ),
         (None, true) => format!(
-            "table {name} is on {engine}; which options it was made with is not known: it has the defaults"
+            "table {name} is on {engine}; its options are unknown: it has the defaults"
         ),
         (None, false) => format!(
-            "table {name} is on {engine} with {options:?} by its files; which others it was made with is not known: \
-             it has the defaults"
+            "table {name} is on {engine} with {options:?} from its files; its other options are unknown: \
+             they have the defaults"
         ),
     });
     Ok(TableSpec { engine: engine.to_owned(), options })
 }
 
-/// What can be read of the catalogue, whatever its checksum says, and whatever stands behind it.
-fn legible(vfs: &dyn Vfs) -> Result<Catalogue> {
+/// The legible part of the catalogue, whatever its checksum and whatever follows it.
+fn read_legible(vfs: &dyn Vfs) -> Result<Catalogue> {
     if !Catalogue::exists(vfs)? {
         return Ok(Catalogue::default());
     }
@@ -191,12 +190,12 @@ mod tests {
         Catalogue { tables, ..Catalogue::default() }
     }
 
-    /// A store with a table, whose catalogue is damaged, as `damage` says.
+    /// A store with one table and a catalogue changed by `damage`.
     fn damaged(seed: u64, damage: impl Fn(&mut Vec<u8>)) -> Faulty {
         let vfs = Faulty::new(seed);
         let env = Env::replayable(Arc::new(ManualClock::at(1)), 1);
         let options = DbOptions { env, ..DbOptions::default() };
-        let db = Db::create_media(Arc::new(vfs.clone()), options).unwrap();
+        let db = Db::create_vfs(Arc::new(vfs.clone()), options).unwrap();
         let spec = &sample().tables["t"];
         db.table_or_create("t", &spec.engine, &spec.options).unwrap().put(b"k", b"v").unwrap();
         db.close().unwrap();
@@ -210,21 +209,21 @@ mod tests {
         vfs
     }
 
-    fn without_checksum(bytes: &mut [u8]) {
+    fn damage_checksum(bytes: &mut [u8]) {
         let at = bytes.iter().position(|&byte| byte == b'=').unwrap();
         bytes[at + 1] = b'x';
     }
 
     #[test]
-    fn whatever_cuts_it_off_the_options_are_not_lost() {
+    fn repair_interrupted_at_any_operation_loses_no_options() {
         let (mut cut, mut is_done) = (0, false);
         while !is_done {
-            let vfs = damaged(cut, |bytes| without_checksum(bytes));
+            let vfs = damaged(cut, |bytes| damage_checksum(bytes));
             vfs.cut_power_at(vfs.operations() + cut);
-            is_done = mend(&vfs).is_ok();
+            is_done = repair_vfs(&vfs).is_ok();
             for seed in 0..8 {
                 let vfs = vfs.survivors(seed);
-                mend(&vfs).unwrap();
+                repair_vfs(&vfs).unwrap();
                 assert_eq!(Catalogue::read(&vfs).unwrap(), sample(), "cut at {cut}, {seed}");
             }
             cut += 1;
@@ -232,33 +231,33 @@ mod tests {
         assert!(cut > 5, "{cut}");
     }
 
-    /// The directory that `passing` names may be another's, where its name was damaged.
+    /// With a damaged name the list of pending tables may name another table's directory.
     #[test]
-    fn a_damaged_catalogue_has_nothing_removed() {
+    fn damaged_catalogue_never_causes_a_removal() {
         let vfs = damaged(1, |bytes| {
-            let passing = Catalogue { passing: ["t".to_owned()].into(), ..Catalogue::default() };
-            *bytes = passing.format();
-            without_checksum(bytes);
+            let pending = Catalogue { pending: ["t".to_owned()].into(), ..Catalogue::default() };
+            *bytes = pending.format();
+            damage_checksum(bytes);
         });
-        let story = mend(&vfs).unwrap();
-        assert!(story.iter().any(|line| line.contains("left as it is")), "{story:?}");
+        let log = repair_vfs(&vfs).unwrap();
+        assert!(log.iter().any(|line| line.contains("left as it is")), "{log:?}");
         let env = Env::replayable(Arc::new(ManualClock::at(1)), 1);
         let open = || {
             let options = DbOptions { env: env.clone(), ..DbOptions::default() };
-            Db::open_media(Arc::new(vfs.clone()), options).unwrap()
+            Db::open_vfs(Arc::new(vfs.clone()), options).unwrap()
         };
         let db = open();
-        assert_eq!(db.unnamed_tables().unwrap(), ["t"]);
+        assert_eq!(db.unlisted_tables().unwrap(), ["t"]);
         db.close().unwrap();
-        mend(&vfs).unwrap();
+        repair_vfs(&vfs).unwrap();
         assert_eq!(open().table("t").unwrap().get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
     }
 
     #[test]
-    fn what_stands_behind_does_not_hide_what_can_be_read() {
-        for behind in [&[0; 512][..], b"}", b"garbage"] {
-            let vfs = damaged(1, |bytes| bytes.extend_from_slice(behind));
-            mend(&vfs).unwrap();
+    fn legible_options_are_recovered_before_trailing_garbage() {
+        for trailing in [&[0; 512][..], b"}", b"garbage"] {
+            let vfs = damaged(1, |bytes| bytes.extend_from_slice(trailing));
+            repair_vfs(&vfs).unwrap();
             assert_eq!(Catalogue::read(&vfs).unwrap(), sample());
         }
     }

@@ -1,41 +1,42 @@
-//! Transactions: reads as of a moment, writes that are applied together if nothing they rest on has
-//! changed.
+//! Transactions: reads at a point in time, and writes that are applied together if nothing that the
+//! transaction read has changed.
 //!
 //! ```text
-//!   begin ─ get, range: the snapshot, with the own writes laid over it ─ put, delete: kept aside
-//!     └ commit ─ nothing written: done, always
-//!              └ else: has anyone since written what was read? yes: Error::Conflict, no: one batch
+//!   begin ─ get, range: the snapshot merged with own writes ─ put, delete: into the write set
+//!     └ commit ─ no writes: succeeds
+//!              └ else: was the read set written to since? yes: Error::Conflict, no: one batch
 //! ```
 //!
-//! Committed transactions and plain writes are **serializable**, and strictly so: there is one order
-//! of all of them that explains every answer and puts what had returned before what began later. A
-//! transaction that writes stands in it where it commits; one that only reads, and a
-//! [`Snapshot`](crate::Snapshot), where it began. That is multi-version concurrency control with
-//! optimistic, backward validation of the keys and the ranges that were read; so lost updates, write
-//! skew, long forks and phantoms cannot be. No lock is held between begin and commit.
+//! Committed transactions and plain writes are **strictly serializable**: one order of all of them
+//! explains every result and agrees with real time. A transaction with writes is ordered at its
+//! commit; a read-only one and a [`Snapshot`](crate::Snapshot) at its beginning. The method is
+//! multi-version optimistic concurrency control with backward validation of the keys and ranges
+//! read, which excludes lost updates, write skew, long forks and phantoms. No lock is held between
+//! begin and commit.
 //!
-//! What it does not do: an entry that expires by its own time (`put_until`) is no write, and conflicts
-//! with nothing. What a transaction has read and written is held in memory until it ends; an iterator
-//! made from it keeps it from ending. Transactions are of one table. Everyone who writes to the table while transactions are open must do so through
-//! the same [`Db`](crate::Db)'s [`Table`]s or their [`engine`](Table::engine); the server does.
+//! Limits: the expiry of an entry (`put_until`) is not a write and conflicts with nothing. The
+//! read set and the write set are in memory until the transaction ends; an iterator made from it
+//! keeps it open. A transaction covers one table. While transactions are open, all writes to the
+//! table must go through the same [`Db`](crate::Db)'s [`Table`]s or their
+//! [`engine`](Table::engine), as the server's do.
 //!
-//! | module | one idea |
+//! | module | contents |
 //! | --- | --- |
-//! | `layer` | one order of commits and writes; what is serialised and why |
-//! | `recent` | which keys were written of late, bounded |
-//! | `reads` | what a transaction has read |
+//! | `manager` | the order of commits and writes, and validation |
+//! | `commit_history` | the keys of recent writes, bounded |
+//! | `read_set` | what a transaction has read |
 //! | [`overlay`] | what a transaction has written |
-//! | `merged` | walking both |
-//! | [`retry`] | running a transaction again |
+//! | `merged_cursor` | scans over both |
+//! | [`retry`] | retries after conflicts |
 //!
-//! Source: the transactional layer of SEMEL and SkimpyFTL, as "Multi-version Indexing in Flash-based
-//! Key-Value Stores", sections 3.4 and 4.2, describes it; the layer's own sources are in `layer`.
+//! Source: the transactional layer of SEMEL and SkimpyFTL, as in "Multi-version Indexing in
+//! Flash-based Key-Value Stores", sections 3.4 and 4.2; see `manager` for its own sources.
 
-mod layer;
-mod merged;
+mod commit_history;
+mod manager;
+mod merged_cursor;
 pub mod overlay;
-mod reads;
-mod recent;
+mod read_set;
 pub mod retry;
 
 use std::sync::Arc;
@@ -44,26 +45,26 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use siltstone_engine::{Durability, Entry, KeyRange, Op, Result, Timestamp, WriteBatch, entry};
 
-pub(crate) use layer::Layer;
+pub(crate) use manager::TransactionManager;
 pub use overlay::Overlay;
 pub use retry::Retry;
 
 use crate::reader::Reader;
 use crate::{Iter, Table};
-use layer::Shown;
-use merged::Merged;
-use reads::Reads;
-use recent::Group;
+use commit_history::Group;
+use manager::ReadView;
+use merged_cursor::MergedCursor;
+use read_set::ReadSet;
 
-/// Limits of transactions and snapshots, for each table.
+/// Limits of transactions and snapshots, per table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransactionOptions {
-    /// A transaction or snapshot that is not used for so long expires, so that it does not keep old
-    /// versions for ever; it lives at most twice as long. `None`: never. Default: 5 minutes.
+    /// A transaction or snapshot that is idle for this long expires, at the latest after twice this
+    /// time, so that it does not hold old versions for ever. `None`: never. Default: 5 minutes.
     pub idle: Option<Duration>,
-    /// Bytes for the keys that were written while transactions were open. A transaction that began
-    /// before the oldest of them is refused at its commit, so this bounds how much may be written
-    /// during one. Default: 32 MiB, about 250,000 writes of 16-byte keys.
+    /// Memory for the keys written while transactions were open, in bytes. Over it the oldest are
+    /// dropped, and a transaction that began before them fails at commit, so this bounds the writes
+    /// during a transaction. Default: 32 MiB, about 250,000 writes of 16-byte keys.
     pub remembered_bytes: usize,
 }
 
@@ -73,7 +74,7 @@ impl Default for TransactionOptions {
     }
 }
 
-/// A transaction. Dropping it without [`commit`](Self::commit) leaves nothing of it.
+/// A transaction. Dropping it without [`commit`](Self::commit) discards its writes.
 ///
 /// ```
 /// # use siltstone::{Db, DbOptions, Durability, Error};
@@ -86,28 +87,28 @@ impl Default for TransactionOptions {
 /// transfer.put(b"alice", b"90")?;
 /// transfer.put(b"bob", b"10")?;
 ///
-/// table.put(b"alice", b"50")?; // someone is faster
-/// let refused = transfer.commit(Durability::Synced);
-/// assert!(matches!(refused, Err(Error::Conflict { key }) if key == b"alice"));
+/// table.put(b"alice", b"50")?; // a concurrent write
+/// let failed = transfer.commit(Durability::Synced);
+/// assert!(matches!(failed, Err(Error::Conflict { key }) if key == b"alice"));
 /// assert_eq!(table.get(b"bob")?, None);
 /// # Ok::<(), siltstone::Error>(())
 /// ```
 pub struct Transaction {
     table: Table,
-    layer: Arc<Layer>,
+    manager: Arc<TransactionManager>,
     reader: Arc<Reader>,
     begun: Group,
-    reads: Mutex<Reads>,
-    // Shared with the iterators over it; a write while one lives copies it.
+    reads: Mutex<ReadSet>,
+    // Shared with iterators; a write copies it while one lives.
     writes: Arc<Overlay>,
 }
 
 impl Transaction {
-    pub(crate) fn begin(table: Table, layer: Arc<Layer>) -> Result<Self> {
-        let (begun, reader) = layer.begin()?;
+    pub(crate) fn begin(table: Table, manager: Arc<TransactionManager>) -> Result<Self> {
+        let (begun, reader) = manager.begin()?;
         Ok(Transaction {
             table,
-            layer,
+            manager,
             reader: Arc::new(reader),
             begun,
             reads: Mutex::default(),
@@ -115,10 +116,10 @@ impl Transaction {
         })
     }
 
-    /// The value of `key`: what this transaction wrote, or else what was there when it began.
+    /// The value of `key`: this transaction's own write, or the value at its beginning.
     ///
     /// # Errors
-    /// [`Error::Expired`](crate::Error::Expired), as all reads; the engine's.
+    /// [`Error::Expired`](crate::Error::Expired), as for all reads; errors of the engine.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         Ok(self.get_entry(key)?.map(|entry| entry.value))
     }
@@ -130,13 +131,13 @@ impl Transaction {
             let now = self.reader.readers().now();
             return Ok(written.filter(|entry| !entry.is_expired(now)).cloned());
         }
-        // Even if the read fails: whoever read it wants to know.
+        // Even if the read fails: the caller has observed the failure.
         self.reads.lock().add_key(key);
         self.table.engine().get_at(key, &point)
     }
 
-    /// The entries of a range of keys, in order, the own writes among them. Ordered engines only. What
-    /// is written after the call does not change what it shows. Only what is walked over counts as read.
+    /// The entries of a range of keys, in order, including own writes as of the call. Ordered
+    /// engines only. Only the part that is scanned counts as read.
     ///
     /// ```
     /// # use siltstone::{Db, DbOptions};
@@ -153,33 +154,33 @@ impl Transaction {
     /// # Ok::<(), siltstone::Error>(())
     /// ```
     pub fn range<K: AsRef<[u8]>>(&self, range: impl std::ops::RangeBounds<K>) -> Result<Iter> {
-        self.walk(KeyRange::new(range))
+        self.scan(KeyRange::new(range))
     }
 
     /// The entries whose keys start with `prefix`, in order.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Iter> {
-        self.walk(KeyRange::prefix(prefix.as_ref()))
+        self.scan(KeyRange::prefix(prefix.as_ref()))
     }
 
     /// Every entry, in order.
     pub fn iter(&self) -> Result<Iter> {
-        self.walk(KeyRange::all())
+        self.scan(KeyRange::all())
     }
 
-    fn walk(&self, range: KeyRange) -> Result<Iter> {
+    fn scan(&self, range: KeyRange) -> Result<Iter> {
         let point = self.reader.point()?;
         let stored = self.table.engine().range(range.clone(), Some(&point))?;
         let stored = self.reader.cursor(stored);
         let read = self.reads.lock().add_range(range.clone());
         let now = self.reader.readers().now();
-        let merged = Merged::new(stored, self.writes.clone(), range, read, now);
+        let merged = MergedCursor::new(stored, self.writes.clone(), range, read, now);
         Ok(Iter::new(Box::new(merged)))
     }
 
     /// Sets `key` to `value`.
     ///
     /// # Errors
-    /// A key or a value that is over its limit; nothing has changed then.
+    /// A key or a value over its limit; nothing has changed then.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.push(Op::Put { key, value, expires_at: None })
     }
@@ -189,7 +190,7 @@ impl Transaction {
         self.push(Op::Put { key, value, expires_at: Some(expires_at) })
     }
 
-    /// Removes `key`. Removing what is not there is no error, and no read.
+    /// Removes `key`. Removing a missing key is no error, and does not count as a read.
     pub fn delete(&mut self, key: &[u8]) -> Result<()> {
         self.push(Op::Delete { key })
     }
@@ -206,30 +207,30 @@ impl Transaction {
     /// Adds all writes of a batch.
     ///
     /// # Errors
-    /// A key or a value that is over its limit; nothing has changed then.
+    /// A key or a value over its limit; nothing has changed then.
     pub fn write(&mut self, batch: &WriteBatch) -> Result<()> {
         batch.check(self.table.engine().capabilities().max_value_bytes)?;
         Arc::make_mut(&mut self.writes).apply(batch);
         Ok(())
     }
 
-    /// Applies all writes, or none. A transaction that wrote nothing always succeeds.
+    /// Applies all writes, or none. A transaction without writes always succeeds.
     ///
     /// # Errors
-    /// [`Error::Conflict`](crate::Error::Conflict) with a key that was read and has been changed since;
-    /// [`Error::Expired`](crate::Error::Expired). Nothing was applied then, and it may be run again.
-    /// After any other error it is as after that error of [`Table::write`].
+    /// [`Error::Conflict`](crate::Error::Conflict) with a key that was read and has changed since;
+    /// [`Error::Expired`](crate::Error::Expired). Nothing was applied then, and the transaction may
+    /// be retried. Other errors are those of [`Table::write`], with the same outcome.
     pub fn commit(self, durability: Durability) -> Result<()> {
         if self.writes.is_empty() {
             return Ok(());
         }
-        // Held to the end, so that this does not expire in the line.
+        // Keeps the transaction from expiring in the commit queue.
         let _in_use = self.reader.point()?;
         let reads = Arc::new(std::mem::take(&mut *self.reads.lock()));
-        let shown = Shown { begun: self.begun, reads };
-        self.layer.commit(&self.writes.to_batch(), durability, shown)
+        let view = ReadView { begun: self.begun, reads };
+        self.manager.commit(&self.writes.to_batch(), durability, view)
     }
 
-    /// Gives up: nothing of it is applied. Dropping it does the same.
+    /// Discards all writes, as dropping does.
     pub fn rollback(self) {}
 }

@@ -1,15 +1,14 @@
-//! The writes of a transaction before they are applied.
+//! The write set of a transaction, before it is applied.
 //!
-//! A transaction's reads look here first, its writes land here only. In the end the overlay becomes one
-//! batch. So a transaction that is given up leaves nothing, and the batch holds each key once, whatever
-//! was done to it.
+//! Reads of the transaction search it first; at commit it becomes one batch. So a rolled-back
+//! transaction leaves nothing, and the batch holds each key once.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use siltstone_engine::{Entry, Op, WriteBatch};
 
-/// What a transaction has written to one table: an entry, or a removal.
+/// The write set for one table: an entry or a removal per key.
 #[derive(Debug, Clone, Default)]
 pub struct Overlay {
     keys: BTreeMap<Vec<u8>, Option<Entry>>,
@@ -19,19 +18,19 @@ pub struct Overlay {
 }
 
 impl Overlay {
-    /// What the transaction wrote to `key`, if it did.
+    /// What the transaction wrote to `key`, or `None` if it did not write it.
     pub fn get(&self, key: &[u8]) -> Option<Option<&Entry>> {
         let written = self.keys.get(key).map(Option::as_ref);
         written.or(self.is_cleared.then_some(None))
     }
 
-    /// Whether nothing was written.
+    /// Whether there are no writes.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty() && !self.is_cleared
     }
 
-    /// Removes all keys of the table. [`to_batch`](Self::to_batch) then has only what is written
-    /// later: whoever applies it must remove the other keys with it.
+    /// Removes all keys of the table. [`to_batch`](Self::to_batch) then has only later writes:
+    /// whoever applies it must remove the other keys in the same step.
     pub fn clear(&mut self) {
         *self = Overlay { is_cleared: true, ..Overlay::default() };
     }
@@ -41,12 +40,12 @@ impl Overlay {
         self.is_cleared
     }
 
-    /// Bytes of keys and values: what a limit on a transaction's memory is about.
+    /// Bytes of keys and values, for limits on a transaction's memory.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Takes over one write.
+    /// Adds one write.
     pub fn push(&mut self, op: Op<'_>) {
         let entry = match op {
             Op::Put { value, expires_at, .. } => Some(Entry { value: value.to_vec(), expires_at }),
@@ -59,7 +58,7 @@ impl Overlay {
         }
     }
 
-    /// Takes over the writes of a batch.
+    /// Adds the writes of a batch.
     pub fn apply(&mut self, batch: &WriteBatch) {
         batch.iter().for_each(|op| self.push(op));
     }
@@ -72,13 +71,13 @@ impl Overlay {
         self.keys.range(from.to_vec()..).map(|(key, entry)| (key.as_slice(), entry.as_ref()))
     }
 
-    /// The first written key from this end on.
+    /// The first written key from `start` on.
     pub(super) fn first_from(&self, start: Bound<&[u8]>) -> Option<(&[u8], Option<&Entry>)> {
         let (key, entry) = self.keys.range::<[u8], _>((start, Bound::Unbounded)).next()?;
         Some((key, entry.as_ref()))
     }
 
-    /// The last written key up to this end.
+    /// The last written key up to `end`.
     pub(super) fn last_to(&self, end: Bound<&[u8]>) -> Option<(&[u8], Option<&Entry>)> {
         let (key, entry) = self.keys.range::<[u8], _>((Bound::Unbounded, end)).next_back()?;
         Some((key, entry.as_ref()))
@@ -102,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clear_hides_every_key_but_those_written_after_it() {
+    fn clear_hides_every_key_except_later_writes() {
         let mut overlay = Overlay::default();
         overlay.push(Op::Put { key: b"a", value: b"1", expires_at: None });
         overlay.clear();

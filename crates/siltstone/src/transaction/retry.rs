@@ -1,9 +1,10 @@
-//! Running a transaction until it succeeds, a bounded number of times.
+//! Retries of transactions after conflicts, up to a limit.
 //!
-//! A conflict means that someone else has committed, so all together always get on; but one that reads
-//! much can be overtaken again and again. So it pauses between tries, for a part of a limit that doubles
-//! from 100 µs to 10 ms, and after the last try the caller hears of the conflict. Threads that met must
-//! not meet again: each pause takes the next part in steps of the golden ratio, which lie far apart.
+//! A conflict means that another transaction has committed, so the system as a whole makes
+//! progress, but one that reads much can lose again and again. So retries pause, for a fraction of
+//! a limit that doubles from 100 µs to 10 ms; the last conflict is returned to the caller.
+//! Successive pauses take their fractions in steps of the golden ratio, so that colliding threads
+//! do not collide again.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -13,42 +14,42 @@ use siltstone_engine::{Durability, Result};
 use super::Transaction;
 use crate::Table;
 
-/// How often a transaction is tried, and how long to wait between.
+/// How often a transaction is tried, and how long the pauses are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retry {
-    /// Tries in all, at least one. Default: 16.
+    /// The number of tries, at least one. Default: 16.
     pub tries: u32,
     /// The limit of the pause after the first try; it doubles with each. Default: 100 µs.
     pub first_pause: Duration,
-    /// No pause is longer. Default: 10 ms.
-    pub longest_pause: Duration,
+    /// The upper limit of all pauses. Default: 10 ms.
+    pub max_pause: Duration,
 }
 
 impl Default for Retry {
-    /// At most 93 ms of pauses in all, half of that on average.
+    /// Up to 93 ms of pauses in total, half of that on average.
     fn default() -> Self {
         Retry {
             tries: 16,
             first_pause: Duration::from_micros(100),
-            longest_pause: Duration::from_millis(10),
+            max_pause: Duration::from_millis(10),
         }
     }
 }
 
 impl Retry {
-    /// The pause after try number `number` (the first is 1).
+    /// The pause after try `number`; the first is 1.
     fn pause(&self, number: u32) -> Duration {
         static PAUSES: AtomicU64 = AtomicU64::new(1);
         const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-        let part = PAUSES.fetch_add(1, Relaxed).wrapping_mul(GOLDEN) as f64 / u64::MAX as f64;
+        let fraction = PAUSES.fetch_add(1, Relaxed).wrapping_mul(GOLDEN) as f64 / u64::MAX as f64;
         let limit = self.first_pause.saturating_mul(1 << (number - 1).min(20));
-        limit.min(self.longest_pause).mul_f64(part)
+        limit.min(self.max_pause).mul_f64(fraction)
     }
 }
 
 impl Table {
-    /// Runs `work` in a transaction and commits it, buffered; again from the beginning if it met a
-    /// conflict, as [`Retry::default`] says.
+    /// Runs `work` in a transaction and commits it, buffered, with retries after conflicts by
+    /// [`Retry::default`].
     ///
     /// ```
     /// # use siltstone::{Db, DbOptions};
@@ -73,16 +74,16 @@ impl Table {
     /// ```
     ///
     /// # Errors
-    /// The last try's; any other error of `work` or of the commit at once. An error of `work` leaves
-    /// nothing of it.
+    /// The error of the last try; any error but a conflict at once. After an error of `work`
+    /// nothing is applied.
     pub fn transact<R>(&self, work: impl FnMut(&mut Transaction) -> Result<R>) -> Result<R> {
         self.transact_with(Retry::default(), Durability::Buffered, work)
     }
 
-    /// The same by another policy and durability.
+    /// [`transact`](Self::transact) with another retry policy and durability.
     ///
     /// # Errors
-    /// As [`transact`](Self::transact).
+    /// Those of [`transact`](Self::transact).
     pub fn transact_with<R>(
         &self,
         retry: Retry,
@@ -110,14 +111,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_to_their_limit_and_neighbours_lie_apart() {
+    fn pauses_grow_to_their_limit_and_differ() {
         let retry = Retry::default();
-        let most = |number| (0..50).map(|_| retry.pause(number)).max().unwrap_or_default();
-        let micros = [1, 3, 7, 8, 30].map(|number| most(number).as_micros());
-        for (most, limit) in micros.into_iter().zip([100, 400, 6400, 10_000, 10_000]) {
-            assert!(most <= limit && most > limit * 9 / 10, "{most} of {limit}");
+        let max = |number| (0..50).map(|_| retry.pause(number)).max().unwrap_or_default();
+        let micros = [1, 3, 7, 8, 30].map(|number| max(number).as_micros());
+        for (max, limit) in micros.into_iter().zip([100, 400, 6400, 10_000, 10_000]) {
+            assert!(max <= limit && max > limit * 9 / 10, "{max} of {limit}");
         }
-        let all: Duration = (1..retry.tries).map(most).sum();
-        assert!(all < Duration::from_millis(93), "{all:?}");
+        let total: Duration = (1..retry.tries).map(max).sum();
+        assert!(total < Duration::from_millis(93), "{total:?}");
     }
 }

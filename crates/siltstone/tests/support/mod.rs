@@ -12,7 +12,7 @@ pub(crate) fn lsm(options: &[(&str, &str)]) -> Arc<dyn Engine> {
     lsm_in(&Env::system(1), options)
 }
 
-/// The same in another world.
+/// An `lsm` in another environment.
 pub(crate) fn lsm_in(env: &Env, options: &[(&str, &str)]) -> Arc<dyn Engine> {
     open_in(env, "lsm", options)
 }
@@ -32,12 +32,12 @@ pub(crate) fn table() -> Table {
     Table::new("t", lsm(&[]))
 }
 
-/// The same with limits.
+/// A table with these limits.
 pub(crate) fn table_with(options: TransactionOptions) -> Table {
     table_at(Arc::new(SystemClock), options)
 }
 
-/// The same by another clock.
+/// A table with these limits and another clock.
 pub(crate) fn table_at(clock: Arc<dyn Clock>, options: TransactionOptions) -> Table {
     Table::with("t", lsm(&[]), clock, &options)
 }

@@ -1,23 +1,22 @@
-//! Which keys were written of late, and by which group of writes.
+//! The keys of history writes, with the group of writes that wrote them last.
 //!
 //! ```text
-//!   group         7       8      9     10            a number for each group of writes, in their order
+//!   group         7       8      9     10            a number per group of writes, in order
 //!   keys         a b      c     a d     e
-//!                         ├── begun at 8 ──→         must not have read a, d or e
-//!   forgotten ──┤ 7                                  no transaction that is open began before
+//!                         ├── begun at 8 ──→         conflicts if it read a, d or e
+//!   dropped ────┤ 7                                  no open transaction began earlier
 //! ```
 //!
-//! A transaction that began when group n was complete saw all groups up to n; whatever it read must not
-//! have been written by a later one. That is backward validation (Kung and Robinson, "On Optimistic
-//! Methods for Concurrency Control", TODS 6(2), 1981), by keys and by ranges of keys.
+//! A transaction that began after group n was complete saw all groups up to n, so it conflicts
+//! with later groups that wrote a key or into a range that it read. That is backward validation
+//! (Kung and Robinson, "On Optimistic Methods for Concurrency Control", TODS 6(2), 1981).
 //!
-//! What no open transaction can ask for is forgotten at once. If what is left is over its budget the
-//! oldest groups go all the same, and a transaction that began before them is refused as expired.
+//! Groups that no open transaction needs are dropped at once. If the rest is over the budget, the
+//! oldest groups are dropped too, and transactions that began before them fail as expired. A group
+//! that removes every key is recorded by its number alone: it conflicts with every read.
 //!
-//! A group that removes every key is remembered by its number alone: it wrote whatever was read.
-//!
-//! Invariant: [`Recent::validate`] says yes only if every group after the transaction's beginning is
-//! remembered and none of them wrote what it read.
+//! Invariant: [`CommitHistory::validate`] succeeds only if every group after the transaction's
+//! beginning is recorded and none of them wrote what it read.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -25,52 +24,52 @@ use std::sync::Arc;
 
 use siltstone_engine::{Error, KeyRange, Result};
 
-use super::reads::Reads;
+use super::read_set::ReadSet;
 
-/// What a remembered key takes besides its bytes: a node of the map, a place in the order, the
-/// reference counts and the allocator's share.
-const KEY_OVERHEAD: usize = 112;
-/// What a repeated write to a remembered key takes: a place in the order.
-const REPEAT_OVERHEAD: usize = 32;
+/// Memory per recorded key besides its bytes: a node of the map, an entry of the order, the
+/// reference counts and the allocator's overhead.
+const KEY_OVERHEAD_BYTES: usize = 112;
+/// Memory per repeated write to a recorded key: an entry of the order.
+const REPEAT_OVERHEAD_BYTES: usize = 32;
 
 /// The number of a group of writes.
 pub(super) type Group = u64;
 
-/// The keys of the groups that an open transaction may ask for.
+/// The keys of the groups that an open transaction may need.
 #[derive(Debug)]
-pub(super) struct Recent {
+pub(super) struct CommitHistory {
     /// The last group that wrote each key.
     keys: BTreeMap<Arc<[u8]>, Group>,
     /// Every write, by group.
     order: VecDeque<(Group, Arc<[u8]>)>,
     bytes: usize,
     budget_bytes: usize,
-    /// Groups up to this one were forgotten though someone might ask for them.
-    forgotten: Group,
-    /// The last group that removed every key; 0: none has.
+    /// Groups up to this one were dropped although an open transaction may need them.
+    truncated: Group,
+    /// The last group that removed every key, or 0.
     cleared: Group,
     /// Groups up to this one are visible in the engine, or will never be.
     complete: Group,
-    /// At which groups the open transactions began, and how many at each.
+    /// The number of open transactions by the group at which they began.
     open: BTreeMap<Group, usize>,
 }
 
-impl Recent {
+impl CommitHistory {
     pub(super) fn new(budget_bytes: usize) -> Self {
-        Recent {
+        CommitHistory {
             keys: BTreeMap::new(),
             order: VecDeque::new(),
             bytes: 0,
             budget_bytes,
-            forgotten: 0,
+            truncated: 0,
             cleared: 0,
             complete: 0,
             open: BTreeMap::new(),
         }
     }
 
-    /// Counts a transaction as open from now on. A snapshot of the engine that is taken *after* this
-    /// shows every group up to the one that is returned.
+    /// Counts a transaction as open. A snapshot of the engine taken *after* this call shows every
+    /// group up to the returned one.
     pub(super) fn begin(&mut self) -> Group {
         *self.open.entry(self.complete).or_default() += 1;
         self.complete
@@ -82,28 +81,28 @@ impl Recent {
             *count -= 1;
             if *count == 0 {
                 self.open.remove(&begun);
-                self.forget_the_unwanted();
+                self.drop_unneeded();
             }
         }
     }
 
-    /// The group that is being made.
+    /// The group in progress.
     pub(super) fn next(&self) -> Group {
         self.complete + 1
     }
 
-    /// Notes that the group being made writes `key`.
-    pub(super) fn note(&mut self, key: &[u8]) {
+    /// Records that the group in progress writes `key`.
+    pub(super) fn record(&mut self, key: &[u8]) {
         let group = self.next();
         let known = self.keys.get_key_value(key).map(|(key, last)| (key.clone(), *last));
         let key = match known {
             Some((_, last)) if last == group => return,
             Some((key, _)) => {
-                self.bytes += REPEAT_OVERHEAD;
+                self.bytes += REPEAT_OVERHEAD_BYTES;
                 key
             }
             None => {
-                self.bytes += KEY_OVERHEAD + key.len();
+                self.bytes += KEY_OVERHEAD_BYTES + key.len();
                 Arc::from(key)
             }
         };
@@ -111,32 +110,32 @@ impl Recent {
         self.order.push_back((group, key));
     }
 
-    /// Notes that the group being made removes every key, whichever there are.
-    pub(super) fn note_clear(&mut self) {
+    /// Records that the group in progress removes every key.
+    pub(super) fn record_clear(&mut self) {
         self.cleared = self.next();
     }
 
-    /// The group being made has been written.
+    /// Completes the group in progress.
     pub(super) fn complete(&mut self) {
         self.complete += 1;
-        self.forget_the_unwanted();
+        self.drop_unneeded();
         while self.bytes > self.budget_bytes
             && let Some(&(oldest, _)) = self.order.front()
         {
-            self.forget(oldest);
-            self.forgotten = oldest;
+            self.drop_up_to(oldest);
+            self.truncated = oldest;
         }
     }
 
-    /// Whether nothing that was read has been written since `begun`.
+    /// Checks that nothing in `reads` was written after the group `begun`.
     ///
     /// # Errors
-    /// [`Error::Conflict`] with a key that has; [`Error::Expired`] if that is not known any more.
-    pub(super) fn validate(&self, begun: Group, reads: &Reads) -> Result<()> {
+    /// [`Error::Conflict`] with a key that was; [`Error::Expired`] if the history was truncated.
+    pub(super) fn validate(&self, begun: Group, reads: &ReadSet) -> Result<()> {
         if reads.is_empty() {
             return Ok(());
         }
-        if begun < self.forgotten {
+        if begun < self.truncated {
             return Err(Error::Expired {
                 reader: "transaction",
                 reason: format!(
@@ -174,7 +173,7 @@ impl Recent {
         range: &KeyRange,
     ) -> impl Iterator<Item = (&'a [u8], &'a Group)> + use<'a> {
         let (start, end) = (as_slice(&range.start), as_slice(&range.end));
-        // A map panics at ends in the wrong order.
+        // The map panics on inverted bounds.
         let is_inverted = match (start, end) {
             (Bound::Included(start), Bound::Included(end)) => start > end,
             (
@@ -187,30 +186,30 @@ impl Recent {
         found.into_iter().flatten().map(|(key, group)| (key.as_ref(), group))
     }
 
-    /// Bytes that the remembered keys take.
+    /// Memory of the recorded keys.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Forgets what every open transaction has seen; no one will ask for it.
-    fn forget_the_unwanted(&mut self) {
+    /// Drops groups that every open transaction has seen.
+    fn drop_unneeded(&mut self) {
         let oldest = self.open.keys().next().copied().unwrap_or(self.complete);
-        self.forget(oldest);
+        self.drop_up_to(oldest);
     }
 
-    /// Forgets groups up to this one.
-    fn forget(&mut self, last: Group) {
+    /// Drops groups up to `last`.
+    fn drop_up_to(&mut self, last: Group) {
         while self.order.front().is_some_and(|(group, _)| *group <= last)
             && let Some((group, key)) = self.order.pop_front()
         {
             if self.keys.get(&key) == Some(&group) {
                 self.keys.remove(&key);
-                self.bytes -= KEY_OVERHEAD + key.len();
+                self.bytes -= KEY_OVERHEAD_BYTES + key.len();
             } else {
-                self.bytes -= REPEAT_OVERHEAD;
+                self.bytes -= REPEAT_OVERHEAD_BYTES;
             }
         }
-        // A burst must not be held for ever.
+        // The capacity of a burst is released.
         if self.order.is_empty() && self.order.capacity() > 1024 {
             self.order = VecDeque::new();
         }
@@ -225,8 +224,8 @@ fn as_slice(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
 mod tests {
     use super::*;
 
-    fn reads(keys: &[&str], ranges: &[KeyRange]) -> Reads {
-        let mut reads = Reads::default();
+    fn reads(keys: &[&str], ranges: &[KeyRange]) -> ReadSet {
+        let mut reads = ReadSet::default();
         keys.iter().for_each(|key| reads.add_key(key.as_bytes()));
         for range in ranges {
             reads.add_range(range.clone()).lock().cover_all();
@@ -234,9 +233,9 @@ mod tests {
         reads
     }
 
-    fn write(recent: &mut Recent, keys: &[&str]) {
-        keys.iter().for_each(|key| recent.note(key.as_bytes()));
-        recent.complete();
+    fn write(history: &mut CommitHistory, keys: &[&str]) {
+        keys.iter().for_each(|key| history.record(key.as_bytes()));
+        history.complete();
     }
 
     fn conflict(result: Result<()>) -> Option<String> {
@@ -248,17 +247,17 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_since_the_beginning_conflicts_and_nothing_else() {
-        let mut recent = Recent::new(1 << 20);
-        let first = recent.begin();
-        write(&mut recent, &["a", "c"]);
-        let second = recent.begin();
-        write(&mut recent, &["a", "e"]);
-        let check = |begun, keys: &[&str]| conflict(recent.validate(begun, &reads(keys, &[])));
+    fn only_writes_since_the_beginning_conflict() {
+        let mut history = CommitHistory::new(1 << 20);
+        let first = history.begin();
+        write(&mut history, &["a", "c"]);
+        let second = history.begin();
+        write(&mut history, &["a", "e"]);
+        let check = |begun, keys: &[&str]| conflict(history.validate(begun, &reads(keys, &[])));
         assert_eq!(check(first, &["b", "c"]), Some("c".to_owned()));
         assert_eq!(check(second, &["b", "c"]), None);
         assert_eq!(check(second, &["e"]), Some("e".to_owned()));
-        let check = |begun, range| conflict(recent.validate(begun, &reads(&[], &[range])));
+        let check = |begun, range| conflict(history.validate(begun, &reads(&[], &[range])));
         assert_eq!(check(second, KeyRange::new("b".."e")), None);
         assert_eq!(check(first, KeyRange::new("b".."e")), Some("c".to_owned()));
         assert_eq!(check(second, KeyRange::new("b"..="e")), Some("e".to_owned()));
@@ -268,42 +267,42 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_can_ask_for_is_forgotten() {
-        let mut recent = Recent::new(1 << 20);
-        let first = recent.begin();
-        write(&mut recent, &["a"]);
-        let second = recent.begin();
-        write(&mut recent, &["a", "b"]);
-        recent.end(first);
-        assert_eq!(recent.order.len(), 2);
-        assert_eq!(conflict(recent.validate(second, &reads(&["b"], &[]))), Some("b".to_owned()));
-        recent.end(second);
-        assert_eq!((recent.order.len(), recent.keys.len(), recent.bytes()), (0, 0, 0));
+    fn unneeded_groups_are_dropped() {
+        let mut history = CommitHistory::new(1 << 20);
+        let first = history.begin();
+        write(&mut history, &["a"]);
+        let second = history.begin();
+        write(&mut history, &["a", "b"]);
+        history.end(first);
+        assert_eq!(history.order.len(), 2);
+        assert_eq!(conflict(history.validate(second, &reads(&["b"], &[]))), Some("b".to_owned()));
+        history.end(second);
+        assert_eq!((history.order.len(), history.keys.len(), history.bytes()), (0, 0, 0));
     }
 
     #[test]
-    fn over_its_budget_the_oldest_goes_and_who_needs_it_is_refused() {
-        let mut recent = Recent::new(10 * (KEY_OVERHEAD + 4));
-        let old = recent.begin();
-        write(&mut recent, &["old."]);
+    fn history_over_its_budget_is_truncated_and_older_transactions_fail() {
+        let mut history = CommitHistory::new(10 * (KEY_OVERHEAD_BYTES + 4));
+        let old = history.begin();
+        write(&mut history, &["old."]);
         for i in 0..100 {
-            write(&mut recent, &[&format!("{i:04}")]);
-            assert!(recent.bytes() <= recent.budget_bytes);
+            write(&mut history, &[&format!("{i:04}")]);
+            assert!(history.bytes() <= history.budget_bytes);
         }
-        let young = recent.begin();
-        write(&mut recent, &["late"]);
+        let young = history.begin();
+        write(&mut history, &["late"]);
         let unread = reads(&["else"], &[]);
-        assert!(matches!(recent.validate(old, &unread), Err(Error::Expired { .. })));
-        // Who read nothing conflicts with nothing, whenever it began.
-        assert_eq!(conflict(recent.validate(old, &Reads::default())), None);
-        assert_eq!(conflict(recent.validate(young, &unread)), None);
+        assert!(matches!(history.validate(old, &unread), Err(Error::Expired { .. })));
+        // A transaction without reads conflicts with nothing.
+        assert_eq!(conflict(history.validate(old, &ReadSet::default())), None);
+        assert_eq!(conflict(history.validate(young, &unread)), None);
         assert_eq!(
-            conflict(recent.validate(young, &reads(&["late"], &[]))),
+            conflict(history.validate(young, &reads(&["late"], &[]))),
             Some("late".to_owned())
         );
-        // A group that is over the budget alone.
+        // A group over the budget by itself.
         let keys: Vec<_> = (0..50).map(|i| format!("{i:04}")).collect();
-        write(&mut recent, &keys.iter().map(String::as_str).collect::<Vec<_>>());
-        assert!(matches!(recent.validate(young, &unread), Err(Error::Expired { .. })));
+        write(&mut history, &keys.iter().map(String::as_str).collect::<Vec<_>>());
+        assert!(matches!(history.validate(young, &unread), Err(Error::Expired { .. })));
     }
 }

@@ -1,4 +1,4 @@
-//! An older catalogue that is put back forgets tables: no directory of theirs is removed.
+//! A restored older catalogue lacks tables: their directories are never removed.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,8 +14,8 @@ fn open(dir: &Path) -> Db {
     Db::open(dir, DbOptions::default()).unwrap()
 }
 
-/// A store with the tables "old" and "young", whose catalogue knows the first alone.
-fn forgetful(dir: &Path) {
+/// A store with the tables "old" and "young", whose catalogue lists only the first.
+fn with_older_catalogue(dir: &Path) {
     let db = Db::open_or_create(dir, DbOptions::default()).unwrap();
     db.table_or_create("old", "lsm", &Default::default()).unwrap().put(b"k", b"old").unwrap();
     let backup = std::fs::read(dir.join("CATALOG")).unwrap();
@@ -26,15 +26,15 @@ fn forgetful(dir: &Path) {
 }
 
 #[test]
-fn what_is_not_named_stays_and_is_named_again_by_a_repair() {
+fn unlisted_table_stays_and_a_repair_lists_it_again() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("store");
-    forgetful(&dir);
+    with_older_catalogue(&dir);
     let db = open(&dir);
     assert_eq!(db.table_names().unwrap(), ["old"]);
-    assert_eq!(db.unnamed_tables().unwrap(), ["young"]);
+    assert_eq!(db.unlisted_tables().unwrap(), ["young"]);
     let Err(refused) = db.table_or_create("young", "lsm", &Default::default()) else {
-        panic!("it would hide what is there")
+        panic!("a new table would hide the existing one")
     };
     assert!(
         matches!(&refused, Error::Refused { reason, .. } if reason.contains("repair")),
@@ -42,36 +42,36 @@ fn what_is_not_named_stays_and_is_named_again_by_a_repair() {
     );
     db.close().unwrap();
 
-    let story = catalogue::repair(&dir).unwrap();
-    assert!(story.iter().any(|line| line.contains("young")), "{story:?}");
+    let log = catalogue::repair(&dir).unwrap();
+    assert!(log.iter().any(|line| line.contains("young")), "{log:?}");
     let db = open(&dir);
-    assert_eq!(db.unnamed_tables().unwrap(), [""; 0]);
+    assert_eq!(db.unlisted_tables().unwrap(), [""; 0]);
     for name in ["old", "young"] {
         assert_eq!(db.table(name).unwrap().get(b"k").unwrap().as_deref(), Some(name.as_bytes()));
     }
 }
 
 #[test]
-fn what_is_no_table_is_left_alone_and_told() {
+fn directory_that_is_no_table_is_left_alone_and_reported() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("store");
-    forgetful(&dir);
+    with_older_catalogue(&dir);
     std::fs::create_dir(dir.join("table-notes")).unwrap();
     std::fs::write(dir.join("table-notes/notes.txt"), "mine").unwrap();
-    let story = catalogue::repair(&dir).unwrap();
-    assert!(story.iter().any(|line| line.contains("notes")), "{story:?}");
+    let log = catalogue::repair(&dir).unwrap();
+    assert!(log.iter().any(|line| line.contains("notes")), "{log:?}");
     let db = open(&dir);
     assert_eq!(db.table_names().unwrap(), ["old", "young"]);
-    assert_eq!(db.unnamed_tables().unwrap(), ["notes"]);
+    assert_eq!(db.unlisted_tables().unwrap(), ["notes"]);
     assert_eq!(std::fs::read(dir.join("table-notes/notes.txt")).unwrap(), b"mine");
 }
 
 #[test]
-fn a_table_whose_making_failed_is_made_again() {
+fn table_whose_creation_failed_can_be_created_again() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("store");
     let db = Db::open_or_create(&dir, DbOptions::default()).unwrap();
-    // A file stands where the table's directory would.
+    // A file has the name of the table's directory.
     std::fs::write(dir.join("table-t"), "").unwrap();
     assert!(db.table_or_create("t", "lsm", &Default::default()).is_err());
     std::fs::remove_file(dir.join("table-t")).unwrap();
@@ -85,15 +85,15 @@ fn a_table_whose_making_failed_is_made_again() {
 }
 
 #[test]
-fn whatever_cuts_off_the_making_or_the_dropping_of_a_table_leaves_nothing_unnamed() {
+fn interrupted_creation_or_drop_leaves_no_unlisted_table() {
     let options = || {
         let env = Env::replayable(Arc::new(ManualClock::at(1)), 1);
         DbOptions { env, ..DbOptions::default() }
     };
-    let (mut cut, mut is_done, mut passing) = (0, false, 0);
+    let (mut cut, mut is_done, mut pending) = (0, false, 0);
     while !is_done {
         let vfs = Faulty::new(cut);
-        let db = Db::create_media(Arc::new(vfs.clone()), options()).unwrap();
+        let db = Db::create_vfs(Arc::new(vfs.clone()), options()).unwrap();
         db.table_or_create("old", "lsm", &Default::default()).unwrap();
         vfs.cut_power_at(vfs.operations() + cut);
         is_done = db.table_or_create("young", "lsm", &Default::default()).is_ok()
@@ -101,14 +101,14 @@ fn whatever_cuts_off_the_making_or_the_dropping_of_a_table_leaves_nothing_unname
         drop(db);
         for seed in 0..4 {
             let survivors = vfs.survivors(seed);
-            passing +=
-                usize::from(!catalogue::Catalogue::read(&survivors).unwrap().passing.is_empty());
-            let db = Db::open_media(Arc::new(survivors.clone()), options()).unwrap();
-            assert_eq!(db.unnamed_tables().unwrap(), [""; 0], "cut at {cut}");
-            assert!(db.catalogue().unwrap().passing.is_empty(), "cut at {cut}");
+            pending +=
+                usize::from(!catalogue::Catalogue::read(&survivors).unwrap().pending.is_empty());
+            let db = Db::open_vfs(Arc::new(survivors.clone()), options()).unwrap();
+            assert_eq!(db.unlisted_tables().unwrap(), [""; 0], "cut at {cut}");
+            assert!(db.catalogue().unwrap().pending.is_empty(), "cut at {cut}");
             assert!(db.table_names().unwrap().contains(&"old".to_owned()), "cut at {cut}");
         }
         cut += 1;
     }
-    assert!(passing > 0, "no cut came while the table was passing");
+    assert!(pending > 0, "no cut came while the table was pending");
 }

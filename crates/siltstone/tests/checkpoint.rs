@@ -1,4 +1,4 @@
-//! Can a store and its checkpoint be used one after the other, whatever options their tables have?
+//! A store and its checkpoint are independent, whatever options their tables have.
 
 #![allow(clippy::unwrap_used)]
 
@@ -31,7 +31,7 @@ fn check(dir: &Path, round: u8) {
 }
 
 #[test]
-fn does_a_copy_share_the_second_medium_of_a_trie() {
+fn checkpoint_does_not_share_the_second_directory_of_a_trie() {
     let scratch = tempfile::tempdir().unwrap();
     let path = |name: &str| scratch.path().join(name);
     let upper = path("upper").display().to_string();
@@ -45,7 +45,7 @@ fn does_a_copy_share_the_second_medium_of_a_trie() {
     let db = Db::open(path("store"), DbOptions::default()).unwrap();
     db.checkpoint(path("copy")).unwrap();
     db.close().unwrap();
-    // What the one does not name in a directory of both, it removes there.
+    // In a shared directory each would remove the other's files.
     write(&path("copy"), 2);
     check(&path("store"), 1);
     check(&path("copy"), 2);
@@ -54,9 +54,9 @@ fn does_a_copy_share_the_second_medium_of_a_trie() {
     check(&path("store"), 3);
 }
 
-/// A copy that names a table which was made while it was under way would open, and say that the table's files are lost.
+/// A copy that lists a table created during the checkpoint would report its files as missing.
 #[test]
-fn is_a_table_that_is_made_beside_a_copy_in_it_whole_or_not_at_all() {
+fn table_created_during_a_checkpoint_is_whole_or_absent_in_the_copy() {
     let scratch = tempfile::tempdir().unwrap();
     let path = |name: String| scratch.path().join(name);
     let db = Db::open_or_create(path("store".into()), DbOptions::default()).unwrap();
@@ -67,7 +67,7 @@ fn is_a_table_that_is_made_beside_a_copy_in_it_whole_or_not_at_all() {
         let (db, is_done) = (&db, &is_done);
         scope.spawn(move || {
             for number in 0..40 {
-                db.table_or_create(&format!("made{number}"), "trie", &Default::default()).unwrap();
+                db.table_or_create(&format!("new{number}"), "trie", &Default::default()).unwrap();
             }
             is_done.store(true, std::sync::atomic::Ordering::SeqCst);
         });
@@ -78,7 +78,7 @@ fn is_a_table_that_is_made_beside_a_copy_in_it_whole_or_not_at_all() {
     });
     for number in 0..copies {
         let copy = Db::open(path(format!("copy{number}")), DbOptions::default()).unwrap();
-        assert_eq!(copy.unnamed_tables().unwrap(), [""; 0]);
+        assert_eq!(copy.unlisted_tables().unwrap(), [""; 0]);
         for name in copy.table_names().unwrap() {
             copy.table(&name).unwrap();
         }

@@ -1,5 +1,6 @@
-//! A process that died leaves bytes and names that can be read and are not durable. Whether the next one
-//! makes them so before it builds on them: else a power cut takes what it promised.
+//! Process crash followed by a power cut. A crashed process leaves bytes and names that are
+//! readable but not durable. The next process must sync them before it builds on them; else a
+//! power cut takes synced writes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +19,7 @@ fn options() -> DbOptions {
 }
 
 fn open(vfs: &Faulty) -> Db {
-    Db::open_media(Arc::new(vfs.clone()), options()).unwrap()
+    Db::open_vfs(Arc::new(vfs.clone()), options()).unwrap()
 }
 
 fn put_synced(db: &Db, table: &str, engine: &str, value: &[u8]) {
@@ -36,15 +37,15 @@ fn value_of(db: &Db, table: &str) -> Option<Vec<u8>> {
     db.table(table).unwrap().get(b"k").unwrap()
 }
 
-/// Has a process die in each of the operations of `deed` in turn, and hands on what it leaves.
-fn each_death(engine: &str, deed: impl Fn(&Db) -> bool, next: impl Fn(Faulty, u64)) {
+/// Crashes the process in each operation of `change` in turn, and calls `next` with what it left.
+fn crash_at_each_operation(engine: &str, change: impl Fn(&Db) -> bool, next: impl Fn(Faulty, u64)) {
     let (mut cut, mut is_done) = (0, false);
     while !is_done {
         let vfs = Faulty::new(cut);
-        let db = Db::create_media(Arc::new(vfs.clone()), options()).unwrap();
+        let db = Db::create_vfs(Arc::new(vfs.clone()), options()).unwrap();
         put_synced(&db, "old", engine, b"old");
         vfs.cut_power_at(vfs.operations() + cut);
-        is_done = deed(&db);
+        is_done = change(&db);
         drop(db);
         next(vfs.after_death(cut), cut);
         cut += 1;
@@ -52,16 +53,16 @@ fn each_death(engine: &str, deed: impl Fn(&Db) -> bool, next: impl Fn(Faulty, u6
 }
 
 #[test]
-fn is_a_table_that_a_dead_process_made_there_for_good_once_it_was_written_to() {
+fn table_created_before_a_crash_survives_a_power_cut_after_a_synced_write() {
     for engine in ENGINES {
-        let make = |db: &Db| {
+        let create = |db: &Db| {
             let given = match engine {
                 "skimpy" => [("capacity".to_owned(), "4MiB".to_owned())].into(),
                 _ => Default::default(),
             };
             db.table_or_create("young", engine, &given).is_ok()
         };
-        each_death(engine, make, |vfs, cut| {
+        crash_at_each_operation(engine, create, |vfs, cut| {
             let db = open(&vfs);
             put_synced(&db, "young", engine, b"young");
             drop(db);
@@ -77,9 +78,9 @@ fn is_a_table_that_a_dead_process_made_there_for_good_once_it_was_written_to() {
 }
 
 #[test]
-fn is_a_table_that_a_dead_process_dropped_whole_or_not_there() {
+fn table_dropped_before_a_crash_is_whole_or_absent_after_a_power_cut() {
     for engine in ENGINES {
-        each_death(
+        crash_at_each_operation(
             engine,
             |db| db.drop_table("old").is_ok(),
             |vfs, cut| {

@@ -1,4 +1,4 @@
-//! Snapshots and transactions that are not used do not keep old versions for ever.
+//! Idle snapshots and transactions expire, so that they do not hold old versions for ever.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,7 +20,7 @@ fn table() -> (Arc<ManualClock>, Table) {
     (clock, table)
 }
 
-/// As much as it takes for someone to look.
+/// Writes often enough for an expiry check.
 fn write(table: &Table) {
     (0..100).for_each(|_| table.put(b"k", b"new").unwrap());
 }
@@ -30,7 +30,7 @@ fn is_expired<T>(outcome: siltstone::Result<T>) -> bool {
 }
 
 #[test]
-fn the_watermark_is_the_oldest_live_reader() {
+fn watermark_is_the_oldest_live_reader() {
     let (clock, table) = table();
     assert_eq!(table.watermark(), None);
     let old = table.snapshot().unwrap();
@@ -54,37 +54,37 @@ fn the_watermark_is_the_oldest_live_reader() {
 }
 
 #[test]
-fn a_silent_transaction_is_refused_and_lets_go() {
+fn idle_transaction_fails_and_releases_its_history() {
     let (clock, table) = table();
-    let mut silent = table.transaction().unwrap();
-    silent.get(b"other").unwrap();
-    silent.put(b"mine", b"").unwrap();
+    let mut idle = table.transaction().unwrap();
+    idle.get(b"other").unwrap();
+    idle.put(b"mine", b"").unwrap();
     write(&table);
-    assert!(table.stats().counters["transactions_remembered_bytes"] > 0);
+    assert!(table.stats().counters["transaction_history_bytes"] > 0);
     for _ in 0..2 {
         clock.advance(IDLE);
         write(&table);
     }
     let stats = table.stats().counters;
-    assert_eq!((stats["transactions_open"], stats["transactions_remembered_bytes"]), (0, 0));
-    // Nothing it read was written, but who could know that now?
-    assert!(is_expired(silent.get(b"k")));
-    assert!(is_expired(silent.range("a"..)));
-    assert!(is_expired(silent.commit(Durability::Buffered)));
+    assert_eq!((stats["transactions_open"], stats["transaction_history_bytes"]), (0, 0));
+    // Nothing it read was written, but the history that proves it is gone.
+    assert!(is_expired(idle.get(b"k")));
+    assert!(is_expired(idle.range("a"..)));
+    assert!(is_expired(idle.commit(Durability::Buffered)));
     assert_eq!(table.get(b"mine").unwrap(), None);
-    // It is not counted out twice.
+    // Its end is counted once.
     let open = table.transaction().unwrap();
     assert_eq!(table.stats().counters["transactions_open"], 1);
     drop(open);
 }
 
 #[test]
-fn versions_go_when_their_reader_has_expired() {
+fn versions_are_dropped_when_their_reader_has_expired() {
     for is_used in [true, false] {
         let clock = Arc::new(ManualClock::at(1_000_000));
         let idle = Some(Duration::from_millis(IDLE));
         let options = TransactionOptions { idle, ..Default::default() };
-        // Rows that are tables of their own, so that a flush drops what no one can see.
+        // L0 runs that are tables of their own, so that a flush drops invisible versions.
         let engine =
             lsm_in(&Env::replayable(clock.clone(), 1), &[("container", "0"), ("triad_log", "off")]);
         let table = Table::with("t", engine, clock.clone(), &options);
@@ -104,7 +104,7 @@ fn versions_go_when_their_reader_has_expired() {
 }
 
 #[test]
-fn an_iterator_keeps_its_reader_alive_and_falls_with_it() {
+fn iterator_keeps_its_reader_alive_and_expires_with_it() {
     let (clock, table) = table();
     (0..50u8).for_each(|i| table.put(&[i], b"").unwrap());
     let transaction = table.transaction().unwrap();
@@ -123,7 +123,7 @@ fn an_iterator_keeps_its_reader_alive_and_falls_with_it() {
 }
 
 #[test]
-fn without_a_limit_and_with_a_clock_that_jumps_nobody_expires_wrongly() {
+fn no_reader_expires_without_a_limit_or_after_a_clock_jump() {
     let clock = Arc::new(ManualClock::at(1_000_000));
     let table = table_at(clock.clone(), TransactionOptions { idle: None, ..Default::default() });
     table.put(b"k", b"old").unwrap();

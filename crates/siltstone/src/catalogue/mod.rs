@@ -1,14 +1,14 @@
-//! The file `CATALOG`: which tables there are, on which engine, with which options.
+//! The file `CATALOG`: the tables with their engines and options.
 //!
 //! ```text
-//! siltstone-catalogue 1 crc32c=1a2b3c4d\n      version, checksum of all that follows the newline
-//! {"tables": {"default": {"engine": "lsm", "options": {…}}}, "passing": ["old"]}
+//! siltstone-catalogue 1 crc32c=1a2b3c4d\n      version, checksum of everything after the newline
+//! {"tables": {"default": {"engine": "lsm", "options": {…}}}, "pending": ["old"]}
 //! ```
 //!
-//! It is text, so that a person can read it, and is replaced whole: written aside, synced, renamed,
-//! directory synced. Version 1 has no `passing`, and is what is written while there is nothing to write in it; a
-//! reader refuses any higher version than its own by name. A damaged or missing one is made
-//! anew from the directories of the tables (see `repair`).
+//! The file is text, so that people can read it, and is replaced atomically: written as a draft,
+//! synced, renamed, directory synced. In the file the list of pending tables is called `pending`.
+//! Version 1 has no such list, and is written while no table is pending. A reader refuses versions
+//! above its own. `repair` rebuilds a damaged or missing catalogue from the table directories.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -25,26 +25,26 @@ mod repair;
 pub use repair::repair;
 
 const NAME: &str = "CATALOG";
-const ASIDE: &str = "CATALOG.new";
+const DRAFT_NAME: &str = "CATALOG.new";
 const MAGIC: &str = "siltstone-catalogue";
 const VERSION: u32 = 2;
-/// The one without `passing`.
-const WITHOUT_PASSING: u32 = 1;
-/// Far above any real catalogue: bounds what a damaged length can make us read.
+/// The version without pending tables.
+const VERSION_WITHOUT_PENDING: u32 = 1;
+/// Far above any real catalogue; bounds the allocation for a file with a wrong length.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// Which tables there are.
+/// The tables of a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Catalogue {
-    /// By name.
+    /// Tables by name.
     pub tables: BTreeMap<String, TableSpec>,
-    /// Those that are being made or dropped: what a crash leaves of their directories is removed.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub passing: BTreeSet<String>,
+    /// Tables that are being created or dropped; after a crash their directories are removed.
+    #[serde(rename = "pending", default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub pending: BTreeSet<String>,
 }
 
-/// How a table is kept.
+/// A table's engine and options.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableSpec {
@@ -55,12 +55,12 @@ pub struct TableSpec {
 }
 
 impl Catalogue {
-    /// Whether `media` holds a catalogue, i.e. is a store.
+    /// Whether `vfs` holds a catalogue, i.e. is a store.
     pub fn exists(vfs: &dyn Vfs) -> Result<bool> {
         vfs.exists(NAME)
     }
 
-    /// Whether a directory of this machine holds what begins as a catalogue does.
+    /// Whether a directory of this machine holds a file that begins like a catalogue.
     pub(crate) fn is_in(dir: &Path) -> bool {
         let mut begin = [0; MAGIC.len()];
         let file = std::fs::File::open(dir.join(NAME));
@@ -72,15 +72,15 @@ impl Catalogue {
         name == NAME
     }
 
-    /// Whether a file of this name is a catalogue that was not renamed to its place.
+    /// Whether a file of this name is a draft of a catalogue.
     pub(crate) fn is_draft(name: &str) -> bool {
-        name == ASIDE
+        name == DRAFT_NAME
     }
 
     /// Reads the catalogue.
     ///
     /// # Errors
-    /// [`Error::Refused`] for a newer version, [`Error::Corruption`] for one that does not hold.
+    /// [`Error::Refused`] for a newer version, [`Error::Corruption`] for a damaged file.
     pub fn read(vfs: &dyn Vfs) -> Result<Self> {
         let file = vfs.open(NAME, Mode::Read)?;
         let len = file.len()?;
@@ -95,23 +95,23 @@ impl Catalogue {
 
     /// Replaces the catalogue, atomically and durably.
     pub fn write(&self, vfs: &dyn Vfs) -> Result<()> {
-        if vfs.exists(ASIDE)? {
-            vfs.remove(ASIDE)?;
+        if vfs.exists(DRAFT_NAME)? {
+            vfs.remove(DRAFT_NAME)?;
         }
-        let file = vfs.create(ASIDE)?;
+        let file = vfs.create(DRAFT_NAME)?;
         file.write_at(0, &self.format(), Purpose::Manifest)?;
         file.sync(Purpose::Manifest)?;
-        vfs.rename(ASIDE, NAME)?;
+        vfs.rename(DRAFT_NAME, NAME)?;
         vfs.sync_dir(Purpose::Manifest)
     }
 
-    /// The tables whose directories are there and which it neither names nor has passing, sorted.
-    pub(crate) fn unnamed(&self, vfs: &dyn Vfs) -> Result<Vec<String>> {
+    /// The tables whose directories exist and which are neither listed nor pending, sorted.
+    pub(crate) fn unlisted(&self, vfs: &dyn Vfs) -> Result<Vec<String>> {
         let mut names = vfs.subdirectories()?;
         names.retain_mut(|name| match name.strip_prefix(TABLE_PREFIX) {
             Some(table) => {
                 *name = table.to_owned();
-                !self.tables.contains_key(name) && !self.passing.contains(name)
+                !self.tables.contains_key(name) && !self.pending.contains(name)
             }
             None => false,
         });
@@ -123,7 +123,7 @@ impl Catalogue {
         // A map of strings always has a JSON form.
         let body = serde_json::to_string_pretty(self).expect("strings have a JSON form");
         let crc = crc32c::crc32c(body.as_bytes());
-        let version = if self.passing.is_empty() { WITHOUT_PASSING } else { VERSION };
+        let version = if self.pending.is_empty() { VERSION_WITHOUT_PENDING } else { VERSION };
         format!("{MAGIC} {version} crc32c={crc:08x}\n{body}").into_bytes()
     }
 
@@ -140,7 +140,7 @@ impl Catalogue {
             return Err(damaged(0, format!("does not begin with '{MAGIC}'")));
         };
         match version.parse::<u32>() {
-            Ok(WITHOUT_PASSING..=VERSION) => {}
+            Ok(VERSION_WITHOUT_PENDING..=VERSION) => {}
             Ok(newer) if newer > VERSION => {
                 return Err(Error::Refused {
                     path: path.to_owned(),
@@ -159,10 +159,11 @@ impl Catalogue {
     }
 }
 
-/// Table names: 1 to 64 of `a-z A-Z 0-9 _ -`, so that each is a directory's name everywhere.
+/// Checks a table name: 1 to 64 of `a-z A-Z 0-9 _ -`, so that it is a valid directory name on
+/// every file system.
 ///
 /// # Errors
-/// [`Error::Invalid`] that says so.
+/// [`Error::Invalid`] with these rules.
 pub fn check_name(name: &str) -> Result<()> {
     let fits = (1..=64).contains(&name.len())
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
@@ -183,28 +184,28 @@ mod tests {
             engine: "lsm".into(),
             options: [("memtable".to_owned(), "8MiB".to_owned())].into(),
         };
-        Catalogue { tables: [("words".to_owned(), spec)].into(), passing: BTreeSet::new() }
+        Catalogue { tables: [("words".to_owned(), spec)].into(), pending: BTreeSet::new() }
     }
 
     #[test]
-    fn it_reads_back() {
-        let mut passing = sample();
-        passing.passing.insert("old".to_owned());
-        for catalogue in [sample(), passing] {
+    fn catalogue_reads_back() {
+        let mut with_pending = sample();
+        with_pending.pending.insert("old".to_owned());
+        for catalogue in [sample(), with_pending] {
             assert_eq!(Catalogue::parse(&catalogue.format(), "C").unwrap(), catalogue);
         }
     }
 
     #[test]
-    fn older_programs_read_it_while_no_table_is_passing() {
+    fn catalogue_without_pending_tables_has_the_older_version() {
         let mut catalogue = sample();
         assert!(catalogue.format().starts_with(b"siltstone-catalogue 1 "));
-        catalogue.passing.insert("old".to_owned());
+        catalogue.pending.insert("old".to_owned());
         assert!(catalogue.format().starts_with(b"siltstone-catalogue 2 "));
     }
 
     #[test]
-    fn every_flipped_bit_and_every_cut_is_noticed() {
+    fn every_flipped_bit_and_every_truncation_is_detected() {
         let good = sample().format();
         for at in 0..good.len() * 8 {
             let mut bad = good.clone();
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_version_is_refused_by_name() {
+    fn newer_version_is_refused_by_number() {
         let newer =
             String::from_utf8(sample().format()).unwrap().replace("catalogue 1", "catalogue 9");
         let error = Catalogue::parse(newer.as_bytes(), "C").unwrap_err();

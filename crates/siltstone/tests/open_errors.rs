@@ -1,4 +1,4 @@
-//! Does a directory that cannot be used stay as it was, and does the error say why?
+//! A directory that cannot be opened as a store stays unchanged, and the error names the reason.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,25 +20,25 @@ fn listing(dir: &Path) -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// The words with which both ways of opening refuse `dir`; asserts that they leave it alone.
-fn refusal(dir: &Path) -> String {
+/// The error with which both ways of opening refuse `dir`; asserts that they change nothing.
+fn open_error(dir: &Path) -> String {
     let before = listing(dir);
-    let words = |opened: siltstone::Result<Db>| opened.map(drop).unwrap_err().to_string();
-    let opened = words(Db::open(dir, DbOptions::default()));
-    assert_eq!(words(Db::open_or_create(dir, DbOptions::default())), opened);
+    let message = |opened: siltstone::Result<Db>| opened.map(drop).unwrap_err().to_string();
+    let opened = message(Db::open(dir, DbOptions::default()));
+    assert_eq!(message(Db::open_or_create(dir, DbOptions::default())), opened);
     assert_eq!(listing(dir), before);
     opened
 }
 
 #[test]
-fn a_directory_that_is_not_a_store() {
+fn directory_that_is_not_a_store_is_refused() {
     let scratch = tempfile::tempdir().unwrap();
     std::fs::write(scratch.path().join("letter.txt"), "dear").unwrap();
-    assert!(refusal(scratch.path()).contains("not a siltstone store"));
+    assert!(open_error(scratch.path()).contains("not a siltstone store"));
 }
 
 #[test]
-fn a_missing_directory_and_a_file() {
+fn missing_directory_and_file_are_refused() {
     let scratch = tempfile::tempdir().unwrap();
     let open = |name: &str| Db::open(scratch.path().join(name), DbOptions::default()).map(drop);
     assert!(open("nowhere").unwrap_err().to_string().contains("no such directory"));
@@ -48,17 +48,17 @@ fn a_missing_directory_and_a_file() {
 }
 
 #[test]
-fn a_store_of_a_newer_format() {
+fn store_of_a_newer_format_is_refused() {
     let scratch = tempfile::tempdir().unwrap();
     Db::open_or_create(scratch.path(), DbOptions::default()).unwrap().close().unwrap();
     let catalogue = scratch.path().join("CATALOG");
     let newer = std::fs::read_to_string(&catalogue).unwrap().replace("catalogue 1", "catalogue 9");
     std::fs::write(&catalogue, newer).unwrap();
-    assert!(refusal(scratch.path()).contains("format 9"));
+    assert!(open_error(scratch.path()).contains("format 9"));
 }
 
 #[test]
-fn a_store_that_is_open_already() {
+fn store_that_is_already_open_is_locked() {
     let scratch = tempfile::tempdir().unwrap();
     let db = Db::open_or_create(scratch.path(), DbOptions::default()).unwrap();
     let again = Db::open(scratch.path(), DbOptions::default());
@@ -68,7 +68,7 @@ fn a_store_that_is_open_already() {
 }
 
 #[test]
-fn bad_options_are_all_named_and_nothing_is_made() {
+fn invalid_options_are_all_reported_and_nothing_is_created() {
     let scratch = tempfile::tempdir().unwrap();
     let db = Db::open_or_create(scratch.path(), DbOptions::default()).unwrap();
     let before = listing(scratch.path());
@@ -83,7 +83,7 @@ fn bad_options_are_all_named_and_nothing_is_made() {
 }
 
 #[test]
-fn iterators_meet_in_the_middle() {
+fn iterators_from_both_ends_meet_in_the_middle() {
     let scratch = tempfile::tempdir().unwrap();
     let db = Db::open_or_create(scratch.path(), DbOptions::default()).unwrap();
     let table = db.table_or_create("t", "lsm", &Default::default()).unwrap();

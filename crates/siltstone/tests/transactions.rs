@@ -1,5 +1,5 @@
-//! The anomalies of weaker isolation, one by one, against two or three transactions that are
-//! interleaved by hand; and what a transaction shows of itself.
+//! The anomalies of weaker isolation levels, each against two or three hand-interleaved
+//! transactions; and what a transaction sees of its own writes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,18 +14,18 @@ use siltstone::{
     Db, DbOptions, Durability, Error, Retry, Table, Transaction, TransactionOptions, WriteBatch,
 };
 use siltstone_testkit::Dice;
-use siltstone_testkit::serial::{Moment, Witness};
+use siltstone_testkit::serial::{PausePoint, Witness};
 use support::{table, table_with};
 
 fn commit(transaction: Transaction) -> siltstone::Result<()> {
     transaction.commit(Durability::Buffered)
 }
 
-/// The key of the conflict that there must be.
+/// The key of the expected conflict.
 fn conflict(outcome: siltstone::Result<()>) -> String {
     match outcome {
         Err(Error::Conflict { key }) => String::from_utf8(key).unwrap(),
-        other => panic!("no conflict but {other:?}"),
+        other => panic!("expected a conflict, got {other:?}"),
     }
 }
 
@@ -38,7 +38,7 @@ fn keys(iter: siltstone::Iter) -> Vec<String> {
 }
 
 #[test]
-fn a_lost_update_is_a_conflict() {
+fn lost_update_is_a_conflict() {
     let table = table();
     table.put(b"x", b"1").unwrap();
     let mut first = table.transaction().unwrap();
@@ -57,7 +57,7 @@ fn a_lost_update_is_a_conflict() {
         table.write(write, Durability::Buffered).unwrap();
         assert_eq!(conflict(commit(third)), "x");
     }
-    // And against whoever writes to the engine below the table's face.
+    // And against a write through the engine.
     let mut fourth = table.transaction().unwrap();
     fourth.get(b"x").unwrap();
     fourth.put(b"y", b"").unwrap();
@@ -72,7 +72,7 @@ fn write_skew_is_a_conflict() {
     let mut first = table.transaction().unwrap();
     let mut second = table.transaction().unwrap();
     for (transaction, writes) in [(&mut first, b"x"), (&mut second, b"y")] {
-        // That a key is not there is something read, too.
+        // A missing key counts as read, too.
         assert_eq!(transaction.get(b"x").unwrap(), None);
         assert_eq!(transaction.get(b"y").unwrap(), None);
         transaction.put(writes, b"1").unwrap();
@@ -82,7 +82,7 @@ fn write_skew_is_a_conflict() {
 }
 
 #[test]
-fn a_long_fork_cannot_be() {
+fn long_fork_cannot_happen() {
     let table = table();
     let mut writes_x = table.transaction().unwrap();
     let mut writes_y = table.transaction().unwrap();
@@ -96,15 +96,15 @@ fn a_long_fork_cannot_be() {
     assert_eq!(seen(&before), [false, false]);
     assert_eq!(seen(&between), [true, false]);
     assert_eq!(seen(&table.transaction().unwrap()), [true, true]);
-    // Who only read is committed, whatever has been written since.
+    // Read-only transactions commit whatever was written since.
     commit(before).unwrap();
     commit(between).unwrap();
 }
 
 #[test]
-fn the_read_only_anomaly_cannot_be() {
-    // Fekete, O'Neil and O'Neil (2004): the withdrawal has read a savings account that a deposit has
-    // filled since, and a report has already shown the deposit without the withdrawal.
+fn read_only_anomaly_cannot_happen() {
+    // Fekete, O'Neil and O'Neil (2004): the withdrawal has read a savings account to which a
+    // deposit was made since, and a report has already shown the deposit without the withdrawal.
     let table = table();
     table.put(b"checking", b"0").unwrap();
     table.put(b"savings", b"0").unwrap();
@@ -123,7 +123,7 @@ fn the_read_only_anomaly_cannot_be() {
 }
 
 #[test]
-fn phantoms_are_conflicts_as_far_as_a_range_was_read() {
+fn phantoms_are_conflicts_within_the_scanned_part_of_a_range() {
     let table = table();
     for key in ["b", "d", "f", "h"] {
         table.put(key.as_bytes(), b"").unwrap();
@@ -157,19 +157,19 @@ fn phantoms_are_conflicts_as_far_as_a_range_was_read() {
     assert_eq!(outcome(all, "d", true).as_deref(), Some("d"));
     assert_eq!(outcome(all, "i", false), None);
     assert_eq!(outcome(all, "0", false), None);
-    // b and d were given: e and what follows has not been read.
+    // b and d were returned: e and later keys were not read.
     assert_eq!(outcome(two, "c", false).as_deref(), Some("c"));
     assert_eq!(outcome(two, "a", false).as_deref(), Some("a"));
     assert_eq!(outcome(two, "e", false), None);
-    // b and h were given.
+    // b and h were returned.
     assert_eq!(outcome(both_ends, "a", false).as_deref(), Some("a"));
     assert_eq!(outcome(both_ends, "hh", false).as_deref(), Some("hh"));
     assert_eq!(outcome(both_ends, "e", false), None);
 }
 
 #[test]
-fn an_own_write_in_a_walk_does_not_hide_what_comes_before_it() {
-    // a is stored and m its own: who was given both knows that there is nothing between.
+fn own_write_in_a_scan_does_not_hide_the_keys_before_it() {
+    // a is stored and m is an own write: the scan has read that there is nothing in between.
     for (backwards, phantom) in [(false, "g"), (true, "r")] {
         let table = table();
         table.put(b"a", b"").unwrap();
@@ -177,27 +177,27 @@ fn an_own_write_in_a_walk_does_not_hide_what_comes_before_it() {
         let mut transaction = table.transaction().unwrap();
         transaction.put(b"m", b"").unwrap();
         let mut iter = transaction.iter().unwrap();
-        let given = match backwards {
+        let returned = match backwards {
             false => [iter.next(), iter.next()],
             true => [iter.next_back(), iter.next_back()],
         };
-        assert_eq!(given[1].as_ref().unwrap().as_ref().unwrap().0, b"m");
+        assert_eq!(returned[1].as_ref().unwrap().as_ref().unwrap().0, b"m");
         table.put(phantom.as_bytes(), b"").unwrap();
         assert_eq!(conflict(commit(transaction)), phantom);
     }
 }
 
 #[test]
-fn beginning_waits_for_writes_that_nobody_recorded() {
-    // The write has passed the gate and is held up in the engine.
+fn begin_waits_for_unrecorded_writes() {
+    // The write has locked `active` and is paused in the engine.
     let open = Arc::new(Barrier::new(2));
     let opened = open.clone();
-    let held = Witness::pausing(support::lsm(&[]), move |moment| {
-        if moment == Moment::BeforeWrite {
+    let paused = Witness::pausing(support::lsm(&[]), move |point| {
+        if point == PausePoint::BeforeWrite {
             opened.wait();
         }
     });
-    let table = Table::new("t", Arc::new(held));
+    let table = Table::new("t", Arc::new(paused));
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| table.put(b"x", b"new"));
         let reader = scope.spawn(|| {
@@ -208,13 +208,13 @@ fn beginning_waits_for_writes_that_nobody_recorded() {
         std::thread::sleep(Duration::from_millis(90));
         open.wait();
         writer.join().unwrap().unwrap();
-        // The snapshot shows it; else a conflict with it would go unnoticed.
+        // The snapshot shows it; else a conflict with it would go undetected.
         assert_eq!(reader.join().unwrap().as_deref(), Some(&b"new"[..]));
     });
 }
 
 #[test]
-fn blind_writes_and_reads_of_ones_own_conflict_with_nothing() {
+fn blind_writes_and_reads_of_own_writes_conflict_with_nothing() {
     let table = table();
     let mut blind = table.transaction().unwrap();
     blind.put(b"x", b"mine").unwrap();
@@ -228,7 +228,7 @@ fn blind_writes_and_reads_of_ones_own_conflict_with_nothing() {
 }
 
 #[test]
-fn what_is_given_up_leaves_nothing() {
+fn dropped_or_rolled_back_transaction_leaves_nothing() {
     let table = table();
     let mut dropped = table.transaction().unwrap();
     dropped.put(b"x", b"1").unwrap();
@@ -237,20 +237,20 @@ fn what_is_given_up_leaves_nothing() {
     rolled_back.put(b"x", b"1").unwrap();
     rolled_back.rollback();
     assert_eq!(text(&table, "x"), None);
-    // A write that is refused changes nothing of the transaction.
-    let mut refused = table.transaction().unwrap();
-    refused.put(b"y", b"1").unwrap();
-    assert!(matches!(refused.put(b"", b"1"), Err(Error::EmptyKey)));
-    assert!(matches!(refused.put(&vec![0; 1 << 17], b""), Err(Error::TooLarge { .. })));
+    // An invalid write changes nothing in the transaction.
+    let mut transaction = table.transaction().unwrap();
+    transaction.put(b"y", b"1").unwrap();
+    assert!(matches!(transaction.put(b"", b"1"), Err(Error::EmptyKey)));
+    assert!(matches!(transaction.put(&vec![0; 1 << 17], b""), Err(Error::TooLarge { .. })));
     let mut batch = WriteBatch::new();
     batch.put(b"z", b"1").delete(b"");
-    assert!(refused.write(&batch).is_err());
-    commit(refused).unwrap();
+    assert!(transaction.write(&batch).is_err());
+    commit(transaction).unwrap();
     assert_eq!((text(&table, "y").as_deref(), text(&table, "z")), (Some("1"), None));
 }
 
 #[test]
-fn walks_show_own_writes_both_ways() {
+fn scans_show_own_writes_in_both_directions() {
     let table = table();
     let mut dice = Dice::new(7);
     let name = |number: u64| format!("k{number:02}");
@@ -278,7 +278,7 @@ fn walks_show_own_writes_both_ways() {
                     transaction.delete(key.as_bytes()).unwrap();
                     model.remove(&key);
                 }
-                // It has expired before it is there.
+                // Expired before it is written.
                 1 => {
                     transaction.put_until(key.as_bytes(), &[9], 1).unwrap();
                     model.remove(&key);
@@ -289,7 +289,7 @@ fn walks_show_own_writes_both_ways() {
                 }
             }
         }
-        // What others write now is not shown.
+        // Later writes of others are invisible.
         table.put(name(dice.below(40)).as_bytes(), &[7]).unwrap();
         let (mut low, mut high) = (dice.below(41), dice.below(41));
         if low > high {
@@ -308,12 +308,11 @@ fn walks_show_own_writes_both_ways() {
         let mut back: Vec<_> = range().rev().map(pairs).collect();
         back.reverse();
         assert_eq!(back, expected, "round {round}, backwards");
-        // From both ends in turn, at random: each once, and they meet.
+        // From both ends in random turns: each entry once.
         let (mut iter, mut front, mut end) = (range(), Vec::new(), Vec::new());
         loop {
-            let given =
-                if dice.one_in(2) { (iter.next(), true) } else { (iter.next_back(), false) };
-            match given {
+            let item = if dice.one_in(2) { (iter.next(), true) } else { (iter.next_back(), false) };
+            match item {
                 (None, _) => break,
                 (Some(entry), true) => front.push(pairs(entry)),
                 (Some(entry), false) => end.push(pairs(entry)),
@@ -329,7 +328,7 @@ fn walks_show_own_writes_both_ways() {
 }
 
 #[test]
-fn an_iterator_shows_the_writes_before_it() {
+fn iterator_shows_the_writes_before_it() {
     let table = table();
     let mut transaction = table.transaction().unwrap();
     transaction.put(b"a", b"").unwrap();
@@ -341,7 +340,7 @@ fn an_iterator_shows_the_writes_before_it() {
 }
 
 #[test]
-fn too_much_written_meanwhile_is_refused_never_guessed() {
+fn transaction_older_than_the_history_fails_as_expired() {
     let table = table_with(TransactionOptions { remembered_bytes: 10_000, ..Default::default() });
     let mut old = table.transaction().unwrap();
     old.get(b"x").unwrap();
@@ -349,19 +348,19 @@ fn too_much_written_meanwhile_is_refused_never_guessed() {
     let reads = table.transaction().unwrap();
     for i in 0..1000u32 {
         table.put(&i.to_le_bytes(), b"").unwrap();
-        assert!(table.stats().counters["transactions_remembered_bytes"] <= 10_000);
+        assert!(table.stats().counters["transaction_history_bytes"] <= 10_000);
     }
-    let refused = commit(old);
-    assert!(matches!(refused, Err(Error::Expired { reader: "transaction", .. })), "{refused:?}");
-    assert!(refused.unwrap_err().is_retryable());
-    // Who only read is shown its moment, however much was written.
+    let failed = commit(old);
+    assert!(matches!(failed, Err(Error::Expired { reader: "transaction", .. })), "{failed:?}");
+    assert!(failed.unwrap_err().is_retryable());
+    // A read-only transaction sees its snapshot, however much was written.
     assert_eq!(reads.get(&7u32.to_le_bytes()).unwrap(), None);
     commit(reads).unwrap();
-    assert_eq!(table.stats().counters["transactions_remembered_bytes"], 0);
+    assert_eq!(table.stats().counters["transaction_history_bytes"], 0);
 }
 
 #[test]
-fn while_no_transaction_is_open_writes_leave_no_trace() {
+fn writes_without_an_open_transaction_are_not_recorded() {
     let table = table();
     let tracked = || table.stats().counters["transactions_tracked_writes"];
     (0..100u32).for_each(|i| table.put(&i.to_le_bytes(), b"").unwrap());
@@ -371,21 +370,21 @@ fn while_no_transaction_is_open_writes_leave_no_trace() {
     let transaction = table.transaction().unwrap();
     (0..100u32).for_each(|i| table.put(&i.to_le_bytes(), b"").unwrap());
     assert_eq!(tracked(), 100);
-    assert!(table.stats().counters["transactions_remembered_bytes"] > 0);
+    assert!(table.stats().counters["transaction_history_bytes"] > 0);
     drop((transaction, snapshot));
-    assert_eq!(table.stats().counters["transactions_remembered_bytes"], 0);
+    assert_eq!(table.stats().counters["transaction_history_bytes"], 0);
     (0..100u32).for_each(|i| table.put(&i.to_le_bytes(), b"").unwrap());
     assert_eq!(tracked(), 100);
 }
 
 #[test]
-fn engines_without_versions_say_so() {
+fn unversioned_engines_report_transactions_as_unsupported() {
     let scratch = tempfile::tempdir().unwrap();
     let db = Db::open_or_create(scratch.path().join("s"), DbOptions::default()).unwrap();
     for engine in ["trie", "silt", "mica"] {
         let table = db.table_or_create(engine, engine, &Default::default()).unwrap();
-        for refused in [table.transaction().err(), table.snapshot().err()] {
-            assert!(matches!(refused, Some(Error::Unsupported { .. })), "{engine}: {refused:?}");
+        for error in [table.transaction().err(), table.snapshot().err()] {
+            assert!(matches!(error, Some(Error::Unsupported { .. })), "{engine}: {error:?}");
         }
         assert!(table.transact(|_| Ok(())).is_err());
         assert_eq!(table.watermark(), None);
@@ -393,38 +392,38 @@ fn engines_without_versions_say_so() {
 }
 
 #[test]
-fn a_conflict_is_worded_for_people() {
+fn conflict_message_names_the_key_and_the_remedy() {
     let conflict = Error::Conflict { key: b"user:\xff7".to_vec() }.to_string();
     assert!(conflict.contains("key 'user:\\xff7'") && conflict.contains("run it again"));
     assert!(Error::Conflict { key: vec![b'x'; 60_000] }.to_string().len() < 300);
 }
 
 #[test]
-fn a_retried_transaction_is_tried_so_often_and_no_more() {
+fn retries_stop_at_their_limit_and_at_other_errors() {
     let table = table();
     let retry = Retry { tries: 5, ..Retry::default() };
     let mut tries = 0;
     let outcome = table.transact_with(retry, Durability::Buffered, |transaction| {
         tries += 1;
         transaction.get(b"x")?;
-        table.put(b"x", b"faster")?;
+        table.put(b"x", b"concurrent")?;
         transaction.put(b"x", b"")
     });
     assert_eq!((conflict(outcome).as_str(), tries), ("x", 5));
-    // Overtaken twice, then not.
-    let mut overtaken = 0;
+    // Two conflicts, then success.
+    let mut conflicts = 0;
     let result = table.transact(|transaction| {
         transaction.get(b"x")?;
-        if overtaken < 2 {
-            overtaken += 1;
-            table.put(b"x", b"faster")?;
+        if conflicts < 2 {
+            conflicts += 1;
+            table.put(b"x", b"concurrent")?;
         }
         transaction.put(b"x", b"mine")?;
-        Ok(overtaken)
+        Ok(conflicts)
     });
     assert_eq!(result.unwrap(), 2);
     assert_eq!(text(&table, "x").as_deref(), Some("mine"));
-    // What is wrong with the work itself is not tried again, and leaves nothing.
+    // An error of the work is not retried, and leaves nothing.
     let mut tries = 0;
     let outcome: siltstone::Result<()> = table.transact(|transaction| {
         tries += 1;

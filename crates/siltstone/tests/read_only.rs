@@ -1,5 +1,5 @@
-//! Does a store that is opened for reading alone give every entry of every durable engine, however it was left,
-//! refuse what would change it, and stay byte for byte as it was?
+//! A read-only store of every durable engine, closed or crashed, returns every entry, refuses
+//! changes, and stays byte for byte as it was.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,11 +10,11 @@ use siltstone::{Db, DbOptions, Error};
 
 const ROWS: u32 = 3000;
 
-fn reading() -> DbOptions {
+fn read_only() -> DbOptions {
     DbOptions { read_only: true, ..DbOptions::default() }
 }
 
-/// Every file and directory with what is in it.
+/// Every file and directory with its content.
 fn tree(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in dir.read_dir().unwrap() {
@@ -47,7 +47,7 @@ fn key(n: u32) -> Vec<u8> {
     format!("key{n:05}").into_bytes()
 }
 
-/// A table with overwrites, files of levels, and entries that are in the log alone.
+/// A table with overwrites, files on several levels, and entries only in the log.
 fn fill(dir: &Path, engine: &str, options: &[(&str, &str)]) -> Db {
     let options = options.iter().map(|(name, value)| (name.to_string(), value.to_string()));
     let db = Db::open_or_create(dir, DbOptions::default()).unwrap();
@@ -60,15 +60,15 @@ fn fill(dir: &Path, engine: &str, options: &[(&str, &str)]) -> Db {
             table.flush().unwrap();
         }
     }
-    // Nothing is under way while it is copied.
+    // No job runs while the directory is copied.
     table.maintain().unwrap();
     table.delete(&key(7)).unwrap();
     db
 }
 
-/// Looks at all of it in every way.
-fn look(dir: &Path) {
-    let db = Db::open(dir, reading()).unwrap();
+/// Reads everything in every way, and tries every kind of change.
+fn check_read_only(dir: &Path) {
+    let db = Db::open(dir, read_only()).unwrap();
     let table = db.table("t").unwrap();
     for n in 0..ROWS {
         let expected = (n != 7).then(|| format!("{n} in round 2").into_bytes());
@@ -87,37 +87,37 @@ fn look(dir: &Path) {
     refused(db.drop_table("t").unwrap_err());
     refused(db.table_or_create("other", "lsm", &BTreeMap::new()).map(drop).unwrap_err());
     assert_eq!(table.get(b"new").unwrap(), None);
-    // What only moves bytes has nothing to do.
+    // Maintenance does nothing and succeeds.
     table.flush().unwrap();
     table.sync().unwrap();
     table.maintain().unwrap();
     db.close().unwrap();
 }
 
-/// Looks at it as it was closed, and as the death of the process would leave it.
-fn looked_at(engine: &str, options: &[(&str, &str)], elsewhere: Option<&Path>) {
+/// Checks a store after a clean close, and after a process crash.
+fn check_closed_and_crashed(engine: &str, options: &[(&str, &str)], elsewhere: Option<&Path>) {
     let scratch = tempfile::tempdir().unwrap();
-    let (dir, cut) = (scratch.path().join("store"), scratch.path().join("cut"));
+    let (dir, crashed) = (scratch.path().join("store"), scratch.path().join("crashed"));
     let db = fill(&dir, engine, options);
-    copy(&dir, &cut);
+    copy(&dir, &crashed);
     if elsewhere.is_none() {
-        let before = tree(&cut);
-        look(&cut);
-        assert!(tree(&cut) == before, "{engine}, not closed: it was changed");
+        let before = tree(&crashed);
+        check_read_only(&crashed);
+        assert!(tree(&crashed) == before, "{engine}, not closed: it was changed");
     }
     db.close().unwrap();
     drop(db);
     let all = || (tree(&dir), elsewhere.map(tree));
     let before = all();
-    look(&dir);
-    // A copy is a look, too.
-    let db = Db::open(&dir, reading()).unwrap();
+    check_read_only(&dir);
+    // A checkpoint changes nothing either.
+    let db = Db::open(&dir, read_only()).unwrap();
     let target = scratch.path().join("copy");
     db.checkpoint(&target).unwrap();
     drop(db);
     assert!(all() == before, "{engine}, closed: it was changed");
-    look(&target);
-    // And whoever may write goes on.
+    check_read_only(&target);
+    // The store can be opened for writing afterwards.
     let db = Db::open(&dir, DbOptions::default()).unwrap();
     db.table("t").unwrap().put(b"new", b"value").unwrap();
     db.close().unwrap();
@@ -125,63 +125,63 @@ fn looked_at(engine: &str, options: &[(&str, &str)], elsewhere: Option<&Path>) {
 
 #[test]
 fn lsm() {
-    looked_at("lsm", &[("memtable", "64KiB")], None);
+    check_closed_and_crashed("lsm", &[("memtable", "64KiB")], None);
 }
 
 #[test]
-fn lsm_with_rows_in_persistent_memory() {
-    looked_at("lsm", &[("memtable", "64KiB"), ("nvm", "4MiB")], None);
+fn lsm_with_runs_in_persistent_memory() {
+    check_closed_and_crashed("lsm", &[("memtable", "64KiB"), ("nvm", "4MiB")], None);
 }
 
 #[test]
 fn trie() {
-    looked_at("trie", &[("table", "64KiB")], None);
+    check_closed_and_crashed("trie", &[("table", "64KiB")], None);
 }
 
 #[test]
 fn trie_with_upper_levels_elsewhere() {
     let upper = tempfile::tempdir().unwrap();
     let name = upper.path().to_str().unwrap();
-    looked_at("trie", &[("table", "64KiB"), ("upper", name)], Some(upper.path()));
+    check_closed_and_crashed("trie", &[("table", "64KiB"), ("upper", name)], Some(upper.path()));
 }
 
 #[test]
 fn silt() {
-    looked_at("silt", &[], None);
+    check_closed_and_crashed("silt", &[], None);
 }
 
 #[test]
 fn skimpy() {
-    looked_at("skimpy", &[("capacity", "16MiB")], None);
+    check_closed_and_crashed("skimpy", &[("capacity", "16MiB")], None);
 }
 
 #[test]
-fn nothing_is_made_where_nothing_is() {
+fn missing_store_is_not_created() {
     let scratch = tempfile::tempdir().unwrap();
     let none = scratch.path().join("none");
-    assert!(matches!(Db::open_or_create(&none, reading()), Err(Error::Refused { .. })));
+    assert!(matches!(Db::open_or_create(&none, read_only()), Err(Error::Refused { .. })));
     assert!(!none.exists());
 }
 
-/// It has no lock of its own making yet, and what a writer removes would be missing.
+/// A new copy has never been opened, so it has no lock file of its own yet.
 #[test]
-fn whoever_reads_a_copy_that_is_new_keeps_writers_out() {
+fn read_only_open_of_a_new_copy_keeps_writers_out() {
     let scratch = tempfile::tempdir().unwrap();
     let (dir, target) = (scratch.path().join("store"), scratch.path().join("copy"));
     fill(&dir, "lsm", &[]).checkpoint(&target).unwrap();
-    let reader = Db::open(&target, reading()).unwrap();
+    let reader = Db::open(&target, read_only()).unwrap();
     assert!(matches!(Db::open(&target, DbOptions::default()), Err(Error::Locked { .. })));
     reader.close().unwrap();
     Db::open(&target, DbOptions::default()).unwrap().close().unwrap();
 }
 
-/// What a crash left of a table that was being made, or dropped, waits for whoever may write.
+/// What a crash left of a pending table stays until the store is opened for writing.
 #[test]
-fn garbage_stays() {
+fn pending_table_is_removed_only_by_an_open_for_writing() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("store");
     let db = fill(&dir, "lsm", &[]);
-    // Its making fails half-way, at a file where the directory would be.
+    // The creation fails half-way, because a file has the directory's name.
     std::fs::write(dir.join("table-left"), "").unwrap();
     assert!(db.table_or_create("left", "lsm", &Default::default()).is_err());
     db.close().unwrap();
@@ -189,8 +189,8 @@ fn garbage_stays() {
     std::fs::create_dir(dir.join("table-left")).unwrap();
     std::fs::write(dir.join("table-left/000001.log"), "half").unwrap();
     let before = tree(&dir);
-    look(&dir);
+    check_read_only(&dir);
     assert!(tree(&dir) == before);
     Db::open(&dir, DbOptions::default()).unwrap().close().unwrap();
-    assert!(!dir.join("table-left").exists(), "whoever may write removes it");
+    assert!(!dir.join("table-left").exists(), "an open for writing removes it");
 }

@@ -1,13 +1,15 @@
-//! Whether a store that has run for long still answers rightly, and takes no more than at its start.
+//! Soak test: after long use a store still returns correct data and uses no more resources than at
+//! its start.
 //!
-//! A store on the machine's disk has a table on each engine, and a thread for each of them: puts, batches,
-//! deletions, lookups, walks, snapshots held for a while, transactions, flushes, every answer compared with a
-//! map's. After each of sixteen rounds all tables are closed, opened again and looked through; resident memory, open
-//! files, threads and bytes on the disk are noted then. Those of the last rounds must not be above those
-//! of the fourth, give or take what allocators and collections leave.
+//! A store on disk has one table per engine, with one thread each: puts, batches, deletions,
+//! lookups, scans, snapshots held for a while, transactions, flushes. Every result is compared
+//! with a map's. After each of 16 rounds all tables are closed, reopened and checked; resident
+//! memory, open files, threads and disk space are recorded. Those of the last rounds must not
+//! exceed those of the fourth, within a tolerance for allocators and garbage collection.
 //!
-//! Three seconds by default; `SILTSTONE_SOAK_SECONDS=3600 cargo test --release -p siltstone --test soaks --
-//! --nocapture` soaks for an hour; `SILTSTONE_SOAK_TABLES=silt,trie` those alone.
+//! It runs for 3 seconds by default. `SILTSTONE_SOAK_SECONDS=3600 cargo test --release -p
+//! siltstone --test soak -- --nocapture` runs for an hour, `SILTSTONE_SOAK_TABLES=silt,trie` on
+//! these engines.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
@@ -18,7 +20,7 @@ use std::time::{Duration, Instant};
 use siltstone::{Db, DbOptions, Durability, Snapshot, Table, WriteBatch};
 use siltstone_testkit::Dice;
 
-/// Tables: engine and options, small, so that all that works in the background has much to do.
+/// Tables: engine and options, small, so that background jobs have much to do.
 const TABLES: [(&str, &[(&str, &str)]); 5] = [
     (
         "lsm",
@@ -31,15 +33,15 @@ const TABLES: [(&str, &[(&str, &str)]); 5] = [
 ];
 const KEYS: u64 = 10_000;
 const ROUNDS: usize = 16;
-/// The round whose state the last ones' is compared with: before it caches and buffers fill.
-const WARM: usize = 3;
+/// The round whose resources the last ones' are compared with: caches and buffers are full by then.
+const WARM_ROUND: usize = 3;
 
-/// What a key should hold: the seed of its value.
+/// The seed of each key's value.
 type Expected = BTreeMap<u64, u64>;
 
-/// What the process and the store take.
+/// Resources of the process and the store.
 #[derive(Debug, Clone, Copy)]
-struct Taken {
+struct Usage {
     resident: u64,
     files: usize,
     threads: usize,
@@ -47,7 +49,7 @@ struct Taken {
 }
 
 #[test]
-fn does_a_store_take_no_more_after_long_use_and_still_answer_rightly() {
+fn store_uses_no_more_resources_after_long_use_and_returns_correct_data() {
     let seconds = std::env::var("SILTSTONE_SOAK_SECONDS").map_or(3.0, |text| text.parse().unwrap());
     let round = Duration::from_secs_f64(seconds / ROUNDS as f64);
     let scratch = tempfile::tempdir().unwrap();
@@ -58,7 +60,7 @@ fn does_a_store_take_no_more_after_long_use_and_still_answer_rightly() {
     assert!(TABLES.iter().any(|table| is_soaked(table.0)), "SILTSTONE_SOAK_TABLES names no engine");
     let mut expected: [Expected; TABLES.len()] = Default::default();
     let mut dice: [Dice; TABLES.len()] = std::array::from_fn(|t| Dice::of(1, t as u64));
-    let (mut operations, mut taken) = (0, Vec::new());
+    let (mut operations, mut usage) = (0, Vec::new());
     for r in 0..ROUNDS {
         let db = Db::open_or_create(&dir, DbOptions::default()).unwrap();
         std::thread::scope(|scope| {
@@ -73,7 +75,7 @@ fn does_a_store_take_no_more_after_long_use_and_still_answer_rightly() {
                 .collect();
             operations += running.into_iter().map(|thread| thread.join().unwrap()).sum::<u64>();
         });
-        taken.push(Taken::now(&dir));
+        usage.push(Usage::now(&dir));
         if r % 5 == 4 {
             for (engine, _) in TABLES.iter().filter(|it| it.0 != "mica" && is_soaked(it.0)) {
                 let report = db.table(engine).unwrap().verify(&mut |_, _| {}).unwrap();
@@ -83,22 +85,19 @@ fn does_a_store_take_no_more_after_long_use_and_still_answer_rightly() {
         db.close().unwrap();
     }
     println!("{operations} operations in {ROUNDS} rounds, {seconds} s without reopenings");
-    for (round, taken) in taken.iter().enumerate() {
-        println!("round {round:>2}: {taken:?}");
+    for (round, usage) in usage.iter().enumerate() {
+        println!("round {round:>2}: {usage:?}");
     }
-    let (warm, last) = (taken[WARM], &taken[ROUNDS - 4..]);
-    let least = |of: fn(&Taken) -> u64| last.iter().map(of).min().unwrap();
-    let resident = least(|taken| taken.resident);
+    let (warm, last) = (usage[WARM_ROUND], &usage[ROUNDS - 4..]);
+    let min = |of: fn(&Usage) -> u64| last.iter().map(of).min().unwrap();
+    let resident = min(|usage| usage.resident);
     assert!(resident <= warm.resident + warm.resident / 4 + (32 << 20), "memory has grown");
-    assert!(least(|taken| taken.files as u64) <= 2 * warm.files as u64 + 32, "files stay open");
-    assert!(least(|taken| taken.threads as u64) <= warm.threads as u64, "threads stay");
-    assert!(
-        least(|taken| taken.on_disk) <= 2 * warm.on_disk + (64 << 20),
-        "space does not come back"
-    );
+    assert!(min(|usage| usage.files as u64) <= 2 * warm.files as u64 + 32, "files stay open");
+    assert!(min(|usage| usage.threads as u64) <= warm.threads as u64, "threads stay");
+    assert!(min(|usage| usage.on_disk) <= 2 * warm.on_disk + (64 << 20), "space is not released");
 }
 
-/// Works on a table for a while; answers how many operations it did.
+/// Works on a table for a while; returns the number of operations.
 fn soak(table: &Table, expected: &mut Expected, dice: &mut Dice, time: Duration) -> u64 {
     let capabilities = table.engine().capabilities();
     if !capabilities.durable {
@@ -106,7 +105,7 @@ fn soak(table: &Table, expected: &mut Expected, dice: &mut Dice, time: Duration)
     }
     let began = Instant::now();
     let mut snapshots: VecDeque<(Snapshot, Expected)> = VecDeque::new();
-    look_through(table, expected);
+    check_all(table, expected);
     let mut operations = 0;
     while began.elapsed() < time {
         operations += 1;
@@ -117,10 +116,10 @@ fn soak(table: &Table, expected: &mut Expected, dice: &mut Dice, time: Duration)
                 let found = table.get(&key(n)).unwrap();
                 assert_eq!(found, expected.get(&n).map(|seed| value(*seed)), "key {n}");
             }
-            960..990 if capabilities.ordered => walk(table, expected, dice),
+            960..990 if capabilities.ordered => scan(table, expected, dice),
             990..998 if capabilities.versioned => transact(table, expected, dice),
             998 if capabilities.versioned => {
-                // Few at once: each keeps a copy of the map here.
+                // At most two: each has a copy of the map.
                 if snapshots.len() == 2 {
                     let (snapshot, then) = snapshots.pop_front().unwrap();
                     for _ in 0..200 {
@@ -136,16 +135,16 @@ fn soak(table: &Table, expected: &mut Expected, dice: &mut Dice, time: Duration)
         }
     }
     drop(snapshots);
-    look_through(table, expected);
+    check_all(table, expected);
     operations
 }
 
 /// One batch of puts and deletions, mostly of one key.
 fn write(table: &Table, expected: &mut Expected, dice: &mut Dice) {
     let mut batch = WriteBatch::new();
-    let most = if dice.one_in(8) { 12 } else { 1 };
-    for _ in 0..most {
-        // A quarter of the keys takes three quarters of the writes.
+    let count = if dice.one_in(8) { 12 } else { 1 };
+    for _ in 0..count {
+        // A quarter of the keys gets three quarters of the writes.
         let keys = if dice.one_in(4) { KEYS } else { KEYS / 4 };
         let n = dice.below(keys);
         if dice.one_in(6) {
@@ -161,17 +160,17 @@ fn write(table: &Table, expected: &mut Expected, dice: &mut Dice) {
     table.write(&batch, durability).unwrap();
 }
 
-/// Some keys in order, from somewhere on.
-fn walk(table: &Table, expected: &Expected, dice: &mut Dice) {
+/// Some keys in order, from a random one on.
+fn scan(table: &Table, expected: &Expected, dice: &mut Dice) {
     let from = dice.below(KEYS);
     let entries = table.range(key(from)..).unwrap().take(30);
     let found: Vec<_> = entries.map(|entry| entry.unwrap()).map(|(k, e)| (k, e.value)).collect();
-    let there: Vec<_> =
+    let wanted: Vec<_> =
         expected.range(from..).take(30).map(|(n, seed)| (key(*n).to_vec(), value(*seed))).collect();
-    assert!(found == there, "a walk from {from}");
+    assert!(found == wanted, "a scan from {from}");
 }
 
-/// Moves one key's value to another. Nobody else writes, so it succeeds at once.
+/// Moves one key's value to another. There is no other writer, so it succeeds at once.
 fn transact(table: &Table, expected: &mut Expected, dice: &mut Dice) {
     let (from, to) = (dice.below(KEYS), dice.below(KEYS));
     table
@@ -190,7 +189,7 @@ fn transact(table: &Table, expected: &mut Expected, dice: &mut Dice) {
     }
 }
 
-fn look_through(table: &Table, expected: &Expected) {
+fn check_all(table: &Table, expected: &Expected) {
     for n in 0..KEYS {
         let found = table.get(&key(n)).unwrap();
         assert!(found == expected.get(&n).map(|seed| value(*seed)), "{}: key {n}", table.name());
@@ -203,21 +202,21 @@ fn key(n: u64) -> [u8; 12] {
     key
 }
 
-/// 8 to 400 bytes that follow from their seed.
+/// 8 to 400 bytes determined by their seed.
 fn value(seed: u64) -> Vec<u8> {
     let mut dice = Dice::new(seed);
     let len = 8 + dice.index(393);
     dice.bytes(len)
 }
 
-impl Taken {
+impl Usage {
     fn now(dir: &Path) -> Self {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let number = |name: &str| {
             let line = status.lines().find(|line| line.starts_with(name));
             line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or(0u64)
         };
-        Taken {
+        Usage {
             resident: number("VmRSS:") << 10,
             files: std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count),
             threads: number("Threads:") as usize,
@@ -226,7 +225,7 @@ impl Taken {
     }
 }
 
-/// Bytes that are allocated: files may have holes.
+/// Allocated bytes, since files may have holes.
 fn bytes_below(dir: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());

@@ -1,8 +1,8 @@
-//! What a transaction has read: single keys, and stretches of ranges.
+//! The read set of a transaction: single keys, and the scanned parts of ranges.
 //!
-//! A range counts as far as it was walked: from its start to the furthest key that was seen going
-//! forwards, from its end to the furthest going back. A walk that came to the end has read the whole
-//! range, and with it that there is nothing else in it: so phantoms are conflicts.
+//! A range counts as read as far as it was scanned: from its start to the last key seen forwards,
+//! from its end to the last key seen backwards. A scan that reached an end has read the whole
+//! range, absent keys included, so a phantom is a conflict.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -11,21 +11,21 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use siltstone_engine::KeyRange;
 
-/// The read set. Cost: a copy of each key read; a few words a range.
+/// The read set. Cost: a copy of each key read; a few words per range.
 #[derive(Debug, Default)]
-pub(super) struct Reads {
+pub(super) struct ReadSet {
     keys: BTreeSet<Vec<u8>>,
     ranges: Vec<Arc<Mutex<RangeRead>>>,
 }
 
-impl Reads {
+impl ReadSet {
     pub(super) fn add_key(&mut self, key: &[u8]) {
         if !self.keys.contains(key) {
             self.keys.insert(key.to_vec());
         }
     }
 
-    /// A range of which nothing has been read yet; whoever walks it tells how far.
+    /// Adds a range of which nothing has been read yet; its cursor records how far it came.
     pub(super) fn add_range(&mut self, range: KeyRange) -> Arc<Mutex<RangeRead>> {
         let read = RangeRead { range, to: None, back_to: None, is_whole: false };
         let read = Arc::new(Mutex::new(read));
@@ -41,7 +41,7 @@ impl Reads {
         self.keys.iter().map(Vec::as_slice)
     }
 
-    /// A key that was read, or where a walk began.
+    /// A key that was read, or the start of a scan.
     pub(super) fn any_key(&self) -> Vec<u8> {
         let start = |range: KeyRange| match range.start {
             Bound::Included(key) | Bound::Excluded(key) => key,
@@ -51,25 +51,25 @@ impl Reads {
         first.or_else(|| self.ranges().next().map(start)).unwrap_or_default()
     }
 
-    /// All that was walked.
+    /// The scanned ranges.
     pub(super) fn ranges(&self) -> impl Iterator<Item = KeyRange> {
         self.ranges.iter().flat_map(|range| range.lock().read())
     }
 }
 
-/// How much of a range was read.
+/// The scanned part of a range.
 #[derive(Debug)]
 pub(super) struct RangeRead {
     range: KeyRange,
-    /// Everything up to this key.
+    /// Keys up to this one were read.
     to: Option<Vec<u8>>,
-    /// Everything from this key on.
+    /// Keys from this one on were read.
     back_to: Option<Vec<u8>>,
     is_whole: bool,
 }
 
 impl RangeRead {
-    /// A walk forwards has come to this key.
+    /// Records that a forward scan came to this key.
     pub(super) fn cover_to(&mut self, key: &[u8]) {
         let to = self.to.get_or_insert_default();
         if to.as_slice() < key {
@@ -78,7 +78,7 @@ impl RangeRead {
         }
     }
 
-    /// A walk backwards has come to this key.
+    /// Records that a backward scan came to this key.
     pub(super) fn cover_back_to(&mut self, key: &[u8]) {
         match &mut self.back_to {
             Some(back_to) if back_to.as_slice() <= key => {}
@@ -90,7 +90,7 @@ impl RangeRead {
         }
     }
 
-    /// A walk has come to an end, or it is not known how far it came.
+    /// Records that a scan came to an end of the range, or to an unknown position.
     pub(super) fn cover_all(&mut self) {
         self.is_whole = true;
     }
@@ -116,18 +116,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_counts_as_far_as_it_was_walked() {
-        let mut reads = Reads::default();
-        let walk = reads.add_range(KeyRange::new("b".."y"));
+    fn range_counts_as_read_as_far_as_it_was_scanned() {
+        let mut reads = ReadSet::default();
+        let scan = reads.add_range(KeyRange::new("b".."y"));
         let is_read = |key: &str| reads.ranges().any(|range| range.contains(key.as_bytes()));
         assert!(!is_read("c"));
-        walk.lock().cover_to(b"d");
-        walk.lock().cover_to(b"c");
+        scan.lock().cover_to(b"d");
+        scan.lock().cover_to(b"c");
         assert_eq!(["a", "b", "c", "d", "e"].map(is_read), [false, true, true, true, false]);
-        walk.lock().cover_back_to(b"u");
-        walk.lock().cover_back_to(b"v");
+        scan.lock().cover_back_to(b"u");
+        scan.lock().cover_back_to(b"v");
         assert_eq!(["e", "t", "u", "x", "y"].map(is_read), [false, false, true, true, false]);
-        walk.lock().cover_all();
+        scan.lock().cover_all();
         assert_eq!(["a", "b", "m", "x", "y"].map(is_read), [false, true, true, true, false]);
     }
 }

@@ -1,5 +1,5 @@
-//! Whether a dropped table leaves nothing behind, in its own directory or on its second medium, and takes
-//! nothing of others with it; whatever cuts the drop off.
+//! A drop removes all files of a table, in its own and its second directory, and no others,
+//! wherever it is interrupted.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,7 +20,7 @@ fn options() -> DbOptions {
 
 /// A store with a table whose upper levels are in `upper`, filled and not closed.
 fn filled(vfs: &Faulty, upper: &Path) -> Db {
-    let db = Db::create_media(Arc::new(vfs.clone()), options()).unwrap();
+    let db = Db::create_vfs(Arc::new(vfs.clone()), options()).unwrap();
     fill(&db, "numbers", upper);
     db
 }
@@ -35,10 +35,10 @@ fn fill(db: &Db, name: &str, upper: &Path) {
         table.write(&batch, Durability::Synced).unwrap();
     }
     table.engine().maintain().unwrap();
-    assert!(files(upper).len() > 1, "nothing lies on the second medium");
+    assert!(files(upper).len() > 1, "nothing is in the second directory");
 }
 
-/// What lies in a directory, the lock excepted, which nobody can remove safely.
+/// The files of a directory, without the lock, which cannot be removed safely.
 fn files(directory: &Path) -> Vec<String> {
     let entries = directory.read_dir().unwrap().map(|entry| entry.unwrap().file_name());
     let mut names: Vec<_> = entries.map(|name| name.into_string().unwrap()).collect();
@@ -53,7 +53,7 @@ fn is_whole(db: &Db) -> bool {
 }
 
 #[test]
-fn does_a_drop_cut_off_anywhere_leave_all_or_nothing() {
+fn drop_interrupted_anywhere_leaves_all_or_nothing() {
     let scratch = tempfile::tempdir().unwrap();
     let mut outcomes = [0, 0];
     let (mut cut, mut is_done) = (0, false);
@@ -65,31 +65,31 @@ fn does_a_drop_cut_off_anywhere_leave_all_or_nothing() {
         is_done = db.drop_table("numbers").is_ok();
         drop(db);
         let survivors = vfs.survivors(cut);
-        let db = Db::open_media(Arc::new(survivors), options()).unwrap();
-        let is_there = !db.table_names().unwrap().is_empty();
-        outcomes[usize::from(is_there)] += 1;
-        assert_eq!(is_there, !files(&upper).is_empty(), "cut at {cut}");
-        assert!(!is_there || is_whole(&db), "cut at {cut}");
-        assert!(!(is_done && is_there));
+        let db = Db::open_vfs(Arc::new(survivors), options()).unwrap();
+        let exists = !db.table_names().unwrap().is_empty();
+        outcomes[usize::from(exists)] += 1;
+        assert_eq!(exists, !files(&upper).is_empty(), "cut at {cut}");
+        assert!(!exists || is_whole(&db), "cut at {cut}");
+        assert!(!(is_done && exists));
         cut += 1;
     }
-    println!("{outcomes:?} drops were done and undone");
+    println!("{outcomes:?} drops completed and not begun");
     assert!(outcomes.iter().all(|&count| count > 3), "{outcomes:?}");
 }
 
 #[test]
-fn is_the_second_medium_free_for_another_table() {
+fn second_directory_is_free_for_another_table_after_a_drop() {
     let scratch = tempfile::tempdir().unwrap();
     let (dir, upper) = (scratch.path().join("store"), scratch.path().join("upper"));
     let db = Db::open_or_create(&dir, options()).unwrap();
     fill(&db, "one", &upper);
-    // Who still holds the table does not hold the directory.
-    let held = db.table("one").unwrap();
+    // A handle to the dropped table does not keep the directory in use.
+    let handle = db.table("one").unwrap();
     db.drop_table("one").unwrap();
     assert_eq!(files(&upper), Vec::<String>::new());
     fill(&db, "other", &upper);
-    assert!(matches!(held.get(b"key"), Err(Error::Closed)));
-    // Tables of one store are told apart, open or closed.
+    assert!(matches!(handle.get(b"key"), Err(Error::Closed)));
+    // Two tables of one store cannot share the directory, open or closed.
     let given = [("upper".to_owned(), upper.to_str().unwrap().to_owned())].into();
     assert!(matches!(db.table_or_create("third", "trie", &given), Err(Error::Locked { .. })));
     db.table("other").unwrap().engine().close().unwrap();
@@ -104,7 +104,7 @@ fn is_the_second_medium_free_for_another_table() {
 }
 
 #[test]
-fn does_what_cannot_be_reached_wait_for_a_later_opening() {
+fn drop_with_an_unreachable_directory_is_completed_by_a_later_open() {
     let scratch = tempfile::tempdir().unwrap();
     let (dir, upper) = (scratch.path().join("store"), scratch.path().join("upper"));
     let db = Db::open_or_create(&dir, options()).unwrap();
@@ -114,7 +114,7 @@ fn does_what_cannot_be_reached_wait_for_a_later_opening() {
     assert!(matches!(db.drop_table("numbers"), Err(Error::Locked { .. })));
     assert_eq!(db.table_names().unwrap(), Vec::<String>::new());
     drop(db);
-    // The store opens all the same; a table of that name would find the files of the old one.
+    // The store opens anyway; a new table of that name would find the old table's files.
     let db = Db::open(&dir, options()).unwrap();
     let again = || db.table_or_create("numbers", "lsm", &Default::default());
     assert!(matches!(again(), Err(Error::Locked { .. })));

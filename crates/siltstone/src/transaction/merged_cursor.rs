@@ -1,17 +1,17 @@
-//! A range of the engine with a transaction's own writes laid over it, walked both ways.
+//! A cursor over a range of the engine merged with a transaction's own writes, in both directions.
 //!
 //! ```text
 //!   engine, as of the snapshot    a   c   d       g
 //!   overlay                           c'  d✗  f
-//!   walked                        a   c'      f   g
+//!   merged                        a   c'      f   g
 //! ```
 //!
-//! Forwards the engine's cursor stands on the first entry that is not before the current key, backwards
-//! on the last that is not behind it; a change of direction places it anew. The overlay is looked up at
-//! each step. How far the walk came is told to the read set.
+//! Forwards the engine's cursor is on its first entry at or after the current key, backwards on its
+//! last at or before it; a change of direction seeks again. The overlay is searched at each step.
+//! Each step records in the read set how far the scan came.
 //!
-//! Invariant: what the walk shows is the range as of the snapshot with all of the overlay in it, and
-//! every key that could have changed what was shown is covered in the read set.
+//! Invariant: the cursor returns the range as of the snapshot with the whole overlay merged in, and
+//! the read set covers every key that could have changed what it returned.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -20,35 +20,35 @@ use parking_lot::Mutex;
 use siltstone_engine::{Cursor, Entry, KeyRange, Result, Timestamp};
 
 use super::overlay::Overlay;
-use super::reads::RangeRead;
+use super::read_set::RangeRead;
 
-/// The cursor. It shows the overlay as it was when the cursor was made.
-pub(super) struct Merged {
+/// The cursor. It shows the overlay as of its creation.
+pub(super) struct MergedCursor {
     stored: Box<dyn Cursor>,
     overlay: Arc<Overlay>,
     range: KeyRange,
     read: Arc<Mutex<RangeRead>>,
     now: Timestamp,
-    stands: Stands,
-    /// Which way `stored` is placed.
-    way: Option<Way>,
+    position: Position,
+    /// The direction in which `stored` is positioned.
+    direction: Option<Direction>,
     key: Vec<u8>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stands {
-    Nowhere,
+enum Position {
+    Invalid,
     OnStored,
     OnWritten,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Direction {
     Forwards,
     Backwards,
 }
 
-impl Merged {
+impl MergedCursor {
     pub(super) fn new(
         stored: Box<dyn Cursor>,
         overlay: Arc<Overlay>,
@@ -56,23 +56,23 @@ impl Merged {
         read: Arc<Mutex<RangeRead>>,
         now: Timestamp,
     ) -> Self {
-        Merged {
+        MergedCursor {
             stored,
             overlay,
             range,
             read,
             now,
-            stands: Stands::Nowhere,
-            way: None,
+            position: Position::Invalid,
+            direction: None,
             key: Vec::new(),
         }
     }
 
-    fn shows(&self, entry: Option<&Entry>) -> bool {
+    fn is_visible(&self, entry: Option<&Entry>) -> bool {
         entry.is_some_and(|entry| !entry.is_expired(self.now))
     }
 
-    /// Goes to the first entry from `start` on; `stored` stands on its own first such entry.
+    /// Moves to the first entry from `start` on. `stored` is on its own first such entry.
     fn settle(&mut self, start: Bound<Vec<u8>>) -> Result<bool> {
         let mut start = start;
         loop {
@@ -83,13 +83,13 @@ impl Merged {
             let Some((key, entry)) =
                 written.filter(|(key, _)| !is_stored || *key <= self.stored.key())
             else {
-                return Ok(self.stand_on_stored(Way::Forwards));
+                return Ok(self.move_to_stored(Direction::Forwards));
             };
-            if self.shows(entry) {
+            if self.is_visible(entry) {
                 self.key = key.to_vec();
-                return Ok(self.stand_on_written(Way::Forwards));
+                return Ok(self.move_to_written(Direction::Forwards));
             }
-            // Deleted by the transaction: so is what is stored under the key.
+            // Deleted by the transaction, and with it the stored entry of the key.
             if is_stored && self.stored.key() == key {
                 self.stored.next()?;
             }
@@ -97,7 +97,7 @@ impl Merged {
         }
     }
 
-    /// The same backwards.
+    /// Moves to the last entry up to `end`.
     fn settle_back(&mut self, end: Bound<Vec<u8>>) -> Result<bool> {
         let mut end = end;
         loop {
@@ -108,11 +108,11 @@ impl Merged {
             let Some((key, entry)) =
                 written.filter(|(key, _)| !is_stored || *key >= self.stored.key())
             else {
-                return Ok(self.stand_on_stored(Way::Backwards));
+                return Ok(self.move_to_stored(Direction::Backwards));
             };
-            if self.shows(entry) {
+            if self.is_visible(entry) {
                 self.key = key.to_vec();
-                return Ok(self.stand_on_written(Way::Backwards));
+                return Ok(self.move_to_written(Direction::Backwards));
             }
             if is_stored && self.stored.key() == key {
                 self.stored.prev()?;
@@ -121,55 +121,55 @@ impl Merged {
         }
     }
 
-    fn stand_on_stored(&mut self, way: Way) -> bool {
+    fn move_to_stored(&mut self, direction: Direction) -> bool {
         if !self.stored.valid() {
-            self.stands = Stands::Nowhere;
+            self.position = Position::Invalid;
             self.read.lock().cover_all();
             return false;
         }
         self.key.clear();
         self.key.extend_from_slice(self.stored.key());
-        self.stands = Stands::OnStored;
-        self.cover(way);
+        self.position = Position::OnStored;
+        self.cover(direction);
         true
     }
 
-    fn stand_on_written(&mut self, way: Way) -> bool {
-        self.stands = Stands::OnWritten;
-        self.cover(way);
+    fn move_to_written(&mut self, direction: Direction) -> bool {
+        self.position = Position::OnWritten;
+        self.cover(direction);
         true
     }
 
-    fn cover(&self, way: Way) {
+    fn cover(&self, direction: Direction) {
         let mut read = self.read.lock();
-        match way {
-            Way::Forwards => read.cover_to(&self.key),
-            Way::Backwards => read.cover_back_to(&self.key),
+        match direction {
+            Direction::Forwards => read.cover_to(&self.key),
+            Direction::Backwards => read.cover_back_to(&self.key),
         }
     }
 
-    /// Places `stored` and the marks of the state for a new walk.
-    fn place(
+    /// Positions `stored` for a scan in `direction`.
+    fn position_stored(
         &mut self,
-        way: Way,
-        place: impl FnOnce(&mut dyn Cursor) -> Result<bool>,
+        direction: Direction,
+        seek: impl FnOnce(&mut dyn Cursor) -> Result<bool>,
     ) -> Result<()> {
-        self.stands = Stands::Nowhere;
-        self.way = None;
-        place(self.stored.as_mut())?;
-        self.way = Some(way);
+        self.position = Position::Invalid;
+        self.direction = None;
+        seek(self.stored.as_mut())?;
+        self.direction = Some(direction);
         Ok(())
     }
 }
 
-impl Cursor for Merged {
+impl Cursor for MergedCursor {
     fn first(&mut self) -> Result<bool> {
-        self.place(Way::Forwards, |stored| stored.first())?;
+        self.position_stored(Direction::Forwards, |stored| stored.first())?;
         self.settle(self.range.start.clone())
     }
 
     fn last(&mut self) -> Result<bool> {
-        self.place(Way::Backwards, |stored| stored.last())?;
+        self.position_stored(Direction::Backwards, |stored| stored.last())?;
         self.settle_back(self.range.end.clone())
     }
 
@@ -177,7 +177,7 @@ impl Cursor for Merged {
         if !self.range.is_after_start(key) {
             return self.first();
         }
-        self.place(Way::Forwards, |stored| stored.seek(key))?;
+        self.position_stored(Direction::Forwards, |stored| stored.seek(key))?;
         self.settle(Bound::Included(key.to_vec()))
     }
 
@@ -185,16 +185,16 @@ impl Cursor for Merged {
         if !self.range.is_before_end(key) {
             return self.last();
         }
-        self.place(Way::Backwards, |stored| stored.seek_back(key))?;
+        self.position_stored(Direction::Backwards, |stored| stored.seek_back(key))?;
         self.settle_back(Bound::Included(key.to_vec()))
     }
 
     fn next(&mut self) -> Result<bool> {
         let key = std::mem::take(&mut self.key);
-        if self.way != Some(Way::Forwards) {
-            self.place(Way::Forwards, |stored| stored.seek(&key))?;
+        if self.direction != Some(Direction::Forwards) {
+            self.position_stored(Direction::Forwards, |stored| stored.seek(&key))?;
         }
-        self.stands = Stands::Nowhere;
+        self.position = Position::Invalid;
         if self.stored.valid() && self.stored.key() == key {
             self.stored.next()?;
         }
@@ -203,10 +203,10 @@ impl Cursor for Merged {
 
     fn prev(&mut self) -> Result<bool> {
         let key = std::mem::take(&mut self.key);
-        if self.way != Some(Way::Backwards) {
-            self.place(Way::Backwards, |stored| stored.seek_back(&key))?;
+        if self.direction != Some(Direction::Backwards) {
+            self.position_stored(Direction::Backwards, |stored| stored.seek_back(&key))?;
         }
-        self.stands = Stands::Nowhere;
+        self.position = Position::Invalid;
         if self.stored.valid() && self.stored.key() == key {
             self.stored.prev()?;
         }
@@ -214,31 +214,31 @@ impl Cursor for Merged {
     }
 
     fn valid(&self) -> bool {
-        self.stands != Stands::Nowhere
+        self.position != Position::Invalid
     }
 
     fn key(&self) -> &[u8] {
-        assert!(self.valid(), "the cursor stands nowhere");
+        assert!(self.valid(), "the cursor is on no entry");
         &self.key
     }
 
     fn value(&self) -> &[u8] {
-        match self.stands {
-            Stands::OnStored => self.stored.value(),
+        match self.position {
+            Position::OnStored => self.stored.value(),
             _ => self.written().map_or(&[], |entry| &entry.value),
         }
     }
 
     fn expires_at(&self) -> Option<Timestamp> {
-        match self.stands {
-            Stands::OnStored => self.stored.expires_at(),
+        match self.position {
+            Position::OnStored => self.stored.expires_at(),
             _ => self.written().and_then(|entry| entry.expires_at),
         }
     }
 }
 
-impl Merged {
-    /// The transaction's own entry under the cursor.
+impl MergedCursor {
+    /// The transaction's own entry at the cursor.
     fn written(&self) -> Option<&Entry> {
         self.overlay.get(self.key()).flatten()
     }

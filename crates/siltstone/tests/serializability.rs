@@ -1,6 +1,6 @@
-//! Random concurrent transactions, plain writes and snapshots over a real table, recorded and checked
-//! for cycles; strict serializability. `SILTSTONE_ROUNDS` says how many runs, `SILTSTONE_EDN=DIR` keeps the
-//! histories for other checkers.
+//! Random concurrent transactions, plain writes and snapshots over a real table; the recorded
+//! histories must be strictly serializable. `SILTSTONE_ROUNDS` sets the number of runs,
+//! `SILTSTONE_EDN=DIR` writes the histories for other checkers.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,15 +16,15 @@ use siltstone_testkit::serial::{self, Event, Session, Store, Witness, edn, rando
 use siltstone_testkit::{Dice, Scale};
 use support::open;
 
-/// Whatever has transactions over a table.
-struct Tested(Table);
+/// The table under test.
+struct TestedTable(Table);
 
 enum Open {
     Snapshot(Snapshot),
     Transaction(Transaction),
 }
 
-impl Store for Tested {
+impl Store for TestedTable {
     fn begin(&self, reads_only: bool) -> Result<Box<dyn Session + '_>> {
         Ok(Box::new(match reads_only {
             true => Open::Snapshot(self.0.snapshot()?),
@@ -55,7 +55,7 @@ impl Session for Open {
             Open::Transaction(transaction) => transaction.range(start..end),
         };
         let iter = match iter {
-            Err(Error::Unsupported { .. }) => return self.look_up(start, end, back),
+            Err(Error::Unsupported { .. }) => return self.get_each(start, end, back),
             other => other?,
         };
         let pair = |entry: Result<(Vec<u8>, siltstone::Entry)>| {
@@ -80,8 +80,8 @@ impl Session for Open {
 }
 
 impl Open {
-    /// A scan of a table that has no order: every key that there may be.
-    fn look_up(&self, start: &[u8], end: &[u8], back: bool) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    /// A scan of an unordered table: a lookup of every possible key.
+    fn get_each(&self, start: &[u8], end: &[u8], back: bool) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let mut found = Vec::new();
         for key in random::keys().map(random::key_bytes) {
             if (start..end).contains(&key.as_slice())
@@ -100,9 +100,9 @@ impl Open {
 
 type Options = &'static [(&'static str, &'static str)];
 
-/// Option sets: everything in memory; flushes and compactions all the time; little remembered; every version
-/// on flash.
-const VARIANTS: [(&str, Options, usize); 4] = [
+/// Option sets: everything in memory; constant flushes and compactions; a small history; every
+/// version on flash.
+const OPTION_SETS: [(&str, Options, usize); 4] = [
     ("lsm", &[], 32 << 20),
     ("lsm", &[("memtable", "64KiB"), ("container", "0")], 32 << 20),
     ("lsm", &[], 2_000),
@@ -110,13 +110,13 @@ const VARIANTS: [(&str, Options, usize); 4] = [
 ];
 
 #[test]
-fn histories_of_threads_are_strictly_serializable() {
+fn concurrent_histories_are_strictly_serializable() {
     let scale = Scale::from_env();
     let (mut transactions, mut aborted, mut tracked) = (0, 0, 0);
-    for case in scale.cases(scale.rounds * 5, VARIANTS.len() as u32) {
-        let (name, options, remembered_bytes) = VARIANTS[case.variant as usize];
+    for case in scale.cases(scale.rounds * 5, OPTION_SETS.len() as u32) {
+        let (name, options, remembered_bytes) = OPTION_SETS[case.variant as usize];
         let limits = TransactionOptions { remembered_bytes, ..Default::default() };
-        // Every second run is as it is in life: the engine's own concurrency, and no pauses.
+        // Every second run has the engine's own concurrency and no pauses.
         let witness = (case.seed / 4 % 2 == 0)
             .then(|| Arc::new(Witness::new(open(name, options), case.seed)));
         let engine: Arc<dyn Engine> = match &witness {
@@ -124,17 +124,17 @@ fn histories_of_threads_are_strictly_serializable() {
             None => open(name, options),
         };
         let clock = Arc::new(SystemClock);
-        let table = Tested(Table::with("t", engine, clock, &limits));
+        let table = TestedTable(Table::with("t", engine, clock, &limits));
         let threads = 2 + Dice::of(case.seed, 99).below(4);
         let mut history = random::record(&table, case.seed, threads).unwrap();
         if let Some(witness) = witness {
             history.orders = random::orders(&witness);
         } else {
-            // Nobody can tell the order of registers.
+            // The order of registers is unknown.
             let is_list = |e: &Event| matches!(e, Event::List(..) | Event::Append(..));
             history.transactions.iter_mut().for_each(|t| t.events.retain(is_list));
         }
-        edn::keep(&history, &format!("history-{name}-{}", case.seed)).unwrap();
+        edn::write_file(&history, &format!("history-{name}-{}", case.seed)).unwrap();
         if let Err(anomaly) = serial::check(&history, true) {
             panic!("{anomaly}\n{case}");
         }

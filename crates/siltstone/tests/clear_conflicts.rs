@@ -1,5 +1,5 @@
-//! A removal of all keys is a write to everything: who has read anything before it conflicts with
-//! it.
+//! A removal of all keys is a write to every key: it conflicts with every transaction that read
+//! anything before it.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
@@ -12,43 +12,43 @@ fn table(scratch: &tempfile::TempDir) -> (Db, Table) {
 }
 
 #[test]
-fn a_transaction_that_read_anything_conflicts_with_a_removal_of_all_keys() {
+fn clear_conflicts_with_every_transaction_that_read_anything() {
     let scratch = tempfile::tempdir().unwrap();
     let (_db, table) = table(&scratch);
     table.put(b"a", b"1").unwrap();
 
-    // A key, a key that was not there, a range: all were read before.
-    let mut of_key = table.transaction().unwrap();
-    assert!(of_key.get(b"a").unwrap().is_some());
-    let mut of_none = table.transaction().unwrap();
-    assert!(of_none.get(b"none").unwrap().is_none());
-    let mut of_range = table.transaction().unwrap();
-    assert_eq!(of_range.range("a".."z").unwrap().count(), 1);
+    // A key, a missing key, a range.
+    let mut read_key = table.transaction().unwrap();
+    assert!(read_key.get(b"a").unwrap().is_some());
+    let mut read_missing = table.transaction().unwrap();
+    assert!(read_missing.get(b"none").unwrap().is_none());
+    let mut read_range = table.transaction().unwrap();
+    assert_eq!(read_range.range("a".."z").unwrap().count(), 1);
     let mut blind = table.transaction().unwrap();
     table.clear().unwrap();
     let mut later = table.transaction().unwrap();
     assert!(later.get(b"a").unwrap().is_none());
 
-    // What they see is still the moment of their beginning.
-    assert_eq!(of_key.get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
-    for transaction in [&mut of_key, &mut of_none, &mut of_range, &mut blind, &mut later] {
+    // They still see the moment of their beginning.
+    assert_eq!(read_key.get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
+    for transaction in [&mut read_key, &mut read_missing, &mut read_range, &mut blind, &mut later] {
         transaction.put(b"b", b"2").unwrap();
     }
-    for transaction in [of_key, of_none, of_range] {
-        let refused = transaction.commit(Durability::Buffered);
-        assert!(matches!(refused, Err(Error::Conflict { .. })), "{refused:?}");
+    for transaction in [read_key, read_missing, read_range] {
+        let committed = transaction.commit(Durability::Buffered);
+        assert!(matches!(committed, Err(Error::Conflict { .. })), "{committed:?}");
         assert_eq!(table.get(b"b").unwrap(), None);
     }
-    // Who read nothing comes after the removal, and so does who began behind it.
+    // A transaction without reads is ordered after the removal, and so is one that began after it.
     blind.commit(Durability::Buffered).unwrap();
     later.commit(Durability::Buffered).unwrap();
     assert_eq!(table.get(b"b").unwrap().as_deref(), Some(&b"2"[..]));
 }
 
-/// Threads move money between accounts while another removes everything and opens the accounts
-/// anew, in two steps: no transfer may mix accounts of before with accounts of after.
+/// Threads move money between accounts while another removes all accounts and creates them again,
+/// in two steps: no transfer may mix accounts from before and after.
 #[test]
-fn transfers_never_mix_what_was_before_a_removal_with_what_came_after() {
+fn transfers_never_mix_data_from_before_and_after_a_clear() {
     const ACCOUNTS: u64 = 8;
     let scratch = tempfile::tempdir().unwrap();
     let (_db, table) = table(&scratch);

@@ -1,20 +1,19 @@
-//! A table of the mica engine beside one of lsm, in one store: what each keeps over a reopening and
-//! in a checkpoint.
+//! A table of mica beside one of lsm in one store, after a reopen and in a checkpoint.
 
 #![allow(clippy::unwrap_used)]
 
 use siltstone::{Db, DbOptions, Durability, WriteBatch};
 
 #[test]
-fn is_a_cache_empty_after_reopening_and_the_table_beside_it_not() {
+fn cache_is_empty_after_reopening_and_the_durable_table_is_not() {
     let scratch = tempfile::tempdir().unwrap();
     let (dir, copy) = (scratch.path().join("s"), scratch.path().join("copy"));
     let options = [("mode", "cache"), ("memory", "16MiB")];
     let options = options.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let db = Db::open_or_create(&dir, DbOptions::default()).unwrap();
     let cache = db.table_or_create("cache", "mica", &options).unwrap();
-    let kept = db.table_or_create("kept", "lsm", &Default::default()).unwrap();
-    for table in [&cache, &kept] {
+    let durable = db.table_or_create("durable", "lsm", &Default::default()).unwrap();
+    for table in [&cache, &durable] {
         let mut batch = WriteBatch::new();
         batch.put(b"a", b"1").put(b"b", b"2");
         table.write(&batch, Durability::Synced).unwrap();
@@ -28,7 +27,7 @@ fn is_a_cache_empty_after_reopening_and_the_table_beside_it_not() {
     for dir in [dir, copy] {
         let db = Db::open(&dir, DbOptions::default()).unwrap();
         assert_eq!(db.table("cache").unwrap().get(b"a").unwrap(), None);
-        assert_eq!(db.table("kept").unwrap().get(b"a").unwrap().unwrap(), b"1");
+        assert_eq!(db.table("durable").unwrap().get(b"a").unwrap().unwrap(), b"1");
         let cache = db.table("cache").unwrap();
         cache.put(b"c", b"3").unwrap();
         assert_eq!(cache.get(b"c").unwrap().unwrap(), b"3");
