@@ -1,11 +1,13 @@
-// Checks histories of transactions with Porcupine, a checker of linearizability that others have written: a history
-// of transactions is strictly serializable if it is linearizable as one of a single object, the whole table.
+// Checks histories of transactions with Porcupine, an independent linearizability checker: a
+// history of transactions is strictly serializable if it is linearizable as one of a single
+// object, the whole table.
 //
 //	go run . FILE.edn …
 //
-// A history is what SILTSTONE_EDN keeps (see ../src/serial/edn.rs). Transactions that were aborted are left out; one
-// whose outcome is unknown may take effect at any time after it began. Histories whose names begin with "weak" are of
-// stores that are weaker on purpose. Exit status: 0 all others hold and some weak one does not, 1 otherwise.
+// SILTSTONE_EDN writes the histories (see ../src/serial/edn.rs). Aborted transactions are omitted;
+// one with an unknown outcome may take effect at any time after it began. Histories whose names
+// begin with "weak" are of stores with deliberately weaker isolation. Exit status: 0 if all others
+// pass and some weak one does not, 1 otherwise.
 package main
 
 import (
@@ -22,7 +24,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// An event of a transaction: an element that was appended to a list, or a list that was read.
+// An event of a transaction: an append to a list, or a read of one.
 type event struct {
 	key     int
 	element int
@@ -30,7 +32,7 @@ type event struct {
 	reads   bool
 }
 
-// The table: lists by key. States are never changed, but copied.
+// The table: lists by key. States are immutable, and copied on change.
 type table map[int][]int
 
 var (
@@ -62,7 +64,7 @@ func events(text string) []event {
 	return found
 }
 
-// The transactions of a file that may have taken effect.
+// The transactions of a file, without those that surely had no effect.
 func history(file string) ([]porcupine.Operation, error) {
 	bytes, err := os.ReadFile(file)
 	if err != nil {
@@ -93,7 +95,7 @@ func history(file string) ([]porcupine.Operation, error) {
 	return operations, nil
 }
 
-// Whether a transaction may come next, and what the table is then.
+// Whether a transaction may come next, and the table after it.
 func step(state, input, output any) (bool, any) {
 	after := table{}
 	for key, list := range state.(table) {

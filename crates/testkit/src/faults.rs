@@ -1,39 +1,39 @@
-//! One request of a history fails, each in its turn: reads, writes, syncs and changes of names.
+//! Each request of a history fails once: reads, writes, syncs and directory changes.
 //!
 //! | what failed | what must follow |
 //! | --- | --- |
-//! | a read | the same read, tried again, is right |
-//! | anything else | earlier data stays readable at once; then either writing goes on (what failed has not happened), or every write is `ReadOnly`, with the cause, until the engine is opened anew |
-//! | opening | it works when it is tried again |
+//! | a read | the same read, retried, is right |
+//! | anything else | earlier data stays readable at once; then either writing goes on (what failed has not happened), or every write returns `ReadOnly`, with the cause, until the engine is reopened |
+//! | open | a retry succeeds |
 //!
-//! After reopening, everything acknowledged is there; and at the end a sync that succeeds makes
-//! everything durable, whatever failed before it. So it is if power is cut while it is opened again.
-//! Every other request fails because the disk is full, as even a sync and a change of names may.
+//! After reopening, everything acknowledged is there; and a sync that succeeds at the end makes
+//! everything durable, whatever failed before it, also if power is cut during the reopen. Every
+//! other fault is a full disk, which even a sync or a directory change may report.
 //!
-//! Promise checked: the above; no panic; no error besides the injected one and what follows from it.
+//! Checked: the above; no panic; no error except the injected one and its consequences.
 //!
-//! Source: ours; failing each request in turn is SQLite's way ("How SQLite Is Tested", section 3),
-//! the last check after Rebello et al., ATC 2020.
+//! Source: failing each request in turn is SQLite's way ("How SQLite Is Tested", section 3), the
+//! last check after Rebello et al., ATC 2020.
 
 use std::sync::Arc;
 
 use siltstone_engine::{Clock, Error};
 use siltstone_faults::{FaultKind, Faulty, Survival};
 
-use crate::histories::guarded;
+use crate::histories::catch_panics;
 use crate::history::{self, Shape, Step};
 use crate::scale::Case;
-use crate::{Dice, Scale, Session, Subject, Verdict, Wrong, session};
+use crate::{CheckError, CheckResult, EngineUnderTest, Scale, Session, TestRng, session};
 
-/// A writing call may report the one fault late, through background work, and once more while it
+/// A writing call may report the one fault late, from background work, and once more while it
 /// catches up.
-const PATIENCE: usize = 3;
+const MAX_LATE_REPORTS: usize = 3;
 
-/// Power cuts that keep some of what was pending, beside the one that keeps nothing.
+/// Power cuts that keep some of what was pending, besides the one that keeps nothing.
 const MIXTURES: u64 = 3;
 
-/// Opening takes about so many operations.
-const LONGEST_OPENING: u64 = 24;
+/// About the number of operations of an open.
+const MAX_OPEN_OPERATIONS: u64 = 24;
 
 const SHAPE: Shape =
     Shape { steps: 70, value_bytes: 2 << 10, clock_goes_back: false, ..Shape::EVERYTHING };
@@ -42,62 +42,62 @@ const SHAPE: Shape =
 ///
 /// # Errors
 /// What did not follow as it must, and how to repeat it.
-pub fn faults(subject: &dyn Subject, scale: &Scale) -> Verdict {
-    let mut trial = Trial { subject, heard: 0, poisoned: 0, injected: 0 };
-    for variant in scale.variants(subject.variants()) {
-        let case = Case { seed: scale.seed.unwrap_or(0), variant };
-        let history = history::draw(case.seed ^ u64::from(variant), &SHAPE);
-        let Requests { making, all } = trial.requests(case, &history)?;
-        let mut dice = Dice::of(case.seed, 4);
+pub fn faults(tested: &dyn EngineUnderTest, scale: &Scale) -> CheckResult {
+    let mut trial = Trial { tested, reported: 0, read_only: 0, injected: 0 };
+    for option_set in scale.option_sets(tested.option_set_count()) {
+        let case = Case { seed: scale.seed.unwrap_or(0), option_set };
+        let history = history::draw(case.seed ^ u64::from(option_set), &SHAPE);
+        let Requests { creation, all } = trial.requests(case, &history)?;
+        let mut rng = TestRng::of(case.seed, 4);
         let stride = (all / scale.faults.max(1)).max(1);
         let mut request = 0;
         while request < all {
             trial.run(case, &history, request).map_err(|what| {
-                let options = subject.describe(variant);
+                let options = tested.describe(option_set);
                 format!(
                     "{} ({options}) with request {request} failing: {what}\n{case}",
-                    subject.name()
+                    tested.name()
                 )
             })?;
-            // A table is made once only: each request of that fails.
-            let is_making = request < making || stride == 1;
-            request += if is_making { 1 } else { 1 + dice.below(2 * stride - 1) };
+            // A table is created only once: each request of that fails.
+            let is_creation = request < creation || stride == 1;
+            request += if is_creation { 1 } else { 1 + rng.below(2 * stride - 1) };
         }
     }
     Ok(format!(
-        "{} requests failed, {} of them heard of, {} made the engine read-only",
-        trial.injected, trial.heard, trial.poisoned
+        "{} requests failed, {} of them were reported, {} made the engine read-only",
+        trial.injected, trial.reported, trial.read_only
     ))
 }
 
-/// How many requests there are.
+/// Numbers of requests.
 struct Requests {
-    /// To make the table.
-    making: u64,
-    /// In all.
+    /// Of the creation of the table.
+    creation: u64,
+    /// In total.
     all: u64,
 }
 
 struct Trial<'s> {
-    subject: &'s dyn Subject,
+    tested: &'s dyn EngineUnderTest,
     injected: u64,
-    heard: u64,
-    poisoned: u64,
+    reported: u64,
+    read_only: u64,
 }
 
 impl<'s> Trial<'s> {
     fn session(&self, case: Case, medium: &Faulty) -> Session<'s> {
-        Session::unopened(self.subject, case.variant, case.seed, Arc::new(medium.clone()))
+        Session::unopened(self.tested, case.option_set, case.seed, Arc::new(medium.clone()))
     }
 
-    /// How many requests the history takes.
+    /// The number of requests of the history.
     fn requests(&self, case: Case, history: &[Step]) -> Result<Requests, String> {
         let medium = Faulty::new(case.seed);
         let mut session = self.session(case, &medium);
-        guarded(|| Ok(session.open()?))?;
-        let making = medium.requests();
-        guarded(|| history.iter().try_for_each(|step| session.step(step)))?;
-        Ok(Requests { making, all: medium.requests() })
+        catch_panics(|| Ok(session.open()?))?;
+        let creation = medium.requests();
+        catch_panics(|| history.iter().try_for_each(|step| session.step(step)))?;
+        Ok(Requests { creation, all: medium.requests() })
     }
 
     fn run(&mut self, case: Case, history: &[Step], request: u64) -> Result<(), String> {
@@ -106,14 +106,14 @@ impl<'s> Trial<'s> {
         medium.set_errors_full(request % 2 == 1);
         self.injected += 1;
         let mut session = self.session(case, &medium);
-        if guarded(|| Ok(session.open()?)).is_err() {
-            self.heard += 1;
-            guarded(|| Ok(session.open()?)).map_err(|what| format!("opening again: {what}"))?;
+        if catch_panics(|| Ok(session.open()?)).is_err() {
+            self.reported += 1;
+            catch_panics(|| Ok(session.open()?)).map_err(|what| format!("reopening: {what}"))?;
         }
         for (at, step) in history.iter().enumerate() {
-            guarded(|| match session.step(step) {
-                Err(Wrong::Fault(error)) => {
-                    self.heard += 1;
+            catch_panics(|| match session.step(step) {
+                Err(CheckError::Engine(error)) => {
+                    self.reported += 1;
                     self.follow(&mut session, step, error)
                 }
                 done => done,
@@ -121,39 +121,39 @@ impl<'s> Trial<'s> {
             .map_err(|what| format!("step {at}, {step}: {what}"))?;
         }
         if request % 4 < 2 {
-            return guarded(|| end(&mut session, &medium))
+            return catch_panics(|| end(&mut session, &medium))
                 .map_err(|what| format!("at the end: {what}"));
         }
-        let mut dice = Dice::of(case.seed ^ request, 6);
-        guarded(|| cut_while_opening(&mut session, &medium, dice.below(LONGEST_OPENING)))
+        let mut rng = TestRng::of(case.seed ^ request, 6);
+        catch_panics(|| cut_while_opening(&mut session, &medium, rng.below(MAX_OPEN_OPERATIONS)))
     }
 
-    /// What must follow when `step` has failed with `error`.
+    /// Checks the engine after `step` has failed with `error`.
     fn follow(
         &mut self,
         session: &mut Session<'s>,
         step: &Step,
         error: Error,
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), CheckError> {
         if !session.is_open() || matches!(step, Step::Reopen | Step::Crash) {
             session.open()?;
-            session.settle(session.acknowledged)?;
+            session.align_oracle(session.acknowledged)?;
             return Ok(());
         }
         if is_read(step) && !matches!(error, Error::ReadOnly { .. }) {
             return session.step(step).map_err(|wrong| {
-                Wrong::Answer(format!("failed with {error}, and again: {wrong}"))
+                CheckError::Mismatch(format!("failed with {error}, and again: {wrong}"))
             });
         }
-        let settled = session.acknowledged;
+        let acknowledged = session.acknowledged;
         session.read_all().map_err(|wrong| {
-            Wrong::Answer(format!("after {error}, what was there before: {wrong}"))
+            CheckError::Mismatch(format!("after {error}, reading earlier data: {wrong}"))
         })?;
         let mut last = error;
-        for _ in 0..PATIENCE {
+        for _ in 0..MAX_LATE_REPORTS {
             match session.engine().sync() {
                 Ok(()) => {
-                    session.synced = settled;
+                    session.synced = acknowledged;
                     return Ok(());
                 }
                 Err(Error::ReadOnly { cause }) if !cause.is_empty() => {
@@ -162,34 +162,40 @@ impl<'s> Trial<'s> {
                 Err(again) => last = again,
             }
         }
-        Err(Wrong::Answer(format!("neither writes again nor says that it is read-only: {last}")))
+        Err(CheckError::Mismatch(format!("neither writes again nor reports ReadOnly: {last}")))
     }
 
-    fn reopen_read_only(&mut self, session: &mut Session<'s>, step: &Step) -> Result<(), Wrong> {
-        self.poisoned += 1;
+    fn reopen_read_only(
+        &mut self,
+        session: &mut Session<'s>,
+        step: &Step,
+    ) -> Result<(), CheckError> {
+        self.read_only += 1;
         for write in [session.engine().flush(), session.engine().maintain()] {
             if !matches!(write, Err(Error::ReadOnly { .. })) {
-                return Err(Wrong::Answer(format!("read-only, and yet: {write:?}")));
+                return Err(CheckError::Mismatch(format!(
+                    "read-only, but a write returned {write:?}"
+                )));
             }
         }
         session.read_all()?;
         let acknowledged = session.acknowledged;
-        session.doubt(step);
+        session.apply_uncertain(step);
         session.open()?;
-        session.settle(acknowledged)?;
+        session.align_oracle(acknowledged)?;
         Ok(())
     }
 }
 
-/// Whether nothing is written by this step.
+/// Whether this step only reads.
 fn is_read(step: &Step) -> bool {
     matches!(
         step,
         Step::Get(_)
             | Step::GetAt(..)
-            | Step::Walk(..)
-            | Step::Hold(..)
-            | Step::MoveHeld(_)
+            | Step::Scan(..)
+            | Step::OpenCursor(..)
+            | Step::MoveCursor(_)
             | Step::Snapshot
             | Step::Release(_)
             | Step::ReadAll
@@ -197,12 +203,12 @@ fn is_read(step: &Step) -> bool {
     )
 }
 
-/// The fault is over. A power cut now leaves all that was called synced; the death of the process
-/// all that was acknowledged; and a sync after that makes it durable.
-fn end(session: &mut Session<'_>, medium: &Faulty) -> Result<(), Wrong> {
+/// The fault is over. A power cut now leaves everything synced; a process crash everything
+/// acknowledged; and a later sync makes it durable.
+fn end(session: &mut Session<'_>, medium: &Faulty) -> Result<(), CheckError> {
     cut_on_a_copy(session, medium, "before reopening")?;
     session.open()?;
-    session.settle(session.acknowledged)?;
+    session.align_oracle(session.acknowledged)?;
     cut_on_a_copy(session, medium, "after reopening")?;
     session.step(&Step::Sync)?;
     cut_on_a_copy(session, medium, "after the last sync")?;
@@ -212,13 +218,13 @@ fn end(session: &mut Session<'_>, medium: &Faulty) -> Result<(), Wrong> {
     session.step(&Step::ReadAll)
 }
 
-/// Power goes off at an operation of opening. What a failed sync left in doubt was seen by the opening, and
+/// Cuts power at an operation of an open. The open has seen what a failed sync left uncertain, and
 /// the cut takes it back.
 fn cut_while_opening(
     session: &mut Session<'_>,
     medium: &Faulty,
     operation: u64,
-) -> Result<(), Wrong> {
+) -> Result<(), CheckError> {
     session.drop_engine();
     medium.cut_power_at(medium.operations() + operation);
     let opened = session.open();
@@ -227,20 +233,20 @@ fn cut_while_opening(
     {
         return Err(error.into());
     }
-    cut_on_a_copy(session, medium, "while it is opened again")
+    cut_on_a_copy(session, medium, "during the reopen")
 }
 
-/// What a power cut would leave has all that was synced; the session goes on as if there was none.
-fn cut_on_a_copy(session: &Session<'_>, medium: &Faulty, when: &str) -> Result<(), Wrong> {
+/// Checks what a power cut would leave, on a copy: everything synced must be there.
+fn cut_on_a_copy(session: &Session<'_>, medium: &Faulty, when: &str) -> Result<(), CheckError> {
     let lost = medium.survivors_as(Survival::LoseAll, 0);
     let mixed = (0..MIXTURES).map(|seed| medium.survivors_as(Survival::Random, seed));
     for survivors in std::iter::once(lost).chain(mixed) {
-        let after_cut = session.reopened_on(Arc::new(survivors));
+        let after_cut = session.open_on(Arc::new(survivors));
         let found = after_cut
             .and_then(|engine| session::contents(engine.as_ref()))
-            .map_err(|wrong| Wrong::Answer(format!("a power cut {when}: {wrong}")))?;
-        if session.oracle.find_moment(&found, session.synced, session.clock.now()).is_none() {
-            return Err(Wrong::Answer(format!("a power cut {when} takes what was synced")));
+            .map_err(|wrong| CheckError::Mismatch(format!("a power cut {when}: {wrong}")))?;
+        if session.oracle.find_sequence(&found, session.synced, session.clock.now()).is_none() {
+            return Err(CheckError::Mismatch(format!("a power cut {when} loses synced writes")));
         }
     }
     Ok(())

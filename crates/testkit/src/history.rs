@@ -1,12 +1,10 @@
-//! Random histories: what is done to an engine, step by step, as data.
+//! Random histories: the operations on an engine, step by step, as data.
 //!
-//! A history is drawn from a seed before anything runs, so that it can be run against several
-//! engines, cut short, thinned out and printed. Steps name snapshots by number, modulo how many
-//! there are, so that a step means something whatever others were dropped.
+//! A history is generated from a seed before anything runs, so that it can be run against several
+//! engines, truncated, shrunk and printed. Steps name snapshots by number, modulo their count, so
+//! that a step stays valid when others are removed.
 //!
 //! Invariant: a history is a function of its seed and its [`Shape`].
-//!
-//! Source: ours.
 
 use std::fmt;
 
@@ -14,29 +12,29 @@ use siltstone_engine::{Durability, KeyRange, Op, Timestamp, WriteBatch};
 
 use crate::keys::{self, KeyPool};
 use crate::oracle::show;
-use crate::{Dice, Move};
+use crate::{Move, TestRng};
 
-/// When every history begins.
+/// The time at which every history begins.
 pub const EPOCH: Timestamp = 1_000_000;
 
-/// One thing done to an engine.
+/// One operation on an engine.
 #[derive(Debug, Clone)]
 pub enum Step {
     /// Write a batch.
     Write(WriteBatch, Durability),
-    /// Look up a key.
+    /// Get a key.
     Get(Vec<u8>),
-    /// Look up a key at a snapshot.
+    /// Get a key at a snapshot.
     GetAt(Vec<u8>, usize),
-    /// Walk over a range, at a snapshot or now.
-    Walk(KeyRange, Option<usize>, Vec<Move>),
-    /// Open a cursor and keep it.
-    Hold(KeyRange, Option<usize>),
-    /// Move the cursor that is kept.
-    MoveHeld(Vec<Move>),
+    /// Scan a range, at a snapshot or now.
+    Scan(KeyRange, Option<usize>, Vec<Move>),
+    /// Open a cursor and keep it open.
+    OpenCursor(KeyRange, Option<usize>),
+    /// Move the open cursor.
+    MoveCursor(Vec<Move>),
     /// Take a snapshot.
     Snapshot,
-    /// Drop a snapshot.
+    /// Release a snapshot.
     Release(usize),
     /// Read everything, in engine order.
     ReadAll,
@@ -48,7 +46,7 @@ pub enum Step {
     Sync,
     /// Close and open.
     Reopen,
-    /// Drop without closing, as when the process dies, and open.
+    /// Drop without closing, as in a process crash, and open.
     Crash,
     /// Set the clock.
     Clock(Timestamp),
@@ -60,25 +58,25 @@ pub enum Step {
     Clear,
 }
 
-/// What a history is like.
+/// Parameters of a history.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
-    /// How many steps.
+    /// The number of steps.
     pub steps: usize,
-    /// Keys in the pool, at most.
+    /// The maximum number of keys in the pool.
     pub keys: usize,
-    /// Bytes of a value, at most.
+    /// The maximum length of a value.
     pub value_bytes: usize,
-    /// Writes and what moves them to the medium, with little reading between.
+    /// Mostly writes, flushes and compactions, with few reads.
     pub mostly_writes: bool,
-    /// The engine is closed or dropped, and opened again.
+    /// The engine is reopened, with and without a close.
     pub reopens: bool,
-    /// The clock goes back.
+    /// The clock goes back at times.
     pub clock_goes_back: bool,
 }
 
 impl Shape {
-    /// A bit of everything.
+    /// Every kind of step.
     pub const EVERYTHING: Shape = Shape {
         steps: 250,
         keys: 30,
@@ -88,7 +86,7 @@ impl Shape {
         clock_goes_back: true,
     };
 
-    /// Writes, for runs that break off.
+    /// Mostly writes, for runs that are cut off.
     pub const WRITES: Shape = Shape {
         steps: 90,
         keys: 24,
@@ -99,41 +97,41 @@ impl Shape {
     };
 }
 
-/// Draws a history.
+/// Generates a history.
 pub fn draw(seed: u64, shape: &Shape) -> Vec<Step> {
-    let mut dice = Dice::of(seed, 1);
-    let pool = KeyPool::draw(&mut dice, shape.keys);
-    let mut author = Author { dice, pool, now: EPOCH, shape };
-    (0..shape.steps).map(|_| author.step()).collect()
+    let mut rng = TestRng::of(seed, 1);
+    let pool = KeyPool::draw(&mut rng, shape.keys);
+    let mut generator = Generator { rng, pool, now: EPOCH, shape };
+    (0..shape.steps).map(|_| generator.step()).collect()
 }
 
-struct Author<'s> {
-    dice: Dice,
+struct Generator<'s> {
+    rng: TestRng,
     pool: KeyPool,
     now: Timestamp,
     shape: &'s Shape,
 }
 
-impl Author<'_> {
+impl Generator<'_> {
     fn step(&mut self) -> Step {
         let weights: &[u64] = match self.shape.mostly_writes {
-            //       write get at walk hold move snap drop all flush maint sync reop crash clock chk vrf clr
+            // write get at scan open move snap drop all flush maint sync reop crash clock chk vrf clr
             true => &[700, 20, 0, 10, 0, 0, 10, 10, 0, 35, 35, 60, 15, 15, 10, 0, 5, 15],
             false => &[450, 90, 50, 90, 25, 50, 35, 20, 25, 25, 25, 20, 15, 15, 35, 10, 10, 10],
         };
-        let mut throw = self.dice.below(weights.iter().sum());
+        let mut draw = self.rng.below(weights.iter().sum());
         let mut kind = 0;
-        while throw >= weights[kind] {
-            throw -= weights[kind];
+        while draw >= weights[kind] {
+            draw -= weights[kind];
             kind += 1;
         }
         match kind {
             0 => self.write(),
             1 => Step::Get(self.key()),
             2 => Step::GetAt(self.key(), self.number()),
-            3 => Step::Walk(self.range(), self.snapshot(), self.moves()),
-            4 => Step::Hold(self.range(), self.snapshot()),
-            5 => self.move_held(),
+            3 => Step::Scan(self.range(), self.snapshot(), self.moves()),
+            4 => Step::OpenCursor(self.range(), self.snapshot()),
+            5 => self.move_cursor(),
             6 => Step::Snapshot,
             7 => Step::Release(self.number()),
             9 => Step::Flush,
@@ -150,48 +148,48 @@ impl Author<'_> {
     }
 
     fn write(&mut self) -> Step {
-        let durability = match self.dice.one_in(4) {
+        let durability = match self.rng.one_in(4) {
             true => Durability::Synced,
             false => Durability::Buffered,
         };
-        let count = match self.dice.below(8) {
+        let count = match self.rng.below(8) {
             0..5 => 1,
-            5..7 => 2 + self.dice.index(4),
-            _ => self.dice.index(24),
+            5..7 => 2 + self.rng.index(4),
+            _ => self.rng.index(24),
         };
         let mut batch = WriteBatch::new();
         for _ in 0..count {
             let key = self.key();
-            match self.dice.below(8) {
+            match self.rng.below(8) {
                 0..2 => batch.delete(&key),
                 2 => {
-                    let value = keys::value(&mut self.dice, self.shape.value_bytes);
-                    batch.put_until(&key, &value, (self.now + self.dice.below(200)) - 50)
+                    let value = keys::value(&mut self.rng, self.shape.value_bytes);
+                    batch.put_until(&key, &value, (self.now + self.rng.below(200)) - 50)
                 }
-                _ => batch.put(&key, &keys::value(&mut self.dice, self.shape.value_bytes)),
+                _ => batch.put(&key, &keys::value(&mut self.rng, self.shape.value_bytes)),
             };
         }
         Step::Write(batch, durability)
     }
 
     fn key(&mut self) -> Vec<u8> {
-        self.pool.key(&mut self.dice)
+        self.pool.key(&mut self.rng)
     }
 
     fn number(&mut self) -> usize {
-        self.dice.index(8)
+        self.rng.index(8)
     }
 
     fn snapshot(&mut self) -> Option<usize> {
-        self.dice.one_in(3).then(|| self.number())
+        self.rng.one_in(3).then(|| self.number())
     }
 
     fn range(&mut self) -> KeyRange {
-        if self.dice.one_in(3) {
+        if self.rng.one_in(3) {
             return KeyRange::all();
         }
         let (a, b) = (self.key(), self.key());
-        match self.dice.below(5) {
+        match self.rng.below(5) {
             0 => KeyRange::prefix(&a[..a.len().div_ceil(2)]),
             1 => KeyRange::new(a..),
             2 => KeyRange::new(..=b),
@@ -201,34 +199,34 @@ impl Author<'_> {
     }
 
     fn moves(&mut self) -> Vec<Move> {
-        let count = 3 + self.dice.index(20);
-        let mut runs_back = self.dice.one_in(2);
+        let count = 3 + self.rng.index(20);
+        let mut is_backward = self.rng.one_in(2);
         let mut moves = Vec::with_capacity(count + 1);
-        moves.push(self.placement());
+        moves.push(self.seek());
         for _ in 0..count {
-            if self.dice.one_in(4) {
-                runs_back = !runs_back;
+            if self.rng.one_in(4) {
+                is_backward = !is_backward;
             }
-            moves.push(match self.dice.below(8) {
-                0 => self.placement(),
-                _ if runs_back => Move::Prev,
+            moves.push(match self.rng.below(8) {
+                0 => self.seek(),
+                _ if is_backward => Move::Prev,
                 _ => Move::Next,
             });
         }
         moves
     }
 
-    /// As often as not the cursor goes on from where it stood before what was written meanwhile.
-    fn move_held(&mut self) -> Step {
+    /// Half of the time the cursor goes on from its position, past what was written meanwhile.
+    fn move_cursor(&mut self) -> Step {
         let mut moves = self.moves();
-        if self.dice.one_in(2) {
+        if self.rng.one_in(2) {
             moves.remove(0);
         }
-        Step::MoveHeld(moves)
+        Step::MoveCursor(moves)
     }
 
-    fn placement(&mut self) -> Move {
-        match self.dice.below(6) {
+    fn seek(&mut self) -> Move {
+        match self.rng.below(6) {
             0 => Move::First,
             1 => Move::Last,
             2..4 => Move::Seek(self.key()),
@@ -237,8 +235,8 @@ impl Author<'_> {
     }
 
     fn clock(&mut self) -> Step {
-        let by = self.dice.below(120);
-        self.now = match self.shape.clock_goes_back && self.dice.one_in(3) {
+        let by = self.rng.below(120);
+        self.now = match self.shape.clock_goes_back && self.rng.one_in(3) {
             true => self.now - by,
             false => self.now + by,
         };
@@ -274,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_gives_one_history_with_every_kind_of_step() {
+    fn seed_determines_a_history_with_every_kind_of_step() {
         let steps = draw(3, &Shape { steps: 3000, ..Shape::EVERYTHING });
         let again = draw(3, &Shape { steps: 3000, ..Shape::EVERYTHING });
         assert!(steps.iter().zip(&again).all(|(a, b)| format!("{a:?}") == format!("{b:?}")));

@@ -1,15 +1,13 @@
-//! Keys that get in each other's way, and values of every size.
+//! Keys that collide, and values of every size.
 //!
-//! A history draws its keys from a small pool of one kind, so that most writes overwrite and most
-//! neighbours differ in the least that they can.
+//! A history draws its keys from a small pool of one kind, so that most writes overwrite and
+//! neighbours differ minimally.
 //!
-//! Invariant: every key is within the limits of the house; no two of a pool are equal.
-//!
-//! Source: ours.
+//! Invariant: every key is valid; the keys of a pool are distinct.
 
 use std::collections::BTreeSet;
 
-use crate::Dice;
+use crate::TestRng;
 
 /// The keys of one history.
 #[derive(Debug, Clone)]
@@ -18,37 +16,37 @@ pub struct KeyPool {
 }
 
 impl KeyPool {
-    /// A pool of a kind and a size that the dice choose.
-    pub fn draw(dice: &mut Dice, most: usize) -> Self {
-        let size = 4 + dice.index(most.max(1));
-        let kind = dice.below(6);
+    /// A pool of a random kind and size, at most `max + 3` keys.
+    pub fn draw(rng: &mut TestRng, max: usize) -> Self {
+        let size = 4 + rng.index(max.max(1));
+        let kind = rng.below(6);
         let mut keys = BTreeSet::new();
-        // Small kinds have fewer keys than may be asked for.
+        // Some kinds have fewer distinct keys.
         for i in 0..size * 4 {
             if keys.len() < size {
-                keys.insert(key(dice, kind, i));
+                keys.insert(key(rng, kind, i));
             }
         }
         KeyPool { keys: keys.into_iter().collect() }
     }
 
-    /// A pool of about `most` keys that part from one another anywhere: what they begin with alike is long for
-    /// neighbours, and as a rule longer the nearer they are.
-    pub fn crowd(dice: &mut Dice, most: usize) -> Self {
-        let start = vec![b'k'; dice.index(12)];
+    /// A pool of up to `count` keys that diverge at any position: neighbours share long prefixes,
+    /// which as a rule are longer the closer they are.
+    pub fn with_shared_prefixes(rng: &mut TestRng, count: usize) -> Self {
+        let start = vec![b'k'; rng.index(12)];
         let key = |_| {
             let rest =
-                (0..8 + dice.index(16)).map(|_| *dice.pick(&[b'a', b'a', b'a', b'a', b'b', 0xff]));
+                (0..8 + rng.index(16)).map(|_| *rng.pick(&[b'a', b'a', b'a', b'a', b'b', 0xff]));
             start.iter().copied().chain(rest).collect()
         };
-        let keys: BTreeSet<_> = (0..most).map(key).collect();
+        let keys: BTreeSet<_> = (0..count).map(key).collect();
         KeyPool { keys: keys.into_iter().collect() }
     }
 
-    /// A key of the pool, or now and then one that is not, near to one that is.
-    pub fn key(&self, dice: &mut Dice) -> Vec<u8> {
-        let mut key = dice.pick(&self.keys).clone();
-        match dice.below(24) {
+    /// A key of the pool, or at times one close to it that is not in the pool.
+    pub fn key(&self, rng: &mut TestRng) -> Vec<u8> {
+        let mut key = rng.pick(&self.keys).clone();
+        match rng.below(24) {
             0 => key.push(0),
             1 if key.len() > 1 => drop(key.pop()),
             2 => key[0] = key[0].wrapping_add(1),
@@ -58,43 +56,43 @@ impl KeyPool {
     }
 }
 
-fn key(dice: &mut Dice, kind: u64, i: usize) -> Vec<u8> {
+fn key(rng: &mut TestRng, kind: u64, i: usize) -> Vec<u8> {
     match kind {
-        // One byte: the ends of the order among them.
-        0 => vec![*dice.pick(&[0, 1, 0x7f, 0x80, 0xfe, 0xff, b'a', b'b', b'c'])],
+        // One byte, including the extremes.
+        0 => vec![*rng.pick(&[0, 1, 0x7f, 0x80, 0xfe, 0xff, b'a', b'b', b'c'])],
         // Each a prefix of others.
-        1 => vec![*dice.pick(&[0, b'a', 0xff]); 1 + dice.index(9)],
+        1 => vec![*rng.pick(&[0, b'a', 0xff]); 1 + rng.index(9)],
         // A long shared prefix.
         2 => format!("table/users/by-name/{:04}", i * 7).into_bytes(),
-        // The extreme bytes in every order.
-        3 => (0..=dice.index(5)).map(|_| *dice.pick(&[0, 0xff])).collect(),
-        // Long ones that differ at the end.
+        // Strings of the extreme bytes.
+        3 => (0..=rng.index(5)).map(|_| *rng.pick(&[0, 0xff])).collect(),
+        // Long keys that differ at the end.
         4 => {
-            let mut key = vec![b'k'; 200 + dice.index(1200)];
+            let mut key = vec![b'k'; 200 + rng.index(1200)];
             key.extend_from_slice(&(i as u32).to_be_bytes());
             key
         }
-        // Nothing in common.
+        // Random bytes.
         _ => {
-            let len = 1 + dice.index(24);
-            dice.bytes(len)
+            let len = 1 + rng.index(24);
+            rng.bytes(len)
         }
     }
 }
 
-/// A value: often short, sometimes empty, now and then up to `most` bytes.
-pub fn value(dice: &mut Dice, most: usize) -> Vec<u8> {
-    let len = match dice.below(32) {
+/// A value: often short, sometimes empty, rarely up to `max` bytes.
+pub fn value(rng: &mut TestRng, max: usize) -> Vec<u8> {
+    let len = match rng.below(32) {
         0..3 => 0,
-        3..14 => 1 + dice.index(16),
-        14..26 => 100 + dice.index(300),
-        26..31 => dice.index(most.min(4 << 10)),
-        _ => dice.index(most),
+        3..14 => 1 + rng.index(16),
+        14..26 => 100 + rng.index(300),
+        26..31 => rng.index(max.min(4 << 10)),
+        _ => rng.index(max),
     };
-    match dice.one_in(2) {
-        // What compression likes, and what it doesn't.
-        true => vec![dice.draw() as u8; len],
-        false => dice.bytes(len),
+    match rng.one_in(2) {
+        // Compressible and incompressible.
+        true => vec![rng.draw() as u8; len],
+        false => rng.bytes(len),
     }
 }
 
@@ -103,12 +101,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_legal_and_collide() {
+    fn keys_are_valid_and_collide() {
         for seed in 0..200 {
-            let mut dice = Dice::new(seed);
-            let pool = KeyPool::draw(&mut dice, 30);
+            let mut rng = TestRng::new(seed);
+            let pool = KeyPool::draw(&mut rng, 30);
             assert!(!pool.keys.is_empty());
-            let drawn: BTreeSet<_> = (0..300).map(|_| pool.key(&mut dice)).collect();
+            let drawn: BTreeSet<_> = (0..300).map(|_| pool.key(&mut rng)).collect();
             assert!(drawn.iter().all(|key| siltstone_engine::entry::check_key(key).is_ok()));
             assert!(drawn.len() < 150, "{} of 300", drawn.len());
         }

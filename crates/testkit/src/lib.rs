@@ -1,116 +1,123 @@
 //! The conformance kit that every engine must pass.
 //!
-//! An engine describes itself by a [`Subject`] and runs the whole kit with one line:
+//! An engine implements [`EngineUnderTest`] and runs the whole kit with one line:
 //!
 //! ```ignore
-//! siltstone_testkit::conformance!(LsmSubject);
+//! siltstone_testkit::conformance!(LsmUnderTest);
 //! ```
 //!
-//! An engine that can repair its files says so with a second line, `conformance!(repairs …)`.
+//! An engine with repair adds `conformance!(repairs …)`. An engine in memory runs
+//! `conformance!(in_memory …)` instead, the checks that need no medium; it must be empty at every
+//! open.
 //!
-//! An engine that is not durable says so by its capabilities, and runs `conformance!(in_memory …)`:
-//! the checks that need no medium. Whenever it is opened it must be empty.
-//!
-//! | module | one idea |
+//! | module | contents |
 //! | --- | --- |
-//! | [`subject`] | what an engine tells about itself: how it is opened, its option sets |
-//! | [`scale`] | how much to test, by environment variables |
-//! | [`oracle`] | what the answers should be |
-//! | [`reference`](mod@reference) | a small complete engine, with bugs on request: the kit's own test |
-//! | [`history`] | random histories as data; [`keys`] and values that get in each other's way |
-//! | [`session`] | engine and oracle side by side; [`walk`] for cursors |
-//! | [`histories`](mod@histories) | check: every answer of random histories; [`shrink`](mod@shrink)s what fails |
-//! | [`crowd`] | check: many keys that begin alike, and cursors that stand still while others come between |
-//! | [`metamorphic`](mod@metamorphic) | check: all option sets give one answer |
-//! | [`power`] | check: power cuts, also while recovering, and deaths of the process |
-//! | [`foreign`] | check: files of others beside a table's |
-//! | [`deaths`] | check: a process dies, and power goes off while the next one opens the table |
-//! | [`kill`] | check: a process killed while it writes, on the machine's own disk |
-//! | [`damage`](mod@damage) | check: flipped bytes, zeroed sectors, what is cut off, behind the end, misplaced, swapped, old, missing |
+//! | [`engine_under_test`] | the engine under test: how to open it, its option sets |
+//! | [`scale`] | the amount of testing, from environment variables |
+//! | [`oracle`] | the expected results |
+//! | [`reference`](mod@reference) | a small complete engine with optional bugs: the kit's own test |
+//! | [`history`] | random histories as data; [`keys`] and values that collide |
+//! | [`session`] | engine and oracle side by side; [`checked_cursor`] for cursors |
+//! | [`histories`](mod@histories) | check: every result of random histories; failing ones are [`shrink`](mod@shrink)ed |
+//! | [`shared_prefixes`](mod@shared_prefixes) | check: many keys with shared prefixes, and cursors among concurrent inserts |
+//! | [`metamorphic`](mod@metamorphic) | check: all option sets give the same results |
+//! | [`power_cuts`](mod@power_cuts) | check: power cuts, also during recovery, and process crashes |
+//! | [`unrelated_files`](mod@unrelated_files) | check: unrelated files in a table's directory |
+//! | [`simulated_crash`] | check: a process crash, and a power cut while the next process opens the table |
+//! | [`crashes_during_open`](mod@crashes_during_open) | check: repeated crashes during open |
+//! | [`kill9`](mod@kill9) | check: `kill -9` of a writing process, on a real disk |
+//! | [`damage`](mod@damage) | check: flipped bytes, zeroed sectors, truncated, extended, misplaced, swapped, old, missing files |
+//! | [`valid_checksum_corruption`](mod@valid_checksum_corruption) | check: changed bytes under valid checksums |
 //! | [`repairs`](mod@repairs) | check: repair of damaged stores; every row is there or reported lost |
-//! | [`faults`] | check: each request failing once |
-//! | [`full`] | check: a full medium at any point |
-//! | [`refused`] | check: what was refused stays away when the table is opened again |
+//! | [`faults`](mod@faults) | check: each request fails once |
+//! | [`disk_full`](mod@disk_full) | check: a full disk at any point |
+//! | [`refused_writes`](mod@refused_writes) | check: a refused write never appears after a reopen |
 //! | [`linear`] | check: single operations are linearizable |
-//! | [`serial`] | are transactions serializable: histories, their graph, random ones |
+//! | [`serial`] | serializability of transactions: histories, their graph, random ones |
 //! | [`concurrent`] | check: batches, snapshots and cursors among threads |
-//! | [`copies`] | check: checkpoints among threads that write |
-//! | [`pages`] | check: walks in pages, by cursors that go on where others stood |
+//! | [`checkpoints`] | check: checkpoints among concurrent writers |
+//! | [`paged_scans`](mod@paged_scans) | check: scans in pages, with a new cursor per page |
 //! | [`limits`](mod@limits) | check: the edges of the contract |
-//! | [`trace`], [`sink`], [`dice`] | helpers |
+//! | [`trace`], [`sink`], [`stop_guard`], [`test_rng`] | helpers |
 //!
-//! Every check is a function of a subject and a [`Scale`], and answers what it did or what is wrong.
+//! Every check is a function of an engine under test and a [`Scale`]; it returns what it did or
+//! what is wrong.
 
+pub mod checked_cursor;
+pub mod checkpoints;
 pub mod concurrent;
-pub mod copies;
-pub mod crashes_in_openings;
-pub mod crowd;
+pub mod crashes_during_open;
 pub mod damage;
-pub mod deaths;
-pub mod dice;
-pub mod ending;
+pub mod disk_full;
+pub mod engine_under_test;
 pub mod faults;
-pub mod foreign;
-pub mod full;
 pub mod histories;
 pub mod history;
 pub mod keys;
-pub mod kill;
+pub mod kill9;
 pub mod limits;
 pub mod linear;
 pub mod metamorphic;
 pub mod oracle;
-pub mod pages;
-pub mod power;
+pub mod paged_scans;
+pub mod power_cuts;
 pub mod reference;
-pub mod refused;
+pub mod refused_writes;
 pub mod repairs;
-pub mod resealed;
 pub mod scale;
 pub mod serial;
 pub mod session;
+pub mod shared_prefixes;
 pub mod shrink;
+pub mod simulated_crash;
 pub mod sink;
-pub mod subject;
+pub mod stop_guard;
+pub mod test_rng;
 pub mod trace;
-pub mod walk;
+pub mod unrelated_files;
+pub mod valid_checksum_corruption;
 
-pub use dice::Dice;
+pub use checked_cursor::{CheckError, CheckedCursor, Move};
+pub use engine_under_test::{EngineUnderTest, ReferenceUnderTest};
 pub use oracle::{Expected, Oracle};
 pub use scale::Scale;
 pub use session::Session;
-pub use subject::{ReferenceSubject, Subject};
-pub use walk::{Move, Walker, Wrong};
+pub use test_rng::TestRng;
 
-/// What a check did, in figures; or what is wrong, and how to repeat it.
-pub type Verdict = Result<String, String>;
+pub use engine_under_test as subject; // old name
+pub use engine_under_test::EngineUnderTest as Subject; // old name
+pub use stop_guard as ending; // old name
+pub use test_rng::TestRng as Dice; // old name
+
+/// The figures of a check; or what is wrong, and how to repeat it.
+pub type CheckResult = Result<String, String>;
 
 /// A check of the kit.
-pub type Check = fn(&dyn Subject, &Scale) -> Verdict;
+pub type Check = fn(&dyn EngineUnderTest, &Scale) -> CheckResult;
 
 /// Runs a check as a test: the scale comes from the environment, the figures go to standard output
 /// (`cargo test … -- --nocapture` shows them).
 ///
 /// # Panics
 /// If the check fails.
-#[expect(clippy::print_stdout, reason = "tests are heard through standard output")]
-pub fn run(name: &str, check: Check, subject: &dyn Subject) {
+#[expect(clippy::print_stdout, reason = "tests report through standard output")]
+pub fn run(name: &str, check: Check, tested: &dyn EngineUnderTest) {
     let began = std::time::Instant::now();
-    match check(subject, &Scale::from_env()) {
+    match check(tested, &Scale::from_env()) {
         Ok(figures) => {
             let seconds = began.elapsed().as_secs_f64();
-            println!("{} {name}: {figures} ({seconds:.1} s)", subject.name());
+            println!("{} {name}: {figures} ({seconds:.1} s)", tested.name());
         }
         Err(wrong) => panic!("{name}: {wrong}"),
     }
 }
 
-/// Makes a test of every check for an engine; the argument is an expression for its [`Subject`].
+/// Makes a test of every check for an engine; the argument is an [`EngineUnderTest`].
 #[macro_export]
 macro_rules! conformance {
-    // For an engine in memory, which has no medium that could fail.
-    (in_memory $subject:expr) => {
-        $crate::conformance! { @tests $subject;
+    // For an engine in memory, without a medium that could fail.
+    (in_memory $tested:expr) => {
+        $crate::conformance! { @tests $tested;
             histories $crate::histories::histories,
             metamorphic $crate::metamorphic::metamorphic,
             linearizable $crate::linear::linearizable,
@@ -119,43 +126,43 @@ macro_rules! conformance {
         }
     };
     // For an engine that can repair its files.
-    (repairs $subject:expr) => {
-        $crate::conformance! { @tests $subject;
+    (repairs $tested:expr) => {
+        $crate::conformance! { @tests $tested;
             repairs $crate::repairs::repairs,
         }
     };
-    ($subject:expr) => {
-        $crate::conformance! { @tests $subject;
+    ($tested:expr) => {
+        $crate::conformance! { @tests $tested;
             histories $crate::histories::histories,
             metamorphic $crate::metamorphic::metamorphic,
-            crowds $crate::crowd::crowds,
-            power_cuts $crate::power::power_cuts,
-            deaths_before_openings $crate::deaths::deaths_before_openings,
-            crashes_in_openings $crate::crashes_in_openings::crashes_in_openings,
-            killed $crate::kill::killed,
-            files_of_others $crate::foreign::files_of_others,
+            shared_prefixes $crate::shared_prefixes::shared_prefixes,
+            power_cuts $crate::power_cuts::power_cuts,
+            simulated_crashes $crate::simulated_crash::simulated_crashes,
+            crashes_during_open $crate::crashes_during_open::crashes_during_open,
+            kill9 $crate::kill9::kill9,
+            unrelated_files $crate::unrelated_files::unrelated_files,
             damage_when_closed $crate::damage::damage_when_closed,
             damage_when_not_closed $crate::damage::damage_when_not_closed,
-            resealed $crate::resealed::resealed,
+            valid_checksum_corruption $crate::valid_checksum_corruption::valid_checksum_corruption,
             faults $crate::faults::faults,
-            full_medium $crate::full::full_medium,
-            refused_writes $crate::refused::refused_writes,
+            disk_full $crate::disk_full::disk_full,
+            refused_writes $crate::refused_writes::refused_writes,
             linearizable $crate::linear::linearizable,
             threads $crate::concurrent::threads,
-            copies_among_writers $crate::copies::copies_among_writers,
+            concurrent_checkpoints $crate::checkpoints::concurrent_checkpoints,
             limits $crate::limits::limits,
-            walks_in_pages $crate::pages::walks_in_pages,
+            paged_scans $crate::paged_scans::paged_scans,
         }
 
         #[test]
-        fn lives_until_it_is_killed() {
-            $crate::kill::child(&$subject);
+        fn kill9_child() {
+            $crate::kill9::child(&$tested);
         }
     };
-    (@tests $subject:expr; $($name:ident $check:path,)*) => {
+    (@tests $tested:expr; $($name:ident $check:path,)*) => {
         $(#[test]
         fn $name() {
-            $crate::run(stringify!($name), $check, &$subject);
+            $crate::run(stringify!($name), $check, &$tested);
         })*
     };
 }

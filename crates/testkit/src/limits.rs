@@ -1,11 +1,9 @@
-//! The edges of the contract: what is just allowed, what is refused, and that a refusal changes
-//! nothing.
+//! The limits of the contract: valid and invalid inputs at each limit, and that a refused call
+//! changes nothing.
 //!
-//! Promise checked: limits on keys and values; a batch with one bad operation is refused whole;
-//! a closed engine says so; another table's snapshot is refused; what an engine lacks is
-//! [`Error::Unsupported`] and names both engine and operation.
-//!
-//! Source: ours.
+//! Checked: limits on keys and values; a batch with one invalid operation is refused atomically; a
+//! closed engine returns `Closed`; another table's snapshot is refused; an operation that the
+//! engine lacks returns [`Error::Unsupported`] with the engine and the operation.
 
 use std::sync::Arc;
 
@@ -16,57 +14,58 @@ use siltstone_runtime::Env;
 use siltstone_vfs::{Ram, Vfs};
 
 use crate::history::EPOCH;
-use crate::{Scale, Subject, Verdict, Wrong, session};
+use crate::{CheckError, CheckResult, EngineUnderTest, Scale, session};
 
-/// Values larger than this are not made in tests: the limit above it is not tested.
-const LARGEST_TESTED: usize = 64 << 20;
+/// Value limits above this are not tested, for lack of memory.
+const MAX_TESTED_VALUE_BYTES: usize = 64 << 20;
 
-/// Checks the edges of every variant.
+/// Checks the limits with every option set.
 ///
 /// # Errors
-/// Which edge does not hold.
-pub fn limits(subject: &dyn Subject, scale: &Scale) -> Verdict {
-    for variant in scale.variants(subject.variants()) {
-        let trial = Trial { subject, variant };
+/// The limit that is not kept.
+pub fn limits(tested: &dyn EngineUnderTest, scale: &Scale) -> CheckResult {
+    for option_set in scale.option_sets(tested.option_set_count()) {
+        let trial = Trial { tested, option_set };
         let checks: [(&str, Check<'_>); 6] = [
             ("keys", Trial::keys),
             ("values", Trial::values),
-            ("refused batches", Trial::refused_batches),
-            ("closing", Trial::closing),
+            ("invalid batches", Trial::invalid_batches),
+            ("close", Trial::close),
             ("snapshots", Trial::snapshots),
             ("cursors", Trial::cursors),
         ];
         for (name, check) in checks {
-            crate::histories::guarded(|| check(&trial))
-                .map_err(|what| format!("{} variant {variant}, {name}: {what}", subject.name()))?;
+            crate::histories::catch_panics(|| check(&trial)).map_err(|what| {
+                format!("{} option_set {option_set}, {name}: {what}", tested.name())
+            })?;
         }
     }
-    Ok("all edges hold".to_owned())
+    Ok("all limits are kept".to_owned())
 }
 
-type Check<'t> = fn(&Trial<'t>) -> Result<(), Wrong>;
+type Check<'t> = fn(&Trial<'t>) -> Result<(), CheckError>;
 
 struct Trial<'s> {
-    subject: &'s dyn Subject,
-    variant: u32,
+    tested: &'s dyn EngineUnderTest,
+    option_set: u32,
 }
 
 impl Trial<'_> {
     fn open_on(&self, vfs: Arc<dyn Vfs>) -> Result<Box<dyn Engine>> {
         let env = Env::replayable(Arc::new(ManualClock::at(EPOCH)), 0);
-        self.subject.open(vfs, env, self.variant)
+        self.tested.open(vfs, env, self.option_set)
     }
 
     fn open(&self) -> Result<Box<dyn Engine>> {
         self.open_on(Arc::new(Ram::new()))
     }
 
-    fn keys(&self) -> Result<(), Wrong> {
+    fn keys(&self) -> Result<(), CheckError> {
         let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
         let engine = self.open_on(vfs.clone())?;
-        let (largest, over) = (vec![7; MAX_KEY_BYTES], vec![7; MAX_KEY_BYTES + 1]);
+        let (max, over) = (vec![7; MAX_KEY_BYTES], vec![7; MAX_KEY_BYTES + 1]);
         put(engine.as_ref(), &[0], b"")?;
-        put(engine.as_ref(), &largest, b"large")?;
+        put(engine.as_ref(), &max, b"large")?;
         let is_too_large = |error: &Error| matches!(error, Error::TooLarge { what: "key", .. });
         let is_empty = |error: &Error| matches!(error, Error::EmptyKey);
         refused("a write to an empty key", put(engine.as_ref(), b"", b"v"), is_empty)?;
@@ -74,7 +73,7 @@ impl Trial<'_> {
         refused("a write to a long key", put(engine.as_ref(), &over, b"v"), is_too_large)?;
         refused("a get of a long key", engine.get(&over), is_too_large)?;
         engine.flush()?;
-        let found = match self.subject.capabilities().durable {
+        let found = match self.tested.capabilities().durable {
             true => {
                 engine.close()?;
                 session::contents(self.open_on(vfs)?.as_ref())?
@@ -82,30 +81,30 @@ impl Trial<'_> {
             false => session::contents(engine.as_ref())?,
         };
         let keys: Vec<_> = found.keys().map(Vec::len).collect();
-        holds(keys == [1, MAX_KEY_BYTES], "the shortest and the longest key are kept")
+        holds(keys == [1, MAX_KEY_BYTES], "the shortest and the longest key are stored")
     }
 
-    fn values(&self) -> Result<(), Wrong> {
+    fn values(&self) -> Result<(), CheckError> {
         let engine = self.open()?;
-        let limit = self.subject.capabilities().max_value_bytes;
-        holds(engine.capabilities() == self.subject.capabilities(), "capabilities are as told")?;
-        // An engine whose limit is out of a test's reach is asked for something large instead.
+        let limit = self.tested.capabilities().max_value_bytes;
+        holds(engine.capabilities() == self.tested.capabilities(), "capabilities are as declared")?;
+        // An engine with a limit beyond the test's memory gets a large value instead.
         let large = vec![9; limit.min(1 << 20)];
         put(engine.as_ref(), b"k", &large)?;
         engine.flush()?;
-        holds(engine.get(b"k")?.is_some_and(|e| e.value == large), "a large value is kept")?;
-        if limit < LARGEST_TESTED {
+        holds(engine.get(b"k")?.is_some_and(|e| e.value == large), "a large value is stored")?;
+        if limit < MAX_TESTED_VALUE_BYTES {
             let over = put(engine.as_ref(), b"k", &vec![8; limit + 1]);
             refused("a value over the limit", over, |error| {
-                matches!(error, Error::TooLarge { what: "value", size, limit: told }
-                    if (*size, *told) == (limit as u64 + 1, limit as u64))
+                matches!(error, Error::TooLarge { what: "value", size, limit: reported }
+                    if (*size, *reported) == (limit as u64 + 1, limit as u64))
             })?;
             holds(engine.get(b"k")?.is_some_and(|e| e.value == large), "the old value stays")?;
         }
         Ok(())
     }
 
-    fn refused_batches(&self) -> Result<(), Wrong> {
+    fn invalid_batches(&self) -> Result<(), CheckError> {
         let engine = self.open()?;
         put(engine.as_ref(), b"a", b"1")?;
         let long = vec![1; MAX_KEY_BYTES + 1];
@@ -113,7 +112,7 @@ impl Trial<'_> {
             let mut batch = WriteBatch::new();
             batch.put(b"a", b"2").put(bad, b"v").delete(b"a").put(b"b", b"3");
             let written = engine.write(&batch, Durability::Synced);
-            refused("a batch with one bad key", written, |_| true)?;
+            refused("a batch with one invalid key", written, |_| true)?;
             let found = session::contents(engine.as_ref())?;
             let same = found.len() == 1 && found.get(&b"a"[..]).is_some_and(|e| e.value == b"1");
             holds(same, "a refused batch changes nothing")?;
@@ -123,7 +122,7 @@ impl Trial<'_> {
         holds(session::contents(engine.as_ref())?.len() == 1, "an empty batch changes nothing")
     }
 
-    fn closing(&self) -> Result<(), Wrong> {
+    fn close(&self) -> Result<(), CheckError> {
         let engine = self.open()?;
         put(engine.as_ref(), b"a", b"1")?;
         engine.close()?;
@@ -135,44 +134,44 @@ impl Trial<'_> {
         refused("maintain after close", engine.maintain(), closed)?;
         refused("iter after close", engine.iter().map(drop), closed)?;
         refused("verify after close", engine.verify(&mut |_, _| ()).map(drop), closed)?;
-        let copy = engine.checkpoint(&mut crate::sink::MediaSink::new(Arc::new(Ram::new())));
+        let copy = engine.checkpoint(&mut crate::sink::VfsSink::new(Arc::new(Ram::new())));
         refused("checkpoint after close", copy, closed)?;
-        if self.subject.capabilities().versioned {
+        if self.tested.capabilities().versioned {
             refused("snapshot after close", engine.snapshot(), closed)?;
         }
-        // Closing twice is no mistake; nor is dropping what was closed.
+        // A second close is valid; so is dropping a closed engine.
         Ok(engine.close()?)
     }
 
-    fn snapshots(&self) -> Result<(), Wrong> {
+    fn snapshots(&self) -> Result<(), CheckError> {
         let (engine, other) = (self.open()?, self.open()?);
-        if !self.subject.capabilities().versioned {
+        if !self.tested.capabilities().versioned {
             return self.unsupported("snapshots", engine.snapshot().map(drop));
         }
         put(engine.as_ref(), b"a", b"1")?;
         put(other.as_ref(), b"a", b"2")?;
-        let (own, foreign) = (engine.snapshot()?, other.snapshot()?);
+        let (own, other_table) = (engine.snapshot()?, other.snapshot()?);
         let invalid = |error: &Error| matches!(error, Error::Invalid(_));
-        refused("another table's snapshot", engine.get_at(b"a", &foreign), invalid)?;
-        if self.subject.capabilities().ordered {
-            let walk = engine.range(KeyRange::all(), Some(&foreign)).map(drop);
-            refused("another table's snapshot", walk, invalid)?;
+        refused("another table's snapshot", engine.get_at(b"a", &other_table), invalid)?;
+        if self.tested.capabilities().ordered {
+            let scan = engine.range(KeyRange::all(), Some(&other_table)).map(drop);
+            refused("another table's snapshot", scan, invalid)?;
         }
         put(engine.as_ref(), b"a", b"3")?;
         let seen = engine.get_at(b"a", &own.clone())?;
-        holds(seen.is_some_and(|e| e.value == b"1"), "a snapshot stays as it was")
+        holds(seen.is_some_and(|e| e.value == b"1"), "a snapshot does not change")
     }
 
-    fn cursors(&self) -> Result<(), Wrong> {
+    fn cursors(&self) -> Result<(), CheckError> {
         let engine = self.open()?;
         let invalid = |error: &Error| matches!(error, Error::Invalid(_));
         let mut cursor = engine.iter()?;
-        holds(!cursor.valid(), "a new cursor stands nowhere")?;
+        holds(!cursor.valid(), "a new cursor is not valid")?;
         holds(!cursor.first()? && !cursor.valid(), "an empty table has no first entry")?;
-        refused("next from nowhere", cursor.next(), invalid)?;
+        refused("next without a position", cursor.next(), invalid)?;
         put(engine.as_ref(), b"a", b"1")?;
-        holds(!cursor.first()?, "a cursor does not see what was written after it was made")?;
-        if !self.subject.capabilities().ordered {
+        holds(!cursor.first()?, "a cursor does not show writes after its creation")?;
+        if !self.tested.capabilities().ordered {
             let mut cursor = engine.iter()?;
             self.unsupported("last", cursor.last().map(drop))?;
             self.unsupported("seek", cursor.seek(b"a").map(drop))?;
@@ -180,19 +179,19 @@ impl Trial<'_> {
             return self.unsupported("range", engine.range(KeyRange::all(), None).map(drop));
         }
         let mut cursor = engine.range(KeyRange::all(), None)?;
-        refused("prev from nowhere", cursor.prev(), invalid)?;
+        refused("prev without a position", cursor.prev(), invalid)?;
         holds(cursor.first()? && !cursor.next()? && !cursor.valid(), "one entry, then the end")?;
-        refused("prev from behind the end", cursor.prev(), invalid)?;
+        refused("prev after the end", cursor.prev(), invalid)?;
         let none = KeyRange::new(&b"b"[..]..&b"a"[..]);
-        // An inverted range holds nothing, or is refused.
+        // An inverted range is empty, or refused.
         match engine.range(none, None) {
             Err(error) => holds(invalid(&error), "an inverted range is Invalid"),
-            Ok(mut cursor) => holds(!cursor.first()? && !cursor.last()?, "it holds nothing"),
+            Ok(mut cursor) => holds(!cursor.first()? && !cursor.last()?, "it is empty"),
         }
     }
 
-    fn unsupported(&self, what: &str, result: Result<()>) -> Result<(), Wrong> {
-        let name = self.subject.name();
+    fn unsupported(&self, what: &str, result: Result<()>) -> Result<(), CheckError> {
+        let name = self.tested.name();
         let is_typed = |error: &Error| {
             matches!(error, Error::Unsupported { engine, operation }
                 if *engine == name && !operation.is_empty())
@@ -210,15 +209,17 @@ fn put(engine: &dyn Engine, key: &[u8], value: &[u8]) -> Result<()> {
 fn refused<T>(
     what: &str,
     result: Result<T>,
-    rightly: impl FnOnce(&Error) -> bool,
-) -> Result<(), Wrong> {
+    is_expected: impl FnOnce(&Error) -> bool,
+) -> Result<(), CheckError> {
     match result {
-        Err(error) if rightly(&error) => Ok(()),
-        Err(error) => Err(Wrong::Answer(format!("{what} is refused in the wrong words: {error}"))),
-        Ok(_) => Err(Wrong::Answer(format!("{what} is not refused"))),
+        Err(error) if is_expected(&error) => Ok(()),
+        Err(error) => {
+            Err(CheckError::Mismatch(format!("{what} is refused with the wrong error: {error}")))
+        }
+        Ok(_) => Err(CheckError::Mismatch(format!("{what} is not refused"))),
     }
 }
 
-fn holds(holds: bool, what: &str) -> Result<(), Wrong> {
-    if holds { Ok(()) } else { Err(Wrong::Answer(format!("this does not hold: {what}"))) }
+fn holds(holds: bool, what: &str) -> Result<(), CheckError> {
+    if holds { Ok(()) } else { Err(CheckError::Mismatch(format!("not true: {what}"))) }
 }

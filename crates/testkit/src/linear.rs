@@ -1,20 +1,20 @@
-//! Are single operations linearizable? Threads hammer few keys; each key's history is checked by
-//! itself, since a history is linearizable if that of every key is.
+//! Linearizability of single operations. Threads operate on few keys; each key's history is checked
+//! separately, since a history is linearizable if that of every key is.
 //!
-//! The checker looks for an order of the operations that agrees with their times (one that ended
-//! before another began comes first) and with the meaning of a register. It tries each operation
-//! that could come next, and remembers where it has been:
+//! The checker searches for an order of the operations that agrees with their times (one that ended
+//! before another began comes first) and with the semantics of a register. It tries each operation
+//! that may come next, and remembers visited states:
 //!
 //! ```text
-//!   state = (all operations below `done`, and the set `ahead`, are in the order; the register)
-//!   next  = any other operation that began before the first end among those left
+//!   state = (all operations below `done`, and the set `ahead`, are ordered; the register)
+//!   next  = any other operation that began before the first end among the rest
 //! ```
 //!
-//! Threads are few, so `ahead` is small and there are few states for each `done`.
+//! With few threads `ahead` is small and there are few states for each `done`.
 //!
-//! Promise checked: each put, delete and get takes effect at one moment between call and return.
+//! Checked: each put, delete and get takes effect at one moment between call and return.
 //!
-//! Source: Wing and Gong, "Testing and Verifying Concurrent Objects", JPDC 17, 1993; remembering
+//! Source: Wing and Gong, "Testing and Verifying Concurrent Objects", JPDC 17, 1993; the visited
 //! states after Lowe, "Testing for Linearizability", CCPE 29(4), 2017.
 
 use std::collections::HashSet;
@@ -25,34 +25,34 @@ use siltstone_engine::{Durability, Engine, WriteBatch};
 use siltstone_runtime::Env;
 use siltstone_vfs::Ram;
 
-use crate::{Dice, Scale, Subject, Verdict, Wrong};
+use crate::{CheckError, CheckResult, EngineUnderTest, Scale, TestRng};
 
 const THREADS: u64 = 4;
 const KEYS: u64 = 3;
 const OPERATIONS: u64 = 400;
 
-/// What an operation did to the register, or saw in it; `None` is a missing key.
+/// What an operation did to the register, or read from it; `None` is a missing key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Act {
     /// A put or a delete.
     Write(Option<u64>),
-    /// A get and its answer.
+    /// A get and its result.
     Read(Option<u64>),
 }
 
 /// An operation and its times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {
-    /// When it was called.
+    /// The time of the call.
     pub called: u64,
-    /// When it returned.
+    /// The time of the return.
     pub returned: u64,
-    /// What it was.
+    /// The effect.
     pub act: Act,
 }
 
-/// Whether the history of one register is linearizable. Cost: the number of states, which is about
-/// the number of operations times two to the power of threads, for each value.
+/// Whether the history of one register is linearizable. Cost: the number of states, about the
+/// number of operations times two to the power of the threads, for each value.
 pub fn is_linearizable(history: &[Operation]) -> bool {
     let mut history = history.to_vec();
     history.sort_by_key(|operation| operation.called);
@@ -98,8 +98,8 @@ impl State {
 
     fn with(&self, at: usize, value: Option<u64>) -> State {
         let mut next = State { value, ..self.clone() };
-        let place = next.ahead.partition_point(|&other| other < at);
-        next.ahead.insert(place, at);
+        let at_index = next.ahead.partition_point(|&other| other < at);
+        next.ahead.insert(at_index, at);
         while next.ahead.first() == Some(&next.done) {
             next.ahead.remove(0);
             next.done += 1;
@@ -111,13 +111,13 @@ impl State {
 /// Runs threads and checks the history of every key.
 ///
 /// # Errors
-/// Which key's history is not linearizable.
-pub fn linearizable(subject: &dyn Subject, scale: &Scale) -> Verdict {
+/// The key whose history is not linearizable.
+pub fn linearizable(tested: &dyn EngineUnderTest, scale: &Scale) -> CheckResult {
     let mut checked = 0;
-    for case in scale.cases(scale.rounds, subject.variants()) {
+    for case in scale.cases(scale.rounds, tested.option_set_count()) {
         let vfs = Arc::new(Ram::new());
         let engine =
-            subject.open(vfs, Env::system(2), case.variant).map_err(|error| error.to_string())?;
+            tested.open(vfs, Env::system(2), case.option_set).map_err(|error| error.to_string())?;
         let histories = record(engine.as_ref(), case.seed).map_err(|wrong| wrong.to_string())?;
         for (key, history) in histories.iter().enumerate() {
             if !is_linearizable(history) {
@@ -129,19 +129,19 @@ pub fn linearizable(subject: &dyn Subject, scale: &Scale) -> Verdict {
     Ok(format!("{} runs, {checked} operations by {THREADS} threads", scale.rounds))
 }
 
-/// What the threads did, by key.
-fn record(engine: &dyn Engine, seed: u64) -> Result<Vec<Vec<Operation>>, Wrong> {
+/// The operations of the threads, by key.
+fn record(engine: &dyn Engine, seed: u64) -> Result<Vec<Vec<Operation>>, CheckError> {
     let clock = AtomicU64::new(0);
-    let work = |thread: u64| -> Result<Vec<(u64, Operation)>, Wrong> {
-        let mut dice = Dice::of(seed, thread);
+    let work = |thread: u64| -> Result<Vec<(u64, Operation)>, CheckError> {
+        let mut rng = TestRng::of(seed, thread);
         let mut done = Vec::new();
         for number in 0..OPERATIONS {
-            let key = dice.below(KEYS);
-            // Written once in the whole run, so that a read tells which write it saw.
+            let key = rng.below(KEYS);
+            // Unique in the run, so that a read identifies the write it saw.
             let unique = thread << 32 | number;
-            let kind = dice.below(5);
+            let kind = rng.below(5);
             let called = clock.fetch_add(1, SeqCst);
-            let act = act(engine, key, kind, unique, dice.draw())?;
+            let act = act(engine, key, kind, unique, rng.draw())?;
             let returned = clock.fetch_add(1, SeqCst);
             done.push((key, Operation { called, returned, act }));
         }
@@ -150,7 +150,7 @@ fn record(engine: &dyn Engine, seed: u64) -> Result<Vec<Vec<Operation>>, Wrong> 
     let done: Vec<_> = std::thread::scope(|scope| {
         let work = &work;
         let threads: Vec<_> = (0..THREADS).map(|t| scope.spawn(move || work(t))).collect();
-        threads.into_iter().map(|t| t.join().expect("the thread lives")).collect()
+        threads.into_iter().map(|t| t.join().expect("the thread does not panic")).collect()
     });
     let mut histories = vec![Vec::new(); KEYS as usize];
     for done in done {
@@ -161,14 +161,20 @@ fn record(engine: &dyn Engine, seed: u64) -> Result<Vec<Vec<Operation>>, Wrong> 
     Ok(histories)
 }
 
-fn act(engine: &dyn Engine, key: u64, kind: u64, unique: u64, random: u64) -> Result<Act, Wrong> {
+fn act(
+    engine: &dyn Engine,
+    key: u64,
+    kind: u64,
+    unique: u64,
+    random: u64,
+) -> Result<Act, CheckError> {
     let name = [b'k', key as u8];
     let durability =
         if random.is_multiple_of(16) { Durability::Synced } else { Durability::Buffered };
     let mut batch = WriteBatch::new();
     match kind {
         0 | 1 => {
-            // Padding, so that memtables fill up and are flushed meanwhile.
+            // Padding, so that memtables fill up and are flushed.
             let mut value = unique.to_le_bytes().to_vec();
             value.resize(8 + (random >> 8) as usize % 600, 0);
             batch.put(&name, &value);
@@ -183,7 +189,9 @@ fn act(engine: &dyn Engine, key: u64, kind: u64, unique: u64, random: u64) -> Re
         _ => {
             let read = |value: Vec<u8>| {
                 let bytes = value.first_chunk().copied();
-                bytes.map(u64::from_le_bytes).ok_or_else(|| Wrong::Answer("cut value".into()))
+                bytes
+                    .map(u64::from_le_bytes)
+                    .ok_or_else(|| CheckError::Mismatch("truncated value".into()))
             };
             Ok(Act::Read(engine.get(&name)?.map(|entry| read(entry.value)).transpose()?))
         }
@@ -199,14 +207,14 @@ mod tests {
     }
 
     #[test]
-    fn histories_that_have_an_order_pass() {
+    fn linearizable_histories_pass() {
         use Act::{Read, Write};
         assert!(is_linearizable(&[]));
-        // The read overlaps the write: before or after, both are right.
+        // The read overlaps the write: both results are right.
         for seen in [None, Some(1)] {
             assert!(is_linearizable(&[op(0, 9, Write(Some(1))), op(1, 2, Read(seen))]));
         }
-        // Two writes at once, seen in the order that is not that of their calls.
+        // Two concurrent writes, seen in the opposite order of their calls.
         assert!(is_linearizable(&[
             op(0, 9, Write(Some(1))),
             op(1, 8, Write(Some(2))),
@@ -216,16 +224,16 @@ mod tests {
     }
 
     #[test]
-    fn histories_without_an_order_fail() {
+    fn histories_that_are_not_linearizable_fail() {
         use Act::{Read, Write};
         let bad: [&[Operation]; 5] = [
             // Stale: the write had returned.
             &[op(0, 1, Write(Some(1))), op(2, 3, Read(None))],
             // Never written.
             &[op(0, 1, Write(Some(1))), op(2, 3, Read(Some(2)))],
-            // Seen, and then not seen any more.
+            // Seen, and then not any more.
             &[op(0, 9, Write(Some(1))), op(1, 2, Read(Some(1))), op(3, 4, Read(None))],
-            // Seen before it was called.
+            // Seen before the call.
             &[op(0, 1, Read(Some(1))), op(2, 3, Write(Some(1)))],
             // A deletion undone.
             &[op(0, 1, Write(Some(1))), op(2, 3, Write(None)), op(4, 5, Read(Some(1)))],
@@ -236,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn one_long_operation_beside_many_short_ones_is_no_trouble() {
+    fn long_operation_beside_many_short_ones_is_checked_quickly() {
         let mut history = vec![op(0, 10_000, Act::Write(Some(0)))];
         history.extend((0..400).map(|i| op(2 * i + 1, 2 * i + 2, Act::Write(Some(i + 1)))));
         history.push(op(5_000, 5_001, Act::Read(Some(400))));

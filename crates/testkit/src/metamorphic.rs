@@ -1,39 +1,38 @@
-//! One history over all option sets must give one answer.
+//! One history must give the same results with every option set.
 //!
-//! The oracle has been told what the answers should be by the same people who wrote the engine;
-//! here the engine is asked whether it agrees with itself. Clocks only go forward, since what has
-//! expired may stay away (see the [oracle](crate::oracle)) sooner with one option set than with
-//! another.
+//! The oracle shares its authors' misunderstandings; here the engine is compared with itself.
+//! Clocks only go forward, since an expired entry may disappear (see the [oracle](crate::oracle))
+//! earlier with one option set than with another.
 //!
-//! Promise checked: options change how fast an answer comes, never what it is.
+//! Checked: options change the cost of a result, never the result.
 //!
 //! Source: Chen, Cheung and Yiu, "Metamorphic Testing", HKUST-CS98-01, 1998; for storage engines,
 //! the metamorphic tests of Pebble.
 
 use crate::history::{self, Shape};
 use crate::scale::Case;
-use crate::{Scale, Subject, Verdict, histories};
+use crate::{CheckResult, EngineUnderTest, Scale, histories};
 
-/// Runs histories over all variants and compares their answers.
+/// Runs histories with all option sets and compares their results.
 ///
 /// # Errors
-/// Which variants part, or what is wrong in itself.
-pub fn metamorphic(subject: &dyn Subject, scale: &Scale) -> Verdict {
+/// The option sets whose results differ, or what is wrong with one of them.
+pub fn metamorphic(tested: &dyn EngineUnderTest, scale: &Scale) -> CheckResult {
     let count = (scale.histories / 10).max(1);
     let mut compared = 0;
     let shape = Shape { clock_goes_back: false, ..Shape::EVERYTHING };
     for case in scale.cases(count, 1) {
         let history = history::draw(case.seed ^ 0x6d65_7461, &shape);
         let mut first: Option<u64> = None;
-        for variant in 0..subject.variants() {
-            let case = Case { variant, ..case };
-            let answers = histories::run(subject, case, &history)
+        for option_set in 0..tested.option_set_count() {
+            let case = Case { option_set, ..case };
+            let digest = histories::run(tested, case, &history)
                 .map_err(|failure| format!("step {}: {}; {case}", failure.at, failure.what))?;
-            if *first.get_or_insert(answers) != answers {
+            if *first.get_or_insert(digest) != digest {
                 return Err(format!(
-                    "variant {variant} ({}) answers otherwise than variant 0 ({}); {case}",
-                    subject.describe(variant),
-                    subject.describe(0)
+                    "option set {option_set} ({}) and option set 0 ({}) give different results; {case}",
+                    tested.describe(option_set),
+                    tested.describe(0)
                 ));
             }
             compared += 1;

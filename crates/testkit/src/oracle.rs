@@ -1,51 +1,48 @@
-//! What the answers should be: every version of every key, in a map.
+//! The expected results: every version of every key, in a map.
 //!
-//! A batch is one *moment*; moments count from 1. The state at a moment is, for each key, the last
-//! version not after it. Moments never go away (unless [`Oracle::rewind`] takes them back), so the
-//! oracle answers for any snapshot, and for the state after any number of batches, which is how
-//! recovery is checked to be a prefix.
+//! Each batch has a *sequence number*, from 1. The state at a sequence number is, for each key, the
+//! last version at or before it. Versions are never dropped (except by [`Oracle::rewind`]), so the
+//! oracle serves any snapshot, and the state after any number of batches, which is how recovery is
+//! checked to be a prefix.
 //!
-//! Expiry has a grey zone when clocks go back. An engine may throw away what has expired, and
-//! cannot bring it back:
+//! Expiry is uncertain when clocks go back, because an engine may drop expired entries for good:
 //!
 //! ```text
 //!   expires at ≤ now                        must read as missing
-//!   now < expires at ≤ latest time seen     may read as missing or as this very entry
+//!   now < expires at ≤ latest time seen     may read as missing or as this entry
 //!   latest time seen < expires at           must be there
 //! ```
 //!
-//! Invariant: in no case may an older version show through.
-//!
-//! Source: ours.
+//! Invariant: an older version never reappears.
 
 use std::collections::BTreeMap;
 
 use siltstone_engine::{Entry, KeyRange, Op, Timestamp, WriteBatch};
 
-/// The model of one table.
+/// A model of one table.
 #[derive(Debug, Clone, Default)]
 pub struct Oracle {
     keys: BTreeMap<Vec<u8>, Vec<Version>>,
-    moment: u64,
+    sequence: u64,
 }
 
 #[derive(Debug, Clone)]
 struct Version {
-    moment: u64,
-    /// `None`: deleted.
+    sequence: u64,
+    /// `None` for a deletion.
     entry: Option<Entry>,
-    /// The latest time that the clock has shown since this was written.
+    /// The latest time of the clock since the write.
     latest: Timestamp,
 }
 
-/// An entry that a read should find.
+/// An entry that a read is expected to return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expected<'o> {
     /// The key.
     pub key: &'o [u8],
-    /// What it maps to.
+    /// Its entry.
     pub entry: &'o Entry,
-    /// Whether it must be there; if not, it may be missing.
+    /// Whether it must be there; otherwise it may be missing.
     pub certain: bool,
 }
 
@@ -55,17 +52,17 @@ impl Oracle {
         Self::default()
     }
 
-    /// Batches so far.
-    pub fn moment(&self) -> u64 {
-        self.moment
+    /// The number of batches so far.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
     }
 
-    /// Applies a batch at time `now`: one more moment, unless it is empty.
+    /// Applies a batch at time `now`, under the next sequence number, unless it is empty.
     pub fn apply(&mut self, batch: &WriteBatch, now: Timestamp) {
         if batch.is_empty() {
             return;
         }
-        self.moment += 1;
+        self.sequence += 1;
         for op in batch.iter() {
             let entry = match op {
                 Op::Delete { .. } => None,
@@ -75,75 +72,75 @@ impl Oracle {
             };
             let versions = self.keys.entry(op.key().to_vec()).or_default();
             // Within a batch the last operation on a key wins.
-            versions.pop_if(|version| version.moment == self.moment);
-            versions.push(Version { moment: self.moment, entry, latest: now });
+            versions.pop_if(|version| version.sequence == self.sequence);
+            versions.push(Version { sequence: self.sequence, entry, latest: now });
         }
     }
 
-    /// Removes every key that may be read at `now`: one more moment, if there is any. What has
-    /// expired is removed already, or goes with the rest: it stays as doubtful as it was.
+    /// Removes every key that is readable at `now`, as one batch. Expired entries stay as uncertain
+    /// as they are.
     pub fn clear(&mut self, now: Timestamp) {
         let mut batch = WriteBatch::new();
-        for expected in self.range(&KeyRange::all(), self.moment, now) {
+        for expected in self.range(&KeyRange::all(), self.sequence, now) {
             batch.delete(expected.key);
         }
         self.apply(&batch, now);
     }
 
-    /// The clock shows `now`.
+    /// Sets the clock to `now`.
     pub fn pass_time(&mut self, now: Timestamp) {
         for version in self.keys.values_mut().flatten() {
             version.latest = version.latest.max(now);
         }
     }
 
-    /// Takes back all batches after `moment`: a crash has lost them.
-    pub fn rewind(&mut self, moment: u64) {
-        self.moment = self.moment.min(moment);
+    /// Removes all batches after `sequence`: a crash has lost them.
+    pub fn rewind(&mut self, sequence: u64) {
+        self.sequence = self.sequence.min(sequence);
         for versions in self.keys.values_mut() {
-            while versions.pop_if(|version| version.moment > moment).is_some() {}
+            while versions.pop_if(|version| version.sequence > sequence).is_some() {}
         }
         self.keys.retain(|_, versions| !versions.is_empty());
     }
 
-    /// What a read of `key` as of `moment` finds at time `now`.
-    pub fn get(&self, key: &[u8], moment: u64, now: Timestamp) -> Option<Expected<'_>> {
+    /// The expected result of a get of `key` as of `sequence` at time `now`.
+    pub fn get(&self, key: &[u8], sequence: u64, now: Timestamp) -> Option<Expected<'_>> {
         let (key, versions) = self.keys.get_key_value(key)?;
-        expect(key, versions, moment, now)
+        expect(key, versions, sequence, now)
     }
 
-    /// What a walk over `range` as of `moment` finds at time `now`, in key order.
-    pub fn range(&self, range: &KeyRange, moment: u64, now: Timestamp) -> Vec<Expected<'_>> {
+    /// The expected result of a scan of `range` as of `sequence` at time `now`, in key order.
+    pub fn range(&self, range: &KeyRange, sequence: u64, now: Timestamp) -> Vec<Expected<'_>> {
         let keys = self.keys.iter().filter(|(key, _)| range.contains(key));
-        keys.filter_map(|(key, versions)| expect(key, versions, moment, now)).collect()
+        keys.filter_map(|(key, versions)| expect(key, versions, sequence, now)).collect()
     }
 
-    /// The last of the moments `from..` whose state at time `now` is just these entries.
-    pub fn find_moment(
+    /// The last of the sequence numbers `from..` whose state at time `now` is exactly `entries`.
+    pub fn find_sequence(
         &self,
         entries: &BTreeMap<Vec<u8>, Entry>,
         from: u64,
         now: Timestamp,
     ) -> Option<u64> {
         let all = KeyRange::all();
-        let fits = |&moment: &u64| compare(&self.range(&all, moment, now), entries).is_ok();
-        (from..=self.moment).rev().find(fits)
+        let fits = |&sequence: &u64| compare(&self.range(&all, sequence, now), entries).is_ok();
+        (from..=self.sequence).rev().find(fits)
     }
 }
 
 fn expect<'o>(
     key: &'o [u8],
     versions: &'o [Version],
-    moment: u64,
+    sequence: u64,
     now: Timestamp,
 ) -> Option<Expected<'o>> {
-    let after = versions.partition_point(|version| version.moment <= moment);
+    let after = versions.partition_point(|version| version.sequence <= sequence);
     let version = &versions[after.checked_sub(1)?];
     let entry = version.entry.as_ref().filter(|entry| !entry.is_expired(now))?;
     Some(Expected { key, entry, certain: !entry.is_expired(version.latest) })
 }
 
-/// Whether entries are what was expected; the error says where they part.
+/// Compares entries with the expected ones; the error describes the first difference.
 pub fn compare(expected: &[Expected<'_>], found: &BTreeMap<Vec<u8>, Entry>) -> Result<(), String> {
     let mut known = 0;
     for expected in expected {
@@ -173,17 +170,17 @@ pub fn compare(expected: &[Expected<'_>], found: &BTreeMap<Vec<u8>, Entry>) -> R
     })
 }
 
-/// Bytes for the eye: printable as they are, the rest in hex, long ones cut with their length.
+/// Bytes for messages: printable ones as they are, the rest in hex, long ones truncated.
 pub fn show(bytes: &[u8]) -> String {
-    const MOST: usize = 24;
-    let head = bytes[..bytes.len().min(MOST)].escape_ascii();
+    const MAX_SHOWN_BYTES: usize = 24;
+    let head = bytes[..bytes.len().min(MAX_SHOWN_BYTES)].escape_ascii();
     match bytes.len() {
-        0..=MOST => format!("\"{head}\""),
+        0..=MAX_SHOWN_BYTES => format!("\"{head}\""),
         len => format!("\"{head}…\" ({len} bytes)"),
     }
 }
 
-/// An entry for the eye.
+/// An entry for messages.
 pub fn show_entry(entry: Option<&Entry>) -> String {
     match entry {
         None => "missing".to_owned(),
@@ -202,25 +199,25 @@ mod tests {
         batch
     }
 
-    fn value(oracle: &Oracle, moment: u64, now: u64) -> Option<(&[u8], bool)> {
-        oracle.get(b"k", moment, now).map(|e| (e.entry.value.as_slice(), e.certain))
+    fn value(oracle: &Oracle, sequence: u64, now: u64) -> Option<(&[u8], bool)> {
+        oracle.get(b"k", sequence, now).map(|e| (e.entry.value.as_slice(), e.certain))
     }
 
     #[test]
-    fn every_moment_stays_readable_and_the_last_of_a_batch_wins() {
+    fn every_state_stays_readable_and_the_last_operation_of_a_batch_wins() {
         let mut oracle = Oracle::new();
         oracle.apply(&batch(|b| b.put(b"k", b"1").delete(b"k").put(b"k", b"2")), 0);
         oracle.apply(&batch(|b| b.delete(b"k")), 0);
         oracle.apply(&batch(|b| b.put(b"k", b"3")), 0);
         oracle.apply(&WriteBatch::new(), 0);
-        let seen: Vec<_> = (0..=oracle.moment()).map(|at| value(&oracle, at, 0)).collect();
+        let seen: Vec<_> = (0..=oracle.sequence()).map(|at| value(&oracle, at, 0)).collect();
         assert_eq!(seen, [None, Some((&b"2"[..], true)), None, Some((&b"3"[..], true))]);
         oracle.rewind(1);
         assert_eq!(value(&oracle, 9, 0), Some((&b"2"[..], true)));
     }
 
     #[test]
-    fn what_has_expired_once_may_stay_away_but_uncovers_nothing() {
+    fn expired_entry_may_disappear_and_never_uncovers_an_older_version() {
         let mut oracle = Oracle::new();
         oracle.apply(&batch(|b| b.put(b"k", b"old")), 10);
         oracle.apply(&batch(|b| b.put_until(b"k", b"new", 20)), 10);
@@ -230,13 +227,13 @@ mod tests {
         oracle.pass_time(15);
         assert_eq!(value(&oracle, 2, 15), Some((&b"new"[..], false)));
         let old = BTreeMap::from([(b"k".to_vec(), Entry::new("old"))]);
-        assert_eq!(oracle.find_moment(&old, 0, 15), Some(1));
-        assert_eq!(oracle.find_moment(&old, 2, 15), None);
-        assert_eq!(oracle.find_moment(&BTreeMap::new(), 0, 15), Some(2));
+        assert_eq!(oracle.find_sequence(&old, 0, 15), Some(1));
+        assert_eq!(oracle.find_sequence(&old, 2, 15), None);
+        assert_eq!(oracle.find_sequence(&BTreeMap::new(), 0, 15), Some(2));
     }
 
     #[test]
-    fn a_comparison_finds_what_is_missing_wrong_or_too_much() {
+    fn comparison_finds_missing_wrong_and_extra_entries() {
         let mut oracle = Oracle::new();
         oracle.apply(&batch(|b| b.put(b"a", b"1").put(b"b", b"2")), 0);
         let expected = oracle.range(&KeyRange::all(), 1, 0);

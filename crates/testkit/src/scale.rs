@@ -1,45 +1,43 @@
-//! How much to test, from environment variables, so that one test is a quick check on every change
-//! and a long run at night.
+//! The amount of testing, from environment variables, so that one test is a quick check on every
+//! change and a long run at night.
 //!
 //! | variable | what it sets | default |
 //! | --- | --- | --- |
-//! | `SILTSTONE_SEED` | runs this case alone | all cases |
-//! | `SILTSTONE_VARIANT` | runs this option set alone | all in turn |
+//! | `SILTSTONE_SEED` | runs only this case | all cases |
+//! | `SILTSTONE_VARIANT` | runs only this option set | all in turn |
 //! | `SILTSTONE_HISTORIES` | random histories | 60 |
 //! | `SILTSTONE_POWER_CUTS` | power cuts | 400 |
 //! | `SILTSTONE_REFUSED_HISTORIES` | histories in which writes are refused | 100 |
-//! | `SILTSTONE_FLIPS` | bytes flipped and other damage, by store | 1500 |
-//! | `SILTSTONE_DAMAGED_STORES` | damaged stores that are repaired, every row accounted for | 400 |
-//! | `SILTSTONE_FAULTS` | requests failed in turn, by option set | 60 |
-//! | `SILTSTONE_ROUNDS` | concurrent runs | 6 |
-//! | `SILTSTONE_KILLS` | deaths of a writing process | 12 |
+//! | `SILTSTONE_FLIPS` | flipped bytes and other damage, per store | 1500 |
+//! | `SILTSTONE_DAMAGED_STORES` | damaged stores that are repaired, with every row accounted for | 400 |
+//! | `SILTSTONE_FAULTS` | requests failed in turn, per option set | 60 |
+//! | `SILTSTONE_ROUNDS` | concurrent runs | 30 |
+//! | `SILTSTONE_KILLS` | kills of a writing process | 12 |
 //!
-//! Invariant: a case is a function of its seed and its variant.
-//!
-//! Source: ours.
+//! Invariant: a case is a function of its seed and its option set.
 
-/// How much to test.
+/// The amount of testing.
 #[derive(Debug, Clone)]
 pub struct Scale {
-    /// The one case to run.
+    /// The only case to run.
     pub seed: Option<u64>,
-    /// The one option set to run with.
-    pub variant: Option<u32>,
+    /// The only option set to run with.
+    pub option_set: Option<u32>,
     /// Random histories.
     pub histories: u64,
     /// Power cuts.
     pub power_cuts: u64,
     /// Histories in which writes are refused.
     pub refused_histories: u64,
-    /// Places to damage, by store.
+    /// Damages per store.
     pub flips: u64,
     /// Damaged stores to repair.
     pub damaged_stores: u64,
-    /// Requests to fail, by option set.
+    /// Requests to fail, per option set.
     pub faults: u64,
     /// Concurrent runs.
     pub rounds: u64,
-    /// Deaths of a writing process.
+    /// Kills of a writing process.
     pub kills: u64,
 }
 
@@ -47,7 +45,7 @@ impl Default for Scale {
     fn default() -> Self {
         Scale {
             seed: None,
-            variant: None,
+            option_set: None,
             histories: 60,
             power_cuts: 400,
             refused_histories: 100,
@@ -60,20 +58,20 @@ impl Default for Scale {
     }
 }
 
-/// One run: what it draws its chances from, and the option set.
+/// One run: the seed of its random numbers, and the option set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Case {
     /// The seed.
     pub seed: u64,
     /// The option set.
-    pub variant: u32,
+    pub option_set: u32,
 }
 
 impl Scale {
     /// The defaults, changed by the environment.
     ///
     /// # Panics
-    /// If a variable is not a number: a long run with a typing error would test nothing.
+    /// If a variable is not a number: a long run with a typo would test nothing.
     pub fn from_env() -> Self {
         let number = |name: &str| {
             let text = std::env::var(name).ok()?;
@@ -82,7 +80,7 @@ impl Scale {
         let default = Scale::default();
         Scale {
             seed: number("SILTSTONE_SEED"),
-            variant: number("SILTSTONE_VARIANT").map(|variant| variant as u32),
+            option_set: number("SILTSTONE_VARIANT").map(|option_set| option_set as u32),
             histories: number("SILTSTONE_HISTORIES").unwrap_or(default.histories),
             power_cuts: number("SILTSTONE_POWER_CUTS").unwrap_or(default.power_cuts),
             refused_histories: number("SILTSTONE_REFUSED_HISTORIES")
@@ -95,29 +93,29 @@ impl Scale {
         }
     }
 
-    /// `count` cases that take the variants in turn, or the one that was asked for.
-    pub fn cases(&self, count: u64, variants: u32) -> impl Iterator<Item = Case> + use<> {
-        let only = self.variant;
-        let variant = move |seed: u64| only.unwrap_or((seed % u64::from(variants)) as u32);
+    /// `count` cases over all option sets in turn, or only the requested ones.
+    pub fn cases(&self, count: u64, option_sets: u32) -> impl Iterator<Item = Case> + use<> {
+        let only = self.option_set;
+        let option_set = move |seed: u64| only.unwrap_or((seed % u64::from(option_sets)) as u32);
         let seeds = self.seed.map_or(0..count, |seed| seed..seed.saturating_add(1));
-        seeds.map(move |seed| Case { seed, variant: variant(seed) })
+        seeds.map(move |seed| Case { seed, option_set: option_set(seed) })
     }
 
-    /// The variants to run with.
-    pub fn variants(&self, variants: u32) -> std::ops::Range<u32> {
-        self.variant.map_or(0..variants, |variant| variant..variant + 1)
+    /// The option sets to run with.
+    pub fn option_sets(&self, count: u32) -> std::ops::Range<u32> {
+        self.option_set.map_or(0..count, |option_set| option_set..option_set + 1)
     }
 }
 
 impl std::fmt::Display for Case {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Cargo says which crate is being tested.
+        // Cargo names the crate under test.
         let package = std::env::var("CARGO_PKG_NAME").unwrap_or_else(|_| "…".to_owned());
         let test = std::thread::current().name().unwrap_or_default().to_owned();
         write!(
             f,
             "repeat: SILTSTONE_SEED={} SILTSTONE_VARIANT={} cargo test -p {package} {test}",
-            self.seed, self.variant
+            self.seed, self.option_set
         )
     }
 }
@@ -127,11 +125,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variants_come_in_turn_unless_one_is_asked_for() {
+    fn option_sets_take_turns_unless_one_is_requested() {
         let scale = Scale::default();
-        let variants: Vec<_> = scale.cases(5, 3).map(|case| case.variant).collect();
-        assert_eq!(variants, [0, 1, 2, 0, 1]);
-        let one = Scale { seed: Some(7), variant: Some(2), ..scale };
-        assert_eq!(one.cases(5, 3).collect::<Vec<_>>(), [Case { seed: 7, variant: 2 }]);
+        let option_sets: Vec<_> = scale.cases(5, 3).map(|case| case.option_set).collect();
+        assert_eq!(option_sets, [0, 1, 2, 0, 1]);
+        let one = Scale { seed: Some(7), option_set: Some(2), ..scale };
+        assert_eq!(one.cases(5, 3).collect::<Vec<_>>(), [Case { seed: 7, option_set: 2 }]);
     }
 }

@@ -1,14 +1,12 @@
-//! An engine and the oracle, side by side: each step is done to both, and the answers compared.
+//! An engine and the oracle side by side: each step runs on both, and the results are compared.
 //!
 //! ```text
-//!   step ─┬─▶ engine ──▶ answer ─┐
-//!         └─▶ oracle ──▶ answer ─┴─▶ equal?      and: how much is acknowledged, how much synced
+//!   step ─┬─▶ engine ──▶ result ─┐
+//!         └─▶ oracle ──▶ result ─┴─▶ equal?      and: how much is acknowledged, how much synced
 //! ```
 //!
-//! Invariant: after a step that went well the oracle stands where the engine does. After one that
-//! failed it stands where the engine stood before; whoever injected the fault knows more.
-//!
-//! Source: ours.
+//! Invariant: after a step that succeeded the oracle has the state of the engine. After one that
+//! failed it has the engine's state before the step; the check that injected the fault adjusts it.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -23,28 +21,28 @@ use siltstone_vfs::{Ram, Vfs};
 
 use crate::history::{EPOCH, Step};
 use crate::oracle::{compare, show, show_entry};
-use crate::sink::MediaSink;
-use crate::{Move, Oracle, Subject, Walker, Wrong};
+use crate::sink::VfsSink;
+use crate::{CheckError, CheckedCursor, EngineUnderTest, Move, Oracle};
 
-/// An engine under test, and what it should know.
+/// An engine under test with its oracle.
 pub struct Session<'s> {
-    subject: &'s dyn Subject,
-    variant: u32,
+    tested: &'s dyn EngineUnderTest,
+    option_set: u32,
     seed: u64,
     vfs: Arc<dyn Vfs>,
-    /// `None` while opening failed.
+    /// `None` after a failed open.
     engine: Option<Box<dyn Engine>>,
-    /// What it should know.
+    /// The expected state.
     pub oracle: Oracle,
     /// The clock of both.
     pub clock: Arc<ManualClock>,
-    /// How many batches the death of the process must leave.
+    /// The number of batches that must survive a process crash.
     pub acknowledged: u64,
-    /// How many batches a power cut must leave.
+    /// The number of batches that must survive a power cut.
     pub synced: u64,
     snapshots: Vec<(ReadPoint, u64)>,
-    held: Option<Walker>,
-    answers: DefaultHasher,
+    kept_cursor: Option<CheckedCursor>,
+    digest: DefaultHasher,
 }
 
 impl<'s> Session<'s> {
@@ -53,21 +51,26 @@ impl<'s> Session<'s> {
     /// # Errors
     /// The engine's.
     pub fn begin(
-        subject: &'s dyn Subject,
-        variant: u32,
+        tested: &'s dyn EngineUnderTest,
+        option_set: u32,
         seed: u64,
         vfs: Arc<dyn Vfs>,
     ) -> siltstone_engine::Result<Self> {
-        let mut session = Self::unopened(subject, variant, seed, vfs);
+        let mut session = Self::unopened(tested, option_set, seed, vfs);
         session.open()?;
         Ok(session)
     }
 
-    /// A session whose engine is yet to be [opened](Session::open).
-    pub fn unopened(subject: &'s dyn Subject, variant: u32, seed: u64, vfs: Arc<dyn Vfs>) -> Self {
+    /// A session whose engine is not [opened](Session::open) yet.
+    pub fn unopened(
+        tested: &'s dyn EngineUnderTest,
+        option_set: u32,
+        seed: u64,
+        vfs: Arc<dyn Vfs>,
+    ) -> Self {
         Session {
-            subject,
-            variant,
+            tested,
+            option_set,
             seed,
             vfs,
             engine: None,
@@ -76,47 +79,47 @@ impl<'s> Session<'s> {
             acknowledged: 0,
             synced: 0,
             snapshots: Vec::new(),
-            held: None,
-            answers: DefaultHasher::new(),
+            kept_cursor: None,
+            digest: DefaultHasher::new(),
         }
     }
 
-    /// Opens the engine, dropping the one that was open.
+    /// Opens the engine; an engine that is open is dropped first.
     ///
     /// # Errors
     /// The engine's.
     pub fn open(&mut self) -> siltstone_engine::Result<()> {
         self.drop_engine();
         let env = Env::replayable(self.clock.clone(), self.seed);
-        self.engine = Some(self.subject.open(self.vfs.clone(), env, self.variant)?);
+        self.engine = Some(self.tested.open(self.vfs.clone(), env, self.option_set)?);
         Ok(())
     }
 
-    /// The same engine opened on a copy of its medium; this one stays as it is.
+    /// Opens the engine on a copy of its medium, besides the session's own.
     ///
     /// # Errors
     /// The engine's.
-    pub fn reopened_on(&self, copy: Arc<dyn Vfs>) -> Result<Box<dyn Engine>, Wrong> {
+    pub fn open_on(&self, copy: Arc<dyn Vfs>) -> Result<Box<dyn Engine>, CheckError> {
         let env = Env::replayable(self.clock.clone(), self.seed);
-        Ok(self.subject.open(copy, env, self.variant)?)
+        Ok(self.tested.open(copy, env, self.option_set)?)
     }
 
-    /// Drops the engine as the death of the process would.
+    /// Drops the engine without closing it, as a process crash would.
     pub fn drop_engine(&mut self) {
-        self.held = None;
+        self.kept_cursor = None;
         self.snapshots.clear();
         self.engine = None;
     }
 
-    /// Goes on, with what is known, on another medium: the engine is not open there yet.
+    /// Continues with the same expectations on another medium, where the engine is not open yet.
     #[must_use]
-    pub fn moved_to(mut self, vfs: Arc<dyn Vfs>) -> Self {
-        self.move_to(vfs);
+    pub fn with_vfs(mut self, vfs: Arc<dyn Vfs>) -> Self {
+        self.set_vfs(vfs);
         self
     }
 
-    /// The same in place.
-    pub fn move_to(&mut self, vfs: Arc<dyn Vfs>) {
+    /// [`with_vfs`](Self::with_vfs) in place.
+    pub fn set_vfs(&mut self, vfs: Arc<dyn Vfs>) {
         self.drop_engine();
         self.vfs = vfs;
     }
@@ -134,44 +137,44 @@ impl<'s> Session<'s> {
         self.engine.is_some()
     }
 
-    /// A number that stands for all answers so far.
-    pub fn answers(&self) -> u64 {
-        self.answers.finish()
+    /// A hash of all results so far.
+    pub fn digest(&self) -> u64 {
+        self.digest.finish()
     }
 
-    /// Does a step and checks its answer.
+    /// Runs a step and checks its result.
     ///
     /// # Errors
-    /// The engine's, or what is wrong.
-    pub fn step(&mut self, step: &Step) -> Result<(), Wrong> {
+    /// The engine's, or a mismatch.
+    pub fn step(&mut self, step: &Step) -> Result<(), CheckError> {
         match step {
             Step::Write(batch, durability) => self.write(batch, *durability)?,
             Step::Get(key) => self.get(key, None)?,
             Step::GetAt(key, number) => self.get(key, Some(*number))?,
-            Step::Walk(..) | Step::Hold(..) if !self.subject.capabilities().ordered => {
+            Step::Scan(..) | Step::OpenCursor(..) if !self.tested.capabilities().ordered => {
                 self.read_all()?;
             }
-            Step::Walk(range, at, moves) => {
-                let mut walker = self.walker(range, *at, self.clock.now())?;
-                self.walk(&mut walker, moves)?;
+            Step::Scan(range, at, moves) => {
+                let mut cursor = self.checked_cursor(range, *at, self.clock.now())?;
+                self.move_cursor(&mut cursor, moves)?;
             }
-            Step::Hold(range, at) => {
-                // It will see the clock move: whatever expires may be there or not.
-                let mut walker = self.walker(range, *at, 0)?;
-                walker.doubt_what_expires();
-                self.held = Some(walker);
+            Step::OpenCursor(range, at) => {
+                // The clock will move while the cursor lives: what expires may be there or not.
+                let mut cursor = self.checked_cursor(range, *at, 0)?;
+                cursor.allow_expiry();
+                self.kept_cursor = Some(cursor);
             }
-            Step::MoveHeld(moves) => {
-                if let Some(mut walker) = self.held.take() {
-                    let walked = self.walk(&mut walker, moves);
-                    self.held = Some(walker);
-                    walked?;
+            Step::MoveCursor(moves) => {
+                if let Some(mut cursor) = self.kept_cursor.take() {
+                    let moved = self.move_cursor(&mut cursor, moves);
+                    self.kept_cursor = Some(cursor);
+                    moved?;
                 }
             }
             Step::Snapshot => {
-                if self.subject.capabilities().versioned && self.snapshots.len() < 8 {
+                if self.tested.capabilities().versioned && self.snapshots.len() < 8 {
                     let point = self.engine().snapshot()?;
-                    self.snapshots.push((point, self.oracle.moment()));
+                    self.snapshots.push((point, self.oracle.sequence()));
                 }
             }
             Step::Release(number) => {
@@ -182,24 +185,24 @@ impl<'s> Session<'s> {
             Step::ReadAll => self.read_all()?,
             Step::Flush => {
                 self.engine().flush()?;
-                self.synced = self.oracle.moment();
+                self.synced = self.oracle.sequence();
             }
             Step::Maintain => self.engine().maintain()?,
             Step::Sync => {
                 self.engine().sync()?;
-                self.synced = self.oracle.moment();
+                self.synced = self.oracle.sequence();
             }
             Step::Reopen => {
-                self.held = None;
+                self.kept_cursor = None;
                 self.snapshots.clear();
                 self.engine().close()?;
-                self.synced = self.oracle.moment();
+                self.synced = self.oracle.sequence();
                 self.open()?;
-                self.forget();
+                self.forget_volatile();
             }
             Step::Crash => {
                 self.open()?;
-                self.forget();
+                self.forget_volatile();
             }
             Step::Clock(now) => {
                 self.clock.set(*now);
@@ -210,34 +213,33 @@ impl<'s> Session<'s> {
             Step::Clear => {
                 self.engine().clear()?;
                 self.oracle.clear(self.clock.now());
-                self.acknowledged = self.oracle.moment();
+                self.acknowledged = self.oracle.sequence();
                 self.synced = self.acknowledged;
             }
         }
         Ok(())
     }
 
-    /// An engine in memory begins empty whenever it is opened.
-    fn forget(&mut self) {
-        if !self.subject.capabilities().durable {
+    /// Resets the oracle for an engine in memory, which is empty at every open.
+    fn forget_volatile(&mut self) {
+        if !self.tested.capabilities().durable {
             self.oracle.rewind(0);
             (self.acknowledged, self.synced) = (0, 0);
         }
     }
 
-    fn write(&mut self, batch: &WriteBatch, durability: Durability) -> Result<(), Wrong> {
+    fn write(&mut self, batch: &WriteBatch, durability: Durability) -> Result<(), CheckError> {
         self.engine().write(batch, durability)?;
         self.oracle.apply(batch, self.clock.now());
-        self.acknowledged = self.oracle.moment();
+        self.acknowledged = self.oracle.sequence();
         if durability == Durability::Synced {
             self.synced = self.acknowledged;
         }
         Ok(())
     }
 
-    /// A write failed in a way that leaves open whether it happened: it may turn up after the next
-    /// opening.
-    pub fn doubt(&mut self, step: &Step) {
+    /// Applies a write with an unknown outcome to the oracle: it may appear after the next open.
+    pub fn apply_uncertain(&mut self, step: &Step) {
         match step {
             Step::Write(batch, _) => self.oracle.apply(batch, self.clock.now()),
             Step::Clear => self.oracle.clear(self.clock.now()),
@@ -245,44 +247,47 @@ impl<'s> Session<'s> {
         }
     }
 
-    /// Which number of batches the engine shows, at least `floor`; the oracle goes there.
+    /// Finds how many batches the engine shows, at least `floor`, and rewinds the oracle to them.
     ///
     /// # Errors
-    /// The engine's, or that the state is none that it should be.
-    pub fn settle(&mut self, floor: u64) -> Result<u64, Wrong> {
+    /// The engine's, or a state that no number of batches explains.
+    pub fn align_oracle(&mut self, floor: u64) -> Result<u64, CheckError> {
         let found = contents(self.engine())?;
         let now = self.clock.now();
-        let Some(moment) = self.oracle.find_moment(&found, floor, now) else {
-            let last = self.oracle.moment();
-            let nearest = self.oracle.find_moment(&found, 0, now);
-            let at = |moment| compare(&self.oracle.range(&KeyRange::all(), moment, now), &found);
-            return Err(Wrong::Answer(match nearest {
-                Some(nearest) => format!("state is that after batch {nearest}, {floor} were due"),
+        let Some(sequence) = self.oracle.find_sequence(&found, floor, now) else {
+            let last = self.oracle.sequence();
+            let nearest = self.oracle.find_sequence(&found, 0, now);
+            let at =
+                |sequence| compare(&self.oracle.range(&KeyRange::all(), sequence, now), &found);
+            return Err(CheckError::Mismatch(match nearest {
+                Some(nearest) => {
+                    format!("the state is that after batch {nearest}, expected at least {floor}")
+                }
                 None => format!(
-                    "state is that after no number of batches; against {floor}: {}; against \
+                    "the state matches no number of batches; against {floor}: {}; against \
                      {last}: {}",
                     at(floor).err().unwrap_or_default(),
                     at(last).err().unwrap_or_default()
                 ),
             }));
         };
-        self.oracle.rewind(moment);
-        self.acknowledged = moment;
-        self.synced = self.synced.min(moment);
-        Ok(moment)
+        self.oracle.rewind(sequence);
+        self.acknowledged = sequence;
+        self.synced = self.synced.min(sequence);
+        Ok(sequence)
     }
 
-    /// The snapshot that a step means, if there is any.
+    /// The snapshot that a step names, if there is any.
     fn snapshot(&self, number: Option<usize>) -> Option<&(ReadPoint, u64)> {
         number?.checked_rem(self.snapshots.len()).map(|at| &self.snapshots[at])
     }
 
-    fn get(&mut self, key: &[u8], number: Option<usize>) -> Result<(), Wrong> {
-        let (found, moment) = match self.snapshot(number) {
-            Some((point, moment)) => (self.engine().get_at(key, point)?, *moment),
-            None => (self.engine().get(key)?, self.oracle.moment()),
+    fn get(&mut self, key: &[u8], number: Option<usize>) -> Result<(), CheckError> {
+        let (found, sequence) = match self.snapshot(number) {
+            Some((point, sequence)) => (self.engine().get_at(key, point)?, *sequence),
+            None => (self.engine().get(key)?, self.oracle.sequence()),
         };
-        let expected = self.oracle.get(key, moment, self.clock.now());
+        let expected = self.oracle.get(key, sequence, self.clock.now());
         let fits = match (&expected, &found) {
             (None, None) => true,
             (Some(expected), None) => !expected.certain,
@@ -291,36 +296,40 @@ impl<'s> Session<'s> {
         };
         if !fits {
             let (should, is) = (show_entry(expected.map(|e| e.entry)), show_entry(found.as_ref()));
-            let at = if moment == self.oracle.moment() { "" } else { " at a snapshot" };
-            let what = format!("get {}{at} should be {should} and is {is}", show(key));
-            return Err(Wrong::Answer(what));
+            let at = if sequence == self.oracle.sequence() { "" } else { " at a snapshot" };
+            let what = format!("get {}{at} should return {should} and returns {is}", show(key));
+            return Err(CheckError::Mismatch(what));
         }
-        self.note(found.map(|entry| (entry.value, entry.expires_at)));
+        self.record(found.map(|entry| (entry.value, entry.expires_at)));
         Ok(())
     }
 
-    /// A cursor over a range, at a snapshot or now, for a clock that shows at least `now` while it is used.
+    /// A cursor over a range, at a snapshot or now, for a clock that never shows less than `now`.
     ///
     /// # Errors
     /// The engine's.
-    pub fn walker(
+    pub fn checked_cursor(
         &self,
         range: &KeyRange,
         number: Option<usize>,
         now: Timestamp,
-    ) -> Result<Walker, Wrong> {
-        let (point, moment) = match self.snapshot(number) {
-            Some((point, moment)) => (Some(point), *moment),
-            None => (None, self.oracle.moment()),
+    ) -> Result<CheckedCursor, CheckError> {
+        let (point, sequence) = match self.snapshot(number) {
+            Some((point, sequence)) => (Some(point), *sequence),
+            None => (None, self.oracle.sequence()),
         };
         let cursor = self.engine().range(range.clone(), point)?;
-        Ok(Walker::new(cursor, &self.oracle.range(range, moment, now)))
+        Ok(CheckedCursor::new(cursor, &self.oracle.range(range, sequence, now)))
     }
 
-    fn walk(&mut self, walker: &mut Walker, moves: &[Move]) -> Result<(), Wrong> {
+    fn move_cursor(
+        &mut self,
+        cursor: &mut CheckedCursor,
+        moves: &[Move],
+    ) -> Result<(), CheckError> {
         for step in moves {
-            let key = walker.step(step)?;
-            key.hash(&mut self.answers);
+            let key = cursor.step(step)?;
+            key.hash(&mut self.digest);
         }
         Ok(())
     }
@@ -328,47 +337,51 @@ impl<'s> Session<'s> {
     /// Reads everything and compares.
     ///
     /// # Errors
-    /// The engine's, or what is wrong.
-    pub fn read_all(&mut self) -> Result<(), Wrong> {
+    /// The engine's, or a mismatch.
+    pub fn read_all(&mut self) -> Result<(), CheckError> {
         let found = contents(self.engine())?;
-        let expected = self.oracle.range(&KeyRange::all(), self.oracle.moment(), self.clock.now());
-        compare(&expected, &found).map_err(Wrong::Answer)?;
-        self.note(found.into_iter().map(|(key, entry)| (key, entry.value)).collect::<Vec<_>>());
+        let expected =
+            self.oracle.range(&KeyRange::all(), self.oracle.sequence(), self.clock.now());
+        compare(&expected, &found).map_err(CheckError::Mismatch)?;
+        self.record(found.into_iter().map(|(key, entry)| (key, entry.value)).collect::<Vec<_>>());
         Ok(())
     }
 
-    fn checkpoint(&mut self) -> Result<(), Wrong> {
+    fn checkpoint(&mut self) -> Result<(), CheckError> {
         let copy: Arc<dyn Vfs> = Arc::new(Ram::new());
-        let copying = self.engine().checkpoint(&mut MediaSink::new(copy.clone()));
-        if !self.subject.capabilities().durable {
+        let copying = self.engine().checkpoint(&mut VfsSink::new(copy.clone()));
+        if !self.tested.capabilities().durable {
             return match copying {
                 Err(Error::Unsupported { .. }) => Ok(()),
-                other => Err(Wrong::Answer(format!("a checkpoint that cannot open: {other:?}"))),
+                other => Err(CheckError::Mismatch(format!(
+                    "a checkpoint of an engine in memory: {other:?}"
+                ))),
             };
         }
         copying?;
-        let copied = self.reopened_on(copy)?;
+        let copied = self.open_on(copy)?;
         let found = contents(copied.as_ref())?;
-        let expected = self.oracle.range(&KeyRange::all(), self.oracle.moment(), self.clock.now());
+        let expected =
+            self.oracle.range(&KeyRange::all(), self.oracle.sequence(), self.clock.now());
         compare(&expected, &found)
-            .map_err(|what| Wrong::Answer(format!("in the checkpoint: {what}")))?;
+            .map_err(|what| CheckError::Mismatch(format!("in the checkpoint: {what}")))?;
         Ok(copied.close()?)
     }
 
-    /// Checks that the engine finds its files sound.
+    /// Runs `verify` on the engine.
     ///
     /// # Errors
     /// The engine's, or the damage that it found.
-    pub fn verify(&mut self) -> Result<(), Wrong> {
+    pub fn verify(&mut self) -> Result<(), CheckError> {
         let report = self.engine().verify(&mut |_, _| ())?;
         match report.damage.first() {
             None => Ok(()),
-            Some(damage) => Err(Wrong::Answer(format!("verify found {damage:?}"))),
+            Some(damage) => Err(CheckError::Mismatch(format!("verify found {damage:?}"))),
         }
     }
 
-    fn note(&mut self, answer: impl Hash) {
-        answer.hash(&mut self.answers);
+    fn record(&mut self, result: impl Hash) {
+        result.hash(&mut self.digest);
     }
 }
 
@@ -376,17 +389,17 @@ impl<'s> Session<'s> {
 ///
 /// # Errors
 /// The engine's, or a key that comes twice.
-pub fn contents(engine: &dyn Engine) -> Result<BTreeMap<Vec<u8>, Entry>, Wrong> {
+pub fn contents(engine: &dyn Engine) -> Result<BTreeMap<Vec<u8>, Entry>, CheckError> {
     let mut entries = BTreeMap::new();
     let mut cursor = engine.iter()?;
-    let mut there = cursor.first()?;
-    while there {
+    let mut is_valid = cursor.first()?;
+    while is_valid {
         let entry = Entry { value: cursor.value().to_vec(), expires_at: cursor.expires_at() };
         if entries.insert(cursor.key().to_vec(), entry).is_some() {
-            let what = format!("a walk meets key {} twice", show(cursor.key()));
-            return Err(Wrong::Answer(what));
+            let what = format!("a scan returns key {} twice", show(cursor.key()));
+            return Err(CheckError::Mismatch(what));
         }
-        there = cursor.next()?;
+        is_valid = cursor.next()?;
     }
     Ok(entries)
 }

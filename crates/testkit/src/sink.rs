@@ -1,30 +1,30 @@
-//! Where checkpoints go in tests: into another medium, byte by byte.
+//! The target of checkpoints in tests: another medium, byte by byte.
 //!
-//! Nothing is linked, so that what an engine streams is what gets tested.
+//! Nothing is linked, so that the streaming of the engine is tested.
 //!
 //! Invariant: files come one after the other; bytes without a file are refused.
-//!
-//! Source: ours.
 
 use std::sync::Arc;
 
 use siltstone_engine::{CheckpointSink, Error, Purpose, Result};
 use siltstone_vfs::{File, Vfs};
 
-/// Copies a checkpoint into a medium.
-pub struct MediaSink {
+/// Copies a checkpoint to a medium.
+pub struct VfsSink {
     target: Arc<dyn Vfs>,
     file: Option<(Arc<dyn File>, u64)>,
 }
 
-impl MediaSink {
+pub use VfsSink as MediaSink; // old name
+
+impl VfsSink {
     /// A sink into an empty medium.
     pub fn new(target: Arc<dyn Vfs>) -> Self {
-        MediaSink { target, file: None }
+        VfsSink { target, file: None }
     }
 }
 
-impl CheckpointSink for MediaSink {
+impl CheckpointSink for VfsSink {
     fn create(&mut self, name: &str) -> Result<()> {
         if self.file.is_some() {
             return Err(Error::Invalid(format!("{name} begins before the last file ended")));

@@ -1,11 +1,9 @@
-//! A faulty medium that remembers in which kind of operation its power went off.
+//! A faulty medium that records the kind of operation in which its power went off.
 //!
-//! Every request is passed on as it is. The first one after which power is off is the one that was
-//! cut; its kind is what was done to what kind of file (`write log`, `rename CURRENT.tmp`, …).
+//! Requests are forwarded unchanged. The first one after which power is off is the one that was
+//! cut; its kind is the operation with the kind of file (`write log`, `rename CURRENT.tmp`, …).
 //!
 //! Invariant: requests and their numbers are those of the medium below.
-//!
-//! Source: ours.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +16,7 @@ use siltstone_vfs::{File, LockGuard, Mapping, Mode, Vfs};
 /// Power cuts by kind of operation.
 pub type Kinds = Arc<Mutex<BTreeMap<String, u64>>>;
 
-/// The medium that remembers.
+/// A medium that records the cut.
 pub struct Traced {
     below: Arc<dyn Vfs>,
     watch: Watch,
@@ -28,7 +26,7 @@ pub struct Traced {
 struct Watch {
     medium: Faulty,
     kinds: Kinds,
-    noted: Arc<Mutex<bool>>,
+    recorded: Arc<Mutex<bool>>,
 }
 
 struct TracedFile {
@@ -38,9 +36,9 @@ struct TracedFile {
 }
 
 impl Traced {
-    /// Watches a medium and adds its power cut to `kinds`.
+    /// Wraps a medium; its power cut is added to `kinds`.
     pub fn new(medium: &Faulty, kinds: Kinds) -> Self {
-        let watch = Watch { medium: medium.clone(), kinds, noted: Arc::default() };
+        let watch = Watch { medium: medium.clone(), kinds, recorded: Arc::default() };
         Traced { below: Arc::new(medium.clone()), watch }
     }
 
@@ -51,7 +49,7 @@ impl Traced {
 
 impl Watch {
     fn after<T>(&self, operation: &str, name: &str, result: T) -> T {
-        if self.medium.power_is_off() && !std::mem::replace(&mut *self.noted.lock(), true) {
+        if self.medium.power_is_off() && !std::mem::replace(&mut *self.recorded.lock(), true) {
             let kind: String = name.chars().filter(|c| !c.is_ascii_digit()).collect();
             let kind = format!("{operation} {}", kind.trim_matches(['.', '-']));
             *self.kinds.lock().entry(kind.trim_end().to_owned()).or_default() += 1;
@@ -112,7 +110,7 @@ impl Vfs for Traced {
         self.watch.after("remove directory", name, self.below.remove_subdirectory(name))
     }
 
-    /// The stores to a mapping are not watched; a cut among them counts for the next request.
+    /// Stores to a mapping are not traced; a cut among them counts for the next request.
     fn map(&self, name: &str, bytes: u64) -> Result<Mapping> {
         self.watch.after("map", name, self.below.map(name, bytes))
     }

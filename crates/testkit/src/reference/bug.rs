@@ -1,50 +1,50 @@
 //! The bugs that can be planted in the reference engine, to prove that the kit finds them.
 //!
-//! Each breaks one promise of the contract in the way that a real engine would.
+//! Each breaks one promise of the contract as a real engine might.
 //!
-//! Invariant: for each there is a test that the kit fails the engine, and one that without any bug
-//! the kit passes it.
+//! Invariant: for each there is a test in which the kit rejects the engine; without a bug the kit
+//! accepts it.
 //!
-//! Source: ours; the idea is mutation testing, DeMillo, Lipton and Sayward, "Hints on Test Data
+//! Source: the idea is mutation testing, DeMillo, Lipton and Sayward, "Hints on Test Data
 //! Selection", Computer 11(4), 1978.
 
-/// What the reference engine does wrong.
+/// A bug of the reference engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
-    /// Answers a synced write without having synced.
+    /// Returns from a synced write without a sync.
     ForgetsSync,
-    /// Keeps what is not synced in its own memory, so that it dies with the process.
+    /// Keeps unsynced writes in its own memory, so that a process crash loses them.
     ForgetsBuffered,
     /// Logs each operation of a batch on its own.
     TearsBatch,
     /// Does not log deletions.
     ResurrectsDeleted,
-    /// Does not look at checksums.
+    /// Does not check checksums.
     TrustsBytes,
     /// Panics where it should report damage.
     PanicsOnDamage,
     /// Takes whatever follows damage for a torn tail.
     DropsBehindDamage,
-    /// Reads at a snapshot what was written after it.
+    /// Returns later writes from reads at a snapshot.
     SeesTheFuture,
-    /// A cursor that turns back leaves out an entry.
+    /// A cursor skips an entry when it changes direction.
     SkipsOnTurn,
-    /// Shows entries that have expired.
+    /// Returns expired entries.
     IgnoresExpiry,
-    /// Goes on after a failed sync as if it had not been.
+    /// Ignores a failed sync.
     HidesFailedSync,
-    /// Leaves in the journal what could not be written whole.
+    /// Leaves a partially written record in the journal.
     KeepsRefused,
-    /// Closes after a failed sync as if all was well.
+    /// Closes without an error after a failed sync.
     ClosesInDoubt,
-    /// Never writes again once the medium was full.
+    /// Stays read-only after the disk was full.
     FullForEver,
     /// Makes the operations of a batch visible one by one.
     ShowsHalfBatches,
-    /// Answers a get with what was there before the last batch.
+    /// Returns from a get the value before the last batch.
     LagsBehind,
-    /// Takes an empty key.
+    /// Accepts an empty key.
     TakesEmptyKey,
-    /// Applies the good operations of a batch that it refuses.
+    /// Applies the valid operations of a batch that it refuses.
     AppliesRefused,
 }

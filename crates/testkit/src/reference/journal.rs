@@ -1,23 +1,19 @@
-//! How the reference engine keeps its batches: one append-only file, and one that says whether it
-//! was closed.
+//! The storage of the reference engine: an append-only file of batches, and one that records
+//! whether it was closed.
 //!
 //! ```text
 //! IDENTITY := "reference open" | "reference closed " length    and a checksum in hex
 //! JOURNAL  := record*
 //! record   := sum:u64  synced_to:u64  len:u32  operations:u32  batch          little endian
-//!   sum        over the record's offset and all that follows it
-//!   synced_to  the length of the file that was known durable when the record was written
+//!   sum        over the record's offset and everything after the sum
+//!   synced_to  the length of the file known to be durable when the record was written
 //! ```
 //!
-//! Opening an unclosed journal keeps the whole records up to the first that does not hold. If a
-//! whole record behind that one says that the gap had been durable, bytes were destroyed:
-//! corruption. What is kept is copied to a fresh file, because the old one may have seen a failed
-//! sync that no later one repairs.
+//! Opening an unclosed journal keeps the records up to the first invalid one. If a valid record
+//! after it shows that the gap was durable, it is corruption. The kept records are copied to a new
+//! file, because a failed sync of the old one cannot be repaired.
 //!
-//! Invariant: what is read back is a prefix of what was appended and holds all that was synced, or
-//! the answer is an error.
-//!
-//! Source: ours.
+//! Invariant: replay returns a prefix of the appended batches with all synced ones, or an error.
 
 use std::sync::Arc;
 
@@ -25,7 +21,7 @@ use siltstone_engine::{Error, Purpose, Result, WriteBatch};
 use siltstone_vfs::{File, Mode, Vfs};
 
 use super::Bug;
-use crate::dice::scramble;
+use crate::test_rng::mix;
 
 const IDENTITY: &str = "IDENTITY";
 const JOURNAL: &str = "JOURNAL";
@@ -36,13 +32,13 @@ pub(super) struct Journal {
     file: Arc<dyn File>,
     end: u64,
     synced_to: u64,
-    /// Only with [`Bug::ForgetsBuffered`]: what the file lacks.
+    /// The missing part of the file, with [`Bug::ForgetsBuffered`].
     unwritten: Vec<u8>,
     bug: Option<Bug>,
 }
 
 impl Journal {
-    /// Opens the journal and gives all its batches, or begins one.
+    /// Opens the journal and returns all its batches, or creates one.
     pub(super) fn open(vfs: Arc<dyn Vfs>, bug: Option<Bug>) -> Result<(Self, Vec<WriteBatch>)> {
         let closed_at = match vfs.exists(IDENTITY)? {
             true => read_identity(vfs.as_ref())?,
@@ -69,7 +65,7 @@ impl Journal {
             Some(_) => {}
             None => replace(vfs.as_ref(), JOURNAL, &bytes[..end as usize])?,
         }
-        // Even if it says so already: the sync of that may have failed.
+        // Even if it is already there: its sync may have failed.
         write_identity(vfs.as_ref(), "reference open")?;
         let file = vfs.open(JOURNAL, Mode::ReadWrite)?;
         let journal = Journal { vfs, file, end, synced_to: end, unwritten: Vec::new(), bug };
@@ -90,7 +86,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Removes durably what a failed append may have left: it may be whole.
+    /// Removes durably what a failed append may have left, which may be a valid record.
     fn cut_back(&mut self, cause: &Error) -> Result<()> {
         let cut = self.file.set_len(self.end).and_then(|()| self.file.sync(Purpose::Log));
         cut.map_err(|error| Error::ReadOnly { cause: format!("{cause}, and then: {error}") })?;
@@ -110,7 +106,7 @@ impl Journal {
     }
 
     pub(super) fn close(&mut self) -> Result<()> {
-        // Bytes of an append that failed may stand behind the end.
+        // Bytes of a failed append may follow the end.
         self.file.set_len(self.end)?;
         self.sync()?;
         write_identity(self.vfs.as_ref(), &format!("reference closed {}", self.end))
@@ -122,13 +118,13 @@ impl Journal {
         let bytes = read_journal(self.vfs.as_ref())?;
         let (_, end) = parse(&bytes, self.bug)?;
         if end < self.end - self.unwritten.len() as u64 {
-            return Err(Error::corruption(JOURNAL, end, "a record that was written is not there"));
+            return Err(Error::corruption(JOURNAL, end, "a written record is missing"));
         }
         Ok(end)
     }
 }
 
-/// The files of a closed store that holds one batch.
+/// The files of a closed store with one batch.
 pub(super) fn files_with(batch: &WriteBatch) -> [(&'static str, Vec<u8>); 2] {
     let journal = if batch.is_empty() { Vec::new() } else { encode(0, 0, batch) };
     let identity = identity(&format!("reference closed {}", journal.len()));
@@ -139,7 +135,7 @@ fn begin(vfs: &dyn Vfs) -> Result<()> {
     if !vfs.exists(JOURNAL)? {
         vfs.create(JOURNAL)?;
     } else if !vfs.open(JOURNAL, Mode::Read)?.is_empty()? {
-        let reason = "there is a journal with batches, and its IDENTITY is missing".to_owned();
+        let reason = "the journal has batches, but its IDENTITY is missing".to_owned();
         return Err(Error::Refused { path: IDENTITY.to_owned(), reason });
     }
     vfs.sync_dir(Purpose::Manifest)?;
@@ -154,7 +150,7 @@ fn write_identity(vfs: &dyn Vfs, text: &str) -> Result<()> {
     replace(vfs, IDENTITY, &identity(text))
 }
 
-/// The length at which the journal was closed, if it was.
+/// The length at which the journal was closed, or `None`.
 fn read_identity(vfs: &dyn Vfs) -> Result<Option<u64>> {
     let bytes = read(vfs, IDENTITY)?;
     let text = String::from_utf8_lossy(&bytes);
@@ -179,7 +175,7 @@ fn read(vfs: &dyn Vfs, name: &str) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Gives `name` these bytes, whole and durably, or leaves it.
+/// Replaces the file `name` atomically and durably.
 fn replace(vfs: &dyn Vfs, name: &str, bytes: &[u8]) -> Result<()> {
     let temporary = format!("{name}.tmp");
     if vfs.exists(&temporary)? {
@@ -203,7 +199,7 @@ fn encode(offset: u64, synced_to: u64, batch: &WriteBatch) -> Vec<u8> {
     record
 }
 
-/// The batches before the first record that does not hold, and where they end.
+/// The batches before the first invalid record, and where they end.
 fn parse(bytes: &[u8], bug: Option<Bug>) -> Result<(Vec<WriteBatch>, u64)> {
     let mut batches = Vec::new();
     let mut at = 0;
@@ -211,21 +207,21 @@ fn parse(bytes: &[u8], bug: Option<Bug>) -> Result<(Vec<WriteBatch>, u64)> {
         batches.push(batch);
         at = next;
     }
-    let mut behind = at + 1;
-    while behind < bytes.len() && bug != Some(Bug::DropsBehindDamage) {
-        match record(bytes, behind, None) {
+    let mut after = at + 1;
+    while after < bytes.len() && bug != Some(Bug::DropsBehindDamage) {
+        match record(bytes, after, None) {
             Some((_, synced_to, _)) if synced_to > at as u64 => {
                 let reason = format!("checksum, and this was durable up to byte {synced_to}");
                 return Err(Error::corruption(JOURNAL, at as u64, reason));
             }
-            Some((_, _, next)) => behind = next,
-            None => behind += 1,
+            Some((_, _, next)) => after = next,
+            None => after += 1,
         }
     }
     Ok((batches, at as u64))
 }
 
-/// The whole record at `at`: its batch, its `synced_to` and where the next one begins.
+/// The valid record at `at`: its batch, its `synced_to` and its end.
 fn record(bytes: &[u8], at: usize, bug: Option<Bug>) -> Option<(WriteBatch, u64, usize)> {
     let header = bytes.get(at..at + HEADER)?;
     let sum = u64::from_le_bytes(header[..8].try_into().ok()?);
@@ -241,9 +237,9 @@ fn record(bytes: &[u8], at: usize, bug: Option<Bug>) -> Option<(WriteBatch, u64,
     (!batch.is_empty()).then_some((batch, synced_to, next))
 }
 
-/// Good enough against chance, which is all that damages a test's files.
+/// Sufficient against the random damage of tests.
 fn hash(seed: u64, bytes: &[u8]) -> u64 {
     let word = |chunk: &[u8]| chunk.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
-    let add = |sum: u64, chunk| scramble(sum.rotate_left(5) ^ scramble(word(chunk)));
-    bytes.chunks(8).fold(scramble(seed ^ scramble(bytes.len() as u64)), add)
+    let add = |sum: u64, chunk| mix(sum.rotate_left(5) ^ mix(word(chunk)));
+    bytes.chunks(8).fold(mix(seed ^ mix(bytes.len() as u64)), add)
 }

@@ -1,10 +1,10 @@
-//! What was written to a store, and where each row lies in its files.
+//! What was written to a store, and where each row is in its files.
 //!
-//! A value begins and ends with random bytes and a key ends with some, so a search in the files
-//! finds all places of a version: eight bytes are enough. Ordered tables leave out what a key
-//! shares with the one before; the random end remains.
+//! A value begins and ends with random bytes and a key ends with some, so a search for eight bytes
+//! finds every copy of a version in the files. Ordered tables omit the prefix that a key shares
+//! with the one before; the random end remains.
 //!
-//! Invariant: two versions of any keys have different values.
+//! Invariant: the values of two versions differ, whatever their keys.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,20 +13,20 @@ use siltstone_engine::{Op, WriteBatch};
 
 use super::store::Image;
 
-/// What is searched for.
-type Needle = [u8; 8];
+/// The bytes to search for.
+type Pattern = [u8; 8];
 
 /// Everything that was written, batch by batch.
 #[derive(Default)]
 pub(super) struct History {
     rows: BTreeMap<Vec<u8>, Row>,
-    /// The digests of all states, and the moments of them.
+    /// The digest of each state, with its sequence number.
     states: HashMap<u64, u64>,
     digest: u64,
-    moment: u64,
+    sequence: u64,
 }
 
-/// The versions of a key, oldest first; `None`: deleted.
+/// The versions of a key, oldest first; `None` for a deletion.
 #[derive(Default)]
 pub(super) struct Row(Vec<Option<Vec<u8>>>);
 
@@ -49,17 +49,17 @@ impl History {
             self.digest ^= before ^ after;
             row.0.push(value);
         }
-        self.moment += 1;
-        self.states.insert(self.digest, self.moment);
+        self.sequence += 1;
+        self.states.insert(self.digest, self.sequence);
     }
 
-    /// The last moment with just these rows.
-    pub(super) fn moment_of(&self, found: &BTreeMap<Vec<u8>, Vec<u8>>) -> Option<u64> {
+    /// The last sequence number with exactly these rows.
+    pub(super) fn sequence_of(&self, found: &BTreeMap<Vec<u8>, Vec<u8>>) -> Option<u64> {
         let digest = found.iter().fold(0, |sum, (key, value)| sum ^ digest(key, value));
         self.states.get(&digest).copied()
     }
 
-    pub(super) fn last_moment(&self) -> u64 {
+    pub(super) fn last_sequence(&self) -> u64 {
         self.states.get(&self.digest).copied().unwrap_or_default()
     }
 
@@ -81,14 +81,14 @@ impl Row {
         self.0.last().and_then(Option::as_ref)
     }
 
-    /// Whether the key had this value at any time.
-    pub(super) fn was(&self, value: &[u8]) -> bool {
+    /// Whether the key ever had this value.
+    pub(super) fn ever_was(&self, value: &[u8]) -> bool {
         self.0.iter().flatten().any(|was| was == value)
     }
 
-    /// What its newest version is found by: the ends of the value, or of a deleted key its last
-    /// bytes.
-    fn needles(&self, key: &[u8]) -> Vec<Needle> {
+    /// The patterns of its newest version: the ends of the value, or for a deletion the end of the
+    /// key.
+    fn patterns(&self, key: &[u8]) -> Vec<Pattern> {
         let ends = match self.newest() {
             Some(value) => vec![value.first_chunk(), value.last_chunk()],
             None => vec![key.last_chunk()],
@@ -97,30 +97,30 @@ impl Row {
     }
 }
 
-/// Where the newest versions of all keys lie: file and offset. Of a delete all places of the key.
-pub(super) struct Places(HashMap<Needle, Vec<(String, u64)>>);
+/// The locations (file and offset) of the newest versions of all keys; for a deletion, of the key.
+pub(super) struct Locations(HashMap<Pattern, Vec<(String, u64)>>);
 
-impl Places {
+impl Locations {
     pub(super) fn of(history: &History, image: &Image) -> Self {
-        let needles = history.rows().flat_map(|(key, row)| row.needles(key));
-        let mut places: HashMap<Needle, Vec<(String, u64)>> =
-            needles.map(|needle| (needle, Vec::new())).collect();
+        let patterns = history.rows().flat_map(|(key, row)| row.patterns(key));
+        let mut locations: HashMap<Pattern, Vec<(String, u64)>> =
+            patterns.map(|pattern| (pattern, Vec::new())).collect();
         for (path, bytes) in image.files() {
-            for (at, window) in bytes.windows(size_of::<Needle>()).enumerate() {
+            for (at, window) in bytes.windows(size_of::<Pattern>()).enumerate() {
                 // Most of a flash device is zeros.
-                if window[0] == 0 && window == [0; size_of::<Needle>()] {
+                if window[0] == 0 && window == [0; size_of::<Pattern>()] {
                     continue;
                 }
-                if let Some(places) = places.get_mut(window) {
-                    places.push((path.to_owned(), at as u64));
+                if let Some(found) = locations.get_mut(window) {
+                    found.push((path.to_owned(), at as u64));
                 }
             }
         }
-        Places(places)
+        Locations(locations)
     }
 
     pub(super) fn get(&self, key: &[u8], row: &Row) -> Vec<&(String, u64)> {
-        row.needles(key).iter().filter_map(|needle| self.0.get(needle)).flatten().collect()
+        row.patterns(key).iter().filter_map(|pattern| self.0.get(pattern)).flatten().collect()
     }
 }
 
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_is_known_by_its_rows_alone() {
+    fn state_is_identified_by_its_rows() {
         let mut history = History::new();
         let mut batch = WriteBatch::new();
         batch.put(b"key-one", b"value-one").put(b"key-two", b"value-two");
@@ -148,16 +148,16 @@ mod tests {
         let state = |rows: &[(&[u8], &[u8])]| {
             rows.iter().map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
         };
-        assert_eq!(history.moment_of(&state(&[])), Some(0));
+        assert_eq!(history.sequence_of(&state(&[])), Some(0));
         let first = state(&[(b"key-one", b"value-one"), (b"key-two", b"value-two")]);
-        assert_eq!(history.moment_of(&first), Some(1));
-        assert_eq!(history.moment_of(&state(&[(b"key-two", b"other")])), Some(2));
-        assert_eq!(history.moment_of(&state(&[(b"key-one", b"value-one")])), None);
-        assert_eq!(history.last_moment(), 2);
+        assert_eq!(history.sequence_of(&first), Some(1));
+        assert_eq!(history.sequence_of(&state(&[(b"key-two", b"other")])), Some(2));
+        assert_eq!(history.sequence_of(&state(&[(b"key-one", b"value-one")])), None);
+        assert_eq!(history.last_sequence(), 2);
     }
 
     #[test]
-    fn a_row_is_found_in_every_file_that_has_its_newest_version() {
+    fn row_is_found_in_every_file_with_its_newest_version() {
         let mut history = History::new();
         for value in [b"an older value", b"a newest value"] {
             let mut batch = WriteBatch::new();
@@ -166,9 +166,9 @@ mod tests {
         }
         let files: [(&str, &[u8]); 2] =
             [("old", b"....an older value"), ("new", b"...a newest value...")];
-        let places = Places::of(&history, &Image::from_files(files));
+        let locations = Locations::of(&history, &Image::from_files(files));
         let (key, row) = history.rows().next().unwrap();
         let new = |at| ("new".to_owned(), at);
-        assert_eq!(places.get(key, row), [&new(3), &new(9)]);
+        assert_eq!(locations.get(key, row), [&new(3), &new(9)]);
     }
 }

@@ -1,13 +1,13 @@
 //! A store to be damaged, and the damages.
 //!
 //! ```text
-//!   writes, maintenance, writes, …   ──▶ copy of the files as they were then, twice
+//!   writes, maintenance, writes, …   ──▶ copy of the files at two points
 //!   writes without maintenance           so that several logs are not yet in tables
-//!   close, or the death of the process
+//!   close, or a process crash
 //! ```
 //!
-//! Keys are overwritten and deleted; a batch has up to eight operations; a store is synced now and
-//! then, never, or with each batch. Everything is drawn from the seed.
+//! Keys are overwritten and deleted; a batch has up to eight operations; a store is synced at
+//! times, never, or with each batch. Everything is drawn from the seed.
 //!
 //! Invariant: a store and its damages are a function of the case.
 
@@ -19,11 +19,11 @@ use siltstone_engine::{Durability, ManualClock, Purpose, WriteBatch};
 use siltstone_runtime::Env;
 use siltstone_vfs::{Mode, Ram, Vfs};
 
-use super::account::{History, Places};
-use crate::histories::guarded;
+use super::account::{History, Locations};
+use crate::histories::catch_panics;
 use crate::history::EPOCH;
 use crate::scale::Case;
-use crate::{Dice, Subject};
+use crate::{EngineUnderTest, TestRng};
 
 const BATCHES: u64 = 110;
 const KEYS: usize = 70;
@@ -31,11 +31,11 @@ const KEYS: usize = 70;
 /// A store on a medium in memory.
 pub(super) struct Store {
     pub(super) image: Image,
-    /// As it was at some moments before.
+    /// Earlier states of the files.
     older: Vec<Image>,
     pub(super) history: History,
-    places: OnceLock<Places>,
-    pub(super) variant: u32,
+    locations: OnceLock<Locations>,
+    pub(super) option_set: u32,
     pub(super) is_closed: bool,
     pub(super) clock: Arc<ManualClock>,
     seed: u64,
@@ -43,55 +43,55 @@ pub(super) struct Store {
 
 impl Store {
     /// Writes a store.
-    pub(super) fn write(subject: &dyn Subject, case: Case) -> Result<Self, String> {
-        let mut dice = Dice::of(case.seed, 11);
+    pub(super) fn write(tested: &dyn EngineUnderTest, case: Case) -> Result<Self, String> {
+        let mut rng = TestRng::of(case.seed, 11);
         let clock = Arc::new(ManualClock::at(EPOCH));
         let medium = Arc::new(Ram::new());
-        let is_closed = dice.one_in(2);
-        let keys: Vec<Vec<u8>> = (0..KEYS).map(|_| dice.bytes(14)).collect();
-        let synced = *dice.pick(&[1, 4, 12, u64::MAX]);
-        let maintained = BATCHES * (1 + dice.below(3)) / 4;
+        let is_closed = rng.one_in(2);
+        let keys: Vec<Vec<u8>> = (0..KEYS).map(|_| rng.bytes(14)).collect();
+        let synced = *rng.pick(&[1, 4, 12, u64::MAX]);
+        let maintained = BATCHES * (1 + rng.below(3)) / 4;
         let (mut history, mut older) = (History::new(), Vec::new());
-        guarded(|| {
+        catch_panics(|| {
             let env = Env::replayable(clock.clone(), case.seed);
-            let engine = subject.open(medium.clone(), env, case.variant)?;
+            let engine = tested.open(medium.clone(), env, case.option_set)?;
             for number in 0..BATCHES {
                 if number == BATCHES / 2 || number == BATCHES * 4 / 5 {
-                    older.push(Image::of(&medium).map_err(crate::Wrong::Answer)?);
+                    older.push(Image::of(&medium).map_err(crate::CheckError::Mismatch)?);
                 }
                 if number == maintained {
                     engine.maintain()?;
                 }
                 clock.set(EPOCH + number);
                 let mut batch = WriteBatch::new();
-                for _ in 0..1 + dice.below(8) * dice.below(2) {
-                    let key = dice.pick(&keys).clone();
-                    if dice.one_in(6) {
+                for _ in 0..1 + rng.below(8) * rng.below(2) {
+                    let key = rng.pick(&keys).clone();
+                    if rng.one_in(6) {
                         batch.delete(&key);
                     } else {
-                        let long = if dice.one_in(40) { 3000 } else { 200 };
-                        let len = 16 + dice.below(long) as usize;
-                        batch.put(&key, &dice.bytes(len));
+                        let long = if rng.one_in(40) { 3000 } else { 200 };
+                        let len = 16 + rng.below(long) as usize;
+                        batch.put(&key, &rng.bytes(len));
                     }
                 }
-                let is_synced = dice.one_in(synced);
+                let is_synced = rng.one_in(synced);
                 let durability = if is_synced { Durability::Synced } else { Durability::Buffered };
                 engine.write(&batch, durability)?;
                 history.apply(&batch);
             }
             if is_closed { Ok(engine.close()?) } else { Ok(()) }
         })?;
-        let (image, variant, seed) = (Image::of(&medium)?, case.variant, case.seed);
-        let places = OnceLock::new();
-        Ok(Store { image, older, history, places, variant, is_closed, clock, seed })
+        let (image, option_set, seed) = (Image::of(&medium)?, case.option_set, case.seed);
+        let locations = OnceLock::new();
+        Ok(Store { image, older, history, locations, option_set, is_closed, clock, seed })
     }
 
-    /// Where the newest versions of all keys lie. Found when it is first asked for.
-    pub(super) fn places(&self) -> &Places {
-        self.places.get_or_init(|| Places::of(&self.history, &self.image))
+    /// The locations of the newest versions of all keys, searched for once.
+    pub(super) fn locations(&self) -> &Locations {
+        self.locations.get_or_init(|| Locations::of(&self.history, &self.image))
     }
 
-    /// What kind of store it is, for messages.
+    /// A description of the store, for messages.
     pub(super) fn describe(&self) -> String {
         let how = if self.is_closed { "closed" } else { "not closed" };
         let files = self.image.files().map(|(path, bytes)| format!("{path} {}", bytes.len()));
@@ -100,73 +100,73 @@ impl Store {
 
     /// `count` damages, of every kind and of every file in turn.
     pub(super) fn damages(&self, count: usize) -> Vec<Damage> {
-        let mut dice = Dice::of(self.seed, 12);
+        let mut rng = TestRng::of(self.seed, 12);
         let mut all: Vec<Damage> = Vec::new();
         for (path, bytes) in self.image.files() {
             let len = bytes.len() as u64;
-            let mut add = |harm| all.push(Damage { path: path.to_owned(), harm });
-            add(Harm::Delete);
-            add(Harm::Extend(vec![0x5a]));
-            add(Harm::Extend(dice.bytes(700)));
-            add(Harm::Extend(vec![0; 600]));
+            let mut add = |corruption| all.push(Damage { path: path.to_owned(), corruption });
+            add(Corruption::Delete);
+            add(Corruption::Extend(vec![0x5a]));
+            add(Corruption::Extend(rng.bytes(700)));
+            add(Corruption::Extend(vec![0; 600]));
             self.older.iter().filter(|image| image.has(path)).enumerate().for_each(|(at, _)| {
-                add(Harm::Old(at));
+                add(Corruption::Old(at));
             });
             let kind = kind_of(path);
             let others = self.image.files().map(|(other, _)| other);
             let others = others.filter(|other| *other != path && kind_of(other) == kind);
-            others.for_each(|other| add(Harm::Swap(other.to_owned())));
+            others.for_each(|other| add(Corruption::Swap(other.to_owned())));
             if len == 0 {
                 continue;
             }
-            // Where bytes are; most of a flash device has none.
+            // The used part; most of a flash device is empty.
             let used = bytes.iter().rposition(|&byte| byte != 0).map_or(1, |at| at as u64 + 1);
             for near in [used, used, used.min(48), used.min(48)] {
-                add(Harm::Flip { at: dice.below(near), bit: dice.below(8) as u8 });
-                let at = used - 1 - dice.below(near);
-                add(Harm::Flip { at, bit: dice.below(8) as u8 });
+                add(Corruption::Flip { at: rng.below(near), bit: rng.below(8) as u8 });
+                let at = used - 1 - rng.below(near);
+                add(Corruption::Flip { at, bit: rng.below(8) as u8 });
             }
-            add(Harm::Zero { from: 0, to: len });
+            add(Corruption::Zero { from: 0, to: len });
             for _ in 0..3 {
-                let from = dice.below(used);
-                add(Harm::Zero { from, to: len.min(from + 1 + dice.below(2000)) });
-                let from = dice.below(used) / 512 * 512;
-                add(Harm::Zero { from, to: len.min(from + 512) });
-                add(Harm::Truncate(dice.below(used)));
+                let from = rng.below(used);
+                add(Corruption::Zero { from, to: len.min(from + 1 + rng.below(2000)) });
+                let from = rng.below(used) / 512 * 512;
+                add(Corruption::Zero { from, to: len.min(from + 512) });
+                add(Corruption::Truncate(rng.below(used)));
             }
-            add(Harm::Truncate(0));
-            add(Harm::Truncate(len - 1));
+            add(Corruption::Truncate(0));
+            add(Corruption::Truncate(len - 1));
         }
-        // A shuffle, and the first of it.
+        // A partial shuffle.
         let count = count.min(all.len());
         for at in 0..count {
-            let other = at + dice.index(all.len() - at);
+            let other = at + rng.index(all.len() - at);
             all.swap(at, other);
         }
         all.truncate(count);
         all
     }
 
-    /// The store with the damage done.
+    /// The store with this damage.
     pub(super) fn damaged(&self, damage: &Damage) -> Result<Image, String> {
-        let Damage { path, harm } = damage;
+        let Damage { path, corruption } = damage;
         let mut image = self.image.clone();
         let mut bytes = image.0.get(path).ok_or("there is no such file")?.to_vec();
-        match harm {
-            Harm::Flip { at, bit } => bytes[*at as usize] ^= 1 << bit,
-            Harm::Zero { from, to } => bytes[*from as usize..*to as usize].fill(0),
-            Harm::Truncate(len) => bytes.truncate(*len as usize),
-            Harm::Extend(more) => bytes.extend_from_slice(more),
-            Harm::Old(at) => {
+        match corruption {
+            Corruption::Flip { at, bit } => bytes[*at as usize] ^= 1 << bit,
+            Corruption::Zero { from, to } => bytes[*from as usize..*to as usize].fill(0),
+            Corruption::Truncate(len) => bytes.truncate(*len as usize),
+            Corruption::Extend(more) => bytes.extend_from_slice(more),
+            Corruption::Old(at) => {
                 let mut older = self.older.iter().filter_map(|image| image.0.get(path));
                 bytes = older.nth(*at).ok_or("there is no older copy")?.to_vec();
             }
-            Harm::Swap(other) => {
-                let theirs = image.0.get(other).ok_or("there is no other file")?.to_vec();
-                let ours = std::mem::replace(&mut bytes, theirs);
-                image.0.insert(other.clone(), ours.into());
+            Corruption::Swap(other) => {
+                let others = image.0.get(other).ok_or("there is no other file")?.to_vec();
+                let own = std::mem::replace(&mut bytes, others);
+                image.0.insert(other.clone(), own.into());
             }
-            Harm::Delete => {
+            Corruption::Delete => {
                 image.0.remove(path);
                 return Ok(image);
             }
@@ -176,15 +176,15 @@ impl Store {
     }
 }
 
-/// A file, and what is done to it.
+/// A file, and its corruption.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Damage {
     path: String,
-    harm: Harm,
+    corruption: Corruption,
 }
 
 #[derive(Clone, PartialEq, Eq)]
-enum Harm {
+enum Corruption {
     Flip {
         at: u64,
         bit: u8,
@@ -196,7 +196,7 @@ enum Harm {
     Truncate(u64),
     Extend(Vec<u8>),
     Delete,
-    /// Another file of its kind in its place, and it in the other's.
+    /// The file exchanged with another one of its kind.
     Swap(String),
     /// The older copy of this number.
     Old(usize),
@@ -204,14 +204,14 @@ enum Harm {
 
 impl Damage {
     pub(super) fn kind(&self) -> &'static str {
-        match self.harm {
-            Harm::Flip { .. } => "one bit flipped",
-            Harm::Zero { .. } => "bytes zeroed",
-            Harm::Truncate(_) => "cut off",
-            Harm::Extend(_) => "extended",
-            Harm::Delete => "deleted",
-            Harm::Swap(_) => "exchanged with another",
-            Harm::Old(_) => "an older copy",
+        match self.corruption {
+            Corruption::Flip { .. } => "one bit flipped",
+            Corruption::Zero { .. } => "bytes zeroed",
+            Corruption::Truncate(_) => "truncated",
+            Corruption::Extend(_) => "extended",
+            Corruption::Delete => "deleted",
+            Corruption::Swap(_) => "exchanged with another",
+            Corruption::Old(_) => "an older copy",
         }
     }
 
@@ -220,7 +220,7 @@ impl Damage {
     }
 
     pub(super) fn is_older_copy(&self) -> bool {
-        matches!(self.harm, Harm::Old(_))
+        matches!(self.corruption, Corruption::Old(_))
     }
 
     pub(super) fn kind_of_file(&self) -> String {
@@ -231,24 +231,24 @@ impl Damage {
 impl fmt::Debug for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.path, self.kind())?;
-        match &self.harm {
-            Harm::Flip { at, bit } => write!(f, ", bit {bit} of byte {at}"),
-            Harm::Zero { from, to } => write!(f, ", from {from} to {to}"),
-            Harm::Truncate(len) => write!(f, " at {len}"),
-            Harm::Extend(more) => write!(f, " by {} bytes", more.len()),
-            Harm::Swap(other) => write!(f, ", {other}"),
-            Harm::Delete | Harm::Old(_) => Ok(()),
+        match &self.corruption {
+            Corruption::Flip { at, bit } => write!(f, ", bit {bit} of byte {at}"),
+            Corruption::Zero { from, to } => write!(f, ", from {from} to {to}"),
+            Corruption::Truncate(len) => write!(f, " at {len}"),
+            Corruption::Extend(more) => write!(f, " by {} bytes", more.len()),
+            Corruption::Swap(other) => write!(f, ", {other}"),
+            Corruption::Delete | Corruption::Old(_) => Ok(()),
         }
     }
 }
 
-/// A path without the number in it.
+/// A path without its numbers.
 fn kind_of(path: &str) -> String {
     let kind: String = path.chars().filter(|c| !c.is_ascii_digit()).collect();
     kind.trim_matches(['.', '-']).to_owned()
 }
 
-/// The files of a directory and of those in it, by path.
+/// The files of a directory and its subdirectories, by path.
 #[derive(Clone, Default)]
 pub(super) struct Image(BTreeMap<String, Arc<[u8]>>);
 
@@ -282,8 +282,8 @@ impl Image {
     pub(super) fn medium(&self) -> Arc<Ram> {
         let medium = Arc::new(Ram::new());
         for (path, bytes) in &self.0 {
-            // Memory takes everything that is written to it.
-            write(medium.clone(), path, bytes).expect("a medium in memory takes the files");
+            // Writes to memory succeed.
+            write(medium.clone(), path, bytes).expect("a write to memory succeeds");
         }
         medium
     }
@@ -296,7 +296,7 @@ impl Image {
         self.0.contains_key(path)
     }
 
-    /// The files of this that `other` does not have, or not with these bytes.
+    /// The files that `other` does not have, or not with these bytes.
     pub(super) fn changed_from<'a>(
         &'a self,
         other: &'a Image,

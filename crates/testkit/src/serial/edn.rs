@@ -1,13 +1,13 @@
-//! Histories of lists in EDN, as Elle reads them, so that others can check what this kit has checked.
+//! Histories of lists in EDN, as Elle reads them, for other checkers.
 //!
 //! ```text
 //!   {:index 0 :type :invoke :process 3 :time 17 :f :txn :value [[:append 5 1] [:r 5 nil]]}
 //!   {:index 1 :type :ok     :process 3 :time 21 :f :txn :value [[:append 5 1] [:r 5 [1]]]}
 //! ```
 //!
-//! `:ok` is committed, `:fail` aborted, `:info` unknown. Registers are left out: Elle would have to guess
-//! the order of their versions. Run `elle-cli --model list-append --consistency-models
-//! strict-serializable FILE`. In `outside/` of this crate is a checker that stands on Porcupine.
+//! `:ok` is committed, `:fail` aborted, `:info` unknown. Registers are omitted: Elle would have to
+//! guess the order of their versions. Run `elle-cli --model list-append --consistency-models
+//! strict-serializable FILE`. `outside/` in this crate has a checker based on Porcupine.
 //!
 //! Source: the documentation of Elle and elle-cli.
 
@@ -15,7 +15,7 @@ use std::fmt::Write;
 
 use super::{Event, History, Outcome};
 
-/// The history as text: a line an event, in the order of time.
+/// The history as text: one line per event, in time order.
 pub fn list_append(history: &History) -> String {
     let mut lines: Vec<(u64, String)> = Vec::new();
     for transaction in &history.transactions {
@@ -47,11 +47,11 @@ pub fn list_append(history: &History) -> String {
     text
 }
 
-/// Keeps the history as `NAME.edn` in the directory that `SILTSTONE_EDN` names, if it names one.
+/// Writes the history to `NAME.edn` in the directory given by `SILTSTONE_EDN`, if it is set.
 ///
 /// # Errors
-/// What writing the file meets.
-pub fn keep(history: &History, name: &str) -> std::io::Result<()> {
+/// I/O errors.
+pub fn write_file(history: &History, name: &str) -> std::io::Result<()> {
     match std::env::var_os("SILTSTONE_EDN") {
         Some(directory) => {
             let file = std::path::Path::new(&directory).join(format!("{name}.edn"));
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_history_is_written_in_the_order_of_time() {
+    fn history_is_written_in_time_order() {
         let transaction = |began, ended, outcome, events| Transaction {
             process: began,
             began,

@@ -2,7 +2,7 @@
 
 use std::collections::{HashSet, VecDeque};
 
-/// Why one transaction comes before another.
+/// The reason why one transaction comes before another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Edge {
     /// Its version was overwritten.
@@ -16,7 +16,7 @@ pub enum Edge {
 }
 
 impl Edge {
-    /// Two letters.
+    /// The two-letter name.
     pub fn name(self) -> &'static str {
         match self {
             Edge::WriteWrite => "ww",
@@ -30,7 +30,7 @@ impl Edge {
 /// A cycle: each node with the edge that leaves it.
 pub type Cycle = Vec<(usize, Edge)>;
 
-/// Nodes are numbers.
+/// A directed graph; nodes are numbers.
 #[derive(Debug, Clone, Default)]
 pub struct Graph {
     out: Vec<Vec<(usize, Edge)>>,
@@ -38,7 +38,7 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Adds an edge; one to itself is none.
+    /// Adds an edge; an edge from a node to itself is ignored.
     pub fn add(&mut self, from: usize, to: usize, edge: Edge) {
         if from != to && self.known.insert((from, to, edge)) {
             let nodes = self.out.len().max(from + 1).max(to + 1);
@@ -47,14 +47,14 @@ impl Graph {
         }
     }
 
-    /// A short cycle of the `allowed` edges with at most `most_rw` edges from readers to overwriters;
-    /// `None`: there is no such cycle at all. Cost: the number of edges if there is no cycle of any
-    /// number; else that times the nodes on cycles.
-    pub fn cycle(&self, allowed: &[Edge], most_rw: usize) -> Option<Cycle> {
+    /// A short cycle of the `allowed` edges with at most `max_rw` edges from readers to
+    /// overwriters, or `None` if there is none. Cost: the number of edges if there is no cycle at
+    /// all; else that times the nodes on cycles.
+    pub fn cycle(&self, allowed: &[Edge], max_rw: usize) -> Option<Cycle> {
         let left = self.on_cycles(allowed);
         let mut found: Option<Cycle> = None;
         for start in (0..self.out.len()).filter(|node| left[*node]) {
-            let cycle = self.around(start, allowed, most_rw, &left);
+            let cycle = self.around(start, allowed, max_rw, &left);
             if let Some(cycle) = cycle
                 && found.as_ref().is_none_or(|found| cycle.len() < found.len())
             {
@@ -64,8 +64,8 @@ impl Graph {
         found
     }
 
-    /// Which nodes are left when all that have nothing before or nothing behind them are taken away,
-    /// again and again. There is a cycle if any is.
+    /// The nodes that remain when nodes without predecessors or successors are removed, repeatedly.
+    /// There is a cycle if any remains.
     fn on_cycles(&self, allowed: &[Edge]) -> Vec<bool> {
         let nodes = self.out.len();
         let mut next: Vec<Vec<usize>> = vec![Vec::new(); nodes];
@@ -78,17 +78,17 @@ impl Graph {
         }
         let mut left = vec![true; nodes];
         for (ahead, behind) in [(&next, &previous), (&previous, &next)] {
-            let alive = |node: &&usize| left[**node];
+            let is_left = |node: &&usize| left[**node];
             let mut degree: Vec<usize> =
-                behind.iter().map(|nodes| nodes.iter().filter(alive).count()).collect();
-            let mut bare: Vec<usize> =
+                behind.iter().map(|nodes| nodes.iter().filter(is_left).count()).collect();
+            let mut removable: Vec<usize> =
                 (0..nodes).filter(|node| left[*node] && degree[*node] == 0).collect();
-            while let Some(node) = bare.pop() {
+            while let Some(node) = removable.pop() {
                 left[node] = false;
                 for &after in ahead[node].iter().filter(|after| left[**after]) {
                     degree[after] -= 1;
                     if degree[after] == 0 {
-                        bare.push(after);
+                        removable.push(after);
                     }
                 }
             }
@@ -96,28 +96,29 @@ impl Graph {
         left
     }
 
-    /// The shortest way from `start` back to it. A state is a node and how many `rw` edges led there.
+    /// The shortest path from `start` back to it. A state is a node and the number of `rw` edges
+    /// to it.
     fn around(
         &self,
         start: usize,
         allowed: &[Edge],
-        most_rw: usize,
+        max_rw: usize,
         left: &[bool],
     ) -> Option<Cycle> {
-        let most_rw = most_rw.min(self.out.len());
+        let max_rw = max_rw.min(self.out.len());
         let mut from: std::collections::HashMap<(usize, usize), ((usize, usize), Edge)> =
             std::collections::HashMap::new();
-        let mut line = VecDeque::from([(start, 0)]);
-        // With no bound the count of `rw` edges tells nothing: do not tell states apart by it.
-        let is_bounded = most_rw < self.out.len();
-        while let Some(state) = line.pop_front() {
+        let mut queue = VecDeque::from([(start, 0)]);
+        // Without a bound, states need not be distinguished by their number of `rw` edges.
+        let is_bounded = max_rw < self.out.len();
+        while let Some(state) = queue.pop_front() {
             for &(to, edge) in &self.out[state.0] {
                 if !allowed.contains(&edge) || !left[to] {
                     continue;
                 }
                 let rw =
                     if is_bounded { state.1 + usize::from(edge == Edge::ReadWrite) } else { 0 };
-                if rw > most_rw {
+                if rw > max_rw {
                     continue;
                 }
                 if to == start {
@@ -130,9 +131,9 @@ impl Graph {
                     cycle.reverse();
                     return Some(cycle);
                 }
-                if let std::collections::hash_map::Entry::Vacant(place) = from.entry((to, rw)) {
-                    place.insert((state, edge));
-                    line.push_back((to, rw));
+                if let std::collections::hash_map::Entry::Vacant(entry) = from.entry((to, rw)) {
+                    entry.insert((state, edge));
+                    queue.push_back((to, rw));
                 }
             }
         }
@@ -146,7 +147,7 @@ mod tests {
     use Edge::{ReadWrite, WriteRead, WriteWrite};
 
     #[test]
-    fn the_shortest_cycle_is_found_and_only_of_allowed_edges() {
+    fn shortest_cycle_of_allowed_edges_is_found() {
         let mut graph = Graph::default();
         for (from, to) in [(0, 1), (1, 2), (2, 3), (3, 0), (4, 0), (3, 5)] {
             graph.add(from, to, WriteRead);
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_has_no_cycle() {
+    fn long_path_has_no_cycle() {
         let mut graph = Graph::default();
         (0..100_000).for_each(|node| graph.add(node, node + 1, WriteWrite));
         assert_eq!(graph.cycle(&[WriteWrite], 9), None);

@@ -1,14 +1,14 @@
-//! Random transactions among threads, recorded.
+//! Random concurrent transactions, recorded.
 //!
 //! ```text
-//!   keys        lists and registers, a few of each in turn: a new set every 48 transactions of a thread,
-//!               so that there are always keys that are not there yet
+//!   keys        a few lists and registers: a new set every 48 transactions of a thread, so that
+//!               there are always missing keys
 //!   transaction 1 to 5 of: read a list, append to one, scan lists, read or write a register
-//!   a third     only reads, at a snapshot
+//!   a third     read-only, at a snapshot
 //!   plain       a put of a register outside of any transaction; a get of one
 //! ```
 //!
-//! An element is written as eight bytes, a list as its elements one after the other.
+//! An element is eight bytes, a list the concatenation of its elements.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -16,18 +16,19 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use siltstone_engine::{Durability, Error, Result};
 
 use super::{Event, History, Key, Outcome, Transaction, Version, Witness};
-use crate::Dice;
+use crate::TestRng;
 
 const LISTS: u64 = 5;
 const REGISTERS: u64 = 3;
-/// Keys of one set: numbers of lists come first.
-const SET: u64 = LISTS + REGISTERS;
-/// Transactions of a thread with one set of keys.
-const OF_A_SET: u64 = 48;
+/// Keys per set: lists come first.
+const KEYS_PER_SET: u64 = LISTS + REGISTERS;
+/// Transactions of a thread per set of keys.
+const TRANSACTIONS_PER_SET: u64 = 48;
+/// Transactions per thread.
 /// How many transactions each thread runs.
 pub const TRANSACTIONS: u64 = 150;
 
-/// A store with transactions, as the kit sees it.
+/// A store with transactions.
 pub trait Store: Sync {
     /// Begins a transaction; one that will only read if `reads_only`.
     ///
@@ -75,11 +76,11 @@ pub trait Session {
     fn commit(self: Box<Self>, durability: Durability) -> Result<()>;
 }
 
-/// Runs `threads` threads, each with [`TRANSACTIONS`] transactions, and one more that reads everything
-/// in the end. The orders of registers are left to be told.
+/// Runs `threads` threads with [`TRANSACTIONS`] transactions each, and one more that reads
+/// everything at the end. The orders of registers are left empty.
 ///
 /// # Errors
-/// Any error of the store but conflicts.
+/// Any error of the store except conflicts.
 pub fn record(store: &dyn Store, seed: u64, threads: u64) -> Result<History> {
     let clock = AtomicU64::new(0);
     let versions = AtomicU64::new(1);
@@ -88,34 +89,36 @@ pub fn record(store: &dyn Store, seed: u64, threads: u64) -> Result<History> {
         clock: &clock,
         versions: &versions,
         process,
-        dice: Dice::of(seed, process),
+        rng: TestRng::of(seed, process),
     };
     let done: Vec<Result<Vec<Transaction>>> = std::thread::scope(|scope| {
         let work = |process| {
             let mut worker = worker(process);
-            (0..TRANSACTIONS).map(|number| worker.transaction(number / OF_A_SET)).collect()
+            (0..TRANSACTIONS)
+                .map(|number| worker.transaction(number / TRANSACTIONS_PER_SET))
+                .collect()
         };
         let threads: Vec<_> = (0..threads).map(|t| scope.spawn(move || work(t))).collect();
-        threads.into_iter().map(|t| t.join().expect("the thread lives")).collect()
+        threads.into_iter().map(|t| t.join().expect("the thread does not panic")).collect()
     });
     let mut history = History::default();
     for done in done {
         history.transactions.extend(done?);
     }
-    history.transactions.push(worker(threads).last_look()?);
+    history.transactions.push(worker(threads).read_everything()?);
     Ok(history)
 }
 
-/// Every key that transactions may touch.
+/// Every key that transactions may use.
 pub fn keys() -> std::ops::Range<Key> {
-    0..SET * TRANSACTIONS.div_ceil(OF_A_SET)
+    0..KEYS_PER_SET * TRANSACTIONS.div_ceil(TRANSACTIONS_PER_SET)
 }
 
-/// The key's bytes.
+/// The bytes of a key.
 pub fn key_bytes(key: Key) -> Vec<u8> {
-    let (set, place) = (key / SET, key % SET);
-    let kind = if place < LISTS { "list" } else { "register" };
-    format!("{set:04}-{kind}-{place}").into_bytes()
+    let (set, index) = (key / KEYS_PER_SET, key % KEYS_PER_SET);
+    let kind = if index < LISTS { "list" } else { "register" };
+    format!("{set:04}-{kind}-{index}").into_bytes()
 }
 
 /// The key of these bytes.
@@ -123,15 +126,15 @@ pub fn key_of(bytes: &[u8]) -> Option<Key> {
     let text = std::str::from_utf8(bytes).ok()?;
     let mut parts = text.split('-');
     let set: u64 = parts.next()?.parse().ok()?;
-    Some(set * SET + parts.nth(1)?.parse::<u64>().ok()?)
+    Some(set * KEYS_PER_SET + parts.nth(1)?.parse::<u64>().ok()?)
 }
 
-/// The elements that a value stands for; of a register there is one.
+/// The elements of a value; a register has one.
 pub fn elements(value: &[u8]) -> Vec<Version> {
     value.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect()
 }
 
-/// The order of every key's versions, as a witness saw it.
+/// The order of every key's versions, as the witness recorded it.
 pub fn orders(witness: &Witness) -> BTreeMap<Key, Vec<Version>> {
     let mut orders = BTreeMap::new();
     for (name, values) in witness.orders() {
@@ -148,15 +151,15 @@ struct Worker<'s> {
     clock: &'s AtomicU64,
     versions: &'s AtomicU64,
     process: u64,
-    dice: Dice,
+    rng: TestRng,
 }
 
 impl Worker<'_> {
     fn transaction(&mut self, set: u64) -> Result<Transaction> {
         let began = self.clock.fetch_add(1, SeqCst);
         let mut events = Vec::new();
-        let outcome = match self.dice.below(10) {
-            0..2 => self.plainly(set, &mut events),
+        let outcome = match self.rng.below(10) {
+            0..2 => self.without_transaction(set, &mut events),
             kind => self.in_transaction(set, kind < 5, &mut events),
         };
         let outcome = match outcome {
@@ -168,10 +171,10 @@ impl Worker<'_> {
         Ok(Transaction { process: self.process, began, ended, outcome, events })
     }
 
-    /// One operation without a transaction is one all the same.
-    fn plainly(&mut self, set: u64, events: &mut Vec<Event>) -> Result<()> {
+    /// Runs one operation outside of a transaction, which is recorded as one.
+    fn without_transaction(&mut self, set: u64, events: &mut Vec<Event>) -> Result<()> {
         let key = self.register(set);
-        if self.dice.one_in(3) {
+        if self.rng.one_in(3) {
             let value = self.store.get(&key_bytes(key))?;
             events.push(Event::Read(key, register_of(value)));
             return Ok(());
@@ -188,11 +191,11 @@ impl Worker<'_> {
         events: &mut Vec<Event>,
     ) -> Result<()> {
         let mut session = self.store.begin(reads_only)?;
-        for _ in 0..=self.dice.below(5) {
-            if self.dice.one_in(3) {
+        for _ in 0..=self.rng.below(5) {
+            if self.rng.one_in(3) {
                 std::thread::yield_now();
             }
-            match self.dice.below(if reads_only { 4 } else { 8 }) {
+            match self.rng.below(if reads_only { 4 } else { 8 }) {
                 0 | 1 => {
                     let key = self.list(set);
                     let list = session.get(&key_bytes(key))?.unwrap_or_default();
@@ -218,23 +221,22 @@ impl Worker<'_> {
                 }
             }
         }
-        let durability =
-            if self.dice.one_in(8) { Durability::Synced } else { Durability::Buffered };
-        // Some are given up: nothing of them may be seen.
-        if self.dice.one_in(12) {
+        let durability = if self.rng.one_in(8) { Durability::Synced } else { Durability::Buffered };
+        // Some are rolled back: nothing of them may be visible.
+        if self.rng.one_in(12) {
             return Err(Error::Conflict { key: Vec::new() });
         }
         session.commit(durability)
     }
 
-    /// Reads a stretch of the lists, those that are not there as well.
+    /// Scans some adjacent lists, missing ones included.
     fn scan(&mut self, set: u64, session: &dyn Session, events: &mut Vec<Event>) -> Result<()> {
-        let first = self.dice.below(LISTS);
-        let end = first + 1 + self.dice.below(LISTS - first);
-        let (start_key, end_key) = (set * SET + first, set * SET + end);
-        // What comes behind the last list is a register: its name is greater than all of theirs.
+        let first = self.rng.below(LISTS);
+        let end = first + 1 + self.rng.below(LISTS - first);
+        let (start_key, end_key) = (set * KEYS_PER_SET + first, set * KEYS_PER_SET + end);
+        // The key after the last list is a register, whose name is greater than those of lists.
         let entries =
-            session.scan(&key_bytes(start_key), &key_bytes(end_key), self.dice.one_in(2))?;
+            session.scan(&key_bytes(start_key), &key_bytes(end_key), self.rng.one_in(2))?;
         for key in start_key..end_key {
             let name = key_bytes(key);
             let found = entries.iter().find(|(other, _)| *other == name);
@@ -243,16 +245,16 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// What is there in the end.
-    fn last_look(&mut self) -> Result<Transaction> {
+    /// Reads the final state.
+    fn read_everything(&mut self) -> Result<Transaction> {
         let began = self.clock.fetch_add(1, SeqCst);
         let session = self.store.begin(true)?;
         let mut events = Vec::new();
-        for set in 0..=TRANSACTIONS / OF_A_SET {
-            for place in 0..SET {
-                let key = set * SET + place;
+        for set in 0..=TRANSACTIONS / TRANSACTIONS_PER_SET {
+            for index in 0..KEYS_PER_SET {
+                let key = set * KEYS_PER_SET + index;
                 let value = session.get(&key_bytes(key))?;
-                events.push(match place < LISTS {
+                events.push(match index < LISTS {
                     true => Event::List(key, elements(&value.unwrap_or_default())),
                     false => Event::Read(key, register_of(value)),
                 });
@@ -265,11 +267,11 @@ impl Worker<'_> {
     }
 
     fn list(&mut self, set: u64) -> Key {
-        set * SET + self.dice.below(LISTS)
+        set * KEYS_PER_SET + self.rng.below(LISTS)
     }
 
     fn register(&mut self, set: u64) -> Key {
-        set * SET + LISTS + self.dice.below(REGISTERS)
+        set * KEYS_PER_SET + LISTS + self.rng.below(REGISTERS)
     }
 }
 
@@ -282,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_found_again_and_lists_come_before_registers() {
+    fn keys_round_trip_and_lists_come_before_registers() {
         for key in 0..100 {
             assert_eq!(key_of(&key_bytes(key)), Some(key));
             assert!(key_bytes(key) < key_bytes(key + 1), "{key}");

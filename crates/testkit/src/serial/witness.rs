@@ -1,8 +1,8 @@
-//! An engine that tells in which order its writes became visible, and makes races likely.
+//! An engine that records the order in which its writes became visible, and makes races likely.
 //!
-//! Writes go to the engine underneath one at a time, so their order is known. Between the steps that
-//! others could run into (before a write, after it has become visible, before and after a snapshot is
-//! taken) the thread now and then lets others run.
+//! Writes go to the engine below one at a time, so their order is known. At points where races are
+//! possible (before a write, after it has become visible, before and after a snapshot is taken) the
+//! thread pauses at random.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,35 +11,35 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use siltstone_engine::{Durability, Engine, ReadPoint, Result, WriteBatch, forward_engine};
 
-use crate::Dice;
+use crate::TestRng;
 
-/// Where a witness pauses.
+/// A point at which a witness pauses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Moment {
-    /// Before a write begins.
+pub enum PausePoint {
+    /// Before a write.
     BeforeWrite,
-    /// When it is visible, and its writer does not know yet.
+    /// After a write has become visible, before its writer returns.
     AfterWrite,
     /// Before a snapshot is taken.
     BeforeSnapshot,
-    /// When it is taken, and its reader does not have it yet.
+    /// After a snapshot is taken, before its reader gets it.
     AfterSnapshot,
 }
 
-/// The engine.
+/// The recording engine.
 pub struct Witness {
     engine: Arc<dyn Engine>,
     written: Mutex<Vec<WriteBatch>>,
-    pause: Box<dyn Fn(Moment) + Send + Sync>,
+    pause: Box<dyn Fn(PausePoint) + Send + Sync>,
 }
 
 impl Witness {
-    /// A witness that pauses at random, by this seed.
+    /// A witness with random pauses from a seed.
     pub fn new(engine: Arc<dyn Engine>, seed: u64) -> Self {
-        let dice = Mutex::new(Dice::new(seed));
+        let rng = Mutex::new(TestRng::new(seed));
         Self::pausing(engine, move |_| {
-            let chance = dice.lock().below(16);
-            match chance {
+            let draw = rng.lock().below(16);
+            match draw {
                 0 => std::thread::sleep(Duration::from_micros(200)),
                 1..8 => std::thread::yield_now(),
                 _ => {}
@@ -47,15 +47,15 @@ impl Witness {
         })
     }
 
-    /// A witness that pauses as it is told to.
+    /// A witness that calls `pause` at each point.
     pub fn pausing(
         engine: Arc<dyn Engine>,
-        pause: impl Fn(Moment) + Send + Sync + 'static,
+        pause: impl Fn(PausePoint) + Send + Sync + 'static,
     ) -> Self {
         Witness { engine, written: Mutex::default(), pause: Box::new(pause) }
     }
 
-    /// The values that each key had, one after the other; an empty value is a deletion.
+    /// The successive values of each key; an empty value is a deletion.
     pub fn orders(&self) -> BTreeMap<Vec<u8>, Vec<Vec<u8>>> {
         let mut orders: BTreeMap<Vec<u8>, Vec<Vec<u8>>> = BTreeMap::new();
         for batch in self.written.lock().iter() {
@@ -76,19 +76,19 @@ impl Engine for Witness {
     forward_engine!(engine: flush maintain checkpoint verify stats warnings trouble close);
 
     fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
-        (self.pause)(Moment::BeforeWrite);
+        (self.pause)(PausePoint::BeforeWrite);
         let mut written = self.written.lock();
         self.engine.write(batch, durability)?;
         written.push(batch.clone());
         drop(written);
-        (self.pause)(Moment::AfterWrite);
+        (self.pause)(PausePoint::AfterWrite);
         Ok(())
     }
 
     fn snapshot(&self) -> Result<ReadPoint> {
-        (self.pause)(Moment::BeforeSnapshot);
+        (self.pause)(PausePoint::BeforeSnapshot);
         let point = self.engine.snapshot();
-        (self.pause)(Moment::AfterSnapshot);
+        (self.pause)(PausePoint::AfterSnapshot);
         point
     }
 }

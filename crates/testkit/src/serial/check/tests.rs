@@ -1,11 +1,11 @@
-//! Hand-made histories: each anomaly of the literature must be found, under its own name, and what
-//! only looks like one must pass.
+//! Hand-made histories: each anomaly of the literature must be found, under its own name, and
+//! serializable histories must pass.
 
 use super::super::{Event, History, Outcome, Transaction};
 use super::Event::{Append, List, Read, Write};
 use super::{Kind, check};
 
-/// All at once, unless a test says otherwise.
+/// Concurrent with all others, unless a test changes the times.
 fn transaction(events: &[Event]) -> Transaction {
     let events = events.to_vec();
     Transaction { process: 0, began: 0, ended: 1000, outcome: Outcome::Committed, events }
@@ -25,24 +25,24 @@ const Y: u64 = 2;
 const Z: u64 = 3;
 
 #[test]
-fn what_is_serializable_passes() {
+fn serializable_histories_pass() {
     assert_eq!(kind(&History::default()), None);
     let mut good = history(&[
         &[List(X, vec![]), Append(X, 1), Append(X, 2), List(X, vec![1, 2])],
         &[List(X, vec![1, 2]), Append(X, 3), List(Y, vec![])],
         &[List(X, vec![1, 2, 3]), List(Y, vec![]), Append(Y, 1)],
         &[List(Y, vec![1]), List(X, vec![1, 2, 3])],
-        // Before all others, whatever the clock says.
+        // Ordered before all others, whatever the clock shows.
         &[List(X, vec![]), List(Y, vec![])],
     ]);
     assert_eq!(kind(&good), None);
-    // An aborted transaction may have been shown what was overwritten meanwhile.
+    // An aborted transaction may have read what was overwritten meanwhile.
     good.transactions.push(Transaction {
         outcome: Outcome::Aborted,
         ..transaction(&[List(X, vec![1, 2]), List(Y, vec![]), Append(X, 9)])
     });
     assert_eq!(kind(&good), None);
-    // Registers written blindly: the order is another one than that of the clock.
+    // Blind writes of registers, in another order than that of the clock.
     let mut blind = history(&[
         &[Write(X, 1), Write(Y, 1)],
         &[Write(X, 2), Write(Y, 2)],
@@ -61,7 +61,7 @@ fn lost_updates_are_found() {
         &[List(X, vec![2])],
     ]);
     assert_eq!(kind(&lost), Some(Kind::GSingle));
-    // The same if nobody looked: two orders, and each is wrong.
+    // The same without a later read: both orders are wrong.
     let unseen = history(&[&[List(X, vec![]), Append(X, 1)], &[List(X, vec![]), Append(X, 2)]]);
     assert_eq!(kind(&unseen), Some(Kind::GSingle));
 }
@@ -85,7 +85,7 @@ fn write_skew_is_found() {
 }
 
 #[test]
-fn a_long_fork_is_found() {
+fn long_fork_is_found() {
     let mut fork = history(&[
         &[Write(X, 1)],
         &[Write(Y, 1)],
@@ -97,7 +97,7 @@ fn a_long_fork_is_found() {
 }
 
 #[test]
-fn the_read_only_anomaly_is_found() {
+fn read_only_anomaly_is_found() {
     // Fekete, O'Neil and O'Neil, SIGMOD Record 33(3), 2004: without the third it is serializable.
     let events: [&[Event]; 3] = [
         &[List(X, vec![]), List(Y, vec![1]), Append(X, 2)],
@@ -113,7 +113,7 @@ fn the_read_only_anomaly_is_found() {
 
 #[test]
 fn phantoms_are_found() {
-    // Each scans X, Y and Z, finds nothing, and adds one.
+    // Each scans X, Y and Z, finds nothing, and adds one key.
     let scan = [List(X, vec![]), List(Y, vec![]), List(Z, vec![])];
     let add = |key| [&scan[..], &[Append(key, 1)]].concat();
     assert_eq!(kind(&history(&[&add(X), &add(Y)])), Some(Kind::G2));
@@ -132,7 +132,7 @@ fn dirty_reads_are_found() {
     let mut aborted = history(&[&[List(X, vec![]), Append(X, 1)], &reads]);
     aborted.transactions[0].outcome = Outcome::Aborted;
     assert_eq!(kind(&aborted), Some(Kind::G1a));
-    // Whether it was committed nobody knows; now it is known.
+    // With an unknown outcome, the read shows that it was committed.
     aborted.transactions[0].outcome = Outcome::Unknown;
     assert_eq!(kind(&aborted), None);
     let intermediate = history(&[&[List(X, vec![]), Append(X, 1), Append(X, 2)], &reads]);
@@ -142,7 +142,7 @@ fn dirty_reads_are_found() {
 }
 
 #[test]
-fn what_cannot_be_is_found() {
+fn impossible_reads_are_found() {
     let alone = |events: &[Event]| kind(&history(&[events]));
     assert_eq!(alone(&[List(X, vec![7])]), Some(Kind::Impossible));
     assert_eq!(alone(&[Read(X, Some(7))]), Some(Kind::Impossible));
@@ -158,14 +158,14 @@ fn what_cannot_be_is_found() {
 }
 
 #[test]
-fn time_counts_only_if_it_is_asked_for() {
+fn real_time_order_counts_only_in_strict_checks() {
     let mut stale = history(&[&[List(X, vec![]), Append(X, 1)], &[List(X, vec![])]]);
     stale.transactions[0].ended = 5;
     stale.transactions[1].began = 6;
     assert_eq!(kind(&stale), None);
     let anomaly = check(&stale, true).unwrap_err();
     assert_eq!((anomaly.kind, anomaly.transactions.len()), (Kind::RealTime, 2));
-    // They overlap by a moment: either order will do.
+    // They overlap for a moment: both orders are right.
     stale.transactions[1].began = 5;
     assert!(check(&stale, true).is_ok());
 }

@@ -1,23 +1,22 @@
-//! Bytes that were changed under checksums that hold: told as damage, or taken; never a panic or a hang.
+//! Changed bytes under valid checksums: reported as damage, or accepted; never a panic or a hang.
 //!
-//! A checksum keeps chance damage from the parsers behind it. It does not keep out what an old bug wrote, or
-//! a file that someone made. So bytes of a real store are changed and the checksum over them made anew; then the
-//! store is opened, read in every way, verified, written to and maintained, and a copy of it repaired.
+//! A checksum keeps random damage from the parsers behind it, but not the output of an old bug,
+//! nor a crafted file. So bytes of a real store are changed and the checksum over them is
+//! recomputed; then the store is opened, read in every way, verified, written to and maintained,
+//! and a copy of it repaired.
 //!
 //! ```text
 //!   crc32c:u32  bytes        leading: fragments and headers of logs and manifests, buckets, slots
 //!   bytes  crc32c:u32        trailing: frames of tables, footers, filters, indexes
 //!
-//!   the checksum starts from the file's number and the offset at which all this begins
+//!   the checksum starts from the file's number and the offset at which this begins
 //! ```
 //!
-//! That is the house's one rule, so what is sealed is found without knowing any format: a stretch that
-//! matches the checksum before or behind it is no chance. Of one format more is known: a log or a manifest may
-//! also end with a shorter record of other bytes.
+//! All formats of the engines use this one rule, so checksummed ranges are found without knowledge
+//! of the format: a range that matches the checksum before or after it is no coincidence. One
+//! format is known: a log or a manifest may also end with a shorter record of other bytes.
 //!
-//! Promise checked: no panic and no hang. Answers are not judged: what was changed may be a value.
-//!
-//! Source: ours.
+//! Checked: no panic and no hang. Results are not checked, since the changed bytes may be a value.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,72 +26,72 @@ use siltstone_faults::Survival;
 use siltstone_runtime::Env;
 use siltstone_vfs::Vfs;
 
-use crate::damage::{Store, watched};
-use crate::histories::guarded;
-use crate::{Dice, Scale, Subject, Verdict, Wrong, session};
+use crate::damage::{Store, with_timeout};
+use crate::histories::catch_panics;
+use crate::{CheckError, CheckResult, EngineUnderTest, Scale, TestRng, session};
 
-/// No longer stretch is looked for.
-const LONGEST: usize = 40 << 10;
-/// Bytes before a fragment's payload, and the type of one that is a whole record.
+/// The maximum length of a range that is searched for.
+const MAX_RANGE_BYTES: usize = 40 << 10;
+/// Bytes before a fragment's payload, and the type of a fragment that is a whole record.
 const FRAGMENT: usize = 7;
 const FULL: u8 = 1;
-/// What a field is changed to, first of all.
+/// Preferred values for changed fields.
 const EXTREMES: [u8; 6] = [0, 1, 2, 0x7f, 0x80, 0xff];
 
-/// Changes bytes of closed and open stores, under checksums that hold.
+/// Changes bytes of closed and unclosed stores, under valid checksums.
 ///
 /// # Errors
-/// The change that did harm.
-pub fn resealed(subject: &dyn Subject, scale: &Scale) -> Verdict {
-    let (mut tried, mut refused, mut stretches) = (0, 0, 0);
-    let variants = scale.variants(subject.variants());
-    let stride = (variants.len() / 4).max(1);
-    for (at, variant) in variants.step_by(stride).take(4).enumerate() {
-        let store = Store::write(subject, variant, scale.seed.unwrap_or(0), at % 2 == 0)
+/// The change that caused a panic or a hang.
+pub fn valid_checksum_corruption(tested: &dyn EngineUnderTest, scale: &Scale) -> CheckResult {
+    let (mut tried, mut refused, mut ranges) = (0, 0, 0);
+    let option_sets = scale.option_sets(tested.option_set_count());
+    let stride = (option_sets.len() / 4).max(1);
+    for (at, option_set) in option_sets.step_by(stride).take(4).enumerate() {
+        let store = Store::write(tested, option_set, scale.seed.unwrap_or(0), at % 2 == 0)
             .map_err(|what| format!("before any change: {what}"))?;
-        let changes = changes(&store, scale, &mut stretches)?;
+        let changes = changes(&store, scale, &mut ranges)?;
         tried += changes.len();
-        let judge = |change: &Change| judge(subject, &store, change);
-        watched(subject.name(), &changes, judge, |_, was_refused| {
+        let judge = |change: &Change| judge(tested, &store, change);
+        with_timeout(tested.name(), &changes, judge, |_, was_refused| {
             refused += usize::from(was_refused);
         })
-        .map_err(|what| format!("{} ({}): {what}", subject.name(), subject.describe(variant)))?;
+        .map_err(|what| format!("{} ({}): {what}", tested.name(), tested.describe(option_set)))?;
     }
-    Ok(format!("{tried} changes of {stretches} sealed stretches, {refused} refused at opening"))
+    Ok(format!("{tried} changes in {ranges} checksummed ranges, {refused} refused at open"))
 }
 
-/// Bytes of one file that make others of it, checksum and all.
+/// Changed bytes of one file, with the checksum.
 #[derive(Debug)]
 struct Change {
     path: String,
     writes: Vec<(usize, Vec<u8>)>,
-    /// Where the file ends then.
+    /// The end of the changed file.
     end: usize,
 }
 
-/// What a checksum covers, and where it stands.
-struct Sealed {
+/// The range that a checksum covers, and the checksum's offset.
+struct ChecksummedRange {
     start: usize,
     covered: Range<usize>,
     sum_at: usize,
 }
 
-fn changes(store: &Store, scale: &Scale, stretches: &mut usize) -> Result<Vec<Change>, String> {
-    let mut dice = Dice::of(scale.seed.unwrap_or(0), 7);
+fn changes(store: &Store, scale: &Scale, ranges: &mut usize) -> Result<Vec<Change>, String> {
+    let mut rng = TestRng::of(scale.seed.unwrap_or(0), 7);
     let mut changes = Vec::new();
     let files = store.medium.files();
-    // Of each file as many: manifests are short, and as dangerous.
+    // As many per file: manifests are short, and as dangerous.
     let share = scale.flips as usize / files.len().max(1) + 1;
     for file in files {
         let Some(number) = number_of(&file.path) else { continue };
         let bytes = store.medium.read_raw(&file.path).map_err(|error| error.to_string())?;
-        let sealed = sealed(number, &bytes);
-        *stretches += sealed.len();
-        for _ in 0..share.min(16 * sealed.len()) {
-            let one = &sealed[dice.below(sealed.len() as u64) as usize];
+        let found = checksummed_ranges(number, &bytes);
+        *ranges += found.len();
+        for _ in 0..share.min(16 * found.len()) {
+            let one = &found[rng.below(found.len() as u64) as usize];
             let is_log = file.path.ends_with(".log") || file.path.contains("MANIFEST-");
-            if is_log && bytes[one.start + 6] & 0x7f == FULL && dice.below(2) == 0 {
-                let (record, path) = (last_record(number, &bytes, one, &mut dice), &file.path);
+            if is_log && bytes[one.start + 6] & 0x7f == FULL && rng.below(2) == 0 {
+                let (record, path) = (last_record(number, &bytes, one, &mut rng), &file.path);
                 let end = one.start + record.len();
                 changes.push(Change { path: path.clone(), writes: vec![(one.start, record)], end });
                 continue;
@@ -101,18 +100,18 @@ fn changes(store: &Store, scale: &Scale, stretches: &mut usize) -> Result<Vec<Ch
             if len == 0 {
                 continue;
             }
-            // Counts, lengths and numbers stand at the beginning, or at the end.
-            let within = match dice.below(3) {
-                0 => dice.below(len.min(24) as u64) as usize,
-                1 => len - 1 - dice.below(len.min(24) as u64) as usize,
-                _ => dice.below(len as u64) as usize,
+            // Counts, lengths and numbers are near the beginning or the end.
+            let within = match rng.below(3) {
+                0 => rng.below(len.min(24) as u64) as usize,
+                1 => len - 1 - rng.below(len.min(24) as u64) as usize,
+                _ => rng.below(len as u64) as usize,
             };
             let at = one.covered.start + within;
-            let most = (one.covered.end - at).min(8);
-            let width = [1, 1, 1, 2, 4, 8][dice.below(6) as usize].min(most);
-            let value = match dice.below(8) {
+            let max = (one.covered.end - at).min(8);
+            let width = [1, 1, 1, 2, 4, 8][rng.below(6) as usize].min(max);
+            let value = match rng.below(8) {
                 6 => bytes[at] ^ 1,
-                7 => dice.below(256) as u8,
+                7 => rng.below(256) as u8,
                 extreme => EXTREMES[extreme as usize],
             };
             let mut changed = bytes[one.covered.clone()].to_vec();
@@ -128,15 +127,15 @@ fn changes(store: &Store, scale: &Scale, stretches: &mut usize) -> Result<Vec<Ch
     Ok(changes)
 }
 
-/// A shorter fragment of a log in the place of this one, which holds a whole record.
-fn last_record(number: u64, bytes: &[u8], one: &Sealed, dice: &mut Dice) -> Vec<u8> {
+/// A shorter fragment in place of this one, which holds a whole record.
+fn last_record(number: u64, bytes: &[u8], one: &ChecksummedRange, rng: &mut TestRng) -> Vec<u8> {
     let mut payload = bytes[one.start + FRAGMENT..one.covered.end].to_vec();
-    let most = if dice.below(2) == 0 { 6 } else { payload.len() as u64 };
-    payload.truncate(dice.below(most + 1) as usize);
-    let odds = 1 + dice.below(4);
+    let max = if rng.below(2) == 0 { 6 } else { payload.len() as u64 };
+    payload.truncate(rng.below(max + 1) as usize);
+    let odds = 1 + rng.below(4);
     for byte in payload.iter_mut().skip(1) {
-        if dice.below(odds) == 0 {
-            *byte = EXTREMES[dice.below(3) as usize * dice.below(3) as usize];
+        if rng.below(odds) == 0 {
+            *byte = EXTREMES[rng.below(3) as usize * rng.below(3) as usize];
         }
     }
     let covered = [&(payload.len() as u16).to_le_bytes()[..], &[FULL], &payload].concat();
@@ -144,8 +143,8 @@ fn last_record(number: u64, bytes: &[u8], one: &Sealed, dice: &mut Dice) -> Vec<
     [&sum.to_le_bytes()[..], &covered].concat()
 }
 
-/// Whether the change kept the store from opening.
-fn judge(subject: &dyn Subject, store: &Store, change: &Change) -> Result<bool, String> {
+/// Whether the changed store is refused at open.
+fn judge(tested: &dyn EngineUnderTest, store: &Store, change: &Change) -> Result<bool, String> {
     let changed = || {
         let medium = store.medium.survivors_as(Survival::KeepAll, 0);
         for (at, bytes) in &change.writes {
@@ -155,52 +154,52 @@ fn judge(subject: &dyn Subject, store: &Store, change: &Change) -> Result<bool, 
         Ok::<Arc<dyn Vfs>, Error>(Arc::new(medium))
     };
     let open = |vfs: Arc<dyn Vfs>| {
-        subject.open(vfs, Env::replayable(store.clock.clone(), 0), store.variant)
+        tested.open(vfs, Env::replayable(store.clock.clone(), 0), store.option_set)
     };
-    guarded(|| {
+    catch_panics(|| {
         let mut was_refused = true;
         if let Ok(engine) = open(changed()?) {
             was_refused = false;
-            use_up(engine.as_ref())?;
+            exercise(engine.as_ref())?;
         }
         let vfs = changed()?;
-        let _ = subject.repair(&vfs, store.variant);
+        let _ = tested.repair(&vfs, store.option_set);
         if let Ok(engine) = open(vfs) {
-            use_up(engine.as_ref())?;
+            exercise(engine.as_ref())?;
         }
         Ok(was_refused)
     })
 }
 
-/// All that one does with a store. Whatever it answers is well, but for a panic of a job.
-fn use_up(engine: &dyn Engine) -> Result<(), Wrong> {
+/// Runs every operation on a store. Any result is valid except the panic of a job.
+fn exercise(engine: &dyn Engine) -> Result<(), CheckError> {
     let found = session::contents(engine);
     for key in found.into_iter().flatten().map(|(key, _)| key).step_by(5) {
         let _ = engine.get(&key);
     }
-    let _ = engine.get(b"of which nobody heard");
+    let _ = engine.get(b"never written");
     if engine.capabilities().ordered
         && let Ok(mut cursor) = engine.iter()
     {
-        let mut there = cursor.last();
-        while let Ok(true) = there {
-            there = cursor.prev();
+        let mut moved = cursor.last();
+        while let Ok(true) = moved {
+            moved = cursor.prev();
         }
     }
     let _ = engine.verify(&mut |_, _| ());
     let _ = engine.stats();
     let mut batch = WriteBatch::new();
-    batch.put(b"one more", b"value").delete(b"of which nobody heard");
-    for done in [
+    batch.put(b"one more", b"value").delete(b"never written");
+    for result in [
         engine.write(&batch, Durability::Synced),
         engine.flush(),
         engine.maintain(),
         engine.write(&batch, Durability::Buffered),
         engine.close(),
     ] {
-        match done {
+        match result {
             Err(error) if error.to_string().contains("panick") => {
-                return Err(Wrong::Answer(format!("a job: {error}")));
+                return Err(CheckError::Mismatch(format!("a job: {error}")));
             }
             _ => {}
         }
@@ -208,7 +207,7 @@ fn use_up(engine: &dyn Engine) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// The number in a file's name, which its checksums start from.
+/// The number in a file's name, with which its checksums start.
 fn number_of(path: &str) -> Option<u64> {
     let name = path.rsplit('/').next()?;
     let digits: String =
@@ -216,12 +215,12 @@ fn number_of(path: &str) -> Option<u64> {
     digits.parse().ok()
 }
 
-/// The stretches of a file that a checksum before or behind them covers, in order.
-fn sealed(number: u64, bytes: &[u8]) -> Vec<Sealed> {
+/// The ranges of a file that a checksum before or after them covers, in order.
+fn checksummed_ranges(number: u64, bytes: &[u8]) -> Vec<ChecksummedRange> {
     let mut found = Vec::new();
     let mut start = 0;
     while start + 8 < bytes.len() {
-        // Space that nothing was written to.
+        // Unwritten space.
         let end = if bytes[start..start + 8] == [0; 8] { None } else { find(number, bytes, start) };
         match end {
             Some(one) => {
@@ -234,30 +233,30 @@ fn sealed(number: u64, bytes: &[u8]) -> Vec<Sealed> {
     found
 }
 
-/// The stretch that begins at `start`, if one does.
-fn find(number: u64, bytes: &[u8], start: usize) -> Option<Sealed> {
+/// The range that begins at `start`, if one does.
+fn find(number: u64, bytes: &[u8], start: usize) -> Option<ChecksummedRange> {
     let word = |at: usize| {
         let word = bytes.get(at..at + 4)?.try_into().ok()?;
         Some(u32::from_le_bytes(word))
     };
     let before = word(start)?;
     let (mut leading, mut trailing) = (seed(number, start), seed(number, start));
-    for end in start + 1..=bytes.len().min(start + LONGEST) {
+    for end in start + 1..=bytes.len().min(start + MAX_RANGE_BYTES) {
         trailing = step(trailing, bytes[end - 1]);
         if end > start + 4 {
             leading = step(leading, bytes[end - 1]);
             if !leading == before {
-                return Some(Sealed { start, covered: start + 4..end, sum_at: start });
+                return Some(ChecksummedRange { start, covered: start + 4..end, sum_at: start });
             }
         }
         if word(end) == Some(!trailing) {
-            return Some(Sealed { start, covered: start..end, sum_at: end });
+            return Some(ChecksummedRange { start, covered: start..end, sum_at: end });
         }
     }
     None
 }
 
-/// The state of a checksum over the file's number and an offset in it.
+/// The state of a checksum over the file's number and an offset in the file.
 fn seed(number: u64, offset: usize) -> u32 {
     let head = [number.to_le_bytes(), (offset as u64).to_le_bytes()];
     head.as_flattened().iter().fold(!0, |state, &byte| step(state, byte))
@@ -267,7 +266,7 @@ fn sum(seed: u32, bytes: &[u8]) -> u32 {
     !bytes.iter().fold(seed, |state, &byte| step(state, byte))
 }
 
-/// One byte more of a CRC-32C.
+/// Adds one byte to a CRC-32C.
 fn step(state: u32, byte: u8) -> u32 {
     TABLE[(state as u8 ^ byte) as usize] ^ state >> 8
 }

@@ -2,16 +2,14 @@
 //!
 //! ```text
 //!   write   append to the journal ─ [sync] ─ apply to the oracle      under one lock
-//!   read    the oracle as of a moment; a cursor is a list made when it is opened
+//!   read    the oracle as of a sequence number; a cursor is a list made when it is created
 //!   open    replay the journal
 //! ```
 //!
-//! It is there so that the kit can be tested by itself: it passes every check, and with a
-//! [`Bug`] planted it must fail one. Others can test against it without a real engine.
+//! It tests the kit itself: it passes every check, and with a planted [`Bug`] it must fail one.
+//! Tests of other crates can use it in place of a real engine.
 //!
 //! Invariant: it keeps every promise of [`Engine`], slowly and with everything in memory.
-//!
-//! Source: ours.
 
 mod bug;
 mod journal;
@@ -31,7 +29,7 @@ use journal::Journal;
 
 use crate::Oracle;
 
-/// The largest value that the reference engine takes.
+/// The maximum length of a value in the reference engine.
 pub const MAX_VALUE_BYTES: usize = 1 << 20;
 
 /// The reference engine.
@@ -39,23 +37,23 @@ pub struct Reference {
     state: RwLock<State>,
     env: Env,
     bug: Option<Bug>,
-    /// What its snapshots are known by.
+    /// Identifies its snapshots.
     identity: Arc<()>,
 }
 
 struct State {
     oracle: Oracle,
     journal: Journal,
-    /// Why it refuses writes.
+    /// The cause, if it refuses writes.
     poisoned: Option<String>,
     closed: bool,
 }
 
 impl Reference {
-    /// Opens the table on `media`, or begins one, with a bug planted if one is given.
+    /// Opens the table on `vfs`, or creates it, with an optional planted bug.
     ///
     /// # Errors
-    /// Damage, or a failing medium.
+    /// Damage, or I/O errors.
     pub fn open(vfs: Arc<dyn Vfs>, env: Env, bug: Option<Bug>) -> Result<Self> {
         let (journal, batches) = Journal::open(vfs, bug)?;
         let mut oracle = Oracle::new();
@@ -76,15 +74,15 @@ impl Reference {
     fn lookup(&self, key: &[u8], at: Option<&ReadPoint>) -> Result<Option<Entry>> {
         siltstone_engine::entry::check_key(key)?;
         let state = self.read()?;
-        let mut moment = self.moment(&state, at)?;
+        let mut sequence = self.sequence(&state, at)?;
         if self.has(Bug::LagsBehind) && at.is_none() {
-            moment = moment.saturating_sub(1);
+            sequence = sequence.saturating_sub(1);
         }
         let now = if self.has(Bug::IgnoresExpiry) { 0 } else { self.env.clock.now() };
-        Ok(state.oracle.get(key, moment, now).map(|expected| expected.entry.clone()))
+        Ok(state.oracle.get(key, sequence, now).map(|expected| expected.entry.clone()))
     }
 
-    fn moment(&self, state: &State, at: Option<&ReadPoint>) -> Result<u64> {
+    fn sequence(&self, state: &State, at: Option<&ReadPoint>) -> Result<u64> {
         let is_own = |point: &ReadPoint| {
             point.hold().downcast_ref::<Arc<()>>().is_some_and(|id| Arc::ptr_eq(id, &self.identity))
         };
@@ -93,16 +91,16 @@ impl Reference {
                 Err(Error::Invalid("this snapshot belongs to another table".into()))
             }
             Some(point) if !self.has(Bug::SeesTheFuture) => Ok(point.sequence()),
-            _ => Ok(state.oracle.moment()),
+            _ => Ok(state.oracle.sequence()),
         }
     }
 
-    /// Applies what was logged, visible at once.
+    /// Applies a logged batch, visible at once.
     fn apply(&self, state: &mut State, batch: &WriteBatch) {
         state.oracle.apply(batch, self.env.clock.now());
     }
 
-    /// As a writer without a lock would do it.
+    /// Applies a batch as a writer without a lock would.
     fn apply_piecewise(&self, batch: &WriteBatch) {
         for op in batch.iter() {
             let mut single = WriteBatch::new();
@@ -130,7 +128,7 @@ impl Reference {
         }
     }
 
-    /// What goes to the journal: the batch, unless a bug has it otherwise.
+    /// The batches for the journal: the batch itself, unless a bug is planted.
     fn logged(&self, batch: &WriteBatch) -> Vec<WriteBatch> {
         let single = |op: Op<'_>| {
             let mut batch = WriteBatch::new();
@@ -162,7 +160,7 @@ impl State {
         logged.try_for_each(|batch| self.journal.append(batch))
     }
 
-    /// A fault whose outcome is unknown ends writing.
+    /// Enters read-only mode after a fault whose outcome is unknown.
     fn poison(&mut self, error: Error) -> Error {
         self.poisoned.get_or_insert_with(|| error.to_string());
         error
@@ -191,8 +189,8 @@ impl Engine for Reference {
         let mut state = self.state.write();
         state.check_writable()?;
         state.log(&self.logged(batch)).map_err(|error| {
-            let passes = error.is_disk_full() && !self.has(Bug::FullForEver);
-            if passes { error } else { state.poison(error) }
+            let is_transient = error.is_disk_full() && !self.has(Bug::FullForEver);
+            if is_transient { error } else { state.poison(error) }
         })?;
         if durability == Durability::Synced && !self.has(Bug::ForgetsSync) {
             let synced = state.journal.sync();
@@ -220,17 +218,17 @@ impl Engine for Reference {
 
     fn range(&self, range: KeyRange, at: Option<&ReadPoint>) -> Result<Box<dyn Cursor>> {
         let state = self.read()?;
-        let moment = self.moment(&state, at)?;
+        let sequence = self.sequence(&state, at)?;
         let now = self.env.clock.now();
         let own = |expected: &crate::Expected<'_>| (expected.key.to_vec(), expected.entry.clone());
-        let entries = state.oracle.range(&range, moment, now).iter().map(own).collect();
+        let entries = state.oracle.range(&range, sequence, now).iter().map(own).collect();
         let skips = self.has(Bug::SkipsOnTurn);
         Ok(Box::new(ListCursor { entries, at: None, came_forward: false, skips }))
     }
 
     fn snapshot(&self) -> Result<ReadPoint> {
-        let moment = self.read()?.oracle.moment();
-        Ok(ReadPoint::new(moment, Arc::new(self.identity.clone())))
+        let sequence = self.read()?.oracle.sequence();
+        Ok(ReadPoint::new(sequence, Arc::new(self.identity.clone())))
     }
 
     fn flush(&self) -> Result<()> {
@@ -244,7 +242,7 @@ impl Engine for Reference {
     fn checkpoint(&self, sink: &mut dyn CheckpointSink) -> Result<()> {
         let state = self.read()?;
         let mut batch = WriteBatch::new();
-        for expected in state.oracle.range(&KeyRange::all(), state.oracle.moment(), 0) {
+        for expected in state.oracle.range(&KeyRange::all(), state.oracle.sequence(), 0) {
             batch.put_entry(expected.key, expected.entry);
         }
         drop(state);
@@ -288,7 +286,7 @@ impl Engine for Reference {
     }
 }
 
-/// What the reference engine can do: everything.
+/// The capabilities of the reference engine: all of them.
 pub const CAPABILITIES: Capabilities = Capabilities {
     ordered: true,
     durable: true,
@@ -297,7 +295,7 @@ pub const CAPABILITIES: Capabilities = Capabilities {
     max_value_bytes: MAX_VALUE_BYTES,
 };
 
-/// A walk over a list.
+/// A cursor over a list.
 struct ListCursor {
     entries: Vec<(Vec<u8>, Entry)>,
     at: Option<usize>,
@@ -306,48 +304,48 @@ struct ListCursor {
 }
 
 impl ListCursor {
-    fn place(&mut self, at: Option<usize>, forward: bool) -> Result<bool> {
+    fn move_to(&mut self, at: Option<usize>, forward: bool) -> Result<bool> {
         self.at = at.filter(|&at| at < self.entries.len());
         self.came_forward = forward;
         Ok(self.at.is_some())
     }
 
-    fn standing(&self) -> Result<usize> {
-        self.at.ok_or_else(|| Error::Invalid("the cursor stands nowhere".into()))
+    fn position(&self) -> Result<usize> {
+        self.at.ok_or_else(|| Error::Invalid("the cursor has no position".into()))
     }
 
     fn entry(&self) -> &(Vec<u8>, Entry) {
-        &self.entries[self.at.expect("the cursor stands on an entry")]
+        &self.entries[self.at.expect("the cursor is on an entry")]
     }
 }
 
 impl Cursor for ListCursor {
     fn first(&mut self) -> Result<bool> {
-        self.place(Some(0), true)
+        self.move_to(Some(0), true)
     }
 
     fn last(&mut self) -> Result<bool> {
-        self.place(self.entries.len().checked_sub(1), false)
+        self.move_to(self.entries.len().checked_sub(1), false)
     }
 
     fn seek(&mut self, key: &[u8]) -> Result<bool> {
-        self.place(Some(self.entries.partition_point(|(k, _)| k.as_slice() < key)), true)
+        self.move_to(Some(self.entries.partition_point(|(k, _)| k.as_slice() < key)), true)
     }
 
     fn seek_back(&mut self, key: &[u8]) -> Result<bool> {
         let after = self.entries.partition_point(|(k, _)| k.as_slice() <= key);
-        self.place(after.checked_sub(1), false)
+        self.move_to(after.checked_sub(1), false)
     }
 
     fn next(&mut self) -> Result<bool> {
-        let at = self.standing()?;
-        self.place(Some(at + 1), true)
+        let at = self.position()?;
+        self.move_to(Some(at + 1), true)
     }
 
     fn prev(&mut self) -> Result<bool> {
         let back = if self.skips && self.came_forward { 2 } else { 1 };
-        let at = self.standing()?;
-        self.place(at.checked_sub(back), false)
+        let at = self.position()?;
+        self.move_to(at.checked_sub(back), false)
     }
 
     fn valid(&self) -> bool {

@@ -1,18 +1,18 @@
 //! From a history to an anomaly, or none.
 //!
-//! First what needs no graph: reads of what was never written, of what an aborted transaction wrote, of
-//! what its writer overwrote itself, and transactions that contradict themselves. Then the graph, from
-//! the strictest kind of cycle to the loosest:
+//! First what needs no graph: reads of versions that were never written, that an aborted
+//! transaction wrote, or that their writer overwrote, and transactions that contradict themselves.
+//! Then cycles of the graph, from the strictest kind to the loosest:
 //!
 //! ```text
 //!   G0        ww alone                   dirty write
 //!   G1c       ww and wr                  circular information flow
 //!   G-single  exactly one rw             lost update, read skew
 //!   G2        more                       write skew, long fork, the read-only anomaly, phantoms
-//!   …, with rt                           the order is there, but against the clock
+//!   …, with rt                           an order exists, but not in real time
 //! ```
 //!
-//! A version that was written and never read comes after those that were.
+//! Versions that were never read come after those that were.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -20,16 +20,16 @@ use std::fmt;
 use super::graph::{Edge, Graph};
 use super::{Event, History, Key, Outcome, Transaction, Version};
 
-/// What kind of anomaly it is, in Adya's names.
+/// The kind of an anomaly, in Adya's terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A read of what nobody wrote, or of two orders that contradict one another.
+    /// A read of a version that nobody wrote, or of two contradictory orders.
     Impossible,
-    /// A transaction that does not see its own writes as it should.
+    /// A transaction that does not see its own writes.
     Internal,
-    /// A read of what an aborted transaction wrote.
+    /// A read of a version that an aborted transaction wrote.
     G1a,
-    /// A read of what its writer overwrote in the same transaction.
+    /// A read of a version that its writer overwrote in the same transaction.
     G1b,
     /// A cycle of writes.
     G0,
@@ -39,35 +39,35 @@ pub enum Kind {
     GSingle,
     /// A cycle with several.
     G2,
-    /// A cycle that is none without the order of time.
+    /// A cycle only with the real-time order.
     RealTime,
 }
 
-/// Why a history is not serializable.
+/// The reason why a history is not serializable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Anomaly {
-    /// What kind it is.
+    /// The kind.
     pub kind: Kind,
-    /// The transactions that have a part in it, by their place in the history.
+    /// Its transactions, as indexes into the history.
     pub transactions: Vec<usize>,
-    /// In words.
-    pub story: String,
+    /// A description.
+    pub description: String,
 }
 
 impl fmt::Display for Anomaly {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {}", self.kind, self.story)
+        write!(f, "{:?}: {}", self.kind, self.description)
     }
 }
 
-/// Whether there is an order of the committed transactions that explains every answer; `strict`: and
-/// that puts what had returned before what began later.
+/// Checks that an order of the committed transactions explains every result; if `strict`, an order
+/// that agrees with real time.
 ///
 /// # Errors
 /// An anomaly.
 pub fn check(history: &History, strict: bool) -> Result<(), Anomaly> {
-    let seen = Seen::of(history)?;
-    let graph = seen.graph(history, strict);
+    let dependencies = Dependencies::of(history)?;
+    let graph = dependencies.graph(history, strict);
     let plain = [Edge::WriteWrite, Edge::WriteRead, Edge::ReadWrite];
     let all = [Edge::WriteWrite, Edge::WriteRead, Edge::ReadWrite, Edge::RealTime];
     let any = usize::MAX;
@@ -78,94 +78,96 @@ pub fn check(history: &History, strict: bool) -> Result<(), Anomaly> {
         (Kind::G2, &plain, any),
         (Kind::RealTime, &all, any),
     ];
-    // Almost always there is none, and one look is enough.
+    // Most histories have no cycle, and one search is enough.
     if graph.cycle(&all, any).is_none() {
         return Ok(());
     }
     for (kind, allowed, most_rw) in tiers {
         if let Some(cycle) = graph.cycle(allowed, most_rw) {
-            return Err(tell(kind, &cycle, history));
+            return Err(describe(kind, &cycle, history));
         }
     }
     Ok(())
 }
 
-fn tell(kind: Kind, cycle: &[(usize, Edge)], history: &History) -> Anomaly {
+fn describe(kind: Kind, cycle: &[(usize, Edge)], history: &History) -> Anomaly {
     let count = history.transactions.len();
-    let mut story = String::new();
+    let mut description = String::new();
     for (node, edge) in cycle {
         if *node < count {
-            story += &format!("T{node} -{}-> ", edge.name());
+            description += &format!("T{node} -{}-> ", edge.name());
         }
     }
-    // Nodes behind the transactions are moments.
+    // Nodes after the transactions are points in time.
     let transactions: Vec<_> = cycle.iter().map(|(node, _)| *node).filter(|n| *n < count).collect();
-    story += &format!("T{}", transactions[0]);
+    description += &format!("T{}", transactions[0]);
     for &node in &transactions {
-        story += &format!("\n  T{node}: {:?}", history.transactions[node]);
+        description += &format!("\n  T{node}: {:?}", history.transactions[node]);
     }
-    Anomaly { kind, transactions, story }
+    Anomaly { kind, transactions, description }
 }
 
-/// A version's place: what the graph is made from.
-struct Seen {
-    /// Who wrote each version; two keys never share one.
+/// The data for the graph.
+struct Dependencies {
+    /// The writer of each version; two keys never share a version.
     writers: HashMap<(Key, Version), usize>,
-    /// The versions of each key that count, in order: the last of each transaction.
+    /// The visible versions of each key in order: the last of each transaction.
     orders: BTreeMap<Key, Vec<Version>>,
-    /// Transaction, key, and the version it was shown.
+    /// Transaction, key, and the version read.
     reads: Vec<(usize, Key, Option<Version>)>,
 }
 
-impl Seen {
+impl Dependencies {
     fn of(history: &History) -> Result<Self, Anomaly> {
-        let mut seen = Seen { writers: HashMap::new(), orders: BTreeMap::new(), reads: Vec::new() };
+        let mut dependencies =
+            Dependencies { writers: HashMap::new(), orders: BTreeMap::new(), reads: Vec::new() };
         let mut last_of: HashMap<(usize, Key), Version> = HashMap::new();
         for (id, transaction) in history.transactions.iter().enumerate() {
             for event in &transaction.events {
                 if let Event::Append(key, version) | Event::Write(key, version) = event {
-                    seen.writers.insert((*key, *version), id);
+                    dependencies.writers.insert((*key, *version), id);
                     last_of.insert((id, *key), *version);
                 }
             }
         }
         let mut longest: BTreeMap<Key, Vec<Version>> = BTreeMap::new();
         for (id, transaction) in history.transactions.iter().enumerate() {
-            // What an aborted transaction was shown counts as well: it acted on it.
-            seen.read(id, transaction, &mut longest)?;
+            // Reads of aborted transactions count as well.
+            dependencies.read(id, transaction, &mut longest)?;
         }
-        let has_ended_well = |version: &(Key, Version)| {
-            seen.writers
+        let is_committed = |version: &(Key, Version)| {
+            dependencies
+                .writers
                 .get(version)
                 .is_some_and(|id| history.transactions[*id].outcome == Outcome::Committed)
         };
-        for &(id, key, version) in &seen.reads {
+        for &(id, key, version) in &dependencies.reads {
             let Some(version) = version else { continue };
-            let shown = |kind, what: &str| {
-                let story = format!(
-                    "T{id} was shown version {version} of key {key}, which {what}: {:?}",
+            let wrong_read = |kind, what: &str| {
+                let description = format!(
+                    "T{id} read version {version} of key {key}, which {what}: {:?}",
                     history.transactions[id]
                 );
-                Err(Anomaly { kind, transactions: vec![id], story })
+                Err(Anomaly { kind, transactions: vec![id], description })
             };
-            let Some(&writer) = seen.writers.get(&(key, version)) else {
-                return shown(Kind::Impossible, "nobody wrote");
+            let Some(&writer) = dependencies.writers.get(&(key, version)) else {
+                return wrong_read(Kind::Impossible, "nobody wrote");
             };
             if history.transactions[writer].outcome == Outcome::Aborted {
-                return shown(Kind::G1a, "an aborted transaction wrote");
+                return wrong_read(Kind::G1a, "an aborted transaction wrote");
             }
             if writer != id && last_of[&(writer, key)] != version {
-                return shown(Kind::G1b, "its writer replaced itself");
+                return wrong_read(Kind::G1b, "its writer overwrote");
             }
         }
         for (key, list) in &history.orders {
             longest.entry(*key).or_insert_with(|| list.clone());
         }
-        // What was never read is at the end, in the order of its transactions' ends: any will do.
+        // Unread versions come last, in the order of their transactions' ends: any order will do.
         let mut unread: Vec<(u64, Key, Version)> = Vec::new();
         for (&(id, key), &version) in &last_of {
             let is_known = longest.get(&key).is_some_and(|list| list.contains(&version));
-            if !is_known && has_ended_well(&(key, version)) {
+            if !is_known && is_committed(&(key, version)) {
                 unread.push((history.transactions[id].ended, key, version));
             }
         }
@@ -174,23 +176,26 @@ impl Seen {
             longest.entry(key).or_default().push(version);
         }
         for (key, list) in longest {
-            let writers = list.iter().filter_map(|version| seen.writers.get(&(key, *version)));
+            let writers =
+                list.iter().filter_map(|version| dependencies.writers.get(&(key, *version)));
             let aborted = |id: &&usize| history.transactions[**id].outcome == Outcome::Aborted;
             if let Some(&id) = writers.clone().find(aborted) {
-                let story = format!("T{id} was aborted, and what it wrote to key {key} is there");
-                return Err(Anomaly { kind: Kind::G1a, transactions: vec![id], story });
+                let description =
+                    format!("T{id} was aborted, but its write to key {key} is visible");
+                return Err(Anomaly { kind: Kind::G1a, transactions: vec![id], description });
             }
             let is_last = |version: &Version| {
-                seen.writers
+                dependencies
+                    .writers
                     .get(&(key, *version))
                     .is_some_and(|id| last_of[&(*id, key)] == *version)
             };
-            seen.orders.insert(key, list.into_iter().filter(is_last).collect());
+            dependencies.orders.insert(key, list.into_iter().filter(is_last).collect());
         }
-        Ok(seen)
+        Ok(dependencies)
     }
 
-    /// What one transaction was shown, less what it wrote itself.
+    /// Records the reads of one transaction, without its own writes.
     fn read(
         &mut self,
         id: usize,
@@ -200,7 +205,7 @@ impl Seen {
         let wrong = |kind, what: &str, event: &Event| Anomaly {
             kind,
             transactions: vec![id],
-            story: format!("T{id} {what} in {event:?}: {transaction:?}"),
+            description: format!("T{id} {what} in {event:?}: {transaction:?}"),
         };
         let mut own: HashMap<Key, Vec<Version>> = HashMap::new();
         for event in &transaction.events {
@@ -212,7 +217,7 @@ impl Seen {
                     let Some(others) = list.strip_suffix(own) else {
                         return Err(wrong(Kind::Internal, "misses its own writes", event));
                     };
-                    // Of its own list only what others wrote has a place in the order for sure.
+                    // Until the commit only the versions of others have a fixed order.
                     let counted = match transaction.outcome {
                         Outcome::Committed => list.as_slice(),
                         _ => others,
@@ -223,7 +228,7 @@ impl Seen {
                         false => (longest.as_slice(), counted),
                     };
                     if !long.starts_with(short) {
-                        let what = "was shown a list that contradicts another one";
+                        let what = "read a list that contradicts another one";
                         return Err(wrong(Kind::Impossible, what, event));
                     }
                     if counted.len() > longest.len() {
@@ -233,7 +238,7 @@ impl Seen {
                         if !self.writers.contains_key(&(*key, *version)) {
                             return Err(wrong(
                                 Kind::Impossible,
-                                "was shown what nobody wrote",
+                                "read a version that nobody wrote",
                                 event,
                             ));
                         }
@@ -252,7 +257,7 @@ impl Seen {
         Ok(())
     }
 
-    /// Whether a transaction is committed for sure: it was told so, or something of it was seen.
+    /// Whether a transaction is surely committed: it was acknowledged, or a write of it was read.
     fn was_applied(&self, transaction: &Transaction) -> bool {
         let was_seen = |event: &Event| match event {
             Event::Append(key, version) | Event::Write(key, version) => {
@@ -283,7 +288,7 @@ impl Seen {
             }
         }
         for &(id, key, version) in &self.reads {
-            // Who was not applied has no place in the order.
+            // A transaction that was not applied has no position in the order.
             if !self.was_applied(&history.transactions[id]) {
                 continue;
             }
@@ -291,7 +296,7 @@ impl Seen {
                 graph.add(self.writers[&(key, version)], id, Edge::WriteRead);
             }
             let mut after = next.get(&(key, version)).copied();
-            // Its own version does not count: it comes after the one that it read, and before the next.
+            // Its own version is skipped: it comes after the one it read, and before the next.
             if after.is_some_and(|after| self.writers[&(key, after)] == id) {
                 after = next.get(&(key, after)).copied();
             }
@@ -306,26 +311,26 @@ impl Seen {
     }
 }
 
-/// A node for each moment at which a transaction begins or ends, in a line; a transaction leads to the
-/// moment of its end, and the moment of its beginning to it. So there is a way from each to all that
-/// began after its end, by a number of edges in proportion to that of the transactions.
+/// Adds a chain of nodes, one for each begin and end of a transaction. Each transaction has an
+/// edge to the node of its end and one from the node of its begin. So there is a path from each
+/// transaction to all that began after its end, with a number of edges linear in the transactions.
 fn add_real_time(graph: &mut Graph, transactions: &[Transaction]) {
     let committed = |(_, t): &(usize, &Transaction)| t.outcome == Outcome::Committed;
-    let mut moments: Vec<(u64, bool, usize)> = Vec::new();
+    let mut times: Vec<(u64, bool, usize)> = Vec::new();
     for (id, transaction) in transactions.iter().enumerate().filter(committed) {
-        // At the same moment who begins did not begin after who ends.
-        moments.push((transaction.began, false, id));
-        moments.push((transaction.ended, true, id));
+        // Begins sort before ends at the same time: those transactions overlap.
+        times.push((transaction.began, false, id));
+        times.push((transaction.ended, true, id));
     }
-    moments.sort_unstable();
+    times.sort_unstable();
     let first = transactions.len();
-    for (place, (_, is_end, id)) in moments.into_iter().enumerate() {
-        let node = first + place;
+    for (at, (_, is_end, id)) in times.into_iter().enumerate() {
+        let node = first + at;
         match is_end {
             true => graph.add(id, node, Edge::RealTime),
             false => graph.add(node, id, Edge::RealTime),
         }
-        if place > 0 {
+        if at > 0 {
             graph.add(node - 1, node, Edge::RealTime);
         }
     }

@@ -1,17 +1,14 @@
-//! Does every acknowledged write outlive the process? A child of the test program writes batches to
-//! a directory of the machine's file system and is killed at a random moment, again and again.
+//! Kills a writing process with SIGKILL, again and again: every acknowledged write must survive.
 //!
 //! ```text
 //!   child    open, find the next number, write batch after batch: key i, its pair, a counter
-//!            after each, print the number: that is the acknowledgement
-//!   parent   read some lines, SIGKILL, read the rest, open: all that was printed is there, whole,
+//!            print the number after each: the acknowledgement
+//!   parent   read some lines, SIGKILL, read the rest, open: everything printed is there, whole,
 //!            and at most one batch more
 //! ```
 //!
-//! Promise checked: what returned under `Durability::Synced` (even numbers) and `Buffered` (odd
-//! ones) survives the death of the process. Each life of the child has the next option set.
-//!
-//! Source: ours.
+//! Checked: what returned under `Durability::Synced` (even numbers) and `Buffered` (odd numbers)
+//! survives a process crash, on the machine's file system. Each child has the next option set.
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::{Path, PathBuf};
@@ -23,34 +20,37 @@ use siltstone_engine::{Durability, Engine, Error, Result, WriteBatch};
 use siltstone_runtime::Env;
 use siltstone_vfs::Disk;
 
-use crate::{Dice, Scale, Subject, Verdict};
+use crate::{CheckResult, EngineUnderTest, Scale, TestRng};
 
 const DIRECTORY: &str = "SILTSTONE_KILL_DIRECTORY";
 const VARIANT: &str = "SILTSTONE_KILL_VARIANT";
-/// The name of the test that is the child's life, which [`conformance!`](crate::conformance) makes.
-const CHILD: &str = "lives_until_it_is_killed";
+/// The test that runs as the child, from [`conformance!`](crate::conformance).
+const CHILD: &str = "kill9_child";
 
 /// Kills a writing process `scale.kills` times.
 ///
 /// # Errors
-/// What was lost, or is there by half.
-pub fn killed(subject: &dyn Subject, scale: &Scale) -> Verdict {
-    if !subject.capabilities().durable {
+/// A lost or partial batch.
+pub fn kill9(tested: &dyn EngineUnderTest, scale: &Scale) -> CheckResult {
+    if !tested.capabilities().durable {
         return Ok("not durable: nothing to check".to_owned());
     }
-    let scratch = Scratch::new(subject.name()).map_err(|error| error.to_string())?;
+    let scratch = Scratch::new(tested.name()).map_err(|error| error.to_string())?;
     let directory = scratch.0.join("store");
-    let mut dice = Dice::new(scale.seed.unwrap_or(1));
+    let mut rng = TestRng::new(scale.seed.unwrap_or(1));
     let mut before = 0;
     for kill in 0..scale.kills {
-        let variant = scale.variant.unwrap_or(kill as u32 % subject.variants());
+        let option_set = scale.option_set.unwrap_or(kill as u32 % tested.option_set_count());
         let wrong = |reason: String| {
-            format!("kill {kill}, option set {variant} ({}): {reason}", subject.describe(variant))
+            format!(
+                "kill {kill}, option set {option_set} ({}): {reason}",
+                tested.describe(option_set)
+            )
         };
-        let acknowledged = live_and_die(&directory, variant, &mut dice)
+        let acknowledged = run_and_kill(&directory, option_set, &mut rng)
             .map_err(|error| wrong(error.to_string()))?
             .unwrap_or(before);
-        let newest = look(subject, &directory, variant, kill % 2 == 0).map_err(wrong)?;
+        let newest = check(tested, &directory, option_set, kill % 2 == 0).map_err(wrong)?;
         if newest < acknowledged || newest <= before {
             return Err(wrong(format!(
                 "{before} batches were there, {acknowledged} acknowledged, {newest} are there now"
@@ -58,27 +58,27 @@ pub fn killed(subject: &dyn Subject, scale: &Scale) -> Verdict {
         }
         before = newest;
     }
-    Ok(format!("{} deaths, {before} batches written", scale.kills))
+    Ok(format!("{} kills, {before} batches written", scale.kills))
 }
 
-/// The child's life. In a run without a parent it does nothing.
+/// The child process. Without a parent it does nothing.
 ///
 /// # Panics
 /// If a write fails.
-pub fn child(subject: &dyn Subject) {
+pub fn child(tested: &dyn EngineUnderTest) {
     let Some(directory) = std::env::var_os(DIRECTORY) else { return };
-    let variant = std::env::var(VARIANT).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
-    if let Err(reason) = write_for_ever(subject, Path::new(&directory), variant) {
+    let option_set = std::env::var(VARIANT).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+    if let Err(reason) = write_for_ever(tested, Path::new(&directory), option_set) {
         panic!("{reason}");
     }
 }
 
 fn write_for_ever(
-    subject: &dyn Subject,
+    tested: &dyn EngineUnderTest,
     directory: &Path,
-    variant: u32,
+    option_set: u32,
 ) -> std::result::Result<(), String> {
-    let engine = open(subject, directory, variant).map_err(|error| error.to_string())?;
+    let engine = open(tested, directory, option_set).map_err(|error| error.to_string())?;
     let mut number = count(engine.as_ref())?;
     let mut out = std::io::stdout().lock();
     loop {
@@ -95,29 +95,33 @@ fn write_for_ever(
     }
 }
 
-/// Starts a child, kills it, and answers the last batch that it had acknowledged, if any.
-fn live_and_die(directory: &Path, variant: u32, dice: &mut Dice) -> std::io::Result<Option<u64>> {
+/// Starts a child and kills it; returns the last batch that it acknowledged, if any.
+fn run_and_kill(
+    directory: &Path,
+    option_set: u32,
+    rng: &mut TestRng,
+) -> std::io::Result<Option<u64>> {
     let mut child = Command::new(std::env::current_exe()?)
         .args([CHILD, "--nocapture"])
         .env(DIRECTORY, directory)
-        .env(VARIANT, variant.to_string())
+        .env(VARIANT, option_set.to_string())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()?;
     let mut lines = lines(&mut child)?;
     let number = |line: &str| line.strip_prefix("written ")?.parse::<u64>().ok();
-    // Some acknowledgements, then a moment more: the blow falls anywhere in a write.
-    let wanted = 1 + dice.index(120);
+    // Some acknowledgements, then a short delay: the kill hits any part of a write.
+    let wanted = 1 + rng.index(120);
     let some = lines.by_ref().map_while(|line| line.ok()).filter_map(|line| number(&line));
-    let heard = some.take(wanted).last();
-    std::thread::sleep(Duration::from_micros(dice.below(4000)));
+    let read = some.take(wanted).last();
+    std::thread::sleep(Duration::from_micros(rng.below(4000)));
     child.kill()?;
     child.wait()?;
-    // What is left in the pipe may end in half a line, which acknowledges nothing.
+    // The rest in the pipe may end in half a line, which acknowledges nothing.
     let rest: Vec<u64> =
         lines.map_while(|line| line.ok()).filter_map(|line| number(&line)).collect();
     let whole = &rest[..rest.len().saturating_sub(1)];
-    Ok(whole.last().copied().or(heard))
+    Ok(whole.last().copied().or(read))
 }
 
 fn lines(child: &mut Child) -> std::io::Result<Lines<BufReader<ChildStdout>>> {
@@ -125,29 +129,33 @@ fn lines(child: &mut Child) -> std::io::Result<Lines<BufReader<ChildStdout>>> {
     Ok(BufReader::new(out).lines())
 }
 
-/// Opens what the child has left, and counts.
-fn look(
-    subject: &dyn Subject,
+/// Opens what the child has left, and counts its batches.
+fn check(
+    tested: &dyn EngineUnderTest,
     directory: &Path,
-    variant: u32,
+    option_set: u32,
     closes: bool,
 ) -> std::result::Result<u64, String> {
-    let told = |error: Error| error.to_string();
-    let engine = open(subject, directory, variant).map_err(told)?;
+    let text = |error: Error| error.to_string();
+    let engine = open(tested, directory, option_set).map_err(text)?;
     let newest = count(engine.as_ref())?;
-    if !engine.verify(&mut |_, _| ()).map_err(told)?.is_sound() {
+    if !engine.verify(&mut |_, _| ()).map_err(text)?.is_sound() {
         return Err("verify found damage".to_owned());
     }
-    // Half of the time the parent dies without closing as well, so to speak.
+    // Half of the time the engine is dropped without a close.
     if closes {
-        engine.close().map_err(told)?;
+        engine.close().map_err(text)?;
     }
     Ok(newest)
 }
 
-fn open(subject: &dyn Subject, directory: &Path, variant: u32) -> Result<Box<dyn Engine>> {
+fn open(
+    tested: &dyn EngineUnderTest,
+    directory: &Path,
+    option_set: u32,
+) -> Result<Box<dyn Engine>> {
     let disk = if directory.exists() { Disk::open(directory) } else { Disk::create(directory) };
-    subject.open(Arc::new(disk?), Env::system(1), variant)
+    tested.open(Arc::new(disk?), Env::system(1), option_set)
 }
 
 fn value(number: u64) -> Vec<u8> {
@@ -155,7 +163,7 @@ fn value(number: u64) -> Vec<u8> {
     [number.to_le_bytes().to_vec(), vec![number as u8; len]].concat()
 }
 
-/// How many batches there are; each must be whole and none missing.
+/// The number of batches; each must be whole and none missing.
 fn count(engine: &dyn Engine) -> std::result::Result<u64, String> {
     let get = |key: &str| {
         let entry = engine.get(key.as_bytes()).map_err(|error| error.to_string())?;
@@ -176,7 +184,7 @@ fn count(engine: &dyn Engine) -> std::result::Result<u64, String> {
     Ok(newest)
 }
 
-/// A directory that goes when it is dropped.
+/// A directory that is removed when it is dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {

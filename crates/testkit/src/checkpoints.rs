@@ -5,10 +5,8 @@
 //!   copies     opened:   hot-w = n  ⇔  log-w-0 … log-w-n and no other
 //! ```
 //!
-//! Promise checked: a checkpoint is the table at one moment of its writing, for every writer; that
-//! moment is not before the call; and the call returns though writers never rest.
-//!
-//! Source: ours.
+//! Checked: a checkpoint is a state of the table that existed, for every writer, and not before the
+//! call; and the call returns although writers never pause.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -18,29 +16,29 @@ use siltstone_runtime::Env;
 use siltstone_vfs::{Ram, Vfs};
 
 use crate::scale::Case;
-use crate::sink::MediaSink;
-use crate::{Dice, Scale, Subject, Verdict, Wrong, session};
+use crate::sink::VfsSink;
+use crate::{CheckError, CheckResult, EngineUnderTest, Scale, TestRng, session};
 
 const WRITERS: u64 = 2;
 const COPIES: u64 = 4;
 const FILLERS: u64 = 40;
 
-/// Takes checkpoints among writers.
+/// Takes checkpoints among concurrent writers.
 ///
 /// # Errors
-/// What a copy shows that never was.
-pub fn copies_among_writers(subject: &dyn Subject, scale: &Scale) -> Verdict {
+/// A state that never existed.
+pub fn concurrent_checkpoints(tested: &dyn EngineUnderTest, scale: &Scale) -> CheckResult {
     let mut batches = 0;
-    for case in scale.cases(scale.rounds, subject.variants()) {
-        batches += among_writers(subject, case)
-            .map_err(|wrong| format!("{}: {wrong}\n{case}", subject.name()))?;
+    for case in scale.cases(scale.rounds, tested.option_set_count()) {
+        batches += run_threads(tested, case)
+            .map_err(|wrong| format!("{}: {wrong}\n{case}", tested.name()))?;
     }
     Ok(format!("{} checkpoints, {batches} batches in them", scale.rounds * COPIES))
 }
 
-fn among_writers(subject: &dyn Subject, case: Case) -> Result<u64, Wrong> {
+fn run_threads(tested: &dyn EngineUnderTest, case: Case) -> Result<u64, CheckError> {
     let env = Env::system(2);
-    let engine = subject.open(Arc::new(Ram::new()), env.clone(), case.variant)?;
+    let engine = tested.open(Arc::new(Ram::new()), env.clone(), case.option_set)?;
     let (engine, over) = (engine.as_ref(), AtomicBool::new(false));
     let written: Vec<AtomicU64> = (0..WRITERS).map(|_| AtomicU64::new(0)).collect();
     let batches = std::thread::scope(|scope| {
@@ -49,13 +47,13 @@ fn among_writers(subject: &dyn Subject, case: Case) -> Result<u64, Wrong> {
             .zip(&written)
             .map(|(id, written)| scope.spawn(move || write(engine, case.seed, id, over, written)))
             .collect();
-        let copied: Result<u64, Wrong> = (0..COPIES).try_fold(0, |batches, _| {
-            let least: Vec<u64> = written.iter().map(|written| written.load(SeqCst)).collect();
-            Ok(batches + copy(subject, engine, case, &env, &least)?)
+        let copied: Result<u64, CheckError> = (0..COPIES).try_fold(0, |batches, _| {
+            let floors: Vec<u64> = written.iter().map(|written| written.load(SeqCst)).collect();
+            Ok(batches + copy(tested, engine, case, &env, &floors)?)
         });
         over.store(true, SeqCst);
         for writer in writers {
-            writer.join().map_err(|_| Wrong::Answer("a thread panicked".to_owned()))??;
+            writer.join().map_err(|_| CheckError::Mismatch("a thread panicked".to_owned()))??;
         }
         copied
     })?;
@@ -69,15 +67,15 @@ fn write(
     id: u64,
     over: &AtomicBool,
     written: &AtomicU64,
-) -> Result<(), Wrong> {
-    let mut dice = Dice::of(seed, id);
+) -> Result<(), CheckError> {
+    let mut rng = TestRng::of(seed, id);
     while !over.load(SeqCst) {
         let number = written.load(SeqCst) + 1;
         let mut batch = WriteBatch::new();
         batch.put(format!("hot-{id}").as_bytes(), &number.to_be_bytes());
-        for _ in 0..dice.below(4) {
-            let (filler, len) = (dice.below(FILLERS), dice.index(100));
-            batch.put(format!("filler-{filler}").as_bytes(), &dice.bytes(len));
+        for _ in 0..rng.below(4) {
+            let (filler, len) = (rng.below(FILLERS), rng.index(100));
+            batch.put(format!("filler-{filler}").as_bytes(), &rng.bytes(len));
         }
         batch.put(format!("log-{id}-{number}").as_bytes(), &[]);
         engine.write(&batch, Durability::Buffered)?;
@@ -86,20 +84,20 @@ fn write(
     Ok(())
 }
 
-/// Takes a copy, opens it, and counts the batches in it; of each writer it must have `least`.
+/// Takes a checkpoint, opens it, and counts its batches; each writer has at least its floor.
 fn copy(
-    subject: &dyn Subject,
+    tested: &dyn EngineUnderTest,
     engine: &dyn Engine,
     case: Case,
     env: &Env,
-    least: &[u64],
-) -> Result<u64, Wrong> {
+    floors: &[u64],
+) -> Result<u64, CheckError> {
     let target: Arc<dyn Vfs> = Arc::new(Ram::new());
-    engine.checkpoint(&mut MediaSink::new(target.clone()))?;
-    let copied = subject.open(target, env.clone(), case.variant)?;
+    engine.checkpoint(&mut VfsSink::new(target.clone()))?;
+    let copied = tested.open(target, env.clone(), case.option_set)?;
     let found = session::contents(copied.as_ref())?;
     let mut batches = 0;
-    for (id, &least) in (0..).zip(least) {
+    for (id, &floor) in (0..).zip(floors) {
         let prefix = format!("log-{id}-").into_bytes();
         let logged = found.keys().filter(|key| key.starts_with(&prefix)).count() as u64;
         let last =
@@ -107,10 +105,10 @@ fn copy(
         let last = last.last().unwrap_or(0);
         let hot = copied.get(format!("hot-{id}").as_bytes())?.map(|entry| entry.value);
         let hot = hot.map_or(0, |value| value.try_into().map_or(0, u64::from_be_bytes));
-        if (hot, logged) != (last, last) || last < least {
-            return Err(Wrong::Answer(format!(
+        if (hot, logged) != (last, last) || last < floor {
+            return Err(CheckError::Mismatch(format!(
                 "a checkpoint shows batch {hot} of writer {id}, {logged} in its log, {last} of them \
-                 without a gap, and {least} were written before"
+                 without a gap, and {floor} were written before"
             )));
         }
         batches += last;

@@ -1,13 +1,11 @@
-//! Does a cursor stand where it should, after each move?
+//! A cursor whose position is checked after each move.
 //!
-//! The model of a cursor is a list of expected entries and a place in it. Entries that may be
-//! missing (see the grey zone of the [oracle](crate::oracle)) may be stepped over; any other must
-//! not.
+//! The model of a cursor is a list of expected entries and a position in it. The cursor may skip
+//! entries that may be missing (see the uncertain expiry of the [oracle](crate::oracle)), and no
+//! other.
 //!
-//! Invariant: after a move that found nothing, and before the first placement, a cursor is not
-//! valid, and stepping it is [`Error::Invalid`].
-//!
-//! Source: ours.
+//! Invariant: after a move that found nothing, and before the first seek, a cursor is not valid,
+//! and a step returns [`Error::Invalid`].
 
 use siltstone_engine::{Cursor, Entry, Error};
 
@@ -30,56 +28,56 @@ pub enum Move {
     Prev,
 }
 
-/// Why a step did not go as it should.
+/// Why a step failed.
 #[derive(Debug, Clone)]
-pub enum Wrong {
-    /// The engine answered with an error.
-    Fault(Error),
-    /// The engine's answer is wrong.
-    Answer(String),
+pub enum CheckError {
+    /// The engine returned an error.
+    Engine(Error),
+    /// The engine's result is wrong.
+    Mismatch(String),
 }
 
-impl From<Error> for Wrong {
+impl From<Error> for CheckError {
     fn from(error: Error) -> Self {
-        Wrong::Fault(error)
+        CheckError::Engine(error)
     }
 }
 
-impl std::fmt::Display for Wrong {
+impl std::fmt::Display for CheckError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Wrong::Fault(error) => write!(f, "unexpected error: {error}"),
-            Wrong::Answer(what) => f.write_str(what),
+            CheckError::Engine(error) => write!(f, "unexpected error: {error}"),
+            CheckError::Mismatch(what) => f.write_str(what),
         }
     }
 }
 
-/// A cursor and what it should show.
-pub struct Walker {
+/// A cursor and its expected entries.
+pub struct CheckedCursor {
     cursor: Box<dyn Cursor>,
     expected: Vec<(Vec<u8>, Entry, bool)>,
     at: Option<usize>,
 }
 
-impl Walker {
-    /// A cursor that was just opened.
+impl CheckedCursor {
+    /// Wraps a cursor that was just created.
     pub fn new(cursor: Box<dyn Cursor>, expected: &[Expected<'_>]) -> Self {
         let own = |e: &Expected<'_>| (e.key.to_vec(), e.entry.clone(), e.certain);
-        Walker { cursor, expected: expected.iter().map(own).collect(), at: None }
+        CheckedCursor { cursor, expected: expected.iter().map(own).collect(), at: None }
     }
 
-    /// For a cursor that outlives the setting of the clock: what expires may go or come.
-    pub fn doubt_what_expires(&mut self) {
+    /// Allows every expiring entry to be missing, for a cursor that outlives a change of the clock.
+    pub fn allow_expiry(&mut self) {
         for (_, entry, certain) in &mut self.expected {
             *certain &= entry.expires_at.is_none();
         }
     }
 
-    /// Moves the cursor and checks where it stands. The key it stands on, if on any.
+    /// Moves the cursor and checks its position. Returns its key, if it is on an entry.
     ///
     /// # Errors
-    /// The engine's, or what is wrong.
-    pub fn step(&mut self, step: &Move) -> Result<Option<&[u8]>, Wrong> {
+    /// The engine's, or a mismatch.
+    pub fn step(&mut self, step: &Move) -> Result<Option<&[u8]>, CheckError> {
         let (from, forward) = match (step, self.at) {
             (Move::First, _) => (0, true),
             (Move::Last, _) => (self.expected.len(), false),
@@ -87,27 +85,32 @@ impl Walker {
             (Move::SeekBack(key), _) => (self.expected.partition_point(|e| e.0 <= *key), false),
             (Move::Next, Some(at)) => (at + 1, true),
             (Move::Prev, Some(at)) => (at, false),
-            (Move::Next | Move::Prev, None) => return self.step_from_nowhere(step),
+            (Move::Next | Move::Prev, None) => return self.step_without_position(step),
         };
-        let moved = self.cursor_step(step);
+        let moved = self.move_cursor(step);
         self.at = None;
-        let there = moved?;
-        if there != self.cursor.valid() {
-            return Err(wrong(step, format!("answered {there}, and valid() is {}", !there)));
+        let is_valid = moved?;
+        if is_valid != self.cursor.valid() {
+            return Err(wrong(step, format!("returned {is_valid}, but valid() is {}", !is_valid)));
         }
         let candidates: Vec<usize> = match forward {
             true => (from..self.expected.len()).collect(),
             false => (0..from).rev().collect(),
         };
-        self.at = self.land(step, &candidates, there)?;
+        self.at = self.find_position(step, &candidates, is_valid)?;
         Ok(self.at.map(|at| self.expected[at].0.as_slice()))
     }
 
-    /// Of the entries in the way, which one the cursor stands on.
-    fn land(&self, step: &Move, way: &[usize], there: bool) -> Result<Option<usize>, Wrong> {
-        for &at in way {
+    /// Finds which of the candidates the cursor is on.
+    fn find_position(
+        &self,
+        step: &Move,
+        candidates: &[usize],
+        is_valid: bool,
+    ) -> Result<Option<usize>, CheckError> {
+        for &at in candidates {
             let (key, entry, certain) = &self.expected[at];
-            if there && self.cursor.key() == key {
+            if is_valid && self.cursor.key() == key {
                 let value = self.cursor.value().to_vec();
                 let found = Entry { value, expires_at: self.cursor.expires_at() };
                 if found != *entry {
@@ -118,12 +121,12 @@ impl Walker {
                 return Ok(Some(at));
             }
             if *certain {
-                let stands = if there { show(self.cursor.key()) } else { "nowhere".to_owned() };
-                let what = format!("the cursor should stand on {} and is {stands}", show(key));
+                let is = if is_valid { show(self.cursor.key()) } else { "on no entry".to_owned() };
+                let what = format!("the cursor should be on {} and is {is}", show(key));
                 return Err(wrong(step, what));
             }
         }
-        match there {
+        match is_valid {
             false => Ok(None),
             true => {
                 let key = show(self.cursor.key());
@@ -132,15 +135,15 @@ impl Walker {
         }
     }
 
-    fn step_from_nowhere(&mut self, step: &Move) -> Result<Option<&[u8]>, Wrong> {
-        match self.cursor_step(step) {
+    fn step_without_position(&mut self, step: &Move) -> Result<Option<&[u8]>, CheckError> {
+        match self.move_cursor(step) {
             Err(Error::Invalid(_)) if !self.cursor.valid() => Ok(None),
             Err(other) if !matches!(other, Error::Invalid(_)) => Err(other.into()),
-            other => Err(wrong(step, format!("from nowhere it answered {other:?}"))),
+            other => Err(wrong(step, format!("without a position it returned {other:?}"))),
         }
     }
 
-    fn cursor_step(&mut self, step: &Move) -> siltstone_engine::Result<bool> {
+    fn move_cursor(&mut self, step: &Move) -> siltstone_engine::Result<bool> {
         match step {
             Move::First => self.cursor.first(),
             Move::Last => self.cursor.last(),
@@ -152,6 +155,6 @@ impl Walker {
     }
 }
 
-fn wrong(step: &Move, what: String) -> Wrong {
-    Wrong::Answer(format!("{step:?}: {what}"))
+fn wrong(step: &Move, what: String) -> CheckError {
+    CheckError::Mismatch(format!("{step:?}: {what}"))
 }

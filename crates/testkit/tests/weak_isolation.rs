@@ -1,5 +1,5 @@
-//! Do random transactions and the check for cycles find what weaker isolation allows? Four stores over
-//! the reference engine, one of them right.
+//! Random transactions and the check for cycles find what weaker isolation levels allow: four
+//! stores over the reference engine, one of them serializable.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,41 +13,41 @@ use siltstone_testkit::reference::Reference;
 use siltstone_testkit::serial::{self, Kind, Session, Store, Witness, random};
 use siltstone_vfs::Ram;
 
-/// How much a store promises.
+/// The isolation level of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Isolation {
     /// One transaction at a time.
     Serial,
-    /// Reads of a snapshot; keys that were written meanwhile are conflicts. Allows write skew.
+    /// Snapshot isolation: keys written meanwhile are conflicts. Allows write skew.
     Snapshot,
-    /// Reads of a snapshot; nothing is a conflict. Allows lost updates.
+    /// Reads at a snapshot, no conflicts. Allows lost updates.
     Unchecked,
-    /// Reads of what is newest. Allows read skew.
+    /// Reads of the newest version. Allows read skew.
     Newest,
 }
 
-struct Weak {
+struct WeakStore {
     engine: Witness,
     isolation: Isolation,
     commit: Mutex<()>,
 }
 
-struct Open<'s> {
-    store: &'s Weak,
-    _alone: Option<MutexGuard<'s, ()>>,
+struct OpenTransaction<'s> {
+    store: &'s WeakStore,
+    _exclusive: Option<MutexGuard<'s, ()>>,
     point: Option<ReadPoint>,
     writes: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-impl Store for Weak {
+impl Store for WeakStore {
     fn begin(&self, _reads_only: bool) -> Result<Box<dyn Session + '_>> {
-        let alone = (self.isolation == Isolation::Serial).then(|| self.commit.lock());
+        let exclusive = (self.isolation == Isolation::Serial).then(|| self.commit.lock());
         let point = match self.isolation {
             Isolation::Newest => None,
             _ => Some(self.engine.snapshot()?),
         };
         let writes = BTreeMap::new();
-        Ok(Box::new(Open { store: self, _alone: alone, point, writes }))
+        Ok(Box::new(OpenTransaction { store: self, _exclusive: exclusive, point, writes }))
     }
 
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
@@ -60,7 +60,7 @@ impl Store for Weak {
     }
 }
 
-impl Open<'_> {
+impl OpenTransaction<'_> {
     fn stored(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let engine = &self.store.engine;
         let found = match &self.point {
@@ -71,7 +71,7 @@ impl Open<'_> {
     }
 }
 
-impl Session for Open<'_> {
+impl Session for OpenTransaction<'_> {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.writes.get(key).map_or_else(|| self.stored(key), |value| Ok(Some(value.clone())))
     }
@@ -79,10 +79,10 @@ impl Session for Open<'_> {
     fn scan(&self, start: &[u8], end: &[u8], _back: bool) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let mut cursor = self.store.engine.range(KeyRange::new(start..end), self.point.as_ref())?;
         let mut entries = BTreeMap::new();
-        let mut there = cursor.first()?;
-        while there {
+        let mut is_valid = cursor.first()?;
+        while is_valid {
             entries.insert(cursor.key().to_vec(), cursor.value().to_vec());
-            there = cursor.next()?;
+            is_valid = cursor.next()?;
         }
         let own = self.writes.range(start.to_vec()..end.to_vec());
         entries.extend(own.map(|(key, value)| (key.clone(), value.clone())));
@@ -109,37 +109,37 @@ impl Session for Open<'_> {
     }
 }
 
-/// The kinds of anomalies in some histories.
+/// The kinds of anomalies in `runs` histories.
 fn anomalies(isolation: Isolation, runs: u64) -> Vec<Kind> {
     let run = |seed| {
         let engine = Reference::open(Arc::new(Ram::new()), Env::system(1), None).unwrap();
         let engine = Witness::new(Arc::new(engine), seed);
-        let store = Weak { engine, isolation, commit: Mutex::new(()) };
+        let store = WeakStore { engine, isolation, commit: Mutex::new(()) };
         let mut history = random::record(&store, seed, 4).unwrap();
         history.orders = random::orders(&store.engine);
-        serial::edn::keep(&history, &format!("weak-{isolation:?}-{seed}")).unwrap();
+        serial::edn::write_file(&history, &format!("weak-{isolation:?}-{seed}")).unwrap();
         serial::check(&history, true).err().map(|anomaly| anomaly.kind)
     };
     (0..runs).filter_map(run).collect()
 }
 
 #[test]
-fn one_at_a_time_passes() {
+fn serial_transactions_pass() {
     assert_eq!(anomalies(Isolation::Serial, 10), []);
 }
 
 #[test]
-fn write_skew_under_snapshots_is_found() {
+fn write_skew_under_snapshot_isolation_is_found() {
     let found = anomalies(Isolation::Snapshot, 10);
     assert!(found.contains(&Kind::G2), "{found:?}");
-    // Snapshots allow nothing worse.
+    // Snapshot isolation allows no other anomaly.
     assert!(found.iter().all(|kind| *kind == Kind::G2), "{found:?}");
 }
 
 #[test]
 fn lost_updates_are_found() {
     let found = anomalies(Isolation::Unchecked, 10);
-    // Two lists that contradict one another, or a cycle: as it comes.
+    // Two contradictory lists, or a cycle.
     let is_loss = |kind: &Kind| matches!(kind, Kind::GSingle | Kind::Impossible);
     assert!(found.iter().any(is_loss), "{found:?}");
 }
