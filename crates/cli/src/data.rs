@@ -1,7 +1,7 @@
 //! `put`, `get`, `del`, `scan`: single keys and ranges.
 //!
-//! Keys and values on the command line are taken byte for byte; what is printed by `scan` is
-//! escaped as in TSV (`\t`, `\n`, `\xNN`), so that any bytes can be told apart on a terminal.
+//! Keys and values on the command line are taken byte for byte; `scan` prints them escaped as in
+//! TSV (`\t`, `\n`, `\xNN`), so that any bytes are distinguishable on a terminal.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -28,16 +28,16 @@ pub(crate) struct Put {
     /// The value; `-` reads it from standard input
     #[arg(allow_negative_numbers = true)]
     value: std::ffi::OsString,
-    /// Let the entry expire after this long, e.g. 10s, 2h
+    /// Expire the entry after this time, e.g. 10s, 2h
     #[arg(long, value_parser = ttl)]
     ttl: Option<Duration>,
 }
 
-/// For how long an entry is there: a put of none at all would remove what was there.
+/// Parses the lifetime of an entry: a zero lifetime would remove the key.
 fn ttl(text: &str) -> Result<Duration, String> {
     let ttl = siltstone::options::parse_duration(text)?;
     match ttl.as_millis() {
-        0 => Err("an entry has to last 1ms at least; `siltstone del` removes one".to_owned()),
+        0 => Err("the lifetime must be 1ms or more; `siltstone del` removes a key".to_owned()),
         _ => Ok(ttl),
     }
 }
@@ -46,7 +46,7 @@ impl Put {
     pub(crate) fn run(self) -> CommandResult {
         let value = if self.value == "-" {
             let mut value = Vec::new();
-            // A byte too many is enough to refuse it by.
+            // One byte over the limit is enough to refuse the value.
             let input = std::io::stdin().take(siltstone::MAX_VALUE_BYTES as u64 + 1);
             { input }
                 .read_to_end(&mut value)
@@ -63,7 +63,7 @@ impl Put {
                 batch.put_until(self.key.as_bytes(), &value, expires_at)
             }
         };
-        // Refused before a directory is made for it.
+        // Checked before a directory is created for it.
         batch.check(siltstone::MAX_VALUE_BYTES)?;
         let (db, table) = self.store.open_or_create()?;
         table.write(&batch, Durability::Synced)?;
@@ -80,20 +80,20 @@ pub(crate) struct Get {
     /// The key
     #[arg(allow_negative_numbers = true)]
     key: std::ffi::OsString,
-    /// Print the value's bytes alone, without a newline after them
+    /// Print only the value's bytes, without a newline after them
     #[arg(long)]
     raw: bool,
     /// Print one JSON object
     #[arg(long, conflicts_with = "raw")]
     json: bool,
-    /// The value as it was then: milliseconds since 1970, or so long ago, e.g. -10s, -2h; of tables that
-    /// keep history
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = moment)]
+    /// Print the value at this time: milliseconds since 1970, or a duration ago, e.g. -10s, -2h;
+    /// for tables that keep history
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = timestamp)]
     at: Option<Timestamp>,
 }
 
-/// A moment as milliseconds since 1970, or as a duration before now.
-fn moment(text: &str) -> Result<Timestamp, String> {
+/// Parses a time: milliseconds since 1970, or a duration before now.
+fn timestamp(text: &str) -> Result<Timestamp, String> {
     match text.strip_prefix('-') {
         Some(ago) => {
             let ago = siltstone::options::parse_duration(ago)?.as_millis() as u64;
@@ -134,7 +134,7 @@ impl Get {
 
 /// Remove keys
 ///
-/// All of them at once. Of those that are not there it says so, and ends with exit status 1; the others are
+/// All keys are removed in one batch. Missing keys are listed, with exit status 1; the others are
 /// removed all the same.
 #[derive(Args)]
 pub(crate) struct Del {
@@ -143,7 +143,7 @@ pub(crate) struct Del {
     /// The keys
     #[arg(required = true, allow_negative_numbers = true)]
     keys: Vec<std::ffi::OsString>,
-    /// Print one JSON object: how many were removed, and which were not there
+    /// Print one JSON object: the number of removed keys, and the missing keys
     #[arg(long)]
     json: bool,
 }
@@ -195,13 +195,13 @@ pub(crate) struct Scan {
     /// Only keys that start with this
     #[arg(long, allow_negative_numbers = true, conflicts_with_all = ["from", "to"])]
     prefix: Option<std::ffi::OsString>,
-    /// At most so many entries
+    /// The maximum number of entries
     #[arg(long, value_parser = siltstone::options::parse_count)]
     limit: Option<u64>,
     /// From the last key to the first
     #[arg(long)]
     reverse: bool,
-    /// Print keys alone
+    /// Print only keys
     #[arg(long)]
     keys_only: bool,
     /// Print one JSON object
@@ -215,7 +215,7 @@ impl Scan {
         let engine = table.engine();
         if !engine.capabilities().ordered {
             return Err(Failure::Usage(format!(
-                "table '{}' is on the engine {}, which keeps no order to scan by: siltstone export \
+                "table '{}' is on the engine {}, which is unordered and cannot be scanned: siltstone export \
                  {} - --table {} prints all of it",
                 table.name(),
                 engine.name(),

@@ -1,4 +1,4 @@
-//! `inspect`: what is in one file, or in each file of a store.
+//! `inspect`: the contents of one file, or of each file of a store.
 
 use std::path::{Path, PathBuf};
 
@@ -8,14 +8,14 @@ use siltstone::engines::{Inspection, inspect};
 
 use crate::{CommandResult, Failure, Outcome};
 
-/// Tell what is in one of a store's files
+/// Dump a file
 ///
-/// Works on a store that is closed, and on files taken out of one: nothing is changed or locked.
+/// Works on a store that is closed, and on files copied from one: nothing is changed or locked.
 #[derive(Args)]
 pub(crate) struct Inspect {
     /// A file (CATALOG, CURRENT, MANIFEST-*, *.log, *.sst, *.hash, …), or the directory of a store
     path: PathBuf,
-    /// How many entries, records or edits to show of each file
+    /// The maximum number of entries, records or edits to print per file
     #[arg(long, default_value_t = 10)]
     limit: usize,
     /// Print one JSON object
@@ -29,17 +29,17 @@ impl Inspect {
         collect(&self.path, &mut files)
             .map_err(|e| Failure::file("read", &self.path.display().to_string(), &e))?;
         let mut is_sound = true;
-        let mut told = Vec::new();
+        let mut dumped = Vec::new();
         if self.path.is_dir() && is_without_catalogue(&self.path, &files) {
             is_sound = false;
             let file = self.path.join("CATALOG");
             let reason = "it is missing, though there are directories of tables";
-            let damage = Some(format!("{reason}: `siltstone repair` makes it anew"));
+            let damage = Some(format!("{reason}: `siltstone repair` rebuilds it"));
             let inspection = Inspection { kind: "catalogue", damage, ..Inspection::default() };
             if !self.json {
                 print(&file, &inspection);
             }
-            told.push(json!({ "file": file.to_string_lossy(), "inspection": inspection }));
+            dumped.push(json!({ "file": file.to_string_lossy(), "inspection": inspection }));
         }
         for file in files {
             let Some(inspection) = inspect(&file, self.limit)? else { continue };
@@ -47,20 +47,20 @@ impl Inspect {
             if !self.json {
                 print(&file, &inspection);
             }
-            told.push(json!({ "file": file.to_string_lossy(), "inspection": inspection }));
+            dumped.push(json!({ "file": file.to_string_lossy(), "inspection": inspection }));
         }
-        if told.is_empty() {
+        if dumped.is_empty() {
             let path = self.path.display();
-            return Err(Failure::Usage(format!("{path}: no file of a store here")));
+            return Err(Failure::Usage(format!("{path}: no file of a store")));
         }
         if self.json {
-            println!("{}", json!({ "files": told }));
+            println!("{}", json!({ "files": dumped }));
         }
         Ok(if is_sound { Outcome::Done } else { Outcome::No })
     }
 }
 
-/// Whether a directory has directories of tables and no catalogue.
+/// Whether a directory has table directories and no catalogue.
 fn is_without_catalogue(dir: &Path, files: &[PathBuf]) -> bool {
     let is_of_table = |file: &PathBuf| {
         let inside = file.strip_prefix(dir).ok().and_then(|inside| inside.iter().next()?.to_str());

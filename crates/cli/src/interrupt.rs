@@ -1,8 +1,8 @@
-//! Ctrl-C and SIGTERM, for commands that have something to put in order before they end.
+//! Ctrl-C and SIGTERM, for commands that clean up before they end.
 //!
-//! Their exit status is 128 and the signal's number, as a shell has it. A command that works row by row
-//! asks now and then ([`Interrupt::check`]); one whose work cannot be left halfway has its things put in
-//! order by another thread ([`tidy_up`]). A second signal ends the process at once.
+//! The exit status is 128 plus the signal's number, as in a shell. A command that works row by row
+//! polls for signals ([`Interrupt::check`]); for others a thread cleans up
+//! ([`tidy_up`]). A second signal ends the process at once.
 
 use std::fs::File;
 use std::io::Read;
@@ -18,22 +18,22 @@ use signal_hook::iterator::Signals;
 use crate::Failure;
 
 const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
-/// How long a signal may go unnoticed that comes just before a wait for input.
-const STEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+/// The maximum delay until a signal that comes just before a wait for input is noticed.
+const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
-/// Whether a signal has come.
+/// Records the first signal.
 #[derive(Clone)]
 pub(crate) struct Interrupt {
-    /// Its number; 0 for none.
+    /// Its number, or 0.
     signal: Arc<AtomicUsize>,
 }
 
 impl Interrupt {
-    /// From now on signals are noticed here, and end nothing until a second one comes.
+    /// Records signals from now on; a second one ends the process.
     pub(crate) fn watch() -> Result<Self, Failure> {
         let (seen, signal) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         for number in SIGNALS {
-            // In this order: the first signal finds that none was seen.
+            // In this order, so that the first signal finds `seen` unset.
             flag::register_conditional_default(number, seen.clone())
                 .and_then(|_| flag::register(number, seen.clone()))
                 .and_then(|_| flag::register_usize(number, signal.clone(), number as usize))
@@ -42,7 +42,7 @@ impl Interrupt {
         Ok(Interrupt { signal })
     }
 
-    /// Fails if one has come.
+    /// Fails if a signal has come.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         match self.signal.load(Ordering::Relaxed) {
             0 => Ok(()),
@@ -50,32 +50,32 @@ impl Interrupt {
         }
     }
 
-    /// Standard input, whose reads fail once a signal has come, though nothing can be read.
+    /// Standard input, whose blocked reads fail once a signal has come.
     pub(crate) fn stdin(&self) -> std::io::Result<impl Read + use<>> {
-        // Past the standard library's buffer, which a poll knows nothing of.
+        // Without the standard library's buffer, which `poll` does not see.
         let input = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
-        Ok(self.patient(input))
+        Ok(self.interruptible(input))
     }
 
-    /// As [`stdin`](Self::stdin), of another file that may keep its reader waiting.
-    pub(crate) fn patient(&self, input: File) -> impl Read + use<> {
-        Patient { input, interrupt: self.clone() }
+    /// [`stdin`](Self::stdin) for another file whose reads may block.
+    pub(crate) fn interruptible(&self, input: File) -> impl Read + use<> {
+        InterruptibleReader { input, interrupt: self.clone() }
     }
 }
 
-struct Patient {
+struct InterruptibleReader {
     input: File,
     interrupt: Interrupt,
 }
 
-impl Read for Patient {
+impl Read for InterruptibleReader {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         loop {
             if self.interrupt.check().is_err() {
-                // Of no kind: readers try again after `ErrorKind::Interrupted`.
+                // Not `ErrorKind::Interrupted`, after which readers retry.
                 return Err(std::io::Error::other("interrupted"));
             }
-            match poll(&mut [PollFd::new(&self.input, PollFlags::IN)], Some(&STEP)) {
+            match poll(&mut [PollFd::new(&self.input, PollFlags::IN)], Some(&POLL_INTERVAL)) {
                 Ok(0) | Err(rustix::io::Errno::INTR) => {}
                 Ok(_) => return self.input.read(buffer),
                 Err(error) => return Err(error.into()),
@@ -84,7 +84,7 @@ impl Read for Patient {
     }
 }
 
-/// Has a measurement's stores removed when a signal comes, and the process ended.
+/// Starts a thread that removes the stores of a measurement and ends the process on a signal.
 pub(crate) fn tidy_up() -> Result<(), Failure> {
     let mut signals =
         Signals::new(SIGNALS).map_err(|e| Failure::file("listen for", "signals", &e))?;
@@ -100,7 +100,7 @@ pub(crate) fn tidy_up() -> Result<(), Failure> {
                 true => eprintln!("siltstone: interrupted"),
                 false => eprintln!("siltstone: interrupted; removed {}", removed.join(", ")),
             }
-            // At once: other threads are amid their work on what is gone.
+            // At once, since other threads are using the removed stores.
             signal_hook::low_level::exit(128 + signal);
         }
     });

@@ -1,10 +1,11 @@
-//! The `siltstone` program: one file a group of commands, all over the store's public face.
+//! The `siltstone` program: one module per group of commands, over the store's public API.
 //!
-//! Answers go to standard output, progress and errors to standard error. Exit status: 0 done, 1 the
-//! answer is no (key not found, verify found damage), 2 usage or input that is refused, 3 I/O or
-//! corruption, 128 and the number of a signal that interrupted it. A reader that goes away (`siltstone stats DIR | head -1`) changes nothing about it.
+//! Results go to standard output, progress and errors to standard error. Exit status: 0 success, 1
+//! not found or a check failed, 2 usage or refused input, 3 I/O or corruption, 128 plus the number
+//! of a signal that interrupted the command. A closed pipe (`siltstone stats DIR | head -1`) does
+//! not change the status.
 
-// First, because its macros are known only behind it.
+// First, because its macros are visible only after it.
 #[macro_use]
 mod output;
 
@@ -36,7 +37,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use outcome::{Failure, Outcome};
 
-/// A key-value store with several engines behind one interface.
+/// An embedded key-value store with several storage engines behind one API
 #[derive(Parser)]
 #[command(
     name = "siltstone",
@@ -46,8 +47,8 @@ use outcome::{Failure, Outcome};
                   siltstone put /tmp/fruit apples 3\n  \
                   siltstone get /tmp/fruit apples\n  \
                   siltstone import /tmp/words words.tsv && siltstone serve /tmp/words\n\n\
-                  Exit status: 0 done, 1 the answer is no, 2 usage or refused input, 3 I/O or \
-                  corruption, 130 interrupted (143 by SIGTERM)."
+                   Exit status: 0 success, 1 not found or check failed, 2 usage or refused input, \
+                   3 I/O or corruption, 130 interrupted (143 by SIGTERM)."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -74,21 +75,21 @@ enum Command {
     Scan(data::Scan),
     /// Measure an engine under a workload
     Bench(bench::Bench),
-    /// Repeat an experiment of a paper and compare its figure with ours
+    /// Repeat an experiment of a paper and compare the results
     Repro(repro::Repro),
-    /// Tell which engine a workload wants, with which settings
+    /// Recommend an engine and options
     Advise(advise::Advise),
     /// Predict write amplification from the analytic model
     Model(model::Model),
-    /// Tell how a store stands: sizes, levels, memory
+    /// Print statistics
     Stats(stats::StatsCommand),
     /// Read and check every byte (exit status 1 if anything is damaged)
     Verify(verify::Verify),
-    /// Save what can be saved of a damaged store
+    /// Repair a damaged store
     Repair(verify::Repair),
     /// Copy a store into a new directory, linking what it can
     Checkpoint(checkpoint::Checkpoint),
-    /// Tell what is in one of a store's files
+    /// Dump a file
     Inspect(inspect::Inspect),
 }
 
@@ -118,11 +119,11 @@ fn main() -> ExitCode {
     outcome::exit(outcome)
 }
 
-/// Prints why the command line was refused, or the help that was asked for, and leaves.
+/// Prints the error of the command line, or the requested help, and exits.
 fn refuse(error: &clap::Error) -> ! {
-    let is_asked_for = !error.use_stderr();
+    let is_requested = !error.use_stderr();
     if error.kind() == ErrorKind::InvalidSubcommand {
-        // Of the command that had it, at whatever depth: the words before are commands, too.
+        // The commands at the depth of the error: the words before it are commands, too.
         let mut command = Cli::command();
         for word in std::env::args().skip(1) {
             let Some(inner) = command.find_subcommand(&word).cloned() else { break };
@@ -132,10 +133,10 @@ fn refuse(error: &clap::Error) -> ! {
         eprint!("{error}\nThe commands are {}.\n", names.join(", "));
         std::process::exit(2);
     }
-    // Help that is asked for and not read to its end is no failure.
-    let is_fine = |e: std::io::Error| e.kind() == std::io::ErrorKind::BrokenPipe;
-    let is_printed = error.print().map_or_else(is_fine, |()| true);
-    std::process::exit(if is_asked_for && is_printed { 0 } else { 2 })
+    // A closed pipe is no failure of requested help.
+    let is_closed_pipe = |e: std::io::Error| e.kind() == std::io::ErrorKind::BrokenPipe;
+    let is_printed = error.print().map_or_else(is_closed_pipe, |()| true);
+    std::process::exit(if is_requested && is_printed { 0 } else { 2 })
 }
 
 /// The result of a command.

@@ -1,6 +1,6 @@
-//! `model`: predictions of the analytic model, its optimiser and its simulator.
+//! `model`: predictions of the analytic model, its optimizer and its simulator.
 //!
-//! Nothing is opened or written: these are pure functions of their parameters.
+//! Nothing is opened or written: the results are pure functions of the parameters.
 
 use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{Cell, CellAlignment, Table as Grid, presets};
@@ -25,7 +25,7 @@ pub(crate) struct Model {
 enum ModelCommand {
     /// Write amplification of a design under a workload, stage by stage
     Wa(Wa),
-    /// The level sizes of least write amplification
+    /// The level sizes with the lowest write amplification
     Optimize(Optimize),
     /// Write amplification of LevelDB's design, counted by an event simulator
     Simulate(Simulate),
@@ -36,26 +36,26 @@ struct Workload {
     /// Distinct keys, e.g. 100M
     #[arg(long, value_parser = parse_count)]
     keys: u64,
-    /// Zipf's exponent; 0 is uniform
+    /// The Zipf exponent; 0 is uniform
     #[arg(long, default_value_t = 0.0)]
     skew: f64,
-    /// Bytes of an item, key and value
+    /// The size of an item (key and value) in bytes
     #[arg(long, default_value_t = 1000.0)]
     item_size: f64,
 }
 
 #[derive(Args)]
 struct Levels {
-    /// Levels, level 0 not counted
+    /// The number of levels below level 0
     #[arg(long, default_value_t = 5)]
     levels: usize,
     /// Sizes of all levels but the last, e.g. 10MiB:100MiB; LevelDB's 10^l MiB if not given
     #[arg(long, value_delimiter = ':', value_parser = parse_size)]
     sizes: Option<Vec<u64>>,
-    /// Bytes of a full log
+    /// The size of a full log in bytes
     #[arg(long, value_parser = parse_size, default_value = "4MiB")]
     log: u64,
-    /// Level-0 tables at which they are compacted
+    /// The number of level-0 tables that starts a compaction
     #[arg(long, default_value_t = 4.0)]
     level0_tables: f64,
 }
@@ -70,11 +70,11 @@ enum Design {
     Samt,
     /// LogStore, HashStores and SortedStore (Algorithm 5)
     Silt,
-    /// Our leveled tree: TRIAD's techniques and the triangle, each on or off
+    /// Siltstone's leveled tree: TRIAD's techniques and level-0 slices, each on or off
     Lsm,
-    /// Our trie of containers
+    /// Siltstone's trie of containers
     Trie,
-    /// Our log of versions over flash
+    /// Siltstone's log of versions over flash
     Skimpy,
 }
 
@@ -87,13 +87,13 @@ struct Wa {
     workload: Workload,
     #[command(flatten)]
     levels: Levels,
-    /// COLA, SAMT and trie: how much each level grows; 4, and 8 for the trie, if not given
+    /// COLA, SAMT and trie: the growth factor of levels; by default 4, for the trie 8
     #[arg(long)]
     growth: Option<u32>,
     /// SILT: slots of a LogStore's table
     #[arg(long, default_value_t = 131072.0)]
     table_slots: f64,
-    /// SILT: the part of the slots in use when a table is full
+    /// SILT: the load factor of a full table
     #[arg(long, default_value_t = 0.93)]
     occupancy: f64,
     /// SILT: HashStores merged at once
@@ -104,19 +104,19 @@ struct Wa {
     instances: f64,
     #[command(flatten)]
     lsm: LsmArgs,
-    /// Trie: the share of garbage at which a container of the last level is collected
+    /// Trie: the fraction of garbage at which a container of the last level is collected
     #[arg(long, default_value_t = 0.5)]
     garbage_share: f64,
-    /// Skimpy: bytes of the device; twice those of all keys if not given
+    /// Skimpy: the capacity of the device in bytes; by default twice the size of all keys
     #[arg(long, value_parser = parse_size)]
     capacity: Option<u64>,
     /// Skimpy: requests since the watermark
     #[arg(long, default_value_t = 0.0)]
     window: f64,
-    /// Skimpy: how full a page is when it is programmed
+    /// Skimpy: the fill of a page when it is programmed
     #[arg(long, default_value_t = 1.0)]
     page_fill: f64,
-    /// LevelDB: the asymptotic analysis, as if no key were written twice
+    /// LevelDB: the asymptotic analysis, without overwrites
     #[arg(long)]
     worst_case: bool,
     /// Print one JSON object
@@ -129,19 +129,19 @@ struct LsmArgs {
     /// LSM, TRIAD-MEM: keys that stay in the memtable
     #[arg(long, default_value_t = 0.0)]
     hot_keys: f64,
-    /// LSM, TRIAD-MEM: don't flush a memtable of fewer items than this share of the log's
+    /// LSM, TRIAD-MEM: the share of the log's items below which a memtable is not flushed
     #[arg(long, default_value_t = 0.0)]
     flush_share: f64,
-    /// LSM, TRIAD-LOG: flush an index that has this share of the items' bytes
+    /// LSM, TRIAD-LOG: the size of a flushed index as a share of the items' bytes
     #[arg(long)]
     index_share: Option<f64>,
-    /// LSM, TRIAD-DISK: compact level 0 at this overlap, or at --most-rows
+    /// LSM, TRIAD-DISK: the overlap at which level 0 is compacted, or at --most-rows
     #[arg(long)]
     overlap: Option<f64>,
-    /// LSM, TRIAD-DISK: compact level 0 at this many rows whatever they overlap
+    /// LSM, TRIAD-DISK: the number of level-0 runs that starts a compaction whatever the overlap
     #[arg(long, default_value_t = 6)]
     most_rows: u32,
-    /// LSM, the triangle: bytes of its container
+    /// LSM: the capacity of level 0 in bytes
     #[arg(long, value_parser = parse_size)]
     container: Option<u64>,
 }
@@ -163,10 +163,10 @@ struct Simulate {
     workload: Workload,
     #[command(flatten)]
     levels: Levels,
-    /// Which table of a level goes down next
+    /// The rule for the next table of a level to compact
     #[arg(long, value_enum, default_value = "round-robin")]
     select: SelectArg,
-    /// Requests to count, as a multiple of the keys
+    /// The number of requests, as a multiple of the keys
     #[arg(long, default_value_t = 3.0)]
     rounds: f64,
     /// Seed of keys and requests
@@ -250,7 +250,7 @@ impl Wa {
     }
 
     fn breakdown(&self) -> Result<Breakdown, BadParameter> {
-        // Both are divided by before the model sees them.
+        // Both are divisors, before the model checks its parameters.
         at_least_one("item_size", self.workload.item_size)?;
         at_least_one("instances", self.instances)?;
         let Workload { keys, item_size, skew } = self.workload;
@@ -333,7 +333,7 @@ impl Simulate {
         let Workload { skew, item_size, .. } = self.workload;
         let standard = Simulation::standard(design, keys as u32, skew, item_size);
         let simulation = Simulation {
-            // LevelDB's rule is for LevelDB's sizes.
+            // LevelDB's rule applies to LevelDB's sizes.
             overlap_tables: standard.overlap_tables.filter(|_| self.levels.sizes.is_none()),
             selection: match self.select {
                 SelectArg::RoundRobin => Selection::RoundRobin,

@@ -1,4 +1,4 @@
-//! How a command ends: its exit status, and the words for a failure.
+//! The end of a command: its exit status, and the message of a failure.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -13,20 +13,20 @@ use crate::output;
 pub(crate) enum Outcome {
     /// Exit status 0.
     Done,
-    /// Exit status 1: the answer is no.
+    /// Exit status 1: not found, or a check failed.
     No,
 }
 
 /// A command that could not run.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Exit status 2: usage, or input that was refused.
+    /// Exit status 2: usage, or refused input.
     Usage(String),
     /// Exit status 3: I/O, corruption, a directory that is not a store.
     Store(String),
-    /// Exit status 128 and the signal's number: SIGINT or SIGTERM ended it before its work was done.
+    /// Exit status 128 plus the signal's number: SIGINT or SIGTERM ended it early.
     Interrupted { signal: u8, text: String },
-    /// The reader of our output has gone away (`siltstone scan … | head`): no failure at all.
+    /// The reader of the output has closed it (`siltstone scan … | head`): no failure.
     PipeClosed,
 }
 
@@ -51,14 +51,14 @@ impl From<Error> for Failure {
             | Error::Unsupported { .. }
             | Error::Invalid(_) => Failure::Usage(text),
             _ if error.is_corruption() => Failure::Store(format!(
-                "{text}\n(`siltstone verify DIR` tells what is damaged; `siltstone repair DIR` saves what can be saved)"
+                "{text}\n(`siltstone verify DIR` lists the damage; `siltstone repair DIR` repairs it as far as possible)"
             )),
             Error::Io { kind: ErrorKind::PermissionDenied, operation, .. }
                 if !matches!(operation, "bind to" | "listen on") =>
             {
                 Failure::Store(format!(
-                    "{text}\n(a store is read with rights to read its directory and all in it, and changed with rights to write \
-                     them, too: run this as the user whose it is)"
+                    "{text}\n(reading a store needs read permission for its directory and everything in it, writing also \
+                     write permission: run this as the user who owns it)"
                 ))
             }
             Error::Io { kind: ErrorKind::ReadOnlyFilesystem, .. } => Failure::Store(format!(
@@ -66,14 +66,14 @@ impl From<Error> for Failure {
                  checkpoint work there)"
             )),
             Error::Io { kind: ErrorKind::FileTooLarge, .. } => Failure::Store(format!(
-                "{text}\n(what was written before is safe and can be read; raise the limit of file sizes, `ulimit -f`, to \
-                 write on)"
+                "{text}\n(earlier writes are safe and readable; raise the limit of file sizes, `ulimit -f`, to \
+                 continue writing)"
             )),
             _ if error.is_disk_full() => Failure::Store(format!(
-                "{text}\n(what was written before is safe and can be read; free some space to write on)"
+                "{text}\n(earlier writes are safe and readable; free some space to continue writing)"
             )),
             Error::Locked { .. } => Failure::Store(format!(
-                "{text}\n(if that is `siltstone serve`, its clients reach the store: `redis-cli -p PORT get KEY`)"
+                "{text}\n(if `siltstone serve` has it open, use a client: `redis-cli -p PORT get KEY`)"
             )),
             _ => Failure::Store(text),
         }
@@ -81,7 +81,7 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
-    /// A fault of a file that is not the store's: the input, the output.
+    /// A failure of a file outside the store: the input, the output.
     pub(crate) fn file(doing: &str, path: &str, error: &std::io::Error) -> Self {
         if error.kind() == std::io::ErrorKind::BrokenPipe {
             return Failure::PipeClosed;
@@ -89,16 +89,16 @@ impl Failure {
         Failure::Store(format!("cannot {doing} {path}: {error}"))
     }
 
-    /// A fault in writing the answer.
+    /// A failure of the output.
     pub(crate) fn output(error: std::io::Error) -> Self {
         Self::file("write", "the output", &error)
     }
 }
 
-/// Says what went wrong on standard error, and gives the exit status.
+/// Prints a failure on standard error, and returns the exit status.
 pub(crate) fn exit(outcome: Result<Outcome, Failure>) -> ExitCode {
-    // A command's own failure comes first: what it printed matters less.
-    match outcome.and_then(|outcome| output::end().map(|()| outcome)) {
+    // The command's own failure takes precedence over that of its output.
+    match outcome.and_then(|outcome| output::finish().map(|()| outcome)) {
         Ok(Outcome::Done) | Err(Failure::PipeClosed) => ExitCode::SUCCESS,
         Ok(Outcome::No) => ExitCode::from(1),
         Err(failure) => {

@@ -1,9 +1,9 @@
-//! What the program prints: `print!` and its kin for all commands, which end no command.
+//! `print!` and its variants for all commands, which never end a command.
 //!
-//! The standard ones panic when nobody reads any more (`siltstone verify DIR | head -1`). Ours, of the
-//! same names, are silent from then on: the command goes on and ends with the status that it has anyway, so
-//! that `verify | head` still tells damage. Any other fault, such as a full disk under `> file`, is kept
-//! and told once, at the end ([`end`]), with the status of I/O that failed.
+//! The standard ones panic when the reader is gone (`siltstone verify DIR | head -1`). These print
+//! nothing from then on: the command goes on and exits with its own status, so that `verify |
+//! head` still reports damage. Any other fault, such as a full disk under `> file`, is reported
+//! once, at the end ([`finish`]), with the status of failed I/O.
 
 use std::fmt;
 use std::io::{ErrorKind, Write, stderr, stdout};
@@ -38,13 +38,13 @@ pub(crate) fn out(text: fmt::Arguments<'_>) {
     }
 }
 
-/// Where nobody hears of a fault there is nobody to tell that they don't.
+/// A fault of standard error is ignored: there is nowhere to report it.
 pub(crate) fn err(text: fmt::Arguments<'_>) {
     let _ = stderr().lock().write_fmt(text);
 }
 
-/// Sends what is left, and tells whether all has arrived that somebody wanted to read.
-pub(crate) fn end() -> Result<(), Failure> {
+/// Flushes the output, and reports its first fault unless the reader has closed it.
+pub(crate) fn finish() -> Result<(), Failure> {
     if let Err(error) = stdout().flush() {
         let _ = FAULT.set(error);
     }

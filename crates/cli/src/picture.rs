@@ -1,6 +1,6 @@
-//! Pictures that commands write: SVG, of what was measured.
+//! SVG files of plots.
 //!
-//! What cannot be written is refused before a long run, not after it.
+//! The file is checked for writing before a long run, not after it.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use siltstone_lab::plot::Plot;
 
 use crate::Failure;
 
-/// A picture's file as `--plot` takes it.
+/// Parses the file name of `--plot`.
 pub(crate) fn file(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
@@ -20,13 +20,13 @@ pub(crate) fn file(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// Writes a picture to a file.
+/// Writes a plot to a file.
 pub(crate) fn write(path: &Path, plot: &Plot) -> Result<(), Failure> {
     std::fs::write(path, plot.svg())
         .map_err(|e| Failure::file("write", &path.display().to_string(), &e))
 }
 
-/// Finds out that a file cannot be written; leaves what is in it.
+/// Checks that a file can be written, without changing it.
 pub(crate) fn check_writable(path: &Path) -> Result<(), Failure> {
     let opened = std::fs::OpenOptions::new().append(true).create(true).open(path);
     opened.map(drop).map_err(|e| Failure::file("write", &path.display().to_string(), &e))
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_is_there_keeps_its_bytes_until_the_picture_is_ready() {
+    fn existing_file_keeps_its_content_until_the_plot_is_written() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("old.svg");
         std::fs::write(&path, "old").unwrap();
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_of_another_format_is_refused() {
+    fn other_picture_formats_are_refused() {
         assert_eq!(file("a/fill.SVG"), Ok(PathBuf::from("a/fill.SVG")));
         assert!(file("fill.png").unwrap_err().contains("fill.svg"));
         assert!(file("fill").unwrap_err().contains("fill.svg"));

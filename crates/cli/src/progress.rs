@@ -1,4 +1,4 @@
-//! Progress bars for long work: on standard error, and only when that is a terminal.
+//! Progress bars for long operations: on standard error, and only if it is a terminal.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ pub(crate) fn bytes(doing: &'static str, total: u64) -> ProgressBar {
     bar(doing, total, "{msg:>10} [{bar:40}] {bytes}/{total_bytes} {bytes_per_sec} {eta} left")
 }
 
-/// A bar over `total` things.
+/// A bar over `total` items.
 pub(crate) fn count(doing: &'static str, total: u64) -> ProgressBar {
     bar(doing, total, "{msg:>10} [{bar:40}] {human_pos}/{human_len} {per_sec} {eta} left")
 }
 
-/// For work whose end is not known.
+/// A spinner for work of unknown length.
 pub(crate) fn spinner(doing: &'static str) -> ProgressBar {
     bar(doing, 0, "{msg:>10} {spinner} {human_pos} in {elapsed}, {per_sec}")
 }
@@ -30,7 +30,7 @@ fn bar(doing: &'static str, total: u64, template: &str) -> ProgressBar {
     bar
 }
 
-/// One progress bar after the other, a workload each.
+/// Progress bars of successive workloads, one bar per workload.
 #[derive(Default)]
 pub(crate) struct Workloads {
     current: Option<(String, ProgressBar)>,
@@ -39,7 +39,7 @@ pub(crate) struct Workloads {
 impl Workloads {
     pub(crate) fn update(&mut self, workload: &str, done: u64, total: u64) {
         if self.current.as_ref().is_none_or(|(name, bar)| {
-            // The same workload may come twice in a row: its bar starts over.
+            // A repeated workload gets a new bar.
             name != workload || done < bar.position()
         }) {
             self.finish();

@@ -1,4 +1,4 @@
-//! `stats`: how a store stands.
+//! `stats`: statistics of a store.
 
 use std::path::PathBuf;
 
@@ -8,19 +8,19 @@ use indicatif::HumanBytes;
 use serde_json::json;
 use siltstone::{Db, Stats};
 
-use crate::store::{tell_no_tables, to_read, warn_reader};
+use crate::store::{print_no_tables, read_only, warn_reader};
 use crate::{CommandResult, Outcome};
 
-/// Tell how a store stands: sizes, levels, memory
+/// Print statistics
 ///
-/// How many keys there are is an estimate ("about"; in JSON `keys_estimate`, which `skimpy` leaves out): one that was
-/// written again may count again until a compaction or a merge meets both versions. `entries` of a level are all
-/// versions. Nothing of the store is changed.
+/// The number of keys is an estimate ("about"; in JSON `keys_estimate`, which `skimpy` omits): an
+/// overwritten key may count again until a compaction or a merge drops the old version. `entries`
+/// of a level counts all versions. Nothing in the store is changed.
 #[derive(Args)]
 pub(crate) struct StatsCommand {
     /// The directory of the store
     dir: PathBuf,
-    /// One table alone
+    /// Only this table
     #[arg(long)]
     table: Option<String>,
     /// Print one JSON object
@@ -30,7 +30,7 @@ pub(crate) struct StatsCommand {
 
 impl StatsCommand {
     pub(crate) fn run(self) -> CommandResult {
-        let db = Db::open(&self.dir, to_read())?;
+        let db = Db::open(&self.dir, read_only())?;
         let names = match self.table {
             Some(name) => vec![name],
             None => db.table_names()?,
@@ -48,7 +48,7 @@ impl StatsCommand {
         if self.json {
             println!("{}", json!({ "tables": tables }));
         } else if tables.is_empty() {
-            tell_no_tables(&self.dir);
+            print_no_tables(&self.dir);
         }
         db.close()?;
         Ok(Outcome::Done)
@@ -65,9 +65,9 @@ fn print(name: &str, stats: &Stats) {
     if stats.levels.iter().any(|level| level.files > 0) {
         println!("{}", levels(stats));
     } else if stats.engine == "mica" {
-        println!("it is in memory alone: empty until it is served");
+        println!("in memory: empty until it is served");
     } else if stats.engine != "skimpy" {
-        println!("no files of levels yet: all that was written is in memory and in the log");
+        println!("no level files yet: all data is in memory and in the log");
     }
     let memory: Vec<_> =
         stats.memory.iter().map(|(name, &bytes)| format!("{name} {}", HumanBytes(bytes))).collect();

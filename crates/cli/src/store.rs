@@ -1,39 +1,52 @@
-//! Opening a store from the command line: which directory, which table.
+//! Opening a store from the command line: the directory and the table.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use siltstone::catalogue::{self, Catalogue};
-use siltstone::{Db, DbOptions, Table};
+use siltstone::{Db, DbOptions, Table, engines};
 
 use crate::Failure;
 
-/// The table that commands use when none is named.
+/// The default of `--table`.
 pub(crate) const DEFAULT_TABLE: &str = "default";
 
-/// Tells on standard error what of a table had to be made again when it was opened.
+/// Prints the warnings of a table that was opened, e.g. that an index was rebuilt.
 pub(crate) fn warn(table: &Table) {
     for warning in table.engine().warnings() {
         eprintln!("siltstone: warning: table {}: {warning}", table.name());
     }
 }
 
-/// The same of a table in `dir` that is only looked at: there it stays as it is.
+/// [`warn`] for a table that is open read-only, where the rebuilt parts are not stored.
 pub(crate) fn warn_reader(table: &Table, dir: &Path) {
     warn(table);
     if !table.engine().warnings().is_empty() {
         let dir = dir.display();
-        eprintln!("siltstone: that is so in memory alone: `siltstone repair {dir}` writes it anew");
+        eprintln!("siltstone: that is only in memory: `siltstone repair {dir}` writes it to disk");
     }
 }
 
-/// Tells that a store has no tables, where otherwise nothing would be said.
-pub(crate) fn tell_no_tables(dir: &Path) {
-    println!("no tables yet: `siltstone put {} KEY VALUE` makes one", dir.display());
+/// Prints that a store has no tables, in place of an empty list.
+pub(crate) fn print_no_tables(dir: &Path) {
+    println!("no tables yet: `siltstone put {} KEY VALUE` creates one", dir.display());
 }
 
-/// The store and the table that a command works on.
+/// Warns of options that are given under a deprecated name.
+pub(crate) fn warn_deprecated_options<'a>(
+    engine: &str,
+    options: impl IntoIterator<Item = &'a String>,
+) {
+    let renamed = engines::deprecated_options(engine);
+    for option in options {
+        if let Some((old, new)) = renamed.iter().find(|(old, _)| old == option) {
+            eprintln!("siltstone: warning: option '{old}' is now named '{new}'");
+        }
+    }
+}
+
+/// The store and the table of a command.
 #[derive(Args)]
 pub(crate) struct StoreArgs {
     /// The directory of the store
@@ -44,20 +57,20 @@ pub(crate) struct StoreArgs {
     pub(crate) table: String,
 }
 
-/// How commands open a store that they only look at: nothing of it changes, and rights to read are enough.
-pub(crate) fn to_read() -> DbOptions {
+/// Options of commands that only read: nothing of the store changes, and read permission is enough.
+pub(crate) fn read_only() -> DbOptions {
     DbOptions { read_only: true, ..DbOptions::default() }
 }
 
 impl StoreArgs {
-    /// Opens the store and its table, both of which must be there, to read.
+    /// Opens the existing store and table for reading.
     pub(crate) fn read(&self) -> Result<(Db, Table), Failure> {
-        let (db, table) = self.open(to_read())?;
+        let (db, table) = self.open(read_only())?;
         warn_reader(&table, &self.dir);
         Ok((db, table))
     }
 
-    /// The same, to write.
+    /// Opens the existing store and table for writing.
     pub(crate) fn write(&self) -> Result<(Db, Table), Failure> {
         let (db, table) = self.open(DbOptions::default())?;
         warn(&table);
@@ -71,37 +84,38 @@ impl StoreArgs {
     }
 }
 
-/// The store and the table that a command writes to; what is missing is made.
+/// The store and the table of a command that writes; both are created if they are missing.
 #[derive(Args)]
 pub(crate) struct NewStoreArgs {
     /// The directory of the store
     dir: PathBuf,
 
-    /// The table; a new one is made on the engine lsm, or as is said here
+    /// The table; a new one is created on the given engine, or on lsm
     #[arg(long, default_value = DEFAULT_TABLE, value_name = "NAME[=ENGINE[,key=value…]]")]
     table: TableSpec,
 }
 
 impl NewStoreArgs {
-    /// The longest value that the table takes, whether it is there or not. Nothing is made.
+    /// The maximum length of a value of the table, which need not exist. Nothing is created.
     pub(crate) fn max_value_bytes(&self) -> Result<usize, Failure> {
         let known = match Db::exists(&self.dir)? {
-            true => Db::open(&self.dir, to_read())?.catalogue()?,
+            true => Db::open(&self.dir, read_only())?.catalogue()?,
             false => Catalogue::default(),
         };
         let planned = self.table.planned(&known);
         Ok(siltstone::engines::max_value_bytes(&planned.engine, &planned.options)?)
     }
 
-    /// Opens the store and its table. Nothing is made for a table that cannot be.
+    /// Opens the store and its table, or creates them. Nothing is created for an invalid table.
     pub(crate) fn open_or_create(&self) -> Result<(Db, Table), Failure> {
         self.table.check()?;
+        self.table.warn_deprecated_options();
         let db = Db::open_or_create(&self.dir, DbOptions::default())?;
         let table = self.table.open(&db)?;
         warn(&table);
         if !table.engine().capabilities().durable {
             eprintln!(
-                "siltstone: warning: table {} is in memory alone: nothing of it is left when this command ends",
+                "siltstone: warning: table {} is in memory: its contents are lost when this command ends",
                 table.name()
             );
         }
@@ -109,23 +123,23 @@ impl NewStoreArgs {
     }
 }
 
-/// A table as `--table` of a command that may make it names it: `NAME=ENGINE[,key=value…]`, or `NAME`
-/// alone for the one that is there on whatever engine, or a new one on `lsm`.
+/// A table as in `--table` of a command that may create it: `NAME=ENGINE[,key=value…]`, or `NAME`
+/// for an existing table on any engine, or a new one on `lsm`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TableSpec {
     pub(crate) name: String,
-    /// The engine, if one is named.
+    /// The engine, if it is given.
     engine: Option<String>,
     options: BTreeMap<String, String>,
 }
 
 impl TableSpec {
-    /// The one that is there, or a new one on `lsm`.
+    /// An existing table, or a new one on `lsm`.
     pub(crate) fn named(name: &str) -> Self {
         TableSpec { name: name.to_owned(), engine: None, options: BTreeMap::new() }
     }
 
-    /// How the table will be kept: as it is, if it is among those `known`.
+    /// The table's engine and options: those in the catalogue, if it is listed there.
     pub(crate) fn planned(&self, known: &Catalogue) -> catalogue::TableSpec {
         known.tables.get(&self.name).cloned().unwrap_or_else(|| catalogue::TableSpec {
             engine: self.engine().to_owned(),
@@ -137,16 +151,20 @@ impl TableSpec {
         self.engine.as_deref().unwrap_or("lsm")
     }
 
-    /// Refuses what cannot be made, before anything is.
+    /// Checks the name and the options, before anything is created.
     pub(crate) fn check(&self) -> siltstone::Result<()> {
         siltstone::catalogue::check_name(&self.name)?;
-        siltstone::engines::check(self.engine(), &self.options)
+        engines::check(self.engine(), &self.options)
     }
 
-    /// The table, made if it is not there.
+    pub(crate) fn warn_deprecated_options(&self) {
+        warn_deprecated_options(self.engine(), self.options.keys());
+    }
+
+    /// Opens the table, or creates it.
     pub(crate) fn open(&self, db: &Db) -> siltstone::Result<Table> {
-        let says_nothing = self.engine.is_none() && self.options.is_empty();
-        if says_nothing && db.table_names()?.contains(&self.name) {
+        let is_name_only = self.engine.is_none() && self.options.is_empty();
+        if is_name_only && db.table_names()?.contains(&self.name) {
             db.table(&self.name)
         } else {
             db.table_or_create(&self.name, self.engine(), &self.options)
@@ -180,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_reads_as_written() {
+    fn table_spec_parses() {
         let spec: TableSpec = "words=lsm,cache=1GiB,jobs=3".parse().unwrap();
         assert_eq!((spec.name.as_str(), spec.engine.as_deref()), ("words", Some("lsm")));
         assert_eq!(spec.options["cache"], "1GiB");

@@ -1,11 +1,11 @@
 //! `import` and `export`: rows between files and a table.
 //!
-//! An import of a file is refused whole: the file is read once to check every row, and only then
-//! once more to load it. Standard input cannot be read twice, nor can a pipe that has a name, such as a shell's
-//! `<(zcat rows.gz)`; a bad row ends the import there, and the message tells how many rows before it are in. So does
-//! an import that is interrupted.
+//! An import of a file is atomic with respect to bad rows: the file is read once to check every
+//! row, and then again to load it. Standard input and other pipes, such as a shell's `<(zcat
+//! rows.gz)`, cannot be read twice: a bad row ends the import there, and the message has the
+//! number of rows imported before it, as after an interrupt.
 //!
-//! An export is written aside and gets its name when it is whole.
+//! An export is written to a temporary file and renamed when it is complete.
 
 use std::fs::{File, Permissions};
 use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
@@ -17,13 +17,13 @@ use indicatif::ProgressBar;
 use siltstone::{Durability, Table, WriteBatch};
 use tempfile::NamedTempFile;
 
-use crate::format::quotes::Quotes;
+use crate::format::quotes::QuoteTracker;
 use crate::format::{self, Format, Row, json_row, tsv};
 use crate::interrupt::Interrupt;
 use crate::store::{NewStoreArgs, StoreArgs};
 use crate::{CommandResult, Failure, Outcome, progress};
 
-/// A batch is written when it has this many bytes.
+/// The size at which a batch is written.
 const BATCH_BYTES: usize = 256 << 10;
 const BUFFER_BYTES: usize = 1 << 20;
 
@@ -32,20 +32,21 @@ fn is_stdio(file: &Path) -> bool {
     file.as_os_str() == "-"
 }
 
-/// Whether what a name stands for can be read once only: a second reading of a pipe would find nothing.
+/// Whether a file can be read only once, as a pipe.
 fn is_read_once(file: &Path) -> bool {
     is_stdio(file) || file.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir())
 }
 
-/// A file in messages, whatever its name is.
+/// A file name for messages.
 fn shown(file: &Path) -> String {
     file.display().to_string()
 }
 
 /// Load rows from a file or standard input
 ///
-/// The store and the table are made if they are not there. Rows whose keys are there replace them. A file with a bad
-/// row is refused whole; of standard input and other pipes the rows before it are in.
+/// The store and the table are created if they do not exist. Rows replace existing ones with the
+/// same key. A file with a bad row is refused as a whole; from standard input and other pipes the
+/// rows before it are imported.
 #[derive(Args)]
 pub(crate) struct Import {
     #[command(flatten)]
@@ -61,10 +62,10 @@ pub(crate) struct Import {
 
 #[derive(Args)]
 struct Reading {
-    /// The format; by the file's name if not given, and TSV if that tells nothing
+    /// The format; by default from the file's extension, else TSV
     #[arg(long)]
     format: Option<Format>,
-    /// CSV: the first line names the columns
+    /// CSV: the first line has the names of the columns
     #[arg(long)]
     header: bool,
     /// TSV: backslashes are data, not escapes
@@ -75,35 +76,35 @@ struct Reading {
 impl Import {
     pub(crate) fn run(self) -> CommandResult {
         let interrupt = Interrupt::watch()?;
-        let most = self.store.max_value_bytes()?;
+        let max_value_bytes = self.store.max_value_bytes()?;
         if !is_read_once(&self.file) {
-            // Before a store is made: a file that cannot be used leaves nothing behind.
-            self.read_all("checking", most, &interrupt, &mut |_| interrupt.check())?;
+            // Before a store is created: an invalid file leaves nothing behind.
+            self.read_all("checking", max_value_bytes, &interrupt, &mut |_| interrupt.check())?;
         }
         let (db, table) = self.store.open_or_create()?;
         let mut loader = Loader { table: &table, batch: WriteBatch::new(), rows: 0, bytes: 0 };
-        let loaded = self.read_all("importing", most, &interrupt, &mut |row| {
+        let loaded = self.read_all("importing", max_value_bytes, &interrupt, &mut |row| {
             interrupt.check()?;
             loader.add(row)
         });
-        // What was read before a bad row is whole: keep it, and say so.
+        // Rows before a bad one are kept, and counted in the message.
         let written = loader.write();
         let synced = table.sync();
         let (rows, bytes) = (loader.rows, loader.bytes);
         let closed = db.close();
         if let Err(failure) = loaded.and(written) {
-            // A signal may come amid a line, too, which is not that line's fault.
+            // A signal may come within a line, which is then not to blame.
             return Err(match interrupt.check().err().unwrap_or(failure) {
                 Failure::Interrupted { signal, .. } => Failure::Interrupted {
                     signal,
-                    text: format!("{rows} rows are in; the same import again completes them"),
+                    text: format!("{rows} rows are imported; the same import again completes them"),
                 },
                 Failure::Usage(text) => {
-                    Failure::Usage(format!("{text} ({rows} rows before it are in)"))
+                    Failure::Usage(format!("{text} ({rows} rows before it are imported)"))
                 }
-                // A full device, say: what it took before is there.
+                // E.g. a full disk: earlier rows are stored.
                 Failure::Store(text) if synced.is_ok() => Failure::Store(format!(
-                    "{text}\n({rows} rows are in; the same import again completes them)"
+                    "{text}\n({rows} rows are imported; the same import again completes them)"
                 )),
                 other => other,
             });
@@ -123,11 +124,11 @@ impl Import {
         self.reading.format.unwrap_or_else(|| Format::of(&self.file))
     }
 
-    /// Gives every row of the input to `take`; `most` bytes of a value are allowed.
+    /// Passes every row of the input to `take`; values may have up to `max_value_bytes`.
     fn read_all(
         &self,
         doing: &'static str,
-        most: usize,
+        max_value_bytes: usize,
         interrupt: &Interrupt,
         take: &mut dyn FnMut(Row) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
@@ -147,18 +148,20 @@ impl Import {
             let (file, len) =
                 open(&self.file).map_err(|e| Failure::file("read", &shown(&self.file), &e))?;
             match is_read_once(&self.file) {
-                true => (Box::new(interrupt.patient(file)), progress::spinner(doing)),
+                true => (Box::new(interrupt.interruptible(file)), progress::spinner(doing)),
                 false => (Box::new(file), progress::bytes(doing, len)),
             }
         };
         let input = BufReader::with_capacity(BUFFER_BYTES, bar.wrap_read(input));
         let result = match self.format() {
-            Format::Csv => self.read_csv(input, most, take),
+            Format::Csv => self.read_csv(input, max_value_bytes, take),
             Format::Tsv => {
                 let escapes = !self.reading.no_escapes;
-                self.read_lines(input, most, take, |input, line| tsv::read(input, line, escapes))
+                let read =
+                    |input: &mut dyn BufRead, line: &mut Vec<u8>| tsv::read(input, line, escapes);
+                self.read_lines(input, max_value_bytes, take, read)
             }
-            Format::Jsonl => self.read_lines(input, most, take, format::jsonl::read),
+            Format::Jsonl => self.read_lines(input, max_value_bytes, take, format::jsonl::read),
         };
         bar.finish_and_clear();
         result
@@ -167,7 +170,7 @@ impl Import {
     fn read_lines(
         &self,
         mut input: impl BufRead,
-        most: usize,
+        max_value_bytes: usize,
         take: &mut dyn FnMut(Row) -> Result<(), Failure>,
         mut read: impl FnMut(&mut dyn BufRead, &mut Vec<u8>) -> Result<Option<Row>, String>,
     ) -> Result<(), Failure> {
@@ -175,7 +178,7 @@ impl Import {
         for number in 1u64.. {
             let row = read(&mut input, &mut line).map_err(|e| self.bad_row(number, &e))?;
             let Some(row) = row else { break };
-            self.check(&row, most, number)?;
+            self.check(&row, max_value_bytes, number)?;
             take(row)?;
         }
         Ok(())
@@ -184,13 +187,13 @@ impl Import {
     fn read_csv(
         &self,
         input: impl Read,
-        most: usize,
+        max_value_bytes: usize,
         take: &mut dyn FnMut(Row) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let mut reader = csv::ReaderBuilder::new()
             .has_headers(self.reading.header)
             .flexible(false)
-            .from_reader(Quotes::of(input));
+            .from_reader(QuoteTracker::of(input));
         let malformed = |e: csv::Error| {
             let line = e.position().map(csv::Position::line).or(format::quotes::line(&e));
             self.bad_row(line.unwrap_or(0), &format::csv::reason(&e))
@@ -204,7 +207,7 @@ impl Import {
             let line = record.position().map_or(0, csv::Position::line);
             let row =
                 format::csv::row(&record, header.as_ref()).map_err(|e| self.bad_row(line, &e))?;
-            self.check(&row, most, line)?;
+            self.check(&row, max_value_bytes, line)?;
             take(row)?;
         }
         match reader.get_ref().open() {
@@ -213,11 +216,11 @@ impl Import {
         }
     }
 
-    /// A row that the store would refuse is refused with its line.
-    fn check(&self, (key, entry): &Row, most: usize, line: u64) -> Result<(), Failure> {
+    /// Checks a row against the store's limits; the error has its line.
+    fn check(&self, (key, entry): &Row, max_value_bytes: usize, line: u64) -> Result<(), Failure> {
         let mut batch = WriteBatch::new();
         batch.put_entry(key, entry);
-        batch.check(most).map_err(|e| self.bad_row(line, &e.to_string()))
+        batch.check(max_value_bytes).map_err(|e| self.bad_row(line, &e.to_string()))
     }
 
     fn bad_row(&self, line: u64, reason: &str) -> Failure {
@@ -258,9 +261,9 @@ impl Loader<'_> {
 pub(crate) struct Export {
     #[command(flatten)]
     store: StoreArgs,
-    /// The file, which must not be there; `-` is standard output
+    /// The file, which must not exist; `-` is standard output
     file: PathBuf,
-    /// The format; by the file's name if not given, and TSV if that tells nothing
+    /// The format; by default from the file's extension, else TSV
     #[arg(long)]
     format: Option<Format>,
 }
@@ -269,12 +272,13 @@ impl Export {
     pub(crate) fn run(self) -> CommandResult {
         let to_file = !is_stdio(&self.file);
         if to_file && self.file.symlink_metadata().is_ok() {
-            return Err(self.is_there());
+            return Err(self.exists());
         }
         let (db, table) = self.store.read()?;
         let format = self.format.unwrap_or_else(|| Format::of(&self.file));
-        let aside = if to_file { Some((self.aside()?, Interrupt::watch()?)) } else { None };
-        let output: Box<dyn Write + '_> = match &aside {
+        let temporary =
+            if to_file { Some((self.temporary_file()?, Interrupt::watch()?)) } else { None };
+        let output: Box<dyn Write + '_> = match &temporary {
             Some((file, _)) => Box::new(file.as_file()),
             None => Box::new(std::io::stdout()),
         };
@@ -284,7 +288,7 @@ impl Export {
         let mut line = Vec::new();
         let mut expiring = 0u64;
         for row in table.iter()? {
-            if let Some((_, interrupt)) = &aside {
+            if let Some((_, interrupt)) = &temporary {
                 interrupt.check()?;
             }
             let row = row?;
@@ -296,11 +300,11 @@ impl Export {
         }
         output.flush().map_err(failed)?;
         drop(output);
-        if let Some((file, _)) = aside {
-            // What is a backup from its name on is to be one after a power cut.
+        if let Some((file, _)) = temporary {
+            // Durable before it has its name: a backup must survive a power cut.
             file.as_file().sync_all().map_err(failed)?;
             file.persist_noclobber(&self.file).map_err(|e| match e.error.kind() {
-                ErrorKind::AlreadyExists => self.is_there(),
+                ErrorKind::AlreadyExists => self.exists(),
                 _ => failed(e.error),
             })?;
             File::open(self.directory())
@@ -313,23 +317,23 @@ impl Export {
         eprintln!("exported {rows} rows");
         if expiring > 0 && format != Format::Jsonl {
             eprintln!(
-                "{expiring} of them expire, which the file does not say: --format jsonl does"
+                "{expiring} of them expire, which this format cannot hold: use --format jsonl"
             );
         }
         Ok(Outcome::Done)
     }
 
-    /// A file beside the one that is wanted, which goes unless it becomes that one.
-    fn aside(&self) -> Result<NamedTempFile, Failure> {
+    /// A temporary file beside the target, removed unless it is renamed to it.
+    fn temporary_file(&self) -> Result<NamedTempFile, Failure> {
         tempfile::Builder::new()
             .prefix(".siltstone-export-")
-            // Whom the umask lets: it is no secret of this process.
+            // By the umask: the content is not private to this process.
             .permissions(Permissions::from_mode(0o666))
             .tempfile_in(self.directory())
             .map_err(|e| Failure::file("create", &shown(&self.file), &e))
     }
 
-    /// Where the file is to be.
+    /// The directory of the file.
     fn directory(&self) -> &Path {
         match self.file.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -337,9 +341,9 @@ impl Export {
         }
     }
 
-    fn is_there(&self) -> Failure {
+    fn exists(&self) -> Failure {
         Failure::Store(format!(
-            "cannot export to {}: it is there already; remove it or choose another name",
+            "cannot export to {}: it exists already; remove it or choose another name",
             shown(&self.file)
         ))
     }

@@ -1,8 +1,8 @@
-//! What troubles the tables that are served, on standard error, while it lasts.
+//! Reports problems of served tables on standard error.
 //!
-//! A thread asks each table once a second for its [`trouble`](siltstone::Engine::trouble):
-//! background work that fails and is tried again, or why the table is read-only. It writes a line
-//! when that begins, when it becomes another, and when it is over.
+//! A thread polls each table's [`trouble`](siltstone::Engine::trouble) once per second: background
+//! jobs that fail and are retried, or the cause of a read-only table. It prints a line when a
+//! problem begins, changes or ends.
 
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -13,14 +13,14 @@ use siltstone::{Engine, Table};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The thread; it ends when this is dropped.
+/// The reporting thread; it ends when this is dropped.
 pub(crate) struct TroubleReporter {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl TroubleReporter {
-    /// Begins to report on these tables; nothing is reported where there can be no thread.
+    /// Starts reporting on these tables; without a thread nothing is reported.
     pub(crate) fn start(tables: &[Table]) -> Self {
         let (stop, stopped) = channel();
         let mut reports: Vec<Report> = tables.iter().map(Report::of).collect();
@@ -43,7 +43,7 @@ impl Drop for TroubleReporter {
     }
 }
 
-/// What was reported last of one table.
+/// The last report on one table.
 struct Report {
     name: String,
     engine: Arc<dyn Engine>,
@@ -55,14 +55,14 @@ impl Report {
         Report { name: table.name().to_owned(), engine: table.engine().clone(), last: None }
     }
 
-    /// The line to write now, if there is one.
+    /// The line to print now, if any.
     fn next(&mut self) -> Option<String> {
         let trouble = self.engine.trouble();
         if trouble == self.last {
             return None;
         }
         self.last = trouble;
-        let told = self.last.as_deref().unwrap_or("what troubled it is over");
-        Some(format!("siltstone: table {}: {told}", self.name))
+        let text = self.last.as_deref().unwrap_or("the problem is over");
+        Some(format!("siltstone: table {}: {text}", self.name))
     }
 }

@@ -1,4 +1,4 @@
-//! `verify` and `repair`: every byte checked; what can be saved, saved.
+//! `verify` and `repair`: check every byte; rebuild damaged parts.
 
 use std::path::{Path, PathBuf};
 
@@ -8,18 +8,19 @@ use siltstone::{
     Damage, Db, DbOptions, Error, Loss, RepairReport, VerifyReport, catalogue, engines,
 };
 
-use crate::store::{tell_no_tables, to_read, warn_reader};
+use crate::store::{print_no_tables, read_only, warn_reader};
 use crate::{CommandResult, Outcome, progress};
 
 /// Read and check every byte (exit status 1 if anything is damaged)
 ///
-/// Damaged or missing files are told by name, with exit status 1; status 3 means that it could not be checked: no
-/// store is there, or no right to read it, or another process has it open. Nothing is changed.
+/// Damaged and missing files are listed, with exit status 1. Status 3 means that the store could
+/// not be checked: it does not exist, is not readable, or is open in another process. Nothing is
+/// changed.
 #[derive(Args)]
 pub(crate) struct Verify {
     /// The directory of the store
     dir: PathBuf,
-    /// One table alone
+    /// Only this table
     #[arg(long)]
     table: Option<String>,
     /// Print one JSON object
@@ -29,21 +30,21 @@ pub(crate) struct Verify {
 
 impl Verify {
     pub(crate) fn run(self) -> CommandResult {
-        let db = match Db::open(&self.dir, to_read()) {
+        let db = match Db::open(&self.dir, read_only()) {
             Err(damage) if damage.is_corruption() => return self.without_catalogue(damage),
             db => db?,
         };
         let catalogue = db.catalogue()?;
-        let (names, unnamed) = match self.table {
+        let (names, unlisted) = match self.table {
             Some(name) => (vec![name], Vec::new()),
-            None => (db.table_names()?, db.unnamed_tables()?),
+            None => (db.table_names()?, db.unlisted_tables()?),
         };
-        let mut is_sound = unnamed.is_empty();
+        let mut is_sound = unlisted.is_empty();
         let mut tables = serde_json::Map::new();
-        for name in &unnamed {
+        for name in &unlisted {
             if !self.json {
                 println!(
-                    "table {name}: a directory is there, which CATALOG does not name: NOT CHECKED"
+                    "table {name}: the directory exists, but CATALOG does not list it: NOT CHECKED"
                 );
             }
         }
@@ -57,24 +58,24 @@ impl Verify {
             tables.insert(name, json!(report));
         }
         if !self.json && tables.is_empty() {
-            tell_no_tables(&self.dir);
+            print_no_tables(&self.dir);
         }
         if !self.json && !is_sound {
             let dir = self.dir.display();
-            println!("`siltstone repair {dir}` saves what can be saved");
+            println!("`siltstone repair {dir}` repairs the damage as far as possible");
         }
         if self.json {
             let none: [Damage; 0] = [];
             println!(
                 "{}",
-                json!({ "sound": is_sound, "catalogue": none, "unnamed": unnamed, "tables": tables })
+                json!({ "sound": is_sound, "catalogue": none, "unnamed": unlisted, "tables": tables })
             );
         }
         db.close()?;
         Ok(if is_sound { Outcome::Done } else { Outcome::No })
     }
 
-    /// Tells of a catalogue that is damaged: nobody knows which tables there are.
+    /// Reports a damaged catalogue, without which the tables are unknown.
     fn without_catalogue(&self, damage: Error) -> CommandResult {
         let mut report = VerifyReport::default();
         report.note(Err(damage))?;
@@ -84,21 +85,21 @@ impl Verify {
                 json!({ "sound": false, "catalogue": report.damage, "unnamed": [], "tables": {} })
             );
         } else {
-            tell(&report.damage);
+            print_damage(&report.damage);
             let dir = self.dir.display();
             println!(
-                "no table can be checked without it: `siltstone repair {dir}` makes it anew from what is there"
+                "no table can be checked without it: `siltstone repair {dir}` rebuilds it from the table directories"
             );
         }
         Ok(Outcome::No)
     }
 }
 
-/// Checks a table, also one that does not open because it is damaged.
+/// Checks a table, even if it does not open because of damage.
 fn verify(db: &Db, dir: &Path, name: &str, engine: &str) -> siltstone::Result<VerifyReport> {
     let table = match db.table(name) {
         Err(damage) if damage.is_corruption() => {
-            return engines::verify_closed(engine, &db.table_media(name)?, damage);
+            return engines::verify_offline(engine, &db.table_media(name)?, damage);
         }
         table => table?,
     };
@@ -116,32 +117,31 @@ fn print(name: &str, engine: &str, report: &VerifyReport) {
     let soundness = if report.is_sound() { "sound" } else { "DAMAGED" };
     let VerifyReport { files, bytes, entries, damage } = report;
     if engine == "mica" {
-        // Its bytes are of memory, which nothing was read from a medium into.
-        println!("table {name}: in memory alone, {entries} entries: {soundness}");
+        // Its bytes are in memory; nothing was read from a disk.
+        println!("table {name}: in memory, {entries} entries: {soundness}");
     } else {
         println!("table {name}: {files} files, {bytes} bytes, {entries} entries: {soundness}");
     }
-    tell(damage);
+    print_damage(damage);
 }
 
-fn tell(damage: &[Damage]) {
+fn print_damage(damage: &[Damage]) {
     for Damage { file, offset, reason } in damage {
         println!("  {file} at byte {offset}: {reason}");
     }
 }
 
-/// Save what can be saved of a damaged store
+/// Repair a damaged store
 ///
-/// Damaged files are kept beside the repaired ones as *.damaged; no damaged file is deleted. What
-/// it did is told, line by line, and what could not be saved with its file and bytes. Exit status
-/// 0: nothing was lost; 1: something was. A damaged or missing CATALOG is made anew from the
-/// directories of the tables; one that does not name all of them, as an older one that was put
-/// back, is added to.
+/// Damaged files are kept beside the repaired ones as *.damaged; no damaged file is deleted. Each
+/// repair is printed on a line, and each loss with its file and byte range. Exit status 0: nothing
+/// was lost; 1: something was. A damaged or missing CATALOG is rebuilt from the table directories;
+/// tables that it does not list, e.g. because an older one was restored, are added.
 #[derive(Args)]
 pub(crate) struct Repair {
     /// The directory of the store
     dir: PathBuf,
-    /// One table alone
+    /// Only this table
     #[arg(long)]
     table: Option<String>,
     /// Print one JSON object
@@ -151,44 +151,44 @@ pub(crate) struct Repair {
 
 impl Repair {
     pub(crate) fn run(self) -> CommandResult {
-        let mut of_catalogue = Vec::new();
+        let mut catalogue_log = Vec::new();
         let db = match Db::open(&self.dir, DbOptions::default()) {
             Err(damage) if damage.is_corruption() => {
-                of_catalogue = catalogue::repair(&self.dir)?;
+                catalogue_log = catalogue::repair(&self.dir)?;
                 Db::open(&self.dir, DbOptions::default())?
             }
             db => db?,
         };
-        let db = if db.unnamed_tables()?.is_empty() {
+        let db = if db.unlisted_tables()?.is_empty() {
             db
         } else {
             db.close()?;
-            of_catalogue.extend(catalogue::repair(&self.dir)?);
+            catalogue_log.extend(catalogue::repair(&self.dir)?);
             Db::open(&self.dir, DbOptions::default())?
         };
         if !self.json {
-            of_catalogue.iter().for_each(|line| println!("{line}"));
+            catalogue_log.iter().for_each(|line| println!("{line}"));
         }
         let tables = match &self.table {
             Some(name) => [(name.clone(), db.spec_of(name)?)].into(),
             None => db.catalogue()?.tables,
         };
-        let (mut told, mut lost) = (serde_json::Map::new(), serde_json::Map::new());
+        let (mut repaired, mut lost) = (serde_json::Map::new(), serde_json::Map::new());
         for (name, spec) in tables {
-            let is_lost = db.has_lost_files_of(&name)?;
-            let media = db.table_media(&name)?;
+            let is_lost = db.are_table_files_missing(&name)?;
+            let vfs = db.table_media(&name)?;
             let report = if is_lost {
                 let env = DbOptions::default().env;
-                engines::open(&spec.engine, media, &env, &spec.options)?.close()?;
+                engines::open(&spec.engine, vfs, &env, &spec.options)?.close()?;
                 let mut report = RepairReport::default();
-                report.note("its files are missing, all of them: it is begun anew, empty");
+                report.note("all of its files are missing: an empty table is created");
                 report.lose(Loss::entries(format!("table-{name}"), 0..u64::MAX));
                 report
             } else {
-                match engines::repair(&spec.engine, &media, &spec.options) {
-                    // One table in memory must not keep the others from being repaired.
+                match engines::repair(&spec.engine, &vfs, &spec.options) {
+                    // A table in memory does not prevent the repair of the others.
                     Err(Error::Unsupported { engine, .. }) if self.table.is_none() => {
-                        format!("nothing to repair: {engine} keeps no files").into()
+                        format!("nothing to repair: {engine} has no files").into()
                     }
                     report => report?,
                 }
@@ -197,14 +197,14 @@ impl Repair {
                 println!("table {name}:");
                 report.lines.iter().for_each(|line| println!("  {line}"));
             }
-            told.insert(name.clone(), json!(report.lines));
+            repaired.insert(name.clone(), json!(report.lines));
             if !report.is_lossless() {
                 lost.insert(name, json!(report.losses));
             }
         }
         let is_lossless = lost.is_empty();
         if self.json {
-            println!("{}", json!({ "catalogue": of_catalogue, "tables": told, "lost": lost }));
+            println!("{}", json!({ "catalogue": catalogue_log, "tables": repaired, "lost": lost }));
         }
         db.close()?;
         Ok(if is_lossless { Outcome::Done } else { Outcome::No })

@@ -1,5 +1,5 @@
-//! A server whose files reach the limit of file sizes (`ulimit -f`) refuses writes, and takes them again when
-//! the limit is raised.
+//! A server whose files reach the file size limit (`ulimit -f`) refuses writes, and accepts them
+//! again after the limit is raised.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
@@ -38,8 +38,9 @@ impl Server {
         prlimit(Some(Pid::from_child(&self.child)), Resource::Fsize, limit).unwrap();
     }
 
-    /// Sends a command of words without spaces; the reply's first line, or the value of a bulk reply.
-    fn ask(&mut self, command: &str) -> String {
+    /// Sends a command of words without spaces; returns the first line of the reply, or a bulk
+    /// value.
+    fn send(&mut self, command: &str) -> String {
         self.stream.get_mut().write_all(format!("{command}\r\n").as_bytes()).unwrap();
         let mut line = String::new();
         self.stream.read_line(&mut line).unwrap();
@@ -66,7 +67,7 @@ fn writes_beyond_the_file_size_limit_are_refused_until_it_is_raised() {
         let value = "v".repeat(2000);
         let mut acknowledged = 0;
         let refusal = loop {
-            let reply = server.ask(&format!("SET key-{acknowledged} {value}"));
+            let reply = server.send(&format!("SET key-{acknowledged} {value}"));
             if reply != "+OK" {
                 break reply;
             }
@@ -74,16 +75,16 @@ fn writes_beyond_the_file_size_limit_are_refused_until_it_is_raised() {
             assert!(acknowledged < 1000, "{engine}: no write was refused");
         };
         assert!(refusal.starts_with("-MISCONF") && refusal.contains("ulimit"), "{refusal}");
-        assert_eq!(server.ask(&format!("EXISTS key-{acknowledged}")), ":0", "{engine}");
+        assert_eq!(server.send(&format!("EXISTS key-{acknowledged}")), ":0", "{engine}");
         server.limit_file_sizes(None);
-        assert_eq!(server.ask("SET after it-was-raised"), "+OK", "{engine}");
+        assert_eq!(server.send("SET after it-was-raised"), "+OK", "{engine}");
         server.terminate();
 
         let mut server = Server::start(scratch.path(), engine);
-        assert_eq!(server.ask(&format!("EXISTS key-{acknowledged}")), ":0", "{engine}");
-        assert_eq!(server.ask("GET after"), "it-was-raised", "{engine}");
+        assert_eq!(server.send(&format!("EXISTS key-{acknowledged}")), ":0", "{engine}");
+        assert_eq!(server.send("GET after"), "it-was-raised", "{engine}");
         for key in 0..acknowledged {
-            assert_eq!(server.ask(&format!("GET key-{key}")), value, "{engine}: key-{key}");
+            assert_eq!(server.send(&format!("GET key-{key}")), value, "{engine}: key-{key}");
         }
         server.terminate();
     }

@@ -24,7 +24,7 @@ fn record(scratch: &Path, trace: &str) {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(server.stderr.take().unwrap()).lines();
-    assert!(lines.next().unwrap().unwrap().starts_with("requests for fruit are written down in "));
+    assert!(lines.next().unwrap().unwrap().starts_with("recording requests for fruit in "));
     let address = lines.next().unwrap().unwrap().rsplit(' ').next().unwrap().to_owned();
     let mut client = TcpStream::connect(address).unwrap();
     let asked = "SET elsewhere 1\r\nSELECT 1\r\nGET pears\r\nSET apples 123\r\nGET apples\r\nDEL apples\r\n";

@@ -1,7 +1,7 @@
-//! `advise`: which engine a workload wants, with which settings, at which costs.
+//! `advise`: recommends an engine and options for a workload, with the predicted costs.
 //!
-//! The arithmetic is the model's; `--check` has the lab measure the recommendation at a small scale and
-//! prints both. Exit status 1 says that no engine can serve the workload.
+//! The predictions come from the model; `--check` measures the recommendation at a small scale and
+//! prints both. Exit status 1: no engine can serve the workload.
 
 mod trace;
 
@@ -19,10 +19,10 @@ use siltstone_model::advise::{Advice, Candidate, Device, Needs, Wanted, advise, 
 
 use crate::{CommandResult, Failure, Outcome, interrupt, progress};
 
-/// Tell which engine a workload wants, with which settings
+/// Recommend an engine and options
 ///
-/// The workload is told by options, or by a trace of it. The answer has each engine's predicted costs once
-/// the store has been overwritten for long, and why other engines are ruled out.
+/// The workload is given by options, or by a trace. The result has each engine's predicted costs
+/// in the steady state, after many overwrites, and the reasons against the other engines.
 #[derive(Args)]
 #[command(after_help = "Try:\n  \
     siltstone advise --keys 100M --value-size 100 --reads 0.5 --skew 0.99 --memory 4GiB\n  \
@@ -32,22 +32,23 @@ pub(crate) struct Advise {
     /// Distinct keys, e.g. 100M
     #[arg(long, required_unless_present = "trace", value_parser = parse_count)]
     keys: Option<u64>,
-    /// Bytes of a key
+    /// The size of a key in bytes
     #[arg(long, default_value = "16", value_parser = parse_size)]
     key_size: u64,
-    /// Bytes of a value
+    /// The size of a value in bytes
     #[arg(long, default_value = "100", value_parser = parse_size)]
     value_size: u64,
-    /// The share of operations that are lookups
+    /// The fraction of operations that are lookups
     #[arg(long, default_value_t = 0.5)]
     reads: f64,
-    /// The share that are scans; more than none asks for keys in order
+    /// The fraction that are scans; any scans require ordered keys
     #[arg(long, default_value_t = 0.0)]
     scans: f64,
-    /// Zipf's exponent of the popularity of keys; 0 is uniform
+    /// The Zipf exponent of key popularity; 0 is uniform
     #[arg(long, default_value_t = 0.0)]
     skew: f64,
-    /// Take keys, sizes, mix and popularity from a trace: lines of get KEY, put KEY BYTES, del KEY, scan KEY
+    /// Take keys, sizes, mix and popularity from a trace: lines of get KEY, put KEY BYTES, del
+    /// KEY, scan KEY
     #[arg(long, value_name = "FILE", conflicts_with_all = ["keys", "reads", "scans", "skew", "check"])]
     trace: Option<PathBuf>,
     /// Memory for the table
@@ -57,7 +58,7 @@ pub(crate) struct Advise {
     needs: NeedArgs,
     #[command(flatten)]
     device: DeviceArgs,
-    /// Measure the recommendation at a small scale, and print predicted beside measured
+    /// Measure the recommendation at a small scale, and compare it with the prediction
     #[arg(long)]
     check: bool,
     /// Print one JSON object
@@ -67,62 +68,62 @@ pub(crate) struct Advise {
 
 #[derive(Args)]
 struct NeedArgs {
-    /// Keys must be in order
+    /// Keys must be ordered
     #[arg(long)]
     ordered: bool,
-    /// Data need not outlive the process: a cache
+    /// Data may be lost when the process ends: a cache
     #[arg(long)]
     volatile: bool,
-    /// Reads at a snapshot, transactions
+    /// Snapshots and transactions
     #[arg(long)]
     versions: bool,
-    /// Reads as of any time since so long, e.g. 1h; with --ops, which tells how much is written in it
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "ops", conflicts_with = "check")]
-    history: Option<Duration>,
+    /// Reads at any time within this period, e.g. 1h; --ops gives the write rate for it
+    #[arg(long, alias = "history", value_name = "TIME", value_parser = parse_duration, requires = "ops", conflicts_with = "check")]
+    retention: Option<Duration>,
 }
 
 #[derive(Args)]
 struct DeviceArgs {
-    /// Flash for the table
+    /// The flash capacity for the table
     #[arg(long, value_parser = parse_size)]
     flash: Option<u64>,
-    /// Operations a second, to tell how long the flash lasts and how much --history is
+    /// Operations per second, for the lifetime of the flash and the size of --retention
     #[arg(long, value_parser = parse_count)]
     ops: Option<u64>,
-    /// Reads of 4 KiB that the device does in a second
+    /// Reads of 4 KiB per second
     #[arg(long, default_value_t = Device::default().reads_per_second)]
     read_iops: f64,
-    /// Bytes that it writes in a second
+    /// Bytes written per second
     #[arg(long, default_value = "1GB", value_parser = parse_size)]
     write_bandwidth: u64,
-    /// Times that each of its bytes can be written
+    /// Erase cycles of each byte
     #[arg(long, default_value_t = Device::default().erase_cycles)]
     cycles: f64,
 }
 
 impl Advise {
     pub(crate) fn run(self) -> CommandResult {
-        let wanted = self.wanted()?;
-        let advice = advise(&wanted)?;
+        let requirements = self.requirements()?;
+        let advice = advise(&requirements)?;
         let checked = match (self.check, advice.candidates.first()) {
-            (true, Some(first)) => Some(self.measure(first, &wanted)?),
+            (true, Some(first)) => Some(self.measure(first, &requirements)?),
             _ => None,
         };
         if self.json {
-            println!("{}", as_json(&wanted, &advice, checked.as_ref()));
+            println!("{}", as_json(&requirements, &advice, checked.as_ref()));
         } else {
-            print_advice(&wanted, &advice);
+            print_advice(&requirements, &advice);
             if let Some(checked) = &checked {
                 print_checked(checked);
-                print_judged(&wanted, &advice, checked);
+                print_verdict(&requirements, &advice, checked);
             }
         }
         Ok(if advice.candidates.is_empty() { Outcome::No } else { Outcome::Done })
     }
 
-    fn wanted(&self) -> Result<Wanted, Failure> {
+    fn requirements(&self) -> Result<Wanted, Failure> {
         let (key_bytes, value_bytes) = (self.key_size as f64, self.value_size as f64);
-        let mut wanted = match &self.trace {
+        let mut requirements = match &self.trace {
             Some(path) => trace::read(path)?,
             None => {
                 let keys = Popularity::zipf(self.keys.unwrap_or_default() as f64, self.skew)?;
@@ -130,43 +131,44 @@ impl Advise {
                 Wanted { reads, scans: self.scans, ..Wanted::new(keys, key_bytes, value_bytes) }
             }
         };
-        wanted.ops_per_second = self.device.ops.map(|ops| ops as f64);
-        wanted.memory_bytes = self.memory.map(|bytes| bytes as f64);
-        wanted.flash_bytes = self.device.flash.map(|bytes| bytes as f64);
-        wanted.device = Device {
+        requirements.ops_per_second = self.device.ops.map(|ops| ops as f64);
+        requirements.memory_bytes = self.memory.map(|bytes| bytes as f64);
+        requirements.flash_bytes = self.device.flash.map(|bytes| bytes as f64);
+        requirements.device = Device {
             reads_per_second: self.device.read_iops,
             written_bytes_per_second: self.device.write_bandwidth as f64,
             erase_cycles: self.device.cycles,
         };
-        wanted.needs = Needs {
-            order: self.needs.ordered || wanted.scans > 0.0,
+        requirements.needs = Needs {
+            order: self.needs.ordered || requirements.scans > 0.0,
             durability: !self.needs.volatile,
             versions: self.needs.versions,
-            history: self.needs.history,
+            history: self.needs.retention,
         };
-        Ok(wanted)
+        Ok(requirements)
     }
 
-    fn measure(&self, first: &Candidate, wanted: &Wanted) -> Result<Checked, Failure> {
+    fn measure(&self, first: &Candidate, requirements: &Wanted) -> Result<Checked, Failure> {
         interrupt::tidy_up()?;
         let mut bars = progress::Workloads::default();
         let (settings, skew) = (&*first.settings, self.skew);
-        let checked = check(first.engine, settings, wanted, skew, CHECKED_KEYS, &mut |progress| {
-            bars.update(progress.workload, progress.done, progress.total);
-        })?;
+        let checked =
+            check(first.engine, settings, requirements, skew, CHECKED_KEYS, &mut |progress| {
+                bars.update(progress.workload, progress.done, progress.total);
+            })?;
         bars.finish();
         Ok(checked)
     }
 }
 
-/// The line of configuration that sets an engine so.
+/// The command that serves a table with the candidate's options.
 fn configuration(candidate: &Candidate) -> String {
     let options = candidate.settings.options();
     let options: String = options.iter().map(|(name, value)| format!(",{name}={value}")).collect();
     format!("siltstone serve DIR --table NAME={}{options}", candidate.engine)
 }
 
-fn as_json(wanted: &Wanted, advice: &Advice, checked: Option<&Checked>) -> Value {
+fn as_json(requirements: &Wanted, advice: &Advice, checked: Option<&Checked>) -> Value {
     let candidate = |c: &Candidate| {
         let options: serde_json::Map<_, _> =
             c.settings.options().into_iter().map(|(k, v)| (k.to_owned(), v.into())).collect();
@@ -178,14 +180,14 @@ fn as_json(wanted: &Wanted, advice: &Advice, checked: Option<&Checked>) -> Value
             "by_stage": c.costs.writes.by_stage,
             "reads_per_lookup": c.costs.reads_per_lookup,
             "memory_bytes": c.costs.memory_bytes(),
-            "memory_bytes_per_key": c.costs.memory_bytes() / wanted.keys(),
+            "memory_bytes_per_key": c.costs.memory_bytes() / requirements.keys(),
             "space_bytes": c.costs.space_bytes,
             "device_us_per_operation": c.device_us,
             "lifetime_years": c.lifetime_years,
         })
     };
     json!({
-        "keys": wanted.keys(),
+        "keys": requirements.keys(),
         "recommended": advice.candidates.first().map(|c| c.engine),
         "candidates": advice.candidates.iter().map(candidate).collect::<Vec<_>>(),
         "ruled_out": advice.ruled_out,
@@ -193,7 +195,7 @@ fn as_json(wanted: &Wanted, advice: &Advice, checked: Option<&Checked>) -> Value
     })
 }
 
-fn print_advice(wanted: &Wanted, advice: &Advice) {
+fn print_advice(requirements: &Wanted, advice: &Advice) {
     let mut grid = Grid::new();
     grid.load_style(presets::UTF8_HORIZONTAL_ONLY);
     let heads =
@@ -209,7 +211,7 @@ fn print_advice(wanted: &Wanted, advice: &Advice) {
             format!("{:.2}", costs.write_amplification),
             format!("{:.3}", costs.reads_per_lookup),
             HumanBytes(costs.memory_bytes() as u64).to_string(),
-            format!("{:.2}", costs.memory_bytes() / wanted.keys()),
+            format!("{:.2}", costs.memory_bytes() / requirements.keys()),
             HumanBytes(costs.space_bytes as u64).to_string(),
             format!("{:.2}", candidate.device_us),
         ];
@@ -228,7 +230,7 @@ fn print_advice(wanted: &Wanted, advice: &Advice) {
             let tested = advice.candidates.iter().find(|it| it.engine == order[0]);
             if let Some(tested) = tested.filter(|it| it.engine != first.engine) {
                 println!(
-                    "{} is younger than {}, which has been tested longest and would be set so:\n\n  {}\n",
+                    "{} is younger than {}, which has been tested longest; its options would be:\n\n  {}\n",
                     first.engine,
                     tested.engine,
                     configuration(tested)
@@ -236,8 +238,8 @@ fn print_advice(wanted: &Wanted, advice: &Advice) {
             }
             println!("{grid}");
             println!(
-                "The device's time for an operation decides: a lookup's reads at --read-iops, a write's bytes at\n\
-                 --write-bandwidth. Of {} the first is taken that no other beats by a fifth.\n",
+                "Engines are ranked by device time per operation: a lookup's reads at --read-iops, a write's bytes\n\
+                 at --write-bandwidth. Of {} the first is taken that no other beats by a fifth.\n",
                 order.join(", ")
             );
         }
@@ -249,38 +251,38 @@ fn print_advice(wanted: &Wanted, advice: &Advice) {
 }
 
 fn print_checked(checked: &Checked) {
-    let (ours, measured) = (&checked.predicted, &checked.measured);
+    let (predicted, measured) = (&checked.predicted, &checked.measured);
     let mut grid = Grid::new();
     grid.load_style(presets::UTF8_HORIZONTAL_ONLY);
-    grid.set_header(["at the scale of the check", "predicted", "measured", "off by"]);
+    grid.set_header(["at the scale of the check", "predicted", "measured", "error"]);
     let rows = [
-        ("written for each byte", ours.write_amplification, measured.write_amplification),
-        ("reads a lookup", ours.reads_per_lookup, measured.reads_per_lookup),
-        ("filters and indexes, B a key", ours.index_bytes_per_key, measured.index_bytes_per_key),
+        ("write amplification", predicted.write_amplification, measured.write_amplification),
+        ("reads per lookup", predicted.reads_per_lookup, measured.reads_per_lookup),
+        ("filters and indexes, B/key", predicted.index_bytes_per_key, measured.index_bytes_per_key),
     ];
-    for (what, ours, measured) in rows {
-        let off = match measured > 0.0 {
-            true => format!("{:+.0} %", (ours / measured - 1.0) * 100.0),
+    for (what, predicted, measured) in rows {
+        let error = match measured > 0.0 {
+            true => format!("{:+.0} %", (predicted / measured - 1.0) * 100.0),
             false => "–".to_owned(),
         };
-        grid.add_row([what.to_owned(), format!("{ours:.3}"), format!("{measured:.3}"), off]);
+        grid.add_row([what.to_owned(), format!("{predicted:.3}"), format!("{measured:.3}"), error]);
     }
-    println!("\n{} with {} keys, everything in proportion:\n{grid}", checked.engine, checked.keys);
+    println!("\n{} with {} keys, at a reduced scale:\n{grid}", checked.engine, checked.keys);
 }
 
-/// How much device time an operation costs by the measurement, and which engine that speaks for.
-fn print_judged(wanted: &Wanted, advice: &Advice, checked: &Checked) {
-    let time = |f: &Figures| wanted.device_us(f.write_amplification, f.reads_per_lookup);
+/// Prints the measured device time per operation, and the engine that it recommends.
+fn print_verdict(requirements: &Wanted, advice: &Advice, checked: &Checked) {
+    let time = |f: &Figures| requirements.device_us(f.write_amplification, f.reads_per_lookup);
     let (predicted, measured) = (time(&checked.predicted), time(&checked.measured));
-    // What needs no device stays at none.
+    // A prediction of zero is exact: no device is used.
     let factor = if predicted > 0.0 { measured / predicted } else { 1.0 };
     let choice = advice.choice_if_off_by(factor).unwrap_or_default();
-    let stands = if choice == checked.engine {
-        format!("{choice} stays the one to take")
+    let verdict = if choice == checked.engine {
+        format!("{choice} remains the recommendation")
     } else {
         format!("if that holds at full size, take {choice} instead")
     };
     println!(
-        "\nAn operation keeps the device busy for {measured:.2} µs where {predicted:.2} were predicted: {stands}."
+        "\nAn operation takes {measured:.2} µs of device time, {predicted:.2} µs were predicted: {verdict}."
     );
 }

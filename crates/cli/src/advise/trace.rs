@@ -1,9 +1,9 @@
-//! A trace of requests as the workload to advise on.
+//! A trace of requests as the workload of `advise`.
 //!
 //! The format is the lab's: [`siltstone_lab::trace`].
 //!
-//! The keys that occur are all that there are, as popular as they are there. A key is told from others by
-//! a hash of 128 bits: memory is 24 bytes a key, whatever its length.
+//! The keys of the trace are taken as all keys, with their frequencies there. Keys are
+//! distinguished by a hash of 128 bits, so memory is 24 bytes per key, whatever its length.
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
@@ -17,18 +17,18 @@ use crate::Failure;
 /// Reads the workload from a file.
 pub(super) fn read(path: &Path) -> Result<Wanted, Failure> {
     let hashes = [RandomState::new(), RandomState::new()];
-    let mut seen = Seen::default();
+    let mut summary = TraceSummary::default();
     each_line(path, &mut |line| {
         if let Line::Request(verb, key) = line {
-            seen.request(verb, &key, &hashes);
+            summary.add(verb, &key, &hashes);
         }
         Ok(())
     })?;
-    seen.wanted().map_err(|reason| Failure::Usage(format!("{}: {reason}", path.display())))
+    summary.requirements().map_err(|reason| Failure::Usage(format!("{}: {reason}", path.display())))
 }
 
 #[derive(Default)]
-struct Seen {
+struct TraceSummary {
     counts: HashMap<u128, u64>,
     key_bytes: u64,
     requests: u64,
@@ -38,8 +38,8 @@ struct Seen {
     value_bytes: u64,
 }
 
-impl Seen {
-    fn request(&mut self, verb: Verb, key: &[u8], hashes: &[RandomState; 2]) {
+impl TraceSummary {
+    fn add(&mut self, verb: Verb, key: &[u8], hashes: &[RandomState; 2]) {
         match verb {
             Verb::Get => self.gets += 1,
             Verb::Scan { .. } => self.scans += 1,
@@ -55,15 +55,15 @@ impl Seen {
         self.requests += 1;
     }
 
-    fn wanted(self) -> Result<Wanted, String> {
+    fn requirements(self) -> Result<Wanted, String> {
         let counts: Vec<u64> = self.counts.into_values().collect();
         let popularity = Popularity::empirical(&counts).map_err(|bad| bad.to_string())?;
         let share = |part: u64| part as f64 / self.requests as f64;
-        // Without a single write nobody knows; what is common will do.
+        // Without any put the size is unknown; a common one is assumed.
         let value = if self.puts > 0 { self.value_bytes as f64 / self.puts as f64 } else { 100.0 };
-        let mut wanted = Wanted::new(popularity, share(self.key_bytes), value);
-        (wanted.reads, wanted.scans) = (share(self.gets), share(self.scans));
-        Ok(wanted)
+        let mut requirements = Wanted::new(popularity, share(self.key_bytes), value);
+        (requirements.reads, requirements.scans) = (share(self.gets), share(self.scans));
+        Ok(requirements)
     }
 }
 
@@ -71,28 +71,28 @@ impl Seen {
 mod tests {
     use super::*;
 
-    fn wanted(text: &str) -> Result<Wanted, Failure> {
+    fn requirements(text: &str) -> Result<Wanted, Failure> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
         read(file.path())
     }
 
     #[test]
-    fn are_mix_sizes_and_popularity_those_of_the_trace() {
-        let wanted =
-            wanted("# a trace\nget aa\nput aa 10\n\nput bb 30\nscan cc\ndel aa\n").unwrap();
-        assert_eq!(wanted.keys(), 3.0);
-        assert_eq!((wanted.key_bytes, wanted.value_bytes), (2.0, 20.0));
-        assert_eq!((wanted.reads, wanted.scans), (0.2, 0.2));
+    fn mix_sizes_and_popularity_come_from_the_trace() {
+        let requirements =
+            requirements("# a trace\nget aa\nput aa 10\n\nput bb 30\nscan cc\ndel aa\n").unwrap();
+        assert_eq!(requirements.keys(), 3.0);
+        assert_eq!((requirements.key_bytes, requirements.value_bytes), (2.0, 20.0));
+        assert_eq!((requirements.reads, requirements.scans), (0.2, 0.2));
     }
 
     #[test]
-    fn is_what_is_no_workload_refused_by_file() {
-        for (text, told) in
+    fn invalid_trace_is_refused_with_the_reason() {
+        for (text, expected) in
             [("get a\nfetch b\n", "line 2: 'fetch'"), ("get a\n", "keys is 1"), ("", "keys is 0")]
         {
-            let reason = wanted(text).unwrap_err().to_string();
-            assert!(reason.contains(told), "{reason}");
+            let reason = requirements(text).unwrap_err().to_string();
+            assert!(reason.contains(expected), "{reason}");
         }
     }
 }

@@ -1,14 +1,14 @@
 //! CSV: the first column is the key.
 //!
 //! With two columns the second is the value. With more, the value is a JSON object of the other
-//! columns by their names in the header line, or a JSON array of them where there is no header.
+//! columns by their names in the header line, or a JSON array of them without a header.
 
 use serde_json::{Map, Value, json};
 use siltstone::Entry;
 
 use super::Row;
 
-/// Turns a record into a row.
+/// Converts a record to a row.
 pub(crate) fn row(
     record: &csv::ByteRecord,
     header: Option<&csv::ByteRecord>,
@@ -22,24 +22,24 @@ pub(crate) fn row(
     Ok((key, Entry::new(value)))
 }
 
-/// What to say of a row that is a key alone, by what may stand between its columns instead of a comma.
+/// The error of a row with a single column, with advice on the likely separator.
 fn one_column(row: &[u8]) -> String {
     let advice = if row.contains(&b'\t') {
         "are columns separated by tabs? --format tsv"
     } else if row.contains(&b';') {
         "are columns separated by ';'? write ',' between them"
     } else {
-        "write 'key,' where the value is empty"
+        "write 'key,' for an empty value"
     };
-    format!("one column only, where a key and a value are wanted ({advice})")
+    format!("one column only, but a key and a value are expected ({advice})")
 }
 
-/// What is wrong with a record, without its place in the file.
+/// The reason of an error, without its position in the file.
 pub(crate) fn reason(error: &csv::Error) -> String {
     match error.kind() {
         csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
             let s = if *len == 1 { "" } else { "s" };
-            format!("{len} column{s}, where the first row has {expected_len}")
+            format!("{len} column{s}, but the first row has {expected_len}")
         }
         _ => error.to_string(),
     }
@@ -60,7 +60,7 @@ fn columns(record: &csv::ByteRecord, header: Option<&csv::ByteRecord>) -> Result
                 let (name, field) = (text(name)?, text(field)?);
                 if object.insert(name.clone(), json!(field)).is_some() {
                     return Err(format!(
-                        "the header has two columns '{name}', one of which would be lost; name them apart"
+                        "the header has two columns '{name}', one of which would be lost; rename one of them"
                     ));
                 }
             }
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_become_a_value() {
+    fn columns_are_converted_to_a_value() {
         let record = |fields: &[&str]| csv::ByteRecord::from(fields.to_vec());
         let value = |fields: &[&str], header: Option<&[&str]>| {
             let (key, entry) = row(&record(fields), header.map(record).as_ref()).unwrap();
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_alone_is_refused_with_what_may_part_the_columns() {
+    fn single_column_is_refused_with_the_likely_separator() {
         for (text, advice) in [("a;1", "';'"), ("a\t1", "--format tsv"), ("a", "'key,'")] {
             let error = row(&csv::ByteRecord::from(vec![text]), None).unwrap_err();
             assert!(error.contains(advice), "{error}");

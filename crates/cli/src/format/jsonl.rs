@@ -1,4 +1,4 @@
-//! JSON lines: `{"key": "…", "value": "…", "expires_at": 1767225600000}`, one object a line.
+//! JSON lines: `{"key": "…", "value": "…", "expires_at": 1767225600000}`, one object per line.
 //!
 //! `key_hex` and `value_hex` hold bytes that are not UTF-8. A value that is not a string is kept as
 //! its JSON text. Unknown fields are refused: a misspelt one would lose data.
@@ -13,19 +13,19 @@ use siltstone::Entry;
 
 use super::{Row, from_hex, read_line};
 
-/// The fields of an object as they stand there, also those that have one name. What is no text stays as it was
-/// written: a number that is read loses the digits that it has no room for.
+/// The fields of an object as written, duplicates included. Values are kept as raw text, because
+/// parsing a number would lose digits.
 struct Fields(Vec<(String, Box<RawValue>)>);
 
 impl<'de> Deserialize<'de> for Fields {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(OfObject).map(Fields)
+        deserializer.deserialize_map(FieldsVisitor).map(Fields)
     }
 }
 
-struct OfObject;
+struct FieldsVisitor;
 
-impl<'de> Visitor<'de> for OfObject {
+impl<'de> Visitor<'de> for FieldsVisitor {
     type Value = Vec<(String, Box<RawValue>)>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -41,7 +41,7 @@ impl<'de> Visitor<'de> for OfObject {
     }
 }
 
-/// Reads the next row; `None` at the end. Empty lines are passed over.
+/// Reads the next row; `None` at the end. Empty lines are skipped.
 pub(crate) fn read(input: &mut dyn BufRead, line: &mut Vec<u8>) -> Result<Option<Row>, String> {
     while read_line(input, line)? {
         if !line.iter().all(u8::is_ascii_whitespace) {
@@ -70,22 +70,22 @@ fn row(line: &[u8]) -> Result<Row, String> {
                 expires_at = Some(at.map_err(|_| "expires_at is not a number of milliseconds")?);
                 continue;
             }
-            ("expires_at", _) => return Err(twice("expires_at")),
+            ("expires_at", _) => return Err(duplicate("expires_at")),
             (name, _) => return Err(format!("unknown field or wrong type: '{name}'")),
         };
         if field.replace(bytes).is_some() {
-            return Err(twice(name.trim_end_matches("_hex")));
+            return Err(duplicate(name.trim_end_matches("_hex")));
         }
     }
     let value = value.ok_or("the line has no value (an empty one is \"value\": \"\")")?;
     Ok((key.ok_or("the line has no key")?, Entry { value, expires_at }))
 }
 
-fn twice(field: &str) -> String {
+fn duplicate(field: &str) -> String {
     format!("the line has more than one {field}, one of which would be lost")
 }
 
-/// What is wrong with a line, and where in it: the caller knows which line of the file it is.
+/// The reason of an error with its column; the caller adds the line of the file.
 fn reason(error: serde_json::Error) -> String {
     let place = format!(" at line {} column {}", error.line(), error.column());
     let text = error.to_string();
@@ -102,7 +102,7 @@ mod tests {
     use crate::format::json_row;
 
     #[test]
-    fn any_row_comes_back() {
+    fn rows_round_trip() {
         for (key, value) in [(&b"k"[..], &b"v"[..]), (b"\xff\x00", b"\xfe"), (b"\n", b"\"")] {
             let entry = Entry { value: value.to_vec(), expires_at: Some(5) };
             let line = json_row(key, &entry).to_string();
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_lines_are_refused() {
+    fn invalid_lines_are_refused() {
         for (bad, why) in [
             ("", "EOF"),
             ("[]", "a JSON object"),
@@ -133,14 +133,14 @@ mod tests {
             (r#"{"key":"k","value":"v","expires_at":1.5}"#, "milliseconds"),
             (r#"{"key":"k","value":"v"} x"#, "trailing"),
         ] {
-            let told = row(bad.as_bytes()).unwrap_err();
-            assert!(told.contains(why), "{bad}: {told}");
+            let error = row(bad.as_bytes()).unwrap_err();
+            assert!(error.contains(why), "{bad}: {error}");
         }
     }
 
-    /// What is read as a number comes back as the nearest one that fits in 64 bits.
+    /// A parsed number would be rounded to 64 bits.
     #[test]
-    fn a_value_that_is_no_text_is_kept_as_it_was_written() {
+    fn value_that_is_not_a_string_is_kept_as_written() {
         for value in [
             "12345678901234567890123",
             "0.1000000000000000055511151231257827",

@@ -2,12 +2,12 @@
 //!
 //! | format | row | bytes that the format cannot hold |
 //! | --- | --- | --- |
-//! | `tsv` | `key TAB value`, one a line | escaped: `\t \n \r \\ \xNN` |
+//! | `tsv` | `key TAB value`, one per line | escaped: `\t \n \r \\ \xNN` |
 //! | `csv` | first column the key; see [`csv`] | as they are, quoted |
 //! | `jsonl` | `{"key": …, "value": …, "expires_at": ms}` | `key_hex`, `value_hex` |
 //!
 //! Every reader is bounded: a row is at most one key and one value, so a file without line ends is
-//! refused instead of being read into memory whole.
+//! refused before it is read into memory.
 
 pub(crate) mod csv;
 pub(crate) mod jsonl;
@@ -22,14 +22,14 @@ use clap::ValueEnum;
 use serde_json::{Map, Value, json};
 use siltstone::Entry;
 
-/// How rows are written in a file.
+/// The format of rows in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// `key TAB value` lines
     Tsv,
     /// Comma-separated, the key in the first column
     Csv,
-    /// One JSON object a line
+    /// One JSON object per line
     Jsonl,
 }
 
@@ -44,7 +44,7 @@ impl fmt::Display for Format {
 }
 
 impl Format {
-    /// The format that a file's name tells; TSV if it tells none.
+    /// The format by a file's extension; TSV by default.
     pub(crate) fn of(path: &Path) -> Format {
         let extension = path.extension().unwrap_or_default().to_string_lossy();
         match extension.to_ascii_lowercase().as_str() {
@@ -58,7 +58,7 @@ impl Format {
 /// A row: a key and its entry.
 pub(crate) type Row = (Vec<u8>, Entry);
 
-/// The longest line: a largest key and value, all of it escaped.
+/// The maximum length of a line: the largest key and value, fully escaped.
 const MAX_LINE_BYTES: u64 = 4 * (siltstone::MAX_KEY_BYTES + siltstone::MAX_VALUE_BYTES) as u64;
 
 /// Reads one line without its end into `line`; `false` at the end of the input.
@@ -89,7 +89,7 @@ pub(crate) fn json_row(key: &[u8], entry: &Entry) -> Value {
     Value::Object(row)
 }
 
-/// A key as JSON, alone.
+/// A key as JSON.
 pub(crate) fn json_key(key: &[u8]) -> Value {
     let mut row = Map::new();
     put_bytes(&mut row, "key", key);
@@ -108,7 +108,7 @@ pub(crate) fn to_hex(bytes: &[u8]) -> String {
 }
 
 pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
-    // A sign would be taken for a digit.
+    // `from_str_radix` would accept a sign.
     if !text.bytes().all(|byte| byte.is_ascii_hexdigit()) || !text.len().is_multiple_of(2) {
         return None;
     }

@@ -1,7 +1,7 @@
-//! TSV: `key TAB value`, one row a line, with the escapes that PostgreSQL's COPY made common.
+//! TSV: `key TAB value`, one row per line, with the escapes of PostgreSQL's COPY.
 //!
-//! Written: `\t \n \r \\` and `\xNN` for what is not printable UTF-8. Read: the same, unless escapes
-//! are switched off, when every byte up to the first tab is the key and the rest the value.
+//! Written: `\t \n \r \\` and `\xNN` for what is not printable UTF-8. Read: the same, unless
+//! escapes are disabled; then every byte up to the first tab is the key and the rest the value.
 
 use std::io::BufRead;
 
@@ -20,14 +20,14 @@ pub(crate) fn read(
     }
     let tab = line.iter().position(|&b| b == b'\t').ok_or(
         "no tab between key and value (is it another format? --format csv or --format jsonl; an \
-         empty value wants its tab, too)",
+         empty value needs its tab, too)",
     )?;
     let (key, value) = (&line[..tab], &line[tab + 1..]);
     let field = |bytes: &[u8]| if escapes { unescape(bytes) } else { Ok(bytes.to_vec()) };
     Ok(Some((field(key)?, Entry::new(field(value)?))))
 }
 
-/// Bytes as they stand in TSV and on a terminal.
+/// Escapes bytes for TSV and for terminals.
 pub(crate) fn escape(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_bytes_come_back() {
+    fn bytes_round_trip() {
         let all: Vec<u8> = (0..=255).chain("grün\u{85}".bytes()).collect();
         let escaped = escape(&all);
         assert!(!escaped.iter().any(|b| b.is_ascii_control()));
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_tab_parts_key_and_value() {
+    fn first_tab_separates_key_and_value() {
         let mut input = &b"k\tv\tw\r\nempty\t\nalone\n"[..];
         let mut line = Vec::new();
         let mut next = || read(&mut input, &mut line, true);

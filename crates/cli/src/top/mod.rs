@@ -1,11 +1,11 @@
-//! `top`: a live view of a running server, by its metrics.
+//! `top`: a live view of a running server, from its metrics.
 //!
 //! ```text
 //! fetch: HTTP → parse: text → rows → model: two pages → rates → view: drawing
 //! ```
 //!
-//! A thread asks the server once an interval, so keys are answered while it waits. A server that
-//! goes away is said above its last numbers, and asked again until it is back.
+//! A thread polls the server once per interval, so keys are handled meanwhile. A lost connection
+//! is shown above the last numbers, and retried.
 
 mod fetch;
 mod model;
@@ -30,32 +30,32 @@ use crate::{CommandResult, Outcome};
 use fetch::fetch;
 use model::{Page, Server, server};
 
-/// How long a key or a page may wait for the other.
+/// The maximum delay in handling a key or a page.
 const TICK: Duration = Duration::from_millis(50);
 
 /// Watch a running server: levels, throughput, amplification, memory, stalls, cache hits
 ///
 /// The server must have been started with `siltstone serve --metrics ADDR`. Keys: tab, ← and → for
-/// tables, ↑ and ↓ for lines that have no room, q to quit.
+/// tables, ↑ and ↓ to scroll, q to quit.
 #[derive(Args)]
 pub(crate) struct Top {
-    /// Where the server has its metrics
+    /// The server's metrics address
     #[arg(default_value = "127.0.0.1:9100")]
     address: SocketAddr,
-    /// How often to ask; rates are those of one interval
+    /// The polling interval; rates are those of one interval
     #[arg(long, value_parser = interval, default_value = "1s")]
     interval: Duration,
     /// Print all tables once, as plain text, after one interval
     #[arg(long)]
     once: bool,
-    /// The server's password, from another machine (or set SILTSTONE_PASSWORD)
+    /// The server's password, needed from another machine (or set SILTSTONE_PASSWORD)
     #[arg(long)]
     password: Option<String>,
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
     parse_duration(text).and_then(|interval| match interval {
-        short if short < Duration::from_millis(100) => Err("take 100ms or more".to_owned()),
+        short if short < Duration::from_millis(100) => Err("use 100ms or more".to_owned()),
         interval => Ok(interval),
     })
 }
@@ -73,9 +73,9 @@ impl Top {
             return Ok(Outcome::Done);
         }
         if !stdout().is_terminal() {
-            return Err(Failure::Usage("the output is no terminal: add --once".to_owned()));
+            return Err(Failure::Usage("the output is not a terminal: add --once".to_owned()));
         }
-        // Its panic hook, too, gives the terminal back.
+        // `try_init` installs a panic hook that restores the terminal.
         let mut screen = ratatui::try_init().map_err(Failure::output)?;
         let watched = self.watch(first, &mut screen);
         ratatui::restore();
@@ -96,19 +96,19 @@ impl Top {
     fn watch(self, first: Page, screen: &mut DefaultTerminal) -> std::io::Result<()> {
         let address = self.address.to_string();
         let (sender, pages) = sync_channel(1);
-        thread::spawn(move || self.ask(&sender));
+        thread::spawn(move || self.poll(&sender));
         let shown = server(None, &first);
-        let mut watch = Watch { shown, last: first, trouble: None, at: 0, skipped: 0 };
+        let mut watch = Watch { shown, last: first, problem: None, at: 0, skipped: 0 };
         loop {
-            watch.take(&pages, &address);
+            watch.receive(&pages, &address);
             screen.draw(|frame| {
-                watch.stay_within(frame.area().as_size());
+                watch.limit_scroll(frame.area().as_size());
                 let drawn = view::Frame {
                     address: &address,
                     server: &watch.shown,
                     selected: watch.at,
                     skipped: watch.skipped,
-                    trouble: watch.trouble.as_deref(),
+                    problem: watch.problem.as_deref(),
                 };
                 frame.render_widget(drawn, frame.area());
             })?;
@@ -121,8 +121,8 @@ impl Top {
         }
     }
 
-    /// Asks once an interval, until no one listens.
-    fn ask(&self, sender: &SyncSender<std::io::Result<Page>>) {
+    /// Polls the server once per interval, until the receiver is gone.
+    fn poll(&self, sender: &SyncSender<std::io::Result<Page>>) {
         loop {
             thread::sleep(self.interval);
             if sender.send(fetch(self.address, self.password.as_deref())).is_err() {
@@ -132,39 +132,39 @@ impl Top {
     }
 }
 
-/// What the live view shows.
+/// The state of the live view.
 struct Watch {
     shown: Server,
     last: Page,
-    trouble: Option<String>,
+    problem: Option<String>,
     /// The table selected.
     at: usize,
-    /// Its lines that are passed over.
+    /// The number of its lines scrolled out.
     skipped: u16,
 }
 
 impl Watch {
-    /// Takes over the page that has come, if one has.
-    fn take(&mut self, pages: &Receiver<std::io::Result<Page>>, address: &str) {
+    /// Shows the next page, if one has arrived.
+    fn receive(&mut self, pages: &Receiver<std::io::Result<Page>>, address: &str) {
         match pages.try_recv() {
             Ok(Ok(page)) => {
                 self.shown = server(Some(&self.last), &page);
                 self.last = page;
-                self.trouble = None;
+                self.problem = None;
                 self.at = self.at.min(self.shown.tables.len().saturating_sub(1));
             }
             Ok(Err(error)) => {
-                self.trouble = Some(format!("{address} has gone away: {error}; trying again"));
+                self.problem = Some(format!("{address} is not reachable: {error}; retrying"));
             }
             Err(_) => {}
         }
     }
 
-    /// Passes over no more lines than have no room.
-    fn stay_within(&mut self, terminal: Size) {
+    /// Limits scrolling to the lines that do not fit.
+    fn limit_scroll(&mut self, terminal: Size) {
         let shown = self.shown.tables.get(self.at);
-        let most = shown.map_or(0, |table| view::overflow(table, terminal));
-        self.skipped = self.skipped.min(most);
+        let max = shown.map_or(0, |table| view::overflow(table, terminal));
+        self.skipped = self.skipped.min(max);
     }
 
     /// Whether the key ends the view.
@@ -189,10 +189,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_go_round_the_tables_and_trouble_passes() {
+    fn keys_cycle_through_tables_and_a_problem_ends() {
         let last = page(1);
         let shown = server(None, &last);
-        let mut watch = Watch { shown, last, trouble: None, at: 0, skipped: 0 };
+        let mut watch = Watch { shown, last, problem: None, at: 0, skipped: 0 };
         for (code, at) in [(KeyCode::Tab, 1), (KeyCode::Right, 0), (KeyCode::Left, 1)] {
             assert!(!watch.press(code.into()));
             assert_eq!(watch.at, at);
@@ -201,15 +201,15 @@ mod tests {
             assert!(!watch.press(code.into()));
         }
         assert_eq!((watch.at, watch.skipped), (1, 1));
-        watch.stay_within(Size { width: 100, height: 100 });
+        watch.limit_scroll(Size { width: 100, height: 100 });
         assert_eq!(watch.skipped, 0);
         assert!(watch.press(KeyCode::Char('q').into()));
         let (sender, pages) = sync_channel(2);
         sender.send(Err(std::io::ErrorKind::ConnectionRefused.into())).unwrap();
-        watch.take(&pages, "host:1");
-        assert!(watch.trouble.as_ref().unwrap().contains("host:1 has gone away"));
+        watch.receive(&pages, "host:1");
+        assert!(watch.problem.as_ref().unwrap().contains("host:1 is not reachable"));
         sender.send(Ok(page(2))).unwrap();
-        watch.take(&pages, "host:1");
-        assert_eq!((watch.trouble, watch.shown.tables[0].writes), (None, Some(250.0)));
+        watch.receive(&pages, "host:1");
+        assert_eq!((watch.problem, watch.shown.tables[0].writes), (None, Some(250.0)));
     }
 }

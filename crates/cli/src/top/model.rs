@@ -1,19 +1,19 @@
-//! What a server does: two pages of its metrics into sizes and rates.
+//! The state of a server: sizes and rates from two pages of its metrics.
 //!
 //! Sizes are those of the later page. Rates are differences of counters over the time between the
-//! pages by the server's own clock (`uptime_seconds`), so a slow network does not distort them. A
-//! server that was started again in between counts anew: then there are no rates until the next page.
+//! pages by the server's own clock (`uptime_seconds`), so a slow network does not distort them.
+//! After a restart of the server counters begin again, and there are no rates until the next page.
 
 use super::parse::Row;
 
-/// The numbers of one moment.
+/// The metrics at one time.
 #[derive(Debug, Default)]
 pub(super) struct Page {
     pub(super) rows: Vec<Row>,
 }
 
 impl Page {
-    /// Rows of one metric that have this label.
+    /// Rows of one metric with this label.
     fn rows<'a>(&'a self, name: &str, label: (&str, &str)) -> impl Iterator<Item = &'a Row> {
         let matches = move |row: &&Row| {
             row.name.strip_prefix("siltstone_") == Some(name)
@@ -26,7 +26,7 @@ impl Page {
         self.rows(name, ("", "")).map(|row| row.value).sum()
     }
 
-    /// The sum over all rows of a table's metric that have this label (all rows if it is empty).
+    /// The sum over all rows of a table's metric with this label (all rows if it is empty).
     fn of(&self, table: &str, name: &str, (label, value): (&str, &str)) -> f64 {
         let has = |row: &&Row| {
             label.is_empty() || row.labels.get(label).is_some_and(|found| found == value)
@@ -34,14 +34,14 @@ impl Page {
         self.rows(name, ("table", table)).filter(has).map(|row| row.value).sum()
     }
 
-    /// A table's metric by the values of one label, in the page's order.
+    /// A table's metric by the values of one label, in page order.
     fn by(&self, table: &str, name: &str, label: &str) -> Vec<(String, f64)> {
         let one = |row: &Row| Some((row.labels.get(label)?.clone(), row.value));
         self.rows(name, ("table", table)).filter_map(one).collect()
     }
 }
 
-/// A server between two moments. Rates are a second; `None` where they are not known (yet).
+/// A server between two times. Rates are per second; `None` while they are unknown.
 #[derive(Debug, Default)]
 pub(super) struct Server {
     pub(super) uptime: f64,
@@ -57,31 +57,31 @@ pub(super) struct Server {
 pub(super) struct Table {
     pub(super) name: String,
     pub(super) engine: String,
-    /// About so many, if the engine can tell.
+    /// An estimate, if the engine has one.
     pub(super) keys: Option<f64>,
     pub(super) space: f64,
     pub(super) writes: Option<f64>,
     pub(super) written_bytes: Option<f64>,
     pub(super) gets: Option<f64>,
     pub(super) seeks: Option<f64>,
-    /// Bytes to the medium for each byte written.
+    /// Bytes written to the medium per byte written by clients.
     pub(super) write_amplification: Ratio,
-    /// Read requests at the medium for each lookup.
+    /// Read requests to the medium per lookup.
     pub(super) read_amplification: Ratio,
     pub(super) levels: Vec<Level>,
-    /// Level 0 in persistent memory, where there is one.
+    /// Level 0 in persistent memory, if it is there.
     pub(super) container: Option<Container>,
-    /// The share of level 1 that the cursor over level 0 has passed.
+    /// The fraction of level 1 that the level-0 compaction cursor has passed.
     pub(super) cursor: Option<f64>,
     /// Bytes by structure, largest first, without empty ones.
     pub(super) memory: Vec<(String, f64)>,
     pub(super) stalls: Vec<Stall>,
     pub(super) longest_stall: f64,
-    /// Shares that were found: lookups, and those of each cache.
+    /// Hit ratios: of lookups, and of each cache.
     pub(super) hits: Vec<(String, Ratio)>,
 }
 
-/// A quotient of two counters, since the start and in the last interval.
+/// A quotient of two counters, in total and over the last interval.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub(super) struct Ratio {
     pub(super) total: Option<f64>,
@@ -93,71 +93,71 @@ pub(super) struct Level {
     pub(super) name: String,
     pub(super) files: f64,
     pub(super) bytes: f64,
-    /// 0 where it has no aim.
+    /// 0 for a level without a target.
     pub(super) target: f64,
-    /// Bytes a second that are written into it.
+    /// Bytes written into it per second.
     pub(super) written: Option<f64>,
 }
 
 #[derive(Debug, PartialEq)]
 pub(super) struct Container {
     pub(super) rows: f64,
-    /// Share of its pages that are taken.
+    /// The fraction of its pages in use.
     pub(super) fill: f64,
 }
 
-/// Writers that wait, by cause.
+/// Write stalls by cause.
 #[derive(Debug, PartialEq)]
 pub(super) struct Stall {
     pub(super) cause: String,
-    /// Since the start, in seconds.
+    /// In total, in seconds.
     pub(super) total: f64,
-    /// Seconds waited a second, of all writers together.
+    /// Seconds stalled per second, over all writers.
     pub(super) now: Option<f64>,
 }
 
-/// What the later page tells, with rates if the earlier one is of the same run of the server.
+/// The server at the later page, with rates if the earlier one is of the same run.
 pub(super) fn server(before: Option<&Page>, now: &Page) -> Server {
     let seconds = |before: &Page| now.sum("uptime_seconds") - before.sum("uptime_seconds");
     let before = before.map(|page| (page, seconds(page))).filter(|(_, seconds)| *seconds > 0.0);
-    let step = Step { before, now };
-    let all = |name: &str| step.rate(|page| page.sum(name));
+    let interval = Interval { before, now };
+    let all = |name: &str| interval.rate(|page| page.sum(name));
     Server {
         uptime: now.sum("uptime_seconds"),
         clients: now.sum("connected_clients"),
         commands: all("command_duration_seconds_count"),
         bytes_in: all("received_bytes_total"),
         bytes_out: all("sent_bytes_total"),
-        tables: tables(now).into_iter().map(|name| step.table(name)).collect(),
+        tables: tables(now).into_iter().map(|name| interval.table(name)).collect(),
     }
 }
 
-/// The names of all tables, in the page's order.
+/// The names of all tables, in page order.
 fn tables(page: &Page) -> Vec<String> {
     let rows = page.rows("table_user_bytes_written_total", ("", ""));
     rows.filter_map(|row| row.labels.get("table").cloned()).collect()
 }
 
 /// Two pages, with the seconds between them.
-struct Step<'a> {
+struct Interval<'a> {
     before: Option<(&'a Page, f64)>,
     now: &'a Page,
 }
 
-impl Step<'_> {
-    fn more(&self, value: impl Fn(&Page) -> f64) -> Option<f64> {
+impl Interval<'_> {
+    fn increase(&self, value: impl Fn(&Page) -> f64) -> Option<f64> {
         self.before.map(|(before, _)| (value(self.now) - value(before)).max(0.0))
     }
 
     fn rate(&self, value: impl Fn(&Page) -> f64) -> Option<f64> {
-        self.before.and_then(|(_, seconds)| self.more(value).map(|more| more / seconds))
+        self.before.and_then(|(_, seconds)| self.increase(value).map(|more| more / seconds))
     }
 
     fn ratio(&self, above: impl Fn(&Page) -> f64, below: impl Fn(&Page) -> f64) -> Ratio {
         let divide = |above: f64, below: f64| (below > 0.0).then(|| above / below);
         Ratio {
             total: divide(above(self.now), below(self.now)),
-            now: self.more(&above).zip(self.more(&below)).and_then(|(a, b)| divide(a, b)),
+            now: self.increase(&above).zip(self.increase(&below)).and_then(|(a, b)| divide(a, b)),
         }
     }
 
@@ -184,7 +184,7 @@ impl Step<'_> {
         };
 
         let mut hits = vec![(
-            "lookups that found".to_owned(),
+            "lookup hits".to_owned(),
             self.ratio(plain("table_gets_found_total"), plain("table_gets_total")),
         )];
         for (name, _) in by("table_counter_total", "name") {
@@ -254,7 +254,7 @@ pub(super) mod tests {
     use super::super::parse::parse;
     use super::*;
 
-    /// A page of a table in `lsm`, and one in `mica`, `step` steps after the start.
+    /// A page of a table on `lsm`, and one on `mica`, `step` steps after the start.
     pub(in super::super) fn page(step: u32) -> Page {
         let at = f64::from(step);
         let text = [
@@ -264,42 +264,42 @@ pub(super) mod tests {
             ("sent_bytes_total".to_owned(), 2048.0 * at),
             ("command_duration_seconds_count{command=\"get\"}".to_owned(), 1000.0 * at),
             ("command_duration_seconds_count{command=\"set\"}".to_owned(), 500.0 * at),
-            table("info", ",engine=\"lsm\"", 1.0),
-            table("keys", "", 20e6),
-            table("space_bytes", "", 3e9),
-            table("writes_total", "", 500.0 * at),
-            table("user_bytes_written_total", "", 1e6 + 1e6 * at),
-            table("gets_total", "", 1000.0 + 1000.0 * at),
-            table("gets_found_total", "", 500.0 + 900.0 * at),
-            table("seeks_total", "", 8.0 * at),
-            table("io_bytes_total", ",purpose=\"log\",direction=\"write\"", 1e6 + 1e6 * at),
-            table("io_bytes_total", ",purpose=\"get\",direction=\"read\"", 9e9),
-            table("io_bytes_total", ",purpose=\"flush\",direction=\"write\"", 1e6 + 2e6 * at),
-            table("io_requests_total", ",purpose=\"get\",kind=\"read\"", 500.0 + 1500.0 * at),
-            table("io_requests_total", ",purpose=\"seek\",kind=\"read\"", 7e9),
-            table("memory_bytes", ",structure=\"filter\"", 25e6),
-            table("memory_bytes", ",structure=\"row\"", 0.0),
-            table("memory_bytes", ",structure=\"memtable\"", 60e6),
-            table("stall_seconds_total", ",cause=\"insert\"", 0.0),
-            table("stall_seconds_total", ",cause=\"flush\"", 0.5 * at),
-            table("longest_stall_seconds", "", 0.009),
-            table("level_files", ",level=\"L0\"", 14.0),
-            table("level_files", ",level=\"L1\"", 64.0),
-            table("level_bytes", ",level=\"L0\"", f64::from(512 << 20)),
-            table("level_bytes", ",level=\"L1\"", f64::from(1 << 30)),
-            table("level_files", ",level=\"L2\"", 0.0),
-            table("level_files", ",level=\"L3\"", 0.0),
-            table("level_bytes", ",level=\"L2\"", 0.0),
-            table("level_bytes", ",level=\"L3\"", 0.0),
-            table("level_target_bytes", ",level=\"L0\"", 0.0),
-            table("level_target_bytes", ",level=\"L1\"", f64::from(1 << 30)),
-            table("level_written_bytes_total", ",level=\"L1\"", 2e6 * at),
-            table("counter_total", ",name=\"block_cache_hits\"", 90.0 * at),
-            table("counter_total", ",name=\"block_cache_misses\"", 10.0 * at),
-            table("counter_total", ",name=\"nvm_pages\"", 400.0),
-            table("counter_total", ",name=\"nvm_pages_free\"", 100.0),
-            table("counter_total", ",name=\"nvm_rows\"", 11.0),
-            table("counter_total", ",name=\"container_cursor_ppm\"", 250_000.0),
+            table("table_info", ",engine=\"lsm\"", 1.0),
+            table("table_keys", "", 20e6),
+            table("table_space_bytes", "", 3e9),
+            table("table_writes_total", "", 500.0 * at),
+            table("table_user_bytes_written_total", "", 1e6 + 1e6 * at),
+            table("table_gets_total", "", 1000.0 + 1000.0 * at),
+            table("table_gets_found_total", "", 500.0 + 900.0 * at),
+            table("table_seeks_total", "", 8.0 * at),
+            table("table_io_bytes_total", ",purpose=\"log\",direction=\"write\"", 1e6 + 1e6 * at),
+            table("table_io_bytes_total", ",purpose=\"get\",direction=\"read\"", 9e9),
+            table("table_io_bytes_total", ",purpose=\"flush\",direction=\"write\"", 1e6 + 2e6 * at),
+            table("table_io_requests_total", ",purpose=\"get\",kind=\"read\"", 500.0 + 1500.0 * at),
+            table("table_io_requests_total", ",purpose=\"seek\",kind=\"read\"", 7e9),
+            table("table_memory_bytes", ",structure=\"filter\"", 25e6),
+            table("table_memory_bytes", ",structure=\"row\"", 0.0),
+            table("table_memory_bytes", ",structure=\"memtable\"", 60e6),
+            table("table_stall_seconds_total", ",cause=\"insert\"", 0.0),
+            table("table_stall_seconds_total", ",cause=\"flush\"", 0.5 * at),
+            table("table_longest_stall_seconds", "", 0.009),
+            table("table_level_files", ",level=\"L0\"", 14.0),
+            table("table_level_files", ",level=\"L1\"", 64.0),
+            table("table_level_bytes", ",level=\"L0\"", f64::from(512 << 20)),
+            table("table_level_bytes", ",level=\"L1\"", f64::from(1 << 30)),
+            table("table_level_files", ",level=\"L2\"", 0.0),
+            table("table_level_files", ",level=\"L3\"", 0.0),
+            table("table_level_bytes", ",level=\"L2\"", 0.0),
+            table("table_level_bytes", ",level=\"L3\"", 0.0),
+            table("table_level_target_bytes", ",level=\"L0\"", 0.0),
+            table("table_level_target_bytes", ",level=\"L1\"", f64::from(1 << 30)),
+            table("table_level_written_bytes_total", ",level=\"L1\"", 2e6 * at),
+            table("table_counter_total", ",name=\"block_cache_hits\"", 90.0 * at),
+            table("table_counter_total", ",name=\"block_cache_misses\"", 10.0 * at),
+            table("table_counter_total", ",name=\"nvm_pages\"", 400.0),
+            table("table_counter_total", ",name=\"nvm_pages_free\"", 100.0),
+            table("table_counter_total", ",name=\"nvm_rows\"", 11.0),
+            table("table_counter_total", ",name=\"container_cursor_ppm\"", 250_000.0),
             ("table_keys{table=\"cache\"}".to_owned(), 7.0),
             ("table_user_bytes_written_total{table=\"cache\"}".to_owned(), 70.0),
         ]
@@ -307,8 +307,9 @@ pub(super) mod tests {
         Page { rows: parse(&text.concat()).unwrap() }
     }
 
+    /// A metric of the table; `name` is without the prefix `siltstone_`.
     fn table(name: &str, labels: &str, value: f64) -> (String, f64) {
-        (format!("table_{name}{{table=\"fruit\"{labels}}}"), value)
+        (format!("{name}{{table=\"fruit\"{labels}}}"), value)
     }
 
     #[test]
@@ -332,14 +333,14 @@ pub(super) mod tests {
         assert_eq!(fruit.levels[1].written, Some(1e6));
         assert_eq!(fruit.container, Some(Container { rows: 11.0, fill: 0.75 }));
         assert_eq!((fruit.cursor, cache.cursor), (Some(0.25), None));
-        // No medium: no amplification. No lookups: no share of them.
+        // Without a medium there is no amplification, without lookups no hit ratio.
         assert_eq!(cache.name, "cache");
         assert_eq!(cache.write_amplification, Ratio::default());
         assert_eq!(cache.hits[0].1, Ratio::default());
     }
 
     #[test]
-    fn a_server_started_again_has_no_rates_yet() {
+    fn restarted_server_has_no_rates_yet() {
         for server in [server(None, &page(1)), server(Some(&page(2)), &page(1))] {
             assert_eq!((server.commands, server.tables[0].writes), (None, None));
             assert_eq!(server.tables[0].write_amplification.now, None);

@@ -1,7 +1,7 @@
-//! Prometheus's text format into numbers.
+//! Parses the Prometheus text format.
 //!
-//! A line is `name{label="value",…} number`; `#` begins a comment. In a label's value `\\`, `\"` and
-//! `\n` stand for a backslash, a quote and a line break. A timestamp after the number is passed over.
+//! A line is `name{label="value",…} number`; `#` begins a comment. In a label's value `\\`, `\"`
+//! and `\n` are a backslash, a quote and a line break. A timestamp after the number is ignored.
 //!
 //! Source: the Prometheus documentation, "Text-based format", version 0.0.4.
 
@@ -15,13 +15,13 @@ pub(super) struct Row {
     pub(super) value: f64,
 }
 
-/// All numbers of a page, in its order; the error names the line that is none.
+/// All numbers of a page, in order; the error names the invalid line.
 pub(super) fn parse(text: &str) -> Result<Vec<Row>, String> {
     let lines = text.lines().enumerate().map(|(at, line)| (at, line.trim()));
     lines
         .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
         .map(|(at, line)| {
-            row(line).ok_or_else(|| format!("line {} of the page is no metric: {line}", at + 1))
+            row(line).ok_or_else(|| format!("line {} of the page is not a metric: {line}", at + 1))
         })
         .collect()
 }
@@ -36,7 +36,7 @@ fn row(line: &str) -> Option<Row> {
             let (label, after) = rest.split_once("=\"")?;
             let (value, after) = quoted(after)?;
             labels.insert(label.trim().to_owned(), value);
-            // A comma may stand after the last label, too.
+            // A comma may follow the last label, too.
             rest = after.trim_start();
             rest = rest.strip_prefix(',').unwrap_or(rest).trim_start();
         }
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_come_with_their_labels() {
+    fn numbers_are_parsed_with_their_labels() {
         let page = "# HELP a What.\n# TYPE a counter\na 3\n\nb{} -1.5e3 1700000000\n\
                     c{t=\"x y\", u=\"}\",} +Inf\nd{t=\"a\\\\b\\\"c\\nd,e=\"} 0.25\n";
         let rows = [
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn other_text_is_refused_by_line() {
+    fn other_text_is_refused_with_its_line() {
         for bad in ["a", "a b", "{a=\"b\"} 1", "a{b=\"c} 1", "a{b=\"c\" 1", "a{b} 1", "a{b=\"\\"] {
             let error = parse(&format!("good 1\n{bad}\n")).unwrap_err();
             assert!(error.contains("line 2"), "{bad}: {error}");

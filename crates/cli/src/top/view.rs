@@ -1,13 +1,14 @@
-//! A server drawn: a head, a tab a table, and one table's levels, rates, memory, stalls and hits.
+//! Draws a server: a header, a tab per table, and one table's levels, rates, memory, stalls and
+//! hits.
 //!
 //! ```text
-//! levels as bars (full: at their aim, or the largest level)
+//! levels as bars (full: at their target, or the largest level)
 //! memory by structure │ throughput, amplification, stalls by cause, hits
 //! ```
 //!
-//! Where a terminal is narrow the memory stands below, and where it is narrower bars and names are shorter and
-//! levels tell less; where it is short, ↑ and ↓ pass over lines. The live view and `--once` draw the same
-//! widgets; the latter as plain text, every table below the other.
+//! In a narrow terminal memory is below the rates; in a narrower one bars and names are shorter and
+//! levels have fewer columns; in a short one ↑ and ↓ scroll. The live view and `--once` draw the
+//! same widgets; the latter as plain text, with all tables below one another.
 
 use indicatif::HumanBytes;
 use ratatui::buffer::Buffer;
@@ -18,30 +19,30 @@ use ratatui::widgets::{Block, BorderType, Paragraph, Tabs, Widget};
 
 use super::model::{Level, Ratio, Server, Table};
 
-/// Columns of a plain frame that goes to no terminal.
+/// The width of a plain frame that goes to no terminal.
 const PLAIN_WIDTH: u16 = 100;
 
-/// What there is room for.
+/// The layout for a width.
 #[derive(Clone, Copy)]
-struct Shape {
-    /// Memory stands beside the rates, not below them.
+struct TableLayout {
+    /// Memory is beside the rates, not below them.
     is_beside: bool,
-    /// Levels tell what they aim at, and what is written into them.
-    tells_aims: bool,
-    /// Columns of a bar, of the name before it, and of the name before a rate.
+    /// Levels have their target and their write rate.
+    has_targets: bool,
+    /// The widths of a bar, of the name before it, and of the name before a rate.
     bar: usize,
     label: usize,
     row: usize,
 }
 
-impl Shape {
+impl TableLayout {
     fn of(width: u16) -> Self {
         let is_beside = width >= 80;
-        let tells_aims = width >= 68;
+        let has_targets = width >= 68;
         let (bar, label) =
             if width >= 96 || (52..80).contains(&width) { (16, 13) } else { (8, 13) };
         let label = if width < 52 { 9 } else { label };
-        Shape { is_beside, tells_aims, bar, label, row: if width >= 96 { 18 } else { 14 } }
+        TableLayout { is_beside, has_targets, bar, label, row: if width >= 96 { 18 } else { 14 } }
     }
 }
 
@@ -51,10 +52,10 @@ pub(super) struct Frame<'a> {
     pub(super) server: &'a Server,
     /// The table shown.
     pub(super) selected: usize,
-    /// Its lines that are passed over, because there is no room for all.
+    /// The number of its lines scrolled out.
     pub(super) skipped: u16,
-    /// Why the numbers are old, if they are.
-    pub(super) trouble: Option<&'a str>,
+    /// Why the numbers are stale, if they are.
+    pub(super) problem: Option<&'a str>,
 }
 
 impl Widget for Frame<'_> {
@@ -62,11 +63,11 @@ impl Widget for Frame<'_> {
         let rows = [Constraint::Length(1), Constraint::Length(1), Constraint::Fill(1)];
         let [top, tabs, body] = Layout::vertical(rows).areas(area);
         head(self.address, self.server, area.width).render(top, buffer);
-        match self.trouble {
+        match self.problem {
             Some(text) => Line::from(format!(" {text}")).black().on_yellow().render(tabs, buffer),
             None => {
                 let names: Vec<_> = self.server.tables.iter().map(|table| &*table.name).collect();
-                // Each with a column on both sides and a line before the next.
+                // Each has a column on both sides and a line before the next.
                 let taken: usize = names.iter().map(|name| name.chars().count() + 3).sum();
                 let chosen = Style::new().bold().reversed();
                 Tabs::new(names).select(self.selected).highlight_style(chosen).render(tabs, buffer);
@@ -84,12 +85,12 @@ impl Widget for Frame<'_> {
 
 const KEYS: &str = "tab ← → tables  ↑ ↓ lines  q quit ";
 
-/// How many lines of the table have no room in a terminal of this size.
+/// The number of lines of the table that do not fit in a terminal of this size.
 pub(super) fn overflow(shown: &Table, terminal: Size) -> u16 {
     table(shown, terminal.width).area.height.saturating_sub(terminal.height.saturating_sub(2))
 }
 
-/// The lines of a table behind those that are skipped, as far as there is room.
+/// Draws the lines of a table after the skipped ones, as far as they fit.
 fn scrolled(shown: &Table, skipped: u16, area: Rect, buffer: &mut Buffer) {
     let whole = table(shown, area.width);
     let height = whole.area.height.saturating_sub(skipped).min(area.height);
@@ -102,7 +103,7 @@ fn scrolled(shown: &Table, skipped: u16, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-/// All tables as plain text, for a terminal of so many columns or for none.
+/// All tables as plain text, for a terminal of this width or for none.
 pub(super) fn plain(address: &str, server: &Server, columns: Option<u16>) -> String {
     let width = columns.unwrap_or(PLAIN_WIDTH).min(PLAIN_WIDTH);
     let mut text = head(address, server, columns.unwrap_or(u16::MAX)).to_string();
@@ -117,7 +118,7 @@ pub(super) fn plain(address: &str, server: &Server, columns: Option<u16>) -> Str
     text
 }
 
-/// What is known of the server, as much as there is room for.
+/// The header, as far as it fits.
 fn head(address: &str, server: &Server, width: u16) -> Line<'static> {
     let parts = [
         address.to_owned(),
@@ -137,9 +138,9 @@ fn head(address: &str, server: &Server, width: u16) -> Line<'static> {
     line
 }
 
-/// A table, as high as it comes to be at this width.
+/// A table, as high as it is at this width.
 fn table(table: &Table, width: u16) -> Buffer {
-    let shape = Shape::of(width);
+    let shape = TableLayout::of(width);
     let (levels, rates, memory) = (levels(table, shape), rates(table, shape), memory(table, shape));
     let below = match shape.is_beside {
         true => rates.len().max(memory.len()),
@@ -169,7 +170,7 @@ fn table(table: &Table, width: u16) -> Buffer {
     buffer
 }
 
-fn memory(table: &Table, shape: Shape) -> Vec<Line<'static>> {
+fn memory(table: &Table, shape: TableLayout) -> Vec<Line<'static>> {
     let total: f64 = table.memory.iter().map(|(_, bytes)| bytes).sum();
     let mut lines = vec![heading(&format!("memory {}", bytes(total)))];
     lines.extend(table.memory.iter().map(|(name, held)| {
@@ -180,7 +181,7 @@ fn memory(table: &Table, shape: Shape) -> Vec<Line<'static>> {
     lines
 }
 
-fn rates(table: &Table, shape: Shape) -> Vec<Line<'static>> {
+fn rates(table: &Table, shape: TableLayout) -> Vec<Line<'static>> {
     let row = |name: &str, text: String| row(name, text, shape);
     let mut lines = vec![
         heading("throughput"),
@@ -188,7 +189,7 @@ fn rates(table: &Table, shape: Shape) -> Vec<Line<'static>> {
         row("lookups", format!("{}  seeks {}", rate(table.gets), rate(table.seeks))),
         heading("amplification, now (since the start)"),
         row("write", ratio(table.write_amplification, |value| format!("{value:.2}"))),
-        row("reads a lookup", ratio(table.read_amplification, |value| format!("{value:.2}"))),
+        row("reads/lookup", ratio(table.read_amplification, |value| format!("{value:.2}"))),
         heading(&format!("stalls, longest {}", seconds(table.longest_stall))),
     ];
     lines.extend(table.stalls.iter().map(|stall| {
@@ -202,8 +203,8 @@ fn rates(table: &Table, shape: Shape) -> Vec<Line<'static>> {
     lines
 }
 
-/// The levels, the triangle among them. Those below the last that has anything share a line.
-fn levels(table: &Table, shape: Shape) -> Vec<Line<'static>> {
+/// The levels and the state of level 0. Empty levels at the end share a line.
+fn levels(table: &Table, shape: TableLayout) -> Vec<Line<'static>> {
     let mut lines = vec![heading("levels")];
     let largest = table.levels.iter().map(|level| level.bytes).fold(0.0, f64::max);
     let held = table.levels.iter().rposition(|level| level.files > 0.0).map_or(0, |last| last + 1);
@@ -223,7 +224,7 @@ fn levels(table: &Table, shape: Shape) -> Vec<Line<'static>> {
         lines.push(Line::from_iter([label("container", shape), bar, text.into()]));
     }
     if let Some(cursor) = table.cursor {
-        // The triangle: what the cursor has passed is compacted, and newer rows fill it again.
+        // Slices that the cursor has passed are compacted, and filled again by newer runs.
         let last = shape.bar - 1;
         let at = ((last as f64 * cursor).round() as usize).min(last);
         let marked = format!("{}▲{}", "─".repeat(at), "─".repeat(last - at));
@@ -237,19 +238,19 @@ fn levels(table: &Table, shape: Shape) -> Vec<Line<'static>> {
     lines
 }
 
-/// A bar is full when the level is at its aim; without aims, the largest level's is.
-fn level_line(level: &Level, largest: f64, shape: Shape) -> Line<'static> {
+/// A bar is full when the level is at its target; without targets, at the largest level.
+fn level_line(level: &Level, largest: f64, shape: TableLayout) -> Line<'static> {
     let full = if level.target > 0.0 { level.target } else { largest };
     let color = if level.bytes > 1.1 * full { Color::Yellow } else { Color::Green };
-    let aim = match level.target {
-        target if target == 0.0 || !shape.tells_aims => String::new(),
+    let target = match level.target {
+        target if target == 0.0 || !shape.has_targets => String::new(),
         target => format!(" of {}", bytes(target)),
     };
     let written = match level.written {
-        Some(more) if more > 0.0 && shape.tells_aims => format!(" +{}", byte_rate(level.written)),
+        Some(more) if more > 0.0 && shape.has_targets => format!(" +{}", byte_rate(level.written)),
         _ => String::new(),
     };
-    let text = format!(" {}{aim}, {} files{written}", bytes(level.bytes), level.files);
+    let text = format!(" {}{target}, {} files{written}", bytes(level.bytes), level.files);
     Line::from_iter([label(&level.name, shape), bar(level.bytes / full, color, shape), text.into()])
 }
 
@@ -257,24 +258,24 @@ fn heading(text: &str) -> Line<'static> {
     Line::from(text.to_owned()).bold().cyan()
 }
 
-fn label(text: &str, shape: Shape) -> Span<'static> {
+fn label(text: &str, shape: TableLayout) -> Span<'static> {
     let columns = shape.label;
     Span::from(format!(" {text:<columns$.columns$} "))
 }
 
-fn row(name: &str, text: String, shape: Shape) -> Line<'static> {
+fn row(name: &str, text: String, shape: TableLayout) -> Line<'static> {
     let columns = shape.row;
     Line::from(format!(" {name:<columns$} {text}"))
 }
 
-fn bar(share: f64, color: Color, shape: Shape) -> Span<'static> {
-    // Nothing divided by nothing fills nothing.
+fn bar(share: f64, color: Color, shape: TableLayout) -> Span<'static> {
+    // An undefined share is drawn as zero.
     let share = if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 };
     let filled = (share * shape.bar as f64).round() as usize;
     Span::from("█".repeat(filled) + &"░".repeat(shape.bar - filled)).fg(color)
 }
 
-/// A number at three digits: `488 k`.
+/// A number with three digits: `488 k`.
 fn short(value: f64) -> String {
     match value {
         v if v < 1e3 => format!("{v:.0}"),
@@ -322,8 +323,8 @@ mod tests {
     use super::super::model::{server, tests::page};
     use super::*;
 
-    fn drawn(width: u16, height: u16, selected: usize, trouble: Option<&str>) -> String {
-        scrolled(width, height, selected, 0, trouble)
+    fn drawn(width: u16, height: u16, selected: usize, problem: Option<&str>) -> String {
+        scrolled(width, height, selected, 0, problem)
     }
 
     fn scrolled(
@@ -331,17 +332,17 @@ mod tests {
         height: u16,
         selected: usize,
         skipped: u16,
-        trouble: Option<&str>,
+        problem: Option<&str>,
     ) -> String {
         let server = server(Some(&page(1)), &page(2));
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        let frame = Frame { address: "host:1", server: &server, selected, skipped, trouble };
+        let frame = Frame { address: "host:1", server: &server, selected, skipped, problem };
         terminal.draw(|f| f.render_widget(frame, f.area())).unwrap();
         terminal.backend().to_string()
     }
 
     #[test]
-    fn a_frame_shows_levels_rates_memory_stalls_and_hits() {
+    fn frame_shows_levels_rates_memory_stalls_and_hits() {
         let text = drawn(100, 22, 0, None);
         for part in [
             "siltstone host:1  up 1m 44s  3 clients  750/s commands  in 2.00 KiB/s  out 1.00 KiB/s",
@@ -355,10 +356,10 @@ mod tests {
             " writes             250/s  488.28 KiB/s",
             " lookups            500/s  seeks 4/s",
             " write              3.00  (2.67)",
-            " reads a lookup     1.50  (1.17)",
+            " reads/lookup       1.50  (1.17)",
             "stalls, longest 9.0 ms",
             " flush              250.0 ms/s  (1.0 s)",
-            " lookups that found 90.0 %  (76.7 %)",
+            " lookup hits        90.0 %  (76.7 %)",
             " block cache        90.0 %  (90.0 %)",
         ] {
             assert!(text.contains(part), "'{part}' is not in:\n{text}");
@@ -367,18 +368,18 @@ mod tests {
     }
 
     #[test]
-    fn tabs_choose_the_table_and_trouble_is_said() {
-        let text = drawn(100, 20, 1, Some("gone away"));
+    fn tabs_select_the_table_and_a_problem_is_shown() {
+        let text = drawn(100, 20, 1, Some("not reachable"));
         assert!(text.contains("cache ·") && text.contains("about 7 keys"), "{text}");
-        assert!(text.contains("none: all in memory") && text.contains("gone away"), "{text}");
-        // A tiny terminal cuts off, and no more.
+        assert!(text.contains("none: all in memory") && text.contains("not reachable"), "{text}");
+        // A tiny terminal truncates the frame.
         for (width, height) in [(1, 1), (10, 3), (30, 8)] {
             drawn(width, height, 0, None);
         }
     }
 
     #[test]
-    fn a_plain_frame_has_every_table_whole() {
+    fn plain_frame_has_every_table_in_full() {
         let text = plain("host:1", &server(Some(&page(1)), &page(2)), None);
         for part in ["fruit · lsm", "cache ·", " filter ", " block cache "] {
             assert!(text.contains(part), "'{part}' is not in:\n{text}");
@@ -386,7 +387,7 @@ mod tests {
         assert_eq!(text.matches('╯').count(), 2, "{text}");
     }
     #[test]
-    fn a_narrow_terminal_shows_every_figure() {
+    fn narrow_terminal_shows_every_figure() {
         for (width, parts) in [
             (
                 80,
@@ -409,8 +410,8 @@ mod tests {
         ] {
             let text = drawn(width, 40, 0, None);
             let always = [
-                "reads a lookup 1.50  (1.17)",
-                "lookups that found 90.0 %  (76.7 %)",
+                "reads/lookup   1.50  (1.17)",
+                "lookup hits    90.0 %  (76.7 %)",
                 "block cache    90.0 %  (90.0 %)",
                 "57.22 MiB",
                 "amplification, now (since the start)",
@@ -420,7 +421,7 @@ mod tests {
             }
             assert!(!text.contains("more"), "{text}");
         }
-        // What has no room whole is left out of the head.
+        // Parts of the header that do not fit are left out.
         assert!(
             drawn(40, 40, 0, None).contains("host:1  up 1m 44s  3 clients "),
             "{}",
@@ -429,17 +430,17 @@ mod tests {
     }
 
     #[test]
-    fn a_short_terminal_shows_all_lines_one_after_the_other() {
+    fn short_terminal_scrolls_through_all_lines() {
         let shown = server(Some(&page(1)), &page(2));
         for width in [40, 100] {
             let size = Size { width, height: 12 };
-            let most = overflow(&shown.tables[0], size);
-            assert!(most > 0 && scrolled(width, 12, 0, 0, None).contains("↓ more"));
-            let end = scrolled(width, 12, 0, most, None);
+            let max = overflow(&shown.tables[0], size);
+            assert!(max > 0 && scrolled(width, 12, 0, 0, None).contains("↓ more"));
+            let end = scrolled(width, 12, 0, max, None);
             assert!(end.contains('╯') && !end.contains("more"), "{end}");
             assert!(!end.contains("about 20.0 M keys"), "{end}");
-            // Beyond the end there is nothing, and no fault.
-            scrolled(width, 12, 0, most + 100, None);
+            // Scrolling past the end shows nothing.
+            scrolled(width, 12, 0, max + 100, None);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What several tests of the program need.
+//! Helpers shared by the tests of the program.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Does `advise` answer for any workload that can be, say why engines are ruled out, and give options that
-//! the engines take?
+//! `advise` recommends for any valid workload, gives reasons for excluded engines, and prints
+//! options that the engines accept.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +18,7 @@ fn advise(arguments: &[&str]) -> Value {
 }
 
 #[test]
-fn scans_want_order_and_a_cache_wants_memory() {
+fn scans_need_ordered_keys_and_a_cache_needs_memory() {
     assert_eq!(advise(&["--keys", "1e6", "--scans", "0.1"])["recommended"], "lsm");
     assert_eq!(advise(&["--keys", "1e6", "--volatile"])["recommended"], "mica");
     let little = advise(&["--keys", "1e9", "--value-size", "40", "--memory", "600MiB"]);
@@ -31,7 +31,7 @@ fn scans_want_order_and_a_cache_wants_memory() {
 }
 
 #[test]
-fn recommended_options_are_taken_by_their_engines() {
+fn recommended_options_are_accepted_by_their_engines() {
     for keys in ["1e5", "1e8"] {
         let advice = advise(&["--keys", keys, "--volatile", "--memory", "30GB"]);
         for candidate in advice["candidates"].as_array().unwrap() {
@@ -39,7 +39,7 @@ fn recommended_options_are_taken_by_their_engines() {
             let mut bench = vec!["bench", "--media", "ram", "--workload", "load", "--keys", "10"];
             bench.extend(["--engine", engine]);
             let options = candidate["options"].as_object().unwrap().iter();
-            // A store in memory takes what it is told to, at once.
+            // A store in memory allocates its whole budget at once.
             let options = options.filter(|(name, _)| !(engine == "mica" && *name == "memory"));
             let options: Vec<String> = options
                 .map(|(name, value)| format!("{name}={}", value.as_str().unwrap()))
@@ -56,7 +56,7 @@ fn recommended_options_are_taken_by_their_engines() {
 }
 
 #[test]
-fn a_trace_is_a_workload() {
+fn trace_is_used_as_the_workload() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("trace");
     let lines: String =
@@ -71,7 +71,7 @@ fn a_trace_is_a_workload() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_by_its_name() {
+fn invalid_parameters_are_refused_by_name() {
     for (arguments, named) in [
         (&["--keys", "1"][..], "keys"),
         (&["--keys", "1e6", "--reads", "1.5"], "reads"),
@@ -89,7 +89,7 @@ fn what_cannot_be_is_refused_by_its_name() {
 }
 
 #[test]
-fn a_check_prints_predicted_beside_measured() {
+fn check_reports_predicted_and_measured_costs() {
     let advice = advise(&["--keys", "20000", "--memory", "1GiB", "--check"]);
     let checked = &advice["checked"];
     assert!(checked["predicted"]["write_amplification"].as_f64().unwrap() >= 1.0);

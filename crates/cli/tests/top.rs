@@ -1,10 +1,9 @@
-//! Do `top` and the web console show what a running server does, and does `top` say clearly when there is
-//! none?
+//! `top` and the web console show what a running server does, and `top` reports when there is none.
 //!
-//! What a browser shows is tested where Chromium is installed.
+//! The console is tested if Chromium is installed.
 
 #![allow(clippy::unwrap_used)]
-#![allow(clippy::print_stdout, reason = "a test that is skipped says so")]
+#![allow(clippy::print_stdout, reason = "a skipped test is reported")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -14,8 +13,8 @@ struct Server {
     process: Child,
     clients: String,
     metrics: String,
-    /// What it said as it began.
-    told: Vec<String>,
+    /// The lines printed at the start.
+    lines: Vec<String>,
 }
 
 impl Drop for Server {
@@ -33,17 +32,20 @@ fn serve(dir: &str) -> Server {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
-    let mut told: Vec<String> = Vec::new();
-    while !told.last().is_some_and(|line| line.starts_with("metrics")) {
-        told.push(lines.next().unwrap().unwrap());
+    let mut printed: Vec<String> = Vec::new();
+    while !printed.last().is_some_and(|line| line.starts_with("metrics")) {
+        printed.push(lines.next().unwrap().unwrap());
     }
+    // Warnings may come first.
+    let first = printed.iter().position(|line| line.starts_with("serving ")).unwrap();
+    let lines = printed.split_off(first);
     let last_word = |line: Option<&String>| line.unwrap().rsplit(' ').next().unwrap().to_owned();
-    let (clients, page) = (last_word(told.first()), last_word(told.last()));
+    let (clients, page) = (last_word(lines.first()), last_word(lines.last()));
     let metrics = page.trim_start_matches("http://").trim_end_matches('/').to_owned();
-    Server { process, clients, metrics, told }
+    Server { process, clients, metrics, lines }
 }
 
-/// Sets a key, looks it up, and looks up one that is not there; the client stays.
+/// Sets a key, gets it, and gets a missing one; the client stays connected.
 fn use_it(server: &Server) -> TcpStream {
     let mut client = TcpStream::connect(&server.clients).unwrap();
     client.write_all(b"SET apples 3\r\nGET apples\r\nGET pears\r\n").unwrap();
@@ -52,7 +54,7 @@ fn use_it(server: &Server) -> TcpStream {
     client
 }
 
-/// What a page has become after some seconds in a browser; `None` if there is no browser.
+/// A page after some seconds in a browser; `None` without a browser.
 fn browsed(url: &str) -> Option<String> {
     let profile = tempfile::tempdir().unwrap();
     let chromium = Command::new("chromium")
@@ -69,20 +71,23 @@ fn browsed(url: &str) -> Option<String> {
 }
 
 #[test]
-fn a_server_says_which_database_is_which_table() {
+fn server_prints_the_table_of_each_database() {
     let scratch = tempfile::tempdir().unwrap();
     let store = scratch.path().join("store").display().to_string();
     let mut put = Command::new(env!("CARGO_BIN_EXE_siltstone"));
     assert!(put.args(["put", &store, "k", "v"]).status().unwrap().success());
     let server = serve(&store);
     assert_eq!(
-        server.told[1..3],
-        ["SELECT 0 fruit (lsm), 1 cache (mica)", "not served, since --table names others: default"]
+        server.lines[1..3],
+        [
+            "SELECT 0 fruit (lsm), 1 cache (mica)",
+            "not served, because --table names others: default"
+        ]
     );
 }
 
 #[test]
-fn the_console_shows_every_table_in_a_browser() {
+fn console_shows_every_table_in_a_browser() {
     let scratch = tempfile::tempdir().unwrap();
     let server = serve(&scratch.path().join("store").display().to_string());
     let _client = use_it(&server);
@@ -98,7 +103,7 @@ fn the_console_shows_every_table_in_a_browser() {
     ] {
         assert!(page.contains(part), "'{part}' is not in:\n{page}");
     }
-    // Two pages were asked for at least, so the lines have points.
+    // At least two pages were fetched, so the lines have points.
     assert!(page.contains("d=\"M"), "{page}");
 }
 
@@ -120,7 +125,7 @@ fn once_prints_every_table_of_a_running_server() {
         "1 clients",
         "fruit · lsm · about 1 keys",
         "cache · mica · about 0 keys",
-        "lookups that found –  (50.0 %)",
+        "lookup hits        –  (50.0 %)",
         " writes             0/s  0 B/s",
         " memtable ",
         " block cache ",
@@ -135,8 +140,8 @@ fn once_prints_every_table_of_a_running_server() {
 }
 
 #[test]
-fn an_address_where_no_server_answers_is_an_error() {
-    // Taken and given back: nothing listens there.
+fn unreachable_server_is_an_error() {
+    // A free port: nothing listens there.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let output = top(&free.to_string(), &["--once"]);
     let error = String::from_utf8_lossy(&output.stderr);

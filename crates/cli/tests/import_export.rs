@@ -1,4 +1,4 @@
-//! Do rows come out of a store as they went in, whatever their bytes and whatever the format?
+//! Exported rows equal imported ones, whatever their bytes and the format.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +11,7 @@ fn siltstone(arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn an_export_imports_again() {
+fn export_can_be_imported_again() {
     let scratch = tempfile::tempdir().unwrap();
     let path = |name: &str| scratch.path().join(name).display().to_string();
     let rows = "plain\tvalue\ntab\\tin\\\\key\tline\\nbreak\nbytes\\xff\\x00\t\\xfe\ngr\u{fc}n\tgreen\nempty\t\n";
@@ -28,9 +28,10 @@ fn an_export_imports_again() {
     assert!(siltstone(&["verify", &path("tsv")]).stdout.ends_with(b"sound\n"));
 }
 
-/// The second reading of a pipe finds nothing: a shell's `<(zcat rows.gz)` must not import no rows and say that all is well.
+/// A pipe such as a shell's `<(zcat rows.gz)` cannot be read twice: the import must not succeed
+/// without rows.
 #[test]
-fn a_pipe_with_a_name_is_imported_whole() {
+fn named_pipe_is_imported_in_full() {
     let scratch = tempfile::tempdir().unwrap();
     let path = |name: &str| scratch.path().join(name).display().to_string();
     let import = format!(
@@ -44,17 +45,20 @@ fn a_pipe_with_a_name_is_imported_whole() {
         Command::new("sh").args(["-c", &import]).output().unwrap()
     };
     let done = run("a\t1\nb\t2\n");
-    let told = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success() && told.contains("imported 2 rows"), "{told}");
+    let output = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success() && output.contains("imported 2 rows"), "{output}");
     assert_eq!(siltstone(&["scan", &path("s")]).stdout, b"a\t1\nb\t2\n");
-    // As of standard input, what came before a bad row is there.
+    // As with standard input, the rows before a bad one are imported.
     let done = run("c\t3\nbad\n");
-    let told = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.code() == Some(2) && told.contains("(1 rows before it are in)"), "{told}");
+    let output = String::from_utf8_lossy(&done.stderr);
+    assert!(
+        done.status.code() == Some(2) && output.contains("(1 rows before it are imported)"),
+        "{output}"
+    );
 }
 
 #[test]
-fn digits_of_a_json_number_are_not_lost() {
+fn digits_of_a_json_number_are_kept() {
     let scratch = tempfile::tempdir().unwrap();
     let path = |name: &str| scratch.path().join(name).display().to_string();
     std::fs::write(path("n.jsonl"), "{\"key\":\"n\",\"value\":12345678901234567890123}\n").unwrap();
@@ -73,7 +77,7 @@ fn columns_of_a_csv_become_values() {
 }
 
 #[test]
-fn answers_in_json_are_one_object() {
+fn json_output_is_one_object() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("s").display().to_string();
     for key in ["a", "b", "c"] {
@@ -102,7 +106,7 @@ fn answers_in_json_are_one_object() {
 }
 
 #[test]
-fn a_row_of_negative_numbers() {
+fn negative_numbers_are_valid_keys_and_values() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("s").display().to_string();
     siltstone(&["put", &dir, "-1", "-2.5"]);
@@ -113,21 +117,21 @@ fn a_row_of_negative_numbers() {
 }
 
 #[test]
-fn does_an_export_say_what_its_format_loses() {
+fn export_reports_what_its_format_loses() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("s").display().to_string();
     siltstone(&["put", &dir, "session", "1", "--ttl", "1h"]);
     siltstone(&["put", &dir, "user", "1"]);
-    let heard = |format: &str| {
+    let errors = |format: &str| {
         let output = siltstone(&["export", &dir, "-", "--format", format]);
         String::from_utf8(output.stderr).unwrap()
     };
-    assert!(heard("tsv").contains("1 of them expire"));
-    assert!(!heard("jsonl").contains("expire"));
+    assert!(errors("tsv").contains("1 of them expire"));
+    assert!(!errors("jsonl").contains("expire"));
 }
 
 #[test]
-fn a_checkpoint_is_a_store_of_its_own() {
+fn checkpoint_is_an_independent_store() {
     let scratch = tempfile::tempdir().unwrap();
     let path = |name: &str| scratch.path().join(name).display().to_string();
     let (dir, copy) = (path("s"), path("copy"));
@@ -146,12 +150,12 @@ fn a_checkpoint_is_a_store_of_its_own() {
 }
 
 #[test]
-fn does_a_table_in_memory_keep_the_others_from_repair() {
+fn table_in_memory_does_not_prevent_the_repair_of_others() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("s").display().to_string();
     siltstone(&["put", &dir, "k", "v", "--table", "a=mica,memory=8MiB,partitions=2"]);
     siltstone(&["put", &dir, "k", "v", "--table", "b"]);
-    let told = String::from_utf8(siltstone(&["repair", &dir]).stdout).unwrap();
-    assert!(told.contains("mica keeps no files") && told.contains("table b:"), "{told}");
+    let output = String::from_utf8(siltstone(&["repair", &dir]).stdout).unwrap();
+    assert!(output.contains("mica has no files") && output.contains("table b:"), "{output}");
     assert_eq!(siltstone(&["get", &dir, "k", "--table", "b"]).stdout, b"v\n");
 }

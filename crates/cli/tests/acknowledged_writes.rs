@@ -1,4 +1,4 @@
-//! Does a server under `--fsync always` that is killed amid writes keep each one it acknowledged?
+//! A server under `--fsync always` that is killed during writes keeps each acknowledged one.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,8 +19,9 @@ fn serve(dir: &str) -> (Child, String) {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut line = String::new();
-    BufReader::new(server.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    let mut errors = BufReader::new(server.stderr.take().unwrap()).lines();
+    let line = errors.find_map(|line| line.ok().filter(|line| line.starts_with("serving ")));
+    let line = line.unwrap();
     let address = line.trim().rsplit(' ').next().unwrap().to_owned();
     (server, address)
 }
@@ -37,8 +38,8 @@ impl Client {
         Client { stream, replies }
     }
 
-    /// One request, one reply; `None` when the server is gone.
-    fn ask(&mut self, words: &[&str]) -> Option<String> {
+    /// Sends a request and returns the reply; `None` when the server is gone.
+    fn send(&mut self, words: &[&str]) -> Option<String> {
         let mut request = format!("*{}\r\n", words.len());
         for word in words {
             request += &format!("${}\r\n{word}\r\n", word.len());
@@ -56,17 +57,17 @@ impl Client {
 }
 
 #[test]
-fn sigkill_loses_nothing_that_was_acknowledged() {
+fn sigkill_loses_no_acknowledged_write() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("store").display().to_string();
-    // Client c has had its writes c:0 … c:(n−1) acknowledged.
+    // The writes c:0 … c:(n−1) of client c are acknowledged.
     let acknowledged: Vec<AtomicU64> = (0..CLIENTS).map(|_| AtomicU64::new(0)).collect();
     for kill in 0..=KILLS {
         let (mut server, address) = serve(&dir);
         let mut client = Client::connect(&address);
         for (c, count) in acknowledged.iter().enumerate() {
             for i in 0..count.load(SeqCst) {
-                let value = client.ask(&["GET", &format!("{c}:{i}")]);
+                let value = client.send(&["GET", &format!("{c}:{i}")]);
                 assert_eq!(value, Some(format!("value {i} of {c}")), "kill {kill}");
             }
         }
@@ -83,7 +84,7 @@ fn sigkill_loses_nothing_that_was_acknowledged() {
                     loop {
                         let i = count.load(SeqCst);
                         let (key, value) = (format!("{c}:{i}"), format!("value {i} of {c}"));
-                        match client.ask(&["SET", &key, &value]).as_deref() {
+                        match client.send(&["SET", &key, &value]).as_deref() {
                             Some("+OK") => count.store(i + 1, SeqCst),
                             None => return,
                             Some(other) => panic!("{other}"),

@@ -1,4 +1,4 @@
-//! Is bad input refused with a clear error and a non-zero status, and is nothing changed by it?
+//! Invalid input is refused with a clear error and a non-zero status, and changes nothing.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
@@ -22,7 +22,7 @@ fn with_input(arguments: &[&str], input: &[u8]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // A program that refuses early closes its end: that is its right.
+    // A program that refuses early closes its end of the pipe.
     let _ = child.stdin.take().unwrap().write_all(input);
     child.wait_with_output().unwrap()
 }
@@ -51,7 +51,7 @@ fn store() -> Store {
 }
 
 #[test]
-fn keys_and_values_out_of_bounds() {
+fn keys_and_values_over_their_limits_are_refused() {
     let store = store();
     let before = contents(Path::new(&store.dir));
     refused(&siltstone(&["put", &store.dir, "", "v"]), 2, &["empty key", "1 to 65536 bytes"]);
@@ -61,14 +61,14 @@ fn keys_and_values_out_of_bounds() {
     let output = with_input(&["put", &store.dir, "k", "-"], &large);
     refused(&output, 2, &["value", "536870913", "536870912"]);
     assert!(contents(Path::new(&store.dir)) == before, "the store was changed");
-    // Nor is a store made for what is refused.
+    // No store is created for a refused write.
     let none = format!("{}-none", store.dir);
     refused(&siltstone(&["put", &none, "", "v"]), 2, &["empty key"]);
     assert!(!Path::new(&none).exists());
 }
 
 #[test]
-fn directories_that_are_no_stores() {
+fn directories_that_are_no_stores_are_refused() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().display().to_string();
     std::fs::write(scratch.path().join("letter.txt"), "dear").unwrap();
@@ -83,7 +83,7 @@ fn directories_that_are_no_stores() {
 }
 
 #[test]
-fn a_store_of_a_newer_format() {
+fn store_of_a_newer_format_is_refused() {
     let store = store();
     let catalogue = format!("{}/CATALOG", store.dir);
     let newer = std::fs::read_to_string(&catalogue).unwrap().replace("catalogue 1", "catalogue 7");
@@ -94,7 +94,7 @@ fn a_store_of_a_newer_format() {
 }
 
 #[test]
-fn a_second_process_on_the_same_directory() {
+fn second_process_on_a_store_is_refused() {
     let store = store();
     let mut server = Command::new(env!("CARGO_BIN_EXE_siltstone"))
         .args(["serve", &store.dir, "--listen", "127.0.0.1:0"])
@@ -106,7 +106,7 @@ fn a_second_process_on_the_same_directory() {
     std::io::BufRead::read_line(&mut std::io::BufReader::new(stderr), &mut line).unwrap();
     assert!(line.starts_with("serving"), "{line}");
     let attempt = siltstone(&["put", &store.dir, "k", "w"]);
-    // First, or a failure would leave the server behind.
+    // Before the assertions, which would leave the server running.
     server.kill().unwrap();
     server.wait().unwrap();
     let process = format!("process {}", server.id());
@@ -116,7 +116,7 @@ fn a_second_process_on_the_same_directory() {
 }
 
 #[test]
-fn options_and_tables_that_are_unknown() {
+fn unknown_options_and_tables_are_refused() {
     let store = store();
     refused(&siltstone(&["get", &store.dir, "k", "--table", "nope"]), 2, &["nope", "default"]);
     let table = "t=lsm,memtable=1,colour=red";
@@ -129,7 +129,7 @@ fn options_and_tables_that_are_unknown() {
 }
 
 #[test]
-fn an_address_that_is_taken_or_open_to_all() {
+fn addresses_in_use_or_open_to_all_are_refused() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("store").display().to_string();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -138,11 +138,11 @@ fn an_address_that_is_taken_or_open_to_all() {
     refused(&serve(&["--listen", &taken]), 3, &[&taken, "in use"]);
     refused(&serve(&["--listen", "127.0.0.1:0", "--metrics", &taken]), 3, &[&taken, "in use"]);
     refused(&serve(&["--listen", "0.0.0.0:0"]), 2, &["password"]);
-    assert!(!Path::new(&dir).exists(), "a store was made that cannot be served");
+    assert!(!Path::new(&dir).exists(), "a store was created that cannot be served");
 }
 
 #[test]
-fn datagrams_and_tables_that_cannot_be_served_make_no_store() {
+fn unservable_datagrams_and_tables_create_no_store() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("store").display().to_string();
     let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -162,13 +162,14 @@ fn datagrams_and_tables_that_cannot_be_served_make_no_store() {
         2,
         &["'x'", "cache"],
     );
-    refused(&serve(&["--record", &there]), 3, &[&there, "there already"]);
+    refused(&serve(&["--trace-out", &there]), 3, &[&there, "exists already"]);
+    // Under their old names.
     refused(&serve(&["--record", &new, "--record-table", "x"]), 2, &["'x'", "cache"]);
     let none_of_mica = ["serve", &dir, "--listen", "127.0.0.1:0", "--udp", "127.0.0.1:0"];
     refused(&siltstone(&none_of_mica), 2, &["mica", "cache=mica"]);
-    assert!(!Path::new(&dir).exists(), "a store was made that cannot be served");
+    assert!(!Path::new(&dir).exists(), "a store was created that cannot be served");
     assert!(!Path::new(&new).exists());
-    // Nor is a table made in one that is there.
+    // No table is created in an existing store either.
     assert!(siltstone(&["put", &dir, "k", "v"]).status.success());
     let before = contents(Path::new(&dir));
     refused(&serve(&["--udp", &taken]), 3, &[&taken, "in use"]);
@@ -179,11 +180,11 @@ fn datagrams_and_tables_that_cannot_be_served_make_no_store() {
 }
 
 #[test]
-fn keys_to_remove_that_are_not_there() {
+fn missing_keys_to_remove_are_listed() {
     let store = store();
     let del = |keys: &[&str]| siltstone(&[&["del", &store.dir], keys].concat());
     refused(&del(&["none"]), 1, &["no such key: none"]);
-    // The others go all the same, and each counts once.
+    // The others are removed, and each counts once.
     refused(&del(&["none", "k", "k"]), 1, &["no such key: none"]);
     refused(&siltstone(&["get", &store.dir, "k"]), 1, &["no such key"]);
     assert!(siltstone(&["put", &store.dir, "k", "v"]).status.success());
@@ -196,13 +197,13 @@ fn keys_to_remove_that_are_not_there() {
 }
 
 #[test]
-fn a_file_of_an_export_that_is_there() {
+fn existing_export_file_is_refused() {
     let store = store();
     let file = format!("{}.tsv", store.dir);
     std::fs::write(&file, "mine").unwrap();
-    let words = [&file[..], "is there already", "choose another name"];
+    let words = [&file[..], "exists already", "choose another name"];
     refused(&siltstone(&["export", &store.dir, &file]), 3, &words);
-    // Before the store is looked at.
+    // Before the store is opened.
     refused(&siltstone(&["export", "/no/such/store", &file]), 3, &words);
     assert_eq!(std::fs::read(&file).unwrap(), b"mine");
     let nowhere = format!("{}/none/out.tsv", store.dir);
@@ -210,7 +211,7 @@ fn a_file_of_an_export_that_is_there() {
 }
 
 #[test]
-fn files_to_import_with_a_bad_row() {
+fn import_file_with_a_bad_row_is_refused() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("store").display().to_string();
     for (name, rows, words) in [
@@ -224,7 +225,7 @@ fn files_to_import_with_a_bad_row() {
             "{\"key\":\"a\",\"value\":\"1\"}\n{1:2}\n",
             "line 2: key must be a string (column 2)",
         ),
-        ("rows.csv", "a,1\nb,2,3\n", "line 2: 3 columns, where the first row has 2"),
+        ("rows.csv", "a,1\nb,2,3\n", "line 2: 3 columns, but the first row has 2"),
         ("rows.csv", "a,1\nb,\"2\nc,3\n", "line 2: a quote opens here and is never closed"),
         ("rows.csv", "a;1\nb;2\n", "line 1: one column only"),
         ("rows.csv", "a;1\nb;2\n", "separated by ';'?"),
@@ -236,14 +237,14 @@ fn files_to_import_with_a_bad_row() {
         let output = siltstone(&["import", &dir, &file]);
         refused(&output, 2, &[&file, words]);
         assert_eq!(String::from_utf8_lossy(&output.stderr).matches("line ").count(), 1, "{rows}");
-        assert!(!Path::new(&dir).exists(), "a refused file made a store");
+        assert!(!Path::new(&dir).exists(), "a refused file created a store");
     }
     refused(&siltstone(&["import", &dir, "/no/such/file"]), 3, &["/no/such/file"]);
 }
 
-/// Engines differ in the longest value: one that is too long for the table is a bad row like any.
+/// Engines have different value limits: a value over the table's limit is a bad row.
 #[test]
-fn a_file_to_import_with_a_value_that_the_table_does_not_take() {
+fn import_file_with_a_value_over_the_tables_limit_is_refused() {
     let store = store();
     let file = format!("{}.tsv", store.dir);
     let rows: String = (0..100_000).map(|n| format!("{n:06}\t{n:0>60}\n")).collect();
@@ -254,7 +255,7 @@ fn a_file_to_import_with_a_value_that_the_table_does_not_take() {
         refused(&output, 2, &["line 100001", "1048577", "1048576"]);
         assert_eq!(contents(Path::new(&store.dir)), before, "{table}");
     }
-    // Of one that is there, too.
+    // Also for an existing table.
     assert!(
         siltstone(&["put", &store.dir, "k", "v", "--table", "t=skimpy,capacity=64MiB"])
             .status
@@ -262,11 +263,11 @@ fn a_file_to_import_with_a_value_that_the_table_does_not_take() {
     );
     refused(&siltstone(&["import", &store.dir, &file, "--table", "t"]), 2, &["line 100001"]);
     let left = siltstone(&["get", &store.dir, "000001", "--table", "t"]);
-    assert_eq!(left.status.code(), Some(1), "a row of a refused file is in");
+    assert_eq!(left.status.code(), Some(1), "a row of a refused file was imported");
 }
 
 #[test]
-fn what_is_no_file_to_import() {
+fn import_of_a_directory_is_refused() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("store").display().to_string();
     let output = siltstone(&["import", &dir, &scratch.path().display().to_string()]);
@@ -275,7 +276,7 @@ fn what_is_no_file_to_import() {
 }
 
 #[test]
-fn tables_that_cannot_be_made() {
+fn invalid_tables_are_refused() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("store").display().to_string();
     let put = |table: &str| siltstone(&["put", &dir, "k", "v", "--table", table]);
@@ -283,25 +284,25 @@ fn tables_that_cannot_be_made() {
     refused(&put("t=lsm,memtable=1,colour=red"), 2, &["memtable", "colour"]);
     refused(&put("t=lsm,memtable"), 2, &["key=value"]);
     refused(&put("a/b"), 2, &["a/b"]);
-    assert!(!Path::new(&dir).exists(), "a store was made for a table that cannot be");
+    assert!(!Path::new(&dir).exists(), "a store was created for an invalid table");
     let serve = ["serve", &dir, "--listen", "127.0.0.1:0", "--table", "t=glass"];
     refused(&siltstone(&serve), 2, &["glass"]);
-    assert!(!Path::new(&dir).exists(), "a store was made for a table that cannot be served");
+    assert!(!Path::new(&dir).exists(), "a store was created for a table that cannot be served");
     assert!(put("t=silt").status.success());
     refused(&put("t=lsm"), 2, &["silt", "lsm"]);
-    // The name alone takes the table as it is.
+    // A name alone stands for the existing table.
     assert!(put("t").status.success());
     refused(&siltstone(&["scan", &dir, "--table", "t"]), 2, &["silt", "export"]);
 }
 
-/// What a store does not know of it removes when it is opened, copies and stores below it included.
+/// A store removes unknown files when it is opened, including copies and stores inside it.
 #[test]
-fn directories_inside_of_a_store() {
+fn directories_inside_a_store_are_refused() {
     let store = store();
     let inside = ["copy", "table-copy", "table-default/copy", "new/deep", "table-x/../y"];
     let link = format!("{}-link", store.dir);
     std::os::unix::fs::symlink(&store.dir, &link).unwrap();
-    // One that nobody ever locked is one, too.
+    // A store without a lock file counts, too.
     std::fs::remove_file(format!("{}/LOCK", store.dir)).unwrap();
     let before = contents(Path::new(&store.dir));
     for dir in inside
@@ -310,11 +311,11 @@ fn directories_inside_of_a_store() {
         .chain([format!("{link}/copy")])
     {
         let output = siltstone(&["checkpoint", &store.dir, &dir]);
-        refused(&output, 3, &[&dir, "would lie in the store", &store.dir]);
-        refused(&siltstone(&["put", &dir, "k", "v"]), 3, &[&dir, "would lie in the store"]);
+        refused(&output, 3, &[&dir, "is inside the store", &store.dir]);
+        refused(&siltstone(&["put", &dir, "k", "v"]), 3, &[&dir, "is inside the store"]);
     }
     assert!(contents(Path::new(&store.dir)) == before, "the store was changed");
-    // Beside it, and in a directory with a file of that name that is none, there may be one.
+    // Allowed beside it, and in a directory with an unrelated file of that name.
     assert!(
         siltstone(&["checkpoint", &store.dir, &format!("{}-copy", store.dir)]).status.success()
     );
@@ -325,7 +326,7 @@ fn directories_inside_of_a_store() {
 }
 
 #[test]
-fn an_entry_that_would_last_for_no_time() {
+fn zero_ttl_is_refused() {
     let store = store();
     for ttl in ["0s", "0ms", "1us"] {
         let output = siltstone(&["put", &store.dir, "k", "w", "--ttl", ttl]);
@@ -340,18 +341,18 @@ fn an_entry_that_would_last_for_no_time() {
 }
 
 #[test]
-fn columns_of_one_name() {
+fn duplicate_columns_are_refused() {
     let store = store();
     let arguments = ["import", &store.dir, "-", "--format", "csv", "--header"];
     let output = with_input(&arguments, b"key,size,size\nstone,1,2\n");
     refused(&output, 2, &["line 2", "two columns 'size'"]);
     assert_eq!(siltstone(&["get", &store.dir, "stone"]).status.code(), Some(1));
-    // The key's own name is not part of the value.
+    // The name of the key column is not part of the value.
     assert!(with_input(&arguments, b"size,weight,size\nstone,1,2\n").status.success());
 }
 
 #[test]
-fn a_table_that_is_named_twice_makes_no_store() {
+fn table_named_twice_creates_no_store() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("store").display().to_string();
     for second in ["a", "a=lsm", "a=mica"] {
@@ -364,7 +365,7 @@ fn a_table_that_is_named_twice_makes_no_store() {
 }
 
 #[test]
-fn a_checkpoint_over_what_is_there() {
+fn checkpoint_over_an_existing_directory_is_refused() {
     let store = store();
     let before = contents(Path::new(&store.dir));
     refused(&siltstone(&["checkpoint", &store.dir, &store.dir]), 3, &[&store.dir]);
@@ -375,7 +376,7 @@ fn a_checkpoint_over_what_is_there() {
 }
 
 #[test]
-fn mistyped_names_are_answered_with_what_was_meant() {
+fn mistyped_names_get_a_suggestion() {
     refused(&siltstone(&["bnech"]), 2, &["'bnech'", "'bench'", "The commands are serve, top"]);
     refused(&siltstone(&["repro", "lsit"]), 2, &["'lsit'", "The commands are list, run."]);
     refused(&siltstone(&["bench", "--workload", "fillrandm"]), 2, &["did you mean fillrandom?"]);
@@ -394,7 +395,7 @@ fn mistyped_names_are_answered_with_what_was_meant() {
 }
 
 #[test]
-fn counts_and_pictures_that_cannot_be() {
+fn invalid_counts_and_picture_formats_are_refused() {
     let bench = |more: &[&str]| siltstone(&[&["bench", "--workload", "load"], more].concat());
     refused(&bench(&["--keys", "1MiB"]), 2, &["'1MiB' is not a count", "20M"]);
     refused(&siltstone(&["scan", "none", "--limit", "x"]), 2, &["'x' is not a count"]);
@@ -402,9 +403,9 @@ fn counts_and_pictures_that_cannot_be() {
     refused(&bench(&["--plot", "fill.png"]), 2, &["pictures are SVG", "fill.svg"]);
 }
 
-/// In a name space of its own, where the system lets one be made: the disk is one of two megabytes.
+/// In its own mount name space, if the system allows one, on a disk of two megabytes.
 #[test]
-fn a_disk_that_is_full() {
+fn full_disk_is_reported_and_loses_no_earlier_row() {
     let scratch = tempfile::tempdir().unwrap();
     let disk = scratch.path().join("disk");
     std::fs::create_dir(&disk).unwrap();
@@ -431,19 +432,19 @@ fn a_disk_that_is_full() {
         .args([&disk, &rows])
         .output();
     let Some(output) = output.ok().filter(|output| output.status.success()) else {
-        println!("skipped: no file system of one's own can be mounted here");
+        println!("skipped: no file system can be mounted here");
         return;
     };
-    let told = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     for part in [
         "import 3",
-        "rows are in; the same import again completes them",
+        "rows are imported; the same import again completes them",
         "No space left",
         "the value of 1,",
         "get 0",
         "verify 0",
         "free some space",
     ] {
-        assert!(told.contains(part), "'{part}' is not in: {told}");
+        assert!(text.contains(part), "'{part}' is not in: {text}");
     }
 }

@@ -1,7 +1,6 @@
-//! Can a store be looked at by whoever may read it and not write, and is it left as it is by every command that only
-//! looks?
+//! A store can be read with read permission only, and no reading command changes it.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr)]
+#![set_permissions(clippy::unwrap_used, clippy::print_stderr)]
 
 mod support;
 
@@ -14,36 +13,38 @@ use std::process::{Command, Output};
 use support::contents;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_siltstone");
-/// `nobody`.
-const STRANGER: u32 = 65534;
+/// The user `nobody`.
+const NOBODY: u32 = 65534;
 
 fn siltstone(arguments: &[&str]) -> Output {
     Command::new(BINARY).args(arguments).output().unwrap()
 }
 
-/// The same by a user who has no rights to write: of root, somebody else.
-fn as_stranger(arguments: &[&str], is_root: bool) -> Output {
+/// Runs the program without write permission: as `nobody` if this is root.
+fn as_nobody(arguments: &[&str], is_root: bool) -> Output {
     let mut command = Command::new(BINARY);
     command.args(arguments);
     if is_root {
-        command.uid(STRANGER).gid(STRANGER);
+        command.uid(NOBODY).gid(NOBODY);
     }
     command.output().unwrap()
 }
 
-/// Gives every file and directory below these rights.
-fn allow(path: &Path, file: u32, directory: u32) {
+/// Sets the permissions of every file and directory below `path`.
+fn set_permissions(path: &Path, file: u32, directory: u32) {
     let is_directory = path.is_dir();
-    // Before one goes in, or after one is out: it may be one's own rights.
+    // Before descending and after it: the permissions may apply to this user.
     let set = |mode| std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     if is_directory {
         set(0o755);
-        path.read_dir().unwrap().for_each(|entry| allow(&entry.unwrap().path(), file, directory));
+        path.read_dir()
+            .unwrap()
+            .for_each(|entry| set_permissions(&entry.unwrap().path(), file, directory));
     }
     set(if is_directory { directory } else { file });
 }
 
-fn told(output: &Output) -> String {
+fn text(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
 }
 
@@ -54,12 +55,12 @@ fn filled(dir: &str) {
     std::fs::write(&rows, lines).unwrap();
     for table in ["default", "t=trie", "s=silt", "k=skimpy,capacity=16MiB"] {
         let output = siltstone(&["import", dir, &rows, "--table", table]);
-        assert!(output.status.success(), "{}", told(&output));
+        assert!(output.status.success(), "{}", text(&output));
     }
 }
 
-/// What only looks, each with something that it tells.
-const LOOKS: [(&[&str], &str); 11] = [
+/// The reading commands, each with a part of its output.
+const READING_COMMANDS: [(&[&str], &str); 11] = [
     (&["get", "DIR", "key00042"], "value 42"),
     (&["get", "DIR", "key00042", "--table", "t"], "value 42"),
     (&["get", "DIR", "key00042", "--table", "s"], "value 42"),
@@ -78,29 +79,29 @@ fn at(dir: &str, arguments: &[&'static str]) -> Vec<String> {
 }
 
 #[test]
-fn what_only_looks_leaves_every_byte_as_it_was() {
+fn reading_commands_leave_every_byte_unchanged() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("store").display().to_string();
     filled(&dir);
     let before = contents(&dir);
-    for (arguments, part) in LOOKS {
+    for (arguments, part) in READING_COMMANDS {
         let arguments = at(&dir, arguments);
         let output = siltstone(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
-        let told = told(&output);
-        assert!(output.status.success() && told.contains(part), "{arguments:?}: {told}");
+        let text = text(&output);
+        assert!(output.status.success() && text.contains(part), "{arguments:?}: {text}");
         assert!(contents(&dir) == before, "{arguments:?} changed the store");
     }
 }
 
 #[test]
-fn a_store_that_may_be_read_and_not_written() {
+fn store_with_read_permission_can_be_read_and_not_written() {
     let scratch = tempfile::tempdir().unwrap();
     let is_root = scratch.path().metadata().unwrap().uid() == 0;
     std::fs::set_permissions(scratch.path(), Permissions::from_mode(0o755)).unwrap();
     let dir = scratch.path().join("store").display().to_string();
     filled(&dir);
     if !Command::new(BINARY)
-        .uid(if is_root { STRANGER } else { scratch.path().metadata().unwrap().uid() })
+        .uid(if is_root { NOBODY } else { scratch.path().metadata().unwrap().uid() })
         .arg("--version")
         .output()
         .is_ok_and(|output| output.status.success())
@@ -108,14 +109,13 @@ fn a_store_that_may_be_read_and_not_written() {
         eprintln!("skipped: another user may not run {BINARY}");
         return;
     }
-    allow(Path::new(&dir), 0o444, 0o555);
+    set_permissions(Path::new(&dir), 0o444, 0o555);
     let before = contents(&dir);
-    for (arguments, part) in LOOKS {
+    for (arguments, part) in READING_COMMANDS {
         let arguments = at(&dir, arguments);
-        let output =
-            as_stranger(&arguments.iter().map(String::as_str).collect::<Vec<_>>(), is_root);
-        let told = told(&output);
-        assert!(output.status.success() && told.contains(part), "{arguments:?}: {told}");
+        let output = as_nobody(&arguments.iter().map(String::as_str).collect::<Vec<_>>(), is_root);
+        let text = text(&output);
+        assert!(output.status.success() && text.contains(part), "{arguments:?}: {text}");
     }
     let writes: [&[&str]; 6] = [
         &["put", &dir, "new", "value"],
@@ -126,41 +126,41 @@ fn a_store_that_may_be_read_and_not_written() {
         &["serve", &dir, "--listen", "127.0.0.1:0"],
     ];
     for arguments in writes {
-        let output = as_stranger(arguments, is_root);
-        let told = told(&output);
-        assert_eq!(output.status.code(), Some(3), "{arguments:?}: {told}");
-        assert!(told.contains(&dir) && told.contains("Permission denied"), "{told}");
-        assert!(told.contains("the user whose it is"), "what to do: {told}");
+        let output = as_nobody(arguments, is_root);
+        let text = text(&output);
+        assert_eq!(output.status.code(), Some(3), "{arguments:?}: {text}");
+        assert!(text.contains(&dir) && text.contains("Permission denied"), "{text}");
+        assert!(text.contains("the user who owns it"), "what to do: {text}");
     }
     assert!(contents(&dir) == before, "the store was changed");
 
-    // Rights to the directories alone, or to all but one table, damage nothing either.
-    allow(Path::new(&dir), 0o444, 0o777);
-    let output = as_stranger(&["put", &dir, "new", "value"], is_root);
-    assert_eq!(output.status.code(), Some(3), "{}", told(&output));
+    // Write permission for the directories only, or for all but one table, damages nothing either.
+    set_permissions(Path::new(&dir), 0o444, 0o777);
+    let output = as_nobody(&["put", &dir, "new", "value"], is_root);
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output));
     assert!(contents(&dir) == before, "the store was changed");
     std::fs::set_permissions(format!("{dir}/LOCK"), Permissions::from_mode(0o666)).unwrap();
     std::fs::set_permissions(format!("{dir}/table-default"), Permissions::from_mode(0o555))
         .unwrap();
-    let output = as_stranger(&["put", &dir, "new", "value"], is_root);
-    assert_eq!(output.status.code(), Some(3), "{}", told(&output));
+    let output = as_nobody(&["put", &dir, "new", "value"], is_root);
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output));
     assert!(contents(&dir) == before, "the store was changed");
 
-    // What may not even be read is said so, by name.
-    allow(Path::new(&dir), 0o000, 0o755);
-    let output = as_stranger(&["get", &dir, "key00042"], is_root);
+    // An unreadable file is reported by name.
+    set_permissions(Path::new(&dir), 0o000, 0o755);
+    let output = as_nobody(&["get", &dir, "key00042"], is_root);
     assert_eq!(output.status.code(), Some(3));
-    assert!(told(&output).contains(&dir) && told(&output).contains("Permission denied"));
+    assert!(text(&output).contains(&dir) && text(&output).contains("Permission denied"));
     std::fs::set_permissions(&dir, Permissions::from_mode(0o000)).unwrap();
-    let output = as_stranger(&["get", &dir, "key00042"], is_root);
+    let output = as_nobody(&["get", &dir, "key00042"], is_root);
     assert_eq!(output.status.code(), Some(3));
-    assert!(told(&output).contains(&dir) && told(&output).contains("Permission denied"));
-    allow(Path::new(&dir), 0o644, 0o755);
+    assert!(text(&output).contains(&dir) && text(&output).contains("Permission denied"));
+    set_permissions(Path::new(&dir), 0o644, 0o755);
     assert!(siltstone(&["verify", &dir]).status.success());
 }
 
 #[test]
-fn two_may_look_at_once_and_none_beside_a_writer() {
+fn readers_share_a_store_and_exclude_writers() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("store");
     let path = dir.display().to_string();

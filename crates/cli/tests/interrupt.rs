@@ -1,4 +1,4 @@
-//! Does a command that a signal interrupts leave things in order, and say how they stand?
+//! An interrupted command cleans up, and reports what it has done.
 
 #![allow(clippy::unwrap_used)]
 
@@ -31,7 +31,7 @@ fn names(directory: &Path) -> Vec<String> {
 fn wait_for(what: impl Fn() -> bool) {
     let began = Instant::now();
     while !what() {
-        assert!(began.elapsed() < Duration::from_secs(60), "it never came");
+        assert!(began.elapsed() < Duration::from_secs(60), "timed out");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -40,8 +40,8 @@ fn interrupt(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 
-/// Asserts the status and gives what was said, while standard input may still be open.
-fn ended(mut child: Child, status: i32) -> String {
+/// Asserts the status and returns standard error; standard input may still be open.
+fn wait_for_end(mut child: Child, status: i32) -> String {
     let mut error = String::new();
     child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(status), "{error}");
@@ -49,7 +49,7 @@ fn ended(mut child: Child, status: i32) -> String {
 }
 
 #[test]
-fn a_bench_removes_its_store() {
+fn interrupted_bench_removes_its_store() {
     for (signal, status) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let scratch = tempfile::tempdir().unwrap();
         let dir = scratch.path().display().to_string();
@@ -61,31 +61,31 @@ fn a_bench_removes_its_store() {
         wait_for(has_files);
         std::thread::sleep(Duration::from_millis(300));
         interrupt(&child, signal);
-        let told = ended(child, status);
-        assert!(told.contains("interrupted; removed") && told.contains(&dir), "{told}");
+        let error = wait_for_end(child, status);
+        assert!(error.contains("interrupted; removed") && error.contains(&dir), "{error}");
         assert_eq!(names(scratch.path()), [""; 0]);
     }
 }
 
 #[test]
-fn an_import_keeps_what_is_in_and_says_so() {
+fn interrupted_import_keeps_its_rows_and_reports_them() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("store").display().to_string();
     let mut child = start(&["import", &dir, "-"]);
     let mut input = child.stdin.take().unwrap();
-    // The last line is not whole: it is none yet.
+    // The last line is incomplete, so it is not imported.
     input.write_all(b"a\t1\nb\t2\nc\t3").unwrap();
     wait_for(|| Path::new(&dir).join("CATALOG").exists());
     std::thread::sleep(Duration::from_millis(300));
     interrupt(&child, Signal::INT);
-    let told = ended(child, 130);
+    let error = wait_for_end(child, 130);
     drop(input);
-    assert!(told.contains("interrupted: 2 rows are in; the same import again"), "{told}");
+    assert!(error.contains("interrupted: 2 rows are imported; the same import again"), "{error}");
     assert_eq!(siltstone(&["scan", &dir]).stdout, b"a\t1\nb\t2\n");
 }
 
 #[test]
-fn an_export_leaves_no_part_of_a_file() {
+fn interrupted_export_leaves_no_partial_file() {
     let scratch = tempfile::tempdir().unwrap();
     let path = |name: &str| scratch.path().join(name).display().to_string();
     let rows: String = (0..300_000).map(|i| format!("row:{i}\t{}\n", "v".repeat(100))).collect();
@@ -93,14 +93,14 @@ fn an_export_leaves_no_part_of_a_file() {
     assert!(siltstone(&["import", &path("store"), &path("rows.tsv")]).status.success());
     let before = names(scratch.path()).len();
     let child = start(&["export", &path("store"), &path("out.jsonl")]);
-    // Aside first.
+    // The temporary file comes first.
     wait_for(|| names(scratch.path()).len() > before);
     assert!(!Path::new(&path("out.jsonl")).exists());
     std::thread::sleep(Duration::from_millis(20));
     interrupt(&child, Signal::INT);
-    assert!(ended(child, 130).contains("interrupted"));
+    assert!(wait_for_end(child, 130).contains("interrupted"));
     assert_eq!(names(scratch.path()).len(), before, "{:?}", names(scratch.path()));
-    // So the next one is not in its way.
+    // The next export finds nothing in its way.
     assert!(siltstone(&["export", &path("store"), &path("out.jsonl")]).status.success());
     let text = std::fs::read_to_string(path("out.jsonl")).unwrap();
     assert_eq!(text.lines().count(), 300_000);
@@ -115,7 +115,7 @@ fn checkpoint_after_a_killed_one_succeeds() {
     std::fs::write(path("rows.tsv"), rows).unwrap();
     assert!(siltstone(&["import", &path("store"), &path("rows.tsv")]).status.success());
     let partial = scratch.path().join("copy.partial");
-    // A checkpoint of a small store takes milliseconds: some of them end before the signal comes.
+    // A checkpoint of a small store takes milliseconds: some of them end before the signal arrives.
     let was_killed = (0..200).any(|_| {
         let child = start(&["checkpoint", &path("store"), &path("copy")]);
         wait_for(|| partial.exists() || scratch.path().join("copy").exists());

@@ -8,18 +8,18 @@ use std::process::{Child, ChildStdin, ChildStdout, Command as Process, Stdio};
 
 /// A fenced block.
 pub(crate) struct Block {
-    /// What stands behind the fence.
+    /// The text after the fence.
     pub(crate) kind: String,
     pub(crate) body: String,
-    /// What is typed in it, if it is a console's.
+    /// The commands of a console block.
     pub(crate) commands: Vec<Command>,
 }
 
-/// A command and what it prints.
+/// A command and its output.
 pub(crate) struct Command {
-    /// What the shell gets.
+    /// The input of the shell.
     pub(crate) line: String,
-    /// The same with its prompts, as it stands in the book.
+    /// The input with its prompts, as in the book.
     pub(crate) shown: String,
     pub(crate) output: String,
 }
@@ -64,8 +64,8 @@ fn commands(body: &str) -> Vec<Command> {
     commands
 }
 
-/// The commands of a shell's text, each as its words: cut at line ends and at `|`, `&&`, `;` and `>`,
-/// without comments. Knows quotes, and no more of the shell than the book uses.
+/// The commands of a shell script as lists of words: split at line ends and at `|`, `&&`, `;` and
+/// `>`, without comments. It handles quotes, and only the syntax that the book uses.
 pub(crate) fn words(text: &str) -> Vec<Vec<String>> {
     let mut commands = vec![Vec::new()];
     let mut word = String::new();
@@ -96,8 +96,8 @@ pub(crate) fn words(text: &str) -> Vec<Vec<String>> {
     commands
 }
 
-/// Whether the output is what the book says, where `…` in a line stands for anything, and a line of
-/// nothing else for any lines.
+/// Whether the output matches the book, where `…` in a line matches anything, and a line with only
+/// `…` any lines.
 pub(crate) fn matches(expected: &str, output: &str) -> bool {
     let expected: Vec<&str> = expected.lines().collect();
     let output: Vec<&str> = output.lines().collect();
@@ -128,14 +128,14 @@ fn line_matches(expected: &str, line: &str) -> bool {
     rest.is_empty() || has_gap && line.ends_with(last)
 }
 
-/// A shell in a directory of its own, which has the program in its path. A server listens at a port that
-/// was free, though the book says another.
+/// A shell in its own directory, with the program in its path. A server listens at a free port, in
+/// place of the book's.
 pub(crate) struct Session {
     shell: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     directory: tempfile::TempDir,
-    /// The book's ports and those in their place.
+    /// The book's ports and their replacements.
     ports: [(&'static str, String); 2],
     jobs: usize,
 }
@@ -156,18 +156,18 @@ impl Session {
             .spawn()
             .unwrap();
         let mut input = shell.stdin.take().unwrap();
-        // Whatever is left running ends with the shell.
+        // Background jobs end with the shell.
         writeln!(input, "exec 2>&1; trap 'kill $(jobs -p)' EXIT").unwrap();
         let output = BufReader::new(shell.stdout.take().unwrap());
         let ports = [(":6379", free_port()), (":9100", free_port())];
         Session { shell, input, output, directory, ports, jobs: 0 }
     }
 
-    /// What the command prints; `None` if it needs a program that this machine does not have.
+    /// The output of the command; `None` if it needs a program that is not installed.
     pub(crate) fn run(&mut self, command: &Command) -> Option<String> {
-        const NOT_EVERYWHERE: [&str; 3] = ["redis-cli", "curl", "mdbook"];
-        let is_missing = |name: &str| command.line.contains(name) && !is_there(name);
-        if NOT_EVERYWHERE.into_iter().any(is_missing) {
+        const OPTIONAL_PROGRAMS: [&str; 3] = ["redis-cli", "curl", "mdbook"];
+        let is_missing = |name: &str| command.line.contains(name) && !is_installed(name);
+        if OPTIONAL_PROGRAMS.into_iter().any(is_missing) {
             return None;
         }
         let [(_, port), (metrics_shown, metrics)] = &self.ports;
@@ -178,7 +178,7 @@ impl Session {
         }
         line = line.replace("redis-cli ", &format!("redis-cli -p {} ", &port[1..]));
         if let Some(server) = line.strip_suffix(" &") {
-            // What it prints comes when it listens: that is waited for.
+            // Its output comes once it listens, which is waited for.
             self.jobs += 1;
             let (file, count) = (format!(".job{}", self.jobs), command.output.lines().count());
             line = format!(
@@ -192,7 +192,7 @@ impl Session {
             let read = self.output.read_line(&mut printed).unwrap();
             assert!(read > 0, "the shell ended: {line}\n{printed}");
         }
-        // The empty line before the mark is there for output that does not end its last one.
+        // The empty line before the mark ends an incomplete last line of output.
         let printed = printed.trim_end_matches("-- done --\n");
         let mut printed = printed.strip_suffix('\n').unwrap_or(printed).to_owned();
         for (shown, port) in &self.ports {
@@ -210,13 +210,13 @@ impl Drop for Session {
     }
 }
 
-/// With the colon before it, so that no other number is taken for it.
+/// With the colon before it, so that no other number matches.
 fn free_port() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     format!(":{}", listener.local_addr().unwrap().port())
 }
 
-fn is_there(program: &str) -> bool {
+fn is_installed(program: &str) -> bool {
     Process::new("bash")
         .args(["-c", &format!("command -v {program}")])
         .output()

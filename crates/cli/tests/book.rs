@@ -1,30 +1,30 @@
-//! Does the book say what the program does, and do its links lead somewhere?
+//! The book's commands print what the book shows, and its links have targets.
 //!
-//! Blocks of the kind `console` are run, chapter by chapter, each in a directory of its own, and what is
-//! printed must be what stands there: `$ ` begins a command, `> ` goes on with it, the rest is output.
-//! A `…` in a line of output stands for anything, a line of nothing else for any lines. Blocks of the
-//! kind `console,long` would take too long: of them, and of the README's, every `siltstone` line must
-//! be one that the program understands.
+//! Blocks of kind `console` are run, chapter by chapter, each chapter in its own directory, and
+//! the output must match: `$ ` begins a command, `> ` continues it, the rest is output. A `…` in a
+//! line of output matches anything, a line with only `…` any lines. Blocks of kind `console,long`
+//! would take too long to run: the program must accept every `siltstone` line in them and in the
+//! README.
 //!
-//! `SILTSTONE_BOOK=write cargo test -p siltstone-cli --test keeps_the_book_true` writes what was printed
-//! into the book where it differs; look at the difference before you commit it.
+//! `SILTSTONE_BOOK=write cargo test -p siltstone-cli --test book` writes changed output into the
+//! book; review the difference before you commit it.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-mod book;
+mod console_blocks;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use book::{Block, Session, blocks, matches, words};
+use console_blocks::{Block, Session, blocks, matches, words};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// Every file of the book's text, and what the README and its companions say.
+/// Every chapter of the book, the README and its companions.
 fn texts() -> Vec<(PathBuf, String)> {
     let mut files: Vec<PathBuf> = Vec::new();
     collect(&root().join("docs/src"), "md", &mut files);
@@ -46,17 +46,17 @@ fn collect(directory: &Path, extension: &str, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// What stands between `open` and `close`, wherever it does.
+/// The parts of the text between `open` and `close`.
 fn between<'t>(text: &'t str, open: &'t str, close: char) -> impl Iterator<Item = &'t str> {
     text.split(open).skip(1).filter_map(move |rest| rest.split(close).next())
 }
 
-/// The text without its fenced blocks, in which nothing is a link.
+/// The text without its fenced blocks, which have no links.
 fn prose(text: &str) -> String {
     text.split("\n```").step_by(2).collect()
 }
 
-/// The anchors that a chapter's headings make.
+/// The anchors of a chapter's headings.
 fn anchors(text: &str) -> BTreeSet<String> {
     let headings = prose(text);
     let headings = headings.lines().filter_map(|line| line.strip_prefix('#'));
@@ -69,7 +69,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn do_links_lead_somewhere() {
+fn links_have_targets() {
     let mut checked = 0;
     for (file, text) in texts() {
         let name = file.strip_prefix(root()).unwrap().display().to_string();
@@ -97,7 +97,7 @@ fn do_links_lead_somewhere() {
 }
 
 #[test]
-fn are_the_files_there_that_the_book_names() {
+fn files_named_in_the_book_exist() {
     let mut checked = 0;
     for (file, text) in texts() {
         let name = file.strip_prefix(root()).unwrap().display().to_string();
@@ -125,7 +125,7 @@ fn are_the_files_there_that_the_book_names() {
 }
 
 #[test]
-fn are_all_chapters_in_the_summary_and_all_pictures_in_a_chapter() {
+fn chapters_are_in_the_summary_and_pictures_in_a_chapter() {
     let source = root().join("docs/src");
     let summary = fs::read_to_string(source.join("SUMMARY.md")).unwrap();
     let named: BTreeSet<PathBuf> = between(&summary, "](", ')').map(|p| source.join(p)).collect();
@@ -145,7 +145,7 @@ fn are_all_chapters_in_the_summary_and_all_pictures_in_a_chapter() {
 }
 
 #[test]
-fn does_the_program_understand_every_command_line() {
+fn command_lines_are_accepted_by_the_program() {
     let mut checked = 0;
     for (file, text) in texts() {
         let name = file.strip_prefix(root()).unwrap().display().to_string();
@@ -158,25 +158,25 @@ fn does_the_program_understand_every_command_line() {
                 "console" | "console,long" => {
                     block.commands.iter().map(|c| c.line.as_str()).collect()
                 }
-                // The README's blocks are of no kind, and have no prompt.
+                // The README's blocks have no kind and no prompt.
                 "" => block.body.lines().collect(),
                 _ => continue,
             };
             typed.push(lines.join("\n").replace("\\\n", " "));
         }
         for mut line in typed.iter().flat_map(|typed| words(typed)) {
-            let stands_for_any = |word: &String| word == "COMMAND";
+            let is_placeholder = |word: &String| word == "COMMAND";
             if line.first().is_none_or(|word| word != "siltstone")
-                || line.iter().any(stands_for_any)
+                || line.iter().any(is_placeholder)
             {
                 continue;
             }
-            // What comes before the word is looked at first, so that a mistake is told.
+            // Arguments are checked before `--help` is.
             line.push("--help".to_owned());
             let output = Command::new(env!("CARGO_BIN_EXE_siltstone")).args(&line[1..]).output();
             let output = output.unwrap();
-            let said = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{name}: {}\n{said}", line.join(" "));
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{name}: {}\n{error}", line.join(" "));
             checked += 1;
         }
     }
@@ -184,7 +184,7 @@ fn does_the_program_understand_every_command_line() {
 }
 
 #[test]
-fn does_the_program_print_what_the_book_says() {
+fn program_prints_what_the_book_shows() {
     let writes = std::env::var("SILTSTONE_BOOK").is_ok_and(|value| value == "write");
     let mut wrong = Vec::new();
     let mut run = 0;
@@ -196,7 +196,7 @@ fn does_the_program_print_what_the_book_says() {
         }
         let name = file.strip_prefix(root()).unwrap().display().to_string();
         let mut session = Session::new(Path::new(env!("CARGO_BIN_EXE_siltstone")));
-        let mut mended = text.clone();
+        let mut updated = text.clone();
         for block in &blocks {
             let mut body = String::new();
             for command in &block.commands {
@@ -205,21 +205,21 @@ fn does_the_program_print_what_the_book_says() {
                     run += 1;
                     if !matches(&command.output, &printed) {
                         wrong.push(format!(
-                            "{name}: $ {}\n--- the book says\n{}--- printed\n{printed}",
+                            "{name}: $ {}\n--- the book shows\n{}--- printed\n{printed}",
                             command.line, command.output
                         ));
                         output = printed;
                     }
                 } else {
-                    println!("skipped, for want of a program: {}", command.line);
+                    println!("skipped, because a program is missing: {}", command.line);
                 }
                 body.push_str(&command.shown);
                 body.push_str(&output);
             }
-            mended = mended.replacen(&block.body, &body, 1);
+            updated = updated.replacen(&block.body, &body, 1);
         }
-        if writes && mended != text {
-            fs::write(&file, mended).unwrap();
+        if writes && updated != text {
+            fs::write(&file, updated).unwrap();
         }
     }
     assert!(run > 40, "only {run} commands were run");
@@ -227,22 +227,22 @@ fn does_the_program_print_what_the_book_says() {
 }
 
 #[test]
-fn does_the_book_have_every_option_of_every_engine() {
-    let refusal = |more: &[&str]| {
+fn book_has_every_option_of_every_engine() {
+    let error = |more: &[&str]| {
         let arguments = [&["bench", "--workload", "fillseq"], more].concat();
         let output = Command::new(env!("CARGO_BIN_EXE_siltstone")).args(arguments).output();
         String::from_utf8(output.unwrap().stderr).unwrap()
     };
     let chapter = fs::read_to_string(root().join("docs/src/options.md")).unwrap();
-    let engines = refusal(&["--engine", "no_such"]);
-    let listed = |said: &str, after: &str| {
-        let names = said.split(after).nth(1).unwrap().split(')').next().unwrap();
+    let engines = error(&["--engine", "no_such"]);
+    let listed = |error: &str, after: &str| {
+        let names = error.split(after).nth(1).unwrap().split(')').next().unwrap();
         names.split(", ").map(str::to_owned).collect::<Vec<_>>()
     };
     let engines = listed(&engines, "there are ");
     assert!(engines.contains(&"lsm".to_owned()), "{engines:?}");
     for engine in engines {
-        let said = refusal(&["--engine", &engine, "--option", "no_such=1"]);
+        let message = error(&["--engine", &engine, "--option", "no_such=1"]);
         let included = format!("crates/{engine}/src/options.rs");
         assert!(
             chapter.contains(&format!("{included}:options")),
@@ -250,10 +250,11 @@ fn does_the_book_have_every_option_of_every_engine() {
              ANCHOR_END: options' around its options and include them there"
         );
         let source = fs::read_to_string(root().join(&included)).unwrap();
-        let told = source.split("ANCHOR: options").nth(1).unwrap();
-        let told = told.split("ANCHOR_END: options").next().unwrap();
-        for option in listed(&said, "the options are ") {
-            assert!(told.contains(&format!("`{option}`")), "{included} does not tell of {option}");
+        let documented = source.split("ANCHOR: options").nth(1).unwrap();
+        let documented = documented.split("ANCHOR_END: options").next().unwrap();
+        for option in listed(&message, "the options are ") {
+            let is_documented = documented.contains(&format!("`{option}`"));
+            assert!(is_documented, "{included} does not document {option}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Does `model wa` answer for every design, stage by stage, and name what it refuses?
+//! `model wa` predicts the cost of every design by stage, and refuses invalid parameters by name.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,7 +23,7 @@ fn total(arguments: &[&str]) -> f64 {
 }
 
 #[test]
-fn every_design_answers_stage_by_stage() {
+fn every_design_has_a_cost_by_stage() {
     for design in DESIGNS {
         for skew in ["0", "0.99"] {
             let total = total(&[design, "--keys", "1e8", "--skew", skew]);
@@ -34,7 +34,7 @@ fn every_design_answers_stage_by_stage() {
 
 #[test]
 fn each_technique_of_the_lsm_lowers_its_cost() {
-    // TRIAD-MEM is for strong skew: under a milder one its copies in each log cost more than it saves.
+    // TRIAD-MEM is for strong skew: otherwise its copies in each log cost more than it saves.
     let workload = ["lsm", "--keys", "1e6", "--skew", "1.4"];
     let total = |more: &[&str]| total(&[&workload, more].concat());
     let plain = total(&[]);
@@ -45,7 +45,7 @@ fn each_technique_of_the_lsm_lowers_its_cost() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_by_its_name() {
+fn invalid_parameters_are_refused_by_name() {
     let refused = |arguments: &[&str], name: &str| {
         let output = wa(arguments);
         let error = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -1,5 +1,5 @@
-//! Does a damaged table of `silt` say what is wrong with it, is it mended without loss where it can be,
-//! and is what cannot be stored refused before anything changes?
+//! A damaged table of `silt` is reported with the reason and repaired without loss where possible;
+//! items that cannot be stored are refused before anything changes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,8 +17,8 @@ fn siltstone(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_siltstone")).args(arguments).output().unwrap()
 }
 
-/// Asserts the status and that these words are in what was said; returns both streams.
-fn told(output: &Output, status: i32, words: &[&str]) -> String {
+/// Asserts the status and that the output has these words; returns both streams.
+fn assert_output(output: &Output, status: i32, words: &[&str]) -> String {
     let [out, error] =
         [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
     let all = format!("{out}{error}");
@@ -68,7 +68,7 @@ impl Store {
         Store { _scratch: scratch, dir, rows }
     }
 
-    /// A file of the table by how its name ends.
+    /// The file of the table with this ending.
     fn file(&self, ending: &str) -> PathBuf {
         let files = contents(&self.dir).into_keys();
         files.map(PathBuf::from).find(|path| path.to_string_lossy().ends_with(ending)).unwrap()
@@ -81,7 +81,7 @@ impl Store {
     fn exported(&self) -> BTreeMap<String, String> {
         let file = format!("{}.tsv", self.dir);
         let _ = std::fs::remove_file(&file);
-        told(&siltstone(&["export", &self.dir, &file, "--table", "t"]), 0, &[]);
+        assert_output(&siltstone(&["export", &self.dir, &file, "--table", "t"]), 0, &[]);
         let text = std::fs::read_to_string(&file).unwrap();
         let rows = text.lines().filter_map(|line| line.split_once('\t'));
         rows.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
@@ -99,49 +99,57 @@ fn flip(path: &Path, at: usize) {
 }
 
 #[test]
-fn a_damaged_index_and_a_missing_filter_are_made_again_with_a_warning() {
+fn damaged_index_and_missing_filter_are_rebuilt_with_a_warning() {
     for uneven in [false, true] {
         let store = Store::filled(uneven);
         let (index, filter) = (store.file(".index"), store.file(".filter"));
         flip(&index, 9);
         std::fs::remove_file(&filter).unwrap();
         let before = contents(&store.dir);
-        // Looking changes nothing, and tells.
+        // Reading commands report the damage and change nothing.
         let sorted = index.with_extension("sorted");
         let output = siltstone(&["inspect", &sorted.display().to_string()]);
-        told(&output, 1, &["SortedStore", "DAMAGED", &name(&index)]);
+        assert_output(&output, 1, &["SortedStore", "DAMAGED", &name(&index)]);
         let output = siltstone(&["inspect", &filter.with_extension("hash").display().to_string()]);
-        told(&output, 1, &["HashStore", "DAMAGED", &name(&filter), "missing"]);
+        assert_output(&output, 1, &["HashStore", "DAMAGED", &name(&filter), "missing"]);
         assert!(contents(&store.dir) == before, "inspect has changed something");
 
         let words = ["warning", &name(&index), &name(&filter), "made again from", &name(&sorted)];
-        told(&store.run("get", &["key0007"]), 0, &words);
-        told(&store.run("get", &["key0007"]), 0, &[&words[..], &["siltstone repair"]].concat());
-        told(&store.run("verify", &[]), 0, &[&words[..], &["sound", "siltstone repair"]].concat());
-        assert!(contents(&store.dir) == before, "a look has changed something");
-        // Whoever may write writes them anew.
-        told(&store.run("put", &["key0007", &store.rows["key0007"]]), 0, &words);
+        assert_output(&store.run("get", &["key0007"]), 0, &words);
+        assert_output(
+            &store.run("get", &["key0007"]),
+            0,
+            &[&words[..], &["siltstone repair"]].concat(),
+        );
+        assert_output(
+            &store.run("verify", &[]),
+            0,
+            &[&words[..], &["sound", "siltstone repair"]].concat(),
+        );
+        assert!(contents(&store.dir) == before, "a reading command has changed something");
+        // A writing command stores the rebuilt files.
+        assert_output(&store.run("put", &["key0007", &store.rows["key0007"]]), 0, &words);
         let quiet = store.run("get", &["key0007"]);
-        assert!(quiet.stderr.is_empty(), "{}", told(&quiet, 0, &[]));
-        told(&store.run("verify", &[]), 0, &["sound"]);
+        assert!(quiet.stderr.is_empty(), "{}", assert_output(&quiet, 0, &[]));
+        assert_output(&store.run("verify", &[]), 0, &["sound"]);
         assert_eq!(store.exported(), store.rows);
     }
 }
 
 #[test]
-fn repair_tells_of_an_index_and_leaves_the_data() {
+fn repair_rebuilds_an_index_and_leaves_the_data() {
     for uneven in [false, true] {
         let store = Store::filled(uneven);
         let index = store.file(".index");
         flip(&index, 9);
-        told(&store.run("repair", &[]), 0, &[&name(&index), "again", "is sound"]);
+        assert_output(&store.run("repair", &[]), 0, &[&name(&index), "again", "is sound"]);
         assert_eq!(store.exported(), store.rows);
-        told(&store.run("verify", &[]), 0, &["sound"]);
+        assert_output(&store.run("verify", &[]), 0, &["sound"]);
     }
 }
 
 #[test]
-fn a_missing_data_file_is_refused_by_name_until_it_is_repaired() {
+fn missing_data_file_is_reported_by_name_until_it_is_repaired() {
     for ending in [".hash", ".sorted"] {
         let store = Store::filled(true);
         let file = store.file(ending);
@@ -149,56 +157,61 @@ fn a_missing_data_file_is_refused_by_name_until_it_is_repaired() {
         let before = contents(&store.dir);
         for command in ["get", "put"] {
             let more: &[&str] = if command == "get" { &["key0007"] } else { &["new", "1"] };
-            told(&store.run(command, more), 3, &[&name(&file), "missing"]);
+            assert_output(&store.run(command, more), 3, &[&name(&file), "missing"]);
         }
         assert!(contents(&store.dir) == before, "a refused table was changed");
-        let story = told(&store.run("repair", &[]), 1, &[&name(&file), "is missing", "are lost"]);
+        let log =
+            assert_output(&store.run("repair", &[]), 1, &[&name(&file), "is missing", "are lost"]);
         let rows = store.exported();
         let lost = store.rows.len() - rows.len();
-        assert!(story.contains(&format!("its {lost} entries are lost")), "{lost} lost; {story}");
+        assert!(log.contains(&format!("its {lost} entries are lost")), "{lost} lost; {log}");
         assert!(rows.iter().all(|(key, value)| store.rows.get(key) == Some(value)));
-        told(&store.run("verify", &[]), 0, &["sound"]);
+        assert_output(&store.run("verify", &[]), 0, &["sound"]);
     }
 }
 
 #[test]
-fn a_flipped_byte_of_data_is_found_and_costs_little() {
+fn flipped_byte_of_data_is_found_and_loses_little() {
     for ending in [".hash", ".sorted"] {
         let store = Store::filled(true);
         let file = store.file(ending);
         let len = std::fs::metadata(&file).unwrap().len() as usize;
         flip(&file, len / 4);
-        told(&store.run("verify", &[]), 1, &["DAMAGED", &name(&file)]);
-        told(&siltstone(&["inspect", &file.display().to_string()]), 1, &["DAMAGED"]);
-        told(&store.run("repair", &[]), 1, &[&name(&file), "is damaged at byte"]);
-        told(&store.run("verify", &[]), 0, &["sound"]);
+        assert_output(&store.run("verify", &[]), 1, &["DAMAGED", &name(&file)]);
+        assert_output(&siltstone(&["inspect", &file.display().to_string()]), 1, &["DAMAGED"]);
+        assert_output(&store.run("repair", &[]), 1, &[&name(&file), "is damaged at byte"]);
+        assert_output(&store.run("verify", &[]), 0, &["sound"]);
         let kept = store.file(&format!("{ending}.damaged"));
         assert_eq!(std::fs::metadata(kept).unwrap().len() as usize, len);
         let rows = store.exported();
-        // A slot, or a block of 4 KiB.
+        // At most a slot, or a block of 4 KiB.
         assert!(rows.len() + 100 > store.rows.len(), "{} of {}", rows.len(), store.rows.len());
         assert!(rows.iter().all(|(key, value)| store.rows.get(key) == Some(value)));
     }
 }
 
 #[test]
-fn files_of_a_sound_table_are_shown_and_left_alone() {
+fn files_of_an_intact_table_are_dumped_unchanged() {
     let store = Store::filled(true);
     let before = contents(&store.dir);
     let kinds = ["HashStore", "SortedStore", "manifest", "log", "partition", "index bits an entry"];
-    told(&siltstone(&["inspect", &store.dir]), 0, &kinds);
+    assert_output(&siltstone(&["inspect", &store.dir]), 0, &kinds);
     assert!(contents(&store.dir) == before);
 }
 
 #[test]
-fn items_over_the_limit_are_refused_and_nothing_is_lost() {
+fn items_over_the_limit_are_refused_without_loss() {
     let store = Store::filled(true);
     let long = "k".repeat((64 << 10) + 1);
-    told(&store.run("put", &[&long, "v"]), 2, &["key", "65537", "65536"]);
+    assert_output(&store.run("put", &[&long, "v"]), 2, &["key", "65537", "65536"]);
     let file = PathBuf::from(format!("{}-rows.tsv", store.dir));
     std::fs::write(&file, format!("new1\t1\n{long}\t2\nnew2\t3\n")).unwrap();
     let file = file.display().to_string();
-    told(&siltstone(&["import", &store.dir, &file, "--table", "t"]), 2, &["line 2", "65536"]);
+    assert_output(
+        &siltstone(&["import", &store.dir, &file, "--table", "t"]),
+        2,
+        &["line 2", "65536"],
+    );
     assert_eq!(store.exported(), store.rows);
-    told(&store.run("verify", &[]), 0, &["sound"]);
+    assert_output(&store.run("verify", &[]), 0, &["sound"]);
 }

@@ -1,4 +1,4 @@
-//! Does a command end quietly, with the status it has anyway, when nobody reads what it prints?
+//! A command whose output is closed ends silently, with its own exit status.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ fn siltstone(arguments: &[&str], out: impl Into<Stdio>, err: impl Into<Stdio>) -
     command.args(arguments).stdout(out).stderr(err).output().unwrap()
 }
 
-/// A pipe whose reader has gone away.
+/// A pipe whose reader is closed.
 fn closed() -> Stdio {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -56,7 +56,7 @@ fn stores() -> Stores {
 }
 
 #[test]
-fn commands_whose_output_is_closed() {
+fn commands_with_closed_output_succeed_silently() {
     let stores = stores();
     let (dir, ordered) = (&stores.sound[..], &stores.ordered[..]);
     let bench_dir = stores.scratch.path().display().to_string();
@@ -98,7 +98,7 @@ fn commands_whose_output_is_closed() {
 }
 
 #[test]
-fn an_answer_of_no_stays_one() {
+fn closed_output_does_not_change_a_failing_status() {
     let stores = stores();
     let (damaged, sound) = (&stores.damaged[..], &stores.sound[..]);
     for (arguments, status) in [
@@ -117,7 +117,7 @@ fn an_answer_of_no_stays_one() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_full_disk_is_told() {
+fn full_disk_is_reported() {
     let stores = stores();
     let full = || File::options().write(true).open("/dev/full").unwrap();
     for arguments in [

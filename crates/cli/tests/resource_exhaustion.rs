@@ -1,14 +1,14 @@
-//! A server whose file system is full, whose descriptors are used up, or whose directory is
+//! A server whose file system is full, that has no file descriptors left, or whose directory is
 //! deleted: on the machine's own file systems, for each durable engine.
 //!
 //! | what happens | what must follow |
 //! | --- | --- |
-//! | a small `tmpfs` fills up, has space again, and the server is killed or ends by SIGTERM | what was refused is not there after the restart, what was acknowledged is, and writes work once there is space |
-//! | no descriptor is left for background work, and later some are | no table stays read-only; the server says so meanwhile |
+//! | a small `tmpfs` fills up, has space again, and the server is killed or ends by SIGTERM | after the restart no refused write is there and every acknowledged one is, and writes work once there is space |
+//! | background jobs have no descriptor, and later some | no table stays read-only; the server reports the problem meanwhile |
 //! | the store's directory is deleted | writes are refused at the latest with the next sync, and the exit status is not 0 |
 //!
-//! `SILTSTONE_FULL_DISKS` says how many full file systems each engine is tried on: 8 by default,
-//! which takes root's right to mount.
+//! `SILTSTONE_FULL_DISKS` sets the number of full file systems per engine, 8 by default; mounting
+//! them needs root.
 
 #![allow(clippy::unwrap_used)]
 
@@ -31,8 +31,8 @@ const ENGINES: [&str; 4] = [
     "default=skimpy,capacity=4MiB,block=4,buckets=64",
 ];
 
-/// So long may a table take until it works again.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The maximum time until a table works again.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A running server.
 struct Server {
@@ -59,11 +59,11 @@ impl Server {
             errors.lock().unwrap().push_str(&line);
         }
         let address = line.trim().rsplit(' ').next().unwrap().to_owned();
-        let heard = errors.clone();
+        let shared = errors.clone();
         std::thread::spawn(move || {
             let mut line = String::new();
             while lines.read_line(&mut line).is_ok_and(|read| read > 0) {
-                heard.lock().unwrap().push_str(&std::mem::take(&mut line));
+                shared.lock().unwrap().push_str(&std::mem::take(&mut line));
             }
         });
         Server { child, address, errors }
@@ -83,7 +83,7 @@ impl Server {
     fn end(mut self) -> (ExitStatus, String) {
         kill_process(self.pid(), Signal::TERM).unwrap();
         let status = self.child.wait().unwrap();
-        // The last lines may be on their way.
+        // The last lines may still be in the pipe.
         std::thread::sleep(Duration::from_millis(50));
         let errors = self.errors.lock().unwrap().clone();
         (status, errors)
@@ -101,7 +101,7 @@ impl Server {
         numbers.map(|name| name.parse().unwrap()).max().unwrap()
     }
 
-    fn says(&self, words: &str) -> bool {
+    fn has_reported(&self, words: &str) -> bool {
         self.errors.lock().unwrap().contains(words)
     }
 }
@@ -119,8 +119,8 @@ struct Client {
 }
 
 impl Client {
-    /// One request, one reply; `None` if the connection is gone.
-    fn ask(&mut self, words: &[&[u8]]) -> Option<Reply> {
+    /// Sends a request and returns the reply; `None` if the connection is gone.
+    fn send(&mut self, words: &[&[u8]]) -> Option<Reply> {
         let mut request = format!("*{}\r\n", words.len()).into_bytes();
         for word in words {
             request.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
@@ -152,10 +152,10 @@ enum Reply {
     Value(Option<Vec<u8>>),
 }
 
-/// Numbers from a seed.
-struct Dice(u64);
+/// Random numbers from a seed.
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     fn below(&mut self, bound: u64) -> u64 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -163,14 +163,14 @@ impl Dice {
     }
 }
 
-/// What each key may be: one state, or two where a connection ended without a reply.
+/// The possible states of each key: two where a connection ended without a reply.
 type Model = BTreeMap<Vec<u8>, Vec<Option<Vec<u8>>>>;
 
-/// A client that writes at random, and remembers.
+/// A client that writes at random, and records the expected states.
 struct Writer<'s> {
     server: &'s Server,
     client: Client,
-    dice: Dice,
+    rng: Rng,
     keys: u64,
     model: Model,
     refusals: Vec<String>,
@@ -179,21 +179,21 @@ struct Writer<'s> {
 impl<'s> Writer<'s> {
     fn new(server: &'s Server, seed: u64, keys: u64) -> Self {
         let (client, model) = (server.connect(), Model::new());
-        Writer { server, client, dice: Dice(seed), keys, model, refusals: Vec::new() }
+        Writer { server, client, rng: Rng(seed), keys, model, refusals: Vec::new() }
     }
 
     /// One SET or DEL; `false` if it was refused. Many values end in zeros.
     fn write(&mut self) -> bool {
-        let key = format!("key-{:02}", self.dice.below(self.keys)).into_bytes();
-        let value = (self.dice.below(5) > 0).then(|| {
-            let mut value = vec![b'a' + self.dice.below(26) as u8; self.dice.below(3000) as usize];
-            let kept = value.len() as u64 - self.dice.below(value.len() as u64 + 1);
+        let key = format!("key-{:02}", self.rng.below(self.keys)).into_bytes();
+        let value = (self.rng.below(5) > 0).then(|| {
+            let mut value = vec![b'a' + self.rng.below(26) as u8; self.rng.below(3000) as usize];
+            let kept = value.len() as u64 - self.rng.below(value.len() as u64 + 1);
             value[kept as usize..].fill(0);
             value
         });
         let reply = match &value {
-            Some(value) => self.client.ask(&[b"SET", &key, value]),
-            None => self.client.ask(&[b"DEL", &key]),
+            Some(value) => self.client.send(&[b"SET", &key, value]),
+            None => self.client.send(&[b"DEL", &key]),
         };
         let states = self.model.entry(key).or_insert_with(|| vec![None]);
         match reply {
@@ -218,19 +218,19 @@ impl<'s> Writer<'s> {
         true
     }
 
-    /// Writes so often, refused or not.
+    /// Writes `count` times, refused or not.
     fn try_to_write(&mut self, count: usize) {
         for _ in 0..count {
             self.write();
         }
     }
 
-    /// Writes until that works, which must not take long.
+    /// Retries a write until it succeeds.
     fn write_again(&mut self, what: &str) {
         let began = Instant::now();
         while !self.write() {
             assert!(
-                began.elapsed() < PATIENCE,
+                began.elapsed() < TIMEOUT,
                 "{what}: refused for ever: {:?}",
                 self.refusals.last()
             );
@@ -242,7 +242,7 @@ impl<'s> Writer<'s> {
 fn check(server: &Server, model: &Model, what: &str) {
     let mut client = server.connect();
     for (key, states) in model {
-        let Some(Reply::Value(found)) = client.ask(&[b"GET", key]) else {
+        let Some(Reply::Value(found)) = client.send(&[b"GET", key]) else {
             panic!("{what}: no GET")
         };
         let show = |state: &Option<Vec<u8>>| state.as_ref().map(|v| (v.first().copied(), v.len()));
@@ -256,11 +256,11 @@ fn check(server: &Server, model: &Model, what: &str) {
     }
 }
 
-/// A file system of its own, as large as it says.
+/// A file system of a given size.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    /// `None`: this user may not mount one.
+    /// `None` if this user may not mount one.
     fn mount(at: PathBuf, bytes: u64) -> Option<Self> {
         std::fs::create_dir_all(&at).unwrap();
         let mounted = Command::new("mount")
@@ -271,14 +271,14 @@ impl SmallDisk {
         mounted.is_ok_and(|status| status.success()).then_some(SmallDisk(at))
     }
 
-    /// Fills it but for so many bytes.
-    fn fill(&self, room: u64) {
+    /// Fills it except for `free` bytes.
+    fn fill(&self, free: u64) {
         let mut ballast = File::create(self.0.join("ballast")).unwrap();
         let mut bytes = 0;
         while ballast.write_all(&[7; 4096]).is_ok() {
             bytes += 4096;
         }
-        ballast.set_len(u64::saturating_sub(bytes, room)).unwrap();
+        ballast.set_len(u64::saturating_sub(bytes, free)).unwrap();
     }
 
     fn free(&self) {
@@ -293,7 +293,7 @@ impl Drop for SmallDisk {
 }
 
 #[test]
-fn full_file_system_loses_nothing_acknowledged_and_brings_back_nothing_refused() {
+fn full_file_system_loses_no_acknowledged_write_and_shows_no_refused_one() {
     let count: u64 = std::env::var("SILTSTONE_FULL_DISKS").map_or(8, |text| text.parse().unwrap());
     let scratch = tempfile::tempdir().unwrap();
     let mut refused = 0;
@@ -307,22 +307,22 @@ fn full_file_system_loses_nothing_acknowledged_and_brings_back_nothing_refused()
             let fsync = ["always", "everysec", "no"][seed as usize % 3];
             let what = format!("{table}, --fsync {fsync}, seed {seed}");
             let dir = disk.0.join("store");
-            let mut dice = Dice(seed.wrapping_mul(7919) + number as u64);
+            let mut rng = Rng(seed.wrapping_mul(7919) + number as u64);
             let server = Server::start(&dir, table, fsync);
-            let mut writer = Writer::new(&server, dice.below(1 << 30), 40);
-            for _ in 0..dice.below(60) {
+            let mut writer = Writer::new(&server, rng.below(1 << 30), 40);
+            for _ in 0..rng.below(60) {
                 writer.write_again(&what);
             }
-            disk.fill(dice.below(100 << 10));
+            disk.fill(rng.below(100 << 10));
             writer.try_to_write(150);
             disk.free();
-            for _ in 0..dice.below(40) {
+            for _ in 0..rng.below(40) {
                 writer.write_again(&what);
             }
             refused += writer.refusals.len();
             let model = std::mem::take(&mut writer.model);
             check(&server, &model, &format!("{what}, before it ends"));
-            if dice.below(2) == 0 {
+            if rng.below(2) == 0 {
                 server.kill();
             } else {
                 let (status, errors) = server.end();
@@ -337,7 +337,7 @@ fn full_file_system_loses_nothing_acknowledged_and_brings_back_nothing_refused()
 }
 
 #[test]
-fn lack_of_descriptors_passes_and_is_reported_meanwhile() {
+fn lack_of_descriptors_is_reported_and_recovered_from() {
     let scratch = tempfile::tempdir().unwrap();
     let limit = getrlimit(Resource::Nofile);
     for (number, table) in ENGINES.iter().enumerate() {
@@ -345,8 +345,8 @@ fn lack_of_descriptors_passes_and_is_reported_meanwhile() {
         let server = Server::start(&dir, table, "everysec");
         let mut writer = Writer::new(&server, 7 + number as u64, 1000);
         (0..50).for_each(|_| assert!(writer.write()));
-        // What is open stays open. With one more, a log can be begun, and the memtable before it not
-        // be flushed; with none, no log can be begun.
+        // Open files stay open. With one more descriptor a log can be created, but its memtable not
+        // flushed; with none, no log can be created.
         let lower = |current| {
             let lack = Rlimit { current: Some(current), maximum: limit.maximum };
             prlimit(Some(server.pid()), Resource::Nofile, lack).unwrap();
@@ -354,17 +354,17 @@ fn lack_of_descriptors_passes_and_is_reported_meanwhile() {
         lower(server.last_descriptor() + 2);
         let began = Instant::now();
         let is_read_only = |line: &String| line.contains("read-only");
-        // The flash device is one file, which is open: nothing fails.
+        // The flash device is one open file: nothing fails.
         let fails = !table.contains("skimpy");
         let (mut is_refused, mut is_troubled) = (false, false);
         while fails && !is_refused && !is_troubled {
             writer.try_to_write(20);
-            is_troubled = server.says("is tried again: ");
+            is_troubled = server.has_reported("is tried again: ");
             is_refused = writer.refusals.iter().any(|line| line.contains("Too many open files"));
-            if began.elapsed() > PATIENCE / 5 {
+            if began.elapsed() > TIMEOUT / 5 {
                 lower(3);
             }
-            assert!(began.elapsed() < PATIENCE, "{table}: nothing says what fails");
+            assert!(began.elapsed() < TIMEOUT, "{table}: the failure is not reported");
         }
         writer.try_to_write(200);
         assert!(fails || writer.refusals.is_empty(), "{table}: {:?}", writer.refusals.last());
@@ -372,8 +372,8 @@ fn lack_of_descriptors_passes_and_is_reported_meanwhile() {
         assert!(lines.is_empty(), "{table}: {lines:?}");
         prlimit(Some(server.pid()), Resource::Nofile, limit).unwrap();
         (0..200).for_each(|_| writer.write_again(table));
-        while is_troubled && !server.says("what troubled it is over") {
-            assert!(began.elapsed() < 2 * PATIENCE, "{table}: it is troubled for ever");
+        while is_troubled && !server.has_reported("the problem is over") {
+            assert!(began.elapsed() < 2 * TIMEOUT, "{table}: the problem does not end");
             std::thread::sleep(Duration::from_millis(50));
         }
         let model = std::mem::take(&mut writer.model);
@@ -397,7 +397,7 @@ fn deleted_directory_refuses_writes_and_ends_with_an_error() {
             (0..20).for_each(|_| assert!(writer.write(), "{what}"));
             std::fs::remove_dir_all(&dir).unwrap();
             let began = Instant::now();
-            let reply = writer.client.ask(&[b"SET", b"after", b"it was deleted"]);
+            let reply = writer.client.send(&[b"SET", b"after", b"it was deleted"]);
             let is_taken = reply == Some(Reply::Done);
             assert!(fsync != "always" || !is_taken, "{what}: acknowledged in a deleted directory");
             writer.client = server.connect();
@@ -407,9 +407,9 @@ fn deleted_directory_refuses_writes_and_ends_with_an_error() {
             }
             let (status, errors) = server.end();
             assert!(!status.success(), "{what}: {errors}");
-            // Or a file could not be made there, if one was due before the sync.
-            let told = ["removed while it was open", "No such file"];
-            assert!(told.iter().any(|told| errors.contains(told)), "{what}: {errors}");
+            // Or a file could not be created, if one was due before the sync.
+            let reasons = ["removed while it was open", "No such file"];
+            assert!(reasons.iter().any(|reason| errors.contains(reason)), "{what}: {errors}");
         }
     }
 }
