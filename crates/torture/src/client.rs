@@ -6,7 +6,7 @@
 //!            | $length CRLF bytes CRLF | *count CRLF replies
 //! ```
 //!
-//! It never connects again by itself: the caller decides what a lost connection means.
+//! It never reconnects by itself: the caller decides what a lost connection means.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -38,15 +38,15 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects. A reply that takes longer than `patience` is an error of kind `TimedOut`.
+    /// Connects. A reply that takes longer than `timeout` is an error of kind `TimedOut`.
     ///
     /// # Errors
     /// The server does not accept the connection.
-    pub fn open(address: SocketAddr, patience: Duration) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&address, patience)?;
+    pub fn open(address: SocketAddr, timeout: Duration) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&address, timeout)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(patience))?;
-        stream.set_write_timeout(Some(patience))?;
+        stream.set_read_timeout(Some(timeout))?;
+        stream.set_write_timeout(Some(timeout))?;
         Ok(Connection { stream: BufReader::with_capacity(64 << 10, stream), request: Vec::new() })
     }
 
@@ -61,8 +61,8 @@ impl Connection {
     /// The connection is lost; the server may have received any prefix of the pipeline.
     pub fn send(&mut self) -> io::Result<()> {
         let sent = self.stream.get_mut().write_all(&self.request);
-        self.request.clear();
-        sent.map_err(in_time)
+        let sent = self.stream.get_mut().write_all(&self.request);
+        sent.map_err(map_timeout)
     }
 
     /// The next reply.
@@ -70,14 +70,14 @@ impl Connection {
     /// # Errors
     /// The connection is lost, the reply is late (`TimedOut`) or malformed (`InvalidData`).
     pub fn receive(&mut self) -> io::Result<Reply> {
-        read(&mut self.stream).map_err(in_time)
+        read(&mut self.stream).map_err(map_timeout)
     }
 
-    /// One command and its reply.
+    /// Sends one command and returns its reply.
     ///
     /// # Errors
-    /// As [`Connection::send`] and [`Connection::receive`].
-    pub fn ask<W: AsRef<[u8]>>(&mut self, words: &[W]) -> io::Result<Reply> {
+    /// Those of [`Connection::send`] and [`Connection::receive`].
+    pub fn command<W: AsRef<[u8]>>(&mut self, words: &[W]) -> io::Result<Reply> {
         self.push(words);
         self.send()?;
         self.receive()
@@ -95,8 +95,8 @@ pub fn push<W: AsRef<[u8]>>(request: &mut Vec<u8>, words: &[W]) {
     }
 }
 
-/// Maps `WouldBlock`, which is how the system reports a timeout, to `TimedOut`.
-fn in_time(error: io::Error) -> io::Error {
+/// Maps `WouldBlock`, the system's error for a timeout, to `TimedOut`.
+fn map_timeout(error: io::Error) -> io::Error {
     match error.kind() {
         ErrorKind::WouldBlock => io::Error::new(ErrorKind::TimedOut, "no reply in time"),
         _ => error,

@@ -17,13 +17,13 @@ pub enum Kind {
     Zero,
     /// The end is missing.
     Truncate,
-    /// Bytes are appended.
+    /// The end is truncated.
     Extend,
     /// The file is missing.
     Delete,
     /// The file and another one have exchanged their contents.
     Swap,
-    /// The file has its contents of an earlier time.
+    /// The file has an earlier content.
     Older,
 }
 
@@ -46,7 +46,7 @@ pub struct Corruption {
     /// The damaged file, relative to the store.
     pub file: PathBuf,
     /// A description.
-    pub words: String,
+    pub description: String,
     /// The hashes of the damaged files.
     pub hashes: Vec<u64>,
 }
@@ -64,7 +64,7 @@ pub fn damage(store: &Path, older: &Path, random: &mut Random) -> Result<Corrupt
         let other = random.pick(&files).clone();
         let path = store.join(&file);
         let before = fs::read(&path)?;
-        let words = match kind {
+        let description = match kind {
             Kind::Swap => {
                 let others = fs::read(store.join(&other))?;
                 if others == before {
@@ -93,12 +93,12 @@ pub fn damage(store: &Path, older: &Path, random: &mut Random) -> Result<Corrupt
         };
         let hashes = damaged.into_iter().map(|file| Ok(tree::hash(&fs::read(store.join(file))?)));
         let hashes = hashes.collect::<Result<_>>()?;
-        return Ok(Corruption { kind, file, words, hashes });
+        return Ok(Corruption { kind, file, description, hashes });
     }
     Err(std::io::Error::other(format!("{} has no file to damage", store.display())))
 }
 
-/// Changes one file; `None` if its contents would stay the same.
+/// Changes one file; `None` if its content would stay the same.
 fn change(kind: Kind, path: &Path, before: &[u8], random: &mut Random) -> Result<Option<String>> {
     let len = before.len() as u64;
     if len == 0 && kind != Kind::Extend && kind != Kind::Delete {
@@ -107,13 +107,13 @@ fn change(kind: Kind, path: &Path, before: &[u8], random: &mut Random) -> Result
     let file = OpenOptions::new().write(true).open(path)?;
     Ok(Some(match kind {
         Kind::Flip => {
-            let at = place(before, random);
+            let at = random_offset(before, random);
             let bit = random.below(8);
             file.write_all_at(&[before[at as usize] ^ (1 << bit)], at)?;
             format!("bit {bit} of byte {at} flipped")
         }
         Kind::Zero => {
-            let at = place(before, random);
+            let at = random_offset(before, random);
             let count = random.between(1, 4096).min(len - at);
             let stretch = &before[at as usize..(at + count) as usize];
             if stretch.iter().all(|&byte| byte == 0) {
@@ -123,7 +123,7 @@ fn change(kind: Kind, path: &Path, before: &[u8], random: &mut Random) -> Result
             format!("{count} bytes from byte {at} on zeroed")
         }
         Kind::Truncate => {
-            let at = place(before, random);
+            let at = random_offset(before, random);
             file.set_len(at)?;
             format!("cut to {at} bytes")
         }
@@ -146,12 +146,12 @@ fn change(kind: Kind, path: &Path, before: &[u8], random: &mut Random) -> Result
 
 /// A random offset. In half of the cases it is that of a byte that is not zero, of which a device
 /// may have few.
-fn place(bytes: &[u8], random: &mut Random) -> u64 {
+fn random_offset(bytes: &[u8], random: &mut Random) -> u64 {
     let len = bytes.len() as u64;
     let at = random.below(len);
     if random.percent(50) {
         return at;
     }
-    let behind = bytes[at as usize..].iter().position(|&byte| byte != 0);
-    behind.map_or(at, |step| at + step as u64)
+    let distance = bytes[at as usize..].iter().position(|&byte| byte != 0);
+    distance.map_or(at, |distance| at + distance as u64)
 }

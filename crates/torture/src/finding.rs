@@ -38,7 +38,8 @@ pub struct Finding {
     /// The violation.
     pub what: String,
     /// The last events before it.
-    pub story: Vec<String>,
+    #[serde(rename = "story")]
+    pub events: Vec<String>,
     /// The directory with the store, the server's standard error and this finding.
     pub directory: PathBuf,
     /// The command that repeats the history up to this round.

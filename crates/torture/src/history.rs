@@ -19,13 +19,13 @@ use crate::random::Random;
 use crate::runner::Settings;
 use crate::values;
 
-/// Number of writing connections.
+/// The number of writing connections.
 pub const LANES: u32 = 3;
-/// Number of events that a finding includes.
-const STORY: usize = 30;
+/// The maximum number of events in a finding.
+const MAX_EVENTS: usize = 30;
 /// How long a client waits for a reply. A stall of some seconds is not a finding, because the
 /// machine may be busy.
-pub const PATIENCE: Duration = Duration::from_secs(40);
+pub const REPLY_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// A running history.
 pub struct History<'a> {
@@ -44,12 +44,12 @@ pub struct History<'a> {
     /// The value of `--table`.
     pub table: String,
     /// Additional arguments of `serve`.
-    pub serve: Vec<String>,
+    pub serve_arguments: Vec<String>,
     /// The time from the last start to readiness.
     pub open_time: Duration,
     round: u64,
     rounds: u64,
-    story: Vec<String>,
+    events: Vec<String>,
     progress: &'a (dyn Fn() + Sync),
 }
 
@@ -64,7 +64,7 @@ impl<'a> History<'a> {
         progress: &'a (dyn Fn() + Sync),
     ) -> Self {
         let mut random = Random::new(seed);
-        let table = format!("default={}{}", engine.name, random.pick(engine.variants));
+        let table = format!("default={}{}", engine.name, random.pick(engine.option_sets));
         let store = root.join("store");
         let mut history = History {
             settings,
@@ -74,11 +74,11 @@ impl<'a> History<'a> {
             store,
             lanes: Vec::new(),
             table,
-            serve: Vec::new(),
+            serve_arguments: Vec::new(),
             open_time: Duration::from_millis(20),
             round: 0,
             rounds,
-            story: Vec::new(),
+            events: Vec::new(),
             progress,
         };
         history.set_workload(Workload::default());
@@ -92,7 +92,7 @@ impl<'a> History<'a> {
     }
 
     /// Chooses options with which the store allocates space as long as clients write.
-    pub fn grow(&mut self) {
+    pub fn use_growing_options(&mut self) {
         if !self.engine.growing.is_empty() {
             let options = self.random.pick(self.engine.growing);
             self.table = format!("default={}{options}", self.engine.name);
@@ -125,15 +125,15 @@ impl<'a> History<'a> {
     /// Records an event for findings.
     pub fn note(&mut self, what: impl Into<String>) {
         let line = format!("round {}: {}", self.round, what.into());
-        if self.story.len() == STORY {
-            self.story.remove(0);
+        if self.events.len() == MAX_EVENTS {
+            self.events.remove(0);
         }
-        self.story.push(line);
+        self.events.push(line);
     }
 
     /// The last events.
-    pub fn story(&self) -> &[String] {
-        &self.story
+    pub fn events(&self) -> &[String] {
+        &self.events
     }
 
     /// The counts of all lanes.
@@ -160,7 +160,7 @@ impl<'a> History<'a> {
             store: self.store.clone(),
             table: self.table.clone(),
             fsync,
-            more: self.serve.clone(),
+            more: self.serve_arguments.clone(),
             log: self.root.join("server.log"),
         }
     }
@@ -188,7 +188,9 @@ impl<'a> History<'a> {
         fault: impl FnOnce(&Control, &mut Server) -> Result<T>,
     ) -> Result<T> {
         let address = server.address();
-        load::run(&mut self.lanes, address, PATIENCE, tolerance, |control| fault(control, server))
+        load::run(&mut self.lanes, address, REPLY_TIMEOUT, tolerance, |control| {
+            fault(control, server)
+        })
     }
 
     /// Reads and checks all keys of all lanes, and in a quarter of the calls the result of KEYS.
@@ -197,7 +199,7 @@ impl<'a> History<'a> {
     /// A write is lost, a value is wrong, or a refused write is visible.
     pub fn check(&mut self, server: &Server) -> Result<()> {
         for lane in &mut self.lanes {
-            lane.check(server.address(), PATIENCE)?;
+            lane.check(server.address(), REPLY_TIMEOUT)?;
         }
         if self.random.percent(25) { self.check_names(server) } else { Ok(()) }
     }
@@ -205,11 +207,11 @@ impl<'a> History<'a> {
     /// Compares KEYS with the oracle. Call it after all lanes were checked, when no outcome is
     /// unknown.
     fn check_names(&mut self, server: &Server) -> Result<()> {
-        let lost = |error| Stop::Finding(format!("KEYS is not answered: {error}"));
-        let mut connection = Connection::open(server.address(), PATIENCE).map_err(lost)?;
-        let reply = connection.ask(&["KEYS", "*"]).map_err(lost)?;
+        let lost = |error| Stop::Finding(format!("KEYS has no reply: {error}"));
+        let mut connection = Connection::open(server.address(), REPLY_TIMEOUT).map_err(lost)?;
+        let reply = connection.command(&["KEYS", "*"]).map_err(lost)?;
         let Reply::Array(Some(replies)) = reply else {
-            return Err(Stop::Finding(format!("KEYS is answered by {reply:?}")));
+            return Err(Stop::Finding(format!("the reply to KEYS is {reply:?}")));
         };
         let mut found = BTreeSet::new();
         for reply in replies {
@@ -269,14 +271,16 @@ impl<'a> History<'a> {
     pub fn await_writes(&mut self, server: &mut Server, limit: Duration) -> Result<()> {
         let until = Instant::now() + limit;
         loop {
-            let answer = Connection::open(server.address(), PATIENCE)
-                .and_then(|mut connection| connection.ask(&["SET", "probe", "1"]))
+            let answer = Connection::open(server.address(), REPLY_TIMEOUT)
+                .and_then(|mut connection| connection.command(&["SET", "probe", "1"]))
                 .map_err(|error| error.to_string());
-            // No lane owns this key, so it must be removed before KEYS is compared.
+            // This key belongs to no lane, so it is removed before KEYS is compared.
             let is_removed = match &answer {
-                Ok(Reply::Simple(ok)) if ok == "OK" => Connection::open(server.address(), PATIENCE)
-                    .and_then(|mut connection| connection.ask(&["DEL", "probe"]))
-                    .is_ok_and(|reply| reply == Reply::Integer(1)),
+                Ok(Reply::Simple(ok)) if ok == "OK" => {
+                    Connection::open(server.address(), REPLY_TIMEOUT)
+                        .and_then(|mut connection| connection.command(&["DEL", "probe"]))
+                        .is_ok_and(|reply| reply == Reply::Integer(1))
+                }
                 _ => false,
             };
             if is_removed {

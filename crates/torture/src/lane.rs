@@ -16,7 +16,7 @@ use crate::values;
 
 /// Maximum number of keys of a batch.
 const MAX_BATCH: u64 = 6;
-/// Part of the error for writes whose sync failed.
+/// A part of the error for writes whose sync failed.
 const UNKNOWN: &str = "may not be durable";
 
 /// The parameters of a lane's commands.
@@ -24,7 +24,7 @@ const UNKNOWN: &str = "may not be durable";
 pub struct Workload {
     /// Number of keys for values.
     pub values: u32,
-    /// Number of keys for INCR.
+    /// Number of counters for INCR.
     pub numbers: u32,
     /// Maximum length of a value, roughly.
     pub max_bytes: u32,
@@ -49,16 +49,16 @@ impl Default for Workload {
     }
 }
 
-/// Which irregular replies are no findings.
+/// The irregular replies that are not findings.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Tolerance {
     /// Error replies to writes and reads.
     pub refusals: bool,
-    /// Lost connections; the lane connects again.
+    /// Lost connections; the lane reconnects.
     pub closes: bool,
 }
 
-/// How a pipeline ended.
+/// The end of a pipeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RoundEnd {
     /// All replies were received.
@@ -133,10 +133,10 @@ impl Lane {
             Err(error) => Some((error.kind(), None)),
         };
         let Some((kind, first)) = lost else { return Ok(RoundEnd::Closed) };
-        let late = Instant::now();
+        let now = Instant::now();
         let rest = first.into_iter().chain(requests).filter_map(|request| match request {
             Request::Write(write) | Request::Batch(write, _) => {
-                Some(with_expiry_until(write, sent, late))
+                Some(with_expiry_until(write, sent, now))
             }
             Request::Read(_) => None,
         });
@@ -222,10 +222,10 @@ impl Lane {
         connection.push(&["MULTI"]);
         let keys = self.random_keys();
         let mut effects = Vec::new();
-        for (place, key) in keys.into_iter().enumerate() {
+        for (index, key) in keys.into_iter().enumerate() {
             let name = values::key(lane, key);
             // The first is always SET: its value identifies the batch.
-            if place > 0 && self.random.percent(30) {
+            if index > 0 && self.random.percent(30) {
                 connection.push(&[b"DEL".to_vec(), name]);
                 effects.push((key, Effect::Remove));
             } else {
@@ -388,12 +388,12 @@ impl Lane {
         self.oracle.acknowledge(write);
     }
 
-    /// Reads all keys and compares them with the oracle, which takes the result as settled.
+    /// Reads all keys and compares them with the oracle, whose new settled state they are.
     ///
     /// # Errors
     /// A write is lost, a value is wrong, a refused write is visible, or a read fails.
-    pub fn check(&mut self, address: SocketAddr, patience: Duration) -> Result<()> {
-        let observations = self.read_all(address, patience)?;
+    pub fn check(&mut self, address: SocketAddr, timeout: Duration) -> Result<()> {
+        let observations = self.read_all(address, timeout)?;
         self.counts.read += observations.len() as u64;
         self.oracle.check(&observations).map_err(Stop::Finding)
     }
@@ -402,12 +402,8 @@ impl Lane {
     ///
     /// # Errors
     /// A read fails.
-    pub fn read_all(
-        &mut self,
-        address: SocketAddr,
-        patience: Duration,
-    ) -> Result<Vec<Observation>> {
-        self.read_all_with(address, patience, &|name, text| {
+    pub fn read_all(&mut self, address: SocketAddr, timeout: Duration) -> Result<Vec<Observation>> {
+        self.read_all_with(address, timeout, &|name, text| {
             Err(Stop::Finding(format!("GET {name} fails: {text}")))
         })
     }
@@ -420,13 +416,13 @@ impl Lane {
     pub fn read_all_with(
         &mut self,
         address: SocketAddr,
-        patience: Duration,
+        timeout: Duration,
         failed: &dyn Fn(&str, &str) -> Result<Reading>,
     ) -> Result<Vec<Observation>> {
         let lost = |error: std::io::Error| {
             Stop::Finding(format!("a read of all keys gets no reply: {error}"))
         };
-        let mut connection = Connection::open(address, patience).map_err(lost)?;
+        let mut connection = Connection::open(address, timeout).map_err(lost)?;
         let keys: Vec<u32> = (0..self.oracle.keys()).collect();
         let mut observations = Vec::new();
         for keys in keys.chunks(64) {
@@ -451,17 +447,17 @@ impl Lane {
     }
 }
 
-/// The write with its latest expiry: that of an execution at `moment`.
-fn with_expiry_until(mut write: Write, sent: Instant, moment: Instant) -> Write {
+/// The write with its latest expiry: that of an execution at `latest`.
+fn with_expiry_until(mut write: Write, sent: Instant, latest: Instant) -> Write {
     for (_, effect) in &mut write.effects {
         if let Effect::Put(Some(expiry)) = effect {
-            expiry.latest = expiry.earliest + (moment - sent);
+            expiry.latest = expiry.earliest + (latest - sent);
         }
     }
     write
 }
 
-/// The reading that a reply to GET means.
+/// The reading for a reply to GET.
 pub fn reading_of_reply(oracle: &Oracle, key: u32, reply: Reply) -> Result<Reading> {
     match reply {
         Reply::Bulk(found) => Ok(reading_of_bytes(oracle, key, found.as_deref())),
@@ -469,7 +465,7 @@ pub fn reading_of_reply(oracle: &Oracle, key: u32, reply: Reply) -> Result<Readi
     }
 }
 
-/// The reading that the bytes of a value mean.
+/// The reading for the bytes of a value.
 pub fn reading_of_bytes(oracle: &Oracle, key: u32, found: Option<&[u8]>) -> Reading {
     let Some(bytes) = found else { return Reading::Absent };
     if let Some(write) = values::write_of(oracle.lane(), key, bytes) {

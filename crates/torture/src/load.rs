@@ -67,7 +67,7 @@ impl Control {
 pub fn run<T>(
     lanes: &mut [Lane],
     address: SocketAddr,
-    patience: Duration,
+    timeout: Duration,
     tolerance: Tolerance,
     fault: impl FnOnce(&Control) -> Result<T>,
 ) -> Result<T> {
@@ -78,7 +78,7 @@ pub fn run<T>(
             .iter_mut()
             .map(|lane| {
                 scope.spawn(move || {
-                    let ended = drive(lane, address, patience, tolerance, control);
+                    let ended = drive(lane, address, timeout, tolerance, control);
                     if ended.is_err() {
                         control.failed.store(true, SeqCst);
                     }
@@ -103,7 +103,7 @@ pub fn run<T>(
 fn drive(
     lane: &mut Lane,
     address: SocketAddr,
-    patience: Duration,
+    timeout: Duration,
     tolerance: Tolerance,
     control: &Control,
 ) -> Result<()> {
@@ -111,7 +111,7 @@ fn drive(
     let mut connection = None;
     while !control.is_over() {
         let Some(open) = &mut connection else {
-            match Connection::open(address, patience) {
+            match Connection::open(address, timeout) {
                 Ok(open) => connection = Some(open),
                 Err(_) if control.expects_disconnects() && !tolerance.closes => return Ok(()),
                 Err(_) if tolerance.closes => thread::sleep(Duration::from_millis(5)),

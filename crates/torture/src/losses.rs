@@ -21,7 +21,7 @@ struct Loss {
     /// The bounds of their keys, if reported.
     keys: Option<(Option<String>, Option<String>)>,
     /// The order of versions is lost: any key may have an older value.
-    is_of_order: bool,
+    loses_order: bool,
 }
 
 impl Losses {
@@ -44,7 +44,7 @@ impl Losses {
     /// # Errors
     /// A key outside of every loss, or more keys than lost operations.
     pub fn cover(&self, keys: &[String]) -> Result<(), String> {
-        if self.0.iter().any(|loss| loss.is_of_order) {
+        if self.0.iter().any(|loss| loss.loses_order) {
             return Ok(());
         }
         for key in keys {
@@ -54,10 +54,10 @@ impl Losses {
                 ));
             }
         }
-        let most: Option<u64> = self.0.iter().map(|loss| loss.operations).sum();
-        match most {
-            Some(most) if most < keys.len() as u64 => Err(format!(
-                "{} keys have lost a write, and the reported losses are {most} operations at most",
+        let max: Option<u64> = self.0.iter().map(|loss| loss.operations).sum();
+        match max {
+            Some(max) if max < keys.len() as u64 => Err(format!(
+                "{} keys have lost a write, but the reported losses are at most {max} operations",
                 keys.len()
             )),
             _ => Ok(()),
@@ -81,8 +81,8 @@ fn loss(report: &Value) -> Loss {
     });
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let keys = pair("keys").map(|pair| (text(&pair[0]), text(&pair[1])));
-    let is_of_order = report["effect"].as_str().is_some_and(|effect| effect == "order");
-    Loss { operations, keys, is_of_order }
+    let loses_order = report["effect"].as_str().is_some_and(|effect| effect == "order");
+    Loss { operations, keys, loses_order }
 }
 
 #[cfg(test)]
@@ -99,7 +99,10 @@ mod tests {
         losses.cover(&["c".into()]).unwrap();
         assert!(losses.cover(&["a".into()]).is_err());
         assert!(losses.cover(&["e".into()]).is_err());
-        assert!(losses.cover(&["b".into(), "c".into(), "d".into()]).is_err(), "three of two");
+        assert!(
+            losses.cover(&["b".into(), "c".into(), "d".into()]).is_err(),
+            "three keys, two operations"
+        );
     }
 
     #[test]

@@ -17,7 +17,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 
 /// Time limit for start and exit; exceeding it is a finding. It is long because the machine may be
 /// busy.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const START_STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The values of `--fsync`.
 pub const FSYNC: [&str; 3] = ["always", "everysec", "no"];
@@ -44,7 +44,7 @@ pub struct Launch {
 pub struct Server {
     child: Child,
     address: Option<SocketAddr>,
-    said: Receiver<SocketAddr>,
+    ready: Receiver<SocketAddr>,
     log: PathBuf,
     log_from: u64,
     ended: Option<ExitStatus>,
@@ -69,19 +69,19 @@ impl Server {
             .stderr(Stdio::piped())
             .spawn()?;
         let stderr = child.stderr.take();
-        let (say, said) = channel();
+        let (sender, ready) = channel();
         thread::spawn(move || {
             for line in BufReader::new(stderr?).split(b'\n') {
                 let line = line.ok()?;
                 let text = String::from_utf8_lossy(&line).into_owned();
                 if let Some(address) = text.strip_prefix("serving ").and_then(last_word) {
-                    let _ = say.send(address);
+                    let _ = sender.send(address);
                 }
                 log.write_all(&[&line[..], b"\n"].concat()).ok()?;
             }
             Some(())
         });
-        Ok(Server { child, address: None, said, log: launch.log.clone(), log_from, ended: None })
+        Ok(Server { child, address: None, ready, log: launch.log.clone(), log_from, ended: None })
     }
 
     /// Starts the process and waits until it listens.
@@ -92,17 +92,17 @@ impl Server {
         let program = launch.program.display();
         let mut server =
             Server::spawn(launch).map_err(|error| format!("{program} does not start: {error}"))?;
-        match server.said.recv_timeout(PATIENCE) {
+        match server.ready.recv_timeout(START_STOP_TIMEOUT) {
             Ok(address) => {
                 server.address = Some(address);
                 Ok(server)
             }
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) => Err(format!(
-                "the server does not listen after {PATIENCE:?}; {}",
+                "the server does not listen after {START_STOP_TIMEOUT:?}; {}",
                 server.stderr_tail()
             )),
             Err(_) => {
-                let status = server.wait(PATIENCE)?;
+                let status = server.wait(START_STOP_TIMEOUT)?;
                 Err(format!(
                     "the server does not open the store: {status}; {}",
                     server.stderr_tail()
@@ -145,16 +145,16 @@ impl Server {
     /// Waits for the process to exit.
     ///
     /// # Errors
-    /// The process is still running after `patience`.
-    pub fn wait(&mut self, patience: Duration) -> Result<ExitStatus, String> {
-        let until = Instant::now() + patience;
+    /// The process is still running after `timeout`.
+    pub fn wait(&mut self, timeout: Duration) -> Result<ExitStatus, String> {
+        let until = Instant::now() + timeout;
         loop {
             if let Some(status) = self.ended() {
                 return Ok(status);
             }
             if Instant::now() > until {
                 return Err(format!(
-                    "the server does not end after {patience:?}; {}",
+                    "the server does not end after {timeout:?}; {}",
                     self.stderr_tail()
                 ));
             }
@@ -168,7 +168,7 @@ impl Server {
     /// The process exits with another status, or does not exit.
     pub fn stop(&mut self) -> Result<(), String> {
         self.terminate();
-        let status = self.wait(PATIENCE)?;
+        let status = self.wait(START_STOP_TIMEOUT)?;
         if status.success() {
             return Ok(());
         }
@@ -206,9 +206,9 @@ impl Server {
     pub fn stderr_tail(&self) -> String {
         // The copying thread may be a few lines behind.
         thread::sleep(Duration::from_millis(20));
-        let said = std::fs::read(&self.log).unwrap_or_default();
-        let said = String::from_utf8_lossy(said.get(self.log_from as usize..).unwrap_or_default());
-        let lines: Vec<_> = said.lines().collect();
+        let text = std::fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(text.get(self.log_from as usize..).unwrap_or_default());
+        let lines: Vec<_> = text.lines().collect();
         let lines = &lines[lines.len().saturating_sub(12)..];
         if lines.is_empty() {
             "standard error is empty".into()

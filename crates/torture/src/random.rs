@@ -1,7 +1,7 @@
 //! Pseudo-random numbers (SplitMix64).
 //!
-//! The generator is part of this crate, so that the seed of an old finding means the same choices
-//! after an update of the dependencies.
+//! The generator is part of this crate, so that the seed of an old finding gives the same random
+//! choices after an update of the dependencies.
 
 use std::time::Duration;
 
@@ -56,9 +56,9 @@ impl Random {
         self.below(100) < percent
     }
 
-    /// One of `things`, which must not be empty.
-    pub fn pick<'t, T>(&mut self, things: &'t [T]) -> &'t T {
-        &things[self.below(things.len() as u64) as usize]
+    /// A random element of a non-empty slice.
+    pub fn pick<'t, T>(&mut self, items: &'t [T]) -> &'t T {
+        &items[self.below(items.len() as u64) as usize]
     }
 
     /// A duration below `limit`, to the microsecond.

@@ -40,12 +40,12 @@ pub fn table(report: &Report) -> String {
 /// A finding with the command that repeats it.
 pub fn finding(finding: &Finding) -> String {
     let Finding { engine, fault, history, round, what, directory, command, .. } = finding;
-    let story: Vec<_> = finding.story.iter().rev().take(6).rev().cloned().collect();
+    let events: Vec<_> = finding.events.iter().rev().take(6).rev().cloned().collect();
     format!(
         "FINDING: {engine}, {fault}, history {history}, round {round}\n  {}\n  events before it:\n    {}\n  kept in {}\n  \
          to repeat it: {command}\n",
         what.replace('\n', "\n  "),
-        story.join("\n    "),
+        events.join("\n    "),
         directory.display()
     )
 }

@@ -115,7 +115,7 @@ pub fn run(
     settings: &Settings,
     plan: &Plan,
     progress: &(dyn Fn(&str, &str, u64) + Sync),
-    found: &(dyn Fn(&Finding) + Sync),
+    on_finding: &(dyn Fn(&Finding) + Sync),
 ) -> Report {
     let begun = Instant::now();
     let pairs = &plan.pairs;
@@ -138,10 +138,10 @@ pub fn run(
                     if settings.is_interrupted() {
                         return;
                     }
-                    let is_left = report.lock().map_or(true, |report| {
+                    let is_skipped = report.lock().map_or(true, |report| {
                         report.rows[task.pair].findings >= plan.max_findings
                     });
-                    if is_left {
+                    if is_skipped {
                         continue;
                     }
                     let findings = || report.lock().map_or(0, |report| report.findings.len());
@@ -150,9 +150,9 @@ pub fn run(
                     let Ok(mut report) = report.lock() else { return };
                     report.rows[task.pair].add(&row);
                     match end {
-                        End::Fine => {}
+                        End::Completed => {}
                         End::Finding(finding) => {
-                            found(&finding);
+                            on_finding(&finding);
                             report.rows[task.pair].findings += 1;
                             report.findings.push(finding);
                         }
@@ -194,7 +194,7 @@ fn tasks(plan: &Plan) -> VecDeque<Task> {
 
 /// The end of a history.
 enum End {
-    Fine,
+    Completed,
     Finding(Finding),
     HarnessError(String),
 }
@@ -234,16 +234,16 @@ fn run_history(
     row.compared = read;
     row.seconds = begun.elapsed().as_secs_f64();
     let end = match ended {
-        Ok(()) | Err(Stop::Interrupted) => End::Fine,
+        Ok(()) | Err(Stop::Interrupted) => End::Completed,
         Err(Stop::HarnessError(what)) => {
             End::HarnessError(format!("{} {}: {what}", engine.name, fault.name()))
         }
         // A signal to the process group has ended its server as well.
-        Err(Stop::Finding(_)) if settings.is_interrupted() => End::Fine,
+        Err(Stop::Finding(_)) if settings.is_interrupted() => End::Completed,
         Err(Stop::Finding(what)) => {
-            let story = history.story().to_vec();
+            let events = history.events().to_vec();
             let round = history.round();
-            let words = format!(
+            let command = format!(
                 "siltstone-torture --engine {} --fault {} --history {} --rounds {round}",
                 engine.name,
                 fault.name(),
@@ -255,9 +255,9 @@ fn run_history(
                 history: task.seed,
                 round,
                 what,
-                story,
+                events,
                 directory: settings.keep.join(&name),
-                command: words,
+                command,
             };
             finding.directory = keep(root, &finding);
             End::Finding(finding)
@@ -266,13 +266,12 @@ fn run_history(
     (row, end)
 }
 
-/// Moves the directory of a history to where findings are kept; if that fails, it stays where it
-/// is.
+/// Moves the directory of a history to the findings; if that fails, it stays where it is.
 fn keep(root: tempfile::TempDir, finding: &Finding) -> PathBuf {
     let text = format!(
         "{}\n\nBefore it:\n{}\n\nTo repeat it: {}\n",
         finding.what,
-        finding.story.join("\n"),
+        finding.events.join("\n"),
         finding.command
     );
     let _ = std::fs::write(root.path().join("finding.txt"), text);

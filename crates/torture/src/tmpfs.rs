@@ -55,7 +55,7 @@ impl Tmpfs {
         statvfs(&self.path).map_or(0, |found| found.f_blocks * found.f_frsize)
     }
 
-    /// Allocates all free space but `slack` bytes to the ballast file.
+    /// Allocates all free space except `slack` bytes to the ballast file.
     ///
     /// # Errors
     /// The file cannot be created.

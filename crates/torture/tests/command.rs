@@ -20,11 +20,11 @@ fn text(bytes: &[u8]) -> String {
 #[test]
 fn list_shows_every_engine_and_class() {
     let output = torture(&["list"]);
-    let said = text(&output.stdout);
+    let text = text(&output.stdout);
     assert!(output.status.success());
     let names = ENGINES.iter().map(|engine| engine.name);
     for name in names.chain(FAULTS.iter().map(|fault| fault.name())) {
-        assert!(said.lines().any(|line| line.split_whitespace().next() == Some(name)), "{name}");
+        assert!(text.lines().any(|line| line.split_whitespace().next() == Some(name)), "{name}");
     }
 }
 
@@ -74,8 +74,8 @@ fn finding_exits_with_status_1_and_a_command_to_repeat_it() {
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let finding = &report["findings"][0];
     let directory = finding["directory"].as_str().unwrap();
-    let told = fs::read_to_string(format!("{directory}/finding.txt")).unwrap();
-    assert!(told.contains("no store today"), "{told}");
+    let finding_text = fs::read_to_string(format!("{directory}/finding.txt")).unwrap();
+    assert!(finding_text.contains("no store today"), "{finding_text}");
     // The command line is valid.
     let command = finding["command"].as_str().unwrap();
     let mut words: Vec<_> = command.split(' ').skip(1).collect();

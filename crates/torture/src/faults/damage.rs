@@ -15,10 +15,11 @@
 use std::path::Path;
 use std::thread;
 
-use super::{Fault, kill::random_delay};
+use super::Fault;
+use super::steps::random_delay;
 use crate::corruption::{self, Corruption, Kind};
 use crate::finding::{Result, Stop};
-use crate::history::{History, PATIENCE};
+use crate::history::{History, REPLY_TIMEOUT};
 use crate::lane::{Lane, Tolerance, Workload};
 use crate::losses::Losses;
 use crate::oracle::{Observation, Reading, State};
@@ -56,9 +57,9 @@ impl Fault for Damage {
                 history.lanes.iter_mut().for_each(|lane| lane.oracle.make_log_uncertain());
             }
             let done = corruption::damage(&history.store, &older, &mut history.random)?;
-            history.note(&done.words);
+            history.note(&done.description);
             check(history, &done, is_killed).map_err(|stop| match stop {
-                Stop::Finding(what) => Stop::Finding(format!("{}: {what}", done.words)),
+                Stop::Finding(what) => Stop::Finding(format!("{}: {what}", done.description)),
                 other => other,
             })?;
         }
@@ -66,17 +67,17 @@ impl Fault for Damage {
     }
 }
 
-/// Runs a server under load, and ends it when every write has its reply.
+/// Runs a server under load, and ends it after the reply to every write.
 fn write(history: &mut History<'_>, is_killed: bool) -> Result<()> {
     let fsync = history.any_fsync();
     let mut server = history.start(fsync)?;
-    let moment = random_delay(&mut history.random);
+    let delay = random_delay(&mut history.random);
     history.load(&mut server, Tolerance::default(), |_, _| {
-        thread::sleep(moment);
+        thread::sleep(delay);
         Ok(())
     })?;
     if is_killed {
-        history.note(format!("SIGKILL behind {moment:?} of load"));
+        history.note(format!("SIGKILL after {delay:?} of load"));
         server.kill();
         return Ok(());
     }
@@ -89,24 +90,24 @@ fn check(history: &mut History<'_>, done: &Corruption, is_killed: bool) -> Resul
     tree::copy(&history.store, &copy)?;
     let store = history.store.clone();
     let verified = run(history, "verify", &store, &["--json"], &[0, 1])?;
-    let is_sound = verified.status == Some(0);
-    serve_damaged(history, &copy, is_sound)?;
+    let is_intact = verified.status == Some(0);
+    serve_damaged(history, &copy, is_intact)?;
     export_damaged(history)?;
 
     let repaired = run(history, "repair", &store, &["--json"], &[0, 1])?;
     let losses = Losses::read(&repaired.out).ok_or_else(|| {
-        Stop::Finding(format!("repair --json prints no JSON: {}", repaired.summary()))
+        Stop::Finding(format!("repair --json does not print JSON: {}", repaired.summary()))
     })?;
     if repaired.status == Some(0) && !losses.is_empty() {
         return Err(wrong("repair reports losses and exits with status 0", &repaired));
     }
-    // After a kill the end of a log may be missing as after a power cut, which is no damage; repair still reports what
-    // the logs behind it say of it.
-    if is_sound && !is_killed && repaired.status == Some(1) {
+    // After a kill the end of a log may be missing as after a power cut, which is not damage;
+    // repair still reports what later logs record about it.
+    if is_intact && !is_killed && repaired.status == Some(1) {
         return Err(wrong("verify finds no damage, and repair reports losses", &repaired));
     }
     let hashes = tree::hashes(&store)?;
-    if !is_sound && done.kind != Kind::Delete {
+    if !is_intact && done.kind != Kind::Delete {
         let is_kept = |hash: &u64| hashes.values().any(|found| found == hash);
         if !done.hashes.iter().all(is_kept) {
             return Err(wrong("repair keeps no file with the bytes of the damaged one", &repaired));
@@ -124,19 +125,19 @@ fn check(history: &mut History<'_>, done: &Corruption, is_killed: bool) -> Resul
     Err(wrong(&format!("a second repair reports losses or changes a file ({changed:?})"), &again))
 }
 
-/// Runs a command on a store; any status but these is a finding.
+/// Runs a command on a store; an unexpected status is a finding.
 fn run(
     history: &History<'_>,
     name: &str,
     store: &Path,
     more: &[&str],
-    right: &[i32],
+    expected: &[i32],
 ) -> Result<Answer> {
     let store = store.display().to_string();
     let words: Vec<&str> = [name, &store].into_iter().chain(more.iter().copied()).collect();
     let answer = process::command(&history.settings.program, &words)?;
     match answer.status {
-        Some(status) if right.contains(&status) => Ok(answer),
+        Some(status) if expected.contains(&status) => Ok(answer),
         _ => Err(wrong(&format!("{name} exits with an unexpected status"), &answer)),
     }
 }
@@ -156,12 +157,12 @@ fn changed(
 }
 
 /// Starts a server on the damaged store; it must fail, or give no wrong reply.
-fn serve_damaged(history: &mut History<'_>, copy: &Path, is_sound: bool) -> Result<()> {
+fn serve_damaged(history: &mut History<'_>, copy: &Path, is_intact: bool) -> Result<()> {
     let mut launch = history.launch("no");
     launch.store = copy.to_owned();
     let mut server = match Server::start(&launch) {
         Ok(server) => server,
-        Err(what) if is_sound => {
+        Err(what) if is_intact => {
             return Err(Stop::Finding(format!("verify finds no damage, and {what}")));
         }
         Err(_) => return Ok(()),
@@ -170,7 +171,7 @@ fn serve_damaged(history: &mut History<'_>, copy: &Path, is_sound: bool) -> Resu
         let observations = read_all(lane, &server)?;
         let failed =
             observations.iter().filter(|observation| observation.seen == Reading::Failed).count();
-        if is_sound && failed > 0 {
+        if is_intact && failed > 0 {
             return Err(Stop::Finding(format!(
                 "verify finds no damage, and {failed} reads of a lane fail"
             )));
@@ -184,13 +185,13 @@ fn serve_damaged(history: &mut History<'_>, copy: &Path, is_sound: bool) -> Resu
     Ok(())
 }
 
-/// Reads all keys; a read that fails is no finding.
+/// Reads all keys; a failed read is not a finding.
 fn read_all(lane: &mut Lane, server: &Server) -> Result<Vec<Observation>> {
     lane.counts.read += u64::from(lane.oracle.keys());
-    lane.read_all_with(server.address(), PATIENCE, &|_, _| Ok(Reading::Failed))
+    lane.read_all_with(server.address(), REPLY_TIMEOUT, &|_, _| Ok(Reading::Failed))
 }
 
-/// Exports the damaged store; the export must fail or be complete.
+/// Exports the damaged store; the export must be complete or fail.
 fn export_damaged(history: &mut History<'_>) -> Result<()> {
     let file = history.root.join("rows.jsonl");
     let (store, out) = (history.store.display().to_string(), file.display().to_string());
@@ -202,14 +203,14 @@ fn export_damaged(history: &mut History<'_>) -> Result<()> {
         .collect();
     let is_certain = keys.iter().all(Option::is_some);
     if answer.status == Some(0) && is_certain {
-        let is_there = |state: &&Option<State>| {
+        let exists = |state: &&Option<State>| {
             !matches!(state, Some(State::Absent | State::Number(0)) | None)
         };
-        let there = keys.iter().filter(is_there).count();
+        let expected = keys.iter().filter(exists).count();
         let rows = std::fs::read(&file)?.iter().filter(|&&byte| byte == b'\n').count();
-        if rows != there {
+        if rows != expected {
             return Err(Stop::Finding(format!(
-                "export exits with status 0 and has {rows} of {there} rows: {}",
+                "export exits with status 0 and has {rows} of {expected} rows: {}",
                 answer.summary()
             )));
         }
@@ -224,7 +225,7 @@ fn serve_repaired(history: &mut History<'_>, repaired: &Answer, losses: &Losses)
     let mut differing = Vec::new();
     for lane in &mut history.lanes {
         lane.counts.read += u64::from(lane.oracle.keys());
-        let observations = lane.read_all(server.address(), PATIENCE)?;
+        let observations = lane.read_all(server.address(), REPLY_TIMEOUT)?;
         if repaired.status == Some(0) {
             lane.oracle.clone().check(&observations).map_err(|what| {
                 let summary = repaired.summary();
@@ -233,12 +234,12 @@ fn serve_repaired(history: &mut History<'_>, repaired: &Answer, losses: &Losses)
         }
         for (key, observation) in (0..).zip(&observations) {
             let name = String::from_utf8_lossy(&values::key(lane.oracle.lane(), key)).into_owned();
-            let is_of_it = match &observation.seen {
+            let is_own = match &observation.seen {
                 Reading::Value(write) => lane.oracle.has_sent(*write),
                 Reading::Absent | Reading::Number(_) => true,
                 Reading::Foreign(_) | Reading::Failed => false,
             };
-            if !is_of_it {
+            if !is_own {
                 return Err(Stop::Finding(format!(
                     "after repair {name} has a value that no client wrote: {:?}",
                     observation.seen

@@ -9,10 +9,11 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Fault, kill::random_delay};
+use super::Fault;
+use super::steps::random_delay;
 use crate::client::{Connection, Reply};
 use crate::finding::{Result, Stop};
-use crate::history::{History, PATIENCE};
+use crate::history::{History, REPLY_TIMEOUT};
 use crate::lane::{Tolerance, Workload};
 use crate::load::Control;
 use crate::process::Server;
@@ -20,9 +21,9 @@ use crate::process::Server;
 pub(super) struct DeletedDirectory;
 
 /// Time limit for the last acknowledgement.
-const NOTICED_WITHIN: Duration = Duration::from_secs(10);
-/// The time without an acknowledgement after which the class assumes that there will be none.
-const QUIET: Duration = Duration::from_millis(300);
+const DETECTION_TIMEOUT: Duration = Duration::from_secs(10);
+/// After this time without an acknowledgement the class assumes that there will be none.
+const QUIET_TIME: Duration = Duration::from_millis(300);
 
 impl Fault for DeletedDirectory {
     fn name(&self) -> &'static str {
@@ -38,16 +39,16 @@ impl Fault for DeletedDirectory {
     }
 
     fn run(&self, history: &mut History<'_>) -> Result<()> {
-        // No DEL: that of an absent key writes nothing and may be acknowledged.
+        // No DEL: that of an absent key writes nothing, and may be acknowledged.
         history.set_workload(Workload { removals: 0, ..Workload::default() });
         while history.next_round()? {
             let mut server = history.start("always")?;
-            let before = random_delay(&mut history.random);
-            history.note(format!("rm -rf after {before:?}"));
+            let delay = random_delay(&mut history.random);
+            history.note(format!("rm -rf after {delay:?}"));
             let store = history.store.clone();
             let tolerance = Tolerance { refusals: true, closes: true };
             history.load(&mut server, tolerance, |control, server| {
-                thread::sleep(before);
+                thread::sleep(delay);
                 control.expect_disconnects();
                 remove(&store)?;
                 await_silence(control, server)
@@ -59,7 +60,7 @@ impl Fault for DeletedDirectory {
                 )));
             }
             server.terminate();
-            let status = server.wait(PATIENCE).map_err(Stop::Finding)?;
+            let status = server.wait(REPLY_TIMEOUT).map_err(Stop::Finding)?;
             if status.success() {
                 return Err(Stop::Finding(format!(
                     "the server exits with status 0 although its store was deleted; {}",
@@ -91,12 +92,12 @@ fn remove(dir: &Path) -> Result<()> {
 
 /// Waits until the server stops acknowledging writes.
 fn await_silence(control: &Control, server: &mut Server) -> Result<()> {
-    let until = Instant::now() + NOTICED_WITHIN;
+    let until = Instant::now() + DETECTION_TIMEOUT;
     let mut last = (control.acknowledged(), Instant::now());
-    while server.ended().is_none() && last.1.elapsed() < QUIET {
+    while server.ended().is_none() && last.1.elapsed() < QUIET_TIME {
         if Instant::now() > until {
             return Err(Stop::Finding(format!(
-                "synced writes are still acknowledged {NOTICED_WITHIN:?} after the store was deleted; {}",
+                "synced writes are still acknowledged {DETECTION_TIMEOUT:?} after the store was deleted; {}",
                 server.stderr_tail()
             )));
         }
@@ -110,7 +111,7 @@ fn await_silence(control: &Control, server: &mut Server) -> Result<()> {
 }
 
 fn acknowledges(server: &Server) -> bool {
-    Connection::open(server.address(), PATIENCE)
-        .and_then(|mut connection| connection.ask(&["SET", "probe", "1"]))
+    Connection::open(server.address(), REPLY_TIMEOUT)
+        .and_then(|mut connection| connection.command(&["SET", "probe", "1"]))
         .is_ok_and(|reply| reply == Reply::Simple("OK".into()))
 }

@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Fault, kill::random_delay};
+use super::Fault;
+use super::steps::{Ending, random_delay, restart};
 use crate::finding::{Result, Stop};
 use crate::history::History;
 use crate::lane::Tolerance;
@@ -37,7 +38,7 @@ const CALLS: &[&str] = &[
     "msync",
     "mmap",
 ];
-/// What they fail with.
+/// The injected errors.
 const ERRORS: &[&str] = &["EIO", "ENOSPC"];
 
 impl Fault for FailingCalls {
@@ -54,9 +55,9 @@ impl Fault for FailingCalls {
     }
 
     fn obstacle(&self) -> Option<String> {
-        let known = Command::new("strace").arg("-V").stdout(Stdio::null()).status();
-        let is_there = known.is_ok_and(|status| status.success());
-        (!is_there).then(|| "strace is not installed (a package of that name)".to_owned())
+        let version = Command::new("strace").arg("-V").stdout(Stdio::null()).status();
+        let is_installed = version.is_ok_and(|status| status.success());
+        (!is_installed).then(|| "strace is not installed (a package of that name)".to_owned())
     }
 
     fn run(&self, history: &mut History<'_>) -> Result<()> {
@@ -71,21 +72,21 @@ impl Fault for FailingCalls {
                 true => format!("{calls}:error={error}:when={first}"),
                 false => format!("{calls}:error={error}:when={first}+{step}"),
             };
-            let before = random_delay(&mut history.random);
-            let failing = history.random.duration(Duration::from_millis(300));
-            let is_killed = history.random.percent(60);
-            let end = if is_killed { "SIGKILL" } else { "SIGTERM" };
+            let delay = random_delay(&mut history.random);
+            let duration = history.random.duration(Duration::from_millis(300));
+            let ending = Ending::draw(&mut history.random);
             history.note(format!(
-                "strace inject={inject} after {before:?}, for {failing:?}; then {end}"
+                "strace inject={inject} after {delay:?}, for {duration:?}; then {}",
+                ending.signal()
             ));
             let log = history.root.join("strace.log");
             let tolerance = Tolerance { refusals: true, closes: true };
             history.load(&mut server, tolerance, |_, server| {
-                thread::sleep(before);
+                thread::sleep(delay);
                 let mut strace = Strace::attach(server, calls, &inject, &log)?;
-                thread::sleep(failing);
+                thread::sleep(duration);
                 strace.detach();
-                if is_killed {
+                if ending == Ending::Kill {
                     server.kill();
                 } else if server.stop().is_err() && server.ended().is_none() {
                     let tail = server.stderr_tail();
@@ -93,9 +94,7 @@ impl Fault for FailingCalls {
                 }
                 Ok(())
             })?;
-            let fsync = history.any_fsync();
-            server = history.start(fsync)?;
-            history.check(&server)?;
+            server = restart(history)?;
         }
         history.stop_and_verify(&mut server)
     }

@@ -4,15 +4,14 @@
 //! ends the process. The server must keep running, refuse writes, and accept them again when the
 //! limit is raised.
 
-use std::thread;
 use std::time::Duration;
 
 use rustix::process::Resource;
 
-use super::{Fault, kill::random_delay, limit};
-use crate::finding::{Result, Stop};
+use super::Fault;
+use super::steps::{limit_under_load, random_delay, recover_and_restart};
+use crate::finding::Result;
 use crate::history::History;
-use crate::lane::Tolerance;
 
 pub(super) struct FileSize;
 
@@ -33,25 +32,14 @@ impl Fault for FileSize {
         let fsync = history.any_fsync();
         let mut server = history.start(fsync)?;
         while history.next_round()? {
-            let before = random_delay(&mut history.random);
+            let delay = random_delay(&mut history.random);
             let bytes = 4096 << history.random.below(8);
-            let limited = history.random.duration(Duration::from_millis(300));
+            let duration = history.random.duration(Duration::from_millis(300));
             history
-                .note(format!("files limited to {bytes} bytes after {before:?}, for {limited:?}"));
-            let tolerance = Tolerance { refusals: true, closes: true };
-            history.load(&mut server, tolerance, |_, server| {
-                thread::sleep(before);
-                server.limit(Resource::Fsize, Some(bytes))?;
-                thread::sleep(limited);
-                match server.ended() {
-                    Some(status) => Err(Stop::Finding(format!(
-                        "the server exits with {status} when a file reaches its limit of {bytes} bytes; {}",
-                        server.stderr_tail()
-                    ))),
-                    None => Ok(server.limit(Resource::Fsize, None).map(drop)?),
-                }
-            })?;
-            server = limit::recover_and_restart(history, server)?;
+                .note(format!("files limited to {bytes} bytes after {delay:?}, for {duration:?}"));
+            let limit = |_: &_| bytes;
+            limit_under_load(history, &mut server, Resource::Fsize, limit, delay, duration)?;
+            server = recover_and_restart(history, server)?;
         }
         history.stop_and_verify(&mut server)
     }

@@ -13,7 +13,8 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use super::{Fault, kill::random_delay};
+use super::Fault;
+use super::steps::{Ending, RECOVERY_TIMEOUT, end_under_load, random_delay, restart};
 use crate::finding::{Result, Stop};
 use crate::history::History;
 use crate::lane::{Tolerance, Workload};
@@ -25,16 +26,13 @@ pub(super) struct FullDisk;
 
 /// The initial size of the file system.
 const DISK_BYTES: u64 = 40 << 20;
-/// The file system grows if less than this is free without the ballast: more than a store takes in
-/// a round.
-const MIN_FREE: u64 = 48 << 20;
-/// Maximum free space beside the ballast.
-const MAX_SLACK: u64 = 256 << 10;
-/// How long the class waits for the first refused write. A store may have enough free space in its
-/// files.
-const FILLED_WITHIN: Duration = Duration::from_secs(1);
-/// Time limit until writes work again.
-const BACK_WITHIN: Duration = Duration::from_secs(20);
+/// The file system grows if less than this is free without the ballast: more than a store uses in a
+/// round.
+const MIN_FREE_BYTES: u64 = 48 << 20;
+/// The maximum free space beside the ballast.
+const MAX_SLACK_BYTES: u64 = 256 << 10;
+/// Time limit for the first refused write. A store may have enough free space in its files.
+const FULL_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Fault for FullDisk {
     fn name(&self) -> &'static str {
@@ -56,11 +54,11 @@ impl Fault for FullDisk {
     fn run(&self, history: &mut History<'_>) -> Result<()> {
         let disk = Tmpfs::mount(history.root.join("disk"), DISK_BYTES)?;
         history.store = disk.path().join("store");
-        history.grow();
+        history.use_growing_options();
         history.set_workload(Workload { removals: 20, max_bytes: 5000, ..Workload::default() });
         let ended = rounds(history, &disk);
         if let Err(Stop::Finding(_)) = ended {
-            // The tmpfs ends with this history.
+            // The tmpfs is unmounted with this history.
             tree::copy(&history.store, &history.root.join("store"))?;
         }
         history.store = PathBuf::new();
@@ -72,25 +70,25 @@ fn rounds(history: &mut History<'_>, disk: &Tmpfs) -> Result<()> {
     let fsync = history.any_fsync();
     let mut server = history.start(fsync)?;
     while history.next_round()? {
-        let before = random_delay(&mut history.random);
-        let slack = history.random.below(MAX_SLACK);
+        let delay = random_delay(&mut history.random);
+        let slack = history.random.below(MAX_SLACK_BYTES);
         let while_full = history.random.duration(Duration::from_millis(250));
         let ends_full = history.random.percent(40);
-        let is_killed = history.random.percent(60);
-        let end = if is_killed { "SIGKILL" } else { "SIGTERM" };
+        let ending = Ending::draw(&mut history.random);
         history.note(format!(
-            "disk full but for {slack} bytes after {before:?}, for {while_full:?}; {end} {}",
+            "disk full except for {slack} bytes after {delay:?}, for {while_full:?}; {} {}",
+            ending.signal(),
             if ends_full { "while it is full" } else { "when there is space again" }
         ));
         let tolerance = Tolerance { refusals: true, closes: true };
         history.load(&mut server, tolerance, |control, server| {
-            thread::sleep(before);
+            thread::sleep(delay);
             disk.fill_with_ballast(slack)?;
-            control.wait_until(FILLED_WITHIN, |control| control.refused() > 0);
-            // The space that compactions have freed since.
+            control.wait_until(FULL_TIMEOUT, |control| control.refused() > 0);
+            // Compactions may have freed space.
             disk.fill_with_ballast(slack / 8)?;
             thread::sleep(while_full);
-            if ends_full { end_by(server, is_killed, false) } else { free(disk) }
+            if ends_full { end_while_full(server, ending) } else { free(disk) }
         })?;
         if ends_full {
             if history.random.percent(30) {
@@ -98,41 +96,37 @@ fn rounds(history: &mut History<'_>, disk: &Tmpfs) -> Result<()> {
             }
             free(disk)?;
         } else {
-            history.await_writes(&mut server, BACK_WITHIN)?;
-            let after = random_delay(&mut history.random);
-            history.load(&mut server, Tolerance::default(), |control, server| {
-                thread::sleep(after);
-                control.expect_disconnects();
-                end_by(server, is_killed, true)
-            })?;
+            history.await_writes(&mut server, RECOVERY_TIMEOUT)?;
+            let delay = random_delay(&mut history.random);
+            end_under_load(history, &mut server, ending, delay)?;
         }
-        let fsync = history.any_fsync();
-        server = history.start(fsync)?;
-        history.check(&server)?;
+        server = restart(history)?;
     }
     history.stop_and_verify(&mut server)
 }
 
-/// Frees space. The file system grows, because the store may have kept some of it.
+/// Frees space. The file system grows, because the store may still use some of it.
 fn free(disk: &Tmpfs) -> Result<()> {
     disk.remove_ballast()?;
-    if disk.free_bytes() < MIN_FREE {
-        disk.grow(disk.bytes() + MIN_FREE)?;
+    if disk.free_bytes() < MIN_FREE_BYTES {
+        disk.grow(disk.bytes() + MIN_FREE_BYTES)?;
     }
     Ok(())
 }
 
-/// Ends the server. After SIGTERM its status must be 0 if it `can` write.
-fn end_by(server: &mut Server, is_killed: bool, can: bool) -> Result<()> {
-    if is_killed {
-        server.kill();
-        return Ok(());
+/// Ends the server on the full disk, where any exit status is valid after SIGTERM.
+fn end_while_full(server: &mut Server, ending: Ending) -> Result<()> {
+    match ending {
+        Ending::Kill => server.kill(),
+        Ending::Terminate => {
+            if let Err(what) = server.stop()
+                && server.ended().is_none()
+            {
+                return Err(Stop::Finding(what));
+            }
+        }
     }
-    match (server.stop(), can) {
-        (Err(what), true) => Err(Stop::Finding(what)),
-        (Err(what), false) if server.ended().is_none() => Err(Stop::Finding(what)),
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 /// Starts the server on the full disk; if it fails, its error must name the reason.

@@ -18,6 +18,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::Fault;
+use super::steps::restart;
 use crate::client;
 use crate::finding::{Result, Stop};
 use crate::history::History;
@@ -32,9 +33,9 @@ pub(super) struct HostileClients;
 /// Limits of the server: bytes per client, number of clients.
 const LIMITS: &[&str] = &["--max-request", "1MiB", "--max-output", "1MiB", "--max-clients", "128"];
 /// Maximum growth of the resident memory: for each of 128 clients a request and the output, twice.
-const MAX_GROWTH: u64 = 128 * (2 << 20) * 2;
-/// Number of hostile clients at the same time.
-const HOSTILE: u64 = 6;
+const MAX_GROWTH_BYTES: u64 = 128 * (2 << 20) * 2;
+/// The number of concurrent hostile clients.
+const HOSTILE_CLIENTS: u64 = 6;
 
 impl Fault for HostileClients {
     fn name(&self) -> &'static str {
@@ -50,19 +51,19 @@ impl Fault for HostileClients {
     }
 
     fn run(&self, history: &mut History<'_>) -> Result<()> {
-        history.serve = LIMITS.iter().map(|&word| word.to_owned()).collect();
+        history.serve_arguments = LIMITS.iter().map(|&word| word.to_owned()).collect();
         let fsync = history.any_fsync();
         let mut server = history.start(fsync)?;
         while history.next_round()? {
-            let lasting = Duration::from_millis(history.random.between(50, 400));
+            let duration = Duration::from_millis(history.random.between(50, 400));
             let seed = history.random.next();
             let before = server.resident_bytes();
-            history.note(format!("{HOSTILE} hostile clients for {lasting:?}"));
+            history.note(format!("{HOSTILE_CLIENTS} hostile clients for {duration:?}"));
             let is_over = AtomicBool::new(false);
             history.load(&mut server, Tolerance::default(), |control, server| {
                 let address = server.address();
                 thread::scope(|scope| {
-                    for number in 0..HOSTILE {
+                    for number in 0..HOSTILE_CLIENTS {
                         let mut random = Random::new(Random::seed_of(&[seed, number]));
                         let is_over = &is_over;
                         scope.spawn(move || {
@@ -72,7 +73,7 @@ impl Fault for HostileClients {
                             }
                         });
                     }
-                    let watched = watch(control, server, before, lasting);
+                    let watched = watch_memory(control, server, before, duration);
                     let ended = watched.and_then(|()| {
                         control.expect_disconnects();
                         server.stop().map_err(Stop::Finding)
@@ -81,27 +82,25 @@ impl Fault for HostileClients {
                     ended
                 })
             })?;
-            let fsync = history.any_fsync();
-            server = history.start(fsync)?;
-            history.check(&server)?;
+            server = restart(history)?;
         }
         history.stop_and_verify(&mut server)
     }
 }
 
 /// Watches the memory of the process during the attack.
-fn watch(control: &Control, server: &Server, before: u64, lasting: Duration) -> Result<()> {
-    let mut most = 0;
-    control.wait_until(lasting, |_| {
-        most = most.max(server.resident_bytes());
-        most > before + MAX_GROWTH
+fn watch_memory(control: &Control, server: &Server, before: u64, duration: Duration) -> Result<()> {
+    let mut max = 0;
+    control.wait_until(duration, |_| {
+        max = max.max(server.resident_bytes());
+        max > before + MAX_GROWTH_BYTES
     });
-    if most > before + MAX_GROWTH {
+    if max > before + MAX_GROWTH_BYTES {
         return Err(Stop::Finding(format!(
-            "the server takes {} MiB before and {} MiB under hostile clients; the bound is {} MiB more",
+            "the server uses {} MiB before and {} MiB under hostile clients; the limit is {} MiB more",
             before >> 20,
-            most >> 20,
-            MAX_GROWTH >> 20
+            max >> 20,
+            MAX_GROWTH_BYTES >> 20
         )));
     }
     Ok(())
@@ -119,14 +118,14 @@ fn attack(address: SocketAddr, random: &mut Random, is_over: &AtomicBool) -> std
             // Never a valid command.
             bytes[0] = 0xFF;
             stream.write_all(&bytes)?;
-            listen(&mut stream)
+            read_once(&mut stream)
         }
         1 => {
             let mut request = Vec::new();
             client::push(&mut request, &[&b"SET"[..], b"hostile", &[b'x'; 4000]]);
             request.truncate(random.between(1, request.len() as u64 - 1) as usize);
             stream.write_all(&request)?;
-            listen(&mut stream)
+            read_once(&mut stream)
         }
         2 => {
             let request = random.pick(&[
@@ -142,7 +141,7 @@ fn attack(address: SocketAddr, random: &mut Random, is_over: &AtomicBool) -> std
                 "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
             ]);
             stream.write_all(request.as_bytes())?;
-            listen(&mut stream)
+            read_once(&mut stream)
         }
         3 => {
             let mut request = Vec::new();
@@ -166,7 +165,7 @@ fn attack(address: SocketAddr, random: &mut Random, is_over: &AtomicBool) -> std
 }
 
 /// Reads once, until the timeout.
-fn listen(stream: &mut TcpStream) -> std::io::Result<()> {
+fn read_once(stream: &mut TcpStream) -> std::io::Result<()> {
     let mut bytes = [0; 4096];
     match stream.read(&mut bytes) {
         Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),

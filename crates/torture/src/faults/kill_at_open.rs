@@ -5,10 +5,10 @@
 
 use std::thread;
 
-use super::{Fault, kill::random_delay};
+use super::Fault;
+use super::steps::{Ending, end_under_load, random_delay, restart};
 use crate::finding::Result;
 use crate::history::History;
-use crate::lane::Tolerance;
 use crate::process::Server;
 
 pub(super) struct KillAtOpen;
@@ -33,27 +33,19 @@ impl Fault for KillAtOpen {
         let fsync = history.any_fsync();
         let mut server = history.start(fsync)?;
         while history.next_round()? {
-            let moment = random_delay(&mut history.random);
-            history.note(format!("SIGKILL after {moment:?} of load"));
-            history.load(&mut server, Tolerance::default(), |control, server| {
-                thread::sleep(moment);
-                control.expect_disconnects();
-                server.kill();
-                Ok(())
-            })?;
+            let delay = random_delay(&mut history.random);
+            end_under_load(history, &mut server, Ending::Kill, delay)?;
             for _ in 0..history.random.between(1, MAX_KILLS) {
                 let fsync = history.any_fsync();
                 // Most of them before the server is ready.
                 let limit = history.open_time.mul_f64(1.2);
-                let moment = history.random.duration(limit);
-                history.note(format!("serve --fsync {fsync}, SIGKILL after {moment:?}"));
+                let delay = history.random.duration(limit);
+                history.note(format!("serve --fsync {fsync}, SIGKILL after {delay:?}"));
                 let mut recovering = Server::spawn(&history.launch(fsync))?;
-                thread::sleep(moment);
+                thread::sleep(delay);
                 recovering.kill();
             }
-            let fsync = history.any_fsync();
-            server = history.start(fsync)?;
-            history.check(&server)?;
+            server = restart(history)?;
         }
         history.stop_and_verify(&mut server)
     }

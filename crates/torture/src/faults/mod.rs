@@ -1,4 +1,4 @@
-//! The fault classes by name, one file each.
+//! The fault classes by name, one file each; `steps` has what they share.
 
 mod damage;
 mod deleted_directory;
@@ -9,7 +9,7 @@ mod full_disk;
 mod hostile_clients;
 mod kill;
 mod kill_at_open;
-mod limit;
+mod steps;
 mod term;
 
 use crate::finding::Result;

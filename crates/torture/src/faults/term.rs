@@ -1,14 +1,12 @@
 //! `term`: SIGTERM under load.
 //!
-//! The server finishes the commands that it has begun, syncs and exits with status 0. No
-//! acknowledged write is lost, and every file of the closed store is sound.
+//! The server finishes the commands in progress, syncs and exits with status 0. No acknowledged
+//! write is lost, and every file of the closed store passes verification.
 
-use std::thread;
-
-use super::{Fault, kill::random_delay};
-use crate::finding::{Result, Stop};
+use super::Fault;
+use super::steps::{Ending, end_under_load, random_delay, restart};
+use crate::finding::Result;
 use crate::history::History;
-use crate::lane::Tolerance;
 
 pub(super) struct Term;
 
@@ -29,17 +27,10 @@ impl Fault for Term {
         let fsync = history.any_fsync();
         let mut server = history.start(fsync)?;
         while history.next_round()? {
-            let moment = random_delay(&mut history.random);
-            history.note(format!("SIGTERM after {moment:?} of load"));
-            history.load(&mut server, Tolerance::default(), |control, server| {
-                thread::sleep(moment);
-                control.expect_disconnects();
-                server.stop().map_err(Stop::Finding)
-            })?;
+            let delay = random_delay(&mut history.random);
+            end_under_load(history, &mut server, Ending::Terminate, delay)?;
             history.stop_and_verify(&mut server)?;
-            let fsync = history.any_fsync();
-            server = history.start(fsync)?;
-            history.check(&server)?;
+            server = restart(history)?;
         }
         history.stop_and_verify(&mut server)
     }

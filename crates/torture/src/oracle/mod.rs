@@ -1,4 +1,4 @@
-//! The oracle: which values the keys of a lane may have.
+//! The oracle: the possible values of a lane's keys.
 //!
 //! A *lane* is one connection with its own keys, so the order of its writes is known: the order of
 //! sending. A write has one of three outcomes:
@@ -9,9 +9,9 @@
 //! | refused | an error reply was received | never the write |
 //! | unknown | no reply, or an error that says so | the write or not |
 //!
-//! Writes of unknown outcome that were sent in one pipeline are a *group*: the server takes them in
-//! order, so the first n of them were executed, for some n. Where writes may be refused, each write
-//! is its own group. A write of several keys (MSET, DEL, MULTI) is atomic.
+//! Writes of unknown outcome that were sent in one pipeline are a *group*: the server executes them
+//! in order, so the first n of them were executed, for some n. Where writes may be refused, each
+//! write is its own group. A write of several keys (MSET, DEL, MULTI) is atomic.
 //!
 //! ```text
 //!   settled ──────── log ─────────────────────────────────────────►  observations
@@ -82,7 +82,7 @@ pub enum Reading {
     Value(u64),
     /// A number.
     Number(i64),
-    /// Bytes that are no value of any write of this key.
+    /// Bytes that are not the value of any write of this key.
     Foreign(String),
     /// The read failed with an error.
     Failed,
@@ -245,7 +245,7 @@ impl Oracle {
         }
         let states = match Search::new(&self.settled, &self.log, observations).run() {
             Verdict::Possible(states) => states,
-            // Each key has a possible reading; that is all that is known.
+            // Each key has a possible reading; nothing more is known.
             Verdict::Undecided => self.settled.clone(),
             Verdict::Impossible(write, key) => {
                 return Err(self.describe_contradiction(observations, write, key));
@@ -332,11 +332,11 @@ impl Oracle {
         };
         let mut lines = vec![format!(
             "the readings of lane {} are possible for each key, but not together: a batch is torn, or a write is lost \
-             that preceded one that is kept. The contradiction is between key {name}, read as {observation:?}, and \
+             that came before one that is not. The contradiction is between key {name}, read as {observation:?}, and \
              {write}. All related writes of the log:",
             self.lane
         )];
-        // The writes of the key, and of all keys that these writes also have.
+        // The writes of the key, and those of the other keys in these writes.
         let of = |entry: &&Entry| entry.write.effects.iter().any(|(of, _)| *of == key);
         let beside: BTreeSet<u32> = self
             .log

@@ -118,9 +118,9 @@ impl<'a> Search<'a> {
             return self.matches_with(index, coverage);
         }
         let all = segment.writes.len();
-        let least = if segment.is_unknown { 0 } else { all };
+        let min = if segment.is_unknown { 0 } else { all };
         let needs_one_try = all == 1 && !segment.has_additions();
-        for count in (least..=all).rev() {
+        for count in (min..=all).rev() {
             self.tries += 1;
             if self.tries >= MAX_TRIES {
                 return false;
@@ -149,15 +149,15 @@ impl<'a> Search<'a> {
             if coverage.keys[key] {
                 continue;
             }
-            let is_so = match state {
+            let is_match = match state {
                 State::Number(number) => {
-                    let least = number + coverage.sums[key];
-                    let most = least + coverage.optional_sums[key];
-                    (least..=most).any(|number| matches_state(State::Number(number), observation))
+                    let min = number + coverage.sums[key];
+                    let max = min + coverage.optional_sums[key];
+                    (min..=max).any(|number| matches_state(State::Number(number), observation))
                 }
                 state => matches_state(*state, observation),
             };
-            if !is_so {
+            if !is_match {
                 self.note(0, None, key as u32);
                 return false;
             }

@@ -1,4 +1,4 @@
-//! The oracle must be able to fail.
+//! Each kind of violation is detected.
 
 use super::*;
 
@@ -38,12 +38,12 @@ fn refused_write_that_is_visible_is_detected() {
 
 #[test]
 fn unknown_write_that_was_read_is_settled() {
-    for there in [true, false] {
+    for is_visible in [true, false] {
         let mut oracle = Oracle::new(0, 1, 0);
         let (first, second) = (put(&mut oracle, &[0]), put(&mut oracle, &[0]));
         oracle.acknowledge(first);
         oracle.record_unknown(vec![second]);
-        let (seen, other) = if there { (2, 1) } else { (1, 2) };
+        let (seen, other) = if is_visible { (2, 1) } else { (1, 2) };
         oracle.check(&observe(&[Reading::Value(seen)])).unwrap();
         assert!(
             oracle.check(&observe(&[Reading::Value(other)])).is_err(),
@@ -74,7 +74,7 @@ fn group_with_a_hole_is_detected() {
 }
 
 #[test]
-fn number_beyond_what_was_added_is_detected() {
+fn number_beyond_the_sum_of_increments_is_detected() {
     let seen = |number| observe(&[Reading::Number(number)]);
     let mut oracle = Oracle::new(0, 0, 1);
     let mut add = || Write { id: oracle.next_write(), effects: vec![(0, Effect::Add(1))] };

@@ -1,4 +1,4 @@
-//! The harness must be able to fail: lanes write to faulty servers of this test.
+//! The harness detects faulty servers, which this test implements.
 //!
 //! The servers keep their keys in memory and implement enough of RESP2 for a lane. A new connection
 //! stands for a restart.
@@ -16,7 +16,7 @@ use siltstone_torture::client::Connection;
 use siltstone_torture::finding::Stop;
 use siltstone_torture::lane::{Lane, RoundEnd, Tolerance, Workload};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The fault of a server, in the write of this number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,14 +45,14 @@ fn serve(defect: Defect) -> SocketAddr {
     thread::spawn(move || {
         for stream in listener.incoming() {
             let keys = keys.clone();
-            thread::spawn(move || talk(stream.unwrap(), &keys, defect));
+            thread::spawn(move || serve_connection(stream.unwrap(), &keys, defect));
         }
     });
     address
 }
 
 /// Serves a connection until the client or the fault closes it.
-fn talk(stream: TcpStream, keys: &Mutex<Keys>, defect: Defect) -> Option<()> {
+fn serve_connection(stream: TcpStream, keys: &Mutex<Keys>, defect: Defect) -> Option<()> {
     stream.set_nodelay(true).ok()?;
     let mut input = BufReader::new(stream.try_clone().ok()?);
     let mut output = stream;
@@ -127,8 +127,8 @@ fn apply(values: &mut HashMap<Vec<u8>, Vec<u8>>, words: &[Vec<u8>]) -> Vec<u8> {
             None => b"$-1\r\n".to_vec(),
         },
         b"DEL" => {
-            let gone = words[1..].iter().filter(|key| values.remove(*key).is_some()).count();
-            format!(":{gone}\r\n").into_bytes()
+            let removed = words[1..].iter().filter(|key| values.remove(*key).is_some()).count();
+            format!(":{removed}\r\n").into_bytes()
         }
         b"INCR" => {
             let value = values.entry(words[1].clone()).or_insert_with(|| b"0".to_vec());
@@ -160,13 +160,13 @@ fn write_and_check(defect: Defect, seed: u64) -> Result<(), String> {
     let tolerance =
         Tolerance { refusals: matches!(defect, Defect::RefusedButExecuted(_)), closes: true };
     let found = |stop: Stop| format!("{stop:?}");
-    let mut connection = Connection::open(address, PATIENCE).unwrap();
+    let mut connection = Connection::open(address, TIMEOUT).unwrap();
     for _ in 0..16 {
         if lane.round(&mut connection, tolerance).map_err(found)? == RoundEnd::Closed {
             break;
         }
     }
-    lane.check(address, PATIENCE).map_err(found)
+    lane.check(address, TIMEOUT).map_err(found)
 }
 
 #[test]
