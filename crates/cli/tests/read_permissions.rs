@@ -1,6 +1,6 @@
 //! A store can be read with read permission only, and no reading command changes it.
 
-#![set_permissions(clippy::unwrap_used, clippy::print_stderr)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod support;
 

@@ -114,7 +114,7 @@ fn concurrent_histories_are_strictly_serializable() {
     let scale = Scale::from_env();
     let (mut transactions, mut aborted, mut tracked) = (0, 0, 0);
     for case in scale.cases(scale.rounds * 5, OPTION_SETS.len() as u32) {
-        let (name, options, remembered_bytes) = OPTION_SETS[case.variant as usize];
+        let (name, options, remembered_bytes) = OPTION_SETS[case.option_set as usize];
         let limits = TransactionOptions { remembered_bytes, ..Default::default() };
         // Every second run has the engine's own concurrency and no pauses.
         let witness = (case.seed / 4 % 2 == 0)

@@ -26,12 +26,15 @@ impl RunFlag {
         StopGuard(self)
     }
 
+    /// The old name of `is_set`.
     pub fn goes_on(&self) -> bool {
         self.is_set()
-    } // old name
+    }
+
+    /// The old name of `clear_on_drop`.
     pub fn until_dropped(&self) -> StopGuard<'_> {
         self.clear_on_drop()
-    } // old name
+    }
 }
 
 impl Drop for StopGuard<'_> {

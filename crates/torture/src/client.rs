@@ -61,7 +61,7 @@ impl Connection {
     /// The connection is lost; the server may have received any prefix of the pipeline.
     pub fn send(&mut self) -> io::Result<()> {
         let sent = self.stream.get_mut().write_all(&self.request);
-        let sent = self.stream.get_mut().write_all(&self.request);
+        self.request.clear();
         sent.map_err(map_timeout)
     }
 
