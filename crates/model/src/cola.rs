@@ -1,28 +1,28 @@
-//! COLA and SAMT (Algorithm 4): levels that grow by a factor r, whose tables are merged at once, or
-//! only on their way to the next level.
+//! COLA and SAMT (Algorithm 4): levels that grow by a factor r, whose tables are merged immediately
+//! (COLA), or only on their way to the next level (SAMT).
 //!
 //! ```text
 //! COLA  level l takes r − 1 merges before it moves on:  Σⱼ Merge(Unique(Iₗ), Unique(Iₗ·j)) / Iₗ₊₁
 //! SAMT  level l keeps r tables side by side:            r·Unique(Iₗ) / Iₗ₊₁
-//! both  the last level holds every key:                 N / I_(L−1)              Iₗ = log · rˡ
+//! both  the last level contains every key:              N / I_(L−1)              Iₗ = log · rˡ
 //! ```
 //!
 //! Source: thesis, section 4.4.
 
-use crate::error::{BadParameter, MOST_ITEMS, within};
+use crate::error::{BadParameter, MAX_ITEMS, within};
 use crate::{Breakdown, Popularity};
 
-/// Beyond it nothing is left to add, and a larger product may be infinite.
-const MOST_REQUESTS: f64 = 1e30;
+/// Upper limit of the last interval: a larger product may be infinite.
+const MAX_REQUESTS: f64 = 1e30;
 
 /// A cache-oblivious lookahead array.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cola {
     /// Items in a full log.
     pub log_items: f64,
-    /// How much larger each level is than the one before.
+    /// Size ratio of a level to the level above.
     pub growth: u32,
-    /// Levels, the last one counted.
+    /// Number of levels, including the last.
     pub levels: u32,
 }
 
@@ -31,14 +31,14 @@ pub struct Cola {
 pub struct Samt {
     /// Items in a full log.
     pub log_items: f64,
-    /// Tables side by side in a level.
+    /// Tables per level.
     pub growth: u32,
-    /// Levels, the last one counted.
+    /// Number of levels, including the last.
     pub levels: u32,
 }
 
 impl Cola {
-    /// Items written for each item that the user writes, stage by stage.
+    /// Items written per item that the user writes, stage by stage.
     ///
     /// # Errors
     /// [`BadParameter`].
@@ -53,7 +53,7 @@ impl Cola {
 }
 
 impl Samt {
-    /// Items written for each item that the user writes, stage by stage.
+    /// Items written per item that the user writes, stage by stage.
     ///
     /// # Errors
     /// [`BadParameter`].
@@ -63,7 +63,8 @@ impl Samt {
     }
 }
 
-/// `written(I)` is what a level writes while its growth's worth of tables of I requests arrive.
+/// `written(I)` is the number of items that a level writes while `growth` tables of I requests
+/// arrive.
 fn stages(
     log_items: f64,
     growth: u32,
@@ -71,11 +72,11 @@ fn stages(
     popularity: &Popularity,
     written: impl Fn(f64) -> f64,
 ) -> Result<Breakdown, BadParameter> {
-    within("log_items", log_items, 1.0, MOST_ITEMS, "give a log of 1 item to 10^15")?;
+    within("log_items", log_items, 1.0, MAX_ITEMS, "give a log of 1 item to 10^15")?;
     within("growth", f64::from(growth), 2.0, 1e4, "give a growth factor from 2 to 10,000")?;
     within("levels", f64::from(levels), 1.0, 64.0, "give 1 to 64 levels")?;
     let last = log_items * f64::from(growth).powf(f64::from(levels) - 1.0);
-    if last > MOST_REQUESTS {
+    if last > MAX_REQUESTS {
         let reason = "give levels of which the last fills in 10^30 requests or less";
         return Err(BadParameter { parameter: "levels", value: f64::from(levels), reason });
     }
@@ -96,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_repeated_keys_the_sums_are_those_of_the_designs() {
+    fn costs_without_repeated_keys_match_the_designs() {
         // 10^12 keys: hardly any request repeats one.
         let keys = Popularity::uniform(1e12).unwrap();
         let (log_items, growth, levels) = (1e4, 4, 3);
@@ -104,14 +105,14 @@ mod tests {
         // Each of two levels writes each item once.
         assert!((samt.by_stage[1].1 - 1.0).abs() < 1e-6 && (samt.by_stage[2].1 - 1.0).abs() < 1e-4);
         let cola = Cola { log_items, growth, levels }.write_amplification(&keys).unwrap();
-        // Merges of 1, 2 and 3 tables' worth for every 4 that arrive.
+        // Merges of 1, 2 and 3 tables per 4 arriving tables.
         assert!((cola.by_stage[1].1 - 6.0 / 4.0).abs() < 1e-4, "{cola:?}");
         let last = 1e12 / (1e4 * 16.0);
         assert!((cola.by_stage[3].1 / last - 1.0).abs() < 1e-9);
     }
 
     #[test]
-    fn bad_parameters_are_named() {
+    fn invalid_parameter_is_named() {
         let keys = Popularity::uniform(1e6).unwrap();
         let cola = |log_items, growth, levels| {
             Cola { log_items, growth, levels }.write_amplification(&keys).unwrap_err().parameter

@@ -1,6 +1,6 @@
-//! A parameter that cannot be, and what it should be.
+//! The error for a parameter out of its range.
 
-/// Names the parameter, its value, and what is allowed.
+/// A parameter out of its range.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{parameter} is {value}: {reason}")]
 pub struct BadParameter {
@@ -8,22 +8,22 @@ pub struct BadParameter {
     pub parameter: &'static str,
     /// The value that was given.
     pub value: f64,
-    /// What is allowed.
+    /// The allowed range, as an instruction.
     pub reason: &'static str,
 }
 
-/// The most items that anything may have: beyond it, neighbouring counts are one number.
-pub(crate) const MOST_ITEMS: f64 = 1e15;
+/// Upper limit of item counts. Above it, consecutive counts are no longer distinct in `f64`.
+pub(crate) const MAX_ITEMS: f64 = 1e15;
 
-/// Passes a number of keys on if there can be so many.
+/// Returns `keys` if it is a valid number of keys.
 ///
 /// # Errors
 /// [`BadParameter`].
 pub(crate) fn check_keys(keys: f64) -> Result<f64, BadParameter> {
-    within("keys", keys, 2.0, MOST_ITEMS, "give a number of keys from 2 to 10^15")
+    within("keys", keys, 2.0, MAX_ITEMS, "give a number of keys from 2 to 10^15")
 }
 
-/// Passes `value` on if it is a number in `low..=high`; NaN never is.
+/// Returns `value` if it is in `low..=high`, which NaN never is.
 ///
 /// # Errors
 /// [`BadParameter`] with `reason`.

@@ -1,4 +1,4 @@
-//! LevelDB's write amplification (Algorithm 3), and the worst case that it replaces.
+//! LevelDB's write amplification (Algorithm 3), and the worst-case analysis that it replaces.
 //!
 //! ```text
 //! mem → log        1                                       every write, as it is
@@ -7,39 +7,39 @@
 //! level l → l+1    (Merge(Unique(Iₗ), Sₗ₊₁) + Unique(Iₗ)) / Iₗ     Iₗ = Iₗ₋₁ + DInterval(Sₗ)
 //! ```
 //!
-//! The second Unique(Iₗ) is for false overlaps: tables below that reach beyond the compacted one.
-//! The last level holds every key.
+//! The second Unique(Iₗ) accounts for false overlaps: tables of the next level that extend beyond
+//! the compacted table. The last level contains every key.
 //!
-//! The worst case (section 4.3.4) knows neither repeated keys nor density: compacting a level of u
-//! items into one of v writes u + v, and happens once for every u items that arrive. So with v = 10·u
-//! a level costs (u + v)/u = 11, the figure that section 4.8 sets against the model's 4 to 6:
+//! The worst-case analysis (section 4.3.4) ignores repeated keys and density: compacting a level of
+//! u items into one of v writes u + v, once per u arriving items. With v = 10·u a level costs (u +
+//! v)/u = 11, the figure that section 4.8 compares with the model's 4 to 6:
 //!
 //! ```text
 //! worst case       1 + 1 + (I₀ + S₁)/I₀ + Σ (Sₗ + Sₗ₊₁)/Sₗ           S_L = N
 //! ```
 //!
-//! (With false overlaps it would be 12, and the whole 2.0 to 4.2 times the model; with the model's
+//! (With false overlaps it would be 12, and the total 2.0 to 4.2 times the model; with the model's
 //! cumulative intervals 1.5 to 3.2 times. Only this reading gives the thesis's 1.8 at the low end.)
 //!
 //! Source: thesis, section 4.3.
 
-use crate::error::{BadParameter, MOST_ITEMS, check_keys, within};
+use crate::error::{BadParameter, MAX_ITEMS, check_keys, within};
 use crate::{Breakdown, Workload};
 
-/// The parameters of the design, in items.
+/// Parameters of the design, in items.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LevelDb {
-    /// Items in a full log, i.e. in a memtable.
+    /// Items in a full log, that is, in a memtable.
     pub log_items: f64,
-    /// Level-0 tables at which they are compacted.
+    /// Number of level-0 tables that triggers their compaction.
     pub level0_tables: f64,
-    /// Items in levels 1 to L − 1, ascending; level L holds every key.
+    /// Items in levels 1 to L − 1, ascending; level L contains every key.
     pub level_items: Vec<f64>,
 }
 
 impl LevelDb {
-    /// LevelDB's own parameters: a log of 4 MiB, 4 level-0 tables, level l of 10^l MiB, for items of
-    /// `item_bytes` and `levels` levels.
+    /// LevelDB's own parameters: a log of 4 MiB, 4 level-0 tables, level l of 10^l MiB, for items
+    /// of `item_bytes` and `levels` levels.
     ///
     /// # Errors
     /// [`BadParameter`].
@@ -51,12 +51,12 @@ impl LevelDb {
         Ok(LevelDb {
             log_items: 4.0 * mib / item_bytes,
             level0_tables: 4.0,
-            // A small workload ends in an early level: what would lie above holds all of it.
+            // With few keys an upper level already contains all of them.
             level_items: sizes.filter(|&size| size < keys).collect(),
         })
     }
 
-    /// Items written for each item that the user writes, stage by stage.
+    /// Items written per item that the user writes, stage by stage.
     ///
     /// # Errors
     /// [`BadParameter`] for a log or level that is not positive, levels out of order, or a level
@@ -68,11 +68,11 @@ impl LevelDb {
         Ok(self.named(&costs))
     }
 
-    /// The sum of [`write_amplification`](Self::write_amplification) over all stages, for who asks
-    /// often: it allocates nothing.
+    /// The sum of [`write_amplification`](Self::write_amplification) over all stages, without
+    /// allocations.
     ///
     /// # Errors
-    /// As there.
+    /// As [`write_amplification`](Self::write_amplification).
     pub fn total(&self, workload: &impl Workload) -> Result<f64, BadParameter> {
         self.check(workload.keys())?;
         let mut total = 0.0;
@@ -80,8 +80,8 @@ impl LevelDb {
         Ok(total)
     }
 
-    /// The asymptotic analysis: as if no key were ever written twice, so that levels of u and v
-    /// items merge into u + v.
+    /// The worst-case analysis: no key is ever written twice, so levels of u and v items merge into
+    /// u + v.
     ///
     /// # Errors
     /// As [`write_amplification`](Self::write_amplification).
@@ -94,7 +94,7 @@ impl LevelDb {
         Ok(self.named(&[1.0, 1.0].into_iter().chain(merges).collect::<Vec<_>>()))
     }
 
-    /// Algorithm 3, one cost after the other.
+    /// Algorithm 3; calls `put` with the cost of each stage.
     fn each_stage(&self, workload: &impl Workload, mut put: impl FnMut(f64)) {
         let log = self.log_items;
         put(1.0);
@@ -102,7 +102,7 @@ impl LevelDb {
         self.levels_from(log * self.level0_tables, workload, put);
     }
 
-    /// The costs from level 0 on, which is compacted every `interval` requests.
+    /// The costs of level 0 and below, if level 0 is compacted every `interval` requests.
     pub(crate) fn levels_from(
         &self,
         mut interval: f64,
@@ -136,12 +136,12 @@ impl LevelDb {
 
     pub(crate) fn check(&self, keys: f64) -> Result<(), BadParameter> {
         let reason = "give a log of 1 item to 10^15";
-        within("log_items", self.log_items, 1.0, MOST_ITEMS, reason)?;
+        within("log_items", self.log_items, 1.0, MAX_ITEMS, reason)?;
         within("level0_tables", self.level0_tables, 1.0, 1e6, "give 1 table or more")?;
         let mut below = 1.0;
         for &items in &self.level_items {
             let reason = "give levels in ascending order, each of 1 item or more";
-            within("level_items", items, below, MOST_ITEMS, reason)?;
+            within("level_items", items, below, MAX_ITEMS, reason)?;
             let reason = "give levels smaller than the number of keys; the last level holds all";
             within("level_items", items, 1.0, keys, reason)?;
             below = items;
@@ -156,7 +156,7 @@ mod tests {
     use crate::Popularity;
 
     #[test]
-    fn table_4_1_without_optimisation() {
+    fn table_4_1_without_optimisation_is_reproduced() {
         let uniform = Popularity::uniform(1e8).unwrap();
         let wa = LevelDb::standard(1e8, 1000.0, 5).unwrap().write_amplification(&uniform).unwrap();
         let thesis = [1.00, 1.00, 1.62, 4.77, 6.22, 6.32, 4.89];
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_case_charges_a_level_eleven() {
+    fn worst_case_cost_of_a_level_is_eleven() {
         let design =
             LevelDb { log_items: 100.0, level0_tables: 4.0, level_items: vec![1000.0, 10_000.0] };
         let wa = design.worst_case(100_000.0).unwrap();
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_total_is_the_sum_of_the_stages() {
+    fn total_is_the_sum_of_the_stages() {
         let design = LevelDb::standard(1e8, 1000.0, 5).unwrap();
         for skew in [0.0, 0.99] {
             let keys = Popularity::zipf(1e8, skew).unwrap();
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn skew_writes_less() {
+    fn skew_reduces_write_amplification() {
         let design = LevelDb::standard(1e8, 1000.0, 5).unwrap();
         let wa = |s: f64| {
             design.write_amplification(&Popularity::zipf(1e8, s).unwrap()).unwrap().total()
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_parameters_are_named() {
+    fn invalid_parameter_is_named() {
         let uniform = Popularity::uniform(1e6).unwrap();
         let named = |change: fn(&mut LevelDb)| {
             let mut design = LevelDb::standard(1e6, 1000.0, 3).unwrap();
@@ -209,7 +209,7 @@ mod tests {
         };
         assert_eq!(named(|d| d.log_items = 0.0), "log_items");
         assert_eq!(named(|d| d.log_items = f64::NAN), "log_items");
-        // Both would divide to infinity.
+        // Both divisions would give infinity.
         assert_eq!(named(|d| d.log_items = 1e-300), "log_items");
         assert_eq!(named(|d| d.level_items[0] = 1e-300), "level_items");
         assert_eq!(named(|d| d.level0_tables = -4.0), "level0_tables");

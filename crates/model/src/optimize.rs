@@ -1,13 +1,14 @@
-//! Level sizes of least write amplification.
+//! Level sizes of minimal write amplification.
 //!
-//! The variables are the logarithms of the first level and of each level's growth over the one
-//! before, so sizes are positive and ascending by their form; one constraint keeps the last of them
-//! below the number of keys. Two forms are minimised and the better kept: over the sizes themselves
-//! (primal), and over Unique⁻¹ of the sizes (dual), in which a skewed popularity is less crooked.
+//! The variables are the logarithms of the size of the first level and of each level's growth
+//! factor, so sizes are positive and ascending by construction; one constraint keeps the last size
+//! below the number of keys. Two formulations are minimised and the better result is used: over the
+//! sizes themselves (primal), and over Unique⁻¹ of the sizes (dual), in which a skewed popularity
+//! is closer to linear.
 //!
 //! The search is COBYLA (linear approximations, no derivatives), restarted from its own optimum
-//! until that gains nothing. It looks the primitives up ([`Tabulated`]); what it answers is computed
-//! by the exact sums.
+//! until that gains nothing. It uses interpolated primitives ([`Tabulated`]); the result is
+//! computed with the exact sums.
 //!
 //! Source: thesis, section 4.6 (there with Ipopt).
 
@@ -16,27 +17,27 @@ use std::cell::Cell;
 use crate::error::{BadParameter, within};
 use crate::{Breakdown, LevelDb, Popularity, Tabulated, Workload};
 
-/// The best sizes found.
+/// The best level sizes found.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Optimum {
     /// The design with these sizes.
     pub design: LevelDb,
-    /// What it costs.
+    /// Its write amplification.
     pub write_amplification: Breakdown,
-    /// How often the model was evaluated.
+    /// Number of evaluations of the model.
     pub evaluations: u64,
 }
 
-/// A level at least this much larger than the one before, in logarithms.
-const LEAST_GROWTH: f64 = 1e-3;
-/// The largest of the optimised levels stays this much below the number of keys. A level this full is
-/// hardly ever compacted: it is one that the optimum would do without.
+/// Minimal growth from one level to the next, as a logarithm.
+const MIN_GROWTH: f64 = 1e-3;
+/// Upper limit of an optimised level, as a share of all keys. A level of that size is almost never
+/// compacted: the optimum would have one level less.
 const HEADROOM: f64 = 0.999;
-const EVALUATIONS_A_ROUND: usize = 3000;
-const MOST_ROUNDS: usize = 12;
+const EVALUATIONS_PER_ROUND: usize = 3000;
+const MAX_ROUNDS: usize = 12;
 
-/// The level sizes of least write amplification for `levels` levels (level 0 not counted), of which
-/// the last holds every key.
+/// The level sizes of minimal write amplification for `levels` levels (without level 0), of which
+/// the last contains every key.
 ///
 /// # Errors
 /// [`BadParameter`].
@@ -52,7 +53,7 @@ pub fn optimize_levels(
     within("level0_tables", level0_tables, 1.0, 1e6, "give 1 table or more")?;
     let workload = Tabulated::new(popularity);
     let search = Search { workload, log_items, level0_tables, evaluations: Cell::new(0) };
-    // Begin with a geometric progression from the log to the last level.
+    // Start with a geometric progression from the log to the last level.
     let growth = (most / log_items).ln() / levels as f64;
     let sizes: Vec<f64> = (1..levels).map(|l| log_items * (growth * l as f64).exp()).collect();
     let forms = [search.minimize(&sizes, Form::Primal), search.minimize(&sizes, Form::Dual)];
@@ -81,7 +82,7 @@ impl Search {
         LevelDb { log_items: self.log_items, level0_tables: self.level0_tables, level_items }
     }
 
-    /// The write amplification of these sizes; infinite where they cannot be.
+    /// Write amplification of these sizes; `f64::MAX` for invalid ones.
     fn cost(&self, sizes: &[f64]) -> f64 {
         self.evaluations.set(self.evaluations.get() + 1);
         self.design(sizes.to_vec()).total(&self.workload).unwrap_or(f64::MAX)
@@ -93,7 +94,7 @@ impl Search {
         }
         let mut best = from.to_vec();
         let mut step = 0.5;
-        for _ in 0..MOST_ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             let found = self.round(&best, form, step);
             let gained = self.cost(&best) - self.cost(&found);
             if gained > 0.0 {
@@ -109,13 +110,13 @@ impl Search {
         best
     }
 
-    /// One run of COBYLA from the sizes `from`.
+    /// One run of COBYLA that starts from the sizes `from`.
     fn round(&self, from: &[f64], form: Form, step: f64) -> Vec<f64> {
         let end = self.in_form(HEADROOM * self.workload.keys(), form).ln();
         let start = self.variables(from, form);
         let objective = |x: &[f64], (): &mut ()| self.cost(&self.sizes(x, form));
         let below_end = |x: &[f64], (): &mut ()| end - x.iter().sum::<f64>();
-        let mut bounds = vec![(LEAST_GROWTH, 50.0); start.len()];
+        let mut bounds = vec![(MIN_GROWTH, 50.0); start.len()];
         // A level of one item or more.
         bounds[0] = (0.0, 50.0);
         let outcome = cobyla::minimize(
@@ -124,7 +125,7 @@ impl Search {
             &bounds,
             &[below_end],
             (),
-            EVALUATIONS_A_ROUND,
+            EVALUATIONS_PER_ROUND,
             cobyla::RhoBeg::All(step),
             Some(cobyla::StopTols { ftol_rel: 1e-10, xtol_rel: 1e-9, ..Default::default() }),
         );
@@ -167,12 +168,12 @@ mod tests {
     const LOG_ITEMS: f64 = 4.0 * 1_048_576.0 / 1000.0;
 
     #[test]
-    fn table_4_1_optimised() {
+    fn table_4_1_with_optimisation_is_reproduced() {
         let uniform = Popularity::uniform(1e8).unwrap();
         let optimum = optimize_levels(&uniform, LOG_ITEMS, 4.0, 5).unwrap();
         let total = optimum.write_amplification.total();
         assert!(total <= 23.68, "{optimum:?}");
-        // No nearby sizes are better.
+        // No neighbouring sizes are better.
         for level in 0..4 {
             for factor in [0.95, 1.05] {
                 let mut other = optimum.design.clone();
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn skew_wants_smaller_low_levels() {
+    fn skew_makes_the_first_level_smaller() {
         let first = |skew| {
             let popularity = Popularity::zipf(1e7, skew).unwrap();
             optimize_levels(&popularity, LOG_ITEMS, 4.0, 4).unwrap().design.level_items[0]
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn one_level_leaves_nothing_to_choose() {
+    fn one_level_has_no_sizes_to_optimise() {
         let uniform = Popularity::uniform(1e6).unwrap();
         assert!(optimize_levels(&uniform, 1e3, 4.0, 1).unwrap().design.level_items.is_empty());
         assert_eq!(optimize_levels(&uniform, 1e3, 4.0, 0).unwrap_err().parameter, "levels");

@@ -1,32 +1,32 @@
-//! How likely each key is to be written next, compressed.
+//! The probability of each key to be written next, in compressed form.
 //!
-//! Keys of nearly equal probability share a group with their mean, so 10⁸ keys under Zipf cost some
-//! 2,000 terms instead of 10⁸. Within a group the largest and the smallest probability differ by at
-//! most 1 %; the mean is exact, so the groups' masses sum to one.
+//! Keys of nearly equal probability share a group with their mean, so 10⁸ keys under Zipf cost
+//! about 2,000 terms instead of 10⁸. Within a group the largest and the smallest probability differ
+//! by at most 1 %; the mean is exact, so the masses of the groups sum to one.
 //!
-//! The sum of i⁻ˢ over a range of ranks is taken directly for short ranges and by Euler and
-//! Maclaurin's formula for long ones, where its error is below 10⁻¹² of the sum.
+//! The sum of i⁻ˢ over a range of ranks is computed directly for short ranges and by the
+//! Euler–Maclaurin formula for long ones, where its error is below 10⁻¹² of the sum.
 //!
 //! Source: thesis, sections 4.2.2 and 4.6.2 (footnote 7).
 
 use crate::error::{BadParameter, check_keys, within};
 
-/// Largest to smallest probability within a group.
+/// Ratio of the largest to the smallest probability within a group.
 const SPREAD: f64 = 1.01;
-/// Ranks that are summed one by one.
+/// Number of ranks that are summed one by one.
 const DIRECT: f64 = 256.0;
 
-/// How likely each of N keys is to be written next.
+/// The probability of each of N keys to be written next.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Popularity {
     pub(crate) groups: Vec<Group>,
     keys: f64,
 }
 
-/// Keys that are about equally likely.
+/// Keys of about equal probability.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Group {
-    /// How many keys.
+    /// Number of keys.
     pub(crate) keys: f64,
     /// −ln(1 − f) for the mean probability f of one key: `(1 − f)^p = exp(−rate·p)`.
     pub(crate) rate: f64,
@@ -34,16 +34,16 @@ pub(crate) struct Group {
 
 impl Group {
     fn new(keys: f64, probability: f64) -> Self {
-        // Of a key that takes all requests but one in 10^16, 1 − f would be zero and its logarithm
-        // infinite.
+        // For a key with all but 1 in 10^16 requests, 1 − f would round to zero and its logarithm
+        // would be infinite.
         let probability = probability.min(1.0 - f64::EPSILON);
-        // ln_1p keeps its digits where f is far below the spacing of numbers near one.
+        // ln_1p is exact even where f is far below the spacing of `f64` near one.
         Group { keys, rate: -(-probability).ln_1p() }
     }
 }
 
 impl Popularity {
-    /// Every key equally likely.
+    /// All keys have the same probability.
     ///
     /// # Errors
     /// [`BadParameter`] unless `keys` is from 2 to 10¹⁵.
@@ -52,7 +52,7 @@ impl Popularity {
         Ok(Popularity { groups: vec![Group::new(keys, 1.0 / keys)], keys })
     }
 
-    /// The i-th most popular key with probability proportional to i⁻ˢ.
+    /// The i-th most popular key has a probability proportional to i⁻ˢ.
     ///
     /// # Errors
     /// [`BadParameter`] unless `keys` is from 2 to 10¹⁵ and `skew` from 0 to 10.
@@ -71,7 +71,7 @@ impl Popularity {
             ranges.push((first, last, power_sum(first, last, skew)));
             first = last + 1.0;
         }
-        // Smallest terms first, so that none is lost beside the large ones.
+        // Smallest terms first, to keep their digits.
         let total: f64 = ranges.iter().rev().map(|(_, _, sum)| sum).sum();
         let group = |&(first, last, sum): &(f64, f64, f64)| {
             let count = last - first + 1.0;
@@ -80,7 +80,7 @@ impl Popularity {
         Ok(Popularity { groups: ranges.iter().map(group).collect(), keys })
     }
 
-    /// As often as each key was seen; keys that were never seen don't exist.
+    /// Each key has a probability proportional to its count; keys with count 0 are left out.
     ///
     /// # Errors
     /// [`BadParameter`] unless two keys or more have counts above zero.
@@ -101,29 +101,29 @@ impl Popularity {
         Ok(Popularity { groups, keys: counts.len() as f64 })
     }
 
-    /// How many keys there are.
+    /// Number of keys.
     pub fn keys(&self) -> f64 {
         self.keys
     }
 
-    /// The share of requests that ask for what `of_key` takes of each key, a share by the key's rate.
+    /// The mean over all requests of `of_key`, a function of the rate of the requested key.
     pub fn share_of_requests(&self, of_key: impl Fn(f64) -> f64) -> f64 {
         self.groups.iter().map(|group| group.keys * group.rate * of_key(group.rate)).sum()
     }
 
-    /// The popularity among themselves of one of `parts` equal parts of the keys, drawn by a hash.
+    /// The popularity within one of `parts` equal partitions of the keys by hash.
     pub(crate) fn part(&self, parts: f64) -> Self {
         let group = |g: &Group| Group::new(g.keys / parts, -(-g.rate).exp_m1() * parts);
         Popularity { groups: self.groups.iter().map(group).collect(), keys: self.keys / parts }
     }
 
-    /// The popularity of all but the `hot` most popular keys among themselves, and their share of all
-    /// requests. `hot` is less than the number of keys.
-    pub(crate) fn without_the_most_popular(&self, hot: f64) -> (f64, Self) {
+    /// The popularity within all but the `hot` most popular keys, and their share of all requests.
+    /// `hot` is less than the number of keys.
+    pub(crate) fn without_most_popular(&self, hot: f64) -> (f64, Self) {
         if hot <= 0.0 {
             return (1.0, self.clone());
         }
-        // Groups lie in falling popularity.
+        // Groups are in descending order of popularity.
         let probability = |group: &Group| -(-group.rate).exp_m1();
         let mut left = hot;
         let mut cold = Vec::new();
@@ -134,7 +134,7 @@ impl Popularity {
                 cold.push((group.keys - taken, probability(group)));
             }
         }
-        // Summed, not taken from one: of a small share that would leave no digits.
+        // Summed, not subtracted from one: a small share would lose its digits.
         let share: f64 = cold.iter().rev().map(|(keys, probability)| keys * probability).sum();
         let groups = cold.into_iter().map(|(keys, f)| Group::new(keys, f / share)).collect();
         (share, Popularity { groups, keys: self.keys - hot })
@@ -154,7 +154,7 @@ fn power_sum(first: f64, last: f64, s: f64) -> f64 {
         return if direct_to < last { sum + power_sum(direct_to + 1.0, last, s) } else { sum };
     }
     // ∫ x⁻ˢ over [first, last]. (last^(1−s) − first^(1−s)) / (1−s) loses its digits near s = 1;
-    // in logarithms it does not.
+    // the form with logarithms does not.
     let span = (last / first).ln();
     let exponent = (1.0 - s) * span;
     let integral = if exponent.abs() < 1e-9 {
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn power_sums_are_exact() {
+    fn power_sum_is_exact() {
         for s in [0.3, 0.99, 1.0, 1.000001, 2.5] {
             for (first, last) in [(1.0, 1000.0), (300.0, 50_000.0), (1.0, 300_000.0)] {
                 let mut exact = 0.0;
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_hold_all_keys_and_all_mass() {
+    fn groups_sum_to_all_keys_and_mass_one() {
         for popularity in [
             Popularity::uniform(1e8).unwrap(),
             Popularity::zipf(1e8, 0.99).unwrap(),
@@ -206,27 +206,27 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_nearly_all_requests_is_still_a_number() {
+    fn key_with_nearly_all_requests_stays_finite() {
         let popularity = Popularity::empirical(&[u64::MAX, 1, 1]).unwrap();
         assert_eq!(popularity.unique(0.0), 0.0);
         assert!((popularity.unique(1.0) - 1.0).abs() < 1e-9);
         assert!(popularity.compaction_interval(2.0).is_finite());
-        let (share, cold) = popularity.without_the_most_popular(1.0);
+        let (share, cold) = popularity.without_most_popular(1.0);
         assert!(share > 0.0 && (cold.unique(1.0) - 1.0).abs() < 1e-9);
     }
 
     #[test]
-    fn the_most_popular_keys_can_be_taken_out() {
+    fn most_popular_keys_are_removed() {
         let popularity = Popularity::empirical(&[4, 4, 1, 1]).unwrap();
-        let (share, cold) = popularity.without_the_most_popular(1.0);
+        let (share, cold) = popularity.without_most_popular(1.0);
         assert!((share - 0.6).abs() < 1e-12);
         assert_eq!(cold, Popularity::empirical(&[4, 1, 1]).unwrap());
-        let (share, cold) = Popularity::uniform(10.0).unwrap().without_the_most_popular(4.0);
+        let (share, cold) = Popularity::uniform(10.0).unwrap().without_most_popular(4.0);
         assert!((share - 0.6).abs() < 1e-12 && (cold.unique(1.0) - 1.0).abs() < 1e-12);
     }
 
     #[test]
-    fn bad_parameters_are_named() {
+    fn invalid_parameter_is_named() {
         let named = |result: Result<Popularity, BadParameter>| result.unwrap_err().parameter;
         for keys in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert_eq!(named(Popularity::uniform(keys)), "keys");

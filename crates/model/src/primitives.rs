@@ -3,22 +3,22 @@
 //! With (1 − f)^p = e^(−λp), λ = −ln(1 − f):
 //!
 //! ```text
-//! Unique(p)    = Σ keys·(1 − e^(−λp))                 p requests touch this many distinct keys
+//! Unique(p)    = Σ keys·(1 − e^(−λp))                 distinct keys among p requests
 //! mean of Unique(D·x) over x in [0, 1]
-//!              = Σ keys·(1 − (1 − e^(−λD)) / (λD))    a level whose keys were last compacted at
-//!                                                     evenly spread times up to D requests ago
+//!              = Σ keys·(1 − (1 − e^(−λD)) / (λD))    size of a level whose keys were compacted
+//!                                                     at evenly spread times up to D requests ago
 //! ```
 //!
-//! Both are sums of rising, concave functions of closed form, stable for tiny λ and huge p; their
-//! inverses are found by bracketed Newton steps. Cost: one exponential a group.
+//! Both are sums of increasing, concave functions of closed form, stable for tiny λ and huge p;
+//! their inverses are found by bracketed Newton steps. Cost: one exponential per group.
 //!
 //! Source: thesis, theorems 4.1, 4.3 and 4.4, lemmas 4.2 and 4.5.
 
 use crate::Popularity;
-use crate::root::{MOST_STEPS, solve};
+use crate::root_finding::{MAX_STEPS, solve};
 
 impl Popularity {
-    /// How many distinct keys `requests` requests touch. Unique(∞) is the number of keys.
+    /// Number of distinct keys among `requests` requests. Unique(∞) is the number of keys.
     pub fn unique(&self, requests: f64) -> f64 {
         if requests == f64::INFINITY {
             return self.keys();
@@ -26,12 +26,12 @@ impl Popularity {
         self.groups.iter().map(|g| -g.keys * (-g.rate * requests).exp_m1()).sum()
     }
 
-    /// The share of requests whose key is not among those of the `requests` before: Unique's slope.
+    /// Share of requests whose key is not among the `requests` before it: the slope of Unique.
     pub fn first_time_share(&self, requests: f64) -> f64 {
         self.share_of_requests(|rate| (-rate * requests).exp())
     }
 
-    /// How many requests it takes to touch `unique` distinct keys; ∞ for all of them.
+    /// Number of requests until `unique` distinct keys were requested; ∞ for all keys.
     pub fn unique_inverse(&self, unique: f64) -> f64 {
         if unique >= self.keys() {
             return f64::INFINITY;
@@ -39,7 +39,7 @@ impl Popularity {
         if let [group] = self.groups[..] {
             return -(-unique / group.keys).ln_1p() / group.rate;
         }
-        // At least as many requests as distinct keys: begin there.
+        // At least as many requests as distinct keys: start there.
         solve(unique, unique, |requests| {
             let mut sums = (0.0, 0.0);
             for g in &self.groups {
@@ -51,19 +51,19 @@ impl Popularity {
         })
     }
 
-    /// The size of two tables of `u` and `v` distinct keys when merged.
+    /// Size of the merge of two tables with `u` and `v` distinct keys.
     pub fn merge(&self, u: f64, v: f64) -> f64 {
         self.unique(self.unique_inverse(u) + self.unique_inverse(v))
     }
 
-    /// How many distinct keys a level holds that is compacted round-robin, each key every `interval`
-    /// requests: the mean of Unique over the times since.
+    /// Number of distinct keys in a level that is compacted round-robin, each key every `interval`
+    /// requests: the mean of Unique over the times since a key's last compaction.
     pub fn mean_density(&self, interval: f64) -> f64 {
         self.groups.iter().map(|g| g.keys * mean_touched(g.rate * interval).0).sum()
     }
 
-    /// How many requests pass between two compactions of one key, in a level of `size` distinct keys
-    /// that is compacted round-robin. ∞ if the level holds all keys.
+    /// Number of requests between two compactions of one key, in a level of `size` distinct keys
+    /// that is compacted round-robin; ∞ if the level holds all keys.
     pub fn compaction_interval(&self, size: f64) -> f64 {
         if size >= self.keys() {
             return f64::INFINITY;
@@ -87,7 +87,7 @@ impl Popularity {
 /// 1 − (1 − e^(−z))/z, and its derivative by z.
 pub(crate) fn mean_touched(z: f64) -> (f64, f64) {
     if z < 1e-2 {
-        // The first terms of the series, to 10⁻¹³: the formula would cancel to nothing.
+        // The first terms of the series, exact to 10⁻¹³: the formula would suffer cancellation.
         let mean = z * (0.5 - z * (1.0 / 6.0 - z * (1.0 / 24.0 - z * (1.0 / 120.0 - z / 720.0))));
         let slope = 0.5 - z * (1.0 / 3.0 - z * (1.0 / 8.0 - z * (1.0 / 30.0 - z / 144.0)));
         return (mean, slope);
@@ -99,10 +99,10 @@ pub(crate) fn mean_touched(z: f64) -> (f64, f64) {
 
 /// The z at which [`mean_touched`] is `mean`, for `mean` from 0 to below 1.
 fn mean_touched_inverse(mean: f64) -> f64 {
-    // Two terms of the inverse series; or where the mean would be if no key were missed at the end.
+    // Two terms of the inverse series, or the limit for large z.
     let mut z = if mean < 0.5 { mean * (2.0 + mean * 4.0 / 3.0) } else { 1.0 / (1.0 - mean) };
     // The function is concave, so Newton's steps stay on one side after the first.
-    for _ in 0..MOST_STEPS {
+    for _ in 0..MAX_STEPS {
         let (value, slope) = mean_touched(z);
         let next = z - (value - mean) / slope;
         if (next - z).abs() <= 1e-14 * z || !next.is_finite() {
@@ -119,7 +119,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_thesiss_merge_example() {
+    fn merge_matches_the_thesis_example() {
         // Section 4.2.4: Merge(10^7, 9·10^7) ≈ 9.03·10^7 at N = 10^8, s = 0.99.
         let zipf = Popularity::zipf(1e8, 0.99).unwrap();
         let merged = zipf.merge(1e7, 9e7);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thesiss_interval_example() {
+    fn compaction_interval_matches_the_thesis_example() {
         // Section 4.3.3: size 10 Mi of 10^8 keys, uniform: 2.26·10^7 against 1.11·10^7.
         let uniform = Popularity::uniform(1e8).unwrap();
         let size = 10.0 * 1024.0 * 1024.0;
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_answer_as_single_keys_do() {
+    fn groups_agree_with_single_keys() {
         let (keys, skew) = (20_000, 0.99);
         let total: f64 = (1..=keys).map(|i| f64::powf(f64::from(i), -skew)).sum();
         let exact = |p: f64| -> f64 {
@@ -151,7 +151,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_inverse_inverts(keys in 2.0f64..1e9, skew in 0.0f64..2.0, part in 0.0001f64..0.9999) {
+        fn inverses_invert(keys in 2.0f64..1e9, skew in 0.0f64..2.0, part in 0.0001f64..0.9999) {
             let popularity = Popularity::zipf(keys, skew).unwrap();
             let unique = part * popularity.keys();
             let requests = popularity.unique_inverse(unique);
@@ -162,7 +162,7 @@ mod tests {
         }
 
         #[test]
-        fn merging_is_symmetric_and_between_the_larger_and_the_sum(
+        fn merge_is_symmetric_and_bounded(
             keys in 100.0f64..1e8, skew in 0.0f64..1.5, a in 0.01f64..0.99, b in 0.01f64..0.99,
         ) {
             let popularity = Popularity::zipf(keys, skew).unwrap();

@@ -1,11 +1,13 @@
-//! SILT: write amplification under any popularity (Algorithm 5), and the design equations of
-//! section 2.4 for updates that never repeat (2.4 to 2.8).
+//! SILT: write amplification under any popularity (Algorithm 5), and the design equations for
+//! updates of distinct keys (2.4 to 2.8).
 //!
 //! ```text
 //! log                      1
-//! LogStore → HashStore     hs / I             I = Unique⁻¹(hs · occ): requests that fill a LogStore
+//! LogStore → HashStore     hs / I          I = Unique⁻¹(hs · occ): requests that fill a LogStore
 //! HashStores → SortedStore N / (I · hc)
 //! ```
+//!
+//! Source: thesis, sections 2.4 and 4.5.
 
 use serde::Serialize;
 
@@ -15,22 +17,22 @@ use crate::{Breakdown, Popularity};
 /// One SILT instance.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Silt {
-    /// Slots of a LogStore's and a HashStore's table.
+    /// Slots in the hash table of a LogStore and of a HashStore.
     pub table_slots: f64,
-    /// The part of the slots that is in use when the table is full.
+    /// Share of the slots that are in use when the table is full.
     pub occupancy: f64,
-    /// HashStores that are merged into the SortedStore at once.
+    /// HashStores per merge into the SortedStore.
     pub hash_stores: f64,
 }
 
 impl Silt {
-    /// The thesis's example: tables of 2¹⁷ slots, 93 % full, and `hash_stores` of them.
+    /// The thesis's example: `hash_stores` tables of 2¹⁷ slots, 93 % full.
     pub fn example(hash_stores: f64) -> Self {
         Silt { table_slots: f64::from(1 << 17), occupancy: 0.93, hash_stores }
     }
 
-    /// Items written for each item that the user writes, stage by stage; `popularity` is that of
-    /// one instance's keys.
+    /// Items written per item that the user writes, stage by stage; `popularity` is that of one
+    /// instance's keys.
     ///
     /// # Errors
     /// [`BadParameter`].
@@ -57,39 +59,39 @@ impl Silt {
     }
 }
 
-/// The quantities of Table 2.4.
+/// Parameters of Table 2.4.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SiltExample {
-    /// Entries in an instance's HashStores when they are merged (d).
+    /// Entries in the HashStores of an instance when they are merged (d).
     pub merge_entries: f64,
-    /// Bits of a tag (k).
+    /// Bits per tag (k).
     pub tag_bits: f64,
     /// Instances (P).
     pub instances: f64,
-    /// Bytes of an entry (c).
+    /// Bytes per entry (c).
     pub entry_bytes: f64,
     /// Distinct keys (N).
     pub keys: f64,
-    /// Updates a second (U).
+    /// Updates per second (U).
     pub updates_per_second: f64,
     /// Bytes of the flash drive (F).
     pub flash_bytes: f64,
-    /// Erase cycles that it bears (E).
+    /// Erase cycles until the drive is worn out (E).
     pub erase_cycles: f64,
 }
 
-/// What follows from them.
+/// Costs that follow from a [`SiltExample`].
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct SiltCosts {
     /// Equation 2.4.
     pub write_amplification: f64,
-    /// HashStores an instance has on average (equation 2.5).
+    /// HashStores per instance on average (equation 2.5).
     pub hash_stores: f64,
-    /// Flash reads a lookup, in the worst case (equation 2.6).
+    /// Flash reads per lookup, in the worst case (equation 2.6).
     pub read_amplification: f64,
-    /// Bytes of memory an item (equation 2.7).
+    /// Bytes of memory per item (equation 2.7).
     pub memory_overhead: f64,
-    /// How long the drive lasts, in years of 365.25 days (equation 2.8).
+    /// Lifetime of the drive, in years of 365.25 days (equation 2.8).
     pub lifetime_years: f64,
 }
 
@@ -110,11 +112,11 @@ impl Default for SiltExample {
 }
 
 impl SiltExample {
-    /// Equations 2.4 to 2.8, with the occupancy of 0.93 and the 0.4 bytes an entry of the
-    /// SortedStore's index that they take for granted.
+    /// Equations 2.4 to 2.8, with their constants: an occupancy of 0.93 and 0.4 bytes per entry for
+    /// the SortedStore's index.
     ///
     /// # Errors
-    /// [`BadParameter`] for anything that is not above zero.
+    /// [`BadParameter`] for a value that is not above zero.
     pub fn costs(&self) -> Result<SiltCosts, BadParameter> {
         let positive = |parameter, value| {
             within(parameter, value, 1e-9, 1e30, "give a number from 10^-9 to 10^30")
@@ -147,40 +149,40 @@ impl SiltExample {
 mod tests {
     use super::*;
 
-    fn is_about(ours: f64, paper: f64, tolerance: f64) {
+    fn assert_close(ours: f64, paper: f64, tolerance: f64) {
         assert!((ours / paper - 1.0).abs() <= tolerance, "{ours} against {paper}");
     }
 
     #[test]
-    fn the_example_of_section_2_4() {
+    fn example_of_section_2_4_is_reproduced() {
         let costs = SiltExample::default().costs().unwrap();
-        is_about(costs.write_amplification, 5.4, 0.01);
-        is_about(costs.hash_stores, 31.0, 0.01);
-        is_about(costs.read_amplification, 1.008, 0.001);
-        is_about(costs.memory_overhead, 0.73, 0.01);
+        assert_close(costs.write_amplification, 5.4, 0.01);
+        assert_close(costs.hash_stores, 31.0, 0.01);
+        assert_close(costs.read_amplification, 1.008, 0.001);
+        assert_close(costs.memory_overhead, 0.73, 0.01);
         assert!((2.8..3.2).contains(&costs.lifetime_years), "{costs:?}");
     }
 
     #[test]
-    fn the_skewed_workload_of_section_4_5() {
+    fn skewed_example_of_section_4_5_is_reproduced() {
         // One of four instances: a quarter of 10^8 keys.
         let zipf = Popularity::zipf(25e6, 0.99).unwrap();
         let wa = |stores| Silt::example(stores).write_amplification(&zipf).unwrap().total();
-        is_about(wa(62.0), 3.0, 0.02);
-        is_about(wa(25.0), 5.4, 0.02);
+        assert_close(wa(62.0), 3.0, 0.02);
+        assert_close(wa(25.0), 5.4, 0.02);
         let uniform = Popularity::uniform(25e6).unwrap();
-        is_about(Silt::example(62.0).write_amplification(&uniform).unwrap().total(), 5.4, 0.01);
+        assert_close(Silt::example(62.0).write_amplification(&uniform).unwrap().total(), 5.4, 0.01);
     }
 
     #[test]
-    fn bad_parameters_are_named() {
+    fn invalid_parameter_is_named() {
         let keys = Popularity::uniform(1e6).unwrap();
         let named = |silt: Silt| silt.write_amplification(&keys).unwrap_err().parameter;
         let good = Silt { table_slots: 1e4, occupancy: 0.9, hash_stores: 8.0 };
         assert_eq!(named(Silt { table_slots: 0.0, ..good }), "table_slots");
         assert_eq!(named(Silt { table_slots: 1e9, ..good }), "table_slots");
         assert_eq!(named(Silt { occupancy: 1.1, ..good }), "occupancy");
-        // A table of less than an item.
+        // A table with less than one item.
         assert_eq!(named(Silt { occupancy: 1e-300, ..good }), "occupancy");
         assert_eq!(named(Silt { hash_stores: f64::NAN, ..good }), "hash_stores");
         let bad = SiltExample { keys: 0.0, ..SiltExample::default() };

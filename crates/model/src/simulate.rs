@@ -1,7 +1,7 @@
-//! An event simulator of LevelDB: the models' judge.
+//! An event simulator of LevelDB, to validate the models.
 //!
-//! It keeps real sorted tables of keys (32-bit integers) in memory and does what the design says,
-//! one request after the other:
+//! It keeps sorted tables of keys (32-bit integers) in memory and processes one request after the
+//! other:
 //!
 //! ```text
 //! memtable full       → a level-0 table of its distinct keys
@@ -10,20 +10,19 @@
 //!                       (round-robin as LevelDB, or the largest as RocksDB 3.9)
 //! ```
 //!
-//! The store is filled with every key once; then write amplification is counted over some multiple
-//! of N further requests. Two choices that the thesis's text leaves open were decided by Table 4.1,
-//! whose every stage they reproduce to ±0.01 at 10⁸ keys: the fill is in the order of keys (as the
-//! authors' published generator does it), and new tables are cut where they would overlap more than
-//! ten tables of the level below (LevelDB's rule; not with level sizes of one's own, which may grow
-//! by more than ten, and with which the authors' simulator does without it). A shuffled fill writes
-//! 1 to 4 % more.
+//! The store is filled with every key once; then write amplification is counted over a multiple of
+//! N further requests. Two choices that the thesis's text leaves open were decided by Table 4.1, of
+//! which every stage is reproduced to ±0.01 at 10⁸ keys: the fill is in key order (as in the
+//! authors' published generator), and new tables are cut where they would overlap more than ten
+//! tables of the next level (LevelDB's rule; disabled with custom level sizes, which may grow by
+//! more than ten, as in the authors' simulator). A shuffled fill writes 1 to 4 % more.
 //!
-//! Honest differences from LevelDB, as in the thesis: no opportunistic choices of more input tables,
-//! no skipping of levels, compaction is synchronous. And ours: items are one size, keys have no
+//! Differences from LevelDB, as in the thesis: no opportunistic addition of input tables, no
+//! skipping of levels, synchronous compaction. In addition: items have one size, keys have no
 //! prefixes, and a table is cut at a number of items.
 //!
 //! Invariant: tables of a level are sorted, distinct and disjoint; a run is a function of its
-//! parameters alone. Cost: 5 bytes of memory a key; 10⁸ keys and 4·10⁸ requests take about 45 s
+//! parameters alone. Cost: 5 bytes of memory per key; 10⁸ keys and 4·10⁸ requests take about 45 s
 //! uniform, on one core.
 //!
 //! Source: thesis, sections 4.3.5 and 4.7.
@@ -35,50 +34,51 @@ use rand_distr::{Distribution, Zipf};
 use crate::error::{BadParameter, within};
 use crate::{Breakdown, LevelDb};
 
-/// Which table of a level goes down next.
+/// How the next table of a level is selected for compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Selection {
-    /// The next in key order after the one before (LevelDB).
+    /// The next one in key order (LevelDB).
     RoundRobin,
-    /// The largest, the first of them in key order (RocksDB 3.9).
+    /// The largest; of equal ones the first in key order (RocksDB 3.9).
     Largest,
 }
 
-/// In which order the store is filled.
+/// Order in which the store is filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Load {
-    /// By key, as the thesis's generator does.
+    /// Key order, as in the thesis's generator.
     KeyOrder,
-    /// In no order.
+    /// Random order.
     Shuffled,
 }
 
-/// What to simulate.
+/// Parameters of a simulation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Simulation {
     /// The design, as for the model.
     pub design: LevelDb,
     /// Distinct keys.
     pub keys: u32,
-    /// Zipf's exponent; 0 for uniform.
+    /// Zipf exponent; 0 for uniform.
     pub skew: f64,
-    /// Which table goes down next.
+    /// How the next table is selected for compaction.
     pub selection: Selection,
-    /// Items in a table (LevelDB: 2 MiB of them).
+    /// Items per table (LevelDB: 2 MiB of them).
     pub table_items: usize,
-    /// A table is cut where it would overlap more than this many tables of the level below it
-    /// (LevelDB: 10). `None` where level sizes grow by more than that, so that a cut could not help.
+    /// Maximal number of tables of the next level that a new table may overlap before it is cut
+    /// (LevelDB: 10). `None` for level sizes that grow by more than that, where a cut would not
+    /// help.
     pub overlap_tables: Option<usize>,
-    /// In which order the store is filled.
+    /// Order in which the store is filled.
     pub load: Load,
-    /// Requests counted, as a multiple of the keys (the thesis: 3).
+    /// Measured requests, as a multiple of the keys (thesis: 3).
     pub rounds: f64,
-    /// Seeds keys and requests.
+    /// Seed of keys and requests.
     pub seed: u64,
 }
 
 impl Simulation {
-    /// LevelDB's tables of 2 MiB, three rounds.
+    /// LevelDB's tables of 2 MiB, and three rounds.
     pub fn standard(design: LevelDb, keys: u32, skew: f64, item_bytes: f64) -> Self {
         Simulation {
             design,
@@ -93,12 +93,12 @@ impl Simulation {
         }
     }
 
-    /// Runs to the end; `progress` hears the requests done and in total.
+    /// Runs the simulation; `progress` is called with the requests done and in total.
     ///
     /// # Errors
     /// [`BadParameter`].
     pub fn run(&self, mut progress: impl FnMut(u64, u64)) -> Result<Breakdown, BadParameter> {
-        // The model's own checks hold for the simulator too.
+        // The checks of the model apply to the simulator too.
         self.design.worst_case(f64::from(self.keys))?;
         within("skew", self.skew, 0.0, 10.0, "give a skew from 0 to 10")?;
         within("rounds", self.rounds, 0.01, 1e3, "give 0.01 to 1,000 rounds")?;
@@ -109,7 +109,7 @@ impl Simulation {
         let mut tree = Tree::new(self);
         let mut requests = Requests::new(self);
         let counted = (self.rounds * f64::from(self.keys)) as u64;
-        within("rounds", counted as f64, 1.0, 1e15, "give rounds that count 1 request or more")?;
+        within("rounds", counted as f64, 1.0, 1e15, "give rounds of 1 request or more")?;
         let total = u64::from(self.keys) + counted;
         let mut done = 0;
         let mut step = |tree: &mut Tree<'_>, key| {
@@ -135,7 +135,7 @@ impl Simulation {
     }
 }
 
-/// The stream of keys: ranks by popularity, scattered over the key space by a bijection.
+/// The stream of requested keys: popularity ranks, scattered over the key space by a bijection.
 struct Requests {
     keys: u32,
     rng: SmallRng,
@@ -168,8 +168,8 @@ impl Requests {
         self.scatter(rank)
     }
 
-    /// A Feistel network over the next even number of bits, walked until it falls below N: a
-    /// bijection of 0..N without a table of N entries.
+    /// A Feistel network over the next even number of bits, repeated until the value is below N
+    /// (cycle walking): a bijection of 0..N without a table of N entries.
     fn scatter(&self, rank: u32) -> u32 {
         let mask = (1u64 << self.half_bits) - 1;
         let mut x = u64::from(rank);
@@ -198,7 +198,7 @@ struct Tree<'a> {
     levels: Vec<Level>,
     /// Items written by stage: level 0, then each level.
     written: Vec<u64>,
-    /// Room for a merge, kept between merges.
+    /// Reusable buffer of a merge.
     merged: Vec<u32>,
 }
 
@@ -207,7 +207,7 @@ struct Tree<'a> {
 struct Level {
     tables: Vec<Table>,
     items: usize,
-    /// The largest key of the table that went down last.
+    /// Largest key of the table that was compacted last.
     last_key: Option<u32>,
 }
 
@@ -234,8 +234,8 @@ impl<'a> Tree<'a> {
             return;
         }
         self.requests_in_log = 0;
-        let room = Vec::with_capacity(self.memtable.len());
-        let mut table = std::mem::replace(&mut self.memtable, room);
+        let empty = Vec::with_capacity(self.memtable.len());
+        let mut table = std::mem::replace(&mut self.memtable, empty);
         table.sort_unstable();
         table.dedup();
         self.written[0] += table.len() as u64;
@@ -252,8 +252,8 @@ impl<'a> Tree<'a> {
     }
 
     fn compact_level0(&mut self) {
-        let rows = std::mem::take(&mut self.level0);
-        let merged = rows.into_iter().reduce(|a, b| {
+        let runs = std::mem::take(&mut self.level0);
+        let merged = runs.into_iter().reduce(|a, b| {
             let mut both = Vec::new();
             union(&a, &b, &mut both);
             both
@@ -261,7 +261,7 @@ impl<'a> Tree<'a> {
         self.merge_into(1, merged.unwrap_or_default());
     }
 
-    /// Moves one table of `level` down.
+    /// Compacts one table of `level` into the next level.
     fn compact(&mut self, level: usize) {
         let from = &mut self.levels[level - 1];
         let at = match self.simulation.selection {
@@ -308,7 +308,7 @@ impl<'a> Tree<'a> {
         self.merged = merged;
     }
 
-    /// Cuts what was merged into tables of `level`.
+    /// Cuts merged keys into tables of `level`.
     fn cut(&self, level: usize, mut merged: &[u32]) -> Vec<Table> {
         let most = self.simulation.table_items;
         let mut tables = Vec::with_capacity(merged.len() / most + 1);
@@ -363,7 +363,7 @@ mod tests {
     use crate::Popularity;
 
     #[test]
-    fn scattering_is_a_bijection() {
+    fn scatter_is_a_bijection() {
         let design = LevelDb::standard(1000.0, 1000.0, 1).unwrap();
         for keys in [2, 3, 1000, 1024, 1025] {
             let requests = Requests::new(&Simulation::standard(design.clone(), keys, 0.0, 1000.0));
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn the_model_agrees_with_the_simulator() {
+    fn model_agrees_with_the_simulator() {
         let keys = 1_000_000;
         for skew in [0.0, 0.99] {
             let design = LevelDb::standard(f64::from(keys), 1000.0, 5).unwrap();
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn no_table_overlaps_more_than_it_may() {
+    fn tables_respect_the_overlap_limit() {
         let design = LevelDb {
             log_items: 100.0,
             level0_tables: 4.0,
@@ -414,7 +414,7 @@ mod tests {
                 assert_eq!(keys.len(), level.items);
                 assert!(level.tables.iter().all(|table| (1..=50).contains(&table.len())));
             }
-            // A table that was just cut obeys; later, tables below may be split further.
+            // Only new tables respect the limit: tables of the next level may be split later.
             let merged: Vec<u32> = (0..50_000).collect();
             for table in tree.cut(2, &merged) {
                 let (first, last) = (table[0], table[table.len() - 1]);
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fill_that_is_shuffled_costs_more() {
+    fn shuffled_fill_writes_more() {
         let design = LevelDb::standard(3e5, 1000.0, 3).unwrap();
         let run = |load| {
             let simulation =
@@ -437,13 +437,13 @@ mod tests {
     }
 
     #[test]
-    fn bad_parameters_are_named() {
+    fn invalid_parameter_is_named() {
         let design = LevelDb::standard(1e4, 1000.0, 1).unwrap();
         let good = Simulation::standard(design, 10_000, 0.0, 1000.0);
         let named = |simulation: Simulation| simulation.run(|_, _| ()).unwrap_err().parameter;
         assert_eq!(named(Simulation { skew: f64::NAN, ..good.clone() }), "skew");
         assert_eq!(named(Simulation { rounds: 0.0, ..good.clone() }), "rounds");
-        // Not one request would be counted.
+        // No request would be measured.
         assert_eq!(named(Simulation { rounds: 0.01, keys: 10, ..good.clone() }), "rounds");
         assert_eq!(named(Simulation { table_items: 0, ..good.clone() }), "table_items");
         assert_eq!(named(Simulation { overlap_tables: Some(0), ..good.clone() }), "overlap_tables");
@@ -453,14 +453,14 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_never_fills_needs_no_room() {
+    fn log_that_never_fills_needs_no_memory() {
         let design = LevelDb { log_items: 1e15, level0_tables: 4.0, level_items: Vec::new() };
         let wa = Simulation::standard(design, 1000, 0.0, 1000.0).run(|_, _| ()).unwrap();
         assert_eq!(wa.total(), 1.0);
     }
 
     #[test]
-    fn a_run_repeats_from_its_seed() {
+    fn run_is_determined_by_its_seed() {
         let design = LevelDb::standard(2e4, 1000.0, 3).unwrap();
         let run = |seed| {
             let simulation =

@@ -1,66 +1,69 @@
-//! The `skimpy` engine: versions in one log over the flash device, whose buckets are remapped in turn.
+//! The `skimpy` engine: versions in one log over the flash device, whose buckets are relocated in
+//! round-robin order.
 //!
-//! The log goes round the device. In one turn the user writes A versions, and collection remaps every bucket
-//! once: all of its versions that are still wanted, R in all, go to the head, however young they are. What
-//! is not wanted stays where it is until the turn is over, so
+//! In one pass of the log over the device the user writes A versions, and garbage collection
+//! relocates every bucket once: all of its live versions, R in total, are copied to the head,
+//! regardless of their age. Dead versions keep their space until the pass is over, so
 //!
 //! ```text
-//! A / fill + R = C        C: versions that the device holds; fill: how full the pages of puts are
-//! R = N + W               the newest of each key, and what requests since the watermark have superseded
+//! A / fill + R = C        C: capacity of the device in versions; fill: mean fill of puts' pages
+//! R = N + W               the newest version of each key, and the versions superseded by requests
+//!                         since the watermark
 //! ```
 //!
-//! each of which supersedes one version, whatever its key. So skew makes no difference; and with little to spare
-//! the cost grows as 1/(C − N − W). A log that is cleaned page by page from its tail would copy less of what
-//! is young, and need the place of every version in memory to know it.
+//! Each request since the watermark supersedes one version, whatever its key. So skew makes no
+//! difference, and with little spare space the cost grows as 1/(C − N − W). A log that is cleaned
+//! page by page from its tail would copy fewer young versions, but would need the location of every
+//! version in memory.
 //!
 //! ```text
 //! put                1
-//! padding            1 / fill − 1      pages that were programmed before they were full
+//! padding            1 / fill − 1      pages programmed before they are full
 //! garbage collection R / A
 //! ```
 //!
-//! Source: ours, for the SkimpyFTL paper's section 3.4 (collection by bucket, by watermark).
+//! Source: SkimpyFTL paper, section 3.4 (collection by bucket, by watermark).
 
 use crate::error::{BadParameter, within};
 use crate::{Breakdown, Popularity};
 
-/// A flash device with its log of versions.
+/// A flash device with a log of versions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Skimpy {
-    /// Versions that the device holds, its reserve not counted.
+    /// Capacity of the device in versions, without its reserve.
     pub capacity_items: f64,
-    /// Requests since the watermark: no version younger than it is discarded.
+    /// Requests since the watermark; no version younger than the watermark is discarded.
     pub window_requests: f64,
-    /// How full a page is when it is programmed for a put, on average.
+    /// Mean fill of a page when it is programmed for puts, as a share.
     pub page_fill: f64,
 }
 
 impl Skimpy {
-    /// Versions written for each that the user writes, stage by stage. Cost: a few operations.
+    /// Versions written per version that the user writes, stage by stage.
     ///
     /// # Errors
-    /// [`BadParameter`]; a capacity that cannot hold every key and the window's versions is one.
+    /// [`BadParameter`], also for a capacity below the number of keys plus the window's versions.
     pub fn write_amplification(&self, popularity: &Popularity) -> Result<Breakdown, BadParameter> {
         let reason = "give a number of requests from 0 to 10^15";
         let window = within("window_requests", self.window_requests, 0.0, 1e15, reason)?;
         let fill = within("page_fill", self.page_fill, 1e-3, 1.0, "give a part from 0.001 to 1")?;
-        let wanted = popularity.keys() + window;
+        let live = popularity.keys() + window;
         let reason = "give more versions than there are keys and versions since the watermark";
-        let least = wanted * (1.0 + LEAST_ROOM);
+        let least = live * (1.0 + MIN_SPARE_SHARE);
         let capacity = within("capacity_items", self.capacity_items, least, 1e18, reason)?;
-        let written = (capacity - wanted) * fill;
+        let written = (capacity - live) * fill;
         Ok(Breakdown {
             by_stage: vec![
                 ("put".to_owned(), 1.0),
                 ("padding".to_owned(), 1.0 / fill - 1.0),
-                ("garbage collection".to_owned(), wanted / written),
+                ("garbage collection".to_owned(), live / written),
             ],
         })
     }
 }
 
-/// Room beside what is wanted, as a share of it: with none collection would never end.
-const LEAST_ROOM: f64 = 1e-6;
+/// Minimal spare space, as a share of the live versions: with none, collection would never end.
+const MIN_SPARE_SHARE: f64 = 1e-6;
 
 #[cfg(test)]
 mod tests {
@@ -75,15 +78,15 @@ mod tests {
     }
 
     #[test]
-    fn costs_are_what_a_simulation_counts() {
-        // Buckets of one key, each remapped just before the log comes round to where it was remapped last.
+    fn costs_agree_with_a_simulation() {
+        // Buckets of one key, each relocated just before the log reaches its last location.
         const BUCKETS: usize = 1000;
         const CAPACITY: usize = 2000;
-        let mut remapped: Vec<usize> = (0..BUCKETS).collect();
+        let mut relocated: Vec<usize> = (0..BUCKETS).collect();
         let (mut head, mut next, mut puts, mut copies) = (BUCKETS, 0, 0_u32, 0_u32);
         while head < 100 * CAPACITY {
-            if head - remapped[next] >= CAPACITY {
-                remapped[next] = head;
+            if head - relocated[next] >= CAPACITY {
+                relocated[next] = head;
                 next = (next + 1) % BUCKETS;
                 copies += 1;
             } else {
@@ -97,8 +100,8 @@ mod tests {
     }
 
     #[test]
-    fn skew_makes_no_difference_and_a_watermark_and_half_full_pages_do() {
-        // By hand: C = 2 M, N + W = 1.1 M, so that 0.9 M · 0.9 are put a turn.
+    fn watermark_and_page_fill_change_costs_and_skew_does_not() {
+        // By hand: C = 2 M, N + W = 1.1 M, so that 0.9 M · 0.9 are put per pass.
         let by_hand = [1.0, 1.0 / 0.9 - 1.0, 1.1 / 0.81];
         for skew in [0.0, 0.99] {
             let stages = of(GOOD, skew);
@@ -108,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_parameters_are_named() {
+    fn invalid_parameter_is_named() {
         let keys = Popularity::uniform(1e6).unwrap();
         let named = |skimpy: Skimpy| skimpy.write_amplification(&keys).unwrap_err().parameter;
         for capacity_items in [0.0, -1.0, 1.1e6, f64::NAN, f64::INFINITY] {

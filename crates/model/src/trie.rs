@@ -1,48 +1,48 @@
 //! The `trie` engine: containers of sub-levels, compacted whole into their children.
 //!
-//! A container that holds a full pile of sub-levels is merged and split over its children, of which
-//! nothing is rewritten; so an item is written once a level, and no more. Only the last level, which
-//! has no children, collects its garbage.
+//! A container with a full stack of sub-levels is merged and split over its children. Existing data
+//! of the children is not rewritten, so an item is written once per level. Only the last level,
+//! which has no children, collects garbage.
 //!
 //! ```text
 //! mem → log          1
 //! mem → level 0      Unique(log) / log
-//! level l → l+1      Unique(Iₗ) / Iₗ                  Iₗ = log · growthˡ⁺¹: requests that fill level l
-//! last level         (1 − g)/g · Unique(I) / I        I of the level above it (log, if there is none)
+//! level l → l+1      Unique(Iₗ) / Iₗ              Iₗ = log · growthˡ⁺¹: requests that fill level l
+//! last level         (1 − g)/g · Unique(I) / I    I of the level above it (log, if none)
 //! ```
 //!
-//! The last term: a container that was just collected holds n live items, each arrival adds one and
-//! makes one garbage, so the garbage is the share g of all after n·g/(1 − g) arrivals, and then n
-//! items are written. Without repeated keys all other terms are one a level: the thesis's 4 to 6 a
-//! level of a leveled tree become 1. The LSM-trie paper's five levels, without log and collection,
-//! give its write amplification of 5.
+//! The last term: a container that was just collected contains n live items. Each arrival adds one
+//! item and turns one into garbage, so the garbage reaches the share g after n·g/(1 − g) arrivals,
+//! and then n items are written. Without repeated keys all other terms are 1 per level, where a
+//! leveled tree costs 4 to 6 per level (thesis). The LSM-trie paper's five levels, without log and
+//! collection, give its write amplification of 5.
 //!
-//! Source: ours, by the method of thesis chapter 4, of the LSM-trie paper's sections 2.2 and 2.3.
+//! Source: LSM-trie paper, sections 2.2 and 2.3; the method is that of the thesis, chapter 4.
 
-use crate::error::{BadParameter, MOST_ITEMS, within};
+use crate::error::{BadParameter, MAX_ITEMS, within};
 use crate::{Breakdown, Workload};
 
 /// A trie of containers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Trie {
-    /// Items in a full log, i.e. in a memtable.
+    /// Items in a full log, that is, in a memtable.
     pub log_items: f64,
-    /// Sub-levels of a full container, and children of a container.
+    /// Sub-levels of a full container, and children per container.
     pub growth: u32,
-    /// Levels, the last one counted.
+    /// Number of levels, including the last.
     pub levels: u32,
-    /// The share of garbage at which a container of the last level is collected.
+    /// Share of garbage that triggers the collection of a container in the last level.
     pub garbage_share: f64,
 }
 
 impl Trie {
-    /// Items written for each item that the user writes, stage by stage.
+    /// Items written per item that the user writes, stage by stage.
     ///
     /// # Errors
     /// [`BadParameter`].
     pub fn write_amplification(&self, workload: &impl Workload) -> Result<Breakdown, BadParameter> {
         let log = self.log_items;
-        within("log_items", log, 1.0, MOST_ITEMS, "give a log of 1 item to 10^15")?;
+        within("log_items", log, 1.0, MAX_ITEMS, "give a log of 1 item to 10^15")?;
         within(
             "growth",
             f64::from(self.growth),
@@ -75,19 +75,19 @@ mod tests {
     const GOOD: Trie = Trie { log_items: 1e4, growth: 8, levels: 5, garbage_share: 0.5 };
 
     #[test]
-    fn without_repeated_keys_an_item_is_written_once_a_level() {
+    fn item_is_written_once_per_level_without_repeated_keys() {
         // 10^14 keys: hardly any request repeats one.
         let keys = Popularity::uniform(1e14).unwrap();
         let wa = GOOD.write_amplification(&keys).unwrap();
         assert_eq!(wa.by_stage.len(), 7);
-        // The log, five levels (the paper's 5), and one for the collection of half garbage.
+        // The log, five levels (the paper's 5), and 1 for collecting at half garbage.
         assert!((wa.total() - 7.0).abs() < 1e-5, "{wa:?}");
         let rarely = Trie { garbage_share: 0.8, ..GOOD }.write_amplification(&keys).unwrap();
         assert!((rarely.by_stage[6].1 - 0.25).abs() < 1e-6);
     }
 
     #[test]
-    fn repeated_keys_are_dropped_on_the_way_down() {
+    fn repeated_keys_reduce_the_cost_of_lower_levels() {
         // Level 0 takes 2·ln 2·N requests: three in four keys are among them.
         let keys = Popularity::uniform(1e6).unwrap();
         let filled = 1e6 * 2.0 * 2f64.ln();
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_parameters_are_named() {
+    fn invalid_parameter_is_named() {
         let keys = Popularity::uniform(1e6).unwrap();
         let named = |trie: Trie| trie.write_amplification(&keys).unwrap_err().parameter;
         for log_items in [0.0, -1.0, f64::NAN, f64::INFINITY] {

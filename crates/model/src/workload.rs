@@ -1,30 +1,30 @@
-//! What a model asks of a workload: the primitives, however they are computed.
+//! The primitives that every model needs of a workload.
 //!
-//! [`Popularity`] computes them exactly; [`Tabulated`](crate::Tabulated) looks them up.
+//! [`Popularity`] computes them exactly; [`Tabulated`](crate::Tabulated) interpolates them.
 //!
-//! Invariant: `unique` rises from 0 at no requests to `keys` at infinitely many, and
-//! `unique_inverse` inverts it.
+//! Invariant: `unique` increases from 0 at no requests to `keys` at infinitely many, and
+//! `unique_inverse` is its inverse.
 //!
 //! Source: thesis, section 4.2.
 
 use crate::Popularity;
 
-/// The primitives that every model is arithmetic on. All quantities are counts of items or requests.
+/// The primitives of the models. All quantities are counts of items or requests.
 pub trait Workload {
-    /// How many keys there are.
+    /// Number of keys.
     fn keys(&self) -> f64;
 
-    /// How many distinct keys `requests` requests touch.
+    /// Number of distinct keys among `requests` requests.
     fn unique(&self, requests: f64) -> f64;
 
-    /// How many requests it takes to touch `unique` distinct keys; ∞ for all of them.
+    /// Number of requests until `unique` distinct keys were requested; ∞ for all keys.
     fn unique_inverse(&self, unique: f64) -> f64;
 
-    /// How many requests pass between two compactions of one key, in a level of `size` distinct
-    /// keys that is compacted round-robin; ∞ if the level holds all keys.
+    /// Number of requests between two compactions of one key, in a level of `size` distinct keys
+    /// that is compacted round-robin; ∞ if the level holds all keys.
     fn compaction_interval(&self, size: f64) -> f64;
 
-    /// The size of two tables of `u` and `v` distinct keys when merged.
+    /// Size of the merge of two tables with `u` and `v` distinct keys.
     fn merge(&self, u: f64, v: f64) -> f64 {
         self.unique(self.unique_inverse(u) + self.unique_inverse(v))
     }

@@ -1,6 +1,6 @@
-//! MICA in store mode: everything in memory, nothing on the device.
+//! MICA in store mode: all data in memory, nothing on the device.
 //!
-//! Source: thesis, section 5.3; bytes about an item from the engine's `item` and `index`.
+//! Source: thesis, section 5.3; overheads per item from the engine's `item` and `index`.
 
 use super::{Costs, Design, Settings, Wanted, size};
 use crate::Breakdown;
@@ -15,11 +15,11 @@ pub(super) const DESIGN: Design = Design {
     fit,
 };
 
-/// Header, tags of the block it lies in, and rounding.
+/// Overhead in bytes per item: header, tags of its block, and rounding.
 const ITEM_BYTES: f64 = 32.0;
-/// A bucket of 64 bytes for 4.55 items, and a tenth as many spare ones.
+/// Index bytes per item: a bucket of 64 bytes per 4.55 items, and a tenth as many overflow buckets.
 const INDEX_BYTES: f64 = 64.0 / 4.55 * 1.1;
-/// Room for items of uneven size.
+/// Factor for fragmentation by items of different sizes.
 const HEADROOM: f64 = 1.15;
 
 #[derive(Debug, Clone)]

@@ -1,151 +1,154 @@
-//! The advisor: which engine a workload wants, and with which settings.
+//! The advisor: recommends an engine and its settings for a workload.
 //!
 //! ```text
-//! Wanted ─┬─ lsm     ─ ruled out? ─ settings that fit ─ costs ─┐
-//!         ├─ silt    ─      │             │               │    ├─ least device time, if the lead is clear;
-//!         ├─ trie    ─   reasons      options          WA, reads, │ else the first of the order above
-//!         ├─ mica    ─                               memory, space │
-//!         └─ skimpy  ─                                             ┘
+//! Wanted ─┬─ lsm     ─ excluded? ─ settings ─ costs ─┐
+//!         ├─ silt    ─      │         │         │    ├─ minimal device time, if the lead is clear;
+//!         ├─ trie    ─   reasons   options  WA, reads│  else the first in the order on the left
+//!         ├─ mica    ─                 memory, space │
+//!         └─ skimpy  ─                               ┘
 //! ```
 //!
-//! Each design is a file of its own: how its settings follow from the workload and the memory, and what it
-//! costs with them. The costs are those of a store that has all its keys and has been overwritten for
-//! long. Sizes of settings can be scaled down with the workload, which is how a prediction is checked by a
-//! measurement of minutes.
+//! Each engine has a file with the derivation of its settings from the workload and the memory, and
+//! with its costs. Costs are those of a store that contains all keys and has been overwritten many
+//! times. Settings that are sizes can be scaled down with the workload, so that a prediction can be
+//! checked by a measurement of minutes.
 //!
-//! What decides is the time that the device is busy for an operation: lookups cost requests, writes
-//! bytes. A design must save a fifth of it to be preferred to one that stands before it in the order: `lsm`
-//! can do most and has been tested longest, and the model is no better than that.
+//! The criterion is the time per operation for which the device is busy: lookups cost requests,
+//! writes cost bytes. An engine must save a fifth of it to be preferred to one before it in the
+//! order: `lsm` has the most features and is the best tested, and the model is not more precise
+//! than that.
 //!
-//! Constants of bytes about an item are estimates from the formats that the engines write. How far off all of
-//! it is `siltstone repro run advice` measures.
+//! The byte overheads per item are estimates from the engines' formats. `siltstone-experiments
+//! repro run advice` measures the error of the predictions.
 //!
-//! Source: ours; write amplification by the models of this crate (thesis, chapter 4).
+//! Source: write amplification by the models of this crate (thesis, chapter 4).
 
 mod lsm;
 mod mica;
+mod requirements;
 mod silt;
 mod skimpy;
 mod trie;
-mod wanted;
 
 use serde::Serialize;
 
-pub use wanted::{Device, Needs, Wanted};
+pub use requirements::{Device, Needs, Wanted};
 
 use crate::Breakdown;
 use crate::error::BadParameter;
 
 /// A design must cost less than this share of another's device time to be preferred to it.
-const CLEARLY_LESS: f64 = 0.8;
+const MAX_COST_RATIO: f64 = 0.8;
 
-/// What a store with certain settings costs under a workload.
+/// Costs of a store with given settings under a workload.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Costs {
-    /// Bytes written for each byte of the user's, by stage.
+    /// Bytes written per byte that the user writes, by stage.
     pub writes: Breakdown,
-    /// Their sum.
+    /// Sum of `writes`.
     pub write_amplification: f64,
-    /// Read requests at the medium for each lookup of a key that is there.
+    /// Read requests to storage per lookup of an existing key.
     pub reads_per_lookup: f64,
-    /// Bytes of memory that grow with the keys: filters, indexes, items in memory.
+    /// Bytes of memory that grow with the number of keys: filters, indexes, items in memory.
     pub index_bytes: f64,
-    /// Bytes of memory that the settings alone decide, at most: write buffers, caches.
+    /// Upper limit of the bytes of memory that depend on the settings only: write buffers, caches.
     pub buffer_bytes: f64,
-    /// Bytes on the device, at most.
+    /// Upper limit of the bytes on the device.
     pub space_bytes: f64,
 }
 
 impl Costs {
-    /// All memory.
+    /// Bytes of memory in total.
     pub fn memory_bytes(&self) -> f64 {
         self.index_bytes + self.buffer_bytes
     }
 }
 
-/// A design with its settings.
+/// Settings of an engine.
 pub trait Settings: std::fmt::Debug {
-    /// What they cost under a workload.
+    /// Costs under a workload.
     ///
     /// # Errors
     /// [`BadParameter`] for a workload too small for them.
     fn costs(&self, wanted: &Wanted) -> Result<Costs, BadParameter>;
 
-    /// The engine's options that say the same.
+    /// The settings as options of the engine.
     fn options(&self) -> Vec<(&'static str, String)>;
 
-    /// The same for a share of the workload: all that is measured in items shrinks with it.
+    /// The settings for a share of the workload: sizes that depend on the number of items shrink by
+    /// it.
     fn scaled(&self, share: f64) -> Box<dyn Settings>;
 }
 
-/// An engine that could serve the workload.
+/// An engine that can serve the workload.
 #[derive(Debug)]
 pub struct Candidate {
-    /// Its name.
+    /// The engine's name.
     pub engine: &'static str,
-    /// How to set it.
+    /// Recommended settings.
     pub settings: Box<dyn Settings>,
-    /// What it costs.
+    /// Predicted costs.
     pub costs: Costs,
-    /// Microseconds that the device is busy for an operation, on average.
+    /// Mean time per operation for which the device is busy, in microseconds.
     pub device_us: f64,
-    /// Years until the device is worn out, if the rate of operations and the device's size are known.
+    /// Years until the device is worn out; `None` if the rate of operations or the device's size is
+    /// unknown.
     pub lifetime_years: Option<f64>,
 }
 
-/// An engine that could not.
+/// An engine that cannot serve the workload.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct RuledOut {
-    /// Its name.
+pub struct Exclusion {
+    /// The engine's name.
     pub engine: &'static str,
-    /// Why, each a clause.
+    /// The reasons, each a clause.
     pub reasons: Vec<String>,
 }
 
-/// What the advisor says.
+/// A recommendation.
 #[derive(Debug, Default)]
 pub struct Advice {
-    /// Engines that can serve the workload, the one to take first.
+    /// Engines that can serve the workload, the recommended one first.
     pub candidates: Vec<Candidate>,
-    /// Those that cannot.
-    pub ruled_out: Vec<RuledOut>,
+    /// Engines that cannot.
+    pub ruled_out: Vec<Exclusion>,
 }
 
-/// One of the house's designs.
+/// An engine's capabilities and its derivation of settings.
 struct Design {
     engine: &'static str,
     is_ordered: bool,
     is_durable: bool,
     has_versions: bool,
     has_history: bool,
-    /// The settings that fit the workload and its memory.
+    /// Derives settings that fit the workload and its memory.
     fit: fn(&Wanted) -> Result<Box<dyn Settings>, String>,
 }
 
-/// In the order of preference.
+/// In order of preference.
 const DESIGNS: [Design; 5] =
     [lsm::DESIGN, silt::DESIGN, trie::DESIGN, mica::DESIGN, skimpy::DESIGN];
 
-/// The engines in the order in which they are preferred, costs being alike.
+/// Engines in order of preference at equal costs.
 pub fn preference() -> impl Iterator<Item = &'static str> {
     DESIGNS.iter().map(|design| design.engine)
 }
 
-/// Every engine's settings and costs, or why it cannot serve.
+/// Settings and costs of every engine, or why it cannot serve the workload.
 ///
 /// # Errors
-/// [`BadParameter`] for a workload that cannot be.
+/// [`BadParameter`] for an invalid workload.
 pub fn advise(wanted: &Wanted) -> Result<Advice, BadParameter> {
     wanted.check()?;
     let mut advice = Advice::default();
     for design in &DESIGNS {
-        let mut reasons = design.misses(&wanted.needs);
+        let mut reasons = design.missing(&wanted.needs);
         let fitted = if reasons.is_empty() { fit(design, wanted) } else { Err(Vec::new()) };
         match fitted {
             Ok(candidate) => advice.candidates.push(candidate),
             Err(more) => {
                 reasons.extend(more);
-                advice.ruled_out.push(RuledOut { engine: design.engine, reasons });
+                advice.ruled_out.push(Exclusion { engine: design.engine, reasons });
             }
         }
     }
@@ -157,15 +160,15 @@ pub fn advise(wanted: &Wanted) -> Result<Advice, BadParameter> {
     Ok(advice)
 }
 
-/// Of the times of designs in the order of preference, the first that no other beats clearly.
+/// Index of the first time, in order of preference, that no other time clearly beats.
 fn best(times: &[f64]) -> Option<usize> {
     let least = times.iter().copied().fold(f64::INFINITY, f64::min);
-    times.iter().position(|time| time * CLEARLY_LESS <= least)
+    times.iter().position(|time| time * MAX_COST_RATIO <= least)
 }
 
 impl Advice {
-    /// The engine to take if the recommended one keeps the device busy for `factor` times what was predicted,
-    /// and the others are as predicted.
+    /// The engine that would be recommended if the recommended one kept the device busy for
+    /// `factor` times as long as predicted.
     pub fn choice_if_off_by(&self, factor: f64) -> Option<&'static str> {
         let recommended = self.candidates.first()?.engine;
         let in_order = DESIGNS.iter().filter_map(|design| {
@@ -179,8 +182,8 @@ impl Advice {
 }
 
 impl Design {
-    /// What the workload needs and this design does not have.
-    fn misses(&self, needs: &Needs) -> Vec<String> {
+    /// Capabilities that the workload needs and this engine lacks, as clauses.
+    fn missing(&self, needs: &Needs) -> Vec<String> {
         let lacks = [
             (
                 needs.order && !self.is_ordered,
@@ -203,7 +206,11 @@ fn fit(design: &Design, wanted: &Wanted) -> Result<Candidate, Vec<String>> {
     let mut reasons = Vec::new();
     let mut exceeds = |what: &str, needed: f64, given: Option<f64>| {
         if let Some(given) = given.filter(|given| needed > *given) {
-            reasons.push(format!("{what} would take {}, of {}", in_bytes(needed), in_bytes(given)));
+            reasons.push(format!(
+                "{what} would take {}, of {}",
+                format_bytes(needed),
+                format_bytes(given)
+            ));
         }
     };
     exceeds("its memory", costs.memory_bytes(), wanted.memory_bytes);
@@ -216,15 +223,15 @@ fn fit(design: &Design, wanted: &Wanted) -> Result<Candidate, Vec<String>> {
     Ok(Candidate { engine: design.engine, settings, costs, device_us, lifetime_years })
 }
 
-/// Bytes in words, e.g. `1.5 GiB`.
-fn in_bytes(bytes: f64) -> String {
+/// Bytes for people, e.g. `1.5 GiB`.
+fn format_bytes(bytes: f64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let unit = (bytes.max(1.0).log2() / 10.0).floor().clamp(0.0, 5.0) as usize;
     let number = bytes / 1024f64.powi(unit as i32);
     format!("{number:.*} {}", usize::from(unit > 0), UNITS[unit])
 }
 
-/// A size as options take it, e.g. `32MiB`.
+/// A size in the syntax of options, e.g. `32MiB`.
 fn size(bytes: f64) -> String {
     let bytes = bytes.round() as u64;
     let units = [(1u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B")];
@@ -249,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn needs_rule_engines_out_by_name_and_reason() {
+    fn unmet_needs_exclude_engines_with_reasons() {
         let mut w = wanted(1e7, 0.0);
         w.needs.order = true;
         let advice = advise(&w).unwrap();
@@ -265,14 +272,14 @@ mod tests {
     }
 
     #[test]
-    fn history_takes_the_engine_that_keeps_it_and_room_for_what_is_written() {
+    fn history_selects_skimpy_and_adds_space() {
         let mut w = wanted(1e6, 0.0);
         w.needs.history = Some(Duration::from_secs(3600));
         let advice = advise(&w).unwrap();
         assert!(advice.candidates.is_empty());
-        let of_skimpy = advice.ruled_out.iter().find(|out| out.engine == "skimpy").unwrap();
-        assert!(of_skimpy.reasons[0].contains("operations a second"), "{of_skimpy:?}");
-        // A thousand operations a second, half of them writes: 1.8 M versions in an hour.
+        let skimpy = advice.ruled_out.iter().find(|out| out.engine == "skimpy").unwrap();
+        assert!(skimpy.reasons[0].contains("operations per second"), "{skimpy:?}");
+        // A thousand operations per second, half of them writes: 1.8 M versions in an hour.
         w.ops_per_second = Some(1000.0);
         let advice = advise(&w).unwrap();
         assert_eq!(names(&advice), ["skimpy"]);
@@ -286,13 +293,13 @@ mod tests {
     }
 
     #[test]
-    fn little_memory_rules_out_what_needs_more() {
+    fn memory_limit_excludes_engines() {
         let mut w = wanted(1e9, 0.0);
         w.memory_bytes = Some(1e9);
         let advice = advise(&w).unwrap();
         assert_eq!(names(&advice)[0], "silt", "{advice:?}");
-        let of_lsm = advice.ruled_out.iter().find(|out| out.engine == "lsm").unwrap();
-        assert!(of_lsm.reasons[0].contains("memory"), "{of_lsm:?}");
+        let lsm = advice.ruled_out.iter().find(|out| out.engine == "lsm").unwrap();
+        assert!(lsm.reasons[0].contains("memory"), "{lsm:?}");
         w.flash_bytes = Some(1e9);
         let advice = advise(&w).unwrap();
         assert!(advice.candidates.is_empty());
@@ -300,22 +307,22 @@ mod tests {
     }
 
     #[test]
-    fn a_recommendation_that_is_far_off_falls_to_the_next() {
-        // The first in the order is recommended, so that the next must beat it clearly.
+    fn choice_changes_if_the_prediction_is_far_off() {
+        // The first in the order is recommended, so another must beat it clearly.
         let w = Wanted { reads: 0.1, ..wanted(1e7, 0.99) };
         let advice = advise(&w).unwrap();
         let [first, others @ ..] = &advice.candidates[..] else { panic!("{advice:?}") };
         assert_eq!(first.engine, "lsm", "{advice:?}");
         let second = others.iter().min_by(|a, b| a.device_us.total_cmp(&b.device_us)).unwrap();
         assert_eq!(advice.choice_if_off_by(1.0), Some(first.engine));
-        let lead = second.device_us / first.device_us / CLEARLY_LESS;
+        let lead = second.device_us / first.device_us / MAX_COST_RATIO;
         assert_eq!(advice.choice_if_off_by(0.99 * lead), Some(first.engine), "{advice:?}");
         assert_ne!(advice.choice_if_off_by(100.0), Some(first.engine), "{advice:?}");
         assert_eq!(Advice::default().choice_if_off_by(1.0), None);
     }
 
     #[test]
-    fn what_needs_no_device_wins_where_nothing_must_last() {
+    fn mica_wins_without_durability() {
         let mut w = wanted(1e6, 0.99);
         w.needs.durability = false;
         w.memory_bytes = Some(1e9);
@@ -323,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn costs_are_finite_for_any_workload_and_scale_with_it() {
+    fn costs_are_finite_and_scale_with_the_workload() {
         for keys in [1e4, 1e6, 1e8, 1e10] {
             for skew in [0.0, 0.7, 0.99, 1.3] {
                 for value in [10.0, 100.0, 4000.0] {
@@ -340,8 +347,12 @@ mod tests {
                                 costs.memory_bytes(),
                                 costs.space_bytes,
                             ];
-                            let sound = all.iter().all(|cost| cost.is_finite() && *cost >= 0.0);
-                            assert!(sound, "{} {keys} {skew} {value}: {costs:?}", candidate.engine);
+                            let is_valid = all.iter().all(|cost| cost.is_finite() && *cost >= 0.0);
+                            assert!(
+                                is_valid,
+                                "{} {keys} {skew} {value}: {costs:?}",
+                                candidate.engine
+                            );
                         }
                         if skew == 0.0 && candidate.engine != "mica" {
                             let (large, small) =
@@ -360,10 +371,10 @@ mod tests {
     }
 
     #[test]
-    fn bytes_in_words() {
-        assert_eq!(in_bytes(0.0), "0 B");
-        assert_eq!(in_bytes(1536.0), "1.5 KiB");
+    fn bytes_are_formatted_with_binary_units() {
+        assert_eq!(format_bytes(0.0), "0 B");
+        assert_eq!(format_bytes(1536.0), "1.5 KiB");
         assert_eq!([size(1536.0), size(1024.0), size(0.0)], ["1536B", "1KiB", "0GiB"]);
-        assert_eq!(in_bytes(3.0 * f64::from(1 << 30)), "3.0 GiB");
+        assert_eq!(format_bytes(3.0 * f64::from(1 << 30)), "3.0 GiB");
     }
 }

@@ -1,12 +1,12 @@
-//! SILT: an entry's index is a fraction of a byte; a lookup is one read.
+//! SILT: a fraction of a byte of index per entry; a lookup is one read.
 //!
 //! ```text
 //! settings    4 partitions of 131,072 slots; as many HashStores before a merge as memory allows
-//! memory      6 B a slot of a LogStore, two while one is converted; 2 B an entry of a HashStore, half of
-//!             them there on average; the trie over blocks of the SortedStore
+//! memory      6 B per slot of a LogStore, two during a conversion; 2 B per entry of a HashStore,
+//!             half of them present on average; the trie over the blocks of the SortedStore
 //! ```
 //!
-//! Source: thesis, sections 2.4 and 4.5; the trie's bits a key are those of
+//! Source: thesis, sections 2.4 and 4.5; the trie's bits per key are those of
 //! `cargo bench -p siltstone-structures --bench rank -- 16777216`.
 
 use super::{Costs, Design, Settings, Wanted, size};
@@ -24,11 +24,11 @@ pub(super) const DESIGN: Design = Design {
 
 const OCCUPANCY: f64 = 0.95;
 const BLOCK_BYTES: f64 = 4096.0;
-/// Bytes about an item in the log, in a HashStore's slot, and in the SortedStore.
+/// Overhead in bytes per item in the log, in a HashStore's slot, and in the SortedStore.
 const LOG_BYTES: f64 = 16.0;
 const SLOT_BYTES: f64 = 8.0;
 const SORTED_BYTES: f64 = 6.0;
-/// A lookup's chance to read a store in vain: 15 bits of tag, two slots of four.
+/// False-positive rate per HashStore of a lookup: tags of 15 bits, two buckets of four slots.
 const FALSE_POSITIVES: f64 = 8.0 / 32768.0;
 
 #[derive(Debug, Clone)]
@@ -42,18 +42,18 @@ struct Stores {
 fn fit(wanted: &Wanted) -> Result<Box<dyn Settings>, String> {
     let mut stores =
         Stores { partitions: 4.0, slots: 131_072.0, hash_stores: 64.0, sort: 64.0 * 1048576.0 };
-    // A LogStore is to hold a small part of a partition's keys.
+    // A LogStore should contain a small share of a partition's keys.
     while stores.slots * OCCUPANCY * 8.0 > wanted.keys() / stores.partitions
         && stores.slots > 4096.0
     {
         stores.slots /= 2.0;
     }
     if stores.slots * OCCUPANCY >= wanted.keys() / stores.partitions {
-        return Err("it is made for more keys".to_owned());
+        return Err("it is meant for more keys".to_owned());
     }
     if let Some(memory) = wanted.memory_bytes {
         let is_over = |stores: &Stores| stores.memory(wanted).iter().sum::<f64>() > memory;
-        // Where merges are most of what is written, memory is well spent on fewer of them.
+        // If merges dominate the writes, memory is used to make them rarer.
         let merged = |stores: &Stores| {
             wanted.keys() / (stores.slots * OCCUPANCY * stores.partitions * stores.hash_stores)
         };
@@ -71,19 +71,19 @@ fn fit(wanted: &Wanted) -> Result<Box<dyn Settings>, String> {
 }
 
 impl Stores {
-    /// What grows with the keys, and what does not.
+    /// Bytes of memory that grow with the number of keys, and other bytes.
     fn memory(&self, wanted: &Wanted) -> [f64; 2] {
-        let entries_a_block = (BLOCK_BYTES / (wanted.item_bytes() + SORTED_BYTES)).max(1.0);
-        let sorted = wanted.keys() * trie_bits(entries_a_block) / 8.0;
+        let entries_per_block = (BLOCK_BYTES / (wanted.item_bytes() + SORTED_BYTES)).max(1.0);
+        let sorted = wanted.keys() * trie_bits(entries_per_block) / 8.0;
         let slots = self.slots * self.partitions;
         let hash = 2.0 * slots * self.hash_stores / 2.0;
         [sorted + hash, 2.0 * 6.0 * slots + 2.0 * self.sort]
     }
 }
 
-/// Bits a key of a trie that finds blocks of so many entries.
+/// Bits per key of a trie over blocks of this many entries.
 fn trie_bits(entries: f64) -> f64 {
-    // Measured; between them, and beyond, on straight lines of the logarithms.
+    // Measured points; linear interpolation and extrapolation of the logarithms.
     const POINTS: [(f64, f64); 5] =
         [(1.0, 2.50), (2.0, 2.30), (4.0, 1.38), (8.0, 0.83), (16.0, 0.51)];
     let next = POINTS.iter().position(|(at, _)| entries <= *at).unwrap_or(POINTS.len() - 1).max(1);
@@ -99,9 +99,9 @@ impl Settings for Stores {
             Silt { table_slots: self.slots, occupancy: OCCUPANCY, hash_stores: self.hash_stores };
         let mut writes = silt.write_amplification(&one)?;
         let item = wanted.item_bytes();
-        let about = [LOG_BYTES, SLOT_BYTES, SORTED_BYTES];
-        for ((_, cost), about) in writes.by_stage.iter_mut().zip(about) {
-            *cost *= (item + about) / item;
+        let overheads = [LOG_BYTES, SLOT_BYTES, SORTED_BYTES];
+        for ((_, cost), overhead) in writes.by_stage.iter_mut().zip(overheads) {
+            *cost *= (item + overhead) / item;
         }
         let [index_bytes, buffer_bytes] = self.memory(wanted);
         let stores = self.hash_stores / 2.0;
@@ -111,7 +111,7 @@ impl Settings for Stores {
             reads_per_lookup: 1.0 + stores * FALSE_POSITIVES,
             index_bytes,
             buffer_bytes,
-            // All HashStores, and one partition twice while it is merged.
+            // All HashStores, and one partition twice during its merge.
             space_bytes: (item + SORTED_BYTES) * wanted.keys() * (1.0 + 1.0 / self.partitions)
                 + (item + SLOT_BYTES) * self.slots * self.partitions * self.hash_stores,
         })
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn are_the_trie_s_bits_those_measured_and_fewer_beyond() {
+    fn trie_bits_match_measurements_and_decrease() {
         assert!((trie_bits(1.0) - 2.5).abs() < 1e-9 && (trie_bits(8.0) - 0.83).abs() < 1e-9);
         assert!((trie_bits(16.0) - 0.51).abs() < 1e-9);
         let bits: Vec<f64> = (0..12).map(|power| trie_bits(1.5f64.powi(power))).collect();

@@ -1,12 +1,13 @@
-//! LSM-trie: an item is written once a level; a lookup is one read as long as filters are in memory.
+//! LSM-trie: an item is written once per level; a lookup is one read if the filters are in memory.
 //!
 //! ```text
-//! settings    tables of 32 MiB, fan-out 8, as many levels as the keys fill; the memory is the filters'
-//! lookups     none of what is in memtables, else one read; each sub-level's filter of 16 bits is wrong for one in 2,000; if the last level's
-//!             filters don't fit, one more for the lookups that get there
+//! settings    tables of 32 MiB, fan-out 8, as many levels as the keys fill; memory for filters
+//! lookups     none for keys in memtables, else one read; each sub-level's filter of 16 bits has a
+//!             false-positive rate of 1 in 2,000; if the last level's filters do not fit into
+//!             memory, one more read for the lookups that reach it
 //! ```
 //!
-//! Source: LSM-trie paper, sections 2 and 3; `trie` for what is written.
+//! Source: LSM-trie paper, sections 2 and 3.
 
 use super::{Costs, Design, Settings, Wanted, size};
 use crate::Trie;
@@ -23,17 +24,17 @@ pub(super) const DESIGN: Design = Design {
 
 const MIB: f64 = 1048576.0;
 const GROWTH: f64 = 8.0;
-const MOST_LEVELS: f64 = 5.0;
-/// The share of garbage at which a container of the last level is collected.
+const MAX_LEVELS: f64 = 5.0;
+/// Share of garbage that triggers the collection of a container in the last level.
 const GARBAGE: f64 = 0.3;
 const FILL: f64 = 0.99;
 const FILTER_BYTES: f64 = 2.0;
-/// Of a classic filter of sixteen bits (told in `bloom/blocked.rs`).
+/// False-positive rate of a classic filter of sixteen bits (see `bloom/blocked.rs`).
 const FALSE_POSITIVES: f64 = 0.0005;
-/// Bytes about an item in the log and in a bucket.
+/// Overhead in bytes per item in the log and in a bucket.
 const LOG_BYTES: f64 = 16.0;
 const BUCKET_BYTES: f64 = 5.0;
-/// What a memtable takes for each byte of its log, with items of 100 bytes.
+/// Bytes of a memtable per byte of its log, with items of 100 bytes.
 const MEMTABLE_MEMORY: f64 = 1.6;
 
 #[derive(Debug, Clone)]
@@ -50,10 +51,10 @@ fn fit(wanted: &Wanted) -> Result<Box<dyn Settings>, String> {
         containers.table /= 2.0;
     }
     let tables = wanted.keys() * wanted.item_bytes() / containers.table;
-    containers.levels = (tables.max(1.0).ln() / GROWTH.ln()).ceil().clamp(2.0, MOST_LEVELS);
-    let room = (memory - containers.buffer_bytes()).max(MIB);
-    // With some to spare for what was never collected.
-    containers.filter_memory = room.min((wanted.keys() * FILTER_BYTES * 2.0).max(16.0 * MIB));
+    containers.levels = (tables.max(1.0).ln() / GROWTH.ln()).ceil().clamp(2.0, MAX_LEVELS);
+    let available = (memory - containers.buffer_bytes()).max(MIB);
+    // Twice the filters of the live items, for uncollected garbage.
+    containers.filter_memory = available.min((wanted.keys() * FILTER_BYTES * 2.0).max(16.0 * MIB));
     Ok(Box::new(containers))
 }
 
@@ -66,10 +67,10 @@ impl Containers {
         2.0 * MEMTABLE_MEMORY * self.table
     }
 
-    /// Items that are on the medium, garbage counted: the last level's, and those on their way.
+    /// Items on disk, including garbage: the last level's, and those in upper levels.
     fn stored_items(&self, wanted: &Wanted) -> f64 {
-        let on_the_way = self.log_items(wanted) * GROWTH.powf(self.levels - 1.0) / 2.0;
-        wanted.keys() / (1.0 - GARBAGE / 2.0) + on_the_way.min(wanted.keys())
+        let in_upper_levels = self.log_items(wanted) * GROWTH.powf(self.levels - 1.0) / 2.0;
+        wanted.keys() / (1.0 - GARBAGE / 2.0) + in_upper_levels.min(wanted.keys())
     }
 }
 
@@ -88,11 +89,11 @@ impl Settings for Containers {
             *cost *= if stage == 0 { item + LOG_BYTES } else { stored } / item;
         }
         let filters = self.stored_items(wanted) * FILTER_BYTES;
-        let has_room = filters <= self.filter_memory;
-        // Piles of the upper levels are half full on average.
+        let fits = filters <= self.filter_memory;
+        // Upper levels are half full on average.
         let sub_levels = GROWTH / 2.0 * self.levels;
         let past_memtables = wanted.popularity.first_time_share(1.5 * self.log_items(wanted));
-        let cluster = if has_room { 0.0 } else { 1.0 };
+        let cluster = if fits { 0.0 } else { 1.0 };
         Ok(Costs {
             write_amplification: writes.total(),
             writes,

@@ -1,4 +1,4 @@
-//! What is asked of the advisor.
+//! Input of the advisor: a workload, the resources, and the needed capabilities.
 
 use std::time::Duration;
 
@@ -7,46 +7,46 @@ use crate::error::{BadParameter, within};
 
 use super::Costs;
 
-/// A workload, and what there is to serve it with.
+/// A workload, the resources for it, and the capabilities that it needs.
 #[derive(Debug, Clone)]
 pub struct Wanted {
-    /// Which keys are read and written how often.
+    /// Popularity of keys, for reads and writes.
     pub popularity: Popularity,
-    /// Mean bytes of a key.
+    /// Mean bytes per key.
     pub key_bytes: f64,
-    /// Mean bytes of a value.
+    /// Mean bytes per value.
     pub value_bytes: f64,
-    /// The share of operations that are lookups; what is neither lookup nor scan is a write.
+    /// Share of operations that are lookups; the rest after lookups and scans are writes.
     pub reads: f64,
-    /// The share that are scans of a range.
+    /// Share of operations that are range scans.
     pub scans: f64,
-    /// Operations a second, if known: the flash's life and a history's versions are counted by it.
+    /// Operations per second, if known: needed for the device's lifetime and for history.
     pub ops_per_second: Option<f64>,
-    /// Bytes of memory for the table; `None`: what it takes.
+    /// Limit of the bytes of memory for the table; `None`: no limit.
     pub memory_bytes: Option<f64>,
-    /// Bytes of flash for the table; `None`: what it takes.
+    /// Limit of the bytes of flash for the table; `None`: no limit.
     pub flash_bytes: Option<f64>,
     /// The device.
     pub device: Device,
-    /// What the table must be able to do.
+    /// Needed capabilities.
     pub needs: Needs,
 }
 
-/// What a table must be able to do.
+/// Capabilities that a table must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Needs {
-    /// Keys in order: range scans.
+    /// Ordered keys: range scans.
     pub order: bool,
-    /// Data outlives the process.
+    /// Data survives a restart.
     pub durability: bool,
     /// Reads at a snapshot.
     pub versions: bool,
-    /// Reads as of any time since so long.
+    /// Reads as of any time within this duration before now.
     pub history: Option<Duration>,
 }
 
 impl Default for Needs {
-    /// Durability alone.
+    /// Only durability.
     fn default() -> Self {
         Needs { order: false, durability: true, versions: false, history: None }
     }
@@ -55,23 +55,23 @@ impl Default for Needs {
 /// A flash device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Device {
-    /// Reads of 4 KiB a second, with many at once.
+    /// Reads of 4 KiB per second, with many in flight.
     pub reads_per_second: f64,
-    /// Bytes written a second, in large requests.
+    /// Bytes written per second, in large requests.
     pub written_bytes_per_second: f64,
-    /// Times that each byte can be written.
+    /// Erase cycles until the device is worn out.
     pub erase_cycles: f64,
 }
 
 impl Default for Device {
-    /// An ordinary NVMe SSD: 200,000 reads and 1 GB a second, 3,000 cycles.
+    /// A typical NVMe SSD: 200,000 reads and 1 GB per second, 3,000 cycles.
     fn default() -> Self {
         Device { reads_per_second: 2e5, written_bytes_per_second: 1e9, erase_cycles: 3000.0 }
     }
 }
 
 impl Wanted {
-    /// Half lookups and half writes, durable, on an ordinary device, with no limits.
+    /// Half lookups and half writes, durable, on a typical device, without limits.
     pub fn new(popularity: Popularity, key_bytes: f64, value_bytes: f64) -> Self {
         Wanted {
             popularity,
@@ -87,28 +87,28 @@ impl Wanted {
         }
     }
 
-    /// The same asked of other keys.
+    /// The same requirements with another popularity of keys.
     pub fn scaled(&self, popularity: Popularity) -> Self {
         Wanted { popularity, ..self.clone() }
     }
 
-    /// How many keys there are.
+    /// Number of keys.
     pub fn keys(&self) -> f64 {
         self.popularity.keys()
     }
 
-    /// Bytes of a key and its value.
+    /// Bytes per item, key and value.
     pub fn item_bytes(&self) -> f64 {
         self.key_bytes + self.value_bytes
     }
 
-    /// The share of operations that write.
+    /// Share of operations that are writes.
     pub fn writes(&self) -> f64 {
         (1.0 - self.reads - self.scans).max(0.0)
     }
 
     pub(super) fn check(&self) -> Result<(), BadParameter> {
-        let share = "give shares of operations from 0 to 1, in sum 1 at most";
+        let share = "give shares of operations from 0 to 1, with a sum of at most 1";
         within("key_bytes", self.key_bytes, 1.0, 65536.0, "give 1 byte to 64 KiB")?;
         within("value_bytes", self.value_bytes, 0.0, 512e6, "give up to 512 MB")?;
         within("reads", self.reads, 0.0, 1.0, share)?;
@@ -129,15 +129,15 @@ impl Wanted {
         Ok(())
     }
 
-    /// Microseconds that the device is busy for an operation, on average, of a store with these costs. A scan
-    /// is a lookup here: how long it is, nobody said.
+    /// Mean time per operation for which the device is busy, in microseconds, for a store with
+    /// these costs. A scan counts as one lookup, because its length is unknown.
     pub fn device_us(&self, write_amplification: f64, reads_per_lookup: f64) -> f64 {
         let reads = (self.reads + self.scans) * reads_per_lookup / self.device.reads_per_second;
         let written = self.writes() * self.item_bytes() * write_amplification;
         (reads + written / self.device.written_bytes_per_second) * 1e6
     }
 
-    /// Years until each byte of the flash has been written as often as it can be.
+    /// Years until the device is worn out.
     pub(super) fn lifetime_years(&self, costs: &Costs) -> Option<f64> {
         const YEAR_SECONDS: f64 = 365.25 * 86_400.0;
         let (ops, flash) = (self.ops_per_second?, self.flash_bytes?);

@@ -1,41 +1,41 @@
-//! The primitives by table: what an optimiser asks for thousands of times.
+//! The primitives by interpolation, for optimisers that evaluate them thousands of times.
 //!
-//! Under Zipf each of Unique, its inverse and DInterval costs a sum over some 2,000 groups, or
-//! several. On logarithmic axes the sums are smooth, so they are taken once at evenly spaced points,
-//! with their first and second derivatives, and a polynomial of the fifth degree joins each two:
+//! Under Zipf each of Unique, its inverse and DInterval costs one or more sums over about 2,000
+//! groups. On logarithmic axes the sums are smooth, so they are computed once at evenly spaced
+//! points, with their first and second derivatives, and joined by quintic Hermite polynomials:
 //!
 //! ```text
 //!  ln Unique(p) │           ___•———•———   value, slope and curvature are
-//!               │       _•‾‾              right at each •
+//!               │       _•‾‾              exact at each •
 //!               │    •‾‾
 //!               └──────────────────────── ln p, a point every 1/16
 //! ```
 //!
-//! The inverses are found on the same polynomials, so that they invert to the last digits.
-//! Where a table could not be exact enough, below one request and for the last half thousandth of
-//! the keys, the exact sums are asked. A uniform popularity needs no table: its sums have one term.
+//! The inverses use the same polynomials, so they invert to the last digits. Where a table would
+//! not be exact enough (below one request, and for the last 0.05 % of the keys) the exact sums are
+//! used. A uniform popularity needs no table: its sums have one term.
 //!
 //! Invariant: within 10⁻¹⁰ of the exact primitives, relatively (tested over skews and sizes).
-//! Cost: 400 to 1,000 sums to build (tens of milliseconds), then two logarithms and a search an
-//! answer.
+//! Cost: 400 to 1,000 sums to build (tens of milliseconds), then two logarithms and a search per
+//! evaluation.
 //!
-//! Source: ours. The thesis names piecewise linear tables in section 4.2.3; these take fewer points.
+//! Compare the thesis, section 4.2.3: piecewise linear tables, which need more points.
 
 use crate::popularity::Group;
 use crate::primitives::mean_touched;
 use crate::{Popularity, Workload};
 
-/// Points for each unit of ln p.
+/// Points per unit of ln p.
 const POINTS: f64 = 16.0;
-/// A level or table with more than this share of all keys is looked up exactly: there, a tiny
-/// difference in keys is a large one in requests.
-const TABULATED_SHARE: f64 = 0.9995;
+/// Sizes above this share of all keys are computed exactly: there, a tiny difference in keys is a
+/// large difference in requests.
+const MAX_TABULATED_SHARE: f64 = 0.9995;
 
-/// A popularity whose primitives are looked up.
+/// A popularity whose primitives are interpolated.
 #[derive(Debug, Clone)]
 pub struct Tabulated {
     exact: Popularity,
-    /// None for a single group, which is quicker without.
+    /// `None` for a single group, whose exact primitives are faster.
     curves: Option<Curves>,
 }
 
@@ -53,19 +53,19 @@ impl Tabulated {
         let groups = &popularity.groups;
         let curves = (groups.len() > 1).then(|| {
             let slowest = groups.iter().map(|group| group.rate).fold(f64::INFINITY, f64::min);
-            // By then the rarest key has been asked for 50 times: Unique is N to the last digit.
+            // The rarest key has then been requested 50 times: Unique is N to the last digit.
             let last = (50.0 / slowest).ln();
             Curves {
                 unique: Curve::new(last, |p| sums(groups, p, touched)),
-                // The mean approaches N as 1/requests, so its table must reach further.
-                density: Curve::new(last + 4.0, |p| sums(groups, p, mean_touched_twice)),
+                // The mean approaches N as 1/requests, so its table must be longer.
+                density: Curve::new(last + 4.0, |p| sums(groups, p, mean_touched_with_curvature)),
             }
         });
         Tabulated { exact: popularity.clone(), curves }
     }
 
     fn is_tabulated(&self, keys: f64) -> bool {
-        keys <= TABULATED_SHARE * self.exact.keys()
+        keys <= MAX_TABULATED_SHARE * self.exact.keys()
     }
 }
 
@@ -98,8 +98,8 @@ fn touched(z: f64) -> [f64; 3] {
     [-(-z).exp_m1(), missed, -missed]
 }
 
-/// The mean of it over 0 to z, with its first two derivatives.
-fn mean_touched_twice(z: f64) -> [f64; 3] {
+/// The mean of 1 − e^(−x) over x in 0..z, with its first two derivatives.
+fn mean_touched_with_curvature(z: f64) -> [f64; 3] {
     let (mean, slope) = mean_touched(z);
     // From z·mean' + mean = 1 − e^(−z), differentiated once more.
     let curvature = if z < 1e-2 {
@@ -123,22 +123,22 @@ fn sums(groups: &[Group], p: f64, f: impl Fn(f64) -> [f64; 3]) -> [f64; 3] {
     sums
 }
 
-/// A rising function on logarithmic axes, by its value, slope and curvature at evenly spaced points
-/// from ln 1 = 0 on.
+/// An increasing function on logarithmic axes, as value, slope and curvature at evenly spaced
+/// points from ln 1 = 0.
 #[derive(Debug, Clone)]
 struct Curve {
     points: Vec<[f64; 3]>,
 }
 
 impl Curve {
-    /// `f` gives a function of requests with its first two derivatives; `last` is ln requests at the
+    /// `f` is a function of requests with its first two derivatives; `last` is ln requests at the
     /// end of the table.
     fn new(last: f64, f: impl Fn(f64) -> [f64; 3]) -> Self {
         let count = (last * POINTS).ceil() as usize + 1;
         let point = |i: usize| {
             let p = (i as f64 / POINTS).exp();
             let [value, slope, curvature] = f(p);
-            // To logarithmic axes; and from there to the length between two points.
+            // To logarithmic axes, then scaled to the distance between two points.
             let first = p * slope / value;
             let second = first + p * p * curvature / value - first * first;
             [value.ln(), first / POINTS, second / (POINTS * POINTS)]
@@ -146,7 +146,7 @@ impl Curve {
         Curve { points: (0..count).map(point).collect() }
     }
 
-    /// The value at `x`; `None` outside of the table.
+    /// The value at `x`; `None` outside the table.
     fn at(&self, x: f64) -> Option<f64> {
         let cell = (x * POINTS).floor();
         if !(0.0..(self.points.len() - 1) as f64).contains(&cell) {
@@ -156,7 +156,7 @@ impl Curve {
         Some(value_and_slope(&polynomial, x * POINTS - cell).0)
     }
 
-    /// Where the curve reaches `y`; `None` outside of the table.
+    /// The position at which the curve reaches `y`; `None` outside the table.
     fn inverse(&self, y: f64) -> Option<f64> {
         let cell = self.points.partition_point(|point| point[0] <= y).checked_sub(1)?;
         let (low, high) = (self.points[cell][0], self.points.get(cell + 1)?[0]);
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The bound of the module's head.
+    /// The error bound of the module's documentation.
     const BOUND: f64 = 1e-10;
 
     fn difference(ours: f64, exact: f64) -> f64 {
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tables_of_many_skews_answer_as_the_sums_do() {
+    fn tables_agree_with_exact_sums() {
         for (keys, skew) in
             [(100.0, 0.99), (1e4, 2.0), (1e6, 0.1), (1e8, 0.5), (1e8, 0.99), (1e8, 1.6), (1e9, 1.2)]
         {
@@ -223,8 +223,9 @@ mod tests {
                 let share = f64::from(step) / 200.0;
                 let logit = f64::powf(10.0, 12.0 * share - 6.0);
                 let size = keys * logit / (1.0 + logit);
-                // Near all keys, requests answer to keys so steeply that the sums themselves differ
-                // by more than the bound when keys move by one unit in their last place.
+                // Near all keys, requests as a function of keys are so steep that the sums
+                // themselves differ by more than the bound when keys change by one unit in the last
+                // place.
                 let bound = BOUND / (1.0 - size / keys).min(0.1);
                 for (name, ours, theirs) in [
                     ("Unique⁻¹", tabulated.unique_inverse(size), exact.unique_inverse(size)),
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn all_keys_take_for_ever() {
+    fn all_keys_take_infinitely_many_requests() {
         for popularity in [Popularity::uniform(1e6).unwrap(), Popularity::zipf(1e6, 0.99).unwrap()]
         {
             let tabulated = Tabulated::new(&popularity);
@@ -254,7 +255,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn merges_agree_with_the_sums(
+        fn merge_agrees_with_exact_sums(
             keys in 100.0f64..1e8, skew in 0.0f64..1.6, a in 0.001f64..0.999, b in 0.001f64..0.999,
         ) {
             let exact = Popularity::zipf(keys, skew).unwrap();
