@@ -94,7 +94,7 @@ pub(crate) fn tidy_up() -> Result<(), Failure> {
             for number in SIGNALS {
                 let _ = flag::register_conditional_default(number, seen.clone());
             }
-            let removed = siltstone_lab::engines::remove_unfinished();
+            let removed = siltstone_bench::engines::remove_unfinished();
             let removed: Vec<_> = removed.iter().map(|path| path.display().to_string()).collect();
             match removed.is_empty() {
                 true => eprintln!("siltstone: interrupted"),

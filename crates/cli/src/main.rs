@@ -19,9 +19,7 @@ mod interrupt;
 mod limits;
 mod model;
 mod outcome;
-mod picture;
 mod progress;
-mod repro;
 mod serve;
 mod stats;
 mod store;
@@ -75,8 +73,6 @@ enum Command {
     Scan(data::Scan),
     /// Measure an engine under a workload
     Bench(bench::Bench),
-    /// Repeat an experiment of a paper and compare the results
-    Repro(repro::Repro),
     /// Recommend an engine and options
     Advise(advise::Advise),
     /// Predict write amplification from the analytic model
@@ -107,7 +103,6 @@ fn main() -> ExitCode {
         Command::Del(command) => command.run(),
         Command::Scan(command) => command.run(),
         Command::Bench(command) => command.run(),
-        Command::Repro(command) => command.run(),
         Command::Advise(command) => command.run(),
         Command::Model(command) => command.run(),
         Command::Stats(command) => command.run(),

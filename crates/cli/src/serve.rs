@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use siltstone::catalogue::Catalogue;
 use siltstone::options::{parse_duration, parse_size};
 use siltstone::{Db, DbOptions, Table};
-use siltstone_lab::trace::{Recorded, Recorder};
+use siltstone_bench::trace::{Recorded, Recorder};
 use siltstone_server::{Fsync, Server, ServerOptions};
 
 use crate::store::{DEFAULT_TABLE, TableSpec, warn};

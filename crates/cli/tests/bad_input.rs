@@ -378,15 +378,8 @@ fn checkpoint_over_an_existing_directory_is_refused() {
 #[test]
 fn mistyped_names_get_a_suggestion() {
     refused(&siltstone(&["bnech"]), 2, &["'bnech'", "'bench'", "The commands are serve, top"]);
-    refused(&siltstone(&["repro", "lsit"]), 2, &["'lsit'", "The commands are list, run."]);
     refused(&siltstone(&["bench", "--workload", "fillrandm"]), 2, &["did you mean fillrandom?"]);
     refused(&siltstone(&["bench", "--workload", "load", "--engine", "slit"]), 2, &["silt"]);
-    let scale = ["repro", "run", "--all", "--report", "none", "--scale", "0.001"];
-    let output = siltstone(&scale);
-    refused(&output, 2, &["0.001 is not from 0.01 to 100"]);
-    assert_eq!(output.stderr.iter().filter(|&&byte| byte == b'\n').count(), 1, "said once");
-    assert!(!Path::new("none").exists());
-    refused(&siltstone(&["repro", "run", "tria"]), 2, &["did you mean triad?", "repro list"]);
     let store = store();
     let table = siltstone(&["get", &store.dir, "k", "--table", "defualt"]);
     refused(&table, 2, &["no table 'defualt'", "did you mean default?"]);
@@ -400,7 +393,7 @@ fn invalid_counts_and_picture_formats_are_refused() {
     refused(&bench(&["--keys", "1MiB"]), 2, &["'1MiB' is not a count", "20M"]);
     refused(&siltstone(&["scan", "none", "--limit", "x"]), 2, &["'x' is not a count"]);
     refused(&bench(&["--dir", "/no/such"]), 2, &["no directory /no/such", "make it"]);
-    refused(&bench(&["--plot", "fill.png"]), 2, &["pictures are SVG", "fill.svg"]);
+    refused(&bench(&["--plot", "fill.png"]), 2, &["plots are SVG", "fill.svg"]);
 }
 
 /// In its own mount name space, if the system allows one, on a disk of two megabytes.

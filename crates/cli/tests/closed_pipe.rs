@@ -74,8 +74,6 @@ fn commands_with_closed_output_succeed_silently() {
         vec!["scan", ordered],
         vec!["scan", ordered, "--json"],
         vec!["export", dir, "-", "--table", "t"],
-        vec!["repro", "list"],
-        vec!["repro", "list", "--json"],
         vec!["model", "wa", "--design", "lsm", "--keys", "1e6"],
         vec!["advise", "--keys", "20M"],
         vec!["advise", "--keys", "20M", "--json"],
@@ -124,7 +122,6 @@ fn full_disk_is_reported() {
         &["stats", &stores.sound][..],
         &["get", &stores.sound, "1", "--table", "t", "--raw"],
         &["scan", &stores.ordered],
-        &["repro", "list"],
     ] {
         let output = siltstone(arguments, full(), Stdio::piped());
         let error = String::from_utf8_lossy(&output.stderr);

@@ -14,7 +14,7 @@ const LAYERS: &[&[&str]] = &[
     &["testkit"],
     &["lsm", "mica", "silt", "skimpy", "trie"],
     &["siltstone", "client"],
-    &["server", "lab"],
+    &["server", "bench"],
     &["cli"],
     &["torture"],
 ];
@@ -86,6 +86,7 @@ fn unsafe_code_is_listed_in_unsafe_md() {
     for entry in fs::read_dir(root().join("crates")).unwrap() {
         collect(&entry.unwrap().path().join("src"), &mut files);
     }
+    collect(&root().join("experiments/src"), &mut files);
     let mut found = 0;
     for file in files {
         let text = fs::read_to_string(&file).unwrap();

@@ -13,7 +13,7 @@ use comfy_table::{Cell, CellAlignment, Table as Grid, presets};
 use indicatif::HumanBytes;
 use serde_json::{Value, json};
 use siltstone::options::{parse_count, parse_duration, parse_size};
-use siltstone_lab::advice::{CHECKED_KEYS, Checked, Figures, check};
+use siltstone_bench::advice::{CHECKED_KEYS, Checked, Figures, check};
 use siltstone_model::Popularity;
 use siltstone_model::advise::{Advice, Candidate, Device, Needs, Wanted, advise, preference};
 

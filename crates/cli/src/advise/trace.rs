@@ -1,6 +1,6 @@
 //! A trace of requests as the workload of `advise`.
 //!
-//! The format is the lab's: [`siltstone_lab::trace`].
+//! The format is the lab's: [`siltstone_bench::trace`].
 //!
 //! The keys of the trace are taken as all keys, with their frequencies there. Keys are
 //! distinguished by a hash of 128 bits, so memory is 24 bytes per key, whatever its length.
@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 
-use siltstone_lab::trace::{Line, Verb, each_line};
+use siltstone_bench::trace::{Line, Verb, each_line};
 use siltstone_model::Popularity;
 use siltstone_model::advise::Wanted;
 

@@ -1,0 +1,298 @@
+//! `lsm-write-amplification`: write amplification of a leveled tree, measured against the thesis's
+//! model.
+//!
+//! The thesis inserts every key once and then measures random inserts, three times as many as keys;
+//! its model of LevelDB differs from the measured write amplification by at most 3.8 %, where
+//! worst-case analysis is 1.8 to 3.6 times too high. Here the tree is our `lsm` engine, configured
+//! like LevelDB (round-robin selection, four level-0 tables, tenfold levels) at a sixteenth of its
+//! sizes, and the bytes written to storage are counted.
+//!
+//! As in the thesis's simulator, compactions keep pace with the writes: background work runs
+//! whenever it is due, on the writing thread, so the run is reproducible.
+//!
+//! Invariant: the model's inputs are settings, and the mean number of items per memtable, which is
+//! counted (memtables are bounded in bytes of memory, the model's in items); no constant is fitted.
+//!
+//! Source: Lim, thesis (2015), section 4.3, algorithm 3, and section 4.3.5 for the procedure.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use siltstone_bench::engines::{Storage, Target};
+use siltstone_bench::generate::{Chooser, Draw, KeySpace, ValueSize, Values, stream};
+use siltstone_bench::plot::{Bars, Plot};
+use siltstone_engine::{Durability, Engine, ManualClock, Result, Stats, WriteBatch};
+use siltstone_runtime::Env;
+
+use siltstone_model::{Breakdown, LevelDb, Popularity};
+
+use super::{Check, Direction, Experiment, Measured, refused};
+
+/// Keys at scale 1.
+const KEYS: f64 = 100_000.0;
+const KEY_BYTES: usize = 16;
+const ITEM_BYTES: usize = 1000;
+
+/// Bytes per memtable at scale 1, and other sizes in memtables: LevelDB's 4 MiB, 2 MiB and 10 MiB
+/// divided by 16.
+const MEMTABLE: f64 = 256.0 * 1024.0;
+const TABLE_IN_MEMTABLES: f64 = 0.5;
+const LEVEL_1_IN_MEMTABLES: f64 = 2.5;
+const LEVEL_RATIO: f64 = 10.0;
+
+/// Number of level-0 tables that are compacted together.
+const LEVEL_0_TABLES: f64 = 4.0;
+
+/// Levels 1 to 3; the last contains every key.
+const LEVELS: usize = 3;
+
+/// Random inserts per key.
+const ROUNDS: u64 = 3;
+
+/// Maximal relative error of the sum. The thesis's 3.8 % is for LevelDB; our tree has a different
+/// overhead per item.
+const TOTAL_TOLERANCE: f64 = 0.10;
+
+/// Maximal relative error of one stage.
+const STAGE_TOLERANCE: f64 = 0.25;
+
+pub(super) struct LsmWriteAmplification;
+
+impl Experiment for LsmWriteAmplification {
+    fn id(&self) -> &'static str {
+        "lsm-write-amplification"
+    }
+
+    fn paper(&self) -> &'static str {
+        "Lim, Resource-Efficient Data-Intensive System Designs, 2015"
+    }
+
+    fn figure(&self) -> &'static str {
+        "figure 4.10, algorithm 3"
+    }
+
+    fn claim(&self) -> &'static str {
+        "the model's write amplification is within 3.8 % of a leveled tree's under uniform inserts; \
+         worst-case analysis is 1.8 to 3.6 times too high"
+    }
+
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+        let tree = Tree::of(scale);
+        let (measured, memtable_items) = tree.measure(progress)?;
+        let model = tree.model(memtable_items)?;
+        let worst = tree.worst_case(memtable_items)?;
+        let (ours, worst_total) = (measured.total, worst.iter().sum::<f64>());
+        let mut checks = vec![
+            Check {
+                what: "write amplification, all stages".to_owned(),
+                claimed: model.iter().sum(),
+                ours,
+                tolerance: TOTAL_TOLERANCE,
+                direction: Direction::AtMost(worst_total),
+            },
+            Check {
+                what: "worst-case analysis, times too high".to_owned(),
+                // The middle of 1.8 to 3.6, and half of the interval relative to it.
+                claimed: 2.7,
+                ours: worst_total / ours,
+                tolerance: 0.9 / 2.7,
+                direction: Direction::AtLeast(1.0),
+            },
+        ];
+        for (i, name) in STAGES.iter().enumerate() {
+            checks.push(Check {
+                what: format!("write amplification, {name}"),
+                claimed: model[i],
+                ours: measured.stages[i],
+                tolerance: STAGE_TOLERANCE,
+                direction: Direction::AtMost(worst[i]),
+            });
+        }
+        let bars = Bars {
+            title: "Write amplification by stage, uniform inserts".to_owned(),
+            y: "bytes written per byte of the user".to_owned(),
+            groups: STAGES.map(str::to_owned).into(),
+            series: vec![
+                ("model".to_owned(), model.into()),
+                ("measured".to_owned(), measured.stages.into()),
+            ],
+        };
+        let scale = format!(
+            "{} keys of {ITEM_BYTES} bytes, memtable {} KiB, {ROUNDS} inserts per key",
+            tree.keys,
+            tree.memtable_bytes / 1024,
+        );
+        Ok(Measured { scale, checks, plot: Some(Plot::Bars(bars)) })
+    }
+}
+
+const STAGES: [&str; LEVELS + 2] = ["log", "level 0", "level 1", "level 2", "level 3"];
+
+/// The tree's sizes.
+struct Tree {
+    keys: u64,
+    memtable_bytes: u64,
+    table_bytes: u64,
+    /// Target sizes of the levels; the last has no limit.
+    level_bytes: [u64; LEVELS],
+}
+
+/// Measured write amplification.
+struct Amplification {
+    total: f64,
+    stages: [f64; LEVELS + 2],
+}
+
+impl Tree {
+    fn of(scale: f64) -> Self {
+        let memtable = (MEMTABLE * scale).max(16.0 * 1024.0);
+        let level_1 = memtable * LEVEL_1_IN_MEMTABLES;
+        Tree {
+            keys: (KEYS * memtable / MEMTABLE) as u64,
+            memtable_bytes: memtable as u64,
+            table_bytes: (memtable * TABLE_IN_MEMTABLES) as u64,
+            level_bytes: [level_1 as u64, (level_1 * LEVEL_RATIO) as u64, 1 << 40],
+        }
+    }
+
+    fn target(&self) -> Target {
+        let levels = self.level_bytes.map(|bytes| bytes.to_string()).join(":");
+        let options = [
+            ("memtable", self.memtable_bytes.to_string()),
+            ("table", self.table_bytes.to_string()),
+            ("levels", levels),
+            ("l0_compact", LEVEL_0_TABLES.to_string()),
+            ("select", "round-robin".to_owned()),
+            ("container", "0".to_owned()),
+            ("triad_log", "off".to_owned()),
+            ("jobs", "1".to_owned()),
+            ("subcompactions", "1".to_owned()),
+        ];
+        Target {
+            engine: "lsm".to_owned(),
+            options: options.map(|(name, value)| (name.to_owned(), value)).into(),
+            storage: Storage::Ram,
+            keep: false,
+            background_threads: 1,
+        }
+    }
+
+    /// Loads and inserts; returns the write amplification and the items per memtable.
+    fn measure(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<(Amplification, f64)> {
+        let env = Env::replayable(Arc::new(ManualClock::at(0)), 1);
+        let opened = self.target().open_in(env)?;
+        let engine = &*opened.engine;
+        let total = self.keys * (1 + ROUNDS);
+        let mut writer = Writer::new(engine, self)?;
+        writer.write(Draw::Shuffled, self.keys, &mut |done| progress(done, total))?;
+        let before = engine.stats();
+        let inserts = self.keys * ROUNDS;
+        writer.write(Draw::Uniform, inserts, &mut |done| progress(self.keys + done, total))?;
+        let after = engine.stats();
+        let flushes = after.counters["flushes"] - before.counters["flushes"];
+        Ok((amplification(&before, &after), inserts as f64 / flushes as f64))
+    }
+
+    /// The tree as a design of the model: the last level contains every key.
+    fn design(&self, memtable_items: f64) -> LevelDb {
+        let items = |bytes: &u64| *bytes as f64 / ITEM_BYTES as f64;
+        LevelDb {
+            log_items: memtable_items,
+            level0_tables: LEVEL_0_TABLES,
+            level_items: self.level_bytes[..LEVELS - 1].iter().map(items).collect(),
+        }
+    }
+
+    /// Algorithm 3: writes per insert, by stage.
+    fn model(&self, memtable_items: f64) -> Result<[f64; LEVELS + 2]> {
+        let uniform = Popularity::uniform(self.keys as f64).map_err(refused)?;
+        let design = self.design(memtable_items);
+        design.write_amplification(&uniform).map(stages).map_err(refused)
+    }
+
+    /// Worst-case analysis: no key occurs twice.
+    fn worst_case(&self, memtable_items: f64) -> Result<[f64; LEVELS + 2]> {
+        self.design(memtable_items).worst_case(self.keys as f64).map(stages).map_err(refused)
+    }
+}
+
+fn stages(breakdown: Breakdown) -> [f64; LEVELS + 2] {
+    let mut stages = [0.0; LEVELS + 2];
+    stages.iter_mut().zip(breakdown.by_stage).for_each(|(stage, (_, wa))| *stage = wa);
+    stages
+}
+
+/// Bytes written between two snapshots per byte that the user wrote.
+fn amplification(before: &Stats, after: &Stats) -> Amplification {
+    let user = (after.user_bytes_written - before.user_bytes_written) as f64;
+    let media = after.media_bytes_written() - before.media_bytes_written();
+    let log = |stats: &Stats| stats.io.get("log").map_or(0, |io| io.bytes_written);
+    let mut stages = [0.0; LEVELS + 2];
+    stages[0] = (log(after) - log(before)) as f64 / user;
+    let levels = |stats: &Stats| -> BTreeMap<String, u64> {
+        stats.levels.iter().map(|level| (level.name.clone(), level.bytes_written)).collect()
+    };
+    let (earlier, later) = (levels(before), levels(after));
+    for (level, stage) in stages[1..].iter_mut().enumerate() {
+        let name = format!("L{level}");
+        let bytes = |of: &BTreeMap<String, u64>| of.get(&name).copied().unwrap_or(0);
+        *stage = (bytes(&later) - bytes(&earlier)) as f64 / user;
+    }
+    Amplification { total: media as f64 / user, stages }
+}
+
+/// Writes items, and runs background work whenever it is due.
+struct Writer<'a> {
+    engine: &'a dyn Engine,
+    space: KeySpace,
+    values: Values,
+    rng: siltstone_bench::generate::Rng,
+    keys: u64,
+    /// Writes between two checks for background work: an eighth of a memtable.
+    stride: u64,
+}
+
+impl<'a> Writer<'a> {
+    fn new(engine: &'a dyn Engine, tree: &Tree) -> Result<Self> {
+        let mut rng = stream(1, 0);
+        Ok(Writer {
+            engine,
+            space: KeySpace::new(KEY_BYTES, tree.keys)?,
+            values: Values::new(ValueSize::Fixed(ITEM_BYTES - KEY_BYTES), 0.0, &mut rng),
+            rng,
+            keys: tree.keys,
+            stride: (tree.memtable_bytes / ITEM_BYTES as u64 / 8).max(1),
+        })
+    }
+
+    fn write(&mut self, draw: Draw, writes: u64, done: &mut dyn FnMut(u64)) -> Result<()> {
+        let mut chooser = Chooser::new(draw, self.keys, 1, 0, 1);
+        let (mut key, mut batch) = (Vec::new(), WriteBatch::new());
+        for i in 1..=writes {
+            self.space.write(chooser.next(&mut self.rng, self.keys), &mut key);
+            batch.clear();
+            batch.put(&key, self.values.next(&mut self.rng));
+            self.engine.write(&batch, Durability::Buffered)?;
+            if i % self.stride == 0 || i == writes {
+                self.engine.maintain()?;
+                done(i);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::repro::{Verdict, run};
+
+    #[test]
+    fn small_run_is_reproducible() {
+        let find = || run(&LsmWriteAmplification, 0.1, &mut |_, _| ()).unwrap();
+        let (one, two) = (find(), find());
+        assert_ne!(one.verdict, Verdict::NotConfirmed, "{:#?}", one.checks);
+        assert_eq!(one.checks, two.checks);
+        assert_eq!(one.checks.len(), 2 + STAGES.len());
+    }
+}

@@ -1,0 +1,215 @@
+//! Findings as one HTML page: every claim with its chart, the claimed and measured numbers, and its
+//! command.
+//!
+//! The page is self-contained: styles and charts are embedded. It is built from the findings so
+//! far, so a stopped run leaves a page. An [`Entry`] can be stored as JSON, so that a run can be
+//! resumed.
+//!
+//! Invariant: the page contains the contents of the findings; their text is escaped.
+
+use std::fmt::Write;
+
+use serde::{Deserialize, Serialize};
+use siltstone_engine::Error;
+
+use super::text::number;
+use super::{Experiment, Finding, Verdict};
+
+/// The outcome of an experiment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Name of the experiment.
+    pub id: String,
+    /// Scale of the run, as a share of the full size.
+    pub scale: f64,
+    /// The verdict; `None` if the experiment failed.
+    pub verdict: Option<Verdict>,
+    /// Duration of the run.
+    pub seconds: f64,
+    figure: String,
+    /// HTML section.
+    section: String,
+}
+
+impl Entry {
+    /// The entry of a finding, or of the error of an experiment that failed.
+    pub fn of(
+        experiment: &dyn Experiment,
+        scale: f64,
+        outcome: Result<&Finding, &Error>,
+        seconds: f64,
+    ) -> Self {
+        Entry {
+            id: experiment.id().to_owned(),
+            scale,
+            verdict: outcome.ok().map(|finding| finding.verdict),
+            seconds,
+            figure: experiment.figure().to_owned(),
+            section: section(experiment, outcome),
+        }
+    }
+}
+
+const STYLE: &str = "
+:root { color-scheme: light dark; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+table { border-collapse: collapse; width: 100%; margin: 1rem 0; font-size: 0.9rem; }
+th, td { text-align: left; padding: 0.25rem 0.6rem; border-bottom: 1px solid #8884; vertical-align: top; }
+td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+code { background: #8882; padding: 0.1rem 0.3rem; border-radius: 3px; }
+.verdict { font-weight: 600; white-space: nowrap; }
+.confirmed { color: #2a7d3f; } .trend { color: #a06a00; } .failed { color: #b3261e; }
+figure { background: #fff; color: #000; padding: 0.5rem; margin: 1rem 0; border-radius: 6px; overflow-x: auto; }
+section { margin: 3rem 0; } .paper { opacity: 0.75; }
+";
+
+/// The page of `entries` out of `total` experiments; `environment` describes the measurement.
+pub fn page(entries: &[Entry], total: usize, environment: &str) -> String {
+    let mut out =
+        String::from("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n");
+    let mut put = |text: &str| out.push_str(text);
+    put("<title>Siltstone: experiments</title>\n<style>");
+    put(STYLE);
+    put("</style></head><body>\n<h1>Experiments</h1>\n");
+    put(&format!("<p>{}</p>\n{}", escaped(environment), summary(entries, total)));
+    put("<table><tr><th>experiment</th><th>figure</th><th>verdict</th><th>seconds</th></tr>\n");
+    for entry in entries {
+        put(&format!(
+            "<tr><td><a href=\"#{id}\">{id}</a></td><td>{}</td><td>{}</td><td class=\"n\">{:.0}</td></tr>\n",
+            escaped(&entry.figure),
+            verdict(entry.verdict.unwrap_or(Verdict::NotConfirmed)),
+            entry.seconds,
+            id = escaped(&entry.id),
+        ));
+    }
+    put("</table>\n");
+    entries.iter().for_each(|entry| put(&entry.section));
+    put("</body></html>\n");
+    out
+}
+
+fn summary(entries: &[Entry], total: usize) -> String {
+    let count =
+        |wanted: Verdict| entries.iter().filter(|entry| entry.verdict == Some(wanted)).count();
+    let failed = entries.iter().filter(|entry| entry.verdict.is_none()).count();
+    let mut text = format!(
+        "<p>{} of {total} experiments have run: {} confirmed, {} with the trend confirmed, {} not confirmed",
+        entries.len(),
+        count(Verdict::Confirmed),
+        count(Verdict::TrendOnly),
+        count(Verdict::NotConfirmed),
+    );
+    if failed > 0 {
+        let _ = write!(text, ", {failed} failed");
+    }
+    text + ".</p>\n"
+}
+
+fn section(experiment: &dyn Experiment, outcome: Result<&Finding, &Error>) -> String {
+    let mut text = format!(
+        "<section id=\"{id}\"><h2>{id}</h2>\n<p class=\"paper\">{}, {}</p>\n<p>Claim: {}.</p>\n",
+        escaped(experiment.paper()),
+        escaped(experiment.figure()),
+        escaped(experiment.claim()),
+        id = experiment.id(),
+    );
+    match outcome {
+        Err(error) => {
+            let reason = escaped(&error.to_string());
+            let _ = writeln!(text, "<p class=\"failed\">It failed: {reason}</p>");
+        }
+        Ok(finding) => text.push_str(&found(finding)),
+    }
+    text + "</section>\n"
+}
+
+fn found(finding: &Finding) -> String {
+    let mut text = format!(
+        "<p>{}; {}.</p>\n<table><tr><th></th><th>claimed</th><th>measured</th><th></th></tr>\n",
+        verdict(finding.verdict),
+        escaped(&finding.scale),
+    );
+    for check in &finding.checks {
+        let _ = writeln!(
+            text,
+            "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}</td></tr>",
+            escaped(&check.what),
+            number(check.claimed),
+            number(check.ours),
+            verdict(check.verdict()),
+        );
+    }
+    text.push_str("</table>\n");
+    if let Some(cause) = finding.cause {
+        let _ = writeln!(text, "<p>Cause: {}</p>", escaped(cause));
+    }
+    if let Some(plot) = &finding.plot {
+        let _ = writeln!(text, "<figure>{}</figure>", plot.svg());
+    }
+    let _ = writeln!(text, "<p>Command: <code>{}</code></p>", escaped(&finding.command));
+    text
+}
+
+fn verdict(verdict: Verdict) -> String {
+    let class = match verdict {
+        Verdict::Confirmed => "confirmed",
+        Verdict::TrendOnly => "trend",
+        Verdict::NotConfirmed => "failed",
+    };
+    format!("<span class=\"verdict {class}\">{}</span>", verdict.name())
+}
+
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Check, Direction, EXPERIMENTS, run};
+    use super::*;
+
+    #[test]
+    fn page_has_all_claims_numbers_and_charts() {
+        let experiment = EXPERIMENTS.iter().find(|e| e.id() == "unique-keys").unwrap();
+        let mut finding = run(*experiment, 0.01, &mut |_, _| {}).unwrap();
+        finding.checks.push(Check {
+            what: "a < b & c".to_owned(),
+            claimed: 1.0,
+            ours: 9.0,
+            tolerance: 0.1,
+            direction: Direction::None,
+        });
+        finding.verdict = Verdict::of(&finding.checks);
+        finding.cause = Some("it is <made> so");
+        let svg = finding.plot.as_ref().map(siltstone_bench::plot::Plot::svg);
+        let error = Error::Invalid("no \"disk\"".into());
+        let entries = [
+            Entry::of(*experiment, 0.01, Ok(&finding), 1.0),
+            Entry::of(*experiment, 0.01, Err(&error), 0.0),
+        ];
+        let json = serde_json::to_string(&entries).unwrap();
+        let entries: Vec<Entry> = serde_json::from_str(&json).unwrap();
+        let page = page(&entries, 5, "made here");
+        for part in [
+            "2 of 5 experiments have run: 0 confirmed, 0 with the trend confirmed, 1 not confirmed, 1 failed",
+            "a &lt; b &amp; c",
+            "it is &lt;made&gt; so",
+            "no &quot;disk&quot;",
+            "siltstone-experiments repro run unique-keys --scale 0.01",
+        ] {
+            assert!(page.contains(part), "{part}");
+        }
+        assert!(svg.is_none_or(|svg| page.contains(&svg)));
+        assert_eq!(page.matches("<section").count(), page.matches("</section>").count());
+    }
+}
