@@ -18,8 +18,8 @@ use siltstone_table::checkpoint::{copy_file, write_manifest};
 use siltstone_table::{EntryRef, FileKind, FileNumber, TableMeta};
 
 use crate::engine::Inner;
-use crate::rowtable::{RowIter, RowTable};
-use crate::version::{ENGINE, Edit, FileEntry, Row};
+use crate::rowtable::{RowTable, RowTableIter};
+use crate::version::{ENGINE, Edit, FileEntry, L0Run};
 
 /// The copy that waits until what was in memory is in rows; others wait for it.
 #[derive(Default)]
@@ -64,9 +64,9 @@ impl Inner {
             }
         }
         // No other log comes along: whatever is in one was written after the copy's moment.
-        edit.added.retain(|entry| !entry.is_in_nvm());
+        edit.added.retain(|entry| !entry.is_in_pmem());
         for row in version.level0.iter() {
-            if let Some(table) = row.nvm() {
+            if let Some(table) = row.pmem_table() {
                 edit.added.extend(self.copy_row(row, table, sink)?);
             }
         }
@@ -79,7 +79,7 @@ impl Inner {
     /// nothing is.
     fn copy_row(
         &self,
-        row: &Row,
+        row: &L0Run,
         table: &Arc<RowTable>,
         sink: &mut dyn CheckpointSink,
     ) -> Result<Option<FileEntry>> {
@@ -98,15 +98,15 @@ impl Inner {
         // No manifest here names it.
         self.remove_table(number.0);
         let mut entry = FileEntry::of(&copied?, 0);
-        if let Some(made) = &mut entry.row {
-            made.arrival = row.live().arrival().to_vec();
+        if let Some(made) = &mut entry.run {
+            made.inserted_at = row.live().inserted_at().to_vec();
         }
         Ok(Some(entry))
     }
 
     fn write_row_table(&self, number: FileNumber, table: &Arc<RowTable>) -> Result<TableMeta> {
         let mut writer = self.table_writer(number, Purpose::Maintenance)?;
-        let mut iter = RowIter::new(table.clone(), Purpose::Maintenance);
+        let mut iter = RowTableIter::new(table.clone(), Purpose::Maintenance);
         iter.first()?;
         while iter.valid() {
             writer.add(EntryRef {

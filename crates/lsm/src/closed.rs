@@ -24,7 +24,7 @@ use crate::recover;
 use crate::rowtable::RowTable;
 use crate::verify::verify_records;
 use crate::version::{
-    ENGINE, Edit, FileEntry, LogFile, RowEntry, fold, missing_file, missing_manifest,
+    ENGINE, Edit, FileEntry, L0RunEntry, LogFile, fold, missing_file, missing_manifest,
 };
 
 /// Reads every file that the table on `media` needs; each place that does not hold is told once. It is sound
@@ -83,12 +83,12 @@ fn named(vfs: &Arc<dyn Vfs>, edit: &Edit, report: &mut VerifyReport) -> Result<(
     let cursor = edit.cursor.clone().unwrap_or_default();
     let mut claims = None;
     for entry in &edit.added {
-        match &entry.row {
-            Some(row) if row.nvm.is_some() => {
+        match &entry.run {
+            Some(row) if row.pmem.is_some() => {
                 report.note(row_in_nvm(vfs, entry, row, &cursor, &mut claims))?;
                 continue;
             }
-            Some(RowEntry { log: Some((log, bytes)), .. }) => {
+            Some(L0RunEntry { log: Some((log, bytes)), .. }) => {
                 let checked = LogFile::open(vfs, *log, *bytes).and_then(|log| log.verify());
                 report.note(checked.map(|()| (*bytes, 0)).map_err(missing_file))?;
             }
@@ -111,19 +111,19 @@ fn table(vfs: &Arc<dyn Vfs>, number: u64) -> Result<(u64, u64)> {
 fn row_in_nvm(
     vfs: &Arc<dyn Vfs>,
     entry: &FileEntry,
-    row: &RowEntry,
+    row: &L0RunEntry,
     cursor: &[u8],
     claims: &mut Option<PageClaims>,
 ) -> Result<(u64, u64)> {
-    let Some(handle) = row.nvm else { return Ok((0, 0)) };
+    let Some(handle) = row.pmem else { return Ok((0, 0)) };
     let claims = match claims {
         Some(claims) => claims,
         None => claims.insert(pool::claims(vfs, 0)?),
     };
-    let live = LiveRange::new(cursor, &row.arrival);
+    let live = LiveRange::new(cursor, &row.inserted_at);
     let row = RowTable::open(claims, handle, entry.number, live)?;
     row.verify(Purpose::Maintenance)?;
-    Ok((row.held_bytes().iter().sum(), row.len() as u64))
+    Ok((row.owned_bytes().iter().sum(), row.len() as u64))
 }
 
 /// The logs from `first` on, those that are in no row.

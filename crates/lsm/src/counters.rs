@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use siltstone_runtime::StallCounters;
 
-use crate::rowtable::Tally;
+use crate::rowtable::SearchStats;
 
 /// Levels that are counted one by one; deeper ones count as the last.
 const LEVELS: usize = 18;
@@ -60,7 +60,7 @@ impl Counters {
     }
 
     /// Counts a lookup's search of rows in persistent memory.
-    pub(crate) fn searched_rows(&self, tally: &Tally) {
+    pub(crate) fn searched_rows(&self, tally: &SearchStats) {
         if tally.comparisons > 0 {
             self.nvm_comparisons.fetch_add(tally.comparisons, Relaxed);
             self.nvm_lines.fetch_add(tally.lines, Relaxed);

@@ -21,13 +21,13 @@ use siltstone_table::{BlockCache, Link, SpareSegment};
 use siltstone_vfs::{PmemPool, Vfs};
 
 use crate::checkpoint::Copies;
-use crate::compact::{Busy, Compaction, LevelSizes, Strategy};
+use crate::compact::{Compaction, InProgress, LevelSizes, Strategy};
 use crate::counters::Counters;
 use crate::options::Options;
 use crate::read::{Merge, TreeCursor, View};
 use crate::rowtable::RowTable;
 use crate::snapshots::Snapshots;
-use crate::version::{Edit, Row, Versions};
+use crate::version::{Edit, L0Run, Versions};
 use crate::write::{Queued, Writer};
 
 /// How long closing waits for jobs that are over to let go.
@@ -84,7 +84,7 @@ pub(crate) struct State {
     /// with the scheduler, which may outlive the table: they hold files, and the pool.
     pub(crate) queued: BTreeMap<u64, (u64, Compaction)>,
     pub(crate) next_compaction: u64,
-    pub(crate) busy: Busy,
+    pub(crate) in_progress: InProgress,
     /// Logs below this number are in tables.
     pub(crate) first_log: u64,
     /// Logs that are on the medium.
@@ -119,7 +119,7 @@ impl Lsm {
         let lsm = Lsm { inner };
         lsm.inner.background.retry_with(lsm.inner.me.clone());
         if leaves_logs {
-            lsm.inner.leave_old_logs()?;
+            lsm.inner.flush_recovered()?;
         }
         Ok(lsm)
     }
@@ -149,7 +149,7 @@ impl Inner {
         generation: u64,
         edit: Edit,
         built: Option<Arc<RowTable>>,
-        taken: &[Row],
+        taken: &[L0Run],
         change: impl FnOnce(&mut View),
     ) -> Result<bool> {
         let first_log = edit.first_log;
@@ -177,7 +177,7 @@ impl Inner {
     /// Counts the rows that a cursor was placed in and those that it passed by, and begins the compaction that it
     /// may have paid for.
     pub(crate) fn count_looks(&self, view: &View, placed: u64, passed: u64) {
-        if self.strategy.look(&view.version, placed, passed) {
+        if self.strategy.record_seeks(&view.version, placed, passed) {
             self.schedule_compaction();
         }
     }
@@ -195,7 +195,7 @@ impl Inner {
             if !writer.memtable.is_empty() || writer.large.is_some() {
                 self.rotate(writer, true)?;
             }
-            self.view.load().flushing.iter().for_each(|memtable| memtable.want());
+            self.view.load().flushing.iter().for_each(|memtable| memtable.force_flush());
         }
         self.schedule_flush();
         let until = {
@@ -245,7 +245,7 @@ impl Inner {
         self.versions.let_go_of_nvm();
         let mut state = self.background.lock();
         self.publish(&mut state, |view| {
-            view.version = Arc::new(view.version.without_nvm_rows());
+            view.version = Arc::new(view.version.without_pmem_runs());
         });
         *self.pool.lock() = None;
     }

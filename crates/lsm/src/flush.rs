@@ -1,17 +1,18 @@
-//! A full memtable becomes a row of level 0.
+//! Flush: writes a full memtable to an L0 run.
 //!
-//! Oldest first, one at a time: rows must enter level 0 in the order of their writes. The manifest
-//! edit that adds the row also moves the first log that is needed; only then is the old log removed. Before
-//! all else a flush prepares the log in which writers will go on next.
+//! Memtables are flushed one at a time, oldest first, so that runs enter level 0 in write order.
+//! The manifest edit that adds the run also advances the first log that recovery needs; the old log
+//! is removed only after it. A flush first prepares the next log, so that no writer waits for its
+//! creation.
 //!
-//! With TRIAD-LOG the log is not removed but becomes the larger part of the row, a CL-SSTable: what
-//! is written is a table of positions in it. Values that are no longer than a position stay in the
-//! table, and so does everything of a memtable that no single log holds (after recovery).
+//! With TRIAD-LOG the log is kept as the larger part of the run, a CL-SSTable, and the flush writes
+//! a table of positions in it. Values no longer than a position are stored in the table, and so are
+//! all values of a memtable that is not contained in a single log (after recovery).
 //!
-//! With a pool of persistent memory (`nvm`) the row goes there, as a RowTable, made durable by one
-//! barrier before the edit names it. A row that the pool has no room for becomes a file after all, and
-//! so does one whose keys nothing in level 0 or 1 shares: it will only change its level. The log stays
-//! on the disk in any case (the paper has it in persistent memory).
+//! With a pool of persistent memory (`pmem.size`) the run is built there as a RowTable, and one
+//! barrier makes it durable before the edit names it. The run becomes a file if the pool has no
+//! space for it, or if no key range in level 0 or 1 overlaps it, because then it will only be
+//! moved. The log stays on the disk (the paper has it in persistent memory).
 //!
 //! Sources: TRIAD paper, section 4.3; TriangleKV paper, sections 3.1 and 5.2 (sequential writes).
 
@@ -26,35 +27,35 @@ use siltstone_table::log::remove_logs;
 use siltstone_table::{EntryRef, FileKind, FileNumber, Kind, TableMeta, TableOptions, TableWriter};
 use siltstone_vfs::PmemPool;
 
-use crate::carry::Carried;
-use crate::compact::Seen;
+use crate::compact::MemtableStats;
 use crate::engine::{Inner, State};
-use crate::memtable::{FullLog, Memtable};
+use crate::hot_key_retention::RetainedKeys;
+use crate::memtable::{Memtable, SealedWal};
 use crate::read::View;
 use crate::record::Position;
-use crate::retain::Retain;
 use crate::rowtable::{RowBuilder, RowTable};
-use crate::version::{Edit, FileEntry, LOG_OF_ROW, RowEntry, TELLS_EXPIRY};
+use crate::version::{Edit, FileEntry, HAS_EXPIRY, L0RunEntry, LOG_OF_RUN};
+use crate::version_gc::VersionGc;
 
-/// A value of at most this many bytes costs about as much as the position of one.
-const INLINE_BYTES: usize = 8;
+/// Values up to this size are stored inline: a position takes about as many bytes.
+const MAX_INLINE_BYTES: usize = 8;
 
-/// The row of a smaller memtable has no sketch of its keys, whose 4 KiB would be much for it.
-const LEAST_SKETCHED: u64 = 256 << 10;
+/// The run of a smaller memtable gets no sketch of its keys, because a sketch takes 4 KiB.
+const MIN_SKETCHED_BYTES: u64 = 256 << 10;
 
-/// What came of building a row in persistent memory.
-enum Built {
-    Row(FileEntry, Arc<RowTable>),
-    /// Nothing of the memtable is left to write.
-    Nothing,
-    NoRoom,
+/// The result of building a run in persistent memory.
+enum PmemBuild {
+    Run(FileEntry, Arc<RowTable>),
+    /// No version of the memtable is left to write.
+    Empty,
+    OutOfSpace,
 }
 
-/// How often a flush looks up, in entries.
-const STEP: u64 = 64;
+/// The entries between two checks for cancellation.
+const CHECK_INTERVAL: u64 = 64;
 
 impl Inner {
-    /// Queues a flush if one is due and none is queued.
+    /// Queues a flush if a memtable is waiting and no flush is queued.
     pub(crate) fn schedule_flush(&self) {
         let mut state = self.background.lock();
         if state.flushing == 0 || state.is_flush_queued || self.background.is_stopping() {
@@ -65,16 +66,16 @@ impl Inner {
         let weak = self.me.clone();
         self.env.scheduler.spawn(Priority::Flush, move || {
             let Some(inner) = weak.upgrade() else { return };
-            let settle = |state: &mut State| state.is_flush_queued = false;
-            if inner.background.run(settle, || inner.flush_oldest()) {
+            let on_finish = |state: &mut State| state.is_flush_queued = false;
+            if inner.background.run(on_finish, || inner.flush_oldest()) {
                 inner.schedule();
             }
         });
     }
 
-    /// Queues the learning of the sizes of levels, if what is known is outdated.
-    fn schedule_sizing(&self, seen: Seen) {
-        let is_due = || self.sizes.is_outdated(&self.view.load().version, seen);
+    /// Queues the computation of level sizes if the present ones are outdated.
+    fn schedule_sizing(&self, stats: MemtableStats) {
+        let is_due = || self.sizes.is_outdated(&self.view.load().version, stats);
         if !self.options.sizes_by_model || !is_due() {
             return;
         }
@@ -86,19 +87,19 @@ impl Inner {
         let weak = self.me.clone();
         self.env.scheduler.spawn(Priority::Idle, move || {
             let Some(inner) = weak.upgrade() else { return };
-            let settle = |state: &mut State| state.is_sizing_queued = false;
+            let on_finish = |state: &mut State| state.is_sizing_queued = false;
             let learn = || {
-                inner.sizes.learn(&inner.options, &inner.view.load_full().version, seen);
+                inner.sizes.learn(&inner.options, &inner.view.load_full().version, stats);
                 Ok(())
             };
-            if inner.background.run(settle, learn) {
+            if inner.background.run(on_finish, learn) {
                 inner.schedule();
             }
         });
     }
 
-    /// Moves what was replayed at opening into a table, so that no new log hangs on an old one.
-    pub(crate) fn leave_old_logs(&self) -> Result<()> {
+    /// Flushes the recovered memtable, so that no new log depends on an old one.
+    pub(crate) fn flush_recovered(&self) -> Result<()> {
         self.flush()?;
         let first_log = self.view.load().active.first_log;
         let edit = Edit { first_log: Some(first_log), ..Edit::default() };
@@ -111,42 +112,43 @@ impl Inner {
     fn flush_oldest(&self) -> Result<()> {
         let view = self.view.load_full();
         let flushed = self.flush_oldest_of(&view);
-        // What was removed meanwhile need not be flushed, and what a flush of it met is nobody's
-        // concern.
+        // After a clear the memtables are obsolete, and so is any error of their flush.
         if self.is_cleared_since(view.generation) { Ok(()) } else { flushed }
     }
 
     fn flush_oldest_of(&self, view: &View) -> Result<()> {
         let Some(memtable) = view.flushing.first() else { return Ok(()) };
-        if !memtable.is_wanted() {
+        if !memtable.is_flush_forced() {
             self.prepare_next_log();
         }
         let rest = view.memtables().filter(|other| !Arc::ptr_eq(other, memtable));
         let first_log = rest.map(|other| other.first_log).min().unwrap_or(memtable.first_log);
         let mut synced_log = None;
         if self.has_large() {
-            // What the large memtable took before the last write of this one.
+            // Writes that the NoveLSM memtable took before the last write of this one.
             synced_log = Some(self.sync_logs_from(first_log)?);
         }
-        let carried = self.carry(memtable)?;
-        let is_apart = self.is_apart(view, memtable);
-        let pool = self.pool.lock().clone().filter(|_| !is_apart && !memtable.is_empty());
+        let retained = self.retain_hot_keys(memtable)?;
+        let is_disjoint = self.is_disjoint(view, memtable);
+        let pool = self.pool.lock().clone().filter(|_| !is_disjoint && !memtable.is_empty());
         let built = match pool {
-            Some(pool) => self.build_row(&pool, view, memtable, &carried)?,
-            None => Built::NoRoom,
+            Some(pool) => self.build_pmem_run(&pool, view, memtable, &retained)?,
+            None => PmemBuild::OutOfSpace,
         };
-        let (added, row, kept_log) = match built {
-            Built::Nothing => (None, None, None),
-            Built::Row(entry, row) => (Some(entry), Some(row), None),
-            Built::NoRoom => {
-                let log = memtable.full_log().filter(|_| self.options.rows_are_logs() && !is_apart);
+        let (added, run, kept_log) = match built {
+            PmemBuild::Empty => (None, None, None),
+            PmemBuild::Run(entry, run) => (Some(entry), Some(run), None),
+            PmemBuild::OutOfSpace => {
+                let log = memtable
+                    .sealed_wal()
+                    .filter(|_| self.options.uses_cl_sstables() && !is_disjoint);
                 if let Some(log) = log {
                     log.sync.finish();
                     log.sync.begin();
                 }
-                let added = self.write_row(memtable, &carried, log)?;
+                let added = self.write_l0_table(memtable, &retained, log)?;
                 if let Some(log) = log {
-                    // It is to be the row: all of it must be there before the manifest says so.
+                    // The log becomes part of the run: it must be durable before the manifest edit.
                     log.sync.sync()?;
                 }
                 let log = log.filter(|_| added.is_some()).map(|log| log.number);
@@ -155,13 +157,13 @@ impl Inner {
         };
         let edit = Edit {
             first_log: Some(first_log),
-            synced_log: carried.synced_log.or(synced_log),
+            synced_log: retained.synced_log.or(synced_log),
             added: added.into_iter().collect(),
             ..Edit::default()
         };
         let written: Vec<FileEntry> =
-            edit.added.iter().filter(|entry| !entry.is_in_nvm()).cloned().collect();
-        let installed = self.install(view.generation, edit, row, &[], |view| {
+            edit.added.iter().filter(|entry| !entry.is_in_pmem()).cloned().collect();
+        let installed = self.install(view.generation, edit, run, &[], |view| {
             view.flushing.remove(0);
         });
         if !installed.inspect_err(|error| self.remove_if_unnamed(error, &written))? {
@@ -170,71 +172,73 @@ impl Inner {
         }
         self.counters.flushes.fetch_add(1, Relaxed);
         self.remove_logs_before(first_log, kept_log.as_slice());
-        self.schedule_sizing(memtable.seen());
+        self.schedule_sizing(memtable.stats());
         Ok(())
     }
 
-    /// Whether nothing in level 0 or 1 shares the memtable's span of keys, as in a sequential load.
-    /// A sorted table of it only changes its level later; a CL-SSTable would have to be rewritten.
-    fn is_apart(&self, view: &View, memtable: &Memtable) -> bool {
+    /// Whether the key range of the memtable overlaps nothing in level 0 or 1, as in a sequential
+    /// load. A sorted table is then moved to level 1 later; a CL-SSTable would have to be
+    /// rewritten.
+    fn is_disjoint(&self, view: &View, memtable: &Memtable) -> bool {
         let Some((smallest, largest)) = memtable.span() else { return true };
-        let rows = view.version.level0.iter().map(|row| (row.smallest(), row.largest()));
+        let runs = view.version.level0.iter().map(|run| (run.smallest(), run.largest()));
         let level1 = view.version.levels.first().into_iter().flat_map(|tables| tables.iter());
         let level1 = level1.map(|table| (table.smallest(), table.largest()));
-        !rows.chain(level1).any(|(first, last)| last >= smallest && first <= largest)
+        !runs.chain(level1).any(|(first, last)| last >= smallest && first <= largest)
     }
 
-    /// Builds a row in persistent memory of the versions of a memtable that anyone can see.
-    fn build_row(
+    /// Builds a run in persistent memory from the visible versions of a memtable.
+    fn build_pmem_run(
         &self,
         pool: &PmemPool,
         view: &View,
         memtable: &Memtable,
-        carried: &Carried,
-    ) -> Result<Built> {
+        retained: &RetainedKeys,
+    ) -> Result<PmemBuild> {
         let began = Instant::now();
         let number = self.versions.new_number();
-        let previous = view.version.nvm_rows().next().filter(|_| self.options.hints).cloned();
+        let previous = view.version.pmem_runs().next().filter(|_| self.options.hints).cloned();
         let build = || -> Result<_> {
-            let mut row = RowBuilder::new(pool, number, previous, Purpose::Flush)?;
-            let data_bytes = self.write_versions(memtable, carried, |entry, _| row.add(entry))?;
-            if row.is_empty() {
+            let mut run = RowBuilder::new(pool, number, previous, Purpose::Flush)?;
+            let data_bytes = self.write_versions(memtable, retained, |entry, _| run.add(entry))?;
+            if run.is_empty() {
                 return Ok(None);
             }
-            Ok(Some((row.finish()?, data_bytes)))
+            Ok(Some((run.finish()?, data_bytes)))
         };
-        let (row, data_bytes) = match build() {
-            Ok(Some(row)) => row,
-            Ok(None) => return Ok(Built::Nothing),
-            // Compaction frees pages, but the writers that wait for it may be those of this row.
+        let (run, data_bytes) = match build() {
+            Ok(Some(run)) => run,
+            Ok(None) => return Ok(PmemBuild::Empty),
+            // Compaction frees pages, but the writers that wait for it may be waiting for this
+            // flush.
             Err(error) if error.is_disk_full() => {
                 self.counters.nvm_rows_refused.fetch_add(1, Relaxed);
-                return Ok(Built::NoRoom);
+                return Ok(PmemBuild::OutOfSpace);
             }
             Err(error) => return Err(error),
         };
         self.counters.background_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
         self.counters.nvm_rows_built.fetch_add(1, Relaxed);
-        let bytes = row.held_bytes().iter().sum();
-        let (smallest, largest) = row.bounds();
+        let bytes = run.owned_bytes().iter().sum();
+        let (smallest, largest) = run.bounds();
         let entry = FileEntry {
             level: 0,
             number,
             bytes,
             smallest: smallest.to_vec(),
             largest: largest.to_vec(),
-            row: Some(RowEntry { nvm: Some(row.handle()), data_bytes, ..RowEntry::default() }),
+            run: Some(L0RunEntry { pmem: Some(run.handle()), data_bytes, ..L0RunEntry::default() }),
         };
-        Ok(Built::Row(entry, Arc::new(row)))
+        Ok(PmemBuild::Run(entry, Arc::new(run)))
     }
 
-    /// Writes the versions of a memtable that anyone can see to a table; `None` if there are none.
-    /// With a `log` the table holds positions in it.
-    fn write_row(
+    /// Writes the visible versions of a memtable to a table; `None` if there are none. With a `log`
+    /// the table contains positions in it.
+    fn write_l0_table(
         &self,
         memtable: &Memtable,
-        carried: &Carried,
-        log: Option<&FullLog>,
+        retained: &RetainedKeys,
+        log: Option<&SealedWal>,
     ) -> Result<Option<FileEntry>> {
         if memtable.is_empty() {
             return Ok(None);
@@ -242,17 +246,17 @@ impl Inner {
         let began = Instant::now();
         let number = FileNumber(self.versions.new_number());
         let mut options = self.options.table_options();
-        // It tells how full a container is: see `version/room.rs`.
-        options.sketch |= self.options.is_container() && memtable.bytes() >= LEAST_SKETCHED;
+        // L0 occupancy is estimated from it: see `version/l0_occupancy.rs`.
+        options.sketch |= self.options.is_l0_sliced() && memtable.bytes() >= MIN_SKETCHED_BYTES;
         let mut table = self.table_writer_as(number, Purpose::Flush, options)?;
         if let Some(log) = log {
             let mut contents = Vec::new();
             write_varint(&mut contents, log.number);
             write_varint(&mut contents, log.bytes);
-            write_varint(&mut contents, TELLS_EXPIRY);
-            table.add_meta(LOG_OF_ROW, contents)?;
+            write_varint(&mut contents, HAS_EXPIRY);
+            table.add_meta(LOG_OF_RUN, contents)?;
         }
-        let written = self.write_table(memtable, carried, table, log.is_some());
+        let written = self.write_table(memtable, retained, table, log.is_some());
         if !matches!(written, Ok(Some(_))) {
             self.remove_table(number.0);
         }
@@ -262,25 +266,25 @@ impl Inner {
         self.counters.wrote(0, meta.bytes);
         self.counters.flushed_bytes.fetch_add(data_bytes, Relaxed);
         let mut entry = FileEntry::of(&meta, 0);
-        if let Some(row) = &mut entry.row {
-            row.log = log.map(|log| (log.number, log.bytes));
-            row.data_bytes = data_bytes;
+        if let Some(run) = &mut entry.run {
+            run.log = log.map(|log| (log.number, log.bytes));
+            run.data_bytes = data_bytes;
         }
         Ok(Some(entry))
     }
 
-    /// Returns what the table is, and the bytes of keys and values that it stands for; `None` if
-    /// nothing is left to write.
+    /// Returns the metadata of the table, and the bytes of keys and values that it represents;
+    /// `None` if no version is left to write.
     fn write_table(
         &self,
         memtable: &Memtable,
-        carried: &Carried,
+        retained: &RetainedKeys,
         mut table: TableWriter,
         by_position: bool,
     ) -> Result<Option<(TableMeta, u64)>> {
         let mut encoded = Vec::new();
-        let data_bytes = self.write_versions(memtable, carried, |entry, position| {
-            if by_position && entry.value.len() > INLINE_BYTES {
+        let data_bytes = self.write_versions(memtable, retained, |entry, position| {
+            if by_position && entry.value.len() > MAX_INLINE_BYTES {
                 table.add(as_position(entry, position, &mut encoded))
             } else {
                 table.add(entry)
@@ -292,53 +296,53 @@ impl Inner {
         Ok(Some((table.finish()?, data_bytes)))
     }
 
-    /// Writes the versions that anyone can see, with their positions in the log; returns their
-    /// keys and values in bytes.
+    /// Passes the visible versions, with their positions in the log, to `write`; returns the bytes
+    /// of their keys and values.
     fn write_versions(
         &self,
         memtable: &Memtable,
-        carried: &Carried,
+        retained: &RetainedKeys,
         mut write: impl FnMut(EntryRef<'_>, Position) -> Result<()>,
     ) -> Result<u64> {
-        let mut retain = Retain::new(self.snapshots.boundaries(&self.visible));
+        let mut gc = VersionGc::new(self.snapshots.boundaries(&self.visible));
         let mut saved = 0;
-        let (mut seen, mut data_bytes) = (0u64, 0u64);
-        memtable.for_each(|entry, place| {
-            seen += 1;
-            if seen.is_multiple_of(STEP) {
+        let (mut visited, mut data_bytes) = (0u64, 0u64);
+        memtable.for_each(|entry, location| {
+            visited += 1;
+            if visited.is_multiple_of(CHECK_INTERVAL) {
                 self.background.check_cancelled()?;
             }
-            let is_carried = place.is_newest && carried.has(place.key);
-            if retain.keep(entry.key, entry.sequence).is_none() || is_carried {
+            let is_retained = location.is_newest && retained.contains(location.key_index);
+            if gc.keep(entry.key, entry.sequence).is_none() || is_retained {
                 saved += 1;
                 return Ok(());
             }
             data_bytes += (entry.key.len() + entry.value.len()) as u64;
-            write(entry, place.position)
+            write(entry, location.position)
         })?;
         self.counters.flush_entries_saved.fetch_add(saved, Relaxed);
         Ok(data_bytes)
     }
 
-    /// Removes tables after their edit has failed with `error`, if that says that no manifest names
-    /// them: the next attempt writes others.
+    /// Removes tables after their edit has failed with `error`, if the error guarantees that no
+    /// manifest names them: a retry writes new ones.
     pub(crate) fn remove_if_unnamed(&self, error: &Error, written: &[FileEntry]) {
         if error.is_transient() {
             self.remove_tables(written);
         }
     }
 
-    /// Removes a table that no manifest names; one that stays behind goes at the next open.
+    /// Removes a table that no manifest names. If that fails, the next open removes it.
     pub(crate) fn remove_table(&self, number: u64) {
         let _ = self.vfs.remove(&FileKind::Table.name(FileNumber(number)));
     }
 
-    /// A writer of the table `number` that keeps to the rate limit.
+    /// A writer of the table `number` that respects the rate limit.
     pub(crate) fn table_writer(&self, number: FileNumber, purpose: Purpose) -> Result<TableWriter> {
         self.table_writer_as(number, purpose, self.options.table_options())
     }
 
-    /// The same with `options` of its own.
+    /// As [`table_writer`](Self::table_writer), with other `options`.
     pub(crate) fn table_writer_as(
         &self,
         number: FileNumber,
@@ -351,8 +355,8 @@ impl Inner {
         Ok(writer.with_rate_hook(Box::new(move |bytes| rate.take(bytes))))
     }
 
-    /// Forgets the logs whose writes are all in tables, and removes them, but for one that is part
-    /// of a row now.
+    /// Releases the logs whose writes are all in tables, and removes them except those in `kept`,
+    /// which are part of a run.
     pub(crate) fn remove_logs_before(&self, first_log: u64, kept: &[u64]) {
         let unused = self.writer.lock().as_mut().map(|writer| writer.log.release_before(first_log));
         drop(unused);
@@ -363,7 +367,7 @@ impl Inner {
     }
 }
 
-/// The entry with its position in the log in place of its value.
+/// The entry with its position in the log in location of the value.
 fn as_position<'a>(
     entry: EntryRef<'a>,
     position: Position,

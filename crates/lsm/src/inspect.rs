@@ -83,7 +83,7 @@ fn log(
     inspect_log(vfs.as_ref(), number.0, limit, inspection, |record| {
         Ok(match Record::decode(record)? {
             Record::Link(link) => (link.to_string(), 0),
-            Record::Carried { sequences, batch } => {
+            Record::Retained { sequences, batch } => {
                 let (from, count) = (sequences.first().copied().unwrap_or_default(), batch.len());
                 (format!("{count} operations carried over, @{from} …"), count as u64)
             }
@@ -115,14 +115,14 @@ fn pool(vfs: &Arc<dyn Vfs>, limit: usize, inspection: &mut Inspection) -> Result
     let cursor = state.cursor.unwrap_or_default();
     inspection.property("cursor over level 0", shown(&cursor));
     for entry in &state.added {
-        let Some(row) = &entry.row else { continue };
-        let Some(handle) = row.nvm else { continue };
+        let Some(row) = &entry.run else { continue };
+        let Some(handle) = row.pmem else { continue };
         inspection.item(limit, || {
-            let is_whole = row.arrival == cursor;
+            let is_whole = row.inserted_at == cursor;
             let live = if is_whole {
                 "where the cursor is, so whole".to_owned()
             } else {
-                shown(&row.arrival)
+                shown(&row.inserted_at)
             };
             format!(
                 "row {} at page {}: {} bytes of keys and values, {} to {}, arrived at: {live}",

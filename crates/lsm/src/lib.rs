@@ -1,42 +1,41 @@
 //! The ordered engine: a log-structured merge-tree.
 //!
-//! # How a put travels
-//! [`Lsm::write`](siltstone_engine::Engine::write) joins the group (`write`): one thread at a time
-//! leads, appends every waiting batch to the write-ahead log with one request, syncs once if anyone
-//! asked for it, adds the operations to the memtable (a B-link tree), and makes them visible
-//! by one store of the newest sequence number. When the memtable is full the leader goes on in a new
-//! log and a new memtable.
+//! # Write path
+//! [`Lsm::write`](siltstone_engine::Engine::write) joins a group commit (`write`). The leader of
+//! the group appends all waiting batches to the write-ahead log with one request, syncs once if
+//! any writer asked for it, adds the operations to the memtable (a B-link tree), and publishes them
+//! by one store of the newest sequence number. When the memtable is full, the leader switches to a
+//! new log and a new memtable.
 //!
-//! A background thread makes the full one a *row* of level 0 (`flush`). Its log already holds every
-//! value, so what is written is an index of positions in it: a CL-SSTable (TRIAD-LOG). Hot keys may
-//! stay behind in memory (`carry`, TRIAD-MEM). Rows pile up in a container, and a cursor turns round
-//! the key space: what all rows hold of the keys at the cursor, a *right-angle side*, is merged into
-//! level 1 (`compact`), a little at a time. A row answers for the keys that the cursor has not passed
-//! since the row came (`live_range`), and goes when there are none. From level 1 on the tree is a
-//! leveled one: a *strategy* chooses what to merge into the level below.
+//! A background thread flushes the full memtable to an L0 run (`flush`). The log already contains
+//! the values, so the flush writes only an index of positions in it, and the log becomes part of
+//! the run (a CL-SSTable, TRIAD-LOG). Hot keys can stay in memory (`hot_key_retention`, TRIAD-MEM).
+//! Level 0 is compacted in slices (`compact`): a cursor moves over the key space, and a compaction
+//! merges the keys of all L0 runs from the cursor up to a file boundary of level 1. A run keeps
+//! only the keys that the cursor has not passed since the run was inserted (`live_range`), and is
+//! dropped when none are left. Deeper levels use leveled compaction with a `Strategy`.
 //!
-//! # How a get travels
-//! A reader pins a view — memtables and version — with one atomic load (`read`) and looks from the
-//! newest data to the oldest: memtables, rows of level 0, then one table in each level, each guarded
-//! by its Bloom filter. The first version found that is not newer than the reader's moment is the
-//! answer; if a row has only its position, one read of the log fetches the value.
+//! # Read path
+//! A reader pins a view (the memtables and a version) with one atomic load (`read`) and searches
+//! from the newest data to the oldest: memtables, L0 runs, then one table per level, each behind
+//! its Bloom filter. The first version that is visible to the reader is the result. If the run has
+//! only a position, one read of the log fetches the value.
 //!
-//! # What survives
-//! The manifest (`version`) says which tables there are; the chain of logs (`write`) says what
-//! is not yet in one. Opening (`recover`) reads the first, replays the second up to the first gap,
-//! and removes what neither names.
+//! # Durability and recovery
+//! The manifest (`version`) names the tables. The chain of logs (`write`) contains the writes that
+//! are not yet in a table. Recovery (`recover`) reads the manifest, replays the logs up to the
+//! first gap, and then removes the files that neither names.
 //!
-//! Sources: the LSM-tree as LevelDB and RocksDB made it common; Balmau et al., TRIAD (USENIX ATC
-//! 2017); Ding et al., TriangleKV (TPDS 2022). Rows of logs under a turning cursor, the two together
-//! without NVM, are ours.
+//! Sources: LevelDB and RocksDB; Balmau et al., TRIAD (USENIX ATC 2017); Ding et al., TriangleKV
+//! (TPDS 2022).
 
-mod carry;
 mod checkpoint;
 mod closed;
 mod compact;
 mod counters;
 mod engine;
 mod flush;
+mod hot_key_retention;
 mod hotness;
 mod inspect;
 mod live_range;
@@ -47,20 +46,23 @@ mod read;
 mod record;
 mod recover;
 mod repair;
-mod retain;
 mod rowtable;
 mod snapshots;
 mod verify;
 mod version;
+mod version_gc;
 mod write;
 
 pub use closed::verify_closed;
 pub use engine::Lsm;
 pub use inspect::inspect;
-pub use options::{FileOptions, HotBudget, Level0Options, Options, Selection, Shape, TriadOptions};
+pub use options::{
+    CompactionPriority, FileOptions, HotBudget, L0Options, L0Policy, Options, RENAMED_OPTIONS,
+    TriadOptions,
+};
 pub use repair::repair;
 pub use siltstone_engine::Inspection;
 pub use siltstone_table::Compression;
 
-/// The largest value: the house's limit.
+/// The largest value in bytes: the limit of all engines.
 pub const MAX_VALUE_BYTES: usize = siltstone_engine::MAX_VALUE_BYTES;

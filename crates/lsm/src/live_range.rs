@@ -1,38 +1,37 @@
-//! Which keys of a row of level 0 are still its own to answer for.
+//! The live keys of an L0 run.
 //!
-//! A cursor turns round the key space; what it passes is merged into level 1. A row that arrived
-//! when the cursor stood at `arrival` has lost the keys between there and where the cursor stands
-//! now, and answers for the rest, a cyclic interval:
+//! A cursor cycles over the key space, and the keys that it passes are merged into level 1. A run
+//! that was inserted when the cursor was at `inserted_at` has lost the keys between there and the
+//! present cursor. The rest, a cyclic interval, is live:
 //!
 //! ```text
-//!                arrival        cursor
-//!   ""  live ──────┤   passed     ├────── live  end        cursor > arrival: not yet round
+//!             inserted_at      cursor
+//!   ""  live ──────┤   passed     ├────── live  end    cursor > inserted_at: has not wrapped
 //!
-//!                cursor        arrival
-//!   ""  passed ────┤    live      ├───── passed end        cursor < arrival: past the end once
+//!                cursor      inserted_at
+//!   ""  passed ────┤    live      ├───── passed end    cursor < inserted_at: has wrapped once
 //!
-//!   ""  live ───────────────────────────── live end        equal: nothing passed yet
+//!   ""  live ───────────────────────────── live end    equal: nothing passed yet
 //! ```
 //!
-//! Keys have at least one byte, so the empty key stands before all of them: a cursor at the start of
+//! Keys have at least one byte, so the empty key is less than all of them: a cursor at the start of
 //! the key space.
 //!
-//! Invariant: a row whose keys were all passed has no range; the engine drops it instead of giving
-//! it one (both ends equal means everything).
+//! Invariant: a run whose keys were all passed has no range (equal ends mean the full range); the
+//! engine drops such a run.
 //!
-//! Source: TriangleKV paper, section 3.1 (the triangular data structure); ours is that the arrival
-//! alone is a row's state.
+//! Source: TriangleKV paper, section 3.1 (the triangular data structure).
 
 use std::sync::Arc;
 
-/// A cyclic interval of keys, from the cursor up to the key where it stood when the row arrived.
+/// A cyclic interval of keys, from the cursor to its position when the run was inserted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct LiveRange {
     cursor: Arc<[u8]>,
-    arrival: Arc<[u8]>,
+    inserted_at: Arc<[u8]>,
 }
 
-/// A plain interval: from a key on, up to but without another, or to the end of the key space.
+/// An interval from a key (included) to another (excluded), or to the end of the key space.
 pub(crate) type Interval<'a> = (&'a [u8], Option<&'a [u8]>);
 
 impl LiveRange {
@@ -41,39 +40,39 @@ impl LiveRange {
         LiveRange::default()
     }
 
-    /// What is live of a row that arrived when the cursor stood at `arrival`, now that it stands at
+    /// The live keys of a run that was inserted with the cursor at `inserted_at`, now that it is at
     /// `cursor`.
-    pub(crate) fn new(cursor: &[u8], arrival: &[u8]) -> Self {
-        LiveRange { cursor: cursor.into(), arrival: arrival.into() }
+    pub(crate) fn new(cursor: &[u8], inserted_at: &[u8]) -> Self {
+        LiveRange { cursor: cursor.into(), inserted_at: inserted_at.into() }
     }
 
-    /// The same of keys that many rows share.
-    pub(crate) fn sharing(cursor: &Arc<[u8]>, arrival: &Arc<[u8]>) -> Self {
-        LiveRange { cursor: cursor.clone(), arrival: arrival.clone() }
+    /// As [`new`](Self::new), of keys that many runs share.
+    pub(crate) fn sharing(cursor: &Arc<[u8]>, inserted_at: &Arc<[u8]>) -> Self {
+        LiveRange { cursor: cursor.clone(), inserted_at: inserted_at.clone() }
     }
 
-    /// Where the live keys end: the first that was passed, in the order of the cursor.
-    pub(crate) fn arrival(&self) -> &Arc<[u8]> {
-        &self.arrival
+    /// The end of the live keys: the first key that the cursor passed.
+    pub(crate) fn inserted_at(&self) -> &Arc<[u8]> {
+        &self.inserted_at
     }
 
-    /// Whether the row answers for the key. Cost: two comparisons.
+    /// Whether `key` is live. Cost: two comparisons.
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
-        let (cursor, arrival) = (&*self.cursor, &*self.arrival);
-        match cursor.cmp(arrival) {
-            std::cmp::Ordering::Less => cursor <= key && key < arrival,
-            std::cmp::Ordering::Greater => cursor <= key || key < arrival,
+        let (cursor, inserted_at) = (&*self.cursor, &*self.inserted_at);
+        match cursor.cmp(inserted_at) {
+            std::cmp::Ordering::Less => cursor <= key && key < inserted_at,
+            std::cmp::Ordering::Greater => cursor <= key || key < inserted_at,
             std::cmp::Ordering::Equal => true,
         }
     }
 
-    /// The same keys as at most two plain intervals that don't meet, in key order.
+    /// The live keys as up to two disjoint intervals, in key order.
     pub(crate) fn intervals(&self) -> impl Iterator<Item = Interval<'_>> + Clone {
-        let (cursor, arrival) = (&*self.cursor, &*self.arrival);
-        let (low, high): (Option<Interval<'_>>, _) = match cursor.cmp(arrival) {
-            std::cmp::Ordering::Less => (Some((cursor, Some(arrival))), None),
+        let (cursor, inserted_at) = (&*self.cursor, &*self.inserted_at);
+        let (low, high): (Option<Interval<'_>>, _) = match cursor.cmp(inserted_at) {
+            std::cmp::Ordering::Less => (Some((cursor, Some(inserted_at))), None),
             std::cmp::Ordering::Greater => {
-                let low = (!arrival.is_empty()).then_some((&[][..], Some(arrival)));
+                let low = (!inserted_at.is_empty()).then_some((&[][..], Some(inserted_at)));
                 (low, Some((cursor, None)))
             }
             std::cmp::Ordering::Equal => (Some((&[], None)), None),
@@ -81,40 +80,41 @@ impl LiveRange {
         low.into_iter().chain(high)
     }
 
-    /// Whether the cursor has passed nothing of the row.
-    pub(crate) fn is_whole(&self) -> bool {
-        self.cursor == self.arrival
+    /// Whether the cursor has passed no key since the run was inserted.
+    pub(crate) fn is_full(&self) -> bool {
+        self.cursor == self.inserted_at
     }
 
-    /// The first live key at or after a dead `key` can be no less than this; `None`: there is none.
+    /// A lower bound of the first live key after a dead `key`; `None` if there is no such key.
     pub(crate) fn after(&self, key: &[u8]) -> Option<&[u8]> {
         (key < &*self.cursor).then_some(&*self.cursor)
     }
 
-    /// The last live key before a dead `key` is less than this; `None`: there is none.
+    /// An upper bound (excluded) of the last live key before a dead `key`; `None`: no such key.
     pub(crate) fn before(&self, key: &[u8]) -> Option<&[u8]> {
-        (key >= &*self.arrival && !self.arrival.is_empty()).then_some(&*self.arrival)
+        (key >= &*self.inserted_at && !self.inserted_at.is_empty()).then_some(&*self.inserted_at)
     }
 
     /// The part from the cursor to before `to` (`None`: to the last key).
     pub(crate) fn up_to(&self, to: Option<&[u8]>) -> Self {
-        let ends_first = self.cursor < self.arrival && to.is_none_or(|to| *self.arrival <= *to);
-        let end = if ends_first { self.arrival.clone() } else { to.unwrap_or_default().into() };
-        LiveRange { cursor: self.cursor.clone(), arrival: end }
+        let ends_first =
+            self.cursor < self.inserted_at && to.is_none_or(|to| *self.inserted_at <= *to);
+        let end = if ends_first { self.inserted_at.clone() } else { to.unwrap_or_default().into() };
+        LiveRange { cursor: self.cursor.clone(), inserted_at: end }
     }
 
-    /// Whether nothing is left once the cursor has moved on to `to` (`None`: past the last key, to
-    /// the start). The cursor does not move further than once round.
-    pub(crate) fn ends_by(&self, to: Option<&[u8]>) -> bool {
-        let (cursor, arrival) = (&*self.cursor, &*self.arrival);
+    /// Whether no live key is remaining once the cursor is at `to` (`None`: past the last key, at
+    /// the start). The cursor moves by one cycle at most.
+    pub(crate) fn is_exhausted_at(&self, to: Option<&[u8]>) -> bool {
+        let (cursor, inserted_at) = (&*self.cursor, &*self.inserted_at);
         match to {
-            // All from the cursor to the end is taken; what is before the arrival stays.
-            None => arrival > cursor || arrival.is_empty(),
-            Some(to) => cursor < arrival && arrival <= to,
+            // All keys from the cursor to the end are compacted; those before `inserted_at` remain.
+            None => inserted_at > cursor || inserted_at.is_empty(),
+            Some(to) => cursor < inserted_at && inserted_at <= to,
         }
     }
 
-    /// Whether every key of this range is in `outer` too.
+    /// Whether `outer` contains every key of this range.
     pub(crate) fn is_within(&self, outer: &LiveRange) -> bool {
         let fits = |(start, end): Interval<'_>| {
             outer.intervals().any(|(from, to)| {
@@ -136,15 +136,15 @@ mod tests {
 
     const KEYS: [&[u8]; 7] = [b"", b"\0", b"a", b"b", b"b\0", b"m", b"\xff\xff"];
 
-    /// The ring as the definition says it, key by key.
-    fn is_live(cursor: &[u8], arrival: &[u8], key: &[u8]) -> bool {
-        if cursor == arrival {
+    /// The definition, evaluated per key.
+    fn is_live(cursor: &[u8], inserted_at: &[u8], key: &[u8]) -> bool {
+        if cursor == inserted_at {
             return true;
         }
-        if cursor < arrival {
-            return cursor <= key && key < arrival;
+        if cursor < inserted_at {
+            return cursor <= key && key < inserted_at;
         }
-        key >= cursor || key < arrival
+        key >= cursor || key < inserted_at
     }
 
     fn pairs() -> impl Iterator<Item = (&'static [u8], &'static [u8])> {
@@ -152,11 +152,11 @@ mod tests {
     }
 
     #[test]
-    fn is_every_key_in_the_range_that_the_ring_says() {
-        for (cursor, arrival) in pairs() {
-            let range = LiveRange::new(cursor, arrival);
+    fn range_contains_the_keys_of_the_definition() {
+        for (cursor, inserted_at) in pairs() {
+            let range = LiveRange::new(cursor, inserted_at);
             for key in &KEYS[1..] {
-                let expected = is_live(cursor, arrival, key);
+                let expected = is_live(cursor, inserted_at, key);
                 assert_eq!(range.contains(key), expected, "{key:?} in {range:?}");
                 let within = |(from, to): Interval<'_>| from <= *key && to.is_none_or(|t| *key < t);
                 assert_eq!(range.intervals().any(within), expected, "{key:?} in {range:?}");
@@ -165,9 +165,9 @@ mod tests {
     }
 
     #[test]
-    fn are_intervals_apart_and_in_order() {
-        for (cursor, arrival) in pairs() {
-            let range = LiveRange::new(cursor, arrival);
+    fn intervals_are_disjoint_and_ordered() {
+        for (cursor, inserted_at) in pairs() {
+            let range = LiveRange::new(cursor, inserted_at);
             let intervals: Vec<_> = range.intervals().collect();
             assert!((1..=2).contains(&intervals.len()), "{range:?}");
             if let [(_, end), (start, None)] = intervals[..] {
@@ -177,14 +177,14 @@ mod tests {
     }
 
     #[test]
-    fn does_a_range_shrink_as_the_cursor_goes_round() {
-        let arrival = b"b";
+    fn range_shrinks_as_the_cursor_advances() {
+        let inserted_at = b"b";
         let ring: [&[u8]; 6] = [b"b", b"m", b"\xff", b"", b"\0", b"a"];
-        let ranges = ring.map(|cursor| LiveRange::new(cursor, arrival));
+        let ranges = ring.map(|cursor| LiveRange::new(cursor, inserted_at));
         for (i, later) in ranges.iter().enumerate() {
             for earlier in &ranges[..i] {
                 assert!(later.is_within(earlier), "{later:?} in {earlier:?}");
-                // The start of the key space is the end of it: those two cursors are one.
+                // The start and the end of the key space are the same cursor position.
                 let same = KEYS[1..].iter().all(|k| earlier.contains(k) == later.contains(k));
                 assert!(same || !earlier.is_within(later), "{earlier:?} in {later:?}");
             }
@@ -192,13 +192,13 @@ mod tests {
         }
     }
 
-    /// Rows stacked up under one cursor are nested: the triangle.
+    /// Runs that were inserted one after the other are nested: the triangle.
     #[test]
-    fn is_an_older_row_live_within_a_newer_one() {
-        for (cursor, arrivals) in
+    fn older_run_is_live_within_a_newer_one() {
+        for (cursor, insertions) in
             [(&b"k"[..], [&b"m"[..], b"z", b"", b"c", b"k"]), (b"", [b"a", b"b", b"m", b"z", b""])]
         {
-            for pair in arrivals.windows(2) {
+            for pair in insertions.windows(2) {
                 let [older, newer] = [pair[0], pair[1]].map(|a| LiveRange::new(cursor, a));
                 assert!(older.is_within(&newer), "{older:?} in {newer:?}");
             }
@@ -206,57 +206,63 @@ mod tests {
     }
 
     #[test]
-    fn a_row_loses_what_the_cursor_passes_and_nothing_else() {
+    fn run_loses_exactly_the_keys_that_the_cursor_passes() {
         let keys: Vec<[u8; 1]> = (0..16u8).map(|key| [key]).collect();
         let bound = |i: usize| if i == 0 { &[][..] } else { &keys[i][..] };
-        for arrival in 0..16 {
-            // What is left of a row that arrives at `arrival`, while the cursor goes round.
-            let mut left: Vec<bool> = vec![true; 16];
+        for inserted_at in 0..16 {
+            // The live keys of a run that was inserted at `inserted_at`, during one cycle.
+            let mut remaining: Vec<bool> = vec![true; 16];
             for step in 0..16 {
-                let at = (arrival + step) % 16;
-                let range = LiveRange::new(bound(at), bound(arrival));
-                for (key, &is_left) in keys.iter().zip(&left) {
-                    assert_eq!(range.contains(key), is_left, "{range:?} {key:?}");
-                    let in_pieces = |(from, to): (&[u8], Option<&[u8]>)| {
+                let at = (inserted_at + step) % 16;
+                let range = LiveRange::new(bound(at), bound(inserted_at));
+                for (key, &is_live_key) in keys.iter().zip(&remaining) {
+                    assert_eq!(range.contains(key), is_live_key, "{range:?} {key:?}");
+                    let within = |(from, to): (&[u8], Option<&[u8]>)| {
                         *from <= key[..] && to.is_none_or(|to| &key[..] < to)
                     };
-                    assert_eq!(range.intervals().any(in_pieces), is_left);
-                    if !is_left {
-                        let after = keys.iter().zip(&left).find(|(k, left)| **left && k > &key);
-                        let told =
+                    assert_eq!(range.intervals().any(within), is_live_key);
+                    if !is_live_key {
+                        let after = keys
+                            .iter()
+                            .zip(&remaining)
+                            .find(|(k, remaining)| **remaining && k > &key);
+                        let bound =
                             range.after(key).and_then(|from| keys.iter().find(|k| &k[..] >= from));
-                        assert_eq!(told, after.map(|(k, _)| k), "{range:?} after {key:?}");
-                        let before = keys.iter().zip(&left).rfind(|(k, left)| **left && k < &key);
-                        let told =
+                        assert_eq!(bound, after.map(|(k, _)| k), "{range:?} after {key:?}");
+                        let before = keys
+                            .iter()
+                            .zip(&remaining)
+                            .rfind(|(k, remaining)| **remaining && k < &key);
+                        let bound =
                             range.before(key).and_then(|to| keys.iter().rfind(|k| &k[..] < to));
-                        assert_eq!(told, before.map(|(k, _)| k), "{range:?} before {key:?}");
+                        assert_eq!(bound, before.map(|(k, _)| k), "{range:?} before {key:?}");
                     }
                 }
-                left[at] = false;
+                remaining[at] = false;
                 let to = (at + 1 < 16).then(|| bound(at + 1));
-                let ends = left.iter().all(|is_left| !is_left);
-                assert_eq!(range.ends_by(to), ends, "{range:?} to {to:?}");
+                let ends = remaining.iter().all(|is_live_key| !is_live_key);
+                assert_eq!(range.is_exhausted_at(to), ends, "{range:?} to {to:?}");
             }
         }
     }
 
     #[test]
-    fn a_side_reaches_from_the_cursor_to_its_end() {
+    fn slice_reaches_from_the_cursor_to_its_end() {
         let keys: Vec<[u8; 1]> = (1..9u8).map(|key| [key]).collect();
         let bounds: Vec<&[u8]> =
             std::iter::once(&[][..]).chain(keys.iter().map(|k| &k[..])).collect();
         for cursor in &bounds {
-            for arrival in &bounds {
-                let range = LiveRange::new(cursor, arrival);
+            for inserted_at in &bounds {
+                let range = LiveRange::new(cursor, inserted_at);
                 for to in keys.iter().map(|key| Some(&key[..])).chain([None]) {
                     if to.is_some_and(|to| to <= *cursor) {
                         continue;
                     }
-                    let side = range.up_to(to);
+                    let slice = range.up_to(to);
                     for key in &keys {
                         let is_in = &key[..] >= *cursor && to.is_none_or(|to| &key[..] < to);
                         assert_eq!(
-                            side.contains(key),
+                            slice.contains(key),
                             is_in && range.contains(key),
                             "{range:?} {to:?}"
                         );
@@ -267,9 +273,9 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_turn_ends_a_row_that_arrived_at_the_start() {
-        assert!(LiveRange::all().ends_by(None));
-        assert!(!LiveRange::all().ends_by(Some(b"m")));
-        assert!(LiveRange::all().is_whole());
+    fn full_cycle_exhausts_a_run_inserted_at_the_start() {
+        assert!(LiveRange::all().is_exhausted_at(None));
+        assert!(!LiveRange::all().is_exhausted_at(Some(b"m")));
+        assert!(LiveRange::all().is_full());
     }
 }

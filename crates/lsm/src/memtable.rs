@@ -1,8 +1,7 @@
 //! The memtable: the newest writes, in memory, in key order.
 //!
-//! One entry a key holds the chain of its versions and counts its updates; each version knows where
-//! in the log it stands. TRIAD needs both (TRIAD paper, sections 4.1 and 4.3); the plain tree uses
-//! the count to report how much a flush saved.
+//! There is one entry per key, with the chain of its versions and a count of its updates. Each
+//! version has its position in the log. TRIAD needs both (TRIAD paper, sections 4.1 and 4.3).
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -11,33 +10,33 @@ use siltstone_engine::{Op, Result};
 use siltstone_structures::{BLinkTree, ChunkPool, NewVersion};
 use siltstone_table::{EntryRef, Kind, SyncHandle};
 
-use crate::compact::Seen;
+use crate::compact::MemtableStats;
 use crate::record::Position;
 
-/// The writes of one stretch of the log.
+/// The writes of one section of the log.
 pub(crate) struct Memtable {
     /// The oldest log that holds writes of this memtable.
     pub(crate) first_log: u64,
-    /// Set when the memtable is full, if one log holds all of it.
-    log: OnceLock<FullLog>,
-    /// Someone waits for all of it to be in tables. Set while the writer is locked.
-    wanted: AtomicBool,
-    is_large: bool,
+    /// Set when the memtable is full, if one log contains all of it.
+    wal: OnceLock<SealedWal>,
+    /// A caller waits until all of it is in tables. Set while the writer is locked.
+    flush_forced: AtomicBool,
+    is_novelsm: bool,
     tree: Arc<BLinkTree>,
 }
 
-/// Where a version of a memtable stands.
-pub(crate) struct Place {
-    /// The number of its key, in key order.
-    pub(crate) key: usize,
+/// The location of a version of a memtable.
+pub(crate) struct VersionLocation {
+    /// The index of its key, in key order.
+    pub(crate) key_index: usize,
     /// No newer version of the key is in this memtable.
     pub(crate) is_newest: bool,
-    /// In the log.
+    /// The position of its record in the log.
     pub(crate) position: Position,
 }
 
-/// The log of a memtable that takes no more writes.
-pub(crate) struct FullLog {
+/// The complete log of a memtable that takes no more writes.
+pub(crate) struct SealedWal {
     pub(crate) number: u64,
     pub(crate) bytes: u64,
     pub(crate) sync: SyncHandle,
@@ -48,47 +47,47 @@ impl Memtable {
         Self::of(first_log, BLinkTree::new())
     }
 
-    /// The same, in the memory of memtables that are no more.
-    pub(crate) fn with_spares(first_log: u64, spares: &Arc<ChunkPool>) -> Self {
-        Self::of(first_log, BLinkTree::with_spares(spares))
+    /// As [`new`](Self::new), with memory recycled from dropped memtables.
+    pub(crate) fn with_chunk_pool(first_log: u64, chunks: &Arc<ChunkPool>) -> Self {
+        Self::of(first_log, BLinkTree::with_spares(chunks))
     }
 
-    /// One that stands for a mutable memtable in persistent memory.
-    pub(crate) fn large(first_log: u64) -> Self {
-        Memtable { is_large: true, ..Self::new(first_log) }
+    /// A memtable that emulates NoveLSM's mutable one in persistent memory.
+    pub(crate) fn novelsm(first_log: u64) -> Self {
+        Memtable { is_novelsm: true, ..Self::new(first_log) }
     }
 
     fn of(first_log: u64, tree: BLinkTree) -> Self {
-        let (log, wanted, tree) = (OnceLock::new(), AtomicBool::new(false), Arc::new(tree));
-        Memtable { first_log, log, wanted, is_large: false, tree }
+        let (wal, flush_forced, tree) = (OnceLock::new(), AtomicBool::new(false), Arc::new(tree));
+        Memtable { first_log, wal, flush_forced, is_novelsm: false, tree }
     }
 
-    pub(crate) fn is_large(&self) -> bool {
-        self.is_large
+    pub(crate) fn is_novelsm(&self) -> bool {
+        self.is_novelsm
     }
 
-    /// From now on nothing of this memtable may be left to a newer one.
-    pub(crate) fn want(&self) {
-        self.wanted.store(true, Relaxed);
+    /// From now on nothing of this memtable may be retained in a younger one.
+    pub(crate) fn force_flush(&self) {
+        self.flush_forced.store(true, Relaxed);
     }
 
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.wanted.load(Relaxed)
+    pub(crate) fn is_flush_forced(&self) -> bool {
+        self.flush_forced.load(Relaxed)
     }
 
-    /// Tells the memtable that it is full and `log` is the last that was written for it.
-    pub(crate) fn set_full(&self, log: FullLog) {
-        if log.number == self.first_log {
-            let _ = self.log.set(log);
+    /// Marks the memtable as full; `log` is the last log with its writes.
+    pub(crate) fn seal(&self, wal: SealedWal) {
+        if wal.number == self.first_log {
+            let _ = self.wal.set(wal);
         }
     }
 
-    /// The log that holds every write of this memtable, once it is full and if there is one such.
-    pub(crate) fn full_log(&self) -> Option<&FullLog> {
-        self.log.get()
+    /// The log with every write of this memtable, once it is full and if there is exactly one.
+    pub(crate) fn sealed_wal(&self) -> Option<&SealedWal> {
+        self.wal.get()
     }
 
-    /// Adds one operation, whose record stands in the log at `position`.
+    /// Adds one operation, whose record is at `position` in the log.
     pub(crate) fn add(&self, sequence: u64, op: Op<'_>, position: Position) {
         let (kind, expires_at, value) = match op {
             Op::Delete { .. } => (Kind::Delete, 0, &[][..]),
@@ -104,10 +103,10 @@ impl Memtable {
         &self.tree
     }
 
-    /// Every version with its place, in the order of tables.
+    /// Visits every version with its location, in the order of tables.
     pub(crate) fn for_each(
         &self,
-        mut visit: impl FnMut(EntryRef<'_>, Place) -> Result<()>,
+        mut visit: impl FnMut(EntryRef<'_>, VersionLocation) -> Result<()>,
     ) -> Result<()> {
         for (key, entry) in self.tree.iter().enumerate() {
             for (age, version) in entry.versions().enumerate() {
@@ -119,15 +118,15 @@ impl Memtable {
                     expires_at: version.expires_at,
                     value: version.value,
                 };
-                visit(entry, Place { key, is_newest: age == 0, position })?;
+                visit(entry, VersionLocation { key_index: key, is_newest: age == 0, position })?;
             }
         }
         Ok(())
     }
 
-    /// How many operations it took, for how many keys.
-    pub(crate) fn seen(&self) -> Seen {
-        Seen { writes: self.tree.versions() as u64, keys: self.tree.keys() as u64 }
+    /// The number of operations and of keys.
+    pub(crate) fn stats(&self) -> MemtableStats {
+        MemtableStats { writes: self.tree.versions() as u64, keys: self.tree.keys() as u64 }
     }
 
     /// The smallest and the largest key; `None` if there are none.
@@ -139,7 +138,7 @@ impl Memtable {
         self.tree.keys() == 0
     }
 
-    /// Resident memory.
+    /// Memory in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.tree.memory_bytes() as u64
     }
@@ -147,5 +146,5 @@ impl Memtable {
 
 /// The kind of a version in a memtable.
 pub(crate) fn kind_of(bits: u8) -> Kind {
-    Kind::from_bits(bits).expect("memtables are filled with kinds")
+    Kind::from_bits(bits).expect("memtables contain valid kinds only")
 }

@@ -1,4 +1,7 @@
-//! The engine's options, by theme, with what each default costs and when to change it.
+//! The options of the engine: `key=value` pairs and the structs that they fill.
+//!
+//! Twelve plain options are for users. Those under `triad.` and `pmem.` control the techniques of a
+//! paper, and those under `experimental.` serve comparisons; their defaults rarely need a change.
 
 use std::collections::BTreeMap;
 
@@ -7,141 +10,187 @@ use siltstone_engine::{OptionReader, Result};
 use siltstone_table::{Compression, TableOptions};
 use siltstone_vfs::PmemPool;
 
+/// Old names of options and their present ones. [`Options::from_map`] accepts both, because the
+/// catalogues of existing stores contain old names.
+pub const RENAMED_OPTIONS: &[(&str, &str)] = &[
+    ("table", "target_file_size"),
+    ("block", "block_size"),
+    ("filter_bits", "filter_bits_per_key"),
+    ("jobs", "max_compactions"),
+    ("subcompactions", "max_subcompactions"),
+    ("level0", "l0_policy"),
+    ("container", "l0_capacity"),
+    ("l0_compact", "experimental.l0_compaction_trigger"),
+    ("l0_slow", "experimental.l0_slowdown_trigger"),
+    ("l0_stop", "experimental.l0_stop_trigger"),
+    ("level_sizes", "experimental.level_sizes"),
+    ("restart", "experimental.block_restart_interval"),
+    ("range_filter", "experimental.range_filter"),
+    ("select", "experimental.compaction_pri"),
+    ("nvm", "pmem.size"),
+    ("hints", "pmem.hints"),
+    ("triad_log", "triad.log"),
+    ("triad_mem", "triad.mem"),
+    ("triad_disk", "triad.disk"),
+    ("hot", "triad.hot_keys"),
+    ("flush_threshold", "triad.flush_threshold"),
+    ("overlap", "triad.min_overlap"),
+    ("log_ahead", "triad.prefetch"),
+];
+
 // ANCHOR: options
-/// How a table of the ordered engine is kept. Refused whole at open if it cannot be.
+/// The options of a table of the ordered engine. Invalid ones are rejected at open, all at once.
+///
+/// Sizes are bytes with an optional unit, as in `32MiB`; flags are `on` or `off`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// Bytes of log that one memtable takes (`memtable`, 32 MiB); it is full, too, when its memory
-    /// reaches twice that, as with very small values. Larger: fewer, larger flushes, less write
-    /// amplification, more memory and a longer recovery.
+    /// `memtable`: size, 4KiB to 4GiB, default 32MiB. The log bytes of one memtable; it is also
+    /// full when its memory reaches twice that, as with very small values. Larger: fewer flushes
+    /// and less write amplification, for more memory and a longer recovery.
     pub memtable_bytes: u64,
-    /// Memtables in memory at once, the active one counted (`memtables`, 2): what a burst of
-    /// writes may run ahead of the flush.
+    /// `memtables`: number, 2 to 64, default 2. The memtables in memory, the active one included.
+    /// Raise it if bursts of writes stall on flushes; costs `memtable` bytes of memory each.
     pub memtables: usize,
-    /// Target bytes of levels 1, 2, … (`levels`, 1 GiB and ten times more each). Where the
-    /// container of level 0 has grown, level 1 is at least twice as large. The last level takes what comes.
+    /// `levels`: up to 16 ascending sizes joined by colons, default 1GiB and ten times more for
+    /// each of six levels. The target sizes of levels 1, 2, …; the last level has no limit. Level 1
+    /// is at least twice as large as level 0 once that has grown with the store. A smaller size
+    /// ratio writes less per level but needs more levels.
     pub level_bytes: Vec<u64>,
-    /// Whether the model chooses the sizes of levels for the popularity of keys that it measures,
-    /// instead of `levels`, which then only says how many there may be (`level_sizes`, `given` or
-    /// `model`).
+    /// `experimental.level_sizes`: `given` (default) or `model`. With `model` an analytic model
+    /// chooses the sizes for the measured popularity of keys, and `levels` limits only their
+    /// number. Costs up to half a second of CPU per change; saves writes only under skew.
     pub sizes_by_model: bool,
-    /// Bytes at which a compaction starts the next table (`table`, 32 MiB).
-    pub table_bytes: u64,
-    /// When level 0 is compacted, slows writers, and stops them.
-    pub level0: Level0Options,
-    /// How files are written.
+    /// `target_file_size`: size, 1KiB to 16GiB, default 32MiB. A compaction ends a table at this
+    /// size. Larger: fewer files, for longer compactions.
+    pub target_file_bytes: u64,
+    /// Level 0: when it is compacted, and when writers are delayed and stopped.
+    pub level0: L0Options,
+    /// The format of sorted tables.
     pub file: FileOptions,
-    /// Bytes of the cache of data blocks (`cache`, 64 MiB).
+    /// `cache`: size, default 64MiB. The block cache. Raise it to the size of the hot data, as far
+    /// as memory allows.
     pub cache_bytes: u64,
-    /// What a level gives up when it is over its target (`select`, `overlap`).
-    pub selection: Selection,
-    /// Compactions at once (`jobs`, 2); more than the scheduler's threads is of no use.
-    pub jobs: usize,
-    /// Threads that one large compaction is cut into pieces for (`subcompactions`, 2).
-    pub subcompactions: usize,
-    /// Capacity of a pool of byte-addressable persistent memory, in bytes (`nvm`, 0: none). Flushes
-    /// put the rows of level 0 there and leave the medium's files alone; a row that finds no room
-    /// becomes a file. The log stays a file. While rows lie in the pool it cannot shrink.
-    pub nvm_bytes: u64,
-    /// Whether a search in one row of persistent memory narrows that in the next (`hints`, on). Off:
-    /// every row is searched in full, for comparison.
+    /// `experimental.compaction_pri`: `min_overlap` (default) or `round_robin`. Selects the table
+    /// of a level over its target that is compacted next.
+    pub compaction_priority: CompactionPriority,
+    /// `max_compactions`: number, 1 to 64, default 2. Concurrent compactions; more than the
+    /// background threads have no effect. Raise it on many cores if writes stall on compactions.
+    pub max_compactions: usize,
+    /// `max_subcompactions`: number, 1 to 64, default 2. Threads that share one large compaction.
+    /// Raise it if single compactions take too long; costs CPU and I/O bursts.
+    pub max_subcompactions: usize,
+    /// `pmem.size`: size, 0 (none, the default) or 64KiB to 8TiB. A pool of byte-addressable
+    /// persistent memory for L0 runs; a run without space in it becomes a file, and the log stays a
+    /// file. The pool cannot shrink while it contains runs.
+    pub pmem_bytes: u64,
+    /// `pmem.hints`: flag, default on. A search in one run in persistent memory narrows the search
+    /// in the next. Off: each is searched completely, for comparisons.
     pub hints: bool,
-    /// The techniques of the TRIAD paper, each by itself.
+    /// The techniques of the TRIAD paper.
     pub triad: TriadOptions,
 }
 
-/// TRIAD's three techniques: less is written because less is written twice.
+/// The three techniques of the TRIAD paper, which reduce write amplification.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TriadOptions {
-    /// Hot keys stay in memory when their memtable is flushed (`triad_mem`, off). Saves the flush
-    /// and compaction of versions that would soon be overwritten; each flush syncs the log. The log
-    /// of a memtable may then be twice `memtable`, and its memory three times.
+    /// `triad.mem`: flag, default off. Hot keys stay in memory when their memtable is flushed,
+    /// which saves writing versions that are soon overwritten. Each flush then syncs the log, the
+    /// log of a memtable may reach twice `memtable`, and its memory three times. For skewed
+    /// updates.
     pub mem: bool,
-    /// Which keys are hot (`hot`, `auto`).
+    /// `triad.hot_keys`: `auto` (default) or a share from 0 to 1. The keys that `triad.mem`
+    /// retains.
     pub hot: HotBudget,
-    /// A memtable whose log is full is not flushed at all while the newest values of its cold keys
-    /// take less than this share of `memtable` (`flush_threshold`, 0.5).
+    /// `triad.flush_threshold`: share of `memtable`, 0 to 0.9, default 0.5. With `triad.mem`, a
+    /// memtable with a full log is not flushed while the newest values of its cold keys are
+    /// smaller.
     pub flush_threshold: f64,
-    /// A full memtable's log becomes the row of level 0, and the flush writes an index of positions
-    /// in it (`triad_log`, on). Saves the flush of the values; scans of fresh data and the first
-    /// compaction read values by position, and a log stays until the cursor has passed all of it.
+    /// `triad.log`: flag, default on. The log of a full memtable becomes the L0 run, and the flush
+    /// writes an index of positions in it instead of the values. Scans of fresh data and the first
+    /// compaction then read values by position, and a log stays until all its keys are compacted.
     pub log: bool,
-    /// Bytes of records that a compaction holds of such logs at most, in memory (`log_ahead`, two
-    /// memtables): it reads them in the order of the log, many at once, and wants them in the order of keys.
-    /// Less: more reads, each for less. With 0 it reads one record at a time.
-    pub log_ahead_bytes: Option<u64>,
-    /// Level 0 is compacted once its rows and the tables under them share enough keys, or when it
-    /// has `l0_compact` rows (`triad_disk`, off).
+    /// `triad.prefetch`: size, default two memtables, at most 2GiB. Memory of one compaction for
+    /// values prefetched from such logs. Less: more and smaller reads. 0: one read per record.
+    pub prefetch_bytes: Option<u64>,
+    /// `triad.disk`: flag, default off. Level 0 is compacted once its runs and the tables below
+    /// share enough keys, or at `experimental.l0_compaction_trigger` runs.
     pub disk: bool,
-    /// How much they must share for that: 1 − distinct keys / keys (`overlap`, 0.4).
-    pub overlap: f64,
+    /// `triad.min_overlap`: 0.01 to 0.99, default 0.4. The overlap ratio for `triad.disk`:
+    /// 1 − distinct keys / keys.
+    pub min_overlap: f64,
 }
 
-/// How level 0 is kept: what a compaction takes of it.
+/// What a compaction of level 0 takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
-    /// `rows`: all of it at once. With `nvm` also when the pool is 60 % full.
-    Rows,
-    /// `triangle`: a container from which right-angle sides are taken, a stretch of keys of all rows
-    /// at a time (TriangleKV).
-    Triangle,
-    /// `matrix`: a container of two groups of rows. Columns, stretches of keys, are taken of the
-    /// older group alone; when nothing is left of it, the younger takes its place (MatrixKV).
-    Matrix,
-    /// `novelsm`: all of it at once, beside a memtable of half of `nvm`, which stands for a mutable one
-    /// in persistent memory (NoveLSM): it takes the writes while the others are full and wait for their
-    /// flush, and updates of what it has. It is in DRAM here, and what makes it durable is the log on
-    /// the medium, which is kept for as long: statistics count its bytes as stores to persistent memory.
-    /// There is no pool, and no row is a log (`triad_log`).
+pub enum L0Policy {
+    /// `whole`: all runs at once, by their number. With `pmem.size` also when the pool is 60 %
+    /// full.
+    Whole,
+    /// `sliced`: a slice of the key space from all runs (a right-angle side in TriangleKV).
+    Sliced,
+    /// `columns`: as `sliced`, but from the older of two groups of runs only; the younger group
+    /// takes its place when it is empty (MatrixKV).
+    Columns,
+    /// `novelsm`: as `whole`, with another memtable of half of `pmem.size` that emulates a mutable
+    /// one in persistent memory (NoveLSM). It takes the writes while the others wait for their
+    /// flush, and updates of its keys. It is in DRAM, the log makes it durable, and statistics
+    /// count its bytes as stores to persistent memory. There is no pool, and `triad.log` has no
+    /// effect.
     NoveLsm,
 }
 
-/// When level 0 is compacted, slows writers, and stops them; in rows (flushed memtables).
+/// When level 0 is compacted, and when it delays and stops writers.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Level0Options {
-    /// How level 0 is kept (`level0`): `triangle`, or `rows` if `container` is 0.
-    pub shape: Option<Shape>,
-    /// Compacted from this many on (`l0_compact`, 8). Fewer: faster scans, more write
-    /// amplification. Scans bring a compaction forward by themselves when they have paid for it.
-    pub compact_at: usize,
-    /// Writers are delayed from this many on, the more the more rows there are (`l0_slow`, 20).
-    pub slow_at: usize,
-    /// Writers stop at this many (`l0_stop`, 36).
-    pub stop_at: usize,
-    /// Capacity of the container of `triangle` and `matrix`, in bytes of keys and values, each key
-    /// once, or of pages for rows in persistent memory (`container`; a sixth of what the levels hold, but from
-    /// 512 MiB to 64 memtables; with `nvm` that less two memtables). From 60 % of it on level 0 is compacted a
-    /// stretch of keys at a time; from 85 % on writers are delayed. Larger: less write amplification, more
-    /// rows for a read to look into, up to twice as much on the medium, or six times under much skew. With
-    /// 0, level 0 is compacted whole, by the three numbers of rows.
-    pub container_bytes: Option<u64>,
+pub struct L0Options {
+    /// `l0_policy`: `sliced` (default), `whole` (default if `l0_capacity` is 0), `columns` or
+    /// `novelsm`. What a compaction of level 0 takes. `whole` reads faster and writes more.
+    pub policy: Option<L0Policy>,
+    /// `experimental.l0_compaction_trigger`: number of runs, default 8. With `whole`, level 0 is
+    /// compacted from here on. Fewer: faster scans, more write amplification. Seeks in many runs
+    /// trigger a compaction earlier.
+    pub compaction_trigger: usize,
+    /// `experimental.l0_slowdown_trigger`: number of runs, default 20. With `whole`, writers are
+    /// delayed from here on, increasingly.
+    pub slowdown_trigger: usize,
+    /// `experimental.l0_stop_trigger`: number of runs, default 36. With `whole`, writers stop here.
+    pub stop_trigger: usize,
+    /// `l0_capacity`: size, 0 or at least two memtables. The capacity of level 0 with `sliced` and
+    /// `columns`: bytes of distinct keys and values, or of pages in persistent memory. Default: 1/6
+    /// of the deeper levels, but 512MiB to 64 memtables; with `pmem.size` that minus two memtables.
+    /// Compaction begins at 60 %, and writers are delayed from 85 %. Larger: less write
+    /// amplification, for more runs per read and up to twice the storage, six times under much
+    /// skew. 0: level 0 is compacted whole.
+    pub capacity_bytes: Option<u64>,
 }
 
-/// How sorted tables are written.
+/// The format of sorted tables.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FileOptions {
-    /// Bytes of a data block before compression (`block`, 4 KiB). Smaller: less read for a lookup,
-    /// more index in memory.
+    /// `block_size`: size, 256B to 4MiB, default 4KiB. A data block before compression. Smaller:
+    /// less read per lookup, more index memory.
     pub block_bytes: usize,
-    /// Entries between restart points of the prefix compression (`restart`, 16).
+    /// `experimental.block_restart_interval`: number of entries, 1 to 1024, default 16. The entries
+    /// between restart points of the prefix compression. Smaller: faster search, larger blocks.
     pub restart_interval: usize,
-    /// Bits of Bloom filter a key (`filter_bits`, 10: about 1 % false positives); 0 for none.
-    pub filter_bits: f64,
-    /// Whether tables above the deepest level have a filter for ranges (`range_filter`, on; at most 11 bits a
-    /// key): a cursor placed at a key that is not there passes by the rows and levels that have nothing up to
-    /// the key that follows.
+    /// `filter_bits_per_key`: 0 to 64, default 10 (about 1 % false positives). Bits of the Bloom
+    /// filters, in memory; 0 for none. Raise it for many lookups of absent keys.
+    pub filter_bits_per_key: f64,
+    /// `experimental.range_filter`: flag, default on. Tables above the deepest level get a range
+    /// filter of up to 11 bits per key: a seek to an absent key skips the runs and levels without a
+    /// key up to the next one.
     pub range_filter: bool,
-    /// `compression`: `none` (the default), `lz4` or `zstd`.
+    /// `compression`: `none` (default), `lz4` or `zstd`. Saves storage and I/O, costs CPU.
     pub compression: Compression,
 }
 
-/// Which table of a level that is over its target is compacted next.
+/// Which table of a level over its target is compacted next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Selection {
-    /// The next one in key order after the one before (LevelDB's).
+pub enum CompactionPriority {
+    /// `round_robin`: the next one in key order after the last one (as in LevelDB).
     RoundRobin,
-    /// The one with the fewest bytes under it for each of its own: least rewriting.
-    LeastOverlap,
+    /// `min_overlap`: the one with the smallest ratio of overlapping bytes in the next level to its
+    /// own, which rewrites least.
+    MinOverlap,
 }
 // ANCHOR_END: options
 
@@ -152,26 +201,26 @@ impl Default for Options {
             memtables: 2,
             level_bytes: (0..6).map(|l| (1u64 << 30) * 10u64.pow(l)).collect(),
             sizes_by_model: false,
-            table_bytes: 32 << 20,
-            level0: Level0Options::default(),
+            target_file_bytes: 32 << 20,
+            level0: L0Options::default(),
             file: FileOptions::default(),
             cache_bytes: 64 << 20,
-            selection: Selection::LeastOverlap,
-            jobs: 2,
-            subcompactions: 2,
-            nvm_bytes: 0,
+            compaction_priority: CompactionPriority::MinOverlap,
+            max_compactions: 2,
+            max_subcompactions: 2,
+            pmem_bytes: 0,
             hints: true,
             triad: TriadOptions::default(),
         }
     }
 }
 
-/// Which keys of a full memtable stay in memory.
+/// Which keys of a full memtable are hot.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum HotBudget {
-    /// Those whose update before the next flush is likelier than not (`auto`).
+    /// Those that are likely enough to be updated before the next flush (`auto`).
     Auto,
-    /// Those with the most updates above the mean, up to this share of the keys (`0.01`, say).
+    /// Those with the most updates above the mean, up to this share of the keys.
     Share(f64),
 }
 
@@ -183,21 +232,21 @@ impl Default for TriadOptions {
             hot,
             flush_threshold,
             log: true,
-            log_ahead_bytes: None,
+            prefetch_bytes: None,
             disk: false,
-            overlap: 0.4,
+            min_overlap: 0.4,
         }
     }
 }
 
-impl Default for Level0Options {
+impl Default for L0Options {
     fn default() -> Self {
-        Level0Options {
-            shape: None,
-            compact_at: 8,
-            slow_at: 20,
-            stop_at: 36,
-            container_bytes: None,
+        L0Options {
+            policy: None,
+            compaction_trigger: 8,
+            slowdown_trigger: 20,
+            stop_trigger: 36,
+            capacity_bytes: None,
         }
     }
 }
@@ -207,175 +256,180 @@ impl Default for FileOptions {
         FileOptions {
             block_bytes: 4 << 10,
             restart_interval: 16,
-            filter_bits: 10.0,
+            filter_bits_per_key: 10.0,
             range_filter: true,
             compression: Compression::None,
         }
     }
 }
 
-/// A pool for fewer pages would have room for no row to speak of.
+/// A smaller pool would have no space for a useful run.
 const MIN_POOL_BYTES: u64 = 16 * PmemPool::DEFAULT_PAGE_BYTES as u64;
 const MAX_POOL_BYTES: u64 = 8 << 40;
 
-/// A side has as many bytes, by default, so that each log is read once for all of it.
-const AHEAD_MEMTABLES: u64 = 2;
-/// What is held is addressed by 32 bits.
-const MOST_AHEAD: u64 = 2 << 30;
+/// The default prefetch memory, in memtables: as much as a slice has, so each log is read once per
+/// slice.
+const PREFETCH_MEMTABLES: u64 = 2;
+/// Prefetched records are addressed by 32 bits.
+const MAX_PREFETCH_BYTES: u64 = 2 << 30;
 
-/// A container that nobody has chosen is of this size at least.
-const DEFAULT_CONTAINER: u64 = 512 << 20;
-/// It grows with the levels below it, whose bytes it has this part of: so a level 1 twice as large and one more
-/// hold all of them, and what that writes does not grow with them. (The TriangleKV paper has a tenth.)
-const CONTAINER_SHARE: u64 = 6;
-/// And level 1 is larger by this.
-const LEVEL_1_CONTAINERS: u64 = 2;
-/// It is no larger than so many memtables: of each row a get asks the filter.
-const CONTAINER_MEMTABLES: u64 = 64;
+/// The minimum default capacity of level 0.
+const MIN_DEFAULT_L0_BYTES: u64 = 512 << 20;
+/// The default capacity of level 0 is the bytes of the deeper levels divided by this. Then level 1,
+/// twice as large, and one more level hold all of them, so write amplification does not grow with
+/// the store. (The TriangleKV paper has a tenth.)
+const L0_CAPACITY_DIVISOR: u64 = 6;
+/// The minimum size of level 1, in L0 capacities.
+const LEVEL_1_CAPACITIES: u64 = 2;
+/// The maximum default capacity of level 0, in memtables: a get checks the filter of each run.
+const MAX_L0_MEMTABLES: u64 = 64;
 
 impl Options {
-    /// Options from `key=value` pairs; what is not given keeps its default.
+    /// Options from `key=value` pairs; the others have their defaults. Accepts old names too.
     ///
     /// # Errors
-    /// [`InvalidOptions`](siltstone_engine::Error::InvalidOptions) with every mistake.
+    /// [`InvalidOptions`](siltstone_engine::Error::InvalidOptions) with all mistakes.
     pub fn from_map(given: &BTreeMap<String, String>) -> Result<Self> {
         let mut o = Options::default();
         let mut reader = OptionReader::new(given);
+        reader.renamed(RENAMED_OPTIONS);
         reader.size("memtable", &mut o.memtable_bytes);
         reader.value("memtables", &mut o.memtables);
         reader.with("levels", &mut o.level_bytes, |text| {
             // A comma separates options on the command line, so levels are joined by colons.
             text.split(':').map(parse_size).collect()
         });
-        reader.with("level_sizes", &mut o.sizes_by_model, |text| match text {
-            "given" => Ok(false),
-            "model" => Ok(true),
-            _ => Err(format!("'{text}' is neither given nor model")),
-        });
-        reader.size("table", &mut o.table_bytes);
-        reader.value("l0_compact", &mut o.level0.compact_at);
-        reader.value("l0_slow", &mut o.level0.slow_at);
-        reader.value("l0_stop", &mut o.level0.stop_at);
+        reader.size("target_file_size", &mut o.target_file_bytes);
+        reader.size("cache", &mut o.cache_bytes);
         let mut block_bytes = o.file.block_bytes as u64;
-        reader.size("block", &mut block_bytes);
+        reader.size("block_size", &mut block_bytes);
         o.file.block_bytes = block_bytes as usize;
-        reader.value("restart", &mut o.file.restart_interval);
-        reader.value("filter_bits", &mut o.file.filter_bits);
-        reader.with("range_filter", &mut o.file.range_filter, on_or_off);
+        reader.value("filter_bits_per_key", &mut o.file.filter_bits_per_key);
         reader.with("compression", &mut o.file.compression, |text| match text {
             "none" => Ok(Compression::None),
             "lz4" => Ok(Compression::Lz4),
             "zstd" => Ok(Compression::Zstd { level: 1 }),
             _ => Err(format!("'{text}' is not one of none, lz4, zstd")),
         });
-        reader.size("cache", &mut o.cache_bytes);
-        reader.with("select", &mut o.selection, |text| match text {
-            "round-robin" => Ok(Selection::RoundRobin),
-            "overlap" => Ok(Selection::LeastOverlap),
-            _ => Err(format!("'{text}' is not one of round-robin, overlap")),
+        reader.value("max_compactions", &mut o.max_compactions);
+        reader.value("max_subcompactions", &mut o.max_subcompactions);
+        // The second words are the old ones.
+        reader.with("l0_policy", &mut o.level0.policy, |text| match text {
+            "whole" | "rows" => Ok(Some(L0Policy::Whole)),
+            "sliced" | "triangle" => Ok(Some(L0Policy::Sliced)),
+            "columns" | "matrix" => Ok(Some(L0Policy::Columns)),
+            "novelsm" => Ok(Some(L0Policy::NoveLsm)),
+            _ => Err(format!("'{text}' is not one of whole, sliced, columns, novelsm")),
         });
-        reader.value("jobs", &mut o.jobs);
-        reader.value("subcompactions", &mut o.subcompactions);
-        reader.with("triad_log", &mut o.triad.log, on_or_off);
-        reader.with("log_ahead", &mut o.triad.log_ahead_bytes, |text| parse_size(text).map(Some));
-        reader.with("triad_mem", &mut o.triad.mem, on_or_off);
-        reader.with("hot", &mut o.triad.hot, |text| match (text, text.parse()) {
+        reader.with("l0_capacity", &mut o.level0.capacity_bytes, size_or_default);
+        reader.with("triad.log", &mut o.triad.log, on_or_off);
+        reader.with("triad.prefetch", &mut o.triad.prefetch_bytes, size_or_default);
+        reader.with("triad.mem", &mut o.triad.mem, on_or_off);
+        reader.with("triad.hot_keys", &mut o.triad.hot, |text| match (text, text.parse()) {
             ("auto", _) => Ok(HotBudget::Auto),
             (_, Ok(share)) if (0.0..=1.0).contains(&share) => Ok(HotBudget::Share(share)),
             _ => Err(format!("'{text}' is neither auto nor a share from 0 to 1")),
         });
-        reader.value("flush_threshold", &mut o.triad.flush_threshold);
-        reader.with("triad_disk", &mut o.triad.disk, on_or_off);
-        reader.value("overlap", &mut o.triad.overlap);
-        reader.with("level0", &mut o.level0.shape, |text| match text {
-            "rows" => Ok(Some(Shape::Rows)),
-            "triangle" => Ok(Some(Shape::Triangle)),
-            "matrix" => Ok(Some(Shape::Matrix)),
-            "novelsm" => Ok(Some(Shape::NoveLsm)),
-            _ => Err(format!("'{text}' is not one of rows, triangle, matrix, novelsm")),
+        reader.value("triad.flush_threshold", &mut o.triad.flush_threshold);
+        reader.with("triad.disk", &mut o.triad.disk, on_or_off);
+        reader.value("triad.min_overlap", &mut o.triad.min_overlap);
+        reader.size("pmem.size", &mut o.pmem_bytes);
+        reader.with("pmem.hints", &mut o.hints, on_or_off);
+        reader.value("experimental.l0_compaction_trigger", &mut o.level0.compaction_trigger);
+        reader.value("experimental.l0_slowdown_trigger", &mut o.level0.slowdown_trigger);
+        reader.value("experimental.l0_stop_trigger", &mut o.level0.stop_trigger);
+        reader.with("experimental.level_sizes", &mut o.sizes_by_model, |text| match text {
+            "given" => Ok(false),
+            "model" => Ok(true),
+            _ => Err(format!("'{text}' is neither given nor model")),
         });
-        reader.with("container", &mut o.level0.container_bytes, |text| parse_size(text).map(Some));
-        reader.size("nvm", &mut o.nvm_bytes);
-        reader.with("hints", &mut o.hints, on_or_off);
+        reader.value("experimental.block_restart_interval", &mut o.file.restart_interval);
+        reader.with("experimental.range_filter", &mut o.file.range_filter, on_or_off);
+        reader.with("experimental.compaction_pri", &mut o.compaction_priority, |text| match text {
+            "round_robin" | "round-robin" => Ok(CompactionPriority::RoundRobin),
+            "min_overlap" | "overlap" => Ok(CompactionPriority::MinOverlap),
+            _ => Err(format!("'{text}' is not one of min_overlap, round_robin")),
+        });
         o.check(&mut reader);
         reader.finish()?;
         Ok(o)
     }
 
-    /// Bytes of log, and of memory, at which a memtable is full. Much of either may be older
-    /// versions of hot keys, which TRIAD-MEM never flushes: it may wait longer.
+    /// The log bytes and the memory at which a memtable is full. More with TRIAD-MEM, because much
+    /// of either may be older versions of hot keys, which are never flushed.
     pub(crate) fn memtable_limits(&self) -> (u64, u64) {
         let (log, memory) = if self.triad.mem { (2, 3) } else { (1, 2) };
         (log * self.memtable(), memory * self.memtable())
     }
 
-    /// Bytes of log that one memtable takes.
+    /// The log bytes of one memtable.
     pub(crate) fn memtable(&self) -> u64 {
         self.memtable_bytes
     }
 
-    /// Bytes of keys and values that a memtable which stands for persistent memory takes.
-    pub(crate) fn large_memtable(&self) -> u64 {
-        self.nvm_bytes / 2
+    /// The bytes of keys and values in a NoveLSM memtable.
+    pub(crate) fn novelsm_memtable_bytes(&self) -> u64 {
+        self.pmem_bytes / 2
     }
 
-    /// Bytes of logs that one compaction holds at most.
-    pub(crate) fn log_ahead(&self) -> u64 {
-        self.triad.log_ahead_bytes.unwrap_or(AHEAD_MEMTABLES * self.memtable()).min(MOST_AHEAD)
+    /// The prefetch memory of one compaction.
+    pub(crate) fn prefetch_bytes(&self) -> u64 {
+        let default = PREFETCH_MEMTABLES * self.memtable();
+        self.triad.prefetch_bytes.unwrap_or(default).min(MAX_PREFETCH_BYTES)
     }
 
-    /// Whether a full memtable's log is to be its row. A log that two memtables share cannot.
-    pub(crate) fn rows_are_logs(&self) -> bool {
-        self.triad.log && self.shape() != Shape::NoveLsm
+    /// Whether flushes make CL-SSTables. A log that two memtables share cannot become part of one.
+    pub(crate) fn uses_cl_sstables(&self) -> bool {
+        self.triad.log && self.l0_policy() != L0Policy::NoveLsm
     }
 
-    /// How level 0 is kept.
-    pub(crate) fn shape(&self) -> Shape {
-        let whole = self.level0.container_bytes == Some(0);
-        self.level0.shape.unwrap_or(if whole { Shape::Rows } else { Shape::Triangle })
+    /// What a compaction of level 0 takes.
+    pub(crate) fn l0_policy(&self) -> L0Policy {
+        let is_whole = self.level0.capacity_bytes == Some(0);
+        self.level0.policy.unwrap_or(if is_whole { L0Policy::Whole } else { L0Policy::Sliced })
     }
 
-    /// Bytes of the pool of rows in persistent memory; 0 if there is none.
+    /// The size of the pool of L0 runs in persistent memory; 0 if there is none.
     pub(crate) fn pool_bytes(&self) -> u64 {
-        if self.shape() == Shape::NoveLsm { 0 } else { self.nvm_bytes }
+        if self.l0_policy() == L0Policy::NoveLsm { 0 } else { self.pmem_bytes }
     }
 
-    /// What the rows of level 0 may hold over levels of `below` bytes; 0 if that is told by their number alone.
-    /// A pool must have room left for the row of the memtable that is flushed when it is full, and for its
-    /// metadata.
-    pub(crate) fn container(&self, below: u64) -> u64 {
+    /// The capacity of level 0 over deeper levels of `below` bytes; 0 if only the number of runs is
+    /// limited. A full pool must have space left for the run of the memtable that is flushed, and
+    /// for its metadata.
+    pub(crate) fn l0_capacity(&self, below: u64) -> u64 {
         let pool = self.pool_bytes();
         let rest = pool.saturating_sub(self.memtable().saturating_mul(2)).max(pool / 2);
-        let given = self.level0.container_bytes.filter(|&bytes| bytes > 0);
-        match self.shape() {
-            Shape::NoveLsm => 0,
-            Shape::Rows => rest,
-            Shape::Triangle | Shape::Matrix => {
-                let most = self.memtable().saturating_mul(CONTAINER_MEMTABLES);
-                let share = (below / CONTAINER_SHARE).min(most).max(DEFAULT_CONTAINER);
+        let given = self.level0.capacity_bytes.filter(|&bytes| bytes > 0);
+        match self.l0_policy() {
+            L0Policy::NoveLsm => 0,
+            L0Policy::Whole => rest,
+            L0Policy::Sliced | L0Policy::Columns => {
+                let max = self.memtable().saturating_mul(MAX_L0_MEMTABLES);
+                let share = (below / L0_CAPACITY_DIVISOR).min(max).max(MIN_DEFAULT_L0_BYTES);
                 given.unwrap_or(if pool > 0 { rest } else { share })
             }
         }
     }
 
-    /// The least target of level 1 over the levels of `below` bytes: it grows with a container that has grown;
-    /// before that, and where there is none that does, it is what was given.
-    pub(crate) fn least_level_1(&self, below: u64) -> u64 {
-        let now = self.container(below);
-        if now > self.container(0) { now.saturating_mul(LEVEL_1_CONTAINERS) } else { 0 }
+    /// The minimum target of level 1 over levels of `below` bytes: it grows with the L0 capacity,
+    /// once that has grown; 0 before that, and if the capacity is fixed.
+    pub(crate) fn min_level1_bytes(&self, below: u64) -> u64 {
+        let now = self.l0_capacity(below);
+        if now > self.l0_capacity(0) { now.saturating_mul(LEVEL_1_CAPACITIES) } else { 0 }
     }
 
-    /// Whether level 0 is a container, whose rows are merged a stretch of keys at a time.
-    pub(crate) fn is_container(&self) -> bool {
-        matches!(self.shape(), Shape::Triangle | Shape::Matrix)
+    /// Whether level 0 has a capacity and is compacted in slices.
+    pub(crate) fn is_l0_sliced(&self) -> bool {
+        matches!(self.l0_policy(), L0Policy::Sliced | L0Policy::Columns)
     }
 
-    /// The layout of sorted tables.
+    /// The format of sorted tables.
     pub(crate) fn table_options(&self) -> TableOptions {
         TableOptions {
             block_bytes: self.file.block_bytes,
             restart_interval: self.file.restart_interval,
-            filter_bits_per_key: self.file.filter_bits,
+            filter_bits_per_key: self.file.filter_bits_per_key,
             range_filter: self.file.range_filter,
             compression: self.file.compression,
             sketch: self.triad.disk,
@@ -383,17 +437,28 @@ impl Options {
     }
 
     fn check(&self, reader: &mut OptionReader<'_>) {
-        let l0 = &self.level0;
+        const COMPACTION_TRIGGER: &str = "experimental.l0_compaction_trigger";
+        const SLOWDOWN_TRIGGER: &str = "experimental.l0_slowdown_trigger";
+        const STOP_TRIGGER: &str = "experimental.l0_stop_trigger";
+        let (l0, file) = (&self.level0, &self.file);
         let between = |value: u64, low: u64, high: u64| (low..=high).contains(&value);
         let mut require = |holds, name, reason| reader.require(holds, name, reason);
         require(between(self.memtable_bytes, 4 << 10, 4 << 30), "memtable", "from 4KiB to 4GiB");
         require(between(self.memtables as u64, 2, 64), "memtables", "from 2 to 64");
-        require(between(self.table_bytes, 1 << 10, 16 << 30), "table", "from 1KiB to 16GiB");
-        require(between(self.file.block_bytes as u64, 256, 4 << 20), "block", "from 256B to 4MiB");
-        require(between(self.file.restart_interval as u64, 1, 1024), "restart", "from 1 to 1024");
-        require((0.0..=64.0).contains(&self.file.filter_bits), "filter_bits", "from 0 to 64");
-        require(between(self.jobs as u64, 1, 64), "jobs", "from 1 to 64");
-        require(between(self.subcompactions as u64, 1, 64), "subcompactions", "from 1 to 64");
+        let file_size = between(self.target_file_bytes, 1 << 10, 16 << 30);
+        require(file_size, "target_file_size", "from 1KiB to 16GiB");
+        require(between(file.block_bytes as u64, 256, 4 << 20), "block_size", "from 256B to 4MiB");
+        require(
+            between(file.restart_interval as u64, 1, 1024),
+            "experimental.block_restart_interval",
+            "from 1 to 1024",
+        );
+        let filter_bits = (0.0..=64.0).contains(&file.filter_bits_per_key);
+        require(filter_bits, "filter_bits_per_key", "from 0 to 64");
+        let compactions = between(self.max_compactions as u64, 1, 64);
+        require(compactions, "max_compactions", "from 1 to 64");
+        let subcompactions = between(self.max_subcompactions as u64, 1, 64);
+        require(subcompactions, "max_subcompactions", "from 1 to 64");
         require(between(self.level_bytes.len() as u64, 1, 16), "levels", "from 1 to 16 sizes");
         require(
             self.level_bytes.is_sorted_by(|a, b| a < b) && self.level_bytes[0] > 0,
@@ -401,37 +466,45 @@ impl Options {
             "each level must be larger than the one before, e.g. 256MiB:2560MiB:25GiB",
         );
         let threshold = self.triad.flush_threshold;
-        require((0.0..=0.9).contains(&threshold), "flush_threshold", "from 0 to 0.9");
-        require((0.01..=0.99).contains(&self.triad.overlap), "overlap", "from 0.01 to 0.99");
-        let is_container = self.is_container();
-        let given = l0.container_bytes.unwrap_or(0);
+        require((0.0..=0.9).contains(&threshold), "triad.flush_threshold", "from 0 to 0.9");
+        let overlap = (0.01..=0.99).contains(&self.triad.min_overlap);
+        require(overlap, "triad.min_overlap", "from 0.01 to 0.99");
+        let is_sliced = self.is_l0_sliced();
+        let given = l0.capacity_bytes.unwrap_or(0);
         require(
-            !is_container
-                || (given == 0 && self.nvm_bytes > 0)
-                || self.container(0) >= self.memtable_bytes.saturating_mul(2),
-            "container",
-            "0, or room for two memtables",
+            !is_sliced
+                || (given == 0 && self.pmem_bytes > 0)
+                || self.l0_capacity(0) >= self.memtable_bytes.saturating_mul(2),
+            "l0_capacity",
+            "0, or at least two memtables",
         );
-        require(is_container || given == 0, "level0", "rows and novelsm take no container");
+        require(is_sliced || given == 0, "l0_policy", "whole and novelsm have no l0_capacity");
         require(
-            self.nvm_bytes == 0 || between(self.nvm_bytes, MIN_POOL_BYTES, MAX_POOL_BYTES),
-            "nvm",
+            self.pmem_bytes == 0 || between(self.pmem_bytes, MIN_POOL_BYTES, MAX_POOL_BYTES),
+            "pmem.size",
             "0, or from 64KiB to 8TiB",
         );
+        let is_novelsm = self.l0_policy() == L0Policy::NoveLsm;
         require(
-            self.shape() != Shape::NoveLsm || between(self.nvm_bytes, 64 << 10, 8 << 30),
-            "nvm",
-            "for level0=novelsm from 64KiB to 8GiB: two memtables of half of it each",
+            !is_novelsm || between(self.pmem_bytes, 64 << 10, 8 << 30),
+            "pmem.size",
+            "with l0_policy=novelsm from 64KiB to 8GiB: two memtables of half of it each",
         );
         require(
-            self.shape() != Shape::NoveLsm || !self.triad.mem,
-            "triad_mem",
-            "level0=novelsm has no place for hot keys",
+            !is_novelsm || !self.triad.mem,
+            "triad.mem",
+            "l0_policy=novelsm cannot retain hot keys",
         );
-        require(l0.compact_at >= 1, "l0_compact", "at least 1");
-        require(l0.slow_at > l0.compact_at, "l0_slow", "more than l0_compact");
-        require(l0.stop_at > l0.slow_at, "l0_stop", "more than l0_slow");
+        require(l0.compaction_trigger >= 1, COMPACTION_TRIGGER, "at least 1");
+        let slowdown = l0.slowdown_trigger > l0.compaction_trigger;
+        require(slowdown, SLOWDOWN_TRIGGER, "more than experimental.l0_compaction_trigger");
+        let stop = l0.stop_trigger > l0.slowdown_trigger;
+        require(stop, STOP_TRIGGER, "more than experimental.l0_slowdown_trigger");
     }
+}
+
+fn size_or_default(text: &str) -> std::result::Result<Option<u64>, String> {
+    parse_size(text).map(Some)
 }
 
 fn on_or_off(text: &str) -> std::result::Result<bool, String> {
@@ -452,60 +525,121 @@ mod tests {
     }
 
     #[test]
-    fn options_read_as_written() {
+    fn options_are_parsed() {
         let o = Options::from_map(&map(&[
             ("memtable", "1MiB"),
             ("levels", "4MiB:40MiB"),
             ("compression", "lz4"),
-            ("select", "round-robin"),
+            ("experimental.compaction_pri", "round_robin"),
+            ("l0_policy", "columns"),
         ]))
         .unwrap();
         assert_eq!(o.memtable_bytes, 1 << 20);
         assert_eq!(o.level_bytes, [4 << 20, 40 << 20]);
         assert_eq!(o.file.compression, Compression::Lz4);
-        assert_eq!(o.selection, Selection::RoundRobin);
+        assert_eq!(o.compaction_priority, CompactionPriority::RoundRobin);
+        assert_eq!(o.level0.policy, Some(L0Policy::Columns));
     }
 
     #[test]
-    fn every_mistake_is_named_at_once() {
+    fn all_mistakes_are_reported_at_once() {
         let bad = map(&[
             ("memtable", "1"),
             ("levels", "4MiB:1MiB"),
-            ("l0_stop", "2"),
-            ("filter_bits", "NaN"),
+            ("experimental.l0_stop_trigger", "2"),
+            ("filter_bits_per_key", "NaN"),
             ("colour", "red"),
         ]);
         let Err(Error::InvalidOptions(mistakes)) = Options::from_map(&bad) else {
             panic!("accepted")
         };
         let names: Vec<_> = mistakes.iter().map(|m| m.option.as_str()).collect();
-        assert_eq!(names, ["memtable", "filter_bits", "levels", "l0_stop", "colour"]);
+        let stop = "experimental.l0_stop_trigger";
+        assert_eq!(names, ["memtable", "filter_bits_per_key", "levels", stop, "colour"]);
     }
 
     #[test]
-    fn does_level_1_grow_with_a_container_that_has_grown_and_stay_as_given_before() {
-        let of = |options: &[(&str, &str)]| {
-            let pairs = options.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
-            Options::from_map(&pairs.collect()).unwrap()
-        };
-        let (small, large) = (2 << 30, 12u64 << 30);
-        let grows = of(&[("levels", "64MiB:1GiB")]);
-        assert_eq!((grows.container(small), grows.least_level_1(small)), (512 << 20, 0));
-        assert_eq!((grows.container(large), grows.least_level_1(large)), (2 << 30, 4 << 30));
-        assert_eq!(grows.container(100 * large), 2 << 30);
-        for fixed in
-            [of(&[("container", "1GiB")]), of(&[("container", "0")]), of(&[("nvm", "1GiB")])]
-        {
-            assert_eq!(fixed.container(large), fixed.container(0));
-            assert_eq!(fixed.least_level_1(large), 0);
+    fn old_names_and_values_mean_the_same_as_the_new_ones() {
+        let old = map(&[
+            ("table", "1MiB"),
+            ("block", "1KiB"),
+            ("filter_bits", "7"),
+            ("jobs", "3"),
+            ("subcompactions", "4"),
+            ("level0", "matrix"),
+            ("container", "256MiB"),
+            ("l0_compact", "5"),
+            ("l0_slow", "6"),
+            ("l0_stop", "7"),
+            ("level_sizes", "model"),
+            ("restart", "8"),
+            ("range_filter", "off"),
+            ("select", "round-robin"),
+            ("nvm", "1GiB"),
+            ("hints", "off"),
+            ("triad_log", "off"),
+            ("triad_mem", "on"),
+            ("triad_disk", "on"),
+            ("hot", "0.25"),
+            ("flush_threshold", "0.125"),
+            ("overlap", "0.75"),
+            ("log_ahead", "1MiB"),
+        ]);
+        assert_eq!(old.len(), RENAMED_OPTIONS.len());
+        let present = |name: &str| RENAMED_OPTIONS.iter().find(|(old, _)| *old == name).unwrap().1;
+        let new = old.iter().map(|(name, value)| {
+            let value = match value.as_str() {
+                "matrix" => "columns",
+                "round-robin" => "round_robin",
+                other => other,
+            };
+            (present(name).to_owned(), value.to_owned())
+        });
+        let new: BTreeMap<_, _> = new.collect();
+        let options = Options::from_map(&old).unwrap();
+        assert_eq!(options, Options::from_map(&new).unwrap());
+        for name in new.keys() {
+            let mut rest = new.clone();
+            rest.remove(name);
+            assert_ne!(Options::from_map(&rest).ok().as_ref(), Some(&options), "{name}");
+        }
+        for (old, new) in [("rows", "whole"), ("triangle", "sliced")] {
+            let [old, new] =
+                [old, new].map(|value| Options::from_map(&map(&[("l0_policy", value)])));
+            assert_eq!(old.unwrap(), new.unwrap());
         }
     }
 
     #[test]
-    fn are_absurd_numbers_taken_or_mistakes_and_no_overflow() {
-        for name in
-            ["memtable", "table", "container", "nvm", "cache", "log_ahead", "levels", "l0_stop"]
-        {
+    fn level_1_grows_with_a_grown_l0_capacity_only() {
+        let of = |options: &[(&str, &str)]| Options::from_map(&map(options)).unwrap();
+        let (small, large) = (2 << 30, 12u64 << 30);
+        let grows = of(&[("levels", "64MiB:1GiB")]);
+        assert_eq!((grows.l0_capacity(small), grows.min_level1_bytes(small)), (512 << 20, 0));
+        assert_eq!((grows.l0_capacity(large), grows.min_level1_bytes(large)), (2 << 30, 4 << 30));
+        assert_eq!(grows.l0_capacity(100 * large), 2 << 30);
+        for fixed in [
+            of(&[("l0_capacity", "1GiB")]),
+            of(&[("l0_capacity", "0")]),
+            of(&[("pmem.size", "1GiB")]),
+        ] {
+            assert_eq!(fixed.l0_capacity(large), fixed.l0_capacity(0));
+            assert_eq!(fixed.min_level1_bytes(large), 0);
+        }
+    }
+
+    #[test]
+    fn extreme_numbers_are_accepted_or_reported_without_overflow() {
+        for name in [
+            "memtable",
+            "target_file_size",
+            "l0_capacity",
+            "pmem.size",
+            "cache",
+            "triad.prefetch",
+            "levels",
+            "experimental.l0_stop_trigger",
+        ] {
             for value in ["18446744073709551615", "9223372036854775808", "16777216TiB", "0", "-1"] {
                 let map = [(name.to_owned(), value.to_owned())].into();
                 if let Err(error) = Options::from_map(&map) {

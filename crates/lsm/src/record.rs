@@ -1,19 +1,19 @@
-//! The records of the write-ahead log, and where in it an operation stands.
+//! The records of the write-ahead log, and positions in it.
 //!
 //! ```text
-//! link    := 0:u8  …                              the first record: siltstone_table::log::chain
-//! batch   := 1:u8  first sequence:varint  operations:varint  operation*
-//! part    := 2:u8  the same                 more of the same batch follows in the next record
-//! carried := 3:u8  operations:varint  sequence:varint*  operation*
+//! link     := 0:u8  …                             the first record: see siltstone_table::log
+//! batch    := 1:u8  first sequence:varint  operations:varint  operation*
+//! part     := 2:u8  the same                the batch continues in the next record
+//! retained := 3:u8  operations:varint  sequence:varint*  operation*
 //! ```
 //!
-//! The operations of a batch have consecutive sequence numbers. A large batch is cut into parts, so
-//! that one operation can be read by its position without the whole batch; the parts lie one behind
-//! the other in one log, and without the last of them (a `batch`) none of them counts. `carried`
-//! operations were written before and are kept here so that an older log can go (TRIAD-MEM): they
-//! keep their own sequence numbers.
+//! The operations of a batch have consecutive sequence numbers. A large batch is divided into
+//! parts, so that one operation can be read by its position without the whole batch. The parts are
+//! adjacent in one log; without the last of them (a `batch`) none is valid. Retained operations
+//! were written before and are repeated so that an older log can be deleted (TRIAD-MEM); they keep
+//! their sequence numbers.
 //!
-//! A reader refuses kinds that it does not know: to skip one would lose writes.
+//! A reader rejects unknown kinds: skipping one could lose writes.
 
 use siltstone_engine::batch::{operations, read_varint, write_varint};
 use siltstone_engine::{Op, WriteBatch};
@@ -21,10 +21,10 @@ use siltstone_table::{KIND_LINK, Link, MAX_SEQUENCE};
 
 const KIND_BATCH: u8 = 1;
 const KIND_PART: u8 = 2;
-const KIND_CARRIED: u8 = 3;
+const KIND_RETAINED: u8 = 3;
 
-/// A batch is cut into parts of at most this many bytes: what a lookup by position reads at most,
-/// unless it is for a larger value.
+/// The maximum size of a part: the most that a lookup by position reads, unless the value is
+/// larger.
 pub(crate) const PART_BYTES: usize = 4 << 10;
 
 /// Appends the header of a record of consecutive operations; `is_last` ends the batch.
@@ -34,32 +34,32 @@ pub(crate) fn push_header(out: &mut Vec<u8>, first_sequence: u64, operations: u3
     write_varint(out, u64::from(operations));
 }
 
-/// The header of a record of carried operations.
-pub(crate) fn carried_header(sequences: &[u64]) -> Vec<u8> {
-    let mut out = vec![KIND_CARRIED];
+/// The header of a record of retained operations.
+pub(crate) fn retained_header(sequences: &[u64]) -> Vec<u8> {
+    let mut out = vec![KIND_RETAINED];
     write_varint(&mut out, sequences.len() as u64);
     sequences.iter().for_each(|&sequence| write_varint(&mut out, sequence));
     out
 }
 
-/// A record of the log, read back.
+/// A decoded log record.
 pub(crate) enum Record {
-    /// The log before, and its length.
+    /// The number and the length of the previous log.
     Link(Link),
-    /// Operations of one batch; `is_last`: no more of it follow.
+    /// Operations of one batch; `is_last`: the batch ends here.
     Batch {
         first_sequence: u64,
         batch: WriteBatch,
         is_last: bool,
     },
-    Carried {
+    Retained {
         sequences: Vec<u64>,
         batch: WriteBatch,
     },
 }
 
 impl Record {
-    /// Parses a record; the error says what is malformed.
+    /// Parses a record; the error describes what is malformed.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Record, String> {
         match bytes.split_first() {
             Some((&KIND_LINK, _)) => Link::decode(bytes).map(Record::Link),
@@ -74,7 +74,7 @@ impl Record {
                     Sequences::Each(mut bytes) => {
                         let mut next = || take_varint(&mut bytes);
                         let sequences = (0..count).map(|_| next()).collect::<Result<_, _>>()?;
-                        Record::Carried { sequences, batch }
+                        Record::Retained { sequences, batch }
                     }
                 })
             }
@@ -83,14 +83,14 @@ impl Record {
     }
 }
 
-/// The operation `sequence` of a record, without parsing more than lies before it.
+/// Finds the operation `sequence` of a record; parses only the operations before it.
 pub(crate) fn find(record: &[u8], sequence: u64) -> Result<Op<'_>, String> {
     let header = Header::decode(record)?;
     let at = match header.sequences {
         Sequences::From(first) => sequence.checked_sub(first),
         Sequences::Each(mut bytes) => {
-            let is_it = |_: &u64| take_varint(&mut bytes) == Ok(sequence);
-            (0..u64::from(header.count)).find(is_it)
+            let matches = |_: &u64| take_varint(&mut bytes) == Ok(sequence);
+            (0..u64::from(header.count)).find(matches)
         }
     };
     let at = at.filter(|&at| at < u64::from(header.count));
@@ -98,9 +98,9 @@ pub(crate) fn find(record: &[u8], sequence: u64) -> Result<Op<'_>, String> {
     operations(header.body).nth(at as usize).unwrap_or_else(|| Err("a record is cut off".into()))
 }
 
-/// Appends to `out` a record in which [`find`] finds the operation `sequence` of `record`, and little or
-/// nothing else; `false`: it has none. `scratch` is any batch, for its memory.
-pub(crate) fn cut_out(
+/// Appends to `out` a record that contains the operation `sequence` of `record`, and few or no
+/// other operations; `false` if `record` lacks it. `scratch` is any batch, reused for its memory.
+pub(crate) fn extract(
     record: &[u8],
     sequence: u64,
     scratch: &mut WriteBatch,
@@ -119,7 +119,7 @@ pub(crate) fn cut_out(
     true
 }
 
-/// What comes before the operations of a record.
+/// The part of a record before its operations.
 struct Header<'a> {
     sequences: Sequences<'a>,
     count: u32,
@@ -130,7 +130,7 @@ struct Header<'a> {
 enum Sequences<'a> {
     /// Consecutive, from this one.
     From(u64),
-    /// One by one, as varints that were found whole and in range.
+    /// One varint per operation, validated.
     Each(&'a [u8]),
 }
 
@@ -148,7 +148,7 @@ impl<'a> Header<'a> {
                 }
                 Ok(Header { sequences: Sequences::From(first), count, body: rest })
             }
-            KIND_CARRIED => {
+            KIND_RETAINED => {
                 let count = take_count(&mut rest)?;
                 let sequences = rest;
                 for _ in 0..count {
@@ -177,8 +177,8 @@ fn take_count(bytes: &mut &[u8]) -> Result<u32, String> {
     }
 }
 
-/// Where in a log a record lies, and about how long it is, in 64 bits:
-/// offset in the file in the low 40, length in units of 32 bytes (rounded up) in the high 24.
+/// The position and the approximate length of a log record, in 64 bits:
+/// the file offset in the low 40, the length in units of 32 bytes (rounded up) in the high 24.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Position(u64);
 
@@ -187,7 +187,7 @@ const LENGTH_UNIT: u64 = 32;
 
 impl Position {
     pub(crate) fn new(offset: u64, bytes: usize) -> Self {
-        // The length only spares a second read: one that is too long for its bits may be cut.
+        // The length only avoids a second read, so one that does not fit may be truncated.
         let units = (bytes as u64).div_ceil(LENGTH_UNIT).min((1 << (64 - OFFSET_BITS)) - 1);
         debug_assert!(offset < 1 << OFFSET_BITS, "a log ends with its memtable, long before 1 TiB");
         Position(units << OFFSET_BITS | offset)
@@ -205,14 +205,14 @@ impl Position {
         self.0 & ((1 << OFFSET_BITS) - 1)
     }
 
-    /// About the bytes of the record: at least as many as it has, if it has less than 512 MiB.
+    /// The length of the record in bytes, rounded up; exact only below 512 MiB.
     pub(crate) fn expected_bytes(self) -> u64 {
         (self.0 >> OFFSET_BITS) * LENGTH_UNIT
     }
 
-    /// Appends the position in the form in which a CL-SSTable keeps it: offset and units, and the
-    /// time if the operation there expires, varints. Tables of earlier versions leave the time out;
-    /// which form it is the table says ([`LOG_OF_ROW`](crate::version::LOG_OF_ROW)).
+    /// Appends the position as a CL-SSTable stores it: varints of the offset, the length in units,
+    /// and the expiry if the operation has one. Tables of earlier versions leave the expiry out;
+    /// the meta block [`LOG_OF_RUN`](crate::version::LOG_OF_RUN) says which form a table has.
     pub(crate) fn encode(self, expires_at: Option<u64>, out: &mut Vec<u8>) {
         write_varint(out, self.offset());
         write_varint(out, self.0 >> OFFSET_BITS);
@@ -221,7 +221,7 @@ impl Position {
         }
     }
 
-    /// Reads back what [`encode`](Position::encode) wrote; `None` if it is malformed.
+    /// Decodes the result of [`encode`](Position::encode); `None` if it is malformed.
     pub(crate) fn decode(mut bytes: &[u8]) -> Option<(Self, Option<u64>)> {
         let mut next = || {
             let (value, used) = read_varint(bytes)?;
@@ -247,43 +247,43 @@ mod tests {
     }
 
     #[test]
-    fn each_operation_is_found_by_its_sequence() {
+    fn operation_is_found_by_its_sequence_number() {
         let batch = batch_of(9);
         let mut consecutive = Vec::new();
         push_header(&mut consecutive, 100, 9, true);
         consecutive.extend_from_slice(batch.as_bytes());
         let scattered: Vec<u64> = (0..9).map(|i| i * i * 1000 + 7).collect();
-        let mut carried = carried_header(&scattered);
-        carried.extend_from_slice(batch.as_bytes());
+        let mut retained = retained_header(&scattered);
+        retained.extend_from_slice(batch.as_bytes());
         for (i, op) in batch.iter().enumerate() {
             assert_eq!(find(&consecutive, 100 + i as u64), Ok(op));
-            assert_eq!(find(&carried, scattered[i]), Ok(op));
-            for (record, sequence) in [(&consecutive, 100 + i as u64), (&carried, scattered[i])] {
-                let mut alone = Vec::new();
-                assert!(cut_out(record, sequence, &mut batch.clone(), &mut alone));
-                assert_eq!(find(&alone, sequence), Ok(op));
-                assert!(alone.len() < 30);
+            assert_eq!(find(&retained, scattered[i]), Ok(op));
+            for (record, sequence) in [(&consecutive, 100 + i as u64), (&retained, scattered[i])] {
+                let mut single = Vec::new();
+                assert!(extract(record, sequence, &mut batch.clone(), &mut single));
+                assert_eq!(find(&single, sequence), Ok(op));
+                assert!(single.len() < 30);
             }
         }
         for absent in [99, 109, u64::MAX] {
             assert!(find(&consecutive, absent).is_err());
-            assert!(find(&carried, absent).is_err());
-            assert!(!cut_out(&carried, absent, &mut WriteBatch::new(), &mut Vec::new()));
+            assert!(find(&retained, absent).is_err());
+            assert!(!extract(&retained, absent, &mut WriteBatch::new(), &mut Vec::new()));
         }
-        let Ok(Record::Carried { sequences, batch: back }) = Record::decode(&carried) else {
+        let Ok(Record::Retained { sequences, batch: decoded }) = Record::decode(&retained) else {
             panic!("not read back");
         };
-        assert_eq!((sequences, back), (scattered, batch));
+        assert_eq!((sequences, decoded), (scattered, batch));
     }
 
     #[test]
-    fn hostile_records_are_refused_or_harmless() {
-        let mut carried = carried_header(&[1, 2, 1 << 40]);
-        carried.extend_from_slice(batch_of(3).as_bytes());
+    fn malformed_records_are_rejected_or_harmless() {
+        let mut retained = retained_header(&[1, 2, 1 << 40]);
+        retained.extend_from_slice(batch_of(3).as_bytes());
         let mut part = Vec::new();
         push_header(&mut part, 5, 3, false);
         part.extend_from_slice(batch_of(3).as_bytes());
-        for good in [carried, part, Link { number: 3, bytes: 4 }.encode().to_vec()] {
+        for good in [retained, part, Link { number: 3, bytes: 4 }.encode().to_vec()] {
             assert!(Record::decode(&good).is_ok());
             for at in 0..good.len() {
                 let _ = Record::decode(&good[..at]);
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn positions_read_back() {
+    fn position_survives_encoding() {
         for (offset, bytes) in [(0, 0), (31, 1), (1 << 30, 100), ((1 << 40) - 1, 1 << 29)] {
             let position = Position::new(offset, bytes);
             assert_eq!(position.offset(), offset);

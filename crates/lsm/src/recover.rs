@@ -86,7 +86,7 @@ pub(crate) fn open(vfs: Arc<dyn Vfs>, env: Env, options: Options) -> Result<(Arc
     let log = WalWriter::create_in(&vfs, log, replayed.end)?;
     let first_log = replayed.logs.first().copied().unwrap_or(number);
     let memtable = writes.memtable.take();
-    let memtable = memtable.unwrap_or_else(|| Memtable::with_spares(number, &spares));
+    let memtable = memtable.unwrap_or_else(|| Memtable::with_chunk_pool(number, &spares));
     let memtable = Arc::new(memtable);
     let mut logs = replayed.logs;
     let are_many = logs.len() >= MOST_OLD_LOGS;
@@ -160,7 +160,7 @@ impl Writes {
 
     fn memtable(&mut self) -> &mut Memtable {
         let first_log = self.first_log.unwrap_or(self.log);
-        let fresh = || Memtable::with_spares(first_log, &self.spares);
+        let fresh = || Memtable::with_chunk_pool(first_log, &self.spares);
         self.memtable.get_or_insert_with(fresh)
     }
 
@@ -199,7 +199,7 @@ impl Replay for Writes {
                     self.enter_parts();
                 }
             }
-            Record::Carried { sequences, batch } if self.parts.is_empty() => {
+            Record::Retained { sequences, batch } if self.parts.is_empty() => {
                 for (sequence, op) in sequences.into_iter().zip(batch.iter()) {
                     self.memtable().add(sequence, op, here);
                     self.last_sequence = self.last_sequence.max(sequence);

@@ -1,11 +1,11 @@
-//! Which moments are being read at, so that compaction keeps the versions they see.
+//! The live snapshots, whose versions flushes and compactions must keep.
 //!
-//! When all keys are removed, the files and memtables of before leave the view. For snapshots that
-//! are older the view of before is kept here until the last of them is gone:
+//! When all keys are cleared, the files and memtables of before leave the view. The previous view
+//! is kept here for the older snapshots until the last of them is released:
 //!
 //! ```text
-//!   sequence      7        9  10=clear  12                    snapshots at 7 and 9 read the kept view,
-//!   snapshot      ●        ●            ●                     that at 12 the present one
+//!   sequence      7        9  10=clear  12           snapshots 7 and 9 read the kept view,
+//!   snapshot      ●        ●            ●            snapshot 12 the present one
 //!                 kept view ┘           └ present view
 //! ```
 
@@ -22,40 +22,43 @@ use crate::read::View;
 #[derive(Default)]
 pub(crate) struct Snapshots {
     live: Mutex<BTreeMap<u64, usize>>,
-    /// By the sequence number of a removal of all keys, what was there before. Locked after `live`.
+    /// The previous view by the sequence number of the clear. Locked after `live`.
     before_clear: Mutex<BTreeMap<u64, Arc<View>>>,
     /// The newest of these numbers, so that reading at a newer snapshot takes no lock.
     last_clear: AtomicU64,
-    /// Removals up to this one are visible: no snapshot that is still to be taken is older.
+    /// Clears up to this one are visible: no later snapshot is older.
     visible_clear: AtomicU64,
 }
 
-/// Keeps one snapshot alive; this is the hold of a [`ReadPoint`].
-pub(crate) struct Held {
+/// Keeps one snapshot alive, as the guard of a [`ReadPoint`].
+pub(crate) struct SnapshotGuard {
     sequence: u64,
     owner: Arc<Snapshots>,
 }
 
 impl Snapshots {
-    /// Takes a snapshot of all that is visible now.
+    /// Takes a snapshot of everything that is visible now.
     ///
-    /// The sequence is read under the lock: a compaction that asks [`boundaries`](Self::boundaries)
-    /// later sees this snapshot; one that asked earlier keeps everything that was newest at its
-    /// time, and this snapshot is not older than that.
+    /// The sequence is read under the lock: a compaction that calls
+    /// [`boundaries`](Self::boundaries) later sees this snapshot; one that called it earlier keeps
+    /// the versions that were newest then, and this snapshot is not older than that.
     pub(crate) fn take(self: &Arc<Self>, visible: &AtomicU64) -> ReadPoint {
         let mut live = self.live.lock();
         let sequence = visible.load(Ordering::Acquire);
         *live.entry(sequence).or_default() += 1;
-        ReadPoint::new(sequence, Arc::new(Held { sequence, owner: self.clone() }))
+        ReadPoint::new(sequence, Arc::new(SnapshotGuard { sequence, owner: self.clone() }))
     }
 
-    /// Whether `point` is one of ours.
+    /// Whether `point` belongs to this table.
     pub(crate) fn owns(self: &Arc<Self>, point: &ReadPoint) -> bool {
-        point.hold().downcast_ref::<Held>().is_some_and(|held| Arc::ptr_eq(&held.owner, self))
+        point
+            .hold()
+            .downcast_ref::<SnapshotGuard>()
+            .is_some_and(|guard| Arc::ptr_eq(&guard.owner, self))
     }
 
-    /// The sequence numbers at which someone reads, ascending; the last is `visible` as of now.
-    /// Of several versions of a key between two neighbours only the newest can ever be seen.
+    /// The sequence numbers of the snapshots, ascending; the last is `visible` as of now. They are
+    /// the upper ends of the stripes of [`VersionGc`](crate::version_gc::VersionGc).
     pub(crate) fn boundaries(&self, visible: &AtomicU64) -> Vec<u64> {
         let live = self.live.lock();
         let now = visible.load(Ordering::Acquire);
@@ -68,31 +71,31 @@ impl Snapshots {
         self.live.lock().values().sum()
     }
 
-    /// Keeps `view` for the snapshots that are older than `sequence`, which removes all keys. To be
-    /// called before the removal can be seen.
+    /// Keeps `view` for the snapshots that are older than the clear at `sequence`. To be called
+    /// before the clear is visible.
     pub(crate) fn keep_before_clear(&self, sequence: u64, view: Arc<View>) {
         self.before_clear.lock().insert(sequence, view);
         self.last_clear.store(sequence, Ordering::Release);
     }
 
-    /// Forgets the view of before, because that removal did not happen.
+    /// Drops the view that was kept for a clear that failed.
     pub(crate) fn forget_clear(&self, sequence: u64) {
         let kept = self.before_clear.lock().remove(&sequence);
         drop(kept);
     }
 
-    /// Forgets the views that no snapshot needs. To be called after the removal at `sequence` is
-    /// visible: no snapshot that is taken from then on is older.
+    /// Drops the views that no snapshot needs. To be called after the clear at `sequence` is
+    /// visible: no later snapshot is older.
     pub(crate) fn forget_unneeded(&self, sequence: u64) {
         self.visible_clear.fetch_max(sequence, Ordering::AcqRel);
         let live = self.live.lock();
         let unneeded = self.take_unneeded(&live);
-        // The last views of files remove them, which no lock is held over.
+        // Dropping the last view of a file removes it, so no lock may be guard.
         drop(live);
         drop(unneeded);
     }
 
-    /// The views of before that no live snapshot needs; they are kept no longer.
+    /// Removes and returns the kept views that no live snapshot needs.
     fn take_unneeded(&self, live: &BTreeMap<u64, usize>) -> Vec<Arc<View>> {
         let visible = self.visible_clear.load(Ordering::Acquire);
         if visible == 0 {
@@ -104,7 +107,7 @@ impl Snapshots {
         std::mem::replace(&mut *kept, needed).into_values().collect()
     }
 
-    /// What a snapshot at `at` reads if all keys were removed after it.
+    /// The view for a snapshot at `at` if all keys were cleared after it.
     pub(crate) fn view_before_clear(&self, at: u64) -> Option<Arc<View>> {
         if at >= self.last_clear.load(Ordering::Acquire) {
             return None;
@@ -114,7 +117,7 @@ impl Snapshots {
     }
 }
 
-impl Drop for Held {
+impl Drop for SnapshotGuard {
     fn drop(&mut self) {
         let mut live = self.owner.live.lock();
         if let Some(count) = live.get_mut(&self.sequence) {
@@ -134,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_snapshot_is_a_boundary_while_it_is_held() {
+    fn snapshot_is_a_boundary_until_it_is_dropped() {
         let snapshots = Arc::new(Snapshots::default());
         let visible = AtomicU64::new(7);
         let first = snapshots.take(&visible);

@@ -11,10 +11,10 @@ use siltstone_table::{FileKind, FileNumber, Manifest, TableMeta};
 use siltstone_vfs::{Mode, PmemPool, Vfs};
 
 use crate::engine::Inner;
-use crate::options::Shape;
+use crate::options::L0Policy;
 use crate::record::Record;
 use crate::rowtable::RowTable;
-use crate::version::{ENGINE, Row};
+use crate::version::{ENGINE, L0Run};
 
 impl Inner {
     /// Reads the manifest, every table and row of the current version, and every log.
@@ -24,9 +24,9 @@ impl Inner {
         let view = self.view.load_full();
         let logs: u64 = view.version.logs().map(|log| log.bytes()).sum();
         let files = view.version.files().map(|(_, file)| file.bytes());
-        let held = |row: &RowTable| row.held_bytes().iter().sum::<u64>();
+        let held = |row: &RowTable| row.owned_bytes().iter().sum::<u64>();
         let total =
-            logs + files.sum::<u64>() + view.version.nvm_rows().map(|r| held(r)).sum::<u64>();
+            logs + files.sum::<u64>() + view.version.pmem_runs().map(|r| held(r)).sum::<u64>();
         let mut done = 0;
         let manifest = Manifest::open(self.vfs.clone(), ENGINE);
         report.note(manifest.map(|(manifest, _)| (manifest.bytes(), 0)))?;
@@ -40,7 +40,7 @@ impl Inner {
             done += file.bytes();
             progress(done, total);
         }
-        for row in view.version.nvm_rows() {
+        for row in view.version.pmem_runs() {
             let checked = row.verify(Purpose::Maintenance);
             report.note(checked.map(|()| (held(row), row.len() as u64)))?;
             done += held(row);
@@ -72,9 +72,9 @@ impl Inner {
             ("block_cache", self.cache.resident_bytes()),
             ("sketch", view.version.sketch_bytes()),
             ("log_ahead", c.held_ahead.load(Relaxed)),
-            ("row", view.version.nvm_rows().map(|row| row.memory_bytes() as u64).sum()),
+            ("row", view.version.pmem_runs().map(|row| row.memory_bytes() as u64).sum()),
         ];
-        let held = view.version.nvm_rows().map(|row| row.held_bytes());
+        let held = view.version.pmem_runs().map(|row| row.owned_bytes());
         let [frame, metadata, data] =
             held.fold([0; 3], |[a, b, c], [x, y, z]| [a + x, b + y, c + z]);
         let pool = self.pool.lock().clone();
@@ -90,14 +90,14 @@ impl Inner {
             ("compaction_entries_out", c.compaction_entries_out.load(Relaxed)),
             ("largest_level0_bytes", c.largest_level0_bytes.load(Relaxed)),
             ("background_us", c.background_us.load(Relaxed)),
-            ("container_bytes", view.version.room()),
+            ("container_bytes", view.version.l0_occupancy()),
             ("container_cursor_ppm", view.version.passed_ppm()),
             ("nvm_pages", pages(PmemPool::pages)),
             ("nvm_pages_free", pages(PmemPool::free_pages)),
             ("nvm_directory_bytes", frame),
             ("nvm_metadata_bytes", metadata),
             ("nvm_data_bytes", data),
-            ("nvm_rows", view.version.nvm_rows().count() as u64),
+            ("nvm_rows", view.version.pmem_runs().count() as u64),
             ("nvm_rows_built", c.nvm_rows_built.load(Relaxed)),
             ("nvm_rows_refused", c.nvm_rows_refused.load(Relaxed)),
             ("nvm_comparisons", c.nvm_comparisons.load(Relaxed)),
@@ -112,7 +112,7 @@ impl Inner {
         let counted = self.vfs.counters();
         let mut io = counted.as_ref().map(|io| io.snapshot()).unwrap_or_default();
         let mut nvm = counted.map(|io| io.nvm_snapshot()).unwrap_or_default();
-        if self.options.shape() == Shape::NoveLsm
+        if self.options.l0_policy() == L0Policy::NoveLsm
             && let Some(log) = io.remove("log")
         {
             // What would be stored to memtables in persistent memory is stored to the log here.
@@ -130,7 +130,7 @@ impl Inner {
             keys_estimate: Some(
                 memtable_keys
                     + tables().map(|t| live_estimate(t.meta())).sum::<u64>()
-                    + view.version.nvm_rows().map(|row| row.len() as u64).sum::<u64>(),
+                    + view.version.pmem_runs().map(|row| row.len() as u64).sum::<u64>(),
             ),
             space_bytes: logs + levels.iter().map(|level| level.bytes).sum::<u64>(),
             memory: BTreeMap::from(memory),
@@ -144,7 +144,7 @@ impl Inner {
         let files: Vec<_> =
             view.version.files().filter(|(at, _)| *at == level).map(|(_, file)| file).collect();
         let bytes = match level {
-            0 => view.version.level0.iter().map(Row::medium_bytes).sum(),
+            0 => view.version.level0.iter().map(L0Run::storage_bytes).sum(),
             _ => view.version.bytes(level),
         };
         let targets = self.sizes.targets();
@@ -155,7 +155,7 @@ impl Inner {
             bytes,
             target_bytes: target.copied().unwrap_or(0),
             entries: match level {
-                0 => view.version.level0.iter().map(Row::entries).sum(),
+                0 => view.version.level0.iter().map(L0Run::entries).sum(),
                 _ => files.iter().map(|file| file.table().meta().entries).sum(),
             },
             bytes_written: self.counters.level_bytes_written(level),
@@ -178,7 +178,7 @@ impl Inner {
 /// Failures to check; damage goes into the report.
 pub(crate) fn verify_records(vfs: &dyn Vfs, logs: &[u64], report: &mut VerifyReport) -> Result<()> {
     verify_logs(vfs, logs, report, |record| match Record::decode(record)? {
-        Record::Batch { batch, .. } | Record::Carried { batch, .. } => Ok(batch.len() as u64),
+        Record::Batch { batch, .. } | Record::Retained { batch, .. } => Ok(batch.len() as u64),
         Record::Link(_) => Ok(0),
     })
 }

@@ -1,7 +1,7 @@
-//! The tree passes the conformance kit with every option set.
+//! The conformance kit, with every option set.
 //!
-//! The option sets are small in everything, so that a few hundred writes flush, compact over three
-//! levels and rotate logs; between them each option takes each of its extremes.
+//! The option sets have small sizes, so that a few hundred writes flush, compact over three levels
+//! and rotate logs. Together they set each option to each of its extremes.
 
 use std::sync::Arc;
 
@@ -13,45 +13,57 @@ use siltstone_vfs::Vfs;
 
 struct LsmSubject;
 
-/// What all option sets share: levels so small that three of them fill up.
-const SMALL: &str = "memtable=4KiB table=4KiB levels=12KiB:48KiB:256KiB l0_compact=2 cache=16KiB container=0 triad_log=off";
+/// Common to all option sets: levels so small that three of them fill up.
+const SMALL: &str = "memtable=4KiB target_file_size=4KiB levels=12KiB:48KiB:256KiB \
+                     experimental.l0_compaction_trigger=2 cache=16KiB l0_capacity=0 triad.log=off";
 
-const VARIANTS: [&str; 28] = [
-    "block=512",
-    "block=256 restart=1 filter_bits=0 select=round-robin",
-    "compression=lz4 block=4KiB restart=2",
-    "compression=zstd select=round-robin subcompactions=1 jobs=1",
-    "memtable=16KiB memtables=2 filter_bits=1 block=256",
-    "memtable=64KiB table=16KiB restart=1 compression=lz4 cache=0",
-    "l0_compact=1 l0_slow=2 l0_stop=3 memtables=2 filter_bits=20",
-    "levels=4KiB:8KiB:16KiB:32KiB:64KiB jobs=4 subcompactions=4 compression=zstd block=256",
-    "triad_log=on block=512 log_ahead=2KiB",
-    "triad_disk=on l0_compact=6 block=256",
-    "container=32KiB block=512",
-    "container=64KiB triad_log=on table=2KiB levels=32KiB:128KiB log_ahead=64KiB",
-    "container=16KiB triad_log=on triad_disk=on memtable=8KiB filter_bits=0 block=256 restart=1",
-    "triad_mem=on block=512",
-    "triad_mem=on triad_log=on triad_disk=on hot=0.1 flush_threshold=0 memtables=3",
-    "triad_mem=on triad_log=on container=32KiB hot=0.5 flush_threshold=0.9 memtables=4 block=256",
-    "triad_mem=on container=32KiB triad_disk=on hot=1 flush_threshold=0.1 compression=lz4",
-    "level0=triangle nvm=256KiB block=512",
-    "level0=triangle nvm=64KiB hints=off block=256 table=2KiB",
-    "nvm=96KiB level0=matrix table=2KiB levels=32KiB:128KiB",
-    "level0=matrix container=32KiB triad_log=on block=256 log_ahead=0",
-    "nvm=128KiB level0=rows l0_compact=6 triad_mem=on hot=0.2",
-    "level0=novelsm nvm=64KiB block=512",
-    "level0=triangle nvm=1MiB memtable=16KiB memtables=3 levels=64KiB:256KiB triad_mem=on",
-    "level_sizes=model block=512 container=32KiB triad_log=on",
-    "level_sizes=model l0_compact=3 triad_mem=on | levels=12KiB:48KiB:256KiB",
-    "level0=triangle nvm=256KiB container=96KiB triad_log=on | container=32KiB triad_log=on | nvm=64KiB level0=matrix",
-    "nvm=128KiB level0=matrix hints=off | level0=triangle nvm=512KiB | l0_compact=3 | level0=rows nvm=64KiB",
+const OPTION_SETS: [&str; 28] = [
+    "block_size=512",
+    "block_size=256 experimental.block_restart_interval=1 filter_bits_per_key=0 \
+     experimental.compaction_pri=round_robin",
+    "compression=lz4 block_size=4KiB experimental.block_restart_interval=2",
+    "compression=zstd experimental.compaction_pri=round_robin max_subcompactions=1 \
+     max_compactions=1",
+    "memtable=16KiB memtables=2 filter_bits_per_key=1 block_size=256",
+    "memtable=64KiB target_file_size=16KiB experimental.block_restart_interval=1 compression=lz4 \
+     cache=0",
+    "experimental.l0_compaction_trigger=1 experimental.l0_slowdown_trigger=2 \
+     experimental.l0_stop_trigger=3 memtables=2 filter_bits_per_key=20",
+    "levels=4KiB:8KiB:16KiB:32KiB:64KiB max_compactions=4 max_subcompactions=4 compression=zstd \
+     block_size=256",
+    "triad.log=on block_size=512 triad.prefetch=2KiB",
+    "triad.disk=on experimental.l0_compaction_trigger=6 block_size=256",
+    "l0_capacity=32KiB block_size=512",
+    "l0_capacity=64KiB triad.log=on target_file_size=2KiB levels=32KiB:128KiB triad.prefetch=64KiB",
+    "l0_capacity=16KiB triad.log=on triad.disk=on memtable=8KiB filter_bits_per_key=0 \
+     block_size=256 experimental.block_restart_interval=1",
+    "triad.mem=on block_size=512",
+    "triad.mem=on triad.log=on triad.disk=on triad.hot_keys=0.1 triad.flush_threshold=0 memtables=3",
+    "triad.mem=on triad.log=on l0_capacity=32KiB triad.hot_keys=0.5 triad.flush_threshold=0.9 \
+     memtables=4 block_size=256",
+    "triad.mem=on l0_capacity=32KiB triad.disk=on triad.hot_keys=1 triad.flush_threshold=0.1 compression=lz4",
+    "l0_policy=sliced pmem.size=256KiB block_size=512",
+    "l0_policy=sliced pmem.size=64KiB pmem.hints=off block_size=256 target_file_size=2KiB",
+    "pmem.size=96KiB l0_policy=columns target_file_size=2KiB levels=32KiB:128KiB",
+    "l0_policy=columns l0_capacity=32KiB triad.log=on block_size=256 triad.prefetch=0",
+    "pmem.size=128KiB l0_policy=whole experimental.l0_compaction_trigger=6 triad.mem=on \
+     triad.hot_keys=0.2",
+    "l0_policy=novelsm pmem.size=64KiB block_size=512",
+    "l0_policy=sliced pmem.size=1MiB memtable=16KiB memtables=3 levels=64KiB:256KiB triad.mem=on",
+    "experimental.level_sizes=model block_size=512 l0_capacity=32KiB triad.log=on",
+    "experimental.level_sizes=model experimental.l0_compaction_trigger=3 triad.mem=on | \
+     levels=12KiB:48KiB:256KiB",
+    "l0_policy=sliced pmem.size=256KiB l0_capacity=96KiB triad.log=on | \
+     l0_capacity=32KiB triad.log=on | pmem.size=64KiB l0_policy=columns",
+    "pmem.size=128KiB l0_policy=columns pmem.hints=off | l0_policy=sliced pmem.size=512KiB | \
+     experimental.l0_compaction_trigger=3 | l0_policy=whole pmem.size=64KiB",
 ];
 
-/// What is parted by bars takes turns: one at each open, chosen by what the medium holds by then.
+/// Options separated by bars alternate: one is chosen at each open, by the number of files.
 fn options(variant: u32, vfs: &dyn Vfs) -> Result<Options> {
-    let turns: Vec<_> = VARIANTS[variant as usize].split(" | ").collect();
-    let turn = turns[vfs.list()?.len() % turns.len()];
-    Ok(Options::from_map(&subject::options([SMALL, turn])).expect("option sets are legal"))
+    let alternatives: Vec<_> = OPTION_SETS[variant as usize].split(" | ").collect();
+    let alternative = alternatives[vfs.list()?.len() % alternatives.len()];
+    Ok(Options::from_map(&subject::options([SMALL, alternative])).expect("option sets are legal"))
 }
 
 impl Subject for LsmSubject {
@@ -60,7 +72,7 @@ impl Subject for LsmSubject {
     }
 
     fn option_sets(&self) -> &[&'static str] {
-        &VARIANTS
+        &OPTION_SETS
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -1,22 +1,22 @@
-//! Compaction: what is chosen ([`pick`], [`level0`], [`sizes`]), what belongs to it ([`compaction`]), how it is
-//! cut and merged ([`run`]), and the job around it.
+//! Compaction: selection ([`pick`], [`level0`], [`level_sizes`]), inputs ([`compaction`]), merging
+//! ([`merge`]), and the background job in this module.
 //!
 //! ```text
-//!   level 1    [a....f] [g....m] [n....z]          one table is chosen
-//!   level 2    [a.c] [d..f] [g.j] [k.n] [o..z]     with all under it
+//!   level 1    [a....f] [g....m] [n....z]          one table is selected
+//!   level 2    [a.c] [d..f] [g.j] [k.n] [o..z]     with the overlapping tables below
 //!                            └── merged ──┘ → new tables of level 2, one manifest edit
 //! ```
 
 mod compaction;
 mod level0;
+mod level_sizes;
+mod merge;
 mod pick;
-mod run;
-mod sizes;
 
 pub(crate) use compaction::Compaction;
 use compaction::complete;
+pub(crate) use level_sizes::{LevelSizes, MemtableStats};
 pub(crate) use pick::{Leveled, Strategy};
-pub(crate) use sizes::{LevelSizes, Seen};
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -27,28 +27,28 @@ use siltstone_engine::Result;
 use siltstone_runtime::Priority;
 
 use crate::engine::{Inner, State};
-use crate::version::{Edit, FileEntry, Row, TableFile};
+use crate::version::{Edit, FileEntry, L0Run, TableFile};
 
-/// What running compactions work on: no two touch the same table.
+/// The inputs of queued and running compactions. No two compactions share a table.
 #[derive(Default)]
-pub(crate) struct Busy {
+pub(crate) struct InProgress {
     tables: HashSet<u64>,
-    /// Level 0 is compacted by one job at a time: its rows are merged all together.
+    /// Level 0 is compacted by one job at a time.
     pub(crate) level0: bool,
 }
 
-impl Busy {
-    /// Whether a running compaction works on the table `number`.
-    pub(crate) fn has(&self, number: u64) -> bool {
+impl InProgress {
+    /// Whether the table `number` is an input of one.
+    pub(crate) fn contains(&self, number: u64) -> bool {
         self.tables.contains(&number)
     }
 
-    fn enter(&mut self, compaction: &Compaction) {
+    fn insert(&mut self, compaction: &Compaction) {
         self.level0 |= compaction.level == 0;
         self.tables.extend(compaction.tables().map(|table| table.number()));
     }
 
-    fn leave(&mut self, compaction: &Compaction) {
+    fn remove(&mut self, compaction: &Compaction) {
         self.level0 &= compaction.level != 0;
         for table in compaction.tables() {
             self.tables.remove(&table.number());
@@ -57,14 +57,16 @@ impl Busy {
 }
 
 impl Inner {
-    /// Queues compactions while some are due and jobs are free.
+    /// Queues compactions while some are due and the job limit allows it.
     pub(crate) fn schedule_compaction(&self) {
         let mut state = self.background.lock();
-        // Loaded under the lock: what is not busy any more is gone from this view.
+        // Loaded under the lock: inputs of finished compactions are gone from this view.
         let view = self.view.load_full();
-        while state.compactions < self.options.jobs && !self.background.is_stopping() {
-            let Some(compaction) = self.strategy.pick(&view.version, &state.busy) else { return };
-            state.busy.enter(&compaction);
+        while state.compactions < self.options.max_compactions && !self.background.is_stopping() {
+            let Some(compaction) = self.strategy.pick(&view.version, &state.in_progress) else {
+                return;
+            };
+            state.in_progress.insert(&compaction);
             state.compactions += 1;
             let priority =
                 if compaction.level == 0 { Priority::Urgent } else { Priority::Compaction };
@@ -85,7 +87,7 @@ impl Inner {
             return Ok(());
         }
         let compacted = self.compact_files(generation, compaction);
-        // As with flushes: nobody wants what was removed meanwhile.
+        // After a clear the inputs are obsolete, and so is any error.
         if self.is_cleared_since(generation) { Ok(()) } else { compacted }
     }
 
@@ -95,42 +97,42 @@ impl Inner {
             self.counters.moves.fetch_add(1, Relaxed);
             let moved = |table: &Arc<TableFile>| {
                 let level = compaction.target;
-                FileEntry { level, row: None, ..table.entry().clone() }
+                FileEntry { level, run: None, ..table.entry().clone() }
             };
             compaction
-                .rows
+                .runs
                 .iter()
-                .filter_map(Row::file)
+                .filter_map(L0Run::file)
                 .chain(&compaction.inputs)
                 .map(moved)
                 .collect()
         } else {
             self.merge_tables(generation, compaction)?
         };
-        let rows = compaction.finished_rows().map(|row| (0, row.number()));
+        let runs = compaction.exhausted_runs().map(|run| (0, run.number()));
         let inputs = compaction.inputs.iter().map(|table| (compaction.level, table.number()));
         let below = compaction.below.iter().map(|table| (compaction.target, table.number()));
         let edit = Edit {
             added,
-            removed: rows.chain(inputs).chain(below).collect(),
+            removed: runs.chain(inputs).chain(below).collect(),
             cursors: match compaction.level {
                 0 => Vec::new(),
                 level => vec![(level, compaction.largest_input().to_vec())],
             },
-            cursor: compaction.side.as_ref().map(|to| to.clone().unwrap_or_default()),
+            cursor: compaction.slice_end.as_ref().map(|to| to.clone().unwrap_or_default()),
             ..Edit::default()
         };
         let written = if compaction.is_move() { Vec::new() } else { edit.added.clone() };
         self.strategy.advance(compaction);
         let installed = self
-            .install(generation, edit, None, &compaction.rows, |_| ())
+            .install(generation, edit, None, &compaction.runs, |_| ())
             .inspect_err(|error| self.remove_if_unnamed(error, &written))?;
         if !installed {
             self.remove_tables(&written);
             return Ok(());
         }
         if compaction.level == 0 {
-            self.counters.largest_level0_bytes.fetch_max(compaction.row_bytes(), Relaxed);
+            self.counters.largest_level0_bytes.fetch_max(compaction.l0_bytes(), Relaxed);
         }
         self.counters.compactions.fetch_add(1, Relaxed);
         self.counters.background_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
@@ -141,11 +143,11 @@ impl Inner {
 fn run_job(inner: &Arc<Inner>, number: u64) {
     let queued = inner.background.lock().queued.remove(&number);
     let Some((generation, compaction)) = &queued else { return };
-    let settle = |state: &mut State| {
+    let on_finish = |state: &mut State| {
         state.compactions -= 1;
-        state.busy.leave(compaction);
+        state.in_progress.remove(compaction);
     };
-    if inner.background.run(settle, || inner.compact(*generation, compaction)) {
+    if inner.background.run(on_finish, || inner.compact(*generation, compaction)) {
         inner.schedule_compaction();
     }
 }
@@ -161,10 +163,14 @@ mod tests {
     use super::*;
     use crate::{Lsm, Options};
 
-    /// A thread that comes to the lock with what it saw before could choose tables that are gone.
+    /// With a version loaded before the lock is taken, a thread could select tables that are gone.
     #[test]
-    fn is_what_to_compact_chosen_from_the_version_of_the_moment() {
-        let options = [("container", "0"), ("triad_log", "off"), ("l0_compact", "2")];
+    fn compaction_is_picked_from_the_version_loaded_under_the_lock() {
+        let options = [
+            ("l0_capacity", "0"),
+            ("triad.log", "off"),
+            ("experimental.l0_compaction_trigger", "2"),
+        ];
         let options: BTreeMap<_, _> = options.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
         let env = Env::replayable(Arc::new(ManualClock::at(0)), 1);
         let options = Options::from_map(&options).unwrap();
@@ -177,22 +183,22 @@ mod tests {
             lsm.write(&batch, Durability::Buffered).unwrap();
             lsm.flush().unwrap();
             let view = inner.view.load_full();
-            if inner.strategy.pick(&view.version, &Busy::default()).is_some() {
+            if inner.strategy.pick(&view.version, &InProgress::default()).is_some() {
                 due = Some(view);
             }
         }
         lsm.maintain().unwrap();
         let (due, now) = (due.expect("a compaction was due"), inner.view.load_full());
-        assert!(inner.strategy.pick(&now.version, &Busy::default()).is_none());
+        assert!(inner.strategy.pick(&now.version, &InProgress::default()).is_none());
 
         inner.view.store(due);
         std::thread::scope(|scope| {
             let state = inner.background.lock();
-            let late = scope.spawn(|| inner.schedule_compaction());
+            let scheduler = scope.spawn(|| inner.schedule_compaction());
             std::thread::sleep(std::time::Duration::from_millis(50));
             inner.view.store(now);
             drop(state);
-            late.join().unwrap();
+            scheduler.join().unwrap();
         });
         assert_eq!(inner.background.lock().compactions, 0);
         lsm.maintain().unwrap();

@@ -1,18 +1,17 @@
-//! What to compact next: a strategy over a version.
+//! The compaction strategy: what to compact next.
 //!
-//! Leveled: level 0 is due by a policy of its own (`level0`), a deeper level when its bytes exceed
-//! its target (`sizes`); the one that is furthest over goes first. From a deeper level one table goes
-//! down, chosen round-robin (LevelDB) or by the least bytes under it for each of its own (RocksDB's
-//! `kMinOverlappingRatio`; the thesis, section 4.7, compares such choices), then grown to every table
-//! of its level that fits in without widening what lies under it.
+//! The level with the largest score is compacted. Level 0 has its own policy (`level0`); the score
+//! of a deeper level is its size relative to its target (`level_sizes`). From a deeper level one
+//! table is selected, round-robin (LevelDB) or by the smallest ratio of overlapping bytes below to
+//! its own (RocksDB `kMinOverlappingRatio`; the thesis compares such choices in section 4.7). The
+//! inputs then grow to every table of the level that does not widen the overlap below.
 //!
-//! What a turning cursor over level 0 comes to next is rewritten next, and what it has just passed was just
-//! rewritten: of tables of level 1 with about as much under them the ones ahead of it go down.
+//! Among level-1 tables with similar overlap, those ahead of the L0 cursor are preferred: they are
+//! rewritten soon anyway, and those behind it were just rewritten.
 //!
-//! Scans pay for level 0: for each row that a cursor is placed in, it is charged what a table's
-//! worth of compaction would cost; when the charges reach the cost of compacting level 0, it is due
-//! whatever its size (LevelDB's seek compaction, whose exchange rate this is: one seek costs as
-//! much as compacting 16 KiB).
+//! Seek-triggered compaction: each seek in an L0 run is charged 16 KiB (LevelDB's exchange rate: a
+//! seek costs as much as compacting 16 KiB). When the charges reach the size of an L0 compaction,
+//! level 0 is due whatever its size.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,34 +19,34 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use parking_lot::Mutex;
 
 use super::level0::Level0;
-use super::{Busy, Compaction, LevelSizes, complete};
-use crate::options::{Options, Selection};
+use super::{Compaction, InProgress, LevelSizes, complete};
+use crate::options::{CompactionPriority, Options};
 use crate::version::{TableFile, Version};
 
-/// A look into a row costs as much as compacting this many bytes.
-const LOOK_COST_BYTES: u64 = 16 << 10;
-/// To ask its filters whether it is worth one costs as much as this many.
-const PASS_COST_BYTES: u64 = LOOK_COST_BYTES / 8;
+/// The charge for a seek in an L0 run.
+const SEEK_COST_BYTES: u64 = 16 << 10;
+/// The charge for a seek that its filter made unnecessary.
+const FILTER_COST_BYTES: u64 = SEEK_COST_BYTES / 8;
 
-/// What a whole turn of the cursor over level 0 counts against a table of level 1, in bytes under it for each
-/// of its own. The table that stays is rewritten once a turn, but so is what comes in its place. Measured with
-/// values of 1 KiB: a first load writes a tenth less with 0.25 than with 0, one over a full level 2 about the
-/// same up to 1 and more with 3; an overwrite after a first load a twentieth more.
-const TURN_WEIGHT: f64 = 0.25;
+/// The penalty of a level-1 table one full pass ahead of the L0 cursor, as an overlap ratio. A
+/// table that stays is rewritten once per pass, but so is its replacement. Measured with 1 KiB
+/// values: a first load writes 10 % less with 0.25 than with 0; a load over a full level 2 writes
+/// about the same up to 1 and more with 3; an overwrite after a first load writes 5 % more.
+const CURSOR_DISTANCE_WEIGHT: f64 = 0.25;
 
-/// Chooses compactions.
+/// A compaction strategy.
 pub(crate) trait Strategy: Send + Sync {
-    /// The most urgent compaction that touches nothing busy; `None` if none is due.
-    fn pick(&self, version: &Version, busy: &Busy) -> Option<Compaction>;
+    /// The most urgent compaction without inputs in `in_progress`; `None` if none is due.
+    fn pick(&self, version: &Version, in_progress: &InProgress) -> Option<Compaction>;
 
-    /// Hears that a cursor was placed in so many rows of `version`, or passed them by; `true` if it is the one that makes
-    /// a compaction due.
-    fn look(&self, version: &Version, placed: u64, passed: u64) -> bool;
+    /// Charges for `seeks` seeks in L0 runs of `version` and `filtered` seeks that filters avoided;
+    /// `true` if this makes a compaction due.
+    fn record_seeks(&self, version: &Version, seeks: u64, filtered: u64) -> bool;
 
-    /// From 0 (write on) to 1 (stop): how much writers are to wait for level 0.
+    /// The back-pressure of level 0 on writers, from 0 (none) to 1 (stop).
     fn pressure(&self, version: &Version) -> f64;
 
-    /// Hears that `compaction` is about to be installed.
+    /// Called before `compaction` is installed.
     fn advance(&self, compaction: &Compaction);
 }
 
@@ -56,14 +55,14 @@ pub(crate) struct Leveled {
     options: Options,
     level0: Level0,
     sizes: Arc<LevelSizes>,
-    /// By level: the key after which round-robin goes on.
+    /// By level: the key after which round-robin selection continues.
     cursors: Mutex<Vec<Vec<u8>>>,
-    /// What seeks have paid towards the next compaction of level 0, in bytes.
-    seeks_paid_bytes: AtomicU64,
+    /// The charges for seeks since the last compaction of level 0, in bytes.
+    seek_charge_bytes: AtomicU64,
 }
 
 impl Leveled {
-    /// Goes on where the manifest says the last compactions ended.
+    /// Continues after the last compactions that the manifest records.
     pub(crate) fn new(
         options: &Options,
         sizes: Arc<LevelSizes>,
@@ -79,68 +78,79 @@ impl Leveled {
             level0: Level0::new(options),
             sizes,
             cursors: Mutex::new(cursors),
-            seeks_paid_bytes: AtomicU64::new(0),
+            seek_charge_bytes: AtomicU64::new(0),
         }
     }
 
-    /// How far a level is over what it may hold; 1 and more is due.
+    /// The compaction score of a level; a compaction is due from 1 on.
     fn score(&self, version: &Version, level: usize) -> f64 {
         if level == 0 {
             let score = self.level0.score(version);
-            return if self.have_seeks_paid(version) { score.max(1.0) } else { score };
+            return if self.is_seek_compaction_due(version) { score.max(1.0) } else { score };
         }
         let targets = self.sizes.targets();
-        let grown = || self.options.least_level_1(version.bytes_below());
-        let least = if level == 1 { grown() } else { 0 };
+        let grown = || self.options.min_level1_bytes(version.bytes_below());
+        let min_bytes = if level == 1 { grown() } else { 0 };
         let target = targets.get(level - 1);
-        target.map_or(0.0, |&target| version.bytes(level) as f64 / target.max(least) as f64)
+        target.map_or(0.0, |&target| version.bytes(level) as f64 / target.max(min_bytes) as f64)
     }
 
-    /// Whether seeks have paid for what a compaction of level 0 would read.
-    fn have_seeks_paid(&self, version: &Version) -> bool {
-        let paid = self.seeks_paid_bytes.load(Relaxed);
-        version.level0.len() > 1 && paid >= seek_target(version)
+    /// Whether the charges for seeks reach the size of a compaction of level 0.
+    fn is_seek_compaction_due(&self, version: &Version) -> bool {
+        let charge = self.seek_charge_bytes.load(Relaxed);
+        version.level0.len() > 1 && charge >= seek_compaction_bytes(version)
     }
 
-    fn pick_table(&self, version: &Version, level: usize, busy: &Busy) -> Option<Compaction> {
+    fn pick_table(
+        &self,
+        version: &Version,
+        level: usize,
+        in_progress: &InProgress,
+    ) -> Option<Compaction> {
         let tables = version.level(level);
         let is_free = |table: &Arc<TableFile>| {
             let below = version.overlapping(level + 1, table.smallest(), table.largest());
-            !busy.has(table.number()) && below.iter().all(|below| !busy.has(below.number()))
+            !in_progress.contains(table.number())
+                && below.iter().all(|below| !in_progress.contains(below.number()))
         };
-        let seed = match self.options.selection {
-            Selection::RoundRobin => {
+        let seed = match self.options.compaction_priority {
+            CompactionPriority::RoundRobin => {
                 let cursors = self.cursors.lock();
                 let after = cursors.get(level).map_or(&[][..], Vec::as_slice);
                 let start = tables.partition_point(|table| table.largest() <= after);
                 (start..tables.len()).chain(0..start).find(|&at| is_free(&tables[at]))
             }
-            Selection::LeastOverlap => {
+            CompactionPriority::MinOverlap => {
                 let overlap = |table: &TableFile| {
                     let below = version.overlapping(level + 1, table.smallest(), table.largest());
                     let under: u64 = below.iter().map(|below| below.bytes()).sum();
                     under as f64 / table.bytes().max(1) as f64
                 };
-                // Where the cursor over level 0 comes next.
+                // The table at the L0 cursor.
                 let next = tables.partition_point(|table| table.largest() < &*version.cursor);
-                let turn = |at: usize| {
+                let cursor_distance = |at: usize| {
                     let ahead = (at + tables.len() - next) % tables.len();
                     ahead as f64 / tables.len() as f64
                 };
-                let is_under_sides = level == 1 && self.level0.is_container();
-                let weight = if is_under_sides { TURN_WEIGHT } else { 0.0 };
-                let cost = |at: usize| overlap(&tables[at]) + weight * turn(at);
+                let is_below_slices = level == 1 && self.level0.is_l0_sliced();
+                let weight = if is_below_slices { CURSOR_DISTANCE_WEIGHT } else { 0.0 };
+                let cost = |at: usize| overlap(&tables[at]) + weight * cursor_distance(at);
                 let free = (0..tables.len()).filter(|&at| is_free(&tables[at]));
                 free.min_by(|&a, &b| cost(a).total_cmp(&cost(b)))
             }
         }?;
         let compaction = complete(version, level, Vec::new(), vec![tables[seed].clone()], None);
-        Some(self.grow(version, busy, compaction))
+        Some(self.grow(version, in_progress, compaction))
     }
 
-    /// Takes every further table of the level that fits over the same tables below: they go down
-    /// without rewriting anything more.
-    fn grow(&self, version: &Version, busy: &Busy, compaction: Compaction) -> Compaction {
+    /// Adds every table of the level whose overlap is within the same tables below: moving it down
+    /// rewrites nothing more.
+    fn grow(
+        &self,
+        version: &Version,
+        in_progress: &InProgress,
+        compaction: Compaction,
+    ) -> Compaction {
         let (Some(first), Some(last)) = (compaction.below.first(), compaction.below.last()) else {
             return compaction;
         };
@@ -148,46 +158,48 @@ impl Leveled {
         let smallest = seed.smallest().min(first.smallest());
         let largest = seed.largest().max(last.largest());
         let fits = |table: &&Arc<TableFile>| {
-            table.smallest() >= smallest && table.largest() <= largest && !busy.has(table.number())
+            table.smallest() >= smallest
+                && table.largest() <= largest
+                && !in_progress.contains(table.number())
         };
         let wide = version.overlapping(compaction.level, smallest, largest);
         let inputs: Vec<_> = wide.iter().filter(fits).cloned().collect();
-        // A compaction that grows without bound would hold its level up for long.
-        let limit = 25 * self.options.table_bytes;
+        // An unlimited compaction would block the level for long.
+        let limit = 25 * self.options.target_file_bytes;
         let grown = complete(version, compaction.level, Vec::new(), inputs, None);
         let bytes: u64 = grown.tables().map(|table| table.bytes()).sum();
-        let is_as_wide = grown.below.len() == compaction.below.len();
-        if is_as_wide && bytes <= limit { grown } else { compaction }
+        let has_same_overlap = grown.below.len() == compaction.below.len();
+        if has_same_overlap && bytes <= limit { grown } else { compaction }
     }
 }
 
-/// What a compaction of level 0 would read.
-fn seek_target(version: &Version) -> u64 {
+/// The bytes that a compaction of level 0 would read.
+fn seek_compaction_bytes(version: &Version) -> u64 {
     version.bytes(0) + version.levels.first().map_or(0, |_| version.bytes(1))
 }
 
 impl Strategy for Leveled {
-    fn pick(&self, version: &Version, busy: &Busy) -> Option<Compaction> {
+    fn pick(&self, version: &Version, in_progress: &InProgress) -> Option<Compaction> {
         let mut due: Vec<(f64, usize)> = (0..=version.levels.len())
             .map(|level| (self.score(version, level), level))
             .filter(|&(score, _)| score >= 1.0)
             .collect();
         due.sort_by(|a, b| b.0.total_cmp(&a.0));
         due.into_iter().find_map(|(_, level)| match level {
-            0 => self.level0.pick(version, busy),
-            _ => self.pick_table(version, level, busy),
+            0 => self.level0.pick(version, in_progress),
+            _ => self.pick_table(version, level, in_progress),
         })
     }
 
-    fn look(&self, version: &Version, placed: u64, passed: u64) -> bool {
+    fn record_seeks(&self, version: &Version, seeks: u64, filtered: u64) -> bool {
         if version.level0.len() < 2 {
             return false;
         }
-        let paid = placed * LOOK_COST_BYTES + passed * PASS_COST_BYTES;
-        let before = self.seeks_paid_bytes.fetch_add(paid, Relaxed);
-        // Once: whoever comes later finds it queued, running, or waiting for what will queue it.
-        let target = seek_target(version);
-        before < target && before + paid >= target
+        let charge = seeks * SEEK_COST_BYTES + filtered * FILTER_COST_BYTES;
+        let before = self.seek_charge_bytes.fetch_add(charge, Relaxed);
+        // Reported once: later callers find the compaction queued or running.
+        let target = seek_compaction_bytes(version);
+        before < target && before + charge >= target
     }
 
     fn pressure(&self, version: &Version) -> f64 {
@@ -196,7 +208,7 @@ impl Strategy for Leveled {
 
     fn advance(&self, compaction: &Compaction) {
         if compaction.level == 0 {
-            self.seeks_paid_bytes.store(0, Relaxed);
+            self.seek_charge_bytes.store(0, Relaxed);
         }
         let mut cursors = self.cursors.lock();
         let levels = cursors.len().max(compaction.level + 1);

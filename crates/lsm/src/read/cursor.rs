@@ -1,8 +1,8 @@
-//! The user's cursor: of the merged versions, the ones that a reader at one moment sees.
+//! The user's cursor: of the merged versions, those that are visible at one sequence number.
 //!
-//! Forwards, the first version of a key that is not newer than the moment is the key's; the rest
-//! are skipped. Backwards the versions of a key come oldest first, so the cursor walks over all of
-//! them, keeps a copy of the newest one seen, and ends standing before the key.
+//! Forwards, the first version of a key that is not newer is the visible one, and the others are
+//! skipped. Backwards, the versions of a key come oldest first, so the cursor passes all of them,
+//! copies the newest visible one, and ends before the key.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
@@ -13,8 +13,8 @@ use siltstone_table::Kind;
 use super::{Merge, View};
 use crate::engine::Inner;
 
-/// After so many versions of one key stepped over, seek past the rest instead.
-const STEPS_BEFORE_SEEK: usize = 8;
+/// After this many versions of one key, the cursor seeks past the rest.
+const MAX_STEPS_BEFORE_SEEK: usize = 8;
 
 /// A cursor over one view.
 pub(crate) struct TreeCursor {
@@ -23,23 +23,23 @@ pub(crate) struct TreeCursor {
     range: KeyRange,
     clock: Arc<dyn Clock>,
     state: State,
-    /// The entry under the cursor when it came backwards, or the key being skipped forwards.
+    /// The copied entry, or the key being skipped.
     key: Vec<u8>,
     value: Vec<u8>,
     expires_at: u64,
     wants_values: bool,
-    // Keeps memtables and files alive; the runs of the merge borrow nothing.
+    // Keeps memtables and files alive.
     view: Arc<View>,
-    /// Counts seeks; a cursor may outlive its tree.
+    /// For counters; a cursor may outlive its tree.
     tree: Weak<Inner>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    Nowhere,
-    /// The merge stands on the entry.
+    Invalid,
+    /// The merge is at the entry.
     OnMerge,
-    /// The entry was copied; the merge stands before the entry's oldest version.
+    /// The entry was copied; the merge is before its oldest version.
     Copied,
 }
 
@@ -57,7 +57,7 @@ impl TreeCursor {
             at,
             range,
             clock,
-            state: State::Nowhere,
+            state: State::Invalid,
             key: Vec::new(),
             value: Vec::new(),
             expires_at: 0,
@@ -67,9 +67,9 @@ impl TreeCursor {
         }
     }
 
-    /// From where the merge stands, to the first entry that is seen, in range.
+    /// Moves forwards to the first visible entry in range.
     fn settle_forward(&mut self, now: Timestamp) -> Result<bool> {
-        self.state = State::Nowhere;
+        self.state = State::Invalid;
         while self.merge.valid() {
             if !self.range.is_before_end(self.merge.key()) {
                 return Ok(false);
@@ -93,17 +93,17 @@ impl TreeCursor {
         if self.wants_values { self.merge.resolve() } else { self.merge.resolve_without_value() }
     }
 
-    /// Past all versions of the key under the merge.
+    /// Moves past all versions of the key under the merge.
     fn skip_key(&mut self) -> Result<()> {
         self.key.clear();
         self.key.extend_from_slice(self.merge.key());
-        for _ in 0..STEPS_BEFORE_SEEK {
+        for _ in 0..MAX_STEPS_BEFORE_SEEK {
             self.merge.next()?;
             if !self.merge.valid() || self.merge.key() != self.key {
                 return Ok(());
             }
         }
-        // Sequence 0 is the last of a key's versions in run order.
+        // Sequence 0 comes after all versions of a key.
         self.merge.seek(&self.key, 0)?;
         while self.merge.valid() && self.merge.key() == self.key {
             self.merge.next()?;
@@ -111,20 +111,20 @@ impl TreeCursor {
         Ok(())
     }
 
-    /// From where the merge stands, back to the last entry that is seen, in range.
+    /// Moves backwards to the last visible entry in range.
     fn settle_backward(&mut self, now: Timestamp) -> Result<bool> {
-        self.state = State::Nowhere;
+        self.state = State::Invalid;
         while self.merge.valid() {
             if !self.range.is_after_start(self.merge.key()) {
                 return Ok(false);
             }
             self.key.clear();
             self.key.extend_from_slice(self.merge.key());
-            let mut seen = None;
+            let mut newest = None;
             while self.merge.valid() && self.merge.key() == self.key {
                 if self.merge.sequence() <= self.at {
                     self.resolve()?;
-                    seen = Some((self.merge.kind(), self.merge.expires_at()));
+                    newest = Some((self.merge.kind(), self.merge.expires_at()));
                     self.value.clear();
                     if self.wants_values {
                         self.value.extend_from_slice(self.merge.value());
@@ -132,7 +132,7 @@ impl TreeCursor {
                 }
                 self.merge.prev()?;
             }
-            if let Some((kind, expires_at)) = seen
+            if let Some((kind, expires_at)) = newest
                 && !is_gone(kind, expires_at, now)
             {
                 self.expires_at = if kind == Kind::PutExpiring { expires_at } else { 0 };
@@ -143,27 +143,33 @@ impl TreeCursor {
         Ok(false)
     }
 
-    /// Runs a move that places the cursor.
-    fn place(&mut self, walk: impl FnOnce(&mut Self, Timestamp) -> Result<bool>) -> Result<bool> {
+    /// Runs a positioning move.
+    fn position(
+        &mut self,
+        step: impl FnOnce(&mut Self, Timestamp) -> Result<bool>,
+    ) -> Result<bool> {
         if let Some(tree) = self.tree.upgrade() {
             tree.counters.seeks.fetch_add(1, Relaxed);
             tree.count_looks(&self.view, 0, self.view.version.level0.len() as u64);
         }
-        self.go(walk)
+        self.move_with(step)
     }
 
-    /// Runs a move; after an error the cursor stands nowhere.
-    fn go(&mut self, walk: impl FnOnce(&mut Self, Timestamp) -> Result<bool>) -> Result<bool> {
+    /// Runs a move; after an error the cursor is invalid.
+    fn move_with(
+        &mut self,
+        step: impl FnOnce(&mut Self, Timestamp) -> Result<bool>,
+    ) -> Result<bool> {
         let now = self.clock.now();
-        let result = walk(self, now);
-        let looks = self.merge.take_looks();
-        if looks > 0
+        let result = step(self, now);
+        let seeks = self.merge.take_l0_seeks();
+        if seeks > 0
             && let Some(tree) = self.tree.upgrade()
         {
-            tree.count_looks(&self.view, looks, 0);
+            tree.count_looks(&self.view, seeks, 0);
         }
         if result.is_err() {
-            self.state = State::Nowhere;
+            self.state = State::Invalid;
         }
         result
     }
@@ -179,7 +185,7 @@ impl Cursor for TreeCursor {
     }
 
     fn first(&mut self) -> Result<bool> {
-        self.place(|c, now| {
+        self.position(|c, now| {
             match c.range.start.clone() {
                 std::ops::Bound::Unbounded => c.merge.first()?,
                 std::ops::Bound::Included(key) => c.merge.seek(&key, u64::MAX)?,
@@ -195,7 +201,7 @@ impl Cursor for TreeCursor {
     }
 
     fn last(&mut self) -> Result<bool> {
-        self.place(|c, now| {
+        self.position(|c, now| {
             match c.range.end.clone() {
                 std::ops::Bound::Unbounded => c.merge.last()?,
                 std::ops::Bound::Included(key) => c.merge.seek_back(&key, 0)?,
@@ -214,7 +220,7 @@ impl Cursor for TreeCursor {
         if !self.range.is_after_start(key) {
             return self.first();
         }
-        self.place(|c, now| {
+        self.position(|c, now| {
             c.merge.seek(key, c.at)?;
             c.settle_forward(now)
         })
@@ -224,16 +230,16 @@ impl Cursor for TreeCursor {
         if !self.range.is_before_end(key) {
             return self.last();
         }
-        self.place(|c, now| {
+        self.position(|c, now| {
             c.merge.seek_back(key, 0)?;
             c.settle_backward(now)
         })
     }
 
     fn next(&mut self) -> Result<bool> {
-        self.go(|c, now| {
+        self.move_with(|c, now| {
             match c.state {
-                State::Nowhere => return Err(not_placed()),
+                State::Invalid => return Err(not_positioned()),
                 State::OnMerge => c.skip_key()?,
                 State::Copied => {
                     let key = std::mem::take(&mut c.key);
@@ -249,12 +255,12 @@ impl Cursor for TreeCursor {
     }
 
     fn prev(&mut self) -> Result<bool> {
-        self.go(|c, now| {
+        self.move_with(|c, now| {
             match c.state {
-                State::Nowhere => return Err(not_placed()),
+                State::Invalid => return Err(not_positioned()),
                 State::OnMerge => {
                     let key = c.merge.key().to_vec();
-                    // The newest version of the key is the first in run order: one before it.
+                    // The newest version of the key comes first: seek to the one before it.
                     c.merge.seek_back(&key, u64::MAX)?;
                     while c.merge.valid() && c.merge.key() == key {
                         c.merge.prev()?;
@@ -267,14 +273,14 @@ impl Cursor for TreeCursor {
     }
 
     fn valid(&self) -> bool {
-        self.state != State::Nowhere
+        self.state != State::Invalid
     }
 
     fn key(&self) -> &[u8] {
         match self.state {
             State::OnMerge => self.merge.key(),
             State::Copied => &self.key,
-            State::Nowhere => panic!("the cursor stands nowhere"),
+            State::Invalid => panic!("the cursor is not positioned"),
         }
     }
 
@@ -282,7 +288,7 @@ impl Cursor for TreeCursor {
         match self.state {
             State::OnMerge => self.merge.value(),
             State::Copied => &self.value,
-            State::Nowhere => panic!("the cursor stands nowhere"),
+            State::Invalid => panic!("the cursor is not positioned"),
         }
     }
 
@@ -296,6 +302,6 @@ impl Cursor for TreeCursor {
     }
 }
 
-fn not_placed() -> siltstone_engine::Error {
+fn not_positioned() -> siltstone_engine::Error {
     siltstone_engine::Error::Invalid("a cursor was moved before it was placed".to_owned())
 }

@@ -1,4 +1,4 @@
-//! A level as one sorted run: its disjoint tables one after the other, each opened when reached.
+//! A level as one sorted run: its disjoint tables in key order, each opened when it is reached.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -8,39 +8,39 @@ use siltstone_table::{IterOptions, Kind, TableIter};
 
 use crate::version::{TableFile, Tables};
 
-/// Walks the tables of a level.
+/// Iterates over the tables of a level.
 pub(crate) struct LevelIter {
     tables: Tables,
     at: usize,
-    /// Where a key was found that is likely to be sought again.
-    found: Cell<usize>,
+    /// The result of the last search: the same key is often searched again.
+    last_found: Cell<usize>,
     current: Option<TableIter>,
     purpose: Purpose,
     options: IterOptions,
 }
 
 impl LevelIter {
-    /// A run over `tables`, disjoint and in key order; it holds on to them.
+    /// A run over `tables`, disjoint and in key order, which it keeps alive.
     pub(crate) fn new(tables: Tables, purpose: Purpose, options: IterOptions) -> Self {
-        LevelIter { tables, at: 0, found: Cell::new(0), current: None, purpose, options }
+        LevelIter { tables, at: 0, last_found: Cell::new(0), current: None, purpose, options }
     }
 
     pub(crate) fn first(&mut self) -> Result<()> {
         self.open(0);
         self.on_current(TableIter::first)?;
-        self.go_on()
+        self.skip_table_end()
     }
 
     pub(crate) fn last(&mut self) -> Result<()> {
         self.open(self.tables.len().wrapping_sub(1));
         self.on_current(TableIter::last)?;
-        self.go_back()
+        self.skip_table_start()
     }
 
     pub(crate) fn seek(&mut self, key: &[u8], sequence: u64) -> Result<()> {
         self.open(self.find(key));
         self.on_current(|it| it.seek(key, sequence))?;
-        self.go_on()
+        self.skip_table_end()
     }
 
     pub(crate) fn may_hold(&self, key: &[u8], hash: u64) -> bool {
@@ -48,27 +48,27 @@ impl LevelIter {
         table.is_some_and(|table| table.table().may_contain(hash))
     }
 
-    /// Whether one of the tables may hold a key from `from` to `to`, both counted.
+    /// Whether one of the tables may contain a key in `from..=to`.
     pub(crate) fn may_hold_between(&self, from: &[u8], to: &[u8]) -> bool {
-        let behind = self.tables[self.find(from)..].iter();
-        let mut touched = behind.take_while(|table| table.smallest() <= to);
-        touched.any(|table| table.may_hold_between(from, to))
+        let following = self.tables[self.find(from)..].iter();
+        let mut overlapping = following.take_while(|table| table.smallest() <= to);
+        overlapping.any(|table| table.may_hold_between(from, to))
     }
 
     pub(crate) fn seek_back(&mut self, key: &[u8], sequence: u64) -> Result<()> {
         self.open(self.tables.partition_point(|table| table.smallest() <= key).wrapping_sub(1));
         self.on_current(|it| it.seek_back(key, sequence))?;
-        self.go_back()
+        self.skip_table_start()
     }
 
     pub(crate) fn next(&mut self) -> Result<()> {
         self.on_current(TableIter::next)?;
-        self.go_on()
+        self.skip_table_end()
     }
 
     pub(crate) fn prev(&mut self) -> Result<()> {
         self.on_current(TableIter::prev)?;
-        self.go_back()
+        self.skip_table_start()
     }
 
     pub(crate) fn valid(&self) -> bool {
@@ -76,41 +76,43 @@ impl LevelIter {
     }
 
     pub(crate) fn key(&self) -> &[u8] {
-        self.here().key()
+        self.current().key()
     }
 
     pub(crate) fn sequence(&self) -> u64 {
-        self.here().sequence()
+        self.current().sequence()
     }
 
     pub(crate) fn kind(&self) -> Kind {
-        self.here().kind()
+        self.current().kind()
     }
 
     pub(crate) fn expires_at(&self) -> u64 {
-        self.here().expires_at()
+        self.current().expires_at()
     }
 
     pub(crate) fn value(&self) -> &[u8] {
-        self.here().value()
+        self.current().value()
     }
 
-    /// The first table that does not end before `key`. Cost: two comparisons for the key of the call before, else
-    /// a binary search.
+    /// The first table that does not end before `key`. Cost: two comparisons for the same key as in
+    /// the last call, else a binary search.
     fn find(&self, key: &[u8]) -> usize {
         let is_before = |at: usize| self.tables.get(at).is_some_and(|table| table.largest() < key);
-        let found = self.found.get();
-        if is_before(found) || found.checked_sub(1).is_some_and(|before| !is_before(before)) {
-            self.found.set(self.tables.partition_point(|table| table.largest() < key));
+        let last_found = self.last_found.get();
+        if is_before(last_found)
+            || last_found.checked_sub(1).is_some_and(|before| !is_before(before))
+        {
+            self.last_found.set(self.tables.partition_point(|table| table.largest() < key));
         }
-        self.found.get()
+        self.last_found.get()
     }
 
-    fn here(&self) -> &TableIter {
+    fn current(&self) -> &TableIter {
         self.current.as_ref().expect("the caller checked that the run is valid")
     }
 
-    /// Opens table `at` unless it is open; past either end there is none.
+    /// Opens table `at` unless it is open; there is none past either end.
     fn open(&mut self, at: usize) {
         if at == self.at && self.current.is_some() {
             return;
@@ -124,8 +126,8 @@ impl LevelIter {
         self.current.as_mut().map_or(Ok(()), |it| step(it).map(drop))
     }
 
-    /// At the end of a table, to the first entry of the next.
-    fn go_on(&mut self) -> Result<()> {
+    /// At the end of a table, moves to the first entry of the next.
+    fn skip_table_end(&mut self) -> Result<()> {
         while self.current.as_ref().is_some_and(|it| !it.valid()) {
             self.open(self.at + 1);
             self.on_current(TableIter::first)?;
@@ -133,8 +135,8 @@ impl LevelIter {
         Ok(())
     }
 
-    /// At the start of a table, to the last entry of the one before.
-    fn go_back(&mut self) -> Result<()> {
+    /// At the start of a table, moves to the last entry of the previous.
+    fn skip_table_start(&mut self) -> Result<()> {
         while self.current.as_ref().is_some_and(|it| !it.valid()) {
             self.open(self.at.wrapping_sub(1));
             self.on_current(TableIter::last)?;

@@ -1,19 +1,22 @@
-//! Several sorted runs as one: a binary heap of runs by the version each stands on.
+//! Merges sorted runs with a binary heap of runs, ordered by the current version of each.
 //!
-//! The heap holds the indexes of valid runs, the next one in the direction of travel on top. A step
-//! moves the top run and sifts it down: about log₂(runs) comparisons, often one, because the run
-//! that was next tends to be next again. Turning round places every run anew.
+//! The heap contains the indexes of valid runs, the next one in the current direction on top. A
+//! step advances the top run and sifts it down: about log₂(runs) comparisons, often one, because
+//! the same run tends to be next again. A change of direction seeks every run.
 //!
-//! A run whose filter says that it does not hold the key that is sought stands behind that key, wherever
-//! exactly. If another run holds the key, the first is placed no sooner than the merge moves on: most seeks
-//! to a key that is there read one block. If none does, the deepest run is placed, which has most keys, and then,
-//! upwards, those alone whose filter for ranges does not say that they have nothing up to the least key found so far. So
-//! does a row whose keys there the cursor over level 0 has passed: it has nothing before where that cursor stands, and
-//! is placed no sooner than the merge comes so far. The first few steps go on in the same way, since they often pass
-//! over a deletion; then all runs are placed. And a row in files is not even begun before it is placed.
+//! Forward seeks are lazy:
+//! - If the filter of a run excludes the target key, its seek is deferred. If another run has the
+//!   key, the seek happens only when the merge advances, so most seeks to existing keys read one
+//!   block. Otherwise the deepest run, which has most keys, seeks first, and then, upwards, only
+//!   those whose range filter does not exclude the keys from the target to the smallest key found
+//!   so far.
+//! - If the L0 cursor has passed the target in a run, the run has no live key before that cursor,
+//!   and its seek is deferred until the merge gets there.
+//! - The first few steps work the same way, since they often pass a tombstone; then all runs seek.
+//! - The iterator of an L0 run in files is created by its first seek.
 //!
-//! Rows in persistent memory are placed together, newest to oldest, so that each narrows the next by
-//! its hints (see `rowtable::hints`).
+//! RowTables (L0 runs in persistent memory) seek together, newest to oldest, so that each narrows
+//! the next by its hints (see `rowtable::hints`).
 
 use std::sync::Arc;
 
@@ -23,42 +26,43 @@ use siltstone_table::{IterOptions, Kind};
 
 use super::{Source, View};
 use crate::live_range::LiveRange;
-use crate::rowtable::{RowIter, hints};
+use crate::rowtable::{RowTableIter, hints};
 
-/// After so many steps from what was sought every run is placed: to ask filters at each would cost more.
-const STEPS_OF_LATE: u32 = 4;
+/// After this many steps all deferred seeks are done: checking filters at each step would cost
+/// more.
+const MAX_DEFERRED_STEPS: u32 = 4;
 
 /// The merge of sorted runs.
 pub(crate) struct Merge {
     runs: Vec<Source>,
-    /// What has the rows that wait.
+    /// The view with the lazy runs.
     view: Option<Arc<View>>,
     heap: Vec<usize>,
     direction: Direction,
-    /// By run. What those that are late hold comes after the top.
-    turns: Vec<Turn>,
-    /// How many are yet to be placed at what was sought.
-    late: usize,
-    sought: (Vec<u8>, u64),
-    /// Since then.
+    /// By run. The keys of deferred runs come after the top.
+    seek_states: Vec<SeekState>,
+    /// The number of deferred runs.
+    deferred: usize,
+    target: (Vec<u8>, u64),
+    /// Steps since the last seek.
     steps: u32,
-    /// Rows placed that nobody has asked for yet: see [`take_looks`](Merge::take_looks).
-    looks: u64,
-    /// Whether rows in persistent memory narrow each other.
+    /// See [`take_l0_seeks`](Merge::take_l0_seeks).
+    l0_seeks: u64,
+    /// Whether RowTables narrow each other's searches.
     hints: bool,
 }
 
-/// Places rows in persistent memory, newest first.
-type PlaceAll<'a> = Box<dyn FnOnce(Vec<&mut RowIter>) -> Result<()> + 'a>;
+/// Seeks RowTables together, newest first.
+type SeekAll<'a> = Box<dyn FnOnce(Vec<&mut RowTableIter>) -> Result<()> + 'a>;
 
-/// When a run is placed.
+/// Whether a run has executed the last seek.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Turn {
-    Now,
-    /// If no run has the key that is sought: its filter says that it has not.
-    Filtered,
-    /// If nothing comes before its live keys: it has none there.
-    Passed,
+enum SeekState {
+    Done,
+    /// Needed only if no run has the target key: its filter excludes it.
+    DeferredByFilter,
+    /// Needed only if no other key comes before its live keys: it has none at the target.
+    DeferredByLiveRange,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -68,45 +72,45 @@ enum Direction {
 }
 
 impl Merge {
-    /// A merge of `runs`; rows come newest first. `hints`: those in persistent memory narrow each
-    /// other's searches.
+    /// A merge of `runs`; L0 runs come newest first. `hints`: RowTables narrow each other's
+    /// searches.
     pub(crate) fn new(runs: Vec<Source>, hints: bool) -> Self {
         let heap = Vec::with_capacity(runs.len());
-        let (turns, sought) = (vec![Turn::Now; runs.len()], (Vec::new(), 0));
+        let (seek_states, target) = (vec![SeekState::Done; runs.len()], (Vec::new(), 0));
         let direction = Direction::Forward;
         Merge {
             heap,
             runs,
             view: None,
             direction,
-            turns,
-            late: 0,
-            sought,
+            seek_states,
+            deferred: 0,
+            target,
             steps: 0,
-            looks: 0,
+            l0_seeks: 0,
             hints,
         }
     }
 
-    /// The same of all runs of a view, as of sequence `at`.
+    /// A merge of all runs of a view, as of sequence `at`.
     pub(crate) fn of_view(view: Arc<View>, at: u64, hints: bool) -> Self {
         let runs = view.runs(at);
         Merge { view: Some(view), ..Self::new(runs, hints) }
     }
 
-    /// Begins run `i` if it waits.
-    fn begin(&mut self, i: usize) {
-        if let (Source::Waiting(row), Some(view)) = (&self.runs[i], &self.view) {
-            let row = &view.version.level0[*row];
-            self.runs[i] = Source::of_row(row, Purpose::Scan, IterOptions::SCAN);
+    /// Creates the iterator of run `i` if it is lazy.
+    fn open_lazy(&mut self, i: usize) {
+        if let (Source::Lazy(run), Some(view)) = (&self.runs[i], &self.view) {
+            let run = &view.version.level0[*run];
+            self.runs[i] = Source::of_l0_run(run, Purpose::Scan, IterOptions::SCAN);
         }
     }
 
-    /// What is live of run `i`, if it is a row in files.
+    /// The live range of run `i`, if it is an L0 run in files.
     fn live(&self, i: usize) -> Option<&LiveRange> {
         match (&self.runs[i], &self.view) {
-            (Source::Waiting(row), Some(view)) => Some(view.version.level0[*row].live()),
-            (Source::Row(row), _) => Some(row.live()),
+            (Source::Lazy(run), Some(view)) => Some(view.version.level0[*run].live()),
+            (Source::L0Run(run), _) => Some(run.live()),
             _ => None,
         }
     }
@@ -114,67 +118,65 @@ impl Merge {
     /// Whether run `i` may have versions of `key`.
     fn may_hold(&self, i: usize, key: &[u8], hash: u64) -> bool {
         match (&self.runs[i], &self.view) {
-            (Source::Waiting(row), Some(view)) => view.version.level0[*row].may_hold(hash),
+            (Source::Lazy(run), Some(view)) => view.version.level0[*run].may_hold(hash),
             (run, _) => run.may_hold(key, hash),
         }
     }
 
-    /// Whether run `i` may have versions of keys from what is sought to that of run `to`, both counted.
+    /// Whether run `i` may contain keys from the target to the current key of run `to`, inclusive.
     fn may_come_before(&self, i: usize, to: usize) -> bool {
-        let (from, to) = (&self.sought.0, self.runs[to].key());
+        let (from, to) = (&self.target.0, self.runs[to].key());
         match (&self.runs[i], &self.view) {
-            (Source::Waiting(row), Some(view)) => {
-                view.version.level0[*row].may_hold_between(from, to)
-            }
+            (Source::Lazy(run), Some(view)) => view.version.level0[*run].may_hold_between(from, to),
             (run, _) => run.may_hold_between(from, to),
         }
     }
 
-    /// How many rows were placed since the last call: each is a look into level 0.
-    pub(crate) fn take_looks(&mut self) -> u64 {
-        std::mem::take(&mut self.looks)
+    /// The number of seeks in L0 runs since the last call.
+    pub(crate) fn take_l0_seeks(&mut self) -> u64 {
+        std::mem::take(&mut self.l0_seeks)
     }
 
     pub(crate) fn first(&mut self) -> Result<()> {
-        self.all_now();
-        self.place(Direction::Forward, Source::first, None)
+        self.undefer_all();
+        self.seek_runs(Direction::Forward, Source::first, None)
     }
 
     pub(crate) fn last(&mut self) -> Result<()> {
-        self.all_now();
-        self.place(Direction::Backward, Source::last, None)
+        self.undefer_all();
+        self.seek_runs(Direction::Backward, Source::last, None)
     }
 
     pub(crate) fn seek(&mut self, key: &[u8], sequence: u64) -> Result<()> {
         let hash = hash64(key);
-        let live_rows = self.view.as_ref().map_or((0, false), |view| view.version.live_rows(key));
+        let live_runs = self.view.as_ref().map_or((0, false), |view| view.version.live_runs(key));
         for i in 0..self.runs.len() {
-            let is_passed = match self.runs[i] {
-                Source::Waiting(row) if live_rows.1 => row >= live_rows.0,
+            let is_dead = match self.runs[i] {
+                Source::Lazy(run) if live_runs.1 => run >= live_runs.0,
                 _ => self.live(i).is_some_and(|live| !live.contains(key)),
             };
-            self.turns[i] = if is_passed {
-                Turn::Passed
+            self.seek_states[i] = if is_dead {
+                SeekState::DeferredByLiveRange
             } else if !self.may_hold(i, key, hash) {
-                Turn::Filtered
+                SeekState::DeferredByFilter
             } else {
-                Turn::Now
+                SeekState::Done
             };
         }
-        self.late = self.turns.iter().filter(|&&turn| turn != Turn::Now).count();
-        let all: PlaceAll<'_> = Box::new(|rows| hints::seek_all(rows, key, sequence));
-        self.place(Direction::Forward, |run| run.seek(key, sequence), Some(all))?;
-        self.sought.0.clear();
-        self.sought.0.extend_from_slice(key);
-        self.sought.1 = sequence;
+        self.deferred = self.seek_states.iter().filter(|&&state| state != SeekState::Done).count();
+        let all: SeekAll<'_> = Box::new(|runs| hints::seek_all(runs, key, sequence));
+        self.seek_runs(Direction::Forward, |run| run.seek(key, sequence), Some(all))?;
+        self.target.0.clear();
+        self.target.0.extend_from_slice(key);
+        self.target.1 = sequence;
         self.steps = 0;
-        if self.valid() && self.key() == key { Ok(()) } else { self.place_next() }
+        if self.valid() && self.key() == key { Ok(()) } else { self.seek_deferred() }
     }
 
     pub(crate) fn seek_back(&mut self, key: &[u8], sequence: u64) -> Result<()> {
-        self.all_now();
-        let all: PlaceAll<'_> = Box::new(|rows| hints::seek_back_all(rows, key, sequence));
-        self.place(Direction::Backward, |run| run.seek_back(key, sequence), Some(all))
+        self.undefer_all();
+        let all: SeekAll<'_> = Box::new(|runs| hints::seek_back_all(runs, key, sequence));
+        self.seek_runs(Direction::Backward, |run| run.seek_back(key, sequence), Some(all))
     }
 
     /// To the next version; the merge must be valid.
@@ -207,13 +209,14 @@ impl Merge {
         self.top().sequence()
     }
 
-    /// To be called before kind, expiry or value of the version are asked for.
+    /// To be called before `kind`, `expires_at` or `value`.
     pub(crate) fn resolve(&mut self) -> Result<()> {
         let top = self.heap[0];
         self.runs[top].resolve()
     }
 
-    /// To be called instead by who does not want the value, which may read as empty then.
+    /// As [`resolve`](Self::resolve) for callers without use for the value, which may be empty
+    /// then.
     pub(crate) fn resolve_without_value(&mut self) -> Result<()> {
         let top = self.heap[0];
         self.runs[top].resolve_without_value()
@@ -235,78 +238,81 @@ impl Merge {
         &self.runs[self.heap[0]]
     }
 
-    /// Places all runs but the late ones.
-    fn place(
+    /// Seeks all runs that are not deferred.
+    fn seek_runs(
         &mut self,
         direction: Direction,
-        mut place: impl FnMut(&mut Source) -> Result<()>,
-        place_rows: Option<PlaceAll<'_>>,
+        mut seek: impl FnMut(&mut Source) -> Result<()>,
+        seek_row_tables: Option<SeekAll<'_>>,
     ) -> Result<()> {
         self.heap.clear();
         self.direction = direction;
-        let place_rows = place_rows.filter(|_| self.hints);
+        let seek_row_tables = seek_row_tables.filter(|_| self.hints);
         for i in 0..self.runs.len() {
-            if self.turns[i] == Turn::Now {
-                self.begin(i);
-                self.count_look(i);
+            if self.seek_states[i] == SeekState::Done {
+                self.open_lazy(i);
+                self.count_l0_seek(i);
             }
         }
-        let mut rows = Vec::new();
-        for (run, _) in
-            self.runs.iter_mut().zip(&self.turns).filter(|(_, turn)| **turn == Turn::Now)
+        let mut runs = Vec::new();
+        for (run, _) in self
+            .runs
+            .iter_mut()
+            .zip(&self.seek_states)
+            .filter(|(_, state)| **state == SeekState::Done)
         {
-            match (run, &place_rows) {
-                (Source::RowTable(row), Some(_)) => rows.push(&mut **row),
-                (run, _) => place(run)?,
+            match (run, &seek_row_tables) {
+                (Source::RowTable(run), Some(_)) => runs.push(&mut **run),
+                (run, _) => seek(run)?,
             }
         }
-        if let Some(place_rows) = place_rows {
-            place_rows(rows)?;
+        if let Some(seek_row_tables) = seek_row_tables {
+            seek_row_tables(runs)?;
         }
-        let placed = (0..self.runs.len()).filter(|&i| self.turns[i] == Turn::Now);
-        self.heap.extend(placed.filter(|&i| self.runs[i].valid()));
+        let done = (0..self.runs.len()).filter(|&i| self.seek_states[i] == SeekState::Done);
+        self.heap.extend(done.filter(|&i| self.runs[i].valid()));
         self.make_heap();
         Ok(())
     }
 
-    /// Places those of the late runs that may hold the next version.
-    fn place_next(&mut self) -> Result<()> {
-        self.place_late(|merge, i, least| {
-            let is_filtered = merge.turns[i] == Turn::Filtered;
+    /// Seeks the deferred runs that may contain the next version.
+    fn seek_deferred(&mut self) -> Result<()> {
+        self.seek_deferred_if(|merge, i, least| {
+            let is_filtered = merge.seek_states[i] == SeekState::DeferredByFilter;
             is_filtered && least.is_none_or(|least| merge.may_come_before(i, least))
         })?;
-        self.place_late(|merge, i, least| {
-            let from = merge.live(i).and_then(|live| live.after(&merge.sought.0));
-            let is_passed = merge.turns[i] == Turn::Passed;
-            is_passed
+        self.seek_deferred_if(|merge, i, least| {
+            let from = merge.live(i).and_then(|live| live.after(&merge.target.0));
+            let is_dead = merge.seek_states[i] == SeekState::DeferredByLiveRange;
+            is_dead
                 && from
                     .is_some_and(|from| least.is_none_or(|least| from <= merge.runs[least].key()))
         })
     }
 
-    /// Places what is late and wanted, the deepest run first; who asks is told which of those placed so far comes
-    /// next.
-    fn place_late(
+    /// Seeks the deferred runs for which `is_needed` is true, the deepest first. Its last argument
+    /// is the run with the smallest version so far.
+    fn seek_deferred_if(
         &mut self,
-        is_wanted: impl Fn(&Self, usize, Option<usize>) -> bool,
+        is_needed: impl Fn(&Self, usize, Option<usize>) -> bool,
     ) -> Result<()> {
-        if self.late == 0 {
+        if self.deferred == 0 {
             return Ok(());
         }
         let mut least = self.heap.first().copied();
         for i in (0..self.runs.len()).rev() {
-            if self.turns[i] == Turn::Now || !is_wanted(self, i, least) {
+            if self.seek_states[i] == SeekState::Done || !is_needed(self, i, least) {
                 continue;
             }
-            self.begin(i);
-            self.count_look(i);
+            self.open_lazy(i);
+            self.count_l0_seek(i);
             let run = &mut self.runs[i];
-            if let Err(error) = run.seek(&self.sought.0, self.sought.1) {
+            if let Err(error) = run.seek(&self.target.0, self.target.1) {
                 self.heap.clear();
                 return Err(error);
             }
-            self.turns[i] = Turn::Now;
-            self.late -= 1;
+            self.seek_states[i] = SeekState::Done;
+            self.deferred -= 1;
             if self.runs[i].valid() {
                 self.heap.push(i);
                 if least.is_none_or(|least| self.runs[i].is_before(&self.runs[least])) {
@@ -318,14 +324,14 @@ impl Merge {
         Ok(())
     }
 
-    fn count_look(&mut self, i: usize) {
-        let is_row = matches!(self.runs[i], Source::Row(_) | Source::RowTable(_));
-        self.looks += u64::from(is_row);
+    fn count_l0_seek(&mut self, i: usize) {
+        let is_l0_run = matches!(self.runs[i], Source::L0Run(_) | Source::RowTable(_));
+        self.l0_seeks += u64::from(is_l0_run);
     }
 
-    fn all_now(&mut self) {
-        self.late = 0;
-        self.turns.fill(Turn::Now);
+    fn undefer_all(&mut self) {
+        self.deferred = 0;
+        self.seek_states.fill(SeekState::Done);
     }
 
     fn make_heap(&mut self) {
@@ -335,8 +341,8 @@ impl Merge {
     }
 
     fn step(&mut self, step: fn(&mut Source) -> Result<()>) -> Result<()> {
-        if self.steps == STEPS_OF_LATE {
-            self.place_late(|_, _, _| true)?;
+        if self.steps == MAX_DEFERRED_STEPS {
+            self.seek_deferred_if(|_, _, _| true)?;
         }
         self.steps += 1;
         let top = self.heap[0];
@@ -348,7 +354,7 @@ impl Merge {
             self.heap.swap_remove(0);
         }
         self.sift_down(0);
-        if self.late > 0 { self.place_next() } else { Ok(()) }
+        if self.deferred > 0 { self.seek_deferred() } else { Ok(()) }
     }
 
     fn sift_down(&mut self, mut at: usize) {
@@ -368,7 +374,7 @@ impl Merge {
         }
     }
 
-    /// Whether heap slot `a` comes before slot `b` in the direction of travel.
+    /// Whether heap slot `a` precedes slot `b` in the current direction.
     fn is_next(&self, a: usize, b: usize) -> bool {
         let (a, b) = (&self.runs[self.heap[a]], &self.runs[self.heap[b]]);
         match self.direction {

@@ -1,25 +1,25 @@
-//! How a read travels: a view is pinned, then searched from the newest data to the oldest.
+//! The read path: a view is pinned, then searched from the newest data to the oldest.
 //!
 //! ```text
-//!   get(key)   active memtable → flushing memtables, newest first → level-0 rows, newest first
-//!              → level 1 → level 2 → …      the first version found is the newest: stop there
+//!   get(key)   active memtable → flushing memtables, newest first → L0 runs, newest first
+//!              → level 1 → level 2 → …      the first visible version is the result
 //! ```
 //!
-//! A view is one pointer, loaded without a lock; nothing it names goes away while it is held.
+//! A view is one pointer, loaded without a lock, and keeps the files that it names alive.
 
-mod ahead;
 mod cursor;
+mod l0_run_iter;
 mod level;
 mod merge;
 mod random;
-mod row;
 mod source;
+mod value_prefetcher;
 
-pub(crate) use ahead::AheadShare;
 pub(crate) use cursor::TreeCursor;
 pub(crate) use level::LevelIter;
 pub(crate) use merge::Merge;
 pub(crate) use source::{MemtableIter, Source};
+pub(crate) use value_prefetcher::PrefetchBudget;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -30,21 +30,21 @@ use siltstone_table::{Found, IterOptions, Kind};
 
 use crate::engine::Inner;
 use crate::memtable::{Memtable, kind_of};
-use crate::rowtable::{RowVersion, Tally, hints};
-use crate::version::{InRow, Row, Version};
+use crate::rowtable::{RowVersion, SearchStats, hints};
+use crate::version::{L0Lookup, L0Run, Version};
 
-/// All that a read can see: the memtables and the files of one moment.
+/// Everything that a read can see: the memtables and files of one snapshot.
 #[derive(Clone)]
 pub(crate) struct View {
     pub(crate) active: Arc<Memtable>,
-    /// The one that stands for persistent memory (`level0=novelsm`), if it has any writes: of every
-    /// key it has the newest.
+    /// The NoveLSM memtable (`l0_policy=novelsm`), if it has any writes: its versions are newer
+    /// than all others of the same keys.
     pub(crate) large: Option<Arc<Memtable>>,
-    /// Full memtables on their way to level 0, oldest first.
+    /// Full memtables that wait for their flush, oldest first.
     pub(crate) flushing: Vec<Arc<Memtable>>,
     pub(crate) version: Arc<Version>,
-    /// How often all keys were removed since the opening: what a job made of an earlier
-    /// generation's memtables and tables is of no use.
+    /// The number of clears since the open: jobs on memtables and tables of an earlier generation
+    /// are obsolete.
     pub(crate) generation: u64,
 }
 
@@ -54,38 +54,45 @@ impl View {
         self.large.iter().chain([&self.active]).chain(self.flushing.iter().rev())
     }
 
-    /// Every sorted run of the view, for a cursor at sequence `at`. Rows in files wait: most seeks need few.
+    /// Every sorted run, for a cursor at sequence `at`. L0 runs in files are lazy: most seeks need
+    /// few.
     pub(crate) fn runs(&self, at: u64) -> Vec<Source> {
         let (purpose, options) = (Purpose::Scan, IterOptions::SCAN);
         let memtables =
             self.memtables().map(|m| Source::Memtable(MemtableIter::new(m.tree().cursor(), at)));
-        let rows = self.version.level0.iter().enumerate().map(|(i, row)| match row.nvm() {
-            None => Source::Waiting(i),
-            Some(_) => Source::of_row(row, purpose, options),
+        let runs = self.version.level0.iter().enumerate().map(|(i, run)| match run.pmem_table() {
+            None => Source::Lazy(i),
+            Some(_) => Source::of_l0_run(run, purpose, options),
         });
         let levels = self.version.levels.iter().filter(|tables| !tables.is_empty()).cloned();
         let levels =
             levels.map(|tables| Source::Level(Box::new(LevelIter::new(tables, purpose, options))));
-        memtables.chain(rows).chain(levels).collect()
+        memtables.chain(runs).chain(levels).collect()
     }
 
-    /// The newest version of `key` that is not newer than `at`. `hints`: neighbouring rows in
-    /// persistent memory narrow each other's searches; `tally` is told of what they read.
-    fn find(&self, key: &[u8], at: u64, hints: bool, tally: &mut Tally) -> Result<Option<Seen>> {
+    /// The newest version of `key` up to `at`. `hints`: adjacent RowTables narrow each other's
+    /// searches; `stats` counts their reads.
+    fn find(
+        &self,
+        key: &[u8],
+        at: u64,
+        hints: bool,
+        stats: &mut SearchStats,
+    ) -> Result<Option<LookupResult>> {
         for memtable in self.memtables() {
             if let Some(version) = memtable.tree().get(key, at) {
                 let kind = kind_of(version.kind);
                 let value = version.value.to_vec();
-                return Ok(Some(Seen { kind, expires_at: version.expires_at, value }));
+                return Ok(Some(LookupResult { kind, expires_at: version.expires_at, value }));
             }
         }
         let hash = hash64(key);
-        let found = self.find_in_rows(key, hash, at, hints, tally);
-        if let Some(row) = self.version.nvm_rows().next() {
-            row.note_read(tally, Purpose::Get);
+        let found = self.find_in_level0(key, hash, at, hints, stats);
+        if let Some(run) = self.version.pmem_runs().next() {
+            run.note_read(stats, Purpose::Get);
         }
-        if let Some(seen) = found? {
-            return Ok(Some(seen));
+        if let Some(found) = found? {
+            return Ok(Some(found));
         }
         for tables in &self.version.levels {
             let at_or_after = tables.partition_point(|table| table.largest() < key);
@@ -98,25 +105,26 @@ impl View {
         Ok(None)
     }
 
-    fn find_in_rows(
+    fn find_in_level0(
         &self,
         key: &[u8],
         hash: u64,
         at: u64,
         hints: bool,
-        tally: &mut Tally,
-    ) -> Result<Option<Seen>> {
-        let live = &self.version.level0[..self.version.live_rows(key).0];
-        for rows in live.chunk_by(are_linked) {
-            if hints && rows[0].nvm().is_some() {
-                let live = rows.iter().filter(|row| row.live().contains(key));
-                if let Some(found) = hints::get(live.filter_map(Row::nvm), key, at, tally)? {
+        stats: &mut SearchStats,
+    ) -> Result<Option<LookupResult>> {
+        let live = &self.version.level0[..self.version.live_runs(key).0];
+        for runs in live.chunk_by(are_both_in_pmem) {
+            if hints && runs[0].pmem_table().is_some() {
+                let live = runs.iter().filter(|run| run.live().contains(key));
+                if let Some(found) = hints::get(live.filter_map(L0Run::pmem_table), key, at, stats)?
+                {
                     return Ok(Some(found.into()));
                 }
                 continue;
             }
-            for row in rows {
-                if let Some(found) = row.get(key, hash, at, tally)? {
+            for run in runs {
+                if let Some(found) = run.get(key, hash, at, stats)? {
                     return Ok(Some(found.into()));
                 }
             }
@@ -125,53 +133,53 @@ impl View {
     }
 }
 
-/// Rows that one search by hints goes through.
-fn are_linked(newer: &Row, older: &Row) -> bool {
-    newer.nvm().is_some() && older.nvm().is_some()
+/// Whether one search by hints covers both runs.
+fn are_both_in_pmem(newer: &L0Run, older: &L0Run) -> bool {
+    newer.pmem_table().is_some() && older.pmem_table().is_some()
 }
 
-/// A version of a key that a lookup found, copied out of where it stood.
-struct Seen {
+/// The version of a key that a lookup found.
+struct LookupResult {
     kind: Kind,
     expires_at: u64,
     value: Vec<u8>,
 }
 
-impl From<RowVersion> for Seen {
+impl From<RowVersion> for LookupResult {
     fn from(RowVersion { kind, expires_at, value, .. }: RowVersion) -> Self {
-        Seen { kind, expires_at, value }
+        LookupResult { kind, expires_at, value }
     }
 }
 
-impl From<InRow> for Seen {
-    fn from(found: InRow) -> Self {
+impl From<L0Lookup> for LookupResult {
+    fn from(found: L0Lookup) -> Self {
         match found {
-            InRow::Table(found) => found.into(),
-            InRow::Nvm(found) => found.into(),
-            InRow::Log(logged, record) => {
+            L0Lookup::Table(found) => found.into(),
+            L0Lookup::Pmem(found) => found.into(),
+            L0Lookup::Log(logged, record) => {
                 let (kind, expires_at) = (logged.kind(), logged.expires_at);
-                Seen { kind, expires_at, value: logged.cut_out(record) }
+                LookupResult { kind, expires_at, value: logged.extract(record) }
             }
         }
     }
 }
 
-impl From<Found> for Seen {
+impl From<Found> for LookupResult {
     fn from(found: Found) -> Self {
         let value = found.value().to_vec();
-        Seen { kind: found.kind, expires_at: found.expires_at, value }
+        LookupResult { kind: found.kind, expires_at: found.expires_at, value }
     }
 }
 
 impl Inner {
-    /// The entry of `key` as of `point`, or now.
+    /// The entry of `key` as of `point`, or of now.
     pub(crate) fn get(&self, key: &[u8], point: Option<&ReadPoint>) -> Result<Option<Entry>> {
         siltstone_engine::entry::check_key(key)?;
         let (view, at) = self.pin(point)?;
         self.counters.gets.fetch_add(1, Relaxed);
-        let mut tally = Tally::default();
-        let found = view.find(key, at, self.options.hints, &mut tally);
-        self.counters.searched_rows(&tally);
+        let mut stats = SearchStats::default();
+        let found = view.find(key, at, self.options.hints, &mut stats);
+        self.counters.searched_rows(&stats);
         let Some(found) = found? else { return Ok(None) };
         let expires_at = (found.kind == Kind::PutExpiring).then_some(found.expires_at);
         let is_gone = found.kind == Kind::Delete
@@ -183,14 +191,14 @@ impl Inner {
         Ok(Some(Entry { value: found.value, expires_at }))
     }
 
-    /// A view, and the sequence number up to which to read in it.
+    /// A view, and the sequence number at which to read it.
     ///
-    /// The view is loaded before the sequence: then it holds every write up to the sequence that
-    /// this thread could have seen, and no version that is needed was compacted away in between.
+    /// The view is loaded before the sequence number. So it contains every write up to the number
+    /// that this thread could have seen, and no needed version was compacted away in between.
     ///
-    /// Of writes since then that went to a memtable of the view and to a new one a reader would see a part. While
-    /// memtables are filled one after the other there are none; beside a large one there are, so that the
-    /// view must still be the present one.
+    /// Of later writes that went to a memtable of the view and to a new one, a reader would see a
+    /// part. That cannot happen while memtables are filled one after the other. Beside a NoveLSM
+    /// memtable it can, so there the view must still be the present one.
     pub(crate) fn pin(&self, point: Option<&ReadPoint>) -> Result<(Arc<View>, u64)> {
         self.background.check_open()?;
         let mut view = self.view.load_full();
@@ -205,7 +213,7 @@ impl Inner {
             },
             Some(point) if self.snapshots.owns(point) => {
                 let at = point.sequence();
-                // After the present view, of which it may already be known that it is too new.
+                // Loaded after the present view, which may be too new for the snapshot.
                 Ok((self.snapshots.view_before_clear(at).unwrap_or(view), at))
             }
             Some(_) => Err(Error::Invalid("this snapshot belongs to another table".into())),

@@ -1,8 +1,8 @@
-//! One sorted run of versions: a memtable, a row of level 0 in files or in persistent memory, or tables
-//! one after the other.
+//! A sorted run of versions: a memtable, an L0 run in files or in persistent memory, or the tables
+//! of a level.
 //!
-//! Versions are ordered by key ascending, then sequence descending. A memtable shows each key at
-//! most once, as of the cursor's moment; tables show every version they hold.
+//! Versions are ordered by key ascending, then sequence descending. A memtable yields each key at
+//! most once, as of the cursor's sequence number; tables yield every version.
 
 use std::sync::Arc;
 
@@ -10,69 +10,69 @@ use siltstone_engine::{Purpose, Result};
 use siltstone_structures as structures;
 use siltstone_table::{IterOptions, Kind};
 
-use super::ahead::AheadShare;
+use super::l0_run_iter::L0RunIter;
 use super::level::LevelIter;
-use super::row::RowIter;
+use super::value_prefetcher::PrefetchBudget;
 use crate::memtable::kind_of;
 use crate::rowtable;
-use crate::version::Row;
+use crate::version::L0Run;
 
 /// A sorted run. An enum rather than a trait object: the merge calls it for every entry.
 pub(crate) enum Source {
     Memtable(MemtableIter),
-    // In boxes: a merge moves its runs about, and these are large.
-    Row(Box<RowIter>),
-    RowTable(Box<rowtable::RowIter>),
+    // Boxed, because they are large and a merge moves its runs.
+    L0Run(Box<L0RunIter>),
+    RowTable(Box<rowtable::RowTableIter>),
     Level(Box<LevelIter>),
-    /// The row of this number of the merge's view, in files and not yet begun: the merge begins it before it
-    /// places it.
-    Waiting(usize),
+    /// The L0 run with this index in the merge's view, in files; the merge creates its iterator
+    /// before the first seek.
+    Lazy(usize),
 }
 
-/// Applies one expression to whichever run it is.
+/// Applies one expression to any kind of run.
 macro_rules! run {
     ($source:expr, $it:ident => $do:expr) => {
         match $source {
             Source::Memtable($it) => $do,
-            Source::Row($it) => $do,
+            Source::L0Run($it) => $do,
             Source::RowTable($it) => $do,
             Source::Level($it) => $do,
-            Source::Waiting(_) => unreachable!("a run is begun before it is placed"),
+            Source::Lazy(_) => unreachable!("a lazy run is opened before its first seek"),
         }
     };
 }
 
 impl Source {
-    /// A run over the live part of a row.
-    pub(crate) fn of_row(row: &Row, purpose: Purpose, options: IterOptions) -> Self {
-        if let Some(file) = row.file() {
-            return Source::Row(Box::new(RowIter::new(row, file, purpose, options)));
+    /// A run over the live part of an L0 run.
+    pub(crate) fn of_l0_run(run: &L0Run, purpose: Purpose, options: IterOptions) -> Self {
+        if let Some(file) = run.file() {
+            return Source::L0Run(Box::new(L0RunIter::new(run, file, purpose, options)));
         }
-        let table = row.nvm().expect("a row without a table is in persistent memory");
-        Source::RowTable(Box::new(rowtable::RowIter::new(table.clone(), purpose)))
+        let table = run.pmem_table().expect("a run without a table is in persistent memory");
+        Source::RowTable(Box::new(rowtable::RowTableIter::new(table.clone(), purpose)))
     }
 
-    /// A run over the live part of a row for a compaction, or over the part from the cursor over
-    /// level 0 to before `side` (`Some(None)`: to the last key): a side of the row. What the cursor will
-    /// come to only after the turn is not part of it. `share`: for values that are in a log.
+    /// A run over the live part of an L0 run for a compaction, or over a slice: from the L0 cursor
+    /// to before `slice_end` (`Some(None)`: to the last key), without the live keys that the cursor
+    /// reaches only after it wraps around. `budget`: for values in a log.
     ///
     /// # Errors
-    /// `Corruption` in what is searched.
-    pub(crate) fn of_input(
-        row: &Row,
-        side: Option<Option<&[u8]>>,
-        share: &AheadShare,
+    /// `Corruption` in the searched pages.
+    pub(crate) fn for_compaction(
+        run: &L0Run,
+        slice_end: Option<Option<&[u8]>>,
+        budget: &PrefetchBudget,
     ) -> Result<Self> {
         let (purpose, options) = (Purpose::Compaction, IterOptions::COMPACTION);
-        if let Some(file) = row.file() {
-            let whole = RowIter::new(row, file, purpose, options);
-            let part = if let Some(to) = side { whole.up_to(to) } else { whole };
-            return Ok(Source::Row(Box::new(part.with_ahead(row, share))));
+        if let Some(file) = run.file() {
+            let whole = L0RunIter::new(run, file, purpose, options);
+            let part = if let Some(to) = slice_end { whole.up_to(to) } else { whole };
+            return Ok(Source::L0Run(Box::new(part.with_prefetcher(run, budget))));
         }
-        let Some(to) = side else { return Ok(Source::of_row(row, purpose, options)) };
-        let table = row.nvm().expect("a row without a table is in persistent memory");
-        let side = Arc::new(table.trim(row.live().up_to(to))?);
-        Ok(Source::RowTable(Box::new(rowtable::RowIter::new(side, purpose))))
+        let Some(to) = slice_end else { return Ok(Source::of_l0_run(run, purpose, options)) };
+        let table = run.pmem_table().expect("a run without a table is in persistent memory");
+        let slice = Arc::new(table.trim(run.live().up_to(to))?);
+        Ok(Source::RowTable(Box::new(rowtable::RowTableIter::new(slice, purpose))))
     }
 
     pub(crate) fn first(&mut self) -> Result<()> {
@@ -83,31 +83,31 @@ impl Source {
         run!(self, it => it.last())
     }
 
-    /// To the first version at or after (`key`, `sequence`) in run order.
+    /// Moves to the first version at or after (`key`, `sequence`) in run order.
     pub(crate) fn seek(&mut self, key: &[u8], sequence: u64) -> Result<()> {
         run!(self, it => it.seek(key, sequence))
     }
 
-    /// Whether it may have versions of `key`. Cost: a cache line if a filter knows; where there is none, `true`.
+    /// Whether it may contain versions of `key`; `true` without a filter. Cost: one cache line.
     pub(crate) fn may_hold(&self, key: &[u8], hash: u64) -> bool {
         match self {
-            Source::Row(row) => row.may_hold(hash),
+            Source::L0Run(run) => run.may_hold(hash),
             Source::Level(level) => level.may_hold(key, hash),
-            Source::Memtable(_) | Source::RowTable(_) | Source::Waiting(_) => true,
+            Source::Memtable(_) | Source::RowTable(_) | Source::Lazy(_) => true,
         }
     }
 
-    /// Whether it may have versions of keys from `from` to `to`, both counted. Cost: some three cache lines if a
-    /// filter knows; where there is none, `true`.
+    /// Whether it may contain versions of keys in `from..=to`; `true` without a filter. Cost: about
+    /// three cache lines.
     pub(crate) fn may_hold_between(&self, from: &[u8], to: &[u8]) -> bool {
         match self {
-            Source::Row(row) => row.may_hold_between(from, to),
+            Source::L0Run(run) => run.may_hold_between(from, to),
             Source::Level(level) => level.may_hold_between(from, to),
-            Source::Memtable(_) | Source::RowTable(_) | Source::Waiting(_) => true,
+            Source::Memtable(_) | Source::RowTable(_) | Source::Lazy(_) => true,
         }
     }
 
-    /// To the last version at or before (`key`, `sequence`) in run order.
+    /// Moves to the last version at or before (`key`, `sequence`) in run order.
     pub(crate) fn seek_back(&mut self, key: &[u8], sequence: u64) -> Result<()> {
         run!(self, it => it.seek_back(key, sequence))
     }
@@ -132,21 +132,22 @@ impl Source {
         run!(self, it => it.sequence())
     }
 
-    /// Makes kind, expiry and value of the version known, which only a row may have elsewhere.
+    /// Makes kind, expiry and value available, which an L0 run may have in a log.
     pub(crate) fn resolve(&mut self) -> Result<()> {
         match self {
-            Source::Row(row) => row.resolve(),
-            Source::Memtable(_) | Source::RowTable(_) | Source::Level(_) | Source::Waiting(_) => {
+            Source::L0Run(run) => run.resolve(),
+            Source::Memtable(_) | Source::RowTable(_) | Source::Level(_) | Source::Lazy(_) => {
                 Ok(())
             }
         }
     }
 
-    /// The same for who does not want the value, which may read as empty then.
+    /// As [`resolve`](Self::resolve) for callers without use for the value, which may be empty
+    /// then.
     pub(crate) fn resolve_without_value(&mut self) -> Result<()> {
         match self {
-            Source::Row(row) => row.resolve_without_value(),
-            Source::Memtable(_) | Source::RowTable(_) | Source::Level(_) | Source::Waiting(_) => {
+            Source::L0Run(run) => run.resolve_without_value(),
+            Source::Memtable(_) | Source::RowTable(_) | Source::Level(_) | Source::Lazy(_) => {
                 Ok(())
             }
         }
@@ -164,13 +165,13 @@ impl Source {
         run!(self, it => it.value())
     }
 
-    /// Whether this run's version comes before the other's; both must be valid.
+    /// Whether this run's version precedes the other's; both must be valid.
     pub(crate) fn is_before(&self, other: &Source) -> bool {
         self.key().cmp(other.key()).then_with(|| other.sequence().cmp(&self.sequence())).is_lt()
     }
 }
 
-/// A memtable as of one moment: each key once, with the version seen then.
+/// A memtable as of one sequence number: each key once, with its visible version.
 pub(crate) struct MemtableIter {
     cursor: structures::Cursor,
     at: u64,
@@ -193,7 +194,7 @@ impl MemtableIter {
 
     fn seek(&mut self, key: &[u8], sequence: u64) -> Result<()> {
         self.cursor.seek(key);
-        // The version shown may stand before the target in run order: newer than it.
+        // The visible version may precede the target in run order, if it is newer.
         if self.version().is_some_and(|v| v.sequence > sequence) && self.cursor.key() == key {
             self.cursor.next();
         }
@@ -218,7 +219,7 @@ impl MemtableIter {
         self.skip(structures::Cursor::prev)
     }
 
-    /// Moves on while the key under the cursor has no version as of the moment.
+    /// Moves on while the current key has no visible version.
     fn skip(&mut self, step: fn(&mut structures::Cursor)) -> Result<()> {
         while self.cursor.valid() && self.version().is_none() {
             step(&mut self.cursor);
@@ -230,7 +231,7 @@ impl MemtableIter {
         if self.cursor.valid() { self.cursor.version_at(self.at) } else { None }
     }
 
-    fn shown(&self) -> structures::Version<'_> {
+    fn visible(&self) -> structures::Version<'_> {
         self.version().expect("a valid cursor shows a version: `skip` saw it")
     }
 
@@ -243,18 +244,18 @@ impl MemtableIter {
     }
 
     fn sequence(&self) -> u64 {
-        self.shown().sequence
+        self.visible().sequence
     }
 
     fn kind(&self) -> Kind {
-        kind_of(self.shown().kind)
+        kind_of(self.visible().kind)
     }
 
     fn expires_at(&self) -> u64 {
-        self.shown().expires_at
+        self.visible().expires_at
     }
 
     fn value(&self) -> &[u8] {
-        self.shown().value
+        self.visible().value
     }
 }

@@ -14,8 +14,8 @@ use super::Repair;
 use crate::live_range::LiveRange;
 use crate::memtable::Memtable;
 use crate::record::{Position, Record};
-use crate::retain::Retain;
-use crate::version::{Edit, FileEntry, LogFile, RowEntry};
+use crate::version::{Edit, FileEntry, L0RunEntry, LogFile};
+use crate::version_gc::VersionGc;
 
 impl Repair<'_> {
     /// Makes a row of level 0 of each log, and reports what is missing of the chain.
@@ -70,7 +70,7 @@ impl Repair<'_> {
                         enter(&mut parts);
                     }
                 }
-                Ok(Record::Carried { sequences, batch }) => {
+                Ok(Record::Retained { sequences, batch }) => {
                     for (sequence, op) in sequences.into_iter().zip(batch.iter()) {
                         memtable.add(sequence, op, Position::new(0, 0));
                     }
@@ -83,7 +83,7 @@ impl Repair<'_> {
             Ok(())
         })?;
         let (row, mut writer) = self.writer()?;
-        let mut retain = Retain::new(vec![u64::MAX]);
+        let mut retain = VersionGc::new(vec![u64::MAX]);
         memtable.for_each(|entry, _| {
             let is_kept =
                 live.contains(entry.key) && retain.keep(entry.key, entry.sequence).is_some();
@@ -111,7 +111,7 @@ impl Repair<'_> {
     pub(super) fn check_row(
         &mut self,
         entry: &FileEntry,
-        row: &RowEntry,
+        row: &L0RunEntry,
         (log, bytes): (u64, u64),
         state: &mut Edit,
     ) -> Result<()> {
@@ -133,7 +133,7 @@ impl Repair<'_> {
             entry.number
         ));
         let cursor = state.cursor.clone().unwrap_or_default();
-        let live = LiveRange::new(&cursor, &row.arrival);
+        let live = LiveRange::new(&cursor, &row.inserted_at);
         let log = salvage_log(self.vfs.as_ref(), log, bytes)?;
         let mut gaps = GapTracker::default();
         let made = self.replay(&log, &live, &mut gaps)?;
@@ -149,8 +149,8 @@ impl Repair<'_> {
             self.keep(index);
         }
         if let Some(mut made) = made {
-            if let Some(made) = &mut made.row {
-                made.arrival.clone_from(&row.arrival);
+            if let Some(made) = &mut made.run {
+                made.inserted_at.clone_from(&row.inserted_at);
             }
             state.added.push(made);
         }

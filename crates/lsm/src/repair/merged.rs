@@ -1,14 +1,14 @@
-//! Without a manifest: everything that can be read, merged into level 1.
+//! Repair without a manifest: merges everything that is readable into level 1.
 //!
 //! ```text
-//!   tables, saved parts of tables, logs ──▶ of each key the newest version ──▶ tables of level 1
+//!   tables, saved parts of tables, logs ──▶ the newest version of each key ──▶ tables of level 1
 //! ```
 //!
-//! Nothing tells a table's level, and a lookup takes the first version that it finds, level by
-//! level. So tables cannot be left side by side: one that holds the newest entry of all may hold an
-//! old version of another key. Of each key the version of the highest sequence number counts.
+//! The level of a table is unknown, and a lookup takes the first version that it finds, level by
+//! level. A table with the newest entry of all may contain an old version of another key, so the
+//! tables have to be merged by sequence number.
 //!
-//! Invariant: of each key the newest version that can be read is in the result, once.
+//! Invariant: the result contains the newest readable version of each key, once.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -21,12 +21,12 @@ use siltstone_table::{
 
 use super::Repair;
 use crate::options::Options;
-use crate::retain::Retain;
 use crate::version::Edit;
+use crate::version_gc::VersionGc;
 
 impl Repair<'_> {
-    /// Merges all tables and logs that are there, and the rows in persistent memory that a manifest
-    /// names that does not hold.
+    /// Merges all existing tables and logs, and the runs in persistent memory that a damaged
+    /// manifest names.
     pub(super) fn merge_all(
         &mut self,
         numbered: &[(FileKind, FileNumber)],
@@ -54,7 +54,7 @@ impl Repair<'_> {
         Ok(state)
     }
 
-    /// A table with all that can be read of this one; `None` if that is nothing, or in a log.
+    /// A table with all that is readable of this one; `None` if that is nothing, or in a log.
     fn readable_table(&mut self, number: u64) -> Result<Option<u64>> {
         let name = FileKind::Table.name(FileNumber(number));
         let (at, reason) = match self.sound_table(number, 1) {
@@ -92,38 +92,38 @@ impl Repair<'_> {
 
     /// Writes the newest version of each key in `tables` to new tables of level 1.
     fn merge(&mut self, tables: &[Arc<Table>], state: &mut Edit) -> Result<()> {
-        let most_bytes = Options::default().table_bytes;
+        let max_bytes = Options::default().target_file_bytes;
         let mut heap = BinaryHeap::new();
         let mut sources: Vec<TableIter> = (tables.iter())
             .map(|table| table.iter(Purpose::Maintenance, IterOptions::COMPACTION))
             .collect();
-        let place = |at: usize, entry: EntryRef<'_>| {
+        let heap_key = |at: usize, entry: EntryRef<'_>| {
             Reverse((entry.key.to_vec(), Reverse(entry.sequence), at))
         };
         for (at, source) in sources.iter_mut().enumerate() {
             if source.first()? {
-                heap.push(place(at, source.entry()));
+                heap.push(heap_key(at, source.entry()));
             }
         }
-        let mut retain = Retain::new(vec![u64::MAX]);
+        let mut gc = VersionGc::new(vec![u64::MAX]);
         let mut writing = None;
         while let Some(Reverse((_, _, at))) = heap.pop() {
             let source = &mut sources[at];
             let entry = source.entry();
-            // Nothing is below level 1 that a deletion would have to hide.
-            let is_newest = retain.keep(entry.key, entry.sequence).is_some();
+            // No level below level 1 has versions that a tombstone must hide.
+            let is_newest = gc.keep(entry.key, entry.sequence).is_some();
             if is_newest && entry.kind != Kind::Delete {
                 let (_, writer) = match &mut writing {
                     Some(writing) => writing,
                     none => none.insert(self.writer()?),
                 };
                 writer.add(entry)?;
-                if writer.estimated_bytes() >= most_bytes {
+                if writer.estimated_bytes() >= max_bytes {
                     self.finish_merged(&mut writing, state)?;
                 }
             }
             if sources[at].next()? {
-                heap.push(place(at, sources[at].entry()));
+                heap.push(heap_key(at, sources[at].entry()));
             }
         }
         self.finish_merged(&mut writing, state)

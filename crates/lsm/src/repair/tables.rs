@@ -1,9 +1,9 @@
-//! Checks the tables and rows that a manifest names, and saves what can be read of damaged ones.
+//! Checks the tables and L0 runs that a manifest names, and saves what is readable of damaged ones.
 //!
-//! A damaged table becomes a new one on the same level, with all entries of its sound blocks. It is
-//! within the bounds of the old one, so the levels still fit together.
+//! A damaged table is replaced by a new one on the same level with all entries of its valid blocks.
+//! It is within the bounds of the old one, so the levels still fit together.
 //!
-//! Invariant: an entry is in the state that results, or in a reported loss.
+//! Invariant: every entry is in the resulting state, or in a reported loss.
 
 use siltstone_engine::{Error, Loss, Purpose, Result};
 use siltstone_table::{FileKind, FileNumber, Kind, salvage_table};
@@ -13,25 +13,25 @@ use super::Repair;
 use crate::live_range::LiveRange;
 use crate::pool::{self, POOL_FILE};
 use crate::rowtable::{RowHandle, RowTable};
-use crate::version::{Edit, FileEntry, RowEntry};
+use crate::version::{Edit, FileEntry, L0RunEntry};
 
-/// What came of a table.
-pub(super) struct Saved {
-    /// The new table, if there was anything to save, and its entries.
+/// The result of saving a table.
+pub(super) struct SavedTable {
+    /// The new table, if any entry was saved, and the number of its entries.
     pub(super) table: Option<(FileEntry, u64)>,
     pub(super) losses: Vec<Loss>,
-    /// It was the index of a log, whose entries are in the log.
+    /// It is the index of a log, which contains the entries.
     pub(super) is_index: bool,
 }
 
-/// Whether a sound table is the one that the manifest names, and no older or other one.
+/// Whether an undamaged table is the one that the manifest names, and no older or other one.
 pub(super) fn is_named(found: &FileEntry, named: &FileEntry) -> bool {
-    let told = |entry: &FileEntry| (entry.bytes, entry.smallest.clone(), entry.largest.clone());
-    told(found) == told(named)
+    let identity = |entry: &FileEntry| (entry.bytes, entry.smallest.clone(), entry.largest.clone());
+    identity(found) == identity(named)
 }
 
 impl Repair<'_> {
-    /// Adds a table to `state`: as it is if it is sound, else what can be read of it.
+    /// Adds a table to `state`: unchanged if it is undamaged, else with its readable entries.
     pub(super) fn check_table(&mut self, named: &FileEntry, state: &mut Edit) -> Result<()> {
         let name = FileKind::Table.name(FileNumber(named.number));
         let (at, reason) = match self.sound_table(named.number, named.level) {
@@ -57,22 +57,22 @@ impl Repair<'_> {
         saved.losses.into_iter().for_each(|loss| self.report.lose(loss));
         self.keep(name);
         if let Some((mut made, _)) = saved.table {
-            // What was live of the row stays live, and no more.
-            if let (Some(made), Some(row)) = (&mut made.row, &named.row) {
-                made.arrival.clone_from(&row.arrival);
+            // The live range stays the same.
+            if let (Some(made), Some(run)) = (&mut made.run, &named.run) {
+                made.inserted_at.clone_from(&run.inserted_at);
             }
             state.added.push(made);
         }
         Ok(())
     }
 
-    /// Copies every entry in the readable blocks of a table into a new one.
+    /// Copies every entry in the readable blocks of a table to a new one.
     pub(super) fn copy_readable(
         &mut self,
         level: usize,
         number: u64,
         bytes: Option<u64>,
-    ) -> Result<Saved> {
+    ) -> Result<SavedTable> {
         let name = FileKind::Table.name(FileNumber(number));
         let file = self.vfs.open(&name, Mode::Read)?;
         let (copy, mut writer) = self.writer()?;
@@ -84,40 +84,41 @@ impl Repair<'_> {
             }
             writer.add(entry)
         })?;
-        Ok(Saved { table: self.finish(copy, writer, level)?, losses, is_index })
+        Ok(SavedTable { table: self.finish(copy, writer, level)?, losses, is_index })
     }
 
-    /// Copies what can be read of a row in persistent memory to a table; its number, if that is
-    /// anything.
-    pub(super) fn save_nvm_row(&mut self, entry: &FileEntry) -> Result<Option<u64>> {
-        let Some(handle) = entry.row.as_ref().and_then(|row| row.nvm) else { return Ok(None) };
+    /// Copies the readable versions of a run in persistent memory to a table; returns its number,
+    /// if there are any.
+    pub(super) fn save_pmem_run(&mut self, entry: &FileEntry) -> Result<Option<u64>> {
+        let Some(handle) = entry.run.as_ref().and_then(|run| run.pmem) else { return Ok(None) };
         let claims = match self.claims.take().map_or_else(|| pool::claims(self.vfs, 0), Ok) {
             Ok(claims) => self.claims.insert(claims),
             Err(error) if error.is_corruption() => return Ok(None),
             Err(other) => return Err(other),
         };
-        let row = match RowTable::open(claims, handle, entry.number, LiveRange::all()) {
-            Ok(row) => row,
-            // Its pages may be another row's by now.
+        let run = match RowTable::open(claims, handle, entry.number, LiveRange::all()) {
+            Ok(run) => run,
+            // Its pages may belong to another run by now.
             Err(error) if error.is_corruption() => return Ok(None),
             Err(other) => return Err(other),
         };
         let (number, mut writer) = self.writer()?;
-        row.salvage(|entry| writer.add(entry))?;
-        drop(row);
+        run.salvage(|entry| writer.add(entry))?;
+        drop(run);
         Ok(self.finish(number, writer, 0)?.map(|(made, _)| made.number))
     }
 
-    /// Adds a row in persistent memory to `state`: as it is if it is sound, else what can be read.
-    pub(super) fn check_nvm_row(
+    /// Adds a run in persistent memory to `state`: unchanged if undamaged, else its readable
+    /// versions.
+    pub(super) fn check_pmem_run(
         &mut self,
         entry: &FileEntry,
-        row: &RowEntry,
+        run: &L0RunEntry,
         handle: RowHandle,
         state: &mut Edit,
     ) -> Result<()> {
         let cursor = state.cursor.clone().unwrap_or_default();
-        let live = LiveRange::new(&cursor, &row.arrival);
+        let live = LiveRange::new(&cursor, &run.inserted_at);
         let open = |claims: &PageClaims| RowTable::open(claims, handle, entry.number, live);
         let opened = match self.claims.take().map_or_else(|| pool::claims(self.vfs, 0), Ok) {
             Ok(claims) => open(self.claims.insert(claims)),
@@ -142,16 +143,16 @@ impl Repair<'_> {
             lost = Some(table.salvage(|entry| writer.add(entry))?);
             if let Some((mut made, entries)) = self.finish(number, writer, 0)? {
                 saved = entries;
-                if let Some(made) = &mut made.row {
-                    made.arrival.clone_from(&row.arrival);
+                if let Some(made) = &mut made.run {
+                    made.inserted_at.clone_from(&run.inserted_at);
                 }
                 state.added.push(made);
             }
         }
-        let shown = lost.map_or("the rest".to_owned(), |lost: u64| lost.to_string());
+        let lost_text = lost.map_or("the rest".to_owned(), |lost: u64| lost.to_string());
         self.report.note(format!(
-            "row {} in persistent memory does not hold ({damage}): {saved} entries saved in a table, \
-             {shown} lost",
+            "run {} in persistent memory does not hold ({damage}): {saved} entries saved in a table, \
+             {lost_text} lost",
             entry.number
         ));
         if lost != Some(0) {

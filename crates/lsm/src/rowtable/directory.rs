@@ -1,4 +1,4 @@
-//! Which pages make up a row, and the keys that part them.
+//! The directory of a row: its pages, and the first key of each granule.
 //!
 //! ```text
 //!   data pages       number u32                      × data_pages        in the order of addresses
@@ -7,28 +7,26 @@
 //!   last             key_len u32, key
 //! ```
 //!
-//! A row that was trimmed does not own its dead pages any more, and they hold whatever they were
-//! used for next. So what is live must be told without looking at any page that might be dead: that is
-//! what the keys of the granules are for. A granule (64 elements: 1 KiB of metadata, and the data of
-//! 64 items) is live if a key between its first and the next one's may be.
+//! A trimmed row no longer owns its dead pages, which may have other content. So the live pages
+//! must be determined without access to pages that might be dead, from the keys of the granules. A
+//! granule (64 elements: 1 KiB of metadata, and the data of 64 items) is live if a key between its
+//! first key and that of the next granule may be live.
 //!
-//! Invariant: the pages of a live range are a function of the directory and the range alone, and a
-//! smaller range needs no page that a larger one does not.
-//!
-//! Source: ours; the paper does not say how its rows know what is left of them.
+//! Invariant: the pages of a live range depend on the directory and the range only, and a smaller
+//! range needs a subset of the pages of a larger one.
 
 use std::ops::Range;
 
-use super::element::{ELEMENT, fragment};
+use super::element::{ELEMENT_BYTES, fragment};
 use super::header::Header;
+use super::interpolation::InterpolationScale;
 use super::item::{ALIGNMENT, u32_at};
-use super::scale::Scale;
 use crate::live_range::{Interval, LiveRange};
 
-/// Elements that live and die together.
-pub(super) const GRANULE: usize = 64;
+/// The number of elements per granule.
+pub(super) const GRANULE_ELEMENTS: usize = 64;
 
-/// A directory, read. Takes about 20 bytes of memory and a key for each granule, and 320.
+/// A decoded directory. Takes about 20 bytes and a key per granule, and 320 bytes.
 #[derive(Debug)]
 pub(super) struct Directory {
     bytes: Vec<u8>,
@@ -38,10 +36,10 @@ pub(super) struct Directory {
     data_bytes: u64,
     granules: Vec<Granule>,
     last: Range<usize>,
-    /// How many bytes all keys begin with alike.
+    /// The length of the common prefix of all keys.
     common: usize,
-    /// For what stands behind those.
-    scale: Scale,
+    /// For the fragments after the common prefix.
+    scale: InterpolationScale,
 }
 
 #[derive(Debug, Clone)]
@@ -81,10 +79,10 @@ impl GranuleWriter {
 }
 
 impl Directory {
-    /// Reads a directory whose checksum held; memory is bounded by its length.
+    /// Decodes a directory with a valid checksum. Memory use is limited by its length.
     ///
     /// # Errors
-    /// What does not hold.
+    /// A description of what is malformed.
     pub(super) fn parse(bytes: Vec<u8>, header: &Header) -> Result<Self, &'static str> {
         const CUT_OFF: &str = "a row's directory is cut off";
         let (data_pages, metadata_pages) =
@@ -102,7 +100,7 @@ impl Directory {
             bytes.get(range.clone()).map(|_| range).ok_or(CUT_OFF)
         };
         let mut granules: Vec<Granule> = Vec::new();
-        for _ in 0..entries.div_ceil(GRANULE) {
+        for _ in 0..entries.div_ceil(GRANULE_ELEMENTS) {
             let address = u64::from(number(&mut at)?) * ALIGNMENT;
             let len = number(&mut at)?;
             let key = key(&mut at, len)?;
@@ -125,7 +123,7 @@ impl Directory {
         let (first, other) = (&bytes[first], &bytes[last.clone()]);
         let common = first.iter().zip(other).take_while(|(a, b)| a == b).count();
         let keys = granules.iter().map(|granule| &granule.key).chain([&last]);
-        let scale = Scale::of(keys.map(|key| fragment(&bytes[key.clone()][common..])));
+        let scale = InterpolationScale::of(keys.map(|key| fragment(&bytes[key.clone()][common..])));
         let data_bytes = header.data_bytes;
         Ok(Directory {
             bytes,
@@ -140,12 +138,12 @@ impl Directory {
         })
     }
 
-    /// The pool's number of a data page of the row.
+    /// The number in the pool of a data page of the row.
     pub(super) fn data_page(&self, i: usize) -> u32 {
         u32_at(&self.bytes, i * 4).unwrap_or(u32::MAX)
     }
 
-    /// The pool's number of a metadata page of the row, and its checksum.
+    /// The number in the pool of a metadata page of the row, and its checksum.
     pub(super) fn metadata_page(&self, i: usize) -> (u32, u32) {
         let at = self.data_pages * 4 + i * 8;
         let number = |at| u32_at(&self.bytes, at).unwrap_or(u32::MAX);
@@ -160,30 +158,30 @@ impl Directory {
         self.metadata_pages
     }
 
-    /// The first key of the row, dead or alive.
+    /// The first key of the row, live or dead.
     pub(super) fn first(&self) -> &[u8] {
         self.key(0)
     }
 
-    /// The last key of the row, dead or alive.
+    /// The last key of the row, live or dead.
     pub(super) fn last(&self) -> &[u8] {
         &self.bytes[self.last.clone()]
     }
 
-    /// The bytes that all keys begin with.
+    /// The common prefix of all keys.
     pub(super) fn common_prefix(&self) -> &[u8] {
         &self.first()[..self.common]
     }
 
-    /// Where fragments of the row stand.
-    pub(super) fn scale(&self) -> &Scale {
+    /// The interpolation scale for the fragments of the row.
+    pub(super) fn scale(&self) -> &InterpolationScale {
         &self.scale
     }
 
-    /// The granules that may hold keys of an interval. Cost: two binary searches.
+    /// The granules that may contain keys of an interval. Cost: two binary searches.
     pub(super) fn granules_of(&self, (start, end): Interval<'_>) -> Range<usize> {
         let count = self.granules.len();
-        // A granule's last key is not known, but it is not greater than the next one's first.
+        // The last key of a granule is unknown, but not greater than the first of the next.
         let from = match start <= self.last() {
             true => partition(1..count, |g| self.key(g) < start) - 1,
             false => count,
@@ -192,13 +190,14 @@ impl Directory {
         from..to.max(from)
     }
 
-    /// Their elements, by index.
+    /// The indexes of the elements of `granules`.
     pub(super) fn elements_of(&self, granules: &Range<usize>) -> Range<usize> {
-        (granules.start * GRANULE).min(self.entries)..(granules.end * GRANULE).min(self.entries)
+        (granules.start * GRANULE_ELEMENTS).min(self.entries)
+            ..(granules.end * GRANULE_ELEMENTS).min(self.entries)
     }
 
-    /// The pages of the row that a live range needs: metadata pages and data pages, each as ranges
-    /// in order, which may overlap.
+    /// The pages of the row that a live range needs: metadata pages and data pages, each as ordered
+    /// ranges, which may overlap.
     pub(super) fn pages_of(
         &self,
         live: &LiveRange,
@@ -211,7 +210,7 @@ impl Directory {
         let granules = live.intervals().map(|interval| self.granules_of(interval));
         let metadata = granules.clone().map(|granules| {
             let elements = self.elements_of(&granules);
-            pages((elements.start * ELEMENT) as u64, (elements.end * ELEMENT) as u64)
+            pages((elements.start * ELEMENT_BYTES) as u64, (elements.end * ELEMENT_BYTES) as u64)
         });
         let address = |g: usize| self.granules.get(g).map_or(self.data_bytes, |g| g.address);
         let data = granules.clone().map(|granules| match granules.is_empty() {
@@ -221,7 +220,7 @@ impl Directory {
         (metadata.collect(), data.collect())
     }
 
-    /// Resident memory in bytes.
+    /// Memory in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.bytes.capacity() + self.granules.capacity() * size_of::<Granule>()
     }
@@ -231,7 +230,7 @@ impl Directory {
     }
 }
 
-/// The first of a range for which `is_before` does not hold.
+/// The first number of a range for which `is_before` is false.
 fn partition(range: Range<usize>, is_before: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (range.start, range.end.max(range.start));
     while low < high {

@@ -1,4 +1,4 @@
-//! One version of a key as it stands in a row's data.
+//! One version of a key in the data of a row.
 //!
 //! ```text
 //!   at an address that is a multiple of 8 (address = data page · page size + offset in it):
@@ -9,42 +9,42 @@
 //!   16  key_len     u32
 //!   20  value_len   u32
 //!   24  expires_at  u64    of kind PutExpiring alone
-//!   ..  key  value         then zeros up to a multiple of 8, which nobody reads
+//!   ..  key  value         then zeros up to a multiple of 8, which are never read
 //! ```
 //!
-//! Items stand one after the other and may cross from a page to the next, so a value of any length
-//! is one item and no page has a waste at its end. Both sums start from the row's number and the
-//! item's address: an item of another row or place is damage. The two are apart so that a search
-//! that compares keys need not read values.
+//! Items are adjacent and may cross page boundaries, so a value of any length is one item and no
+//! page has unused space at its end. Both checksums start from the row's number and the item's
+//! address: an item of another row or address is detected as damage. They are separate so that a
+//! search that compares keys need not read values.
 //!
-//! Invariant: a key or a value leaves this module only after its sum was checked.
+//! Invariant: a key or a value leaves this module only after its checksum was verified.
 //!
-//! Source: TriangleKV paper, section 3.1 (items serialised in key order); the layout is ours.
+//! Source: TriangleKV paper, section 3.1 (items serialised in key order).
 
 use siltstone_table::{EntryRef, Kind};
 
-/// Items start at multiples of this many bytes.
+/// Items start at multiples of this number of bytes.
 pub(super) const ALIGNMENT: u64 = 8;
-/// The part of an item that has the same length in all.
-pub(super) const FIXED: usize = 24;
+/// The size of the fixed part of an item.
+pub(super) const ITEM_HEADER_BYTES: usize = 24;
 
-/// The checksums of one row: all start from its number.
+/// Computes the checksums of one row: all start from its number.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct RowSum(u32);
+pub(super) struct RowChecksum(u32);
 
-impl RowSum {
+impl RowChecksum {
     pub(super) fn new(number: u64) -> Self {
-        RowSum(crc32c::crc32c(&number.to_le_bytes()))
+        RowChecksum(crc32c::crc32c(&number.to_le_bytes()))
     }
 
-    /// The checksum of bytes at a place.
+    /// The checksum of `bytes` at a position.
     #[inline]
     pub(super) fn of(self, place: u64, bytes: &[u8]) -> u32 {
         crc32c::crc32c_append(crc32c::crc32c_append(self.0, &place.to_le_bytes()), bytes)
     }
 }
 
-/// Where an item's parts are, and all but its key and value.
+/// A decoded item, except for its key and value.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Item {
     pub(super) address: u64,
@@ -58,10 +58,10 @@ pub(super) struct Item {
 }
 
 impl Item {
-    /// Reads the fixed part of the item at an address.
+    /// Decodes the fixed part of the item at an address.
     ///
     /// # Errors
-    /// What it cannot be.
+    /// A description of what is malformed.
     pub(super) fn parse(address: u64, fixed: &[u8]) -> Result<Self, &'static str> {
         let (Some(key_sum), Some(value_sum), Some(tag), Some(key_len), Some(value_len)) = (
             u32_at(fixed, 0),
@@ -86,41 +86,41 @@ impl Item {
     }
 
     fn header_len(&self) -> usize {
-        if self.kind == Kind::PutExpiring { FIXED + 8 } else { FIXED }
+        if self.kind == Kind::PutExpiring { ITEM_HEADER_BYTES + 8 } else { ITEM_HEADER_BYTES }
     }
 
-    /// How many bytes stand before the value.
+    /// The number of bytes before the value.
     pub(super) fn head_len(&self) -> usize {
         self.header_len() + self.key_len
     }
 
-    /// Where the value is.
+    /// The address of the value.
     pub(super) fn value_address(&self) -> u64 {
         self.address + self.head_len() as u64
     }
 
-    /// Checks all that stands before the value, and gives the item with its key's place in it.
+    /// Verifies everything before the value, and decodes the expiry.
     ///
     /// # Errors
-    /// What does not hold.
-    pub(super) fn check(mut self, sum: RowSum, head: &[u8]) -> Result<Self, &'static str> {
+    /// A description of what does not match.
+    pub(super) fn check(mut self, sum: RowChecksum, head: &[u8]) -> Result<Self, &'static str> {
         if head.len() != self.head_len() || sum.of(self.address, &head[4..]) != self.key_sum {
             return Err("an item does not match its checksum");
         }
         if self.kind == Kind::PutExpiring {
-            self.expires_at = u64_at(head, FIXED).unwrap_or(0);
+            self.expires_at = u64_at(head, ITEM_HEADER_BYTES).unwrap_or(0);
         }
         Ok(self)
     }
 
-    /// The key in what `check` held.
+    /// The key in the bytes that `check` verified.
     pub(super) fn key_in<'a>(&self, head: &'a [u8]) -> &'a [u8] {
         &head[self.header_len()..]
     }
 }
 
-/// Appends all of an item but its value, which is to stand at `address`.
-pub(super) fn encode_head(entry: &EntryRef<'_>, sum: RowSum, address: u64, out: &mut Vec<u8>) {
+/// Encodes an item at `address`, except for its value.
+pub(super) fn encode_head(entry: &EntryRef<'_>, sum: RowChecksum, address: u64, out: &mut Vec<u8>) {
     let from = out.len();
     out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(&sum.of(address, entry.value).to_le_bytes());

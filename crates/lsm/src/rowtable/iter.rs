@@ -1,12 +1,10 @@
-//! Walking a row: its live versions by key ascending, then sequence descending.
+//! Iterates over the live versions of a row, by key ascending, then sequence descending.
 //!
-//! The same moves as a level's iterator has, so that a merge takes both. What the iterator stands on
-//! is read and checked when it gets there; a key or a value that lies on one page is shown in place,
-//! one that crosses pages is copied.
+//! The current entry is read and verified by the move to it. A key or a value on one page is
+//! borrowed from the page; one that crosses pages is copied.
 //!
-//! Invariant: while valid, the parts shown are those of the live version at the position, checked.
-//!
-//! Source: ours.
+//! Invariant: while valid, the current key and value are those of the live version at the position,
+//! verified.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,63 +13,63 @@ use siltstone_engine::{Purpose, Result};
 use siltstone_table::Kind;
 
 use super::item::Item;
-use super::probe::Tally;
-use super::search::Place;
+use super::search::KeyPosition;
+use super::search_stats::SearchStats;
 use super::table::RowTable;
 
-/// An iterator over the live versions of one row, which it holds on to.
-pub(crate) struct RowIter {
+/// An iterator over the live versions of one row, which it keeps alive.
+pub(crate) struct RowTableIter {
     row: Arc<RowTable>,
     purpose: Purpose,
-    /// At or past the row's length: nowhere.
+    /// The row's length or more: invalid.
     position: usize,
     item: Option<Item>,
-    key: Part,
-    value: Part,
+    key: EntryPart,
+    value: EntryPart,
 }
 
-/// Bytes shown: where they are, or a copy.
-enum Part {
+/// A key or a value: borrowed from a page, or a copy.
+enum EntryPart {
     InPlace { address: u64, len: usize },
     Copied(Vec<u8>),
 }
 
-impl RowIter {
-    /// An iterator that stands nowhere yet.
+impl RowTableIter {
+    /// An iterator that is invalid until its first move.
     pub(crate) fn new(row: Arc<RowTable>, purpose: Purpose) -> Self {
-        let nothing = || Part::Copied(Vec::new());
+        let nothing = || EntryPart::Copied(Vec::new());
         let position = row.len();
-        RowIter { row, purpose, position, item: None, key: nothing(), value: nothing() }
+        RowTableIter { row, purpose, position, item: None, key: nothing(), value: nothing() }
     }
 
     pub(crate) fn first(&mut self) -> Result<()> {
-        self.stand(0)
+        self.move_to(0)
     }
 
     pub(crate) fn last(&mut self) -> Result<()> {
-        self.stand(self.row.len().wrapping_sub(1))
+        self.move_to(self.row.len().wrapping_sub(1))
     }
 
-    /// To the first version at or after (`key`, `sequence`) in run order.
+    /// Moves to the first version at or after (`key`, `sequence`) in run order.
     pub(crate) fn seek(&mut self, key: &[u8], sequence: u64) -> Result<()> {
-        let place = self.find(key)?;
-        self.land(place, key, sequence)
+        let position = self.find(key)?;
+        self.seek_from(position, key, sequence)
     }
 
-    /// To the last version at or before (`key`, `sequence`) in run order.
+    /// Moves to the last version at or before (`key`, `sequence`) in run order.
     pub(crate) fn seek_back(&mut self, key: &[u8], sequence: u64) -> Result<()> {
-        let place = self.find(key)?;
-        self.land_back(place, key, sequence)
+        let position = self.find(key)?;
+        self.seek_back_from(position, key, sequence)
     }
 
-    /// To the next version; the iterator must be valid.
+    /// Moves to the next version; the iterator must be valid.
     pub(crate) fn next(&mut self) -> Result<()> {
-        self.stand(self.position.saturating_add(1))
+        self.move_to(self.position.saturating_add(1))
     }
 
-    /// To the version before; the iterator must be valid.
+    /// Moves to the previous version; the iterator must be valid.
     pub(crate) fn prev(&mut self) -> Result<()> {
-        self.stand(self.position.wrapping_sub(1))
+        self.move_to(self.position.wrapping_sub(1))
     }
 
     pub(crate) fn valid(&self) -> bool {
@@ -79,23 +77,23 @@ impl RowIter {
     }
 
     pub(crate) fn key(&self) -> &[u8] {
-        self.show(&self.key)
+        self.bytes_of(&self.key)
     }
 
     pub(crate) fn sequence(&self) -> u64 {
-        self.here().sequence
+        self.current().sequence
     }
 
     pub(crate) fn kind(&self) -> Kind {
-        self.here().kind
+        self.current().kind
     }
 
     pub(crate) fn expires_at(&self) -> u64 {
-        self.here().expires_at
+        self.current().expires_at
     }
 
     pub(crate) fn value(&self) -> &[u8] {
-        self.show(&self.value)
+        self.bytes_of(&self.value)
     }
 
     pub(crate) fn row(&self) -> &Arc<RowTable> {
@@ -106,70 +104,80 @@ impl RowIter {
         self.purpose
     }
 
-    /// As `seek`, the key's place being known.
-    pub(super) fn land(&mut self, place: Place, key: &[u8], sequence: u64) -> Result<()> {
-        self.stand(place.position)?;
-        while place.is_equal && self.valid() && self.key() == key && self.sequence() > sequence {
+    /// As `seek`, with the known position of the key.
+    pub(super) fn seek_from(
+        &mut self,
+        position: KeyPosition,
+        key: &[u8],
+        sequence: u64,
+    ) -> Result<()> {
+        self.move_to(position.position)?;
+        while position.is_exact && self.valid() && self.key() == key && self.sequence() > sequence {
             self.next()?;
         }
         Ok(())
     }
 
-    /// As `seek_back`, the key's place being known.
-    pub(super) fn land_back(&mut self, place: Place, key: &[u8], sequence: u64) -> Result<()> {
-        self.land(place, key, sequence)?;
-        let is_it =
-            place.is_equal && self.valid() && self.sequence() == sequence && self.key() == key;
-        match is_it {
+    /// As `seek_back`, with the known position of the key.
+    pub(super) fn seek_back_from(
+        &mut self,
+        position: KeyPosition,
+        key: &[u8],
+        sequence: u64,
+    ) -> Result<()> {
+        self.seek_from(position, key, sequence)?;
+        let is_match =
+            position.is_exact && self.valid() && self.sequence() == sequence && self.key() == key;
+        match is_match {
             true => Ok(()),
             false => self.prev(),
         }
     }
 
-    fn find(&self, key: &[u8]) -> Result<Place> {
-        let mut tally = Tally::default();
-        let place = self.row.lower_bound(key, 0..self.row.len(), &mut tally);
-        self.row.note_read(&tally, self.purpose);
-        place
+    fn find(&self, key: &[u8]) -> Result<KeyPosition> {
+        let mut stats = SearchStats::default();
+        let position = self.row.lower_bound(key, 0..self.row.len(), &mut stats);
+        self.row.note_read(&stats, self.purpose);
+        position
     }
 
-    /// Reads what is at a position; past either end the iterator stands nowhere.
-    fn stand(&mut self, position: usize) -> Result<()> {
+    /// Reads the entry at a position; past either end the iterator is invalid.
+    fn move_to(&mut self, position: usize) -> Result<()> {
         self.item = None;
-        // One before the first wraps round, to past the last.
+        // The position before the first wraps around to one past the last.
         self.position = position.min(self.row.len());
         if self.position == self.row.len() {
             return Ok(());
         }
-        let mut tally = Tally::default();
-        let (item, head) = self.row.item(self.row.index(position), &mut tally)?;
-        let value = self.row.value(&item, &mut tally)?;
+        let mut stats = SearchStats::default();
+        let (item, head) = self.row.item(self.row.index(position), &mut stats)?;
+        let value = self.row.value(&item, &mut stats)?;
         let key_address = item.value_address() - item.key_len as u64;
         self.key = match &head {
             Cow::Borrowed(_) if item.key_len > 0 => {
-                Part::InPlace { address: key_address, len: item.key_len }
+                EntryPart::InPlace { address: key_address, len: item.key_len }
             }
-            head => Part::Copied(item.key_in(head).to_vec()),
+            head => EntryPart::Copied(item.key_in(head).to_vec()),
         };
         self.value = match value {
             Cow::Borrowed(value) if !value.is_empty() => {
-                Part::InPlace { address: item.value_address(), len: value.len() }
+                EntryPart::InPlace { address: item.value_address(), len: value.len() }
             }
-            value => Part::Copied(value.into_owned()),
+            value => EntryPart::Copied(value.into_owned()),
         };
         self.item = Some(item);
-        self.row.note_read(&tally, self.purpose);
+        self.row.note_read(&stats, self.purpose);
         Ok(())
     }
 
-    fn here(&self) -> &Item {
+    fn current(&self) -> &Item {
         self.item.as_ref().expect("the caller checked that the iterator is valid")
     }
 
-    fn show<'a>(&'a self, part: &'a Part) -> &'a [u8] {
+    fn bytes_of<'a>(&'a self, part: &'a EntryPart) -> &'a [u8] {
         match part {
-            Part::InPlace { address, len } => self.row.in_place(*address, *len),
-            Part::Copied(bytes) => bytes,
+            EntryPart::InPlace { address, len } => self.row.in_place(*address, *len),
+            EntryPart::Copied(bytes) => bytes,
         }
     }
 }

@@ -1,34 +1,36 @@
-//! RowTable: a row of level 0 in byte-addressable persistent memory.
+//! RowTable (MatrixKV's term): an L0 run in byte-addressable persistent memory. In this module
+//! "row" means such a run.
 //!
 //! ```text
 //!   manifest ── handle (page, length, checksum)
 //!                 │
 //!               header ── directory ─┬─ metadata pages   sorted array of elements, 16 bytes each
-//!                                    │    fragment of the key | forward pointer | place of the item
-//!                                    │                              │                  │
-//!                                    │                   index in the row before       │
-//!                                    └─ data pages       items in key order  ◀─────────┘
+//!                                    │    key fragment | forward pointer | location of the item
+//!                                    │                          │                  │
+//!                                    │               index in the previous row     │
+//!                                    └─ data pages       items in key order  ◀─────┘
 //! ```
 //!
-//! A flush builds a row from a memtable's versions ([`RowBuilder`]); opening it claims its pages; a
-//! compaction that moves the cursor [trims](RowTable::trim) it, which lets go of what died. A lookup
-//! goes through all rows, newest to oldest, each narrowing the next ([`hints`]).
+//! A flush builds a row from a memtable ([`RowBuilder`]); opening a row claims its pages; a
+//! compaction that moves the L0 cursor [trims](RowTable::trim) it, which frees the pages of dead
+//! keys. A lookup searches all rows, newest to oldest, and each search narrows the next
+//! ([`hints`]).
 //!
-//! | module | one idea |
+//! | module | content |
 //! | --- | --- |
 //! | `item`, `element`, `directory`, `header` | the format, part by part |
-//! | `builder` | writing a row, with one persist barrier |
-//! | `table` | a row that is open: pages, live elements, trimming |
+//! | `builder` | building a row, with one persist barrier |
+//! | `table` | an open row: pages, live elements, trimming |
 //! | `read` | reading the parts of a row in place |
 //! | `search` | finding a key in one row |
-//! | `scale` | guessing where it is |
+//! | `interpolation` | estimating the position of a key |
 //! | `hints` | finding a key in all rows |
-//! | `iter` | walking a row |
-//! | `probe` | counting comparisons and reads |
+//! | `iter` | iterating over a row |
+//! | `search_stats` | counting comparisons and reads |
 //!
-//! Every byte read is under a checksum: the header's is in the manifest, the directory's in the
-//! header, the metadata's in the directory (all three checked at open), and an item has its own,
-//! checked whenever its key or value is looked at.
+//! Every byte read is protected by a checksum. The header's is in the manifest, the directory's in
+//! the header, the metadata's in the directory (all three are checked at open). Each item has its
+//! own, checked at each access to its key or value.
 //!
 //! Source: TriangleKV paper, sections 3.1 and 3.4.
 
@@ -37,12 +39,12 @@ mod directory;
 mod element;
 mod header;
 pub(crate) mod hints;
+mod interpolation;
 mod item;
 mod iter;
-mod probe;
 mod read;
-mod scale;
 mod search;
+mod search_stats;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -51,6 +53,6 @@ mod tests;
 pub(crate) use builder::MIN_PAGE_BYTES;
 pub(crate) use builder::RowBuilder;
 pub(crate) use header::RowHandle;
-pub(crate) use iter::RowIter;
-pub(crate) use probe::Tally;
+pub(crate) use iter::RowTableIter;
+pub(crate) use search_stats::SearchStats;
 pub(crate) use table::{RowTable, RowVersion};

@@ -1,17 +1,17 @@
-//! Finding a key in one row: a search over the metadata array.
+//! Searches for a key in the metadata array of one row.
 //!
-//! An element is compared by its fragment; where fragments are equal, by the key in the item.
-//! Positions are of live elements, so what died cannot be found.
+//! Elements are compared by their fragments; if those are equal, by the keys in the items.
+//! Positions count live elements only, so a search never finds dead ones.
 //!
-//! *Halving*, as the paper has it: log₂(window + 1) comparisons, each a cache line of metadata, and a
-//! line or two of data where fragments are equal. *Guessing* where keys are known on both sides of
-//! the window: between their values on the row's scale the key's own says where to look next, which
-//! takes five comparisons in 65 536 keys. After [`GUESSES`] of them the search goes on by halving, so
-//! keys that are clustered, or chosen to mislead, cost that many comparisons more and no more than that.
+//! *Binary search*, as in the paper: log₂(window + 1) comparisons, each of which reads a cache line
+//! of metadata, and one or two lines of data if fragments are equal. *Interpolation search* if keys
+//! on both sides of the window are known: it takes five comparisons for 65,536 uniform keys. After
+//! [`MAX_GUESSES`] interpolations the search continues as a binary one, which limits the extra cost
+//! for clustered or adversarial keys to that number of comparisons.
 //!
-//! Invariant: the position found is the first whose key is not less than the one searched for.
+//! Invariant: the result is the position of the first key that is not less than the target.
 //!
-//! Source: TriangleKV paper, section 3.1; interpolation search as told in `scale`.
+//! Source: TriangleKV paper, section 3.1; interpolation search as cited in `interpolation`.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -21,48 +21,48 @@ use siltstone_engine::Result;
 
 use super::element::{Element, fragment};
 use super::item::Item;
-use super::probe::Probe;
+use super::search_stats::SearchObserver;
 use super::table::{RowTable, RowVersion};
 
-/// The most probes of a search that are guessed.
-pub(super) const GUESSES: u32 = 8;
+/// The maximum number of interpolations per search.
+pub(super) const MAX_GUESSES: u32 = 8;
 
-/// A key as one row sees it.
-pub(super) struct Needle<'a> {
+/// The searched key relative to one row.
+pub(super) struct Target<'a> {
     key: &'a [u8],
-    /// How it stands to the bytes that all keys of the row begin with.
-    against_prefix: Ordering,
+    /// Its order relative to the common prefix of the row's keys.
+    prefix_order: Ordering,
     fragment: u64,
 }
 
-/// Where a key is, or would be.
+/// The position of a key, or where it would be inserted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct KeyPosition {
     /// The first live version of the row whose key is not less.
     pub(crate) position: usize,
-    /// Whether its key is the one searched for.
-    pub(crate) is_equal: bool,
+    /// Whether its key is equal.
+    pub(crate) is_exact: bool,
 }
 
-/// The positions that a key's place is known to be in; the end counts.
+/// Bounds on the position of a key; the end is included.
 #[derive(Debug, Clone)]
-pub(super) struct Bracket {
+pub(super) struct Bounds {
     pub(super) window: Range<usize>,
-    /// Fragments of a key before the window and of one behind, as this row would make them.
+    /// Fragments of a key before the window and of one after it, relative to this row's prefix.
     pub(super) ends: Option<[u64; 2]>,
 }
 
-/// An element that was compared, and what was read for that.
-pub(super) struct Seen<'a> {
+/// The result of a comparison with an element, and what was read for it.
+pub(super) struct Comparison<'a> {
     order: Ordering,
     element: Option<Element>,
     /// Its item, and the bytes before the value.
     item: Option<ItemRead<'a>>,
 }
 
-/// A place, and what was read there on the way.
-pub(super) struct Landing<'a> {
-    pub(super) place: Place,
+/// The result of a search, and what was read at its position.
+pub(super) struct SearchHit<'a> {
+    pub(super) position: KeyPosition,
     item: Option<ItemRead<'a>>,
     pub(super) element: Option<Element>,
 }
@@ -70,8 +70,8 @@ pub(super) struct Landing<'a> {
 type ItemRead<'a> = (Item, Cow<'a, [u8]>);
 
 impl RowTable {
-    /// The newest version of `key` at or before the sequence number `at`, by halving the whole row.
-    /// Cost: that of the search, and the value's copy.
+    /// The newest version of `key` with a sequence number up to `at`, by binary search over the
+    /// whole row. Cost: that of the search, and a copy of the value.
     ///
     /// # Errors
     /// `Corruption` in what was read.
@@ -79,28 +79,28 @@ impl RowTable {
         &self,
         key: &[u8],
         at: u64,
-        probe: &mut impl Probe,
+        observer: &mut impl SearchObserver,
     ) -> Result<Option<RowVersion>> {
-        let bracket = Bracket { window: 0..self.len(), ends: None };
-        let landing = self.search(&self.needle(key), bracket, probe)?;
-        self.version(landing, key, at, probe)
+        let bounds = Bounds { window: 0..self.len(), ends: None };
+        let hit = self.search(&self.target(key), bounds, observer)?;
+        self.version(hit, key, at, observer)
     }
 
-    /// Of the versions of `key`, which was searched for, the newest at or before `at`. They are few:
-    /// one for each snapshot that was held, and they are looked at one by one.
+    /// The newest version of the searched `key` with a sequence number up to `at`. Scans the
+    /// versions of the key, which are few: one per snapshot.
     pub(super) fn version(
         &self,
-        landing: Landing<'_>,
+        hit: SearchHit<'_>,
         key: &[u8],
         at: u64,
-        probe: &mut impl Probe,
+        observer: &mut impl SearchObserver,
     ) -> Result<Option<RowVersion>> {
-        let Place { mut position, is_equal } = landing.place;
-        let mut read = landing.item;
-        while is_equal && position < self.len() {
+        let KeyPosition { mut position, is_exact } = hit.position;
+        let mut read = hit.item;
+        while is_exact && position < self.len() {
             let (item, head) = match read.take() {
                 Some(read) => read,
-                None => self.item(self.index(position), probe)?,
+                None => self.item(self.index(position), observer)?,
             };
             if item.key_in(&head) != key {
                 break;
@@ -110,7 +110,7 @@ impl RowTable {
                     sequence: item.sequence,
                     kind: item.kind,
                     expires_at: item.expires_at,
-                    value: self.value(&item, probe)?.into_owned(),
+                    value: self.value(&item, observer)?.into_owned(),
                 }));
             }
             position += 1;
@@ -118,81 +118,81 @@ impl RowTable {
         Ok(None)
     }
 
-    /// Where `key` is among the positions of a window, by halving.
+    /// The position of `key` in a window, by binary search.
     pub(super) fn lower_bound(
         &self,
         key: &[u8],
         window: Range<usize>,
-        probe: &mut impl Probe,
-    ) -> Result<Place> {
-        Ok(self.search(&self.needle(key), Bracket { window, ends: None }, probe)?.place)
+        observer: &mut impl SearchObserver,
+    ) -> Result<KeyPosition> {
+        Ok(self.search(&self.target(key), Bounds { window, ends: None }, observer)?.position)
     }
 
-    /// Where a key is in a bracket that it is known to be in.
+    /// The position of a key within `bounds`.
     pub(super) fn search(
         &self,
-        needle: &Needle<'_>,
-        bracket: Bracket,
-        probe: &mut impl Probe,
-    ) -> Result<Landing<'_>> {
-        let Bracket { window: Range { start: mut low, end: mut high }, mut ends } = bracket;
-        if needle.against_prefix.is_ne() && low < high {
-            // One comparison tells of all keys, because they begin alike.
-            probe.compared();
-            let position = if needle.against_prefix.is_lt() { low } else { high };
-            return Ok(Landing::unread(position));
+        target: &Target<'_>,
+        bounds: Bounds,
+        observer: &mut impl SearchObserver,
+    ) -> Result<SearchHit<'_>> {
+        let Bounds { window: Range { start: mut low, end: mut high }, mut ends } = bounds;
+        if target.prefix_order.is_ne() && low < high {
+            // All keys have the same prefix, so one comparison is sufficient.
+            observer.on_comparison();
+            let position = if target.prefix_order.is_lt() { low } else { high };
+            return Ok(SearchHit::unread(position));
         }
-        let mut found: Option<Seen<'_>> = None;
+        let mut found: Option<Comparison<'_>> = None;
         let mut guesses = 0;
         while low < high {
             let middle = match ends {
-                Some(ends) if high - low > 1 && guesses < GUESSES => {
+                Some(ends) if high - low > 1 && guesses < MAX_GUESSES => {
                     guesses += 1;
-                    self.guess(needle.fragment, ends, low..high)
+                    self.guess(target.fragment, ends, low..high)
                 }
                 _ => low + (high - low) / 2,
             };
-            let seen = self.look(self.index(middle), needle, probe)?;
-            if let (Some(ends), Some(element)) = (&mut ends, &seen.element) {
-                ends[usize::from(seen.order.is_ge())] = element.fragment;
+            let comparison = self.compare_reading(self.index(middle), target, observer)?;
+            if let (Some(ends), Some(element)) = (&mut ends, &comparison.element) {
+                ends[usize::from(comparison.order.is_ge())] = element.fragment;
             }
-            match seen.order {
+            match comparison.order {
                 Ordering::Less => low = middle + 1,
                 Ordering::Equal | Ordering::Greater => {
                     high = middle;
-                    found = Some(seen);
+                    found = Some(comparison);
                 }
             }
         }
-        Ok(found.map_or(Landing::unread(low), |seen| Landing::at(low, seen)))
+        Ok(found.map_or(SearchHit::unread(low), |comparison| SearchHit::at(low, comparison)))
     }
 
-    /// Where in a window a fragment should be, by where it stands between those at the ends.
+    /// Interpolates the position of a fragment in a window between those at its ends.
     fn guess(&self, fragment: u64, ends: [u64; 2], window: Range<usize>) -> usize {
         let [below, above] = ends.map(|end| self.scale().value(end));
         let share = (self.scale().value(fragment) - below) / (above - below);
         let share = if share.is_finite() { share } else { 0.5 };
-        // A share out of bounds, or a negative one, becomes one of the ends.
+        // A share out of range, or a negative one, is clamped to one of the ends.
         let step = (share * window.len() as f64) as usize;
         window.start + step.min(window.len() - 1)
     }
 
-    /// What stands at a position, whose key is known not to be less.
-    pub(super) fn look_at(
+    /// The hit at a position whose key is known not to be less.
+    pub(super) fn hit_at(
         &self,
         position: usize,
-        needle: &Needle<'_>,
-        probe: &mut impl Probe,
-    ) -> Result<Landing<'_>> {
+        target: &Target<'_>,
+        observer: &mut impl SearchObserver,
+    ) -> Result<SearchHit<'_>> {
         if position >= self.len() {
-            return Ok(Landing::unread(position));
+            return Ok(SearchHit::unread(position));
         }
-        Ok(Landing::at(position, self.look(self.index(position), needle, probe)?))
+        Ok(SearchHit::at(position, self.compare_reading(self.index(position), target, observer)?))
     }
 
-    /// All of the row where a key may be: the live segment that it falls in, between the keys that
-    /// bound it. Cost: two comparisons with those, and none of the row is read.
-    pub(super) fn bracket(&self, key: &[u8]) -> Bracket {
+    /// Bounds from the live range: the live segment of the key, between the keys that end it. Cost:
+    /// two comparisons with those; nothing of the row is read.
+    pub(super) fn search_bounds(&self, key: &[u8]) -> Bounds {
         let mut window = 0..0;
         for ((start, end), segment) in self.live().intervals().zip(self.segment_lengths()) {
             window = window.end..window.end + segment;
@@ -200,64 +200,69 @@ impl RowTable {
                 let (first, last) = self.bounds();
                 let bounds = [start.max(first), end.map_or(last, |end| end.min(last))];
                 let ends = bounds
-                    .map(|bound| self.needle(bound))
-                    .map(|needle| needle.against_prefix.is_eq().then_some(needle.fragment));
+                    .map(|end| self.target(end))
+                    .map(|target| target.prefix_order.is_eq().then_some(target.fragment));
                 let ends = ends[0].zip(ends[1]).map(|(below, above)| [below, above]);
-                return Bracket { window, ends };
+                return Bounds { window, ends };
             }
         }
-        Bracket { window: window.end..window.end, ends: None }
+        Bounds { window: window.end..window.end, ends: None }
     }
 
-    /// A key as this row sees it: the part of all comparisons with its keys that they share.
-    pub(super) fn needle<'a>(&self, key: &'a [u8]) -> Needle<'a> {
+    /// The target for this row: the part common to all comparisons with its keys.
+    pub(super) fn target<'a>(&self, key: &'a [u8]) -> Target<'a> {
         let prefix = self.common_prefix();
         match key.strip_prefix(prefix) {
-            Some(rest) => Needle { key, against_prefix: Ordering::Equal, fragment: fragment(rest) },
-            // No key of the row is between the two, so the order of whole keys is that to each.
-            None => Needle { key, against_prefix: key.cmp(prefix), fragment: 0 },
+            Some(rest) => Target { key, prefix_order: Ordering::Equal, fragment: fragment(rest) },
+            // No key of the row is between the two, so the order of the key is the same to each.
+            None => Target { key, prefix_order: key.cmp(prefix), fragment: 0 },
         }
     }
 
-    /// How the key of the element at an index stands to the needle.
+    /// Compares the key of the element at an index with the target.
     #[inline]
     pub(super) fn compare(
         &self,
         index: usize,
-        needle: &Needle<'_>,
-        probe: &mut impl Probe,
+        target: &Target<'_>,
+        observer: &mut impl SearchObserver,
     ) -> Result<Ordering> {
-        Ok(self.look(index, needle, probe)?.order)
+        Ok(self.compare_reading(index, target, observer)?.order)
     }
 
-    /// The same, with what was read for it.
+    /// As [`compare`](Self::compare), with what was read for it.
     #[inline]
-    fn look(&self, index: usize, needle: &Needle<'_>, probe: &mut impl Probe) -> Result<Seen<'_>> {
-        probe.compared();
-        if needle.against_prefix.is_ne() {
-            let order = needle.against_prefix.reverse();
-            return Ok(Seen { order, element: None, item: None });
+    fn compare_reading(
+        &self,
+        index: usize,
+        target: &Target<'_>,
+        observer: &mut impl SearchObserver,
+    ) -> Result<Comparison<'_>> {
+        observer.on_comparison();
+        if target.prefix_order.is_ne() {
+            let order = target.prefix_order.reverse();
+            return Ok(Comparison { order, element: None, item: None });
         }
-        let element = self.element(index, probe)?;
-        let (order, item) = match element.fragment.cmp(&needle.fragment) {
+        let element = self.element(index, observer)?;
+        let (order, item) = match element.fragment.cmp(&target.fragment) {
             Ordering::Equal => {
-                let (item, head) = self.item_at(element.address(), probe)?;
-                (item.key_in(&head).cmp(needle.key), Some((item, head)))
+                let (item, head) = self.item_at(element.address(), observer)?;
+                (item.key_in(&head).cmp(target.key), Some((item, head)))
             }
             order => (order, None),
         };
-        Ok(Seen { order, element: Some(element), item })
+        Ok(Comparison { order, element: Some(element), item })
     }
 }
 
-impl<'a> Landing<'a> {
+impl<'a> SearchHit<'a> {
     fn unread(position: usize) -> Self {
-        let place = Place { position, is_equal: false };
-        Landing { place, item: None, element: None }
+        let position = KeyPosition { position, is_exact: false };
+        SearchHit { position, item: None, element: None }
     }
 
-    fn at(position: usize, seen: Seen<'a>) -> Self {
-        let place = Place { position, is_equal: seen.order.is_eq() };
-        Landing { place, item: seen.item, element: seen.element }
+    fn at(position: usize, comparison: Comparison<'a>) -> Self {
+        let position = KeyPosition { position, is_exact: comparison.order.is_eq() };
+        SearchHit { position, item: comparison.item, element: comparison.element }
     }
 }

@@ -1,19 +1,19 @@
-//! A row that is open: its pages, and what of it is live.
+//! An open row: its pages and its live elements.
 //!
 //! ```text
 //!   index     0 ···· | a0 ██████ b0 | ······ | a1 ██████ b1 | ···· entries     all elements
 //!   position           0 ···· b0-a0            b0-a0 ···· len                   the live ones
 //! ```
 //!
-//! Everything that looks for keys goes by *position*, which counts live elements alone; forward
-//! pointers are *indexes*, which stay what they were when the row was built. The one is turned into
-//! the other by clamping, and order is kept, so bounds stay bounds however much of a row died.
+//! Searches use *positions*, which count live elements only; forward pointers are *indexes*, which
+//! never change after the row was built. Clamping converts one to the other and preserves order, so
+//! bounds stay valid however much of a row is dead.
 //!
-//! Pages of what died are let go, to a granule's precision; the header and the directory stay until
-//! the row is dropped. A trimmed row shares its pages with the one that it was trimmed from, so
-//! readers of the older version go on undisturbed.
+//! The pages of dead elements are released, to the precision of a granule; the header and the
+//! directory stay until the row is dropped. A trimmed row shares its pages with the untrimmed one,
+//! so readers of the older version are not affected.
 //!
-//! Invariant: the pages of every live element, and of its item, are held.
+//! Invariant: a row owns the pages of every live element and of its item.
 //!
 //! Source: TriangleKV paper, sections 3.1 (progressive reclamation) and 4 (lazy deletion).
 
@@ -25,31 +25,31 @@ use siltstone_table::EntryRef;
 use siltstone_vfs::{Page, PageClaims};
 
 use super::directory::Directory;
-use super::element::ELEMENT;
-use super::header::{DIRECTORY_PLACE, Header, METADATA_PLACE, RowHandle};
-use super::item::{ALIGNMENT, Item, RowSum};
-use super::probe::Tally;
-use super::scale::Scale;
+use super::element::ELEMENT_BYTES;
+use super::header::{DIRECTORY_POSITION, Header, METADATA_POSITION, RowHandle};
+use super::interpolation::InterpolationScale;
+use super::item::{ALIGNMENT, Item, RowChecksum};
+use super::search_stats::SearchStats;
 use crate::live_range::LiveRange;
 
-/// A row of level 0 in persistent memory. Immutable; its pages are freed when the last row that
-/// shares them is dropped.
+/// An L0 run in persistent memory. Immutable; its pages are freed when the last row that shares
+/// them is dropped.
 pub(crate) struct RowTable {
     handle: RowHandle,
     pub(super) header: Arc<Header>,
     directory: Arc<Directory>,
-    pub(super) sum: RowSum,
+    pub(super) sum: RowChecksum,
     live: LiveRange,
-    /// The live elements, by index, in order; either may be empty.
+    /// The indexes of live elements, in order; either range may be empty.
     segments: [Range<usize>; 2],
-    /// The header's page and the directory's.
+    /// The pages of the header and the directory.
     pub(super) frame: Vec<Page>,
-    /// By number in the row; `None` is let go.
+    /// By number in the row; `None`: released.
     pub(super) metadata: Vec<Option<Page>>,
     pub(super) data: Vec<Option<Page>>,
 }
 
-/// A version found by a lookup, copied out.
+/// A copy of the version that a lookup found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RowVersion {
     pub(crate) sequence: u64,
@@ -59,8 +59,8 @@ pub(crate) struct RowVersion {
     pub(crate) value: Vec<u8>,
 }
 
-/// The pages of a row, as its builder has them or as they were claimed.
-pub(super) struct Parts {
+/// The pages of a row, from its builder or claimed at open.
+pub(super) struct RowParts {
     pub(super) handle: RowHandle,
     pub(super) header: Header,
     pub(super) directory: Directory,
@@ -70,13 +70,13 @@ pub(super) struct Parts {
 }
 
 impl RowTable {
-    /// Opens the row that the manifest names `handle` and `number`: claims the pages that `live`
-    /// needs and checks the header, the directory and the metadata. Items are checked when read.
-    /// Cost: reads the directory and the live metadata, 16 bytes a version.
+    /// Opens the row that the manifest names with `handle` and `number`: claims the pages that
+    /// `live` needs and verifies the header, the directory and the metadata. Items are verified
+    /// when read. Cost: reads the directory and the live metadata, 16 bytes per version.
     ///
     /// # Errors
-    /// `Corruption`: a checksum or a structure does not hold, or a page is claimed already; then
-    /// all that was claimed is free again.
+    /// `Corruption`: a checksum does not match, a structure is inconsistent, or a page is claimed
+    /// already; then all claimed pages are free again.
     pub(crate) fn open(
         claims: &PageClaims,
         handle: RowHandle,
@@ -93,12 +93,12 @@ impl RowTable {
         let mut bytes: Vec<u8> = frame[1..].iter().flat_map(Page::bytes).copied().collect();
         bytes.truncate(header.directory_bytes as usize);
         let corrupt = |reason: &str| frame[0].corruption(0, reason);
-        if RowSum::new(number).of(DIRECTORY_PLACE, &bytes) != header.directory_sum {
+        if RowChecksum::new(number).of(DIRECTORY_POSITION, &bytes) != header.directory_sum {
             return Err(corrupt("a row's directory does not match its checksum"));
         }
         frame[0].note_read(u64::from(handle.bytes) + bytes.len() as u64, Purpose::Recovery);
         let directory = Directory::parse(bytes, &header).map_err(corrupt)?;
-        let mut parts = Parts {
+        let mut parts = RowParts {
             metadata: vec![None; directory.metadata_pages()],
             data: vec![None; directory.data_pages()],
             handle,
@@ -109,15 +109,15 @@ impl RowTable {
         parts.claim(claims, &live)?;
         let row = Self::assemble(parts, live);
         row.check_metadata(Purpose::Recovery)?;
-        row.settle()
+        row.locate_segments()
     }
 
-    /// A row all of whose live pages are there; its segments are still to be found.
-    pub(super) fn assemble(parts: Parts, live: LiveRange) -> Self {
-        let Parts { handle, header, directory, frame, metadata, data } = parts;
+    /// A row with all its live pages; its segments are not yet computed.
+    pub(super) fn assemble(parts: RowParts, live: LiveRange) -> Self {
+        let RowParts { handle, header, directory, frame, metadata, data } = parts;
         RowTable {
             handle,
-            sum: RowSum::new(header.number),
+            sum: RowChecksum::new(header.number),
             header: Arc::new(header),
             directory: Arc::new(directory),
             live,
@@ -128,9 +128,8 @@ impl RowTable {
         }
     }
 
-    /// What is left of the row when `live` is. It shares the pages that it needs; those that it does
-    /// not are freed when nobody else has them. Cost: four binary searches, and a reference count
-    /// for each page.
+    /// The row with a smaller live range. It shares the pages that it needs; the others are freed
+    /// unless another row shares them. Cost: four binary searches, and a reference count per page.
     ///
     /// # Errors
     /// `Invalid`: `live` is not within the row's own range. `Corruption` in what is searched.
@@ -141,12 +140,12 @@ impl RowTable {
             return Err(Error::Invalid(reason));
         }
         let (metadata, data) = self.directory.pages_of(&live, self.page_bytes());
-        let keep = |pages: &[Option<Page>], ranges: &[Range<usize>]| {
-            let mut kept = vec![None; pages.len()];
+        let retain_pages = |pages: &[Option<Page>], ranges: &[Range<usize>]| {
+            let mut retained = vec![None; pages.len()];
             for range in ranges {
-                kept[range.clone()].clone_from_slice(&pages[range.clone()]);
+                retained[range.clone()].clone_from_slice(&pages[range.clone()]);
             }
-            kept
+            retained
         };
         let row = RowTable {
             handle: self.handle,
@@ -156,23 +155,23 @@ impl RowTable {
             live,
             segments: [0..0, 0..0],
             frame: self.frame.clone(),
-            metadata: keep(&self.metadata, &metadata),
-            data: keep(&self.data, &data),
+            metadata: retain_pages(&self.metadata, &metadata),
+            data: retain_pages(&self.data, &data),
         };
-        row.settle()
+        row.locate_segments()
     }
 
-    /// Finds the segments.
-    pub(super) fn settle(mut self) -> Result<Self> {
+    /// Computes the segments.
+    pub(super) fn locate_segments(mut self) -> Result<Self> {
         let mut segments = [0..0, 0..0];
         for (segment, (start, end)) in segments.iter_mut().zip(self.live.intervals()) {
             let within = self.directory.elements_of(&self.directory.granules_of((start, end)));
             let bound = |key: &[u8]| {
-                let needle = self.needle(key);
+                let target = self.target(key);
                 let mut bounds = within.clone();
                 while !bounds.is_empty() {
                     let middle = bounds.start + bounds.len() / 2;
-                    match self.compare(middle, &needle, &mut Tally::default())?.is_lt() {
+                    match self.compare(middle, &target, &mut SearchStats::default())?.is_lt() {
                         true => bounds.start = middle + 1,
                         false => bounds.end = middle,
                     }
@@ -186,7 +185,7 @@ impl RowTable {
         Ok(self)
     }
 
-    /// What the manifest is to name it by.
+    /// The handle that names the row in the manifest.
     pub(crate) fn handle(&self) -> RowHandle {
         self.handle
     }
@@ -201,72 +200,71 @@ impl RowTable {
         (self.header.previous != 0).then_some(self.header.previous)
     }
 
-    /// What of it is live.
+    /// The live range.
     pub(crate) fn live(&self) -> &LiveRange {
         &self.live
     }
 
-    /// How many pages of the pool it holds.
+    /// The number of pages of the pool that it owns.
     #[cfg(test)]
     pub(crate) fn pages(&self) -> usize {
-        (self.held_bytes().iter().sum::<u64>() / self.page_bytes() as u64) as usize
+        (self.owned_bytes().iter().sum::<u64>() / self.page_bytes() as u64) as usize
     }
 
-    /// How many versions it has, dead ones counted.
+    /// The number of versions, live or dead.
     pub(crate) fn entries(&self) -> usize {
         self.header.entries as usize
     }
 
-    /// How many versions are live.
+    /// The number of live versions.
     pub(crate) fn len(&self) -> usize {
         self.segment_lengths().iter().sum()
     }
 
-    /// How many in each interval of the live range.
+    /// The number of live versions in each interval of the live range.
     pub(super) fn segment_lengths(&self) -> [usize; 2] {
         [self.segments[0].len(), self.segments[1].len()]
     }
 
-    /// Whether none is.
+    /// Whether no version is live.
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The oldest and the newest sequence number, dead versions counted.
+    /// The oldest and the newest sequence number of all versions, live or dead.
     pub(crate) fn sequences(&self) -> (u64, u64) {
         (self.header.min_sequence, self.header.max_sequence)
     }
 
-    /// The first and the last key, dead ones counted.
+    /// The first and the last key, live or dead.
     pub(crate) fn bounds(&self) -> (&[u8], &[u8]) {
         (self.directory.first(), self.directory.last())
     }
 
-    /// What it holds of the pool, in bytes of pages: header and directory, metadata, data. Cost: a
-    /// look at each page.
-    pub(crate) fn held_bytes(&self) -> [u64; 3] {
-        let held = |pages: &[Option<Page>]| pages.iter().flatten().count();
-        let pages = [self.frame.len(), held(&self.metadata), held(&self.data)];
+    /// The bytes of the pages that it owns: header and directory, metadata, data. Cost: iterates
+    /// over all pages.
+    pub(crate) fn owned_bytes(&self) -> [u64; 3] {
+        let owned = |pages: &[Option<Page>]| pages.iter().flatten().count();
+        let pages = [self.frame.len(), owned(&self.metadata), owned(&self.data)];
         pages.map(|pages| (pages * self.page_bytes()) as u64)
     }
 
-    /// The bytes of all items, dead ones counted.
+    /// The size of all items, live or dead, in bytes.
     pub(crate) fn data_bytes(&self) -> u64 {
         self.header.data_bytes
     }
 
-    /// The key and the sequence number of the version at a position, which is below
-    /// [`len`](Self::len).
+    /// The key and the sequence number of the version at a position below [`len`](Self::len).
     ///
     /// # Errors
     /// `Corruption`.
     pub(crate) fn version_at(&self, position: usize) -> Result<(Vec<u8>, u64)> {
-        let (item, head) = self.item(self.index(position), &mut Tally::default())?;
+        let (item, head) = self.item(self.index(position), &mut SearchStats::default())?;
         Ok((item.key_in(&head).to_vec(), item.sequence))
     }
 
-    /// At most `count` keys that part what is live into pieces of as many versions, ascending. Cost:
-    /// a look at as many items.
+    /// Up to `count` live keys that split the live versions into parts of equal size, ascending.
+    /// Cost: reads as many items.
     ///
     /// # Errors
     /// `Corruption`.
@@ -274,24 +272,25 @@ impl RowTable {
         let mut positions: Vec<_> = (1..=count).map(|i| i * self.len() / (count + 1)).collect();
         positions.dedup();
         let key = |position: usize| {
-            let (item, head) = self.item(self.index(position), &mut Tally::default())?;
+            let (item, head) = self.item(self.index(position), &mut SearchStats::default())?;
             Ok(item.key_in(&head).to_vec())
         };
         positions.into_iter().filter(|&position| position > 0).map(key).collect()
     }
 
-    /// Shows every live version that can be read, and returns how many cannot. Cost: all of the row.
+    /// Passes every readable live version to `visit`; returns the number of the unreadable ones.
+    /// Cost: reads all of the row.
     ///
     /// # Errors
-    /// Those of `show`.
-    pub(crate) fn salvage(&self, mut show: impl FnMut(EntryRef<'_>) -> Result<()>) -> Result<u64> {
+    /// Those of `visit`.
+    pub(crate) fn salvage(&self, mut visit: impl FnMut(EntryRef<'_>) -> Result<()>) -> Result<u64> {
         let mut lost = 0;
         let mut last: Option<(Vec<u8>, u64)> = None;
         for position in 0..self.len() {
-            let mut tally = Tally::default();
-            let read = self.item(self.index(position), &mut tally);
+            let mut stats = SearchStats::default();
+            let read = self.item(self.index(position), &mut stats);
             let read = read.and_then(|(item, head)| {
-                let value = self.value(&item, &mut tally)?;
+                let value = self.value(&item, &mut stats)?;
                 Ok((item, head, value))
             });
             let Ok((item, head, value)) = read else {
@@ -299,7 +298,7 @@ impl RowTable {
                 continue;
             };
             let key = item.key_in(&head);
-            // A damaged element may lead to a sound item that is another's.
+            // A damaged element may point to a valid item of another element.
             let follows = last.as_ref().is_none_or(|(before, sequence)| {
                 siltstone_table::kind::compare((before, *sequence), (key, item.sequence)).is_lt()
             });
@@ -308,14 +307,14 @@ impl RowTable {
                 continue;
             }
             let Item { sequence, kind, expires_at, .. } = item;
-            show(EntryRef { key, sequence, kind, expires_at, value: &value })?;
+            visit(EntryRef { key, sequence, kind, expires_at, value: &value })?;
             last = Some((key.to_vec(), sequence));
         }
         Ok(lost)
     }
 
-    /// About how many bytes of items are live: what a compaction of all of it would read. Cost: a
-    /// look at two elements.
+    /// About the size of the live items in bytes: what a compaction of the row would read. Cost:
+    /// reads two elements.
     ///
     /// # Errors
     /// `Corruption`.
@@ -324,13 +323,13 @@ impl RowTable {
         self.segments.iter().map(|range| self.bytes_between(range)).sum()
     }
 
-    /// The bytes of the live items from `start` up to `end`, without it: to size a compaction. Cost:
-    /// two searches.
+    /// The size of the live items from `start` (included) to `end` (excluded), in bytes. Cost: two
+    /// searches.
     ///
     /// # Errors
     /// `Corruption`.
     pub(crate) fn bytes_in(&self, start: &[u8], end: Option<&[u8]>) -> Result<u64> {
-        let position = |key| self.lower_bound(key, 0..self.len(), &mut Tally::default());
+        let position = |key| self.lower_bound(key, 0..self.len(), &mut SearchStats::default());
         let from = position(start)?.position;
         let to = end.map_or(Ok(self.len()), |end| Ok::<_, Error>(position(end)?.position))?;
         let before = self.segments[0].len();
@@ -341,24 +340,24 @@ impl RowTable {
         Ok(self.bytes_between(&low)? + self.bytes_between(&high)?)
     }
 
-    /// Resident memory in bytes, the pages not counted.
+    /// Memory in bytes, without pages.
     pub(crate) fn memory_bytes(&self) -> usize {
         let pages = self.frame.len() + self.metadata.len() + self.data.len();
         size_of::<Self>() + pages * size_of::<Option<Page>>() + self.directory.memory_bytes()
     }
 
-    /// Reads all that is live and checks every sum, and that keys ascend. Cost: all of the row.
+    /// Reads all that is live, and verifies checksums and key order. Cost: reads all of the row.
     ///
     /// # Errors
-    /// `Corruption`: the first that does not hold.
+    /// `Corruption`: the first that is found.
     pub(crate) fn verify(&self, purpose: Purpose) -> Result<()> {
         self.check_metadata(purpose)?;
         let mut before: Option<(Vec<u8>, u64)> = None;
-        let mut tally = Tally::default();
+        let mut stats = SearchStats::default();
         for position in 0..self.len() {
-            let (item, head) = self.item(self.index(position), &mut tally)?;
+            let (item, head) = self.item(self.index(position), &mut stats)?;
             let key = item.key_in(&head);
-            self.value(&item, &mut tally)?;
+            self.value(&item, &mut stats)?;
             let follows = before.as_ref().is_none_or(|(last, sequence)| {
                 siltstone_table::kind::compare((last, *sequence), (key, item.sequence)).is_lt()
             });
@@ -367,20 +366,20 @@ impl RowTable {
             }
             before = Some((key.to_vec(), item.sequence));
         }
-        self.frame[0].note_read(tally.bytes, purpose);
+        self.frame[0].note_read(stats.bytes, purpose);
         Ok(())
     }
 
-    /// Counts bytes read for a purpose.
-    pub(crate) fn note_read(&self, tally: &Tally, purpose: Purpose) {
-        self.frame[0].note_read(tally.bytes, purpose);
+    /// Counts the bytes read for a purpose.
+    pub(crate) fn note_read(&self, stats: &SearchStats, purpose: Purpose) {
+        self.frame[0].note_read(stats.bytes, purpose);
     }
 
     pub(super) fn common_prefix(&self) -> &[u8] {
         self.directory.common_prefix()
     }
 
-    pub(super) fn scale(&self) -> &Scale {
+    pub(super) fn scale(&self) -> &InterpolationScale {
         self.directory.scale()
     }
 
@@ -394,7 +393,7 @@ impl RowTable {
         }
     }
 
-    /// The position of the first live element at an index or behind.
+    /// The position of the first live element at or after an index.
     #[inline]
     pub(super) fn position(&self, index: usize) -> usize {
         let [first, second] = &self.segments;
@@ -410,22 +409,23 @@ impl RowTable {
         if range.is_empty() {
             return Ok(0);
         }
-        let mut tally = Tally::default();
-        let last = self.item(range.end - 1, &mut tally)?.0;
-        let first = self.element(range.start, &mut tally)?.address();
+        let mut stats = SearchStats::default();
+        let last = self.item(range.end - 1, &mut stats)?.0;
+        let first = self.element(range.start, &mut stats)?.address();
         let end = (last.value_address() + last.value_len as u64).next_multiple_of(ALIGNMENT);
         Ok(end.saturating_sub(first))
     }
 
-    /// The metadata pages that are held, against the directory's sums.
+    /// Verifies the metadata pages by the checksums in the directory.
     fn check_metadata(&self, purpose: Purpose) -> Result<()> {
-        let per_page = self.page_bytes() / ELEMENT;
+        let per_page = self.page_bytes() / ELEMENT_BYTES;
         let mut read = 0;
         for (i, page) in self.metadata.iter().enumerate() {
             let Some(page) = page else { continue };
             let elements = (self.entries() - i * per_page).min(per_page);
-            let bytes = &page.bytes()[..elements * ELEMENT];
-            if self.sum.of(METADATA_PLACE + i as u64, bytes) != self.directory.metadata_page(i).1 {
+            let bytes = &page.bytes()[..elements * ELEMENT_BYTES];
+            if self.sum.of(METADATA_POSITION + i as u64, bytes) != self.directory.metadata_page(i).1
+            {
                 return Err(page.corruption(0, "a row's metadata does not match its checksum"));
             }
             read += bytes.len() as u64;
@@ -435,7 +435,7 @@ impl RowTable {
     }
 }
 
-impl Parts {
+impl RowParts {
     fn claim(&mut self, claims: &PageClaims, live: &LiveRange) -> Result<()> {
         let (metadata, data) = self.directory.pages_of(live, claims.page_bytes());
         for i in metadata.into_iter().flatten() {

@@ -1,39 +1,38 @@
-//! One change of the set of files, in the form in which the manifest keeps it.
+//! A version edit: one change of the set of files, as the manifest stores it.
 //!
 //! ```text
 //! edit  := field*                         all integers varint unless said otherwise
-//! field := 1 next_file                    the next file number that is free
+//! field := 1 next_file                    the next free file number
 //!        | 2 last_sequence                the newest sequence number in any table
 //!        | 3 first_log                    logs below this number are in tables
-//!        | 4 level 0 number bytes smallest largest            a table that is added
-//!        | 5 level number                 a table, or a row with all its files, that is removed
-//!        | 6 level key                    where the next compaction of a level begins
-//!        | 7 number bytes                 a log that was sealed at close: it must be there
-//!        | 8 number bytes smallest largest arrival log log_bytes data_bytes     a row of level 0
-//!        | 9 key                          where the cursor over level 0 stands
-//!        | 10 number key                  the arrival of a row that is there already
-//!        | 11 number bytes smallest largest arrival data_bytes page header_bytes header_checksum
-//!                                         a row of level 0 in persistent memory
-//!        | 12 number bytes                a log that was durable up to there: it must be there
-//! smallest, largest, key, arrival := length bytes
+//!        | 4 level 0 number bytes smallest largest            an added table
+//!        | 5 level number                 a removed table, or a removed L0 run with all its files
+//!        | 6 level key                    the compaction cursor of a level
+//!        | 7 number bytes                 a log that was sealed at close: it must exist
+//!        | 8 number bytes smallest largest inserted_at log log_bytes data_bytes     an L0 run
+//!        | 9 key                          the L0 cursor
+//!        | 10 number key                  `inserted_at` of an existing L0 run
+//!        | 11 number bytes smallest largest inserted_at data_bytes page header_bytes
+//!             header_checksum             an L0 run in persistent memory
+//!        | 12 number bytes                a log that was durable up to this length: it must exist
+//! smallest, largest, key, inserted_at := length bytes
 //! ```
 //!
-//! A row's `arrival` is where the cursor over level 0 stood when it came (see `live_range`). Its
-//! `log`, if not 0, makes it a CL-SSTable: the table holds positions in the first `log_bytes` bytes of
-//! that log. `data_bytes` counts the keys and values that the row stands for. Of a row in persistent
-//! memory `bytes` counts the pages that it took when it was built, and the last three fields are its
+//! `inserted_at` of an L0 run is the L0 cursor at its insertion (see `live_range`). A run with a
+//! `log` other than 0 is a CL-SSTable: its table contains positions in the first `log_bytes` bytes
+//! of that log. `data_bytes` is the size of the keys and values of the run. For a run in persistent
+//! memory `bytes` is the size of the pages that it was built in, and the last three fields are its
 //! handle (see `rowtable`).
 //!
-//! A reader refuses field numbers that it does not know: to skip one could lose data. The manifest
-//! gives integrity; a parse that fails here is a bug or an unknown version, and is refused.
-
+//! A reader rejects unknown field numbers, because skipping one could lose data. The manifest
+//! guarantees integrity, so a parse error here means a bug or a newer version.
 use siltstone_engine::batch::{read_varint, write_varint};
 use siltstone_table::TableMeta;
 use siltstone_table::kind::in_range;
 
 use crate::rowtable::RowHandle;
 
-/// One change of the set of files; what is `None` or empty stays as it was.
+/// One change of the set of files; `None` and empty fields change nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Edit {
     pub(crate) next_file: Option<u64>,
@@ -42,20 +41,20 @@ pub(crate) struct Edit {
     pub(crate) added: Vec<FileEntry>,
     /// Level and number.
     pub(crate) removed: Vec<(usize, u64)>,
-    /// Level and the key after which its next compaction begins.
+    /// Level, and the key after which its next compaction begins.
     pub(crate) cursors: Vec<(usize, Vec<u8>)>,
-    /// Number and length of the log that a clean close sealed.
+    /// Number and length of the log that was sealed at close.
     pub(crate) sealed_log: Option<(u64, u64)>,
-    /// Where the cursor over level 0 moves.
+    /// The new position of the L0 cursor.
     pub(crate) cursor: Option<Vec<u8>>,
-    /// Number and length of a log that was durable so far when a flush left keys of a table to it.
-    /// Nothing in the log may prove that.
+    /// Number and length of a log that was synced when a flush retained keys in it. The log itself
+    /// may contain no evidence of the sync.
     pub(crate) synced_log: Option<(u64, u64)>,
-    /// Rows that are there already, by number, and their arrivals from now on.
-    pub(crate) arrivals: Vec<(u64, Vec<u8>)>,
+    /// Existing L0 runs by number, with their new `inserted_at`.
+    pub(crate) insertions: Vec<(u64, Vec<u8>)>,
 }
 
-/// A table as the manifest knows it.
+/// A table in the manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileEntry {
     pub(crate) level: usize,
@@ -63,34 +62,34 @@ pub(crate) struct FileEntry {
     pub(crate) bytes: u64,
     pub(crate) smallest: Vec<u8>,
     pub(crate) largest: Vec<u8>,
-    /// What makes it a row; of tables of level 0 only.
-    pub(crate) row: Option<RowEntry>,
+    /// Set for L0 runs only.
+    pub(crate) run: Option<L0RunEntry>,
 }
 
-/// What the manifest knows of a row beside its table.
+/// The fields of an L0 run in the manifest beside those of a table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct RowEntry {
-    /// Where the cursor over level 0 stood when the row came.
-    pub(crate) arrival: Vec<u8>,
-    /// The log whose positions the table holds, and how many of its bytes are the row's.
+pub(crate) struct L0RunEntry {
+    /// The L0 cursor at the insertion of the run.
+    pub(crate) inserted_at: Vec<u8>,
+    /// The log whose positions the table contains, and the length of the part that the run owns.
     pub(crate) log: Option<(u64, u64)>,
-    /// Where the row is in persistent memory, if it is there; there is no table then.
-    pub(crate) nvm: Option<RowHandle>,
-    /// Keys and values that the row stands for, in bytes.
+    /// The handle of a run in persistent memory, which has no table.
+    pub(crate) pmem: Option<RowHandle>,
+    /// The size of the keys and values of the run, in bytes.
     pub(crate) data_bytes: u64,
 }
 
 impl FileEntry {
-    /// Whether it is a row in persistent memory.
-    pub(crate) fn is_in_nvm(&self) -> bool {
-        self.row.as_ref().is_some_and(|row| row.nvm.is_some())
+    /// Whether it is a run in persistent memory.
+    pub(crate) fn is_in_pmem(&self) -> bool {
+        self.run.as_ref().is_some_and(|run| run.pmem.is_some())
     }
 
-    /// A table just written, on `level`; on level 0 a row that holds its values itself.
+    /// A new table on `level`; on level 0 a run with its values in the table.
     pub(crate) fn of(meta: &TableMeta, level: usize) -> Self {
-        let row = RowEntry { data_bytes: meta.user_bytes, ..RowEntry::default() };
+        let run = L0RunEntry { data_bytes: meta.user_bytes, ..L0RunEntry::default() };
         FileEntry {
-            row: (level == 0).then_some(row),
+            run: (level == 0).then_some(run),
             level,
             number: meta.number.0,
             bytes: meta.bytes,
@@ -107,14 +106,14 @@ const ADDED: u64 = 4;
 const REMOVED: u64 = 5;
 const CURSOR: u64 = 6;
 const SEALED_LOG: u64 = 7;
-const ROW: u64 = 8;
-const LEVEL0_CURSOR: u64 = 9;
-const ARRIVAL: u64 = 10;
-const NVM_ROW: u64 = 11;
+const L0_RUN: u64 = 8;
+const L0_CURSOR: u64 = 9;
+const INSERTED_AT: u64 = 10;
+const PMEM_RUN: u64 = 11;
 const SYNCED_LOG: u64 = 12;
-/// The only kind of table there is in a field 4.
-const PLAIN: u64 = 0;
-/// No tree is this deep; bounds what damaged bytes can make us allocate.
+/// The only kind of table in field 4.
+const PLAIN_TABLE: u64 = 0;
+/// The maximum level; limits what corrupt bytes can make a reader allocate.
 const MAX_LEVEL: u64 = 64;
 
 impl Edit {
@@ -145,39 +144,41 @@ impl Edit {
             put_bytes(&mut out, key);
         }
         for file in &self.added {
-            match &file.row {
-                None => put_all(&mut out, &[ADDED, file.level as u64, PLAIN]),
-                Some(row) => put_all(&mut out, &[if row.nvm.is_some() { NVM_ROW } else { ROW }]),
+            match &file.run {
+                None => put_all(&mut out, &[ADDED, file.level as u64, PLAIN_TABLE]),
+                Some(run) => {
+                    put_all(&mut out, &[if run.pmem.is_some() { PMEM_RUN } else { L0_RUN }])
+                }
             }
             put_all(&mut out, &[file.number, file.bytes]);
             put_bytes(&mut out, &file.smallest);
             put_bytes(&mut out, &file.largest);
-            let Some(row) = &file.row else { continue };
-            put_bytes(&mut out, &row.arrival);
-            match row.nvm {
+            let Some(run) = &file.run else { continue };
+            put_bytes(&mut out, &run.inserted_at);
+            match run.pmem {
                 Some(RowHandle { page, bytes, checksum }) => {
                     let handle = [page, bytes, checksum].map(u64::from);
-                    put_all(&mut out, &[row.data_bytes]);
+                    put_all(&mut out, &[run.data_bytes]);
                     put_all(&mut out, &handle);
                 }
                 None => {
-                    let (log, log_bytes) = row.log.unwrap_or((0, 0));
-                    put_all(&mut out, &[log, log_bytes, row.data_bytes]);
+                    let (log, log_bytes) = run.log.unwrap_or((0, 0));
+                    put_all(&mut out, &[log, log_bytes, run.data_bytes]);
                 }
             }
         }
         if let Some(key) = &self.cursor {
-            put_all(&mut out, &[LEVEL0_CURSOR]);
+            put_all(&mut out, &[L0_CURSOR]);
             put_bytes(&mut out, key);
         }
-        for (number, key) in &self.arrivals {
-            put_all(&mut out, &[ARRIVAL, *number]);
+        for (number, key) in &self.insertions {
+            put_all(&mut out, &[INSERTED_AT, *number]);
             put_bytes(&mut out, key);
         }
         out
     }
 
-    /// Reads an edit back; the error says what is malformed.
+    /// Decodes an edit; the error describes what is malformed.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
         let mut reader = Reader(bytes);
         let mut edit = Edit::default();
@@ -193,30 +194,31 @@ impl Edit {
                 ADDED => {
                     let level = reader.level()?;
                     let kind = reader.number()?;
-                    if kind != PLAIN {
+                    if kind != PLAIN_TABLE {
                         return Err(format!("unknown kind of table {kind}: a newer version's?"));
                     }
-                    // Rows had no field of their own before there was a cursor over level 0.
-                    let row = (level == 0).then(RowEntry::default);
-                    edit.added.push(FileEntry { row, ..reader.table(level)? });
+                    // Version before the L0 cursor stored L0 runs in field 4.
+                    let run = (level == 0).then(L0RunEntry::default);
+                    edit.added.push(FileEntry { run, ..reader.table(level)? });
                 }
-                ROW => {
+                L0_RUN => {
                     let table = reader.table(0)?;
-                    let arrival = reader.bytes()?;
+                    let inserted_at = reader.bytes()?;
                     let log = Some((reader.number()?, reader.number()?)).filter(|log| log.0 > 0);
-                    let row = RowEntry { arrival, log, nvm: None, data_bytes: reader.number()? };
-                    edit.added.push(FileEntry { row: Some(row), ..table });
+                    let run =
+                        L0RunEntry { inserted_at, log, pmem: None, data_bytes: reader.number()? };
+                    edit.added.push(FileEntry { run: Some(run), ..table });
                 }
-                NVM_ROW => {
+                PMEM_RUN => {
                     let table = reader.table(0)?;
-                    let (arrival, data_bytes) = (reader.bytes()?, reader.number()?);
-                    let (page, bytes, checksum) = (reader.half()?, reader.half()?, reader.half()?);
-                    let nvm = Some(RowHandle { page, bytes, checksum });
-                    let row = RowEntry { arrival, log: None, nvm, data_bytes };
-                    edit.added.push(FileEntry { row: Some(row), ..table });
+                    let (inserted_at, data_bytes) = (reader.bytes()?, reader.number()?);
+                    let (page, bytes, checksum) = (reader.u32()?, reader.u32()?, reader.u32()?);
+                    let pmem = Some(RowHandle { page, bytes, checksum });
+                    let run = L0RunEntry { inserted_at, log: None, pmem, data_bytes };
+                    edit.added.push(FileEntry { run: Some(run), ..table });
                 }
-                LEVEL0_CURSOR => edit.cursor = Some(reader.bytes()?),
-                ARRIVAL => edit.arrivals.push((reader.number()?, reader.bytes()?)),
+                L0_CURSOR => edit.cursor = Some(reader.bytes()?),
+                INSERTED_AT => edit.insertions.push((reader.number()?, reader.bytes()?)),
                 other => return Err(format!("unknown field {other}: a newer version's?")),
             }
         }
@@ -234,9 +236,9 @@ impl std::fmt::Display for Edit {
         words.extend(self.synced_log.map(|(number, len)| format!("log {number} synced to {len}")));
         words.extend(self.cursor.as_ref().map(|key| format!("cursor at {}", key.escape_ascii())));
         words.extend(
-            self.arrivals
+            self.insertions
                 .iter()
-                .map(|(number, key)| format!("row {number} arrived at {}", key.escape_ascii())),
+                .map(|(number, key)| format!("run {number} inserted at {}", key.escape_ascii())),
         );
         words.extend(self.last_sequence.map(|sequence| format!("sequence {sequence}")));
         f.write_str(&words.join(", "))
@@ -261,8 +263,8 @@ impl Reader<'_> {
         Ok(value)
     }
 
-    fn half(&mut self) -> Result<u32, String> {
-        u32::try_from(self.number()?).map_err(|_| "a row's handle is out of range".to_owned())
+    fn u32(&mut self) -> Result<u32, String> {
+        u32::try_from(self.number()?).map_err(|_| "the handle of a run is out of range".to_owned())
     }
 
     fn table(&mut self, level: usize) -> Result<FileEntry, String> {
@@ -272,7 +274,7 @@ impl Reader<'_> {
             bytes: self.number()?,
             smallest: self.bytes()?,
             largest: self.bytes()?,
-            row: None,
+            run: None,
         })
     }
 
@@ -297,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_a_sequence_number_that_no_write_could_follow_refused() {
+    fn sequence_number_without_successor_is_rejected() {
         for (last, holds) in [(u64::MAX, false), (1 << 61, false), ((1 << 61) - 1, true)] {
             let edit = Edit { last_sequence: Some(last), ..Edit::default() };
             assert_eq!(Edit::decode(&edit.encode()).is_ok(), holds, "{last}");
@@ -317,7 +319,7 @@ mod tests {
                     bytes: 1 << 26,
                     smallest: b"a".to_vec(),
                     largest: vec![0xff; 300],
-                    row: None,
+                    run: None,
                 },
                 FileEntry {
                     level: 0,
@@ -325,10 +327,10 @@ mod tests {
                     bytes: 77,
                     smallest: b"b".to_vec(),
                     largest: b"c".to_vec(),
-                    row: Some(RowEntry {
-                        arrival: b"k".to_vec(),
+                    run: Some(L0RunEntry {
+                        inserted_at: b"k".to_vec(),
                         log: Some((290, 1 << 26)),
-                        nvm: None,
+                        pmem: None,
                         data_bytes: 5000,
                     }),
                 },
@@ -338,10 +340,10 @@ mod tests {
                     bytes: 8192,
                     smallest: b"b".to_vec(),
                     largest: b"d".to_vec(),
-                    row: Some(RowEntry {
-                        arrival: Vec::new(),
+                    run: Some(L0RunEntry {
+                        inserted_at: Vec::new(),
                         log: None,
-                        nvm: Some(RowHandle { page: 7, bytes: 88, checksum: u32::MAX }),
+                        pmem: Some(RowHandle { page: 7, bytes: 88, checksum: u32::MAX }),
                         data_bytes: 6000,
                     }),
                 },
@@ -350,19 +352,19 @@ mod tests {
             cursors: vec![(1, b"m".to_vec())],
             sealed_log: Some((12, 32768)),
             cursor: Some(b"q".to_vec()),
-            arrivals: vec![(290, Vec::new())],
+            insertions: vec![(290, Vec::new())],
         }
     }
 
     #[test]
-    fn an_edit_reads_back() {
+    fn edit_survives_encoding() {
         for edit in [sample(), Edit::default()] {
             assert_eq!(Edit::decode(&edit.encode()).unwrap(), edit);
         }
     }
 
     #[test]
-    fn hostile_bytes_are_refused_or_harmless() {
+    fn malformed_bytes_are_rejected_or_harmless() {
         let good = sample().encode();
         for at in 0..good.len() {
             let _ = Edit::decode(&good[..at]);

@@ -1,4 +1,4 @@
-//! A table that a version names.
+//! A table file that versions share.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,8 +10,8 @@ use siltstone_vfs::{Mode, Vfs};
 
 use super::FileEntry;
 
-/// An open sorted table at its place in a version. When the last version that names it, at whatever
-/// place, is gone and it is obsolete, its file is removed.
+/// An open sorted table at a level of a version. Its file is removed when it is obsolete and the
+/// last version that names it, on any level, is dropped.
 pub(crate) struct TableFile {
     table: Arc<Table>,
     entry: FileEntry,
@@ -19,7 +19,7 @@ pub(crate) struct TableFile {
     sketch: OnceLock<Option<HyperLogLog>>,
 }
 
-/// The file of a table, shared by the places that the table had in versions.
+/// The file of a table, shared by the levels that the table had in versions.
 struct SharedFile {
     number: u64,
     vfs: Arc<dyn Vfs>,
@@ -29,17 +29,17 @@ struct SharedFile {
 impl Drop for SharedFile {
     fn drop(&mut self) {
         if self.obsolete.load(Ordering::Acquire) {
-            // What stays behind by a fault is garbage that the next open removes.
+            // If this fails, the next open removes the file.
             let _ = self.vfs.remove(&FileKind::Table.name(FileNumber(self.number)));
         }
     }
 }
 
 impl TableFile {
-    /// Opens the table that `entry` names.
+    /// Opens the table of `entry`.
     ///
     /// # Errors
-    /// Corruption if the file is not what the manifest says it is.
+    /// Corruption if the file is not the one that the manifest describes.
     pub(crate) fn open(
         vfs: &Arc<dyn Vfs>,
         entry: FileEntry,
@@ -50,8 +50,8 @@ impl TableFile {
         let file = vfs.open(&name, Mode::Read)?;
         let table = Table::open(file, &name, number, Some(cache.clone()))?;
         let meta = table.meta();
-        let told = (entry.bytes, &entry.smallest, &entry.largest);
-        if (meta.bytes, &meta.smallest, &meta.largest) != told {
+        let named = (entry.bytes, &entry.smallest, &entry.largest);
+        if (meta.bytes, &meta.smallest, &meta.largest) != named {
             return Err(Error::corruption(
                 name,
                 0,
@@ -63,15 +63,15 @@ impl TableFile {
         Ok(Arc::new(TableFile { table: Arc::new(table), entry, file, sketch: OnceLock::new() }))
     }
 
-    /// The same table at another place.
+    /// The same table on another level.
     pub(crate) fn moved(&self, entry: FileEntry) -> Arc<Self> {
         let (table, file) = (self.table.clone(), self.file.clone());
         Arc::new(TableFile { table, entry, file, sketch: self.sketch.clone() })
     }
 
-    /// The version of `key` in this table that a reader at `at` sees.
+    /// The version of `key` in this table that is visible at `at`.
     pub(crate) fn get(&self, key: &[u8], hash: u64, at: u64) -> Result<Option<Found>> {
-        // The filter first: one cache line, and it says no where the bounds would, as good as always.
+        // The filter first: it reads one cache line and excludes nearly all that the bounds would.
         if !self.table.may_contain(hash) || key < self.smallest() || key > self.largest() {
             return Ok(None);
         }
@@ -106,14 +106,13 @@ impl TableFile {
         &self.entry.largest
     }
 
-    /// Whether a key from `from` to `to`, both counted, may be there. Cost: some three cache lines if a filter
-    /// knows; where there is none, `true`.
+    /// Whether the table may contain a key in `from..=to`; `true` without a filter. Cost: about
+    /// three cache lines.
     pub(crate) fn may_hold_between(&self, from: &[u8], to: &[u8]) -> bool {
         self.smallest() <= to && from <= self.largest() && self.table().may_hold_between(from, to)
     }
 
-    /// The sketch of its keys, read when it is asked for first; `None` if it has none or it cannot
-    /// be read.
+    /// The sketch of its keys, read at the first call; `None` if it has none or it cannot be read.
     pub(crate) fn sketch(&self) -> Option<&HyperLogLog> {
         let read = || {
             let block = self.table.meta_block(SKETCH, Purpose::Compaction).ok()??;
@@ -126,7 +125,7 @@ impl TableFile {
         self.table.meta().max_sequence
     }
 
-    /// No version made from now on names this file.
+    /// Marks the file as obsolete: no later version names it.
     pub(crate) fn retire(&self) {
         self.file.obsolete.store(true, Ordering::Release);
     }

@@ -11,7 +11,7 @@ use siltstone_engine::{Error, Result};
 use siltstone_table::{BlockCache, FileNumbers, Manifest, parse_file_name};
 use siltstone_vfs::{PageClaims, PmemPool, Vfs};
 
-use super::{Edit, FileEntry, NvmRows, Opened, Opener, Row, Version};
+use super::{Edit, FileEntry, FileOpener, L0Run, OpenFile, PmemRuns, Version};
 use crate::pool;
 use crate::rowtable::RowTable;
 
@@ -55,12 +55,12 @@ pub(crate) struct Recovered {
 
 impl Versions {
     /// Opens what the manifest names, or makes an empty table if `media` has no manifest. A pool of
-    /// persistent memory that rows lie in is to have `nvm_bytes`.
+    /// persistent memory that rows lie in is to have `pmem_bytes`.
     pub(crate) fn open(
         vfs: &Arc<dyn Vfs>,
         cache: &Arc<BlockCache>,
         levels: usize,
-        nvm_bytes: u64,
+        pmem_bytes: u64,
     ) -> Result<(Self, Recovered)> {
         let (manifest, edits) = if Manifest::exists(vfs.as_ref())? {
             Manifest::open(vfs.clone(), ENGINE).map_err(missing_manifest)?
@@ -71,11 +71,11 @@ impl Versions {
             (Manifest::create(vfs.clone(), ENGINE, &snapshot)?, vec![snapshot])
         };
         let state = fold(&edits)?;
-        let has_nvm = state.added.iter().any(|file| file.is_in_nvm());
-        let claims = has_nvm.then(|| pool::claims(vfs, nvm_bytes)).transpose()?;
-        let nvm = claims.as_ref().map_or(NvmRows::None, NvmRows::Claimed);
+        let has_nvm = state.added.iter().any(|file| file.is_in_pmem());
+        let claims = has_nvm.then(|| pool::claims(vfs, pmem_bytes)).transpose()?;
+        let nvm = claims.as_ref().map_or(PmemRuns::None, PmemRuns::Claimed);
         let cursor = state.cursor.as_deref().unwrap_or_default();
-        let opener = Opener { vfs, cache, nvm, cursor };
+        let opener = FileOpener { vfs, cache, pmem: nvm, cursor };
         let opened = opener.open_all(&state.added).map_err(missing_file)?;
         let version = Arc::new(Version::new(levels).apply(&state, &opened)?);
         let first_log = state.first_log.unwrap_or(0);
@@ -132,7 +132,7 @@ impl Versions {
         generation: u64,
         mut edit: Edit,
         built: Option<Arc<RowTable>>,
-        taken: &[Row],
+        taken: &[L0Run],
         publish: impl FnOnce(&Arc<Version>),
     ) -> Result<bool> {
         let mut installing = self.installing.lock();
@@ -140,21 +140,21 @@ impl Versions {
             return Ok(false);
         }
         // Opened before the manifest names them: a table that cannot be read is not installed.
-        let nvm = built.as_ref().map_or(NvmRows::None, NvmRows::Built);
-        let opener = Opener { vfs: &self.vfs, cache: &self.cache, nvm, cursor: &[] };
+        let nvm = built.as_ref().map_or(PmemRuns::None, PmemRuns::Built);
+        let opener = FileOpener { vfs: &self.vfs, cache: &self.cache, pmem: nvm, cursor: &[] };
         let opened = open_added(&installing.version, &edit, &opener)?;
-        for row in edit.added.iter_mut().filter_map(|entry| entry.row.as_mut()) {
-            row.arrival = installing.version.cursor.to_vec();
+        for row in edit.added.iter_mut().filter_map(|entry| entry.run.as_mut()) {
+            row.inserted_at = installing.version.cursor.to_vec();
         }
         if let Some(cursor) = &edit.cursor {
             let was_taken = |number: u64| taken.iter().any(|row| row.number() == number);
-            let rows = installing.version.level0.iter().map(Row::number);
+            let rows = installing.version.level0.iter().map(L0Run::number);
             let came_since = rows.filter(|&number| !was_taken(number));
-            edit.arrivals = came_since.map(|number| (number, cursor.clone())).collect();
+            edit.insertions = came_since.map(|number| (number, cursor.clone())).collect();
         }
         let next = Arc::new(installing.version.apply(&edit, &opened)?);
         edit.next_file = Some(self.numbers.next());
-        let last_sequence = opened.iter().map(Opened::max_sequence).max().unwrap_or(0);
+        let last_sequence = opened.iter().map(OpenFile::max_sequence).max().unwrap_or(0);
         if last_sequence > installing.last_sequence {
             edit.last_sequence = Some(last_sequence);
         }
@@ -214,7 +214,7 @@ impl Versions {
     /// Forgets the rows in persistent memory: the table is closed.
     pub(crate) fn let_go_of_nvm(&self) {
         let mut installing = self.installing.lock();
-        installing.version = Arc::new(installing.version.without_nvm_rows());
+        installing.version = Arc::new(installing.version.without_pmem_runs());
         installing.doubtful.clear();
     }
 
@@ -229,13 +229,13 @@ impl Versions {
 
 /// Opens what an edit adds. A table that it only moves is open already, and shares its file with its old place: who
 /// still reads or copies an older version may need it there.
-fn open_added(version: &Version, edit: &Edit, opener: &Opener<'_>) -> Result<Vec<Opened>> {
+fn open_added(version: &Version, edit: &Edit, opener: &FileOpener<'_>) -> Result<Vec<OpenFile>> {
     let open = |entry: &FileEntry| {
         let is_moved = edit.removed.iter().any(|&(_, number)| number == entry.number);
         let there = version.files().map(|(_, file)| file);
         let there = is_moved.then(|| there.into_iter().find(|file| file.number() == entry.number));
         match there.flatten() {
-            Some(file) if entry.level > 0 => Ok(Opened::Table(file.moved(entry.clone()))),
+            Some(file) if entry.level > 0 => Ok(OpenFile::Table(file.moved(entry.clone()))),
             _ => opener.open(entry),
         }
     };
@@ -254,7 +254,7 @@ impl Installing {
         let mut gone: HashSet<u64> = edit.removed.iter().map(|&(_, number)| number).collect();
         edit.added.iter().for_each(|entry| _ = gone.remove(&entry.number));
         let is_gone = |number: u64| gone.contains(&number);
-        before.level0.iter().filter(|row| is_gone(row.number())).for_each(Row::retire);
+        before.level0.iter().filter(|row| is_gone(row.number())).for_each(L0Run::retire);
         let tables = before.levels.iter().flat_map(|tables| tables.iter());
         tables.filter(|table| is_gone(table.number())).for_each(|table| table.retire());
     }
@@ -304,13 +304,13 @@ pub(crate) fn fold(edits: &[Vec<u8>]) -> Result<Edit> {
         state.sealed_log = edit.sealed_log;
         merge_cursors(&mut state.cursors, &edit.cursors);
         state.cursor = edit.cursor.or(state.cursor);
-        for (number, arrival) in edit.arrivals {
+        for (number, inserted_at) in edit.insertions {
             let row = state.added.iter_mut().find(|file| (file.level, file.number) == (0, number));
-            let row = row.and_then(|file| file.row.as_mut()).ok_or_else(|| {
+            let row = row.and_then(|file| file.run.as_mut()).ok_or_else(|| {
                 let reason = format!("moves row {number}, which level 0 lacks");
                 Error::corruption("MANIFEST", 0, reason)
             })?;
-            row.arrival = arrival;
+            row.inserted_at = inserted_at;
         }
     }
     Ok(state)

@@ -27,7 +27,7 @@ use siltstone_engine::{Op, Result};
 use super::Writer;
 use crate::engine::Inner;
 use crate::memtable::Memtable;
-use crate::options::Shape;
+use crate::options::L0Policy;
 use crate::record::Position;
 
 /// The large memtable of the writer.
@@ -69,7 +69,7 @@ impl Writer {
 impl Inner {
     /// Whether there is a large memtable, or is to be one when it is wanted.
     pub(crate) fn has_large(&self) -> bool {
-        self.options.shape() == Shape::NoveLsm
+        self.options.l0_policy() == L0Policy::NoveLsm
     }
 
     /// Whether no memtable is to be flushed before a copy is made, because a large one has older writes.
@@ -83,7 +83,7 @@ impl Inner {
     }
 
     pub(super) fn is_large_full(&self, open: &Writer) -> bool {
-        let limit = self.options.large_memtable();
+        let limit = self.options.novelsm_memtable_bytes();
         let large = open.large.as_ref();
         large.is_some_and(|large| fill(large.bytes, &large.memtable, limit) >= 1.0)
     }
@@ -96,14 +96,14 @@ impl Inner {
         }
         match &open.large {
             Some(_) if !self.is_large_full(open) => {}
-            Some(_) if self.view.load().flushing.iter().any(|memtable| memtable.is_large()) => {
+            Some(_) if self.view.load().flushing.iter().any(|memtable| memtable.is_novelsm()) => {
                 return Ok(false);
             }
             Some(_) if self.holds_for_copy() => return Ok(false),
             Some(_) => self.rotate(open, true)?,
             None => {
                 let number = open.log.number();
-                let memtable = Arc::new(Memtable::large(number));
+                let memtable = Arc::new(Memtable::novelsm(number));
                 open.large = Some(Large { memtable: memtable.clone(), bytes: 0 });
                 self.publish(&mut self.background.lock(), |view| view.large = Some(memtable));
             }

@@ -13,7 +13,7 @@ use siltstone_table::SpareSegment;
 
 use super::Writer;
 use crate::engine::{Inner, State};
-use crate::memtable::{FullLog, Memtable};
+use crate::memtable::{Memtable, SealedWal};
 
 impl Inner {
     /// Sees to it that the active memtable takes the next write. The writer is not locked while
@@ -51,7 +51,7 @@ impl Inner {
     /// Moves on to a new log and a new memtable, and queues the full one for its flush; with
     /// `large`, behind it the large one too.
     pub(crate) fn rotate(&self, writer: &mut Writer, large: bool) -> Result<()> {
-        let full = FullLog {
+        let full = SealedWal {
             number: writer.log.number(),
             bytes: writer.log.len(),
             sync: writer.log.sync_handle(),
@@ -60,8 +60,8 @@ impl Inner {
         let number = next.number();
         let rotated = writer.log.rotate_to(next);
         rotated.map_err(|error| self.background.poison_if_read_only("beginning a log", error))?;
-        writer.memtable.set_full(full);
-        let fresh = Memtable::with_spares(number, &self.spares);
+        writer.memtable.seal(full);
+        let fresh = Memtable::with_chunk_pool(number, &self.spares);
         let fresh = std::sync::Arc::new(fresh);
         let mut state = self.background.lock();
         state.logs.push(number);

@@ -1,11 +1,11 @@
-//! Questions to rows, with what they share: entries, pools, and answers from plain vectors.
+//! Tests of RowTables, and their helpers: entries, pools, and expected results from plain vectors.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
 mod damage;
-mod figures;
-mod rows;
-mod stacks;
+mod lookup_cost;
+mod row_stacks;
+mod single_row;
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use siltstone_engine::Purpose;
 use siltstone_table::{EntryRef, Kind, kind};
 use siltstone_vfs::{PmemPool, Ram, Vfs};
 
-use super::{RowBuilder, RowIter, RowTable, RowVersion};
+use super::{RowBuilder, RowTable, RowTableIter, RowVersion};
 use crate::live_range::LiveRange;
 
-const WHY: Purpose = Purpose::Flush;
+const PURPOSE: Purpose = Purpose::Flush;
 const POOL_BYTES: u64 = 4 << 20;
 
 /// One version of a key.
@@ -45,7 +45,7 @@ impl Entry {
         }
     }
 
-    fn found(&self) -> RowVersion {
+    fn to_version(&self) -> RowVersion {
         RowVersion {
             sequence: self.sequence,
             kind: self.kind,
@@ -69,7 +69,7 @@ fn try_build(
     previous: Option<&Arc<RowTable>>,
     entries: &[Entry],
 ) -> siltstone_engine::Result<Arc<RowTable>> {
-    let mut builder = RowBuilder::new(pool, number, previous.cloned(), WHY)?;
+    let mut builder = RowBuilder::new(pool, number, previous.cloned(), PURPOSE)?;
     for entry in entries {
         builder.add(entry.borrow())?;
     }
@@ -85,22 +85,22 @@ fn build(
     try_build(pool, number, previous, entries).unwrap()
 }
 
-/// In run order, each version once.
+/// Sorts in run order, each version once.
 fn sort(mut entries: Vec<Entry>) -> Vec<Entry> {
     entries.sort_by(|a, b| kind::compare((&a.key, a.sequence), (&b.key, b.sequence)));
     entries.dedup_by(|a, b| a.key == b.key && a.sequence == b.sequence);
     entries
 }
 
-fn live_of(entries: &[Entry], live: &LiveRange) -> Vec<Entry> {
+fn live_entries(entries: &[Entry], live: &LiveRange) -> Vec<Entry> {
     entries.iter().filter(|entry| live.contains(&entry.key)).cloned().collect()
 }
 
 fn lookup(entries: &[Entry], key: &[u8], at: u64) -> Option<RowVersion> {
-    entries.iter().find(|e| e.key == key && e.sequence <= at).map(Entry::found)
+    entries.iter().find(|e| e.key == key && e.sequence <= at).map(Entry::to_version)
 }
 
-fn shown(iter: &RowIter) -> Option<Entry> {
+fn current_entry(iter: &RowTableIter) -> Option<Entry> {
     iter.valid().then(|| Entry {
         key: iter.key().to_vec(),
         sequence: iter.sequence(),
@@ -110,20 +110,20 @@ fn shown(iter: &RowIter) -> Option<Entry> {
     })
 }
 
-/// All that an iterator shows, forwards.
-fn walk(row: &Arc<RowTable>) -> Vec<Entry> {
-    let mut iter = RowIter::new(row.clone(), WHY);
+/// All entries of an iterator, forwards.
+fn all_entries(row: &Arc<RowTable>) -> Vec<Entry> {
+    let mut iter = RowTableIter::new(row.clone(), PURPOSE);
     let mut all = Vec::new();
     iter.first().unwrap();
-    while let Some(entry) = shown(&iter) {
+    while let Some(entry) = current_entry(&iter) {
         all.push(entry);
         iter.next().unwrap();
     }
     all
 }
 
-/// Keys that are alike in many ways: common beginnings, one the beginning of another, zeros at the
-/// end, equal but for a byte far behind.
+/// Keys with much in common: prefixes, keys that are prefixes of others, zeros at the end, equal
+/// but for a late byte.
 fn key() -> impl Strategy<Value = Vec<u8>> {
     let byte = prop::sample::select(vec![0u8, b'a', b'b', 0xff]);
     let beginning = prop::sample::select(vec![&b""[..], b"a", b"user:", b"aaaaaaaaaaaa"]);
@@ -145,6 +145,6 @@ fn entry() -> impl Strategy<Value = Entry> {
     })
 }
 
-fn entries(most: usize) -> impl Strategy<Value = Vec<Entry>> {
-    prop::collection::vec(entry(), 1..most).prop_map(sort)
+fn entries(max_count: usize) -> impl Strategy<Value = Vec<Entry>> {
+    prop::collection::vec(entry(), 1..max_count).prop_map(sort)
 }

@@ -1,5 +1,5 @@
-//! The log after the active one is there before it is wanted: is it used, left out of what is recovered, and
-//! removed at close?
+//! The next log is created in advance: it is used by the next rotation, ignored by recovery, and
+//! removed at close.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,14 +14,14 @@ use siltstone_vfs::{Disk, Ram, Vfs};
 const KEYS: u32 = 300;
 
 fn open(vfs: &Arc<dyn Vfs>) -> Lsm {
-    let options = [("memtable", "64KiB"), ("container", "1MiB"), ("table", "64KiB")];
+    let options = [("memtable", "64KiB"), ("l0_capacity", "1MiB"), ("target_file_size", "64KiB")];
     let options: BTreeMap<_, _> =
         options.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let env = Env::replayable(Arc::new(ManualClock::at(0)), 1);
     Lsm::open(vfs.clone(), env, Options::from_map(&options).unwrap()).unwrap()
 }
 
-/// In no order: rows of keys in order are sorted tables, and their logs go.
+/// Shuffled, because runs of ordered keys are sorted tables, whose logs are removed.
 fn key_of(number: u32) -> [u8; 4] {
     number.wrapping_mul(2_654_435_761).to_be_bytes()
 }
@@ -32,7 +32,7 @@ fn write(lsm: &Lsm, from: u32) {
         batch.put(&key_of(key), &[key as u8; 1000]);
         lsm.write(&batch, Durability::Buffered).unwrap();
     }
-    // What is due is done, but nothing is wanted in tables.
+    // Finishes background work without a forced flush.
     lsm.maintain().unwrap();
 }
 
@@ -43,7 +43,7 @@ fn check(lsm: &Lsm, keys: u32) {
     }
 }
 
-/// The logs on the medium, ascending.
+/// The names of all logs, ascending.
 fn logs(vfs: &Arc<dyn Vfs>) -> Vec<String> {
     vfs.list().unwrap().into_iter().filter(|name| name.ends_with(".log")).collect()
 }
@@ -55,7 +55,7 @@ fn last_log(vfs: &Arc<dyn Vfs>) -> (String, u64) {
 }
 
 #[test]
-fn is_the_next_log_there_before_it_is_wanted_and_gone_after_a_close() {
+fn next_log_is_created_in_advance_and_removed_at_close() {
     let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
     let lsm = open(&vfs);
     let active = last_log(&vfs).0;
@@ -73,12 +73,12 @@ fn is_the_next_log_there_before_it_is_wanted_and_gone_after_a_close() {
 }
 
 #[test]
-fn is_the_next_log_no_hindrance_after_a_crash() {
+fn next_log_does_not_disturb_recovery() {
     let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
     let lsm = open(&vfs);
     write(&lsm, 0);
     let (next, _) = last_log(&vfs);
-    // The process dies: nothing is closed.
+    // Simulates a process crash: nothing is closed.
     std::mem::forget(lsm);
     let lsm = open(&vfs);
     check(&lsm, KEYS);
@@ -88,15 +88,15 @@ fn is_the_next_log_no_hindrance_after_a_crash() {
     check(&open(&vfs), 2 * KEYS);
 }
 
-/// On a disk the pages of logs are ready before they are written, and nothing of that is left.
+/// On a disk the pages of logs are preallocated; full logs are trimmed.
 #[test]
-fn are_full_logs_as_long_as_what_was_written() {
+fn full_logs_have_no_preallocated_tail() {
     let directory = tempfile::tempdir().unwrap();
     let vfs: Arc<dyn Vfs> = Arc::new(Disk::open(directory.path()).unwrap());
     let lsm = open(&vfs);
     write(&lsm, 0);
     let names = logs(&vfs);
-    // But for the active one and the next.
+    // Except for the active log and the next.
     for name in &names[..names.len() - 2] {
         let len = vfs.open(name, siltstone_vfs::Mode::Read).unwrap().len().unwrap();
         assert!((64 << 10..68 << 10).contains(&len), "{name} has {len} bytes");

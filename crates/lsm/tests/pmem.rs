@@ -1,4 +1,4 @@
-//! Questions to a table whose level 0 lies in persistent memory, beyond what the conformance kit asks.
+//! Level 0 in persistent memory, beyond the conformance kit.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
@@ -13,7 +13,7 @@ use siltstone_vfs::Vfs;
 const KEYS: u32 = 3000;
 
 fn open(vfs: &Arc<dyn Vfs>, options: &str) -> Lsm {
-    let all = format!("memtable=32KiB table=16KiB levels=64KiB:640KiB {options}");
+    let all = format!("memtable=32KiB target_file_size=16KiB levels=64KiB:640KiB {options}");
     let pairs = all.split(' ').filter_map(|pair| pair.split_once('='));
     let options = Options::from_map(&pairs.map(|(k, v)| (k.into(), v.into())).collect()).unwrap();
     Lsm::open(vfs.clone(), Env::replayable(Arc::new(ManualClock::at(1)), 1), options).unwrap()
@@ -31,7 +31,7 @@ fn fill(lsm: &Lsm, round: u32) {
     }
 }
 
-/// How many keys have the value of a round; no key has any but those before.
+/// The number of keys with the value of a round; panics if a value is of a later round.
 fn count(lsm: &Lsm, round: u32) -> u32 {
     let value = |i| lsm.get(&key(i)).unwrap().map(|entry| String::from_utf8(entry.value).unwrap());
     (0..KEYS)
@@ -48,15 +48,15 @@ fn counter(lsm: &Lsm, name: &str) -> u64 {
 }
 
 #[test]
-fn do_pages_come_back_as_the_cursor_goes_round() {
+fn pages_are_freed_as_the_cursor_advances() {
     let vfs: Arc<dyn Vfs> = Arc::new(Faulty::new(1));
-    let lsm = open(&vfs, "nvm=512KiB");
+    let lsm = open(&vfs, "pmem.size=512KiB");
     for round in 0..10 {
         fill(&lsm, round);
-        let held = ["nvm_directory_bytes", "nvm_metadata_bytes", "nvm_data_bytes"];
-        let held: u64 = held.map(|name| counter(&lsm, name)).iter().sum();
-        let taken = counter(&lsm, "nvm_pages") - counter(&lsm, "nvm_pages_free");
-        assert_eq!(taken * 4096, held, "no cursor holds an older version");
+        let page_bytes = ["nvm_directory_bytes", "nvm_metadata_bytes", "nvm_data_bytes"];
+        let page_bytes: u64 = page_bytes.map(|name| counter(&lsm, name)).iter().sum();
+        let used_pages = counter(&lsm, "nvm_pages") - counter(&lsm, "nvm_pages_free");
+        assert_eq!(used_pages * 4096, page_bytes, "no cursor holds an older version");
     }
     assert!(counter(&lsm, "nvm_rows_built") > 30);
     assert_eq!(counter(&lsm, "nvm_rows_refused"), 0);
@@ -64,13 +64,13 @@ fn do_pages_come_back_as_the_cursor_goes_round() {
 }
 
 #[test]
-fn do_rows_drain_when_the_option_goes_and_does_the_pool_then() {
+fn runs_are_drained_and_the_pool_removed_without_the_option() {
     let vfs: Arc<dyn Vfs> = Arc::new(Faulty::new(1));
-    let lsm = open(&vfs, "nvm=512KiB");
+    let lsm = open(&vfs, "pmem.size=512KiB");
     fill(&lsm, 1);
     lsm.close().unwrap();
     drop(lsm);
-    let lsm = open(&vfs, "l0_compact=2 container=0");
+    let lsm = open(&vfs, "experimental.l0_compaction_trigger=2 l0_capacity=0");
     assert!(counter(&lsm, "nvm_rows") > 0);
     assert_eq!(count(&lsm, 1), KEYS);
     fill(&lsm, 2);
@@ -79,17 +79,17 @@ fn do_rows_drain_when_the_option_goes_and_does_the_pool_then() {
     assert!(vfs.exists("NVM").unwrap());
     lsm.close().unwrap();
     drop(lsm);
-    let lsm = open(&vfs, "l0_compact=2 container=0");
+    let lsm = open(&vfs, "experimental.l0_compaction_trigger=2 l0_capacity=0");
     assert!(!vfs.exists("NVM").unwrap());
     assert_eq!(count(&lsm, 2), KEYS);
 }
 
 #[test]
-fn does_a_pool_that_a_cursor_fills_up_keep_no_writer() {
+fn pool_pinned_by_a_cursor_does_not_block_writers() {
     let vfs: Arc<dyn Vfs> = Arc::new(Faulty::new(1));
-    let lsm = open(&vfs, "nvm=128KiB");
+    let lsm = open(&vfs, "pmem.size=128KiB");
     fill(&lsm, 1);
-    // It holds the pages of its version, whatever is compacted.
+    // It pins the pages of its version.
     let mut cursor = lsm.iter().unwrap();
     assert!(cursor.first().unwrap());
     for round in 2..6 {
@@ -101,17 +101,17 @@ fn does_a_pool_that_a_cursor_fills_up_keep_no_writer() {
 }
 
 #[test]
-fn is_a_damaged_row_repaired_from_what_can_be_read() {
+fn damaged_run_is_repaired_from_its_readable_versions() {
     let faulty = Faulty::new(1);
     let vfs: Arc<dyn Vfs> = Arc::new(faulty.clone());
-    let lsm = open(&vfs, "nvm=512KiB");
+    let lsm = open(&vfs, "pmem.size=512KiB");
     fill(&lsm, 1);
     fill(&lsm, 2);
     assert!(counter(&lsm, "nvm_rows") > 1);
     lsm.close().unwrap();
     drop(lsm);
-    let shown = inspect(&vfs, "NVM", 100).unwrap().unwrap();
-    assert!(shown.items.len() > 1 && shown.damage.is_none(), "{shown:?}");
+    let inspection = inspect(&vfs, "NVM", 100).unwrap().unwrap();
+    assert!(inspection.items.len() > 1 && inspection.damage.is_none(), "{inspection:?}");
     let (path, len) = faulty
         .files()
         .into_iter()
@@ -120,9 +120,9 @@ fn is_a_damaged_row_repaired_from_what_can_be_read() {
     for at in (5000..len).step_by(30_011) {
         faulty.flip_bit(&path, at, 3).unwrap();
     }
-    let story = repair(&vfs).unwrap().lines;
-    assert!(story.iter().any(|line| line.contains("entries saved in a table")), "{story:#?}");
-    let lsm = open(&vfs, "nvm=512KiB");
+    let report = repair(&vfs).unwrap().lines;
+    assert!(report.iter().any(|line| line.contains("entries saved in a table")), "{report:#?}");
+    let lsm = open(&vfs, "pmem.size=512KiB");
     assert!(lsm.verify(&mut |_, _| ()).unwrap().is_sound());
-    assert!(count(&lsm, 2) > KEYS / 2, "{story:#?}");
+    assert!(count(&lsm, 2) > KEYS / 2, "{report:#?}");
 }

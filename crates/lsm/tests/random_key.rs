@@ -1,5 +1,4 @@
-//! A key drawn by chance: each about as likely as any other, wherever it lies and whatever lies
-//! beside it.
+//! Random keys: every live key is equally likely, whatever its level and its neighbours.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
@@ -13,7 +12,7 @@ use siltstone_testkit::Dice;
 use siltstone_vfs::Ram;
 
 fn open(extra: &str) -> Lsm {
-    let text = format!("memtable=32KiB table=16KiB levels=64KiB:256KiB:1MiB {extra}");
+    let text = format!("memtable=32KiB target_file_size=16KiB levels=64KiB:256KiB:1MiB {extra}");
     let pairs = text.split_whitespace().map(|pair| pair.split_once('=').unwrap());
     let map: BTreeMap<_, _> = pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
     let env = Env::replayable(Arc::new(ManualClock::at(100)), 1);
@@ -26,20 +25,20 @@ fn write(lsm: &Lsm, fill: impl FnOnce(&mut WriteBatch)) {
     lsm.write(&batch, Durability::Buffered).unwrap();
 }
 
-/// How often each key is expected to come.
+/// The expected number of draws of each key.
 const EXPECTED: f64 = 40.0;
 
-/// Draws that often for each key, and checks how often each came.
-fn check(lsm: &Lsm, live: &BTreeSet<Vec<u8>>, what: &str) {
-    let mut dice = Dice::new(7);
+/// Draws keys, and checks how often each was drawn.
+fn check(lsm: &Lsm, live: &BTreeSet<Vec<u8>>, context: &str) {
+    let mut rng = Dice::new(7);
     let mut counts: BTreeMap<Vec<u8>, f64> = BTreeMap::new();
     let draws = EXPECTED as usize * live.len();
     for _ in 0..draws {
-        let key = lsm.random_key(&mut |n| dice.below(n)).unwrap().expect("there are keys");
-        assert!(live.contains(&key), "{what}: {} is not there", key.escape_ascii());
+        let key = lsm.random_key(&mut |n| rng.below(n)).unwrap().expect("there are keys");
+        assert!(live.contains(&key), "{context}: {} is not live", key.escape_ascii());
         *counts.entry(key).or_default() += 1.0;
     }
-    // The sum of squares is about the number of keys, with a deviation of its root twice over.
+    // Chi-square: about the number of keys, with a standard deviation of √(2 · keys).
     let sum: f64 = live
         .iter()
         .map(|key| {
@@ -50,25 +49,27 @@ fn check(lsm: &Lsm, live: &BTreeSet<Vec<u8>>, what: &str) {
     let degrees = live.len() as f64;
     assert!(
         sum < degrees + 8.0 * (2.0 * degrees).sqrt(),
-        "{what}: {} of {} keys came, chi-square {sum:.0}",
+        "{context}: {} of {} keys came, chi-square {sum:.0}",
         counts.len(),
         live.len()
     );
 }
 
 #[test]
-fn every_key_is_as_likely_as_any_other_in_uneven_key_spaces() {
-    for extra in
-        ["triad_log=on triad_mem=on", "container=0 triad_log=off", "level0=triangle nvm=1MiB"]
-    {
+fn every_key_is_equally_likely_in_uneven_key_spaces() {
+    for extra in [
+        "triad.log=on triad.mem=on",
+        "l0_capacity=0 triad.log=off",
+        "l0_policy=sliced pmem.size=1MiB",
+    ] {
         let lsm = open(extra);
         let mut live = BTreeSet::new();
-        let mut dice = Dice::new(1);
-        // A thousand keys close together, a few far away, and some of any length.
+        let mut rng = Dice::new(1);
+        // A thousand keys close together, a few far away, and some of random length.
         for i in 0..1000 {
             let key = match i % 50 {
-                0 => format!("zz:{}", dice.draw()).into_bytes(),
-                1 => vec![b'k'; 1 + dice.index(300)],
+                0 => format!("zz:{}", rng.draw()).into_bytes(),
+                1 => vec![b'k'; 1 + rng.index(300)],
                 _ => format!("key:{i:04}").into_bytes(),
             };
             let bytes = if i % 7 == 0 { 2000 } else { 20 };
@@ -80,7 +81,7 @@ fn every_key_is_as_likely_as_any_other_in_uneven_key_spaces() {
         for i in 0..3000u32 {
             write(&lsm, |batch| _ = batch.put(b"key:0002", &i.to_le_bytes()));
         }
-        // Half of the keys are gone or have expired.
+        // A quarter of the keys is deleted, another has expired.
         for (i, key) in live.clone().into_iter().enumerate() {
             match i % 4 {
                 0 => write(&lsm, |batch| _ = batch.delete(&key)),
@@ -100,7 +101,7 @@ fn every_key_is_as_likely_as_any_other_in_uneven_key_spaces() {
 }
 
 #[test]
-fn a_key_is_found_among_very_many_that_are_gone() {
+fn live_key_is_found_among_many_deleted_ones() {
     let lsm = open("");
     assert_eq!(lsm.random_key(&mut |n| n - 1).unwrap(), None);
     for i in 0..5000 {
@@ -111,8 +112,8 @@ fn a_key_is_found_among_very_many_that_are_gone() {
             write(&lsm, |batch| _ = batch.delete(format!("key:{i:06}").as_bytes()));
         }
     }
-    let mut dice = Dice::new(3);
+    let mut rng = Dice::new(3);
     let drawn: BTreeSet<_> =
-        (0..50).map(|_| lsm.random_key(&mut |n| dice.below(n)).unwrap().unwrap()).collect();
+        (0..50).map(|_| lsm.random_key(&mut |n| rng.below(n)).unwrap().unwrap()).collect();
     assert_eq!(drawn.len(), 2, "{drawn:?}");
 }

@@ -1,4 +1,4 @@
-//! Does repair make a damaged table open again, with everything that the damage did not touch?
+//! Repair: a damaged table opens again with all undamaged entries.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,13 +12,13 @@ use siltstone_vfs::Vfs;
 
 const KEYS: usize = 3000;
 
-/// Rows that are sorted tables, compacted whole.
-const PLAIN: &str = "container=0 triad_log=off";
-/// Rows that are logs with an index, most of them still in level 0 and some in part.
-const TRIANGLE: &str = "container=128KiB triad_log=on memtable=16KiB";
+/// L0 runs are sorted tables, compacted whole.
+const PLAIN: &str = "l0_capacity=0 triad.log=off";
+/// L0 runs are CL-SSTables, most of them in level 0 and some compacted in part.
+const CL_SSTABLES: &str = "l0_capacity=128KiB triad.log=on memtable=16KiB";
 
 fn open_with(vfs: &Arc<dyn Vfs>, more: &str) -> Result<Lsm, Error> {
-    let all = format!("memtable=32KiB table=16KiB levels=64KiB:256KiB {more}");
+    let all = format!("memtable=32KiB target_file_size=16KiB levels=64KiB:256KiB {more}");
     let pairs = all.split(' ').filter_map(|pair| pair.split_once('='));
     let options = Options::from_map(&pairs.map(|(k, v)| (k.into(), v.into())).collect()).unwrap();
     Lsm::open(vfs.clone(), Env::replayable(Arc::new(ManualClock::at(1)), 1), options)
@@ -51,17 +51,17 @@ fn filled_with(options: &str) -> (Faulty, Arc<dyn Vfs>) {
     (faulty, vfs)
 }
 
-/// How many keys have their right value; no key may have a wrong one.
-fn right(vfs: &Arc<dyn Vfs>) -> usize {
+/// The number of keys with the right value; panics if a key has a wrong one.
+fn intact_keys(vfs: &Arc<dyn Vfs>) -> usize {
     let lsm = open(vfs).unwrap();
     assert!(lsm.verify(&mut |_, _| ()).unwrap().is_sound());
     let mut cursor = lsm.range(KeyRange::all(), None).unwrap();
-    let (mut count, mut there) = (0, cursor.first().unwrap());
-    while there {
+    let (mut count, mut is_valid) = (0, cursor.first().unwrap());
+    while is_valid {
         let i: usize = std::str::from_utf8(&cursor.key()[3..]).unwrap().parse().unwrap();
         assert_eq!(cursor.value(), format!("value {i}").as_bytes());
         count += 1;
-        there = cursor.next().unwrap();
+        is_valid = cursor.next().unwrap();
     }
     lsm.close().unwrap();
     count
@@ -73,35 +73,35 @@ fn files(faulty: &Faulty, ending: &str) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn a_sound_store_stays_as_it_is() {
-    for options in [PLAIN, TRIANGLE, "nvm=1MiB container=0 triad_log=off"] {
+fn undamaged_store_is_not_changed() {
+    for options in [PLAIN, CL_SSTABLES, "pmem.size=1MiB l0_capacity=0 triad.log=off"] {
         let (faulty, vfs) = filled_with(options);
         let before = files(&faulty, "");
         assert!(verify_closed(&vfs).unwrap().is_sound());
-        let story = repair(&vfs).unwrap().lines;
-        assert!(story.len() == 1 && story[0].contains("nothing to repair"), "{story:?}");
+        let report = repair(&vfs).unwrap().lines;
+        assert!(report.len() == 1 && report[0].contains("nothing to repair"), "{report:?}");
         assert_eq!(files(&faulty, ""), before);
     }
     let (_, vfs) = filled();
     repair(&vfs).unwrap();
-    assert_eq!(right(&vfs), KEYS);
+    assert_eq!(intact_keys(&vfs), KEYS);
 }
 
 #[test]
-fn a_lost_manifest_costs_nothing() {
+fn lost_manifest_loses_no_entries() {
     for name in ["CURRENT", "MANIFEST"] {
         let (faulty, vfs) = filled();
         for (path, _) in files(&faulty, name) {
             vfs.remove(&path).unwrap();
         }
-        let story = repair(&vfs).unwrap().lines;
-        assert!(story[0].contains("manifest"), "{story:?}");
-        assert_eq!(right(&vfs), KEYS);
+        let report = repair(&vfs).unwrap().lines;
+        assert!(report[0].contains("manifest"), "{report:?}");
+        assert_eq!(intact_keys(&vfs), KEYS);
     }
 }
 
 #[test]
-fn a_damaged_block_costs_its_own_entries() {
+fn damaged_block_loses_only_its_entries() {
     let (faulty, vfs) = filled();
     let (path, _) = files(&faulty, ".sst").pop().unwrap();
     faulty.flip_bit(&path, 100, 3).unwrap();
@@ -110,40 +110,40 @@ fn a_damaged_block_costs_its_own_entries() {
     let damage = open(&vfs).unwrap().verify(&mut |_, _| ()).unwrap().damage;
     assert_eq!((damage.len(), &damage[0].file), (1, &path));
 
-    let story = repair(&vfs).unwrap().lines;
-    assert!(story.iter().any(|line| line.contains(&path)), "{story:?}");
-    let saved = right(&vfs);
+    let report = repair(&vfs).unwrap().lines;
+    assert!(report.iter().any(|line| line.contains(&path)), "{report:?}");
+    let saved = intact_keys(&vfs);
     assert!((KEYS - 400..KEYS).contains(&saved), "{saved} of {KEYS}");
     assert!(vfs.exists(&format!("{path}.damaged")).unwrap());
 }
 
 #[test]
-fn a_damaged_footer_filter_or_index_costs_nothing() {
-    for behind in [1, 20, 43, 300, 1000] {
+fn damaged_footer_filter_or_index_loses_no_entries() {
+    for offset_from_end in [1, 20, 43, 300, 1000] {
         let (faulty, vfs) = filled();
         for (path, len) in files(&faulty, ".sst") {
-            faulty.flip_bit(&path, len - behind, 3).unwrap();
+            faulty.flip_bit(&path, len - offset_from_end, 3).unwrap();
         }
-        assert!(open(&vfs).is_err() || behind > 43);
+        assert!(open(&vfs).is_err() || offset_from_end > 43);
         let report = repair(&vfs).unwrap();
-        assert!(report.is_lossless(), "{behind}: {:?}", report.lines);
-        assert_eq!(right(&vfs), KEYS, "{behind}: {:?}", report.lines);
+        assert!(report.is_lossless(), "{offset_from_end}: {:?}", report.lines);
+        assert_eq!(intact_keys(&vfs), KEYS, "{offset_from_end}: {:?}", report.lines);
     }
 }
 
 #[test]
-fn a_damaged_log_costs_the_damaged_record() {
+fn damaged_log_loses_only_the_damaged_record() {
     let (faulty, vfs) = filled();
     let (path, _) = files(&faulty, ".log").pop().unwrap();
     faulty.flip_bit(&path, 300, 3).unwrap();
     assert!(open(&vfs).err().unwrap().is_corruption());
     let report = repair(&vfs).unwrap();
     let lost = report.losses[0].sequences.map(|(first, last)| (last + 1 - first) as usize);
-    assert_eq!((report.losses.len(), lost), (1, Some(KEYS - right(&vfs))), "{report:?}");
+    assert_eq!((report.losses.len(), lost), (1, Some(KEYS - intact_keys(&vfs))), "{report:?}");
 }
 
 #[test]
-fn a_missing_table_is_refused_by_name_and_then_done_without() {
+fn missing_table_is_reported_at_open_and_dropped_by_repair() {
     let (faulty, vfs) = filled();
     let (path, _) = files(&faulty, ".sst").pop().unwrap();
     vfs.remove(&path).unwrap();
@@ -152,20 +152,20 @@ fn a_missing_table_is_refused_by_name_and_then_done_without() {
     assert!(error.is_corruption() && error.to_string().contains(&path), "{error}");
     assert_eq!(files(&faulty, ""), before, "nothing was touched");
     repair(&vfs).unwrap();
-    assert!(right(&vfs) > KEYS / 2);
+    assert!(intact_keys(&vfs) > KEYS / 2);
 }
 
-/// The rows of level 0 in a store of CL-SSTables: index and log of each, as the manifest tells.
-fn rows(vfs: &Arc<dyn Vfs>) -> Vec<String> {
+/// The L0 runs in the manifest of a store of CL-SSTables.
+fn l0_runs(vfs: &Arc<dyn Vfs>) -> Vec<String> {
     let manifest = vfs.list().unwrap().into_iter().find(|name| name.starts_with("MANIFEST"));
     let edits = inspect(vfs, &manifest.unwrap(), 1000).unwrap().unwrap().items;
     edits.into_iter().filter(|edit| edit.contains("L0")).collect()
 }
 
 #[test]
-fn a_damaged_index_of_a_row_costs_nothing() {
-    let (faulty, vfs) = filled_with(TRIANGLE);
-    assert!(!rows(&vfs).is_empty());
+fn damaged_index_of_a_cl_sstable_loses_no_entries() {
+    let (faulty, vfs) = filled_with(CL_SSTABLES);
+    assert!(!l0_runs(&vfs).is_empty());
     let mut damaged = 0;
     for (path, _) in files(&faulty, ".sst") {
         let inspection = inspect(&vfs, &path, 1000).unwrap().unwrap();
@@ -175,37 +175,38 @@ fn a_damaged_index_of_a_row_costs_nothing() {
         }
     }
     assert!(damaged > 1, "{damaged}");
-    let story = repair(&vfs).unwrap().lines;
-    assert!(story.iter().any(|line| line.contains("log is read instead")), "{story:?}");
-    assert_eq!(right(&vfs), KEYS);
+    let report = repair(&vfs).unwrap().lines;
+    assert!(report.iter().any(|line| line.contains("log is read instead")), "{report:?}");
+    assert_eq!(intact_keys(&vfs), KEYS);
 }
 
 #[test]
-fn a_damaged_log_of_a_row_costs_what_stood_behind_the_damage() {
-    let (faulty, vfs) = filled_with(TRIANGLE);
+fn damaged_log_of_a_cl_sstable_loses_few_entries() {
+    let (faulty, vfs) = filled_with(CL_SSTABLES);
     let (path, len) = files(&faulty, ".log").remove(0);
     faulty.flip_bit(&path, len / 2, 3).unwrap();
-    let damage = open_with(&vfs, TRIANGLE).unwrap().verify(&mut |_, _| ()).unwrap().damage;
+    let damage = open_with(&vfs, CL_SSTABLES).unwrap().verify(&mut |_, _| ()).unwrap().damage;
     assert_eq!((damage.len(), &damage[0].file), (1, &path));
-    let story = repair(&vfs).unwrap().lines;
-    assert!(story.iter().any(|line| line.contains(&path)), "{story:?}");
-    let saved = right(&vfs);
-    assert!((KEYS - 600..KEYS).contains(&saved), "{saved} of {KEYS}: {story:?}");
+    let report = repair(&vfs).unwrap().lines;
+    assert!(report.iter().any(|line| line.contains(&path)), "{report:?}");
+    let saved = intact_keys(&vfs);
+    assert!((KEYS - 600..KEYS).contains(&saved), "{saved} of {KEYS}: {report:?}");
 }
 
 #[test]
-fn a_lost_manifest_costs_nothing_where_rows_are_logs() {
-    let (faulty, vfs) = filled_with(TRIANGLE);
+fn lost_manifest_with_cl_sstables_loses_no_entries() {
+    let (faulty, vfs) = filled_with(CL_SSTABLES);
     for (path, _) in files(&faulty, "MANIFEST") {
         vfs.remove(&path).unwrap();
     }
     repair(&vfs).unwrap();
-    assert_eq!(right(&vfs), KEYS);
+    assert_eq!(intact_keys(&vfs), KEYS);
 }
 
-/// Whatever request of it fails, another repair saves as much as the first would have, and the damaged file stays.
+/// After a failed request, another repair saves as much as an undisturbed one, and keeps the
+/// damaged file.
 #[test]
-fn a_repair_that_fails_can_be_run_again() {
+fn failed_repair_can_be_repeated() {
     let (faulty, _) = filled();
     let (path, len) = files(&faulty, ".sst").pop().unwrap();
     faulty.flip_bit(&path, len / 2, 3).unwrap();
@@ -214,18 +215,18 @@ fn a_repair_that_fails_can_be_run_again() {
         let vfs: Arc<dyn Vfs> = Arc::new(faulty.clone());
         (faulty, vfs)
     };
-    let (untroubled, vfs) = fresh();
+    let (undisturbed, vfs) = fresh();
     repair(&vfs).unwrap();
-    let (requests, saved) = (untroubled.requests(), right(&vfs));
+    let (requests, saved) = (undisturbed.requests(), intact_keys(&vfs));
     assert!(saved > KEYS / 2);
-    // Its end is where names change.
+    // Names change in the last requests.
     for request in requests.saturating_sub(60)..requests {
-        let (troubled, vfs) = fresh();
-        troubled.fail_at(request, FaultKind::Any);
+        let (faulty, vfs) = fresh();
+        faulty.fail_at(request, FaultKind::Any);
         if repair(&vfs).is_err() {
             repair(&vfs).unwrap();
         }
-        assert_eq!(right(&vfs), saved, "request {request} of {requests}");
+        assert_eq!(intact_keys(&vfs), saved, "request {request} of {requests}");
         let is_kept = vfs.exists(&format!("{path}.damaged")).unwrap();
         assert!(is_kept, "request {request} of {requests}");
     }

@@ -1,4 +1,4 @@
-//! TRIAD-MEM: are hot keys found as they are, wherever a flush has left their versions?
+//! TRIAD-MEM: hot keys read correctly, wherever flushes left their versions.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,14 +11,14 @@ use siltstone_vfs::{Ram, Vfs};
 
 fn open(vfs: &Arc<dyn Vfs>) -> Lsm {
     let options = [
-        ("triad_mem", "on"),
-        ("hot", "1"),
-        ("flush_threshold", "0"),
-        ("triad_log", "off"),
-        ("container", "0"),
-        ("l0_compact", "100"),
-        ("l0_slow", "200"),
-        ("l0_stop", "300"),
+        ("triad.mem", "on"),
+        ("triad.hot_keys", "1"),
+        ("triad.flush_threshold", "0"),
+        ("triad.log", "off"),
+        ("l0_capacity", "0"),
+        ("experimental.l0_compaction_trigger", "100"),
+        ("experimental.l0_slowdown_trigger", "200"),
+        ("experimental.l0_stop_trigger", "300"),
         ("memtable", "8KiB"),
     ];
     let options = options.map(|(name, value)| (name.to_owned(), value.to_owned()));
@@ -33,7 +33,7 @@ fn put(lsm: &Lsm, key: &str, value: &str) {
     lsm.maintain().unwrap();
 }
 
-/// Writes `key` until a memtable more has been flushed.
+/// Writes `key` until another memtable was flushed.
 fn fill_with(lsm: &Lsm, key: &str) {
     let flushes = || lsm.stats().counters["flushes"];
     let before = flushes();
@@ -42,10 +42,11 @@ fn fill_with(lsm: &Lsm, key: &str) {
     }
 }
 
-/// A key that is carried leaves older versions behind where a snapshot reads them. Its own row may come
-/// from a memtable whose other keys were all carried further: it must not pass for older than the first.
+/// A retained key leaves older versions behind for a snapshot, in an L0 run. Its newest version may
+/// be in a memtable whose other keys were all retained again: its run must not be ordered before
+/// the first.
 #[test]
-fn is_a_key_that_was_carried_newer_than_what_it_left_behind() {
+fn retained_key_is_newer_than_its_flushed_versions() {
     let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
     let lsm = open(&vfs);
     put(&lsm, "hot", "old");

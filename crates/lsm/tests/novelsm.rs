@@ -1,5 +1,5 @@
-//! `level0=novelsm`: does the large memtable take writes while the others wait for their flush, and is
-//! the newest version of a key found and kept wherever its versions went?
+//! `l0_policy=novelsm`: the NoveLSM memtable takes writes while the others wait for their flush,
+//! and the newest version of a key is read, wherever its versions are.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,16 +22,16 @@ fn open(vfs: &Arc<dyn Vfs>) -> (Lsm, Env) {
     open_in(vfs, Env::replayable(Arc::new(ManualClock::at(0)), 1), "64KiB", "3")
 }
 
-fn open_in(vfs: &Arc<dyn Vfs>, env: Env, nvm: &str, l0_compact: &str) -> (Lsm, Env) {
+fn open_in(vfs: &Arc<dyn Vfs>, env: Env, pmem: &str, l0_trigger: &str) -> (Lsm, Env) {
     let options = [
-        ("level0", "novelsm"),
-        ("nvm", nvm),
+        ("l0_policy", "novelsm"),
+        ("pmem.size", pmem),
         ("memtable", "4KiB"),
-        ("table", "8KiB"),
+        ("target_file_size", "8KiB"),
         ("levels", "32KiB:128KiB:1MiB"),
-        ("l0_compact", l0_compact),
-        ("l0_slow", "400"),
-        ("l0_stop", "500"),
+        ("experimental.l0_compaction_trigger", l0_trigger),
+        ("experimental.l0_slowdown_trigger", "400"),
+        ("experimental.l0_stop_trigger", "500"),
     ];
     let options = options.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let options = Options::from_map(&options.into()).unwrap();
@@ -40,13 +40,13 @@ fn open_in(vfs: &Arc<dyn Vfs>, env: Env, nvm: &str, l0_compact: &str) -> (Lsm, E
 
 fn check(lsm: &Lsm, model: &Model, at: Option<&ReadPoint>) {
     let mut cursor = lsm.range(KeyRange::all(), at).unwrap();
-    let mut seen = Model::new();
+    let mut content = Model::new();
     cursor.first().unwrap();
     while cursor.valid() {
-        seen.insert(cursor.key().to_vec(), cursor.value().to_vec());
+        content.insert(cursor.key().to_vec(), cursor.value().to_vec());
         cursor.next().unwrap();
     }
-    assert!(seen == *model, "a walk shows something else");
+    assert!(content == *model, "iteration has another result");
     for number in 0..KEYS {
         let key = key(number);
         let found = match at {
@@ -68,20 +68,20 @@ fn counter(lsm: &Lsm, name: &str) -> u64 {
 }
 
 #[test]
-fn is_the_newest_version_found_wherever_versions_went() {
+fn newest_version_is_read_from_any_memtable() {
     for seed in 0..6 {
-        let mut dice = StdRng::seed_from_u64(seed);
+        let mut rng = StdRng::seed_from_u64(seed);
         let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
         let (mut lsm, mut env) = open(&vfs);
         let (mut model, mut then) = (Model::new(), None);
-        let (mut large_writes, mut writes) = (0, 0);
+        let (mut novelsm_writes, mut writes) = (0, 0);
         for step in 1..=6000u32 {
             let mut batch = WriteBatch::new();
-            for _ in 0..dice.random_range(1..4) {
+            for _ in 0..rng.random_range(1..4) {
                 // Half of the writes go to a tenth of the keys.
-                let among = if dice.random_bool(0.5) { KEYS / 10 } else { KEYS };
-                let key = key(dice.random_range(0..among));
-                if dice.random_bool(0.1) {
+                let among = if rng.random_bool(0.5) { KEYS / 10 } else { KEYS };
+                let key = key(rng.random_range(0..among));
+                if rng.random_bool(0.1) {
                     batch.delete(&key);
                     model.remove(&key);
                 } else {
@@ -91,8 +91,8 @@ fn is_the_newest_version_found_wherever_versions_went() {
                 }
             }
             lsm.write(&batch, Durability::Buffered).unwrap();
-            // The background is as fast as chance has it.
-            if dice.random_bool([0.0, 0.01, 0.03, 0.1, 0.3, 1.0][seed as usize]) {
+            // Background jobs run at random times.
+            if rng.random_bool([0.0, 0.01, 0.03, 0.1, 0.3, 1.0][seed as usize]) {
                 env.scheduler.help();
             }
             match step % 1500 {
@@ -103,10 +103,10 @@ fn is_the_newest_version_found_wherever_versions_went() {
                 }
                 700 => lsm.flush().unwrap(),
                 1300 => {
-                    large_writes += counter(&lsm, "large_memtable_writes");
+                    novelsm_writes += counter(&lsm, "large_memtable_writes");
                     writes += lsm.stats().writes;
                     lsm.sync().unwrap();
-                    // Every second time without closing.
+                    // Every other time without closing.
                     if step > 3000 {
                         lsm.close().unwrap();
                     }
@@ -120,8 +120,8 @@ fn is_the_newest_version_found_wherever_versions_went() {
             }
         }
         let is_slow = seed < 2;
-        assert!(large_writes < writes, "{large_writes} of {writes}");
-        assert!(large_writes > 0 || !is_slow, "none of {writes}");
+        assert!(novelsm_writes < writes, "{novelsm_writes} of {writes}");
+        assert!(novelsm_writes > 0 || !is_slow, "none of {writes}");
         lsm.maintain().unwrap();
         lsm.flush().unwrap();
         check(&lsm, &model, None);
@@ -129,10 +129,10 @@ fn is_the_newest_version_found_wherever_versions_went() {
     }
 }
 
-/// What flushes could not keep up with is the portion that the large memtable takes.
+/// The NoveLSM memtable takes the writes that flushes cannot keep up with.
 #[test]
-fn does_the_large_memtable_take_more_the_slower_flushes_are() {
-    let portion = |jobs_every: u32| {
+fn novelsm_memtable_takes_more_writes_with_slower_flushes() {
+    let share = |jobs_every: u32| {
         let (lsm, env) = open(&(Arc::new(Ram::new()) as Arc<dyn Vfs>));
         for step in 0..4000 {
             let mut batch = WriteBatch::new();
@@ -144,19 +144,19 @@ fn does_the_large_memtable_take_more_the_slower_flushes_are() {
         }
         counter(&lsm, "large_memtable_writes") as f64 / 4000.0
     };
-    let portions = [1, 100, 400, 5000].map(portion);
-    assert_eq!(portions[0], 0.0);
-    assert!(portions.is_sorted_by(|a, b| a < b) && portions[3] > 0.8, "{portions:?}");
+    let shares = [1, 100, 400, 5000].map(share);
+    assert_eq!(shares[0], 0.0);
+    assert!(shares.is_sorted_by(|a, b| a < b) && shares[3] > 0.8, "{shares:?}");
 }
 
-/// A row of DRAM's memtable may hold later writes than the large memtable, whose only lasting place is
-/// the log: what a power cut leaves is a prefix of the writes all the same.
+/// A run of the DRAM memtable may contain later writes than the NoveLSM memtable, which only the
+/// log makes durable: after a power cut the result is still a prefix of the writes.
 #[test]
-fn is_what_a_power_cut_leaves_a_prefix_though_rows_overtake_the_large_memtable() {
+fn power_cut_leaves_a_prefix_of_the_writes() {
     let faulty = Faulty::new(1);
     let (lsm, env) = open(&(Arc::new(faulty.clone()) as Arc<dyn Vfs>));
     let key = |step: u64| format!("{:08}", step * 7919 % 100_003).into_bytes();
-    let mut rows_after_it = 0;
+    let mut jobs_beside_novelsm = 0;
     for step in 0..1500u64 {
         let mut batch = WriteBatch::new();
         batch.put(&key(step), &[1; 60]);
@@ -164,34 +164,38 @@ fn is_what_a_power_cut_leaves_a_prefix_though_rows_overtake_the_large_memtable()
         if step % 70 != 0 || !env.scheduler.help() {
             continue;
         }
-        rows_after_it += u64::from(counter(&lsm, "large_memtable_writes") > 0);
+        jobs_beside_novelsm += u64::from(counter(&lsm, "large_memtable_writes") > 0);
         let left: Arc<dyn Vfs> = Arc::new(faulty.survivors_as(Survival::LoseAll, step));
         let (left, _) = open(&left);
-        let is_there = |step: &u64| left.get(&key(*step)).unwrap().is_some();
-        let there = (0..=step).take_while(is_there).count() as u64;
-        let strays = (there..=step).filter(is_there).count();
-        assert_eq!(strays, 0, "{there} writes are there at step {step}, and {strays} behind them");
+        let is_present = |step: &u64| left.get(&key(*step)).unwrap().is_some();
+        let present = (0..=step).take_while(is_present).count() as u64;
+        let later = (present..=step).filter(is_present).count();
+        assert_eq!(later, 0, "{present} writes are present at step {step}, and {later} after them");
     }
-    assert!(rows_after_it > 5, "only {rows_after_it} jobs ran beside the large memtable");
+    assert!(
+        jobs_beside_novelsm > 5,
+        "only {jobs_beside_novelsm} jobs ran beside the NoveLSM memtable"
+    );
 }
 
-/// Of two keys that are always written together the one may be in the large memtable and the other not, so a
-/// walk that had the memtables of before and the writes of now would show half of a batch. A second finds it where
-/// readers are set aside between the two; it always does with a `yield_now` there.
+/// Of two keys that are always written together one may be in the NoveLSM memtable and the other
+/// not, so iteration with an old set of memtables and a new sequence number would yield half of a
+/// batch. It takes about a second until a reader is preempted between the two; with a `yield_now`
+/// there it always happens.
 #[test]
-fn is_a_batch_shown_whole_by_walks_that_begin_while_memtables_change() {
+fn batch_is_atomic_for_iteration_while_memtables_rotate() {
     const PAIRS: usize = 4000;
-    let pair = |number: usize| ["a", "b"].map(|side| format!("{number:04}{side}").into_bytes());
+    let pair = |number: usize| ["a", "b"].map(|suffix| format!("{number:04}{suffix}").into_bytes());
     let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
     let (lsm, _) = open_in(&vfs, Env::system(2), "1MiB", "100");
-    let over = AtomicBool::new(false);
+    let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for reader in 0..3 {
-            let (lsm, over) = (&lsm, &over);
+            let (lsm, is_done) = (&lsm, &is_done);
             scope.spawn(move || {
-                let mut dice = StdRng::seed_from_u64(reader);
-                while !over.load(Relaxed) {
-                    let [from, to] = pair(dice.random_range(0..PAIRS));
+                let mut rng = StdRng::seed_from_u64(reader);
+                while !is_done.load(Relaxed) {
+                    let [from, to] = pair(rng.random_range(0..PAIRS));
                     let mut cursor = lsm.range(KeyRange::new(from..=to), None).unwrap();
                     let mut values = Vec::new();
                     cursor.first().unwrap();
@@ -206,25 +210,25 @@ fn is_a_batch_shown_whole_by_walks_that_begin_while_memtables_change() {
                 }
             });
         }
-        let mut dice = StdRng::seed_from_u64(1);
+        let mut rng = StdRng::seed_from_u64(1);
         let mut values = [0u32; PAIRS];
         let began = Instant::now();
         for round in 1.. {
-            let number = dice.random_range(0..PAIRS);
+            let number = rng.random_range(0..PAIRS);
             let [a, b] = pair(number);
             let mut batch = WriteBatch::new();
-            if values[number] == 0 || dice.random_bool(0.5) {
+            if values[number] == 0 || rng.random_bool(0.5) {
                 values[number] = round;
                 batch.put(&b, &round.to_le_bytes());
             }
             batch.put(&a, &values[number].to_le_bytes());
-            batch.put(&key(dice.random_range(0..KEYS)), &[7; 60]);
+            batch.put(&key(rng.random_range(0..KEYS)), &[7; 60]);
             lsm.write(&batch, Durability::Buffered).unwrap();
             if began.elapsed() > Duration::from_secs(1) {
                 break;
             }
         }
-        over.store(true, Relaxed);
+        is_done.store(true, Relaxed);
     });
     assert!(counter(&lsm, "large_memtable_writes") > 0);
 }

@@ -1,5 +1,5 @@
-//! A compaction that is large enough is cut into pieces: do they meet without a gap or an overlap, and is nothing
-//! left of one whose neighbour failed?
+//! Subcompactions: their outputs are adjacent without gaps or overlaps, and are removed if one
+//! fails.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,14 +14,14 @@ use siltstone_vfs::Vfs;
 const KEYS: u32 = 16_000;
 const VALUE: usize = 1000;
 
-/// Level 1 takes all: each compaction of level 0 merges it whole, 16 MiB, and a piece is of 4.
+/// Level 1 takes everything: each compaction of level 0 merges 16 MiB, in subcompactions of 4 MiB.
 fn open(vfs: &Faulty) -> Lsm {
     let options = [
         ("memtable", "1MiB"),
-        ("table", "256KiB"),
+        ("target_file_size", "256KiB"),
         ("levels", "64MiB:640MiB"),
-        ("container", "0"),
-        ("subcompactions", "2"),
+        ("l0_capacity", "0"),
+        ("max_subcompactions", "2"),
     ];
     let options =
         options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
@@ -29,7 +29,7 @@ fn open(vfs: &Faulty) -> Lsm {
     Lsm::open(Arc::new(vfs.clone()), env, Options::from_map(&options).unwrap()).unwrap()
 }
 
-/// In no order: rows of keys in order would only change their level.
+/// Shuffled, because runs of ordered keys would be moved and not merged.
 fn key_of(number: u32) -> [u8; 4] {
     number.wrapping_mul(2_654_435_761).to_be_bytes()
 }
@@ -42,31 +42,31 @@ fn write(lsm: &Lsm, keys: std::ops::Range<u32>, round: u8) {
     }
 }
 
-/// Tables on the medium, and those that the tree has.
+/// The number of tables on the file system, and of those in the tree.
 fn tables(vfs: &Faulty, lsm: &Lsm) -> (u64, u64) {
     let names = vfs.list().unwrap();
-    let there = names.iter().filter(|name| name.ends_with(".sst")).count() as u64;
-    (there, lsm.stats().levels.iter().map(|level| level.files).sum())
+    let on_disk = names.iter().filter(|name| name.ends_with(".sst")).count() as u64;
+    (on_disk, lsm.stats().levels.iter().map(|level| level.files).sum())
 }
 
 fn entries(lsm: &Lsm) -> u32 {
     let mut cursor = lsm.range(KeyRange::all(), None).unwrap();
-    let mut there = cursor.first().unwrap();
+    let mut is_valid = cursor.first().unwrap();
     let mut entries = 0;
-    while there {
+    while is_valid {
         entries += 1;
-        there = cursor.next().unwrap();
+        is_valid = cursor.next().unwrap();
     }
     entries
 }
 
 #[test]
-fn do_pieces_meet_without_gap_or_overlap() {
+fn subcompactions_leave_no_gap_and_no_overlap() {
     let vfs = Faulty::new(1);
     let lsm = open(&vfs);
     for round in 0..3 {
         write(&lsm, 0..KEYS, round);
-        // Tables of a level that overlap are refused.
+        // Overlapping tables of a level are rejected.
         lsm.maintain().unwrap();
         assert_eq!(entries(&lsm), KEYS, "after round {round}");
     }
@@ -74,7 +74,7 @@ fn do_pieces_meet_without_gap_or_overlap() {
 }
 
 #[test]
-fn is_nothing_left_of_pieces_whose_neighbour_failed() {
+fn outputs_are_removed_if_another_subcompaction_fails() {
     let vfs = Faulty::new(1);
     let lsm = open(&vfs);
     write(&lsm, 0..KEYS, 0);
@@ -82,13 +82,13 @@ fn is_nothing_left_of_pieces_whose_neighbour_failed() {
     let mut failed = 0;
     for round in 1..20u8 {
         write(&lsm, 0..KEYS / 4, round);
-        let room = u64::from(round) << 20;
-        vfs.set_capacity(vfs.space_used() + room);
+        let free = u64::from(round) << 20;
+        vfs.set_capacity(vfs.space_used() + free);
         if lsm.maintain().is_err() {
             failed += 1;
         }
-        let (there, known) = tables(&vfs, &lsm);
-        assert_eq!(there, known, "with room for {room} bytes");
+        let (on_disk, known) = tables(&vfs, &lsm);
+        assert_eq!(on_disk, known, "with {free} bytes free");
         vfs.set_capacity(u64::MAX);
         lsm.maintain().unwrap();
     }

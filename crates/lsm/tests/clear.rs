@@ -1,7 +1,7 @@
-//! Removing all keys: at one moment, beside everything else that goes on, and at once.
+//! Clearing all keys: atomically, concurrently with everything else, and in constant time.
 //!
-//! The conformance kit has the removal among the steps of its histories, power cuts and faults.
-//! Here are the promises that take threads, or numbers.
+//! The conformance kit includes clears in its histories, power cuts and faults. These tests need
+//! threads or numbers.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
@@ -14,7 +14,7 @@ use siltstone_lsm::{Lsm, Options};
 use siltstone_runtime::Env;
 use siltstone_vfs::{Ram, Vfs};
 
-const SMALL: &str = "memtable=8KiB table=4KiB levels=12KiB:48KiB:256KiB l0_compact=2 container=0";
+const SMALL: &str = "memtable=8KiB target_file_size=4KiB levels=12KiB:48KiB:256KiB experimental.l0_compaction_trigger=2 l0_capacity=0";
 
 fn options(text: &str) -> Options {
     let pairs = text.split(' ').map(|pair| pair.split_once('=').unwrap());
@@ -31,10 +31,10 @@ fn put(engine: &dyn Engine, key: &str, value: &str) {
 fn keys(engine: &dyn Engine) -> Vec<String> {
     let mut cursor = engine.iter().unwrap();
     let mut keys = Vec::new();
-    let mut is_there = cursor.first().unwrap();
-    while is_there {
+    let mut is_valid = cursor.first().unwrap();
+    while is_valid {
         keys.push(String::from_utf8(cursor.key().to_vec()).unwrap());
-        is_there = cursor.next().unwrap();
+        is_valid = cursor.next().unwrap();
     }
     keys
 }
@@ -44,11 +44,11 @@ fn replayable() -> Env {
 }
 
 #[test]
-fn snapshots_and_cursors_of_before_show_what_was_there_and_let_go_of_it_afterwards() {
-    for level0 in ["rows", "triangle", "matrix", "novelsm"] {
+fn older_snapshots_and_cursors_keep_their_view_until_they_are_dropped() {
+    for policy in ["whole", "sliced", "columns", "novelsm"] {
         let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
-        let pool = if level0 == "rows" { "triad_log=on" } else { "nvm=256KiB" };
-        let options = options(&format!("{SMALL} level0={level0} {pool}"));
+        let pool = if policy == "whole" { "triad.log=on" } else { "pmem.size=256KiB" };
+        let options = options(&format!("{SMALL} l0_policy={policy} {pool}"));
         let lsm = Lsm::open(vfs.clone(), replayable(), options).unwrap();
         for i in 0..500 {
             put(&lsm, &format!("key:{i:04}"), &"v".repeat(60));
@@ -69,11 +69,11 @@ fn snapshots_and_cursors_of_before_show_what_was_there_and_let_go_of_it_afterwar
         lsm.flush().unwrap();
         lsm.maintain().unwrap();
 
-        let seen = lsm.get_at(b"key:0000", &before).unwrap().unwrap();
-        assert_eq!(seen.value, b"newest");
-        let mut walk = lsm.range(KeyRange::all(), Some(&before)).unwrap();
-        let mut count = u32::from(walk.first().unwrap());
-        while walk.next().unwrap() {
+        let entry = lsm.get_at(b"key:0000", &before).unwrap().unwrap();
+        assert_eq!(entry.value, b"newest");
+        let mut scan = lsm.range(KeyRange::all(), Some(&before)).unwrap();
+        let mut count = u32::from(scan.first().unwrap());
+        while scan.next().unwrap() {
             count += 1;
         }
         assert_eq!(count, 500);
@@ -86,22 +86,22 @@ fn snapshots_and_cursors_of_before_show_what_was_there_and_let_go_of_it_afterwar
         assert!(lsm.get_at(b"key:0400", &between).unwrap().is_none());
         assert_eq!(lsm.get(b"key:0000").unwrap().unwrap().value, b"after");
 
-        // A second removal, with snapshots of both sides of the first still there.
+        // A second clear, with snapshots from before and after the first.
         lsm.clear().unwrap();
         assert_eq!(lsm.get_at(b"key:0000", &before).unwrap().unwrap().value, b"newest");
         assert!(lsm.get_at(b"key:0000", &between).unwrap().is_none());
-        drop((before, between, cursor, walk));
+        drop((before, between, cursor, scan));
         let tables = || vfs.list().unwrap().iter().filter(|name| name.ends_with(".sst")).count();
-        assert_eq!(tables(), 0, "{level0}: {:?}", vfs.list().unwrap());
+        assert_eq!(tables(), 0, "{policy}: {:?}", vfs.list().unwrap());
         lsm.close().unwrap();
         drop(lsm);
     }
 }
 
 #[test]
-fn the_cost_of_a_removal_does_not_grow_with_the_number_of_keys() {
+fn cost_of_a_clear_is_independent_of_the_number_of_keys() {
     let vfs: Arc<dyn Vfs> = Arc::new(siltstone_vfs::Metered::new(Arc::new(Ram::new())));
-    let options = options("memtable=64KiB table=64KiB levels=256KiB:1MiB:8MiB");
+    let options = options("memtable=64KiB target_file_size=64KiB levels=256KiB:1MiB:8MiB");
     let lsm = Lsm::open(vfs, replayable(), options).unwrap();
     for i in 0..20_000 {
         put(&lsm, &format!("key:{i:06}"), &"v".repeat(100));
@@ -118,11 +118,11 @@ fn the_cost_of_a_removal_does_not_grow_with_the_number_of_keys() {
     assert!(lsm.stats().space_bytes < 64 << 10, "{}", lsm.stats().space_bytes);
 }
 
-/// Writers, flushes, compactions and copies go on while all keys are removed again and again.
+/// Clears repeatedly while writers, flushes, compactions and checkpoints are running.
 #[test]
-fn what_was_written_before_is_gone_and_what_is_written_after_stays_whatever_goes_on() {
+fn concurrent_clear_removes_older_writes_and_keeps_newer_ones() {
     const ROUNDS: u64 = 30;
-    for extra in ["triad_log=on triad_mem=on", "level0=triangle nvm=256KiB triad_mem=on"] {
+    for extra in ["triad.log=on triad.mem=on", "l0_policy=sliced pmem.size=256KiB triad.mem=on"] {
         let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
         let open = || {
             let options = options(&format!("{SMALL} {extra}"));
@@ -135,7 +135,7 @@ fn what_was_written_before_is_gone_and_what_is_written_after_stays_whatever_goes
             for thread in 0..3 {
                 scope.spawn(move || {
                     for i in 0.. {
-                        // The round is read before the write: it may be older than the write is.
+                        // The round is read before the write, so it may be older than the write.
                         let at = round.load(SeqCst);
                         if at == ROUNDS {
                             break;
@@ -162,16 +162,16 @@ fn what_was_written_before_is_gone_and_what_is_written_after_stays_whatever_goes
             for next in 1..=ROUNDS {
                 std::thread::sleep(std::time::Duration::from_millis(15));
                 engine.clear().unwrap();
-                // Whoever reads this begins a write that the removal does not touch.
+                // A writer that reads this round writes after the clear.
                 round.store(next, SeqCst);
                 let mut cursor = engine.iter().unwrap();
-                let mut is_there = cursor.first().unwrap();
-                while is_there {
+                let mut is_valid = cursor.first().unwrap();
+                while is_valid {
                     let value = String::from_utf8_lossy(cursor.value()).into_owned();
                     let at: u64 = value.split(' ').next().unwrap().parse().unwrap();
-                    // A writer may have read the round just before it went up.
+                    // A writer may have read the round just before it was incremented.
                     assert!(at + 1 >= next, "round {next}: {:?} of round {at}", cursor.key());
-                    is_there = cursor.next().unwrap();
+                    is_valid = cursor.next().unwrap();
                 }
             }
         });

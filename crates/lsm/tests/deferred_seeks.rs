@@ -1,5 +1,4 @@
-//! Does a seek to a key that is there leave runs alone whose filters rule the key out, and go on rightly
-//! through them all the same?
+//! Deferred seeks: runs that filters exclude are not read, and iteration is still correct.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +15,7 @@ use siltstone_vfs::{Metered, Vfs};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// A store of many rows over two levels, and what is in it.
+/// A store of many runs over two levels, and its content.
 fn filled() -> (Lsm, Model) {
     filled_with(&[])
 }
@@ -33,9 +32,9 @@ fn filled_with(options: &[(&str, &str)]) -> (Lsm, Model) {
 fn empty(given: &[(&str, &str)]) -> Lsm {
     let small = [
         ("memtable", "32KiB"),
-        ("table", "32KiB"),
+        ("target_file_size", "32KiB"),
         ("levels", "128KiB:1MiB"),
-        ("container", "512KiB"),
+        ("l0_capacity", "512KiB"),
         ("cache", "0"),
     ];
     let options =
@@ -45,7 +44,7 @@ fn empty(given: &[(&str, &str)]) -> Lsm {
     Lsm::open(vfs, env, Options::from_map(&options.collect()).unwrap()).unwrap()
 }
 
-/// Puts, and now and then deletes, keys that are drawn, so many times.
+/// Puts, and sometimes deletes, `times` drawn keys.
 fn write(
     lsm: &Lsm,
     model: &mut Model,
@@ -68,16 +67,16 @@ fn write(
     }
 }
 
-fn shown(cursor: &dyn Cursor) -> Option<(Vec<u8>, Vec<u8>)> {
+fn current_entry(cursor: &dyn Cursor) -> Option<(Vec<u8>, Vec<u8>)> {
     cursor.valid().then(|| (cursor.key().to_vec(), cursor.value().to_vec()))
 }
 
-fn copied((key, value): (&Vec<u8>, &Vec<u8>)) -> (Vec<u8>, Vec<u8>) {
+fn to_owned_pair((key, value): (&Vec<u8>, &Vec<u8>)) -> (Vec<u8>, Vec<u8>) {
     (key.clone(), value.clone())
 }
 
 #[test]
-fn is_all_found_behind_a_key_that_was_found_at_once() {
+fn iteration_after_a_seek_to_an_existing_key_is_correct() {
     let (lsm, model) = filled();
     let mut cursor = lsm.range(KeyRange::all(), None).unwrap();
     let mut rng = StdRng::seed_from_u64(6);
@@ -85,8 +84,8 @@ fn is_all_found_behind_a_key_that_was_found_at_once() {
         let key = format!("{:06}", rng.random_range(0..20_000)).into_bytes();
         cursor.seek(&key).unwrap();
         let mut after = model.range(key.clone()..);
-        let mut expected = after.next().map(copied);
-        assert_eq!(shown(&*cursor), expected);
+        let mut expected = after.next().map(to_owned_pair);
+        assert_eq!(current_entry(&*cursor), expected);
         for _ in 0..rng.random_range(0..4) {
             if !cursor.valid() {
                 break;
@@ -94,18 +93,21 @@ fn is_all_found_behind_a_key_that_was_found_at_once() {
             if rng.random_range(0..4) == 0 {
                 cursor.prev().unwrap();
                 let at = expected.unwrap().0;
-                assert_eq!(shown(&*cursor), model.range(..at).next_back().map(copied));
+                assert_eq!(
+                    current_entry(&*cursor),
+                    model.range(..at).next_back().map(to_owned_pair)
+                );
                 break;
             }
             cursor.next().unwrap();
-            expected = after.next().map(copied);
-            assert_eq!(shown(&*cursor), expected);
+            expected = after.next().map(to_owned_pair);
+            assert_eq!(current_entry(&*cursor), expected);
         }
     }
 }
 
 #[test]
-fn does_a_seek_to_a_key_read_little_more_than_a_get() {
+fn seek_to_an_existing_key_reads_little_more_than_a_get() {
     let (lsm, model) = filled();
     lsm.maintain().unwrap();
     let reads = |purpose: &str| lsm.stats().io.get(purpose).map_or(0, |io| io.reads);
@@ -120,39 +122,39 @@ fn does_a_seek_to_a_key_read_little_more_than_a_get() {
     assert!(seeks * 10 < gets * 13, "{seeks} reads of seeks, {gets} of gets");
 }
 
-/// Half of the rows, on average, are passed by the cursor over level 0 where a key is sought.
+/// The L0 cursor has passed the target in half of the runs on average.
 #[test]
-fn does_a_seek_to_no_key_leave_rows_alone_that_are_passed_there() {
-    let (lsm, model) = filled_with(&[("block", "256B"), ("range_filter", "off")]);
+fn seek_to_an_absent_key_skips_runs_that_are_dead_there() {
+    let (lsm, model) = filled_with(&[("block_size", "256B"), ("experimental.range_filter", "off")]);
     let (rows, deeper) = runs(&lsm);
     let (reads, seeks) = reads_of_seeks_to_no_key(&lsm, &model);
     assert!(reads * 2 < seeks * (rows + deeper), "{reads} reads of {seeks} seeks, {rows} rows");
 }
 
-/// And of the others most have nothing up to the key that comes next.
+/// Most of the other runs have no key up to the next one.
 #[test]
-fn does_a_seek_to_no_key_leave_rows_alone_that_have_nothing_up_to_the_next() {
-    let (lsm, model) = filled_with(&[("block", "256B")]);
+fn seek_to_an_absent_key_skips_runs_that_range_filters_exclude() {
+    let (lsm, model) = filled_with(&[("block_size", "256B")]);
     let (rows, deeper) = runs(&lsm);
     assert!(rows > 8 && deeper == 2, "{rows} rows over {deeper} levels");
     let (reads, seeks) = reads_of_seeks_to_no_key(&lsm, &model);
-    // One of the deepest level, and often one of the level above it.
+    // One read in the deepest level, and often one in the level above it.
     assert!(reads * 2 < seeks * 5, "{reads} reads of {seeks} seeks, {rows} rows");
 }
 
-/// The rows of level 0, and how many levels have tables.
+/// The number of L0 runs, and of levels with tables.
 fn runs(lsm: &Lsm) -> (u64, u64) {
     let levels = lsm.stats().levels;
     let deeper = levels.iter().skip(1).filter(|level| level.files > 0);
     (levels[0].files, deeper.count() as u64)
 }
 
-/// Reads, and seeks.
+/// The numbers of reads and of seeks.
 fn reads_of_seeks_to_no_key(lsm: &Lsm, model: &Model) -> (u64, u64) {
     let reads = || lsm.stats().io.get("scan").map_or(0, |io| io.reads);
     let mut cursor = lsm.range(KeyRange::all(), None).unwrap();
     let (before, mut seeks) = (reads(), 0);
-    // In no order, so that hardly a block is the one before.
+    // Shuffled, so that seeks rarely hit the last block.
     for key in (0..3000).map(|i| format!("{:06}", i * 7919 % 20_000).into_bytes()) {
         if !model.contains_key(&key) {
             cursor.seek(&key).unwrap();
@@ -162,14 +164,14 @@ fn reads_of_seeks_to_no_key(lsm: &Lsm, model: &Model) -> (u64, u64) {
     (reads() - before, seeks)
 }
 
-/// While the cursor over level 0 goes over keys of which many begin another, so that it stands at some, each is
-/// sought, and what comes next has to be right.
+/// The L0 cursor moves over keys that are prefixes of others. Each key is a seek target while the
+/// cursor is at a key, and the following entries must be correct.
 #[test]
-fn is_what_is_behind_the_cursor_over_level_0_found_from_before_it() {
-    // Rows with their values, so that a side is a small part of the container.
+fn seek_from_before_the_l0_cursor_finds_the_keys_after_it() {
+    // Runs contain their values, so that a slice is a small part of the L0 capacity.
     let (lsm, mut model, mut rng) =
-        (empty(&[("triad_log", "off")]), Model::new(), StdRng::seed_from_u64(7));
-    // All words of two letters, up to so long.
+        (empty(&[("triad.log", "off")]), Model::new(), StdRng::seed_from_u64(7));
+    // All words of two letters, up to a maximum length.
     let word = |number: u32| format!("{:b}", number + 2).split_off(1);
     let count = 4094;
     let draw = |rng: &mut StdRng| word(rng.random_range(0..count));
@@ -179,8 +181,8 @@ fn is_what_is_behind_the_cursor_over_level_0_found_from_before_it() {
         let mut cursor = lsm.range(KeyRange::all(), None).unwrap();
         for key in (0..count).map(|number| word(number).into_bytes()) {
             cursor.seek(&key).unwrap();
-            for expected in model.range(key..).map(copied).take(3) {
-                assert_eq!(shown(&*cursor), Some(expected));
+            for expected in model.range(key..).map(to_owned_pair).take(3) {
+                assert_eq!(current_entry(&*cursor), Some(expected));
                 cursor.next().unwrap();
             }
         }

@@ -1,9 +1,9 @@
-//! Runs one compaction: cuts its key range into pieces, merges each into new tables.
+//! Executes a compaction: splits its key range into subcompactions and merges each into new tables.
 //!
-//! The pieces stand in a list; the job's own thread and up to `subcompactions` − 1 helpers take one
-//! after the other, so no thread ever waits for a piece that nobody has begun. Tables end where
-//! they are full, or where they would come to overlap too much of the level after. They are synced some
-//! tables later, when the medium has had the time to write them.
+//! The thread of the job and up to `max_subcompactions` − 1 helpers take subcompactions from a
+//! list, so no thread waits for one that has not begun. An output table ends when it is full, or
+//! before it overlaps too much of the level after. Outputs are synced a few tables later, when the
+//! device has had time to write them.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -18,39 +18,40 @@ use siltstone_table::{EntryRef, FileNumber, IterOptions, Kind, TableWriter, Unsy
 
 use super::Compaction;
 use crate::engine::Inner;
-use crate::read::{AheadShare, LevelIter, Merge, Source};
-use crate::retain::Retain;
+use crate::read::{LevelIter, Merge, PrefetchBudget, Source};
 use crate::version::{FileEntry, TableFile};
+use crate::version_gc::VersionGc;
 
-/// A piece below this size is not worth a thread.
-const PIECE_BYTES: u64 = 4 << 20;
-/// A table that overlaps this many tables' worth of the level after is ended early.
-const GRANDPARENT_TABLES: u64 = 10;
-/// So many pieces for each thread: who is done with one takes another, so none is idle for long.
-const PIECES_A_THREAD: u64 = 2;
-/// Tables of a piece that are written and not yet synced, at most: each is an open file.
-const UNSYNCED: usize = 4;
-/// How often a merge looks up, in entries.
-const STEP: u64 = 64;
+/// A smaller key range is not worth a thread.
+const MIN_SUBCOMPACTION_BYTES: u64 = 4 << 20;
+/// An output table ends when it overlaps this many tables' worth of the level after.
+const MAX_GRANDPARENT_TABLES: u64 = 10;
+/// More subcompactions than threads, so that no thread is idle for long.
+const SUBCOMPACTIONS_PER_THREAD: u64 = 2;
+/// The maximum number of unsynced tables per subcompaction: each is an open file.
+const MAX_UNSYNCED_TABLES: usize = 4;
+/// The entries between two checks for cancellation.
+const CHECK_INTERVAL: u64 = 64;
 
-/// The pieces of one compaction and what came of them.
-struct Pieces {
+/// The subcompactions of one compaction and their results.
+struct Subcompactions {
     compaction: Compaction,
     generation: u64,
-    /// Piece `i` is the keys from `cuts[i]` (inclusive; none for the first) to `cuts[i + 1]`.
+    /// Subcompaction `i` has the keys from `cuts[i - 1]` (included; none for the first) to
+    /// `cuts[i]`.
     cuts: Vec<Vec<u8>>,
     next: AtomicUsize,
     done: Mutex<Vec<Option<Result<Vec<FileEntry>>>>>,
     progress: Condvar,
-    moments: Vec<u64>,
+    snapshots: Vec<u64>,
     now: u64,
 }
 
 impl Inner {
-    /// Merges the tables of `compaction` into new ones of its target level, all of them durable.
+    /// Merges the inputs of `compaction` into new durable tables of its target level.
     ///
     /// # Errors
-    /// `Closed` if all keys were removed since the view of `generation`, or the table is closing.
+    /// `Closed` if all keys were cleared since the view of `generation`, or the table is closing.
     pub(super) fn merge_tables(
         &self,
         generation: u64,
@@ -58,29 +59,31 @@ impl Inner {
     ) -> Result<Vec<FileEntry>> {
         let cuts = self.cut(compaction);
         let count = cuts.len() + 1;
-        let pieces = Arc::new(Pieces {
+        let subcompactions = Arc::new(Subcompactions {
             compaction: compaction.clone(),
             generation,
             cuts,
             next: AtomicUsize::new(0),
             done: Mutex::new((0..count).map(|_| None).collect()),
             progress: Condvar::new(),
-            moments: self.snapshots.boundaries(&self.visible),
+            snapshots: self.snapshots.boundaries(&self.visible),
             now: self.env.clock.now(),
         });
-        for _ in 1..count.min(self.options.subcompactions) {
-            // Neither is kept alive by a helper that comes too late.
-            let (weak, pieces) = (self.me.clone(), Arc::downgrade(&pieces));
+        for _ in 1..count.min(self.options.max_subcompactions) {
+            // A helper that starts too late must not keep either alive.
+            let (weak, subcompactions) = (self.me.clone(), Arc::downgrade(&subcompactions));
             self.env.scheduler.spawn(Priority::Urgent, move || {
-                if let (Some(inner), Some(pieces)) = (weak.upgrade(), pieces.upgrade()) {
-                    inner.take_pieces(&pieces);
+                if let (Some(inner), Some(subcompactions)) =
+                    (weak.upgrade(), subcompactions.upgrade())
+                {
+                    inner.run_subcompactions(&subcompactions);
                 }
             });
         }
-        self.take_pieces(&pieces);
-        let mut done = pieces.done.lock();
+        self.run_subcompactions(&subcompactions);
+        let mut done = subcompactions.done.lock();
         while done.iter().any(Option::is_none) {
-            pieces.progress.wait(&mut done);
+            subcompactions.progress.wait(&mut done);
         }
         let results: Vec<_> = done.drain(..).flatten().collect();
         drop(done);
@@ -89,11 +92,11 @@ impl Inner {
         Ok(merged)
     }
 
-    /// All tables of all pieces; if a piece failed, the others' tables are removed.
+    /// The tables of all subcompactions; if one failed, those of the others are removed.
     fn gather(&self, results: Vec<Result<Vec<FileEntry>>>) -> Result<Vec<FileEntry>> {
-        let failed = results.iter().find_map(|piece| piece.as_ref().err().cloned());
+        let failure = results.iter().find_map(|result| result.as_ref().err().cloned());
         let tables: Vec<FileEntry> = results.into_iter().flatten().flatten().collect();
-        match failed {
+        match failure {
             None => Ok(tables),
             Some(error) => {
                 self.remove_tables(&tables);
@@ -106,43 +109,49 @@ impl Inner {
         tables.iter().for_each(|table| self.remove_table(table.number));
     }
 
-    /// The keys at which to cut: between tables below, about equal bytes in each piece.
+    /// The boundaries of the subcompactions: between tables below, with about equal bytes.
     fn cut(&self, compaction: &Compaction) -> Vec<Vec<u8>> {
-        let most = match self.options.subcompactions as u64 {
+        let max_count = match self.options.max_subcompactions as u64 {
             1 => 1,
-            threads => PIECES_A_THREAD * threads,
+            threads => SUBCOMPACTIONS_PER_THREAD * threads,
         };
-        let pieces = (compaction.bytes() / PIECE_BYTES).clamp(1, most);
+        let subcompactions = (compaction.bytes() / MIN_SUBCOMPACTION_BYTES).clamp(1, max_count);
         let below = &compaction.below;
-        let per_piece = below.len() / pieces as usize;
-        if per_piece == 0 {
+        let per_subcompaction = below.len() / subcompactions as usize;
+        if per_subcompaction == 0 {
             return Vec::new();
         }
-        (1..pieces as usize).map(|i| below[i * per_piece].smallest().to_vec()).collect()
+        (1..subcompactions as usize)
+            .map(|i| below[i * per_subcompaction].smallest().to_vec())
+            .collect()
     }
 
-    /// Merges pieces until none is left.
-    fn take_pieces(&self, pieces: &Pieces) {
+    /// Executes subcompactions until none is left.
+    fn run_subcompactions(&self, subcompactions: &Subcompactions) {
         loop {
-            let piece = pieces.next.fetch_add(1, Relaxed);
-            if piece > pieces.cuts.len() {
+            let index = subcompactions.next.fetch_add(1, Relaxed);
+            if index > subcompactions.cuts.len() {
                 return;
             }
             let panicked = || Err(Error::Invalid("a compaction panicked".to_owned()));
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                self.merge_piece(pieces, piece)
+                self.merge_subcompaction(subcompactions, index)
             }));
-            pieces.done.lock()[piece] = Some(result.unwrap_or_else(|_| panicked()));
-            pieces.progress.notify_all();
+            subcompactions.done.lock()[index] = Some(result.unwrap_or_else(|_| panicked()));
+            subcompactions.progress.notify_all();
         }
     }
 
-    fn merge_piece(&self, pieces: &Pieces, piece: usize) -> Result<Vec<FileEntry>> {
-        let compaction = &pieces.compaction;
-        let end = pieces.cuts.get(piece);
-        let runs = runs(compaction, end.map(Vec::as_slice), &self.ahead_share(pieces))?;
+    fn merge_subcompaction(
+        &self,
+        subcompactions: &Subcompactions,
+        index: usize,
+    ) -> Result<Vec<FileEntry>> {
+        let compaction = &subcompactions.compaction;
+        let end = subcompactions.cuts.get(index);
+        let runs = runs(compaction, end.map(Vec::as_slice), &self.prefetch_budget(subcompactions))?;
         let mut merge = Merge::new(runs, self.options.hints);
-        match piece.checked_sub(1).map(|before| &pieces.cuts[before]) {
+        match index.checked_sub(1).map(|before| &subcompactions.cuts[before]) {
             None => merge.first()?,
             Some(start) => merge.seek(start, u64::MAX)?,
         }
@@ -154,7 +163,7 @@ impl Inner {
             done: Vec::new(),
             grandparents: 0..0,
         };
-        let merged = self.merge_run(pieces, &mut merge, end, &mut output);
+        let merged = self.merge_range(subcompactions, &mut merge, end, &mut output);
         match merged {
             Ok(()) => Ok(output.done),
             Err(error) => {
@@ -164,33 +173,35 @@ impl Inner {
         }
     }
 
-    /// What each row that is a log may hold of it for a piece.
-    fn ahead_share(&self, pieces: &Pieces) -> AheadShare {
-        let logs = pieces.compaction.rows.iter().filter(|row| row.log().is_some()).count() as u64;
-        let at_once = (pieces.cuts.len() as u64 + 1).min(self.options.subcompactions as u64);
-        let bytes = self.options.log_ahead() / (logs * at_once).max(1);
-        AheadShare { bytes, held: self.counters.held_ahead.clone() }
+    /// The prefetch memory of each CL-SSTable in a subcompaction.
+    fn prefetch_budget(&self, subcompactions: &Subcompactions) -> PrefetchBudget {
+        let logs =
+            subcompactions.compaction.runs.iter().filter(|run| run.log().is_some()).count() as u64;
+        let concurrent =
+            (subcompactions.cuts.len() as u64 + 1).min(self.options.max_subcompactions as u64);
+        let bytes = self.options.prefetch_bytes() / (logs * concurrent).max(1);
+        PrefetchBudget { bytes, used: self.counters.held_ahead.clone() }
     }
 
-    fn merge_run(
+    fn merge_range(
         &self,
-        pieces: &Pieces,
+        subcompactions: &Subcompactions,
         merge: &mut Merge,
         end: Option<&Vec<u8>>,
         output: &mut Output<'_>,
     ) -> Result<()> {
-        let mut retain = Retain::new(pieces.moments.clone());
+        let mut gc = VersionGc::new(subcompactions.snapshots.clone());
         let (mut entries_in, mut entries_out) = (0u64, 0u64);
-        let is_bottom = pieces.compaction.is_bottom();
+        let is_bottom = subcompactions.compaction.is_bottom();
         while merge.valid() && end.is_none_or(|end| merge.key() < end.as_slice()) {
             entries_in += 1;
-            if entries_in.is_multiple_of(STEP) {
+            if entries_in.is_multiple_of(CHECK_INTERVAL) {
                 self.background.check_cancelled()?;
-                if self.is_cleared_since(pieces.generation) {
+                if self.is_cleared_since(subcompactions.generation) {
                     return Err(Error::Closed);
                 }
             }
-            if let Some(kept) = retain.keep(merge.key(), merge.sequence()) {
+            if let Some(retention) = gc.keep(merge.key(), merge.sequence()) {
                 merge.resolve()?;
                 let mut entry = EntryRef {
                     key: merge.key(),
@@ -199,13 +210,14 @@ impl Inner {
                     expires_at: merge.expires_at(),
                     value: merge.value(),
                 };
-                if entry.kind == Kind::PutExpiring && entry.expires_at <= pieces.now {
-                    // It reads as missing from now on, and hides what is older: a deletion.
+                if entry.kind == Kind::PutExpiring && entry.expires_at <= subcompactions.now {
+                    // From now on it is read as missing but hides older versions: a tombstone.
                     entry = EntryRef { kind: Kind::Delete, expires_at: 0, value: &[], ..entry };
                 }
-                let hides_nothing = || is_bottom || !pieces.compaction.is_deeper(entry.key);
+                let hides_nothing =
+                    || is_bottom || !subcompactions.compaction.may_be_deeper(entry.key);
                 let is_dropped =
-                    entry.kind == Kind::Delete && kept.is_oldest_stratum && hides_nothing();
+                    entry.kind == Kind::Delete && retention.is_oldest_stripe && hides_nothing();
                 if !is_dropped {
                     output.add(entry)?;
                     entries_out += 1;
@@ -221,9 +233,13 @@ impl Inner {
     }
 }
 
-/// The runs to merge: each row of level 0 by itself, deeper levels each as one. What lies at `end` and
-/// behind need not be there.
-fn runs(compaction: &Compaction, end: Option<&[u8]>, share: &AheadShare) -> Result<Vec<Source>> {
+/// The sorted runs to merge: each L0 run separately, each deeper level as one. Entries from `end`
+/// on may be left out.
+fn runs(
+    compaction: &Compaction,
+    end: Option<&[u8]>,
+    budget: &PrefetchBudget,
+) -> Result<Vec<Source>> {
     let options = IterOptions::COMPACTION;
     let level = |tables: &[Arc<TableFile>]| {
         Source::Level(Box::new(LevelIter::new(
@@ -232,24 +248,24 @@ fn runs(compaction: &Compaction, end: Option<&[u8]>, share: &AheadShare) -> Resu
             options,
         )))
     };
-    let side = compaction.side.as_ref().map(|to| end.or(to.as_deref()));
-    let rows = compaction.rows.iter().map(|row| Source::of_input(row, side, share));
-    rows.chain([level(&compaction.inputs), level(&compaction.below)].map(Ok)).collect()
+    let slice_end = compaction.slice_end.as_ref().map(|to| end.or(to.as_deref()));
+    let runs = compaction.runs.iter().map(|run| Source::for_compaction(run, slice_end, budget));
+    runs.chain([level(&compaction.inputs), level(&compaction.below)].map(Ok)).collect()
 }
 
-/// The tables that a piece writes.
+/// The output tables of a subcompaction.
 struct Output<'a> {
     inner: &'a Inner,
     compaction: &'a Compaction,
-    table: Option<Open>,
-    /// Oldest first; what they hold is in `done`.
+    table: Option<OpenTable>,
+    /// Oldest first; their entries are in `done`.
     unsynced: VecDeque<Unsynced>,
     done: Vec<FileEntry>,
-    /// The tables of the level after that the open table has come to overlap.
+    /// The tables of the level after `target` that the open table overlaps.
     grandparents: Range<usize>,
 }
 
-struct Open {
+struct OpenTable {
     number: FileNumber,
     writer: TableWriter,
     last_key: Vec<u8>,
@@ -266,10 +282,11 @@ impl Output<'_> {
         if self.table.is_none() {
             let number = FileNumber(self.inner.versions.new_number());
             let mut options = self.inner.options.table_options();
-            // What no seek passes by needs no filter for that: the deepest level has nearly all that comes next.
+            // A seek rarely skips the deepest level, which has most keys: a range filter is
+            // useless.
             options.range_filter &= !self.compaction.is_bottom();
             let writer = self.inner.table_writer_as(number, Purpose::Compaction, options)?;
-            self.table = Some(Open { number, writer, last_key: Vec::new() });
+            self.table = Some(OpenTable { number, writer, last_key: Vec::new() });
             let tables = &self.compaction.grandparents;
             let at = tables.partition_point(|table| table.largest() < entry.key);
             self.grandparents = at..at;
@@ -287,10 +304,10 @@ impl Output<'_> {
         while tables.get(self.grandparents.end).is_some_and(|table| table.largest() < key) {
             self.grandparents.end += 1;
         }
-        let limit = self.inner.options.table_bytes;
+        let limit = self.inner.options.target_file_bytes;
         let written = self.table.as_ref().map_or(0, |open| open.writer.estimated_bytes());
         let under: u64 = tables[self.grandparents.clone()].iter().map(|table| table.bytes()).sum();
-        written >= limit || under >= GRANDPARENT_TABLES * limit
+        written >= limit || under >= MAX_GRANDPARENT_TABLES * limit
     }
 
     fn end_table(&mut self) -> Result<()> {
@@ -303,12 +320,12 @@ impl Output<'_> {
             self.inner.counters.wrote(self.compaction.target, table.meta().bytes);
             self.done.push(FileEntry::of(table.meta(), self.compaction.target));
             self.unsynced.push_back(table);
-            self.sync_all_but(UNSYNCED)?;
+            self.sync_all_but(MAX_UNSYNCED_TABLES)?;
         }
         Ok(())
     }
 
-    /// Syncs what is written but for the last `count` tables.
+    /// Syncs all but the last `count` unsynced tables.
     fn sync_all_but(&mut self, count: usize) -> Result<()> {
         while self.unsynced.len() > count {
             self.unsynced.pop_front().map_or(Ok(()), |table| table.sync().map(drop))?;

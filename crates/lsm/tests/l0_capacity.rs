@@ -1,4 +1,4 @@
-//! How much may the rows of level 0 hold? Each key once, and no more on the medium than the container allows.
+//! L0 occupancy: each key counts once, and the storage of level 0 is limited.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,12 +13,12 @@ use siltstone_vfs::{Ram, Vfs};
 
 const VALUE: usize = 1000;
 
-fn open(vfs: &Arc<dyn Vfs>, memtable: u64, container: u64) -> Lsm {
+fn open(vfs: &Arc<dyn Vfs>, memtable: u64, capacity: u64) -> Lsm {
     let options = [
         ("memtable", memtable.to_string()),
-        ("table", memtable.to_string()),
+        ("target_file_size", memtable.to_string()),
         ("levels", "1MiB:10MiB".to_owned()),
-        ("container", container.to_string()),
+        ("l0_capacity", capacity.to_string()),
     ];
     let options = options.map(|(name, value)| (name.to_owned(), value));
     let env = Env::replayable(Arc::new(ManualClock::at(0)), 1);
@@ -34,56 +34,56 @@ fn overwrite(lsm: &Lsm, rng: &mut StdRng, keys: u32, writes: u32) {
 }
 
 #[test]
-fn is_the_space_of_a_few_hot_keys_bounded() {
+fn storage_of_a_few_hot_keys_is_limited() {
     let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
-    let container = 1 << 20;
+    let capacity = 1 << 20;
     let memtable = 64 << 10;
-    let lsm = open(&vfs, memtable, container);
+    let lsm = open(&vfs, memtable, capacity);
     let mut rng = StdRng::seed_from_u64(1);
     for _ in 0..20 {
         overwrite(&lsm, &mut rng, 10, 1000);
         lsm.maintain().unwrap();
         let stats = lsm.stats();
-        // From 60 % on it is compacted.
-        let most = 6 * container * 6 / 10 + 4 * memtable;
-        assert!(stats.space_bytes < most, "{} bytes for ten keys", stats.space_bytes);
+        // Compacted from 60 % on.
+        let max = 6 * capacity * 6 / 10 + 4 * memtable;
+        assert!(stats.space_bytes < max, "{} bytes for ten keys", stats.space_bytes);
     }
     assert!(lsm.stats().counters["compactions"] > 2);
 }
 
-/// What the rows take of the container, for each byte of `keys` keys.
-fn taken(lsm: &Lsm, keys: f64) -> f64 {
+/// The L0 occupancy per byte of `keys` keys.
+fn occupancy(lsm: &Lsm, keys: f64) -> f64 {
     lsm.stats().counters["container_bytes"] as f64 / (keys * (VALUE + 4) as f64)
 }
 
 #[test]
-fn does_a_key_take_room_once_however_many_rows_have_it() {
+fn key_in_many_runs_counts_once() {
     let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
     let open = || open(&vfs, 512 << 10, 32 << 20);
     let lsm = open();
     overwrite(&lsm, &mut StdRng::seed_from_u64(1), 2000, 8000);
     lsm.flush().unwrap();
-    // Of 2000 keys 1963 are drawn.
-    let before = taken(&lsm, 1963.0);
+    // 1963 of the 2000 keys are drawn.
+    let before = occupancy(&lsm, 1963.0);
     assert!((before - 1.0).abs() < 0.1, "{before}");
     drop(lsm);
     let lsm = open();
-    let after = taken(&lsm, 1963.0);
+    let after = occupancy(&lsm, 1963.0);
     assert!((after - before).abs() < 0.02, "{before}, when opened again {after}");
     assert!(lsm.stats().memory["sketch"] >= 4096);
     assert_eq!(lsm.stats().counters["compactions"], 0);
-    // Distinct ones fill it.
+    // Distinct keys fill level 0.
     overwrite(&lsm, &mut StdRng::seed_from_u64(2), 1_000_000_000, 20_000);
     lsm.maintain().unwrap();
     assert!(lsm.stats().counters["compactions"] > 0);
 }
 
 #[test]
-fn do_small_rows_count_whole_and_have_no_sketch() {
+fn small_runs_count_completely_and_have_no_sketch() {
     let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
     let lsm = open(&vfs, 32 << 10, 16 << 20);
     overwrite(&lsm, &mut StdRng::seed_from_u64(1), 1_000_000_000, 4000);
     lsm.flush().unwrap();
-    assert!((taken(&lsm, 4000.0) - 1.0).abs() < 0.02, "{}", taken(&lsm, 4000.0));
+    assert!((occupancy(&lsm, 4000.0) - 1.0).abs() < 0.02, "{}", occupancy(&lsm, 4000.0));
     assert_eq!(lsm.stats().memory["sketch"], 0);
 }

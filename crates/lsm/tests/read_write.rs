@@ -1,4 +1,4 @@
-//! Does the tree keep what it is given, through flushes, compactions and reopening?
+//! Reads, snapshots and expiry, through flushes, compactions and reopening.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,10 +12,10 @@ use siltstone_vfs::{Metered, Ram, Vfs};
 fn options() -> Options {
     let pairs = [
         ("memtable", "8KiB"),
-        ("table", "8KiB"),
+        ("target_file_size", "8KiB"),
         ("levels", "32KiB:128KiB:512KiB"),
-        ("block", "512B"),
-        ("container", "64KiB"),
+        ("block_size", "512B"),
+        ("l0_capacity", "64KiB"),
     ];
     Options::from_map(&pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).into()).unwrap()
 }
@@ -40,18 +40,18 @@ fn get(lsm: &Lsm, key: &str) -> Option<String> {
 
 fn all(lsm: &Lsm, at: Option<&ReadPoint>, forward: bool) -> Vec<(String, String)> {
     let mut cursor = lsm.range(KeyRange::all(), at).unwrap();
-    let mut there = if forward { cursor.first() } else { cursor.last() }.unwrap();
+    let mut is_valid = if forward { cursor.first() } else { cursor.last() }.unwrap();
     let mut entries = Vec::new();
-    while there {
+    while is_valid {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         entries.push((text(cursor.key()), text(cursor.value())));
-        there = if forward { cursor.next() } else { cursor.prev() }.unwrap();
+        is_valid = if forward { cursor.next() } else { cursor.prev() }.unwrap();
     }
     entries
 }
 
 #[test]
-fn many_writes_come_back_from_every_level() {
+fn entries_are_read_from_every_level() {
     let (vfs, clock) = fixture();
     let lsm = open(&vfs, &clock);
     for round in 0..5 {
@@ -83,7 +83,7 @@ fn many_writes_come_back_from_every_level() {
 }
 
 #[test]
-fn a_store_that_was_not_closed_loses_nothing_but_its_process() {
+fn unclosed_store_recovers_all_buffered_writes() {
     let (vfs, clock) = fixture();
     for round in 0..20 {
         let lsm = open(&vfs, &clock);
@@ -97,7 +97,7 @@ fn a_store_that_was_not_closed_loses_nothing_but_its_process() {
 }
 
 #[test]
-fn opening_and_closing_often_leaves_few_logs() {
+fn repeated_open_and_close_leaves_few_logs() {
     let (vfs, clock) = fixture();
     for round in 0..50 {
         let lsm = open(&vfs, &clock);
@@ -110,7 +110,7 @@ fn opening_and_closing_often_leaves_few_logs() {
 }
 
 #[test]
-fn a_snapshot_sees_neither_later_writes_nor_compactions() {
+fn snapshot_is_unaffected_by_later_writes_and_compactions() {
     let (vfs, clock) = fixture();
     let lsm = open(&vfs, &clock);
     for i in 0..500 {
@@ -136,7 +136,7 @@ fn a_snapshot_sees_neither_later_writes_nor_compactions() {
 }
 
 #[test]
-fn entries_expire_everywhere_and_leave_no_older_version_behind() {
+fn expired_entries_vanish_with_their_older_versions() {
     let (vfs, clock) = fixture();
     let lsm = open(&vfs, &clock);
     put(&lsm, "k", "old");
@@ -162,7 +162,7 @@ fn entries_expire_everywhere_and_leave_no_older_version_behind() {
 }
 
 #[test]
-fn bad_input_changes_nothing() {
+fn invalid_batch_is_rejected_without_effect() {
     let (vfs, clock) = fixture();
     let lsm = open(&vfs, &clock);
     let mut batch = WriteBatch::new();
@@ -176,10 +176,11 @@ fn bad_input_changes_nothing() {
 }
 
 #[test]
-fn logs_go_when_tables_have_what_is_in_them() {
-    for (options, most) in [("container=0 triad_log=off", 3), ("container=64KiB", 40)] {
+fn logs_are_removed_once_their_entries_are_in_tables() {
+    for (options, max_logs) in [("l0_capacity=0 triad.log=off", 3), ("l0_capacity=64KiB", 40)] {
         let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
-        let pairs = format!("memtable=8KiB table=8KiB levels=32KiB:128KiB:512KiB {options}");
+        let pairs =
+            format!("memtable=8KiB target_file_size=8KiB levels=32KiB:128KiB:512KiB {options}");
         let pairs = pairs.split(' ').filter_map(|pair| pair.split_once('='));
         let options = Options::from_map(&pairs.map(|(k, v)| (k.into(), v.into())).collect());
         let env = Env::replayable(Arc::new(ManualClock::at(1)), 1);
@@ -191,6 +192,34 @@ fn logs_go_when_tables_have_what_is_in_them() {
         }
         lsm.maintain().unwrap();
         let logs = vfs.list().unwrap().iter().filter(|name| name.ends_with(".log")).count();
-        assert!((1..=most).contains(&logs), "{logs} logs");
+        assert!((1..=max_logs).contains(&logs), "{logs} logs");
+    }
+}
+
+#[test]
+fn options_under_old_names_open_an_existing_store() {
+    let old = "memtable=8KiB table=8KiB levels=32KiB:128KiB:512KiB block=512B level0=rows \
+               l0_compact=2 l0_slow=20 l0_stop=36 select=round-robin filter_bits=8 restart=4 \
+               jobs=1 subcompactions=1 triad_log=off triad_mem=on hot=0.5 flush_threshold=0.25";
+    let new = "memtable=8KiB target_file_size=8KiB levels=32KiB:128KiB:512KiB block_size=512B \
+               l0_policy=whole experimental.l0_compaction_trigger=2 \
+               experimental.l0_slowdown_trigger=20 experimental.l0_stop_trigger=36 \
+               experimental.compaction_pri=round_robin filter_bits_per_key=8 \
+               experimental.block_restart_interval=4 max_compactions=1 max_subcompactions=1 \
+               triad.log=off triad.mem=on triad.hot_keys=0.5 triad.flush_threshold=0.25";
+    let [old, new] = [old, new].map(|text| {
+        let pairs = text.split_whitespace().filter_map(|pair| pair.split_once('='));
+        Options::from_map(&pairs.map(|(k, v)| (k.into(), v.into())).collect()).unwrap()
+    });
+    assert_eq!(old, new);
+    let (vfs, clock) = fixture();
+    for (round, options) in [new.clone(), old, new].into_iter().enumerate() {
+        let env = Env::replayable(clock.clone(), 1);
+        let lsm = Lsm::open(vfs.clone(), env, options).unwrap();
+        assert_eq!(all(&lsm, None, true).len(), round * 200);
+        for i in 0..200 {
+            put(&lsm, &format!("{round}-{i}"), "x");
+        }
+        lsm.close().unwrap();
     }
 }

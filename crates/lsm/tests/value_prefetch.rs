@@ -1,5 +1,5 @@
-//! Do compactions of rows that are logs read them in runs, with the same outcome as one record at a time,
-//! within their share of memory, and with the same words about damage?
+//! Prefetching for compactions of CL-SSTables: the same result and the same errors as with single
+//! reads, with fewer reads and limited memory.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,16 +16,16 @@ use siltstone_vfs::{Metered, Vfs};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Rows are compacted when `maintain` is asked for at last, not before.
+/// Runs are compacted by `maintain` only.
 fn open(vfs: &Arc<dyn Vfs>, given: &[(&str, &str)]) -> Lsm {
-    let common = [("memtable", "128KiB"), ("table", "64KiB"), ("levels", "1MiB:10MiB")];
+    let common = [("memtable", "128KiB"), ("target_file_size", "64KiB"), ("levels", "1MiB:10MiB")];
     let options = common.iter().chain(given).map(|&(k, v)| (k.to_owned(), v.to_owned()));
     let options = Options::from_map(&options.collect()).unwrap();
     let env = Env::replayable(Arc::new(ManualClock::at(0)), 1);
     Lsm::open(vfs.clone(), env, options).unwrap()
 }
 
-/// Writes of random keys, a few several times and some of many at once, beside large values.
+/// Writes random keys, some of them repeatedly, in batches of one or many, with a few large values.
 fn fill(lsm: &Lsm, model: &mut Model, writes: u32) {
     let mut rng = StdRng::seed_from_u64(7);
     let mut written = 0;
@@ -45,52 +45,57 @@ fn fill(lsm: &Lsm, model: &mut Model, writes: u32) {
 }
 
 fn content(lsm: &Lsm) -> Model {
-    let mut seen = Model::new();
+    let mut content = Model::new();
     let mut cursor = lsm.range(KeyRange::all(), None).unwrap();
-    let mut there = cursor.first().unwrap();
-    while there {
-        seen.insert(cursor.key().to_vec(), cursor.value().to_vec());
-        there = cursor.next().unwrap();
+    let mut is_valid = cursor.first().unwrap();
+    while is_valid {
+        content.insert(cursor.key().to_vec(), cursor.value().to_vec());
+        is_valid = cursor.next().unwrap();
     }
-    seen
+    content
 }
 
 #[test]
-fn is_the_outcome_the_same_for_fewer_reads() {
-    for shape in
-        [[("level0", "rows"), ("l0_compact", "3")], [("container", "512KiB"), ("jobs", "1")]]
-    {
+fn prefetching_reduces_reads_and_keeps_the_result() {
+    for policy in [
+        [("l0_policy", "whole"), ("experimental.l0_compaction_trigger", "3")],
+        [("l0_capacity", "512KiB"), ("max_compactions", "1")],
+    ] {
         let mut reads = Vec::new();
-        for share in ["0", "3KiB", "40KiB", "1MiB"] {
+        for budget in ["0", "3KiB", "40KiB", "1MiB"] {
             let vfs: Arc<dyn Vfs> = Arc::new(Metered::new(Arc::new(Faulty::new(1))));
-            let lsm = open(&vfs, &[&shape[..], &[("log_ahead", share)]].concat());
+            let lsm = open(&vfs, &[&policy[..], &[("triad.prefetch", budget)]].concat());
             let mut model = Model::new();
             fill(&lsm, &mut model, 12_000);
             lsm.maintain().unwrap();
             let stats = lsm.stats();
             assert!(stats.counters["compactions"] > 0);
-            assert_eq!(stats.memory["log_ahead"], 0, "something is held after the compactions");
-            assert!(content(&lsm) == model, "{shape:?} {share}");
+            assert_eq!(stats.memory["log_ahead"], 0, "memory is in use after the compactions");
+            assert!(content(&lsm) == model, "{policy:?} {budget}");
             reads.push(stats.io["compaction"].reads);
         }
-        // Of a small share gaps are wide, and it costs its own look into the table.
-        assert!(reads[1] < reads[0] * 11 / 10, "{shape:?} {reads:?}");
-        assert!(reads[2] < reads[0] && reads[3] < reads[2], "{shape:?} {reads:?}");
-        assert!(reads[3] * 4 < reads[0], "{shape:?} {reads:?}");
+        // Little memory means wide gaps, and the lookahead reads the table, too.
+        assert!(reads[1] < reads[0] * 11 / 10, "{policy:?} {reads:?}");
+        assert!(reads[2] < reads[0] && reads[3] < reads[2], "{policy:?} {reads:?}");
+        assert!(reads[3] * 4 < reads[0], "{policy:?} {reads:?}");
     }
 }
 
-/// Flips a bit of a log here and there: what the compaction says of it, if it needs the record.
+/// Flips a bit of a log: the compaction reports the damage if it needs the record.
 #[test]
-fn is_damage_told_as_of_a_record_by_itself() {
+fn damage_is_reported_as_without_prefetching() {
     let mut damaged = 0;
     for seed in 0..30 {
-        let outcome = |share: &str| {
+        let compact_damaged = |budget: &str| {
             let faulty = Arc::new(Faulty::new(1));
             let vfs: Arc<dyn Vfs> = faulty.clone();
-            let shape =
-                [("level0", "rows"), ("l0_compact", "40"), ("l0_slow", "50"), ("l0_stop", "60")];
-            let lsm = open(&vfs, &[&shape[..], &[("log_ahead", share)]].concat());
+            let policy = [
+                ("l0_policy", "whole"),
+                ("experimental.l0_compaction_trigger", "40"),
+                ("experimental.l0_slowdown_trigger", "50"),
+                ("experimental.l0_stop_trigger", "60"),
+            ];
+            let lsm = open(&vfs, &[&policy[..], &[("triad.prefetch", budget)]].concat());
             let mut model = Model::new();
             fill(&lsm, &mut model, 4_000);
             let mut rng = StdRng::seed_from_u64(seed);
@@ -98,29 +103,36 @@ fn is_damage_told_as_of_a_record_by_itself() {
             let logs: Vec<_> = files.iter().filter(|file| file.path.ends_with(".log")).collect();
             let log = logs[rng.random_range(0..logs.len() - 1)];
             faulty.flip_bit(&log.path, rng.random_range(0..log.len), 3).unwrap();
-            // The same rows under options that make their compaction due.
+            // The same runs, with options that trigger their compaction.
             lsm.close().unwrap();
-            let lsm = open(&vfs, &[("level0", "rows"), ("l0_compact", "2"), ("log_ahead", share)]);
+            let lsm = open(
+                &vfs,
+                &[
+                    ("l0_policy", "whole"),
+                    ("experimental.l0_compaction_trigger", "2"),
+                    ("triad.prefetch", budget),
+                ],
+            );
             match lsm.maintain() {
                 Ok(()) => {
-                    assert!(content(&lsm) == model, "{share} {seed}");
+                    assert!(content(&lsm) == model, "{budget} {seed}");
                     None
                 }
                 Err(Error::Corruption { file, offset, reason }) => Some((file, offset, reason)),
                 Err(other) => panic!("{other}"),
             }
         };
-        let alone = outcome("0");
-        assert_eq!(outcome("1MiB"), alone, "{seed}");
-        assert_eq!(outcome("5KiB"), alone, "{seed}");
-        damaged += usize::from(alone.is_some());
+        let single_reads = compact_damaged("0");
+        assert_eq!(compact_damaged("1MiB"), single_reads, "{seed}");
+        assert_eq!(compact_damaged("5KiB"), single_reads, "{seed}");
+        damaged += usize::from(single_reads.is_some());
     }
     assert!((10..30).contains(&damaged), "{damaged} of 30");
 }
 
-/// Any one read of a compaction fails: it is told or made good, and trying again succeeds.
+/// A single read of a compaction fails: it is reported or retried, and a second attempt succeeds.
 #[test]
-fn does_a_failed_read_change_nothing() {
+fn failed_read_changes_nothing() {
     use siltstone_faults::FaultKind;
     let mut failed = 0;
     for request in (0..60).step_by(3) {
@@ -128,12 +140,18 @@ fn does_a_failed_read_change_nothing() {
         let vfs: Arc<dyn Vfs> = faulty.clone();
         let lsm = open(
             &vfs,
-            &[("level0", "rows"), ("l0_compact", "40"), ("l0_slow", "50"), ("l0_stop", "60")],
+            &[
+                ("l0_policy", "whole"),
+                ("experimental.l0_compaction_trigger", "40"),
+                ("experimental.l0_slowdown_trigger", "50"),
+                ("experimental.l0_stop_trigger", "60"),
+            ],
         );
         let mut model = Model::new();
         fill(&lsm, &mut model, 4_000);
         lsm.close().unwrap();
-        let lsm = open(&vfs, &[("level0", "rows"), ("l0_compact", "2")]);
+        let lsm =
+            open(&vfs, &[("l0_policy", "whole"), ("experimental.l0_compaction_trigger", "2")]);
         faulty.fail_at(faulty.requests() + request, FaultKind::Read);
         if let Err(error) = lsm.maintain() {
             assert!(matches!(error, Error::Io { operation: "read", .. }), "{error}");

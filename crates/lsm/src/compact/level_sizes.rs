@@ -1,0 +1,201 @@
+//! The target sizes of levels.
+//!
+//! `level_sizes=given`: those of the option `levels`. `level_sizes=model`: those with the smallest
+//! predicted write amplification for the measured popularity of keys, recomputed as the store grows
+//! or the popularity changes.
+//!
+//! ```text
+//!   a full memtable    n writes of u keys  ┐                       ┌ targets of levels 1 … m−1
+//!   the deepest level  N keys, bytes       ┼─ Zipf(N, s) ─ model ──┤
+//!   level 0            writes per pass     ┘  with Unique(n) = u   └ m: one level more if that
+//!                                                                    saves 3 %
+//! ```
+//!
+//! Until the popularity is known no level is compacted for its size alone. The sizes are not in the
+//! manifest: they are computed from the first full memtable after each open.
+//!
+//! Invariant: targets ascend, and there are fewer than in `levels`; the level after them has no
+//! limit.
+//!
+//! Source: thesis, section 4.6 (there offline, for a known popularity).
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use siltstone_model::{Popularity, Workload, optimize::optimize_levels};
+
+use crate::options::Options;
+use crate::version::{L0Run, Version};
+
+/// Another level must save at least this share of all writes.
+const MIN_LEVEL_SAVING: f64 = 0.03;
+/// The largest Zipf exponent that is distinguished.
+const MAX_SKEW: f64 = 1.5;
+/// The minimum number of writes for an estimate.
+const MIN_WRITES: u64 = 32;
+/// The relative change from which the targets are outdated.
+const MIN_CHANGE: f64 = 0.25;
+
+/// The numbers of operations and keys of a memtable: a sample of the popularity of keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MemtableStats {
+    /// The number of operations.
+    pub(crate) writes: u64,
+    /// The number of distinct keys.
+    pub(crate) keys: u64,
+}
+
+/// The target sizes of levels.
+pub(crate) struct LevelSizes {
+    targets: ArcSwap<Vec<u64>>,
+    learned: Mutex<Option<LearnedSizes>>,
+}
+
+/// The inputs of the present targets.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct LearnedSizes {
+    keys: f64,
+    /// Distinct keys per write in a memtable.
+    unique_share: f64,
+    skew: f64,
+}
+
+impl LevelSizes {
+    pub(crate) fn new(options: &Options, version: &Version) -> Self {
+        // The last level has no limit.
+        let (_, upper) = options.level_bytes.split_last().unwrap_or((&0, &[]));
+        let now = |level: usize| if options.sizes_by_model { version.bytes(level) } else { 0 };
+        let targets = (1..).zip(upper).map(|(level, &given)| given.max(now(level))).collect();
+        LevelSizes { targets: ArcSwap::from_pointee(targets), learned: Mutex::default() }
+    }
+
+    /// The targets of levels 1, 2, … in bytes. The level after them has none.
+    pub(crate) fn targets(&self) -> Arc<Vec<u64>> {
+        self.targets.load_full()
+    }
+
+    /// The Zipf exponent that fits the writes, once it is known.
+    pub(crate) fn skew(&self) -> Option<f64> {
+        self.learned.lock().map(|learned| learned.skew)
+    }
+
+    /// Whether the targets should be recomputed.
+    pub(crate) fn is_outdated(&self, version: &Version, stats: MemtableStats) -> bool {
+        let Some(deepest) = DeepestLevel::of(version) else { return false };
+        let has_changed = |learned: LearnedSizes| {
+            let differs = |then: f64, now: f64| (now / then - 1.0).abs() > MIN_CHANGE;
+            differs(learned.keys, deepest.keys) || differs(learned.unique_share, stats.share())
+        };
+        stats.writes >= MIN_WRITES && self.learned.lock().is_none_or(has_changed)
+    }
+
+    /// Recomputes the targets. Cost: up to half a second of model evaluations.
+    pub(crate) fn learn(&self, options: &Options, version: &Version, stats: MemtableStats) {
+        let Some(deepest) = DeepestLevel::of(version) else { return };
+        let Some((popularity, skew)) = fit(deepest.keys, stats) else { return };
+        let unique_share = stats.share();
+        *self.learned.lock() = Some(LearnedSizes { keys: deepest.keys, unique_share, skew });
+        let run = stats.writes as f64;
+        // A run stays for half a pass on average, when level 0 is at its compaction fill.
+        let runs_per_pass = match options.l0_capacity(version.bytes_below()) {
+            0 => options.level0.compaction_trigger as f64,
+            bytes => {
+                2.0 * super::level0::COMPACTION_FILL * bytes as f64
+                    / new_run_bytes(version, &deepest, stats)
+            }
+        };
+        let runs_per_pass = runs_per_pass.max(1.0);
+        let max_levels = options.level_bytes.len().min(deepest.level + 1);
+        let designs = (deepest.level..=max_levels)
+            .filter_map(|levels| optimize_levels(&popularity, run, runs_per_pass, levels).ok());
+        let mut best: Option<(f64, Vec<f64>)> = None;
+        for design in designs {
+            let cost = design.write_amplification.total();
+            let is_better = |&(least, _): &(f64, Vec<f64>)| cost < least * (1.0 - MIN_LEVEL_SAVING);
+            if best.as_ref().is_none_or(is_better) {
+                best = Some((cost, design.design.level_items));
+            }
+        }
+        let Some((_, items)) = best else { return };
+        // A level smaller than two tables leaves nothing to select.
+        let mut least = 2 * options.target_file_bytes;
+        let targets = items.iter().map(|items| {
+            let target = ((items * deepest.entry_bytes) as u64).max(least);
+            least = target + 1;
+            target
+        });
+        self.targets.store(Arc::new(targets.collect()));
+    }
+}
+
+impl MemtableStats {
+    fn share(self) -> f64 {
+        self.keys as f64 / self.writes.max(1) as f64
+    }
+}
+
+/// The deepest non-empty level, which has nearly every key.
+struct DeepestLevel {
+    level: usize,
+    keys: f64,
+    entry_bytes: f64,
+}
+
+impl DeepestLevel {
+    fn of(version: &Version) -> Option<Self> {
+        let level = (1..=version.levels.len()).rfind(|&level| version.bytes(level) > 0)?;
+        let keys: u64 = version.level(level).iter().map(|file| file.table().meta().entries).sum();
+        let entry_bytes = version.bytes(level) as f64 / keys.max(1) as f64;
+        Some(DeepestLevel { level, keys: keys as f64, entry_bytes })
+    }
+}
+
+/// The size of a new run in level 0.
+fn new_run_bytes(version: &Version, deepest: &DeepestLevel, stats: MemtableStats) -> f64 {
+    let occupied: u64 = version.level0.iter().map(L0Run::owned_bytes).sum();
+    let entries: u64 = version.level0.iter().map(L0Run::entries).sum();
+    let entry = if entries > 0 { occupied as f64 / entries as f64 } else { deepest.entry_bytes };
+    (entry * stats.keys as f64).max(1.0)
+}
+
+/// The Zipf distribution over `keys` keys that fits the numbers of writes and distinct keys.
+fn fit(keys: f64, stats: MemtableStats) -> Option<(Popularity, f64)> {
+    let unique = |skew: f64| {
+        let popularity = Popularity::zipf(keys, skew).ok()?;
+        Some((Workload::unique(&popularity, stats.writes as f64), popularity))
+    };
+    let (flattest, steepest) = (unique(0.0)?, unique(MAX_SKEW)?);
+    if stats.keys as f64 >= flattest.0 {
+        return Some((flattest.1, 0.0));
+    }
+    if stats.keys as f64 <= steepest.0 {
+        return Some((steepest.1, MAX_SKEW));
+    }
+    let (mut low, mut high) = (0.0, MAX_SKEW);
+    // Finer than the measurement.
+    while high - low > 0.01 {
+        let middle = (low + high) / 2.0;
+        if unique(middle)?.0 > stats.keys as f64 { low = middle } else { high = middle }
+    }
+    Some((unique(low)?.1, low))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn skew_of_generated_writes_is_estimated() {
+        for skew in [0.3, 0.8, 0.99, 1.2] {
+            let popularity = Popularity::zipf(1e6, skew).unwrap();
+            let keys = Workload::unique(&popularity, 1e5) as u64;
+            let (_, found) = fit(1e6, MemtableStats { writes: 100_000, keys }).unwrap();
+            assert!((found - skew).abs() < 0.02, "{found} for {skew}");
+        }
+        let all_new = MemtableStats { writes: 1000, keys: 1000 };
+        assert_eq!(fit(1e6, all_new).unwrap().1, 0.0);
+        assert_eq!(fit(1e6, MemtableStats { writes: 1000, keys: 3 }).unwrap().1, MAX_SKEW);
+        assert!(fit(1.0, all_new).is_none());
+    }
+}

@@ -1,0 +1,234 @@
+//! An L0 run in files as a sorted run: its table, restricted to the live range, with the values of
+//! a CL-SSTable read from its log on demand. (A RowTable contains live keys only and needs none of
+//! this.)
+//!
+//! Moves read keys alone. The kind, expiry and value of the current entry are available after
+//! [`resolve`](L0RunIter::resolve), so versions that a merge skips cost no read of the log. A
+//! compaction, which needs nearly all values, prefetches them (see
+//! [`value_prefetcher`](super::value_prefetcher)).
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use siltstone_engine::{Purpose, Result};
+use siltstone_table::{IterOptions, Kind, TableIter};
+
+use super::value_prefetcher::{PrefetchBudget, ValuePrefetcher};
+use crate::live_range::LiveRange;
+use crate::version::{L0Run, LogFile, LoggedValue, TableFile};
+
+/// Iterates over the live part of an L0 run.
+pub(crate) struct L0RunIter {
+    table: TableIter,
+    log: Option<Arc<LogFile>>,
+    live: LiveRange,
+    is_valid: bool,
+    value: ValueLocation,
+    logged: LoggedValue,
+    /// The log record of the current entry.
+    record: Vec<u8>,
+    // Boxed: only compactions use it, and every seek creates an iterator.
+    prefetcher: Option<Box<ValuePrefetcher>>,
+    purpose: Purpose,
+}
+
+/// The location of the current value.
+enum ValueLocation {
+    /// In the table, or not resolved.
+    Table,
+    /// In `record`.
+    Record,
+    /// In the prefetcher, at this range.
+    Prefetched(Range<usize>),
+    /// Not needed: kind and expiry are known without it.
+    Skipped,
+}
+
+impl L0RunIter {
+    /// An iterator over `run`, whose table is `file`.
+    pub(crate) fn new(
+        run: &L0Run,
+        file: &TableFile,
+        purpose: Purpose,
+        options: IterOptions,
+    ) -> Self {
+        L0RunIter {
+            table: file.table().iter(purpose, options),
+            log: run.log().cloned(),
+            live: run.live().clone(),
+            is_valid: false,
+            value: ValueLocation::Table,
+            logged: LoggedValue::default(),
+            record: Vec::new(),
+            prefetcher: None,
+            purpose,
+        }
+    }
+
+    /// Prefetches values from the log, for forward iteration.
+    pub(crate) fn with_prefetcher(mut self, run: &L0Run, budget: &PrefetchBudget) -> Self {
+        let mean_bytes = run.data_bytes() as f64 / run.entries().max(1) as f64;
+        let prefetcher =
+            |_| Box::new(ValuePrefetcher::new(&self.table, mean_bytes, budget.clone()));
+        self.prefetcher = self.log.as_ref().map(prefetcher);
+        self
+    }
+
+    /// Ends before `to` (`None`: at the last key): the slice from the cursor on, without the live
+    /// keys that the cursor reaches only after it wraps around.
+    pub(crate) fn up_to(self, to: Option<&[u8]>) -> Self {
+        let live = self.live.up_to(to);
+        L0RunIter { live, ..self }
+    }
+
+    pub(crate) fn first(&mut self) -> Result<()> {
+        self.table.first()?;
+        self.skip_dead_forward()
+    }
+
+    pub(crate) fn last(&mut self) -> Result<()> {
+        self.table.last()?;
+        self.skip_dead_backward()
+    }
+
+    pub(crate) fn seek(&mut self, key: &[u8], sequence: u64) -> Result<()> {
+        // Dead keys are skipped.
+        match self.live.after(key).filter(|_| !self.live.contains(key)) {
+            Some(from) => self.table.seek(from, u64::MAX)?,
+            None => self.table.seek(key, sequence)?,
+        };
+        self.skip_dead_forward()
+    }
+
+    /// The live keys.
+    pub(crate) fn live(&self) -> &LiveRange {
+        &self.live
+    }
+
+    pub(crate) fn seek_back(&mut self, key: &[u8], sequence: u64) -> Result<()> {
+        self.table.seek_back(key, sequence)?;
+        self.skip_dead_backward()
+    }
+
+    pub(crate) fn may_hold(&self, hash: u64) -> bool {
+        self.table.table().may_contain(hash)
+    }
+
+    pub(crate) fn may_hold_between(&self, from: &[u8], to: &[u8]) -> bool {
+        self.table.table().may_hold_between(from, to)
+    }
+
+    pub(crate) fn next(&mut self) -> Result<()> {
+        self.table.next()?;
+        self.skip_dead_forward()
+    }
+
+    pub(crate) fn prev(&mut self) -> Result<()> {
+        self.table.prev()?;
+        self.skip_dead_backward()
+    }
+
+    pub(crate) fn valid(&self) -> bool {
+        self.is_valid
+    }
+
+    pub(crate) fn key(&self) -> &[u8] {
+        self.table.key()
+    }
+
+    pub(crate) fn sequence(&self) -> u64 {
+        self.table.sequence()
+    }
+
+    /// Makes kind, expiry and value available. Cost: a read of the log if the value is there and
+    /// was not prefetched.
+    pub(crate) fn resolve(&mut self) -> Result<()> {
+        if !matches!(self.value, ValueLocation::Table) || self.table.kind() != Kind::Position {
+            return Ok(());
+        }
+        // No flush writes a position without a log: the kind `Position` is reported as corruption.
+        let Some(log) = &self.log else { return Ok(()) };
+        let version = (self.table.key(), self.table.sequence());
+        let (position, _) = log.position(self.table.value())?;
+        if let Some(prefetcher) = &mut self.prefetcher
+            && let Some(range) = prefetcher.find(log.access(), &self.live, position, version)
+        {
+            self.logged = log.find(position, version, &prefetcher.bytes()[range.clone()])?;
+            self.value = ValueLocation::Prefetched(range);
+            return Ok(());
+        }
+        self.logged = log.read(position, version, &mut self.record, self.purpose)?;
+        self.value = ValueLocation::Record;
+        Ok(())
+    }
+
+    /// As [`resolve`](Self::resolve) for callers without use for the value, which is empty then.
+    /// Cost: a read of the log if the table, of an earlier version, does not store expiry times.
+    pub(crate) fn resolve_without_value(&mut self) -> Result<()> {
+        if matches!(self.value, ValueLocation::Table)
+            && self.table.kind() == Kind::Position
+            && let Some(log) = &self.log
+        {
+            if !log.has_expiry() {
+                return self.resolve();
+            }
+            let (_, expires_at) = log.position(self.table.value())?;
+            self.logged = LoggedValue::without_value(expires_at);
+            self.value = ValueLocation::Skipped;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        if self.is_resolved() { self.logged.kind() } else { self.table.kind() }
+    }
+
+    pub(crate) fn expires_at(&self) -> u64 {
+        if self.is_resolved() { self.logged.expires_at } else { self.table.expires_at() }
+    }
+
+    pub(crate) fn value(&self) -> &[u8] {
+        match (&self.value, &self.prefetcher) {
+            (ValueLocation::Skipped, _) => &[],
+            (ValueLocation::Record, _) => self.logged.value(&self.record),
+            (ValueLocation::Prefetched(range), Some(prefetcher)) => {
+                self.logged.value(&prefetcher.bytes()[range.clone()])
+            }
+            _ => self.table.value(),
+        }
+    }
+
+    fn is_resolved(&self) -> bool {
+        !matches!(self.value, ValueLocation::Table)
+    }
+
+    /// Moves forwards to the first live key.
+    fn skip_dead_forward(&mut self) -> Result<()> {
+        self.value = ValueLocation::Table;
+        self.is_valid = self.table.valid();
+        if self.is_valid && !self.live.contains(self.table.key()) {
+            match self.live.after(self.table.key()) {
+                Some(from) => self.is_valid = self.table.seek(from, u64::MAX)?,
+                None => self.is_valid = false,
+            }
+            // The next key after the dead ones may be past the live range again.
+            self.is_valid = self.is_valid && self.live.contains(self.table.key());
+        }
+        Ok(())
+    }
+
+    /// Moves backwards to the last live key.
+    fn skip_dead_backward(&mut self) -> Result<()> {
+        self.value = ValueLocation::Table;
+        self.is_valid = self.table.valid();
+        if self.is_valid && !self.live.contains(self.table.key()) {
+            match self.live.before(self.table.key()) {
+                // Versions are newest first, so this finds no version of `to` itself.
+                Some(to) => self.is_valid = self.table.seek_back(to, u64::MAX)?,
+                None => self.is_valid = false,
+            }
+            self.is_valid = self.is_valid && self.live.contains(self.table.key());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,88 @@
+//! Version garbage collection: which versions of a key a flush or a compaction keeps.
+//!
+//! The snapshots, and the newest sequence number, divide the sequence numbers into stripes. In each
+//! stripe only the newest version of a key is visible to a snapshot:
+//!
+//! ```text
+//!   snapshots         10            20           now
+//!   versions   3   8  |   12  15    |    21  30   |       (sequence numbers of one key)
+//!   retained       8  |       15    |        30   |
+//! ```
+//!
+//! A tombstone or an expired entry in the oldest stripe is dropped unless a deeper level may
+//! contain an older version of its key.
+
+/// Filters versions in order: key ascending, then sequence descending.
+pub(crate) struct VersionGc {
+    /// Ascending; the last one is the newest sequence number.
+    snapshots: Vec<u64>,
+    key: Vec<u8>,
+    /// The stripe of the previous version of `key`, if there was one.
+    last: Option<usize>,
+}
+
+/// The result for a version that is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Retention {
+    /// No snapshot is older than this version.
+    pub(crate) is_oldest_stripe: bool,
+}
+
+impl VersionGc {
+    pub(crate) fn new(snapshots: Vec<u64>) -> Self {
+        VersionGc { snapshots, key: Vec::new(), last: None }
+    }
+
+    /// Returns how to keep the version (`key`, `sequence`); `None`: no snapshot sees it, drop it.
+    pub(crate) fn keep(&mut self, key: &[u8], sequence: u64) -> Option<Retention> {
+        if self.last.is_none() || self.key != key {
+            self.key.clear();
+            self.key.extend_from_slice(key);
+            self.last = None;
+        }
+        // Usually there are no snapshots, so no search is needed.
+        let stripe = match self.snapshots[..] {
+            [now] => usize::from(sequence > now),
+            _ => self.snapshots.partition_point(|&snapshot| snapshot < sequence),
+        };
+        if self.last == Some(stripe) {
+            return None;
+        }
+        self.last = Some(stripe);
+        Some(Retention { is_oldest_stripe: stripe == 0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_version_is_retained_per_stripe() {
+        let mut gc = VersionGc::new(vec![10, 20, 40]);
+        let kept: Vec<u64> = [30, 21, 15, 12, 8, 3]
+            .into_iter()
+            .filter(|&sequence| gc.keep(b"k", sequence).is_some())
+            .collect();
+        assert_eq!(kept, [30, 15, 8]);
+        assert_eq!(gc.keep(b"l", 9), Some(Retention { is_oldest_stripe: true }));
+        assert_eq!(gc.keep(b"m", 11), Some(Retention { is_oldest_stripe: false }));
+    }
+
+    #[test]
+    fn every_snapshot_reads_the_same_version_after_collection() {
+        let versions = [37, 33, 31, 24, 20, 19, 10, 9, 2, 1];
+        for mask in 0u32..256 {
+            let mut snapshots: Vec<u64> =
+                (0..8).filter(|bit| mask >> bit & 1 == 1).map(|bit| bit * 5).collect();
+            snapshots.push(40);
+            let mut gc = VersionGc::new(snapshots.clone());
+            let kept: Vec<u64> =
+                versions.into_iter().filter(|&s| gc.keep(b"k", s).is_some()).collect();
+            for snapshot in snapshots {
+                let seen = |all: &[u64]| all.iter().copied().find(|&s| s <= snapshot);
+                assert_eq!(seen(&kept), seen(&versions), "snapshot {snapshot}");
+            }
+        }
+    }
+}
