@@ -24,7 +24,7 @@ impl Inner {
         let clusters = version.clusters().map(|cluster| (cluster.name(), cluster.vfs()));
         for (name, vfs) in tables.chain(clusters) {
             // What is not on the table's own medium cannot be linked from there.
-            let is_own = Arc::ptr_eq(vfs, &self.homes.main);
+            let is_own = Arc::ptr_eq(vfs, &self.tiers.main);
             if !(is_own && sink.link(name)?) {
                 copy_file(vfs.as_ref(), name, sink)?;
             }

@@ -1,30 +1,31 @@
-//! BloomClusters: the filters of a container's tables, gathered so that one read answers for all.
+//! BloomCluster: the filters of a container's tables, arranged so that one read covers all tables.
 //!
 //! ```text
 // ANCHOR: layout
 //!            table 31  table 27  table 22                 file   := page{pages}  directory  footer
 //!   column 0 [ 70 B ]  [ 66 B ]  [ 74 B ]  ┐ page 0       page   := crc32c:u32  entry*  zeros
-//!   column 1 [ 72 B ]  [ 58 B ]  [ 70 B ]  ┘              entry  := bytes:u16  filter       column by
-//!   column 2 [ …                           ┐ page 1                 column, of each table by table
+//!   column 1 [ 72 B ]  [ 58 B ]  [ 70 B ]  ┘              entry  := bytes:u16  filter
+//!   column 2 [ …                           ┐ page 1                 by column, then by table
 //!
 //!   directory := frame of { table:u64  probes:u8 }*
-//!   footer    := columns:u32  columns a page:u32  page_bytes:u32  directory bytes:u32
-//!                file_number:u64  file_bytes:u64  version:u32  crc32c:u32  magic:"SILTBLMC"  48 bytes
+//!   footer    := columns:u32  columns per page:u32  page_bytes:u32  directory bytes:u32
+//!                file_number:u64  file_bytes:u64  version:u32  crc32c:u32  magic:"SILTBLMC"
+//!                                                                             48 bytes
 // ANCHOR_END: layout
 //! ```
 //!
-//! Checksums start from the file's number and the place, as everywhere. A page is as large as a
-//! bucket unless one column needs more, and takes as many columns as fit in every page alike, so a
-//! column's page follows from its number. Magic, checksum and version keep their place; a newer
-//! version is refused by name.
+//! Checksums are seeded with the file's number and the offset. A page is as large as a bucket
+//! unless a column needs more, and all pages have the same number of columns, so the page of a
+//! column follows from its number. Magic, checksum and version keep their offset; a reader rejects
+//! a newer version.
 //!
-//! Columns are fixed when a cluster is begun; a table that is added later brings a filter of that
-//! many columns, and those of the other tables are copied as they are.
+//! The number of columns is fixed when a cluster is created. A table that is added later has a
+//! filter of as many columns, and the filters of the other tables are copied.
 //!
 //! Invariant: a table in the directory has its filter in every page.
 //!
-//! Source: LSM-trie paper, section 2.4.3 and figure 9. Packing several columns into a page is ours:
-//! it keeps a young cluster, with few sub-levels, as small as its filters.
+//! Source: LSM-trie paper, section 2.4.3 and figure 9. Here a page has several columns, so that a
+//! young cluster, with few tables, is as small as its filters.
 
 use std::sync::Arc;
 
@@ -32,7 +33,7 @@ use siltstone_engine::{Error, Purpose, Result};
 use siltstone_runtime::RateLimiter;
 use siltstone_vfs::Vfs;
 
-use crate::files::{FRAME_TRAILER, FileSum, FileWriter, Homes, Kind, NamedFile};
+use crate::files::{FRAME_TRAILER, FileChecksum, FileWriter, Kind, NamedFile, StorageTiers};
 use crate::hash::Hash;
 use crate::htable::filter::contains;
 use crate::htable::{Filter, le32, le64};
@@ -49,31 +50,31 @@ pub(crate) struct Cluster {
     file: NamedFile,
     bytes: u64,
     columns: u32,
-    columns_a_page: u32,
+    columns_per_page: u32,
     page_bytes: u32,
     /// Number and probes of each table.
     tables: Vec<(u64, u8)>,
 }
 
-/// The filters of one column, as they were read.
+/// The filters of one column.
 pub(crate) struct Column<'a> {
     cluster: &'a Cluster,
     page: Vec<u8>,
-    /// Where each table's filter lies in the page.
+    /// The range of each table's filter in the page.
     filters: Vec<(usize, usize)>,
 }
 
 impl Cluster {
-    /// Writes the cluster of these tables to a new file, durable when this returns but for its name;
-    /// answers its bytes. All filters have the same number of columns.
+    /// Writes the cluster of these tables to a new file, durable except for its name; returns its
+    /// length. All filters have the same number of columns.
     ///
     /// # Errors
-    /// The medium's; the file may then be there in part.
+    /// Those of the file system; the file may then be incomplete.
     pub(crate) fn write(
         vfs: &dyn Vfs,
         number: u64,
         tables: &[(u64, Arc<Filter>)],
-        least_page_bytes: u32,
+        min_page_bytes: u32,
         rate: &RateLimiter,
         purpose: Purpose,
     ) -> Result<u64> {
@@ -83,20 +84,20 @@ impl Cluster {
             .map(|column| tables.iter().map(|(_, filter)| entry(column, filter)).sum())
             .collect();
         let largest = PAGE_HEADER + sizes.iter().max().copied().unwrap_or(0);
-        let page_bytes = largest.next_multiple_of(least_page_bytes as usize);
-        let room = page_bytes - PAGE_HEADER;
+        let page_bytes = largest.next_multiple_of(min_page_bytes as usize);
+        let capacity = page_bytes - PAGE_HEADER;
         let mean = (sizes.iter().sum::<usize>() / sizes.len().max(1)).max(1);
         let fits =
-            |count: &usize| sizes.chunks(*count).all(|page| page.iter().sum::<usize>() <= room);
-        let columns_a_page =
-            (1..=(room / mean).clamp(1, sizes.len())).rev().find(fits).unwrap_or(1);
+            |count: &usize| sizes.chunks(*count).all(|page| page.iter().sum::<usize>() <= capacity);
+        let columns_per_page =
+            (1..=(capacity / mean).clamp(1, sizes.len())).rev().find(fits).unwrap_or(1);
 
-        let sum = FileSum::new(number);
+        let sum = FileChecksum::new(number);
         let mut file = FileWriter::create(vfs, &Kind::Cluster.name(number), rate, purpose)?;
-        for first in (0..columns).step_by(columns_a_page) {
+        for first in (0..columns).step_by(columns_per_page) {
             let (offset, head) = (file.offset(), file.buffer.len());
             file.buffer.resize(head + PAGE_HEADER, 0);
-            for column in first..columns.min(first + columns_a_page as u32) {
+            for column in first..columns.min(first + columns_per_page as u32) {
                 for (_, filter) in tables {
                     let bytes = filter.column(column);
                     file.buffer.extend_from_slice(&(bytes.len() as u16).to_le_bytes());
@@ -116,21 +117,21 @@ impl Cluster {
         let offset = file.offset();
         sum.frame(&mut file.buffer, offset, &directory);
         let footer_at = file.offset();
-        let numbers = [columns, columns_a_page as u32, page_bytes as u32];
+        let numbers = [columns, columns_per_page as u32, page_bytes as u32];
         file.buffer.extend(footer(number, numbers, directory.len() + FRAME_TRAILER, footer_at));
         file.finish()
     }
 
-    /// Opens the cluster `number` of `bytes` bytes.
+    /// Opens the cluster `number` with a length of `bytes`.
     ///
     /// # Errors
-    /// `Corruption`, `Refused` for a newer version; the medium's.
-    pub(crate) fn open(homes: &Homes, number: u64, bytes: u64) -> Result<Self> {
-        let file = NamedFile::open(homes, Kind::Cluster, number)?;
+    /// `Corruption`, `Refused` for a newer version; errors of the file system.
+    pub(crate) fn open(tiers: &StorageTiers, number: u64, bytes: u64) -> Result<Self> {
+        let file = NamedFile::open(tiers, Kind::Cluster, number)?;
         let len = file.len()?;
         if len != bytes || len < FOOTER_BYTES as u64 {
             let reason = format!("the manifest says {bytes} bytes, and the file has {len}");
-            return Err(file.damaged(0, reason));
+            return Err(file.corruption(0, reason));
         }
         let at = len - FOOTER_BYTES as u64;
         let mut footer = [0; FOOTER_BYTES];
@@ -138,7 +139,9 @@ impl Cluster {
         let word = |at: usize| le32(&footer[at..]);
         let long = |at: usize| le64(&footer[at..]);
         if footer[40..] != MAGIC || word(36) != file.sum.of(at, &footer[..36]) {
-            return Err(file.damaged(at, "the footer of the cluster does not match its checksum"));
+            return Err(
+                file.corruption(at, "the footer of the cluster does not match its checksum")
+            );
         }
         if word(32) > VERSION {
             let reason = format!(
@@ -146,31 +149,31 @@ impl Cluster {
                  knows; use a newer one",
                 word(32)
             );
-            return Err(Error::Refused { path: file.place(), reason });
+            return Err(Error::Refused { path: file.display_path(), reason });
         }
-        let [columns, columns_a_page, page_bytes, directory_bytes] = [0, 4, 8, 12].map(word);
-        let pages = u64::from(columns.div_ceil(columns_a_page.max(1))) * u64::from(page_bytes);
-        let is_ours = (long(16), long(24)) == (number, len) && columns_a_page > 0;
-        // A column takes a byte at least, so a page has room for its header and its columns.
-        let has_room = page_bytes as usize >= PAGE_HEADER && columns_a_page <= page_bytes;
-        if !is_ours
-            || !has_room
+        let [columns, columns_per_page, page_bytes, directory_bytes] = [0, 4, 8, 12].map(word);
+        let pages = u64::from(columns.div_ceil(columns_per_page.max(1))) * u64::from(page_bytes);
+        let is_this_file = (long(16), long(24)) == (number, len) && columns_per_page > 0;
+        // A column takes a byte at least, so a page has space for its header and its columns.
+        let has_capacity = page_bytes as usize >= PAGE_HEADER && columns_per_page <= page_bytes;
+        if !is_this_file
+            || !has_capacity
             || columns == 0
             || pages.checked_add(directory_bytes.into()) != Some(at)
         {
-            return Err(file.damaged(at, "the footer of the cluster is not that of this file"));
+            return Err(file.corruption(at, "the footer of the cluster is not that of this file"));
         }
         let directory = file.read_frame(pages, directory_bytes.into(), Purpose::Recovery)?;
         let (entries, rest) = directory.as_chunks::<DIRECTORY_ENTRY>();
         if !rest.is_empty() {
-            return Err(file.damaged(pages, "the directory of the cluster is malformed"));
+            return Err(file.corruption(pages, "the directory of the cluster is malformed"));
         }
         let entry = |entry: &[u8; DIRECTORY_ENTRY]| {
             let (number, probes) = entry.split_at(8);
             (le64(number), probes[0])
         };
         let tables = entries.iter().map(entry).collect();
-        Ok(Cluster { file, bytes, columns, columns_a_page, page_bytes, tables })
+        Ok(Cluster { file, bytes, columns, columns_per_page, page_bytes, tables })
     }
 
     pub(crate) fn number(&self) -> u64 {
@@ -181,7 +184,7 @@ impl Cluster {
         &self.file.name
     }
 
-    /// The medium on which it lies.
+    /// The file system of its tier.
     pub(crate) fn vfs(&self) -> &Arc<dyn Vfs> {
         self.file.vfs()
     }
@@ -194,8 +197,8 @@ impl Cluster {
         self.columns
     }
 
-    /// Whether the filter of this table is here.
-    pub(crate) fn has(&self, table: u64) -> bool {
+    /// Whether it contains the filter of this table.
+    pub(crate) fn contains(&self, table: u64) -> bool {
         self.tables.iter().any(|&(number, _)| number == table)
     }
 
@@ -203,25 +206,25 @@ impl Cluster {
         self.file.retire();
     }
 
-    /// The filters of the column of `hash`, of all tables. Costs one read of a page.
+    /// The filters of all tables for the column of `hash`. Cost: one read of a page.
     ///
     /// # Errors
-    /// `Corruption`; the medium's.
+    /// `Corruption`; errors of the file system.
     pub(crate) fn column(&self, hash: Hash, purpose: Purpose) -> Result<Column<'_>> {
         let column = hash.bucket(self.columns);
-        let page_number = column / self.columns_a_page;
+        let page_number = column / self.columns_per_page;
         let page = self.read_page(page_number, purpose)?;
         let mut at = PAGE_HEADER;
-        for _ in page_number * self.columns_a_page..column {
+        for _ in page_number * self.columns_per_page..column {
             for _ in &self.tables {
                 at = self.entry(&page, page_number, at)?.1;
             }
         }
         let mut filters = Vec::with_capacity(self.tables.len());
         for _ in &self.tables {
-            let place = self.entry(&page, page_number, at)?;
-            at = place.1;
-            filters.push(place);
+            let range = self.entry(&page, page_number, at)?;
+            at = range.1;
+            filters.push(range);
         }
         Ok(Column { cluster: self, page, filters })
     }
@@ -229,15 +232,15 @@ impl Cluster {
     /// The filters of all tables.
     ///
     /// # Errors
-    /// `Corruption`; the medium's.
+    /// `Corruption`; errors of the file system.
     pub(crate) fn load(&self, purpose: Purpose) -> Result<Vec<(u64, Arc<Filter>)>> {
-        // In the stored form of filters: probes, columns, lengths, bytes.
+        // In the encoding of filters: probes, columns, lengths, bytes.
         let mut parts = vec![(Vec::new(), Vec::new()); self.tables.len()];
-        for first in (0..self.columns).step_by(self.columns_a_page as usize) {
-            let page_number = first / self.columns_a_page;
+        for first in (0..self.columns).step_by(self.columns_per_page as usize) {
+            let page_number = first / self.columns_per_page;
             let page = self.read_page(page_number, purpose)?;
             let mut at = PAGE_HEADER;
-            for _ in first..self.columns.min(first + self.columns_a_page) {
+            for _ in first..self.columns.min(first + self.columns_per_page) {
                 for (lens, bytes) in &mut parts {
                     let (start, end) = self.entry(&page, page_number, at)?;
                     lens.extend_from_slice(&((end - start) as u16).to_le_bytes());
@@ -250,7 +253,7 @@ impl Cluster {
         for (&(number, probes), (lens, bytes)) in self.tables.iter().zip(parts) {
             let stored = [&[probes][..], &self.columns.to_le_bytes(), &lens, &bytes].concat();
             let filter = Filter::from_bytes(&stored)
-                .ok_or_else(|| self.file.damaged(0, "a filter of the cluster is malformed"))?;
+                .ok_or_else(|| self.file.corruption(0, "a filter of the cluster is malformed"))?;
             filters.push((number, Arc::new(filter)));
         }
         Ok(filters)
@@ -263,11 +266,11 @@ impl Cluster {
         let crc = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
         match crc == self.file.sum.of(offset, &bytes[PAGE_HEADER..]) {
             true => Ok(bytes),
-            false => Err(self.file.damaged(offset, "a page does not match its checksum")),
+            false => Err(self.file.corruption(offset, "a page does not match its checksum")),
         }
     }
 
-    /// The filter whose entry begins at `at`: from where to where.
+    /// The range of the filter whose entry begins at `at`.
     fn entry(&self, page: &[u8], number: u32, at: usize) -> Result<(usize, usize)> {
         let start = at + ENTRY_HEADER;
         let len = page.get(at..start).map(|len| usize::from(u16::from_le_bytes([len[0], len[1]])));
@@ -275,13 +278,13 @@ impl Cluster {
             Some(end) => Ok((start, end)),
             None => {
                 let offset = u64::from(number) * u64::from(self.page_bytes);
-                Err(self.file.damaged(offset, "a page of the cluster is malformed"))
+                Err(self.file.corruption(offset, "a page of the cluster is malformed"))
             }
         }
     }
 }
 
-/// The footer, which stands at `at`: columns, columns a page and bytes of a page are `numbers`.
+/// The footer at offset `at`; `numbers` are columns, columns per page, and page size.
 fn footer(number: u64, numbers: [u32; 3], directory_bytes: usize, at: u64) -> Vec<u8> {
     let mut footer = Vec::with_capacity(FOOTER_BYTES);
     for value in numbers.into_iter().chain([directory_bytes as u32]) {
@@ -291,15 +294,15 @@ fn footer(number: u64, numbers: [u32; 3], directory_bytes: usize, at: u64) -> Ve
         footer.extend_from_slice(&value.to_le_bytes());
     }
     footer.extend_from_slice(&VERSION.to_le_bytes());
-    let crc = FileSum::new(number).of(at, &footer);
+    let crc = FileChecksum::new(number).of(at, &footer);
     footer.extend_from_slice(&crc.to_le_bytes());
     footer.extend_from_slice(&MAGIC);
     footer
 }
 
-/// For [`crate::hostile`]: a file of arbitrary pages, directory and numbers, sealed.
+/// For [`crate::fuzzing`]: a sealed file of arbitrary pages, directory and numbers.
 pub(crate) fn seal(number: u64, numbers: [u32; 3], pages: &[u8], directory: &[u8]) -> Vec<u8> {
-    let (sum, page_bytes) = (FileSum::new(number), (numbers[2] as usize).max(PAGE_HEADER));
+    let (sum, page_bytes) = (FileChecksum::new(number), (numbers[2] as usize).max(PAGE_HEADER));
     let mut bytes = Vec::new();
     for page in pages.chunks(page_bytes) {
         let mut page = page.to_vec();
@@ -316,8 +319,8 @@ pub(crate) fn seal(number: u64, numbers: [u32; 3], pages: &[u8], directory: &[u8
 }
 
 impl Column<'_> {
-    /// Whether `table` may hold the hash whose column this is; `true` if its filter is not here.
-    pub(crate) fn may_hold(&self, table: u64, hash: Hash) -> bool {
+    /// Whether `table` may contain the hash of this column; `true` if its filter is not here.
+    pub(crate) fn may_contain(&self, table: u64, hash: Hash) -> bool {
         let tables = self.cluster.tables.iter().zip(&self.filters);
         let mut found = tables.filter(|((number, _), _)| *number == table);
         found.next().is_none_or(|((_, probes), &(start, end))| {
@@ -333,7 +336,7 @@ mod tests {
     use siltstone_vfs::Ram;
 
     #[test]
-    fn is_every_table_answered_for_by_one_read() {
+    fn one_read_covers_every_table() {
         let kind = HashKind { seed: 5, weak_bits: 0 };
         let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
         let mut sets: Vec<Vec<Hash>> = (0..5u32)
@@ -348,22 +351,22 @@ mod tests {
             .map(|(number, set)| (number, Arc::new(Filter::build(set.iter().copied(), 60, 16.0))))
             .collect();
         let rate = RateLimiter::unlimited();
-        // A page of one column each, and of several.
+        // Pages of one column each, and of several.
         for (page_bytes, at_least) in [(1024, 1), (4096, 5)] {
             let bytes =
                 Cluster::write(vfs.as_ref(), 3, &filters, page_bytes, &rate, Purpose::Flush)
                     .unwrap();
-            let homes = Homes { main: vfs.clone(), upper: None };
-            let cluster = Cluster::open(&homes, 3, bytes).unwrap();
-            assert!(cluster.columns_a_page >= at_least);
+            let tiers = StorageTiers { main: vfs.clone(), fast: None };
+            let cluster = Cluster::open(&tiers, 3, bytes).unwrap();
+            assert!(cluster.columns_per_page >= at_least);
             assert_eq!(cluster.load(Purpose::Get).unwrap(), filters);
-            assert!(cluster.has(10) && !cluster.has(15));
+            assert!(cluster.contains(10) && !cluster.contains(15));
             for (number, set) in (10..).zip(&sets) {
                 for &hash in set.iter().step_by(37) {
                     let column = cluster.column(hash, Purpose::Get).unwrap();
-                    assert!(column.may_hold(number, hash));
-                    let may_hold = |n: &u64| *n != number && column.may_hold(*n, hash);
-                    assert!((10..15).filter(may_hold).count() <= 1);
+                    assert!(column.may_contain(number, hash));
+                    let may_contain = |n: &u64| *n != number && column.may_contain(*n, hash);
+                    assert!((10..15).filter(may_contain).count() <= 1);
                 }
             }
             drop(cluster);

@@ -1,23 +1,23 @@
-//! Walking the whole table, place by place: the newest first.
+//! Scans the whole table, source by source, the newest first.
 //!
 //! ```text
-//!   memtables, newest first      a shard at a time; an item is shown unless a newer memtable has its key
-//!   container, from the root     its tables are merged, stretch by stretch; an item is shown unless a memtable
-//!                                or a container above has its key, which filters tell, mostly
+//!   memtables, newest first    one shard at a time; an item is returned unless a newer memtable
+//!                              has its key
+//!   containers, from the root  their tables are merged, one hash range at a time; an item is
+//!                              returned unless a memtable or a container above has its key,
+//!                              which filters usually exclude
 //! ```
 //!
-//! The order is that of memtables, then containers, then hashes; it means nothing to anyone. A walk
-//! holds a shard of a memtable or one segment of each table of a container in memory.
+//! The order is memtables, then containers, then hashes, and is arbitrary for clients. In memory is
+//! a shard of a memtable, or one segment of each table of a container.
 //!
-//! A walk that is taken up again ([`position`](crate::position)) shows the moment of its new cursor, and hides
-//! less: where only what may have come too late to be shown itself is newer than an item, that is shown in
-//! its place. Taking one up costs the reads of one stretch: a segment, of up to 512 KiB, of each table of the
-//! container in which it stands.
+//! A resumed scan ([`position`](crate::position)) returns the present entries, and hides fewer
+//! items: if only writes after its beginning are newer than an item, the newest of them is returned
+//! in its place. To resume costs the reads of one hash range: a segment, of up to 512 KiB, of each
+//! table of the container.
 //!
-//! Invariant: a cursor shows a key at most once, as its newest item says at the moment when the cursor
-//! was made.
-//!
-//! Source: ours.
+//! Invariant: a cursor returns a key at most once, with its newest item when the cursor was
+//! created.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
@@ -28,154 +28,154 @@ use siltstone_engine::{Cursor, Error, Forward, ForwardCursor, Purpose, Result, T
 use crate::compact::Merge;
 use crate::engine::Inner;
 use crate::hash::Hash;
-use crate::htable::Found;
+use crate::htable::LookupResult;
 use crate::item::Item;
 use crate::memtable::{Memtable, SHARDS};
 use crate::position::{Position, Source};
 use crate::read::View;
 use crate::version::ENGINE;
 
-/// A walk over the table.
-struct Walk {
+/// A scan over the table.
+struct TrieCursor {
     tree: Weak<Inner>,
     view: Arc<View>,
     at: u64,
-    /// Writes up to this number were there when the walk was begun.
+    /// The last sequence number when the scan began.
     begun_at: u64,
-    /// What comes after the place in hand.
-    rest: VecDeque<Source>,
-    /// The place in hand, and how far it is loaded.
+    /// The sources after the current one.
+    remaining: VecDeque<Source>,
+    /// The current source, and its next part.
     source: Source,
-    loading: Loading,
-    loaded: VecDeque<Shown>,
-    current: Option<Shown>,
+    load_state: LoadState,
+    loaded: VecDeque<CursorEntry>,
+    current: Option<CursorEntry>,
 }
 
-/// What is to be loaded of the place in hand.
-enum Loading {
-    Nothing,
-    /// The shards from this one on, of them what is behind a key.
+/// The next part to load of the current source.
+enum LoadState {
+    Done,
+    /// The shards from this one on, only keys after `behind`.
     Memtable {
         shard: usize,
         behind: Option<Vec<u8>>,
     },
-    /// The stretches from the next one on, of them what is behind a hash and key.
+    /// The remaining hash ranges, only items after `behind`.
     Container {
         merge: Box<Merge>,
         behind: Option<(Hash, Vec<u8>)>,
     },
 }
 
-struct Shown {
+struct CursorEntry {
     key: Vec<u8>,
     value: Vec<u8>,
     expires_at: Option<Timestamp>,
 }
 
 impl Inner {
-    /// A cursor over the table as of now.
+    /// A cursor over the present table.
     pub(crate) fn cursor(&self) -> Result<Box<dyn Cursor>> {
         let (view, at) = self.pin()?;
         let source = Source::Memtable(view.active.first_log);
-        Ok(Box::new(Forward::new(Walk {
+        Ok(Box::new(Forward::new(TrieCursor {
             tree: self.me.clone(),
             view,
             at,
             begun_at: at,
-            rest: VecDeque::new(),
+            remaining: VecDeque::new(),
             source,
-            loading: Loading::Nothing,
+            load_state: LoadState::Done,
             loaded: VecDeque::new(),
             current: None,
         })))
     }
 }
 
-impl Walk {
+impl TrieCursor {
     fn tree(&self) -> Result<Arc<Inner>> {
         self.tree.upgrade().ok_or(Error::Closed)
     }
 
-    /// Stands before everything, in a walk that was begun when writes up to `begun_at` were there.
+    /// Moves before all entries, in a scan that began at the sequence number `begun_at`.
     fn rewind(&mut self, begun_at: u64) {
         self.current = None;
-        self.loading = Loading::Nothing;
+        self.load_state = LoadState::Done;
         self.loaded.clear();
         self.begun_at = begun_at;
         let memtables = self.view.memtables().map(|it| Source::Memtable(it.first_log));
         let containers = self.view.version.containers();
-        let containers = containers.map(|(place, _)| Source::Container(place));
-        self.rest = memtables.chain(containers).collect();
+        let containers = containers.map(|(container_id, _)| Source::Container(container_id));
+        self.remaining = memtables.chain(containers).collect();
     }
 
-    /// Stands on the next entry that is not gone, loading what it takes.
-    fn go_on(&mut self) -> Result<bool> {
+    /// Moves to the next live entry, and loads what is needed.
+    fn advance_to_live(&mut self) -> Result<bool> {
         self.current = None;
         let tree = self.tree()?;
         let now = tree.env.clock.now();
         loop {
-            while let Some(shown) = self.loaded.pop_front() {
-                // The clock may have moved since it was loaded.
-                if shown.expires_at.is_none_or(|at| at > now) {
-                    self.current = Some(shown);
+            while let Some(found) = self.loaded.pop_front() {
+                // It may have expired since it was loaded.
+                if found.expires_at.is_none_or(|at| at > now) {
+                    self.current = Some(found);
                     return Ok(true);
                 }
             }
             if !self.load_more(&tree)? {
-                match self.rest.pop_front() {
+                match self.remaining.pop_front() {
                     None => return Ok(false),
-                    Some(source) => self.begin(&tree, source, None),
+                    Some(source) => self.open_source(&tree, source, None),
                 }
             }
         }
     }
 
-    /// Takes a place in hand, of it what is behind a key.
-    fn begin(&mut self, tree: &Inner, source: Source, behind: Option<Vec<u8>>) {
+    /// Makes `source` the current one, only items after the key `behind`.
+    fn open_source(&mut self, tree: &Inner, source: Source, behind: Option<Vec<u8>>) {
         self.source = source;
-        self.loading = match source {
+        self.load_state = match source {
             Source::Memtable(_) => {
                 let memtable = self.memtable().map(|(_, memtable)| memtable);
                 let shard = behind.as_deref().and_then(|key| memtable.map(|it| it.shard(key)));
-                Loading::Memtable { shard: shard.unwrap_or(0), behind }
+                LoadState::Memtable { shard: shard.unwrap_or(0), behind }
             }
-            Source::Container(place) => {
-                let Some(container) = self.view.version.at(place) else { return };
-                let kind = tree.versions.shape.hash;
+            Source::Container(container_id) => {
+                let Some(container) = self.view.version.at(container_id) else { return };
+                let kind = tree.versions.config.hash;
                 let mut merge = Box::new(Merge::new(&container.tables, kind, Purpose::Scan));
                 let behind = behind.map(|key| (kind.hash(&key), key));
                 if let Some((hash, _)) = &behind {
                     merge.skip_to(*hash);
                 }
-                Loading::Container { merge, behind }
+                LoadState::Container { merge, behind }
             }
         };
     }
 
-    /// The memtable in hand, and how many are newer.
+    /// The current memtable, and the number of newer ones.
     fn memtable(&self) -> Option<(usize, &Arc<Memtable>)> {
         let mut memtables = self.view.memtables().enumerate();
         memtables.find(|(_, it)| self.source == Source::Memtable(it.first_log))
     }
 
-    /// Loads the next part of the place in hand; `false`: there is none.
+    /// Loads the next part of the current source; `false`: there is none.
     fn load_more(&mut self, tree: &Inner) -> Result<bool> {
-        match std::mem::replace(&mut self.loading, Loading::Nothing) {
-            Loading::Nothing => Ok(false),
-            Loading::Memtable { shard, behind } => {
+        match std::mem::replace(&mut self.load_state, LoadState::Done) {
+            LoadState::Done => Ok(false),
+            LoadState::Memtable { shard, behind } => {
                 if shard == SHARDS {
                     return Ok(false);
                 }
                 self.load_shard(tree, shard, behind.as_deref())?;
-                self.loading = Loading::Memtable { shard: shard + 1, behind: None };
+                self.load_state = LoadState::Memtable { shard: shard + 1, behind: None };
                 Ok(true)
             }
-            Loading::Container { mut merge, behind } => {
-                if !merge.next_stretch()? {
+            LoadState::Container { mut merge, behind } => {
+                if !merge.next_range()? {
                     return Ok(false);
                 }
-                self.load_stretch(tree, &merge, behind)?;
-                self.loading = Loading::Container { merge, behind: None };
+                self.load_range(tree, &merge, behind)?;
+                self.load_state = LoadState::Container { merge, behind: None };
                 Ok(true)
             }
         }
@@ -185,59 +185,59 @@ impl Walk {
         let Some((newer, memtable)) = self.memtable() else { return Ok(()) };
         // Copied first, so that only one shard is locked at a time.
         let mut items = Vec::new();
-        memtable.each_of(shard, self.at, |item| {
+        memtable.for_each_in_shard(shard, self.at, |item| {
             if behind.is_none_or(|behind| item.key > behind) {
-                items.extend(Shown::of(&item));
+                items.extend(CursorEntry::of(&item));
             }
         });
         items.sort_unstable_by(|one, other| one.key.cmp(&other.key));
-        for shown in items {
-            let key = shown.key.clone();
-            let shown = self.judged(tree, &key, (newer, 0), || shown)?;
-            self.loaded.extend(shown);
+        for found in items {
+            let key = found.key.clone();
+            let found = self.resolve(tree, &key, (newer, 0), || found)?;
+            self.loaded.extend(found);
         }
         Ok(())
     }
 
-    fn load_stretch(
+    fn load_range(
         &mut self,
         tree: &Inner,
         merge: &Merge,
         behind: Option<(Hash, Vec<u8>)>,
     ) -> Result<()> {
-        let Source::Container(place) = self.source else { return Ok(()) };
-        let places = (self.view.memtables().count(), place.level);
-        let mut items: Vec<(Hash, Shown)> = Vec::new();
+        let Source::Container(container_id) = self.source else { return Ok(()) };
+        let newer = (self.view.memtables().count(), container_id.level);
+        let mut items: Vec<(Hash, CursorEntry)> = Vec::new();
         let is_ahead = |hash: Hash, key: &[u8]| {
             behind.as_ref().is_none_or(|behind| (hash, key) > (behind.0, &behind.1[..]))
         };
-        merge.each(|hash, item| {
+        merge.for_each(|hash, item| {
             if let Some(value) = item.value.filter(|_| is_ahead(hash, item.key)) {
-                let shown = || Shown::new(item.key, value, item.expires_at);
-                let shown = self.judged(tree, item.key, places, shown)?;
-                items.extend(shown.map(|shown| (hash, shown)));
+                let found = || CursorEntry::new(item.key, value, item.expires_at);
+                let found = self.resolve(tree, item.key, newer, found)?;
+                items.extend(found.map(|found| (hash, found)));
             }
             Ok(())
         })?;
-        // The order of different keys with one hash is that of their tables, which come and go.
+        // Keys with equal hashes are otherwise ordered by their tables, which change.
         items.sort_by(|one, other| (one.0, &one.1.key).cmp(&(other.0, &other.1.key)));
-        self.loaded.extend(items.into_iter().map(|(_, shown)| shown));
+        self.loaded.extend(items.into_iter().map(|(_, found)| found));
         Ok(())
     }
 
-    /// What is to be shown where the walk comes to an item that is an entry: that entry; or, if only
-    /// what came since the walk was begun is newer, what that says; or nothing. Newer are so many memtables
-    /// and levels.
-    fn judged(
+    /// The entry to return for an item of `key`: `entry` if nothing is newer, the newest item if
+    /// only writes after the beginning of the scan are newer, or none. The newer sources are the
+    /// first `memtables` memtables and the first `levels` levels.
+    fn resolve(
         &self,
         tree: &Inner,
         key: &[u8],
         (memtables, levels): (usize, usize),
-        entry: impl FnOnce() -> Shown,
-    ) -> Result<Option<Shown>> {
+        entry: impl FnOnce() -> CursorEntry,
+    ) -> Result<Option<CursorEntry>> {
         let mut newest = None;
         for memtable in self.view.memtables().take(memtables) {
-            if memtable.has(key, self.begun_at) {
+            if memtable.contains(key, self.begun_at) {
                 return Ok(None);
             }
             newest = newest.or_else(|| memtable.get(key, self.at));
@@ -251,26 +251,26 @@ impl Walk {
             }
             newest = Some(found);
         }
-        let Some(Found { value, expires_at }) = newest else { return Ok(Some(entry())) };
-        Ok(value.map(|value| Shown { key: key.to_vec(), value, expires_at }))
+        let Some(LookupResult { value, expires_at }) = newest else { return Ok(Some(entry())) };
+        Ok(value.map(|value| CursorEntry { key: key.to_vec(), value, expires_at }))
     }
 
-    fn shown(&self) -> &Shown {
-        self.current.as_ref().expect("the cursor stands on an entry")
+    fn current_entry(&self) -> &CursorEntry {
+        self.current.as_ref().expect("the cursor is on an entry")
     }
 }
 
-impl Shown {
+impl CursorEntry {
     fn new(key: &[u8], value: &[u8], expires_at: Option<Timestamp>) -> Self {
-        Shown { key: key.to_vec(), value: value.to_vec(), expires_at }
+        CursorEntry { key: key.to_vec(), value: value.to_vec(), expires_at }
     }
 
     fn of(item: &Item<'_>) -> Option<Self> {
-        item.value.map(|value| Shown::new(item.key, value, item.expires_at))
+        item.value.map(|value| CursorEntry::new(item.key, value, item.expires_at))
     }
 }
 
-impl ForwardCursor for Walk {
+impl ForwardCursor for TrieCursor {
     fn engine(&self) -> &'static str {
         ENGINE
     }
@@ -278,11 +278,11 @@ impl ForwardCursor for Walk {
     fn first(&mut self) -> Result<bool> {
         self.rewind(self.at);
         self.tree()?.counters.seeks.fetch_add(1, Relaxed);
-        self.go_on()
+        self.advance_to_live()
     }
 
     fn advance(&mut self) -> Result<bool> {
-        self.go_on()
+        self.advance_to_live()
     }
 
     fn position(&self) -> Vec<u8> {
@@ -293,7 +293,7 @@ impl ForwardCursor for Walk {
 
     fn resume(&mut self, position: &[u8]) -> Result<bool> {
         self.current = None;
-        let none = || Error::Invalid("these bytes are no position of a walk".into());
+        let none = || Error::Invalid("these bytes are not the position of a scan".into());
         let Position { opening, sequence, source, key } =
             Position::decode(position).ok_or_else(none)?;
         let tree = self.tree()?;
@@ -302,15 +302,15 @@ impl ForwardCursor for Walk {
             (Source::Memtable(log), Source::Memtable(older)) => older <= log,
             (Source::Memtable(_), Source::Container(_)) => true,
             (Source::Container(_), Source::Memtable(_)) => false,
-            (Source::Container(place), Source::Container(ahead)) => ahead >= place,
+            (Source::Container(container_id), Source::Container(ahead)) => ahead >= container_id,
         };
-        self.rest.retain(is_ahead);
-        if self.rest.front() == Some(&source) {
-            self.rest.pop_front();
-            self.begin(&tree, source, Some(key));
+        self.remaining.retain(is_ahead);
+        if self.remaining.front() == Some(&source) {
+            self.remaining.pop_front();
+            self.open_source(&tree, source, Some(key));
         }
         tree.counters.seeks.fetch_add(1, Relaxed);
-        self.go_on()
+        self.advance_to_live()
     }
 
     fn valid(&self) -> bool {
@@ -318,14 +318,14 @@ impl ForwardCursor for Walk {
     }
 
     fn key(&self) -> &[u8] {
-        &self.shown().key
+        &self.current_entry().key
     }
 
     fn value(&self) -> &[u8] {
-        &self.shown().value
+        &self.current_entry().value
     }
 
     fn expires_at(&self) -> Option<Timestamp> {
-        self.shown().expires_at
+        self.current_entry().expires_at
     }
 }

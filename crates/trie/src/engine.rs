@@ -23,12 +23,12 @@ use siltstone_runtime::{Background, BackgroundWork, Env, GroupCommit, WriteContr
 use siltstone_table::Link;
 use siltstone_vfs::{LockGuard, Vfs};
 
-use crate::compact::{Busy, Candidates};
+use crate::compact::{Candidates, RunningTasks};
 use crate::counters::Counters;
-use crate::files::Homes;
+use crate::files::StorageTiers;
 use crate::options::Options;
 use crate::read::View;
-use crate::second;
+use crate::tiering;
 use crate::version::{Edit, Versions};
 use crate::write::{Queued, Writer};
 
@@ -44,7 +44,7 @@ pub(crate) struct Inner {
     pub(crate) me: Weak<Inner>,
     /// Of log and manifest.
     pub(crate) vfs: Arc<dyn Vfs>,
-    pub(crate) homes: Homes,
+    pub(crate) tiers: StorageTiers,
     pub(crate) env: Env,
     pub(crate) options: Options,
     pub(crate) versions: Versions,
@@ -73,7 +73,7 @@ pub(crate) struct State {
     pub(crate) is_flush_queued: bool,
     /// Compactions queued or running.
     pub(crate) compactions: usize,
-    pub(crate) busy: Busy,
+    pub(crate) running: RunningTasks,
     /// Of the containers of the view's version.
     pub(crate) candidates: Candidates,
     /// Logs below this number are in tables.
@@ -106,7 +106,7 @@ impl Trie {
     /// # Errors
     /// Corruption, a newer format, or a failing medium; nothing is changed then.
     pub fn open(vfs: Arc<dyn Vfs>, env: Env, options: Options) -> Result<Self> {
-        let second = options.upper.as_deref().map(|upper| second::open(vfs.as_ref(), upper));
+        let second = options.fast_dir.as_deref().map(|upper| tiering::open(vfs.as_ref(), upper));
         let (upper, lock) = second.transpose()?.unzip();
         let trie = Self::open_on(vfs, upper, env, options)?;
         *trie.lock.lock() = lock;
@@ -124,13 +124,13 @@ impl Trie {
         env: Env,
         options: Options,
     ) -> Result<Self> {
-        let upper = upper.map(|vfs| (vfs, options.upper_levels));
-        let homes = Homes { main: vfs, upper };
-        let (inner, leaves_logs) = crate::recover::open(homes, env, options)?;
+        let upper = upper.map(|vfs| (vfs, options.fast_levels));
+        let tiers = StorageTiers { main: vfs, fast: upper };
+        let (inner, leaves_logs) = crate::recover::open(tiers, env, options)?;
         let trie = Trie { inner, lock: Mutex::new(None) };
         trie.inner.background.retry_with(trie.inner.me.clone());
         if leaves_logs {
-            trie.inner.leave_old_logs()?;
+            trie.inner.flush_recovered()?;
         }
         Ok(trie)
     }
@@ -138,13 +138,13 @@ impl Trie {
 
 impl Inner {
     /// Where files of `level` go.
-    pub(crate) fn media_of(&self, level: usize) -> &Arc<dyn Vfs> {
-        self.homes.of(level)
+    pub(crate) fn tier_of(&self, level: usize) -> &Arc<dyn Vfs> {
+        self.tiers.for_level(level)
     }
 
     /// Makes the names of new files durable.
     pub(crate) fn sync_dirs(&self, purpose: Purpose) -> Result<()> {
-        self.homes.sync_dirs(purpose)
+        self.tiers.sync_dirs(purpose)
     }
 
     /// Changes the view that readers load.
@@ -169,11 +169,13 @@ impl Inner {
         edit: Edit,
         change: impl FnOnce(&mut View),
     ) -> Result<bool> {
-        let (first_log, places) = (edit.first_log, edit.places());
+        let (first_log, container_ids) = (edit.first_log, edit.container_ids());
         self.versions.install(generation, edit, |version| {
             let mut state = self.background.lock();
             state.first_log = first_log.unwrap_or(state.first_log);
-            places.iter().for_each(|&place| self.reconsider(&mut state, version, place));
+            container_ids
+                .iter()
+                .for_each(|&container_id| self.rescore(&mut state, version, container_id));
             self.publish(&mut state, |view| {
                 view.version = version.clone();
                 change(view);

@@ -1,18 +1,16 @@
-//! Files of the engine: their names, their checksums, and when they go.
+//! The files of the engine: names, checksums, and deferred removal.
 //!
 //! ```text
-//!   000012.htable   a table of buckets, or a hash-ordered run     (htable)
+//!   000012.htable   a hash table, or a hash-ordered run           (htable)
 //!   000013.bloom    the BloomCluster of a container               (cluster)
 //!   000014.log      the write-ahead log                           (siltstone_table::log)
-//!   frame := bytes  crc32c:u32        checksum over file number, place in the file, bytes
+//!   frame := bytes  crc32c:u32        checksum over file number, file offset, bytes
 //! ```
 //!
-//! Numbers are drawn from one sequence, so a checksum that is seeded by number and place binds a
-//! byte to its file.
+//! All files are numbered from one sequence, so a checksum that is seeded with number and offset
+//! binds a byte to its file.
 //!
-//! Invariant: a file that was retired is removed when its last reader lets go, not before.
-//!
-//! Source: the house's rules for files; see ARCHITECTURE.md.
+//! Invariant: an obsolete file is removed when its last reader drops it, not before.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,10 +20,10 @@ use siltstone_engine::{Error, IoCounts, Purpose, Result};
 use siltstone_table::{FileKind, FileNumber, parse_file_name};
 use siltstone_vfs::{File, Mode, Overlay, Vfs};
 
-/// Bytes of a frame behind what is stored.
+/// The size of the checksum at the end of a frame.
 pub(crate) const FRAME_TRAILER: usize = 4;
 
-/// The kinds of files that this engine has.
+/// The kinds of files of this engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
     HTable,
@@ -43,7 +41,7 @@ impl Kind {
         }
     }
 
-    /// The kind and number by a name; `None` for any name that this engine would not write.
+    /// The kind and number of a file; `None` for any name that this engine would not write.
     pub(crate) fn parse(name: &str) -> Option<(Kind, u64)> {
         let (digits, extension) = name.split_once('.')?;
         let kind = match extension {
@@ -52,31 +50,31 @@ impl Kind {
             "log" => Kind::Log,
             _ => return None,
         };
-        // The shared parser judges the digits.
+        // The shared parser validates the digits.
         let (_, number) = parse_file_name(&format!("{digits}.log"))?;
         Some((kind, number.0))
     }
 }
 
-/// Where files lie: media by level.
+/// The file systems of the table, by level.
 #[derive(Clone)]
-pub(crate) struct Homes {
-    /// The log, the manifest, and the files of all levels that have no other home.
+pub(crate) struct StorageTiers {
+    /// The log, the manifest, and the files of the levels without another tier.
     pub(crate) main: Arc<dyn Vfs>,
-    /// The second medium, for so many levels from the top.
-    pub(crate) upper: Option<(Arc<dyn Vfs>, usize)>,
+    /// The fast tier, and the number of top levels on it.
+    pub(crate) fast: Option<(Arc<dyn Vfs>, usize)>,
 }
 
-impl Homes {
-    /// Where new files of `level` go.
-    pub(crate) fn of(&self, level: usize) -> &Arc<dyn Vfs> {
-        match &self.upper {
+impl StorageTiers {
+    /// The tier for new files of `level`.
+    pub(crate) fn for_level(&self, level: usize) -> &Arc<dyn Vfs> {
+        match &self.fast {
             Some((vfs, levels)) if level < *levels => vfs,
             _ => &self.main,
         }
     }
 
-    /// Requests and bytes so far of all media that count them, by purpose.
+    /// Requests and bytes of all tiers that count them, by purpose.
     pub(crate) fn io(&self) -> BTreeMap<&'static str, IoCounts> {
         let mut sum = BTreeMap::<_, IoCounts>::new();
         for counters in self.all().filter_map(|vfs| vfs.counters()) {
@@ -92,16 +90,16 @@ impl Homes {
         sum
     }
 
-    /// The same media, seen through memory that keeps what is written.
-    pub(crate) fn without_changes(&self) -> Homes {
+    /// The same tiers behind overlays that keep writes in memory.
+    pub(crate) fn without_changes(&self) -> StorageTiers {
         let over = |vfs: &Arc<dyn Vfs>| -> Arc<dyn Vfs> { Arc::new(Overlay::new(vfs.clone())) };
-        let upper = self.upper.as_ref().map(|(vfs, levels)| (over(vfs), *levels));
-        Homes { main: over(&self.main), upper }
+        let fast = self.fast.as_ref().map(|(vfs, levels)| (over(vfs), *levels));
+        StorageTiers { main: over(&self.main), fast }
     }
 
-    /// Every medium.
+    /// Every tier.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<dyn Vfs>> {
-        std::iter::once(&self.main).chain(self.upper.iter().map(|(vfs, _)| vfs))
+        std::iter::once(&self.main).chain(self.fast.iter().map(|(vfs, _)| vfs))
     }
 
     /// Makes the names of new files durable.
@@ -110,13 +108,13 @@ impl Homes {
     }
 }
 
-/// The checksums of one file.
+/// Computes the checksums of one file.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct FileSum(u32);
+pub(crate) struct FileChecksum(u32);
 
-impl FileSum {
+impl FileChecksum {
     pub(crate) fn new(number: u64) -> Self {
-        FileSum(crc32c::crc32c(&number.to_le_bytes()))
+        FileChecksum(crc32c::crc32c(&number.to_le_bytes()))
     }
 
     /// The checksum of `bytes` at `offset` of the file.
@@ -125,46 +123,46 @@ impl FileSum {
         crc32c::crc32c_append(crc32c::crc32c_append(self.0, &offset.to_le_bytes()), bytes)
     }
 
-    /// Appends the frame of `bytes`, which will stand at `offset`, to `out`.
+    /// Appends the frame of `bytes`, for `offset` of the file, to `out`.
     pub(crate) fn frame(self, out: &mut Vec<u8>, offset: u64, bytes: &[u8]) {
         out.extend_from_slice(bytes);
         out.extend_from_slice(&self.of(offset, bytes).to_le_bytes());
     }
 
-    /// Checks a frame that was read from `offset` and gives what is stored in it.
+    /// Verifies a frame that was read from `offset` and returns its content.
     pub(crate) fn open(self, offset: u64, frame: &[u8]) -> Option<&[u8]> {
         let (bytes, crc) = frame.split_last_chunk::<FRAME_TRAILER>()?;
         (self.of(offset, bytes) == u32::from_le_bytes(*crc)).then_some(bytes)
     }
 }
 
-/// A file that versions name. When the last of them is gone and it was retired, it is removed.
+/// An open file of versions. It is removed when it is retired and the last version is dropped.
 pub(crate) struct NamedFile {
     pub(crate) number: u64,
     pub(crate) name: String,
-    pub(crate) sum: FileSum,
+    pub(crate) sum: FileChecksum,
     file: Arc<dyn File>,
     vfs: Arc<dyn Vfs>,
-    /// On the second medium.
-    is_elsewhere: bool,
+    /// Whether it is on the fast tier.
+    is_on_fast_tier: bool,
     is_retired: AtomicBool,
 }
 
 impl NamedFile {
-    /// Opens the file that the manifest names, on whichever medium it is: what the options said of
-    /// media when it was written may not be what they say now.
+    /// Opens the file that the manifest names, on whichever tier it is: the options may have
+    /// changed since it was written.
     ///
     /// # Errors
-    /// `Corruption` if it is missing; the medium's.
-    pub(crate) fn open(homes: &Homes, kind: Kind, number: u64) -> Result<Self> {
+    /// `Corruption` if it is missing; errors of the file system.
+    pub(crate) fn open(tiers: &StorageTiers, kind: Kind, number: u64) -> Result<Self> {
         let name = kind.name(number);
-        for vfs in homes.all() {
+        for vfs in tiers.all() {
             match vfs.open(&name, Mode::Read) {
                 Err(error) if error.is_not_found() => {}
                 Err(error) => return Err(error),
                 Ok(file) => {
-                    let (vfs, sum) = (vfs.clone(), FileSum::new(number));
-                    let is_elsewhere = !Arc::ptr_eq(&vfs, &homes.main);
+                    let (vfs, sum) = (vfs.clone(), FileChecksum::new(number));
+                    let is_on_fast_tier = !Arc::ptr_eq(&vfs, &tiers.main);
                     let is_retired = AtomicBool::new(false);
                     return Ok(NamedFile {
                         number,
@@ -172,7 +170,7 @@ impl NamedFile {
                         sum,
                         file,
                         vfs,
-                        is_elsewhere,
+                        is_on_fast_tier,
                         is_retired,
                     });
                 }
@@ -181,7 +179,7 @@ impl NamedFile {
         Err(Error::corruption(&name, 0, "the manifest names this file, and it is missing"))
     }
 
-    /// The medium on which it lies.
+    /// The file system of its tier.
     pub(crate) fn vfs(&self) -> &Arc<dyn Vfs> {
         &self.vfs
     }
@@ -190,40 +188,40 @@ impl NamedFile {
         self.file.len()
     }
 
-    /// Fills `buf`; a file that ends before is damage, since files never shrink.
+    /// Fills `buf`; a shorter file is corrupt, since files never shrink.
     pub(crate) fn read(&self, offset: u64, buf: &mut [u8], purpose: Purpose) -> Result<()> {
         self.file.read_at(offset, buf, purpose).map_err(|error| match error {
             Error::Io { kind: std::io::ErrorKind::UnexpectedEof, .. } => {
-                self.damaged(offset, "the file ends too early")
+                self.corruption(offset, "the file ends too early")
             }
             error => error,
         })
     }
 
-    /// The contents of the frame of `bytes` bytes at `offset`, its trailer counted.
+    /// The content of the frame at `offset`, of `bytes` bytes with its trailer.
     pub(crate) fn read_frame(&self, offset: u64, bytes: u64, purpose: Purpose) -> Result<Vec<u8>> {
         let mut frame = vec![0; bytes as usize];
         self.read(offset, &mut frame, purpose)?;
         let Some(len) = self.sum.open(offset, &frame).map(<[u8]>::len) else {
-            return Err(self.damaged(offset, "a frame does not match its checksum"));
+            return Err(self.corruption(offset, "a frame does not match its checksum"));
         };
         frame.truncate(len);
         Ok(frame)
     }
 
-    pub(crate) fn damaged(&self, offset: u64, reason: impl Into<String>) -> Error {
-        Error::corruption(self.place(), offset, reason)
+    pub(crate) fn corruption(&self, offset: u64, reason: impl Into<String>) -> Error {
+        Error::corruption(self.display_path(), offset, reason)
     }
 
-    /// What to call it in messages: who looks for it in the table's own directory is to find it.
-    pub(crate) fn place(&self) -> String {
-        match self.is_elsewhere {
+    /// Its name in messages: a path if it is not in the table's own directory.
+    pub(crate) fn display_path(&self) -> String {
+        match self.is_on_fast_tier {
             true => format!("{}/{}", self.vfs.name(), self.name),
             false => self.name.clone(),
         }
     }
 
-    /// No version made from now on names this file.
+    /// Marks the file as obsolete: no later version names it.
     pub(crate) fn retire(&self) {
         self.is_retired.store(true, Ordering::Release);
     }
@@ -232,13 +230,13 @@ impl NamedFile {
 impl Drop for NamedFile {
     fn drop(&mut self) {
         if self.is_retired.load(Ordering::Acquire) {
-            // What stays behind by a fault is garbage that the next open removes.
+            // If this fails, the next open removes the file.
             let _ = self.vfs.remove(&self.name);
         }
     }
 }
 
-/// Writes a file front to back in large requests.
+/// Writes a file sequentially in large requests.
 pub(crate) struct FileWriter<'a> {
     file: Arc<dyn File>,
     rate: &'a siltstone_runtime::RateLimiter,
@@ -260,12 +258,12 @@ impl<'a> FileWriter<'a> {
         Ok(FileWriter { file, rate, purpose, buffer: Vec::new(), written: 0 })
     }
 
-    /// Where the next byte goes.
+    /// The offset of the next byte.
     pub(crate) fn offset(&self) -> u64 {
         self.written + self.buffer.len() as u64
     }
 
-    /// Writes out what is buffered if it fills a request.
+    /// Writes the buffer if it fills a request.
     pub(crate) fn flush_if_full(&mut self) -> Result<()> {
         if self.buffer.len() >= REQUEST_BYTES { self.flush() } else { Ok(()) }
     }
@@ -278,7 +276,7 @@ impl<'a> FileWriter<'a> {
         Ok(())
     }
 
-    /// Writes the rest and makes the file durable, its name excepted; answers its length.
+    /// Writes the rest and makes the file durable, except for its name; returns its length.
     pub(crate) fn finish(mut self) -> Result<u64> {
         self.flush()?;
         self.file.sync(self.purpose)?;
@@ -291,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn do_names_come_back_and_names_of_others_stay_alone() {
+    fn own_names_are_parsed_and_other_names_are_ignored() {
         for kind in [Kind::HTable, Kind::Cluster, Kind::Log] {
             assert_eq!(Kind::parse(&kind.name(12)), Some((kind, 12)));
         }
@@ -301,13 +299,13 @@ mod tests {
     }
 
     #[test]
-    fn is_a_frame_bound_to_its_file_and_place() {
+    fn frame_is_bound_to_its_file_and_offset() {
         let mut frame = Vec::new();
-        FileSum::new(1).frame(&mut frame, 40, b"bytes");
-        assert_eq!(FileSum::new(1).open(40, &frame), Some(&b"bytes"[..]));
-        assert!(FileSum::new(1).open(41, &frame).is_none());
-        assert!(FileSum::new(2).open(40, &frame).is_none());
+        FileChecksum::new(1).frame(&mut frame, 40, b"bytes");
+        assert_eq!(FileChecksum::new(1).open(40, &frame), Some(&b"bytes"[..]));
+        assert!(FileChecksum::new(1).open(41, &frame).is_none());
+        assert!(FileChecksum::new(2).open(40, &frame).is_none());
         frame[2] ^= 1;
-        assert!(FileSum::new(1).open(40, &frame).is_none());
+        assert!(FileChecksum::new(1).open(40, &frame).is_none());
     }
 }

@@ -1,10 +1,10 @@
-//! A full memtable becomes a table of the root container.
+//! Flush: writes a full memtable to a table of the root container.
 //!
-//! Oldest first, one at a time: tables must enter the root in the order of their writes. The
-//! manifest edit that adds the table also moves the first log that is needed; only then is the old
-//! log removed.
+//! Memtables are flushed one at a time, oldest first, so that tables enter the root in write order.
+//! The manifest edit that adds the table also advances the first log that recovery needs; the old
+//! log is removed only after it.
 //!
-//! Invariant: at every moment a write is in a log that recovery reads or in a table that it opens.
+//! Invariant: at any time a write is in a log that recovery reads or in a table that it opens.
 //!
 //! Source: LSM-trie paper, section 2.1.
 
@@ -18,16 +18,16 @@ use siltstone_table::log::remove_logs;
 use crate::compact::Output;
 use crate::engine::{Inner, State};
 use crate::hash::Hash;
-use crate::htable::Expected;
-use crate::memtable::{Memtable, Spot};
+use crate::htable::ExpectedSize;
+use crate::memtable::{ItemPosition, Memtable};
 use crate::read::View;
-use crate::version::{Edit, Place};
+use crate::version::{ContainerId, Edit};
 
-/// The container that memtables go to.
-pub(crate) const ROOT: Place = Place { level: 0, id: 0 };
+/// The container of flushed memtables.
+pub(crate) const ROOT: ContainerId = ContainerId { level: 0, id: 0 };
 
 impl Inner {
-    /// Queues a flush if one is due and none is queued.
+    /// Queues a flush if a memtable is waiting and no flush is queued.
     pub(crate) fn schedule_flush(&self) {
         let mut state = self.background.lock();
         if state.flushing == 0 || state.is_flush_queued || self.background.is_stopping() {
@@ -38,15 +38,15 @@ impl Inner {
         let weak = self.me.clone();
         self.env.scheduler.spawn(Priority::Flush, move || {
             let Some(inner) = weak.upgrade() else { return };
-            let settle = |state: &mut State| state.is_flush_queued = false;
-            if inner.background.run(settle, || inner.flush_oldest()) {
+            let on_finish = |state: &mut State| state.is_flush_queued = false;
+            if inner.background.run(on_finish, || inner.flush_oldest()) {
                 inner.schedule();
             }
         });
     }
 
-    /// Moves what was replayed at opening into a table, so that no new log hangs on an old one.
-    pub(crate) fn leave_old_logs(&self) -> Result<()> {
+    /// Flushes the recovered memtable, so that no new log depends on an old one.
+    pub(crate) fn flush_recovered(&self) -> Result<()> {
         self.flush()?;
         let first_log = self.view.load().active.first_log;
         let generation = self.view.load().generation;
@@ -58,8 +58,7 @@ impl Inner {
     fn flush_oldest(&self) -> Result<()> {
         let view = self.view.load_full();
         let flushed = self.flush_oldest_of(&view);
-        // What was removed meanwhile need not be flushed, and what a flush of it met is nobody's
-        // concern.
+        // After a clear the memtables are obsolete, and so is any error of their flush.
         if self.is_cleared_since(view.generation) { Ok(()) } else { flushed }
     }
 
@@ -79,14 +78,13 @@ impl Inner {
         });
         match installed {
             Ok(true) => {}
-            // All keys were removed meanwhile.
+            // All keys were cleared meanwhile.
             Ok(false) => {
                 self.remove_files(&files);
                 return Ok(());
             }
             Err(error) => {
-                // The manifest took its edit back: nobody names the table, and the next attempt
-                // writes another.
+                // The manifest does not name the table then, and a retry writes another one.
                 if error.is_transient() {
                     self.remove_files(&files);
                 }
@@ -103,33 +101,33 @@ impl Inner {
         if memtable.is_empty() {
             return Ok(());
         }
-        let hash = self.versions.shape.hash;
+        let hash = self.versions.config.hash;
         let frozen = memtable.freeze();
-        let mut items: Vec<(Hash, Spot)> = Vec::with_capacity(memtable.keys() as usize);
+        let mut items: Vec<(Hash, ItemPosition)> = Vec::with_capacity(memtable.keys() as usize);
         let mut bytes = 0;
-        items.extend(frozen.items().map(|(spot, item)| {
+        items.extend(frozen.items().map(|(position, item)| {
             bytes += (item.key.len() + item.value.map_or(0, <[u8]>::len)) as u64;
-            (hash.hash(item.key), spot)
+            (hash.hash(item.key), position)
         }));
         items.sort_unstable();
-        let expected = Expected { items: items.len() as u64, bytes };
+        let expected = ExpectedSize { items: items.len() as u64, bytes };
         let build = self.options.build(self.options.layout());
-        let what = (memtable.last_sequence(), expected);
-        let mut output = Output::new(self, ROOT, (build, Purpose::Flush), what, true);
-        for &(hash, spot) in &items {
-            output.push(hash, &frozen.item(spot))?;
+        let content = (memtable.last_sequence(), expected);
+        let mut output = Output::new(self, ROOT, (build, Purpose::Flush), content, true);
+        for &(hash, position) in &items {
+            output.push(hash, &frozen.item(position))?;
         }
         output.finish(false, edit)?;
         self.sync_dirs(Purpose::Flush)
     }
 
-    /// Forgets the logs whose writes are all in tables, and removes them.
+    /// Releases the logs whose writes are all in tables, and removes them.
     pub(crate) fn remove_logs_before(&self, first_log: u64) {
         let unused = self.writer.lock().as_mut().map(|writer| writer.log.release_before(first_log));
         drop(unused);
         let mut state = self.background.lock();
-        let gone: Vec<u64> = state.logs.extract_if(.., |number| *number < first_log).collect();
+        let obsolete: Vec<u64> = state.logs.extract_if(.., |number| *number < first_log).collect();
         drop(state);
-        remove_logs(self.vfs.as_ref(), gone);
+        remove_logs(self.vfs.as_ref(), obsolete);
     }
 }

@@ -11,7 +11,7 @@ use siltstone_table::log::inspect_log;
 use siltstone_vfs::{Mode, Vfs};
 
 use crate::cluster::Cluster;
-use crate::files::{Homes, Kind};
+use crate::files::{Kind, StorageTiers};
 use crate::htable::{HTable, Stream};
 use crate::record::Record;
 use crate::version::{ENGINE, Edit};
@@ -44,13 +44,13 @@ pub fn inspect(vfs: &Arc<dyn Vfs>, name: &str, limit: usize) -> Result<Option<In
 fn table(vfs: &Arc<dyn Vfs>, number: u64, limit: usize, inspection: &mut Inspection) -> Result<()> {
     inspection.kind = "HTable";
     let bytes = vfs.open(&Kind::HTable.name(number), Mode::Read)?.len()?;
-    let homes = Homes { main: vfs.clone(), upper: None };
-    let table = Arc::new(HTable::open(&homes, number, bytes, true)?);
+    let tiers = StorageTiers { main: vfs.clone(), fast: None };
+    let table = Arc::new(HTable::open(&tiers, number, bytes, true)?);
     let origin = table.origin();
     inspection.property("bytes", bytes);
     inspection.property("layout", format!("{:?}", table.layout()).to_lowercase());
-    inspection.property("level", origin.place.level);
-    inspection.property("container", origin.place.id);
+    inspection.property("level", origin.container_id.level);
+    inspection.property("container", origin.container_id.id);
     inspection.property("writes up to sequence", origin.last_sequence);
     inspection.property("items", table.entries());
     inspection.property("deletes", table.deletes());
@@ -62,7 +62,7 @@ fn table(vfs: &Arc<dyn Vfs>, number: u64, limit: usize, inspection: &mut Inspect
     inspection.property("filter bytes", filter);
     inspection.property("page index bytes", pages);
     inspection.property("migration and directory bytes", rest);
-    let mut stream = Stream::new(table.clone(), origin.shape.hash, Purpose::Maintenance);
+    let mut stream = Stream::new(table.clone(), origin.config.hash, Purpose::Maintenance);
     let mut shown_items = 0;
     while shown_items < limit && stream.load_next()? {
         for at in 0..stream.slots().len() {
@@ -75,7 +75,7 @@ fn table(vfs: &Arc<dyn Vfs>, number: u64, limit: usize, inspection: &mut Inspect
         shown_items = inspection.items.len();
     }
     inspection.more = table.entries().saturating_sub(inspection.items.len() as u64);
-    table.verify(origin.shape.hash)
+    table.verify(origin.config.hash)
 }
 
 fn cluster(
@@ -86,8 +86,8 @@ fn cluster(
 ) -> Result<()> {
     inspection.kind = "BloomCluster";
     let bytes = vfs.open(&Kind::Cluster.name(number), Mode::Read)?.len()?;
-    let homes = Homes { main: vfs.clone(), upper: None };
-    let cluster = Cluster::open(&homes, number, bytes)?;
+    let tiers = StorageTiers { main: vfs.clone(), fast: None };
+    let cluster = Cluster::open(&tiers, number, bytes)?;
     inspection.property("bytes", bytes);
     inspection.property("columns", cluster.columns());
     for (table, filter) in cluster.load(Purpose::Maintenance)? {

@@ -1,16 +1,15 @@
-//! An item as it stands in a bucket: an operation, in the form in which batches and logs keep it.
+//! An item of a bucket: an operation, in the encoding of batches and logs.
 //!
 //! ```text
 //!   item := kind:u8  key_len:varint  key  [expires_at:u64 LE]  [value_len:varint  value]
 //!     kind 0 = delete    1 = put    2 = put that expires        (see siltstone_engine::batch)
 //! ```
 //!
-//! The whole key stands in it and is compared on every lookup, so a collision of hashes is never a
-//! wrong answer. One form from log to bucket means that an item is copied and never rewritten.
+//! The item contains the complete key, and every lookup compares it, so a hash collision never
+//! leads to a wrong result. With the same encoding from log to bucket, items are copied and not
+//! re-encoded.
 //!
-//! Invariant: `parse` takes exactly what `push` made, and any other bytes are an item or `None`.
-//!
-//! Source: ours.
+//! Invariant: `parse` is the inverse of `push`, and returns an item or `None` for any bytes.
 
 use siltstone_engine::batch::{read_varint, write_varint};
 
@@ -18,11 +17,11 @@ const DELETE: u8 = 0;
 const PUT: u8 = 1;
 const PUT_EXPIRING: u8 = 2;
 
-/// An item, borrowed from where it stands.
+/// An item, borrowed from its buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Item<'a> {
     pub(crate) key: &'a [u8],
-    /// `None`: the key maps to nothing.
+    /// `None`: a deletion.
     pub(crate) value: Option<&'a [u8]>,
     pub(crate) expires_at: Option<u64>,
 }
@@ -50,7 +49,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// The item at the head of `bytes`, and how many of them it takes.
+    /// The item at the beginning of `bytes`, and its length.
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<(Self, usize)> {
         let mut rest = bytes;
         let kind = take(&mut rest, 1)?[0];
@@ -71,15 +70,15 @@ impl<'a> Item<'a> {
         Some((item, bytes.len() - rest.len()))
     }
 
-    /// The most bytes that `push` adds to those of key and value.
-    pub(crate) const MOST_BESIDES: usize = 1 + 3 + 8 + 5;
+    /// The maximum number of bytes that `push` adds to key and value.
+    pub(crate) const MAX_OVERHEAD: usize = 1 + 3 + 8 + 5;
 
     /// Whether it is a put without expiry.
     pub(crate) fn is_plain(&self) -> bool {
         self.value.is_some() && self.expires_at.is_none()
     }
 
-    /// Whether it reads as missing at `now`.
+    /// Whether it is deleted or expired at `now`.
     pub(crate) fn is_gone(&self, now: u64) -> bool {
         self.value.is_none() || self.expires_at.is_some_and(|at| at <= now)
     }
@@ -111,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn are_items_operations_of_a_batch_and_read_back() {
+    fn items_have_the_encoding_of_batches_and_survive_it() {
         let mut batch = WriteBatch::new();
         batch.put(b"a", b"1").delete(b"b").put_until(b"cc", &[7; 300], 99);
         let mut bytes = Vec::new();

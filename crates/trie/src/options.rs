@@ -1,4 +1,4 @@
-//! The engine's options, with what each default costs and when to change it.
+//! The options of the engine: `key=value` pairs and the struct that they fill.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,65 +7,95 @@ use siltstone_engine::{OptionReader, Result};
 
 use crate::htable::{Build, Layout};
 
+/// Old names of options and their present ones. [`Options::from_map`] accepts both, because the
+/// catalogues of existing stores contain old names.
+pub const RENAMED_OPTIONS: &[(&str, &str)] = &[
+    ("table", "htable_size"),
+    ("bucket", "bucket_size"),
+    ("fill", "bucket_fill"),
+    ("filter_bits", "filter_bits_per_key"),
+    ("collect", "gc_trigger"),
+    ("garbage", "gc_garbage_ratio"),
+    ("run", "dense_run_at"),
+    ("upper", "fast_dir"),
+    ("upper_levels", "fast_levels"),
+    ("jobs", "max_compactions"),
+    ("slow", "slowdown_trigger"),
+    ("stop", "stop_trigger"),
+    ("segment", "experimental.segment_buckets"),
+    ("migrations", "experimental.cached_migrations"),
+    ("tables", "experimental.table_layout"),
+    ("weak_hash", "experimental.weak_hash"),
+];
+
 // ANCHOR: options
-/// How a table of the LSM-trie engine is kept. Refused whole at open if it cannot be.
+/// The options of a table of the LSM-trie engine. Invalid ones are rejected at open, all at once.
+///
+/// Sizes are bytes with an optional unit, as in `32MiB`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// Bytes of log that one memtable takes, and so of the HTable that it becomes (`table`, 32 MiB);
-    /// it is full, too, when its memory reaches three times that. Larger: fewer levels, larger
-    /// compactions, more memory.
-    pub table_bytes: u64,
-    /// Memtables in memory at once, the active one counted (`memtables`, 2).
+    /// `htable_size`: size, 1KiB to 1GiB, default 32MiB. The log bytes of one memtable, and about
+    /// the size of its HTable; the memtable is also full when its memory reaches three times that.
+    /// Larger: fewer levels, for larger compactions and more memory.
+    pub htable_bytes: u64,
+    /// `memtables`: number, 2 to 64, default 2. The memtables in memory, the active one included.
+    /// Raise it if bursts of writes stall on flushes.
     pub memtables: usize,
-    /// Bytes of a bucket (`bucket`, 4 KiB): what a lookup reads. A multiple of what the medium reads
-    /// at once.
+    /// `bucket_size`: size, a power of two from 256 to 32KiB, default 4KiB. A bucket is what a
+    /// lookup reads; use a multiple of the device's block size.
     pub bucket_bytes: u64,
-    /// Share of the buckets' room that items take (`fill`, 1): items of one length always, those of many
-    /// as nearly as they can be placed. Less: fewer migrations, more space.
-    pub fill: f64,
-    /// Buckets of a segment (`segment`, 128): what is balanced together, and what a compaction holds in
-    /// memory of each table. Fewer: less memory, less balance.
-    pub segment: u32,
-    /// Share of the buckets whose migration is cached (`migrations`, 0.2), the fullest first.
+    /// `bucket_fill`: share, 0.3 to 1, default 1. The share of the buckets that items take; items
+    /// of many lengths reach it approximately. Less: fewer migrations, more space.
+    pub bucket_fill: f64,
+    /// `experimental.segment_buckets`: number, 1 to 8192, default 128. The buckets that are
+    /// balanced together, which a compaction has in memory for each table. Fewer: less memory, less
+    /// balance.
+    pub segment_buckets: u32,
+    /// `experimental.cached_migrations`: share of buckets, 0 to 1, default 0.2. The buckets with
+    /// their migration in memory, the fullest first. Less: more reads per lookup.
     pub cached_migrations: f64,
-    /// Bits of prefix that a level takes (`fanout_bits`, 3: amplification factor 8). Of a table that
-    /// is there already, its own hold.
+    /// `fanout_bits`: number, 1 to 5, default 3. The prefix bits per level: a container has 2^n
+    /// children. Fixed when the table is created.
     pub fanout_bits: u32,
-    /// Levels (`levels`, 5). All but the last move their items on when they are full, and half of that is not
-    /// garbage; the last only grows. More than the data needs cost nothing.
+    /// `levels`: number, 1 to 10, default 5. All but the last are spilled when they are full and at
+    /// least half live; the last only grows. Unused levels cost nothing.
     pub levels: usize,
-    /// Bits of Bloom filter an item (`filter_bits`, 16).
+    /// `filter_bits_per_key`: number, 0 to 40, default 16. Bits of the Bloom filters.
     pub filter_bits: f64,
-    /// Bytes of filters that may be in memory (`filter_memory`, 1 GiB). Beyond, those of the last
-    /// level go to BloomClusters on the medium: one more read for each lookup that gets there.
+    /// `filter_memory`: size, default 1GiB. The limit for filters in memory. Above it those of the
+    /// last level are moved to BloomClusters on storage, at the cost of one read per lookup there.
     pub filter_memory: u64,
-    /// A container of the last level is collected when it has this many sub-levels and more garbage
-    /// than `garbage` (`collect`, 8).
-    pub collect_at: usize,
-    /// Estimated share of garbage from which on a container of the last level is collected
-    /// (`garbage`, 0.3); one above it with nothing beneath from a half on, if that is more. 1: never.
-    pub garbage: f64,
-    /// Sub-levels over which a container of the last level is merged into one dense run under a rank
-    /// index (`run`, 0: never). Smaller: fewer filters and reads, more write amplification: a merge
-    /// rewrites the run.
-    pub run_at: usize,
-    /// Whether tables are HTables or, for comparison, sorted tables with an index of their blocks
-    /// (`tables`, `hash` or `sorted`): LSM-trie, or the paper's SSTable-trie.
+    /// `gc_trigger`: number of tables, at least 2, default 8. A container of the last level is
+    /// garbage-collected when it has this many tables and more garbage than `gc_garbage_ratio`.
+    /// Less: less space, more writes.
+    pub gc_trigger: usize,
+    /// `gc_garbage_ratio`: share, 0 to 1, default 0.3. The estimated garbage ratio for garbage
+    /// collection; at least 0.5 is required above the last level. 1: never.
+    pub gc_garbage_ratio: f64,
+    /// `dense_run_at`: number of tables, 0 (never, the default) or at least 2. A container of the
+    /// last level is merged into one dense run with a rank index at this many tables besides the
+    /// run. Less: fewer filters and reads, but every merge rewrites the run.
+    pub dense_run_at: usize,
+    /// `experimental.table_layout`: `hash` (default) or `sorted`. HTables, or for comparison sorted
+    /// tables with a block index (the paper's SSTable-trie).
     pub is_sorted: bool,
-    /// A directory on another device for the files of the upper levels (`upper`, none): they are
-    /// rewritten most and take least room. It is one table's alone, and must be given as long as
-    /// there are files in it.
-    pub upper: Option<PathBuf>,
-    /// Levels whose files go there (`upper_levels`, 2).
-    pub upper_levels: usize,
-    /// Compactions at once (`jobs`, 2).
-    pub jobs: usize,
-    /// Tables in a container at which writers slow down (`slow`, 16) and stop (`stop`, 32).
-    pub slow_at: usize,
-    /// See `slow_at`.
-    pub stop_at: usize,
-    /// For tests: only 2^n different hashes (`weak_hash`, 0: all). Of a table that is there already,
-    /// its own hold.
+    /// `fast_dir`: path, default none. A directory on a faster device for the files of the top
+    /// levels, which are rewritten most and need least space. It belongs to one table, and is
+    /// required as long as it contains files.
+    pub fast_dir: Option<PathBuf>,
+    /// `fast_levels`: number, default 2. The levels in `fast_dir`.
+    pub fast_levels: usize,
+    /// `max_compactions`: number, 1 to 64, default 2. Concurrent background tasks. Raise it on many
+    /// cores if writes stall on compactions.
+    pub max_compactions: usize,
+    /// `slowdown_trigger`: number of tables, more than the fan-out, default 16. Writers are delayed
+    /// when a container has this many tables.
+    pub slowdown_trigger: usize,
+    /// `stop_trigger`: number of tables, more than `slowdown_trigger`, default 32. Writers stop
+    /// when a container has this many tables.
+    pub stop_trigger: usize,
+    /// `experimental.weak_hash`: number, 0 (off, the default) to 63. For tests: only 2^n different
+    /// hashes. Fixed when the table is created.
     pub weak_hash_bits: u32,
 }
 // ANCHOR_END: options
@@ -73,38 +103,38 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Options {
-            table_bytes: 32 << 20,
+            htable_bytes: 32 << 20,
             memtables: 2,
             bucket_bytes: 4 << 10,
-            fill: 1.0,
-            segment: 128,
+            bucket_fill: 1.0,
+            segment_buckets: 128,
             cached_migrations: 0.2,
             fanout_bits: 3,
             levels: 5,
             filter_bits: 16.0,
             filter_memory: 1 << 30,
-            collect_at: 8,
-            garbage: 0.3,
-            run_at: 0,
+            gc_trigger: 8,
+            gc_garbage_ratio: 0.3,
+            dense_run_at: 0,
             is_sorted: false,
-            upper: None,
-            upper_levels: 2,
-            jobs: 2,
-            slow_at: 16,
-            stop_at: 32,
+            fast_dir: None,
+            fast_levels: 2,
+            max_compactions: 2,
+            slowdown_trigger: 16,
+            stop_trigger: 32,
             weak_hash_bits: 0,
         }
     }
 }
 
 impl Options {
-    /// How tables are built.
+    /// The parameters of building a table.
     pub(crate) fn build(&self, layout: Layout) -> Build {
-        let buckets = self.table_bytes / self.bucket_bytes;
+        let buckets = self.htable_bytes / self.bucket_bytes;
         Build {
             bucket_bytes: self.bucket_bytes as u32,
-            segment: self.segment,
-            fill: self.fill,
+            segment: self.segment_buckets,
+            fill: self.bucket_fill,
             columns: buckets.max(1).next_power_of_two() as u32,
             filter_bits: self.filter_bits,
             cached_migrations: self.cached_migrations,
@@ -112,43 +142,45 @@ impl Options {
         }
     }
 
-    /// How tables are laid out, runs excepted.
+    /// The layout of tables, except for dense runs.
     pub(crate) fn layout(&self) -> Layout {
         if self.is_sorted { Layout::Sorted } else { Layout::Buckets }
     }
 
-    /// Options from `key=value` pairs; what is not given keeps its default.
+    /// Options from `key=value` pairs; the others have their defaults. Accepts old names too.
     ///
     /// # Errors
-    /// [`InvalidOptions`](siltstone_engine::Error::InvalidOptions) with every mistake.
+    /// [`InvalidOptions`](siltstone_engine::Error::InvalidOptions) with all mistakes.
     pub fn from_map(given: &BTreeMap<String, String>) -> Result<Self> {
         let mut o = Options::default();
         let mut reader = OptionReader::new(given);
-        reader.size("table", &mut o.table_bytes);
+        reader.renamed(RENAMED_OPTIONS);
+        reader.size("htable_size", &mut o.htable_bytes);
         reader.value("memtables", &mut o.memtables);
-        reader.size("bucket", &mut o.bucket_bytes);
-        reader.value("fill", &mut o.fill);
-        reader.value("segment", &mut o.segment);
-        reader.value("migrations", &mut o.cached_migrations);
+        reader.size("bucket_size", &mut o.bucket_bytes);
+        reader.value("bucket_fill", &mut o.bucket_fill);
         reader.value("fanout_bits", &mut o.fanout_bits);
         reader.value("levels", &mut o.levels);
-        reader.value("filter_bits", &mut o.filter_bits);
+        reader.value("filter_bits_per_key", &mut o.filter_bits);
         reader.size("filter_memory", &mut o.filter_memory);
-        reader.value("collect", &mut o.collect_at);
-        reader.value("garbage", &mut o.garbage);
-        reader.value("run", &mut o.run_at);
-        let mut tables = String::from("hash");
-        reader.value("tables", &mut tables);
-        reader.require(matches!(&*tables, "hash" | "sorted"), "tables", "hash or sorted");
-        o.is_sorted = tables == "sorted";
-        let mut upper = String::new();
-        reader.value("upper", &mut upper);
-        o.upper = (!upper.is_empty()).then(|| upper.into());
-        reader.value("upper_levels", &mut o.upper_levels);
-        reader.value("jobs", &mut o.jobs);
-        reader.value("slow", &mut o.slow_at);
-        reader.value("stop", &mut o.stop_at);
-        reader.value("weak_hash", &mut o.weak_hash_bits);
+        reader.value("gc_trigger", &mut o.gc_trigger);
+        reader.value("gc_garbage_ratio", &mut o.gc_garbage_ratio);
+        reader.value("dense_run_at", &mut o.dense_run_at);
+        let mut fast_dir = String::new();
+        reader.value("fast_dir", &mut fast_dir);
+        o.fast_dir = (!fast_dir.is_empty()).then(|| fast_dir.into());
+        reader.value("fast_levels", &mut o.fast_levels);
+        reader.value("max_compactions", &mut o.max_compactions);
+        reader.value("slowdown_trigger", &mut o.slowdown_trigger);
+        reader.value("stop_trigger", &mut o.stop_trigger);
+        reader.value("experimental.segment_buckets", &mut o.segment_buckets);
+        reader.value("experimental.cached_migrations", &mut o.cached_migrations);
+        reader.with("experimental.table_layout", &mut o.is_sorted, |text| match text {
+            "hash" => Ok(false),
+            "sorted" => Ok(true),
+            _ => Err(format!("'{text}' is neither hash nor sorted")),
+        });
+        reader.value("experimental.weak_hash", &mut o.weak_hash_bits);
         o.check(&mut reader);
         reader.finish()?;
         Ok(o)
@@ -156,28 +188,33 @@ impl Options {
 
     fn check(&self, reader: &mut OptionReader<'_>) {
         let between = |value: u64, low: u64, high: u64| (low..=high).contains(&value);
-        let fan = 1usize << self.fanout_bits.min(8);
+        let share = |value: f64, low: f64| (low..=1.0).contains(&value);
+        let fanout = 1usize << self.fanout_bits.min(8);
         let mut require = |holds, name, reason| reader.require(holds, name, reason);
-        require(between(self.table_bytes, 1 << 10, 1 << 30), "table", "from 1KiB to 1GiB");
+        require(between(self.htable_bytes, 1 << 10, 1 << 30), "htable_size", "from 1KiB to 1GiB");
         require(between(self.memtables as u64, 2, 64), "memtables", "from 2 to 64");
         require(
             between(self.bucket_bytes, 256, 32 << 10) && self.bucket_bytes.is_power_of_two(),
-            "bucket",
+            "bucket_size",
             "a power of two from 256 to 32KiB",
         );
-        require((0.3..=1.0).contains(&self.fill), "fill", "from 0.3 to 1");
-        require(between(self.segment.into(), 1, 8192), "segment", "from 1 to 8192");
-        require((0.0..=1.0).contains(&self.cached_migrations), "migrations", "from 0 to 1");
+        require(share(self.bucket_fill, 0.3), "bucket_fill", "from 0.3 to 1");
+        let segment = between(self.segment_buckets.into(), 1, 8192);
+        require(segment, "experimental.segment_buckets", "from 1 to 8192");
+        let migrations = share(self.cached_migrations, 0.0);
+        require(migrations, "experimental.cached_migrations", "from 0 to 1");
         require(between(self.fanout_bits.into(), 1, 5), "fanout_bits", "from 1 to 5");
         require(between(self.levels as u64, 1, 10), "levels", "from 1 to 10");
-        require((0.0..=40.0).contains(&self.filter_bits), "filter_bits", "from 0 to 40");
-        require(self.collect_at >= 2, "collect", "at least 2");
-        require((0.0..=1.0).contains(&self.garbage), "garbage", "from 0 to 1");
-        require(self.run_at != 1, "run", "0, or at least 2");
-        require(between(self.jobs as u64, 1, 64), "jobs", "from 1 to 64");
-        require(self.slow_at > fan, "slow", "more than the fan-out");
-        require(self.stop_at > self.slow_at, "stop", "more than slow");
-        require(self.weak_hash_bits < 64, "weak_hash", "from 0 to 63");
+        require((0.0..=40.0).contains(&self.filter_bits), "filter_bits_per_key", "from 0 to 40");
+        require(self.gc_trigger >= 2, "gc_trigger", "at least 2");
+        require(share(self.gc_garbage_ratio, 0.0), "gc_garbage_ratio", "from 0 to 1");
+        require(self.dense_run_at != 1, "dense_run_at", "0, or at least 2");
+        let compactions = between(self.max_compactions as u64, 1, 64);
+        require(compactions, "max_compactions", "from 1 to 64");
+        require(self.slowdown_trigger > fanout, "slowdown_trigger", "more than the fan-out");
+        let stop = self.stop_trigger > self.slowdown_trigger;
+        require(stop, "stop_trigger", "more than slowdown_trigger");
+        require(self.weak_hash_bits < 64, "experimental.weak_hash", "from 0 to 63");
     }
 }
 
@@ -187,14 +224,41 @@ mod tests {
     use siltstone_engine::Error;
 
     #[test]
-    fn is_every_mistake_named_at_once() {
-        let bad = [("table", "1"), ("fill", "NaN"), ("run", "1"), ("stop", "3"), ("colour", "red")];
+    fn all_mistakes_are_reported_at_once() {
+        let bad = [
+            ("htable_size", "1"),
+            ("bucket_fill", "NaN"),
+            ("dense_run_at", "1"),
+            ("stop_trigger", "3"),
+            ("colour", "red"),
+        ];
         let bad = bad.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let Err(Error::InvalidOptions(mistakes)) = Options::from_map(&bad) else {
             panic!("accepted")
         };
         let names: Vec<_> = mistakes.iter().map(|m| m.option.as_str()).collect();
-        assert_eq!(names, ["table", "fill", "run", "stop", "colour"]);
+        assert_eq!(names, ["htable_size", "bucket_fill", "dense_run_at", "stop_trigger", "colour"]);
         assert_eq!(Options::from_map(&BTreeMap::new()).unwrap(), Options::default());
+    }
+
+    #[test]
+    fn old_names_mean_the_same_as_the_new_ones() {
+        let values = [
+            "64MiB", "512", "0.5", "7", "3", "0.25", "4", "/fast", "1", "3", "20", "40", "16",
+            "0.5", "sorted", "9",
+        ];
+        assert_eq!(values.len(), RENAMED_OPTIONS.len());
+        let pairs = || RENAMED_OPTIONS.iter().zip(values);
+        let old: BTreeMap<_, _> =
+            pairs().map(|((old, _), value)| ((*old).to_owned(), value.to_owned())).collect();
+        let new: BTreeMap<_, _> =
+            pairs().map(|((_, new), value)| ((*new).to_owned(), value.to_owned())).collect();
+        let options = Options::from_map(&old).unwrap();
+        assert_eq!(options, Options::from_map(&new).unwrap());
+        for name in new.keys() {
+            let mut rest = new.clone();
+            rest.remove(name);
+            assert_ne!(Options::from_map(&rest).ok().as_ref(), Some(&options), "{name}");
+        }
     }
 }

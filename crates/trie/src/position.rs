@@ -1,42 +1,41 @@
-//! Where a walk stands, so that a later cursor goes on there.
+//! The position of a scan, from which a later cursor can resume.
 //!
 //! ```text
-//! position := version 1:u8  opening:u64  sequence:u64  place  key                 little endian
-//! place    := 0:u8  first_log:u64        the memtable whose writes begin with this log
+//! position := version 1:u8  opening:u64  sequence:u64  source  key                little endian
+//! source   := 0:u8  first_log:u64        the memtable whose writes begin with this log
 //!           | 1:u8  level:u8  id:u64     the container
 //! ```
 //!
-//! The walk goes from the newest place to the oldest: memtables, then the trie from its root. Items go
-//! the same way: into the root, from a container into its children, and never back; in a container they
-//! keep the order of their hashes. So nothing is passed by: where the place is gone, what was left of it is
-//! in places that are still ahead.
+//! A scan goes from the newest source to the oldest: memtables, then the trie from its root. Items
+//! move in the same direction: into the root, from a container into its children, and never back;
+//! in a container they keep the order of their hashes. So a scan misses nothing: if a source is
+//! gone, its remaining items are in sources still ahead.
 //!
-//! The sequence number is that of the newest write that was there when the walk was begun. A newer item
-//! hides one that the walk comes to only if it was there by then, and was shown in its turn: a younger one may
-//! lie behind the walk, and its key would be missed. A power cut takes numbers back, so they are compared
-//! within one opening of the table only; a walk from another one hides nothing but by what it shows.
+//! The sequence number is that of the newest write when the scan began. A newer item hides the item
+//! at the scan only if it existed then and was returned in its turn. A later one may be behind the
+//! scan, and its key would be missed. A power cut resets sequence numbers, so they are compared
+//! within one open of the table only; for a scan from another open, only returned items hide
+//! others.
 //!
-//! Bytes come from clients perhaps: of any content they give a position or nothing, and any position
-//! is one to go on from.
-//!
-//! Source: ours; as in `silt`.
+//! Clients may supply the bytes: any content decodes to a position or to `None`, and a scan can
+//! resume from any position.
 
 use siltstone_table::fixed::take_u64;
 
-use crate::version::Place;
+use crate::version::ContainerId;
 
-/// Where the entry under the cursor lies.
+/// The source of the current entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
     /// By its first log.
     Memtable(u64),
-    Container(Place),
+    Container(ContainerId),
 }
 
-/// The last entry of a walk that was shown.
+/// The last entry that a scan returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Position {
-    /// The number that the table's log had when it was opened.
+    /// The number of the table's log when it was opened.
     pub(crate) opening: u64,
     pub(crate) sequence: u64,
     pub(crate) source: Source,
@@ -55,7 +54,7 @@ impl Position {
                 out.push(0);
                 out.extend_from_slice(&first_log.to_le_bytes());
             }
-            Source::Container(Place { level, id }) => {
+            Source::Container(ContainerId { level, id }) => {
                 out.extend_from_slice(&[1, level as u8]);
                 out.extend_from_slice(&id.to_le_bytes());
             }
@@ -73,7 +72,7 @@ impl Position {
             1 => {
                 let (&level, behind) = rest.split_first()?;
                 rest = behind;
-                Source::Container(Place { level: level.into(), id: take_u64(&mut rest)? })
+                Source::Container(ContainerId { level: level.into(), id: take_u64(&mut rest)? })
             }
             _ => return None,
         };
@@ -86,9 +85,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn do_positions_come_back_and_hostile_ones_do_no_harm() {
-        let place = Place { level: 3, id: 1 << 40 };
-        for source in [Source::Memtable(9), Source::Container(place)] {
+    fn position_survives_encoding_and_malformed_ones_are_harmless() {
+        let container_id = ContainerId { level: 3, id: 1 << 40 };
+        for source in [Source::Memtable(9), Source::Container(container_id)] {
             let position = Position { opening: 4, sequence: 1 << 50, source, key: b"key".to_vec() };
             let good = position.encode();
             assert_eq!(Position::decode(&good), Some(position));

@@ -1,15 +1,15 @@
-//! How a read travels: a view is pinned, then searched from the newest data to the oldest.
+//! The read path: a view is pinned, then searched from the newest data to the oldest.
 //!
 //! ```text
 //!   get(key)   active memtable → flushing memtables → root container → its child → … → last level
-//!   container  sub-levels, newest first: filter in memory, or a page of the BloomCluster (one read
-//!              for all of them), then the bucket (one read)
+//!   container  tables, newest first: filter in memory, or a page of the BloomCluster (one read for
+//!              all of them), then the bucket (one read)
 //! ```
 //!
-//! A view is one pointer, loaded without a lock; nothing it names goes away while it is held. The
-//! first item found is the newest: stop there.
+//! A view is one pointer, loaded without a lock, and keeps the files that it names alive. The first
+//! item found is the newest and ends the search.
 //!
-//! Invariant: a lookup reads at most one page of a cluster in each container on its way.
+//! Invariant: a lookup reads at most one page of a cluster per container.
 //!
 //! Source: LSM-trie paper, sections 2.4.2 and 2.4.3.
 
@@ -21,19 +21,19 @@ use siltstone_engine::{Entry, Purpose, Result};
 use crate::counters::Counters;
 use crate::engine::Inner;
 use crate::hash::Hash;
-use crate::htable::Found;
+use crate::htable::LookupResult;
 use crate::memtable::Memtable;
 use crate::version::{Container, Version};
 
-/// All that a read can see: the memtables and the files of one moment.
+/// Everything that a read can see: the memtables and files of one moment.
 #[derive(Clone)]
 pub(crate) struct View {
     pub(crate) active: Arc<Memtable>,
-    /// Full memtables on their way to the root container, oldest first.
+    /// Full memtables that wait for their flush, oldest first.
     pub(crate) flushing: Vec<Arc<Memtable>>,
     pub(crate) version: Arc<Version>,
-    /// How often all keys were removed since the opening: what a job made of an earlier
-    /// generation's memtables and tables is of no use.
+    /// The number of clears since the open: jobs on memtables and tables of an earlier generation
+    /// are obsolete.
     pub(crate) generation: u64,
 }
 
@@ -45,29 +45,29 @@ impl View {
 }
 
 impl Container {
-    /// The item of `key` in the container's newest table that has one, and up to which sequence number
-    /// that table holds writes.
+    /// The item of `key` in the newest table of the container that has one, and the last sequence
+    /// number of that table.
     pub(crate) fn get(
         &self,
         key: &[u8],
         hash: Hash,
         purpose: Purpose,
         counters: &Counters,
-    ) -> Result<Option<(Found, u64)>> {
+    ) -> Result<Option<(LookupResult, u64)>> {
         let mut column = None;
         for table in &self.tables {
-            let may_hold = match (table.may_hold(hash), &self.cluster) {
-                (Some(may_hold), _) => may_hold,
-                (None, Some(cluster)) if !table.is_run() && cluster.has(table.number()) => {
+            let may_contain = match (table.may_contain(hash), &self.cluster) {
+                (Some(may_contain), _) => may_contain,
+                (None, Some(cluster)) if !table.is_run() && cluster.contains(table.number()) => {
                     if column.is_none() {
                         column = Some(cluster.column(hash, purpose)?);
                         counters.cluster_reads.fetch_add(1, Relaxed);
                     }
-                    column.as_ref().is_none_or(|column| column.may_hold(table.number(), hash))
+                    column.as_ref().is_none_or(|column| column.may_contain(table.number(), hash))
                 }
                 (None, _) => true,
             };
-            if may_hold {
+            if may_contain {
                 counters.table_lookups.fetch_add(1, Relaxed);
                 if let Some(found) = table.get(key, hash, purpose)? {
                     return Ok(Some((found, table.origin().last_sequence)));
@@ -80,7 +80,7 @@ impl Container {
 }
 
 impl Inner {
-    /// The entry of `key`, now.
+    /// The present entry of `key`.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
         siltstone_engine::entry::check_key(key)?;
         let (view, at) = self.pin()?;
@@ -93,7 +93,7 @@ impl Inner {
                 found.map(|(found, _)| found)
             }
         };
-        let Some(Found { value: Some(value), expires_at }) = found else { return Ok(None) };
+        let Some(LookupResult { value: Some(value), expires_at }) = found else { return Ok(None) };
         if expires_at.is_some_and(|at| at <= self.env.clock.now()) {
             return Ok(None);
         }
@@ -101,19 +101,19 @@ impl Inner {
         Ok(Some(Entry { value, expires_at }))
     }
 
-    /// The newest item of `key` in the levels above `below`, and up to which sequence number its table
-    /// holds writes.
+    /// The newest item of `key` in the levels above `below`, and the last sequence number of its
+    /// table.
     pub(crate) fn find(
         &self,
         version: &Version,
         key: &[u8],
         below: usize,
         purpose: Purpose,
-    ) -> Result<Option<(Found, u64)>> {
-        let shape = self.versions.shape;
-        let hash = shape.hash.hash(key);
+    ) -> Result<Option<(LookupResult, u64)>> {
+        let config = self.versions.config;
+        let hash = config.hash.hash(key);
         for level in 0..below {
-            if let Some(container) = version.container(level, hash, shape.fanout_bits)
+            if let Some(container) = version.container(level, hash, config.fanout_bits)
                 && let Some(found) = container.get(key, hash, purpose, &self.counters)?
             {
                 return Ok(Some(found));
@@ -122,10 +122,10 @@ impl Inner {
         Ok(None)
     }
 
-    /// A view, and the sequence number up to which to read in it.
+    /// A view, and the sequence number at which to read it.
     ///
-    /// The view is loaded before the sequence: then it holds every write up to the sequence that
-    /// this thread could have seen.
+    /// The view is loaded before the sequence number, so it contains every write up to the number
+    /// that this thread could have seen.
     pub(crate) fn pin(&self) -> Result<(Arc<View>, u64)> {
         self.background.check_open()?;
         let view = self.view.load_full();

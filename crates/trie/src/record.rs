@@ -1,17 +1,14 @@
 //! The records of the write-ahead log.
 //!
 //! ```text
-//! link    := 0:u8  …                              the first record: siltstone_table::log::chain
+//! link  := 0:u8  …                              the first record: see siltstone_table::log
 //! batch := 1:u8  first sequence:varint  operations:varint  operation*
 //! ```
 //!
-//! The operations of a batch have consecutive sequence numbers; a batch is one record, so it is
-//! wholly there or wholly not. A reader refuses kinds that it does not know: to skip one would lose
-//! writes.
+//! The operations of a batch have consecutive sequence numbers. A batch is one record, so it is
+//! recovered atomically. A reader rejects unknown kinds: skipping one could lose writes.
 //!
-//! Invariant: `decode` takes any bytes, in memory bounded by their length.
-//!
-//! Source: the house's rules; as in the ordered engine, without what that needs for TRIAD.
+//! Invariant: `decode` accepts any bytes, in memory limited by their length.
 
 use siltstone_engine::WriteBatch;
 use siltstone_engine::batch::{read_varint, write_varint};
@@ -19,16 +16,16 @@ use siltstone_table::{KIND_LINK, Link, MAX_SEQUENCE};
 
 const KIND_BATCH: u8 = 1;
 
-/// Appends what comes before the operations of a batch.
+/// Appends the header of a batch.
 pub(crate) fn push_header(out: &mut Vec<u8>, first_sequence: u64, operations: u32) {
     out.push(KIND_BATCH);
     write_varint(out, first_sequence);
     write_varint(out, u64::from(operations));
 }
 
-/// A record of the log, read back.
+/// A decoded log record.
 pub(crate) enum Record {
-    /// The log before, and its length.
+    /// The number and the length of the previous log.
     Link(Link),
     Batch {
         first_sequence: u64,
@@ -37,7 +34,7 @@ pub(crate) enum Record {
 }
 
 impl Record {
-    /// Parses a record; the error says what is malformed.
+    /// Parses a record; the error describes what is malformed.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Record, String> {
         match bytes.split_first() {
             Some((&KIND_LINK, _)) => Link::decode(bytes).map(Record::Link),
@@ -71,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hostile_records_are_refused_or_harmless() {
+    fn malformed_records_are_rejected_or_harmless() {
         let mut batch = WriteBatch::new();
         batch.put(b"k", b"v").delete(b"x");
         let mut good = Vec::new();

@@ -30,14 +30,14 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::counters::Counters;
 use crate::engine::{Inner, State};
-use crate::files::{Homes, Kind};
+use crate::files::{Kind, StorageTiers};
 use crate::hash::HashKind;
 use crate::memtable::Memtable;
 use crate::options::Options;
 use crate::read::View;
 use crate::record::Record;
-use crate::second;
-use crate::version::{TrieShape, Version, Versions};
+use crate::tiering;
+use crate::version::{TrieConfig, Version, Versions};
 use crate::write::Writer;
 
 /// A group of writes takes at most this many bytes of other writers' batches.
@@ -49,25 +49,25 @@ const MOST_OLD_LOGS: usize = 8;
 
 /// Opens the table. `true`: the old logs are to be left for a table. They are in doubt, because the
 /// table was not closed and no sync repairs a failed sync before it; or they are many.
-pub(crate) fn open(homes: Homes, env: Env, options: Options) -> Result<(Arc<Inner>, bool)> {
-    let vfs = homes.main.clone();
+pub(crate) fn open(tiers: StorageTiers, env: Env, options: Options) -> Result<(Arc<Inner>, bool)> {
+    let vfs = tiers.main.clone();
     // The tables of a store have one environment; their seeds are to differ.
     let seed = xxh3_64_with_seed(vfs.name().as_bytes(), env.seed);
     let hash = HashKind { seed, weak_bits: options.weak_hash_bits };
-    let shape = TrieShape { hash, fanout_bits: options.fanout_bits };
-    let (versions, recovered) = Versions::open(&homes, shape)?;
+    let config = TrieConfig { hash, fanout_bits: options.fanout_bits };
+    let (versions, recovered) = Versions::open(&tiers, config)?;
     let was_closed = recovered.sealed_log.is_some();
-    second::own(&homes, options.upper.as_deref(), versions.shape.hash.seed, was_closed)?;
+    tiering::claim(&tiers, options.fast_dir.as_deref(), versions.config.hash.seed, was_closed)?;
 
     let sealed = recovered.sealed_log.map(|(number, _)| number);
-    let mut writes = Writes::new(recovered.last_sequence, versions.shape.hash.seed);
+    let mut writes = Writes::new(recovered.last_sequence, versions.config.hash.seed);
     let replayed = replay(vfs.as_ref(), recovered.first_log, sealed, &mut writes)?;
     for &number in &replayed.found {
         versions.skip_number(number);
     }
     // What the medium's manifest may name stays until it has this one.
     versions.settle()?;
-    remove_garbage(&homes, &recovered.version, &replayed.logs)?;
+    remove_garbage(&tiers, &recovered.version, &replayed.logs)?;
 
     let number = versions.new_number();
     let log = WalWriter::create(&vfs, number, replayed.end)?;
@@ -77,7 +77,7 @@ pub(crate) fn open(homes: Homes, env: Env, options: Options) -> Result<(Arc<Inne
     let is_doubtful =
         replayed.is_doubtful || !recovered.is_new && replayed.logs.is_empty() && sealed.is_none();
     let memtable = Arc::new(
-        writes.memtable.unwrap_or_else(|| Memtable::new(number, versions.shape.hash.seed)),
+        writes.memtable.unwrap_or_else(|| Memtable::new(number, versions.config.hash.seed)),
     );
     let mut logs = replayed.logs;
     let are_many = logs.len() >= MOST_OLD_LOGS;
@@ -93,7 +93,7 @@ pub(crate) fn open(homes: Homes, env: Env, options: Options) -> Result<(Arc<Inne
     let inner = Arc::new_cyclic(|me| Inner {
         me: me.clone(),
         vfs,
-        homes,
+        tiers,
         versions,
         group: GroupCommit::new(GROUP_BYTES),
         writer: Mutex::new(Some(Writer::new(log, memtable, writes.last_sequence))),
@@ -107,8 +107,8 @@ pub(crate) fn open(homes: Homes, env: Env, options: Options) -> Result<(Arc<Inne
         opening: number,
         last_level,
     });
-    for (place, _) in recovered.version.containers() {
-        inner.reconsider(&mut inner.background.lock(), &recovered.version, place);
+    for (container_id, _) in recovered.version.containers() {
+        inner.rescore(&mut inner.background.lock(), &recovered.version, container_id);
     }
     Ok((inner, is_doubtful || are_many))
 }
@@ -157,13 +157,13 @@ impl Replay for Writes {
 }
 
 /// Removes what neither the manifest nor the chain of logs names.
-fn remove_garbage(homes: &Homes, version: &Version, logs: &[u64]) -> Result<()> {
+fn remove_garbage(tiers: &StorageTiers, version: &Version, logs: &[u64]) -> Result<()> {
     let tables = version.tables().map(|table| (Kind::HTable, table.number()));
     let clusters = version.clusters().map(|cluster| (Kind::Cluster, cluster.number()));
     let logs = logs.iter().map(|&number| (Kind::Log, number));
     let named: HashSet<(Kind, u64)> = tables.chain(clusters).chain(logs).collect();
     let mut removed = false;
-    for vfs in homes.all() {
+    for vfs in tiers.all() {
         for name in vfs.list()? {
             if Kind::parse(&name).is_some_and(|file| !named.contains(&file)) {
                 vfs.remove(&name)?;
@@ -171,5 +171,5 @@ fn remove_garbage(homes: &Homes, version: &Version, logs: &[u64]) -> Result<()> 
             }
         }
     }
-    if removed { homes.sync_dirs(Purpose::Recovery) } else { Ok(()) }
+    if removed { tiers.sync_dirs(Purpose::Recovery) } else { Ok(()) }
 }

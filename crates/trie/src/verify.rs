@@ -31,7 +31,7 @@ impl Inner {
         let manifest = Manifest::open(self.vfs.clone(), ENGINE);
         report.note(manifest.map(|(manifest, _)| (manifest.bytes(), 0)))?;
         for table in view.version.tables() {
-            let checked = table.verify(self.versions.shape.hash);
+            let checked = table.verify(self.versions.config.hash);
             report.note(checked.map(|()| (table.bytes(), table.entries())))?;
             done += table.bytes();
             progress(done, total);
@@ -101,7 +101,7 @@ impl Inner {
             gets: c.gets.load(Relaxed),
             gets_found: c.gets_found.load(Relaxed),
             seeks: c.seeks.load(Relaxed),
-            io: self.homes.io(),
+            io: self.tiers.io(),
             nvm: self.vfs.counters().map(|io| io.nvm_snapshot()).unwrap_or_default(),
             keys_estimate: Some(memtable_keys + live.sum::<u64>()),
             space_bytes: logs + levels.iter().map(|level| level.bytes).sum::<u64>(),
@@ -122,7 +122,9 @@ impl Inner {
             bytes_written: self.counters.level_bytes_written(level),
             ..LevelStats::default()
         };
-        for (_, container) in view.version.containers().filter(|(place, _)| place.level == level) {
+        for (_, container) in
+            view.version.containers().filter(|(container_id, _)| container_id.level == level)
+        {
             stats.files += container.tables.len() as u64;
             stats.entries += container.tables.iter().map(|table| table.entries()).sum::<u64>();
             stats.bytes += container.bytes();

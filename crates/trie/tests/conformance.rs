@@ -1,7 +1,7 @@
-//! The LSM-trie passes the conformance kit with every option set.
+//! The conformance kit, with every option set.
 //!
-//! The option sets are small in everything, so that a few hundred writes flush, spill over three
-//! levels, collect and rotate logs; between them each option takes each of its extremes.
+//! The option sets have small sizes, so that a few hundred writes flush, spill over three levels,
+//! collect and rotate logs. Together they set each option to each of its extremes.
 
 use std::sync::Arc;
 
@@ -13,29 +13,29 @@ use siltstone_vfs::Vfs;
 
 struct TrieSubject;
 
-/// What all option sets share: tables so small, and a fan-out so low, that three levels fill up.
-const SMALL: &str = "table=4KiB bucket=512 fanout_bits=1 levels=3 slow=8 stop=12 collect=3";
+/// Common to all option sets: small tables and a low fan-out, so that three levels fill up.
+const SMALL: &str = "htable_size=4KiB bucket_size=512 fanout_bits=1 levels=3 slowdown_trigger=8 stop_trigger=12 gc_trigger=3";
 
-const VARIANTS: [&str; 15] = [
-    "garbage=0.2",
-    "segment=2 bucket=256",
-    "upper_levels=1 filter_memory=1KiB",
-    "tables=sorted garbage=0.2 segment=3",
-    "weak_hash=1 bucket=256",
-    "weak_hash=6 filter_memory=0 bucket=256",
-    "filter_memory=0 garbage=0.1",
-    "filter_memory=0 levels=2 bucket=4096 jobs=4",
-    "run=2",
-    "run=3 filter_bits=0 migrations=1 segment=2",
-    "run=2 filter_memory=0 weak_hash=5",
-    "levels=1 collect=2 garbage=0.01 filter_memory=2KiB",
-    "migrations=0 fill=0.99 segment=4 bucket=256 filter_bits=4 memtables=4",
-    "fanout_bits=3 levels=2 slow=10 table=8KiB fill=0.4",
-    "fanout_bits=2 levels=4 table=1KiB filter_memory=0 collect=2 garbage=0 jobs=1",
+const OPTION_SETS: [&str; 15] = [
+    "gc_garbage_ratio=0.2",
+    "experimental.segment_buckets=2 bucket_size=256",
+    "fast_levels=1 filter_memory=1KiB",
+    "experimental.table_layout=sorted gc_garbage_ratio=0.2 experimental.segment_buckets=3",
+    "experimental.weak_hash=1 bucket_size=256",
+    "experimental.weak_hash=6 filter_memory=0 bucket_size=256",
+    "filter_memory=0 gc_garbage_ratio=0.1",
+    "filter_memory=0 levels=2 bucket_size=4096 max_compactions=4",
+    "dense_run_at=2",
+    "dense_run_at=3 filter_bits_per_key=0 experimental.cached_migrations=1 experimental.segment_buckets=2",
+    "dense_run_at=2 filter_memory=0 experimental.weak_hash=5",
+    "levels=1 gc_trigger=2 gc_garbage_ratio=0.01 filter_memory=2KiB",
+    "experimental.cached_migrations=0 bucket_fill=0.99 experimental.segment_buckets=4 bucket_size=256 filter_bits_per_key=4 memtables=4",
+    "fanout_bits=3 levels=2 slowdown_trigger=10 htable_size=8KiB bucket_fill=0.4",
+    "fanout_bits=2 levels=4 htable_size=1KiB filter_memory=0 gc_trigger=2 gc_garbage_ratio=0 max_compactions=1",
 ];
 
 fn options(variant: u32) -> Options {
-    let map = subject::options([SMALL, VARIANTS[variant as usize]]);
+    let map = subject::options([SMALL, OPTION_SETS[variant as usize]]);
     Options::from_map(&map).expect("option sets are legal")
 }
 
@@ -45,7 +45,7 @@ impl Subject for TrieSubject {
     }
 
     fn option_sets(&self) -> &[&'static str] {
-        &VARIANTS
+        &OPTION_SETS
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -60,21 +60,21 @@ impl Subject for TrieSubject {
 
     fn open(&self, vfs: Arc<dyn Vfs>, env: Env, variant: u32) -> Result<Box<dyn Engine>> {
         let options = options(variant);
-        let has_upper = VARIANTS[variant as usize].contains("upper_levels");
-        // A store that has files there keeps its second medium, whatever set it is opened with next.
-        if has_upper || vfs.subdirectories()?.iter().any(|name| name == "upper") {
-            let upper_levels = if has_upper { options.upper_levels } else { 0 };
-            let options = Options { upper_levels, ..options };
-            let upper = vfs.subdirectory("upper")?;
-            return Ok(Box::new(Trie::open_on(vfs, Some(upper), env, options)?));
+        let has_fast_tier = OPTION_SETS[variant as usize].contains("fast_levels");
+        // A store with files on a fast tier keeps it, whatever option set opens it next.
+        if has_fast_tier || vfs.subdirectories()?.iter().any(|name| name == "upper") {
+            let fast_levels = if has_fast_tier { options.fast_levels } else { 0 };
+            let options = Options { fast_levels, ..options };
+            let fast = vfs.subdirectory("upper")?;
+            return Ok(Box::new(Trie::open_on(vfs, Some(fast), env, options)?));
         }
         Ok(Box::new(Trie::open(vfs, env, options)?))
     }
 
     fn repair(&self, vfs: &Arc<dyn Vfs>, _variant: u32) -> Result<RepairReport> {
-        let has_upper = vfs.subdirectories()?.iter().any(|name| name == "upper");
-        let upper = has_upper.then(|| vfs.subdirectory("upper")).transpose()?;
-        siltstone_trie::repair_on(vfs, upper)
+        let has_fast_tier = vfs.subdirectories()?.iter().any(|name| name == "upper");
+        let fast = has_fast_tier.then(|| vfs.subdirectory("upper")).transpose()?;
+        siltstone_trie::repair_on(vfs, fast)
     }
 }
 

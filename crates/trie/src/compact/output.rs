@@ -1,12 +1,9 @@
-//! The tables that a job writes: begun with their first item, gone again if the job fails.
+//! The output tables of a job: created with their first item, removed if the job fails.
 //!
-//! Deletions and expired items go on as deletions where something older may lie beneath them, and end
-//! where nothing does.
+//! Deleted and expired items are written as deletions if a deeper level may have older items, and
+//! dropped otherwise.
 //!
-//! Invariant: files of a job that failed do not stay, unless removing them fails too; then the next
-//! open removes them.
-//!
-//! Source: ours.
+//! Invariant: the files of a failed job are removed; if that fails too, the next open removes them.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -15,17 +12,17 @@ use siltstone_engine::{Purpose, Result, Timestamp};
 use crate::engine::Inner;
 use crate::files::Kind;
 use crate::hash::Hash;
-use crate::htable::{Build, Expected, Origin, TableWriter};
+use crate::htable::{Build, ExpectedSize, Origin, TableWriter};
 use crate::item::Item;
-use crate::version::{Added, Edit, Place};
+use crate::version::{AddedTable, ContainerId, Edit};
 
-/// The table that goes to one container, if anything does.
+/// The output table for one container, created by its first item.
 pub(crate) struct Output<'a> {
     inner: &'a Inner,
-    place: Place,
+    container_id: ContainerId,
     build: Build,
     last_sequence: u64,
-    expected: Expected,
+    expected: ExpectedSize,
     purpose: Purpose,
     hides: bool,
     now: Timestamp,
@@ -33,20 +30,30 @@ pub(crate) struct Output<'a> {
 }
 
 impl<'a> Output<'a> {
-    /// Of writes up to `last_sequence`, so many; `hides`: something older may lie where it goes, or
-    /// beneath.
+    /// An output with writes up to `last_sequence`, of the expected size; `hides`: older items may
+    /// be in its container or below.
     pub(crate) fn new(
         inner: &'a Inner,
-        place: Place,
+        container_id: ContainerId,
         (build, purpose): (Build, Purpose),
-        (last_sequence, expected): (u64, Expected),
+        (last_sequence, expected): (u64, ExpectedSize),
         hides: bool,
     ) -> Self {
         let now = inner.env.clock.now();
-        Output { inner, place, build, last_sequence, expected, purpose, hides, now, writer: None }
+        Output {
+            inner,
+            container_id,
+            build,
+            last_sequence,
+            expected,
+            purpose,
+            hides,
+            now,
+            writer: None,
+        }
     }
 
-    /// The next item of the table.
+    /// Adds the next item of the table.
     pub(crate) fn push(&mut self, hash: Hash, item: &Item<'_>) -> Result<()> {
         match (item.is_gone(self.now), self.hides) {
             (true, false) => Ok(()),
@@ -57,10 +64,10 @@ impl<'a> Output<'a> {
 
     fn writer(&mut self) -> Result<&mut TableWriter<'a>> {
         if self.writer.is_none() {
-            let Output { inner, build, expected, purpose, place, last_sequence, .. } = *self;
-            let origin = Origin { place, shape: inner.versions.shape, last_sequence };
+            let Output { inner, build, expected, purpose, container_id, last_sequence, .. } = *self;
+            let origin = Origin { container_id, config: inner.versions.config, last_sequence };
             let number = inner.versions.new_number();
-            let vfs = inner.media_of(self.place.level);
+            let vfs = inner.tier_of(self.container_id.level);
             let rate = &inner.env.rate;
             let media_ref = vfs.as_ref();
             let writer =
@@ -76,36 +83,36 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Bytes that it holds in memory.
+    /// Memory in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.writer.as_ref().map_or(0, |(_, writer)| writer.memory_bytes())
     }
 
-    /// Writes the rest; the table, if there is one, joins `edit`.
+    /// Finishes the table, if there is one, and adds it to `edit`.
     pub(crate) fn finish(mut self, is_oldest: bool, edit: &mut Edit) -> Result<()> {
         let Some((number, writer)) = self.writer.take() else { return Ok(()) };
-        let (place, inner) = (self.place, self.inner);
-        let built = writer.finish().inspect_err(|_| self.remove(number))?;
-        inner.counters.wrote(place.level, built.bytes);
-        inner.counters.table_item_bytes.fetch_add(built.item_bytes, Relaxed);
-        inner.counters.table_bucket_bytes.fetch_add(built.bucket_bytes, Relaxed);
-        inner.counters.table_filter_bytes.fetch_add(built.filter_bytes, Relaxed);
-        inner.counters.overflow.fetch_add(built.overflow, Relaxed);
+        let (container_id, inner) = (self.container_id, self.inner);
+        let summary = writer.finish().inspect_err(|_| self.remove(number))?;
+        inner.counters.wrote(container_id.level, summary.bytes);
+        inner.counters.table_item_bytes.fetch_add(summary.item_bytes, Relaxed);
+        inner.counters.table_bucket_bytes.fetch_add(summary.bucket_bytes, Relaxed);
+        inner.counters.table_filter_bytes.fetch_add(summary.filter_bytes, Relaxed);
+        inner.counters.overflow.fetch_add(summary.overflow, Relaxed);
         if self.purpose == Purpose::Compaction {
-            inner.counters.items_out.fetch_add(built.items, Relaxed);
+            inner.counters.items_out.fetch_add(summary.items, Relaxed);
         }
-        edit.added.push(Added { place, number, bytes: built.bytes, is_oldest });
+        edit.added.push(AddedTable { container_id, number, bytes: summary.bytes, is_oldest });
         Ok(())
     }
 
     fn remove(&self, number: u64) {
-        let _ = self.inner.media_of(self.place.level).remove(&Kind::HTable.name(number));
+        let _ = self.inner.tier_of(self.container_id.level).remove(&Kind::HTable.name(number));
     }
 }
 
 impl Drop for Output<'_> {
     fn drop(&mut self) {
-        // The job failed before it could finish this table.
+        // The job failed before this table was finished.
         if let Some((number, writer)) = self.writer.take() {
             drop(writer);
             self.remove(number);

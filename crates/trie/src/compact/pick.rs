@@ -1,118 +1,139 @@
-//! What is due next, and how much of it there is.
+//! The compaction strategy: scores containers and picks the next task.
 //!
-//! A container above the last level is full when it has as many tables as children and the bytes of
-//! most of them, or twice as many tables in any case: emptied earlier it would make small tables. Of
-//! several the one with the most tables goes first, then the one nearest to the root.
+//! A container above the last level is full when it has as many tables as children and most of
+//! their full size, or twice as many tables in any case: spilled earlier, it would make small
+//! tables. The one with the most tables is compacted first, then the one nearest to the root.
 //!
-//! A full container with nothing beneath it is emptied only if most of it is no garbage. Else it is
-//! collected as those of the last level are: that writes the same items, to one table instead of to eight, and
-//! the trie gets as deep as its live items need, however often they are overwritten.
+//! A full container without descendants is spilled only if most of it is live. Otherwise it is
+//! garbage-collected like those of the last level: that writes the same items to one table instead
+//! of eight, and the depth of the trie follows from its live items, however often they are
+//! overwritten.
 //!
-//! A container is judged when it changes, by [`reconsider`](Inner::reconsider); what all of them want is kept in
-//! order by [`Candidates`](super::Candidates), so that choosing does not look at them all.
+//! A container is scored when it changes, by [`rescore`](Inner::rescore), and
+//! [`Candidates`](super::Candidates) keeps the scores in order, so that a pick does not scan all of
+//! them.
 //!
-//! Invariant: what is picked is allowed by the jobs that run, and doing it makes it undue.
+//! Invariant: running jobs allow the picked task, and executing it makes it no longer due.
 //!
-//! Source: LSM-trie paper, sections 2.2 and 2.4.3 ("between 0 and 16 sub-levels, 8 on average"); the
-//! order is ours, and so is collection above the last level.
+//! Source: LSM-trie paper, sections 2.2 and 2.4.3 ("between 0 and 16 sub-levels, 8 on average").
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::candidates::Wish;
-use super::{Busy, Task};
+use super::candidates::CompactionScore;
+use super::{RunningTasks, Task};
 use crate::engine::{Inner, State};
-use crate::version::{Container, Place, Version};
+use crate::version::{Container, ContainerId, Version};
 
-/// A container's tables are worth emptying at this share of their full size.
-const FULL_ENOUGH: f64 = 0.7;
-/// A full container with nothing beneath is collected from this share of garbage on, when what stays is
-/// rewritten at most once for each item that comes.
-const WORTH_COLLECTING: f64 = 0.5;
+/// The minimum share of their full size for the tables of a full container.
+const MIN_FULL_SHARE: f64 = 0.7;
+/// The minimum garbage ratio for the collection of a full container without descendants: then live
+/// items are rewritten at most once per new item.
+const MIN_COLLECT_GARBAGE: f64 = 0.5;
 
 impl Inner {
     fn is_full(&self, container: &Container) -> bool {
-        let children = 1usize << self.versions.shape.fanout_bits;
-        let bytes = FULL_ENOUGH * children as f64 * self.options.table_bytes as f64;
+        let children = 1usize << self.versions.config.fanout_bits;
+        let bytes = MIN_FULL_SHARE * children as f64 * self.options.htable_bytes as f64;
         let tables = container.tables.len();
-        // Whatever slows writers down is due, or they would wait for nothing.
-        let most = (2 * children).min(self.options.slow_at);
-        tables >= most || tables >= children && container.bytes() as f64 >= bytes
+        // A container that delays writers must be due, or they would wait forever.
+        let max = (2 * children).min(self.options.slowdown_trigger);
+        tables >= max || tables >= children && container.bytes() as f64 >= bytes
     }
 
-    /// Judges a container anew: `version` is the first in which its tables or its cluster are others, or
-    /// something was learnt of its garbage.
-    pub(crate) fn reconsider(&self, state: &mut State, version: &Version, place: Place) {
-        let container = version.at(place);
-        let wish = container.map(|of| self.wish(version, place, of, &state.busy));
-        state.candidates.set(place, wish.unwrap_or_default());
+    /// Rescores a container. `version` is the first one with its new tables or cluster, or its
+    /// garbage estimate has changed.
+    pub(crate) fn rescore(&self, state: &mut State, version: &Version, container_id: ContainerId) {
+        let container = version.at(container_id);
+        let score = container.map(|of| self.score(version, container_id, of, &state.running));
+        state.candidates.set(container_id, score.unwrap_or_default());
     }
 
-    fn wish(&self, version: &Version, place: Place, container: &Container, busy: &Busy) -> Wish {
-        let is_last = place.level >= self.last_level;
-        let full = || (container.tables.len(), self.due_in_full(version, place, container, busy));
-        Wish {
-            full: (!is_last && self.is_full(container)).then(full),
-            due: if is_last { self.due_at_last(place, container, busy) } else { None },
-            filter_bytes: container.filter_bytes(),
-            may_gather: is_last,
-        }
-    }
-
-    /// What makes room in a full container above the last level.
-    fn due_in_full(
+    fn score(
         &self,
         version: &Version,
-        place: Place,
+        container_id: ContainerId,
         container: &Container,
-        busy: &Busy,
-    ) -> Task {
-        let never = self.options.garbage >= 1.0;
-        if never || version.has_beneath(place, self.versions.shape.fanout_bits) {
-            return Task::Spill(place);
-        }
-        match busy.garbage(place, container.tables.len()) {
-            None => Task::Sample(place),
-            Some(ratio) if ratio >= self.options.garbage.max(WORTH_COLLECTING) => {
-                Task::Collect(place)
-            }
-            Some(_) => Task::Spill(place),
+        running: &RunningTasks,
+    ) -> CompactionScore {
+        let is_last = container_id.level >= self.last_level;
+        let full = || {
+            (container.tables.len(), self.task_for_full(version, container_id, container, running))
+        };
+        CompactionScore {
+            full: (!is_last && self.is_full(container)).then(full),
+            due: if is_last {
+                self.task_at_last_level(container_id, container, running)
+            } else {
+                None
+            },
+            filter_bytes: container.filter_bytes(),
+            may_cluster: is_last,
         }
     }
 
-    /// The next thing to do, if anything is due and allowed.
+    /// The task that empties a full container above the last level.
+    fn task_for_full(
+        &self,
+        version: &Version,
+        container_id: ContainerId,
+        container: &Container,
+        running: &RunningTasks,
+    ) -> Task {
+        let never = self.options.gc_garbage_ratio >= 1.0;
+        if never || version.has_descendants(container_id, self.versions.config.fanout_bits) {
+            return Task::Spill(container_id);
+        }
+        match running.garbage(container_id, container.tables.len()) {
+            None => Task::Sample(container_id),
+            Some(ratio) if ratio >= self.options.gc_garbage_ratio.max(MIN_COLLECT_GARBAGE) => {
+                Task::Collect(container_id)
+            }
+            Some(_) => Task::Spill(container_id),
+        }
+    }
+
+    /// The next task that is due and allowed.
     pub(super) fn pick(&self, state: &State) -> Option<Task> {
-        let bits = self.versions.shape.fanout_bits;
-        let mut looked_at = 0;
+        let bits = self.versions.config.fanout_bits;
+        let mut examined = 0;
         let task = state.candidates.first(self.options.filter_memory, |task| {
-            looked_at += 1;
-            state.busy.allows(task, bits)
+            examined += 1;
+            state.running.allows(task, bits)
         });
         self.counters.choices.fetch_add(1, Relaxed);
-        self.counters.candidates_seen.fetch_add(looked_at, Relaxed);
+        self.counters.candidates_seen.fetch_add(examined, Relaxed);
         task
     }
 
-    /// What a container of the last level wants.
-    fn due_at_last(&self, place: Place, container: &Container, busy: &Busy) -> Option<Task> {
+    /// The task that is due in a container of the last level.
+    fn task_at_last_level(
+        &self,
+        container_id: ContainerId,
+        container: &Container,
+        running: &RunningTasks,
+    ) -> Option<Task> {
         let tables = container.tables.len();
         let runs = container.tables.iter().filter(|table| table.is_run()).count();
-        if self.options.run_at > 0 && tables - runs >= self.options.run_at {
-            return Some(Task::Collect(place));
+        if self.options.dense_run_at > 0 && tables - runs >= self.options.dense_run_at {
+            return Some(Task::Collect(container_id));
         }
-        if tables < self.options.collect_at || self.options.garbage >= 1.0 {
+        if tables < self.options.gc_trigger || self.options.gc_garbage_ratio >= 1.0 {
             return None;
         }
-        match busy.garbage(place, tables) {
-            None => Some(Task::Sample(place)),
-            Some(ratio) => (ratio >= self.options.garbage).then_some(Task::Collect(place)),
+        match running.garbage(container_id, tables) {
+            None => Some(Task::Sample(container_id)),
+            Some(ratio) => {
+                (ratio >= self.options.gc_garbage_ratio).then_some(Task::Collect(container_id))
+            }
         }
     }
 
-    /// The debt of the container with the most sub-levels, as a share of what makes writers stop. One that
-    /// slows writers down is full, so the candidates have it.
+    /// The back-pressure on writers: the maximum number of tables in a container, relative to the
+    /// stop trigger. A container that delays writers is full, so it is a candidate.
     pub(crate) fn pressure_of(&self, state: &State) -> f64 {
-        let over = state.candidates.most_tables().saturating_sub(self.options.slow_at) as f64;
-        let span = (self.options.stop_at - self.options.slow_at) as f64;
+        let over =
+            state.candidates.max_tables().saturating_sub(self.options.slowdown_trigger) as f64;
+        let span = (self.options.stop_trigger - self.options.slowdown_trigger) as f64;
         over / span
     }
 }
@@ -144,143 +165,150 @@ mod tests {
         }
     }
 
-    /// The choice as it was made before there were candidates: by looking at all containers.
-    fn pick_by_scan(inner: &Inner, version: &Version, busy: &Busy) -> Option<Task> {
-        let (bits, last) = (inner.versions.shape.fanout_bits, inner.last_level);
+    /// Reference implementation: picks by a scan over all containers.
+    fn pick_by_scan(inner: &Inner, version: &Version, running: &RunningTasks) -> Option<Task> {
+        let (bits, last) = (inner.versions.config.fanout_bits, inner.last_level);
         let mut fullest: Option<(usize, Task)> = None;
         let mut largest: Option<(u64, Task)> = None;
         let (mut filters, mut due) = (0, None);
-        for (place, container) in version.containers() {
+        for (container_id, container) in version.containers() {
             let (tables, bytes) = (container.tables.len(), container.filter_bytes());
             filters += bytes;
-            let gather = Task::Gather(place);
-            if place.level < last {
-                let is_more = fullest.is_none_or(|(most, _)| tables > most);
-                let task = inner.due_in_full(version, place, container, busy);
-                if is_more && inner.is_full(container) && busy.allows(task, bits) {
+            let cluster_task = Task::BuildCluster(container_id);
+            if container_id.level < last {
+                let is_more = fullest.is_none_or(|(max, _)| tables > max);
+                let task = inner.task_for_full(version, container_id, container, running);
+                if is_more && inner.is_full(container) && running.allows(task, bits) {
                     fullest = Some((tables, task));
                 }
                 continue;
             }
-            let wish = inner.due_at_last(place, container, busy);
-            due = due.or(wish.filter(|&task| busy.allows(task, bits)));
-            let is_more = bytes > 0 && largest.is_none_or(|(most, _)| bytes > most);
-            if is_more && busy.allows(gather, bits) {
-                largest = Some((bytes, gather));
+            let score = inner.task_at_last_level(container_id, container, running);
+            due = due.or(score.filter(|&task| running.allows(task, bits)));
+            let is_more = bytes > 0 && largest.is_none_or(|(max, _)| bytes > max);
+            if is_more && running.allows(cluster_task, bits) {
+                largest = Some((bytes, cluster_task));
             }
         }
-        let gather = largest.filter(|_| filters > inner.options.filter_memory);
-        fullest.map(|(_, task)| task).or(due).or(gather.map(|(_, task)| task))
+        let cluster_task = largest.filter(|_| filters > inner.options.filter_memory);
+        fullest.map(|(_, task)| task).or(due).or(cluster_task.map(|(_, task)| task))
     }
 
     #[test]
-    fn is_the_choice_that_of_a_look_at_all_containers() {
-        let small = "table=1KiB bucket=256 fanout_bits=2 levels=3 slow=10 stop=20 jobs=1";
-        let mut chosen = HashMap::new();
+    fn pick_equals_a_scan_over_all_containers() {
+        let small = "htable_size=1KiB bucket_size=256 fanout_bits=2 levels=3 slowdown_trigger=10 stop_trigger=20 max_compactions=1";
+        let mut picked = HashMap::new();
         for (seed, more) in (0..).zip([
-            "filter_memory=2KiB garbage=0.1 collect=2",
-            "filter_memory=100KiB garbage=0.6 collect=3",
-            "run=2 filter_memory=0",
-            "levels=1 garbage=0 collect=2",
+            "filter_memory=2KiB gc_garbage_ratio=0.1 gc_trigger=2",
+            "filter_memory=100KiB gc_garbage_ratio=0.6 gc_trigger=3",
+            "dense_run_at=2 filter_memory=0",
+            "levels=1 gc_garbage_ratio=0 gc_trigger=2",
         ]) {
             let trie = open(&format!("{small} {more}"));
-            let mut dice = Dice::new(seed);
+            let mut rng = Dice::new(seed);
             for _ in 0..400 {
                 put(
                     &trie,
-                    (0..dice.below(40)).map(|_| dice.below(4000)).collect::<Vec<_>>().into_iter(),
+                    (0..rng.below(40)).map(|_| rng.below(4000)).collect::<Vec<_>>().into_iter(),
                 );
-                if dice.one_in(20) {
+                if rng.one_in(20) {
                     trie.maintain().unwrap();
                 }
                 let inner = &trie.inner;
-                let places: Vec<_> = inner.view.load().version.containers().map(|c| c.0).collect();
-                if dice.one_in(4) && !places.is_empty() {
-                    // Samples are taken and used up at once else.
-                    let place = *dice.pick(&places);
+                let container_ids: Vec<_> =
+                    inner.view.load().version.containers().map(|c| c.0).collect();
+                if rng.one_in(4) && !container_ids.is_empty() {
+                    // Otherwise samples are consumed at once.
+                    let container_id = *rng.pick(&container_ids);
                     let tables =
-                        inner.view.load().version.at(place).map_or(0, |it| it.tables.len());
-                    inner.learn(place, Some((tables, dice.below(100) as f64 / 100.0)));
+                        inner.view.load().version.at(container_id).map_or(0, |it| it.tables.len());
+                    inner.record_garbage(
+                        container_id,
+                        Some((tables, rng.below(100) as f64 / 100.0)),
+                    );
                 }
                 let mut state = inner.background.lock();
                 let version = inner.view.load().version.clone();
-                let mut anew = State { busy: std::mem::take(&mut state.busy), ..State::default() };
-                for (place, _) in version.containers() {
-                    inner.reconsider(&mut anew, &version, place);
+                let mut rescored =
+                    State { running: std::mem::take(&mut state.running), ..State::default() };
+                for (container_id, _) in version.containers() {
+                    inner.rescore(&mut rescored, &version, container_id);
                 }
-                assert_eq!(state.candidates, anew.candidates);
-                // Whatever jobs are in the way.
-                let running = std::mem::take(&mut anew.busy.tasks);
+                assert_eq!(state.candidates, rescored.candidates);
+                // With any set of running jobs.
+                let running = std::mem::take(&mut rescored.running.tasks);
                 loop {
-                    let task = inner.pick(&anew);
-                    assert_eq!(task, pick_by_scan(inner, &version, &anew.busy));
+                    let task = inner.pick(&rescored);
+                    assert_eq!(task, pick_by_scan(inner, &version, &rescored.running));
                     let Some(task) = task else { break };
-                    *chosen.entry(std::mem::discriminant(&task)).or_insert(0) += 1;
-                    anew.busy.tasks.push(task);
+                    *picked.entry(std::mem::discriminant(&task)).or_insert(0) += 1;
+                    rescored.running.tasks.push(task);
                 }
-                anew.busy.tasks = running;
-                state.busy = anew.busy;
+                rescored.running.tasks = running;
+                state.running = rescored.running;
             }
         }
-        assert_eq!(chosen.len(), 4, "tasks of some kind were never due: {chosen:?}");
+        assert_eq!(picked.len(), 4, "tasks of some kind were never due: {picked:?}");
     }
 
     #[test]
-    fn is_a_choice_no_dearer_in_a_store_with_ten_times_as_many_containers() {
-        let seen = |keys: u64| {
-            let trie =
-                open("table=4KiB bucket=512 fanout_bits=3 levels=5 jobs=2 filter_memory=8KiB");
+    fn cost_of_a_pick_is_independent_of_the_number_of_containers() {
+        let candidates_per_pick = |keys: u64| {
+            let trie = open(
+                "htable_size=4KiB bucket_size=512 fanout_bits=3 levels=5 max_compactions=2 filter_memory=8KiB",
+            );
             put(&trie, 0..keys);
             trie.maintain().unwrap();
             let containers = trie.inner.view.load().version.containers().count();
             let counters = trie.stats().counters;
             (containers, counters["candidates_seen"] as f64 / counters["choices"] as f64)
         };
-        let ((few, small), (many, large)) = (seen(4_000), seen(250_000));
+        let ((few, small), (many, large)) =
+            (candidates_per_pick(4_000), candidates_per_pick(250_000));
         println!("{few} containers, {small:.2} candidates a choice; {many}, {large:.2}");
         assert!(many >= 10 * few, "{few} and {many} containers");
-        // A job is in the way of itself and of nine containers around it, at most.
+        // A job blocks itself and up to nine containers around it.
         assert!(large < small + 2.0, "{small:.2} candidates a choice, then {large:.2}");
     }
 
-    /// A few keys written for ever: as their garbage sinks, so would the trie deepen, with hardly an item in
-    /// each of its many tables.
+    /// A few keys are overwritten forever: without garbage collection above the last level the trie
+    /// would get deeper, with few items in each of many tables.
     #[test]
-    fn does_a_small_store_that_is_overwritten_stay_small() {
-        let trie = open("table=4KiB bucket=512 fanout_bits=3 levels=5 jobs=2");
-        let mut dice = Dice::new(1);
-        let mut most = 0;
+    fn overwritten_small_store_stays_small() {
+        let trie =
+            open("htable_size=4KiB bucket_size=512 fanout_bits=3 levels=5 max_compactions=2");
+        let mut rng = Dice::new(1);
+        let mut max = 0;
         for _ in 0..60 {
-            put(&trie, (0..2_000).map(|_| dice.below(500)).collect::<Vec<_>>().into_iter());
-            most = most.max(trie.inner.view.load().version.tables().count());
+            put(&trie, (0..2_000).map(|_| rng.below(500)).collect::<Vec<_>>().into_iter());
+            max = max.max(trie.inner.view.load().version.tables().count());
         }
         trie.maintain().unwrap();
         let version = trie.inner.view.load().version.clone();
         let bytes: u64 = version.tables().map(|table| table.bytes()).sum();
-        println!(
-            "{most} tables at most, {} in the end, of {bytes} bytes",
-            version.tables().count()
-        );
-        // 500 items of some 50 bytes: a container of the first level holds them twice and more.
-        assert!(most <= 40, "{most} tables");
+        println!("{max} tables at max, {} in the end, of {bytes} bytes", version.tables().count());
+        // 500 items of about 50 bytes: a container of the first level holds more than twice as
+        // much.
+        assert!(max <= 40, "{max} tables");
         assert!(bytes <= 3 * 500 * 60, "{bytes} bytes");
         assert!((0..500).all(|key: u64| trie.get(&key.to_le_bytes()).unwrap().is_some()));
     }
 
     #[test]
-    fn do_the_candidates_of_a_container_go_with_its_wish() {
-        let (mut candidates, place) = (Candidates::default(), Place { level: 2, id: 7 });
+    fn default_score_removes_a_container_from_the_candidates() {
+        let (mut candidates, container_id) =
+            (Candidates::default(), ContainerId { level: 2, id: 7 });
         candidates.set(
-            place,
-            Wish {
-                full: Some((9, Task::Spill(place))),
-                due: Some(Task::Sample(place)),
+            container_id,
+            CompactionScore {
+                full: Some((9, Task::Spill(container_id))),
+                due: Some(Task::Sample(container_id)),
                 filter_bytes: 5,
-                may_gather: true,
+                may_cluster: true,
             },
         );
-        assert_eq!((candidates.most_tables(), candidates.first(4, |_| false)), (9, None));
-        candidates.set(place, Wish::default());
+        assert_eq!((candidates.max_tables(), candidates.first(4, |_| false)), (9, None));
+        candidates.set(container_id, CompactionScore::default());
         assert_eq!(candidates, Candidates::default());
     }
 }

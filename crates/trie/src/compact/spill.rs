@@ -1,12 +1,12 @@
-//! A full container is emptied into its children.
+//! Spills a full container into its children.
 //!
-//! Each child that gets anything gets one table, as its newest sub-level; nothing of the children is
-//! read or rewritten. All children are written at once as the merge goes through the hash space, so a
-//! job reads once and holds in memory a segment of each table that it reads or writes. Deletions and
-//! expired items go along as deletions, since a deeper level may hold what they hide; where there is
-//! nothing deeper they end.
+//! Each child gets at most one table, its newest; the tables of the children are neither read nor
+//! rewritten. All children are written in parallel as the merge goes through the hash space, so a
+//! job reads its inputs once, with a segment of each input and output table in memory. Deleted and
+//! expired items are written as deletions if a deeper level may have older items, and dropped
+//! otherwise.
 //!
-//! Invariant: the tables of the container and those in the children change places in one edit.
+//! Invariant: one edit removes the tables of the container and adds those of the children.
 //!
 //! Source: LSM-trie paper, section 2.3 and figure 3.
 
@@ -16,24 +16,25 @@ use siltstone_engine::{Purpose, Result};
 
 use super::{Merge, Output};
 use crate::engine::Inner;
-use crate::htable::Expected;
+use crate::htable::ExpectedSize;
 use crate::read::View;
-use crate::version::{Edit, Place, Version};
+use crate::version::{ContainerId, Edit, Version};
 
 impl Inner {
-    pub(super) fn spill(&self, view: &View, place: Place) -> Result<()> {
-        let Some(container) = view.version.at(place) else { return Ok(()) };
+    pub(super) fn spill(&self, view: &View, container_id: ContainerId) -> Result<()> {
+        let Some(container) = view.version.at(container_id) else { return Ok(()) };
         let mut edit = Edit {
-            removed: container.tables.iter().map(|table| (place, table.number())).collect(),
+            removed: container.tables.iter().map(|table| (container_id, table.number())).collect(),
             ..Edit::default()
         };
         if container.cluster.is_some() {
-            edit.clusters.push((place, 0, 0));
+            edit.clusters.push((container_id, 0, 0));
         }
         let mut merge =
-            Merge::new(&container.tables, self.versions.shape.hash, Purpose::Compaction);
+            Merge::new(&container.tables, self.versions.config.hash, Purpose::Compaction);
         let items_in = merge.expected().items;
-        if let Err(error) = self.pour(&view.version, place, &mut merge, &mut edit) {
+        if let Err(error) = self.write_children(&view.version, container_id, &mut merge, &mut edit)
+        {
             self.remove_files(&edit);
             return Err(error);
         }
@@ -41,35 +42,35 @@ impl Inner {
         if !self.finish_job(view.generation, edit)? {
             return Ok(());
         }
-        // It has children now, and nothing of what was known.
-        self.learn(place, None);
+        // It has descendants now, and the estimate is outdated.
+        self.record_garbage(container_id, None);
         self.counters.compactions.fetch_add(1, Relaxed);
         Ok(())
     }
 
-    /// Writes what the merge gives to the children of `place`.
-    fn pour(
+    /// Writes the merged items to the children of `container_id`.
+    fn write_children(
         &self,
         version: &Version,
-        place: Place,
+        container_id: ContainerId,
         merge: &mut Merge,
         edit: &mut Edit,
     ) -> Result<()> {
-        let (level, bits) = (place.level + 1, self.versions.shape.fanout_bits);
+        let (level, bits) = (container_id.level + 1, self.versions.config.fanout_bits);
         let build = self.options.build(self.options.layout());
-        let Expected { items, bytes } = merge.expected();
-        let expected = Expected { items: items >> bits, bytes: bytes >> bits };
+        let ExpectedSize { items, bytes } = merge.expected();
+        let expected = ExpectedSize { items: items >> bits, bytes: bytes >> bits };
         let last_sequence = merge.last_sequence();
         let output = |child| {
-            let child = Place { level, id: place.id << bits | child };
-            let hides = version.has_below(child, bits);
-            let what = (last_sequence, expected);
-            Output::new(self, child, (build, Purpose::Compaction), what, hides)
+            let child = ContainerId { level, id: container_id.id << bits | child };
+            let hides = version.is_occupied(child, bits);
+            let content = (last_sequence, expected);
+            Output::new(self, child, (build, Purpose::Compaction), content, hides)
         };
         let mut outputs: Vec<Output<'_>> = (0..1 << bits).map(output).collect();
-        while merge.next_stretch()? {
+        while merge.next_range()? {
             self.background.check_cancelled()?;
-            merge.each(|hash, item| {
+            merge.for_each(|hash, item| {
                 let child = hash.container(level, bits) & ((1 << bits) - 1);
                 outputs[child as usize].push(hash, item)
             })?;

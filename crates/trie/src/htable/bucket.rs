@@ -1,106 +1,108 @@
-//! The bytes of a bucket, and how items stand in it.
+//! The format of a bucket and of its items.
 //!
 //! ```text
 // ANCHOR: layout
 //!   bucket := crc32c:u32  mark:u32  destination:u32  used:u16  common:u16  key_len:u16
-//!             value_len:u16  item*  zeros                    "bucket bytes" in all, the table's last
-//!                                                            perhaps fewer; integers LE
-//!   item   := key  value                       the first `common` ones, if `value_len` is stated
-//!           | value_len:varint  key  value     the first `common` ones, if it is 65,535: it varies
-//!           | the form of a batch              all others (see crate::item)
+//!             value_len:u16  item*  zeros        "bucket bytes" in all, the last one of the table
+//!                                                perhaps fewer; integers LE
+//!   item   := key  value                       the first `common` ones, if `value_len` is fixed
+//!           | value_len:varint  key  value     the first `common` ones, if it is 65,535: varies
+//!           | the encoding of batches          all others (see crate::item)
 // ANCHOR_END: layout
 //! ```
 //!
-//! Small items of one shape are the rule, and what would be said of each of them is said once a
-//! bucket: the lengths of key and value, and that it is a put without expiry. With 16 + 100 bytes
-//! that saves 2.5 % of all that is ever written. The shape is chosen for a segment at a time.
+//! Usually most items have the same format, which is stored once per bucket: the lengths of key and
+//! value, and that it is a put without expiry. For 16-byte keys and 100-byte values that saves 2.5
+//! % of all writes. The format is chosen per segment.
 //!
-//! The checksum starts from the file's number and the bucket's place and covers all bytes behind it.
-//! `used` counts the items' bytes. Destination 2^32 - 1: nothing migrated from here.
+//! The checksum is seeded with the file's number and the bucket's offset and covers all bytes after
+//! it. `used` is the size of the items. Destination 2^32 - 1: no item migrated from here.
 //!
-//! Invariant: what is read back of an item is what was pushed, whatever its form.
+//! Invariant: an item survives encoding in any format.
 //!
-//! Source: LSM-trie paper, section 2.4.2 (the migration record in the bucket); shapes are ours.
+//! Source: LSM-trie paper, section 2.4.2 (the migration record in the bucket).
 
 use siltstone_engine::batch::{read_varint, write_varint};
 
-use crate::files::FileSum;
+use crate::files::FileChecksum;
 use crate::item::Item;
 
-/// Bytes of a bucket's header.
-pub(crate) const BUCKET_HEADER: usize = 20;
-/// The destination of a bucket that nothing migrated from.
-pub(crate) const NOWHERE: u32 = u32::MAX;
-/// Values of a shape may have any length.
-const VARIES: u16 = u16::MAX;
+/// The size of a bucket's header.
+pub(crate) const BUCKET_HEADER_BYTES: usize = 20;
+/// The destination in a bucket without a migration.
+pub(crate) const NO_DESTINATION: u32 = u32::MAX;
+/// The value length of a format with values of any length.
+const VARIABLE_LEN: u16 = u16::MAX;
 
-/// What the common items of a bucket have in common.
+/// The format of the common items of a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Shape {
-    /// 0: nothing is common.
+pub(crate) struct ItemFormat {
+    /// 0: there are no common items.
     key_len: u16,
     value_len: u16,
 }
 
-impl Shape {
-    /// No item has it.
-    pub(crate) const NONE: Shape = Shape { key_len: 0, value_len: 0 };
+impl ItemFormat {
+    /// No item has this format.
+    pub(crate) const NONE: ItemFormat = ItemFormat { key_len: 0, value_len: 0 };
 
-    /// The shape by which plain puts of these lengths of key and value take least.
+    /// The format that encodes plain puts with these lengths of key and value in the fewest bytes.
     pub(crate) fn of(lens: impl Iterator<Item = (u16, u16)> + Clone) -> Self {
-        let Some(key_len) = majority(lens.clone().map(|(key, _)| key)) else { return Shape::NONE };
+        let Some(key_len) = majority(lens.clone().map(|(key, _)| key)) else {
+            return ItemFormat::NONE;
+        };
         let values = lens.filter(|&(key, _)| key == key_len).map(|(_, value)| value);
-        let Some(value_len) = majority(values.clone()) else { return Shape::NONE };
+        let Some(value_len) = majority(values.clone()) else { return ItemFormat::NONE };
         let (mut stated, mut varied) = (0, 0);
         for len in values {
             let varint = varint_bytes(len.into());
-            // The batch's form has a kind and a key length besides.
+            // The encoding of batches also has a kind and a key length.
             stated += if len == value_len { 0 } else { 2 + varint };
             varied += varint;
         }
-        let value_len = if stated <= varied { value_len } else { VARIES };
-        Shape { key_len, value_len }
+        let value_len = if stated <= varied { value_len } else { VARIABLE_LEN };
+        ItemFormat { key_len, value_len }
     }
 
-    /// Whether a plain put of these lengths has the shape.
-    pub(crate) fn holds(self, key_len: u16, value_len: u16) -> bool {
-        self.key_len == key_len && (self.value_len == VARIES || self.value_len == value_len)
+    /// Whether a plain put with these lengths has the format.
+    pub(crate) fn matches(self, key_len: u16, value_len: u16) -> bool {
+        self.key_len == key_len && (self.value_len == VARIABLE_LEN || self.value_len == value_len)
     }
 
-    /// Bytes of a plain put of these lengths: in this shape if it has it, else as a batch has it.
+    /// The size of a plain put with these lengths: in this format if it fits, else as in a batch.
     pub(crate) fn bytes(self, key_len: u16, value_len: u16) -> usize {
         let (key, value) = (usize::from(key_len), usize::from(value_len));
-        let lengths = match self.holds(key_len, value_len) {
-            true if self.value_len == VARIES => varint_bytes(value),
+        let lengths = match self.matches(key_len, value_len) {
+            true if self.value_len == VARIABLE_LEN => varint_bytes(value),
             true => 0,
             false => 1 + varint_bytes(key) + varint_bytes(value),
         };
         lengths + key + value
     }
 
-    /// Bytes of every item of this shape, if all have the same.
+    /// The size of every item of this format, if all have the same.
     pub(crate) fn item_bytes(self) -> Option<usize> {
         let both = usize::from(self.key_len) + usize::from(self.value_len);
-        (self.value_len != VARIES && both > 0).then_some(both)
+        (self.value_len != VARIABLE_LEN && both > 0).then_some(both)
     }
 
-    /// Appends an item of this shape: its key and its value, which stand together in `both`.
+    /// Appends an item of this format: its key and its value, adjacent in `both`.
     pub(crate) fn push(self, both: &[u8], out: &mut Vec<u8>) {
-        if self.value_len == VARIES {
+        if self.value_len == VARIABLE_LEN {
             write_varint(out, (both.len() - usize::from(self.key_len)) as u64);
         }
         out.extend_from_slice(both);
     }
 
-    /// The item at the head of `bytes`, and how many of them it takes. [`Shape::NONE`]: it stands
-    /// as in a batch.
+    /// The item at the beginning of `bytes`, and its length. For `NONE` the encoding is that of
+    /// batches.
     #[inline]
     pub(crate) fn parse(self, bytes: &[u8]) -> Option<(Item<'_>, usize)> {
-        if self == Shape::NONE {
+        if self == ItemFormat::NONE {
             return Item::parse(bytes);
         }
         let (value_len, at) = match self.value_len {
-            VARIES => {
+            VARIABLE_LEN => {
                 let (len, at) = read_varint(bytes)?;
                 (usize::try_from(len).ok()?, at)
             }
@@ -113,7 +115,7 @@ impl Shape {
     }
 }
 
-/// The most frequent value if it is more than half; else some value.
+/// The majority value if there is one; else any value.
 fn majority(values: impl Iterator<Item = u16>) -> Option<u16> {
     let (mut candidate, mut votes) = (None, 0u32);
     for value in values {
@@ -137,31 +139,31 @@ pub(crate) struct BucketHeader {
     pub(crate) destination: u32,
     pub(crate) used: u16,
     pub(crate) common: u16,
-    pub(crate) shape: Shape,
+    pub(crate) item_format: ItemFormat,
 }
 
 impl BucketHeader {
-    /// Writes the header over the head of a bucket whose items stand in place.
-    pub(crate) fn seal(&self, sum: FileSum, offset: u64, bucket: &mut [u8]) {
+    /// Writes the header of a bucket whose items are in place.
+    pub(crate) fn seal(&self, sum: FileChecksum, offset: u64, bucket: &mut [u8]) {
         bucket[4..8].copy_from_slice(&self.mark.to_le_bytes());
         bucket[8..12].copy_from_slice(&self.destination.to_le_bytes());
-        let halves = [self.used, self.common, self.shape.key_len, self.shape.value_len];
-        for (half, place) in halves.iter().zip(bucket[12..BUCKET_HEADER].chunks_exact_mut(2)) {
-            place.copy_from_slice(&half.to_le_bytes());
+        let halves = [self.used, self.common, self.item_format.key_len, self.item_format.value_len];
+        for (half, slot) in halves.iter().zip(bucket[12..BUCKET_HEADER_BYTES].chunks_exact_mut(2)) {
+            slot.copy_from_slice(&half.to_le_bytes());
         }
         let crc = sum.of(offset, &bucket[4..]);
         bucket[..4].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// The bytes of a bucket, header counted, that is as short as its items.
-    pub(crate) fn least_bytes(bucket: &[u8]) -> Option<usize> {
+    /// The size of a bucket, header included, that ends with its items.
+    pub(crate) fn min_bytes(bucket: &[u8]) -> Option<usize> {
         let used = bucket.get(12..14)?;
-        Some(BUCKET_HEADER + usize::from(u16::from_le_bytes([used[0], used[1]])))
+        Some(BUCKET_HEADER_BYTES + usize::from(u16::from_le_bytes([used[0], used[1]])))
     }
 
-    /// Checks a bucket and gives its header and the bytes of its items; `None`: damaged.
-    pub(crate) fn open(sum: FileSum, offset: u64, bucket: &[u8]) -> Option<(Self, &[u8])> {
-        let head = bucket.get(..BUCKET_HEADER)?;
+    /// Verifies a bucket and returns its header and the bytes of its items; `None`: damaged.
+    pub(crate) fn open(sum: FileChecksum, offset: u64, bucket: &[u8]) -> Option<(Self, &[u8])> {
+        let head = bucket.get(..BUCKET_HEADER_BYTES)?;
         let word =
             |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let half = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
@@ -173,33 +175,33 @@ impl BucketHeader {
             destination: word(8),
             used: half(12),
             common: half(14),
-            shape: Shape { key_len: half(16), value_len: half(18) },
+            item_format: ItemFormat { key_len: half(16), value_len: half(18) },
         };
-        let items = bucket.get(BUCKET_HEADER..)?.get(..usize::from(header.used))?;
+        let items = bucket.get(BUCKET_HEADER_BYTES..)?.get(..usize::from(header.used))?;
         Some((header, items))
     }
 
-    /// The items of a bucket: where each stands in its bytes, in which shape, and the item itself;
-    /// the last one is `None` if they are malformed.
+    /// The items of a bucket: offset in `bytes`, format, and the item; the last one is `None` if
+    /// they are malformed.
     pub(crate) fn items(
         self,
         bytes: &[u8],
-    ) -> impl Iterator<Item = Option<(usize, Shape, Item<'_>)>> {
+    ) -> impl Iterator<Item = Option<(usize, ItemFormat, Item<'_>)>> {
         let (mut at, mut common, mut is_bad) = (0, self.common, false);
         std::iter::from_fn(move || {
             if is_bad || at >= bytes.len() && common == 0 {
                 return None;
             }
-            let shape = if common > 0 { self.shape } else { Shape::NONE };
+            let item_format = if common > 0 { self.item_format } else { ItemFormat::NONE };
             common = common.saturating_sub(1);
-            let parsed = shape.parse(&bytes[at..]).filter(|&(_, used)| used > 0);
+            let parsed = item_format.parse(&bytes[at..]).filter(|&(_, used)| used > 0);
             let Some((item, used)) = parsed else {
                 is_bad = true;
                 return Some(None);
             };
             let start = at;
             at += used;
-            Some(Some((start, shape, item)))
+            Some(Some((start, item_format, item)))
         })
     }
 }
@@ -211,18 +213,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn does_an_item_come_back_from_every_shape(
+        fn item_survives_encoding_in_every_format(
             lens in prop::collection::vec((1u16..5, 0u16..400), 1..40),
         ) {
-            let shape = Shape::of(lens.iter().copied());
+            let item_format = ItemFormat::of(lens.iter().copied());
             let (mut common, mut others, mut count) = (Vec::new(), Vec::new(), 0);
             let mut bytes = 0;
             for &(key_len, value_len) in &lens {
                 let both = vec![7; usize::from(key_len + value_len)];
                 let (key, value) = both.split_at(usize::from(key_len));
-                bytes += shape.bytes(key_len, value_len);
-                if shape.holds(key_len, value_len) {
-                    shape.push(&both, &mut common);
+                bytes += item_format.bytes(key_len, value_len);
+                if item_format.matches(key_len, value_len) {
+                    item_format.push(&both, &mut common);
                     count += 1;
                 } else {
                     Item { key, value: Some(value), expires_at: None }.push(&mut others);
@@ -231,36 +233,36 @@ mod tests {
             common.extend(others);
             prop_assert_eq!(common.len(), bytes);
             let header =
-                BucketHeader { mark: 0, destination: NOWHERE, used: 0, common: count, shape };
-            let mut back: Vec<(u16, u16)> = header
+                BucketHeader { mark: 0, destination: NO_DESTINATION, used: 0, common: count, item_format };
+            let mut decoded: Vec<(u16, u16)> = header
                 .items(&common)
                 .map(|item| item.expect("well formed").2)
                 .map(|item| (item.key.len() as u16, item.value.map_or(0, <[u8]>::len) as u16))
                 .collect();
             let mut lens = lens;
-            back.sort_unstable();
+            decoded.sort_unstable();
             lens.sort_unstable();
-            prop_assert_eq!(back, lens);
+            prop_assert_eq!(decoded, lens);
         }
 
         #[test]
-        fn are_hostile_items_refused_or_harmless(
+        fn malformed_items_are_rejected_or_harmless(
             bytes in prop::collection::vec(any::<u8>(), 0..200),
-            key_len in 0u16..9, value_len in prop_oneof![Just(VARIES), 0u16..90], common: u16,
+            key_len in 0u16..9, value_len in prop_oneof![Just(VARIABLE_LEN), 0u16..90], common: u16,
         ) {
-            let shape = Shape { key_len, value_len };
-            let header = BucketHeader { mark: 0, destination: 0, used: 0, common, shape };
+            let item_format = ItemFormat { key_len, value_len };
+            let header = BucketHeader { mark: 0, destination: 0, used: 0, common, item_format };
             prop_assert!(header.items(&bytes).count() <= bytes.len() + 1);
         }
     }
 
     #[test]
-    fn is_the_shape_that_takes_least_chosen() {
-        let same = Shape::of([(16, 100); 9].into_iter());
+    fn smallest_format_is_chosen() {
+        let same = ItemFormat::of([(16, 100); 9].into_iter());
         assert_eq!(same.bytes(16, 100), 116);
-        let varied = Shape::of((1..200).map(|value| (16, value)));
+        let varied = ItemFormat::of((1..200).map(|value| (16, value)));
         assert_eq!((varied.bytes(16, 100), varied.bytes(16, 130)), (117, 148));
         assert_eq!(varied.bytes(17, 100), 120);
-        assert_eq!(Shape::of(std::iter::empty()), Shape::NONE);
+        assert_eq!(ItemFormat::of(std::iter::empty()), ItemFormat::NONE);
     }
 }

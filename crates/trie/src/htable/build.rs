@@ -1,4 +1,4 @@
-//! Building a table: items in the order of their hashes become a file, a segment at a time.
+//! Builds a table from items in hash order, one segment at a time.
 //!
 //! ```text
 //!   items ─┬─ too large ──────────────────────▶ special items, at once
@@ -6,14 +6,15 @@
 //!                                   or pack    └─ buckets                    … frames ─ footer
 //! ```
 //!
-//! A segment has as many buckets as its items fill to the share that was asked for; the last bucket of the
-//! last segment is as short as it can be. If then some fit in no bucket, though they are small, it is tried
-//! again with a little more air: items of one length need none, those of many lengths the more the larger they
-//! are. What a segment needed the next one begins with.
+//! A segment has as many buckets as its items fill at the requested fill; the last bucket of the
+//! table ends with its items. If small items fit in no bucket, the segment is balanced again with a
+//! little more slack: items of one length need none, those of many lengths the more the larger they
+//! are. The next segment starts with the slack of this one.
 //!
-//! In memory are one segment, the filter, and what the table will have in memory anyway.
+//! Memory: one segment, the filter, and the memory of the open table.
 //!
-//! Invariant: the file is durable when `finish` returns, its name excepted; every item is in it once.
+//! Invariant: the file is durable when `finish` returns, except for its name; it contains every
+//! item once.
 //!
 //! Source: LSM-trie paper, section 2.4.2.
 
@@ -21,76 +22,76 @@ use siltstone_engine::{Purpose, Result};
 use siltstone_runtime::RateLimiter;
 use siltstone_vfs::Vfs;
 
-use super::balance::{Migration, Room, Weight, balance};
-use super::bucket::{BUCKET_HEADER, BucketHeader, NOWHERE, Shape};
+use super::balance::{BucketSpace, ItemWeight, Migration, balance};
+use super::bucket::{BUCKET_HEADER_BYTES, BucketHeader, ItemFormat, NO_DESTINATION};
 use super::directory::{Directory, Segment, segment_of};
 use super::filter::FilterBuilder;
 use super::format::{
     FILTER, FOOTER_BYTES, FRAMES, Footer, Layout, Origin, Special, VERSION, encode_migrations,
     encode_specials,
 };
-use super::run::PageIndexBuilder;
-use crate::files::{FRAME_TRAILER, FileSum, FileWriter, Kind};
+use super::page_index::PageIndexBuilder;
+use crate::files::{FRAME_TRAILER, FileChecksum, FileWriter, Kind};
 use crate::hash::Hash;
 use crate::item::Item;
 
-/// How much air there is besides what was asked for, attempt by attempt. What does not fit with the
-/// last either is of one hash, mostly, and goes to the special bucket.
-const AIR: [f64; 11] = [0.0, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.06, 0.09, 0.16];
+/// Additional space beyond the requested fill, by attempt. Items that do not fit with the last one
+/// have mostly the same hash, and go to the special bucket.
+const SLACK: [f64; 11] = [0.0, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.06, 0.09, 0.16];
 
-/// How a table is built.
+/// The parameters of building a table.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Build {
     pub(crate) bucket_bytes: u32,
-    /// Buckets of a segment, about.
+    /// The approximate number of buckets per segment.
     pub(crate) segment: u32,
-    /// The share of the buckets' room that items take, if they let themselves be placed so.
+    /// The requested share of the buckets' capacity that items take.
     pub(crate) fill: f64,
-    /// Columns of the filter of a table of full size.
+    /// The columns of the filter of a table of full size.
     pub(crate) columns: u32,
-    /// Bits of filter an item.
+    /// Filter bits per item.
     pub(crate) filter_bits: f64,
-    /// The share of buckets whose migration is kept in memory.
+    /// The share of buckets with their migration in memory.
     pub(crate) cached_migrations: f64,
     pub(crate) layout: Layout,
 }
 
-/// What is to come, at most or about.
+/// The approximate or maximum size of the content.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Expected {
+pub(crate) struct ExpectedSize {
     pub(crate) items: u64,
     pub(crate) bytes: u64,
 }
 
-/// What was written.
+/// The sizes of a finished table.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Built {
+pub(crate) struct TableSummary {
     pub(crate) bytes: u64,
     pub(crate) items: u64,
-    /// Bytes of the items' keys and values, of the buckets, and of the filter.
+    /// The bytes of keys and values, of the buckets, and of the filter.
     pub(crate) item_bytes: u64,
     pub(crate) bucket_bytes: u64,
     pub(crate) filter_bytes: u64,
-    /// Items that were not too large for a bucket and fit in none.
+    /// Items that were small enough for a bucket but fit in none.
     pub(crate) overflow: u64,
 }
 
-/// A table that is being written.
+/// Writes a table.
 pub(crate) struct TableWriter<'a> {
     build: Build,
     origin: Origin,
     number: u64,
-    sum: FileSum,
+    sum: FileChecksum,
     file: FileWriter<'a>,
-    /// There are to be 2^bits segments.
+    /// The table gets 2^bits segments.
     bits: u32,
     segments: Vec<Segment>,
     buckets: u32,
     bucket_bytes: u64,
     /// The attempt that the last segment needed.
-    air: usize,
-    /// The segment in hand.
-    pending: Vec<Pending>,
+    slack: usize,
+    /// The current segment.
+    pending: Vec<PendingItem>,
     arena: Vec<u8>,
     specials: Vec<Special>,
     migrations: Vec<Migration>,
@@ -102,36 +103,37 @@ pub(crate) struct TableWriter<'a> {
     overflow: u64,
 }
 
-/// An item of the segment in hand.
+/// An item of the current segment.
 #[derive(Debug, Clone, Copy)]
-struct Pending {
+struct PendingItem {
     hash: Hash,
-    /// In the arena: key and value of a plain put; of any other the form of a batch.
+    /// Offset in the arena: key and value of a plain put, the encoding of batches of any other
+    /// item.
     at: u32,
-    /// 0: it is no plain put.
+    /// 0: not a plain put.
     key_len: u16,
-    /// Of the value, or of the whole item if it is no plain put.
+    /// The length of the value, or of the whole item if it is not a plain put.
     len: u16,
 }
 
-impl Pending {
+impl PendingItem {
     fn bytes<'a>(&self, arena: &'a [u8]) -> &'a [u8] {
         &arena[self.at as usize..][..usize::from(self.key_len) + usize::from(self.len)]
     }
 
-    /// Bytes that it takes in a bucket whose common items have `shape`.
-    fn weight(&self, shape: Shape) -> usize {
+    /// Its size in a bucket whose common items have `item_format`.
+    fn weight(&self, item_format: ItemFormat) -> usize {
         match self.key_len {
             0 => self.len.into(),
-            key_len => shape.bytes(key_len, self.len),
+            key_len => item_format.bytes(key_len, self.len),
         }
     }
 
-    fn is_common(&self, shape: Shape) -> bool {
-        self.key_len > 0 && shape.holds(self.key_len, self.len)
+    fn is_common(&self, item_format: ItemFormat) -> bool {
+        self.key_len > 0 && item_format.matches(self.key_len, self.len)
     }
 
-    /// Appends the item in the form of a batch.
+    /// Appends the item in the encoding of batches.
     fn push(&self, arena: &[u8], out: &mut Vec<u8>) {
         let bytes = self.bytes(arena);
         if self.key_len == 0 {
@@ -142,27 +144,27 @@ impl Pending {
     }
 }
 
-/// Where the items of a segment go.
-struct Arranged {
+/// The layout of a segment.
+struct SegmentLayout {
     /// The bucket of each item, from 0; `None`: the special bucket.
-    places: Vec<Option<u32>>,
+    placements: Vec<Option<u32>>,
     buckets: u32,
-    /// Of the buckets all together.
+    /// The size of all buckets.
     bytes: u64,
     migrations: Vec<Migration>,
 }
 
 impl<'a> TableWriter<'a> {
-    /// Begins table `number`, which is to stand where `origin` says.
+    /// Creates table `number` for the container in `origin`.
     ///
     /// # Errors
-    /// The medium's.
+    /// Those of the file system.
     pub(crate) fn create(
         vfs: &dyn Vfs,
         number: u64,
         build: Build,
         origin: Origin,
-        expected: Expected,
+        expected: ExpectedSize,
         rate: &'a RateLimiter,
         purpose: Purpose,
     ) -> Result<Self> {
@@ -175,13 +177,13 @@ impl<'a> TableWriter<'a> {
         Ok(TableWriter {
             origin,
             number,
-            sum: FileSum::new(number),
+            sum: FileChecksum::new(number),
             file,
             bits: segments as u32,
             segments: Vec::new(),
             buckets: 0,
             bucket_bytes: 0,
-            air: 0,
+            slack: 0,
             pending: Vec::new(),
             arena: Vec::new(),
             specials: Vec::new(),
@@ -196,15 +198,15 @@ impl<'a> TableWriter<'a> {
         })
     }
 
-    /// Bytes of a bucket that items may take.
-    fn room(&self) -> usize {
-        self.build.bucket_bytes as usize - BUCKET_HEADER
+    /// The capacity of a bucket in bytes.
+    fn capacity(&self) -> usize {
+        self.build.bucket_bytes as usize - BUCKET_HEADER_BYTES
     }
 
-    /// The next item; hashes ascend and keys are distinct.
+    /// Adds the next item; hashes ascend and keys are distinct.
     ///
     /// # Errors
-    /// The medium's.
+    /// Those of the file system.
     pub(crate) fn push(&mut self, hash: Hash, item: &Item<'_>) -> Result<()> {
         while self.segments.len() < segment_of(hash.suffix, self.bits) {
             self.finish_segment()?;
@@ -216,9 +218,9 @@ impl<'a> TableWriter<'a> {
         }
         let value = item.value.unwrap_or_default();
         self.item_bytes += (item.key.len() + value.len()) as u64;
-        // One so large that two do not share a bucket would only upset the balance.
-        if item.key.len() + value.len() + Item::MOST_BESIDES > self.room() / 2 {
-            let mut bytes = Vec::with_capacity(item.key.len() + value.len() + Item::MOST_BESIDES);
+        // Items larger than half a bucket would spoil the balance.
+        if item.key.len() + value.len() + Item::MAX_OVERHEAD > self.capacity() / 2 {
+            let mut bytes = Vec::with_capacity(item.key.len() + value.len() + Item::MAX_OVERHEAD);
             item.push(&mut bytes);
             return self.write_special(hash, &bytes);
         }
@@ -234,7 +236,7 @@ impl<'a> TableWriter<'a> {
                 (0, (self.arena.len() - at as usize) as u16)
             }
         };
-        self.pending.push(Pending { hash, at, key_len, len });
+        self.pending.push(PendingItem { hash, at, key_len, len });
         Ok(())
     }
 
@@ -247,23 +249,23 @@ impl<'a> TableWriter<'a> {
 
     fn finish_segment(&mut self) -> Result<()> {
         let plain = self.pending.iter().filter(|item| item.key_len > 0);
-        let shape = Shape::of(plain.map(|item| (item.key_len, item.len)));
-        let arranged = match self.build.layout {
-            Layout::Buckets => self.arrange(shape),
-            Layout::Run | Layout::Sorted => self.pack(shape),
+        let item_format = ItemFormat::of(plain.map(|item| (item.key_len, item.len)));
+        let layout = match self.build.layout {
+            Layout::Buckets => self.balance_segment(item_format),
+            Layout::Run | Layout::Sorted => self.pack_pages(item_format),
         };
-        // Counting sort of the items by their places.
-        let mut starts = vec![0u32; arranged.buckets as usize + 1];
-        for &bucket in arranged.places.iter().flatten() {
+        // Counting sort of the items by bucket.
+        let mut starts = vec![0u32; layout.buckets as usize + 1];
+        for &bucket in layout.placements.iter().flatten() {
             starts[bucket as usize + 1] += 1;
         }
         for bucket in 1..starts.len() {
             starts[bucket] += starts[bucket - 1];
         }
         let mut next = starts.clone();
-        let mut order = vec![0u32; starts[arranged.buckets as usize] as usize];
+        let mut order = vec![0u32; starts[layout.buckets as usize] as usize];
         let mut special = Vec::new();
-        for (at, place) in (0u32..).zip(&arranged.places) {
+        for (at, place) in (0u32..).zip(&layout.placements) {
             match place {
                 Some(bucket) => {
                     let next = &mut next[*bucket as usize];
@@ -282,12 +284,12 @@ impl<'a> TableWriter<'a> {
         let offset = self.file.offset().next_multiple_of(self.build.bucket_bytes.into());
         let zeros = (offset - self.file.offset()) as usize;
         self.file.buffer.resize(self.file.buffer.len() + zeros, 0);
-        let (first, buckets) = (self.buckets, arranged.buckets);
+        let (first, buckets) = (self.buckets, layout.buckets);
         self.buckets += buckets;
-        self.write_buckets(shape, &arranged, &starts, &order)?;
-        self.segments.push(Segment { offset, bytes: arranged.bytes, first, buckets });
+        self.write_buckets(item_format, &layout, &starts, &order)?;
+        self.segments.push(Segment { offset, bytes: layout.bytes, first, buckets });
         let cached = (f64::from(buckets) * self.build.cached_migrations).ceil() as usize;
-        self.migrations.extend(arranged.migrations.iter().take(cached).map(|m| Migration {
+        self.migrations.extend(layout.migrations.iter().take(cached).map(|m| Migration {
             source: first + m.source,
             destination: first + m.destination,
             mark: m.mark,
@@ -297,129 +299,143 @@ impl<'a> TableWriter<'a> {
         Ok(())
     }
 
-    /// Whether the segment in hand is the last.
+    /// Whether the current segment is the last.
     fn is_last(&self) -> bool {
         self.segments.len() + 1 == 1 << self.bits
     }
 
-    /// Balanced buckets.
-    fn arrange(&mut self, shape: Shape) -> Arranged {
+    /// Lays out the segment in balanced buckets.
+    fn balance_segment(&mut self, item_format: ItemFormat) -> SegmentLayout {
         if self.pending.is_empty() {
-            return Arranged { places: Vec::new(), buckets: 0, bytes: 0, migrations: Vec::new() };
+            return SegmentLayout {
+                placements: Vec::new(),
+                buckets: 0,
+                bytes: 0,
+                migrations: Vec::new(),
+            };
         }
-        let room = self.room();
-        let bytes: usize = self.pending.iter().map(|item| item.weight(shape)).sum();
-        // What is left of a bucket behind the last item of a length that all have is no air.
-        let are_common = self.pending.iter().all(|item| item.is_common(shape));
-        let unit = shape.item_bytes().filter(|&unit| are_common && unit <= room).unwrap_or(1);
-        let usable = room - room % unit;
-        // Now and then with less: one segment of larger items is not to keep all that follow wide.
+        let capacity = self.capacity();
+        let bytes: usize = self.pending.iter().map(|item| item.weight(item_format)).sum();
+        // If all items have the same length, the unused rest of a bucket is not slack.
+        let are_all_common = self.pending.iter().all(|item| item.is_common(item_format));
+        let unit = item_format
+            .item_bytes()
+            .filter(|&unit| are_all_common && unit <= capacity)
+            .unwrap_or(1);
+        let usable = capacity - capacity % unit;
+        // Reduced regularly, so that a segment of larger items does not affect all that follow.
         if self.segments.len().is_multiple_of(4) {
-            self.air = self.air.saturating_sub(1);
+            self.slack = self.slack.saturating_sub(1);
         }
         loop {
-            let share = (1.0 + AIR[self.air]) / self.build.fill;
-            let wanted = ((bytes as f64 * share) as usize).next_multiple_of(unit).max(bytes);
-            let buckets = wanted.div_ceil(usable);
-            let last = match wanted - (buckets - 1) * usable {
+            let share = (1.0 + SLACK[self.slack]) / self.build.fill;
+            let needed = ((bytes as f64 * share) as usize).next_multiple_of(unit).max(bytes);
+            let buckets = needed.div_ceil(usable);
+            let last = match needed - (buckets - 1) * usable {
                 rest if self.is_last() && rest < usable => rest,
-                _ => room,
+                _ => capacity,
             };
-            let arranged = self.place(shape, buckets as u32, last);
-            if self.air + 1 == AIR.len() || arranged.places.iter().all(Option::is_some) {
-                return arranged;
+            let layout = self.place_items(item_format, buckets as u32, last);
+            if self.slack + 1 == SLACK.len() || layout.placements.iter().all(Option::is_some) {
+                return layout;
             }
-            self.air += 1;
+            self.slack += 1;
         }
     }
 
-    /// The segment in hand, in so many buckets, the last of which has room for `last` bytes.
-    fn place(&self, shape: Shape, buckets: u32, last: usize) -> Arranged {
-        let (first, room, bucket_bytes) = (self.buckets, self.room(), self.build.bucket_bytes);
-        let bytes = u64::from(buckets) * u64::from(bucket_bytes) - (room - last) as u64;
+    /// Balances the segment in `buckets` buckets, the last of which has a capacity of `last` bytes.
+    fn place_items(&self, item_format: ItemFormat, buckets: u32, last: usize) -> SegmentLayout {
+        let (first, capacity, bucket_bytes) =
+            (self.buckets, self.capacity(), self.build.bucket_bytes);
+        let bytes = u64::from(buckets) * u64::from(bucket_bytes) - (capacity - last) as u64;
         let segment = Segment { offset: 0, bytes, first: 0, buckets };
-        let weight = |item: &Pending| Weight {
+        let weight = |item: &PendingItem| ItemWeight {
             bucket: segment.bucket(item.hash.suffix, self.bits, bucket_bytes),
             infix: item.hash.infix,
-            bytes: item.weight(shape) as u32,
+            bytes: item.weight(item_format) as u32,
         };
-        let weights: Vec<Weight> = self.pending.iter().map(weight).collect();
-        let room = Room { first, buckets, bytes: room as u32, last: last as u32 };
-        let balanced = balance(&weights, room);
-        Arranged { places: balanced.places, buckets, bytes, migrations: balanced.migrations }
+        let weights: Vec<ItemWeight> = self.pending.iter().map(weight).collect();
+        let capacity = BucketSpace { first, buckets, bytes: capacity as u32, last: last as u32 };
+        let balanced = balance(&weights, capacity);
+        SegmentLayout {
+            placements: balanced.placements,
+            buckets,
+            bytes,
+            migrations: balanced.migrations,
+        }
     }
 
-    /// Pages, each full to the last item that fits. An item with the suffix of the one before would
-    /// not be found by it if a page began between them.
-    fn pack(&mut self, shape: Shape) -> Arranged {
-        let room = self.room();
-        let (mut places, mut pages, mut used) = (Vec::new(), 0, room);
+    /// Lays out the segment in pages, each filled with as many items as fit. An item with the
+    /// suffix of the previous one would not be found if it began a page.
+    fn pack_pages(&mut self, item_format: ItemFormat) -> SegmentLayout {
+        let capacity = self.capacity();
+        let (mut placements, mut pages, mut used) = (Vec::new(), 0, capacity);
         let mut last = None;
         for item in &self.pending {
             if last == Some(item.hash.suffix) {
-                places.push(None);
+                placements.push(None);
                 continue;
             }
             last = Some(item.hash.suffix);
-            let bytes = item.weight(shape);
-            let begins_page = used + bytes > room;
+            let bytes = item.weight(item_format);
+            let begins_page = used + bytes > capacity;
             if begins_page {
                 pages += 1;
                 used = 0;
             }
             used += bytes;
-            places.push(Some(pages - 1));
+            placements.push(Some(pages - 1));
             if let Some(index) = &mut self.pages {
                 index.push(item.hash, begins_page);
             }
         }
         let bytes = u64::from(pages) * u64::from(self.build.bucket_bytes);
-        Arranged { places, buckets: pages, bytes, migrations: Vec::new() }
+        SegmentLayout { placements, buckets: pages, bytes, migrations: Vec::new() }
     }
 
-    /// Writes the buckets of the segment in hand: bucket b has the items `order[starts[b]..]` up to
-    /// the next one's.
+    /// Writes the buckets of the current segment: bucket b has the items `order[starts[b]..]` up to
+    /// `starts[b + 1]`.
     fn write_buckets(
         &mut self,
-        shape: Shape,
-        arranged: &Arranged,
+        item_format: ItemFormat,
+        layout: &SegmentLayout,
         starts: &[u32],
         order: &[u32],
     ) -> Result<()> {
-        let first = self.buckets - arranged.buckets;
+        let first = self.buckets - layout.buckets;
         let mut from = vec![None; starts.len()];
-        for migration in &arranged.migrations {
+        for migration in &layout.migrations {
             from[migration.source as usize] = Some((first + migration.destination, migration.mark));
         }
         for (bucket, ends) in starts.windows(2).enumerate() {
             let items = &order[ends[0] as usize..ends[1] as usize];
             let items = || items.iter().map(|&at| &self.pending[at as usize]);
             let (offset, head) = (self.file.offset(), self.file.buffer.len());
-            self.file.buffer.resize(head + BUCKET_HEADER, 0);
+            self.file.buffer.resize(head + BUCKET_HEADER_BYTES, 0);
             let mut common = 0;
-            for item in items().filter(|item| item.is_common(shape)) {
-                shape.push(item.bytes(&self.arena), &mut self.file.buffer);
+            for item in items().filter(|item| item.is_common(item_format)) {
+                item_format.push(item.bytes(&self.arena), &mut self.file.buffer);
                 common += 1;
             }
-            for item in items().filter(|item| !item.is_common(shape)) {
+            for item in items().filter(|item| !item.is_common(item_format)) {
                 item.push(&self.arena, &mut self.file.buffer);
             }
-            let used = self.file.buffer.len() - head - BUCKET_HEADER;
-            let is_last = self.is_last() && bucket + 1 == arranged.buckets as usize;
-            let room = if is_last { used } else { self.room() };
-            self.file.buffer.resize(head + BUCKET_HEADER + room, 0);
-            self.bucket_bytes += (BUCKET_HEADER + room) as u64;
-            let (destination, mark) = from[bucket].unwrap_or((NOWHERE, 0));
-            let header = BucketHeader { mark, destination, used: used as u16, common, shape };
+            let used = self.file.buffer.len() - head - BUCKET_HEADER_BYTES;
+            let is_last = self.is_last() && bucket + 1 == layout.buckets as usize;
+            let capacity = if is_last { used } else { self.capacity() };
+            self.file.buffer.resize(head + BUCKET_HEADER_BYTES + capacity, 0);
+            self.bucket_bytes += (BUCKET_HEADER_BYTES + capacity) as u64;
+            let (destination, mark) = from[bucket].unwrap_or((NO_DESTINATION, 0));
+            let header = BucketHeader { mark, destination, used: used as u16, common, item_format };
             header.seal(self.sum, offset, &mut self.file.buffer[head..]);
             self.file.flush_if_full()?;
         }
         Ok(())
     }
 
-    /// Bytes that it holds in memory.
+    /// Memory in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.pending.capacity() * size_of::<Pending>()
+        self.pending.capacity() * size_of::<PendingItem>()
             + self.arena.capacity()
             + self.file.buffer.capacity()
             + self.specials.capacity() * size_of::<Special>()
@@ -429,11 +445,11 @@ impl<'a> TableWriter<'a> {
             + self.pages.as_ref().map_or(0, PageIndexBuilder::memory_bytes)
     }
 
-    /// Writes the rest and makes the file durable, its name excepted.
+    /// Writes the rest and makes the file durable, except for its name.
     ///
     /// # Errors
-    /// The medium's; the file may then be there in part.
-    pub(crate) fn finish(mut self) -> Result<Built> {
+    /// Those of the file system; the file may then be incomplete.
+    pub(crate) fn finish(mut self) -> Result<TableSummary> {
         while self.segments.len() < 1 << self.bits {
             self.finish_segment()?;
         }
@@ -469,7 +485,7 @@ impl<'a> TableWriter<'a> {
         footer.file_bytes = file.offset() + FOOTER_BYTES as u64;
         file.buffer.extend(footer.encode(&self.sum, self.number));
         let bytes = file.finish()?;
-        Ok(Built {
+        Ok(TableSummary {
             bytes,
             items: self.entries,
             item_bytes: self.item_bytes,

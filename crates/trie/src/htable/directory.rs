@@ -1,39 +1,37 @@
-//! Where the buckets of a table are: its segments.
+//! The directory of a table: its segments and their buckets.
 //!
 //! ```text
 //!   hash's suffix  [ segment: bits │ the rest, scaled to the bytes of the segment's buckets ]
-//!   table          [ segment 0: 128 buckets ][ segment 1: 127 ][ segment 2: 129, the last one short ]
+//!   table          [ segment 0: 128 buckets ][ segment 1: 127 ][ segment 2: 129, last one short ]
 //!   stored      := { offset of the first bucket:u64  bytes of the buckets:u32 }*    2^bits of them
 //! ```
 //!
-//! A segment takes an equal part of the hash space, has as many buckets as its items fill to the
-//! share that was asked for, and is balanced by itself. So a table is written, and read back in the
-//! order of hashes, with one segment in memory; and no part of it is fuller than another.
+//! A segment has an equal part of the hash space and as many buckets as its items fill at the
+//! requested fill, and is balanced separately. So a table is written, and read in hash order, with
+//! one segment in memory, and all segments have the same fill.
 //!
-//! Buckets have one size, but for the last of the last segment, which has no more than it is to hold: so a
-//! small table is no larger than its items. A bucket gets its share of the hash space by its bytes, so the
-//! short one gets as much less. In the file it ends behind its last item, which may be a little earlier.
+//! All buckets have the same size, except the last one of the table, which ends with its items, so
+//! a small table is no larger than its items. A bucket's part of the hash space is proportional to
+//! its size. In the file the last bucket ends behind its last item, which may be a little earlier.
 //!
-//! In memory a segment costs 24 bytes: one for every 128 buckets.
+//! Memory: 24 bytes per segment of about 128 buckets.
 //!
-//! Invariant: segments lie one behind the other in the order of hashes; their offsets ascend. All buckets
-//! but the last are whole.
-//!
-//! Source: ours. The paper balances a table of 8,192 buckets as a whole.
+//! Invariant: segments are in hash order; their offsets ascend. All buckets but the last have full
+//! size.
 
 use std::ops::Range;
 
-use super::bucket::BUCKET_HEADER;
+use super::bucket::BUCKET_HEADER_BYTES;
 use super::format::{le32, le64};
 
 /// A part of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Segment {
-    /// Of its first bucket in the file.
+    /// The offset of its first bucket in the file.
     pub(crate) offset: u64,
-    /// Of its buckets all together; the file may have a little less of the last one.
+    /// The size of its buckets; the last one of the table may end earlier in the file.
     pub(crate) bytes: u64,
-    /// Buckets before it.
+    /// The number of buckets before it.
     pub(crate) first: u32,
     pub(crate) buckets: u32,
 }
@@ -43,14 +41,14 @@ pub(crate) struct Segment {
 pub(crate) struct Directory {
     bits: u32,
     segments: Vec<Segment>,
-    /// Where in the file the last bucket ends, if not earlier.
+    /// The maximum end of the last bucket in the file.
     end: u64,
 }
 
 const ENTRY_BYTES: usize = 12;
 
 impl Segment {
-    /// The bucket, counted in the whole table, of a suffix that lies in this segment.
+    /// The bucket, numbered in the whole table, of a suffix in this segment.
     #[inline]
     pub(crate) fn bucket(&self, suffix: u64, bits: u32, bucket_bytes: u32) -> u32 {
         let rest = u128::from(suffix << bits);
@@ -59,19 +57,19 @@ impl Segment {
     }
 }
 
-/// The segment of a suffix if there are 2^`bits`.
+/// The segment of a suffix out of 2^`bits`.
 #[inline]
 pub(crate) fn segment_of(suffix: u64, bits: u32) -> usize {
     (u128::from(suffix) >> (64 - bits)) as usize
 }
 
 impl Directory {
-    /// Segments in their order, 2^n of them.
+    /// A directory of 2^n segments, in order.
     pub(crate) fn new(segments: Vec<Segment>, end: u64) -> Self {
         Directory { bits: segments.len().max(1).ilog2(), segments, end }
     }
 
-    /// There are 2^`bits` segments.
+    /// The number of segments is 2^`bits`.
     pub(crate) fn bits(&self) -> u32 {
         self.bits
     }
@@ -86,17 +84,17 @@ impl Directory {
         self.segments[segment_of(suffix, self.bits)]
     }
 
-    /// Where a bucket, counted in the whole table, stands in the file: from where to where.
+    /// The range in the file of a bucket, numbered in the whole table.
     #[inline]
-    pub(crate) fn place(&self, bucket: u32, bucket_bytes: u32) -> Range<u64> {
-        // Of those that begin at the same bucket all but the last are empty.
+    pub(crate) fn bucket_range(&self, bucket: u32, bucket_bytes: u32) -> Range<u64> {
+        // Of the segments that begin at the same bucket all but the last are empty.
         let at = self.segments.partition_point(|segment| segment.first <= bucket);
         let segment = self.segments[at.saturating_sub(1)];
         let start = segment.offset + u64::from(bucket - segment.first) * u64::from(bucket_bytes);
         start..self.end.min(start + u64::from(bucket_bytes))
     }
 
-    /// Where the buckets of a segment stand in the file: from where to where.
+    /// The range in the file of a segment's buckets.
     pub(crate) fn buckets_of(&self, segment: &Segment, bucket_bytes: u32) -> Range<u64> {
         let bytes = u64::from(segment.buckets) * u64::from(bucket_bytes);
         segment.offset..self.end.min(segment.offset + bytes).max(segment.offset)
@@ -115,11 +113,12 @@ impl Directory {
         out
     }
 
-    /// `None`: this is no directory of `buckets` buckets that end before `end`, or the last of them at it.
-    /// Of tables of version 2, `are_whole`, it states numbers of buckets for their bytes.
+    /// Decodes a directory of `buckets` buckets that end at or before `end`; `None` if it is
+    /// malformed. In tables of version 2 (`has_full_size_buckets`) it has numbers of buckets
+    /// instead of bytes.
     pub(crate) fn from_bytes(
         bytes: &[u8],
-        are_whole: bool,
+        has_full_size_buckets: bool,
         (buckets, bucket_bytes): (u32, u32),
         end: u64,
     ) -> Option<Self> {
@@ -131,18 +130,18 @@ impl Directory {
         let (mut segments, mut first, mut at) = (Vec::with_capacity(entries.len()), 0u32, 0u64);
         for entry in entries {
             let (offset, stated) = (le64(&entry[..8]), u64::from(le32(&entry[8..])));
-            let bytes = if are_whole { stated * bucket_bytes } else { stated };
-            let here = u32::try_from(bytes.div_ceil(bucket_bytes)).ok()?;
-            segments.push(Segment { offset, bytes, first, buckets: here });
-            first = first.checked_add(here).filter(|&first| first <= buckets)?;
-            // The last bucket has its header at least, the others are whole.
-            let is_last = segments.len() == entries.len() && here > 0;
-            let least = match is_last {
-                true => u64::from(here - 1) * bucket_bytes + BUCKET_HEADER as u64,
+            let bytes = if has_full_size_buckets { stated * bucket_bytes } else { stated };
+            let buckets_here = u32::try_from(bytes.div_ceil(bucket_bytes)).ok()?;
+            segments.push(Segment { offset, bytes, first, buckets: buckets_here });
+            first = first.checked_add(buckets_here).filter(|&first| first <= buckets)?;
+            // The last bucket has at least its header, the others have full size.
+            let is_last = segments.len() == entries.len() && buckets_here > 0;
+            let min_end = match is_last {
+                true => u64::from(buckets_here - 1) * bucket_bytes + BUCKET_HEADER_BYTES as u64,
                 false if bytes % bucket_bytes == 0 => bytes,
                 false => return None,
             };
-            at = offset.checked_add(least).filter(|&least| offset >= at && least <= end)?;
+            at = offset.checked_add(min_end).filter(|&min_end| offset >= at && min_end <= end)?;
         }
         (first == buckets).then(|| Directory::new(segments, end))
     }
@@ -153,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_every_bucket_where_its_segment_says_and_the_order_that_of_suffixes() {
+    fn buckets_are_in_their_segments_and_in_suffix_order() {
         let counts = [3, 0, 0, 5, 1, 2, 0, 4];
         let (mut segments, mut first, mut offset) = (Vec::new(), 0, 7);
         for buckets in counts {
@@ -168,8 +167,8 @@ mod tests {
         let directory = Directory::new(segments, end);
         let from =
             |bytes: &[u8], first, end| Directory::from_bytes(bytes, false, (first, 100), end);
-        let back = from(&directory.to_bytes(), first, end);
-        assert_eq!(back.as_ref(), Some(&directory));
+        let decoded = from(&directory.to_bytes(), first, end);
+        assert_eq!(decoded.as_ref(), Some(&directory));
         let (mut last, mut in_short) = (0, 0);
         for n in 0..1000u64 {
             let suffix = u64::MAX / 1000 * n;
@@ -179,7 +178,7 @@ mod tests {
                 assert!(bucket >= last && bucket < segment.first + segment.buckets);
                 let offset = segment.offset + u64::from(bucket - segment.first) * 100;
                 let bytes = if bucket + 1 == first { 30 } else { 100 };
-                assert_eq!(directory.place(bucket, 100), offset..offset + bytes);
+                assert_eq!(directory.bucket_range(bucket, 100), offset..offset + bytes);
                 in_short += u32::from(bytes == 30);
                 last = bucket;
             }
@@ -189,7 +188,7 @@ mod tests {
         let bytes = directory.to_bytes();
         assert!(from(&bytes, first + 1, end).is_none());
         assert!(from(&bytes[12..], first, end).is_none());
-        // A bucket shorter than its header is none, and no other one is short.
+        // A bucket is not shorter than its header, and only the last one is short.
         assert!(from(&bytes, first, end - 10).is_some());
         assert!(from(&bytes, first, end - 11).is_none());
         let mut short = bytes.clone();

@@ -1,18 +1,18 @@
-//! Bloom filters of a table, one a bucket or one a column.
+//! The Bloom filters of a table, one per column.
 //!
 //! ```text
 //!   stored := probes:u8  columns:u32  { bytes of the filter: u16 }{columns}  filter bytes
 //! ```
 //!
-//! A column is an equal part of the hash space: a bucket's worth of it in a table of full size. All
-//! tables of full size have the same columns, however many buckets they have, so their filters can be
-//! gathered as they are. A column's filter is as large as its items want, so one that got more items
-//! than others has no more false positives than they. Where an item migrated to makes no difference.
-//! In memory a filter costs its bytes and four a column.
+//! A column is an equal part of the hash space: that of a bucket in a table of full size. All
+//! tables of full size have the same columns, whatever number of buckets they have, so their
+//! filters can be moved to a BloomCluster unchanged. The size of a column's filter follows from its
+//! number of items, so a column with more items has no higher false-positive rate. Migration of
+//! items has no effect on columns. Memory: the filter and 4 bytes per column.
 //!
-//! Invariant: what was inserted is contained.
+//! Invariant: present are no false negatives.
 //!
-//! Source: LSM-trie paper, sections 2.4.1 and 2.4.2 (16 bits an item).
+//! Source: LSM-trie paper, sections 2.4.1 and 2.4.2 (16 bits per item).
 
 use siltstone_structures::{ClassicBloom, ClassicBloomView};
 
@@ -22,13 +22,13 @@ use crate::hash::Hash;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Filter {
     probes: u8,
-    /// Where the filter of each column ends; the first begins at 0.
+    /// The end of the filter of each column; the first one begins at 0.
     ends: Vec<u32>,
     bytes: Vec<u8>,
 }
 
 impl Filter {
-    /// The filters of `hashes`, which ascend, by columns.
+    /// The filters of `hashes`, which ascend.
     #[cfg(test)]
     pub(crate) fn build(hashes: impl Iterator<Item = Hash>, columns: u32, bits: f64) -> Self {
         let mut builder = FilterBuilder::new(columns, bits);
@@ -51,13 +51,13 @@ impl Filter {
         &self.bytes[start..end(column)]
     }
 
-    /// Whether the table may hold the hash.
+    /// Whether the table may contain the hash.
     #[inline]
     pub(crate) fn contains(&self, hash: Hash) -> bool {
         contains(self.column(hash.bucket(self.columns())), self.probes, hash)
     }
 
-    /// Resident memory.
+    /// Memory in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         (self.bytes.capacity() + 4 * self.ends.capacity()) as u64
     }
@@ -74,7 +74,7 @@ impl Filter {
         out
     }
 
-    /// `None`: these are not the bytes of filters.
+    /// `None`: malformed.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (&probes, rest) = bytes.split_first()?;
         let (columns, rest) = rest.split_first_chunk::<4>()?;
@@ -93,13 +93,13 @@ impl Filter {
     }
 }
 
-/// Makes filters of hashes as they come, with one column in hand.
+/// Builds filters from ascending hashes, with one column in memory.
 pub(crate) struct FilterBuilder {
     filter: Filter,
     columns: u32,
     bits: f64,
-    /// Of the current column.
-    here: Vec<u64>,
+    /// The hashes of the current column.
+    current: Vec<u64>,
 }
 
 impl FilterBuilder {
@@ -109,36 +109,36 @@ impl FilterBuilder {
             ends: Vec::with_capacity(columns as usize),
             bytes: Vec::new(),
         };
-        FilterBuilder { filter, columns, bits, here: Vec::new() }
+        FilterBuilder { filter, columns, bits, current: Vec::new() }
     }
 
-    /// The next hash, in their order.
+    /// Adds the next hash.
     pub(crate) fn push(&mut self, hash: Hash) {
         let column = hash.bucket(self.columns);
         while self.filter.columns() < column {
             self.close_column();
         }
-        self.here.push(hash.check());
+        self.current.push(hash.check());
     }
 
     fn close_column(&mut self) {
-        let FilterBuilder { filter, here, .. } = self;
-        if !here.is_empty() {
-            // A column's length has 16 bits; a filter cut to them has more false positives.
-            let bits = self.bits.min(f64::from(u16::MAX) * 8.0 / here.len() as f64 - 1.0);
-            let mut bloom = match ClassicBloom::new(here.len(), bits.max(0.0)) {
+        let FilterBuilder { filter, current, .. } = self;
+        if !current.is_empty() {
+            // The length has 16 bits; a truncated filter has more false positives.
+            let bits = self.bits.min(f64::from(u16::MAX) * 8.0 / current.len() as f64 - 1.0);
+            let mut bloom = match ClassicBloom::new(current.len(), bits.max(0.0)) {
                 bloom if bloom.probes() == filter.probes => bloom,
-                bloom => resized(bloom.as_bytes().len(), filter.probes),
+                bloom => with_length(bloom.as_bytes().len(), filter.probes),
             };
-            here.iter().for_each(|&hash| bloom.insert(hash));
+            current.iter().for_each(|&hash| bloom.insert(hash));
             filter.bytes.extend_from_slice(bloom.as_bytes());
-            here.clear();
+            current.clear();
         }
         filter.ends.push(filter.bytes.len() as u32);
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.filter.memory_bytes() as usize + 8 * self.here.capacity()
+        self.filter.memory_bytes() as usize + 8 * self.current.capacity()
     }
 
     pub(crate) fn finish(mut self) -> Filter {
@@ -150,9 +150,9 @@ impl FilterBuilder {
     }
 }
 
-/// An empty filter of a length that `bits` did not ask for.
-fn resized(bytes: usize, probes: u8) -> ClassicBloom {
-    // 8 bits a "key" for each byte give just that length; the probes are those of the table.
+/// An empty filter of a given length, with the probes of the other columns.
+fn with_length(bytes: usize, probes: u8) -> ClassicBloom {
+    // 8 bits per "key" yield exactly this length; the probes are those of the table.
     let mut bits = 8.0;
     while ClassicBloom::new(1, bits).probes() < probes {
         bits += 1.0;
@@ -184,12 +184,12 @@ mod tests {
     }
 
     #[test]
-    fn is_everything_contained_and_read_back() {
+    fn filter_contains_all_hashes_and_survives_encoding() {
         for (count, columns, bits) in [(0, 3, 16.0), (1000, 30, 16.0), (900, 1, 10.0), (50, 9, 0.0)]
         {
-            let there = hashes(1, count);
-            let filter = Filter::build(there.iter().copied(), columns, bits);
-            assert!(there.iter().all(|&hash| filter.contains(hash)));
+            let present = hashes(1, count);
+            let filter = Filter::build(present.iter().copied(), columns, bits);
+            assert!(present.iter().all(|&hash| filter.contains(hash)));
             assert_eq!(Filter::from_bytes(&filter.to_bytes()), Some(filter.clone()));
             if bits > 0.0 {
                 let absent = hashes(2, 1000);
@@ -200,16 +200,16 @@ mod tests {
     }
 
     #[test]
-    fn is_a_crowded_column_cut_and_not_refused() {
-        let there = hashes(1, 50_000);
-        let filter = Filter::build(there.iter().copied(), 1, 16.0);
+    fn filter_of_a_crowded_column_is_truncated() {
+        let present = hashes(1, 50_000);
+        let filter = Filter::build(present.iter().copied(), 1, 16.0);
         assert!(filter.column(0).len() <= usize::from(u16::MAX));
-        assert!(there.iter().all(|&hash| filter.contains(hash)));
+        assert!(present.iter().all(|&hash| filter.contains(hash)));
         assert!(Filter::from_bytes(&filter.to_bytes()).is_some());
     }
 
     #[test]
-    fn are_hostile_bytes_refused() {
+    fn malformed_bytes_are_rejected() {
         let filter = Filter::build(hashes(1, 100).into_iter(), 5, 16.0).to_bytes();
         for cut in 0..filter.len() {
             assert!(Filter::from_bytes(&filter[..cut]).is_none());

@@ -1,16 +1,17 @@
-//! HTables: immutable tables whose items lie in buckets by their hash, so that no index is needed.
+//! HTables: immutable hash tables on storage, with items in buckets by their hash and without an
+//! index.
 //!
-//! | module | one idea |
+//! | module | content |
 //! | --- | --- |
-//! | [`format`](mod@format) | the bytes of the file |
-//! | [`bucket`] | the bytes of a bucket |
-//! | [`directory`] | segments: where buckets are |
-//! | [`balance`] | buckets as full as possible and none over: migration by HashMark |
-//! | [`filter`] | a Bloom filter a column |
-//! | [`build`] | items in the order of hashes become a file, a segment at a time |
-//! | [`run`] | the other layouts: pages in the order of hashes under an index |
-//! | [`table`] | the open file: lookups of one read |
-//! | [`stream`] | all items of a table in the order of hashes, a segment at a time |
+//! | [`format`](mod@format) | the format of the file |
+//! | [`bucket`] | the format of a bucket |
+//! | [`directory`] | segments and their buckets |
+//! | [`balance`] | balancing full buckets by migration with HashMarks |
+//! | [`filter`] | one Bloom filter per column |
+//! | [`build`] | building a table from items in hash order, one segment at a time |
+//! | [`page_index`] | the other layouts: pages in hash order with an index |
+//! | [`table`] | the open file: lookups with one read |
+//! | [`stream`] | all items of a table in hash order, one segment at a time |
 
 pub(crate) mod balance;
 pub(crate) mod bucket;
@@ -18,13 +19,13 @@ pub(crate) mod build;
 pub(crate) mod directory;
 pub(crate) mod filter;
 pub(crate) mod format;
-pub(crate) mod run;
+pub(crate) mod page_index;
 pub(crate) mod stream;
 pub(crate) mod table;
 
 pub(crate) use bucket::BucketHeader;
-pub(crate) use build::{Build, Expected, TableWriter};
+pub(crate) use build::{Build, ExpectedSize, TableWriter};
 pub(crate) use filter::{Filter, FilterBuilder};
 pub(crate) use format::{FOOTER_BYTES, Layout, Origin, le32, le64};
 pub(crate) use stream::Stream;
-pub(crate) use table::{Found, HTable};
+pub(crate) use table::{HTable, LookupResult};

@@ -9,11 +9,11 @@ use siltstone_engine::{Op, Result};
 use siltstone_table::{GapTracker, LogSalvage, Salvaged, salvage_chain};
 
 use super::Repair;
-use super::tables::Saved;
+use super::tables::SavedItems;
 use crate::htable::Origin;
 use crate::item::Item;
 use crate::record::Record;
-use crate::version::{Edit, Place};
+use crate::version::{ContainerId, Edit};
 
 impl Repair {
     /// Writes what the logs hold to tables of the root; answers the last sequence number. Without a
@@ -27,7 +27,7 @@ impl Repair {
         let in_tables = known.last_sequence.unwrap_or(0);
         let logs = match has_manifest {
             true => self.chain(known)?,
-            false => salvage_chain(self.homes.main.as_ref(), None, None, None)?,
+            false => salvage_chain(self.tiers.main.as_ref(), None, None, None)?,
         };
         let mut gaps = GapTracker::consecutive(in_tables);
         let from = if has_manifest { 0 } else { in_tables };
@@ -50,8 +50,8 @@ impl Repair {
         gaps: &mut GapTracker,
         state: &mut Edit,
     ) -> Result<u64> {
-        let (name, vfs) = (log.name(), self.homes.main.clone());
-        let (mut saved, mut count, mut last) = (Saved::default(), 0, 0);
+        let (name, vfs) = (log.name(), self.tiers.main.clone());
+        let (mut saved, mut count, mut last) = (SavedItems::default(), 0, 0);
         let mut unreadable = None;
         log.visit(vfs.as_ref(), |salvaged| {
             let (position, bytes) = match salvaged {
@@ -73,7 +73,7 @@ impl Repair {
                                     Item { key, value: Some(value), expires_at }
                                 }
                             };
-                            saved.push(self.shape.hash.hash(item.key), &item);
+                            saved.push(self.config.hash.hash(item.key), &item);
                         }
                     }
                     gaps.operations(first_sequence, last);
@@ -106,6 +106,6 @@ impl Repair {
     }
 
     fn root(&self, last_sequence: u64) -> Origin {
-        Origin { place: Place::default(), shape: self.shape, last_sequence }
+        Origin { container_id: ContainerId::default(), config: self.config, last_sequence }
     }
 }

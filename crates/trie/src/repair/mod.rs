@@ -1,34 +1,26 @@
-//! Makes a damaged table open again, with all that can be read.
+//! Repairs a damaged table, so that it opens with everything that is readable.
 //!
-//! 0. A table that is sound is left as it is.
-//! 1. The manifest is read. If it does not hold, or names files that are missing while others are
-//!    there that
-//!    it does not name, every table goes where its footer says, in the order of the sequence
-//!    numbers
-//!    that the footers state. A table that a compaction had replaced and that was not yet removed
-//!    may
-//!    then show deleted keys again, and the report says so.
-//! 2. Each table is read whole. A damaged one is searched for buckets that hold, by its directory
-//!    or,
-//!    without one, on the grid of its buckets: a checksum that is seeded by the file's number and
-//!    the
-//!    place proves each. What they hold goes to new tables in the same place of the trie
-//!    (`tables`).
-//! 3. A damaged BloomCluster is forgotten: the tables have their filters themselves.
-//! 4. The chain of logs is read as opening reads it, and behind each damage, too: every whole
-//!    record goes
-//!    into a new table of the root container (`logs`).
-//! 5. A new manifest names the result. Then damaged files are kept beside it under `*.damaged`, and
-//!    logs
-//!    that were replayed whole are removed: a repair that is cut off before can be run again.
+//! 0. A consistent table is not changed.
+//! 1. The manifest is read. If it is damaged, or names missing files while there are tables that it
+//!    does not name, every table goes to the container in its footer, in the order of the sequence
+//!    numbers in the footers. A table that a compaction had replaced but not yet removed may then
+//!    make deleted keys reappear, and the report says so.
+//! 2. Each table is read completely. In a damaged one valid buckets are found by its directory or,
+//!    without one, on the grid of its buckets, by their checksums, which are seeded with the file's
+//!    number and the offset. Their items go to new tables of the same container (`tables`).
+//! 3. A damaged BloomCluster is dropped: the tables have their own filters, too.
+//! 4. The chain of logs is read as by recovery, and also behind each damaged part: every intact
+//!    record goes into a new table of the root container (`logs`).
+//! 5. A new manifest names the result. Then damaged files are renamed to `*.damaged`, and
+//!    completely replayed logs are removed. A repair that is interrupted before can be run again.
 //!
-//! Opening promises a prefix of the writes. Repair saves more on purpose, and reports each gap: a
-//! file, its bytes, and where it is known the operations that were there.
+//! Recovery guarantees a prefix of the writes. Repair saves more than that, and reports each gap: a
+//! file, a byte range, and if known the operations in it.
 //!
-//! In memory are at most some [`WINDOW_BYTES`] of a damaged table or a log. Nothing is deleted but
-//! logs that were replayed whole. The table must not be open.
+//! Memory: up to [`WINDOW_BYTES`] of a damaged table or a log. Only completely replayed logs are
+//! deleted. The table must not be open.
 //!
-//! Invariant: every item is saved, or lies in a reported loss.
+//! Invariant: every item is saved, or is in a reported loss.
 
 mod logs;
 mod tables;
@@ -42,51 +34,53 @@ use siltstone_table::{FileNumbers, LogSalvage, Manifest, aside, salvage_chain};
 use siltstone_vfs::{Mode, Vfs};
 
 use crate::cluster::Cluster;
-use crate::files::{Homes, Kind};
+use crate::files::{Kind, StorageTiers};
 use crate::htable::{HTable, Origin};
 use crate::options::Options;
-use crate::second;
-use crate::version::{Added, ENGINE, Edit, TrieShape, fold};
+use crate::tiering;
+use crate::version::{AddedTable, ENGINE, Edit, TrieConfig, fold};
 
-/// Items saved of a damaged file are written out when they take so much.
+/// Saved items of a damaged file are written when they reach this size.
 const WINDOW_BYTES: usize = 64 << 20;
 
-/// Repairs the table on `media`, opened with these options. Of the options only `upper` matters;
-/// without it the table's own note of it counts.
+/// Repairs the table in `vfs`. Of the options only `fast_dir` is used; without it the path that the
+/// table recorded is used.
 ///
 /// # Errors
-/// Failures of the medium; a newer format. Damage is not an error here: it is what is repaired.
+/// Failures of the file system; a newer format. Damage is repaired and reported, and is no error.
 pub fn repair(vfs: &Arc<dyn Vfs>, options: &Options) -> Result<RepairReport> {
-    // Without the files that are there they would pass for lost, and be removed at the next
-    // opening.
-    let upper =
-        options.upper.clone().map_or_else(|| second::upper_of(vfs.as_ref()), |u| Ok(Some(u)))?;
-    let second = upper.map(|upper| second::open(vfs.as_ref(), &upper));
-    let (upper, _lock) = second.transpose()?.unzip();
+    // Without the fast tier its files would be reported as lost, and removed by the next open.
+    let upper = options
+        .fast_dir
+        .clone()
+        .map_or_else(|| tiering::fast_tier_dir(vfs.as_ref()), |u| Ok(Some(u)))?;
+    let fast = upper.map(|upper| tiering::open(vfs.as_ref(), &upper));
+    let (upper, _lock) = fast.transpose()?.unzip();
     repair_on(vfs, upper)
 }
 
-/// The same with the second medium given.
+/// As [`repair`], with the fast tier given.
 ///
 /// # Errors
 /// Those of [`repair`].
 pub fn repair_on(vfs: &Arc<dyn Vfs>, upper: Option<Arc<dyn Vfs>>) -> Result<RepairReport> {
-    let homes = Homes { main: vfs.clone(), upper: upper.map(|upper| (upper, 0)) };
-    let shape = TrieShape { fanout_bits: Options::default().fanout_bits, ..TrieShape::default() };
+    let tiers = StorageTiers { main: vfs.clone(), fast: upper.map(|upper| (upper, 0)) };
+    let config =
+        TrieConfig { fanout_bits: Options::default().fanout_bits, ..TrieConfig::default() };
     let rate = RateLimiter::unlimited();
-    let (report, aside, replayed) = Default::default();
-    let mut repair = Repair { homes, shape, rate, report, aside, replayed, next_file: 1 };
+    let (report, damaged_files, replayed) = Default::default();
+    let mut repair = Repair { tiers, config, rate, report, damaged_files, replayed, next_file: 1 };
     repair.run()?;
     Ok(repair.report)
 }
 
 struct Repair {
-    homes: Homes,
-    shape: TrieShape,
+    tiers: StorageTiers,
+    config: TrieConfig,
     rate: RateLimiter,
     report: RepairReport,
-    /// Damaged files, to be kept under another name once the new manifest is in force.
-    aside: BTreeSet<String>,
+    /// Damaged files, to be renamed once the new manifest is durable.
+    damaged_files: BTreeSet<String>,
     /// Logs, to be removed then.
     replayed: BTreeSet<String>,
     next_file: u64,
@@ -95,7 +89,7 @@ struct Repair {
 impl Repair {
     fn run(&mut self) -> Result<()> {
         let mut files = BTreeMap::new();
-        for vfs in self.homes.all() {
+        for vfs in self.tiers.all() {
             for name in vfs.list()? {
                 if let Some((kind, number)) = Kind::parse(&name) {
                     files.insert((number, kind), vfs.clone());
@@ -103,7 +97,7 @@ impl Repair {
                 }
             }
         }
-        let rescued = Manifest::rescue(&self.homes.main, ENGINE)?;
+        let rescued = Manifest::rescue(&self.tiers.main, ENGINE)?;
         let edit = match rescued.edits.as_ref().map(|edits| fold(edits)) {
             Some(Err(error)) if !error.is_corruption() => return Err(error),
             edit => edit.transpose().unwrap_or(None),
@@ -112,7 +106,7 @@ impl Repair {
         if let Some(edit) = edit.as_ref().filter(|_| is_sound)
             && self.is_table_sound(edit)?
         {
-            self.mend_owner(edit)?;
+            self.repair_owner(edit)?;
             self.report.note("everything that the manifest names is sound: nothing to repair");
             return Ok(());
         }
@@ -134,43 +128,43 @@ impl Repair {
                     "the manifest does not hold ({file}: {reason}): tables go where their footers say"
                 ));
                 self.report.lose(Loss::order(file));
-                let shape = edit.and_then(|edit| edit.shape);
-                let guess = self.guess(&files)?;
-                (Edit { shape: guess.shape.or(shape), ..guess }, false)
+                let config = edit.and_then(|edit| edit.config);
+                let rebuild_state = self.rebuild_state(&files)?;
+                (Edit { config: rebuild_state.config.or(config), ..rebuild_state }, false)
             }
         };
-        // What no table can have come to is no use.
+        // A number that cannot have been allocated is ignored.
         let next = FileNumbers::of_manifest(known.next_file).map_or(1, |numbers| numbers.next());
         self.next_file = self.next_file.max(next);
-        self.shape = known.shape.unwrap_or(self.shape);
-        let mut state = Edit { shape: Some(self.shape), ..Edit::default() };
+        self.config = known.config.unwrap_or(self.config);
+        let mut state = Edit { config: Some(self.config), ..Edit::default() };
         for added in &known.added {
             self.check_table(added, &mut state)?;
         }
-        for &(place, number, bytes) in &known.clusters {
-            let cluster = Cluster::open(&self.homes, number, bytes);
+        for &(container_id, number, bytes) in &known.clusters {
+            let cluster = Cluster::open(&self.tiers, number, bytes);
             match cluster.and_then(|cluster| cluster.load(Purpose::Maintenance)) {
-                Ok(_) => state.clusters.push((place, number, bytes)),
+                Ok(_) => state.clusters.push((container_id, number, bytes)),
                 Err(error) if error.is_corruption() || error.is_not_found() => {
                     self.report
                         .note(format!("{error}: nothing is lost, filters are in the tables, too"));
                     let name = Kind::Cluster.name(number);
-                    if self.medium_of(&name)?.is_some() {
+                    if self.tier_with(&name)?.is_some() {
                         self.keep(name);
                     }
                 }
                 Err(other) => return Err(other),
             }
         }
-        self.mend_owner(&known)?;
+        self.repair_owner(&known)?;
         let last_sequence = self.replay_chain(&known, has_manifest, &mut state)?;
         let state = Edit { last_sequence: Some(last_sequence), ..state };
         self.write_manifest(state, is_sound && has_manifest)
     }
 
-    /// Whether nothing is to be repaired.
+    /// Whether nothing needs repair.
     fn is_table_sound(&self, known: &Edit) -> Result<bool> {
-        let Some(shape) = known.shape else { return Ok(false) };
+        let Some(config) = known.config else { return Ok(false) };
         let mut is_sound = true;
         let mut note = |checked: Result<()>| match checked {
             Ok(()) => Ok(()),
@@ -181,29 +175,29 @@ impl Repair {
             Err(other) => Err(other),
         };
         for added in &known.added {
-            let table = HTable::open(&self.homes, added.number, added.bytes, true).map(Arc::new);
-            note(table.and_then(|table| table.verify(shape.hash)))?;
+            let table = HTable::open(&self.tiers, added.number, added.bytes, true).map(Arc::new);
+            note(table.and_then(|table| table.verify(config.hash)))?;
         }
         for &(_, number, bytes) in &known.clusters {
-            let cluster = Cluster::open(&self.homes, number, bytes);
+            let cluster = Cluster::open(&self.tiers, number, bytes);
             note(cluster.and_then(|cluster| cluster.load(Purpose::Maintenance)).map(drop))?;
         }
         let logs = self.chain(known)?;
         Ok(is_sound && logs.iter().all(|log| log.damage.is_none()))
     }
 
-    /// Has the second medium name its owner again if that is damaged.
-    fn mend_owner(&mut self, known: &Edit) -> Result<()> {
-        let Some((upper, _)) = self.homes.upper.clone() else { return Ok(()) };
-        let mut are_ours = false;
+    /// Rewrites the owner of the fast tier if it is damaged.
+    fn repair_owner(&mut self, known: &Edit) -> Result<()> {
+        let Some((upper, _)) = self.tiers.fast.clone() else { return Ok(()) };
+        let mut are_own = false;
         for added in &known.added {
             if upper.exists(&Kind::HTable.name(added.number))? {
-                let table = HTable::open(&self.homes, added.number, added.bytes, false);
-                are_ours |= table.is_ok();
+                let table = HTable::open(&self.tiers, added.number, added.bytes, false);
+                are_own |= table.is_ok();
             }
         }
-        if let Some(shape) = known.shape
-            && second::mend_owner(&self.homes, shape.hash.seed, are_ours)?
+        if let Some(config) = known.config
+            && tiering::repair_owner(&self.tiers, config.hash.seed, are_own)?
         {
             let note = format!("{}: OWNER was damaged, and is made anew", upper.name());
             self.report.note(note);
@@ -213,26 +207,26 @@ impl Repair {
 
     fn chain(&self, known: &Edit) -> Result<Vec<LogSalvage>> {
         let first = Some(known.first_log.unwrap_or(0));
-        salvage_chain(self.homes.main.as_ref(), first, known.sealed_log, None)
+        salvage_chain(self.tiers.main.as_ref(), first, known.sealed_log, None)
     }
 
-    /// Whether the manifest is of before the files that are there: it names some that are missing,
-    /// and does not name all tables. An older copy would say so, or one that lost its end.
+    /// Whether the manifest is older than the files: it names missing ones, and not all tables.
+    /// That happens with an older copy, or one that lost its end.
     fn is_superseded(
         &self,
         known: &Edit,
         files: &BTreeMap<(u64, Kind), Arc<dyn Vfs>>,
     ) -> Result<bool> {
         let named: BTreeSet<u64> = known.added.iter().map(|added| added.number).collect();
-        let is_there = |number: u64| files.contains_key(&(number, Kind::HTable));
-        let is_lacking = named.iter().any(|&number| !is_there(number))
+        let exists = |number: u64| files.contains_key(&(number, Kind::HTable));
+        let has_missing_files = named.iter().any(|&number| !exists(number))
             || self.chain(known)?.iter().any(|log| log.file.is_none());
         let mut tables = files.keys().filter(|(_, kind)| *kind == Kind::HTable);
-        Ok(is_lacking && tables.any(|(number, _)| !named.contains(number)))
+        Ok(has_missing_files && tables.any(|(number, _)| !named.contains(number)))
     }
 
-    /// What a manifest would say, as far as the tables tell.
-    fn guess(&mut self, files: &BTreeMap<(u64, Kind), Arc<dyn Vfs>>) -> Result<Edit> {
+    /// Reconstructs the state from the footers of the tables.
+    fn rebuild_state(&mut self, files: &BTreeMap<(u64, Kind), Arc<dyn Vfs>>) -> Result<Edit> {
         let mut found = Vec::new();
         for (&(number, kind), vfs) in files {
             if kind != Kind::HTable {
@@ -240,48 +234,48 @@ impl Repair {
             }
             let name = Kind::HTable.name(number);
             let bytes = vfs.open(&name, Mode::Read)?.len()?;
-            match HTable::open(&self.homes, number, bytes, false) {
+            match HTable::open(&self.tiers, number, bytes, false) {
                 Ok(table) => found.push((table.origin(), number, bytes)),
-                // Without a footer nobody knows its place: the root shows it, as the oldest there.
+                // Without a footer its container is unknown: it becomes the oldest of the root.
                 Err(Error::Corruption { .. }) => found.push((Origin::default(), number, bytes)),
                 Err(other) => return Err(other),
             }
         }
-        let shape = found.iter().map(|(origin, ..)| origin.shape).find(|s| s.fanout_bits > 0);
+        let config = found.iter().map(|(origin, ..)| origin.config).find(|s| s.fanout_bits > 0);
         found.sort_unstable_by_key(|&(origin, number, _)| (origin.last_sequence, number));
         let last_sequence = found.last().map(|(origin, ..)| origin.last_sequence);
-        let added = |(origin, number, bytes): (Origin, u64, u64)| Added {
-            place: origin.place,
+        let added = |(origin, number, bytes): (Origin, u64, u64)| AddedTable {
+            container_id: origin.container_id,
             number,
             bytes,
             is_oldest: false,
         };
         let added = found.into_iter().map(added).collect();
-        Ok(Edit { added, shape, last_sequence, ..Edit::default() })
+        Ok(Edit { added, config, last_sequence, ..Edit::default() })
     }
 
     fn write_manifest(&mut self, state: Edit, is_sound: bool) -> Result<()> {
         let first = Some(self.next_file);
         let state = Edit { next_file: first, first_log: first, ..state };
-        self.aside.iter().try_for_each(|name| self.put_aside(name, aside::keep))?;
-        self.homes.sync_dirs(Purpose::Maintenance)?;
-        let vfs = &self.homes.main;
+        self.damaged_files.iter().try_for_each(|name| self.quarantine(name, aside::keep))?;
+        self.tiers.sync_dirs(Purpose::Maintenance)?;
+        let vfs = &self.tiers.main;
         Manifest::replace(vfs, ENGINE, &state.encode(), is_sound)?;
-        self.aside.iter().try_for_each(|name| self.put_aside(name, aside::leave))?;
-        let replayed = self.replayed.iter().filter(|name| !self.aside.contains(*name));
+        self.damaged_files.iter().try_for_each(|name| self.quarantine(name, aside::leave))?;
+        let replayed = self.replayed.iter().filter(|name| !self.damaged_files.contains(*name));
         replayed.into_iter().try_for_each(|name| vfs.remove(name))?;
-        self.homes.sync_dirs(Purpose::Maintenance)?;
+        self.tiers.sync_dirs(Purpose::Maintenance)?;
         self.report.note(format!("the new manifest names {} tables", state.added.len()));
         Ok(())
     }
 
-    fn put_aside(&self, name: &str, put: fn(&dyn Vfs, &str) -> Result<()>) -> Result<()> {
-        self.medium_of(name)?.map_or(Ok(()), |vfs| put(vfs.as_ref(), name))
+    fn quarantine(&self, name: &str, put: fn(&dyn Vfs, &str) -> Result<()>) -> Result<()> {
+        self.tier_with(name)?.map_or(Ok(()), |vfs| put(vfs.as_ref(), name))
     }
 
-    /// The medium on which a file is.
-    fn medium_of(&self, name: &str) -> Result<Option<Arc<dyn Vfs>>> {
-        for vfs in self.homes.all() {
+    /// The tier with a file.
+    fn tier_with(&self, name: &str) -> Result<Option<Arc<dyn Vfs>>> {
+        for vfs in self.tiers.all() {
             if vfs.exists(name)? {
                 return Ok(Some(vfs.clone()));
             }
@@ -289,9 +283,9 @@ impl Repair {
         Ok(None)
     }
 
-    /// Keeps a damaged file under another name, and says so.
+    /// Renames a damaged file at the end, and reports it.
     fn keep(&mut self, name: String) {
         self.report.note(format!("{name} is kept as {name}.damaged"));
-        self.aside.insert(name);
+        self.damaged_files.insert(name);
     }
 }

@@ -1,11 +1,11 @@
-//! Saves what can be read of a damaged HTable.
+//! Saves the readable items of a damaged HTable.
 //!
 //! ```text
-//!   footer and directory hold    each bucket and each large item by itself
-//!   else                         the grid of buckets, and the large items in frames before each
+//!   footer and directory valid   each bucket and each large item
+//!   otherwise                    the grid of buckets, and the large items in frames before each
 //! ```
 //!
-//! Invariant: an item is in a new table in the same place of the trie, or in a reported loss.
+//! Invariant: every item is in a new table of the same container, or in a reported loss.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,22 +14,24 @@ use siltstone_engine::{Error, Loss, Purpose, Result};
 use siltstone_vfs::{File, Mode};
 
 use super::{Repair, WINDOW_BYTES};
-use crate::files::{FRAME_TRAILER, FileSum, Kind};
+use crate::files::{FRAME_TRAILER, FileChecksum, Kind};
 use crate::hash::Hash;
-use crate::htable::{BucketHeader, Expected, FOOTER_BYTES, HTable, Layout, Origin, TableWriter};
+use crate::htable::{
+    BucketHeader, ExpectedSize, FOOTER_BYTES, HTable, Layout, Origin, TableWriter,
+};
 use crate::item::Item;
 use crate::options::Options;
-use crate::version::{Added, Edit};
+use crate::version::{AddedTable, Edit};
 
-/// Items on their way to a new table.
+/// Saved items, to be written to a new table.
 #[derive(Default)]
-pub(super) struct Saved {
+pub(super) struct SavedItems {
     pub(super) bytes: Vec<u8>,
-    /// By hash, with where they begin; of equal hashes the last one is the newest.
+    /// By hash, with their offsets; of equal hashes the last one is the newest.
     items: Vec<(Hash, usize)>,
 }
 
-impl Saved {
+impl SavedItems {
     pub(super) fn push(&mut self, hash: Hash, item: &Item<'_>) {
         self.items.push((hash, self.bytes.len()));
         item.push(&mut self.bytes);
@@ -37,13 +39,13 @@ impl Saved {
 }
 
 impl Repair {
-    /// Adds a table to `state`: as it is if it is sound, else what can be read of it.
-    pub(super) fn check_table(&mut self, added: &Added, state: &mut Edit) -> Result<()> {
-        let &Added { place, number, bytes, .. } = added;
+    /// Adds a table to `state`: unchanged if it is undamaged, else with its readable items.
+    pub(super) fn check_table(&mut self, added: &AddedTable, state: &mut Edit) -> Result<()> {
+        let &AddedTable { container_id, number, bytes, .. } = added;
         let name = Kind::HTable.name(number);
-        let table = HTable::open(&self.homes, number, bytes, true).map(Arc::new);
-        let sound = table.as_ref().map_err(Error::clone);
-        let damage = match sound.and_then(|table| table.verify(self.shape.hash)) {
+        let table = HTable::open(&self.tiers, number, bytes, true).map(Arc::new);
+        let table_or_error = table.as_ref().map_err(Error::clone);
+        let damage = match table_or_error.and_then(|table| table.verify(self.config.hash)) {
             Ok(()) => {
                 state.added.push(*added);
                 return Ok(());
@@ -51,22 +53,22 @@ impl Repair {
             Err(damage) if damage.is_corruption() || damage.is_not_found() => damage,
             Err(other) => return Err(other),
         };
-        let Some(vfs) = self.medium_of(&name)? else {
-            self.report.note(format!("{name} of {place} is missing"));
+        let Some(vfs) = self.tier_with(&name)? else {
+            self.report.note(format!("{name} of {container_id} is missing"));
             self.report.lose(Loss::entries(name, 0..bytes));
             return Ok(());
         };
-        // Behind its end is nothing of the table.
-        let homes = self.homes.without_changes();
-        let vfs = homes.all().find(|it| it.exists(&name).is_ok_and(|is| is)).unwrap_or(&vfs);
+        // Bytes after the recorded end do not belong to the table.
+        let tiers = self.tiers.without_changes();
+        let vfs = tiers.all().find(|it| it.exists(&name).is_ok_and(|is| is)).unwrap_or(&vfs);
         let file = vfs.open(&name, Mode::ReadWrite)?;
         if file.len()? > bytes && bytes > 0 {
             file.set_len(bytes)?;
         }
-        // Filters are made anew; without the others nothing can be found by the directory.
+        // Filters are rebuilt; the other frames are needed to use the directory.
         let table = match table {
             Ok(table) => Some(table),
-            Err(_) => HTable::open(&homes, number, bytes, false).map(Arc::new).ok(),
+            Err(_) => HTable::open(&tiers, number, bytes, false).map(Arc::new).ok(),
         };
         let saved = match &table {
             Some(table) => self.save_known(table, state)?,
@@ -77,22 +79,22 @@ impl Repair {
         Ok(())
     }
 
-    /// Saves what can be read of a table whose frames hold.
+    /// Saves the readable items of a table with valid frames.
     fn save_known(&mut self, table: &Arc<HTable>, state: &mut Edit) -> Result<u64> {
-        let (mut saved, mut count) = (Saved::default(), 0);
+        let (mut saved, mut count) = (SavedItems::default(), 0);
         let mut buffer = vec![0; table.bucket_bytes() as usize];
         for bucket in 0..table.buckets() {
-            let place = table.directory().place(bucket, table.bucket_bytes());
-            let (offset, buffer) = (place.start, &mut buffer[..(place.end - place.start) as usize]);
+            let range = table.directory().bucket_range(bucket, table.bucket_bytes());
+            let (offset, buffer) = (range.start, &mut buffer[..(range.end - range.start) as usize]);
             let read = table.read(offset, buffer, Purpose::Maintenance);
             let opened = read.and_then(|()| table.open_bucket(offset, buffer));
             match opened {
                 Ok((header, items)) => {
                     for (_, _, item) in header.items(items).flatten() {
-                        saved.push(self.shape.hash.hash(item.key), &item);
+                        saved.push(self.config.hash.hash(item.key), &item);
                     }
                 }
-                Err(Error::Corruption { .. }) => self.lose(table.name(), place),
+                Err(Error::Corruption { .. }) => self.lose(table.name(), range),
                 Err(other) => return Err(other),
             }
             count += self.write_if_full(&mut saved, table.origin(), state)?;
@@ -101,7 +103,7 @@ impl Repair {
             let read = table.read_special(special, Purpose::Maintenance);
             match read.and_then(|bytes| {
                 let item = table.special_item(special, &bytes)?;
-                saved.push(self.shape.hash.hash(item.key), &item);
+                saved.push(self.config.hash.hash(item.key), &item);
                 Ok(())
             }) {
                 Ok(()) => {}
@@ -116,12 +118,16 @@ impl Repair {
         Ok(count + self.write(&mut saved, table.origin(), state)?)
     }
 
-    /// Saves the buckets of a table whose footer or index does not hold: those that prove
-    /// themselves.
-    fn save_unknown(&mut self, added: &Added, file: &dyn File, state: &mut Edit) -> Result<u64> {
-        let &Added { place, number, bytes: of_manifest, .. } = added;
-        let (name, sum, len) = (Kind::HTable.name(number), FileSum::new(number), file.len()?);
-        // Reads what a bucket would be there; the last one of a table ends behind its items.
+    /// Saves the valid buckets of a table with a damaged footer or index.
+    fn save_unknown(
+        &mut self,
+        added: &AddedTable,
+        file: &dyn File,
+        state: &mut Edit,
+    ) -> Result<u64> {
+        let &AddedTable { container_id, number, bytes: of_manifest, .. } = added;
+        let (name, sum, len) = (Kind::HTable.name(number), FileChecksum::new(number), file.len()?);
+        // Reads a possible bucket; the last one of a table ends behind its items.
         let read = |offset: u64, bytes: u64, buffer: &mut Vec<u8>| -> Result<bool> {
             buffer.resize(bytes.min(len - offset) as usize, 0);
             match file.read_at(offset, buffer, Purpose::Maintenance) {
@@ -133,11 +139,11 @@ impl Repair {
             if is_whole && BucketHeader::open(sum, offset, buffer).is_some() {
                 return Ok(true);
             }
-            let short = BucketHeader::least_bytes(buffer).filter(|&least| least <= buffer.len());
+            let short = BucketHeader::min_bytes(buffer).filter(|&least| least <= buffer.len());
             buffer.truncate(short.unwrap_or(0));
             Ok(BucketHeader::open(sum, offset, buffer).is_some())
         };
-        // The first bucket that holds, of whichever size, gives the grid.
+        // The first valid bucket, of any size, determines the grid.
         let (mut grid, mut buffer) = (None, Vec::new());
         let mut at = 0;
         while grid.is_none() && at < len {
@@ -148,46 +154,45 @@ impl Repair {
             }
             at += 256;
         }
-        // Of a file that was cut off more may have been there than is.
+        // A truncated file may have contained more.
         let end = len.max(of_manifest);
         let Some(bytes) = grid else {
             self.lose(&name, 0..end);
             return Ok(0);
         };
-        let origin = Origin { place, shape: self.shape, last_sequence: 0 };
-        let (mut saved, mut count) = (Saved::default(), 0);
-        // Behind the last bucket that holds.
-        let mut good = 0;
+        let origin = Origin { container_id, config: self.config, last_sequence: 0 };
+        let (mut saved, mut count) = (SavedItems::default(), 0);
+        // The end of the last valid bucket.
+        let mut end_of_valid = 0;
         for offset in (0..len).step_by(bytes as usize) {
             if !read(offset, bytes, &mut buffer)? {
                 continue;
             }
-            if offset > good {
-                let lost = self.save_specials(file, sum, good..offset, &mut saved)?;
+            if offset > end_of_valid {
+                let lost = self.save_specials(file, sum, end_of_valid..offset, &mut saved)?;
                 self.lose(&name, lost);
             }
-            good = offset + buffer.len() as u64;
+            end_of_valid = offset + buffer.len() as u64;
             if let Some((header, items)) = BucketHeader::open(sum, offset, &buffer) {
                 for (_, _, item) in header.items(items).flatten() {
-                    saved.push(self.shape.hash.hash(item.key), &item);
+                    saved.push(self.config.hash.hash(item.key), &item);
                 }
             }
             count += self.write_if_full(&mut saved, origin, state)?;
         }
-        if !are_frames(file, sum, good)? {
-            self.lose(&name, good..end);
+        if !are_frames(file, sum, end_of_valid)? {
+            self.lose(&name, end_of_valid..end);
         }
         Ok(count + self.write(&mut saved, origin, state)?)
     }
 
-    /// Saves the large items that stand before a bucket, each in a frame of its own; answers what
-    /// does not hold.
+    /// Saves the large items before a bucket, each in its own frame; returns the unreadable range.
     fn save_specials(
         &self,
         file: &dyn File,
-        sum: FileSum,
+        sum: FileChecksum,
         gap: Range<u64>,
-        saved: &mut Saved,
+        saved: &mut SavedItems,
     ) -> Result<Range<u64>> {
         let mut bytes = vec![0; (gap.end - gap.start) as usize];
         file.read_at(gap.start, &mut bytes, Purpose::Maintenance)?;
@@ -197,10 +202,10 @@ impl Repair {
             if used + FRAME_TRAILER != len {
                 break;
             }
-            saved.push(self.shape.hash.hash(item.key), &item);
+            saved.push(self.config.hash.hash(item.key), &item);
             at += len;
         }
-        // Zeros up to the bucket are none.
+        // Zeros up to the bucket are padding.
         let is_padding = bytes[at..].iter().all(|&byte| byte == 0);
         let from = if is_padding { gap.end } else { gap.start + at as u64 };
         Ok(from..gap.end)
@@ -214,7 +219,7 @@ impl Repair {
 
     pub(super) fn write_if_full(
         &mut self,
-        saved: &mut Saved,
+        saved: &mut SavedItems,
         origin: Origin,
         state: &mut Edit,
     ) -> Result<u64> {
@@ -224,14 +229,14 @@ impl Repair {
         }
     }
 
-    /// Writes what was saved to a new table, as the newest so far of its container.
+    /// Writes the saved items to a new table, the newest so far of its container.
     pub(super) fn write(
         &mut self,
-        saved: &mut Saved,
+        saved: &mut SavedItems,
         origin: Origin,
         state: &mut Edit,
     ) -> Result<u64> {
-        let Saved { bytes, mut items } = std::mem::take(saved);
+        let SavedItems { bytes, mut items } = std::mem::take(saved);
         if items.is_empty() {
             return Ok(0);
         }
@@ -239,8 +244,8 @@ impl Repair {
         let number = self.next_file;
         self.next_file += 1;
         let build = Options::default().build(Layout::Buckets);
-        let expected = Expected { items: items.len() as u64, bytes: bytes.len() as u64 };
-        let vfs = self.homes.main.as_ref();
+        let expected = ExpectedSize { items: items.len() as u64, bytes: bytes.len() as u64 };
+        let vfs = self.tiers.main.as_ref();
         let purpose = Purpose::Maintenance;
         let mut writer =
             TableWriter::create(vfs, number, build, origin, expected, &self.rate, purpose)?;
@@ -252,15 +257,20 @@ impl Repair {
                 writer.push(hash, &item)?;
             }
         }
-        let built = writer.finish()?;
-        let place = origin.place;
-        state.added.push(Added { place, number, bytes: built.bytes, is_oldest: false });
-        Ok(built.items)
+        let summary = writer.finish()?;
+        let container_id = origin.container_id;
+        state.added.push(AddedTable {
+            container_id,
+            number,
+            bytes: summary.bytes,
+            is_oldest: false,
+        });
+        Ok(summary.items)
     }
 }
 
-/// Whether everything from `at` to the footer is frames that hold: filters and indexes, no items.
-fn are_frames(file: &dyn File, sum: FileSum, mut at: u64) -> Result<bool> {
+/// Whether everything from `at` to the footer is valid frames: filters and indexes, no items.
+fn are_frames(file: &dyn File, sum: FileChecksum, mut at: u64) -> Result<bool> {
     let Some(end) = file.len()?.checked_sub(FOOTER_BYTES as u64).filter(|&end| end > at) else {
         return Ok(false);
     };
@@ -275,9 +285,9 @@ fn are_frames(file: &dyn File, sum: FileSum, mut at: u64) -> Result<bool> {
     Ok(true)
 }
 
-/// The length of the frame that `bytes` begin with, at `at` of the file: the first for which the
-/// checksum holds.
-fn frame_len(bytes: &[u8], sum: FileSum, at: u64) -> Option<usize> {
+/// The length of the frame at the beginning of `bytes`, at offset `at` of the file: the first
+/// length with a valid checksum.
+fn frame_len(bytes: &[u8], sum: FileChecksum, at: u64) -> Option<usize> {
     let mut running = sum.of(at, &[]);
     let last = (0..bytes.len().saturating_sub(FRAME_TRAILER)).find(|&last| {
         running = crc32c::crc32c_append(running, &bytes[last..=last]);

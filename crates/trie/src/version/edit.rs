@@ -1,62 +1,62 @@
-//! One change of the set of files, in the form in which the manifest keeps it.
+//! A version edit: one change of the set of files, as the manifest stores it.
 //!
 //! ```text
 //! edit  := field*                                   all integers varint
-//! field := 1 next_file                              the next file number that is free
+//! field := 1 next_file                              the next free file number
 //!        | 2 last_sequence                          the newest sequence number in any table
 //!        | 3 first_log                              logs below this number are in tables
-//!        | 4 level id number bytes is_oldest        a table that is added: as the newest of its
-//!                                                   container, or (1) as the oldest
-//!        | 5 level id number                        a table that is removed
-//!        | 6 level id number bytes                  the container's cluster from now on; 0 0: none
+//!        | 4 level id number bytes is_oldest        an added table: the newest of its
+//!                                                   container, or (1) the oldest
+//!        | 5 level id number                        a removed table
+//!        | 6 level id number bytes                  the container's new cluster; 0 0: none
 //!        | 7 number bytes                           a log that was sealed at close
-//!        | 8 seed weak_bits fanout_bits             the table's shape, in every snapshot
+//!        | 8 seed weak_bits fanout_bits             the table's configuration, in every snapshot
 //! ```
 //!
-//! Removals apply before additions, and both before clusters. A reader refuses field numbers that it
-//! does not know: to skip one could lose data. The manifest gives integrity.
+//! Removals apply before additions, and both before clusters. A reader rejects unknown field
+//! numbers, because skipping one could lose data. The manifest guarantees integrity.
 //!
 //! Invariant: `decode(encode(edit)) == edit`.
 //!
-//! Source: the shape is LevelDB's version edit; the fields are ours.
+//! Source: LevelDB's version edit.
 
 use std::collections::BTreeSet;
 
 use siltstone_engine::batch::{read_varint, write_varint};
 use siltstone_table::kind::in_range;
 
-use super::{DEEPEST, Place};
+use super::{ContainerId, MAX_LEVEL};
 use crate::hash::HashKind;
 
-/// What never changes in the life of a table.
+/// The configuration that is fixed for the life of a table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct TrieShape {
+pub(crate) struct TrieConfig {
     pub(crate) hash: HashKind,
     pub(crate) fanout_bits: u32,
 }
 
-/// A table that is added.
+/// An added table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Added {
-    pub(crate) place: Place,
+pub(crate) struct AddedTable {
+    pub(crate) container_id: ContainerId,
     pub(crate) number: u64,
     pub(crate) bytes: u64,
-    /// It goes behind all tables of its container, not before them.
+    /// It is the oldest table of its container, not the newest.
     pub(crate) is_oldest: bool,
 }
 
-/// One change of the set of files; what is `None` or empty stays as it was.
+/// One change of the set of files; `None` and empty fields change nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Edit {
     pub(crate) next_file: Option<u64>,
     pub(crate) last_sequence: Option<u64>,
     pub(crate) first_log: Option<u64>,
-    pub(crate) added: Vec<Added>,
-    pub(crate) removed: Vec<(Place, u64)>,
-    /// Container, number and bytes of its cluster; number 0 for none.
-    pub(crate) clusters: Vec<(Place, u64, u64)>,
+    pub(crate) added: Vec<AddedTable>,
+    pub(crate) removed: Vec<(ContainerId, u64)>,
+    /// Container, number and length of its cluster; number 0 for none.
+    pub(crate) clusters: Vec<(ContainerId, u64, u64)>,
     pub(crate) sealed_log: Option<(u64, u64)>,
-    pub(crate) shape: Option<TrieShape>,
+    pub(crate) config: Option<TrieConfig>,
 }
 
 const NEXT_FILE: u64 = 1;
@@ -66,14 +66,17 @@ const ADDED: u64 = 4;
 const REMOVED: u64 = 5;
 const CLUSTER: u64 = 6;
 const SEALED_LOG: u64 = 7;
-const SHAPE: u64 = 8;
+const CONFIG: u64 = 8;
 
 impl Edit {
     /// The containers that it changes.
-    pub(crate) fn places(&self) -> BTreeSet<Place> {
-        let added = self.added.iter().map(|added| added.place);
-        let removed = self.removed.iter().map(|&(place, _)| place);
-        added.chain(removed).chain(self.clusters.iter().map(|&(place, ..)| place)).collect()
+    pub(crate) fn container_ids(&self) -> BTreeSet<ContainerId> {
+        let added = self.added.iter().map(|added| added.container_id);
+        let removed = self.removed.iter().map(|&(container_id, _)| container_id);
+        added
+            .chain(removed)
+            .chain(self.clusters.iter().map(|&(container_id, ..)| container_id))
+            .collect()
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -87,26 +90,26 @@ impl Edit {
             value.into_iter().for_each(|value| put(&[field, value]));
         }
         for added in &self.added {
-            let Place { level, id } = added.place;
+            let ContainerId { level, id } = added.container_id;
             let is_oldest = u64::from(added.is_oldest);
             put(&[ADDED, level as u64, id, added.number, added.bytes, is_oldest]);
         }
-        for &(Place { level, id }, number) in &self.removed {
+        for &(ContainerId { level, id }, number) in &self.removed {
             put(&[REMOVED, level as u64, id, number]);
         }
-        for &(Place { level, id }, number, bytes) in &self.clusters {
+        for &(ContainerId { level, id }, number, bytes) in &self.clusters {
             put(&[CLUSTER, level as u64, id, number, bytes]);
         }
         if let Some((number, bytes)) = self.sealed_log {
             put(&[SEALED_LOG, number, bytes]);
         }
-        if let Some(TrieShape { hash, fanout_bits }) = self.shape {
-            put(&[SHAPE, hash.seed, hash.weak_bits.into(), fanout_bits.into()]);
+        if let Some(TrieConfig { hash, fanout_bits }) = self.config {
+            put(&[CONFIG, hash.seed, hash.weak_bits.into(), fanout_bits.into()]);
         }
         out
     }
 
-    /// Parses an edit; the error says what is malformed.
+    /// Parses an edit; the error describes what is malformed.
     pub(crate) fn decode(mut bytes: &[u8]) -> Result<Edit, String> {
         let mut edit = Edit::default();
         while !bytes.is_empty() {
@@ -117,21 +120,21 @@ impl Edit {
                 LAST_SEQUENCE => edit.last_sequence = Some(in_range(next()?)?),
                 FIRST_LOG => edit.first_log = Some(next()?),
                 ADDED => {
-                    let place = place(next()?, next()?)?;
+                    let container_id = container_id(next()?, next()?)?;
                     let (number, bytes, is_oldest) = (next()?, next()?, next()? != 0);
-                    edit.added.push(Added { place, number, bytes, is_oldest });
+                    edit.added.push(AddedTable { container_id, number, bytes, is_oldest });
                 }
-                REMOVED => edit.removed.push((place(next()?, next()?)?, next()?)),
-                CLUSTER => edit.clusters.push((place(next()?, next()?)?, next()?, next()?)),
+                REMOVED => edit.removed.push((container_id(next()?, next()?)?, next()?)),
+                CLUSTER => edit.clusters.push((container_id(next()?, next()?)?, next()?, next()?)),
                 SEALED_LOG => edit.sealed_log = Some((next()?, next()?)),
-                SHAPE => {
+                CONFIG => {
                     let seed = next()?;
                     let (weak_bits, fanout_bits) = (next()? as u32, next()? as u32);
                     if weak_bits > 63 || !(1..=5).contains(&fanout_bits) {
-                        return Err("the table's shape is impossible".to_owned());
+                        return Err("the table's config is impossible".to_owned());
                     }
-                    edit.shape =
-                        Some(TrieShape { hash: HashKind { seed, weak_bits }, fanout_bits });
+                    edit.config =
+                        Some(TrieConfig { hash: HashKind { seed, weak_bits }, fanout_bits });
                 }
                 other => return Err(format!("field {other} of an edit is unknown")),
             }
@@ -148,13 +151,13 @@ impl std::fmt::Display for Edit {
         }
         for added in &self.added {
             let age = if added.is_oldest { ", as its oldest" } else { "" };
-            let Added { place, number, bytes, .. } = added;
-            words.push(format!("+ table {number} of {bytes} bytes in {place}{age}"));
+            let AddedTable { container_id, number, bytes, .. } = added;
+            words.push(format!("+ table {number} of {bytes} bytes in {container_id}{age}"));
         }
-        for (place, number, bytes) in &self.clusters {
+        for (container_id, number, bytes) in &self.clusters {
             words.push(match number {
-                0 => format!("{place} has no cluster"),
-                _ => format!("{place} has cluster {number} of {bytes} bytes"),
+                0 => format!("{container_id} has no cluster"),
+                _ => format!("{container_id} has cluster {number} of {bytes} bytes"),
             });
         }
         for (what, value) in [
@@ -167,16 +170,16 @@ impl std::fmt::Display for Edit {
         if let Some((number, bytes)) = self.sealed_log {
             words.push(format!("log {number} was sealed with {bytes} bytes"));
         }
-        if let Some(TrieShape { fanout_bits, .. }) = self.shape {
+        if let Some(TrieConfig { fanout_bits, .. }) = self.config {
             words.push(format!("fan-out of {fanout_bits} bits"));
         }
         f.write_str(&words.join("; "))
     }
 }
 
-fn place(level: u64, id: u64) -> Result<Place, String> {
+fn container_id(level: u64, id: u64) -> Result<ContainerId, String> {
     match usize::try_from(level) {
-        Ok(level) if level <= DEEPEST => Ok(Place { level, id }),
+        Ok(level) if level <= MAX_LEVEL => Ok(ContainerId { level, id }),
         _ => Err(format!("level {level} of an edit is too deep")),
     }
 }
@@ -192,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_a_sequence_number_that_no_write_could_follow_refused() {
+    fn sequence_number_without_successor_is_rejected() {
         for (last, holds) in [(u64::MAX, false), (1 << 61, false), ((1 << 61) - 1, true)] {
             let edit = Edit { last_sequence: Some(last), ..Edit::default() };
             assert_eq!(Edit::decode(&edit.encode()).is_ok(), holds, "{last}");
@@ -200,17 +203,17 @@ mod tests {
     }
 
     #[test]
-    fn do_edits_come_back_and_are_hostile_bytes_refused() {
-        let place = Place { level: 3, id: 511 };
+    fn edit_survives_encoding_and_malformed_bytes_are_rejected() {
+        let container_id = ContainerId { level: 3, id: 511 };
         let edit = Edit {
             next_file: Some(12),
             last_sequence: Some(1 << 40),
             first_log: Some(3),
-            added: vec![Added { place, number: 4, bytes: 5, is_oldest: true }],
-            removed: vec![(place, 9)],
-            clusters: vec![(place, 0, 0), (Place { level: 1, id: 0 }, 7, 8)],
+            added: vec![AddedTable { container_id, number: 4, bytes: 5, is_oldest: true }],
+            removed: vec![(container_id, 9)],
+            clusters: vec![(container_id, 0, 0), (ContainerId { level: 1, id: 0 }, 7, 8)],
             sealed_log: Some((2, 300)),
-            shape: Some(TrieShape {
+            config: Some(TrieConfig {
                 hash: HashKind { seed: u64::MAX, weak_bits: 4 },
                 fanout_bits: 3,
             }),

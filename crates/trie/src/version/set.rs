@@ -14,9 +14,9 @@ use siltstone_engine::{Error, Result};
 use siltstone_table::{FileNumbers, Manifest};
 use siltstone_vfs::Vfs;
 
-use super::{Edit, Opened, TrieShape, Version};
+use super::{Edit, OpenFiles, TrieConfig, Version};
 use crate::cluster::Cluster;
-use crate::files::{Homes, Kind};
+use crate::files::{Kind, StorageTiers};
 use crate::htable::HTable;
 
 /// The engine's name in the manifest.
@@ -24,9 +24,9 @@ pub(crate) const ENGINE: &str = "trie";
 
 /// Installs edits and hands out file numbers.
 pub(crate) struct Versions {
-    homes: Homes,
+    tiers: StorageTiers,
     numbers: FileNumbers,
-    pub(crate) shape: TrieShape,
+    pub(crate) config: TrieConfig,
     installing: Mutex<Installing>,
 }
 
@@ -51,23 +51,23 @@ pub(crate) struct Recovered {
 }
 
 impl Versions {
-    /// Opens what the manifest names, or makes an empty table of `shape` if `media` has none.
-    pub(crate) fn open(homes: &Homes, shape: TrieShape) -> Result<(Self, Recovered)> {
-        let vfs = &homes.main;
+    /// Opens what the manifest names, or makes an empty table of `config` if `media` has none.
+    pub(crate) fn open(tiers: &StorageTiers, config: TrieConfig) -> Result<(Self, Recovered)> {
+        let vfs = &tiers.main;
         let is_new = !Manifest::exists(vfs.as_ref())?;
         let (manifest, edits) = if !is_new {
             Manifest::open(vfs.clone(), ENGINE).map_err(missing_manifest)?
         } else {
-            refuse_remains(homes)?;
-            let empty = Edit { next_file: Some(1), shape: Some(shape), ..Edit::default() };
+            refuse_remains(tiers)?;
+            let empty = Edit { next_file: Some(1), config: Some(config), ..Edit::default() };
             let snapshot = empty.encode();
             (Manifest::create(vfs.clone(), ENGINE, &snapshot)?, vec![snapshot])
         };
         let state = fold(&edits)?;
-        let shape = state
-            .shape
-            .ok_or_else(|| Error::corruption("MANIFEST", 0, "the table's shape is missing"))?;
-        let opened = open_all(homes, &state, &Version::default())?;
+        let config = state
+            .config
+            .ok_or_else(|| Error::corruption("MANIFEST", 0, "the table's config is missing"))?;
+        let opened = open_all(tiers, &state, &Version::default())?;
         let version = Arc::new(Version::default().apply(&state, &opened)?);
         let first_log = state.first_log.unwrap_or(0);
         let last_sequence = state.last_sequence.unwrap_or(0);
@@ -82,9 +82,9 @@ impl Versions {
         let generation = 0;
         let installing = Installing { manifest, version, generation, last_sequence, first_log };
         let versions = Versions {
-            homes: homes.clone(),
+            tiers: tiers.clone(),
             numbers: FileNumbers::of_manifest(state.next_file)?,
-            shape,
+            config,
             installing: Mutex::new(installing),
         };
         Ok((versions, recovered))
@@ -114,7 +114,7 @@ impl Versions {
             return Ok(false);
         }
         // Opened before the manifest names them: a file that cannot be read is not installed.
-        let opened = open_all(&self.homes, &edit, &installing.version)?;
+        let opened = open_all(&self.tiers, &edit, &installing.version)?;
         let next = Arc::new(installing.version.apply(&edit, &opened)?);
         edit.next_file = Some(self.numbers.next());
         installing.manifest.as_mut().ok_or(Error::Closed)?.append(&edit.encode())?;
@@ -126,7 +126,7 @@ impl Versions {
         retire(&edit, &before, &next);
         drop(before);
         let next_file = self.numbers.next();
-        installing.shrink_manifest(self.shape, next_file, edit.sealed_log);
+        installing.shrink_manifest(self.config, next_file, edit.sealed_log);
         Ok(true)
     }
 
@@ -147,11 +147,11 @@ impl Versions {
         let mut edit = Edit {
             first_log: Some(first_log),
             last_sequence: Some(sequence.max(installing.last_sequence)),
-            removed: tables.iter().map(|added| (added.place, added.number)).collect(),
-            clusters: clusters.iter().map(|&(place, ..)| (place, 0, 0)).collect(),
+            removed: tables.iter().map(|added| (added.container_id, added.number)).collect(),
+            clusters: clusters.iter().map(|&(container_id, ..)| (container_id, 0, 0)).collect(),
             ..Edit::default()
         };
-        let next = Arc::new(installing.version.apply(&edit, &Opened::default())?);
+        let next = Arc::new(installing.version.apply(&edit, &OpenFiles::default())?);
         edit.next_file = Some(self.numbers.next());
         installing.manifest.as_mut().ok_or(Error::Closed)?.append(&edit.encode())?;
 
@@ -163,7 +163,7 @@ impl Versions {
         retire(&edit, &before, &next);
         drop(before);
         let next_file = self.numbers.next();
-        installing.shrink_manifest(self.shape, next_file, None);
+        installing.shrink_manifest(self.config, next_file, None);
         Ok(())
     }
 
@@ -180,13 +180,13 @@ impl Versions {
     /// What the manifest would say if it were written anew now. For checkpoints.
     pub(crate) fn snapshot(&self) -> (Arc<Version>, Edit) {
         let installing = self.installing.lock();
-        let edit = installing.snapshot(self.shape, self.numbers.next());
+        let edit = installing.snapshot(self.config, self.numbers.next());
         (installing.version.clone(), edit)
     }
 }
 
 impl Installing {
-    fn snapshot(&self, shape: TrieShape, next_file: u64) -> Edit {
+    fn snapshot(&self, config: TrieConfig, next_file: u64) -> Edit {
         let (added, clusters) = self.version.entries();
         Edit {
             next_file: Some(next_file),
@@ -194,7 +194,7 @@ impl Installing {
             first_log: Some(self.first_log),
             added,
             clusters,
-            shape: Some(shape),
+            config: Some(config),
             ..Edit::default()
         }
     }
@@ -203,31 +203,35 @@ impl Installing {
     /// says of one. The edit is installed in any case: if this fails, the next one hears of it if it must.
     fn shrink_manifest(
         &mut self,
-        shape: TrieShape,
+        config: TrieConfig,
         next_file: u64,
         sealed_log: Option<(u64, u64)>,
     ) {
         if self.manifest.as_ref().is_some_and(Manifest::wants_rewrite) {
-            let snapshot = Edit { sealed_log, ..self.snapshot(shape, next_file) }.encode();
+            let snapshot = Edit { sealed_log, ..self.snapshot(config, next_file) }.encode();
             let _ = self.manifest.as_mut().map(|manifest| manifest.rewrite(&snapshot));
         }
     }
 }
 
 /// Opens the files that `edit` adds. A filter is loaded unless a cluster has it.
-fn open_all(homes: &Homes, edit: &Edit, before: &Version) -> Result<Opened> {
-    let mut opened = Opened::default();
+fn open_all(tiers: &StorageTiers, edit: &Edit, before: &Version) -> Result<OpenFiles> {
+    let mut opened = OpenFiles::default();
     for &(_, number, bytes) in edit.clusters.iter().filter(|(_, number, _)| *number > 0) {
-        opened.clusters.insert(number, Arc::new(Cluster::open(homes, number, bytes)?));
+        opened.clusters.insert(number, Arc::new(Cluster::open(tiers, number, bytes)?));
     }
     for added in &edit.added {
-        let named = edit.clusters.iter().rev().find(|(place, ..)| *place == added.place);
+        let named = edit
+            .clusters
+            .iter()
+            .rev()
+            .find(|(container_id, ..)| *container_id == added.container_id);
         let cluster = match named {
             Some((_, number, _)) => opened.clusters.get(number),
-            None => before.at(added.place).and_then(|container| container.cluster.as_ref()),
+            None => before.at(added.container_id).and_then(|container| container.cluster.as_ref()),
         };
-        let wants_filter = !cluster.is_some_and(|cluster| cluster.has(added.number));
-        let table = HTable::open(homes, added.number, added.bytes, wants_filter)?;
+        let wants_filter = !cluster.is_some_and(|cluster| cluster.contains(added.number));
+        let table = HTable::open(tiers, added.number, added.bytes, wants_filter)?;
         opened.tables.insert(added.number, Arc::new(table));
     }
     Ok(opened)
@@ -235,19 +239,19 @@ fn open_all(homes: &Homes, edit: &Edit, before: &Version) -> Result<Opened> {
 
 /// Marks what only `before` names, and forgets the filters that clusters have now.
 fn retire(edit: &Edit, before: &Version, next: &Version) {
-    for (place, number) in &edit.removed {
-        let tables = before.at(*place).into_iter().flat_map(|container| &container.tables);
+    for (container_id, number) in &edit.removed {
+        let tables = before.at(*container_id).into_iter().flat_map(|container| &container.tables);
         tables.filter(|table| table.number() == *number).for_each(|table| table.retire());
     }
-    for (place, ..) in &edit.clusters {
-        let old = before.at(*place).and_then(|container| container.cluster.as_ref());
-        let new = next.at(*place).and_then(|container| container.cluster.as_ref());
+    for (container_id, ..) in &edit.clusters {
+        let old = before.at(*container_id).and_then(|container| container.cluster.as_ref());
+        let new = next.at(*container_id).and_then(|container| container.cluster.as_ref());
         if let Some(old) = old.filter(|old| new.is_none_or(|new| new.number() != old.number())) {
             old.retire();
         }
-        if let (Some(container), Some(cluster)) = (next.at(*place), new) {
+        if let (Some(container), Some(cluster)) = (next.at(*container_id), new) {
             let tables = container.tables.iter();
-            tables.filter(|table| cluster.has(table.number())).for_each(|t| t.drop_filter());
+            tables.filter(|table| cluster.contains(table.number())).for_each(|t| t.drop_filter());
         }
     }
 }
@@ -257,21 +261,25 @@ pub(crate) fn fold(edits: &[Vec<u8>]) -> Result<Edit> {
     let mut state = Edit::default();
     for bytes in edits {
         let edit = Edit::decode(bytes).map_err(|e| Error::corruption("MANIFEST", 0, e))?;
-        for &(place, number) in &edit.removed {
-            let at = state.added.iter().position(|a| (a.place, a.number) == (place, number));
+        for &(container_id, number) in &edit.removed {
+            let at = state
+                .added
+                .iter()
+                .position(|a| (a.container_id, a.number) == (container_id, number));
             let at = at.ok_or_else(|| {
-                let reason = format!("removes table {number}, which {place:?} lacks");
+                let reason = format!("removes table {number}, which {container_id:?} lacks");
                 Error::corruption("MANIFEST", 0, reason)
             })?;
             state.added.remove(at);
         }
         for added in edit.added {
-            let first = state.added.iter().position(|other| other.place == added.place);
+            let first =
+                state.added.iter().position(|other| other.container_id == added.container_id);
             let at = first.filter(|_| added.is_oldest).unwrap_or(state.added.len());
-            state.added.insert(at, super::Added { is_oldest: false, ..added });
+            state.added.insert(at, super::AddedTable { is_oldest: false, ..added });
         }
         for cluster in edit.clusters {
-            state.clusters.retain(|(place, ..)| *place != cluster.0);
+            state.clusters.retain(|(container_id, ..)| *container_id != cluster.0);
             if cluster.1 > 0 {
                 state.clusters.push(cluster);
             }
@@ -281,21 +289,21 @@ pub(crate) fn fold(edits: &[Vec<u8>]) -> Result<Edit> {
         state.first_log = edit.first_log.or(state.first_log);
         // A seal speaks of the close before this open; any edit after it breaks it.
         state.sealed_log = edit.sealed_log;
-        state.shape = edit.shape.or(state.shape);
+        state.config = edit.config.or(state.config);
     }
     Ok(state)
 }
 
 /// Files without a manifest are a store that lost it, not a place for a new one: a new one would
 /// remove them.
-fn refuse_remains(homes: &Homes) -> Result<()> {
+fn refuse_remains(tiers: &StorageTiers) -> Result<()> {
     let remains = |vfs: &dyn Vfs| -> Result<Option<String>> {
         Ok(vfs.list()?.into_iter().find(|name| Kind::parse(name).is_some()))
     };
-    if let Some(name) = remains(homes.main.as_ref())? {
+    if let Some(name) = remains(tiers.main.as_ref())? {
         return Err(Manifest::missing(&name));
     }
-    match &homes.upper {
+    match &tiers.fast {
         // They may be another table's, which is as it should be.
         Some((upper, _)) => remains(upper.as_ref())?.map_or(Ok(()), |name| {
             let reason = format!("there is {name}, and the table that is to be made has no files");
@@ -322,20 +330,20 @@ mod tests {
     use siltstone_faults::{FaultKind, Faulty};
 
     use super::*;
-    use crate::version::Place;
+    use crate::version::ContainerId;
 
     /// An edit of many bytes that changes nothing.
     fn long() -> Edit {
-        Edit { clusters: vec![(Place { level: 0, id: 0 }, 0, 0); 30_000], ..Edit::default() }
+        Edit { clusters: vec![(ContainerId { level: 0, id: 0 }, 0, 0); 30_000], ..Edit::default() }
     }
 
     #[test]
     fn is_an_edit_installed_and_a_seal_kept_whether_or_not_the_manifest_can_shrink() {
         let faulty = Faulty::new(1);
         let vfs: Arc<dyn Vfs> = Arc::new(faulty.clone());
-        let homes = Homes { main: vfs.clone(), upper: None };
-        let shape = TrieShape { fanout_bits: 1, ..TrieShape::default() };
-        let (versions, _) = Versions::open(&homes, shape).unwrap();
+        let tiers = StorageTiers { main: vfs.clone(), fast: None };
+        let config = TrieConfig { fanout_bits: 1, ..TrieConfig::default() };
+        let (versions, _) = Versions::open(&tiers, config).unwrap();
         let bytes = || {
             let named = |path: &str| path.contains("MANIFEST-");
             faulty.files().iter().filter(|file| named(&file.path)).map(|file| file.len).sum::<u64>()

@@ -37,9 +37,9 @@ impl Inner {
         let cleared = self.versions.clear(first_log, writer.last_sequence, |edit, version| {
             let mut state = self.background.lock();
             state.first_log = first_log;
-            state.busy.forget_garbage();
-            for place in edit.places() {
-                self.reconsider(&mut state, version, place);
+            state.running.forget_garbage();
+            for container_id in edit.container_ids() {
+                self.rescore(&mut state, version, container_id);
             }
             self.publish(&mut state, |view| {
                 view.flushing.clear();

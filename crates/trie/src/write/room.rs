@@ -54,8 +54,8 @@ impl Inner {
         let full = &writer.memtable;
         // After a batch of unusual size the next memtable is not to be as large.
         let fresh = match full.bytes() <= self.memory_limit() {
-            true => Memtable::like(full, number),
-            false => Memtable::new(number, self.versions.shape.hash.seed),
+            true => Memtable::with_capacity_of(full, number),
+            false => Memtable::new(number, self.versions.config.hash.seed),
         };
         let fresh = Arc::new(fresh);
         let mut state = self.background.lock();
@@ -72,7 +72,7 @@ impl Inner {
 
     /// How full the active memtable is.
     fn fill(&self, open: &Writer) -> f64 {
-        let limit = self.options.table_bytes;
+        let limit = self.options.htable_bytes;
         let share = |part: u64, whole: u64| part as f64 / whole as f64;
         let memory = share(open.memtable.bytes(), self.memory_limit());
         share(open.log.len(), limit).max(memory)
@@ -80,7 +80,7 @@ impl Inner {
 
     /// Bytes of memory at which a memtable is full, whatever its log.
     fn memory_limit(&self) -> u64 {
-        MEMORY_FACTOR * self.options.table_bytes.max(64 << 10)
+        MEMORY_FACTOR * self.options.htable_bytes.max(64 << 10)
     }
 
     /// No further memtable may be begun before one is flushed.

@@ -1,9 +1,9 @@
-//! Does a table give back what was written to it, whatever its items and its version?
+//! Tables of all layouts and versions return the items that were written.
 
 use super::*;
-use crate::files::FileSum;
-use crate::htable::bucket::BUCKET_HEADER;
-use crate::htable::{Build, Expected, TableWriter};
+use crate::files::FileChecksum;
+use crate::htable::bucket::BUCKET_HEADER_BYTES;
+use crate::htable::{Build, ExpectedSize, TableWriter};
 use proptest::prelude::*;
 use siltstone_runtime::RateLimiter;
 use siltstone_vfs::{Mode, Ram};
@@ -20,20 +20,20 @@ fn build(kind: Layout) -> Build {
     }
 }
 
-/// An item of number n: mostly a put of this length, sometimes a deletion or one that expires.
-fn item<'a>(n: u32, key: &'a [u8], value: &'a [u8], odd: u32) -> Item<'a> {
-    match n % 64 < odd {
+/// Item number n: mostly a put, sometimes a deletion or a put that expires.
+fn item<'a>(n: u32, key: &'a [u8], value: &'a [u8], special_64ths: u32) -> Item<'a> {
+    match n % 64 < special_64ths {
         true if n.is_multiple_of(2) => Item::delete(key),
         is_odd => Item { key, value: Some(value), expires_at: is_odd.then_some(7) },
     }
 }
 
-/// A table of so many items, and its bytes.
+/// Writes a table of `keys` items; returns their hashes in order, and the length of the file.
 fn write(
     vfs: &dyn Vfs,
     keys: u32,
     value: impl Fn(u32) -> usize,
-    odd: u32,
+    special_64ths: u32,
     kind: HashKind,
     build: Build,
 ) -> (Vec<(Hash, u32)>, u64) {
@@ -41,35 +41,41 @@ fn write(
     order.sort_unstable();
     let rate = RateLimiter::unlimited();
     let bytes = (0..keys).map(|n| value(n) as u64 + 7).sum();
-    let expected = Expected { items: keys.into(), bytes };
+    let expected = ExpectedSize { items: keys.into(), bytes };
     let mut writer =
         TableWriter::create(vfs, 7, build, Origin::default(), expected, &rate, Purpose::Flush)
             .unwrap();
     for &(hash, n) in &order {
         let (key, value) = (n.to_le_bytes(), vec![n as u8; value(n)]);
-        writer.push(hash, &item(n, &key, &value, odd)).unwrap();
+        writer.push(hash, &item(n, &key, &value, special_64ths)).unwrap();
     }
     (order, writer.finish().unwrap().bytes)
 }
 
 fn open(vfs: &Arc<dyn Vfs>, bytes: u64) -> Arc<HTable> {
-    let homes = Homes { main: vfs.clone(), upper: None };
-    Arc::new(HTable::open(&homes, 7, bytes, true).unwrap())
+    let tiers = StorageTiers { main: vfs.clone(), fast: None };
+    Arc::new(HTable::open(&tiers, 7, bytes, true).unwrap())
 }
 
-/// Every key is found, no other is, and reading all in order gives all.
-fn round_trip(keys: u32, value: impl Fn(u32) -> usize, odd: u32, kind: HashKind, build: Build) {
+/// Checks lookups of present and absent keys, and a complete scan.
+fn round_trip(
+    keys: u32,
+    value: impl Fn(u32) -> usize,
+    special_64ths: u32,
+    kind: HashKind,
+    build: Build,
+) {
     let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
-    let (order, bytes) = write(vfs.as_ref(), keys, &value, odd, kind, build);
+    let (order, bytes) = write(vfs.as_ref(), keys, &value, special_64ths, kind, build);
     let table = open(&vfs, bytes);
     table.verify(kind).unwrap();
     for n in 0..keys + 50 {
         let (key, hash) = (n.to_le_bytes(), kind.hash(&n.to_le_bytes()));
         let found = table.get(&key, hash, Purpose::Get).unwrap();
         let value = vec![n as u8; if n < keys { value(n) } else { 0 }];
-        let expected = (n < keys).then(|| Found::of(&item(n, &key, &value, odd)));
+        let expected = (n < keys).then(|| LookupResult::of(&item(n, &key, &value, special_64ths)));
         assert_eq!(found, expected, "key {n}");
-        assert!(n >= keys || table.may_hold(hash).unwrap_or(true), "key {n}");
+        assert!(n >= keys || table.may_contain(hash).unwrap_or(true), "key {n}");
     }
     let mut stream = Stream::new(table, kind, Purpose::Scan);
     let mut streamed = Vec::new();
@@ -89,12 +95,12 @@ fn round_trip(keys: u32, value: impl Fn(u32) -> usize, odd: u32, kind: HashKind,
     assert_eq!(streamed, order.iter().map(|&(hash, _)| hash).collect::<Vec<_>>());
 }
 
-/// Its last bucket was whole, and its directory stated numbers of buckets.
+/// Version 2 has a full-size last bucket, and numbers of buckets in its directory.
 #[test]
-fn is_a_table_of_version_2_read() {
+fn table_of_version_2_is_read() {
     let kind = HashKind { seed: 1, weak_bits: 0 };
     let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
-    // Of one segment, and of as many items as fill whole buckets: 492 bytes are 41 items.
+    // One segment, with as many items as fill all buckets: 492 bytes are 41 items.
     let build = Build { fill: 1.0, segment: 128, ..build(Layout::Buckets) };
     let keys = 41 * 20;
     let (order, bytes) = write(vfs.as_ref(), keys, |_| 8, 0, kind, build);
@@ -102,8 +108,8 @@ fn is_a_table_of_version_2_read() {
     assert_eq!((table.directory().bits(), table.footer.buckets), (0, 20));
     let name = table.name().to_owned();
     let Footer { frames, .. } = table.footer;
-    let (mut footer, sum) = (table.footer, FileSum::new(7));
-    footer.version = WHOLE_BUCKETS;
+    let (mut footer, sum) = (table.footer, FileChecksum::new(7));
+    footer.version = FULL_SIZE_BUCKETS_VERSION;
     let at = footer.frame_at(DIRECTORY);
     let mut directory = Vec::new();
     let stated = [&0u64.to_le_bytes()[..], &20u32.to_le_bytes()].concat();
@@ -114,7 +120,7 @@ fn is_a_table_of_version_2_read() {
     file.write_at(at, &directory, Purpose::Flush).unwrap();
     file.write_at(bytes - FOOTER_BYTES as u64, &footer.encode(&sum, 7), Purpose::Flush).unwrap();
     let table = open(&vfs, bytes);
-    assert_eq!(table.footer.version, WHOLE_BUCKETS);
+    assert_eq!(table.footer.version, FULL_SIZE_BUCKETS_VERSION);
     table.verify(kind).unwrap();
     for (hash, n) in order {
         assert!(table.get(&n.to_le_bytes(), hash, Purpose::Get).unwrap().is_some(), "key {n}");
@@ -122,7 +128,7 @@ fn is_a_table_of_version_2_read() {
 }
 
 #[test]
-fn does_a_table_of_items_of_one_length_have_no_air_and_no_end() {
+fn table_of_equal_items_has_no_slack_and_a_short_last_bucket() {
     let kind = HashKind { seed: 1, weak_bits: 0 };
     let build = Build { fill: 1.0, segment: 128, ..build(Layout::Buckets) };
     for keys in [1, 41, 42, 41 * 20 + 1, 41 * 20 + 40] {
@@ -131,20 +137,20 @@ fn does_a_table_of_items_of_one_length_have_no_air_and_no_end() {
         let table = open(&vfs, bytes);
         let buckets = keys.div_ceil(41);
         assert_eq!(table.footer.buckets, buckets);
-        let end = u64::from(buckets) * BUCKET_HEADER as u64 + 12 * u64::from(keys);
+        let end = u64::from(buckets) * BUCKET_HEADER_BYTES as u64 + 12 * u64::from(keys);
         assert_eq!(table.footer.segments_end(), end, "{keys}");
     }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// Small buckets make for migration chains, large values and a weak hash for the special
-    /// bucket and for collisions.
+    /// Small buckets create migration chains; large values and a weak hash use the special bucket
+    /// and create collisions.
     #[test]
-    fn is_every_item_found_in_every_layout(
+    fn every_item_is_found_in_every_layout(
         keys in 0u32..900,
         spread in 1usize..200,
-        odd in prop_oneof![Just(0u32), Just(3), Just(64)],
+        special_64ths in prop_oneof![Just(0u32), Just(3), Just(64)],
         bucket_bytes in prop_oneof![Just(256u32), Just(512), Just(4096)],
         segment in prop_oneof![Just(1u32), Just(6), Just(128)],
         fill in prop_oneof![Just(1.0), 0.5f64..1.0],
@@ -157,6 +163,6 @@ proptest! {
             bucket_bytes, segment, fill, filter_bits, cached_migrations, ..build(layout)
         };
         let value = |n: u32| (n as usize).wrapping_mul(7919) % spread;
-        round_trip(keys, value, odd, HashKind { seed: 1, weak_bits }, build);
+        round_trip(keys, value, special_64ths, HashKind { seed: 1, weak_bits }, build);
     }
 }

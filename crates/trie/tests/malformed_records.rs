@@ -1,4 +1,4 @@
-//! Is what makes no sense told as damage, by file and byte, though its checksum holds?
+//! Malformed log records with valid checksums are reported as corruption, with file and offset.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,8 +10,8 @@ use siltstone_table::{Link, LogWriter};
 use siltstone_trie::{Options, Trie};
 use siltstone_vfs::{Ram, Vfs};
 
-/// The first record of the first log, in a store without anything else.
-fn opened(record: &[u8]) -> (u64, Error) {
+/// Opens a store whose first log contains only `record`; returns its position and the error.
+fn open_with_record(record: &[u8]) -> (u64, Error) {
     let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
     let open = || {
         let env = Env::replayable(Arc::new(ManualClock::at(0)), 1);
@@ -29,10 +29,10 @@ fn opened(record: &[u8]) -> (u64, Error) {
 }
 
 #[test]
-fn is_a_record_of_no_operations_or_of_no_place_in_the_order_damage() {
-    // Kind, first sequence number, how many operations, a deletion of "k".
+fn record_without_operations_or_with_an_invalid_sequence_is_corruption() {
+    // Kind, first sequence number, number of operations, a deletion of "k".
     for record in [&[1, 0, 0][..], &[1, 7, 0], &[1, 0, 1, 0, 1, b'k']] {
-        match opened(record) {
+        match open_with_record(record) {
             (position, Error::Corruption { file, offset, .. }) => {
                 assert_eq!((file.as_str(), offset), ("000001.log", position), "{record:?}");
             }

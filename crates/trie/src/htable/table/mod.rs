@@ -1,4 +1,4 @@
-//! An open HTable: lookups of one read, and reading all of it.
+//! An open HTable: lookups with one read, and verification.
 //!
 //! ```text
 //!   get ─ special index? ─ home bucket ─ cached migration? ─ read the bucket ─ its own migration?
@@ -6,9 +6,9 @@
 //! ```
 //!
 //! In memory: the index of the special bucket, the migrations of the fullest buckets, and the
-//! filter unless a BloomCluster has it; of a run the rank index.
+//! filter unless a BloomCluster has it; for a run the rank index.
 //!
-//! Invariant: a lookup reads one bucket, and one more for each migration that is not cached.
+//! Invariant: a lookup reads one bucket, and another one per migration that is not cached.
 //!
 //! Source: LSM-trie paper, section 2.4.2.
 
@@ -19,24 +19,24 @@ use siltstone_engine::{Purpose, Result, Timestamp};
 use siltstone_vfs::Vfs;
 
 use super::balance::Migration;
-use super::bucket::{BucketHeader, NOWHERE};
+use super::bucket::{BucketHeader, NO_DESTINATION};
 use super::directory::Directory;
 use super::filter::Filter;
 use super::format::{
-    DIRECTORY, FILTER, FOOTER_BYTES, Footer, Layout, MIGRATIONS, Origin, PAGES, SPECIALS, Special,
-    WHOLE_BUCKETS, decode_migrations, decode_specials,
+    DIRECTORY, FILTER, FOOTER_BYTES, FULL_SIZE_BUCKETS_VERSION, Footer, Layout, MIGRATIONS, Origin,
+    PAGES, SPECIALS, Special, decode_migrations, decode_specials,
 };
-use super::run::PageIndex;
+use super::page_index::PageIndex;
 use super::stream::Stream;
-use crate::files::{Homes, Kind, NamedFile};
+use crate::files::{Kind, NamedFile, StorageTiers};
 use crate::hash::{Hash, HashKind};
 use crate::item::Item;
 
-/// A table that a version names.
+/// An open table of versions.
 pub(crate) struct HTable {
     file: NamedFile,
     footer: Footer,
-    /// `None` while a BloomCluster answers for it.
+    /// `None` while a BloomCluster has it.
     filter: ArcSwapOption<Filter>,
     specials: Vec<Special>,
     migrations: Vec<Migration>,
@@ -44,25 +44,31 @@ pub(crate) struct HTable {
     pages: Option<PageIndex>,
 }
 
-/// An item that a lookup found.
+/// The result of a lookup.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct LookupResult {
     /// `None`: the key was deleted.
     pub(crate) value: Option<Vec<u8>>,
     pub(crate) expires_at: Option<u64>,
 }
 
 impl HTable {
-    /// Opens table `number` of `bytes` bytes; its filter is loaded if it is wanted and there is one.
+    /// Opens table `number` with a length of `bytes`; loads its filter if `wants_filter`.
     ///
     /// # Errors
-    /// `Corruption` if the file is not what the manifest says it is; the medium's.
-    pub(crate) fn open(homes: &Homes, number: u64, bytes: u64, wants_filter: bool) -> Result<Self> {
-        let file = NamedFile::open(homes, Kind::HTable, number)?;
+    /// `Corruption` if the file is not the one that the manifest describes; errors of the file
+    /// system.
+    pub(crate) fn open(
+        tiers: &StorageTiers,
+        number: u64,
+        bytes: u64,
+        wants_filter: bool,
+    ) -> Result<Self> {
+        let file = NamedFile::open(tiers, Kind::HTable, number)?;
         let len = file.len()?;
         if len != bytes || len < FOOTER_BYTES as u64 {
             let reason = format!("the manifest says {bytes} bytes, and the file has {len}");
-            return Err(file.damaged(0, reason));
+            return Err(file.corruption(0, reason));
         }
         let mut footer = [0; FOOTER_BYTES];
         file.read(len - FOOTER_BYTES as u64, &mut footer, Purpose::Recovery)?;
@@ -78,9 +84,9 @@ impl HTable {
         };
         let (buckets, end) = (footer.buckets, footer.segments_end());
         let directory = table.frame(DIRECTORY)?.unwrap_or_default();
-        let are_whole = footer.version == WHOLE_BUCKETS;
+        let has_full_size_buckets = footer.version == FULL_SIZE_BUCKETS_VERSION;
         let buckets_of = (buckets, footer.bucket_bytes);
-        table.directory = Directory::from_bytes(&directory, are_whole, buckets_of, end)
+        table.directory = Directory::from_bytes(&directory, has_full_size_buckets, buckets_of, end)
             .ok_or_else(|| table.malformed(DIRECTORY, "the directory of segments"))?;
         if let Some(bytes) = table.frame(SPECIALS)? {
             table.specials = decode_specials(&bytes, end)
@@ -116,7 +122,7 @@ impl HTable {
     }
 
     fn malformed(&self, frame: usize, what: &str) -> siltstone_engine::Error {
-        self.file.damaged(self.footer.frame_at(frame), format!("{what} is malformed"))
+        self.file.corruption(self.footer.frame_at(frame), format!("{what} is malformed"))
     }
 
     pub(crate) fn number(&self) -> u64 {
@@ -127,7 +133,7 @@ impl HTable {
         &self.file.name
     }
 
-    /// The medium on which it lies.
+    /// The file system of its tier.
     pub(crate) fn vfs(&self) -> &Arc<dyn Vfs> {
         self.file.vfs()
     }
@@ -148,7 +154,7 @@ impl HTable {
         self.footer.buckets
     }
 
-    /// Where it stands, and what it holds up to.
+    /// Its container, configuration and age.
     pub(crate) fn origin(&self) -> Origin {
         self.footer.origin
     }
@@ -161,7 +167,7 @@ impl HTable {
         &self.directory
     }
 
-    /// Items of the special bucket, in the order of hashes.
+    /// The items of the special bucket, in hash order.
     pub(crate) fn specials(&self) -> &[Special] {
         &self.specials
     }
@@ -184,18 +190,18 @@ impl HTable {
         self.filter.load_full()
     }
 
-    /// Whether the filter in memory says that the hash is not there; `None`: it is not in memory.
+    /// Whether the table may contain the hash, by its filter; `None` if that is not in memory.
     #[inline]
-    pub(crate) fn may_hold(&self, hash: Hash) -> Option<bool> {
+    pub(crate) fn may_contain(&self, hash: Hash) -> Option<bool> {
         self.filter.load().as_ref().map(|filter| filter.contains(hash))
     }
 
-    /// A BloomCluster answers for this table from now on.
+    /// Drops the filter: a BloomCluster has it now.
     pub(crate) fn drop_filter(&self) {
         self.filter.store(None);
     }
 
-    /// Resident memory: filter, page index, and the rest.
+    /// Memory in bytes: filter, page index, and the rest.
     pub(crate) fn memory(&self) -> [u64; 3] {
         let filter = self.filter.load().as_ref().map_or(0, |filter| filter.memory_bytes());
         let pages = self.pages.as_ref().map_or(0, PageIndex::memory_bytes);
@@ -204,22 +210,27 @@ impl HTable {
         [filter, pages, (specials + migrations) as u64 + self.directory.memory_bytes()]
     }
 
-    /// The item of `key`, if the table has it. Costs a read of one bucket, and more where migrations
-    /// are not cached; ask the filter first.
+    /// The item of `key`, if the table has it. Cost: a read of one bucket, and more if migrations
+    /// are not cached; check the filter first.
     ///
     /// # Errors
-    /// `Corruption`; the medium's.
-    pub(crate) fn get(&self, key: &[u8], hash: Hash, purpose: Purpose) -> Result<Option<Found>> {
+    /// `Corruption`; errors of the file system.
+    pub(crate) fn get(
+        &self,
+        key: &[u8],
+        hash: Hash,
+        purpose: Purpose,
+    ) -> Result<Option<LookupResult>> {
         if !self.specials.is_empty()
             && let Some(found) = self.get_special(key, hash, purpose)?
         {
             return Ok(Some(found));
         }
-        let Some(mut bucket) = self.home(hash) else { return Ok(None) };
+        let Some(mut bucket) = self.home_bucket(hash) else { return Ok(None) };
         let mut buffer = vec![0; self.footer.bucket_bytes as usize];
-        // A chain visits no bucket twice; only damage that a checksum missed could make it go on.
+        // A chain visits no bucket twice; only undetected damage could make it endless.
         for _ in 0..=self.footer.buckets {
-            while let Some(next) = self.cached(bucket, hash) {
+            while let Some(next) = self.cached_destination(bucket, hash) {
                 bucket = next;
             }
             let (offset, header, items) = self.read_bucket(bucket, &mut buffer, purpose)?;
@@ -228,19 +239,19 @@ impl HTable {
                 continue;
             }
             for item in header.items(items) {
-                let (_, _, item) = item.ok_or_else(|| self.bad_item(offset))?;
+                let (_, _, item) = item.ok_or_else(|| self.malformed_item(offset))?;
                 if item.key == key {
-                    return Ok(Some(Found::of(&item)));
+                    return Ok(Some(LookupResult::of(&item)));
                 }
             }
             return Ok(None);
         }
-        Err(self.file.damaged(0, "migrations go in a circle"))
+        Err(self.file.corruption(0, "migrations form a cycle"))
     }
 
-    /// The bucket that the hash names; `None`: no bucket has such hashes.
+    /// The bucket of the hash; `None`: its segment is empty.
     #[inline]
-    fn home(&self, hash: Hash) -> Option<u32> {
+    fn home_bucket(&self, hash: Hash) -> Option<u32> {
         let segment = self.directory.segment(hash.suffix);
         match &self.pages {
             _ if segment.buckets == 0 => None,
@@ -252,21 +263,21 @@ impl HTable {
         }
     }
 
-    /// Reads and checks a bucket: its place, its header, and the bytes of its items.
+    /// Reads and verifies a bucket; returns its offset, its header, and the bytes of its items.
     fn read_bucket<'b>(
         &self,
         bucket: u32,
         buffer: &'b mut [u8],
         purpose: Purpose,
     ) -> Result<(u64, BucketHeader, &'b [u8])> {
-        let place = self.directory.place(bucket, self.footer.bucket_bytes);
-        let buffer = &mut buffer[..(place.end - place.start) as usize];
-        self.file.read(place.start, buffer, purpose)?;
-        let (header, items) = self.open_bucket(place.start, buffer)?;
-        Ok((place.start, header, items))
+        let range = self.directory.bucket_range(bucket, self.footer.bucket_bytes);
+        let buffer = &mut buffer[..(range.end - range.start) as usize];
+        self.file.read(range.start, buffer, purpose)?;
+        let (header, items) = self.open_bucket(range.start, buffer)?;
+        Ok((range.start, header, items))
     }
 
-    /// Checks a bucket that was read from `offset`.
+    /// Verifies a bucket that was read from `offset`.
     pub(crate) fn open_bucket<'b>(
         &self,
         offset: u64,
@@ -274,9 +285,9 @@ impl HTable {
     ) -> Result<(BucketHeader, &'b [u8])> {
         BucketHeader::open(self.file.sum, offset, bucket)
             .filter(|(header, _)| {
-                header.destination == NOWHERE || header.destination < self.footer.buckets
+                header.destination == NO_DESTINATION || header.destination < self.footer.buckets
             })
-            .ok_or_else(|| self.file.damaged(offset, "a bucket does not match its checksum"))
+            .ok_or_else(|| self.file.corruption(offset, "a bucket does not match its checksum"))
     }
 
     /// Fills `buf` from the file.
@@ -284,51 +295,57 @@ impl HTable {
         self.file.read(offset, buf, purpose)
     }
 
-    /// Where the cache of migrations sends the hash from `bucket`. The cache was checked against
-    /// destinations that are not there; a chain in it ends, because it is a part of all migrations.
-    fn cached(&self, bucket: u32, hash: Hash) -> Option<u32> {
+    /// The destination of the hash in the cached migration of `bucket`. Destinations were validated
+    /// at open; a chain in the cache ends, because it is a part of a chain of all migrations.
+    fn cached_destination(&self, bucket: u32, hash: Hash) -> Option<u32> {
         let at = self.migrations.binary_search_by_key(&bucket, |m| m.source).ok()?;
         let migration = self.migrations[at];
         (hash.rank(bucket) >= migration.mark).then_some(migration.destination)
     }
 
-    fn get_special(&self, key: &[u8], hash: Hash, purpose: Purpose) -> Result<Option<Found>> {
+    fn get_special(
+        &self,
+        key: &[u8],
+        hash: Hash,
+        purpose: Purpose,
+    ) -> Result<Option<LookupResult>> {
         let from = self.specials.partition_point(|special| special.hash < hash);
         for special in self.specials[from..].iter().take_while(|s| s.hash == hash) {
             let bytes = self.read_special(special, purpose)?;
             let item = self.special_item(special, &bytes)?;
             if item.key == key {
-                return Ok(Some(Found::of(&item)));
+                return Ok(Some(LookupResult::of(&item)));
             }
         }
         Ok(None)
     }
 
-    /// The bytes of a special item.
+    /// Reads the bytes of a special item.
     ///
     /// # Errors
-    /// `Corruption`; the medium's.
+    /// `Corruption`; errors of the file system.
     pub(crate) fn read_special(&self, special: &Special, purpose: Purpose) -> Result<Vec<u8>> {
         self.file.read_frame(special.offset, special.frame_bytes(), purpose)
     }
 
-    /// The item in those bytes.
+    /// Decodes a special item.
     ///
     /// # Errors
     /// `Corruption`.
     pub(crate) fn special_item<'b>(&self, special: &Special, bytes: &'b [u8]) -> Result<Item<'b>> {
         match Item::parse(bytes) {
             Some((item, used)) if used == bytes.len() => Ok(item),
-            _ => Err(self.file.damaged(special.offset, "a special item is malformed")),
+            _ => Err(self.file.corruption(special.offset, "a special item is malformed")),
         }
     }
 
-    /// The hashes of items between two suffixes that lie in the buckets of that stretch, and whether
-    /// they are gone at `now`: a sample, without what migrated away. Costs a read a bucket.
+    /// The hashes of the items with suffixes `from..=to` in the buckets of that range, and whether
+    /// they are deleted or expired at `now`: a sample, without migrated items. Cost: one read per
+    /// bucket.
     ///
     /// # Errors
-    /// `Corruption`; the medium's.
-    pub(crate) fn stretch(
+    /// `Corruption`; errors of the file system.
+    pub(crate) fn sample_range(
         &self,
         from: u64,
         to: u64,
@@ -336,14 +353,14 @@ impl HTable {
         now: Timestamp,
         purpose: Purpose,
     ) -> Result<Vec<(Hash, bool)>> {
-        let bucket = |suffix| self.home(Hash { suffix, infix: 0, prefix: 0 });
+        let bucket = |suffix| self.home_bucket(Hash { suffix, infix: 0, prefix: 0 });
         let mut buffer = vec![0; self.footer.bucket_bytes as usize];
         let mut found = Vec::new();
         let (Some(first), Some(last)) = (bucket(from), bucket(to)) else { return Ok(found) };
         for bucket in first..=last {
             let (offset, header, items) = self.read_bucket(bucket, &mut buffer, purpose)?;
             for item in header.items(items) {
-                let (_, _, item) = item.ok_or_else(|| self.bad_item(offset))?;
+                let (_, _, item) = item.ok_or_else(|| self.malformed_item(offset))?;
                 let hash = kind.hash(item.key);
                 if (from..=to).contains(&hash.suffix) {
                     found.push((hash, item.is_gone(now)));
@@ -353,10 +370,10 @@ impl HTable {
         Ok(found)
     }
 
-    /// Reads every byte and checks it, with a segment in memory.
+    /// Reads and verifies every byte, with one segment in memory.
     ///
     /// # Errors
-    /// `Corruption`; the medium's.
+    /// `Corruption`; errors of the file system.
     pub(crate) fn verify(self: &Arc<Self>, kind: HashKind) -> Result<()> {
         let purpose = Purpose::Maintenance;
         let mut stream = Stream::new(self.clone(), kind, purpose);
@@ -364,7 +381,9 @@ impl HTable {
         for special in &self.specials {
             let bytes = self.read_special(special, purpose)?;
             if kind.hash(self.special_item(special, &bytes)?.key) != special.hash {
-                return Err(self.file.damaged(special.offset, "a special item has another hash"));
+                return Err(self
+                    .file
+                    .corruption(special.offset, "a special item has another hash"));
             }
         }
         self.verify_gaps()?;
@@ -379,17 +398,19 @@ impl HTable {
         let at = len.saturating_sub(FOOTER_BYTES as u64);
         self.file.read(at, &mut footer, purpose)?;
         if Footer::decode(&self.file, len, &footer)? != self.footer {
-            return Err(self.file.damaged(at, "the footer has changed since the table was opened"));
+            return Err(self
+                .file
+                .corruption(at, "the footer has changed since the table was opened"));
         }
         Ok(())
     }
 
-    /// What lies between special items and buckets is zeros.
+    /// Verifies that the bytes between special items and buckets are zeros.
     fn verify_gaps(&self) -> Result<()> {
         let bucket_bytes = u64::from(self.footer.bucket_bytes);
         let segments = self.directory.segments().iter();
         let segments = segments.map(|s| self.directory.buckets_of(s, self.footer.bucket_bytes));
-        let segments = segments.map(|place| (place.start, place.end));
+        let segments = segments.map(|range| (range.start, range.end));
         let specials = self.specials.iter().map(|s| (s.offset, s.offset + s.frame_bytes()));
         let mut covered: Vec<(u64, u64)> = segments.chain(specials).collect();
         covered.sort_unstable();
@@ -399,12 +420,12 @@ impl HTable {
             if start > at {
                 let gap = start - at;
                 if gap >= bucket_bytes {
-                    return Err(self.file.damaged(at, "a stretch that nothing names"));
+                    return Err(self.file.corruption(at, "bytes that no segment or item covers"));
                 }
                 let mut bytes = vec![0; gap as usize];
                 self.file.read(at, &mut bytes, Purpose::Maintenance)?;
                 if let Some(n) = bytes.iter().position(|&byte| byte != 0) {
-                    return Err(self.file.damaged(at + n as u64, "padding that is not zero"));
+                    return Err(self.file.corruption(at + n as u64, "padding that is not zero"));
                 }
             }
             at = at.max(next);
@@ -412,20 +433,20 @@ impl HTable {
         Ok(())
     }
 
-    /// Damage: an item of the bucket at `offset` cannot be parsed.
-    pub(crate) fn bad_item(&self, offset: u64) -> siltstone_engine::Error {
-        self.file.damaged(offset, "an item of a bucket is malformed")
+    /// The error for a malformed item of the bucket at `offset`.
+    pub(crate) fn malformed_item(&self, offset: u64) -> siltstone_engine::Error {
+        self.file.corruption(offset, "an item of a bucket is malformed")
     }
 
-    /// Damage: the table's items are not as many as its footer says.
-    pub(crate) fn bad_count(&self) -> siltstone_engine::Error {
-        self.file.damaged(0, "the items are not as many as the footer says")
+    /// The error for a number of items that differs from the footer.
+    pub(crate) fn wrong_item_count(&self) -> siltstone_engine::Error {
+        self.file.corruption(0, "the number of items differs from that in the footer")
     }
 }
 
-impl Found {
+impl LookupResult {
     pub(crate) fn of(item: &Item<'_>) -> Self {
-        Found { value: item.value.map(<[u8]>::to_vec), expires_at: item.expires_at }
+        LookupResult { value: item.value.map(<[u8]>::to_vec), expires_at: item.expires_at }
     }
 }
 

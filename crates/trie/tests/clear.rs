@@ -1,7 +1,8 @@
-//! Removing all keys beside writers, flushes, compactions and copies, and at once.
+//! Clearing all keys: concurrently with writers, flushes, compactions and checkpoints, and in
+//! constant time.
 //!
-//! The conformance kit has the removal among the steps of its histories, power cuts and faults.
-//! Here are the promises that take threads, or numbers.
+//! The conformance kit includes clears in its histories, power cuts and faults. These tests need
+//! threads or numbers.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
@@ -17,7 +18,7 @@ use siltstone_trie::{Options, Trie};
 use siltstone_vfs::{Metered, Ram, Vfs};
 
 fn options() -> Options {
-    let pairs = [("table", "8KiB"), ("bucket", "512"), ("levels", "3")];
+    let pairs = [("htable_size", "8KiB"), ("bucket_size", "512"), ("levels", "3")];
     let pairs = pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
     Options::from_map(&BTreeMap::from(pairs)).unwrap()
 }
@@ -32,22 +33,22 @@ fn put(engine: &dyn Engine, key: &str, value: &str) {
     engine.write(&batch, Durability::Buffered).unwrap();
 }
 
-/// The keys and how their values begin.
+/// The keys, and the numbers at the beginning of their values.
 fn contents(engine: &dyn Engine) -> Vec<(String, u64)> {
     let mut cursor = engine.iter().unwrap();
     let mut found = Vec::new();
-    let mut is_there = cursor.first().unwrap();
-    while is_there {
+    let mut is_valid = cursor.first().unwrap();
+    while is_valid {
         let value = String::from_utf8_lossy(cursor.value()).into_owned();
         let round = value.split(' ').next().unwrap().parse().unwrap();
         found.push((String::from_utf8_lossy(cursor.key()).into_owned(), round));
-        is_there = cursor.next().unwrap();
+        is_valid = cursor.next().unwrap();
     }
     found
 }
 
 #[test]
-fn the_cost_of_a_removal_does_not_grow_with_the_number_of_keys() {
+fn cost_of_a_clear_is_independent_of_the_number_of_keys() {
     let vfs: Arc<dyn Vfs> = Arc::new(Metered::new(Arc::new(Ram::new())));
     let trie = Trie::open(vfs, replayable(), options()).unwrap();
     for i in 0..10_000 {
@@ -63,7 +64,7 @@ fn the_cost_of_a_removal_does_not_grow_with_the_number_of_keys() {
     assert!(cost < 64 << 10, "{cost} bytes were written to remove 1 MiB");
     assert!(contents(&trie).is_empty());
     assert_eq!(trie.stats().keys_estimate, Some(0));
-    // A cursor goes on in what it was made over.
+    // A cursor keeps its view.
     let mut count = 1;
     while cursor.next().unwrap() {
         count += 1;
@@ -74,7 +75,7 @@ fn the_cost_of_a_removal_does_not_grow_with_the_number_of_keys() {
 }
 
 #[test]
-fn what_was_written_before_is_gone_and_what_is_written_after_stays_whatever_goes_on() {
+fn concurrent_clear_removes_older_writes_and_keeps_newer_ones() {
     const ROUNDS: u64 = 30;
     let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
     let trie = Trie::open(vfs.clone(), Env::system(2), options()).unwrap();
@@ -84,7 +85,7 @@ fn what_was_written_before_is_gone_and_what_is_written_after_stays_whatever_goes
         for thread in 0..3 {
             scope.spawn(move || {
                 for i in 0.. {
-                    // The round is read before the write: it may be older than the write is.
+                    // The round is read before the write, so it may be older than the write.
                     let at = round.load(SeqCst);
                     if at == ROUNDS {
                         break;
@@ -104,10 +105,10 @@ fn what_was_written_before_is_gone_and_what_is_written_after_stays_whatever_goes
         for next in 1..=ROUNDS {
             std::thread::sleep(Duration::from_millis(15));
             engine.clear().unwrap();
-            // Whoever reads this begins a write that the removal does not touch.
+            // A writer that reads this round writes after the clear.
             round.store(next, SeqCst);
             for (key, at) in contents(engine) {
-                // A writer may have read the round just before it went up.
+                // A writer may have read the round just before it was incremented.
                 assert!(at + 1 >= next, "round {next}: {key} of round {at}");
             }
         }

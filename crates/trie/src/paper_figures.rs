@@ -1,10 +1,11 @@
-//! What the paper's figures show of a single HTable, for experiments: no part of the engine.
+//! The measurements of the paper's figures for a single HTable, for experiments only.
 //!
-//! [`bucket_loads`] places items in the paper's geometry, all buckets of a table together, and tells
-//! the loads of the buckets before and after, what went to the special bucket, and how many buckets a
-//! lookup reads. [`build_table`] builds a whole table as the engine does, a segment at a time.
+//! [`bucket_loads`] placements items as in the paper, balancing all buckets of a table together,
+//! and returns the loads of the buckets before and after, the items in the special bucket, and the
+//! mean number of bucket reads per lookup. [`build_table`] builds a table as the engine does, one
+//! segment at a time.
 //!
-//! Invariant: the placing is done by the engine's own code.
+//! Invariant: the placement uses the engine's own code.
 //!
 //! Source: LSM-trie paper, figures 5 and 7, section 2.4.2.
 
@@ -16,49 +17,50 @@ use siltstone_vfs::Ram;
 
 use crate::Options;
 use crate::hash::{Hash, HashKind};
-use crate::htable::balance::{Room, Weight, balance};
-use crate::htable::bucket::BUCKET_HEADER;
-use crate::htable::{Expected, Layout, Origin, TableWriter};
+use crate::htable::balance::{BucketSpace, ItemWeight, balance};
+use crate::htable::bucket::BUCKET_HEADER_BYTES;
+use crate::htable::{ExpectedSize, Layout, Origin, TableWriter};
 use crate::item::Item;
 
 /// The buckets of one HTable.
 #[derive(Debug, Clone, Default)]
 pub struct BucketLoads {
-    /// Bytes that hash into each bucket.
+    /// Bytes that hash to each bucket.
     pub before: Vec<u64>,
-    /// Bytes that lie in each bucket.
+    /// Bytes in each bucket after balancing.
     pub after: Vec<u64>,
-    /// Bytes that a bucket has room for.
-    pub room: u64,
+    /// The capacity of a bucket in bytes.
+    pub capacity: u64,
     /// Items that fit in no bucket.
     pub overflow: u64,
-    /// Buckets read for the lookup of an item, on average over all items.
+    /// The mean number of bucket reads per lookup of an item.
     pub reads: f64,
-    /// Migrations that are kept in memory.
+    /// The number of migrations in memory.
     pub cached: u64,
 }
 
 /// Places items (key, bytes in the bucket) in `buckets` of `bucket_bytes`; `cached` is the share of
-/// buckets whose migration is in memory. Cost: that of building the table, without writing it.
+/// buckets with their migration in memory. Cost: that of building the table, without writing it.
 pub fn bucket_loads(
     items: &[(u64, u32)],
     buckets: u32,
     bucket_bytes: u32,
     cached: f64,
 ) -> BucketLoads {
-    let room = bucket_bytes - BUCKET_HEADER as u32;
+    let capacity = bucket_bytes - BUCKET_HEADER_BYTES as u32;
     let kind = HashKind::default();
     let hashes: Vec<_> = items.iter().map(|(key, _)| kind.hash(&key.to_le_bytes())).collect();
-    let weights: Vec<Weight> = hashes
+    let weights: Vec<ItemWeight> = hashes
         .iter()
         .zip(items)
-        .map(|(hash, &(_, bytes))| Weight {
+        .map(|(hash, &(_, bytes))| ItemWeight {
             bucket: hash.bucket(buckets),
             infix: hash.infix,
             bytes,
         })
         .collect();
-    let balanced = balance(&weights, Room { first: 0, buckets, bytes: room, last: room });
+    let balanced =
+        balance(&weights, BucketSpace { first: 0, buckets, bytes: capacity, last: capacity });
     let cached = (f64::from(buckets) * cached).ceil() as usize;
     let migrations: HashMap<u32, (u32, u32, bool)> = balanced
         .migrations
@@ -69,12 +71,12 @@ pub fn bucket_loads(
     let mut loads = BucketLoads {
         before: vec![0; buckets as usize],
         after: vec![0; buckets as usize],
-        room: room.into(),
+        capacity: capacity.into(),
         cached: cached.min(balanced.migrations.len()) as u64,
         ..BucketLoads::default()
     };
     let mut reads = 0u64;
-    for ((weight, hash), place) in weights.iter().zip(&hashes).zip(&balanced.places) {
+    for ((weight, hash), place) in weights.iter().zip(&hashes).zip(&balanced.placements) {
         loads.before[weight.bucket as usize] += u64::from(weight.bytes);
         reads += 1;
         let Some(place) = *place else {
@@ -95,21 +97,21 @@ pub fn bucket_loads(
     loads
 }
 
-/// A table as the engine builds it.
+/// Measurements of a table that the engine built.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TableFigures {
-    /// Items that are not too large for a bucket and fit in none.
+    /// Items that are small enough for a bucket but fit in none.
     pub overflow: u64,
-    /// The share of the buckets' bytes that the items' keys and values take.
+    /// The share of the buckets' bytes that keys and values take.
     pub fill: f64,
-    /// Bytes of the file for each byte of keys and values.
+    /// Bytes of the file per byte of keys and values.
     pub amplification: f64,
 }
 
-/// Builds a table of puts with these keys and so long values, in memory and with the default options.
+/// Builds a table of puts with these keys and value lengths, in memory, with the default options.
 ///
 /// # Errors
-/// None on a medium in memory; they are passed on.
+/// None in memory; passed on.
 pub fn build_table(items: &[(u64, u32)]) -> Result<TableFigures> {
     let kind = HashKind::default();
     let mut order: Vec<(Hash, u64, u32)> =
@@ -117,7 +119,7 @@ pub fn build_table(items: &[(u64, u32)]) -> Result<TableFigures> {
     order.sort_unstable();
     let user: u64 = items.iter().map(|&(_, len)| 8 + u64::from(len)).sum();
     let build = Options::default().build(Layout::Buckets);
-    let expected = Expected { items: items.len() as u64, bytes: user };
+    let expected = ExpectedSize { items: items.len() as u64, bytes: user };
     let (vfs, rate) = (Ram::new(), RateLimiter::unlimited());
     let origin = Origin::default();
     let purpose = Purpose::Flush;
@@ -141,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn does_nothing_overflow_in_a_table_as_the_engine_builds_it() {
+    fn table_of_the_engine_has_no_overflow() {
         for most in [200u32, 800] {
             let items: Vec<_> =
                 (0..4000).map(|n| (n, 1 + (n as u32).wrapping_mul(7919) % most)).collect();
@@ -152,15 +154,15 @@ mod tests {
     }
 
     #[test]
-    fn is_nothing_lost_by_balancing_and_no_bucket_over() {
+    fn balancing_loses_no_item_and_overfills_no_bucket() {
         let items: Vec<(u64, u32)> = (0..20_000).map(|n| (n, 20 + n as u32 * 7 % 180)).collect();
         let bytes: u64 = items.iter().map(|&(_, bytes)| u64::from(bytes)).sum();
         let buckets = (bytes as f64 / (4080.0 * 0.95)).ceil() as u32;
         let loads = bucket_loads(&items, buckets, 4096, 0.2);
         assert_eq!(loads.before.iter().sum::<u64>(), bytes);
         assert_eq!(loads.after.iter().sum::<u64>(), bytes);
-        assert!(loads.before.iter().any(|&load| load > loads.room));
-        assert!(loads.after.iter().all(|&load| load <= loads.room));
+        assert!(loads.before.iter().any(|&load| load > loads.capacity));
+        assert!(loads.after.iter().all(|&load| load <= loads.capacity));
         assert!((1.0..1.1).contains(&loads.reads), "{}", loads.reads);
         assert!(bucket_loads(&items, buckets, 4096, 1.0).reads < 1.000_001);
     }

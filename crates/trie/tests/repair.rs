@@ -1,5 +1,4 @@
-//! Does repair make a damaged table open again, with everything that the damage did not touch, and
-//! does its report name every loss?
+//! Repair: a damaged table opens again with all undamaged entries, and its report names every loss.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +14,7 @@ const KEYS: usize = 3000;
 
 fn open_with(vfs: &Arc<dyn Vfs>, more: &str) -> Result<Trie, Error> {
     let all = format!(
-        "table=16KiB bucket=512 segment=4 fanout_bits=1 levels=3 slow=8 stop=12 garbage=1 {more}"
+        "htable_size=16KiB bucket_size=512 experimental.segment_buckets=4 fanout_bits=1 levels=3 slowdown_trigger=8 stop_trigger=12 gc_garbage_ratio=1 {more}"
     );
     let pairs = all.split(' ').filter_map(|pair| pair.split_once('='));
     let options = Options::from_map(&pairs.map(|(k, v)| (k.into(), v.into())).collect()).unwrap();
@@ -30,7 +29,7 @@ fn key(i: usize) -> Vec<u8> {
     format!("key{i:05}").into_bytes()
 }
 
-/// Small values, and large ones now and then; every key is written twice, the second time right.
+/// Small values, and sometimes large ones; every key is written twice, the second time with this.
 fn value(i: usize) -> Vec<u8> {
     format!("value {i} {}", "x".repeat(if i.is_multiple_of(50) { 700 } else { i % 40 }))
         .into_bytes()
@@ -54,11 +53,11 @@ fn filled(options: &str) -> (Faulty, Arc<dyn Vfs>) {
     (faulty, vfs)
 }
 
-/// How many keys have their right value; others may be missing or old, never wrong.
-fn right(vfs: &Arc<dyn Vfs>) -> usize {
+/// The number of keys with the right value; others may be missing or old, but not wrong.
+fn intact_keys(vfs: &Arc<dyn Vfs>) -> usize {
     let trie = open(vfs).unwrap();
     assert!(trie.verify(&mut |_, _| ()).unwrap().is_sound());
-    let right = (0..KEYS).filter(|&i| match trie.get(&key(i)).unwrap() {
+    let intact = (0..KEYS).filter(|&i| match trie.get(&key(i)).unwrap() {
         Some(entry) if entry.value == value(i) => true,
         None => false,
         Some(entry) => {
@@ -66,12 +65,12 @@ fn right(vfs: &Arc<dyn Vfs>) -> usize {
             false
         }
     });
-    let count = right.count();
+    let count = intact.count();
     trie.close().unwrap();
     count
 }
 
-/// Files by their ending, smallest number first, with their length.
+/// Files by a part of their path, smallest number first, with their length.
 fn files(faulty: &Faulty, ending: &str) -> Vec<(String, u64)> {
     let all = faulty.files().into_iter().map(|file| (file.path, file.len));
     let mut files: Vec<_> = all.filter(|(path, _)| path.contains(ending)).collect();
@@ -80,33 +79,33 @@ fn files(faulty: &Faulty, ending: &str) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn a_sound_store_stays_as_it_is() {
+fn undamaged_store_is_not_changed() {
     let (_, vfs) = filled("");
     repair(&vfs, &Options::default()).unwrap();
-    assert_eq!(right(&vfs), KEYS);
+    assert_eq!(intact_keys(&vfs), KEYS);
 }
 
 #[test]
-fn a_lost_manifest_costs_nothing() {
+fn lost_manifest_loses_no_entries() {
     for name in ["CURRENT", "MANIFEST"] {
         let (faulty, vfs) = filled("");
         for (path, _) in files(&faulty, name) {
             vfs.remove(&path).unwrap();
         }
         assert!(open(&vfs).is_err());
-        let story = repair(&vfs, &Options::default()).unwrap().lines;
-        assert!(story[0].contains("manifest"), "{story:?}");
-        assert_eq!(right(&vfs), KEYS, "{story:?}");
+        let report = repair(&vfs, &Options::default()).unwrap().lines;
+        assert!(report[0].contains("manifest"), "{report:?}");
+        assert_eq!(intact_keys(&vfs), KEYS, "{report:?}");
     }
 }
 
 #[test]
-fn a_damaged_bucket_costs_its_own_items_and_is_named() {
+fn damaged_bucket_loses_only_its_items_and_is_reported() {
     let (faulty, vfs) = filled("");
     for (path, _) in files(&faulty, ".htable") {
-        let sound = inspect(&vfs, &path, 3).unwrap().unwrap();
-        assert_eq!((sound.kind, sound.damage), ("HTable", None));
-        assert_eq!(sound.items.len(), 3);
+        let intact = inspect(&vfs, &path, 3).unwrap().unwrap();
+        assert_eq!((intact.kind, intact.damage), ("HTable", None));
+        assert_eq!(intact.items.len(), 3);
     }
     let (path, len) = files(&faulty, ".htable").pop().unwrap();
     faulty.flip_bit(&path, len / 2, 3).unwrap();
@@ -114,41 +113,41 @@ fn a_damaged_bucket_costs_its_own_items_and_is_named() {
     let damage = open(&vfs).unwrap().verify(&mut |_, _| ()).unwrap().damage;
     assert_eq!((damage.len(), &damage[0].file), (1, &path));
 
-    let story = repair(&vfs, &Options::default()).unwrap().lines;
+    let report = repair(&vfs, &Options::default()).unwrap().lines;
     let lost =
-        story.iter().find(|line| line.contains("lost what was in")).expect("the loss is told");
-    assert!(lost.contains(&path) && lost.contains(" bytes "), "{story:?}");
-    let saved = right(&vfs);
-    assert!((KEYS - 60..KEYS).contains(&saved), "{saved} of {KEYS}: {story:?}");
+        report.iter().find(|line| line.contains("lost what was in")).expect("the loss is reported");
+    assert!(lost.contains(&path) && lost.contains(" bytes "), "{report:?}");
+    let saved = intact_keys(&vfs);
+    assert!((KEYS - 60..KEYS).contains(&saved), "{saved} of {KEYS}: {report:?}");
     assert!(vfs.exists(&format!("{path}.damaged")).unwrap());
 }
 
 #[test]
-fn a_damaged_footer_costs_nothing() {
+fn damaged_footer_loses_no_entries() {
     let (faulty, vfs) = filled("");
     for (path, len) in files(&faulty, ".htable") {
         faulty.flip_bit(&path, len - 20, 3).unwrap();
     }
     assert!(open(&vfs).err().unwrap().is_corruption());
-    let story = repair(&vfs, &Options::default()).unwrap().lines;
-    assert_eq!(right(&vfs), KEYS, "{story:?}");
+    let report = repair(&vfs, &Options::default()).unwrap().lines;
+    assert_eq!(intact_keys(&vfs), KEYS, "{report:?}");
 }
 
 #[test]
-fn a_damaged_log_costs_what_stood_behind_the_damage() {
+fn damaged_log_loses_only_later_entries() {
     let (faulty, vfs) = filled("");
     let (path, len) = files(&faulty, ".log").pop().unwrap();
     assert!(len > 400, "nothing is only in the log");
     faulty.flip_bit(&path, 300, 3).unwrap();
     assert!(open(&vfs).err().unwrap().is_corruption());
-    let story = repair(&vfs, &Options::default()).unwrap().lines;
-    assert!(story.iter().any(|line| line.contains(&path) && line.contains("lost")), "{story:?}");
-    let saved = right(&vfs);
+    let report = repair(&vfs, &Options::default()).unwrap().lines;
+    assert!(report.iter().any(|line| line.contains(&path) && line.contains("lost")), "{report:?}");
+    let saved = intact_keys(&vfs);
     assert!((KEYS - 600..KEYS).contains(&saved), "{saved} of {KEYS}");
 }
 
 #[test]
-fn a_missing_table_is_refused_by_name_and_then_done_without() {
+fn missing_table_is_reported_at_open_and_dropped_by_repair() {
     let (faulty, vfs) = filled("");
     let (path, _) = files(&faulty, ".htable").pop().unwrap();
     vfs.remove(&path).unwrap();
@@ -156,13 +155,13 @@ fn a_missing_table_is_refused_by_name_and_then_done_without() {
     let error = open(&vfs).err().unwrap();
     assert!(error.is_corruption() && error.to_string().contains(&path), "{error}");
     assert_eq!(files(&faulty, ""), before, "nothing was touched");
-    let story = repair(&vfs, &Options::default()).unwrap().lines;
-    assert!(story.iter().any(|line| line.contains(&path)), "{story:?}");
-    assert!(right(&vfs) > KEYS / 4);
+    let report = repair(&vfs, &Options::default()).unwrap().lines;
+    assert!(report.iter().any(|line| line.contains(&path)), "{report:?}");
+    assert!(intact_keys(&vfs) > KEYS / 4);
 }
 
 #[test]
-fn a_damaged_cluster_costs_nothing() {
+fn damaged_cluster_loses_no_entries() {
     let (faulty, vfs) = filled("filter_memory=0");
     let clusters = files(&faulty, ".bloom");
     assert!(!clusters.is_empty());
@@ -171,26 +170,26 @@ fn a_damaged_cluster_costs_nothing() {
         faulty.flip_bit(&path, len / 2, 1).unwrap();
     }
     repair(&vfs, &Options::default()).unwrap();
-    assert_eq!(right(&vfs), KEYS);
+    assert_eq!(intact_keys(&vfs), KEYS);
 }
 
 #[test]
-fn a_lost_manifest_costs_nothing_with_upper_levels_elsewhere() {
+fn lost_manifest_with_a_fast_tier_loses_no_entries() {
     let scratch = tempfile::tempdir().unwrap();
-    let upper = scratch.path().join("upper");
-    let more = format!("upper_levels=3 upper={}", upper.display());
+    let fast = scratch.path().join("fast");
+    let more = format!("fast_levels=3 fast_dir={}", fast.display());
     let (faulty, vfs) = filled(&more);
-    assert!(std::fs::read_dir(&upper).unwrap().count() > 2, "nothing is there");
+    assert!(std::fs::read_dir(&fast).unwrap().count() > 2, "nothing is there");
     let error = open(&vfs).err().unwrap();
     assert!(error.is_corruption() && error.to_string().contains("missing"), "{error}");
     for (path, _) in files(&faulty, "MANIFEST") {
         vfs.remove(&path).unwrap();
     }
-    let options = Options { upper: Some(upper), ..Options::default() };
+    let options = Options { fast_dir: Some(fast), ..Options::default() };
     repair(&vfs, &options).unwrap();
     let trie = open_with(&vfs, &more).unwrap();
     assert!((0..KEYS).all(|i| trie.get(&key(i)).unwrap().is_some_and(|e| e.value == value(i))));
-    // A second table may not have it.
+    // Another table cannot use the tier.
     let other: Arc<dyn Vfs> = Arc::new(Faulty::new(2));
     assert!(matches!(open_with(&other, &more), Err(Error::Locked { .. })));
     drop(trie);
@@ -198,9 +197,10 @@ fn a_lost_manifest_costs_nothing_with_upper_levels_elsewhere() {
     assert!(matches!(Trie::open(other, env, options), Err(Error::Refused { .. })));
 }
 
-/// Whatever request of it fails, another repair saves as much as the first would have, and the damaged file stays.
+/// After a failed request, another repair saves as much as an undisturbed one, and keeps the
+/// damaged file.
 #[test]
-fn a_repair_that_fails_can_be_run_again() {
+fn failed_repair_can_be_repeated() {
     let (faulty, _) = filled("");
     let (path, len) = files(&faulty, ".htable").pop().unwrap();
     faulty.flip_bit(&path, len / 2, 3).unwrap();
@@ -209,18 +209,18 @@ fn a_repair_that_fails_can_be_run_again() {
         let vfs: Arc<dyn Vfs> = Arc::new(faulty.clone());
         (faulty, vfs)
     };
-    let (untroubled, vfs) = fresh();
+    let (undisturbed, vfs) = fresh();
     repair(&vfs, &Options::default()).unwrap();
-    let (requests, saved) = (untroubled.requests(), right(&vfs));
+    let (requests, saved) = (undisturbed.requests(), intact_keys(&vfs));
     assert!(saved > KEYS / 2);
-    // Its end is where names change.
+    // Names change in the last requests.
     for request in requests.saturating_sub(60)..requests {
-        let (troubled, vfs) = fresh();
-        troubled.fail_at(request, FaultKind::Any);
+        let (faulty, vfs) = fresh();
+        faulty.fail_at(request, FaultKind::Any);
         if repair(&vfs, &Options::default()).is_err() {
             repair(&vfs, &Options::default()).unwrap();
         }
-        assert_eq!(right(&vfs), saved, "request {request} of {requests}");
+        assert_eq!(intact_keys(&vfs), saved, "request {request} of {requests}");
         let is_kept = vfs.exists(&format!("{path}.damaged")).unwrap();
         assert!(is_kept, "request {request} of {requests}");
     }

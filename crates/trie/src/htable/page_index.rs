@@ -1,24 +1,25 @@
-//! The other layouts: items packed in the order of their hashes under an index of pages.
+//! The page index of the other layouts, with items packed in hash order.
 //!
 //! ```text
-//!   run     hash ─▶ entropy-coded trie ─▶ rank ─▶ the page whose first rank is the last not above it
-//!   sorted  hash ─▶ the page whose first suffix is the last not above that of the hash
-//!   pages     [ 0 … 36 ][ 37 … 71 ][ 72 … ]        full to the last item that fits
+//!   run     hash ─▶ entropy-coded trie ─▶ rank ─▶ the last page with a first rank up to it
+//!   sorted  hash ─▶ the last page with a first suffix up to that of the hash
+//!   pages     [ 0 … 36 ][ 37 … 71 ][ 72 … ]        as many items as fit
 //!   index  := 0:u8  pages:u32  { rank of the first item: u32 }{pages}  stored trie
 //!           | 1:u8  pages:u32  { suffix of the first item: u64 }{pages}
 //! ```
 //!
-//! A run needs about 2.5 bits an item for the trie and 32 a page: no filter, no migration, no free
-//! space. A lookup takes one read, also of a key that is not there, since the trie gives some rank
-//! for any hash. A sorted table is the SSTable of the paper's intermediate design: 64 bits a page, and
-//! filters. If hashes are too uneven for a trie, as weak ones are, a run is found by suffixes, too.
+//! A run needs about 2.5 bits per item for the trie and 32 per page, and no filter, migration or
+//! free space. Every lookup takes one read, also of absent keys, since the trie returns a rank for
+//! any hash. A sorted table is the SSTable of the paper's intermediate design: 64 bits per page,
+//! and filters. If the hashes are too uneven for a trie, as weak ones are, a run uses suffixes,
+//! too.
 //!
-//! Items that share a suffix with the one before, and those too large, go to the special bucket.
+//! Items with the suffix of the previous one, and large ones, go to the special bucket.
 //!
-//! Invariant: the rank of an item in a page is the trie's answer for its hash.
+//! Invariant: the trie returns the rank of an item for its hash.
 //!
-//! Source: runs are ours: SILT's SortedStore (Lim et al., SOSP 2011; Lim, thesis, chapter 3) as the
-//! last level of an LSM-trie; sorted tables are LSM-trie's section 2.3.
+//! Source: runs are SILT's SortedStore (Lim et al., SOSP 2011; Lim, thesis, chapter 3); sorted
+//! tables are from the LSM-trie paper, section 2.3.
 
 use siltstone_structures::Ect;
 use siltstone_structures::ect::{EctBuilder, EctOptions};
@@ -26,7 +27,7 @@ use siltstone_structures::ect::{EctBuilder, EctOptions};
 use super::format::{le32, le64};
 use crate::hash::Hash;
 
-/// The index of pages.
+/// An index of pages.
 pub(crate) enum PageIndex {
     Rank {
         trie: Box<Ect>,
@@ -41,7 +42,7 @@ const RANK: u8 = 0;
 const FIRST: u8 = 1;
 
 impl PageIndex {
-    /// The page on which the item of `hash` lies, if it is in the table at all.
+    /// The page of the item with `hash`, if the table contains it.
     pub(crate) fn page(&self, hash: Hash) -> u32 {
         let behind = match self {
             PageIndex::Rank { trie, starts } => {
@@ -53,7 +54,7 @@ impl PageIndex {
         behind.saturating_sub(1) as u32
     }
 
-    /// Resident memory.
+    /// Memory in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         match self {
             PageIndex::Rank { trie, starts } => (trie.size() + 4 * starts.capacity()) as u64,
@@ -81,7 +82,7 @@ impl PageIndex {
         out
     }
 
-    /// `None`: these are not the bytes of an index over so many pages.
+    /// `None`: malformed, or of another number of pages.
     pub(crate) fn from_bytes(bytes: &[u8], pages: u32) -> Option<Self> {
         let (&kind, rest) = bytes.split_first()?;
         let (count, rest) = rest.split_first_chunk::<4>()?;
@@ -104,9 +105,9 @@ impl PageIndex {
     }
 }
 
-/// Makes the index as pages are packed.
+/// Builds the index while pages are packed.
 pub(crate) struct PageIndexBuilder {
-    /// `None`: not asked for, or the hashes are too uneven.
+    /// `None`: not wanted, or the hashes are too uneven.
     trie: Option<EctBuilder>,
     rank: u32,
     starts: Vec<u32>,
@@ -114,14 +115,14 @@ pub(crate) struct PageIndexBuilder {
 }
 
 impl PageIndexBuilder {
-    /// For about so many items; under a rank index (of a run) or not.
+    /// For about `items` items; with a rank index for a run.
     pub(crate) fn new(is_run: bool, items: u64) -> Self {
         let trie = is_run.then(|| EctBuilder::new(EctOptions::default(), items.max(1)));
         let trie = trie.and_then(Result::ok);
         PageIndexBuilder { trie, rank: 0, starts: Vec::new(), firsts: Vec::new() }
     }
 
-    /// The next item, in the order of hashes, begins a page or not.
+    /// Adds the next item in hash order; `begins_page`: it is the first of a page.
     pub(crate) fn push(&mut self, hash: Hash, begins_page: bool) {
         if begins_page {
             self.starts.push(self.rank);
@@ -133,12 +134,12 @@ impl PageIndexBuilder {
         }
     }
 
-    /// Bytes that it takes so far, without the trie's.
+    /// Memory in bytes, without the trie.
     pub(crate) fn memory_bytes(&self) -> usize {
         4 * self.starts.capacity() + 8 * self.firsts.capacity()
     }
 
-    /// The index in its stored form.
+    /// Encodes the index.
     pub(crate) fn finish(self) -> Vec<u8> {
         match self.trie.and_then(|trie| trie.finish().ok()) {
             Some(trie) => PageIndex::Rank { trie: Box::new(trie), starts: self.starts }.to_bytes(),
