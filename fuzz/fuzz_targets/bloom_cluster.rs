@@ -5,5 +5,5 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: ([u16; 3], &[u8], &[u8])| {
     let (numbers, pages, directory) = input;
-    siltstone_trie::hostile::cluster(numbers.map(u32::from), pages, directory);
+    siltstone_trie::fuzzing::cluster(numbers.map(u32::from), pages, directory);
 });

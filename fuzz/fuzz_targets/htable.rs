@@ -9,7 +9,7 @@ fuzz_target!(|input: (u8, u8, &[u8], [&[u8]; 4], bool)| {
     // Mostly a directory that is in order, else nothing behind it is looked at.
     let sound = [&0u64.to_le_bytes()[..], &count.to_le_bytes()].concat();
     let directory = if has_directory { &sound } else { filter };
-    siltstone_trie::hostile::table(
+    siltstone_trie::fuzzing::table(
         layout,
         entries.into(),
         buckets,

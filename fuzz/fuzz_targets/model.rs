@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use siltstone_model::silt::SiltExample;
 use siltstone_model::simulate::{Load, Selection, Simulation};
 use siltstone_model::{
-    BadParameter, Breakdown, Cola, LevelDb, Lsm, Popularity, Samt, Silt, Skimpy, Tabulated, Trie,
+    InvalidParameter, Breakdown, Cola, LevelDb, Lsm, Popularity, Samt, Silt, Skimpy, InterpolatedPopularity, Trie,
     Wait,
 };
 
@@ -32,7 +32,7 @@ fn numbers(u: &mut Unstructured<'_>) -> Result<Vec<f64>> {
     Ok(numbers)
 }
 
-fn popularity(u: &mut Unstructured<'_>) -> Result<std::result::Result<Popularity, BadParameter>> {
+fn popularity(u: &mut Unstructured<'_>) -> Result<std::result::Result<Popularity, InvalidParameter>> {
     Ok(match u.int_in_range(0..=2)? {
         0 => Popularity::uniform(number(u)?),
         // More groups than this would only take longer.
@@ -41,7 +41,7 @@ fn popularity(u: &mut Unstructured<'_>) -> Result<std::result::Result<Popularity
     })
 }
 
-fn is_sound(wa: std::result::Result<Breakdown, BadParameter>) {
+fn is_sound(wa: std::result::Result<Breakdown, InvalidParameter>) {
     if let Ok(wa) = wa {
         for (stage, cost) in &wa.by_stage {
             assert!(cost.is_finite() && *cost >= 0.0, "{stage}: {cost} in {wa:?}");
@@ -56,7 +56,7 @@ fn try_all(u: &mut Unstructured<'_>) -> Result<()> {
     let tree = LevelDb { log_items, level0_tables: number(u)?, level_items: numbers(u)? };
     match u.int_in_range(0..=8)? {
         0 => is_sound(tree.write_amplification(&keys)),
-        1 => is_sound(tree.write_amplification(&Tabulated::new(&keys))),
+        1 => is_sound(tree.write_amplification(&InterpolatedPopularity::new(&keys))),
         2 => is_sound(tree.worst_case(keys.keys())),
         3 => is_sound(Cola { log_items, growth, levels }.write_amplification(&keys)),
         4 => is_sound(Samt { log_items, growth, levels }.write_amplification(&keys)),
@@ -85,7 +85,7 @@ fn try_all(u: &mut Unstructured<'_>) -> Result<()> {
                 flush_share: number(u)?,
                 index_share: if bool::arbitrary(u)? { Some(number(u)?) } else { None },
                 wait: if bool::arbitrary(u)? { Some(wait) } else { None },
-                container_items: if bool::arbitrary(u)? { Some(number(u)?) } else { None },
+                l0_items: if bool::arbitrary(u)? { Some(number(u)?) } else { None },
             };
             is_sound(lsm.write_amplification(&keys));
         }

@@ -3,4 +3,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| siltstone_trie::hostile::edit(bytes));
+fuzz_target!(|bytes: &[u8]| siltstone_trie::fuzzing::edit(bytes));

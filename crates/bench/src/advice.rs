@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use siltstone_engine::Result;
 use siltstone_model::Popularity;
-use siltstone_model::advise::{Costs, Settings as Advised, Wanted};
+use siltstone_model::advise::{Costs, Requirements, Settings as Advised};
 
 use crate::engines::{Storage, Target};
 use crate::generate::ValueSize;
@@ -27,18 +27,12 @@ const MAX_BYTES: f64 = 256e6;
 /// Mean overwrites per key, before and again during the measurement of writes.
 const ROUNDS: u64 = 2;
 /// Memory structures whose size depends on the settings only.
-const BUFFERS: [&str; 6] = [
-    "memtable",
-    "spare_memtable",
-    "block_cache",
-    "log_store",
-    "packing buffer",
-    "pages of collection",
-];
+const BUFFERS: [&str; 6] =
+    ["memtable", "spare_memtable", "block_cache", "log_store", "write buffer", "collection cache"];
 
 /// A prediction and a measurement of the same workload.
 #[derive(Debug, Clone, Serialize)]
-pub struct Checked {
+pub struct PredictionCheck {
     /// Name of the engine.
     pub engine: String,
     /// Keys of the scaled workload.
@@ -80,11 +74,11 @@ impl Figures {
 pub fn check(
     engine: &str,
     settings: &dyn Advised,
-    wanted: &Wanted,
+    wanted: &Requirements,
     skew: f64,
     max_keys: f64,
     on_progress: OnProgress<'_>,
-) -> Result<Checked> {
+) -> Result<PredictionCheck> {
     let max = max_keys.min(MAX_BYTES / wanted.item_bytes());
     let share = (max / wanted.keys()).min(1.0);
     let keys = (wanted.keys() * share).round();
@@ -120,7 +114,13 @@ pub fn check(
     let measured = measured(session.phases(), keys);
     session.engine().close()?;
     let predicted = Figures::of(&costs, keys);
-    Ok(Checked { engine: engine.to_owned(), keys: keys as u64, options, predicted, measured })
+    Ok(PredictionCheck {
+        engine: engine.to_owned(),
+        keys: keys as u64,
+        options,
+        predicted,
+        measured,
+    })
 }
 
 fn measured(phases: &[Phase], keys: f64) -> Figures {
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn recommendations_run_and_predictions_are_close() {
-        let mut wanted = Wanted::new(Popularity::uniform(1e8).unwrap(), 16.0, 100.0);
+        let mut wanted = Requirements::new(Popularity::uniform(1e8).unwrap(), 16.0, 100.0);
         wanted.needs = Needs { durability: false, ..Needs::default() };
         for mut candidate in advise(&wanted).unwrap().candidates {
             // Small, to keep the test short.

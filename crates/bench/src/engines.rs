@@ -1,6 +1,6 @@
 //! Opens an engine by name on a storage backend by name, always metered.
 //!
-//! Invariant: all I/O of an engine goes through a [`Metered`], so amplification is counted in one
+//! Invariant: all I/O of an engine goes through a [`MeteredVfs`], so amplification is counted in one
 //! way for all engines. A store on disk is removed after its run unless it is to be kept.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use siltstone_runtime::Env;
 use siltstone_silt::{Options as SiltOptions, Silt};
 use siltstone_skimpy::{Options as SkimpyOptions, Skimpy};
 use siltstone_trie::{Options as TrieOptions, Trie};
-use siltstone_vfs::{Disk, DiskOptions, Metered, Ram, Vfs};
+use siltstone_vfs::{Disk, DiskOptions, MeteredVfs, Ram, Vfs};
 
 /// Names of all engines.
 pub const NAMES: &[&str] = &["lsm", "trie", "silt", "mica", "skimpy"];
@@ -165,7 +165,7 @@ impl Target {
                 (Arc::new(disk), directory, Some(path))
             }
         };
-        let media: Arc<dyn Vfs> = Arc::new(Metered::new(inner));
+        let media: Arc<dyn Vfs> = Arc::new(MeteredVfs::new(inner));
         let engine: Arc<dyn Engine> = match self.engine.as_str() {
             "lsm" => {
                 Arc::new(Lsm::open(media, env, LsmOptions::from_map(&self.engine_options())?)?)
@@ -188,7 +188,7 @@ impl Target {
         const TABLE: &str = "default";
         let db = Db::open_or_create(store, DbOptions::default())?;
         db.table_or_create(TABLE, &self.engine, &self.engine_options())?;
-        let files = db.table_media(TABLE)?.name();
+        let files = db.table_vfs(TABLE)?.name();
         db.close()?;
         Ok(files.into())
     }

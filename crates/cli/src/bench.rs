@@ -26,7 +26,7 @@ impl Bench {
         if let Some(path) = &self.args.plot {
             plot_file::check_writable(path)?;
         }
-        interrupt::tidy_up()?;
+        interrupt::clean_up_on_signal()?;
         let report = measure(&plan)?;
         if let Some(path) = &self.args.plot {
             plot_file::write(path, &throughput_chart(&report))?;

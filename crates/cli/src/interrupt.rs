@@ -2,7 +2,7 @@
 //!
 //! The exit status is 128 plus the signal's number, as in a shell. A command that works row by row
 //! polls for signals ([`Interrupt::check`]); for others a thread cleans up
-//! ([`tidy_up`]). A second signal ends the process at once.
+//! ([`clean_up_on_signal`]). A second signal ends the process at once.
 
 use std::fs::File;
 use std::io::Read;
@@ -85,7 +85,7 @@ impl Read for InterruptibleReader {
 }
 
 /// Starts a thread that removes the stores of a measurement and ends the process on a signal.
-pub(crate) fn tidy_up() -> Result<(), Failure> {
+pub(crate) fn clean_up_on_signal() -> Result<(), Failure> {
     let mut signals =
         Signals::new(SIGNALS).map_err(|e| Failure::file("listen for", "signals", &e))?;
     std::thread::spawn(move || {

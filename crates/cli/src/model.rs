@@ -9,7 +9,7 @@ use siltstone::options::{parse_count, parse_size};
 use siltstone_model::optimize::optimize_levels;
 use siltstone_model::simulate::{Selection, Simulation};
 use siltstone_model::{
-    BadParameter, Breakdown, Cola, LevelDb, Lsm, Popularity, Samt, Silt, Skimpy, Trie, Wait,
+    Breakdown, Cola, InvalidParameter, LevelDb, Lsm, Popularity, Samt, Silt, Skimpy, Trie, Wait,
 };
 
 use crate::{CommandResult, Failure, Outcome, progress};
@@ -185,8 +185,8 @@ enum SelectArg {
     Largest,
 }
 
-impl From<BadParameter> for Failure {
-    fn from(bad: BadParameter) -> Self {
+impl From<InvalidParameter> for Failure {
+    fn from(bad: InvalidParameter) -> Self {
         Failure::Usage(bad.to_string())
     }
 }
@@ -202,13 +202,13 @@ impl Model {
 }
 
 impl Workload {
-    fn popularity(&self) -> Result<Popularity, BadParameter> {
+    fn popularity(&self) -> Result<Popularity, InvalidParameter> {
         Popularity::zipf(self.keys as f64, self.skew)
     }
 }
 
 impl Levels {
-    fn design(&self, workload: &Workload) -> Result<LevelDb, BadParameter> {
+    fn design(&self, workload: &Workload) -> Result<LevelDb, InvalidParameter> {
         let standard = LevelDb::standard(workload.keys as f64, workload.item_size, self.levels)?;
         let items = |bytes: &u64| *bytes as f64 / workload.item_size;
         Ok(LevelDb {
@@ -222,11 +222,11 @@ impl Levels {
     }
 }
 
-fn at_least_one(parameter: &'static str, value: f64) -> Result<(), BadParameter> {
+fn at_least_one(parameter: &'static str, value: f64) -> Result<(), InvalidParameter> {
     if (1.0..=1e15).contains(&value) {
         return Ok(());
     }
-    Err(BadParameter { parameter, value, reason: "give 1 to 10^15" })
+    Err(InvalidParameter { parameter, value, reason: "give 1 to 10^15" })
 }
 
 impl LsmArgs {
@@ -238,7 +238,7 @@ impl LsmArgs {
             flush_share: self.flush_share,
             index_share: self.index_share,
             wait: self.overlap.map(|overlap| Wait { overlap, most_rows }),
-            container_items: self.container.map(|bytes| bytes as f64 / item_size),
+            l0_items: self.container.map(|bytes| bytes as f64 / item_size),
         }
     }
 }
@@ -249,7 +249,7 @@ impl Wa {
         Ok(Outcome::Done)
     }
 
-    fn breakdown(&self) -> Result<Breakdown, BadParameter> {
+    fn breakdown(&self) -> Result<Breakdown, InvalidParameter> {
         // Both are divisors, before the model checks its parameters.
         at_least_one("item_size", self.workload.item_size)?;
         at_least_one("instances", self.instances)?;

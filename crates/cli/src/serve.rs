@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use siltstone::catalogue::Catalogue;
 use siltstone::options::{parse_duration, parse_size};
 use siltstone::{Db, DbOptions, Table};
-use siltstone_bench::trace::{Recorded, Recorder};
+use siltstone_bench::trace::{Recorder, RecordingEngine};
 use siltstone_server::{Fsync, Server, ServerOptions};
 
 use crate::store::{DEFAULT_TABLE, TableSpec, warn};
@@ -138,7 +138,7 @@ impl Serve {
             udp_table: self.udp_table.clone(),
             udp_ports: self.udp_ports,
             udp_any_port: matches!(self.udp_direction, DirectionArg::Any),
-            udp_train: self.udp_gso_segments.into(),
+            udp_gso_segments: self.udp_gso_segments.into(),
             udp_xdp: self.xdp.clone(),
             metrics: self.metrics,
             fsync: match self.fsync {
@@ -154,7 +154,7 @@ impl Serve {
             threads: self.threads,
             ..ServerOptions::default()
         };
-        // Checked before a store or a table is created.
+        // PredictionCheck before a store or a table is created.
         let existing = match Db::exists(&self.dir)? {
             true => Some(Db::open(&self.dir, db_options.clone())?),
             false => None,
@@ -258,7 +258,8 @@ fn check_trace(path: &Path, name: Option<&str>, served: &[&str]) -> Result<usize
 /// Starts to record the requests for a table.
 fn record(path: &Path, table: &mut Table) -> Result<Arc<Recorder>, Failure> {
     let recorder = Recorder::create(path)?;
-    *table = table.with_interceptor(|engine| Arc::new(Recorded::new(engine, recorder.clone())));
+    *table =
+        table.with_interceptor(|engine| Arc::new(RecordingEngine::new(engine, recorder.clone())));
     eprintln!("recording requests for {} in {}", table.name(), path.display());
     Ok(recorder)
 }

@@ -99,7 +99,7 @@ impl Verify {
 fn verify(db: &Db, dir: &Path, name: &str, engine: &str) -> siltstone::Result<VerifyReport> {
     let table = match db.table(name) {
         Err(damage) if damage.is_corruption() => {
-            return engines::verify_offline(engine, &db.table_media(name)?, damage);
+            return engines::verify_offline(engine, &db.table_vfs(name)?, damage);
         }
         table => table?,
     };
@@ -176,13 +176,13 @@ impl Repair {
         let (mut repaired, mut lost) = (serde_json::Map::new(), serde_json::Map::new());
         for (name, spec) in tables {
             let is_lost = db.are_table_files_missing(&name)?;
-            let vfs = db.table_media(&name)?;
+            let vfs = db.table_vfs(&name)?;
             let report = if is_lost {
                 let env = DbOptions::default().env;
                 engines::open(&spec.engine, vfs, &env, &spec.options)?.close()?;
                 let mut report = RepairReport::default();
                 report.note("all of its files are missing: an empty table is created");
-                report.lose(Loss::entries(format!("table-{name}"), 0..u64::MAX));
+                report.record_loss(Loss::entries(format!("table-{name}"), 0..u64::MAX));
                 report
             } else {
                 match engines::repair(&spec.engine, &vfs, &spec.options) {

@@ -102,7 +102,9 @@ fn files_named_in_the_book_exist() {
     for (file, text) in texts() {
         let name = file.strip_prefix(root()).unwrap().display().to_string();
         for path in between(&prose(&text), "`", '`') {
-            let is_path = ["crates/", "experiments/", "fuzz/", "docs/", ".ci/"].iter().any(|d| path.starts_with(d));
+            let is_path = ["crates/", "experiments/", "fuzz/", "docs/", ".ci/"]
+                .iter()
+                .any(|d| path.starts_with(d));
             if is_path && !path.contains(['<', '*', ' ', '…']) {
                 assert!(root().join(path).exists(), "{name}: there is no {path}");
                 checked += 1;

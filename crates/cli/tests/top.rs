@@ -96,7 +96,7 @@ fn console_shows_every_table_in_a_browser() {
         "<section data-table=\"fruit\">",
         "<h2>fruit</h2><span>lsm</span><span>1 keys</span>",
         "<h2>cache</h2><span>mica</span><span>0 keys</span>",
-        "<b>0</b><small>writes a second</small>",
+        "<b>0</b><small>writes per second</small>",
         "<td>memtable</td>",
         "<td>L0</td>",
         "1 client,",

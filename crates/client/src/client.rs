@@ -135,10 +135,10 @@ impl Client {
     /// Returns the value of a key, if there is one.
     ///
     /// # Errors
-    /// As [`ask`](Self::ask).
+    /// As [`execute`](Self::execute).
     pub fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut value = None;
-        self.ask(&[(key, Action::Get)], |_, reply| {
+        self.execute(&[(key, Action::Get)], |_, reply| {
             value = (reply.answer.outcome == Outcome::Found).then(|| reply.value.to_vec());
         })?;
         Ok(value)
@@ -147,7 +147,7 @@ impl Client {
     /// Stores a value. Returns [`Outcome::Stored`], or why it was not stored.
     ///
     /// # Errors
-    /// As [`ask`](Self::ask).
+    /// As [`execute`](Self::execute).
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<Outcome> {
         let value = Value { bytes: value, ..Value::default() };
         Ok(self.execute_one(key, Action::Put(value))?.outcome)
@@ -156,7 +156,7 @@ impl Client {
     /// Stores a value that expires at `at`, in milliseconds since 1970 by the server's clock.
     ///
     /// # Errors
-    /// As [`ask`](Self::ask).
+    /// As [`execute`](Self::execute).
     pub fn put_until(&mut self, key: &[u8], value: &[u8], at: Timestamp) -> Result<Outcome> {
         let value = Value { bytes: value, expires_at: Some(at), ..Value::default() };
         Ok(self.execute_one(key, Action::Put(value))?.outcome)
@@ -165,7 +165,7 @@ impl Client {
     /// Removes a key. Returns [`Outcome::Deleted`] or [`Outcome::Missing`].
     ///
     /// # Errors
-    /// As [`ask`](Self::ask).
+    /// As [`execute`](Self::execute).
     pub fn delete(&mut self, key: &[u8]) -> Result<Outcome> {
         Ok(self.execute_one(key, Action::Delete(None))?.outcome)
     }
@@ -173,10 +173,10 @@ impl Client {
     /// Executes one operation; the value of a lookup is dropped.
     ///
     /// # Errors
-    /// As [`ask`](Self::ask).
+    /// As [`execute`](Self::execute).
     pub fn execute_one(&mut self, key: &[u8], action: Action<'_>) -> Result<Answer> {
         let mut answer = Answer::default();
-        self.ask(&[(key, action)], |_, reply| answer = reply.answer)?;
+        self.execute(&[(key, action)], |_, reply| answer = reply.answer)?;
         Ok(answer)
     }
 
@@ -186,7 +186,7 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::TooLarge`] before anything is sent; otherwise why responses are missing.
-    pub fn ask(
+    pub fn execute(
         &mut self,
         requests: &[(&[u8], Action<'_>)],
         on_reply: impl FnMut(usize, Reply<'_>),
@@ -194,10 +194,10 @@ impl Client {
         self.execute_requests(requests, false, on_reply)
     }
 
-    /// As [`ask`](Self::ask), and lookups return the item's metadata.
+    /// As [`execute`](Self::execute), and lookups return the item's metadata.
     ///
     /// # Errors
-    /// As [`ask`](Self::ask).
+    /// As [`execute`](Self::execute).
     pub fn execute_with_meta(
         &mut self,
         requests: &[(&[u8], Action<'_>)],
@@ -458,7 +458,7 @@ impl Client {
                     call.retry_single(index);
                     continue;
                 }
-                Status::Outcome(Outcome::Elsewhere) => {
+                Status::Outcome(Outcome::WrongPartition) => {
                     // Nothing has changed; the request is sent again after the handshake.
                     call.retry_single(index);
                     followup = Followup::Handshake;
@@ -507,7 +507,7 @@ fn open(server: SocketAddr, options: &ClientOptions) -> Result<Link> {
         (false, false) => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
     };
     // So that client and server work at the same time.
-    let max_batch = options.train.min(options.window.div_ceil(2));
+    let max_batch = options.gso_segments.min(options.window.div_ceil(2));
     let Some((interface, number)) = &options.xdp else {
         return Ok(Link::new(UdpSocket::bind(local)?, None, POLL_TIMEOUT, max_batch)?);
     };

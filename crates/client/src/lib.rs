@@ -10,7 +10,7 @@
 //! ```
 //!
 //! The client hashes each key, sends the request to the port of the key's partition with many
-//! requests per packet ([`Client::ask`]), and retransmits unanswered packets until a deadline.
+//! requests per packet ([`Client::execute`]), and retransmits unanswered packets until a deadline.
 //! The server executes a packet once, however often it arrives, and answers duplicates from its
 //! response cache.
 //!

@@ -21,7 +21,7 @@ pub struct ClientOptions {
     /// `window` is sent as one batch. The socket uses UDP segmentation offload where the system has
     /// it. An AF_XDP queue coalesces packets up to the frame size, so every hop must carry frames
     /// of the interface's MTU.
-    pub train: usize,
+    pub gso_segments: usize,
     /// Interface and queue for kernel bypass (AF_XDP). The server is then reached over this
     /// interface by IPv4, and packets are limited to its frame size.
     pub xdp: Option<(String, u32)>,
@@ -37,7 +37,7 @@ impl Default for ClientOptions {
             batch: 64,
             window: 8,
             deadline: Duration::from_secs(1),
-            train: 64,
+            gso_segments: 64,
             xdp: None,
         }
     }

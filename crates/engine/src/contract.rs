@@ -118,7 +118,7 @@ pub trait Engine: Send + Sync {
 
     /// The concrete implementation, for callers that downcast it to use more than this contract:
     /// `mica` returns its store. `None` if there is none.
-    fn behind(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+    fn as_any(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         None
     }
 
@@ -241,7 +241,7 @@ impl ReadPoint {
     }
 
     /// For engines: the guard, to check that the snapshot is their own.
-    pub fn hold(&self) -> &Arc<dyn Any + Send + Sync> {
+    pub fn guard(&self) -> &Arc<dyn Any + Send + Sync> {
         &self.hold
     }
 }

@@ -17,14 +17,14 @@ pub fn nearest<'a>(name: &str, all: impl IntoIterator<Item = &'a str>) -> Option
 }
 
 /// `, did you mean silt?` if a name is similar, else empty: for the middle of a message.
-pub fn meant<'a>(name: &str, all: impl IntoIterator<Item = &'a str>) -> String {
+pub fn suggest<'a>(name: &str, all: impl IntoIterator<Item = &'a str>) -> String {
     nearest(name, all).map_or(String::new(), |near| format!(", did you mean {near}?"))
 }
 
 /// A message about an unknown name, e.g. `'salt' is unknown, did you mean silt? (there are lsm,
 /// silt)`.
 pub fn unknown(name: &str, all: &[&str]) -> String {
-    let meant = meant(name, all.iter().copied());
+    let meant = suggest(name, all.iter().copied());
     format!("'{name}' is unknown{meant} (there are {})", all.join(", "))
 }
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::names::meant;
+use crate::names::suggest;
 use crate::{Error, InvalidOption, Result};
 
 /// Reads options by name and collects every mistake.
@@ -94,7 +94,7 @@ impl<'a> OptionReader<'a> {
     /// [`Error::InvalidOptions`] with all mistakes.
     pub fn finish(mut self) -> Result<()> {
         for name in std::mem::take(&mut self.given).into_keys() {
-            let meant = meant(name, self.known.iter().copied());
+            let meant = suggest(name, self.known.iter().copied());
             let reason = format!("unknown{meant} (the options are {})", self.known.join(", "));
             self.mistakes.push(InvalidOption { option: name.to_owned(), reason });
         }

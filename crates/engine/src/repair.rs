@@ -38,7 +38,7 @@ impl RepairReport {
     }
 
     /// Adds a loss and its line.
-    pub fn lose(&mut self, loss: Loss) {
+    pub fn record_loss(&mut self, loss: Loss) {
         self.lines.push(loss.to_string());
         self.losses.push(loss);
     }
@@ -178,7 +178,7 @@ mod tests {
         assert!(Loss::order("CURRENT").to_string().contains("CURRENT"));
         let mut report = RepairReport::from("sound".to_owned());
         assert!(report.is_lossless());
-        report.lose(loss);
+        report.record_loss(loss);
         assert_eq!((report.lines.len(), report.is_lossless()), (2, false));
     }
 }

@@ -48,7 +48,7 @@ pub struct Stats {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Stalls {
     /// Delayed in proportion to the backlog of background work.
-    pub insert_us: u64,
+    pub slowdown_us: u64,
     /// Stopped until a memtable was flushed.
     pub flush_us: u64,
     /// Stopped until a compaction finished.

@@ -8,9 +8,9 @@ use siltstone_vfs::backend::Node;
 
 use super::directory::{Directory, SharedDirectory};
 use super::file::SharedFile;
-use super::{FaultError, FaultKind, Faulty, World};
+use super::{FaultError, FaultKind, FaultyVfs, World};
 
-impl Faulty {
+impl FaultyVfs {
     /// Operations so far: requests that changed or synced something, in all directories. A run
     /// without faults shows how many places there are to cut power.
     pub fn operations(&self) -> u64 {

@@ -15,9 +15,9 @@ use siltstone_vfs::backend::{Node, SECTOR_BYTES, SparseBytes, end_of, fault};
 
 use super::directory::{Directory, SharedDirectory};
 use super::file::SharedFile;
-use super::{Faulty, join};
+use super::{FaultyVfs, join};
 
-/// A file in the list of [`Faulty::files`].
+/// A file in the list of [`FaultyVfs::files`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredFile {
     /// The path relative to the directory, with `/` between its parts.
@@ -26,7 +26,7 @@ pub struct StoredFile {
     pub len: u64,
 }
 
-impl Faulty {
+impl FaultyVfs {
     /// Every file in this directory and its subdirectories, sorted by path within each directory,
     /// files before directories.
     pub fn files(&self) -> Vec<StoredFile> {

@@ -1,7 +1,7 @@
 //! A virtual file system in memory that loses power, fails, fills up and corrupts data on request,
 //! reproducibly.
 //!
-//! Only tests link this crate. [`Faulty`] keeps the current state, the durable state, and the
+//! Only tests link this crate. [`FaultyVfs`] keeps the current state, the durable state, and the
 //! ordered changes between the two:
 //!
 //! ```text
@@ -39,7 +39,7 @@
 //! * *Disk full.* A write that needs more sectors than are free writes nothing or, with
 //!   [`set_torn_on_full`](Faulty::set_torn_on_full), the sectors that fit. Only named files use
 //!   space; overwriting needs none.
-//! * *Process crash.* [`after_death`](Faulty::after_death) is the state for the next process:
+//! * *Process crash.* [`after_crash`](Faulty::after_crash) is the state for the next process:
 //!   everything written, still pending, and zeros past the end of append files.
 //! * [`subdirectory`](Vfs::subdirectory) is two operations, creation and sync, and makes only that
 //!   name durable. [`remove_subdirectory`](Vfs::remove_subdirectory) is one operation per file and
@@ -90,7 +90,7 @@ const TAKES_DESCRIPTOR: [&str; 6] = ["create", "create directory", "open", "list
 /// A directory of a file system with injected faults. Clones are the same directory; faults are
 /// planned for the whole file system through any handle.
 #[derive(Clone)]
-pub struct Faulty {
+pub struct FaultyVfs {
     world: Arc<Mutex<World>>,
     directory: SharedDirectory,
     name: String,
@@ -119,7 +119,7 @@ impl World {
     }
 }
 
-impl Faulty {
+impl FaultyVfs {
     /// An empty file system without faults. The seed draws what failed writes leave and which
     /// requests an error rate affects.
     pub fn new(seed: u64) -> Self {
@@ -129,7 +129,7 @@ impl Faulty {
 
     fn from_parts(plan: FaultPlan, root: SharedDirectory, next_id: u64) -> Self {
         let world = World { plan, root: root.clone(), sequence: 0, next_id };
-        Faulty { world: Arc::new(Mutex::new(world)), directory: root, name: "faulty:".into() }
+        FaultyVfs { world: Arc::new(Mutex::new(world)), directory: root, name: "faulty:".into() }
     }
 
     /// Counts a request; returns an error if the plan fails it.
@@ -175,8 +175,8 @@ impl Faulty {
         Ok(self.handle(name, state, Mode::ReadWrite))
     }
 
-    fn child(&self, name: &str, directory: SharedDirectory) -> Faulty {
-        Faulty { world: self.world.clone(), directory, name: join(&self.name, name) }
+    fn child(&self, name: &str, directory: SharedDirectory) -> FaultyVfs {
+        FaultyVfs { world: self.world.clone(), directory, name: join(&self.name, name) }
     }
 
     /// Removes everything in this directory, one operation each.
@@ -190,7 +190,7 @@ impl Faulty {
     }
 }
 
-impl Vfs for Faulty {
+impl Vfs for FaultyVfs {
     fn name(&self) -> String {
         self.name.clone()
     }
@@ -324,7 +324,7 @@ impl Vfs for Faulty {
 
     fn link(&self, name: &str, target: &dyn Vfs, to_name: &str) -> Result<bool> {
         let target: &dyn Any = target;
-        let Some(target) = target.downcast_ref::<Faulty>() else { return Ok(false) };
+        let Some(target) = target.downcast_ref::<FaultyVfs>() else { return Ok(false) };
         if !Arc::ptr_eq(&self.world, &target.world) {
             return Ok(false);
         }

@@ -21,9 +21,9 @@ use siltstone_vfs::backend::{Backing, MappedMemory, Node, fault, join, too_long}
 
 use super::file::{FileState, SharedFile, parts};
 use super::plan::Verdict;
-use super::{FaultKind, Faulty, World};
+use super::{FaultKind, FaultyVfs, World};
 
-pub(super) fn map(vfs: &Faulty, name: &str, bytes: u64) -> Result<Mapping> {
+pub(super) fn map(vfs: &FaultyVfs, name: &str, bytes: u64) -> Result<Mapping> {
     let state = state_of(vfs, name)?;
     let name = join(&vfs.name, name);
     let is_short = {
@@ -49,7 +49,7 @@ pub(super) fn map(vfs: &Faulty, name: &str, bytes: u64) -> Result<Mapping> {
     }
     let verdict = world.plan.admit(FaultKind::Sync);
     let mut file = state.lock();
-    // Checked again, because another thread may have mapped the file meanwhile.
+    // PredictionCheck again, because another thread may have mapped the file meanwhile.
     if file.mapped.strong_count() > 0 {
         return Err(Error::Locked { path: name, holder: Some(std::process::id()) });
     }
@@ -72,7 +72,7 @@ pub(super) fn map(vfs: &Faulty, name: &str, bytes: u64) -> Result<Mapping> {
 }
 
 /// The file `name`, created if it does not exist.
-fn state_of(vfs: &Faulty, name: &str) -> Result<SharedFile> {
+fn state_of(vfs: &FaultyVfs, name: &str) -> Result<SharedFile> {
     let found = {
         let _world = vfs.begin(FaultKind::Read, "map", name)?;
         let directory = vfs.directory.lock();

@@ -20,17 +20,17 @@ use parking_lot::Mutex;
 use siltstone_structures::SplitMix64;
 use siltstone_vfs::backend::Node;
 
-use super::Faulty;
+use super::FaultyVfs;
 use super::directory::{Binding, Bindings, Directory, NameChange, SharedDirectory};
 use super::file::{FileState, Preallocation, SharedFile};
 use super::plan::FaultPlan;
 use super::survivors::MAX_PREALLOCATION_BYTES;
 
-impl Faulty {
+impl FaultyVfs {
     /// The whole file system as the next process finds it after a crash of this one: power is on,
     /// no faults are planned, counters are 0, nothing is locked or mapped, the capacity is the
     /// same, and pending changes are still pending. The original is unchanged.
-    pub fn after_death(&self, seed: u64) -> Faulty {
+    pub fn after_crash(&self, seed: u64) -> FaultyVfs {
         let world = self.world.lock();
         let mut copier = Copier {
             seed,
@@ -42,7 +42,7 @@ impl Faulty {
         let mut plan = FaultPlan::new(SplitMix64::stream(seed, u64::MAX - 1).next_u64());
         plan.capacity_bytes = world.plan.capacity_bytes;
         plan.torn_on_full = world.plan.torn_on_full;
-        let vfs = Faulty::from_parts(plan, root, world.next_id);
+        let vfs = FaultyVfs::from_parts(plan, root, world.next_id);
         vfs.world.lock().sequence = copier.sequence;
         vfs
     }

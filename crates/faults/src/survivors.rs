@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use siltstone_structures::SplitMix64;
 use siltstone_vfs::backend::{Node, SECTOR_BYTES, SparseBytes};
 
-use super::Faulty;
+use super::FaultyVfs;
 use super::directory::{Bindings, Directory, SharedDirectory};
 use super::file::{FileState, Preallocation, SharedFile};
 use super::plan::FaultPlan;
@@ -47,13 +47,13 @@ impl Survival {
         [Survival::LoseAll, Survival::KeepPrefix, Survival::Random, Survival::KeepAll];
 }
 
-impl Faulty {
+impl FaultyVfs {
     /// The whole file system after a power cut now (or when power was cut): power is on, no faults
     /// are planned, counters are 0, the capacity is the same. The seed draws the [`Survival`] (half
     /// of the seeds `Random`, a quarter `KeepPrefix`) and everything else.
     ///
     /// Costs a pointer per 16 KiB of data, and a pass over the pending changes.
-    pub fn survivors(&self, seed: u64) -> Faulty {
+    pub fn survivors(&self, seed: u64) -> FaultyVfs {
         let survival = match SplitMix64::new(seed).below(8) {
             0 => Survival::LoseAll,
             1 => Survival::KeepAll,
@@ -64,7 +64,7 @@ impl Faulty {
     }
 
     /// As [`survivors`](Faulty::survivors), with a given shape.
-    pub fn survivors_as(&self, survival: Survival, seed: u64) -> Faulty {
+    pub fn survivors_as(&self, survival: Survival, seed: u64) -> FaultyVfs {
         let world = self.world.lock();
         let mut builder = SurvivorBuilder { survival, seed, moment: 0, files: BTreeMap::new() };
         if survival == Survival::KeepPrefix {
@@ -77,7 +77,7 @@ impl Faulty {
         let mut plan = FaultPlan::new(SplitMix64::stream(seed, u64::MAX - 1).next_u64());
         plan.capacity_bytes = world.plan.capacity_bytes;
         plan.torn_on_full = world.plan.torn_on_full;
-        Faulty::from_parts(plan, root, world.next_id)
+        FaultyVfs::from_parts(plan, root, world.next_id)
     }
 }
 

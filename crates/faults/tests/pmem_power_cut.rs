@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::io::ErrorKind;
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_faults::{FaultKind, Faulty, Survival};
+use siltstone_faults::{FaultKind, FaultyVfs, Survival};
 use siltstone_vfs::{Mapping, Vfs};
 
 const WHY: Purpose = Purpose::Flush;
@@ -28,11 +28,11 @@ fn read(mapping: &Mapping, offset: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-fn surviving_mappings(vfs: &Faulty) -> impl Iterator<Item = Mapping> {
+fn surviving_mappings(vfs: &FaultyVfs) -> impl Iterator<Item = Mapping> {
     (0..1000).map(|seed| vfs.survivors(seed).map("m", 256).unwrap())
 }
 
-fn durable_mapping(vfs: &Faulty) -> Mapping {
+fn durable_mapping(vfs: &FaultyVfs) -> Mapping {
     let mapping = vfs.map("m", 256).unwrap();
     vfs.sync_dir(WHY).unwrap();
     mapping
@@ -40,7 +40,7 @@ fn durable_mapping(vfs: &Faulty) -> Mapping {
 
 #[test]
 fn unpersisted_lines_are_kept_lost_or_torn_at_words() {
-    let vfs = Faulty::new(7);
+    let vfs = FaultyVfs::new(7);
     let mapping = durable_mapping(&vfs);
     mapping.store(0, &[1; 256], WHY).unwrap();
     mapping.persist(&[64..65], WHY).unwrap();
@@ -63,7 +63,7 @@ fn unpersisted_lines_are_kept_lost_or_torn_at_words() {
 
 #[test]
 fn stores_to_a_line_are_kept_in_order() {
-    let vfs = Faulty::new(7);
+    let vfs = FaultyVfs::new(7);
     let mapping = durable_mapping(&vfs);
     for value in 1..=4 {
         mapping.store(value * 8, &[value as u8; 8], WHY).unwrap();
@@ -84,7 +84,7 @@ fn stores_to_a_line_are_kept_in_order() {
 
 #[test]
 fn failed_persist_is_not_repaired_by_a_later_one() {
-    let vfs = Faulty::new(3);
+    let vfs = FaultyVfs::new(3);
     let mapping = durable_mapping(&vfs);
     mapping.store(0, &[1; 128], WHY).unwrap();
     vfs.fail_next(FaultKind::Sync, 1);
@@ -102,7 +102,7 @@ fn failed_persist_is_not_repaired_by_a_later_one() {
 
 #[test]
 fn power_can_be_cut_at_each_operation_of_a_mapping() {
-    let run = |vfs: &Faulty| -> Result<()> {
+    let run = |vfs: &FaultyVfs| -> Result<()> {
         let mapping = vfs.map("m", 256)?;
         vfs.sync_dir(WHY)?;
         mapping.store(0, &[1; 100], WHY)?;
@@ -110,12 +110,12 @@ fn power_can_be_cut_at_each_operation_of_a_mapping() {
         mapping.store(100, &[2; 100], WHY)?;
         mapping.persist(&[100..200], WHY)
     };
-    let calm = Faulty::new(1);
+    let calm = FaultyVfs::new(1);
     run(&calm).unwrap();
     assert_eq!(calm.operations(), 8, "create, set length, sync, sync_dir, and the four of memory");
     for cut in 0..calm.operations() {
         for seed in 0..50 {
-            let vfs = Faulty::new(1);
+            let vfs = FaultyVfs::new(1);
             vfs.cut_power_at(cut);
             run(&vfs).unwrap_err();
             let survivor = vfs.survivors(seed).map("m", 256).unwrap();
@@ -129,7 +129,7 @@ fn power_can_be_cut_at_each_operation_of_a_mapping() {
 
 #[test]
 fn damage_is_visible_when_the_file_is_mapped_again() {
-    let vfs = Faulty::new(3);
+    let vfs = FaultyVfs::new(3);
     let mapping = durable_mapping(&vfs);
     mapping.store(9, &[1], WHY).unwrap();
     vfs.flip_bit("m", 9, 7).unwrap();

@@ -9,13 +9,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_faults::{FaultKind, Faulty, Survival};
+use siltstone_faults::{FaultKind, FaultyVfs, Survival};
 use siltstone_vfs::{File, Mode, Vfs};
 
 const WHY: Purpose = Purpose::Log;
 const SECTOR: usize = 512;
 
-fn every_way(vfs: &Faulty) -> impl Iterator<Item = (u64, Faulty)> {
+fn every_way(vfs: &FaultyVfs) -> impl Iterator<Item = (u64, FaultyVfs)> {
     (0..1000).map(|seed| (seed, vfs.survivors(seed)))
 }
 
@@ -28,13 +28,13 @@ fn durable_file(vfs: &dyn Vfs, name: &str, bytes: &[u8]) -> Arc<dyn File> {
 }
 
 /// All files with their bytes.
-fn contents(vfs: &Faulty) -> Vec<(String, Vec<u8>)> {
+fn contents(vfs: &FaultyVfs) -> Vec<(String, Vec<u8>)> {
     let files = vfs.files().into_iter();
     files.map(|file| (file.path.clone(), vfs.read_raw(&file.path).unwrap())).collect()
 }
 
 /// The set of outcomes over all survivors.
-fn outcomes<T: Ord>(vfs: &Faulty, look: impl Fn(&Faulty) -> T) -> BTreeSet<T> {
+fn outcomes<T: Ord>(vfs: &FaultyVfs, look: impl Fn(&FaultyVfs) -> T) -> BTreeSet<T> {
     every_way(vfs).map(|(_, survivor)| look(&survivor)).collect()
 }
 
@@ -102,7 +102,7 @@ impl Shadow {
 #[test]
 fn surviving_sector_has_a_value_since_the_last_sync() {
     for history in 0..60 {
-        let vfs = Faulty::new(history);
+        let vfs = FaultyVfs::new(history);
         let mut random = Random(history);
         let file = durable_file(&vfs, "a", b"");
         let mut shadow = Shadow { file, versions: vec![Vec::new()] };
@@ -122,7 +122,7 @@ fn surviving_sector_has_a_value_since_the_last_sync() {
 
 #[test]
 fn unsynced_overwrite_is_kept_lost_or_torn_in_any_order() {
-    let vfs = Faulty::new(1);
+    let vfs = FaultyVfs::new(1);
     let file = durable_file(&vfs, "a", &[b'a'; 3 * SECTOR]);
     file.write_at(0, &[b'b'; 3 * SECTOR], WHY).unwrap();
     file.write_at(0, &[b'c'; SECTOR], WHY).unwrap();
@@ -139,7 +139,7 @@ fn unsynced_overwrite_is_kept_lost_or_torn_in_any_order() {
 
 #[test]
 fn surviving_prefix_is_in_order_over_all_files() {
-    let vfs = Faulty::new(1);
+    let vfs = FaultyVfs::new(1);
     let files = ["a", "b"].map(|name| durable_file(&vfs, name, &[0]));
     for i in 1..=20u8 {
         files[usize::from(i % 2)].write_at(0, &[i], WHY).unwrap();
@@ -156,7 +156,7 @@ fn surviving_prefix_is_in_order_over_all_files() {
 
 #[test]
 fn unsynced_length_is_old_new_or_between_and_lost_sectors_are_zero_or_garbage() {
-    let vfs = Faulty::new(1);
+    let vfs = FaultyVfs::new(1);
     let file = durable_file(&vfs, "a", &[1; 100]);
     file.write_at(100, &[2; 1948], WHY).unwrap();
     let found = outcomes(&vfs, |survivor| survivor.read_raw("a").unwrap());
@@ -172,7 +172,7 @@ fn unsynced_length_is_old_new_or_between_and_lost_sectors_are_zero_or_garbage() 
 
 #[test]
 fn synced_file_in_unsynced_directory_may_lose_its_name_but_not_its_bytes() {
-    let vfs = Faulty::new(1);
+    let vfs = FaultyVfs::new(1);
     let file = vfs.create("a").unwrap();
     file.write_at(0, b"synced", WHY).unwrap();
     file.sync(WHY).unwrap();
@@ -184,7 +184,7 @@ fn synced_file_in_unsynced_directory_may_lose_its_name_but_not_its_bytes() {
 
 #[test]
 fn synced_name_does_not_make_bytes_durable() {
-    let vfs = Faulty::new(1);
+    let vfs = FaultyVfs::new(1);
     vfs.create("a").unwrap().write_at(0, b"unsynced", WHY).unwrap();
     vfs.sync_dir(WHY).unwrap();
     let found = outcomes(&vfs, |survivor| survivor.read_raw("a").unwrap());
@@ -196,7 +196,7 @@ fn synced_name_does_not_make_bytes_durable() {
 
 #[test]
 fn unsynced_removal_may_be_undone_completely() {
-    let vfs = Faulty::new(1);
+    let vfs = FaultyVfs::new(1);
     durable_file(&vfs, "a", b"bytes");
     vfs.remove("a").unwrap();
     let there = vec![("a".to_owned(), b"bytes".to_vec())];
@@ -207,7 +207,7 @@ fn unsynced_removal_may_be_undone_completely() {
 
 #[test]
 fn rename_is_atomic() {
-    let vfs = Faulty::new(1);
+    let vfs = FaultyVfs::new(1);
     durable_file(&vfs, "CURRENT", b"old");
     durable_file(&vfs, "tmp", b"new");
     vfs.rename("tmp", "CURRENT").unwrap();
@@ -221,7 +221,7 @@ fn rename_is_atomic() {
 
 #[test]
 fn names_survive_independently_and_each_in_order() {
-    let vfs = Faulty::new(1);
+    let vfs = FaultyVfs::new(1);
     for name in ["1", "2", "3"] {
         vfs.create(name).unwrap();
     }
@@ -242,7 +242,7 @@ fn names_survive_independently_and_each_in_order() {
 
 #[test]
 fn new_subdirectory_is_durable_at_once_without_other_names() {
-    let vfs = Faulty::new(1);
+    let vfs = FaultyVfs::new(1);
     vfs.create("beside").unwrap();
     let sub = vfs.subdirectory("sub").unwrap();
     let found =
@@ -265,7 +265,7 @@ fn new_subdirectory_is_durable_at_once_without_other_names() {
 
 #[test]
 fn file_with_two_names_survives_as_one_file() {
-    let vfs = Faulty::new(1);
+    let vfs = FaultyVfs::new(1);
     durable_file(&vfs, "a", b"bytes");
     let sub = vfs.subdirectory("sub").unwrap();
     assert!(vfs.link("a", &*sub, "b").unwrap());
@@ -278,13 +278,13 @@ fn file_with_two_names_survives_as_one_file() {
 
 #[test]
 fn failed_sync_is_not_repaired_by_a_later_one() {
-    let vfs = Faulty::new(1);
+    let vfs = FaultyVfs::new(1);
     let file = durable_file(&vfs, "a", &[b'a'; 2 * SECTOR]);
     file.write_at(0, &[b'b'; 2 * SECTOR], WHY).unwrap();
     vfs.fail_next(FaultKind::Sync, 1);
     assert!(matches!(file.sync(WHY), Err(Error::Io { operation: "sync", .. })));
     file.sync(WHY).unwrap();
-    let firsts = |survivor: &Faulty| {
+    let firsts = |survivor: &FaultyVfs| {
         let bytes = survivor.read_raw("a").unwrap();
         (bytes[0], bytes[SECTOR])
     };
@@ -299,7 +299,7 @@ fn failed_sync_is_not_repaired_by_a_later_one() {
 
 #[test]
 fn failed_directory_sync_is_not_repaired_by_a_later_one() {
-    let vfs = Faulty::new(1);
+    let vfs = FaultyVfs::new(1);
     vfs.create("a").unwrap();
     vfs.fail_next(FaultKind::DirSync, 1);
     vfs.sync_dir(WHY).unwrap_err();
@@ -334,7 +334,7 @@ fn current(vfs: &dyn Vfs) -> Option<u8> {
 
 #[test]
 fn atomic_replacement_survives_a_cut_at_every_operation_and_during_recovery() {
-    let whole = Faulty::new(1);
+    let whole = FaultyVfs::new(1);
     replace(&whole, &[1; 2000]).unwrap();
     let after_first = whole.operations();
     replace(&whole, &[2; 2000]).unwrap();
@@ -342,7 +342,7 @@ fn atomic_replacement_survives_a_cut_at_every_operation_and_during_recovery() {
 
     let mut recovered = BTreeSet::new();
     for cut in 0..whole.operations() {
-        let vfs = Faulty::new(1);
+        let vfs = FaultyVfs::new(1);
         vfs.cut_power_at(cut);
         let first = replace(&vfs, &[1; 2000]);
         let second = first.clone().and_then(|()| replace(&vfs, &[2; 2000]));
@@ -369,12 +369,12 @@ fn atomic_replacement_survives_a_cut_at_every_operation_and_during_recovery() {
 
 #[test]
 fn replacement_without_a_sync_is_detected() {
-    let vfs = Faulty::new(1);
+    let vfs = FaultyVfs::new(1);
     durable_file(&vfs, "CURRENT", &[1; 2000]);
     // There is no sync before the rename.
     vfs.create("tmp").unwrap().write_at(0, &[2; 2000], WHY).unwrap();
     vfs.rename("tmp", "CURRENT").unwrap();
-    let torn = |survivor: &Faulty| {
+    let torn = |survivor: &FaultyVfs| {
         let bytes = survivor.read_raw("CURRENT").unwrap();
         bytes != [1; 2000] && bytes != [2; 2000]
     };
@@ -383,7 +383,7 @@ fn replacement_without_a_sync_is_detected() {
 
 #[test]
 fn every_request_fails_while_power_is_off() {
-    let vfs = Faulty::new(1);
+    let vfs = FaultyVfs::new(1);
     let file = durable_file(&vfs, "a", b"abc");
     vfs.cut_power();
     let errors = [
@@ -416,7 +416,7 @@ fn every_request_fails_while_power_is_off() {
 #[test]
 fn same_seed_gives_the_same_survivor() {
     let busy = || {
-        let vfs = Faulty::new(9);
+        let vfs = FaultyVfs::new(9);
         vfs.set_error_rate(0.1);
         let mut random = Random(4);
         let mut errors = Vec::new();
@@ -442,10 +442,10 @@ fn same_seed_gives_the_same_survivor() {
 
 #[test]
 fn each_request_can_be_failed_alone() {
-    let whole = Faulty::new(1);
+    let whole = FaultyVfs::new(1);
     replace(&whole, &[1; 2000]).unwrap();
     for request in 0..whole.requests() {
-        let vfs = Faulty::new(1);
+        let vfs = FaultyVfs::new(1);
         vfs.fail_at(request, FaultKind::Any);
         let error = replace(&vfs, &[1; 2000]).unwrap_err();
         assert!(matches!(error, Error::Io { .. }), "request {request}: {error}");
@@ -453,7 +453,7 @@ fn each_request_can_be_failed_alone() {
         replace(&vfs, &[2; 2000]).unwrap();
         assert_eq!(current(&vfs), Some(2));
     }
-    let spared = Faulty::new(1);
+    let spared = FaultyVfs::new(1);
     spared.fail_at(0, FaultKind::Sync);
     replace(&spared, &[1; 2000]).unwrap();
 }
@@ -462,7 +462,7 @@ fn each_request_can_be_failed_alone() {
 fn failed_write_leaves_any_of_its_sectors() {
     let mut found = BTreeSet::new();
     for seed in 0..100 {
-        let vfs = Faulty::new(seed);
+        let vfs = FaultyVfs::new(seed);
         let file = durable_file(&vfs, "a", &[b'a'; 2 * SECTOR]);
         vfs.fail_next(FaultKind::Write, 1);
         file.write_at(0, &[b'b'; 2 * SECTOR], WHY).unwrap_err();
@@ -474,7 +474,7 @@ fn failed_write_leaves_any_of_its_sectors() {
 
 #[test]
 fn full_disk_rejects_growth_until_there_is_space() {
-    let vfs = Faulty::new(1);
+    let vfs = FaultyVfs::new(1);
     let file = durable_file(&vfs, "a", &[1; 1000]);
     assert_eq!(vfs.space_used(), 1024);
     vfs.set_capacity(2048);
@@ -504,7 +504,7 @@ fn full_disk_rejects_growth_until_there_is_space() {
 
 #[test]
 fn damage_changes_the_given_byte_durably() {
-    let vfs = Faulty::new(1);
+    let vfs = FaultyVfs::new(1);
     let sub = vfs.subdirectory("sub").unwrap();
     durable_file(&*sub, "a", &[7; 1500]);
     let before = vfs.operations();

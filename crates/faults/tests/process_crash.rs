@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use siltstone_engine::Purpose;
-use siltstone_faults::{FaultKind, Faulty, Survival};
+use siltstone_faults::{FaultKind, FaultyVfs, Survival};
 use siltstone_vfs::{File, Mode, Vfs};
 
 const WHY: Purpose = Purpose::Log;
@@ -19,8 +19,8 @@ fn read(vfs: &dyn Vfs, name: &str) -> Vec<u8> {
 }
 
 /// A directory with a half-synced file, an unsynced renamed file and an unsynced removal.
-fn written() -> Faulty {
-    let vfs = Faulty::new(1);
+fn written() -> FaultyVfs {
+    let vfs = FaultyVfs::new(1);
     let file = vfs.create("half").unwrap();
     file.write_at(0, &[1; 1000], WHY).unwrap();
     file.sync(WHY).unwrap();
@@ -37,7 +37,7 @@ fn written() -> Faulty {
 fn unsynced_writes_are_visible_after_a_crash_and_may_be_lost_in_a_cut() {
     let vfs = written();
     vfs.cut_power();
-    let after = vfs.after_death(7);
+    let after = vfs.after_crash(7);
     assert_eq!(after.list().unwrap(), ["final", "half"]);
     assert_eq!(read(&after, "half"), [[1; 1000], [2; 1000]].concat());
     assert_eq!(read(&after, "final"), b"new");
@@ -57,13 +57,13 @@ fn unsynced_writes_are_visible_after_a_crash_and_may_be_lost_in_a_cut() {
 
 #[test]
 fn failed_sync_is_not_repaired_after_a_crash() {
-    let vfs = Faulty::new(1);
+    let vfs = FaultyVfs::new(1);
     let file = vfs.create("a").unwrap();
     vfs.sync_dir(WHY).unwrap();
     file.write_at(0, &[1; 10], WHY).unwrap();
     vfs.fail_next(FaultKind::Sync, 1);
     assert!(file.sync(WHY).is_err());
-    let after = vfs.after_death(1);
+    let after = vfs.after_crash(1);
     after.open("a", Mode::ReadWrite).unwrap().sync(WHY).unwrap();
     assert_eq!(read(&after, "a"), [1; 10]);
     assert_eq!(read(&after.survivors_as(Survival::LoseAll, 1), "a"), [0; 0]);
@@ -71,13 +71,13 @@ fn failed_sync_is_not_repaired_after_a_crash() {
 
 #[test]
 fn crash_keeps_links_and_releases_locks_and_mappings() {
-    let vfs = Faulty::new(1);
+    let vfs = FaultyVfs::new(1);
     let sub = vfs.subdirectory("sub").unwrap();
     sub.create("a").unwrap().write_at(0, b"once", WHY).unwrap();
     assert!(sub.link("a", &vfs, "b").unwrap());
     let _lock = vfs.lock("LOCK").unwrap();
     let _mapped = vfs.map("m", 4096).unwrap();
-    let after = vfs.after_death(1);
+    let after = vfs.after_crash(1);
     after.open("b", Mode::ReadWrite).unwrap().write_at(0, b"ONCE", WHY).unwrap();
     assert_eq!(read(&*after.subdirectory("sub").unwrap(), "a"), b"ONCE");
     assert_eq!(read(&vfs, "b"), b"once");
@@ -88,7 +88,7 @@ fn crash_keeps_links_and_releases_locks_and_mappings() {
 /// As for a file on disk with preallocated space.
 #[test]
 fn append_file_has_zeros_past_its_end_for_other_handles() {
-    let vfs = Faulty::new(1);
+    let vfs = FaultyVfs::new(1);
     let file: Arc<dyn File> = vfs.create_append("log").unwrap();
     file.write_at(0, &[1; 700], WHY).unwrap();
     let seen = read(&vfs, "log");
@@ -96,9 +96,9 @@ fn append_file_has_zeros_past_its_end_for_other_handles() {
     assert!(seen.len() > 700 && seen[700..].iter().all(|&byte| byte == 0));
     assert_eq!(file.len().unwrap(), 700);
     assert!(file.read_at(600, &mut [0; 101], WHY).is_err());
-    let lengths: BTreeSet<_> = (0..50).map(|s| read(&vfs.after_death(s), "log").len()).collect();
+    let lengths: BTreeSet<_> = (0..50).map(|s| read(&vfs.after_crash(s), "log").len()).collect();
     assert!(lengths.len() > 25 && lengths.iter().all(|&len| len >= 700), "{lengths:?}");
     file.trim_preallocation().unwrap();
     assert_eq!(read(&vfs, "log").len(), 700);
-    assert_eq!(read(&vfs.after_death(3), "log").len(), 700);
+    assert_eq!(read(&vfs.after_crash(3), "log").len(), 700);
 }

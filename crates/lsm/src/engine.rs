@@ -17,7 +17,7 @@ use siltstone_engine::{
 };
 use siltstone_runtime::{Background, BackgroundWork, Env, GroupCommit, WriteController};
 use siltstone_structures::ChunkPool;
-use siltstone_table::{BlockCache, Link, SpareSegment};
+use siltstone_table::{BlockCache, SegmentLink, SpareSegment};
 use siltstone_vfs::{PmemPool, Vfs};
 
 use crate::checkpoint::Copies;
@@ -223,13 +223,13 @@ impl Inner {
         match writer {
             // After a fault the log's state is unknown: the next open finds out.
             Some(writer) if !self.background.is_poisoned() => {
-                let Link { number, bytes } = writer.log.seal()?;
+                let SegmentLink { number, bytes } = writer.log.seal()?;
                 let edit = Edit { sealed_log: Some((number, bytes)), ..Edit::default() };
                 let generation = self.view.load().generation;
                 self.versions.install(generation, edit, None, &[], |_| ())?;
                 self.versions.close()
             }
-            _ => self.background.check_sound(),
+            _ => self.background.check_not_poisoned(),
         }
     }
 

@@ -143,8 +143,8 @@ impl Inner {
                     .sealed_wal()
                     .filter(|_| self.options.uses_cl_sstables() && !is_disjoint);
                 if let Some(log) = log {
-                    log.sync.finish();
-                    log.sync.begin();
+                    log.sync.trim_preallocation();
+                    log.sync.start_writeback();
                 }
                 let added = self.write_l0_table(memtable, &retained, log)?;
                 if let Some(log) = log {

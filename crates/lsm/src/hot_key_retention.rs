@@ -165,10 +165,9 @@ impl Inner {
             sequences = rest;
             let header = record::retained_header(part);
             let mut offsets = Vec::new();
-            writer
-                .log
-                .append(&[[&header, bytes]], &mut offsets)
-                .map_err(|error| self.background.doubt("appending to the log", error))?;
+            writer.log.append(&[[&header, bytes]], &mut offsets).map_err(|error| {
+                self.background.poison_unless_transient("appending to the log", error)
+            })?;
             let position = Position::new(offsets[0], header.len() + bytes.len());
             let operations = siltstone_engine::batch::operations(bytes).filter_map(|op| op.ok());
             for (&sequence, op) in part.iter().zip(operations) {

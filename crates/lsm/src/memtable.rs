@@ -49,7 +49,7 @@ impl Memtable {
 
     /// As [`new`](Self::new), with memory recycled from dropped memtables.
     pub(crate) fn with_chunk_pool(first_log: u64, chunks: &Arc<ChunkPool>) -> Self {
-        Self::of(first_log, BLinkTree::with_spares(chunks))
+        Self::of(first_log, BLinkTree::with_chunk_pool(chunks))
     }
 
     /// A memtable that emulates NoveLSM's mutable one in persistent memory.

@@ -17,7 +17,7 @@
 
 use siltstone_engine::batch::{operations, read_varint, write_varint};
 use siltstone_engine::{Op, WriteBatch};
-use siltstone_table::{KIND_LINK, Link, MAX_SEQUENCE};
+use siltstone_table::{KIND_LINK, MAX_SEQUENCE, SegmentLink};
 
 const KIND_BATCH: u8 = 1;
 const KIND_PART: u8 = 2;
@@ -45,7 +45,7 @@ pub(crate) fn retained_header(sequences: &[u64]) -> Vec<u8> {
 /// A decoded log record.
 pub(crate) enum Record {
     /// The number and the length of the previous log.
-    Link(Link),
+    Link(SegmentLink),
     /// Operations of one batch; `is_last`: the batch ends here.
     Batch {
         first_sequence: u64,
@@ -62,7 +62,7 @@ impl Record {
     /// Parses a record; the error describes what is malformed.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Record, String> {
         match bytes.split_first() {
-            Some((&KIND_LINK, _)) => Link::decode(bytes).map(Record::Link),
+            Some((&KIND_LINK, _)) => SegmentLink::decode(bytes).map(Record::Link),
             Some((&kind, _)) => {
                 let header = Header::decode(bytes)?;
                 let count = header.count;
@@ -283,7 +283,7 @@ mod tests {
         let mut part = Vec::new();
         push_header(&mut part, 5, 3, false);
         part.extend_from_slice(batch_of(3).as_bytes());
-        for good in [retained, part, Link { number: 3, bytes: 4 }.encode().to_vec()] {
+        for good in [retained, part, SegmentLink { number: 3, bytes: 4 }.encode().to_vec()] {
             assert!(Record::decode(&good).is_ok());
             for at in 0..good.len() {
                 let _ = Record::decode(&good[..at]);

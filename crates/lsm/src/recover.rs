@@ -24,7 +24,9 @@ use siltstone_engine::{Purpose, Result, WriteBatch};
 use siltstone_runtime::{Background, Env, GroupCommit, WriteController};
 use siltstone_structures::ChunkPool;
 use siltstone_table::log::{malformed, replay_synced};
-use siltstone_table::{BlockCache, FileKind, Replay, SpareSegment, WalWriter, parse_file_name};
+use siltstone_table::{
+    BlockCache, FileKind, ReplayHandler, SpareSegment, WalWriter, parse_file_name,
+};
 use siltstone_vfs::Vfs;
 
 use crate::checkpoint::Copies;
@@ -82,7 +84,7 @@ pub(crate) fn open(vfs: Arc<dyn Vfs>, env: Env, options: Options) -> Result<(Arc
 
     let number = versions.new_number();
     let log = SpareSegment::create(vfs.as_ref(), number)?;
-    log.expect(options.memtable_limits().0, READY_AT_FIRST);
+    log.preallocate(options.memtable_limits().0, READY_AT_FIRST);
     let log = WalWriter::create_in(&vfs, log, replayed.end)?;
     let first_log = replayed.logs.first().copied().unwrap_or(number);
     let memtable = writes.memtable.take();
@@ -125,7 +127,7 @@ pub(crate) fn open(vfs: Arc<dyn Vfs>, env: Env, options: Options) -> Result<(Arc
         counters: Counters::default(),
         options,
     });
-    Ok((inner, replayed.is_doubtful || are_many))
+    Ok((inner, replayed.is_unconfirmed || are_many))
 }
 
 /// What keeps [`open`] from opening the table that is there; nothing is changed.
@@ -174,7 +176,7 @@ impl Writes {
     }
 }
 
-impl Replay for Writes {
+impl ReplayHandler for Writes {
     fn begin(&mut self, number: u64) -> Result<()> {
         self.log = number;
         self.first_log.get_or_insert(number);

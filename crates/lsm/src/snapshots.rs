@@ -52,7 +52,7 @@ impl Snapshots {
     /// Whether `point` belongs to this table.
     pub(crate) fn owns(self: &Arc<Self>, point: &ReadPoint) -> bool {
         point
-            .hold()
+            .guard()
             .downcast_ref::<SnapshotGuard>()
             .is_some_and(|guard| Arc::ptr_eq(&guard.owner, self))
     }

@@ -100,7 +100,7 @@ fn older_snapshots_and_cursors_keep_their_view_until_they_are_dropped() {
 
 #[test]
 fn cost_of_a_clear_is_independent_of_the_number_of_keys() {
-    let vfs: Arc<dyn Vfs> = Arc::new(siltstone_vfs::Metered::new(Arc::new(Ram::new())));
+    let vfs: Arc<dyn Vfs> = Arc::new(siltstone_vfs::MeteredVfs::new(Arc::new(Ram::new())));
     let options = options("memtable=64KiB target_file_size=64KiB levels=256KiB:1MiB:8MiB");
     let lsm = Lsm::open(vfs, replayable(), options).unwrap();
     for i in 0..20_000 {
@@ -153,7 +153,7 @@ fn concurrent_clear_removes_older_writes_and_keeps_newer_ones() {
             scope.spawn(move || {
                 while round.load(SeqCst) < ROUNDS {
                     let copy: Arc<dyn Vfs> = Arc::new(Ram::new());
-                    let mut sink = siltstone_testkit::sink::MediaSink::new(copy.clone());
+                    let mut sink = siltstone_testkit::sink::VfsSink::new(copy.clone());
                     engine.checkpoint(&mut sink).unwrap();
                     let copied = Lsm::open(copy, replayable(), options(SMALL)).unwrap();
                     copied.verify(&mut |_, _| ()).unwrap();

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use siltstone_engine::{Capabilities, Engine, MAX_VALUE_BYTES, RepairReport, Result};
 use siltstone_lsm::{Lsm, Options};
 use siltstone_runtime::Env;
-use siltstone_testkit::{Subject, subject};
+use siltstone_testkit::{EngineUnderTest, engine_under_test};
 use siltstone_vfs::Vfs;
 
-struct LsmSubject;
+struct LsmUnderTest;
 
 /// Common to all option sets: levels so small that three of them fill up.
 const SMALL: &str = "memtable=4KiB target_file_size=4KiB levels=12KiB:48KiB:256KiB \
@@ -63,10 +63,11 @@ const OPTION_SETS: [&str; 28] = [
 fn options(variant: u32, vfs: &dyn Vfs) -> Result<Options> {
     let alternatives: Vec<_> = OPTION_SETS[variant as usize].split(" | ").collect();
     let alternative = alternatives[vfs.list()?.len() % alternatives.len()];
-    Ok(Options::from_map(&subject::options([SMALL, alternative])).expect("option sets are legal"))
+    Ok(Options::from_map(&engine_under_test::options([SMALL, alternative]))
+        .expect("option sets are legal"))
 }
 
-impl Subject for LsmSubject {
+impl EngineUnderTest for LsmUnderTest {
     fn name(&self) -> &'static str {
         "lsm"
     }
@@ -95,5 +96,5 @@ impl Subject for LsmSubject {
     }
 }
 
-siltstone_testkit::conformance!(LsmSubject);
-siltstone_testkit::conformance!(repairs LsmSubject);
+siltstone_testkit::conformance!(LsmUnderTest);
+siltstone_testkit::conformance!(repairs LsmUnderTest);

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use siltstone_engine::{Cursor, Durability, Engine, KeyRange, ManualClock, WriteBatch};
-use siltstone_faults::Faulty;
+use siltstone_faults::FaultyVfs;
 use siltstone_lsm::{Lsm, Options};
 use siltstone_runtime::Env;
-use siltstone_vfs::{Metered, Vfs};
+use siltstone_vfs::{MeteredVfs, Vfs};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -40,7 +40,7 @@ fn empty(given: &[(&str, &str)]) -> Lsm {
     let options =
         small.iter().chain(given).map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let env = Env::replayable(Arc::new(ManualClock::at(0)), 1);
-    let vfs: Arc<dyn Vfs> = Arc::new(Metered::new(Arc::new(Faulty::new(1))));
+    let vfs: Arc<dyn Vfs> = Arc::new(MeteredVfs::new(Arc::new(FaultyVfs::new(1))));
     Lsm::open(vfs, env, Options::from_map(&options.collect()).unwrap()).unwrap()
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use siltstone_engine::{Durability, Engine, ManualClock, WriteBatch};
 use siltstone_lsm::{Lsm, Options};
 use siltstone_runtime::Env;
-use siltstone_vfs::{Metered, Ram};
+use siltstone_vfs::{MeteredVfs, Ram};
 
 const VALUE_BYTES: usize = 16 << 10;
 
@@ -51,7 +51,7 @@ fn key_only_iteration_reads_no_log() {
     let pairs = pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let options = Options::from_map(&BTreeMap::from(pairs)).unwrap();
     let clock = Arc::new(ManualClock::at(100));
-    let vfs = Arc::new(Metered::new(Arc::new(Ram::new())));
+    let vfs = Arc::new(MeteredVfs::new(Arc::new(Ram::new())));
     let lsm = Lsm::open(vfs, Env::replayable(clock.clone(), 1), options).unwrap();
     // The key ranges of memtables overlap, so that runs are CL-SSTables.
     for i in 0..200u32 {

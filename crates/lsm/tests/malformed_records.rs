@@ -7,7 +7,7 @@ use std::sync::Arc;
 use siltstone_engine::{Error, ManualClock, Purpose};
 use siltstone_lsm::{Lsm, Options};
 use siltstone_runtime::Env;
-use siltstone_table::{Link, LogWriter};
+use siltstone_table::{LogWriter, SegmentLink};
 use siltstone_vfs::{Ram, Vfs};
 
 /// Opens a store whose first log contains only `record`; returns its position and the error.
@@ -22,7 +22,7 @@ fn open_with_record(record: &[u8]) -> (u64, Error) {
         vfs.remove(name).unwrap();
     }
     let mut log = LogWriter::create(vfs.as_ref(), "000001.log", 1, Purpose::Log).unwrap();
-    log.append(&[&Link::default().encode()]).unwrap();
+    log.append(&[&SegmentLink::default().encode()]).unwrap();
     let position = log.append(&[record]).unwrap();
     log.sync().unwrap();
     (position, open().map(drop).unwrap_err())

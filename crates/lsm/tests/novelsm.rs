@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use siltstone_engine::{Durability, Engine, KeyRange, ManualClock, ReadPoint, WriteBatch};
-use siltstone_faults::{Faulty, Survival};
+use siltstone_faults::{FaultyVfs, Survival};
 use siltstone_lsm::{Lsm, Options};
 use siltstone_runtime::Env;
 use siltstone_vfs::{Ram, Vfs};
@@ -93,7 +93,7 @@ fn newest_version_is_read_from_any_memtable() {
             lsm.write(&batch, Durability::Buffered).unwrap();
             // Background jobs run at random times.
             if rng.random_bool([0.0, 0.01, 0.03, 0.1, 0.3, 1.0][seed as usize]) {
-                env.scheduler.help();
+                env.scheduler.run_one();
             }
             match step % 1500 {
                 500 => then = Some((lsm.snapshot().unwrap(), model.clone())),
@@ -139,7 +139,7 @@ fn novelsm_memtable_takes_more_writes_with_slower_flushes() {
             batch.put(&format!("{:08}", step * 7919 % 100_000).into_bytes(), &[1; 60]);
             lsm.write(&batch, Durability::Buffered).unwrap();
             if step % jobs_every == 0 {
-                while env.scheduler.help() {}
+                while env.scheduler.run_one() {}
             }
         }
         counter(&lsm, "large_memtable_writes") as f64 / 4000.0
@@ -153,7 +153,7 @@ fn novelsm_memtable_takes_more_writes_with_slower_flushes() {
 /// log makes durable: after a power cut the result is still a prefix of the writes.
 #[test]
 fn power_cut_leaves_a_prefix_of_the_writes() {
-    let faulty = Faulty::new(1);
+    let faulty = FaultyVfs::new(1);
     let (lsm, env) = open(&(Arc::new(faulty.clone()) as Arc<dyn Vfs>));
     let key = |step: u64| format!("{:08}", step * 7919 % 100_003).into_bytes();
     let mut jobs_beside_novelsm = 0;
@@ -161,7 +161,7 @@ fn power_cut_leaves_a_prefix_of_the_writes() {
         let mut batch = WriteBatch::new();
         batch.put(&key(step), &[1; 60]);
         lsm.write(&batch, Durability::Buffered).unwrap();
-        if step % 70 != 0 || !env.scheduler.help() {
+        if step % 70 != 0 || !env.scheduler.run_one() {
             continue;
         }
         jobs_beside_novelsm += u64::from(counter(&lsm, "large_memtable_writes") > 0);

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, ManualClock, WriteBatch};
-use siltstone_faults::Faulty;
+use siltstone_faults::FaultyVfs;
 use siltstone_lsm::{Lsm, Options, inspect, repair};
 use siltstone_runtime::Env;
 use siltstone_vfs::Vfs;
@@ -49,7 +49,7 @@ fn counter(lsm: &Lsm, name: &str) -> u64 {
 
 #[test]
 fn pages_are_freed_as_the_cursor_advances() {
-    let vfs: Arc<dyn Vfs> = Arc::new(Faulty::new(1));
+    let vfs: Arc<dyn Vfs> = Arc::new(FaultyVfs::new(1));
     let lsm = open(&vfs, "pmem.size=512KiB");
     for round in 0..10 {
         fill(&lsm, round);
@@ -65,7 +65,7 @@ fn pages_are_freed_as_the_cursor_advances() {
 
 #[test]
 fn runs_are_drained_and_the_pool_removed_without_the_option() {
-    let vfs: Arc<dyn Vfs> = Arc::new(Faulty::new(1));
+    let vfs: Arc<dyn Vfs> = Arc::new(FaultyVfs::new(1));
     let lsm = open(&vfs, "pmem.size=512KiB");
     fill(&lsm, 1);
     lsm.close().unwrap();
@@ -86,7 +86,7 @@ fn runs_are_drained_and_the_pool_removed_without_the_option() {
 
 #[test]
 fn pool_pinned_by_a_cursor_does_not_block_writers() {
-    let vfs: Arc<dyn Vfs> = Arc::new(Faulty::new(1));
+    let vfs: Arc<dyn Vfs> = Arc::new(FaultyVfs::new(1));
     let lsm = open(&vfs, "pmem.size=128KiB");
     fill(&lsm, 1);
     // It pins the pages of its version.
@@ -102,7 +102,7 @@ fn pool_pinned_by_a_cursor_does_not_block_writers() {
 
 #[test]
 fn damaged_run_is_repaired_from_its_readable_versions() {
-    let faulty = Faulty::new(1);
+    let faulty = FaultyVfs::new(1);
     let vfs: Arc<dyn Vfs> = Arc::new(faulty.clone());
     let lsm = open(&vfs, "pmem.size=512KiB");
     fill(&lsm, 1);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use siltstone_engine::{Durability, Engine, ManualClock, WriteBatch};
 use siltstone_lsm::{Lsm, Options};
 use siltstone_runtime::Env;
-use siltstone_testkit::Dice;
+use siltstone_testkit::TestRng;
 use siltstone_vfs::Ram;
 
 fn open(extra: &str) -> Lsm {
@@ -30,7 +30,7 @@ const EXPECTED: f64 = 40.0;
 
 /// Draws keys, and checks how often each was drawn.
 fn check(lsm: &Lsm, live: &BTreeSet<Vec<u8>>, context: &str) {
-    let mut rng = Dice::new(7);
+    let mut rng = TestRng::new(7);
     let mut counts: BTreeMap<Vec<u8>, f64> = BTreeMap::new();
     let draws = EXPECTED as usize * live.len();
     for _ in 0..draws {
@@ -64,7 +64,7 @@ fn every_key_is_equally_likely_in_uneven_key_spaces() {
     ] {
         let lsm = open(extra);
         let mut live = BTreeSet::new();
-        let mut rng = Dice::new(1);
+        let mut rng = TestRng::new(1);
         // A thousand keys close together, a few far away, and some of random length.
         for i in 0..1000 {
             let key = match i % 50 {
@@ -112,7 +112,7 @@ fn live_key_is_found_among_many_deleted_ones() {
             write(&lsm, |batch| _ = batch.delete(format!("key:{i:06}").as_bytes()));
         }
     }
-    let mut rng = Dice::new(3);
+    let mut rng = TestRng::new(3);
     let drawn: BTreeSet<_> =
         (0..50).map(|_| lsm.random_key(&mut |n| rng.below(n)).unwrap().unwrap()).collect();
     assert_eq!(drawn.len(), 2, "{drawn:?}");

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use siltstone_engine::{Durability, Engine, Error, KeyRange, ManualClock, ReadPoint, WriteBatch};
 use siltstone_lsm::{Lsm, Options};
 use siltstone_runtime::Env;
-use siltstone_vfs::{Metered, Ram, Vfs};
+use siltstone_vfs::{MeteredVfs, Ram, Vfs};
 
 fn options() -> Options {
     let pairs = [
@@ -25,7 +25,7 @@ fn open(vfs: &Arc<dyn Vfs>, clock: &Arc<ManualClock>) -> Lsm {
 }
 
 fn fixture() -> (Arc<dyn Vfs>, Arc<ManualClock>) {
-    (Arc::new(Metered::new(Arc::new(Ram::new()))), Arc::new(ManualClock::at(1_000)))
+    (Arc::new(MeteredVfs::new(Arc::new(Ram::new()))), Arc::new(ManualClock::at(1_000)))
 }
 
 fn put(lsm: &Lsm, key: &str, value: &str) {

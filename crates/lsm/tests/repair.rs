@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Error, KeyRange, ManualClock, WriteBatch};
-use siltstone_faults::{FaultKind, Faulty, Survival};
+use siltstone_faults::{FaultKind, FaultyVfs, Survival};
 use siltstone_lsm::{Lsm, Options, inspect, repair, verify_closed};
 use siltstone_runtime::Env;
 use siltstone_vfs::Vfs;
@@ -33,12 +33,12 @@ fn key(i: usize) -> Vec<u8> {
 }
 
 /// A store with tables on several levels and some writes only in its log, closed cleanly.
-fn filled() -> (Faulty, Arc<dyn Vfs>) {
+fn filled() -> (FaultyVfs, Arc<dyn Vfs>) {
     filled_with(PLAIN)
 }
 
-fn filled_with(options: &str) -> (Faulty, Arc<dyn Vfs>) {
-    let faulty = Faulty::new(1);
+fn filled_with(options: &str) -> (FaultyVfs, Arc<dyn Vfs>) {
+    let faulty = FaultyVfs::new(1);
     let vfs: Arc<dyn Vfs> = Arc::new(faulty.clone());
     let lsm = open_with(&vfs, options).unwrap();
     for i in 0..KEYS {
@@ -67,7 +67,7 @@ fn intact_keys(vfs: &Arc<dyn Vfs>) -> usize {
     count
 }
 
-fn files(faulty: &Faulty, ending: &str) -> Vec<(String, u64)> {
+fn files(faulty: &FaultyVfs, ending: &str) -> Vec<(String, u64)> {
     let all = faulty.files().into_iter().map(|file| (file.path, file.len));
     all.filter(|(path, len)| path.contains(ending) && *len > 0).collect()
 }

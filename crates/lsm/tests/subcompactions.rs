@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, KeyRange, ManualClock, WriteBatch};
-use siltstone_faults::Faulty;
+use siltstone_faults::FaultyVfs;
 use siltstone_lsm::{Lsm, Options};
 use siltstone_runtime::Env;
 use siltstone_vfs::Vfs;
@@ -15,7 +15,7 @@ const KEYS: u32 = 16_000;
 const VALUE: usize = 1000;
 
 /// Level 1 takes everything: each compaction of level 0 merges 16 MiB, in subcompactions of 4 MiB.
-fn open(vfs: &Faulty) -> Lsm {
+fn open(vfs: &FaultyVfs) -> Lsm {
     let options = [
         ("memtable", "1MiB"),
         ("target_file_size", "256KiB"),
@@ -43,7 +43,7 @@ fn write(lsm: &Lsm, keys: std::ops::Range<u32>, round: u8) {
 }
 
 /// The number of tables on the file system, and of those in the tree.
-fn tables(vfs: &Faulty, lsm: &Lsm) -> (u64, u64) {
+fn tables(vfs: &FaultyVfs, lsm: &Lsm) -> (u64, u64) {
     let names = vfs.list().unwrap();
     let on_disk = names.iter().filter(|name| name.ends_with(".sst")).count() as u64;
     (on_disk, lsm.stats().levels.iter().map(|level| level.files).sum())
@@ -62,7 +62,7 @@ fn entries(lsm: &Lsm) -> u32 {
 
 #[test]
 fn subcompactions_leave_no_gap_and_no_overlap() {
-    let vfs = Faulty::new(1);
+    let vfs = FaultyVfs::new(1);
     let lsm = open(&vfs);
     for round in 0..3 {
         write(&lsm, 0..KEYS, round);
@@ -75,7 +75,7 @@ fn subcompactions_leave_no_gap_and_no_overlap() {
 
 #[test]
 fn outputs_are_removed_if_another_subcompaction_fails() {
-    let vfs = Faulty::new(1);
+    let vfs = FaultyVfs::new(1);
     let lsm = open(&vfs);
     write(&lsm, 0..KEYS, 0);
     lsm.maintain().unwrap();

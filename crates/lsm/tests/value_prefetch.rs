@@ -9,10 +9,10 @@ use std::sync::Arc;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use siltstone_engine::{Durability, Engine, Error, KeyRange, ManualClock, WriteBatch};
-use siltstone_faults::Faulty;
+use siltstone_faults::FaultyVfs;
 use siltstone_lsm::{Lsm, Options};
 use siltstone_runtime::Env;
-use siltstone_vfs::{Metered, Vfs};
+use siltstone_vfs::{MeteredVfs, Vfs};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -63,7 +63,7 @@ fn prefetching_reduces_reads_and_keeps_the_result() {
     ] {
         let mut reads = Vec::new();
         for budget in ["0", "3KiB", "40KiB", "1MiB"] {
-            let vfs: Arc<dyn Vfs> = Arc::new(Metered::new(Arc::new(Faulty::new(1))));
+            let vfs: Arc<dyn Vfs> = Arc::new(MeteredVfs::new(Arc::new(FaultyVfs::new(1))));
             let lsm = open(&vfs, &[&policy[..], &[("triad.prefetch", budget)]].concat());
             let mut model = Model::new();
             fill(&lsm, &mut model, 12_000);
@@ -87,7 +87,7 @@ fn damage_is_reported_as_without_prefetching() {
     let mut damaged = 0;
     for seed in 0..30 {
         let compact_damaged = |budget: &str| {
-            let faulty = Arc::new(Faulty::new(1));
+            let faulty = Arc::new(FaultyVfs::new(1));
             let vfs: Arc<dyn Vfs> = faulty.clone();
             let policy = [
                 ("l0_policy", "whole"),
@@ -136,7 +136,7 @@ fn failed_read_changes_nothing() {
     use siltstone_faults::FaultKind;
     let mut failed = 0;
     for request in (0..60).step_by(3) {
-        let faulty = Arc::new(Faulty::new(1));
+        let faulty = Arc::new(FaultyVfs::new(1));
         let vfs: Arc<dyn Vfs> = faulty.clone();
         let lsm = open(
             &vfs,

@@ -164,7 +164,7 @@ impl Engine for Mica {
         }
     }
 
-    fn behind(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+    fn as_any(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         Some(self.store.clone())
     }
 

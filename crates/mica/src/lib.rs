@@ -103,5 +103,4 @@ pub use partition::cache_mode::Eviction;
 pub use request::{Action, Answer, Outcome, Output, Request, Value, Values, is_memory_full};
 #[cfg(not(loom))]
 pub use store::Store;
-pub use two_mode_lock as visits;
 pub use version::Access;

@@ -105,9 +105,9 @@ pub enum Outcome {
     /// The key or the value exceeds its limit; nothing has changed.
     TooLarge,
     /// The key belongs to another partition; nothing has changed.
-    Elsewhere,
+    WrongPartition,
     /// The store has no CAS versions: it was created without `cas=on`.
-    NoStamps,
+    CasDisabled,
 }
 
 /// The file name in errors of a full store.

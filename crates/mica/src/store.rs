@@ -158,7 +158,7 @@ impl Store {
     }
 
     /// Whether items have CAS versions.
-    pub fn keeps_stamps(&self) -> bool {
+    pub fn has_cas(&self) -> bool {
         self.options.cas
     }
 
@@ -192,7 +192,7 @@ impl Store {
     }
 
     /// Executes requests in order as the owner of a partition: a request for another partition
-    /// results in [`Outcome::Elsewhere`], and reads set access marks in every mode.
+    /// results in [`Outcome::WrongPartition`], and reads set access marks in every mode.
     ///
     /// # Panics
     /// If `answers` is shorter than `requests`.
@@ -234,7 +234,7 @@ impl Store {
         Context {
             access: self.access(),
             now: Now::new(self.clock.as_ref()),
-            keeps_stamps: self.options.cas,
+            has_cas: self.options.cas,
             max_value: self.max_value,
             marks_reads: is_owner || samples_read(),
         }
@@ -316,7 +316,7 @@ impl Store {
     ) -> Option<Outcome> {
         if only.is_some_and(|only| only != at) {
             tally.wrong_partition += 1;
-            return Some(Outcome::Elsewhere);
+            return Some(Outcome::WrongPartition);
         }
         let is_too_large = request.key.is_empty()
             || request.key.len() > MAX_KEY_BYTES

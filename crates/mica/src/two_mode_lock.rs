@@ -22,7 +22,7 @@ use crate::sync::{AtomicBool, AtomicU32, in_order, pause};
 
 /// The lock.
 #[derive(Debug)]
-pub struct Visits {
+pub struct TwoModeLock {
     /// A slot per burst thread.
     visitors: Box<[Slot]>,
     holders: AtomicU32,
@@ -35,23 +35,23 @@ struct Slot(AtomicBool);
 
 /// Burst mode, until this is dropped.
 #[derive(Debug)]
-pub struct Visit<'v>(&'v Slot);
+pub struct SharedBatchGuard<'v>(&'v Slot);
 
 /// Keyed mode, until this is dropped.
 #[derive(Debug)]
-pub struct Holding<'v>(Option<&'v AtomicU32>);
+pub struct KeyedGuard<'v>(Option<&'v AtomicU32>);
 
-impl Visits {
+impl TwoModeLock {
     /// An unlocked lock with slots for this many threads.
     pub fn new(threads: usize) -> Self {
         let visitors = (0..threads).map(|_| Slot::default()).collect();
-        Visits { visitors, holders: AtomicU32::new(0) }
+        TwoModeLock { visitors, holders: AtomicU32::new(0) }
     }
 
     /// Enters burst mode with the slot `thread`; `None` if the lock is in keyed mode.
     #[inline]
-    pub fn visit(&self, thread: usize) -> Option<Visit<'_>> {
-        let visit = Visit(&self.visitors[thread]);
+    pub fn shared_batch(&self, thread: usize) -> Option<SharedBatchGuard<'_>> {
+        let visit = SharedBatchGuard(&self.visitors[thread]);
         visit.0.0.store(true, SeqCst);
         in_order();
         (self.holders.load(SeqCst) == 0).then_some(visit)
@@ -59,9 +59,9 @@ impl Visits {
 
     /// Enters keyed mode, after waiting for running bursts.
     #[inline]
-    pub fn hold(&self) -> Holding<'_> {
+    pub fn keyed(&self) -> KeyedGuard<'_> {
         if self.visitors.is_empty() {
-            return Holding(None);
+            return KeyedGuard(None);
         }
         self.holders.fetch_add(1, SeqCst);
         in_order();
@@ -72,18 +72,18 @@ impl Visits {
                 pause(&mut round);
             }
         }
-        Holding(Some(&self.holders))
+        KeyedGuard(Some(&self.holders))
     }
 }
 
-impl Drop for Visit<'_> {
+impl Drop for SharedBatchGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         self.0.0.store(false, Release);
     }
 }
 
-impl Drop for Holding<'_> {
+impl Drop for KeyedGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         if let Some(holders) = self.0 {

@@ -14,10 +14,10 @@ use siltstone_engine::{
 };
 use siltstone_mica::{Access, Mica, Options};
 use siltstone_runtime::Env;
-use siltstone_testkit::{Scale, Subject, concurrent, linear, subject};
+use siltstone_testkit::{EngineUnderTest, Scale, concurrent, engine_under_test, linear};
 use siltstone_vfs::Vfs;
 
-struct MicaSubject;
+struct MicaUnderTest;
 
 /// In the last two, the access mode changes every few operations.
 const VARIANTS: [&str; 14] = [
@@ -40,12 +40,15 @@ const VARIANTS: [&str; 14] = [
 fn options(variant: u32) -> Options {
     let text = VARIANTS[variant as usize];
     let memory = if text.contains("cache") { "memory=512MiB" } else { "memory=160MiB" };
-    let map =
-        subject::options([text, memory, "experimental.hash_seed=7 expected_item_bytes=20KiB"]);
+    let map = engine_under_test::options([
+        text,
+        memory,
+        "experimental.hash_seed=7 expected_item_bytes=20KiB",
+    ]);
     Options::from_map(&map).expect("option sets are legal")
 }
 
-impl Subject for MicaSubject {
+impl EngineUnderTest for MicaUnderTest {
     fn name(&self) -> &'static str {
         "mica"
     }
@@ -111,10 +114,10 @@ impl Engine for Switching {
 /// are linearizable in each access mode, and while it changes.
 #[test]
 fn operations_are_linearizable_in_every_mode() {
-    let rounds = u64::from(MicaSubject.variants());
+    let rounds = u64::from(MicaUnderTest.option_set_count());
     let scale = Scale { rounds: Scale::from_env().rounds.max(rounds), ..Scale::from_env() };
-    linear::linearizable(&MicaSubject, &scale).unwrap();
-    concurrent::threads(&MicaSubject, &scale).unwrap();
+    linear::linearizable(&MicaUnderTest, &scale).unwrap();
+    concurrent::threads(&MicaUnderTest, &scale).unwrap();
 }
 
-siltstone_testkit::conformance!(in_memory MicaSubject);
+siltstone_testkit::conformance!(in_memory MicaUnderTest);

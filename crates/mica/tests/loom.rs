@@ -17,8 +17,8 @@ use siltstone_mica::brlock::BigReaderLock;
 use siltstone_mica::burst_locks::BurstLocks;
 use siltstone_mica::ring::Ring;
 use siltstone_mica::sync::Lock;
+use siltstone_mica::two_mode_lock::TwoModeLock;
 use siltstone_mica::version::{begin_read, begin_write, end_write, is_unchanged, try_begin_write};
-use siltstone_mica::visits::Visits;
 
 fn explore(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
     let mut model = loom::model::Builder::new();
@@ -192,21 +192,21 @@ fn bursts_that_keep_locks_do_not_deadlock() {
 }
 
 /// The two-mode lock, the lock of keyed holders, and a word per burst thread's partition.
-type Table = (Visits, Lock, [AtomicU64; 2]);
+type Table = (TwoModeLock, Lock, [AtomicU64; 2]);
 
 fn table() -> Table {
-    (Visits::new(2), Lock::default(), [0, 1].map(|_| AtomicU64::new(0)))
+    (TwoModeLock::new(2), Lock::default(), [0, 1].map(|_| AtomicU64::new(0)))
 }
 
 fn run_keyed((modes, lock, words): &Table, word: usize) {
-    let _guard = modes.hold();
+    let _guard = modes.keyed();
     let _lock = lock.lock();
     add_one(&words[word]);
 }
 
 /// Runs a burst; returns whether it was admitted.
 fn run_burst(table: &Table, thread: usize) -> bool {
-    let guard = table.0.visit(thread);
+    let guard = table.0.shared_batch(thread);
     if guard.is_some() {
         add_one(&table.2[thread]);
     }

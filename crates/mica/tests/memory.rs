@@ -7,7 +7,7 @@ use std::sync::Arc;
 use siltstone_engine::{Durability, Engine, ManualClock, WriteBatch};
 use siltstone_mica::{Mica, Options};
 use siltstone_runtime::Env;
-use siltstone_testkit::Dice;
+use siltstone_testkit::TestRng;
 
 /// Compares the statistics, the resident set size, and the budget.
 #[test]
@@ -29,10 +29,10 @@ fn memory_stays_within_budget() {
         let map = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         let options = Options::from_map(&map).unwrap();
         let mica = Mica::open(env, options).unwrap();
-        let mut dice = Dice::new(3);
+        let mut rng = TestRng::new(3);
         let mut batch = WriteBatch::new();
         for number in 0..300_000u64 {
-            let len = dice.index(500);
+            let len = rng.index(500);
             batch.clear();
             batch.put(&(number % 200_000).to_le_bytes(), &vec![1; len]);
             // A store becomes full.

@@ -10,7 +10,7 @@ use siltstone_mica::{
     Access, Action, Answer, Mica, Mode, Options, Outcome, Request, Store, Value, Values,
 };
 use siltstone_runtime::Env;
-use siltstone_testkit::{Dice, ending};
+use siltstone_testkit::{TestRng, ending};
 
 fn options(pairs: &str) -> Options {
     let pairs = pairs.split(' ').filter_map(|pair| pair.split_once('='));
@@ -43,14 +43,14 @@ fn burst_gives_same_results_as_single_requests() {
             );
             let store = Store::new(&env(), options(&text)).unwrap();
             let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
-            let mut dice = Dice::new(5);
+            let mut rng = TestRng::new(5);
             for _ in 0..200 {
-                let count = dice.index(60);
+                let count = rng.index(60);
                 let drawn: Vec<_> = (0..count)
                     .map(|_| {
-                        let key = format!("key-{}", dice.below(40)).into_bytes();
-                        let len = dice.index(200);
-                        (key, dice.below(4), dice.bytes(len))
+                        let key = format!("key-{}", rng.below(40)).into_bytes();
+                        let len = rng.index(200);
+                        (key, rng.below(4), rng.bytes(len))
                     })
                     .collect();
                 let requests: Vec<_> = drawn
@@ -100,7 +100,7 @@ fn partition_rejects_keys_of_other_partitions() {
             let mut answer = [Answer::default()];
             store.burst_to(partition, &[request], &mut answer, &mut ());
             let is_its_own = partition == store.partition_of(hash);
-            let should = if is_its_own { Outcome::Stored } else { Outcome::Elsewhere };
+            let should = if is_its_own { Outcome::Stored } else { Outcome::WrongPartition };
             assert_eq!(answer[0].outcome, should);
         }
     }
@@ -180,13 +180,13 @@ fn access_mode_changes_under_load() {
         for thread in 0..3u64 {
             let store = &store;
             scope.spawn(move || {
-                let mut dice = Dice::of(9, thread);
+                let mut rng = TestRng::of(9, thread);
                 for _ in 0..20_000 {
-                    let key = dice.below(500);
-                    let len = dice.index(400);
+                    let key = rng.below(500);
+                    let len = rng.index(400);
                     let mut bytes = key.to_le_bytes().to_vec();
                     bytes.resize(8 + len, key as u8);
-                    if dice.one_in(2) {
+                    if rng.one_in(2) {
                         put(store, &key.to_le_bytes(), &bytes);
                     } else if let Some(found) = get(store, &key.to_le_bytes()) {
                         assert_eq!(found[..8], key.to_le_bytes());
@@ -250,15 +250,15 @@ fn key_iteration_beside_writers_returns_every_stable_key() {
             for number in stays.clone() {
                 assert_eq!(put(&store, &key(number), b"here"), Outcome::Stored);
             }
-            let running = ending::Running::default();
+            let running = stop_guard::RunFlag::default();
             std::thread::scope(|scope| {
                 for thread in 0..2 {
                     let (store, running, key) = (&store, &running, &key);
                     scope.spawn(move || {
-                        let mut dice = Dice::of(4, thread);
-                        while running.goes_on() {
-                            let (key, len) = (key(dice.below(600)), dice.index(2000));
-                            if dice.one_in(3) {
+                        let mut rng = TestRng::of(4, thread);
+                        while running.is_set() {
+                            let (key, len) = (key(rng.below(600)), rng.index(2000));
+                            if rng.one_in(3) {
                                 let action = Action::Delete(None);
                                 let hash = store.hash(&key);
                                 store.one(&Request { hash, key: &key, action }, &mut ());
@@ -268,7 +268,7 @@ fn key_iteration_beside_writers_returns_every_stable_key() {
                         }
                     });
                 }
-                let _ending = running.until_dropped();
+                let _ending = running.clear_on_drop();
                 // Only there can the head pass an item while its key is copied, which is rare.
                 let may_be_evicted = mode.starts_with("mode=cache") && access == Access::Crcw;
                 for _ in 0..if may_be_evicted { 6000 } else { 300 } {

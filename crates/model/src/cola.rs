@@ -9,7 +9,7 @@
 //!
 //! Source: thesis, section 4.4.
 
-use crate::error::{BadParameter, MAX_ITEMS, within};
+use crate::error::{InvalidParameter, MAX_ITEMS, within};
 use crate::{Breakdown, Popularity};
 
 /// Upper limit of the last interval: a larger product may be infinite.
@@ -41,8 +41,11 @@ impl Cola {
     /// Items written per item that the user writes, stage by stage.
     ///
     /// # Errors
-    /// [`BadParameter`].
-    pub fn write_amplification(&self, popularity: &Popularity) -> Result<Breakdown, BadParameter> {
+    /// [`InvalidParameter`].
+    pub fn write_amplification(
+        &self,
+        popularity: &Popularity,
+    ) -> Result<Breakdown, InvalidParameter> {
         let merges = |interval: f64| {
             // Merge(Unique(I), Unique(I·j)) is Unique(I·(j + 1)): no inverse is needed.
             let merged = |j: u32| popularity.unique(interval * f64::from(j));
@@ -56,8 +59,11 @@ impl Samt {
     /// Items written per item that the user writes, stage by stage.
     ///
     /// # Errors
-    /// [`BadParameter`].
-    pub fn write_amplification(&self, popularity: &Popularity) -> Result<Breakdown, BadParameter> {
+    /// [`InvalidParameter`].
+    pub fn write_amplification(
+        &self,
+        popularity: &Popularity,
+    ) -> Result<Breakdown, InvalidParameter> {
         let tables = |interval: f64| f64::from(self.growth) * popularity.unique(interval);
         stages(self.log_items, self.growth, self.levels, popularity, tables)
     }
@@ -71,14 +77,14 @@ fn stages(
     levels: u32,
     popularity: &Popularity,
     written: impl Fn(f64) -> f64,
-) -> Result<Breakdown, BadParameter> {
+) -> Result<Breakdown, InvalidParameter> {
     within("log_items", log_items, 1.0, MAX_ITEMS, "give a log of 1 item to 10^15")?;
     within("growth", f64::from(growth), 2.0, 1e4, "give a growth factor from 2 to 10,000")?;
     within("levels", f64::from(levels), 1.0, 64.0, "give 1 to 64 levels")?;
     let last = log_items * f64::from(growth).powf(f64::from(levels) - 1.0);
     if last > MAX_REQUESTS {
         let reason = "give levels of which the last fills in 10^30 requests or less";
-        return Err(BadParameter { parameter: "levels", value: f64::from(levels), reason });
+        return Err(InvalidParameter { parameter: "levels", value: f64::from(levels), reason });
     }
     let mut by_stage = vec![("mem→log".to_owned(), 1.0)];
     let mut interval = log_items;

@@ -3,7 +3,7 @@
 /// A parameter out of its range.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{parameter} is {value}: {reason}")]
-pub struct BadParameter {
+pub struct InvalidParameter {
     /// The parameter's name.
     pub parameter: &'static str,
     /// The value that was given.
@@ -18,25 +18,25 @@ pub(crate) const MAX_ITEMS: f64 = 1e15;
 /// Returns `keys` if it is a valid number of keys.
 ///
 /// # Errors
-/// [`BadParameter`].
-pub(crate) fn check_keys(keys: f64) -> Result<f64, BadParameter> {
+/// [`InvalidParameter`].
+pub(crate) fn check_keys(keys: f64) -> Result<f64, InvalidParameter> {
     within("keys", keys, 2.0, MAX_ITEMS, "give a number of keys from 2 to 10^15")
 }
 
 /// Returns `value` if it is in `low..=high`, which NaN never is.
 ///
 /// # Errors
-/// [`BadParameter`] with `reason`.
+/// [`InvalidParameter`] with `reason`.
 pub(crate) fn within(
     parameter: &'static str,
     value: f64,
     low: f64,
     high: f64,
     reason: &'static str,
-) -> Result<f64, BadParameter> {
+) -> Result<f64, InvalidParameter> {
     if (low..=high).contains(&value) {
         Ok(value)
     } else {
-        Err(BadParameter { parameter, value, reason })
+        Err(InvalidParameter { parameter, value, reason })
     }
 }

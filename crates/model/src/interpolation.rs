@@ -33,7 +33,7 @@ const MAX_TABULATED_SHARE: f64 = 0.9995;
 
 /// A popularity whose primitives are interpolated.
 #[derive(Debug, Clone)]
-pub struct Tabulated {
+pub struct InterpolatedPopularity {
     exact: Popularity,
     /// `None` for a single group, whose exact primitives are faster.
     curves: Option<Curves>,
@@ -47,7 +47,7 @@ struct Curves {
     density: Curve,
 }
 
-impl Tabulated {
+impl InterpolatedPopularity {
     /// Tabulates `popularity`.
     pub fn new(popularity: &Popularity) -> Self {
         let groups = &popularity.groups;
@@ -61,7 +61,7 @@ impl Tabulated {
                 density: Curve::new(last + 4.0, |p| sums(groups, p, mean_touched_with_curvature)),
             }
         });
-        Tabulated { exact: popularity.clone(), curves }
+        InterpolatedPopularity { exact: popularity.clone(), curves }
     }
 
     fn is_tabulated(&self, keys: f64) -> bool {
@@ -69,7 +69,7 @@ impl Tabulated {
     }
 }
 
-impl Workload for Tabulated {
+impl Workload for InterpolatedPopularity {
     fn keys(&self) -> f64 {
         self.exact.keys()
     }
@@ -212,7 +212,7 @@ mod tests {
             [(100.0, 0.99), (1e4, 2.0), (1e6, 0.1), (1e8, 0.5), (1e8, 0.99), (1e8, 1.6), (1e9, 1.2)]
         {
             let exact = Popularity::zipf(keys, skew).unwrap();
-            let tabulated = Tabulated::new(&exact);
+            let tabulated = InterpolatedPopularity::new(&exact);
             for step in 0..400 {
                 let p = f64::powf(10.0, f64::from(step) / 20.0 - 2.0);
                 let off = difference(tabulated.unique(p), exact.unique(p));
@@ -246,7 +246,7 @@ mod tests {
     fn all_keys_take_infinitely_many_requests() {
         for popularity in [Popularity::uniform(1e6).unwrap(), Popularity::zipf(1e6, 0.99).unwrap()]
         {
-            let tabulated = Tabulated::new(&popularity);
+            let tabulated = InterpolatedPopularity::new(&popularity);
             assert_eq!(tabulated.unique_inverse(1e6), f64::INFINITY);
             assert_eq!(tabulated.compaction_interval(1e6), f64::INFINITY);
             assert_eq!(tabulated.unique(f64::INFINITY), 1e6);
@@ -259,7 +259,7 @@ mod tests {
             keys in 100.0f64..1e8, skew in 0.0f64..1.6, a in 0.001f64..0.999, b in 0.001f64..0.999,
         ) {
             let exact = Popularity::zipf(keys, skew).unwrap();
-            let tabulated = Tabulated::new(&exact);
+            let tabulated = InterpolatedPopularity::new(&exact);
             let (u, v) = (a * exact.keys(), b * exact.keys());
             prop_assert!(difference(tabulated.merge(u, v), exact.merge(u, v)) < BOUND);
         }

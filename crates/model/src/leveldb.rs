@@ -23,7 +23,7 @@
 //!
 //! Source: thesis, section 4.3.
 
-use crate::error::{BadParameter, MAX_ITEMS, check_keys, within};
+use crate::error::{InvalidParameter, MAX_ITEMS, check_keys, within};
 use crate::{Breakdown, Workload};
 
 /// Parameters of the design, in items.
@@ -42,8 +42,8 @@ impl LevelDb {
     /// of `item_bytes` and `levels` levels.
     ///
     /// # Errors
-    /// [`BadParameter`].
-    pub fn standard(keys: f64, item_bytes: f64, levels: usize) -> Result<Self, BadParameter> {
+    /// [`InvalidParameter`].
+    pub fn standard(keys: f64, item_bytes: f64, levels: usize) -> Result<Self, InvalidParameter> {
         let item_bytes = within("item_bytes", item_bytes, 1.0, 1e12, "give 1 byte or more")?;
         within("levels", levels as f64, 1.0, 20.0, "give 1 to 20 levels")?;
         let mib = f64::from(1 << 20);
@@ -59,9 +59,12 @@ impl LevelDb {
     /// Items written per item that the user writes, stage by stage.
     ///
     /// # Errors
-    /// [`BadParameter`] for a log or level that is not positive, levels out of order, or a level
+    /// [`InvalidParameter`] for a log or level that is not positive, levels out of order, or a level
     /// that is not smaller than the number of keys.
-    pub fn write_amplification(&self, workload: &impl Workload) -> Result<Breakdown, BadParameter> {
+    pub fn write_amplification(
+        &self,
+        workload: &impl Workload,
+    ) -> Result<Breakdown, InvalidParameter> {
         self.check(workload.keys())?;
         let mut costs = Vec::new();
         self.each_stage(workload, |cost| costs.push(cost));
@@ -73,7 +76,7 @@ impl LevelDb {
     ///
     /// # Errors
     /// As [`write_amplification`](Self::write_amplification).
-    pub fn total(&self, workload: &impl Workload) -> Result<f64, BadParameter> {
+    pub fn total(&self, workload: &impl Workload) -> Result<f64, InvalidParameter> {
         self.check(workload.keys())?;
         let mut total = 0.0;
         self.each_stage(workload, |cost| total += cost);
@@ -85,7 +88,7 @@ impl LevelDb {
     ///
     /// # Errors
     /// As [`write_amplification`](Self::write_amplification).
-    pub fn worst_case(&self, keys: f64) -> Result<Breakdown, BadParameter> {
+    pub fn worst_case(&self, keys: f64) -> Result<Breakdown, InvalidParameter> {
         self.check(check_keys(keys)?)?;
         let level_0 = self.log_items * self.level0_tables;
         let sizes = || self.level_items.iter().copied().chain([keys]);
@@ -134,7 +137,7 @@ impl LevelDb {
         Breakdown { by_stage: names.chain(levels).zip(costs.iter().copied()).collect() }
     }
 
-    pub(crate) fn check(&self, keys: f64) -> Result<(), BadParameter> {
+    pub(crate) fn check(&self, keys: f64) -> Result<(), InvalidParameter> {
         let reason = "give a log of 1 item to 10^15";
         within("log_items", self.log_items, 1.0, MAX_ITEMS, reason)?;
         within("level0_tables", self.level0_tables, 1.0, 1e6, "give 1 table or more")?;
@@ -184,7 +187,7 @@ mod tests {
             let keys = Popularity::zipf(1e8, skew).unwrap();
             let sum = design.write_amplification(&keys).unwrap().total();
             assert!((design.total(&keys).unwrap() - sum).abs() < 1e-12);
-            let tabulated = design.total(&crate::Tabulated::new(&keys)).unwrap();
+            let tabulated = design.total(&crate::InterpolatedPopularity::new(&keys)).unwrap();
             assert!((tabulated / sum - 1.0).abs() < 1e-9);
         }
     }

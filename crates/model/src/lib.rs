@@ -13,7 +13,7 @@
 //! let keys = Popularity::uniform(1e8)?;
 //! let wa = LevelDb::standard(1e8, 1000.0, 5)?.write_amplification(&keys)?;
 //! assert!((wa.total() - 25.82).abs() < 0.02);
-//! # Ok::<(), siltstone_model::BadParameter>(())
+//! # Ok::<(), siltstone_model::InvalidParameter>(())
 //! ```
 //!
 //! | module | contents |
@@ -52,8 +52,8 @@ pub mod trie;
 pub mod workload;
 
 pub use cola::{Cola, Samt};
-pub use error::BadParameter;
-pub use interpolation::Tabulated;
+pub use error::InvalidParameter;
+pub use interpolation::InterpolatedPopularity;
 pub use leveldb::LevelDb;
 pub use lsm::{Lsm, Wait};
 pub use popularity::Popularity;

@@ -33,7 +33,7 @@
 //! Source: the TRIAD paper, section 4; the TriangleKV paper, right-angle side compaction; the
 //! method is that of the thesis, chapter 4.
 
-use crate::error::{BadParameter, within};
+use crate::error::{InvalidParameter, within};
 use crate::{Breakdown, LevelDb, Popularity};
 
 /// A leveled tree with optional techniques.
@@ -52,7 +52,7 @@ pub struct Lsm {
     /// TRIAD-DISK; `None` disables it.
     pub wait: Option<Wait>,
     /// Sliced level 0: distinct items in its runs; `None` disables it.
-    pub container_items: Option<f64>,
+    pub l0_items: Option<f64>,
 }
 
 /// When TRIAD-DISK compacts level 0.
@@ -70,21 +70,17 @@ const MAX_L0_RATIO: f64 = 6.0;
 impl Lsm {
     /// The tree without any technique.
     pub fn plain(tree: LevelDb) -> Self {
-        Lsm {
-            tree,
-            hot_keys: 0.0,
-            flush_share: 0.0,
-            index_share: None,
-            wait: None,
-            container_items: None,
-        }
+        Lsm { tree, hot_keys: 0.0, flush_share: 0.0, index_share: None, wait: None, l0_items: None }
     }
 
     /// Items written per item that the user writes, stage by stage.
     ///
     /// # Errors
-    /// [`BadParameter`], also as [`LevelDb::write_amplification`] for the tree's parameters.
-    pub fn write_amplification(&self, popularity: &Popularity) -> Result<Breakdown, BadParameter> {
+    /// [`InvalidParameter`], also as [`LevelDb::write_amplification`] for the tree's parameters.
+    pub fn write_amplification(
+        &self,
+        popularity: &Popularity,
+    ) -> Result<Breakdown, InvalidParameter> {
         self.check(popularity.keys())?;
         let log = self.tree.log_items;
         let (share, cold) = popularity.without_most_popular(self.hot_keys);
@@ -93,7 +89,7 @@ impl Lsm {
         let run_requests = share * requests;
         let run = cold.unique(run_requests);
         let level_1 = self.tree.level_items.first().copied().unwrap_or_else(|| cold.keys());
-        let interval = match (self.container_items, self.wait) {
+        let interval = match (self.l0_items, self.wait) {
             (Some(container), _) => Self::pass_requests(&cold, container),
             (None, Some(wait)) => wait.runs(&cold, run_requests, level_1) * run_requests,
             (None, None) => self.tree.level0_tables * run_requests,
@@ -132,7 +128,7 @@ impl Lsm {
         }
     }
 
-    fn check(&self, keys: f64) -> Result<(), BadParameter> {
+    fn check(&self, keys: f64) -> Result<(), InvalidParameter> {
         self.tree.check(keys)?;
         let log = self.tree.log_items;
         let reason = "give hot keys for nine tenths of a log and half of all keys at most";
@@ -155,9 +151,9 @@ impl Lsm {
             within("overlap", wait.overlap, 0.0, 1.0, "give a ratio from 0 to 1")?;
             within("most_rows", f64::from(wait.most_rows), 1.0, 1e4, "give 1 to 10,000 runs")?;
         }
-        if let Some(container) = self.container_items {
+        if let Some(container) = self.l0_items {
             let reason = "give room for two logs or more";
-            within("container_items", container, 2.0 * log, 1e15, reason)?;
+            within("l0_items", container, 2.0 * log, 1e15, reason)?;
         }
         Ok(())
     }
@@ -279,7 +275,7 @@ mod tests {
     fn pass_of_sliced_level_0_is_twice_its_capacity() {
         // Runs of 4·10^4 items, no key twice: a pass is 8·10^4 requests.
         let wide = Popularity::uniform(1e12).unwrap();
-        let on = costs(&Lsm { container_items: Some(4e4), ..Lsm::plain(tree()) }, &wide);
+        let on = costs(&Lsm { l0_items: Some(4e4), ..Lsm::plain(tree()) }, &wide);
         assert_close(on[2], (8e4 + 1e5) / 8e4);
         assert!(on[2] < costs(&Lsm::plain(tree()), &wide)[2]);
     }
@@ -301,8 +297,8 @@ mod tests {
         let wait = |overlap, most_rows| Some(Wait { overlap, most_rows });
         assert_eq!(named(Lsm { wait: wait(f64::NAN, 6), ..good() }), "overlap");
         assert_eq!(named(Lsm { wait: wait(0.4, 0), ..good() }), "most_rows");
-        for container_items in [0.0, -1.0, f64::NAN, f64::INFINITY].map(Some) {
-            assert_eq!(named(Lsm { container_items, ..good() }), "container_items");
+        for l0_items in [0.0, -1.0, f64::NAN, f64::INFINITY].map(Some) {
+            assert_eq!(named(Lsm { l0_items, ..good() }), "l0_items");
         }
         let tree = LevelDb { log_items: -1.0, ..tree() };
         assert_eq!(named(Lsm::plain(tree)), "log_items");

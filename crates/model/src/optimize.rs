@@ -7,15 +7,15 @@
 //! is closer to linear.
 //!
 //! The search is COBYLA (linear approximations, no derivatives), restarted from its own optimum
-//! until that gains nothing. It uses interpolated primitives ([`Tabulated`]); the result is
+//! until that gains nothing. It uses interpolated primitives ([`InterpolatedPopularity`]); the result is
 //! computed with the exact sums.
 //!
 //! Source: thesis, section 4.6 (there with Ipopt).
 
 use std::cell::Cell;
 
-use crate::error::{BadParameter, within};
-use crate::{Breakdown, LevelDb, Popularity, Tabulated, Workload};
+use crate::error::{InvalidParameter, within};
+use crate::{Breakdown, InterpolatedPopularity, LevelDb, Popularity, Workload};
 
 /// The best level sizes found.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,18 +40,18 @@ const MAX_ROUNDS: usize = 12;
 /// the last contains every key.
 ///
 /// # Errors
-/// [`BadParameter`].
+/// [`InvalidParameter`].
 pub fn optimize_levels(
     popularity: &Popularity,
     log_items: f64,
     level0_tables: f64,
     levels: usize,
-) -> Result<Optimum, BadParameter> {
+) -> Result<Optimum, InvalidParameter> {
     let most = popularity.keys();
     within("levels", levels as f64, 1.0, 20.0, "give 1 to 20 levels")?;
     within("log_items", log_items, 1.0, most, "give a log of 1 item to N")?;
     within("level0_tables", level0_tables, 1.0, 1e6, "give 1 table or more")?;
-    let workload = Tabulated::new(popularity);
+    let workload = InterpolatedPopularity::new(popularity);
     let search = Search { workload, log_items, level0_tables, evaluations: Cell::new(0) };
     // Start with a geometric progression from the log to the last level.
     let growth = (most / log_items).ln() / levels as f64;
@@ -71,7 +71,7 @@ enum Form {
 }
 
 struct Search {
-    workload: Tabulated,
+    workload: InterpolatedPopularity,
     log_items: f64,
     level0_tables: f64,
     evaluations: Cell<u64>,

@@ -9,7 +9,7 @@
 //!
 //! Source: thesis, sections 4.2.2 and 4.6.2 (footnote 7).
 
-use crate::error::{BadParameter, check_keys, within};
+use crate::error::{InvalidParameter, check_keys, within};
 
 /// Ratio of the largest to the smallest probability within a group.
 const SPREAD: f64 = 1.01;
@@ -46,8 +46,8 @@ impl Popularity {
     /// All keys have the same probability.
     ///
     /// # Errors
-    /// [`BadParameter`] unless `keys` is from 2 to 10¹⁵.
-    pub fn uniform(keys: f64) -> Result<Self, BadParameter> {
+    /// [`InvalidParameter`] unless `keys` is from 2 to 10¹⁵.
+    pub fn uniform(keys: f64) -> Result<Self, InvalidParameter> {
         let keys = check_keys(keys)?;
         Ok(Popularity { groups: vec![Group::new(keys, 1.0 / keys)], keys })
     }
@@ -55,8 +55,8 @@ impl Popularity {
     /// The i-th most popular key has a probability proportional to i⁻ˢ.
     ///
     /// # Errors
-    /// [`BadParameter`] unless `keys` is from 2 to 10¹⁵ and `skew` from 0 to 10.
-    pub fn zipf(keys: f64, skew: f64) -> Result<Self, BadParameter> {
+    /// [`InvalidParameter`] unless `keys` is from 2 to 10¹⁵ and `skew` from 0 to 10.
+    pub fn zipf(keys: f64, skew: f64) -> Result<Self, InvalidParameter> {
         let keys = check_keys(keys)?.floor();
         let skew = within("skew", skew, 0.0, 10.0, "give a skew from 0 (uniform) to 10")?;
         if skew == 0.0 {
@@ -83,8 +83,8 @@ impl Popularity {
     /// Each key has a probability proportional to its count; keys with count 0 are left out.
     ///
     /// # Errors
-    /// [`BadParameter`] unless two keys or more have counts above zero.
-    pub fn empirical(counts: &[u64]) -> Result<Self, BadParameter> {
+    /// [`InvalidParameter`] unless two keys or more have counts above zero.
+    pub fn empirical(counts: &[u64]) -> Result<Self, InvalidParameter> {
         let mut counts: Vec<u64> = counts.iter().copied().filter(|&count| count > 0).collect();
         counts.sort_unstable_by(|a, b| b.cmp(a));
         check_keys(counts.len() as f64)?;
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn invalid_parameter_is_named() {
-        let named = |result: Result<Popularity, BadParameter>| result.unwrap_err().parameter;
+        let named = |result: Result<Popularity, InvalidParameter>| result.unwrap_err().parameter;
         for keys in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert_eq!(named(Popularity::uniform(keys)), "keys");
         }

@@ -11,7 +11,7 @@
 
 use serde::Serialize;
 
-use crate::error::{BadParameter, within};
+use crate::error::{InvalidParameter, within};
 use crate::{Breakdown, Popularity};
 
 /// One SILT instance.
@@ -35,8 +35,11 @@ impl Silt {
     /// instance's keys.
     ///
     /// # Errors
-    /// [`BadParameter`].
-    pub fn write_amplification(&self, popularity: &Popularity) -> Result<Breakdown, BadParameter> {
+    /// [`InvalidParameter`].
+    pub fn write_amplification(
+        &self,
+        popularity: &Popularity,
+    ) -> Result<Breakdown, InvalidParameter> {
         let slots = within("table_slots", self.table_slots, 1.0, 1e15, "give 1 slot or more")?;
         let occupancy =
             within("occupancy", self.occupancy, f64::MIN_POSITIVE, 1.0, "give a part from 0 to 1")?;
@@ -44,7 +47,7 @@ impl Silt {
         let full = slots * occupancy;
         if full < 1.0 {
             let reason = "give tables that hold 1 item or more when full";
-            return Err(BadParameter { parameter: "occupancy", value: occupancy, reason });
+            return Err(InvalidParameter { parameter: "occupancy", value: occupancy, reason });
         }
         let reason = "give tables that hold fewer items than there are keys";
         within("table_slots", full, 0.0, popularity.keys() * (1.0 - f64::EPSILON), reason)?;
@@ -116,8 +119,8 @@ impl SiltExample {
     /// the SortedStore's index.
     ///
     /// # Errors
-    /// [`BadParameter`] for a value that is not above zero.
-    pub fn costs(&self) -> Result<SiltCosts, BadParameter> {
+    /// [`InvalidParameter`] for a value that is not above zero.
+    pub fn costs(&self) -> Result<SiltCosts, InvalidParameter> {
         let positive = |parameter, value| {
             within(parameter, value, 1e-9, 1e30, "give a number from 10^-9 to 10^30")
         };

@@ -31,7 +31,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Zipf};
 
-use crate::error::{BadParameter, within};
+use crate::error::{InvalidParameter, within};
 use crate::{Breakdown, LevelDb};
 
 /// How the next table of a level is selected for compaction.
@@ -96,8 +96,8 @@ impl Simulation {
     /// Runs the simulation; `progress` is called with the requests done and in total.
     ///
     /// # Errors
-    /// [`BadParameter`].
-    pub fn run(&self, mut progress: impl FnMut(u64, u64)) -> Result<Breakdown, BadParameter> {
+    /// [`InvalidParameter`].
+    pub fn run(&self, mut progress: impl FnMut(u64, u64)) -> Result<Breakdown, InvalidParameter> {
         // The checks of the model apply to the simulator too.
         self.design.worst_case(f64::from(self.keys))?;
         within("skew", self.skew, 0.0, 10.0, "give a skew from 0 to 10")?;

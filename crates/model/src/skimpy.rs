@@ -24,7 +24,7 @@
 //!
 //! Source: SkimpyFTL paper, section 3.4 (collection by bucket, by watermark).
 
-use crate::error::{BadParameter, within};
+use crate::error::{InvalidParameter, within};
 use crate::{Breakdown, Popularity};
 
 /// A flash device with a log of versions.
@@ -42,8 +42,11 @@ impl Skimpy {
     /// Versions written per version that the user writes, stage by stage.
     ///
     /// # Errors
-    /// [`BadParameter`], also for a capacity below the number of keys plus the window's versions.
-    pub fn write_amplification(&self, popularity: &Popularity) -> Result<Breakdown, BadParameter> {
+    /// [`InvalidParameter`], also for a capacity below the number of keys plus the window's versions.
+    pub fn write_amplification(
+        &self,
+        popularity: &Popularity,
+    ) -> Result<Breakdown, InvalidParameter> {
         let reason = "give a number of requests from 0 to 10^15";
         let window = within("window_requests", self.window_requests, 0.0, 1e15, reason)?;
         let fill = within("page_fill", self.page_fill, 1e-3, 1.0, "give a part from 0.001 to 1")?;

@@ -19,7 +19,7 @@
 //!
 //! Source: LSM-trie paper, sections 2.2 and 2.3; the method is that of the thesis, chapter 4.
 
-use crate::error::{BadParameter, MAX_ITEMS, within};
+use crate::error::{InvalidParameter, MAX_ITEMS, within};
 use crate::{Breakdown, Workload};
 
 /// A trie of containers.
@@ -39,8 +39,11 @@ impl Trie {
     /// Items written per item that the user writes, stage by stage.
     ///
     /// # Errors
-    /// [`BadParameter`].
-    pub fn write_amplification(&self, workload: &impl Workload) -> Result<Breakdown, BadParameter> {
+    /// [`InvalidParameter`].
+    pub fn write_amplification(
+        &self,
+        workload: &impl Workload,
+    ) -> Result<Breakdown, InvalidParameter> {
         let log = self.log_items;
         within("log_items", log, 1.0, MAX_ITEMS, "give a log of 1 item to 10^15")?;
         within(

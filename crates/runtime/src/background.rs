@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use siltstone_engine::{Error, Result};
 
-use crate::{Priority, Scheduler, Stall, StallCounters};
+use crate::{Priority, Scheduler, StallCounters, WriteStall};
 
 /// How often a waiting writer checks again without being notified.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -140,7 +140,7 @@ impl<S> Background<S> {
         let doublings = state.failures_in_a_row.saturating_sub(1).min(16);
         let delay = (MIN_RETRY_DELAY * (1 << doublings)).min(MAX_RETRY_DELAY);
         let retry = retry.clone();
-        self.scheduler.spawn_after(delay, Priority::Urgent, move || retry());
+        self.scheduler.spawn_after(delay, Priority::L0Compaction, move || retry());
     }
 
     /// Locks the state. The lock is never held during I/O.
@@ -157,7 +157,7 @@ impl<S> Background<S> {
     /// and waiters are notified. `true`: the job succeeded, and more work may be due.
     pub fn run(&self, on_finish: impl FnOnce(&mut S), work: impl FnOnce() -> Result<()>) -> bool {
         let mut state = self.lock();
-        // Checked under the lock: `stop` sets the flag, then waits until `running` is 0.
+        // PredictionCheck under the lock: `stop` sets the flag, then waits until `running` is 0.
         if self.is_stopping() {
             on_finish(&mut state);
             self.notify();
@@ -214,7 +214,7 @@ impl<S> Background<S> {
     /// `Closed`, or `ReadOnly` with the cause.
     pub fn check_writable(&self) -> Result<()> {
         self.check_open()?;
-        self.check_sound()
+        self.check_not_poisoned()
     }
 
     /// Whether the table is read-only because an error has left its files in doubt.
@@ -226,7 +226,7 @@ impl<S> Background<S> {
     ///
     /// # Errors
     /// `ReadOnly` with the cause.
-    pub fn check_sound(&self) -> Result<()> {
+    pub fn check_not_poisoned(&self) -> Result<()> {
         match self.poisoned.get() {
             Some(cause) => Err(Error::ReadOnly { cause: cause.clone() }),
             None => Ok(()),
@@ -247,7 +247,7 @@ impl<S> Background<S> {
 
     /// Calls [`poison`](Self::poison) unless the error is [transient](Error::is_transient), in
     /// which case nothing is in doubt and the operation can be retried.
-    pub fn doubt(&self, doing: &str, error: Error) -> Error {
+    pub fn poison_unless_transient(&self, doing: &str, error: Error) -> Error {
         if error.is_transient() { error } else { self.poison(doing, error) }
     }
 }
@@ -361,7 +361,7 @@ pub trait BackgroundWork {
     fn stall_while(
         &self,
         counters: &StallCounters,
-        stall: Stall,
+        stall: WriteStall,
         blocked: impl Fn(&Self::State) -> bool,
     ) -> Result<()> {
         let began = Instant::now();
@@ -406,9 +406,9 @@ fn run_job_or_wait<'s, W: BackgroundWork + ?Sized>(
     if background.scheduler.is_manual() {
         drop(state);
         // Work is due but nothing is queued: an attempt has failed. Retry once.
-        if !background.scheduler.help() {
+        if !background.scheduler.run_one() {
             work.schedule();
-            if !background.scheduler.help() {
+            if !background.scheduler.run_one() {
                 return Err(Error::Invalid("no background work can make progress".into()));
             }
         }
@@ -556,7 +556,7 @@ mod tests {
         let work = Countdown::new(Scheduler::manual(), 3, Vec::new());
         work.schedule();
         work.background.stop();
-        assert!(work.background.scheduler.help());
+        assert!(work.background.scheduler.run_one());
         let state = work.background.lock();
         assert_eq!((state.left, state.queued), (3, false));
         drop(state);

@@ -26,4 +26,4 @@ pub use env::Env;
 pub use group_commit::GroupCommit;
 pub use rate_limiter::RateLimiter;
 pub use scheduler::{Priority, Scheduler};
-pub use write_controller::{Stall, StallCounters, WriteController};
+pub use write_controller::{StallCounters, WriteController, WriteStall};

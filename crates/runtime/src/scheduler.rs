@@ -4,7 +4,7 @@
 //!
 //! * [`Scheduler::threads`]: one thread runs only flushes, so that a flush never waits for a long
 //!   compaction; the other threads run the other jobs by priority.
-//! * [`Scheduler::manual`]: no threads. Jobs run inside [`Scheduler::help`], which an engine calls
+//! * [`Scheduler::manual`]: no threads. Jobs run inside [`Scheduler::run_one`], which an engine calls
 //!   wherever it would wait, so that a seed replays a run exactly.
 //!
 //! A panic in a job does not end the thread. The engine that queued the job detects it, because the
@@ -26,7 +26,7 @@ pub enum Priority {
     /// Flushes: they free memtables, without which writers stall.
     Flush = 0,
     /// Level-0 compactions: they keep level 0 small, without which writers are delayed.
-    Urgent = 1,
+    L0Compaction = 1,
     /// Other compactions.
     Compaction = 2,
     /// Jobs that nobody waits for.
@@ -93,7 +93,7 @@ impl Scheduler {
         scheduler
     }
 
-    /// No threads: jobs run in [`help`](Scheduler::help).
+    /// No threads: jobs run in [`run_one`](Scheduler::run_one).
     pub fn manual() -> Self {
         Self::new(true)
     }
@@ -104,7 +104,7 @@ impl Scheduler {
         Scheduler { shared, _owner: owner }
     }
 
-    /// Whether jobs run only in [`help`](Scheduler::help).
+    /// Whether jobs run only in [`run_one`](Scheduler::run_one).
     pub fn is_manual(&self) -> bool {
         self.shared.manual
     }
@@ -137,7 +137,7 @@ impl Scheduler {
     /// `false`: there was none, or the scheduler has threads.
     ///
     /// The caller must not hold locks that a job takes.
-    pub fn help(&self) -> bool {
+    pub fn run_one(&self) -> bool {
         if !self.shared.manual {
             return false;
         }
@@ -233,11 +233,13 @@ mod tests {
     fn jobs_run_by_priority() {
         let scheduler = Scheduler::manual();
         let order = Arc::new(Mutex::new(Vec::new()));
-        for priority in [Priority::Idle, Priority::Compaction, Priority::Flush, Priority::Urgent] {
+        for priority in
+            [Priority::Idle, Priority::Compaction, Priority::Flush, Priority::L0Compaction]
+        {
             let order = order.clone();
             scheduler.spawn(priority, move || order.lock().push(priority));
         }
-        while scheduler.help() {}
+        while scheduler.run_one() {}
         assert!(order.lock().is_sorted());
         assert_eq!(order.lock().len(), 4);
     }

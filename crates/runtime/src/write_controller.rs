@@ -128,7 +128,7 @@ impl WriteController {
     pub fn apply_delay(&self, delay: Duration, scheduler: &Scheduler, counters: &StallCounters) {
         let began = Instant::now();
         // With a manual scheduler a sleep would be wasted: reduce the backlog instead.
-        if !scheduler.help() {
+        if !scheduler.run_one() {
             std::thread::sleep(delay);
         }
         let took = began.elapsed();
@@ -136,7 +136,7 @@ impl WriteController {
         if !scheduler.is_manual() {
             self.add_credit(took.saturating_sub(delay));
         }
-        counters.add(Stall::Slowdown, took);
+        counters.add(WriteStall::Slowdown, took);
     }
 
     fn add_credit(&self, oversleep: Duration) {
@@ -147,7 +147,7 @@ impl WriteController {
 
 /// The cause of a write stall.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stall {
+pub enum WriteStall {
     /// Delayed in proportion to the backlog.
     Slowdown,
     /// Stopped until a memtable is flushed.
@@ -165,7 +165,7 @@ pub struct StallCounters {
 
 impl StallCounters {
     /// Counts a wait.
-    pub fn add(&self, stall: Stall, waited: Duration) {
+    pub fn add(&self, stall: WriteStall, waited: Duration) {
         let micros = waited.as_micros() as u64;
         self.micros[stall as usize].fetch_add(micros, Relaxed);
         self.longest_us.fetch_max(micros, Relaxed);
@@ -175,7 +175,7 @@ impl StallCounters {
     pub fn get(&self) -> Stalls {
         let [insert, flush, compaction] = &self.micros;
         Stalls {
-            insert_us: insert.load(Relaxed),
+            slowdown_us: insert.load(Relaxed),
             flush_us: flush.load(Relaxed),
             compaction_us: compaction.load(Relaxed),
             longest_us: self.longest_us.load(Relaxed),
@@ -298,17 +298,17 @@ mod tests {
     fn applied_delay_is_slept_and_counted() {
         let counters = StallCounters::default();
         WriteController::default().apply_delay(MAX_DELAY, &Scheduler::threads(1), &counters);
-        assert!(u128::from(counters.get().insert_us) >= MAX_DELAY.as_micros());
+        assert!(u128::from(counters.get().slowdown_us) >= MAX_DELAY.as_micros());
     }
 
     #[test]
     fn waits_are_counted_by_cause() {
         let counters = StallCounters::default();
-        counters.add(Stall::Flush, Duration::from_micros(7));
-        counters.add(Stall::Compaction, Duration::from_micros(2));
-        counters.add(Stall::Flush, Duration::from_micros(3));
+        counters.add(WriteStall::Flush, Duration::from_micros(7));
+        counters.add(WriteStall::Compaction, Duration::from_micros(2));
+        counters.add(WriteStall::Flush, Duration::from_micros(3));
         let stalls = counters.get();
-        assert_eq!((stalls.insert_us, stalls.flush_us), (0, 10));
+        assert_eq!((stalls.slowdown_us, stalls.flush_us), (0, 10));
         assert_eq!((stalls.compaction_us, stalls.longest_us), (2, 7));
     }
 }

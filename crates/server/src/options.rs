@@ -47,7 +47,7 @@ pub struct ServerOptions {
     /// Whether every port takes requests for every partition and forwards them, which is slower.
     pub udp_any_port: bool,
     /// Maximum packets per GSO batch, in both directions; 1 disables batches and GRO.
-    pub udp_train: usize,
+    pub udp_gso_segments: usize,
     /// Interface that has the address of `udp`, and the first of as many of its queues as there are
     /// UDP threads: their packets bypass the kernel's network stack (AF_XDP).
     pub udp_xdp: Option<(String, u32)>,
@@ -88,7 +88,7 @@ impl Default for ServerOptions {
             udp_table: None,
             udp_ports: 0,
             udp_any_port: false,
-            udp_train: 64,
+            udp_gso_segments: 64,
             udp_xdp: None,
             metrics: None,
             fsync: Fsync::default(),

@@ -90,7 +90,7 @@ impl Server {
         let tables = tables.iter().map(|(name, spec)| (*name, mica(spec)));
         let (_, mica) = find_mica(tables, options.udp_table.as_deref())?;
         let threads = options.udp_threads(mica?.partitions);
-        Ports::bind(address, threads, None, options.udp_train).map(drop)
+        Ports::bind(address, threads, None, options.udp_gso_segments).map(drop)
     }
 
     /// Binds the listeners for these tables; the first is SELECT 0, the second SELECT 1, ….
@@ -143,18 +143,23 @@ impl Server {
                 let stores = databases.iter().map(|d| (d.name.as_str(), d.mica.clone()));
                 let store;
                 (udp_table, store) = find_mica(stores, options.udp_table.as_deref())?;
-                if has_memcached && memcached_table == udp_table && !store.keeps_stamps() {
+                if has_memcached && memcached_table == udp_table && !store.has_cas() {
                     return Err(invalid_option(
                         "udp",
                         "the table also serves memcached clients, whose cas must detect \
-                         writes over UDP: create it with stamps=on, or serve another table"
+                         writes over UDP: create it with cas=on, or serve another table"
                             .to_owned(),
                     ));
                 }
                 let threads = options.udp_threads(store.partitions());
                 databases[udp_table].locks.set_burst_threads(threads);
                 Some((
-                    Ports::bind(address, threads, options.udp_xdp.as_ref(), options.udp_train)?,
+                    Ports::bind(
+                        address,
+                        threads,
+                        options.udp_xdp.as_ref(),
+                        options.udp_gso_segments,
+                    )?,
                     store,
                 ))
             }

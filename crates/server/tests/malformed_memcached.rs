@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use siltstone_server::fuzzing::Bench;
-use siltstone_testkit::Dice;
+use siltstone_testkit::TestRng;
 
 const WORDS: &[&str] = &[
     "get",
@@ -83,37 +83,37 @@ const WORDS: &[&str] = &[
     "\t",
 ];
 
-fn input(dice: &mut Dice) -> Vec<u8> {
+fn input(rng: &mut TestRng) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for _ in 0..1 + dice.index(6) {
-        for _ in 0..1 + dice.index(7) {
-            bytes.extend_from_slice(WORDS[dice.index(WORDS.len())].as_bytes());
+    for _ in 0..1 + rng.index(6) {
+        for _ in 0..1 + rng.index(7) {
+            bytes.extend_from_slice(WORDS[rng.index(WORDS.len())].as_bytes());
             bytes.push(b' ');
         }
-        bytes.extend_from_slice(if dice.below(6) == 0 { b"\n" } else { b"\r\n" });
-        if dice.below(2) == 0 {
-            let len = dice.index(8);
-            bytes.extend_from_slice(&dice.bytes(len));
+        bytes.extend_from_slice(if rng.below(6) == 0 { b"\n" } else { b"\r\n" });
+        if rng.below(2) == 0 {
+            let len = rng.index(8);
+            bytes.extend_from_slice(&rng.bytes(len));
             bytes.extend_from_slice(b"\r\n");
         }
     }
-    for _ in 0..dice.index(4) {
-        let at = dice.index(bytes.len());
-        match dice.below(3) {
-            0 => bytes[at] = dice.below(256) as u8,
+    for _ in 0..rng.index(4) {
+        let at = rng.index(bytes.len());
+        match rng.below(3) {
+            0 => bytes[at] = rng.below(256) as u8,
             1 => bytes.truncate(at.max(1)),
-            _ => bytes.insert(at, b"\r\n 0\0"[dice.index(5)]),
+            _ => bytes.insert(at, b"\r\n 0\0"[rng.index(5)]),
         }
     }
     bytes
 }
 
 /// Commands after a header that is usually valid.
-fn datagram(dice: &mut Dice, commands: &[u8]) -> Vec<u8> {
-    let mut bytes = [&[dice.below(256) as u8, 7, 0, 0, 0, 1, 0, 0], commands].concat();
-    match dice.below(6) {
-        0 => bytes[dice.index(8)] = dice.below(3) as u8,
-        1 => bytes.truncate(dice.index(bytes.len())),
+fn datagram(rng: &mut TestRng, commands: &[u8]) -> Vec<u8> {
+    let mut bytes = [&[rng.below(256) as u8, 7, 0, 0, 0, 1, 0, 0], commands].concat();
+    match rng.below(6) {
+        0 => bytes[rng.index(8)] = rng.below(3) as u8,
+        1 => bytes.truncate(rng.index(bytes.len())),
         _ => {}
     }
     bytes
@@ -125,11 +125,11 @@ fn fuzzed_commands_respond_equally_however_they_are_split() {
     let mut bench = Bench::new().unwrap();
     let memory = bench.memory_bytes();
     for seed in 0..inputs {
-        let mut dice = Dice::new(seed);
-        let bytes = input(&mut dice);
-        match dice.below(4) {
-            0 => bench.memcached_datagram(&datagram(&mut dice, &bytes)),
-            _ => bench.memcached(&bytes, 1 + dice.index(5)),
+        let mut rng = TestRng::new(seed);
+        let bytes = input(&mut rng);
+        match rng.below(4) {
+            0 => bench.memcached_datagram(&datagram(&mut rng, &bytes)),
+            _ => bench.memcached(&bytes, 1 + rng.index(5)),
         }
     }
     assert_eq!(bench.memory_bytes(), memory);

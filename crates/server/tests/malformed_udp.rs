@@ -11,53 +11,53 @@ use siltstone_client::wire::request::RequestRef;
 use siltstone_client::wire::{HEADER_BYTES, Header, Kind};
 use siltstone_mica::{Access, Action, Request, Value};
 use siltstone_server::fuzzing::UdpBench;
-use siltstone_testkit::Dice;
+use siltstone_testkit::TestRng;
 
 /// A packet of some requests, as encoded by a client.
-fn requests(dice: &mut Dice, bench: &UdpBench) -> Vec<u8> {
+fn requests(rng: &mut TestRng, bench: &UdpBench) -> Vec<u8> {
     let mut packet = vec![0; HEADER_BYTES];
-    let count = dice.index(5) as u16;
+    let count = rng.index(5) as u16;
     for opaque in 0..count {
-        let key = format!("key-{}", dice.below(50));
-        let len = dice.index(300);
-        let bytes = dice.bytes(len);
-        let expires_at = (dice.below(4) == 0).then(|| 1_800_000_000_000 + dice.below(100));
-        let flags = if dice.below(4) == 0 { 7 } else { 0 };
+        let key = format!("key-{}", rng.below(50));
+        let len = rng.index(300);
+        let bytes = rng.bytes(len);
+        let expires_at = (rng.below(4) == 0).then(|| 1_800_000_000_000 + rng.below(100));
+        let flags = if rng.below(4) == 0 { 7 } else { 0 };
         let value = Value { bytes: &bytes, expires_at, flags, marks: 0 };
-        let action = match dice.below(11) {
+        let action = match rng.below(11) {
             0 => Action::Put(value),
             1 => Action::Add(value),
             2 => Action::Replace(value),
-            3 => Action::CompareAndSet(value, dice.below(9)),
-            4 => Action::Delete((dice.below(2) == 0).then(|| dice.below(9))),
+            3 => Action::CompareAndSet(value, rng.below(9)),
+            4 => Action::Delete((rng.below(2) == 0).then(|| rng.below(9))),
             5 => Action::Append(&bytes),
             6 => Action::Prepend(&bytes),
-            7 => Action::Increment(dice.below(9)),
-            8 => Action::Decrement(dice.below(9)),
+            7 => Action::Increment(rng.below(9)),
+            8 => Action::Decrement(rng.below(9)),
             9 => Action::Touch(expires_at),
             _ => Action::Get,
         };
-        let hash = if dice.below(20) == 0 { dice.below(99) } else { bench.hash(key.as_bytes()) };
+        let hash = if rng.below(20) == 0 { rng.below(99) } else { bench.hash(key.as_bytes()) };
         let request = Request { hash, key: key.as_bytes(), action };
-        RequestRef { request, opaque, wants_meta: dice.below(3) == 0 }.write(&mut packet);
+        RequestRef { request, opaque, wants_meta: rng.below(3) == 0 }.write(&mut packet);
     }
     let header = Header {
         kind: Kind::Requests,
         length: 0,
         count,
-        sequence: dice.below(200),
-        cookie: dice.below(2),
-        oldest_offset: dice.below(20) as u32,
-        response_limit: if dice.below(2) == 0 { dice.below(700) as u16 } else { 1400 },
-        attempt: dice.below(3) as u16,
+        sequence: rng.below(200),
+        cookie: rng.below(2),
+        oldest_offset: rng.below(20) as u32,
+        response_limit: if rng.below(2) == 0 { rng.below(700) as u16 } else { 1400 },
+        attempt: rng.below(3) as u16,
     };
     header.write(&mut packet);
     packet
 }
 
-fn packet(dice: &mut Dice, bench: &UdpBench) -> Vec<u8> {
-    let mut packet = match dice.below(12) {
-        0 => hello::hello(dice.below(1 << 40), b"password").to_vec(),
+fn packet(rng: &mut TestRng, bench: &UdpBench) -> Vec<u8> {
+    let mut packet = match rng.below(12) {
+        0 => hello::hello(rng.below(1 << 40), b"password").to_vec(),
         1 => {
             let welcome = Welcome {
                 seed: 1,
@@ -65,32 +65,32 @@ fn packet(dice: &mut Dice, bench: &UdpBench) -> Vec<u8> {
                 access: Access::Crew,
                 any_port: true,
                 partition_bits: 2,
-                keeps_stamps: true,
+                has_cas: true,
                 max_value_bytes: 9,
                 ports: vec![1, 2],
             };
-            welcome.packet(dice.below(200), 7)
+            welcome.packet(rng.below(200), 7)
         }
         2 => {
-            let len = dice.index(2000);
-            dice.bytes(len)
+            let len = rng.index(2000);
+            rng.bytes(len)
         }
-        _ => requests(dice, bench),
+        _ => requests(rng, bench),
     };
     // In most packets a few bytes change; some are truncated or extended, with or without a
     // matching length.
-    for _ in 0..dice.index(3) {
+    for _ in 0..rng.index(3) {
         if packet.is_empty() {
             break;
         }
-        let at = dice.index(packet.len());
-        match dice.below(5) {
+        let at = rng.index(packet.len());
+        match rng.below(5) {
             0 => packet.truncate(at),
-            1 => packet.extend_from_slice(&[0; 9][..dice.index(9)]),
+            1 => packet.extend_from_slice(&[0; 9][..rng.index(9)]),
             2 if packet.len() >= HEADER_BYTES => packet[6] ^= 1,
-            _ => packet[at] = dice.below(256) as u8,
+            _ => packet[at] = rng.below(256) as u8,
         }
-        if dice.below(2) == 0 && packet.len() >= 6 {
+        if rng.below(2) == 0 && packet.len() >= 6 {
             let len = packet.len() as u16;
             packet[4..6].copy_from_slice(&len.to_le_bytes());
         }
@@ -104,21 +104,21 @@ fn fuzzed_packets_get_bounded_responses() {
     for two_ports in [false, true] {
         let mut bench = UdpBench::new(two_ports).unwrap();
         let memory = bench.memory_bytes();
-        let (mut done, mut answered, mut dice) = (0, 0, Dice::new(u64::from(two_ports)));
+        let (mut done, mut answered, mut rng) = (0, 0, TestRng::new(u64::from(two_ports)));
         while done < wanted / 2 {
-            let count = 1 + dice.index(8);
+            let count = 1 + rng.index(8);
             let mut burst: Vec<_> = (0..count)
                 .map(|_| {
-                    let client = dice.below(300) as u16;
-                    let mut datagram = packet(&mut dice, &bench);
+                    let client = rng.below(300) as u16;
+                    let mut datagram = packet(&mut rng, &bench);
                     // Some share their datagram.
-                    while dice.below(4) == 0 {
-                        datagram.extend(packet(&mut dice, &bench));
+                    while rng.below(4) == 0 {
+                        datagram.extend(packet(&mut rng, &bench));
                     }
-                    (datagram, client, dice.below(8) != 0)
+                    (datagram, client, rng.below(8) != 0)
                 })
                 .collect();
-            if dice.below(4) == 0 {
+            if rng.below(4) == 0 {
                 // A duplicate in the same burst.
                 burst.push(burst[0].clone());
             }
@@ -133,9 +133,9 @@ fn fuzzed_packets_get_bounded_responses() {
 #[test]
 fn packets_round_trip() {
     let bench = UdpBench::new(false).unwrap();
-    let mut dice = Dice::new(3);
+    let mut rng = TestRng::new(3);
     for _ in 0..2000 {
-        let packet = requests(&mut dice, &bench);
+        let packet = requests(&mut rng, &bench);
         let (header, mut body) = Header::parse(&packet).unwrap();
         let mut again = vec![0; HEADER_BYTES];
         for _ in 0..header.count {
@@ -150,7 +150,7 @@ fn packets_round_trip() {
         assert!(body.is_empty());
         assert_eq!(packet, again);
         // Truncated anywhere, it is not a packet, even if its length field matches.
-        let cut = dice.index(packet.len());
+        let cut = rng.index(packet.len());
         let mut part = packet[..cut].to_vec();
         assert!(Header::parse(&part).is_err());
         if cut >= HEADER_BYTES {

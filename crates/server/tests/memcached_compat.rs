@@ -27,7 +27,7 @@ fn kinds() -> Vec<(&'static str, TestServer)> {
         ("map", over(None)),
         ("mica", over(Some(mica("memory=32MiB")))),
         ("mica, cache", over(Some(mica("memory=32MiB mode=cache access=crcw")))),
-        ("mica, stamps", over(Some(mica("memory=32MiB stamps=on")))),
+        ("mica, stamps", over(Some(mica("memory=32MiB cas=on")))),
     ]
 }
 

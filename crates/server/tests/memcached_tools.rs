@@ -8,7 +8,7 @@ mod support;
 
 use std::process::Command;
 
-use siltstone_testkit::Dice;
+use siltstone_testkit::TestRng;
 use support::{MemcachedClient, Peer, TestServer, mica};
 
 fn server() -> TestServer {
@@ -156,25 +156,25 @@ print('all well')
 }
 
 /// A random command whose response is specified.
-fn draw(dice: &mut Dice) -> String {
-    let key = format!("k{}", dice.below(4));
-    let number = format!("n{}", dice.below(2));
-    let len = dice.index(6);
-    let data: String = (0..len).map(|_| (b'a' + dice.below(26) as u8) as char).collect();
-    let flags = dice.below(3) * 1_000_000_007;
-    let time = ["0", "100", "-1", "0"][dice.index(4)];
-    let quiet = ["", "", "", " noreply"][dice.index(4)];
-    let verb = ["set", "add", "replace", "append", "prepend"][dice.index(5)];
+fn draw(rng: &mut TestRng) -> String {
+    let key = format!("k{}", rng.below(4));
+    let number = format!("n{}", rng.below(2));
+    let len = rng.index(6);
+    let data: String = (0..len).map(|_| (b'a' + rng.below(26) as u8) as char).collect();
+    let flags = rng.below(3) * 1_000_000_007;
+    let time = ["0", "100", "-1", "0"][rng.index(4)];
+    let quiet = ["", "", "", " noreply"][rng.index(4)];
+    let verb = ["set", "add", "replace", "append", "prepend"][rng.index(5)];
     // The key returned is the one requested, so the order of flags does not matter.
-    let marks = ["", " k", " k Oabc", " Oq", " q", " q k"][dice.index(6)];
-    let mode = ["", " MS", " ME", " MA", " MP", " MR"][dice.index(6)];
+    let marks = ["", " k", " k Oabc", " Oq", " q", " q k"][rng.index(6)];
+    let mode = ["", " MS", " ME", " MA", " MP", " MR"][rng.index(6)];
     // memcached's clock has a resolution of seconds, so `l` may differ by one and is omitted.
-    let soon = [" R30", " R1000", "", ""][dice.index(4)];
-    let fill = [" N200", "", " N0"][dice.index(3)];
-    match dice.below(39) {
+    let soon = [" R30", " R1000", "", ""][rng.index(4)];
+    let fill = [" N200", "", " N0"][rng.index(3)];
+    match rng.below(39) {
         0..=4 => format!("{verb} {key} {flags} {time} {len}{quiet}\r\n{data}\r\n"),
-        5 => format!("set {number} 0 0 2{quiet}\r\n{}\r\n", 10 + dice.below(80)),
-        6 => format!("incr {number} {}{quiet}\r\n", dice.below(1000)),
+        5 => format!("set {number} 0 0 2{quiet}\r\n{}\r\n", 10 + rng.below(80)),
+        6 => format!("incr {number} {}{quiet}\r\n", rng.below(1000)),
         7 => format!("incr {key} 1\r\n"),
         8 => format!("get {key} {number}x k1 k2\r\n"),
         9 => format!("delete {key}{quiet}\r\n"),
@@ -185,8 +185,8 @@ fn draw(dice: &mut Dice) -> String {
         14 => format!("mg {key}{marks}\r\n"),
         15 => format!("ms {key} {len} F{flags} T{time}{mode}{marks}\r\n{data}\r\n"),
         16 => format!("md {key}{marks}\r\n"),
-        17 => format!("ma {number}{marks} D{}\r\n", dice.below(100)),
-        18 => format!("ma {number} N0 J{} v t\r\n", 10 + dice.below(10)),
+        17 => format!("ma {number}{marks} D{}\r\n", rng.below(100)),
+        18 => format!("ma {number} N0 J{} v t\r\n", 10 + rng.below(10)),
         19 => format!("mg {key}{marks} T100 t v\r\n"),
         20 => format!("set {key} 0 0 {}\r\n{data}\r\n\r\n", len + 1),
         21 => format!("{verb} {key} 0 0\r\n"),
@@ -198,7 +198,7 @@ fn draw(dice: &mut Dice) -> String {
         29 => format!("md {key} I{marks}\r\n"),
         30 => format!("ms {key} {len} C1 I{marks} F{flags}\r\n{data}\r\n"),
         31 => format!("mg {key} h t{soon}\r\nmg {key} h\r\n"),
-        32 => format!("md {number} I\r\nma {number} D{} v\r\nmg {number} v\r\n", dice.below(100)),
+        32 => format!("md {number} I\r\nma {number} D{} v\r\nmg {number} v\r\n", rng.below(100)),
         33 => format!("mg {key} T300 R250 h t v{marks}\r\nmg {key} R350 t\r\n"),
         34 => {
             "mg k0 x\r\nmd k0 E5\r\nma n0 x\r\nmg k0 R\r\nmd k0 T\r\nmg k0 u L P D5\r\n".to_owned()
@@ -244,7 +244,7 @@ fn responses_match_memcached() {
         .map(MemcachedClient::connect);
     let mut commands = 0;
     for seed in 0..sequences {
-        let mut dice = Dice::new(seed);
+        let mut rng = TestRng::new(seed);
         let mut sent = String::new();
         for memcached in &mut clients {
             memcached.request(b"flush_all noreply\r\n");
@@ -254,7 +254,7 @@ fn responses_match_memcached() {
             clients[0].request(format!("md {key} q\r\n").as_bytes());
         }
         for _ in 0..30 {
-            let command = draw(&mut dice);
+            let command = draw(&mut rng);
             sent.push_str(&command);
             commands += 1;
             let received = clients
@@ -262,7 +262,7 @@ fn responses_match_memcached() {
                 .map(|memcached| normalized(&memcached.request(command.as_bytes())));
             assert_eq!(received[0], received[1], "mica, seed {seed}: {sent}");
             assert_eq!(received[0], received[2], "map, seed {seed}: {sent}");
-            if dice.below(8) == 0 {
+            if rng.below(8) == 0 {
                 let swapped = clients.each_mut().map(|memcached| {
                     memcached.request(b"append k1 0 0 1\r\nx\r\nadd k1 0 0 1\r\nx\r\n");
                     let cas = memcached.cas("k1");

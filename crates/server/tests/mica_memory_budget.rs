@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use siltstone_client::wire::hello;
 use siltstone_client::{Action, Client, ClientOptions, Value};
-use siltstone_testkit::{Dice, ending};
+use siltstone_testkit::{TestRng, ending};
 use support::{TestServer, mica};
 
 const BUDGET_BYTES: u64 = 64 << 20;
@@ -34,7 +34,7 @@ fn fill(server: &TestServer, items: u32) {
         let keys: Vec<_> = (first..first + 40).map(u32::to_le_bytes).collect();
         let value = Value { bytes: &[7; 1000], ..Value::default() };
         let puts: Vec<_> = keys.iter().map(|key| (&key[..], Action::Put(value))).collect();
-        client.ask(&puts, |_, _| ()).unwrap();
+        client.execute(&puts, |_, _| ()).unwrap();
     }
 }
 
@@ -50,7 +50,7 @@ fn hostile_clients_do_not_increase_memory() {
     let mut most = 0;
     std::thread::scope(|scope| {
         let (server, running) = (&server, &running);
-        let _ending = running.until_dropped();
+        let _ending = running.clear_on_drop();
         for (number, command) in ["DBSIZE", "KEYS nothing*", "RANDOMKEY", "SCAN 0 COUNT 100000"]
             .into_iter()
             .cycle()
@@ -59,17 +59,17 @@ fn hostile_clients_do_not_increase_memory() {
         {
             scope.spawn(move || {
                 let mut client = server.client();
-                while running.goes_on() {
+                while running.is_set() {
                     assert!(!client.call(command).starts_with('-'), "{number}");
                 }
             });
         }
         scope.spawn(move || {
-            let (socket, mut dice) = (UdpSocket::bind("127.0.0.1:0").unwrap(), Dice::new(1));
-            while running.goes_on() {
-                let mut packet = hello::hello(dice.below(1 << 40), b"").to_vec();
-                let at = dice.index(packet.len());
-                packet[at] = dice.below(256) as u8;
+            let (socket, mut rng) = (UdpSocket::bind("127.0.0.1:0").unwrap(), TestRng::new(1));
+            while running.is_set() {
+                let mut packet = hello::hello(rng.below(1 << 40), b"").to_vec();
+                let at = rng.index(packet.len());
+                packet[at] = rng.below(256) as u8;
                 for _ in 0..20 {
                     socket.send_to(&packet, server.udp.unwrap()).unwrap();
                 }
@@ -80,7 +80,7 @@ fn hostile_clients_do_not_increase_memory() {
             // Clients that never read or never complete a request, sixteen at once: a slow machine
             // would accumulate more.
             let mut streams = VecDeque::new();
-            while running.goes_on() {
+            while running.is_set() {
                 let mut stream = TcpStream::connect(server.address).unwrap();
                 let _ = stream.write_all(b"*2\r\n$3\r\nGET\r\n$400000000\r\n");
                 let _ = stream.write_all(&[b'x'; 100_000]);

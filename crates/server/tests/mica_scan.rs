@@ -7,7 +7,7 @@ mod support;
 
 use std::collections::BTreeSet;
 
-use siltstone_testkit::ending;
+use siltstone_testkit::stop_guard;
 use support::{TestServer, mica};
 
 /// All keys, by SCAN.
@@ -41,16 +41,16 @@ fn scan_returns_each_key_of_a_mica_table() {
             client.expect(&[(&format!("SET stays:{key} 1"), "+OK")]);
         }
         for count in ["1", "7", "10000"] {
-            let running = ending::TestServer::default();
+            let running = stop_guard::RunFlag::default();
             let keys = std::thread::scope(|scope| {
                 scope.spawn(|| {
                     let mut client = server.client();
-                    while running.goes_on() {
+                    while running.is_set() {
                         (0..50).for_each(|key| drop(client.call(&format!("SET passes:{key} 1"))));
                         (0..50).for_each(|key| drop(client.call(&format!("DEL passes:{key}"))));
                     }
                 });
-                let _ending = running.until_dropped();
+                let _ending = running.clear_on_drop();
                 scan_all(&server, count)
             });
             let stay: Vec<_> = keys.iter().filter(|key| key.starts_with("stays")).collect();

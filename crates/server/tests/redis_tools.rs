@@ -7,7 +7,7 @@ mod support;
 
 use std::process::Command;
 
-use siltstone_testkit::Dice;
+use siltstone_testkit::TestRng;
 use support::{Client, Peer, TestServer};
 
 /// Output of a program; `None` if it is not installed.
@@ -46,28 +46,27 @@ fn redis_benchmark_works() {
 }
 
 /// A random command whose reply is specified, as words separated by spaces.
-fn draw(dice: &mut Dice, is_in_multi: bool) -> String {
-    fn one<'a>(dice: &mut Dice, of: &[&'a str]) -> &'a str {
-        of[dice.index(of.len())]
+fn draw(rng: &mut TestRng, is_in_multi: bool) -> String {
+    fn one<'a>(rng: &mut TestRng, of: &[&'a str]) -> &'a str {
+        of[rng.index(of.len())]
     }
-    let (key, other) = (one(dice, &["a", "b", "ab", "n"]), one(dice, &["a", "b", "ab", "n"]));
-    let value = one(dice, &["", "v", "12", "-7", "9223372036854775807", "0.5", "01", "a+b"]);
+    let (key, other) = (one(rng, &["a", "b", "ab", "n"]), one(rng, &["a", "b", "ab", "n"]));
+    let value = one(rng, &["", "v", "12", "-7", "9223372036854775807", "0.5", "01", "a+b"]);
     let number =
-        one(dice, &["0", "-1", "1", "3", "x", "", "9223372036854775807", "-9223372036854775808"]);
+        one(rng, &["0", "-1", "1", "3", "x", "", "9223372036854775807", "-9223372036854775808"]);
     // Times are far in the future or past, so replies do not depend on the clock.
-    let seconds = 100 + 10 * dice.below(1 << 20);
+    let seconds = 100 + 10 * rng.below(1 << 20);
     let ahead = [seconds.to_string(), format!("{seconds}000")];
-    let time = one(dice, &[&ahead[0], &ahead[0], "-1", "0", "x", "9223372036854775807"]);
-    let unit = one(dice, &["ex", "px", "EXAT", "pxat", "persist", "keepttl"]);
+    let time = one(rng, &[&ahead[0], &ahead[0], "-1", "0", "x", "9223372036854775807"]);
+    let unit = one(rng, &["ex", "px", "EXAT", "pxat", "persist", "keepttl"]);
     let when =
-        one(dice, &["", "", " nx", " xx", " gt", " LT", " nx xx", " gt xx", " gt lt", " foo"]);
-    let how =
-        one(dice, &["", "", " nx", " XX", " get", " nx get", " xx get", " keepttl", " nx xx"]);
+        one(rng, &["", "", " nx", " xx", " gt", " LT", " nx xx", " gt xx", " gt lt", " foo"]);
+    let how = one(rng, &["", "", " nx", " XX", " get", " nx get", " xx get", " keepttl", " nx xx"]);
     // For a key that is not appended to: Redis rounds numbers of more than 64 bits.
-    let fraction = one(dice, &["-1.5e1", "1e3", "100000000000000000", "7", "inf", "x", "", "+2"]);
-    let pattern = one(dice, &["*", "a*", "?", "[^a]", "a[b-]", "*b", "\\a", "[", ""]);
+    let fraction = one(rng, &["-1.5e1", "1e3", "100000000000000000", "7", "inf", "x", "", "+2"]);
+    let pattern = one(rng, &["*", "a*", "?", "[^a]", "a[b-]", "*b", "\\a", "[", ""]);
     let time = if unit == "px" && time == ahead[0] { &ahead[1] } else { time };
-    match dice.below(if is_in_multi { 40 } else { 52 }) {
+    match rng.below(if is_in_multi { 40 } else { 52 }) {
         0..=3 => format!("set {key} {value}{how}"),
         4 => format!("set {key} {value} {unit} {time}{how}"),
         5 => format!("get {key}"),
@@ -78,25 +77,24 @@ fn draw(dice: &mut Dice, is_in_multi: bool) -> String {
         10 => format!("setex {key} {time} {value}"),
         11 => format!("getset {key} {value}"),
         12 => format!("getdel {key}"),
-        13 => format!("getex {key} {unit} {}", one(dice, &["1000000", "1000000", "0", "-1"])),
+        13 => format!("getex {key} {unit} {}", one(rng, &["1000000", "1000000", "0", "-1"])),
         14 => format!("getex {key}"),
         15 => format!("incr {key}"),
         16 => format!("decr {key}"),
         17 => format!("incrby {key} {number}"),
         18 => format!("decrby {key} {number}"),
-        19 => format!("{} f {fraction}", one(dice, &["incrbyfloat", "incrbyfloat", "set"])),
+        19 => format!("{} f {fraction}", one(rng, &["incrbyfloat", "incrbyfloat", "set"])),
         20 => format!("append {key} {value}"),
         21 => format!("strlen {key}"),
-        22 => format!("getrange {key} {number} {}", one(dice, &["0", "2", "-1", "-3", "x"])),
-        23 => format!(
-            "setrange {key} {} {value}",
-            one(dice, &["0", "2", "5", "-1", "x", "536870912"])
-        ),
+        22 => format!("getrange {key} {number} {}", one(rng, &["0", "2", "-1", "-3", "x"])),
+        23 => {
+            format!("setrange {key} {} {value}", one(rng, &["0", "2", "5", "-1", "x", "536870912"]))
+        }
         24 => format!("del {key} {other} {key}"),
         25 => format!("exists {key} {other} {key}"),
         26 => format!("expire {key} {time}{when}"),
-        27 => format!("pexpire {key} {}{when}", one(dice, &[&ahead[1], &ahead[1], "-5", "0"])),
-        28 => format!("expireat {key} {}{when}", one(dice, &["9999999999", "1", "0", "-1", "x"])),
+        27 => format!("pexpire {key} {}{when}", one(rng, &[&ahead[1], &ahead[1], "-5", "0"])),
+        28 => format!("expireat {key} {}{when}", one(rng, &["9999999999", "1", "0", "-1", "x"])),
         29 => format!("ttl {key}"),
         30 => format!("persist {key}"),
         31 => format!("rename {key} {other}"),
@@ -104,23 +102,21 @@ fn draw(dice: &mut Dice, is_in_multi: bool) -> String {
         33 => {
             // Not to another table in a transaction, which is not supported.
             let to = if is_in_multi { " db -1" } else { " db 0" };
-            format!("copy {key} {other}{}", one(dice, &["", " replace", " foo", to, " db x"]))
+            format!("copy {key} {other}{}", one(rng, &["", " replace", " foo", to, " db x"]))
         }
         34 => format!("type {key}"),
-        35 => {
-            one(dice, &["ping", "ping x", "ping x y", "echo x", "unwatch", "wait 0 0"]).to_owned()
-        }
-        36 => one(dice, &["multi", "discard", "exec", "exec x", "watch a"]).to_owned(),
-        37 => one(dice, &["foo", "get", "set a", "mset a 1 b", "expire a", "select"]).to_owned(),
+        35 => one(rng, &["ping", "ping x", "ping x y", "echo x", "unwatch", "wait 0 0"]).to_owned(),
+        36 => one(rng, &["multi", "discard", "exec", "exec x", "watch a"]).to_owned(),
+        37 => one(rng, &["foo", "get", "set a", "mset a 1 b", "expire a", "select"]).to_owned(),
         38..=39 => "exec".to_owned(),
         40..=41 => format!("watch {key} {other}"),
         42..=44 => "multi".to_owned(),
-        45 => format!("select {}", one(dice, &["0", "1", "1", "2", "-1", "x"])),
-        46 => format!("copy {key} {other} db {} replace", dice.below(3)),
+        45 => format!("select {}", one(rng, &["0", "1", "1", "2", "-1", "x"])),
+        46 => format!("copy {key} {other} db {} replace", rng.below(3)),
         47 => format!("keys {pattern}"),
         48 => format!("scan 0 match {pattern} count 1000"),
-        49 => format!("scan 0 count {}", one(dice, &["0", "-1", "x", ""])),
-        50 => one(dice, &["flushdb", "flushall", "flushall foo", "flushdb async"]).to_owned(),
+        49 => format!("scan 0 count {}", one(rng, &["0", "-1", "x", ""])),
+        50 => one(rng, &["flushdb", "flushall", "flushall foo", "flushdb async"]).to_owned(),
         _ => "reset".to_owned(),
     }
 }
@@ -144,15 +140,15 @@ fn replies_match_redis() {
     let ours = TestServer::start();
     let (mut commands, mut transactions) = (0, 0);
     for seed in 0..sequences {
-        let mut dice = Dice::new(seed);
+        let mut rng = TestRng::new(seed);
         // Two clients per server, so that one can change what the other watches.
         let mut pairs = [(); 2].map(|()| [peer.address, ours.address].map(Client::connect));
         assert_eq!(pairs[0].each_mut().map(|client| client.call("flushall")), ["+OK", "+OK"]);
         let mut is_in_multi = [false; 2];
         let mut sent = String::new();
         for _ in 0..60 {
-            let client_index = dice.index(2);
-            let command = draw(&mut dice, is_in_multi[client_index]);
+            let client_index = rng.index(2);
+            let command = draw(&mut rng, is_in_multi[client_index]);
             sent.push_str(&format!("{client_index}: {command}\n"));
             commands += 1;
             let received = pairs[client_index]

@@ -18,7 +18,7 @@ use siltstone_client::{Action, Client, ClientError, ClientOptions, Outcome, Valu
 use siltstone_engine::ManualClock;
 use siltstone_mica::{Access, Request, Store};
 use siltstone_server::{Server, ServerOptions};
-use siltstone_testkit::{Dice, ending};
+use siltstone_testkit::{TestRng, ending};
 use support::{TestServer, mica};
 
 fn any_address() -> Option<SocketAddr> {
@@ -44,7 +44,7 @@ fn value(bytes: &[u8]) -> Value<'_> {
 
 #[test]
 fn every_operation_has_its_outcome() {
-    let server = over("memory=32MiB partitions=2 stamps=on", |_| ());
+    let server = over("memory=32MiB partitions=2 cas=on", |_| ());
     let mut client = client(&server, |_| ());
     assert_eq!(client.get(b"a").unwrap(), None);
     assert_eq!(client.put(b"a", b"1").unwrap(), Outcome::Stored);
@@ -80,13 +80,13 @@ fn every_operation_has_its_outcome() {
 /// Random operations against a model, in batches of distinct keys.
 fn compare(client: &mut Client, rounds: u64, largest: usize) {
     let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
-    let mut dice = Dice::new(11);
+    let mut rng = TestRng::new(11);
     for _ in 0..rounds {
-        let first = dice.below(500);
-        let drawn: Vec<_> = (first..first + 1 + dice.below(200))
+        let first = rng.below(500);
+        let drawn: Vec<_> = (first..first + 1 + rng.below(200))
             .map(|key| {
-                let len = dice.index(largest);
-                (format!("key-{key}").into_bytes(), dice.below(5), dice.bytes(len))
+                let len = rng.index(largest);
+                (format!("key-{key}").into_bytes(), rng.below(5), rng.bytes(len))
             })
             .collect();
         let requests: Vec<_> = drawn
@@ -101,7 +101,7 @@ fn compare(client: &mut Client, rounds: u64, largest: usize) {
             })
             .collect();
         let mut received = vec![0; requests.len()];
-        let answers = client.ask(&requests, |at, reply| {
+        let answers = client.execute(&requests, |at, reply| {
             received[at] += 1;
             let (key, kind, bytes) = &drawn[at];
             let old = model.get(key);
@@ -159,12 +159,12 @@ fn every_access_mode_matches_the_model() {
 fn gso_batches_at_either_end_change_no_response() {
     for (here, there) in [(1, 1), (1, 64), (64, 1), (64, 64), (2, 3)] {
         let server = over("memory=64MiB partitions=2", |options| {
-            (options.udp_train, options.udp_ports) = (there, 2);
+            (options.udp_gso_segments, options.udp_ports) = (there, 2);
         });
         for (batch, window, bytes) in [(7, 64, 1400), (3, 5, 512), (20, 16, 20_000)] {
             server.client().call("FLUSHALL");
             let change = |options: &mut ClientOptions| {
-                (options.train, options.batch, options.window) = (here, batch, window);
+                (options.gso_segments, options.batch, options.window) = (here, batch, window);
                 (options.packet_bytes, options.answer_bytes) = (bytes, bytes);
             };
             let mut client = client(&server, change);
@@ -244,7 +244,7 @@ fn three_protocols_share_a_table() {
 #[test]
 fn concurrent_increments_over_three_protocols_are_not_lost() {
     for (access, any_port) in [("erew", false), ("crcw", false), ("crew", true)] {
-        let table = format!("memory=32MiB stamps=on partitions=2 access={access}");
+        let table = format!("memory=32MiB cas=on partitions=2 access={access}");
         let server = over(&table, |options| {
             (options.memcached, options.udp_any_port) = (any_address(), any_port);
         });
@@ -262,7 +262,7 @@ fn concurrent_increments_over_three_protocols_are_not_lost() {
                 scope.spawn(|| {
                     let mut client = client(&server, |_| ());
                     let requests: Vec<(&[u8], _)> = vec![(b"n", Action::Increment(1)); 7];
-                    (0..500).for_each(|_| client.ask(&requests, |_, _| ()).unwrap());
+                    (0..500).for_each(|_| client.execute(&requests, |_, _| ()).unwrap());
                 });
             }
         });
@@ -273,7 +273,7 @@ fn concurrent_increments_over_three_protocols_are_not_lost() {
 
 /// A network that loses, duplicates and delays packets in both directions, and acts as the server.
 fn lossy_network(server: SocketAddr, stop: &AtomicBool, inside: &UdpSocket, outside: &UdpSocket) {
-    let mut dice = Dice::new(77);
+    let mut rng = TestRng::new(77);
     let here = outside.local_addr().unwrap();
     let mut client = None;
     let mut late: Vec<(u64, bool, Vec<u8>)> = Vec::new();
@@ -296,13 +296,13 @@ fn lossy_network(server: SocketAddr, stop: &AtomicBool, inside: &UdpSocket, outs
             } else {
                 client = Some(from);
             }
-            match dice.below(10) {
+            match rng.below(10) {
                 0 | 1 => {}
                 2 | 3 => {
-                    late.push((time + dice.below(40), is_out, packet.clone()));
+                    late.push((time + rng.below(40), is_out, packet.clone()));
                     late.push((time, is_out, packet));
                 }
-                4 => late.push((time + dice.below(10), is_out, packet)),
+                4 => late.push((time + rng.below(10), is_out, packet)),
                 _ => late.push((time, is_out, packet)),
             }
         }
@@ -339,7 +339,7 @@ fn requests_are_executed_once_over_a_lossy_network() {
             for round in 0..30 {
                 let requests: Vec<(&[u8], _)> = vec![(b"n", Action::Increment(1)); 1 + round];
                 let mut numbers = Vec::new();
-                client.ask(&requests, |_, reply| numbers.push(reply.answer.number)).unwrap();
+                client.execute(&requests, |_, reply| numbers.push(reply.answer.number)).unwrap();
                 numbers.sort_unstable();
                 let expected: Vec<_> = (sum + 1..=sum + requests.len() as u64).collect();
                 assert_eq!(numbers, expected, "round {round}");
@@ -425,13 +425,13 @@ fn unverified_clients_get_no_more_bytes_than_they_send() {
         assert_eq!(received.opaque, 3);
         outcomes.push(received.answer().unwrap().outcome);
     }
-    outcomes.sort_by_key(|outcome| *outcome == Outcome::Elsewhere);
-    assert_eq!(outcomes, [Outcome::Found, Outcome::Elsewhere]);
+    outcomes.sort_by_key(|outcome| *outcome == Outcome::WrongPartition);
+    assert_eq!(outcomes, [Outcome::Found, Outcome::WrongPartition]);
     // A wrong key hash has no owner.
     let answer = ask(&socket, udp, &lookup(header.cookie, hash ^ 1, 7)).unwrap();
     let (_, mut body) = Header::parse(&answer).unwrap();
     let received = response::ResponseRef::take(&mut body).unwrap();
-    assert_eq!(received.answer().unwrap().outcome, Outcome::Elsewhere);
+    assert_eq!(received.answer().unwrap().outcome, Outcome::WrongPartition);
     let elsewhere = UdpSocket::bind("127.0.0.1:0").unwrap();
     let answer = ask(&elsewhere, udp, &lookup(header.cookie, hash, 8)).unwrap();
     assert_eq!(Header::parse(&answer).unwrap().0.kind, Kind::Unverified);
@@ -530,9 +530,11 @@ fn client_follows_a_change_of_the_access_mode() {
         let keys: Vec<_> = (0..40).map(|key| format!("{key}-{round}")).collect();
         let puts: Vec<_> =
             keys.iter().map(|k| (k.as_bytes(), Action::Put(value(k.as_bytes())))).collect();
-        client.ask(&puts, |_, reply| assert_eq!(reply.answer.outcome, Outcome::Stored)).unwrap();
+        client
+            .execute(&puts, |_, reply| assert_eq!(reply.answer.outcome, Outcome::Stored))
+            .unwrap();
         let gets: Vec<_> = keys.iter().map(|k| (k.as_bytes(), Action::Get)).collect();
-        client.ask(&gets, |at, reply| assert_eq!(reply.value, keys[at].as_bytes())).unwrap();
+        client.execute(&gets, |at, reply| assert_eq!(reply.value, keys[at].as_bytes())).unwrap();
     }
     assert!(client.counters().welcomes > 1);
 }
@@ -555,16 +557,16 @@ fn access_mode_changes_under_load() {
                     let stored = |_: usize, reply: siltstone_client::Reply<'_>| {
                         assert_eq!(reply.answer.outcome, Outcome::Stored);
                     };
-                    client.ask(&puts, stored).unwrap();
+                    client.execute(&puts, stored).unwrap();
                     let gets: Vec<_> = keys.iter().map(|key| (&key[..], Action::Get)).collect();
-                    client.ask(&gets, |_, reply| assert_eq!(reply.value, bytes)).unwrap();
-                    if !running.goes_on() {
+                    client.execute(&gets, |_, reply| assert_eq!(reply.value, bytes)).unwrap();
+                    if !running.is_set() {
                         break;
                     }
                 }
             });
         }
-        let _ending = running.until_dropped();
+        let _ending = running.clear_on_drop();
         let mut admin = server.client();
         for access in ["crew", "CRCW", "erew"].into_iter().cycle().take(60) {
             admin.expect(&[(&format!("CONFIG SET access {access}"), "+OK")]);
@@ -601,7 +603,7 @@ fn server_without_a_mica_table_reports_it() {
     let refused = bind(both(), |options| {
         (options.memcached, options.memcached_table) = (any_address(), Some("b".into()));
     });
-    assert!(refused.contains("stamps=on"), "{refused}");
+    assert!(refused.contains("cas=on"), "{refused}");
     let refused = bind(both(), |options| options.udp = Some("0.0.0.0:0".parse().unwrap()));
     assert!(refused.contains("no password"), "{refused}");
     let refused = bind(both(), |options| {

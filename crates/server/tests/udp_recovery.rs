@@ -29,7 +29,7 @@ fn deadline_error_has_the_number_of_unanswered_requests() {
     assert_eq!(client.put(b"a", b"1").unwrap(), Outcome::Stored);
     server.finish().unwrap();
     let requests: Vec<(&[u8], _)> = vec![(b"a", Action::Increment(1)); 3];
-    let result = client.ask(&requests, |_, _| panic!("nobody can answer"));
+    let result = client.execute(&requests, |_, _| panic!("nobody can answer"));
     assert!(matches!(result, Err(ClientError::Deadline { unanswered: 3 })), "{result:?}");
 }
 
@@ -129,14 +129,15 @@ fn packet_lost_for_long_is_answered_after_thousands_of_others() {
             lose_first_packet(server.udp.unwrap(), &stop, &inside, &outside, wait);
         });
         let deadline = Duration::from_secs(5);
-        let options = ClientOptions { batch: 1, train: 1, deadline, ..ClientOptions::default() };
+        let options =
+            ClientOptions { batch: 1, gso_segments: 1, deadline, ..ClientOptions::default() };
         let keys: Vec<_> = (0..6000u32).map(u32::to_le_bytes).collect();
         let value = siltstone_client::Value { bytes: b"v", ..Default::default() };
         let requests: Vec<(&[u8], _)> =
             keys.iter().map(|key| (&key[..], Action::Put(value))).collect();
         let mut stored = 0;
         let result = Client::connect(address, options).and_then(|mut client| {
-            client.ask(&requests, |_, reply| {
+            client.execute(&requests, |_, reply| {
                 stored += usize::from(reply.answer.outcome == Outcome::Stored);
             })
         });

@@ -16,7 +16,7 @@ use siltstone_client::xdp::veth::{INTERFACE, Side, Wire};
 use siltstone_client::{Action, Client, ClientError, ClientOptions, Outcome, Reply, Value};
 use siltstone_mica::{Mica, Options};
 use siltstone_server::{Server, ServerOptions, StopHandle};
-use siltstone_testkit::Dice;
+use siltstone_testkit::TestRng;
 
 const PASSWORD: &str = "bypass the kernel";
 
@@ -132,13 +132,13 @@ fn exercise(client: &mut Client, from: u32) {
     let puts: Vec<_> = keys.iter().zip(values).map(put).collect();
     let mut stored = 0;
     client
-        .ask(&puts, |_, reply| stored += usize::from(reply.answer.outcome == Outcome::Stored))
+        .execute(&puts, |_, reply| stored += usize::from(reply.answer.outcome == Outcome::Stored))
         .unwrap();
     assert_eq!(stored, keys.len());
     let gets: Vec<_> = keys.iter().map(|key| (&key[..], Action::Get)).collect();
     let mut found = 0;
     client
-        .ask(&gets, |place, reply| {
+        .execute(&gets, |place, reply| {
             assert_eq!(reply.answer.outcome, Outcome::Found);
             assert_eq!(reply.value, values[place]);
             found += 1;
@@ -176,7 +176,7 @@ fn interface_in_use_is_reported() {
     });
 }
 
-/// Checked by the kernel's datagram counters.
+/// PredictionCheck by the kernel's datagram counters.
 #[test]
 fn packets_bypass_the_kernel() {
     let Some(server) = start(false, true) else { return };
@@ -196,13 +196,16 @@ fn packets_bypass_the_kernel() {
 fn more_packets_than_frames_bypass_the_kernel() {
     let Some(server) = start(false, true) else { return };
     server.here(|| {
-        let options = ClientOptions { train: 1, window: 1000, batch: 1, ..Default::default() };
+        let options =
+            ClientOptions { gso_segments: 1, window: 1000, batch: 1, ..Default::default() };
         let mut client = server.client_with(true, options);
         let keys: Vec<_> = (0..5000u32).map(u32::to_be_bytes).collect();
         let gets: Vec<_> = keys.iter().map(|key| (&key[..], Action::Get)).collect();
         client.get(b"a").unwrap();
         let before = datagrams(4);
-        client.ask(&gets, |_, reply| assert_eq!(reply.answer.outcome, Outcome::Missing)).unwrap();
+        client
+            .execute(&gets, |_, reply| assert_eq!(reply.answer.outcome, Outcome::Missing))
+            .unwrap();
         assert_eq!(datagrams(4), before, "packets went by the kernel");
     });
 }
@@ -220,14 +223,14 @@ fn packets_share_frames_up_to_the_batch_size() {
             // Received and sent.
             [2, 10].map(|field| fields[field].parse().unwrap())
         };
-        for (train, shares) in [(1, [0.5..1.1, 1.0..1.1]), (64, [0.12..0.5, 0.25..0.5])] {
-            let options = ClientOptions { train, ..Default::default() };
+        for (gso_segments, shares) in [(1, [0.5..1.1, 1.0..1.1]), (64, [0.12..0.5, 0.25..0.5])] {
+            let options = ClientOptions { gso_segments, ..Default::default() };
             let mut client = server.client_with(true, options);
             let keys: Vec<_> = (0..20_000u32).map(u32::to_be_bytes).collect();
             let gets: Vec<_> = keys.iter().map(|key| (&key[..], Action::Get)).collect();
             let (packets, before) = (client.counters().packets, frames());
             let missing = |_, reply: Reply<'_>| assert_eq!(reply.answer.outcome, Outcome::Missing);
-            client.ask(&gets, missing).unwrap();
+            client.execute(&gets, missing).unwrap();
             let packets = (client.counters().packets - packets) as f64;
             for ((before, after), expected) in before.into_iter().zip(frames()).zip(shares) {
                 let share = (after - before) as f64 / packets;
@@ -244,10 +247,10 @@ fn malformed_datagrams_do_not_harm_the_server() {
     let Some(server) = start(false, true) else { return };
     server.here(|| {
         let socket = UdpSocket::bind((Side::A.address(), 0)).unwrap();
-        let mut dice = Dice::new(7);
+        let mut rng = TestRng::new(7);
         for round in 0..3000 {
-            let len = if round % 100 == 0 { 20_000 } else { dice.below(3000) as usize };
-            let mut bytes = dice.bytes(len);
+            let len = if round % 100 == 0 { 20_000 } else { rng.below(3000) as usize };
+            let mut bytes = rng.bytes(len);
             if round % 2 == 0 && len > 4 {
                 bytes[..4].copy_from_slice(b"Sm\x03\x03");
             }

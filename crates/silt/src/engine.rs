@@ -15,7 +15,7 @@ use siltstone_engine::{
     VerifyReport, WriteBatch,
 };
 use siltstone_runtime::{Background, BackgroundWork, Env, GroupCommit, RateLimiter};
-use siltstone_table::Link;
+use siltstone_table::SegmentLink;
 use siltstone_vfs::Vfs;
 
 use crate::counters::Counters;
@@ -127,13 +127,13 @@ impl Inner {
         match writer {
             // After a fault the log's state is unknown: the next open finds out.
             Some(writer) if !self.background.is_poisoned() => {
-                let Link { number, bytes } = writer.log.seal()?;
+                let SegmentLink { number, bytes } = writer.log.seal()?;
                 let edit = Edit { sealed_log: Some((number, bytes)), ..Edit::default() };
                 let memory = self.index_memory.load(Relaxed);
                 self.versions.install(edit, memory, |_| ())?;
                 self.versions.close()
             }
-            _ => self.background.check_sound(),
+            _ => self.background.check_not_poisoned(),
         }
     }
 }

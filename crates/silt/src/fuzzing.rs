@@ -134,7 +134,7 @@ fn seal_pieces(data: &mut [u8], len: u64) {
 
 #[cfg(test)]
 mod tests {
-    use siltstone_testkit::Dice;
+    use siltstone_testkit::TestRng;
 
     #[test]
     fn footer_with_blocks_larger_than_the_file_is_refused() {
@@ -161,12 +161,12 @@ mod tests {
 
     #[test]
     fn random_files_are_handled_without_panics() {
-        let mut dice = Dice::new(1);
+        let mut rng = TestRng::new(1);
         for _ in 0..1000 {
-            let len = dice.index(600);
-            let mut bytes = dice.bytes(len);
+            let len = rng.index(600);
+            let mut bytes = rng.bytes(len);
             // Small numbers, because few random fields fit a file of this size.
-            bytes.iter_mut().take(48).for_each(|byte| *byte &= 0x21 * u8::from(dice.one_in(4)));
+            bytes.iter_mut().take(48).for_each(|byte| *byte &= 0x21 * u8::from(rng.one_in(4)));
             super::hash_store(&bytes);
             super::sorted_store(&bytes);
             super::edit(&bytes);

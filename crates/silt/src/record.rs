@@ -12,7 +12,7 @@
 //! A reader refuses unknown kinds: skipping one would lose writes.
 
 use siltstone_engine::Op;
-use siltstone_table::{KIND_LINK, Link};
+use siltstone_table::{KIND_LINK, SegmentLink};
 
 use crate::item;
 
@@ -31,7 +31,7 @@ pub(crate) fn head(is_last: bool) -> &'static [u8] {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Record<'a> {
     /// The number and length of the preceding log.
-    Link(Link),
+    Link(SegmentLink),
     /// An operation; `is_last`: it is the last of its batch.
     Operation { op: Op<'a>, is_last: bool },
 }
@@ -41,7 +41,7 @@ impl Record<'_> {
     pub(crate) fn decode(bytes: &[u8]) -> Result<Record<'_>, String> {
         let (&kind, body) = bytes.split_first().ok_or("an empty record")?;
         match kind {
-            KIND_LINK => Link::decode(bytes).map(Record::Link),
+            KIND_LINK => SegmentLink::decode(bytes).map(Record::Link),
             KIND_LAST | KIND_PART => match item::first(body) {
                 Some((op, len)) if len == body.len() => {
                     Ok(Record::Operation { op, is_last: kind == KIND_LAST })
@@ -65,7 +65,7 @@ mod tests {
         let op = batch.iter().next().unwrap();
         let record = [head(true), batch.as_bytes()].concat();
         assert_eq!(Record::decode(&record), Ok(Record::Operation { op, is_last: true }));
-        let link = Link { number: 3, bytes: 99 };
+        let link = SegmentLink { number: 3, bytes: 99 };
         assert_eq!(Record::decode(&link.encode()), Ok(Record::Link(link)));
         for good in [record, link.encode().to_vec()] {
             for at in 0..good.len() {

@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use siltstone_engine::{Purpose, Result};
 use siltstone_runtime::{Background, Env, GroupCommit, RateLimiter};
 use siltstone_table::log::{malformed, replay};
-use siltstone_table::{Link, LogAccess, Replay, WalWriter};
+use siltstone_table::{LogAccess, ReplayHandler, SegmentLink, WalWriter};
 use siltstone_vfs::Vfs;
 
 use crate::counters::Counters;
@@ -61,7 +61,7 @@ pub(crate) fn open(vfs: Arc<dyn Vfs>, env: Env, options: Options) -> Result<Arc<
 
     let number = versions.new_number();
     let log = WalWriter::create(&vfs, number, replayed.end)?;
-    let drains = replayed.is_doubtful || replayed.logs.len() >= MOST_LOGS;
+    let drains = replayed.is_unconfirmed || replayed.logs.len() >= MOST_LOGS;
     let mut frozen = writes.generations;
     let goes_on = |last: &mut Generation| {
         !drains
@@ -155,7 +155,7 @@ impl Writes {
     }
 }
 
-impl Replay for Writes {
+impl ReplayHandler for Writes {
     /// Goes on with another log, in a new generation if the last one's positions have no room for it.
     fn begin(&mut self, number: u64) -> Result<()> {
         let access = LogAccess::open(self.vfs.as_ref(), &Kind::Log.name(number), number)?;
@@ -189,7 +189,7 @@ impl Replay for Writes {
         Ok(())
     }
 
-    fn end(&mut self, end: Link) {
+    fn end(&mut self, end: SegmentLink) {
         self.previous_bytes = end.bytes;
     }
 }

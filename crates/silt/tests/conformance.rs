@@ -8,10 +8,10 @@ use std::sync::Arc;
 use siltstone_engine::{Capabilities, Engine, MAX_VALUE_BYTES, RepairReport, Result};
 use siltstone_runtime::Env;
 use siltstone_silt::{Options, Silt};
-use siltstone_testkit::{Subject, subject};
+use siltstone_testkit::{EngineUnderTest, engine_under_test};
 use siltstone_vfs::Vfs;
 
-struct SiltSubject;
+struct SiltUnderTest;
 
 /// Options of all sets: stores that fill up after a few writes.
 const SMALL: &str = "partitions=2 log_store_slots=32 max_log_size=32KiB merge_trigger=2 \
@@ -31,11 +31,11 @@ const OPTION_SETS: [&str; 8] = [
 ];
 
 fn options(option_set: u32) -> Options {
-    let map = subject::options([SMALL, OPTION_SETS[option_set as usize]]);
+    let map = engine_under_test::options([SMALL, OPTION_SETS[option_set as usize]]);
     Options::from_map(&map).expect("option sets are legal")
 }
 
-impl Subject for SiltSubject {
+impl EngineUnderTest for SiltUnderTest {
     fn name(&self) -> &'static str {
         "silt"
     }
@@ -63,5 +63,5 @@ impl Subject for SiltSubject {
     }
 }
 
-siltstone_testkit::conformance!(SiltSubject);
-siltstone_testkit::conformance!(repairs SiltSubject);
+siltstone_testkit::conformance!(SiltUnderTest);
+siltstone_testkit::conformance!(repairs SiltUnderTest);

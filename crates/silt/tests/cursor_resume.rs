@@ -8,7 +8,7 @@ use std::sync::Arc;
 use siltstone_engine::{Durability, Engine, Error, ManualClock, WriteBatch};
 use siltstone_runtime::Env;
 use siltstone_silt::{Options, Silt};
-use siltstone_testkit::Dice;
+use siltstone_testkit::TestRng;
 use siltstone_vfs::{Ram, Vfs};
 
 fn open() -> Silt {
@@ -84,12 +84,12 @@ fn scan_of_an_unchanged_table_returns_every_key_once() {
 #[test]
 fn scan_during_writes_conversions_and_merges_misses_no_key() {
     for seed in 0..60 {
-        let mut dice = Dice::new(seed);
+        let mut rng = TestRng::new(seed);
         let silt = open();
         let mut live = BTreeSet::new();
-        for _ in 0..dice.below(4000) {
-            let key = dice.below(1500) as u32;
-            if dice.below(6) == 0 {
+        for _ in 0..rng.below(4000) {
+            let key = rng.below(1500) as u32;
+            if rng.below(6) == 0 {
                 delete(&silt, key);
                 live.remove(&key);
             } else {
@@ -102,15 +102,15 @@ fn scan_during_writes_conversions_and_merges_misses_no_key() {
         let mut returned: BTreeMap<u32, u32> = BTreeMap::new();
         let mut from: Option<Vec<u8>> = None;
         loop {
-            let (more, next) = page(&silt, from.as_deref(), 1 + dice.below(60));
+            let (more, next) = page(&silt, from.as_deref(), 1 + rng.below(60));
             more.into_iter().for_each(|key| *returned.entry(key).or_default() += 1);
             from = next;
             if from.is_none() {
                 break;
             }
-            for _ in 0..dice.below(150) {
-                let key = dice.below(2000) as u32;
-                if dice.below(6) == 0 {
+            for _ in 0..rng.below(150) {
+                let key = rng.below(2000) as u32;
+                if rng.below(6) == 0 {
                     delete(&silt, key);
                     always.remove(&key);
                     live.remove(&key);
@@ -120,7 +120,7 @@ fn scan_during_writes_conversions_and_merges_misses_no_key() {
                     ever.insert(key);
                 }
             }
-            match dice.below(8) {
+            match rng.below(8) {
                 0 => silt.flush().unwrap(),
                 1 => silt.maintain().unwrap(),
                 _ => {}

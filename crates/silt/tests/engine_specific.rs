@@ -5,10 +5,10 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Error, ManualClock, WriteBatch};
-use siltstone_faults::Faulty;
+use siltstone_faults::FaultyVfs;
 use siltstone_runtime::Env;
 use siltstone_silt::{Options, Silt};
-use siltstone_vfs::{Metered, Ram, Vfs};
+use siltstone_vfs::{MeteredVfs, Ram, Vfs};
 
 const KEYS: u32 = 3000;
 
@@ -25,7 +25,7 @@ fn key(i: u32) -> [u8; 4] {
 
 /// A table with every kind of store, on a metered file system.
 fn filled(options: &str) -> (Arc<dyn Vfs>, Silt) {
-    let vfs: Arc<dyn Vfs> = Arc::new(Metered::new(Arc::new(Ram::new())));
+    let vfs: Arc<dyn Vfs> = Arc::new(MeteredVfs::new(Arc::new(Ram::new())));
     let silt = open(&vfs, options).unwrap();
     let mut batch = WriteBatch::new();
     for i in 0..KEYS {
@@ -220,7 +220,7 @@ fn indexes_are_loaded_before_filters_within_the_limit() {
 
 #[test]
 fn conversion_on_a_full_disk_leaves_no_partial_stores() {
-    let faulty = Faulty::new(7);
+    let faulty = FaultyVfs::new(7);
     let vfs: Arc<dyn Vfs> = Arc::new(faulty.clone());
     let options = "partitions=4 log_store_slots=64 merge_trigger=30 stop_trigger=90";
     let silt = open(&vfs, options).unwrap();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Error, ManualClock, Purpose, WriteBatch};
-use siltstone_faults::Faulty;
+use siltstone_faults::FaultyVfs;
 use siltstone_runtime::Env;
 use siltstone_silt::{Options, Silt, repair};
 use siltstone_vfs::{Mode, Ram, Vfs};
@@ -293,8 +293,8 @@ fn damaged_log_does_not_cost_the_other_logs_of_the_chain() {
 }
 
 /// A copy of all files on a file system with fault injection.
-fn copied(from: &Arc<dyn Vfs>) -> Faulty {
-    let to = Faulty::new(7);
+fn copied(from: &Arc<dyn Vfs>) -> FaultyVfs {
+    let to = FaultyVfs::new(7);
     for name in from.list().unwrap() {
         let bytes = bytes(from, &name);
         let file = to.create(&name).unwrap();

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use siltstone::{Durability, Engine, Env, Error, Table, WriteBatch, engines};
-use siltstone_testkit::Dice;
+use siltstone_testkit::TestRng;
 use siltstone_vfs::{Disk, Ram, Vfs};
 
 const KEYS: u64 = 1_000_000;
@@ -23,19 +23,19 @@ fn open(vfs: Arc<dyn Vfs>) -> Arc<dyn Engine> {
     engines::open("lsm", vfs, &Env::system(1), &BTreeMap::new()).unwrap()
 }
 
-fn key(dice: &mut Dice) -> [u8; 16] {
+fn key(rng: &mut TestRng) -> [u8; 16] {
     let mut key = [b'0'; 16];
-    key[..8].copy_from_slice(&dice.below(KEYS).to_be_bytes());
+    key[..8].copy_from_slice(&rng.below(KEYS).to_be_bytes());
     key
 }
 
 /// Thousands of operations per second, and the number of failed ones.
-fn run(threads: u64, count: u64, work: &(dyn Fn(&mut Dice) -> bool + Sync)) -> (f64, u64) {
+fn run(threads: u64, count: u64, work: &(dyn Fn(&mut TestRng) -> bool + Sync)) -> (f64, u64) {
     let began = Instant::now();
     let failed: u64 = std::thread::scope(|scope| {
         let work = move |thread| {
-            let mut dice = Dice::of(thread, count);
-            (0..count).filter(|_| !work(&mut dice)).count() as u64
+            let mut rng = TestRng::of(thread, count);
+            (0..count).filter(|_| !work(&mut rng)).count() as u64
         };
         let threads: Vec<_> = (0..threads).map(|t| scope.spawn(move || work(t))).collect();
         threads.into_iter().map(|t| t.join().unwrap()).sum()
@@ -43,13 +43,13 @@ fn run(threads: u64, count: u64, work: &(dyn Fn(&mut Dice) -> bool + Sync)) -> (
     ((threads * count) as f64 / began.elapsed().as_secs_f64() / 1e3, failed)
 }
 
-fn put(engine: &dyn Engine, dice: &mut Dice, durability: Durability) -> bool {
-    engine.write(WriteBatch::new().put(&key(dice), &VALUE), durability).is_ok()
+fn put(engine: &dyn Engine, rng: &mut TestRng, durability: Durability) -> bool {
+    engine.write(WriteBatch::new().put(&key(rng), &VALUE), durability).is_ok()
 }
 
-fn transact(table: &Table, dice: &mut Dice, reads: bool, durability: Durability) -> bool {
+fn transact(table: &Table, rng: &mut TestRng, reads: bool, durability: Durability) -> bool {
     let mut transaction = table.transaction().unwrap();
-    let key = key(dice);
+    let key = key(rng);
     if reads {
         transaction.get(&key).unwrap();
     }
@@ -61,7 +61,7 @@ fn transact(table: &Table, dice: &mut Dice, reads: bool, durability: Durability)
     }
 }
 
-type Work = Box<dyn Fn(&mut Dice) -> bool + Sync>;
+type Work = Box<dyn Fn(&mut TestRng) -> bool + Sync>;
 
 /// The rows for a fresh store.
 fn rows(vfs: &dyn Fn() -> Arc<dyn Vfs>, durability: Durability) -> Vec<(&'static str, Work)> {
@@ -70,20 +70,20 @@ fn rows(vfs: &dyn Fn() -> Arc<dyn Vfs>, durability: Durability) -> Vec<(&'static
     let (blind, update) = (table(), table());
     let open_one = tracked.transaction().unwrap();
     vec![
-        ("put, engine alone", Box::new(move |dice| put(bare.as_ref(), dice, durability))),
+        ("put, engine alone", Box::new(move |rng| put(bare.as_ref(), rng, durability))),
         (
             "put, no transaction open",
-            Box::new(move |dice| put(idle.engine().as_ref(), dice, durability)),
+            Box::new(move |rng| put(idle.engine().as_ref(), rng, durability)),
         ),
         (
             "put, a transaction open",
-            Box::new(move |dice| {
+            Box::new(move |rng| {
                 let _held = &open_one;
-                put(tracked.engine().as_ref(), dice, durability)
+                put(tracked.engine().as_ref(), rng, durability)
             }),
         ),
-        ("transaction: put", Box::new(move |dice| transact(&blind, dice, false, durability))),
-        ("transaction: get, put", Box::new(move |dice| transact(&update, dice, true, durability))),
+        ("transaction: put", Box::new(move |rng| transact(&blind, rng, false, durability))),
+        ("transaction: get, put", Box::new(move |rng| transact(&update, rng, true, durability))),
     ]
 }
 

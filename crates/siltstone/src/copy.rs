@@ -42,7 +42,7 @@ impl Db {
         let mut catalogue = self.catalogue()?;
         for name in catalogue.tables.keys() {
             let name = name.as_str();
-            let source = self.table_media(name)?;
+            let source = self.table_vfs(name)?;
             let target = target.subdirectory(&format!("table-{name}"))?;
             let mut sink = DirectorySink { source, target, file: None };
             // A table in memory is empty at every open, and so is its copy.

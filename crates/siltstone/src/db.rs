@@ -22,10 +22,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use siltstone_engine::names::meant;
+use siltstone_engine::names::suggest;
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_runtime::{Env, Scheduler};
-use siltstone_vfs::{Disk, DiskOptions, LockGuard, Metered, Overlay, Vfs};
+use siltstone_vfs::{Disk, DiskOptions, LockGuard, MeteredVfs, Overlay, Vfs};
 
 use crate::catalogue::{self, Catalogue, TableSpec};
 use crate::read_only::ReadOnly;
@@ -248,7 +248,7 @@ impl Db {
         open.catalogue.tables.get(name).cloned().ok_or_else(|| {
             let names: Vec<_> = open.catalogue.tables.keys().map(String::as_str).collect();
             let others = if names.is_empty() { "none".into() } else { names.join(", ") };
-            let suggestion = meant(name, names.iter().copied());
+            let suggestion = suggest(name, names.iter().copied());
             Error::Invalid(format!(
                 "no table '{name}' in {}{suggestion} (tables: {others})",
                 self.inner.vfs.name()
@@ -399,7 +399,7 @@ impl Db {
     }
 
     /// The table's directory, for tools that read its files.
-    pub fn table_media(&self, name: &str) -> Result<Arc<dyn Vfs>> {
+    pub fn table_vfs(&self, name: &str) -> Result<Arc<dyn Vfs>> {
         self.inner.vfs.subdirectory(&directory(name))
     }
 
@@ -418,7 +418,7 @@ impl Db {
 
     fn open_table(&self, name: &str, spec: &TableSpec) -> Result<Table> {
         let vfs = self.inner.vfs.subdirectory(&directory(name))?;
-        let vfs: Arc<dyn Vfs> = Arc::new(Metered::new(vfs));
+        let vfs: Arc<dyn Vfs> = Arc::new(MeteredVfs::new(vfs));
         let options = &self.inner.options;
         let mut engine = engines::open(&spec.engine, vfs, &options.env, &spec.options)?;
         if options.read_only {

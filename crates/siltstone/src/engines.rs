@@ -77,11 +77,11 @@ pub fn check(name: &str, options: &BTreeMap<String, String>) -> Result<()> {
 /// names keep working.
 pub fn deprecated_options(name: &str) -> &'static [(&'static str, &'static str)] {
     match name {
-        "lsm" => &[],
-        "trie" => &[],
-        "silt" => &[],
+        "lsm" => siltstone_lsm::RENAMED_OPTIONS,
+        "trie" => siltstone_trie::RENAMED_OPTIONS,
+        "silt" => siltstone_silt::RENAMED_OPTIONS,
         "mica" => &[],
-        "skimpy" => &[],
+        "skimpy" => siltstone_skimpy::RENAMED_OPTIONS,
         _ => &[],
     }
 }
@@ -125,7 +125,7 @@ pub fn remove_exclusive_options(name: &str, options: &mut BTreeMap<String, Strin
 /// # Errors
 /// [`Error::Locked`] if another process has the other directory open; I/O errors.
 pub fn remove_external_files(vfs: &dyn Vfs) -> Result<()> {
-    siltstone_trie::remove_elsewhere(vfs)
+    siltstone_trie::remove_fast_tier(vfs)
 }
 
 /// The engine of the table in the directory `vfs`, from its manifest or from file names that only
@@ -163,7 +163,7 @@ pub fn required_options(name: &str, vfs: &dyn Vfs) -> Result<BTreeMap<String, St
     let mut require =
         |option, value| _ = required.insert(present_name(name, option).to_owned(), value);
     if name == "trie"
-        && let Some(upper) = siltstone_trie::upper_of(vfs)?
+        && let Some(upper) = siltstone_trie::fast_tier_dir(vfs)?
     {
         require(UPPER, upper.display().to_string());
     }

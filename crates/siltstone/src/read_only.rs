@@ -46,8 +46,8 @@ impl Engine for ReadOnly {
         Ok(())
     }
 
-    fn behind(&self) -> Option<Arc<dyn Any + Send + Sync>> {
-        self.engine.behind()
+    fn as_any(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.engine.as_any()
     }
 }
 

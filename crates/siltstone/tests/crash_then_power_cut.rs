@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use siltstone::{Db, DbOptions, Durability, WriteBatch};
 use siltstone_engine::ManualClock;
-use siltstone_faults::Faulty;
+use siltstone_faults::FaultyVfs;
 use siltstone_runtime::Env;
 
 const ENGINES: [&str; 4] = ["lsm", "silt", "trie", "skimpy"];
@@ -18,7 +18,7 @@ fn options() -> DbOptions {
     DbOptions { env: Env::replayable(Arc::new(ManualClock::at(1)), 1), ..DbOptions::default() }
 }
 
-fn open(vfs: &Faulty) -> Db {
+fn open(vfs: &FaultyVfs) -> Db {
     Db::open_vfs(Arc::new(vfs.clone()), options()).unwrap()
 }
 
@@ -38,16 +38,20 @@ fn value_of(db: &Db, table: &str) -> Option<Vec<u8>> {
 }
 
 /// Crashes the process in each operation of `change` in turn, and calls `next` with what it left.
-fn crash_at_each_operation(engine: &str, change: impl Fn(&Db) -> bool, next: impl Fn(Faulty, u64)) {
+fn crash_at_each_operation(
+    engine: &str,
+    change: impl Fn(&Db) -> bool,
+    next: impl Fn(FaultyVfs, u64),
+) {
     let (mut cut, mut is_done) = (0, false);
     while !is_done {
-        let vfs = Faulty::new(cut);
+        let vfs = FaultyVfs::new(cut);
         let db = Db::create_vfs(Arc::new(vfs.clone()), options()).unwrap();
         put_synced(&db, "old", engine, b"old");
         vfs.cut_power_at(vfs.operations() + cut);
         is_done = change(&db);
         drop(db);
-        next(vfs.after_death(cut), cut);
+        next(vfs.after_crash(cut), cut);
         cut += 1;
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use siltstone::{Db, DbOptions, Durability, Error, WriteBatch};
 use siltstone_engine::ManualClock;
-use siltstone_faults::Faulty;
+use siltstone_faults::FaultyVfs;
 use siltstone_runtime::Env;
 use siltstone_vfs::Vfs;
 
@@ -19,7 +19,7 @@ fn options() -> DbOptions {
 }
 
 /// A store with a table whose upper levels are in `upper`, filled and not closed.
-fn filled(vfs: &Faulty, upper: &Path) -> Db {
+fn filled(vfs: &FaultyVfs, upper: &Path) -> Db {
     let db = Db::create_vfs(Arc::new(vfs.clone()), options()).unwrap();
     fill(&db, "numbers", upper);
     db
@@ -59,7 +59,7 @@ fn drop_interrupted_anywhere_leaves_all_or_nothing() {
     let (mut cut, mut is_done) = (0, false);
     while !is_done {
         let upper = scratch.path().join(cut.to_string());
-        let vfs = Faulty::new(cut);
+        let vfs = FaultyVfs::new(cut);
         let db = filled(&vfs, &upper);
         vfs.cut_power_at(vfs.operations() + cut);
         is_done = db.drop_table("numbers").is_ok();

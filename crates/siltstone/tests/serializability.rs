@@ -13,7 +13,7 @@ use siltstone::{
     TransactionOptions,
 };
 use siltstone_testkit::serial::{self, Event, Session, Store, Witness, edn, random};
-use siltstone_testkit::{Dice, Scale};
+use siltstone_testkit::{Scale, TestRng};
 use support::open;
 
 /// The table under test.
@@ -125,7 +125,7 @@ fn concurrent_histories_are_strictly_serializable() {
         };
         let clock = Arc::new(SystemClock);
         let table = TestedTable(Table::with("t", engine, clock, &limits));
-        let threads = 2 + Dice::of(case.seed, 99).below(4);
+        let threads = 2 + TestRng::of(case.seed, 99).below(4);
         let mut history = random::record(&table, case.seed, threads).unwrap();
         if let Some(witness) = witness {
             history.orders = random::orders(&witness);

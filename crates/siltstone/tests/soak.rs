@@ -18,7 +18,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use siltstone::{Db, DbOptions, Durability, Snapshot, Table, WriteBatch};
-use siltstone_testkit::Dice;
+use siltstone_testkit::TestRng;
 
 /// Tables: engine and options, small, so that background jobs have much to do.
 const TABLES: [(&str, &[(&str, &str)]); 5] = [
@@ -59,18 +59,18 @@ fn store_uses_no_more_resources_after_long_use_and_returns_correct_data() {
         |engine: &str| only.as_ref().is_none_or(|only| only.split(',').any(|it| it == engine));
     assert!(TABLES.iter().any(|table| is_soaked(table.0)), "SILTSTONE_SOAK_TABLES names no engine");
     let mut expected: [Expected; TABLES.len()] = Default::default();
-    let mut dice: [Dice; TABLES.len()] = std::array::from_fn(|t| Dice::of(1, t as u64));
+    let mut rng: [TestRng; TABLES.len()] = std::array::from_fn(|t| TestRng::of(1, t as u64));
     let (mut operations, mut usage) = (0, Vec::new());
     for r in 0..ROUNDS {
         let db = Db::open_or_create(&dir, DbOptions::default()).unwrap();
         std::thread::scope(|scope| {
-            let each = TABLES.iter().zip(&mut expected).zip(&mut dice);
+            let each = TABLES.iter().zip(&mut expected).zip(&mut rng);
             let each = each.filter(|((table, _), _)| is_soaked(table.0));
             let running: Vec<_> = each
-                .map(|(((engine, options), expected), dice)| {
+                .map(|(((engine, options), expected), rng)| {
                     let options = options.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
                     let table = db.table_or_create(engine, engine, &options.collect()).unwrap();
-                    scope.spawn(move || soak(&table, expected, dice, round))
+                    scope.spawn(move || soak(&table, expected, rng, round))
                 })
                 .collect();
             operations += running.into_iter().map(|thread| thread.join().unwrap()).sum::<u64>();
@@ -98,7 +98,7 @@ fn store_uses_no_more_resources_after_long_use_and_returns_correct_data() {
 }
 
 /// Works on a table for a while; returns the number of operations.
-fn soak(table: &Table, expected: &mut Expected, dice: &mut Dice, time: Duration) -> u64 {
+fn soak(table: &Table, expected: &mut Expected, rng: &mut TestRng, time: Duration) -> u64 {
     let capabilities = table.engine().capabilities();
     if !capabilities.durable {
         expected.clear();
@@ -109,28 +109,28 @@ fn soak(table: &Table, expected: &mut Expected, dice: &mut Dice, time: Duration)
     let mut operations = 0;
     while began.elapsed() < time {
         operations += 1;
-        match dice.below(1000) {
-            0..400 => write(table, expected, dice),
+        match rng.below(1000) {
+            0..400 => write(table, expected, rng),
             400..960 => {
-                let n = dice.below(KEYS);
+                let n = rng.below(KEYS);
                 let found = table.get(&key(n)).unwrap();
                 assert_eq!(found, expected.get(&n).map(|seed| value(*seed)), "key {n}");
             }
-            960..990 if capabilities.ordered => scan(table, expected, dice),
-            990..998 if capabilities.versioned => transact(table, expected, dice),
+            960..990 if capabilities.ordered => scan(table, expected, rng),
+            990..998 if capabilities.versioned => transact(table, expected, rng),
             998 if capabilities.versioned => {
                 // At most two: each has a copy of the map.
                 if snapshots.len() == 2 {
                     let (snapshot, then) = snapshots.pop_front().unwrap();
                     for _ in 0..200 {
-                        let n = dice.below(KEYS);
+                        let n = rng.below(KEYS);
                         let found = snapshot.get(&key(n)).unwrap();
                         assert_eq!(found, then.get(&n).map(|seed| value(*seed)), "key {n}, then");
                     }
                 }
                 snapshots.push_back((table.snapshot().unwrap(), expected.clone()));
             }
-            999 if dice.one_in(20) => table.flush().unwrap(),
+            999 if rng.one_in(20) => table.flush().unwrap(),
             _ => {}
         }
     }
@@ -140,29 +140,29 @@ fn soak(table: &Table, expected: &mut Expected, dice: &mut Dice, time: Duration)
 }
 
 /// One batch of puts and deletions, mostly of one key.
-fn write(table: &Table, expected: &mut Expected, dice: &mut Dice) {
+fn write(table: &Table, expected: &mut Expected, rng: &mut TestRng) {
     let mut batch = WriteBatch::new();
-    let count = if dice.one_in(8) { 12 } else { 1 };
+    let count = if rng.one_in(8) { 12 } else { 1 };
     for _ in 0..count {
         // A quarter of the keys gets three quarters of the writes.
-        let keys = if dice.one_in(4) { KEYS } else { KEYS / 4 };
-        let n = dice.below(keys);
-        if dice.one_in(6) {
+        let keys = if rng.one_in(4) { KEYS } else { KEYS / 4 };
+        let n = rng.below(keys);
+        if rng.one_in(6) {
             batch.delete(&key(n));
             expected.remove(&n);
         } else {
-            let seed = dice.draw();
+            let seed = rng.draw();
             batch.put(&key(n), &value(seed));
             expected.insert(n, seed);
         }
     }
-    let durability = if dice.one_in(500) { Durability::Synced } else { Durability::Buffered };
+    let durability = if rng.one_in(500) { Durability::Synced } else { Durability::Buffered };
     table.write(&batch, durability).unwrap();
 }
 
 /// Some keys in order, from a random one on.
-fn scan(table: &Table, expected: &Expected, dice: &mut Dice) {
-    let from = dice.below(KEYS);
+fn scan(table: &Table, expected: &Expected, rng: &mut TestRng) {
+    let from = rng.below(KEYS);
     let entries = table.range(key(from)..).unwrap().take(30);
     let found: Vec<_> = entries.map(|entry| entry.unwrap()).map(|(k, e)| (k, e.value)).collect();
     let wanted: Vec<_> =
@@ -171,8 +171,8 @@ fn scan(table: &Table, expected: &Expected, dice: &mut Dice) {
 }
 
 /// Moves one key's value to another. There is no other writer, so it succeeds at once.
-fn transact(table: &Table, expected: &mut Expected, dice: &mut Dice) {
-    let (from, to) = (dice.below(KEYS), dice.below(KEYS));
+fn transact(table: &Table, expected: &mut Expected, rng: &mut TestRng) {
+    let (from, to) = (rng.below(KEYS), rng.below(KEYS));
     table
         .transact(|tx| {
             let moved = tx.get(&key(from))?;
@@ -204,9 +204,9 @@ fn key(n: u64) -> [u8; 12] {
 
 /// 8 to 400 bytes determined by their seed.
 fn value(seed: u64) -> Vec<u8> {
-    let mut dice = Dice::new(seed);
-    let len = 8 + dice.index(393);
-    dice.bytes(len)
+    let mut rng = TestRng::new(seed);
+    let len = 8 + rng.index(393);
+    rng.bytes(len)
 }
 
 impl Usage {

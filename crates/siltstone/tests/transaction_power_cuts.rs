@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use siltstone::{Durability, Engine, Env, Error, ManualClock, Table, engines};
-use siltstone_faults::Faulty;
-use siltstone_testkit::{Dice, Scale};
+use siltstone_faults::FaultyVfs;
+use siltstone_testkit::{Scale, TestRng};
 use siltstone_vfs::Vfs;
 
 const TRANSACTIONS: u64 = 60;
@@ -21,7 +21,7 @@ struct Committed {
     is_synced: bool,
 }
 
-fn open(medium: &Faulty, seed: u64) -> siltstone::Result<Arc<dyn Engine>> {
+fn open(medium: &FaultyVfs, seed: u64) -> siltstone::Result<Arc<dyn Engine>> {
     let env = Env::replayable(Arc::new(ManualClock::at(1)), seed);
     let options = [("memtable", "64KiB"), ("container", "0")];
     let options = options.map(|(name, value)| (name.to_owned(), value.to_owned()));
@@ -38,14 +38,14 @@ fn number(value: Option<Vec<u8>>, missing: u64) -> u64 {
 }
 
 /// Moves money until power goes off; returns the commits that returned, in order.
-fn work(medium: &Faulty, seed: u64) -> Vec<Committed> {
+fn work(medium: &FaultyVfs, seed: u64) -> Vec<Committed> {
     let mut committed = Vec::new();
     let Ok(engine) = open(medium, seed) else { return committed };
     let table = Table::new("t", engine);
-    let mut dice = Dice::of(seed, 1);
+    let mut rng = TestRng::of(seed, 1);
     for number in 1..=TRANSACTIONS {
-        let is_synced = dice.one_in(4);
-        if transfer(&table, &mut dice, number, is_synced).is_err() {
+        let is_synced = rng.one_in(4);
+        if transfer(&table, &mut rng, number, is_synced).is_err() {
             assert!(medium.power_is_off());
             break;
         }
@@ -54,17 +54,17 @@ fn work(medium: &Faulty, seed: u64) -> Vec<Committed> {
     committed
 }
 
-fn transfer(table: &Table, dice: &mut Dice, id: u64, is_synced: bool) -> Result<(), Error> {
+fn transfer(table: &Table, rng: &mut TestRng, id: u64, is_synced: bool) -> Result<(), Error> {
     let mut transaction = table.transaction()?;
-    let (from, to) = (dice.below(ACCOUNTS), dice.below(ACCOUNTS));
-    let amount = dice.below(100);
+    let (from, to) = (rng.below(ACCOUNTS), rng.below(ACCOUNTS));
+    let amount = rng.below(100);
     let of = number(transaction.get(&account(from))?, MONEY);
     transaction.put(&account(from), &of.wrapping_sub(amount).to_le_bytes())?;
     let of = number(transaction.get(&account(to))?, MONEY);
     transaction.put(&account(to), &of.wrapping_add(amount).to_le_bytes())?;
     // Far apart in the batch and in the log, so that a cut can fall between them.
-    let filler = dice.below(6000) as usize;
-    transaction.put(b"filler", &dice.bytes(filler))?;
+    let filler = rng.below(6000) as usize;
+    transaction.put(b"filler", &rng.bytes(filler))?;
     transaction.put(format!("receipt-{id:04}").as_bytes(), &id.to_le_bytes())?;
     transaction.put(b"last", &id.to_le_bytes())?;
     // A plain write in between goes through the same queue.
@@ -79,15 +79,15 @@ fn transactions_survive_power_cuts_atomically_and_in_order() {
     for case in 0..cuts {
         let seed = case / 16;
         let length = {
-            let medium = Faulty::new(seed);
+            let medium = FaultyVfs::new(seed);
             assert_eq!(work(&medium, seed).len() as u64, TRANSACTIONS);
             medium.operations()
         };
-        let mut dice = Dice::of(case, 2);
-        let medium = Faulty::new(seed);
-        medium.cut_power_at(dice.below(length));
+        let mut rng = TestRng::of(case, 2);
+        let medium = FaultyVfs::new(seed);
+        medium.cut_power_at(rng.below(length));
         let committed = work(&medium, seed);
-        let survivors = medium.survivors(dice.draw());
+        let survivors = medium.survivors(rng.draw());
         let table = Table::new("t", open(&survivors, seed).unwrap());
         let get = |key: &[u8]| table.get(key).unwrap();
 
@@ -106,7 +106,7 @@ fn transactions_survive_power_cuts_atomically_and_in_order() {
         cut += u64::from(medium.power_is_off());
         lost += returned.saturating_sub(last);
         // The table accepts writes again.
-        transfer(&table, &mut dice, last + 1, true).unwrap();
+        transfer(&table, &mut rng, last + 1, true).unwrap();
     }
     println!("{cut} power cuts, {lost} unsynced transactions lost");
 }

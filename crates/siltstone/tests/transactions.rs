@@ -13,7 +13,7 @@ use std::time::Duration;
 use siltstone::{
     Db, DbOptions, Durability, Error, Retry, Table, Transaction, TransactionOptions, WriteBatch,
 };
-use siltstone_testkit::Dice;
+use siltstone_testkit::TestRng;
 use siltstone_testkit::serial::{PausePoint, Witness};
 use support::{table, table_with};
 
@@ -252,14 +252,14 @@ fn dropped_or_rolled_back_transaction_leaves_nothing() {
 #[test]
 fn scans_show_own_writes_in_both_directions() {
     let table = table();
-    let mut dice = Dice::new(7);
+    let mut rng = TestRng::new(7);
     let name = |number: u64| format!("k{number:02}");
     for round in 0..200 {
         let mut model: BTreeMap<String, u64> = BTreeMap::new();
         table
             .write(
                 &(0..40).fold(WriteBatch::new(), |mut batch, number| {
-                    if dice.one_in(2) {
+                    if rng.one_in(2) {
                         model.insert(name(number), 0);
                         batch.put(name(number).as_bytes(), &[0]);
                     } else {
@@ -271,9 +271,9 @@ fn scans_show_own_writes_in_both_directions() {
             )
             .unwrap();
         let mut transaction = table.transaction().unwrap();
-        for _ in 0..dice.below(30) {
-            let key = name(dice.below(40));
-            match dice.below(4) {
+        for _ in 0..rng.below(30) {
+            let key = name(rng.below(40));
+            match rng.below(4) {
                 0 => {
                     transaction.delete(key.as_bytes()).unwrap();
                     model.remove(&key);
@@ -290,8 +290,8 @@ fn scans_show_own_writes_in_both_directions() {
             }
         }
         // Later writes of others are invisible.
-        table.put(name(dice.below(40)).as_bytes(), &[7]).unwrap();
-        let (mut low, mut high) = (dice.below(41), dice.below(41));
+        table.put(name(rng.below(40)).as_bytes(), &[7]).unwrap();
+        let (mut low, mut high) = (rng.below(41), rng.below(41));
         if low > high {
             (low, high) = (high, low);
         }
@@ -311,7 +311,7 @@ fn scans_show_own_writes_in_both_directions() {
         // From both ends in random turns: each entry once.
         let (mut iter, mut front, mut end) = (range(), Vec::new(), Vec::new());
         loop {
-            let item = if dice.one_in(2) { (iter.next(), true) } else { (iter.next_back(), false) };
+            let item = if rng.one_in(2) { (iter.next(), true) } else { (iter.next_back(), false) };
             match item {
                 (None, _) => break,
                 (Some(entry), true) => front.push(pairs(entry)),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use siltstone::{Db, DbOptions, Error, catalogue};
 use siltstone_engine::ManualClock;
-use siltstone_faults::Faulty;
+use siltstone_faults::FaultyVfs;
 use siltstone_runtime::Env;
 
 fn open(dir: &Path) -> Db {
@@ -92,7 +92,7 @@ fn interrupted_creation_or_drop_leaves_no_unlisted_table() {
     };
     let (mut cut, mut is_done, mut pending) = (0, false, 0);
     while !is_done {
-        let vfs = Faulty::new(cut);
+        let vfs = FaultyVfs::new(cut);
         let db = Db::create_vfs(Arc::new(vfs.clone()), options()).unwrap();
         db.table_or_create("old", "lsm", &Default::default()).unwrap();
         vfs.cut_power_at(vfs.operations() + cut);

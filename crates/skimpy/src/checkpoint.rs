@@ -237,7 +237,7 @@ mod tests {
     use super::write;
     use crate::{Options, Skimpy};
     use siltstone_engine::ManualClock;
-    use siltstone_faults::Faulty;
+    use siltstone_faults::FaultyVfs;
     use siltstone_runtime::Env;
 
     /// The blocks of a failed checkpoint are free but not erased. Their pages must not be mistaken
@@ -246,7 +246,7 @@ mod tests {
     fn checkpoint_after_a_failed_one_has_another_number() {
         let pairs = [("capacity", "2MiB"), ("block", "4"), ("buckets", "5000")];
         let map: BTreeMap<_, _> = pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
-        let faulty = Faulty::new(1);
+        let faulty = FaultyVfs::new(1);
         let env = Env::replayable(Arc::new(ManualClock::at(1)), 1);
         let options = Options::from_map(&map).unwrap();
         let table = Skimpy::open(Arc::new(faulty.clone()), env, options).unwrap();

@@ -77,12 +77,12 @@ pub fn repair(vfs: &Arc<dyn Vfs>, env: Env, options: &Options) -> Result<RepairR
     let geometry = options.geometry()?;
     let (file_bytes, device_bytes) =
         (old_vfs.open(DEVICE, Mode::Read)?.len()?, Emulator::file_bytes(&geometry));
-    Emulator::mend(&*old_vfs, DEVICE, geometry)?.into_iter().for_each(|line| report.note(line));
+    Emulator::repair(&*old_vfs, DEVICE, geometry)?.into_iter().for_each(|line| report.note(line));
     if file_bytes < device_bytes {
         // A page that was cut is lost as a whole.
         let pages = (0..geometry.pages() as u32).map(|it| Emulator::page_in_file(&geometry, it));
         let from = pages.map(|bytes| bytes.start).take_while(|start| *start <= file_bytes).last();
-        report.lose(Loss::entries(DEVICE, from.unwrap_or(0)..device_bytes));
+        report.record_loss(Loss::entries(DEVICE, from.unwrap_or(0)..device_bytes));
     }
     let flash_options = device_options(options.geometry()?, options.channels);
     let old: Arc<dyn Flash> =
@@ -108,9 +108,9 @@ pub fn repair(vfs: &Arc<dyn Vfs>, env: Env, options: &Options) -> Result<RepairR
         // left no trace.
         drop(device);
         let mended: Arc<dyn Vfs> = Arc::new(Overlay::new(vfs.clone()));
-        Emulator::mend(&*mended, DEVICE, geometry)?;
+        Emulator::repair(&*mended, DEVICE, geometry)?;
         if !find_damage(&mended, &env, &options)?.is_empty() {
-            report.lose(Loss::entries(DEVICE, 0..device_bytes));
+            report.record_loss(Loss::entries(DEVICE, 0..device_bytes));
         }
     }
     let quarantined = finish(&**vfs)?;
@@ -125,7 +125,7 @@ pub fn repair(vfs: &Arc<dyn Vfs>, env: Env, options: &Options) -> Result<RepairR
 fn rebuild_from_journal(vfs: &Arc<dyn Vfs>, env: Env, options: &Options) -> Result<RepairReport> {
     let mut report = RepairReport::default();
     report.note(format!("{DEVICE} is missing, and with it every version that was on the device"));
-    report.lose(Loss::entries(DEVICE, 0..u64::MAX));
+    report.record_loss(Loss::entries(DEVICE, 0..u64::MAX));
     let flash_options = device_options(options.geometry()?, options.channels);
     let new = Arc::new(Emulator::in_file(&**vfs, DRAFT, flash_options)?);
     let new = Skimpy { table: recover::open(new, None, env, options.clone())? };
@@ -218,7 +218,7 @@ impl Salvage {
                     // Versions that hid them may have been in one of the retired blocks.
                     let line = "blocks were retired out of order over several channels: deleted keys may reappear";
                     report.note(line);
-                    report.lose(Loss::order(DEVICE));
+                    report.record_loss(Loss::order(DEVICE));
                 }
                 found.tail
             }
@@ -226,7 +226,7 @@ impl Salvage {
                 let line =
                     "no checkpoint is complete: keys that were deleted long ago may reappear";
                 report.note(line);
-                report.lose(Loss::order(DEVICE));
+                report.record_loss(Loss::order(DEVICE));
                 0
             }
         };
@@ -271,7 +271,7 @@ impl Salvage {
         let unreadable = lost.iter().map(|bytes| bytes.end - bytes.start).sum::<u64>();
         let unreadable = unreadable / Emulator::page_in_file(&device.geometry, 0).end.max(1);
         for bytes in lost {
-            report.lose(Loss::entries(DEVICE, bytes));
+            report.record_loss(Loss::entries(DEVICE, bytes));
         }
         let from = newest.as_ref().map_or(u64::MAX, |found| found.tail.max(found.gone + 1));
         let numbers: BTreeSet<u64> = pages.keys().map(|(_, number)| *number).collect();
@@ -280,7 +280,8 @@ impl Salvage {
         if expected > present + unreadable {
             let missing = expected - present - unreadable;
             report.note(format!("{missing} pages of the log are missing without a trace"));
-            report.lose(Loss::entries(DEVICE, 0..Emulator::file_bytes(&options.geometry()?)));
+            report
+                .record_loss(Loss::entries(DEVICE, 0..Emulator::file_bytes(&options.geometry()?)));
         }
         Ok((pages, newest))
     }

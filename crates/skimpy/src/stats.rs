@@ -27,7 +27,7 @@ pub(crate) fn stats(table: &Table) -> Stats {
         ..Stats::default()
     };
     stats.memory.extend(table.mapping.memory());
-    stats.memory.insert("packing buffer", shared.buffer.bytes() as u64);
+    stats.memory.insert("write buffer", shared.buffer.bytes() as u64);
     stats.counters.extend(table.mapping.counters());
     stats.counters.insert("read_only", u64::from(shared.poisoned.get().is_some()));
     stats.counters.insert("checkpoints", counters.checkpoints.load(Relaxed));

@@ -94,7 +94,7 @@ impl Table {
     }
 
     fn own_pin<'p>(&self, point: &'p ReadPoint) -> Result<&'p SnapshotPin> {
-        let pin = point.hold().downcast_ref::<SnapshotPin>();
+        let pin = point.guard().downcast_ref::<SnapshotPin>();
         let pin = pin.filter(|pin| self.shared.history.owns(pin));
         pin.ok_or_else(|| Error::Invalid("the snapshot is of another table or opening".into()))
     }

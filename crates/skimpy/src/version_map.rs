@@ -528,12 +528,12 @@ impl Mapping for VersionMap {
         let index = self.index();
         let mut counters = vec![
             ("versions", (index.entries.len() - index.free.len()) as u64),
-            ("versions_remapped", self.collected.load(Relaxed)),
+            ("versions_relocated", self.collected.load(Relaxed)),
             ("versions_discarded", self.dropped.load(Relaxed)),
         ];
         if let Some(under) = &self.under {
             let (copied, erased) = under.work();
-            counters.extend([("pages_copied_below", copied), ("blocks_erased_below", erased)]);
+            counters.extend([("ftl_pages_copied", copied), ("ftl_blocks_erased", erased)]);
         }
         counters
     }

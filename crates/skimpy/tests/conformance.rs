@@ -5,7 +5,7 @@
 
 mod common;
 
-const SUBJECT: common::MappingSubject = common::MappingSubject {
+const SUBJECT: common::MappingUnderTest = common::MappingUnderTest {
     mapping: "skimpy",
     variants: &[
         "reserved_space=0.9",

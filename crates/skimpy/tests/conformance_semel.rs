@@ -2,7 +2,7 @@
 
 mod common;
 
-const SUBJECT: common::MappingSubject = common::MappingSubject {
+const SUBJECT: common::MappingUnderTest = common::MappingUnderTest {
     mapping: "semel",
     variants: &["reserved_space=0.9", "reserved_space=0.5"],
 };

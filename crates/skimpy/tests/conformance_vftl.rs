@@ -2,7 +2,7 @@
 
 mod common;
 
-const SUBJECT: common::MappingSubject = common::MappingSubject {
+const SUBJECT: common::MappingUnderTest = common::MappingUnderTest {
     mapping: "vftl",
     variants: &["reserved_space=0.8", "reserved_space=0.5"],
 };

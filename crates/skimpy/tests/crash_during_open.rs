@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, ManualClock, Result, WriteBatch};
-use siltstone_faults::Faulty;
+use siltstone_faults::FaultyVfs;
 use siltstone_runtime::Env;
 use siltstone_skimpy::{Options, Skimpy};
 
@@ -18,7 +18,7 @@ const ROUNDS: u32 = 60;
 /// Interrupted openings per round.
 const CRASHES: u32 = 6;
 
-fn open(vfs: &Faulty, mapping: &str, channels: &str) -> Result<Skimpy> {
+fn open(vfs: &FaultyVfs, mapping: &str, channels: &str) -> Result<Skimpy> {
     let map = [("capacity", "2MiB"), ("block", "8"), ("mapping", mapping), ("channels", channels)];
     let map: BTreeMap<String, String> = map.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
     let env = Env::replayable(Arc::new(ManualClock::at(10_000)), 1);
@@ -43,7 +43,7 @@ fn device_stays_writable_after_hundreds_of_crashes_during_open() {
     // `vftl`, a mapping for experiments, begins new blocks at each opening.
     for mapping in ["skimpy", "semel"] {
         for channels in ["1", "2"] {
-            let mut vfs = Faulty::new(1);
+            let mut vfs = FaultyVfs::new(1);
             let mut newest: BTreeMap<u32, u32> = BTreeMap::new();
             // The write during which a process crashed may be present or not.
             let mut uncertain = None;
@@ -76,11 +76,11 @@ fn device_stays_writable_after_hundreds_of_crashes_during_open() {
                     }
                 }
                 drop(engine);
-                vfs = vfs.after_death(1);
+                vfs = vfs.after_crash(1);
                 for crash in 0..CRASHES {
                     vfs.cut_power_at(u64::from(1 + (round * 5 + crash * 3) % 37));
                     drop(open(&vfs, mapping, channels));
-                    vfs = vfs.after_death(1);
+                    vfs = vfs.after_crash(1);
                 }
             }
         }

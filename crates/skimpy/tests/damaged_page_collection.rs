@@ -8,7 +8,7 @@ use std::sync::Arc;
 use siltstone_engine::{Durability, Engine, ManualClock, Purpose, WriteBatch};
 use siltstone_runtime::Env;
 use siltstone_skimpy::{Options, Skimpy};
-use siltstone_testkit::subject;
+use siltstone_testkit::engine_under_test;
 use siltstone_vfs::{Mode, Ram, Vfs};
 
 const MAPPINGS: [&str; 3] = ["skimpy", "semel", "vftl"];
@@ -35,7 +35,7 @@ fn unreadable_page_with_live_versions_is_not_erased() {
         let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
         let text =
             format!("capacity=1MiB block=4 buckets=8 reserved_space=0.5 cache=0 mapping={mapping}");
-        let options = Options::from_map(&subject::options([text.as_str()])).unwrap();
+        let options = Options::from_map(&engine_under_test::options([text.as_str()])).unwrap();
         let env = Env::replayable(Arc::new(ManualClock::at(10_000)), 1);
         let table = Skimpy::open(vfs.clone(), env, options).unwrap();
         let value = |key: u64| format!("the value of {key} is kept").into_bytes();

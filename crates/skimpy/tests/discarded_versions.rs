@@ -13,7 +13,7 @@ use siltstone_engine::{Durability, Engine, Entry, ManualClock, WriteBatch};
 use siltstone_runtime::Env;
 use siltstone_skimpy::flash::{Emulator, FlashOptions, Geometry, Timing, VirtualTime};
 use siltstone_skimpy::{Options, Skimpy};
-use siltstone_testkit::Dice;
+use siltstone_testkit::TestRng;
 use siltstone_testkit::session::contents;
 
 /// Longer than a page, so that deletions have payload pages, too.
@@ -23,7 +23,7 @@ const LARGE: usize = 9000;
 
 fn open(device: &Arc<Emulator>, clock: &Arc<ManualClock>, mapping: &str) -> Skimpy {
     let text = format!("capacity=1MiB block=4 buckets=8 reserved_space=0.7 mapping={mapping}");
-    let map = siltstone_testkit::subject::options([text.as_str()]);
+    let map = siltstone_testkit::engine_under_test::options([text.as_str()]);
     let env = Env::replayable(clock.clone(), 1);
     Skimpy::over(device.clone(), env, Options::from_map(&map).unwrap()).unwrap()
 }
@@ -31,11 +31,11 @@ fn open(device: &Arc<Emulator>, clock: &Arc<ManualClock>, mapping: &str) -> Skim
 /// The live entries.
 type Model = BTreeMap<Vec<u8>, Entry>;
 
-fn draw(dice: &mut Dice, now: u64, model: &mut Model) -> WriteBatch {
+fn draw(rng: &mut TestRng, now: u64, model: &mut Model) -> WriteBatch {
     let mut batch = WriteBatch::new();
-    let number = dice.below(6) as u8;
+    let number = rng.below(6) as u8;
     let long = vec![number; LONG_KEY_BYTES];
-    match dice.below(16) {
+    match rng.below(16) {
         // These keys get no other writes: an expired version hides nothing.
         0..3 => {
             let (key, value, until) = (vec![b'e', number], vec![number; LARGE], now + 20);
@@ -85,11 +85,11 @@ fn cut_after_every_write(mapping: &str) {
     device.watch_power();
     let clock = Arc::new(ManualClock::at(10_000));
     let table = open(&device, &clock, mapping);
-    let (mut dice, mut model) = (Dice::of(7, 1), Model::new());
+    let (mut rng, mut model) = (TestRng::of(7, 1), Model::new());
     for turn in 0..1500 {
         let now = 10_000 + turn;
         clock.set(now);
-        table.write(&draw(&mut dice, now, &mut model), Durability::Synced).unwrap();
+        table.write(&draw(&mut rng, now, &mut model), Durability::Synced).unwrap();
         let mut wanted = model.clone();
         wanted.retain(|_, entry| !entry.is_expired(now));
         let left = open(&Arc::new(device.survivor(turn).unwrap()), &clock, mapping);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use siltstone_engine::{Durability, Engine, Error, ManualClock, ReadPoint, WriteBatch};
 use siltstone_runtime::Env;
 use siltstone_skimpy::{Options, Skimpy};
-use siltstone_testkit::Dice;
+use siltstone_testkit::TestRng;
 use siltstone_vfs::{Ram, Vfs};
 
 fn options(more: &[(&str, &str)]) -> Options {
@@ -58,7 +58,7 @@ fn versions_above_the_watermark_are_readable() {
             let more = [("retention", "300ms"), ("mapping", mapping), ("cache", cache)];
             let (vfs, clock) = fresh();
             let mut engine = open(&vfs, &clock, &more);
-            let mut dice = Dice::of(seed, 77);
+            let mut rng = TestRng::of(seed, 77);
             let mut history = History::new();
             let mut now = 10_000;
             let mut held: Vec<(ReadPoint, u64)> = Vec::new();
@@ -66,23 +66,23 @@ fn versions_above_the_watermark_are_readable() {
                 // One version per millisecond, so that times identify versions.
                 now += 1;
                 clock.set(now);
-                let key = vec![b'k', dice.below(12) as u8];
+                let key = vec![b'k', rng.below(12) as u8];
                 let versions = history.entry(key.clone()).or_default();
-                if dice.one_in(6) {
+                if rng.one_in(6) {
                     engine.write(WriteBatch::new().delete(&key), Durability::Buffered).unwrap();
                     versions.push((now, None));
                 } else {
                     let value = {
-                        let len = dice.index(700);
-                        dice.bytes(len)
+                        let len = rng.index(700);
+                        rng.bytes(len)
                     };
                     put(&engine, &key, &value).unwrap();
                     versions.push((now, Some(value)));
                 }
-                match dice.below(40) {
+                match rng.below(40) {
                     0 => engine.maintain().unwrap(),
                     1 => {
-                        let back = dice.below(300);
+                        let back = rng.below(300);
                         let time = now - back;
                         if let Ok(point) = engine.at(time) {
                             check_at(&engine, &history, &point, time);
@@ -97,7 +97,7 @@ fn versions_above_the_watermark_are_readable() {
                     }
                     4 => {
                         held.clear();
-                        if dice.one_in(2) {
+                        if rng.one_in(2) {
                             engine.close().unwrap();
                         }
                         drop(engine);

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use siltstone_engine::{Durability, Engine, Error, ManualClock, Result, WriteBatch};
 use siltstone_runtime::Env;
 use siltstone_skimpy::{Options, Skimpy};
-use siltstone_testkit::subject;
+use siltstone_testkit::engine_under_test;
 use siltstone_vfs::{Ram, Vfs};
 
 fn open(vfs: &Arc<dyn Vfs>, names: &str) -> Result<Skimpy> {
-    let map = subject::options(["capacity=2MiB block=4 buckets=8", names]);
+    let map = engine_under_test::options(["capacity=2MiB block=4 buckets=8", names]);
     let env = Env::replayable(Arc::new(ManualClock::at(10_000)), 1);
     Skimpy::open(vfs.clone(), env, Options::from_map(&map)?)
 }

@@ -16,7 +16,7 @@ use siltstone_engine::{Durability, Engine, Error, ManualClock, WriteBatch};
 use siltstone_runtime::Env;
 use siltstone_skimpy::flash::{Emulator, FlashOptions, Geometry, Timing, VirtualTime};
 use siltstone_skimpy::{Options, Skimpy};
-use siltstone_testkit::Dice;
+use siltstone_testkit::TestRng;
 
 const MAPPINGS: [&str; 3] = ["skimpy", "semel", "vftl"];
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -54,8 +54,8 @@ fn contents(engine: &Skimpy) -> Result<State, Error> {
 
 /// Writes batches until power is cut; records the state after each. Returns the number of synced
 /// ones. Batches that are seldom synced accumulate and are sorted.
-fn write_until_power_cut(engine: &Skimpy, dice: &mut Dice, states: &mut Vec<State>) -> usize {
-    let (batches, max_operations, sync_interval) = match dice.one_in(2) {
+fn write_until_power_cut(engine: &Skimpy, rng: &mut TestRng, states: &mut Vec<State>) -> usize {
+    let (batches, max_operations, sync_interval) = match rng.one_in(2) {
         true => (60, 5, 4),
         false => (160, 2, 50),
     };
@@ -63,19 +63,19 @@ fn write_until_power_cut(engine: &Skimpy, dice: &mut Dice, states: &mut Vec<Stat
     for _ in 0..batches {
         let mut batch = WriteBatch::new();
         let mut state = states.last().unwrap().clone();
-        for _ in 0..1 + dice.index(max_operations) {
-            let key = vec![b'k', dice.below(9) as u8];
-            if dice.one_in(5) {
+        for _ in 0..1 + rng.index(max_operations) {
+            let key = vec![b'k', rng.below(9) as u8];
+            if rng.one_in(5) {
                 batch.delete(&key);
                 state.remove(&key);
             } else {
-                let len = if dice.one_in(12) { 9000 } else { dice.index(900) };
-                let value = dice.bytes(len);
+                let len = if rng.one_in(12) { 9000 } else { rng.index(900) };
+                let value = rng.bytes(len);
                 batch.put(&key, &value);
                 state.insert(key, value);
             }
         }
-        let is_synced = dice.one_in(sync_interval);
+        let is_synced = rng.one_in(sync_interval);
         let durability = if is_synced { Durability::Synced } else { Durability::Buffered };
         states.push(state);
         if engine.write(&batch, durability).is_err() {
@@ -102,7 +102,7 @@ fn synced_batches_survive_power_cuts_and_batches_are_atomic() {
             Err(_) if device.power_is_off() => None,
             Err(error) => panic!("seed {seed} {mapping}: {error}"),
         };
-        let mut dice = Dice::of(seed, 78);
+        let mut rng = TestRng::of(seed, 78);
         let mut device = Arc::new(Emulator::in_memory(FlashOptions {
             geometry: Geometry::new(4096, 2, 128).unwrap(),
             timing: Timing { channels, ..Timing::PAPER },
@@ -112,7 +112,7 @@ fn synced_batches_survive_power_cuts_and_batches_are_atomic() {
         let mut states = vec![State::new()];
         let mut floor = 0;
         for life in 0..4 {
-            device.cut_power_at(device.operations() + dice.below(if life == 0 { 160 } else { 40 }));
+            device.cut_power_at(device.operations() + rng.below(if life == 0 { 160 } else { 40 }));
             let opened = open(&device, &options).ok();
             let found = opened.as_ref().and_then(|engine| read(engine, &device));
             if let (Some(engine), Some(found)) = (opened, found) {
@@ -121,11 +121,11 @@ fn synced_batches_survive_power_cuts_and_batches_are_atomic() {
                 assert!(at >= floor, "seed {seed} {mapping}: {at} of {floor} batches");
                 states.truncate(at + 1);
                 floor = at;
-                floor = floor.max(write_until_power_cut(&engine, &mut dice, &mut states));
+                floor = floor.max(write_until_power_cut(&engine, &mut rng, &mut states));
                 drop(engine);
             }
             device.cut_power();
-            device = Arc::new(device.survivor(dice.draw()).unwrap());
+            device = Arc::new(device.survivor(rng.draw()).unwrap());
         }
         let engine = open(&device, &options)
             .unwrap_or_else(|error| panic!("seed {seed} {mapping}: opening: {error}"));

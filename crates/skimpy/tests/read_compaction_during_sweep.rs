@@ -11,7 +11,7 @@ use siltstone_engine::{Durability, Engine, ManualClock, WriteBatch};
 use siltstone_runtime::Env;
 use siltstone_skimpy::flash::{DeviceClock, Emulator, FlashOptions, Geometry, Timing, VirtualTime};
 use siltstone_skimpy::{Options, Skimpy};
-use siltstone_testkit::Dice;
+use siltstone_testkit::TestRng;
 
 const KEYS: u64 = 240;
 
@@ -35,15 +35,15 @@ fn bucket_relocated_by_read_compaction_is_dropped_from_the_sweep() {
         });
         let env = Env::replayable(Arc::new(ManualClock::at(10_000)), 1);
         let engine = Skimpy::over(Arc::new(device), env, Options::from_map(&map).unwrap()).unwrap();
-        let mut dice = Dice::of(seed, 1);
+        let mut rng = TestRng::of(seed, 1);
         let mut newest = [None; KEYS as usize];
         // Independent clients: the reads of one are not complete when the next submits its request.
         let mut clients = [Duration::ZERO; 16];
         for number in 0..12_000u64 {
             let next = (0..clients.len()).min_by_key(|client| clients[*client]).unwrap();
             time.go_to(clients[next]);
-            let key = dice.below(KEYS);
-            if dice.below(4) > 0 {
+            let key = rng.below(KEYS);
+            if rng.below(4) > 0 {
                 let mut value = vec![7; 440];
                 value[..8].copy_from_slice(&number.to_le_bytes());
                 let batch = &mut WriteBatch::new();

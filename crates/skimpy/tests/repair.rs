@@ -8,7 +8,7 @@ use std::sync::Arc;
 use siltstone_engine::{Durability, Engine, Error, ManualClock, Purpose, WriteBatch};
 use siltstone_runtime::Env;
 use siltstone_skimpy::{Options, Skimpy, inspect, repair};
-use siltstone_testkit::Dice;
+use siltstone_testkit::TestRng;
 use siltstone_testkit::session::contents;
 use siltstone_vfs::{Mode, Ram, Vfs};
 
@@ -21,7 +21,7 @@ const LABEL: u64 = 512;
 
 fn options(mapping: &str) -> Options {
     let text = format!("capacity=1MiB block=4 buckets=8 reserved_space=0.5 mapping={mapping}");
-    Options::from_map(&siltstone_testkit::subject::options([text.as_str()])).unwrap()
+    Options::from_map(&siltstone_testkit::engine_under_test::options([text.as_str()])).unwrap()
 }
 
 fn env() -> Env {
@@ -46,15 +46,15 @@ fn now(history: &History) -> BTreeMap<Vec<u8>, Vec<u8>> {
 fn filled(mapping: &str, seed: u64, left: bool) -> (Arc<dyn Vfs>, History) {
     let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
     let table = open(&vfs, mapping).unwrap();
-    let (mut dice, mut history) = (Dice::of(seed, 3), History::new());
+    let (mut rng, mut history) = (TestRng::of(seed, 3), History::new());
     for turn in 0..1500u64 {
         let mut batch = WriteBatch::new();
-        for _ in 0..1 + dice.below(3) {
-            let key = dice.below(60).to_le_bytes();
-            let value = match dice.below(8) {
+        for _ in 0..1 + rng.below(3) {
+            let key = rng.below(60).to_le_bytes();
+            let value = match rng.below(8) {
                 0 => None,
                 1 if turn % 16 == 0 => Some(vec![turn as u8; 9000]),
-                _ => Some([&turn.to_le_bytes()[..], &vec![7; dice.below(600) as usize]].concat()),
+                _ => Some([&turn.to_le_bytes()[..], &vec![7; rng.below(600) as usize]].concat()),
             };
             match &value {
                 Some(value) => batch.put(&key, value),
@@ -140,10 +140,10 @@ fn readable_pages_are_saved_and_the_damaged_device_is_kept() {
         let mut damaged = 0;
         for seed in 0..12 {
             let (vfs, history) = filled(mapping, seed, seed % 2 == 0);
-            let mut dice = Dice::of(seed, 9);
+            let mut rng = TestRng::of(seed, 9);
             let pages = 256;
             for _ in 0..1 + seed % 3 {
-                flip(&vfs, "flash", byte_of(dice.below(pages)));
+                flip(&vfs, "flash", byte_of(rng.below(pages)));
             }
             let (same, story) = repaired(&vfs, mapping, &history);
             let wanted = now(&history).len();
@@ -258,15 +258,15 @@ fn check_tombstones_after_repair(mapping: &str, seed: u64) {
     let clock = Arc::new(ManualClock::at(10_000));
     let env = Env::replayable(clock.clone(), 1);
     let table = Skimpy::open(vfs.clone(), env, options(mapping)).unwrap();
-    let (mut dice, mut history) = (Dice::of(seed, 5), History::new());
+    let (mut rng, mut history) = (TestRng::of(seed, 5), History::new());
     // By time: the key whose write had already expired.
     let mut expired = BTreeMap::new();
     for time in 10_000..12_000 {
         clock.set(time);
         let mut batch = WriteBatch::new();
-        let key = dice.below(400).to_le_bytes().to_vec();
+        let key = rng.below(400).to_le_bytes().to_vec();
         let mut note = |value| history.entry(key.clone()).or_default().push(value);
-        match dice.below(64) {
+        match rng.below(64) {
             // A key so long that its deletion has payload pages, too.
             0 => drop(batch.delete(&vec![time as u8; 6000])),
             1..16 => {

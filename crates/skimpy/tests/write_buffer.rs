@@ -9,7 +9,7 @@ use std::sync::Arc;
 use siltstone_engine::{Durability, Engine, ManualClock, Stats, WriteBatch};
 use siltstone_runtime::Env;
 use siltstone_skimpy::{Options, Skimpy};
-use siltstone_testkit::Dice;
+use siltstone_testkit::TestRng;
 use siltstone_vfs::Ram;
 
 const KEYS: u64 = 8_000;
@@ -22,7 +22,7 @@ const MAX_ACCUMULATED_PAGES: u64 = 16;
 struct Table {
     engine: Skimpy,
     clock: Arc<ManualClock>,
-    dice: Dice,
+    rng: TestRng,
 }
 
 impl Table {
@@ -38,7 +38,7 @@ impl Table {
         let env = Env::replayable(clock.clone(), 1);
         let options = Options::from_map(&map).unwrap();
         let engine = Skimpy::open(Arc::new(Ram::new()), env, options).unwrap();
-        let mut table = Table { engine, clock, dice: Dice::of(1, 9) };
+        let mut table = Table { engine, clock, rng: TestRng::of(1, 9) };
         (0..KEYS).for_each(|key| table.put(key));
         (0..4 * KEYS).for_each(|_| table.put_any());
         table
@@ -51,12 +51,12 @@ impl Table {
     }
 
     fn put_any(&mut self) {
-        let key = self.dice.below(KEYS);
+        let key = self.rng.below(KEYS);
         self.put(key);
     }
 
     fn waiting(&self) -> u64 {
-        self.engine.stats().memory["packing buffer"]
+        self.engine.stats().memory["write buffer"]
     }
 }
 
@@ -75,7 +75,7 @@ fn single_write_programs_few_of_the_accumulated_pages() {
         let buckets = more(&before, &after, "buckets_collected");
         assert!(buckets <= 2, "a put collected {buckets} buckets");
         long += u64::from(more(&before, &after, "pages_programmed") > 4);
-        waiting = waiting.max(after.memory["packing buffer"]);
+        waiting = waiting.max(after.memory["write buffer"]);
     }
     // An occasional write also makes copies durable, to free blocks.
     assert!(long < 20, "{long} of 2000 puts programmed more than four pages");

@@ -140,7 +140,7 @@ impl Arena {
     }
 
     /// An arena that takes chunks from `pool` while there are any, and returns its own on drop.
-    pub fn with_spares(pool: Arc<ChunkPool>) -> Self {
+    pub fn with_chunk_pool(pool: Arc<ChunkPool>) -> Self {
         let arena = Self::new();
         arena.growth.lock().unwrap_or_else(PoisonError::into_inner).pool = Some(pool);
         arena
@@ -372,7 +372,7 @@ mod tests {
     fn arena_recycles_chunks_and_pool_stays_within_limit() {
         let pool = Arc::new(ChunkPool::new(3 * MAX_CHUNK_BYTES));
         let fill = |bytes: usize| {
-            let arena = Arena::with_spares(pool.clone());
+            let arena = Arena::with_chunk_pool(pool.clone());
             let places: Vec<_> = (0..bytes / 1000).map(|_| arena.allocate(1000)).collect();
             // SAFETY: the arena has just handed out these bytes.
             places.iter().for_each(|place| unsafe { place.write_bytes(0xcd, 1000) });
@@ -391,12 +391,12 @@ mod tests {
         assert!(again.iter().filter(|place| before.contains(place)).count() > 1000);
         drop(second);
         // A value of the size of a chunk is a chunk like any other.
-        let arena = Arena::with_spares(pool.clone());
+        let arena = Arena::with_chunk_pool(pool.clone());
         arena.allocate(MAX_CHUNK_BYTES);
         drop(arena);
         assert_eq!(pool.bytes(), 3 * MAX_CHUNK_BYTES);
         // Even a small arena takes a recycled chunk.
-        let arena = Arena::with_spares(pool.clone());
+        let arena = Arena::with_chunk_pool(pool.clone());
         arena.allocate(8);
         assert_eq!(pool.bytes(), 2 * MAX_CHUNK_BYTES);
     }
@@ -405,7 +405,7 @@ mod tests {
     fn arena_starts_with_full_chunks_after_large_predecessor() {
         let pool = Arc::new(ChunkPool::new(0));
         let chunks = |bytes: usize| {
-            let arena = Arena::with_spares(pool.clone());
+            let arena = Arena::with_chunk_pool(pool.clone());
             (0..bytes / 1000).for_each(|_| _ = arena.allocate(1000));
             let growth = arena.growth.lock().unwrap();
             growth.chunks.iter().map(|(_, layout)| layout.size()).collect::<Vec<_>>()

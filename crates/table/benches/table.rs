@@ -82,18 +82,18 @@ fn lookups(c: &mut Criterion) {
     }
     let mut group = c.benchmark_group("get");
     for (name, table) in [("cached", cached.clone()), ("uncached", open(None))] {
-        let mut dice = Rng(7);
+        let mut rng = Rng(7);
         group.bench_function(format!("hit/{name}"), |b| {
             b.iter(|| {
-                let key = key(dice.below(ENTRIES));
+                let key = key(rng.below(ENTRIES));
                 black_box(table.get(&key, hash64(&key), u64::MAX, Purpose::Get).unwrap().unwrap())
             });
         });
     }
-    let mut dice = Rng(7);
+    let mut rng = Rng(7);
     group.bench_function("miss", |b| {
         b.iter(|| {
-            let mut key = key(dice.below(ENTRIES));
+            let mut key = key(rng.below(ENTRIES));
             key[15] += 1;
             black_box(cached.get(&key, hash64(&key), u64::MAX, Purpose::Get).unwrap())
         });
@@ -103,10 +103,10 @@ fn lookups(c: &mut Criterion) {
     let mut group = c.benchmark_group("seek");
     let mut iter = cached.iter(Purpose::Scan, IterOptions::SCAN);
     for steps in [0, 10, 100] {
-        let mut dice = Rng(7);
+        let mut rng = Rng(7);
         group.bench_function(format!("seek+{steps} next"), |b| {
             b.iter(|| {
-                iter.seek(&key(dice.below(ENTRIES)), u64::MAX).unwrap();
+                iter.seek(&key(rng.below(ENTRIES)), u64::MAX).unwrap();
                 for _ in 0..steps {
                     if !iter.next().unwrap() {
                         break;

@@ -16,7 +16,7 @@ pub const MAX_SEQUENCE: u64 = (1 << 61) - 1;
 ///
 /// # Errors
 /// A message if it exceeds [`MAX_SEQUENCE`].
-pub fn in_range(sequence: u64) -> Result<u64, String> {
+pub fn check_sequence(sequence: u64) -> Result<u64, String> {
     if sequence <= MAX_SEQUENCE { Ok(sequence) } else { Err("sequence number out of range".into()) }
 }
 

@@ -16,7 +16,6 @@
 //! position, and a version lets an older reader reject a newer file by name. Every parser accepts
 //! arbitrary bytes and returns a value or an error, with memory bounded by the input's length.
 
-pub mod aside;
 pub mod block;
 mod bytes_file;
 pub mod cache;
@@ -35,13 +34,13 @@ pub use bytes_file::BytesFile;
 pub use cache::BlockCache;
 pub use kind::{EntryRef, Kind, MAX_SEQUENCE};
 pub use log::{
-    BatchReader, GapTracker, KIND_LINK, Link, LogAccess, LogEnd, LogMode, LogReader, LogRecord,
-    LogSalvage, LogWriter, RecordParts, Replay, ReplaySummary, Salvaged, SpareSegment, SyncHandle,
-    WalWriter, salvage_chain, salvage_log,
+    BatchReader, GapTracker, KIND_LINK, LogAccess, LogEnd, LogMode, LogReader, LogRecord,
+    LogSalvage, LogWriter, RecordParts, ReplayHandler, ReplaySummary, SalvageItem, SegmentLink,
+    SpareSegment, SyncHandle, WalWriter, salvage_chain, salvage_log,
 };
 pub use manifest::{Manifest, ManifestSalvage};
 pub use number::{FileKind, FileNumber, FileNumbers, parse_file_name, parse_number};
 pub use sst::{
-    Found, IterOptions, SKETCH, Table, TableIter, TableMeta, TableOptions, TableWriter, Unsynced,
-    salvage_table,
+    IterOptions, PinnedEntry, SKETCH, Table, TableIter, TableMeta, TableOptions, TableWriter,
+    UnsyncedTable, salvage_table,
 };

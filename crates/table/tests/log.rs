@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use siltstone_engine::{Error, Purpose};
-use siltstone_faults::{FaultKind, Faulty};
+use siltstone_faults::{FaultKind, FaultyVfs};
 use siltstone_table::log::parse_log;
 use siltstone_table::{BytesFile, LogAccess, LogEnd, LogMode, LogWriter};
 use siltstone_vfs::Vfs;
@@ -16,7 +16,7 @@ use support::{limit_space, new_vfs, remove_limit};
 const NUMBER: u64 = 7;
 const BLOCK: usize = 32 << 10;
 
-fn writer(vfs: &Faulty) -> LogWriter {
+fn writer(vfs: &FaultyVfs) -> LogWriter {
     LogWriter::create(vfs, "log", NUMBER, Purpose::Log).unwrap()
 }
 

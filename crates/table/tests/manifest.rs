@@ -6,18 +6,18 @@ mod support;
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose};
-use siltstone_faults::{FaultKind, Faulty, Survival};
+use siltstone_faults::{FaultKind, FaultyVfs, Survival};
 use siltstone_table::{LogWriter, Manifest};
 use siltstone_vfs::Vfs;
 use support::{limit_space, new_vfs, put, remove_limit};
 
 const ENGINE: &str = "lsm";
 
-fn open(vfs: &Arc<Faulty>) -> Result<(Manifest, Vec<Vec<u8>>), Error> {
+fn open(vfs: &Arc<FaultyVfs>) -> Result<(Manifest, Vec<Vec<u8>>), Error> {
     Manifest::open(vfs.clone(), ENGINE)
 }
 
-fn edits(vfs: &Arc<Faulty>) -> Vec<String> {
+fn edits(vfs: &Arc<FaultyVfs>) -> Vec<String> {
     open(vfs).unwrap().1.into_iter().map(|e| String::from_utf8(e).unwrap()).collect()
 }
 
@@ -62,18 +62,18 @@ fn grown_manifest_wants_rewrite() {
     let vfs = new_vfs();
     let mut manifest = Manifest::create(vfs, ENGINE, &[1; 1000]).unwrap();
     for _ in 0..20 {
-        assert!(!manifest.wants_rewrite());
+        assert!(!manifest.should_rewrite());
         manifest.append(&[2; 50_000]).unwrap();
     }
     manifest.append(&[2; 50_000]).unwrap();
-    assert!(manifest.wants_rewrite());
+    assert!(manifest.should_rewrite());
     manifest.rewrite(&[1; 1000]).unwrap();
-    assert!(!manifest.wants_rewrite());
+    assert!(!manifest.should_rewrite());
 }
 
 /// Runs a sequence of manifest operations until one fails, and counts acknowledged edits.
 fn run_history(
-    vfs: &Arc<Faulty>,
+    vfs: &Arc<FaultyVfs>,
     acknowledged: &mut usize,
     begun: &mut usize,
 ) -> Result<(), Error> {
@@ -98,7 +98,7 @@ fn run_history(
     step(manifest.append(b"6"))
 }
 
-fn history(vfs: &Arc<Faulty>) -> Result<String, Error> {
+fn history(vfs: &Arc<FaultyVfs>) -> Result<String, Error> {
     let (_, edits) = open(vfs)?;
     Ok(edits.iter().map(|e| String::from_utf8_lossy(e).into_owned()).collect::<Vec<_>>().join(","))
 }
@@ -145,21 +145,21 @@ fn recovered_edits_are_durable_after_settle() {
     vfs.fail_next(FaultKind::Sync, 1);
     assert!(manifest.append(b"1").is_err());
     drop(manifest);
-    let lost = |vfs: &Faulty| history(&Arc::new(vfs.survivors_as(Survival::LoseAll, 1)));
-    let vfs = Arc::new(vfs.after_death(1));
+    let lost = |vfs: &FaultyVfs| history(&Arc::new(vfs.survivors_as(Survival::LoseAll, 1)));
+    let vfs = Arc::new(vfs.after_crash(1));
     let (mut manifest, edits) = open(&vfs).unwrap();
     assert_eq!((edits.len(), lost(&vfs).unwrap()), (2, "0".to_owned()));
-    manifest.settle().unwrap();
+    manifest.persist_recovered().unwrap();
     assert_eq!(lost(&vfs).unwrap(), "0,1");
     // A second call writes nothing, nor does the first after a clean close.
     let before = vfs.operations();
-    manifest.settle().unwrap();
+    manifest.persist_recovered().unwrap();
     assert_eq!(vfs.operations(), before);
     manifest.append(b"2").unwrap();
     manifest.close().unwrap();
     let (mut manifest, _) = open(&vfs).unwrap();
     let before = vfs.operations();
-    manifest.settle().unwrap();
+    manifest.persist_recovered().unwrap();
     assert_eq!((vfs.operations(), lost(&vfs).unwrap()), (before, "0,1,2".to_owned()));
 }
 
@@ -245,15 +245,15 @@ fn edits_read_from_page_cache_are_durable_after_settle() {
         assert_eq!(edits.len(), 2);
         let cut = || Arc::new(vfs.survivors_as(Survival::LoseAll, 1));
         assert_eq!(history(&cut()).unwrap(), "0", "{kind:?}");
-        manifest.settle().unwrap();
+        manifest.persist_recovered().unwrap();
         assert_eq!(history(&cut()).unwrap(), "0,1", "{kind:?}");
         // A second call writes nothing, nor does the first after a clean close.
         let before = vfs.operations();
-        manifest.settle().unwrap();
+        manifest.persist_recovered().unwrap();
         assert_eq!(vfs.operations(), before);
         manifest.close().unwrap();
         let before = vfs.operations();
-        open(&vfs).unwrap().0.settle().unwrap();
+        open(&vfs).unwrap().0.persist_recovered().unwrap();
         assert_eq!(vfs.operations(), before);
     }
 }
@@ -281,7 +281,7 @@ fn other_engine_or_newer_version_is_rejected_by_name() {
 }
 
 /// The bytes of a manifest with a snapshot and two edits, and the offset of the last edit.
-fn bytes(sealed: bool) -> (Arc<Faulty>, Vec<u8>, usize) {
+fn bytes(sealed: bool) -> (Arc<FaultyVfs>, Vec<u8>, usize) {
     let vfs = new_vfs();
     let mut manifest = Manifest::create(vfs.clone(), ENGINE, b"snapshot").unwrap();
     manifest.append(b"first").unwrap();

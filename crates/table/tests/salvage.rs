@@ -8,8 +8,8 @@ use std::sync::Arc;
 use siltstone_engine::{Error, Loss, Purpose, Result};
 use siltstone_table::log::replay;
 use siltstone_table::{
-    Compression, EntryRef, FileKind, FileNumber, Kind, Link, LogSalvage, Replay, Salvaged,
-    TableOptions, TableWriter, WalWriter, salvage_chain, salvage_table,
+    Compression, EntryRef, FileKind, FileNumber, Kind, LogSalvage, ReplayHandler, SalvageItem,
+    SegmentLink, TableOptions, TableWriter, WalWriter, salvage_chain, salvage_table,
 };
 use siltstone_vfs::{Mode, Ram, Vfs};
 
@@ -34,7 +34,7 @@ fn put(vfs: &dyn Vfs, name: &str, bytes: &[u8]) {
 /// byte is a counter. The last log is sealed; its length is returned too.
 fn chain() -> (Arc<dyn Vfs>, Vec<u64>, u64) {
     let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
-    let mut log = WalWriter::create(&vfs, 3, Link::default()).unwrap();
+    let mut log = WalWriter::create(&vfs, 3, SegmentLink::default()).unwrap();
     let mut positions = Vec::new();
     for number in 0..30u8 {
         if let Some(next) = [(10, 5), (20, 8)].iter().find(|(at, _)| *at == number) {
@@ -50,8 +50,8 @@ fn chain() -> (Arc<dyn Vfs>, Vec<u64>, u64) {
 /// The numbers of the readable records of a log.
 fn readable(vfs: &dyn Vfs, log: &LogSalvage) -> Vec<u8> {
     let mut found = Vec::new();
-    let visit = |salvaged: Salvaged<'_>| {
-        if let Salvaged::Record { bytes, .. } = salvaged {
+    let visit = |salvaged: SalvageItem<'_>| {
+        if let SalvageItem::Record { bytes, .. } = salvaged {
             assert!(bytes.len() == 10_001 && bytes[1..].iter().all(|byte| *byte == bytes[1]));
             found.push(bytes[1]);
         }
@@ -134,7 +134,8 @@ fn records_beyond_stated_length_are_ignored() {
     let log = salvage_chain(vfs.as_ref(), Some(8), None, None).unwrap().remove(0);
     assert_eq!(readable(vfs.as_ref(), &log).len(), 10);
     // As if a recovery had kept five records and continued in another log.
-    let mut next = WalWriter::create(&vfs, 9, Link { number: 8, bytes: positions[25] }).unwrap();
+    let mut next =
+        WalWriter::create(&vfs, 9, SegmentLink { number: 8, bytes: positions[25] }).unwrap();
     next.append(&[[&[1], &[99; 10_000]]], &mut Vec::new()).unwrap();
     let logs = salvage_chain(vfs.as_ref(), Some(8), None, None).unwrap();
     assert_eq!(readable(vfs.as_ref(), &logs[0]), [20, 21, 22, 23, 24]);
@@ -142,7 +143,7 @@ fn records_beyond_stated_length_are_ignored() {
 
 struct IgnoreRecords;
 
-impl Replay for IgnoreRecords {
+impl ReplayHandler for IgnoreRecords {
     fn begin(&mut self, _: u64) -> Result<()> {
         Ok(())
     }

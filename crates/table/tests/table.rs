@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use proptest::prelude::*;
 use siltstone_engine::{Error, Purpose};
-use siltstone_faults::Faulty;
+use siltstone_faults::FaultyVfs;
 use siltstone_structures::hash64;
 use siltstone_table::kind::compare;
 use siltstone_table::{
@@ -56,7 +56,7 @@ impl Row {
     }
 }
 
-fn write(vfs: &Faulty, rows: &[Row], options: TableOptions) -> TableMeta {
+fn write(vfs: &FaultyVfs, rows: &[Row], options: TableOptions) -> TableMeta {
     let mut writer =
         TableWriter::create(vfs, "000012.sst", NUMBER, options, Purpose::Flush).unwrap();
     for row in rows {
@@ -66,7 +66,7 @@ fn write(vfs: &Faulty, rows: &[Row], options: TableOptions) -> TableMeta {
     writer.finish().unwrap()
 }
 
-fn open(vfs: &Faulty, cache: Option<Arc<BlockCache>>) -> Result<Arc<Table>, Error> {
+fn open(vfs: &FaultyVfs, cache: Option<Arc<BlockCache>>) -> Result<Arc<Table>, Error> {
     let file = vfs.open("000012.sst", Mode::Read).unwrap();
     Table::open(file, "000012.sst", NUMBER, cache).map(Arc::new)
 }

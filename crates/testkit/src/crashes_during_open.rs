@@ -8,14 +8,14 @@
 //!                        └─ write: the recovered table accepts writes
 //! ```
 //!
-//! Checked: an interrupted open leaves the table as durable as it found it. One crash is not enough
+//! PredictionCheck: an interrupted open leaves the table as durable as it found it. One crash is not enough
 //! to see that: the second open reads what the first left, and a third what the second made of it.
 //!
 //! Source: after Pillai et al., OSDI 2014.
 
 use std::sync::Arc;
 
-use siltstone_faults::Faulty;
+use siltstone_faults::FaultyVfs;
 
 use crate::histories::catch_panics;
 use crate::history::{self, Shape, Step};
@@ -47,21 +47,21 @@ pub fn crashes_during_open(tested: &dyn EngineUnderTest, scale: &Scale) -> Check
 /// Runs one history and its crashes; returns the number of opens that crashed.
 fn crash(tested: &dyn EngineUnderTest, case: Case) -> Result<u64, CheckError> {
     let mut rng = TestRng::of(case.seed, 0x6f70_656e);
-    let mut medium = Faulty::new(case.seed);
+    let mut medium = FaultyVfs::new(case.seed);
     let mut session = Session::begin(tested, case.option_set, case.seed, Arc::new(medium.clone()))?;
     for step in history::draw(case.seed, &SHAPE) {
         session.step(&step)?;
     }
     session.drop_engine();
-    medium = medium.after_death(case.seed);
+    medium = medium.after_crash(case.seed);
     let mut crashes = 0;
     for _ in 0..1 + rng.below(MAX_CRASHES) {
-        let copy = medium.after_death(case.seed);
+        let copy = medium.after_crash(case.seed);
         drop(session.open_on(Arc::new(copy.clone())));
         medium.cut_power_at(rng.below(copy.operations()));
         drop(session.open_on(Arc::new(medium.clone())));
         crashes += u64::from(medium.power_is_off());
-        medium = medium.after_death(case.seed);
+        medium = medium.after_crash(case.seed);
     }
     let mut session = session.with_vfs(Arc::new(medium));
     session.open()?;

@@ -12,7 +12,7 @@
 //! The last record of an unclosed log may be a torn write, which cannot be distinguished from
 //! damage without the evidence after it.
 //!
-//! Checked: no damage causes a wrong result, a missing key, a panic or a hang; `verify` finds what
+//! PredictionCheck: no damage causes a wrong result, a missing key, a panic or a hang; `verify` finds what
 //! reads find.
 //!
 //! Source: the kinds of damage after Bairavasundaram et al., FAST 2008.
@@ -24,7 +24,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use siltstone_engine::{Engine, Entry, Error, ManualClock};
-use siltstone_faults::{Faulty, Survival};
+use siltstone_faults::{FaultyVfs, Survival};
 use siltstone_runtime::Env;
 
 use crate::histories::catch_panics;
@@ -150,9 +150,9 @@ enum Found {
 
 /// A store on a medium, and its expected contents.
 pub(crate) struct Store {
-    pub(crate) medium: Faulty,
+    pub(crate) medium: FaultyVfs,
     /// The store before the last writes and the maintenance between them.
-    before: Faulty,
+    before: FaultyVfs,
     oracle: Oracle,
     pub(crate) option_set: u32,
     seed: u64,
@@ -169,7 +169,7 @@ impl Store {
         seed: u64,
         closed: bool,
     ) -> Result<Self, String> {
-        let medium = Faulty::new(0);
+        let medium = FaultyVfs::new(0);
         let vfs = Arc::new(medium.clone());
         let mut session = Session::unopened(tested, option_set, 0, vfs);
         let shape = Shape { steps: 110, value_bytes: 600, ..Shape::WRITES };
@@ -385,8 +385,8 @@ impl Store {
 }
 
 fn corrupt(
-    medium: &Faulty,
-    before: &Faulty,
+    medium: &FaultyVfs,
+    before: &FaultyVfs,
     path: &str,
     corruption: &Corruption,
 ) -> siltstone_engine::Result<()> {

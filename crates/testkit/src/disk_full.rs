@@ -6,7 +6,7 @@
 //!                             fails ───────   reopen in between
 //! ```
 //!
-//! Checked: a step that needs space fails with a disk-full error and has no effect; reads go on;
+//! PredictionCheck: a step that needs space fails with a disk-full error and has no effect; reads go on;
 //! when there is space again the same step succeeds without reopening; and nothing acknowledged is
 //! lost, neither by a process crash nor in a later recovery. Half of the runs leave torn writes
 //! when the disk becomes full.
@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use siltstone_engine::Error;
-use siltstone_faults::Faulty;
+use siltstone_faults::FaultyVfs;
 
 use crate::histories::catch_panics;
 use crate::history::{self, Shape, Step};
@@ -65,7 +65,7 @@ fn run(
     capacity: u64,
     torn: bool,
 ) -> Result<Outcome, String> {
-    let medium = Faulty::new(case.seed);
+    let medium = FaultyVfs::new(case.seed);
     medium.set_capacity(capacity);
     medium.set_torn_on_full(torn);
     let mut outcome = Outcome::default();
@@ -113,7 +113,7 @@ fn run(
 /// Checks the engine after `step` has failed with `error`.
 fn follow(
     session: &mut Session<'_>,
-    medium: &Faulty,
+    medium: &FaultyVfs,
     step: &Step,
     error: Error,
 ) -> Result<(), CheckError> {

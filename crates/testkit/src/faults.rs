@@ -10,7 +10,7 @@
 //! everything durable, whatever failed before it, also if power is cut during the reopen. Every
 //! other fault is a full disk, which even a sync or a directory change may report.
 //!
-//! Checked: the above; no panic; no error except the injected one and its consequences.
+//! PredictionCheck: the above; no panic; no error except the injected one and its consequences.
 //!
 //! Source: failing each request in turn is SQLite's way ("How SQLite Is Tested", section 3), the
 //! last check after Rebello et al., ATC 2020.
@@ -18,7 +18,7 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Clock, Error};
-use siltstone_faults::{FaultKind, Faulty, Survival};
+use siltstone_faults::{FaultKind, FaultyVfs, Survival};
 
 use crate::histories::catch_panics;
 use crate::history::{self, Shape, Step};
@@ -86,13 +86,13 @@ struct Trial<'s> {
 }
 
 impl<'s> Trial<'s> {
-    fn session(&self, case: Case, medium: &Faulty) -> Session<'s> {
+    fn session(&self, case: Case, medium: &FaultyVfs) -> Session<'s> {
         Session::unopened(self.tested, case.option_set, case.seed, Arc::new(medium.clone()))
     }
 
     /// The number of requests of the history.
     fn requests(&self, case: Case, history: &[Step]) -> Result<Requests, String> {
-        let medium = Faulty::new(case.seed);
+        let medium = FaultyVfs::new(case.seed);
         let mut session = self.session(case, &medium);
         catch_panics(|| Ok(session.open()?))?;
         let creation = medium.requests();
@@ -101,7 +101,7 @@ impl<'s> Trial<'s> {
     }
 
     fn run(&mut self, case: Case, history: &[Step], request: u64) -> Result<(), String> {
-        let medium = Faulty::new(case.seed);
+        let medium = FaultyVfs::new(case.seed);
         medium.fail_at(request, FaultKind::Any);
         medium.set_errors_full(request % 2 == 1);
         self.injected += 1;
@@ -205,7 +205,7 @@ fn is_read(step: &Step) -> bool {
 
 /// The fault is over. A power cut now leaves everything synced; a process crash everything
 /// acknowledged; and a later sync makes it durable.
-fn end(session: &mut Session<'_>, medium: &Faulty) -> Result<(), CheckError> {
+fn end(session: &mut Session<'_>, medium: &FaultyVfs) -> Result<(), CheckError> {
     cut_on_a_copy(session, medium, "before reopening")?;
     session.open()?;
     session.align_oracle(session.acknowledged)?;
@@ -222,7 +222,7 @@ fn end(session: &mut Session<'_>, medium: &Faulty) -> Result<(), CheckError> {
 /// the cut takes it back.
 fn cut_while_opening(
     session: &mut Session<'_>,
-    medium: &Faulty,
+    medium: &FaultyVfs,
     operation: u64,
 ) -> Result<(), CheckError> {
     session.drop_engine();
@@ -237,7 +237,7 @@ fn cut_while_opening(
 }
 
 /// Checks what a power cut would leave, on a copy: everything synced must be there.
-fn cut_on_a_copy(session: &Session<'_>, medium: &Faulty, when: &str) -> Result<(), CheckError> {
+fn cut_on_a_copy(session: &Session<'_>, medium: &FaultyVfs, when: &str) -> Result<(), CheckError> {
     let lost = medium.survivors_as(Survival::LoseAll, 0);
     let mixed = (0..MIXTURES).map(|seed| medium.survivors_as(Survival::Random, seed));
     for survivors in std::iter::once(lost).chain(mixed) {

@@ -84,11 +84,6 @@ pub use scale::Scale;
 pub use session::Session;
 pub use test_rng::TestRng;
 
-pub use engine_under_test as subject; // old name
-pub use engine_under_test::EngineUnderTest as Subject; // old name
-pub use stop_guard as ending; // old name
-pub use test_rng::TestRng as Dice; // old name
-
 /// The figures of a check; or what is wrong, and how to repeat it.
 pub type CheckResult = Result<String, String>;
 

@@ -10,7 +10,7 @@
 //! One run in eight ends with a process crash instead: everything written stays readable, durable
 //! or not.
 //!
-//! Checked: open succeeds without repair; the state is that after some number of batches (so
+//! PredictionCheck: open succeeds without repair; the state is that after some number of batches (so
 //! batches are atomic), no fewer than were synced, or after a process crash, acknowledged. What a
 //! completed open has shown after a power cut is not lost again, since everything on the medium is
 //! durable then; after a process crash it may be.
@@ -20,7 +20,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use siltstone_faults::Faulty;
+use siltstone_faults::FaultyVfs;
 use siltstone_vfs::Vfs;
 
 use crate::histories::catch_panics;
@@ -86,7 +86,7 @@ impl<'s> Trial<'s> {
         let history = history::draw(history_seed, &Shape::WRITES);
         let length = self.length(case, history_seed, &history)?;
 
-        let mut medium = Faulty::new(case.seed);
+        let mut medium = FaultyVfs::new(case.seed);
         medium.cut_power_at(rng.below(length));
         let vfs = self.traced(&medium);
         let mut session = Session::unopened(self.tested, case.option_set, case.seed, vfs);
@@ -96,7 +96,7 @@ impl<'s> Trial<'s> {
         for run in 0..CUTS {
             let process_only = rng.one_in(8);
             let survivors = match process_only {
-                true => medium.after_death(rng.draw()),
+                true => medium.after_crash(rng.draw()),
                 false => medium.survivors(rng.draw()),
             };
             self.cuts += u64::from(!process_only);
@@ -123,7 +123,7 @@ impl<'s> Trial<'s> {
         Ok(())
     }
 
-    fn traced(&self, medium: &Faulty) -> Arc<dyn Vfs> {
+    fn traced(&self, medium: &FaultyVfs) -> Arc<dyn Vfs> {
         Arc::new(Traced::new(medium, self.kinds.clone()))
     }
 
@@ -132,7 +132,7 @@ impl<'s> Trial<'s> {
         if let Some(&known) = self.lengths.get(&(seed, case.option_set)) {
             return Ok(known);
         }
-        let medium = Faulty::new(case.seed);
+        let medium = FaultyVfs::new(case.seed);
         let vfs = Arc::new(medium.clone());
         let mut session = Session::unopened(self.tested, case.option_set, case.seed, vfs);
         self.opens(&mut session, &medium)?;
@@ -143,7 +143,7 @@ impl<'s> Trial<'s> {
     }
 
     /// Opens; `false` if power went off during the open.
-    fn opens(&self, session: &mut Session<'s>, medium: &Faulty) -> Result<bool, String> {
+    fn opens(&self, session: &mut Session<'s>, medium: &FaultyVfs) -> Result<bool, String> {
         match catch_panics(|| Ok(session.open()?)) {
             Ok(()) => Ok(!medium.power_is_off()),
             Err(_) if medium.power_is_off() => Ok(false),
@@ -155,7 +155,7 @@ impl<'s> Trial<'s> {
     fn recovers(
         &mut self,
         session: &mut Session<'s>,
-        medium: &Faulty,
+        medium: &FaultyVfs,
         floor: u64,
         is_durable: bool,
     ) -> Result<bool, String> {
@@ -180,7 +180,7 @@ impl<'s> Trial<'s> {
     fn run_steps(
         &self,
         session: &mut Session<'s>,
-        medium: &Faulty,
+        medium: &FaultyVfs,
         steps: &[Step],
     ) -> Result<(), String> {
         for (at, step) in steps.iter().enumerate() {

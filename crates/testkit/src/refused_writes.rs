@@ -15,7 +15,7 @@
 //! | a write, and the table is read-only afterwards | it is invisible; after the next open it is wholly there or absent, and stays so |
 //! | any other step | everything acknowledged is there |
 //!
-//! Checked: the above, and: acknowledged writes survive a close and a process crash, synced writes
+//! PredictionCheck: the above, and: acknowledged writes survive a close and a process crash, synced writes
 //! a power cut; a full disk and a lack of descriptors never make a table read-only; after the
 //! fault writes work again unless the table is read-only; a read-only table refuses each write and
 //! its close reports the error. A refused write is not retried, so that its reappearance is
@@ -30,7 +30,7 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Error, Op, WriteBatch};
-use siltstone_faults::{FaultError, FaultKind, Faulty};
+use siltstone_faults::{FaultError, FaultKind, FaultyVfs};
 
 use crate::histories::catch_panics;
 use crate::history::{self, Shape, Step};
@@ -116,7 +116,7 @@ enum Ending {
 
 struct Run<'s, 'c> {
     rng: TestRng,
-    medium: Faulty,
+    medium: FaultyVfs,
     session: Session<'s>,
     counts: &'c mut Counts,
     fault: Option<Fault>,
@@ -128,7 +128,7 @@ struct Run<'s, 'c> {
 
 impl<'s, 'c> Run<'s, 'c> {
     fn new(tested: &'s dyn EngineUnderTest, case: Case, counts: &'c mut Counts) -> Self {
-        let medium = Faulty::new(case.seed);
+        let medium = FaultyVfs::new(case.seed);
         let vfs = Arc::new(medium.clone());
         Run {
             rng: TestRng::of(case.seed, 8),
@@ -335,7 +335,7 @@ impl<'s, 'c> Run<'s, 'c> {
             }
             Ending::Crash => {
                 self.counts.crashes += 1;
-                self.set_medium(self.medium.after_death(seed));
+                self.set_medium(self.medium.after_crash(seed));
             }
             Ending::PowerCut => {
                 self.counts.cuts += 1;
@@ -358,7 +358,7 @@ impl<'s, 'c> Run<'s, 'c> {
         Ok(())
     }
 
-    fn set_medium(&mut self, medium: Faulty) {
+    fn set_medium(&mut self, medium: FaultyVfs) {
         let vfs = Arc::new(medium.clone());
         self.medium = medium;
         self.session.set_vfs(vfs);

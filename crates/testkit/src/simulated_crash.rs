@@ -8,7 +8,7 @@
 //!                  └─ open, and read: synced writes are there
 //! ```
 //!
-//! Checked: an open removes nothing and acknowledges nothing on the ground of bytes that a power
+//! PredictionCheck: an open removes nothing and acknowledges nothing on the ground of bytes that a power
 //! cut may still take. Every such crash of a short history and every cut of the open after it is
 //! tried; [`power_cuts`](mod@crate::power_cuts) draws both at random, and hits a relevant pair
 //! once in thousands.
@@ -17,7 +17,7 @@
 
 use std::sync::Arc;
 
-use siltstone_faults::{Faulty, Survival};
+use siltstone_faults::{FaultyVfs, Survival};
 
 use crate::histories::catch_panics;
 use crate::history::{self, Shape, Step};
@@ -61,8 +61,8 @@ fn crash<'s>(
     case: Case,
     history: &[Step],
     at: u64,
-) -> (Option<String>, Session<'s>, Faulty) {
-    let medium = Faulty::new(case.seed);
+) -> (Option<String>, Session<'s>, FaultyVfs) {
+    let medium = FaultyVfs::new(case.seed);
     medium.cut_power_at(at);
     let kinds = Kinds::default();
     let vfs = Arc::new(Traced::new(&medium, kinds.clone()));
@@ -89,10 +89,10 @@ fn cut_openings(
     tested: &dyn EngineUnderTest,
     case: Case,
     session: &Session<'_>,
-    medium: &Faulty,
+    medium: &FaultyVfs,
 ) -> Result<u64, String> {
     for at in 0.. {
-        let successor = medium.after_death(case.seed);
+        let successor = medium.after_crash(case.seed);
         successor.cut_power_at(at);
         let opened = session.open_on(Arc::new(successor.clone()));
         let is_open = !successor.power_is_off();

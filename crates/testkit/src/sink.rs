@@ -15,8 +15,6 @@ pub struct VfsSink {
     file: Option<(Arc<dyn File>, u64)>,
 }
 
-pub use VfsSink as MediaSink; // old name
-
 impl VfsSink {
     /// A sink into an empty medium.
     pub fn new(target: Arc<dyn Vfs>) -> Self {

@@ -13,8 +13,6 @@ pub struct RunFlag(AtomicBool);
 #[derive(Debug)]
 pub struct StopGuard<'r>(&'r RunFlag);
 
-pub use RunFlag as Running; // old name
-
 impl RunFlag {
     /// Whether threads should go on.
     pub fn is_set(&self) -> bool {

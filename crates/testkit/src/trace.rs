@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use siltstone_engine::{Purpose, Result};
-use siltstone_faults::Faulty;
+use siltstone_faults::FaultyVfs;
 use siltstone_vfs::{File, LockGuard, Mapping, Mode, Vfs};
 
 /// Power cuts by kind of operation.
@@ -24,7 +24,7 @@ pub struct Traced {
 
 #[derive(Clone)]
 struct Watch {
-    medium: Faulty,
+    medium: FaultyVfs,
     kinds: Kinds,
     recorded: Arc<Mutex<bool>>,
 }
@@ -37,7 +37,7 @@ struct TracedFile {
 
 impl Traced {
     /// Wraps a medium; its power cut is added to `kinds`.
-    pub fn new(medium: &Faulty, kinds: Kinds) -> Self {
+    pub fn new(medium: &FaultyVfs, kinds: Kinds) -> Self {
         let watch = Watch { medium: medium.clone(), kinds, recorded: Arc::default() };
         Traced { below: Arc::new(medium.clone()), watch }
     }

@@ -20,7 +20,7 @@ use siltstone_engine::{
     VerifyReport, WriteBatch,
 };
 use siltstone_runtime::{Background, BackgroundWork, Env, GroupCommit, WriteController};
-use siltstone_table::Link;
+use siltstone_table::SegmentLink;
 use siltstone_vfs::{LockGuard, Vfs};
 
 use crate::compact::{Candidates, RunningTasks};
@@ -209,12 +209,12 @@ impl Inner {
         match writer {
             // After a fault the log's state is unknown: the next open finds out.
             Some(writer) if !self.background.is_poisoned() => {
-                let Link { number, bytes } = writer.log.seal()?;
+                let SegmentLink { number, bytes } = writer.log.seal()?;
                 let edit = Edit { sealed_log: Some((number, bytes)), ..Edit::default() };
                 self.versions.install(self.view.load().generation, edit, |_| ())?;
                 self.versions.close()
             }
-            _ => self.background.check_sound(),
+            _ => self.background.check_not_poisoned(),
         }
     }
 }

@@ -12,7 +12,7 @@
 
 use siltstone_engine::WriteBatch;
 use siltstone_engine::batch::{read_varint, write_varint};
-use siltstone_table::{KIND_LINK, Link, MAX_SEQUENCE};
+use siltstone_table::{KIND_LINK, MAX_SEQUENCE, SegmentLink};
 
 const KIND_BATCH: u8 = 1;
 
@@ -26,7 +26,7 @@ pub(crate) fn push_header(out: &mut Vec<u8>, first_sequence: u64, operations: u3
 /// A decoded log record.
 pub(crate) enum Record {
     /// The number and the length of the previous log.
-    Link(Link),
+    Link(SegmentLink),
     Batch {
         first_sequence: u64,
         batch: WriteBatch,
@@ -37,7 +37,7 @@ impl Record {
     /// Parses a record; the error describes what is malformed.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Record, String> {
         match bytes.split_first() {
-            Some((&KIND_LINK, _)) => Link::decode(bytes).map(Record::Link),
+            Some((&KIND_LINK, _)) => SegmentLink::decode(bytes).map(Record::Link),
             Some((&KIND_BATCH, mut body)) => {
                 let first_sequence = varint(&mut body)?;
                 let count = varint(&mut body)?;
@@ -78,7 +78,7 @@ mod tests {
             panic!("not read back");
         };
         assert_eq!(back, batch);
-        for record in [good, Link { number: 3, bytes: 4 }.encode().to_vec()] {
+        for record in [good, SegmentLink { number: 3, bytes: 4 }.encode().to_vec()] {
             for at in 0..record.len() {
                 let _ = Record::decode(&record[..at]);
                 for value in [0, 1, 0x7f, 0x80, 0xff] {

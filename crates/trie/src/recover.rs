@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 use siltstone_engine::{Purpose, Result};
 use siltstone_runtime::{Background, Env, GroupCommit, WriteController};
 use siltstone_table::log::{malformed, replay};
-use siltstone_table::{Replay, WalWriter};
+use siltstone_table::{ReplayHandler, WalWriter};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::counters::Counters;
@@ -74,8 +74,8 @@ pub(crate) fn open(tiers: StorageTiers, env: Env, options: Options) -> Result<(A
     let first_log = replayed.logs.first().copied().unwrap_or(number);
     // Without any log the table may be one whose making failed at the last: its manifest is read
     // back and in doubt.
-    let is_doubtful =
-        replayed.is_doubtful || !recovered.is_new && replayed.logs.is_empty() && sealed.is_none();
+    let is_unconfirmed = replayed.is_unconfirmed
+        || !recovered.is_new && replayed.logs.is_empty() && sealed.is_none();
     let memtable = Arc::new(
         writes.memtable.unwrap_or_else(|| Memtable::new(number, versions.config.hash.seed)),
     );
@@ -110,7 +110,7 @@ pub(crate) fn open(tiers: StorageTiers, env: Env, options: Options) -> Result<(A
     for (container_id, _) in recovered.version.containers() {
         inner.rescore(&mut inner.background.lock(), &recovered.version, container_id);
     }
-    Ok((inner, is_doubtful || are_many))
+    Ok((inner, is_unconfirmed || are_many))
 }
 
 /// What the logs give.
@@ -129,7 +129,7 @@ impl Writes {
     }
 }
 
-impl Replay for Writes {
+impl ReplayHandler for Writes {
     fn begin(&mut self, number: u64) -> Result<()> {
         self.log = number;
         self.first_log.get_or_insert(number);

@@ -30,8 +30,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_table::aside;
-use siltstone_vfs::{LockGuard, Metered, Mode, Vfs};
+use siltstone_table::quarantine;
+use siltstone_vfs::{LockGuard, MeteredVfs, Mode, Vfs};
 
 use crate::files::{Kind, StorageTiers};
 
@@ -47,7 +47,7 @@ const MAX_BYTES: u64 = 64 << 10;
 pub(crate) fn open(main: &dyn Vfs, directory: &Path) -> Result<(Arc<dyn Vfs>, LockGuard)> {
     let fast = main.open_dir(directory)?;
     let lock = fast.lock("LOCK")?;
-    Ok((Arc::new(Metered::new(fast)), lock))
+    Ok((Arc::new(MeteredVfs::new(fast)), lock))
 }
 
 /// Checks that the fast tier belongs to the table `id`, or claims it if it has no owner, and
@@ -109,7 +109,7 @@ pub(crate) fn repair_owner(tiers: &StorageTiers, id: u64, are_ours: bool) -> Res
         return Ok(false);
     }
     if found.is_some() {
-        aside::keep(vfs.as_ref(), OWNER)?;
+        quarantine::link_quarantined(vfs.as_ref(), OWNER)?;
     }
     replace(vfs.as_ref(), OWNER, &seal(id, b""))?;
     Ok(true)
@@ -197,10 +197,10 @@ fn replace(vfs: &dyn Vfs, name: &str, bytes: &[u8]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use siltstone_faults::{Faulty, Survival};
+    use siltstone_faults::{FaultyVfs, Survival};
     use siltstone_vfs::Ram;
 
-    fn tiers(upper: &Faulty) -> StorageTiers {
+    fn tiers(upper: &FaultyVfs) -> StorageTiers {
         StorageTiers { main: Arc::new(Ram::new()), fast: Some((Arc::new(upper.clone()), 2)) }
     }
 
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn tier_is_cleared_for_its_owner_only() {
-        let upper = Faulty::new(1);
+        let upper = FaultyVfs::new(1);
         claim(&tiers(&upper), None, 7, false).unwrap();
         assert!(matches!(claim(&tiers(&upper), None, 8, true), Err(Error::Refused { .. })));
         file(&upper, 3);
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn power_cut_during_a_clear_leaves_the_tier_to_its_owner() {
         let filled = || {
-            let upper = Faulty::new(2);
+            let upper = FaultyVfs::new(2);
             claim(&tiers(&upper), None, 7, false).unwrap();
             (0..6).for_each(|number| file(&upper, number));
             upper
@@ -265,9 +265,9 @@ mod tests {
         let directory = Path::new("/upper/levels");
         let mut cut = 0;
         loop {
-            let (main, upper) = (Faulty::new(1), Faulty::new(2));
+            let (main, upper) = (FaultyVfs::new(1), FaultyVfs::new(2));
             let both =
-                |main: &Faulty| StorageTiers { main: Arc::new(main.clone()), ..tiers(&upper) };
+                |main: &FaultyVfs| StorageTiers { main: Arc::new(main.clone()), ..tiers(&upper) };
             main.cut_power_at(cut);
             let done = claim(&both(&main), Some(directory), 7, false);
             if upper.exists(OWNER).unwrap() {
@@ -278,7 +278,7 @@ mod tests {
                 break;
             }
             // The files of the crashed process are readable, and are made durable again.
-            let restarted = main.after_death(cut);
+            let restarted = main.after_crash(cut);
             claim(&both(&restarted), Some(directory), 7, false).unwrap();
             let left = restarted.survivors_as(Survival::LoseAll, 1);
             assert_eq!(fast_tier_dir(&left).unwrap().as_deref(), Some(directory), "after {cut}");

@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use siltstone_engine::{Durability, Engine, ManualClock, WriteBatch};
 use siltstone_runtime::Env;
-use siltstone_testkit::sink::MediaSink;
+use siltstone_testkit::sink::VfsSink;
 use siltstone_trie::{Options, Trie};
-use siltstone_vfs::{Metered, Ram, Vfs};
+use siltstone_vfs::{MeteredVfs, Ram, Vfs};
 
 fn options() -> Options {
     let pairs = [("htable_size", "8KiB"), ("bucket_size", "512"), ("levels", "3")];
@@ -49,7 +49,7 @@ fn contents(engine: &dyn Engine) -> Vec<(String, u64)> {
 
 #[test]
 fn cost_of_a_clear_is_independent_of_the_number_of_keys() {
-    let vfs: Arc<dyn Vfs> = Arc::new(Metered::new(Arc::new(Ram::new())));
+    let vfs: Arc<dyn Vfs> = Arc::new(MeteredVfs::new(Arc::new(Ram::new())));
     let trie = Trie::open(vfs, replayable(), options()).unwrap();
     for i in 0..10_000 {
         put(&trie, &format!("key:{i:06}"), &format!("0 {}", "v".repeat(100)));
@@ -97,7 +97,7 @@ fn concurrent_clear_removes_older_writes_and_keeps_newer_ones() {
         scope.spawn(move || {
             while round.load(SeqCst) < ROUNDS {
                 let copy: Arc<dyn Vfs> = Arc::new(Ram::new());
-                engine.checkpoint(&mut MediaSink::new(copy.clone())).unwrap();
+                engine.checkpoint(&mut VfsSink::new(copy.clone())).unwrap();
                 let copied = Trie::open(copy, replayable(), options()).unwrap();
                 assert!(copied.verify(&mut |_, _| ()).unwrap().is_sound());
             }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use siltstone_engine::{Capabilities, Engine, MAX_VALUE_BYTES, RepairReport, Result};
 use siltstone_runtime::Env;
-use siltstone_testkit::{Subject, subject};
+use siltstone_testkit::{EngineUnderTest, engine_under_test};
 use siltstone_trie::{Options, Trie};
 use siltstone_vfs::Vfs;
 
-struct TrieSubject;
+struct TrieUnderTest;
 
 /// Common to all option sets: small tables and a low fan-out, so that three levels fill up.
 const SMALL: &str = "htable_size=4KiB bucket_size=512 fanout_bits=1 levels=3 slowdown_trigger=8 stop_trigger=12 gc_trigger=3";
@@ -35,11 +35,11 @@ const OPTION_SETS: [&str; 15] = [
 ];
 
 fn options(variant: u32) -> Options {
-    let map = subject::options([SMALL, OPTION_SETS[variant as usize]]);
+    let map = engine_under_test::options([SMALL, OPTION_SETS[variant as usize]]);
     Options::from_map(&map).expect("option sets are legal")
 }
 
-impl Subject for TrieSubject {
+impl EngineUnderTest for TrieUnderTest {
     fn name(&self) -> &'static str {
         "trie"
     }
@@ -78,5 +78,5 @@ impl Subject for TrieSubject {
     }
 }
 
-siltstone_testkit::conformance!(TrieSubject);
-siltstone_testkit::conformance!(repairs TrieSubject);
+siltstone_testkit::conformance!(TrieUnderTest);
+siltstone_testkit::conformance!(repairs TrieUnderTest);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, ManualClock, WriteBatch};
 use siltstone_runtime::Env;
-use siltstone_testkit::subject;
+use siltstone_testkit::engine_under_test;
 use siltstone_trie::{Options, Trie};
 use siltstone_vfs::Ram;
 
@@ -23,7 +23,7 @@ const TABLES: [std::ops::Range<u64>; 4] = [0..500, 500..1000, 0..500, 500..900];
 fn container_is_collected_from_the_configured_garbage_ratio_on() {
     for (garbage, collections) in [("0.4", 1), ("0.55", 0)] {
         let options = "htable_size=1MiB bucket_size=512 levels=1 gc_trigger=4";
-        let options = subject::options([options, &format!("gc_garbage_ratio={garbage}")]);
+        let options = engine_under_test::options([options, &format!("gc_garbage_ratio={garbage}")]);
         let options = Options::from_map(&options).unwrap();
         let env = Env::replayable(Arc::new(ManualClock::at(0)), 1);
         let trie = Trie::open(Arc::new(Ram::new()), env, options).unwrap();
@@ -46,7 +46,7 @@ fn container_is_collected_from_the_configured_garbage_ratio_on() {
 #[test]
 fn store_of_expiring_entries_stops_growing() {
     let options = "htable_size=16KiB bucket_size=512 fanout_bits=1 levels=2 gc_trigger=4 gc_garbage_ratio=0.3";
-    let options = Options::from_map(&subject::options([options])).unwrap();
+    let options = Options::from_map(&engine_under_test::options([options])).unwrap();
     let clock = Arc::new(ManualClock::at(0));
     let trie =
         Trie::open(Arc::new(Ram::new()), Env::replayable(clock.clone(), 1), options).unwrap();

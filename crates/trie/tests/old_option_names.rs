@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, ManualClock, WriteBatch};
 use siltstone_runtime::Env;
-use siltstone_testkit::subject;
+use siltstone_testkit::engine_under_test;
 use siltstone_trie::{Options, Trie};
 use siltstone_vfs::{Ram, Vfs};
 
@@ -19,7 +19,8 @@ fn options_under_old_names_open_an_existing_store() {
                slowdown_trigger=8 stop_trigger=12 experimental.segment_buckets=4 \
                experimental.cached_migrations=0.5 experimental.table_layout=sorted \
                experimental.weak_hash=9 fanout_bits=1";
-    let [old, new] = [old, new].map(|text| Options::from_map(&subject::options([text])).unwrap());
+    let [old, new] =
+        [old, new].map(|text| Options::from_map(&engine_under_test::options([text])).unwrap());
     assert_eq!(old, new);
     let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
     for (round, options) in [new.clone(), old, new].into_iter().enumerate() {

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Error, ManualClock, WriteBatch};
-use siltstone_faults::{FaultKind, Faulty, Survival};
+use siltstone_faults::{FaultKind, FaultyVfs, Survival};
 use siltstone_runtime::Env;
 use siltstone_trie::{Options, Trie, inspect, repair};
 use siltstone_vfs::Vfs;
@@ -36,8 +36,8 @@ fn value(i: usize) -> Vec<u8> {
 }
 
 /// A store with tables on several levels and some writes only in its log, closed cleanly.
-fn filled(options: &str) -> (Faulty, Arc<dyn Vfs>) {
-    let faulty = Faulty::new(1);
+fn filled(options: &str) -> (FaultyVfs, Arc<dyn Vfs>) {
+    let faulty = FaultyVfs::new(1);
     let vfs: Arc<dyn Vfs> = Arc::new(faulty.clone());
     let trie = open_with(&vfs, options).unwrap();
     for round in 0..2 {
@@ -71,7 +71,7 @@ fn intact_keys(vfs: &Arc<dyn Vfs>) -> usize {
 }
 
 /// Files by a part of their path, smallest number first, with their length.
-fn files(faulty: &Faulty, ending: &str) -> Vec<(String, u64)> {
+fn files(faulty: &FaultyVfs, ending: &str) -> Vec<(String, u64)> {
     let all = faulty.files().into_iter().map(|file| (file.path, file.len));
     let mut files: Vec<_> = all.filter(|(path, _)| path.contains(ending)).collect();
     files.sort();
@@ -190,7 +190,7 @@ fn lost_manifest_with_a_fast_tier_loses_no_entries() {
     let trie = open_with(&vfs, &more).unwrap();
     assert!((0..KEYS).all(|i| trie.get(&key(i)).unwrap().is_some_and(|e| e.value == value(i))));
     // Another table cannot use the tier.
-    let other: Arc<dyn Vfs> = Arc::new(Faulty::new(2));
+    let other: Arc<dyn Vfs> = Arc::new(FaultyVfs::new(2));
     assert!(matches!(open_with(&other, &more), Err(Error::Locked { .. })));
     drop(trie);
     let env = Env::replayable(Arc::new(ManualClock::at(1)), 2);

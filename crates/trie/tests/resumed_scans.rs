@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, ManualClock, WriteBatch};
 use siltstone_runtime::Env;
-use siltstone_testkit::subject;
+use siltstone_testkit::engine_under_test;
 use siltstone_trie::{Options, Trie};
 use siltstone_vfs::{Ram, Vfs};
 
@@ -19,7 +19,7 @@ fn open(vfs: &Arc<dyn Vfs>) -> Trie {
 
 fn open_as(vfs: &Arc<dyn Vfs>, more: &str, seed: u64) -> Trie {
     let options = "bucket_size=512 fanout_bits=1 levels=3 slowdown_trigger=8 gc_garbage_ratio=1";
-    let options = Options::from_map(&subject::options([options, more])).unwrap();
+    let options = Options::from_map(&engine_under_test::options([options, more])).unwrap();
     let env = Env::replayable(Arc::new(ManualClock::at(0)), seed);
     Trie::open(vfs.clone(), env, options).unwrap()
 }

@@ -3,11 +3,7 @@
 //! `cargo bench -p siltstone-vfs --bench append -- [appends]`. The file is in the current
 //! directory. There is about one append per microsecond, like from the writer of a table.
 
-#![allow(
-    clippy::print_stdout,
-    clippy::unwrap_used,
-    reason = "a benchmark prints its results"
-)]
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark prints its results")]
 
 use std::time::{Duration, Instant};
 

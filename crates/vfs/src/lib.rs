@@ -19,7 +19,7 @@
 //! | [`disk`] | [`Disk`]: a directory of the operating system's file system |
 //! | [`ram`] | [`Ram`]: a directory in memory, with copy-on-write forks |
 //! | [`overlay`] | [`Overlay`]: a read-only view of a directory that keeps writes in memory |
-//! | [`metered`] | [`Metered`]: counts requests and bytes by purpose |
+//! | [`metered`] | [`MeteredVfs`]: counts requests and bytes by purpose |
 //! | [`device`] | [`Device`]: a model of the busy time of a device from counted requests |
 //! | [`backend`] | shared parts for crates that implement [`Vfs`] |
 //! | [`pmem`] | [`Mapping`] and [`PmemPool`]: byte-addressable memory, persist barriers, pages |
@@ -42,7 +42,7 @@ pub mod ram;
 
 pub use device::Device;
 pub use disk::{Disk, DiskOptions};
-pub use metered::Metered;
+pub use metered::MeteredVfs;
 pub use overlay::Overlay;
 pub use pmem::{Mapping, Page, PageClaims, PageMut, PmemPool};
 pub use ram::Ram;
@@ -261,7 +261,7 @@ impl LockGuard {
 }
 
 /// The error of a sync of a file that was removed while it was open: its content is lost.
-pub fn removed(file: &str) -> Error {
+pub fn removed_error(file: &str) -> Error {
     let reason = "it was removed while it was open, and what is written to it is lost: stop the process, and \
                   restore the directory from a copy";
     Error::io("sync", file, &std::io::Error::new(std::io::ErrorKind::NotFound, reason))

@@ -17,12 +17,12 @@ use crate::pmem::{Backing, MappedMemory, lines_of};
 use crate::{File, LockGuard, Mapping, Mode, Vfs};
 
 /// A [`Vfs`] with counters. Costs a few nanoseconds per request.
-pub struct Metered {
+pub struct MeteredVfs {
     inner: Arc<dyn Vfs>,
     counters: Arc<IoCounters>,
 }
 
-impl Metered {
+impl MeteredVfs {
     /// Counts the requests through this handle to `inner`, from zero.
     pub fn new(inner: Arc<dyn Vfs>) -> Self {
         Self::with_counters(inner, Arc::default())
@@ -30,7 +30,7 @@ impl Metered {
 
     /// Counts into counters that others may share.
     pub fn with_counters(inner: Arc<dyn Vfs>, counters: Arc<IoCounters>) -> Self {
-        Metered { inner, counters }
+        MeteredVfs { inner, counters }
     }
 
     fn wrap(&self, file: Arc<dyn File>) -> Arc<dyn File> {
@@ -38,7 +38,7 @@ impl Metered {
     }
 }
 
-impl Vfs for Metered {
+impl Vfs for MeteredVfs {
     fn name(&self) -> String {
         self.inner.name()
     }
@@ -79,7 +79,7 @@ impl Vfs for Metered {
 
     fn subdirectory(&self, name: &str) -> Result<Arc<dyn Vfs>> {
         let inner = self.inner.subdirectory(name)?;
-        Ok(Arc::new(Metered::with_counters(inner, self.counters.clone())))
+        Ok(Arc::new(MeteredVfs::with_counters(inner, self.counters.clone())))
     }
 
     fn subdirectories(&self) -> Result<Vec<String>> {
@@ -101,7 +101,7 @@ impl Vfs for Metered {
     fn link(&self, name: &str, target: &dyn Vfs, to_name: &str) -> Result<bool> {
         // The wrapped directory accepts only a target of its own type.
         let any: &dyn Any = target;
-        let target = any.downcast_ref::<Metered>().map_or(target, |metered| &*metered.inner);
+        let target = any.downcast_ref::<MeteredVfs>().map_or(target, |metered| &*metered.inner);
         self.inner.link(name, target, to_name)
     }
 
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn requests_are_counted_by_purpose_in_subdirectories_too() {
-        let vfs = Metered::new(Arc::new(Ram::new()));
+        let vfs = MeteredVfs::new(Arc::new(Ram::new()));
         let sub = vfs.subdirectory("sub").unwrap();
         let file = sub.create("a").unwrap();
         file.write_at(0, &[1; 100], Purpose::Log).unwrap();
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn accesses_to_mapped_memory_are_counted_separately_by_purpose() {
-        let vfs = Metered::new(Arc::new(Ram::new()));
+        let vfs = MeteredVfs::new(Arc::new(Ram::new()));
         let mapping = vfs.map("pool", 4096).unwrap();
         mapping.store(60, &[1; 10], Purpose::Flush).unwrap();
         mapping.store(4090, &[1; 10], Purpose::Flush).unwrap_err();

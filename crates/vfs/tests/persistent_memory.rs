@@ -7,8 +7,8 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_faults::Faulty;
-use siltstone_vfs::{Disk, Mapping, Metered, Mode, PmemPool, Ram, Vfs};
+use siltstone_faults::FaultyVfs;
+use siltstone_vfs::{Disk, Mapping, MeteredVfs, Mode, PmemPool, Ram, Vfs};
 
 const WHY: Purpose = Purpose::Flush;
 
@@ -16,8 +16,8 @@ fn for_each_backend(check: impl Fn(&dyn Vfs)) {
     let directory = tempfile::tempdir().unwrap();
     check(&Disk::open(directory.path()).unwrap());
     check(&Ram::new());
-    check(&Faulty::new(1));
-    check(&Metered::new(Arc::new(Ram::new())));
+    check(&FaultyVfs::new(1));
+    check(&MeteredVfs::new(Arc::new(Ram::new())));
 }
 
 fn kind<T>(result: Result<T>) -> ErrorKind {

@@ -6,8 +6,8 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose};
-use siltstone_faults::Faulty;
-use siltstone_vfs::{Disk, DiskOptions, File, Metered, Mode, Overlay, Ram, Vfs};
+use siltstone_faults::FaultyVfs;
+use siltstone_vfs::{Disk, DiskOptions, File, MeteredVfs, Mode, Overlay, Ram, Vfs};
 
 const WHY: Purpose = Purpose::Maintenance;
 
@@ -18,10 +18,10 @@ fn for_each_backend(check: impl Fn(&dyn Vfs)) {
     let mut vfs: Vec<(&str, Arc<dyn Vfs>)> = vec![
         ("Disk", Arc::new(disk(0))),
         ("Ram", Arc::new(Ram::new())),
-        ("Faulty", Arc::new(Faulty::new(1))),
-        ("Metered Ram", Arc::new(Metered::new(Arc::new(Ram::new())))),
+        ("FaultyVfs", Arc::new(FaultyVfs::new(1))),
+        ("MeteredVfs Ram", Arc::new(MeteredVfs::new(Arc::new(Ram::new())))),
         ("Overlay", Arc::new(Overlay::new(Arc::new(Ram::new())))),
-        ("Metered Disk", Arc::new(Metered::new(Arc::new(disk(1))))),
+        ("MeteredVfs Disk", Arc::new(MeteredVfs::new(Arc::new(disk(1))))),
     ];
     let direct = disk(2).with_options(DiskOptions { direct: true, ..DiskOptions::default() });
     // Some file systems do not support direct reads; the probe must not be counted as a file.
@@ -296,7 +296,7 @@ fn link_is_the_same_file_under_a_second_name() {
 fn link_to_another_backend_returns_false() {
     for_each_backend(|vfs| {
         write(vfs, "a", b"bytes");
-        let other = Faulty::new(2);
+        let other = FaultyVfs::new(2);
         assert!(!vfs.link("a", &other, "a").unwrap());
         assert!(other.list().unwrap().is_empty());
     });

@@ -89,7 +89,7 @@ impl Driver {
                 window: load.window,
                 deadline: Duration::from_secs(10),
                 password: Some(PASSWORD.to_owned()),
-                train: server.gso_segments,
+                gso_segments: server.gso_segments,
                 xdp: server.xdp.then(|| (INTERFACE.to_owned(), 0)),
             };
             let client = Client::connect(address, options).map_err(|error| refused(&error))?;
@@ -216,7 +216,7 @@ fn send_requests(
     let begin = Instant::now();
     let mut record = || latency.saturating_record(begin.elapsed().as_nanos() as u64);
     let (mut missed, mut wrong) = (0, 0);
-    let outcome = client.ask(requests, |place, reply| {
+    let outcome = client.execute(requests, |place, reply| {
         match reply.answer.outcome {
             Outcome::Stored => {}
             Outcome::Found => wrong += usize::from(reply.value != draws.at(first + place).1),

@@ -148,7 +148,7 @@ impl Server {
             Kind::Ours { ports, item, any_port, gso_segments, .. } => {
                 let program = siltstone()?;
                 let table = format!(
-                    "cache=mica,mode=cache,item={item},memory={memory_mib}MiB,partitions={},stamps=on",
+                    "cache=mica,mode=cache,item={item},memory={memory_mib}MiB,partitions={},cas=on",
                     ports.next_power_of_two()
                 );
                 command.arg(program).args(["serve", "store", "--listen", "127.0.0.1:0"]);

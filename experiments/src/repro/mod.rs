@@ -10,7 +10,7 @@
 use serde::Serialize;
 use siltstone_bench::plot::Plot;
 use siltstone_bench::refused;
-use siltstone_engine::names::meant;
+use siltstone_engine::names::suggest;
 use siltstone_engine::{Error, InvalidOption, Result};
 
 mod advice;
@@ -222,7 +222,7 @@ pub struct Finding {
 pub fn find(id: &str) -> Result<&'static dyn Experiment> {
     let found = EXPERIMENTS.iter().find(|experiment| experiment.id() == id).copied();
     found.ok_or_else(|| {
-        let meant = meant(id, EXPERIMENTS.iter().map(|experiment| experiment.id()));
+        let meant = suggest(id, EXPERIMENTS.iter().map(|experiment| experiment.id()));
         bad(
             "id",
             format!("'{id}' is unknown{meant} (`siltstone-experiments repro list` names all)"),

@@ -1,7 +1,7 @@
 //! `model-speed`: designs per second that the model evaluates.
 //!
 //! The task of an optimiser: LevelDB's write amplification for many different level sizes over 10^8
-//! keys, on one core, with interpolated primitives ([`siltstone_model::Tabulated`], whose build is
+//! keys, on one core, with interpolated primitives ([`siltstone_model::InterpolatedPopularity`], whose build is
 //! timed, too). Each result is compared with the exact sums.
 //!
 //! The thesis's figures are of a desktop of 2015; the bar of a hundred times as many excludes the
@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use siltstone_bench::plot::{Bars, Plot};
 use siltstone_engine::Result;
-use siltstone_model::{LevelDb, Popularity, Tabulated, Workload};
+use siltstone_model::{LevelDb, Popularity, InterpolatedPopularity, Workload};
 
 use super::thesis::{KEYS, PAPER, SKEWS, modelled, popularity, standard};
 use super::{Check, Direction, Experiment, Measured, refused};
@@ -56,7 +56,7 @@ impl Experiment for ModelSpeed {
         for (turn, ((name, skew), claimed)) in SKEWS.into_iter().zip(CLAIMED).enumerate() {
             let exact = popularity(KEYS, skew)?;
             let begun = Instant::now();
-            let tabulated = Tabulated::new(&exact);
+            let tabulated = InterpolatedPopularity::new(&exact);
             builds.push(format!("{:.1} ms", begun.elapsed().as_secs_f64() * 1e3));
             let quick = rate(&tabulated, count)?;
             rates[0].push(quick);
@@ -135,7 +135,7 @@ fn rate(workload: &impl Workload, count: usize) -> Result<f64> {
 }
 
 /// The ratio of interpolated to exact results that is furthest from 1.
-fn furthest(tabulated: &Tabulated, exact: &Popularity) -> Result<f64> {
+fn furthest(tabulated: &InterpolatedPopularity, exact: &Popularity) -> Result<f64> {
     let mut furthest: f64 = 1.0;
     for design in designs()?.take(EXACT) {
         let ratio = design.total(tabulated).map_err(refused)? / modelled(&design, exact)?;
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn interpolated_and_exact_results_agree() {
         let zipf = popularity(KEYS, 0.99).unwrap();
-        assert!((furthest(&Tabulated::new(&zipf), &zipf).unwrap() - 1.0).abs() < 1e-9);
+        assert!((furthest(&InterpolatedPopularity::new(&zipf), &zipf).unwrap() - 1.0).abs() < 1e-9);
     }
 
     #[test]

@@ -134,17 +134,17 @@ impl DeviceTime {
         let operations = operations as f64;
         let micros = |count: f64, each: Duration| count * each.as_secs_f64() * 1e6 / operations;
         let Timing { read, program, erase, .. } = Timing::PAPER;
-        let (below, further) = (more("pages_copied_below"), more("pages_read_beyond_first"));
+        let (below, further) = (more("ftl_pages_copied"), more("extra_page_reads"));
         let gets = io("get", &|io| io.reads);
-        let (put, remapped) = ((after.writes - before.writes) as f64, more("versions_remapped"));
+        let (put, remapped) = ((after.writes - before.writes) as f64, more("versions_relocated"));
         // Records of puts and relocations may share a page.
         let pages = io("flush", &|io| io.writes) + io("compaction", &|io| io.writes) - below;
         let of_records =
             |records: f64| micros(pages * records / (put + remapped).max(1.0), program);
-        let for_readers = more("pages_read_for_readers");
+        let for_readers = more("read_triggered_page_reads");
         let collected = io("compaction", &|io| io.reads) - below - for_readers;
-        let erased = match after.counters.contains_key("blocks_erased_below") {
-            true => more("blocks_erased_below"),
+        let erased = match after.counters.contains_key("ftl_blocks_erased") {
+            true => more("ftl_blocks_erased"),
             false => more("blocks_erased"),
         };
         let micros = [

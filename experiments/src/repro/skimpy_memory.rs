@@ -47,7 +47,7 @@ impl Experiment for SkimpyMemory {
         let theirs = semel.stats().memory.get("version map").copied().unwrap_or(0);
         progress(3, 3);
         // The size of both does not depend on the number of keys.
-        const OF_NO_MAP: [&str; 2] = ["packing buffer", "pages of collection"];
+        const OF_NO_MAP: [&str; 2] = ["write buffer", "collection cache"];
         let map = ours.iter().filter(|(name, _)| !OF_NO_MAP.contains(name));
         let sum: u64 = map.clone().map(|(_, bytes)| bytes).sum();
         let checks = vec![

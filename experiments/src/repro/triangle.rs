@@ -303,7 +303,7 @@ impl Timeline {
         }
         // The writer waited for jobs that ran in the meantime.
         self.now += self.take(engine);
-        if self.scheduler.help() {
+        if self.scheduler.run_one() {
             self.free_at = self.now + self.take(engine);
         }
     }

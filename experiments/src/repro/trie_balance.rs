@@ -15,7 +15,7 @@
 use siltstone_bench::plot::{Line, Lines, Plot};
 use siltstone_engine::Result;
 use siltstone_structures::{ClassicBloom, hash64};
-use siltstone_trie::figures::{BucketLoads, bucket_loads, build_table};
+use siltstone_trie::paper_figures::{BucketLoads, bucket_loads, build_table};
 
 use super::{Check, Direction, Experiment, Measured};
 

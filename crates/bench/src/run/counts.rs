@@ -83,7 +83,7 @@ impl Counts {
         let get = after.io.get("get").copied().unwrap_or_default();
         let get_before = before.io.get("get").copied().unwrap_or_default();
         let mut stalls = Stalls {
-            insert_us: after.stall.insert_us - before.stall.insert_us,
+            slowdown_us: after.stall.slowdown_us - before.stall.slowdown_us,
             flush_us: after.stall.flush_us - before.stall.flush_us,
             compaction_us: after.stall.compaction_us - before.stall.compaction_us,
             longest_us: after.stall.longest_us,
@@ -149,7 +149,7 @@ impl Counts {
         self.lookups += other.lookups;
         self.lookup_reads += other.lookup_reads;
         self.lookup_bytes += other.lookup_bytes;
-        self.stalls.insert_us += other.stalls.insert_us;
+        self.stalls.slowdown_us += other.stalls.slowdown_us;
         self.stalls.flush_us += other.stalls.flush_us;
         self.stalls.compaction_us += other.stalls.compaction_us;
         self.stalls.longest_us = self.stalls.longest_us.max(other.stalls.longest_us);
@@ -199,7 +199,7 @@ impl Counts {
             space_bytes: state.space_bytes,
             latency_us,
             stall_ms: StallMs {
-                insert: Some(ms(self.stalls.insert_us)),
+                insert: Some(ms(self.stalls.slowdown_us)),
                 flush: Some(ms(self.stalls.flush_us)),
                 compaction: Some(ms(self.stalls.compaction_us)),
                 total: ms(total_us(&self.stalls)),
@@ -282,7 +282,7 @@ fn sum(counts: impl IntoIterator<Item = IoCounts>) -> IoCounts {
 }
 
 fn total_us(stalls: &Stalls) -> u64 {
-    stalls.insert_us + stalls.flush_us + stalls.compaction_us
+    stalls.slowdown_us + stalls.flush_us + stalls.compaction_us
 }
 
 #[cfg(test)]

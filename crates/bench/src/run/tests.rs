@@ -226,13 +226,13 @@ fn replay_loads_the_prelude_and_sends_every_request() {
 
 #[test]
 fn recorded_workload_replays_identically() {
-    use crate::trace::{Recorded, Recorder, Trace};
+    use crate::trace::{Recorder, RecordingEngine, Trace};
     let directory = tempfile::tempdir().unwrap();
     let record = |name: &str, workload: &Workload, settings: &Settings| {
         let path = directory.path().join(name);
         let recorder = Recorder::create(&path).unwrap();
         let mut opened = target(&[]).open(1).unwrap();
-        opened.engine = Arc::new(Recorded::new(opened.engine.clone(), recorder.clone()));
+        opened.engine = Arc::new(RecordingEngine::new(opened.engine.clone(), recorder.clone()));
         let mut session = Session::new(opened, settings.clone()).unwrap();
         session.run(workload, &mut |_| ()).unwrap();
         recorder.finish().unwrap();

@@ -30,5 +30,5 @@ pub(crate) mod replay;
 
 pub use file::each_line;
 pub use line::{Line, Verb};
-pub use record::{Recorded, Recorder};
+pub use record::{Recorder, RecordingEngine};
 pub use replay::{Request, Trace};

@@ -113,15 +113,15 @@ impl Drop for Recorder {
 }
 
 /// An engine whose requests are recorded.
-pub struct Recorded {
+pub struct RecordingEngine {
     engine: Arc<dyn Engine>,
     recorder: Arc<Recorder>,
 }
 
-impl Recorded {
+impl RecordingEngine {
     /// Records the requests to `engine`.
     pub fn new(engine: Arc<dyn Engine>, recorder: Arc<Recorder>) -> Self {
-        Recorded { engine, recorder }
+        RecordingEngine { engine, recorder }
     }
 
     fn recording_cursor(&self, range: KeyRange, cursor: Box<dyn Cursor>) -> Box<dyn Cursor> {
@@ -141,7 +141,7 @@ impl Recorded {
     }
 }
 
-impl Engine for Recorded {
+impl Engine for RecordingEngine {
     fn name(&self) -> &'static str {
         self.engine.name()
     }
@@ -225,7 +225,7 @@ impl Engine for Recorded {
     }
 
     /// `None`: requests that bypass this wrapper would not be recorded.
-    fn behind(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+    fn as_any(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         None
     }
 
@@ -361,12 +361,12 @@ mod tests {
 
     use super::*;
 
-    fn recorded() -> (tempfile::TempDir, PathBuf, Arc<Recorder>, Recorded) {
+    fn recorded() -> (tempfile::TempDir, PathBuf, Arc<Recorder>, RecordingEngine) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("trace");
         let recorder = Recorder::create(&path).unwrap();
         let engine = Lsm::open(Arc::new(Ram::new()), Env::system(1), Options::default()).unwrap();
-        let engine = Recorded::new(Arc::new(engine), recorder.clone());
+        let engine = RecordingEngine::new(Arc::new(engine), recorder.clone());
         (directory, path, recorder, engine)
     }
 
@@ -425,7 +425,7 @@ mod tests {
         let began = Instant::now();
         let recorder = Recorder { name: "full".to_owned(), began, state: Mutex::new(state) };
         let (_directory, _, _, engine) = recorded();
-        let engine = Recorded::new(engine.engine.clone(), Arc::new(recorder));
+        let engine = RecordingEngine::new(engine.engine.clone(), Arc::new(recorder));
         for _ in 0..FLUSH_BYTES {
             engine.get(b"key").unwrap();
         }

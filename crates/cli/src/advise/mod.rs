@@ -13,9 +13,11 @@ use comfy_table::{Cell, CellAlignment, Table as Grid, presets};
 use indicatif::HumanBytes;
 use serde_json::{Value, json};
 use siltstone::options::{parse_count, parse_duration, parse_size};
-use siltstone_bench::advice::{CHECKED_KEYS, Checked, Figures, check};
+use siltstone_bench::advice::{CHECKED_KEYS, Figures, PredictionCheck, check};
 use siltstone_model::Popularity;
-use siltstone_model::advise::{Advice, Candidate, Device, Needs, Wanted, advise, preference};
+use siltstone_model::advise::{
+    Advice, Candidate, Device, Needs, Requirements, advise, preference_order,
+};
 
 use crate::{CommandResult, Failure, Outcome, interrupt, progress};
 
@@ -121,14 +123,18 @@ impl Advise {
         Ok(if advice.candidates.is_empty() { Outcome::No } else { Outcome::Done })
     }
 
-    fn requirements(&self) -> Result<Wanted, Failure> {
+    fn requirements(&self) -> Result<Requirements, Failure> {
         let (key_bytes, value_bytes) = (self.key_size as f64, self.value_size as f64);
         let mut requirements = match &self.trace {
             Some(path) => trace::read(path)?,
             None => {
                 let keys = Popularity::zipf(self.keys.unwrap_or_default() as f64, self.skew)?;
                 let reads = self.reads;
-                Wanted { reads, scans: self.scans, ..Wanted::new(keys, key_bytes, value_bytes) }
+                Requirements {
+                    reads,
+                    scans: self.scans,
+                    ..Requirements::new(keys, key_bytes, value_bytes)
+                }
             }
         };
         requirements.ops_per_second = self.device.ops.map(|ops| ops as f64);
@@ -148,8 +154,12 @@ impl Advise {
         Ok(requirements)
     }
 
-    fn measure(&self, first: &Candidate, requirements: &Wanted) -> Result<Checked, Failure> {
-        interrupt::tidy_up()?;
+    fn measure(
+        &self,
+        first: &Candidate,
+        requirements: &Requirements,
+    ) -> Result<PredictionCheck, Failure> {
+        interrupt::clean_up_on_signal()?;
         let mut bars = progress::Workloads::default();
         let (settings, skew) = (&*first.settings, self.skew);
         let checked =
@@ -168,7 +178,11 @@ fn configuration(candidate: &Candidate) -> String {
     format!("siltstone serve DIR --table NAME={}{options}", candidate.engine)
 }
 
-fn as_json(requirements: &Wanted, advice: &Advice, checked: Option<&Checked>) -> Value {
+fn as_json(
+    requirements: &Requirements,
+    advice: &Advice,
+    checked: Option<&PredictionCheck>,
+) -> Value {
     let candidate = |c: &Candidate| {
         let options: serde_json::Map<_, _> =
             c.settings.options().into_iter().map(|(k, v)| (k.to_owned(), v.into())).collect();
@@ -195,7 +209,7 @@ fn as_json(requirements: &Wanted, advice: &Advice, checked: Option<&Checked>) ->
     })
 }
 
-fn print_advice(requirements: &Wanted, advice: &Advice) {
+fn print_advice(requirements: &Requirements, advice: &Advice) {
     let mut grid = Grid::new();
     grid.load_style(presets::UTF8_HORIZONTAL_ONLY);
     let heads =
@@ -226,7 +240,7 @@ fn print_advice(requirements: &Wanted, advice: &Advice) {
     match advice.candidates.first() {
         Some(first) => {
             println!("Take {}:\n\n  {}\n", first.engine, configuration(first));
-            let order: Vec<_> = preference().collect();
+            let order: Vec<_> = preference_order().collect();
             let tested = advice.candidates.iter().find(|it| it.engine == order[0]);
             if let Some(tested) = tested.filter(|it| it.engine != first.engine) {
                 println!(
@@ -250,7 +264,7 @@ fn print_advice(requirements: &Wanted, advice: &Advice) {
     }
 }
 
-fn print_checked(checked: &Checked) {
+fn print_checked(checked: &PredictionCheck) {
     let (predicted, measured) = (&checked.predicted, &checked.measured);
     let mut grid = Grid::new();
     grid.load_style(presets::UTF8_HORIZONTAL_ONLY);
@@ -271,12 +285,12 @@ fn print_checked(checked: &Checked) {
 }
 
 /// Prints the measured device time per operation, and the engine that it recommends.
-fn print_verdict(requirements: &Wanted, advice: &Advice, checked: &Checked) {
+fn print_verdict(requirements: &Requirements, advice: &Advice, checked: &PredictionCheck) {
     let time = |f: &Figures| requirements.device_us(f.write_amplification, f.reads_per_lookup);
     let (predicted, measured) = (time(&checked.predicted), time(&checked.measured));
     // A prediction of zero is exact: no device is used.
     let factor = if predicted > 0.0 { measured / predicted } else { 1.0 };
-    let choice = advice.choice_if_off_by(factor).unwrap_or_default();
+    let choice = advice.choice_if_wrong_by(factor).unwrap_or_default();
     let verdict = if choice == checked.engine {
         format!("{choice} remains the recommendation")
     } else {

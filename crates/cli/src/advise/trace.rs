@@ -10,12 +10,12 @@ use std::path::Path;
 
 use siltstone_bench::trace::{Line, Verb, each_line};
 use siltstone_model::Popularity;
-use siltstone_model::advise::Wanted;
+use siltstone_model::advise::Requirements;
 
 use crate::Failure;
 
 /// Reads the workload from a file.
-pub(super) fn read(path: &Path) -> Result<Wanted, Failure> {
+pub(super) fn read(path: &Path) -> Result<Requirements, Failure> {
     let hashes = [RandomState::new(), RandomState::new()];
     let mut summary = TraceSummary::default();
     each_line(path, &mut |line| {
@@ -55,13 +55,13 @@ impl TraceSummary {
         self.requests += 1;
     }
 
-    fn requirements(self) -> Result<Wanted, String> {
+    fn requirements(self) -> Result<Requirements, String> {
         let counts: Vec<u64> = self.counts.into_values().collect();
         let popularity = Popularity::empirical(&counts).map_err(|bad| bad.to_string())?;
         let share = |part: u64| part as f64 / self.requests as f64;
         // Without any put the size is unknown; a common one is assumed.
         let value = if self.puts > 0 { self.value_bytes as f64 / self.puts as f64 } else { 100.0 };
-        let mut requirements = Wanted::new(popularity, share(self.key_bytes), value);
+        let mut requirements = Requirements::new(popularity, share(self.key_bytes), value);
         (requirements.reads, requirements.scans) = (share(self.gets), share(self.scans));
         Ok(requirements)
     }
@@ -71,7 +71,7 @@ impl TraceSummary {
 mod tests {
     use super::*;
 
-    fn requirements(text: &str) -> Result<Wanted, Failure> {
+    fn requirements(text: &str) -> Result<Requirements, Failure> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
         read(file.path())

@@ -47,7 +47,7 @@ pub struct Welcome {
     /// Base-2 logarithm of the number of partitions.
     pub partition_bits: u8,
     /// Whether items have stamps for compare-and-set.
-    pub keeps_stamps: bool,
+    pub has_cas: bool,
     /// Maximum value size of the table, in bytes.
     pub max_value_bytes: u32,
     /// Ports by index.
@@ -98,7 +98,7 @@ impl Welcome {
         packet[48] = self.access as u8;
         packet[49] = u8::from(self.any_port);
         packet[50] = self.partition_bits;
-        packet[51] = u8::from(self.keeps_stamps);
+        packet[51] = u8::from(self.has_cas);
         packet[52..56].copy_from_slice(&self.max_value_bytes.to_le_bytes());
         packet[56..58].copy_from_slice(&(ports.len() as u16).to_le_bytes());
         packet.extend(ports.iter().flat_map(|port| port.to_le_bytes()));
@@ -141,7 +141,7 @@ impl Welcome {
             access,
             any_port: fixed[49 - AT] != 0,
             partition_bits,
-            keeps_stamps: fixed[51 - AT] != 0,
+            has_cas: fixed[51 - AT] != 0,
             max_value_bytes: u32_at(fixed, 52 - AT),
             ports: ports.chunks_exact(2).map(|port| u16_at(port, 0)).collect(),
         })

@@ -48,8 +48,8 @@ const OUTCOMES: [Outcome; 11] = [
     Outcome::NoRoom,
     Outcome::Full,
     Outcome::TooLarge,
-    Outcome::Elsewhere,
-    Outcome::NoStamps,
+    Outcome::WrongPartition,
+    Outcome::CasDisabled,
 ];
 const FORGOTTEN: u8 = 11;
 

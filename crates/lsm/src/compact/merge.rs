@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use parking_lot::{Condvar, Mutex};
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_runtime::Priority;
-use siltstone_table::{EntryRef, FileNumber, IterOptions, Kind, TableWriter, Unsynced};
+use siltstone_table::{EntryRef, FileNumber, IterOptions, Kind, TableWriter, UnsyncedTable};
 
 use super::Compaction;
 use crate::engine::Inner;
@@ -72,7 +72,7 @@ impl Inner {
         for _ in 1..count.min(self.options.max_subcompactions) {
             // A helper that starts too late must not keep either alive.
             let (weak, subcompactions) = (self.me.clone(), Arc::downgrade(&subcompactions));
-            self.env.scheduler.spawn(Priority::Urgent, move || {
+            self.env.scheduler.spawn(Priority::L0Compaction, move || {
                 if let (Some(inner), Some(subcompactions)) =
                     (weak.upgrade(), subcompactions.upgrade())
                 {
@@ -259,7 +259,7 @@ struct Output<'a> {
     compaction: &'a Compaction,
     table: Option<OpenTable>,
     /// Oldest first; their entries are in `done`.
-    unsynced: VecDeque<Unsynced>,
+    unsynced: VecDeque<UnsyncedTable>,
     done: Vec<FileEntry>,
     /// The tables of the level after `target` that the open table overlaps.
     grandparents: Range<usize>,

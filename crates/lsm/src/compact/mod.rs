@@ -69,7 +69,7 @@ impl Inner {
             state.in_progress.insert(&compaction);
             state.compactions += 1;
             let priority =
-                if compaction.level == 0 { Priority::Urgent } else { Priority::Compaction };
+                if compaction.level == 0 { Priority::L0Compaction } else { Priority::Compaction };
             let weak = self.me.clone();
             let number = state.next_compaction;
             state.next_compaction += 1;

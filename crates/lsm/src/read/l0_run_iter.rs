@@ -114,8 +114,8 @@ impl L0RunIter {
         self.table.table().may_contain(hash)
     }
 
-    pub(crate) fn may_hold_between(&self, from: &[u8], to: &[u8]) -> bool {
-        self.table.table().may_hold_between(from, to)
+    pub(crate) fn may_contain_range(&self, from: &[u8], to: &[u8]) -> bool {
+        self.table.table().may_contain_range(from, to)
     }
 
     pub(crate) fn next(&mut self) -> Result<()> {

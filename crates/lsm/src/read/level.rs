@@ -49,10 +49,10 @@ impl LevelIter {
     }
 
     /// Whether one of the tables may contain a key in `from..=to`.
-    pub(crate) fn may_hold_between(&self, from: &[u8], to: &[u8]) -> bool {
+    pub(crate) fn may_contain_range(&self, from: &[u8], to: &[u8]) -> bool {
         let following = self.tables[self.find(from)..].iter();
         let mut overlapping = following.take_while(|table| table.smallest() <= to);
-        overlapping.any(|table| table.may_hold_between(from, to))
+        overlapping.any(|table| table.may_contain_range(from, to))
     }
 
     pub(crate) fn seek_back(&mut self, key: &[u8], sequence: u64) -> Result<()> {

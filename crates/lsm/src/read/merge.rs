@@ -127,8 +127,10 @@ impl Merge {
     fn may_come_before(&self, i: usize, to: usize) -> bool {
         let (from, to) = (&self.target.0, self.runs[to].key());
         match (&self.runs[i], &self.view) {
-            (Source::Lazy(run), Some(view)) => view.version.level0[*run].may_hold_between(from, to),
-            (run, _) => run.may_hold_between(from, to),
+            (Source::Lazy(run), Some(view)) => {
+                view.version.level0[*run].may_contain_range(from, to)
+            }
+            (run, _) => run.may_contain_range(from, to),
         }
     }
 

@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use siltstone_engine::{Entry, Error, Purpose, ReadPoint, Result};
 use siltstone_structures::hash64;
-use siltstone_table::{Found, IterOptions, Kind};
+use siltstone_table::{IterOptions, Kind, PinnedEntry};
 
 use crate::engine::Inner;
 use crate::memtable::{Memtable, kind_of};
@@ -164,8 +164,8 @@ impl From<L0Lookup> for LookupResult {
     }
 }
 
-impl From<Found> for LookupResult {
-    fn from(found: Found) -> Self {
+impl From<PinnedEntry> for LookupResult {
+    fn from(found: PinnedEntry) -> Self {
         let value = found.value().to_vec();
         LookupResult { kind: found.kind, expires_at: found.expires_at, value }
     }

@@ -99,10 +99,10 @@ impl Source {
 
     /// Whether it may contain versions of keys in `from..=to`; `true` without a filter. Cost: about
     /// three cache lines.
-    pub(crate) fn may_hold_between(&self, from: &[u8], to: &[u8]) -> bool {
+    pub(crate) fn may_contain_range(&self, from: &[u8], to: &[u8]) -> bool {
         match self {
-            Source::L0Run(run) => run.may_hold_between(from, to),
-            Source::Level(level) => level.may_hold_between(from, to),
+            Source::L0Run(run) => run.may_contain_range(from, to),
+            Source::Level(level) => level.may_contain_range(from, to),
             Source::Memtable(_) | Source::RowTable(_) | Source::Lazy(_) => true,
         }
     }

@@ -186,7 +186,7 @@ impl ValuePrefetcher {
         let memory = std::mem::take(&mut self.chunk);
         let mut reader = BatchReader::reusing(log, Purpose::Compaction, CHUNK_BYTES, memory);
         // The largest gap that is cheaper to read than to skip.
-        let max_gap = reader.most_gap();
+        let max_gap = reader.coalesce_gap();
         let end = |op: &PrefetchedOp| op.position.offset() + op.position.expected_bytes();
         let mut in_records = 0;
         let mut rest = &by_offset[..];
@@ -203,7 +203,7 @@ impl ValuePrefetcher {
             if batch.len() < MIN_BATCH_RECORDS {
                 continue;
             }
-            reader.go_to(batch.last().map_or(0, |&last| end(&entries[last as usize])));
+            reader.set_limit(batch.last().map_or(0, |&last| end(&entries[last as usize])));
             for &i in batch {
                 let op = &mut entries[i as usize];
                 let start = bytes.len();

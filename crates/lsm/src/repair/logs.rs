@@ -8,7 +8,7 @@
 //! Invariant: each whole record is in a table, each gap in the report.
 
 use siltstone_engine::Result;
-use siltstone_table::{GapTracker, LogSalvage, Salvaged, salvage_log};
+use siltstone_table::{GapTracker, LogSalvage, SalvageItem, salvage_log};
 
 use super::Repair;
 use crate::live_range::LiveRange;
@@ -25,12 +25,12 @@ impl Repair<'_> {
         logs: &[LogSalvage],
         last_sequence: Option<u64>,
     ) -> Result<Vec<FileEntry>> {
-        let mut gaps = GapTracker::behind(last_sequence);
+        let mut gaps = GapTracker::after(last_sequence);
         let mut rows = Vec::new();
         for log in logs {
             rows.extend(self.replay(log, &LiveRange::all(), &mut gaps)?);
         }
-        gaps.finish().into_iter().for_each(|loss| self.report.lose(loss));
+        gaps.finish().into_iter().for_each(|loss| self.report.record_loss(loss));
         Ok(rows)
     }
 
@@ -54,12 +54,12 @@ impl Repair<'_> {
         };
         log.visit(self.vfs.as_ref(), |salvaged| {
             let (position, bytes) = match salvaged {
-                Salvaged::Gap(bytes) => {
+                SalvageItem::Gap(bytes) => {
                     enter(&mut parts);
                     gaps.gap(&name, bytes);
                     return Ok(());
                 }
-                Salvaged::Record { position, bytes } => (position, bytes),
+                SalvageItem::Record { position, bytes } => (position, bytes),
             };
             match Record::decode(bytes) {
                 Ok(Record::Link(_)) => {}
@@ -139,7 +139,7 @@ impl Repair<'_> {
         let made = self.replay(&log, &live, &mut gaps)?;
         for loss in gaps.finish() {
             let keys = (&*entry.smallest, &*entry.largest);
-            self.report.lose(loss.with_keys(Some(keys.0), Some(keys.1)));
+            self.report.record_loss(loss.with_keys(Some(keys.0), Some(keys.1)));
         }
         let index =
             siltstone_table::FileKind::Table.name(siltstone_table::FileNumber(entry.number));

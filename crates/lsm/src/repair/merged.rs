@@ -81,7 +81,7 @@ impl Repair<'_> {
         let entries = saved.table.as_ref().map_or(0, |(_, entries)| *entries);
         self.report
             .note(format!("{name} is damaged at byte {at} ({reason}): {entries} entries saved"));
-        saved.losses.into_iter().for_each(|loss| self.report.lose(loss));
+        saved.losses.into_iter().for_each(|loss| self.report.record_loss(loss));
         self.keep(name);
         let draft = saved.table.map(|(draft, _)| draft.number);
         if let Some(draft) = draft {

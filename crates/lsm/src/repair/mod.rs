@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use siltstone_engine::{Error, Loss, Purpose, RepairReport, Result};
 use siltstone_table::{
-    BlockCache, FileKind, FileNumber, Manifest, Table, TableWriter, aside, parse_file_name,
+    BlockCache, FileKind, FileNumber, Manifest, Table, TableWriter, parse_file_name, quarantine,
     salvage_chain,
 };
 use siltstone_vfs::{PageClaims, Vfs};
@@ -121,8 +121,8 @@ impl Repair<'_> {
             if is_older && self.vfs.exists(POOL_FILE)? {
                 // Missing edits may have named runs in it.
                 self.report.note(format!("runs in {POOL_FILE} may be missing in the manifest"));
-                self.report.lose(Loss::entries(POOL_FILE, 0..u64::MAX));
-                self.report.lose(Loss::order(name.as_deref().unwrap_or("MANIFEST")));
+                self.report.record_loss(Loss::entries(POOL_FILE, 0..u64::MAX));
+                self.report.record_loss(Loss::order(name.as_deref().unwrap_or("MANIFEST")));
                 self.is_pool_damaged = true;
             }
             let mut state = self.check_known(edit)?;
@@ -139,7 +139,7 @@ impl Repair<'_> {
         self.report.note(format!(
             "the manifest does not hold ({file}: {reason}): every readable table and log is merged"
         ));
-        self.report.lose(Loss::order(file));
+        self.report.record_loss(Loss::order(file));
         let mut state = self.merge_all(&numbered, edit.as_ref())?;
         self.fit(&mut state)?;
         self.write_manifest(&state, false)
@@ -147,7 +147,7 @@ impl Repair<'_> {
 
     /// Reads the manifest.
     fn read_manifest(&self) -> Result<KnownManifest> {
-        let rescued = Manifest::rescue(self.vfs, ENGINE)?;
+        let rescued = Manifest::salvage(self.vfs, ENGINE)?;
         let name = rescued.name;
         let (edit, damage) = match rescued.edits.as_ref().map(|edits| fold(edits)) {
             Some(Ok(edit)) => (Some(edit), rescued.damage),
@@ -286,12 +286,16 @@ impl Repair<'_> {
     fn write_manifest(&mut self, state: &Edit, is_sound: bool) -> Result<()> {
         if self.is_pool_damaged && self.vfs.exists(POOL_FILE)? {
             self.report.note(format!("a copy of {POOL_FILE} is kept as {POOL_FILE}.damaged"));
-            aside::copy(self.vfs.as_ref(), POOL_FILE, self.pool_bytes)?;
+            quarantine::copy_quarantined(self.vfs.as_ref(), POOL_FILE, self.pool_bytes)?;
         }
-        self.damaged_files.iter().try_for_each(|name| aside::keep(self.vfs.as_ref(), name))?;
+        self.damaged_files
+            .iter()
+            .try_for_each(|name| quarantine::link_quarantined(self.vfs.as_ref(), name))?;
         self.vfs.sync_dir(Purpose::Maintenance)?;
         Manifest::replace(self.vfs, ENGINE, &state.encode(), is_sound)?;
-        self.damaged_files.iter().try_for_each(|name| aside::leave(self.vfs.as_ref(), name))?;
+        self.damaged_files
+            .iter()
+            .try_for_each(|name| quarantine::finish_quarantine(self.vfs.as_ref(), name))?;
         let replayed = self.replayed.iter().filter(|name| !self.damaged_files.contains(*name));
         replayed.into_iter().try_for_each(|name| self.vfs.remove(name))?;
         self.vfs.sync_dir(Purpose::Maintenance)?;
@@ -316,7 +320,7 @@ impl Repair<'_> {
         if self.vfs.exists(POOL_FILE)? {
             self.report
                 .note(format!("without a manifest not all runs in {POOL_FILE} can be found"));
-            self.report.lose(Loss::entries(POOL_FILE, 0..u64::MAX));
+            self.report.record_loss(Loss::entries(POOL_FILE, 0..u64::MAX));
             self.is_pool_damaged = true;
         }
         Ok(drafts)

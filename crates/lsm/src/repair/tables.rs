@@ -44,7 +44,7 @@ impl Repair<'_> {
                 self.report.note(format!("{name} is missing"));
                 let keys = (&*named.smallest, &*named.largest);
                 let loss = Loss::entries(&name, 0..named.bytes);
-                self.report.lose(loss.with_keys(Some(keys.0), Some(keys.1)));
+                self.report.record_loss(loss.with_keys(Some(keys.0), Some(keys.1)));
                 return Ok(());
             }
             Err(Error::Corruption { offset, reason, .. }) => (offset, reason),
@@ -54,7 +54,7 @@ impl Repair<'_> {
         let entries = saved.table.as_ref().map_or(0, |(_, entries)| *entries);
         self.report
             .note(format!("{name} is damaged at byte {at} ({reason}): {entries} entries saved"));
-        saved.losses.into_iter().for_each(|loss| self.report.lose(loss));
+        saved.losses.into_iter().for_each(|loss| self.report.record_loss(loss));
         self.keep(name);
         if let Some((mut made, _)) = saved.table {
             // The live range stays the same.
@@ -158,7 +158,7 @@ impl Repair<'_> {
         if lost != Some(0) {
             let loss = Loss::entries(POOL_FILE, 0..u64::MAX);
             let keys = (&*entry.smallest, &*entry.largest);
-            self.report.lose(loss.with_keys(Some(keys.0), Some(keys.1)));
+            self.report.record_loss(loss.with_keys(Some(keys.0), Some(keys.1)));
         }
         self.is_pool_damaged = true;
         Ok(())

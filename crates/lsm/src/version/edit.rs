@@ -28,7 +28,7 @@
 //! guarantees integrity, so a parse error here means a bug or a newer version.
 use siltstone_engine::batch::{read_varint, write_varint};
 use siltstone_table::TableMeta;
-use siltstone_table::kind::in_range;
+use siltstone_table::kind::check_sequence;
 
 use crate::rowtable::RowHandle;
 
@@ -185,7 +185,7 @@ impl Edit {
         while !reader.0.is_empty() {
             match reader.number()? {
                 NEXT_FILE => edit.next_file = Some(reader.number()?),
-                LAST_SEQUENCE => edit.last_sequence = Some(in_range(reader.number()?)?),
+                LAST_SEQUENCE => edit.last_sequence = Some(check_sequence(reader.number()?)?),
                 FIRST_LOG => edit.first_log = Some(reader.number()?),
                 SEALED_LOG => edit.sealed_log = Some((reader.number()?, reader.number()?)),
                 SYNCED_LOG => edit.synced_log = Some((reader.number()?, reader.number()?)),

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_structures::HyperLogLog;
-use siltstone_table::{BlockCache, FileKind, FileNumber, Found, SKETCH, Table};
+use siltstone_table::{BlockCache, FileKind, FileNumber, PinnedEntry, SKETCH, Table};
 use siltstone_vfs::{Mode, Vfs};
 
 use super::FileEntry;
@@ -70,7 +70,7 @@ impl TableFile {
     }
 
     /// The version of `key` in this table that is visible at `at`.
-    pub(crate) fn get(&self, key: &[u8], hash: u64, at: u64) -> Result<Option<Found>> {
+    pub(crate) fn get(&self, key: &[u8], hash: u64, at: u64) -> Result<Option<PinnedEntry>> {
         // The filter first: it reads one cache line and excludes nearly all that the bounds would.
         if !self.table.may_contain(hash) || key < self.smallest() || key > self.largest() {
             return Ok(None);
@@ -108,8 +108,8 @@ impl TableFile {
 
     /// Whether the table may contain a key in `from..=to`; `true` without a filter. Cost: about
     /// three cache lines.
-    pub(crate) fn may_hold_between(&self, from: &[u8], to: &[u8]) -> bool {
-        self.smallest() <= to && from <= self.largest() && self.table().may_hold_between(from, to)
+    pub(crate) fn may_contain_range(&self, from: &[u8], to: &[u8]) -> bool {
+        self.smallest() <= to && from <= self.largest() && self.table().may_contain_range(from, to)
     }
 
     /// The sketch of its keys, read at the first call; `None` if it has none or it cannot be read.

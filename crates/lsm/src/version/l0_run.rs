@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_table::{Found, Kind};
+use siltstone_table::{Kind, PinnedEntry};
 
 use super::edit::{FileEntry, L0RunEntry};
 use super::file_opener::{FileOpener, PmemRuns};
@@ -42,7 +42,7 @@ enum Body {
 
 /// The version of a key that a lookup found in an L0 run.
 pub(crate) enum L0Lookup {
-    Table(Found),
+    Table(PinnedEntry),
     Log(LoggedValue, Vec<u8>),
     Pmem(RowVersion),
 }
@@ -158,8 +158,8 @@ impl L0Run {
 
     /// Whether it may contain a key in `from..=to`; `true` without a filter. Cost: about three
     /// cache lines.
-    pub(crate) fn may_hold_between(&self, from: &[u8], to: &[u8]) -> bool {
-        self.file().is_none_or(|file| file.may_hold_between(from, to))
+    pub(crate) fn may_contain_range(&self, from: &[u8], to: &[u8]) -> bool {
+        self.file().is_none_or(|file| file.may_contain_range(from, to))
     }
 
     /// About the bytes of keys and values from `from` to before `to` (`None`: to the end).

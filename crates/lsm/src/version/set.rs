@@ -203,7 +203,7 @@ impl Versions {
 
     /// Makes sure that the medium has the manifest that was opened: files that it does not name may go.
     pub(crate) fn settle(&self) -> Result<()> {
-        self.installing.lock().manifest.as_mut().ok_or(Error::Closed)?.settle()
+        self.installing.lock().manifest.as_mut().ok_or(Error::Closed)?.persist_recovered()
     }
 
     /// Seals the manifest: no more edits.
@@ -275,7 +275,7 @@ impl Installing {
     /// Rewrites the manifest once it is much longer than what it says; `sealed_log` is what the last edit
     /// says of one. The edit is installed in any case: if this fails, the next one hears of it if it must.
     fn shrink_manifest(&mut self, next_file: u64, sealed_log: Option<(u64, u64)>) {
-        if self.manifest.as_ref().is_some_and(Manifest::wants_rewrite) {
+        if self.manifest.as_ref().is_some_and(Manifest::should_rewrite) {
             let snapshot = Edit { sealed_log, ..self.snapshot(next_file) }.encode();
             let _ = self.manifest.as_mut().map(|manifest| manifest.rewrite(&snapshot));
         }
@@ -353,7 +353,7 @@ pub(crate) fn missing_file(error: Error) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use siltstone_faults::{FaultKind, Faulty};
+    use siltstone_faults::{FaultKind, FaultyVfs};
 
     use super::*;
 
@@ -364,7 +364,7 @@ mod tests {
 
     #[test]
     fn is_an_edit_installed_and_a_seal_kept_whether_or_not_the_manifest_can_shrink() {
-        let faulty = Faulty::new(1);
+        let faulty = FaultyVfs::new(1);
         let vfs: Arc<dyn Vfs> = Arc::new(faulty.clone());
         let cache = Arc::new(BlockCache::new(0));
         let (versions, _) = Versions::open(&vfs, &cache, 2, 0).unwrap();

@@ -52,7 +52,7 @@ impl Inner {
         });
         if let Err(error) = cleared {
             self.snapshots.forget_clear(sequence);
-            return Err(self.background.doubt("clearing", error));
+            return Err(self.background.poison_unless_transient("clearing", error));
         }
         writer.last_sequence = sequence;
         self.visible.store(sequence, Release);

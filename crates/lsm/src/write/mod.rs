@@ -155,8 +155,9 @@ impl Inner {
             .zip(&bodies)
             .map(|(start, &(end, bytes))| [&headers[start..end], bytes])
             .collect();
-        log.append(&records, offsets)
-            .map_err(|error| self.background.doubt("appending to the log", error))?;
+        log.append(&records, offsets).map_err(|error| {
+            self.background.poison_unless_transient("appending to the log", error)
+        })?;
         for ((piece, &offset), record) in pieces.iter_mut().zip(&*offsets).zip(&records) {
             piece.1 = Position::new(offset, record[0].len() + record[1].len());
         }

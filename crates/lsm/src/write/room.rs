@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::MutexGuard;
 use siltstone_engine::{Error, Result};
-use siltstone_runtime::{BackgroundWork, Stall};
+use siltstone_runtime::{BackgroundWork, WriteStall};
 use siltstone_table::SpareSegment;
 
 use super::Writer;
@@ -89,7 +89,7 @@ impl Inner {
         if slot.is_none()
             && let Ok(next) = SpareSegment::create(self.vfs.as_ref(), self.versions.new_number())
         {
-            next.expect(self.options.memtable_limits().0, 0);
+            next.preallocate(self.options.memtable_limits().0, 0);
             *slot = Some(next);
         }
     }
@@ -121,7 +121,7 @@ impl Inner {
         // Two large memtables are full: room is where one was.
         let is_due =
             |state: &State| self.is_flush_due(state) || (self.has_large() && state.flushing > 0);
-        self.stall_while(stalls, Stall::Flush, is_due)?;
-        self.stall_while(stalls, Stall::Compaction, |_| self.pressure.is_full())
+        self.stall_while(stalls, WriteStall::Flush, is_due)?;
+        self.stall_while(stalls, WriteStall::Compaction, |_| self.pressure.is_full())
     }
 }

@@ -146,7 +146,7 @@ pub(crate) trait Memory: Send + Sync {
 pub(crate) struct Context<'c> {
     pub(crate) access: Access,
     pub(crate) now: Now<'c>,
-    pub(crate) keeps_stamps: bool,
+    pub(crate) has_cas: bool,
     pub(crate) max_value: usize,
     /// Whether reads without a lock set access marks.
     pub(crate) marks_reads: bool,

@@ -69,7 +69,7 @@ impl<M: Memory> Partition<M> {
         });
         let existing = old.ok_or(Outcome::Missing);
         let check_cas = |(_, meta): (ItemRef<'_>, Meta), stamp| match meta.stamp == stamp {
-            _ if !context.keeps_stamps => Err(Outcome::NoStamps),
+            _ if !context.has_cas => Err(Outcome::CasDisabled),
             true => Ok(()),
             false => Err(Outcome::Exists),
         };
@@ -131,7 +131,7 @@ impl<M: Memory> Partition<M> {
         if value.bytes.len() > context.max_value {
             return Err(Outcome::TooLarge);
         }
-        let stamp = match context.keeps_stamps {
+        let stamp = match context.has_cas {
             true => self.next_stamp(context.access),
             false => 0,
         };

@@ -14,8 +14,8 @@
 //!
 //! Source: the slope of Unique as the miss rate of an LRU cache is Che's approximation.
 
-use super::{Costs, Design, Settings, Wanted, size};
-use crate::error::BadParameter;
+use super::{Costs, Design, Requirements, Settings, size};
+use crate::error::InvalidParameter;
 use crate::{LevelDb, Lsm, Popularity};
 
 pub(super) const DESIGN: Design = Design {
@@ -34,7 +34,7 @@ const INDEX_BYTES: f64 = 9.0;
 /// Overhead in bytes per item in a table: lengths, sequence number, and its share of filter, index
 /// and checksums.
 const TABLE_BYTES: f64 = 7.0;
-/// Overhead in bytes per item in a memtable (`memtree.rs`).
+/// Overhead in bytes per item in a memtable (`blink_tree`).
 const MEMTABLE_BYTES: f64 = 85.0;
 const BLOCK_BYTES: f64 = 4096.0;
 const FILTER_BITS: f64 = 10.0;
@@ -64,7 +64,7 @@ struct Tree {
     cache: f64,
 }
 
-fn fit(wanted: &Wanted) -> Result<Box<dyn Settings>, String> {
+fn fit(wanted: &Requirements) -> Result<Box<dyn Settings>, String> {
     let mut tree = Tree {
         memtable: 32.0 * MIB,
         l0_capacity: 0.0,
@@ -91,7 +91,7 @@ fn fit(wanted: &Wanted) -> Result<Box<dyn Settings>, String> {
 
 impl Tree {
     /// Sets the capacities of level 0 and level 1 that the engine would choose for this data.
-    fn grow_l0(&mut self, wanted: &Wanted) {
+    fn grow_l0(&mut self, wanted: &Requirements) {
         let share = wanted.keys() * self.stored(wanted) / L0_DATA_RATIO;
         let share = share.min(MAX_L0_MEMTABLES * self.memtable).max(MIN_L0_CAPACITY);
         self.l0_capacity = (share / MIB).floor() * MIB;
@@ -99,11 +99,11 @@ impl Tree {
     }
 
     /// Bytes per item in a table.
-    fn stored(&self, wanted: &Wanted) -> f64 {
+    fn stored(&self, wanted: &Requirements) -> f64 {
         wanted.item_bytes() + TABLE_BYTES
     }
 
-    fn index_bytes(&self, wanted: &Wanted) -> f64 {
+    fn index_bytes(&self, wanted: &Requirements) -> f64 {
         let items_per_block = (BLOCK_BYTES / self.stored(wanted)).max(1.0);
         // Separator, offset and length.
         let index = (wanted.key_bytes + 12.0) / items_per_block;
@@ -113,23 +113,23 @@ impl Tree {
     }
 
     /// Two full memtables.
-    fn buffer_bytes(&self, wanted: &Wanted) -> f64 {
+    fn buffer_bytes(&self, wanted: &Requirements) -> f64 {
         2.0 * self.log_items(wanted) * (wanted.item_bytes() + MEMTABLE_BYTES)
     }
 
-    fn log_items(&self, wanted: &Wanted) -> f64 {
+    fn log_items(&self, wanted: &Requirements) -> f64 {
         let by_log = self.memtable / (wanted.item_bytes() + LOG_BYTES);
         by_log.min(2.0 * self.memtable / (wanted.item_bytes() + MEMTABLE_BYTES)).max(1.0)
     }
 
     /// Items in each level above the deepest.
-    fn levels(&self, wanted: &Wanted) -> Vec<f64> {
+    fn levels(&self, wanted: &Requirements) -> Vec<f64> {
         let level = |l: i32| self.level_1 * 10f64.powi(l) / self.stored(wanted);
         let above = |items: &f64| *items < wanted.keys() * 0.99;
         (0..LEVELS - 1).map(level).take_while(above).collect()
     }
 
-    fn model(&self, wanted: &Wanted) -> Lsm {
+    fn model(&self, wanted: &Requirements) -> Lsm {
         let tree = LevelDb {
             log_items: self.log_items(wanted),
             level0_tables: 1.0,
@@ -137,21 +137,21 @@ impl Tree {
         };
         Lsm {
             index_share: Some((wanted.key_bytes + INDEX_BYTES) / wanted.item_bytes()),
-            container_items: Some(self.l0_items(wanted)),
+            l0_items: Some(self.l0_items(wanted)),
             ..Lsm::plain(tree)
         }
     }
 
-    fn l0_items(&self, wanted: &Wanted) -> f64 {
+    fn l0_items(&self, wanted: &Requirements) -> f64 {
         L0_FILL * self.l0_capacity / wanted.item_bytes()
     }
 
-    fn pass_requests(&self, wanted: &Wanted) -> f64 {
+    fn pass_requests(&self, wanted: &Requirements) -> f64 {
         Lsm::pass_requests(&wanted.popularity, self.l0_items(wanted))
     }
 
     /// Read requests to storage per lookup.
-    fn reads(&self, wanted: &Wanted) -> f64 {
+    fn reads(&self, wanted: &Requirements) -> f64 {
         let keys = &wanted.popularity;
         // Shares of lookups whose key was last written before the given number of writes. Lookups
         // are independent of writes, with the same popularity.
@@ -176,7 +176,7 @@ impl Tree {
 
     /// The cache's miss rate, and the number of lookups for which a block stays cached after its
     /// last read.
-    fn missed(&self, keys: &Popularity, wanted: &Wanted) -> (f64, f64) {
+    fn missed(&self, keys: &Popularity, wanted: &Requirements) -> (f64, f64) {
         let per_block = (BLOCK_BYTES / self.stored(wanted)).max(1.0);
         let blocks = keys.keys() / per_block;
         let cached = self.cache / BLOCK_BYTES.max(self.stored(wanted));
@@ -198,7 +198,7 @@ impl Tree {
 }
 
 impl Settings for Tree {
-    fn costs(&self, wanted: &Wanted) -> Result<Costs, BadParameter> {
+    fn costs(&self, wanted: &Requirements) -> Result<Costs, InvalidParameter> {
         let mut writes = self.model(wanted).write_amplification(&wanted.popularity)?;
         let item = wanted.item_bytes();
         for (stage, (_, cost)) in writes.by_stage.iter_mut().enumerate() {

@@ -2,9 +2,9 @@
 //!
 //! Source: thesis, section 5.3; overheads per item from the engine's `item` and `index`.
 
-use super::{Costs, Design, Settings, Wanted, size};
+use super::{Costs, Design, Requirements, Settings, size};
 use crate::Breakdown;
-use crate::error::BadParameter;
+use crate::error::InvalidParameter;
 
 pub(super) const DESIGN: Design = Design {
     engine: "mica",
@@ -28,13 +28,13 @@ struct Store {
     item: f64,
 }
 
-fn fit(wanted: &Wanted) -> Result<Box<dyn Settings>, String> {
+fn fit(wanted: &Requirements) -> Result<Box<dyn Settings>, String> {
     let needed = wanted.keys() * (wanted.item_bytes() + ITEM_BYTES + INDEX_BYTES) * HEADROOM;
     Ok(Box::new(Store { memory: needed.max(1048576.0), item: wanted.item_bytes() }))
 }
 
 impl Settings for Store {
-    fn costs(&self, _wanted: &Wanted) -> Result<Costs, BadParameter> {
+    fn costs(&self, _wanted: &Requirements) -> Result<Costs, InvalidParameter> {
         Ok(Costs {
             writes: Breakdown { by_stage: Vec::new() },
             write_amplification: 0.0,

@@ -32,10 +32,10 @@ mod trie;
 
 use serde::Serialize;
 
-pub use requirements::{Device, Needs, Wanted};
+pub use requirements::{Device, Needs, Requirements};
 
 use crate::Breakdown;
-use crate::error::BadParameter;
+use crate::error::InvalidParameter;
 
 /// A design must cost less than this share of another's device time to be preferred to it.
 const MAX_COST_RATIO: f64 = 0.8;
@@ -69,8 +69,8 @@ pub trait Settings: std::fmt::Debug {
     /// Costs under a workload.
     ///
     /// # Errors
-    /// [`BadParameter`] for a workload too small for them.
-    fn costs(&self, wanted: &Wanted) -> Result<Costs, BadParameter>;
+    /// [`InvalidParameter`] for a workload too small for them.
+    fn costs(&self, wanted: &Requirements) -> Result<Costs, InvalidParameter>;
 
     /// The settings as options of the engine.
     fn options(&self) -> Vec<(&'static str, String)>;
@@ -122,7 +122,7 @@ struct Design {
     has_versions: bool,
     has_history: bool,
     /// Derives settings that fit the workload and its memory.
-    fit: fn(&Wanted) -> Result<Box<dyn Settings>, String>,
+    fit: fn(&Requirements) -> Result<Box<dyn Settings>, String>,
 }
 
 /// In order of preference.
@@ -130,15 +130,15 @@ const DESIGNS: [Design; 5] =
     [lsm::DESIGN, silt::DESIGN, trie::DESIGN, mica::DESIGN, skimpy::DESIGN];
 
 /// Engines in order of preference at equal costs.
-pub fn preference() -> impl Iterator<Item = &'static str> {
+pub fn preference_order() -> impl Iterator<Item = &'static str> {
     DESIGNS.iter().map(|design| design.engine)
 }
 
 /// Settings and costs of every engine, or why it cannot serve the workload.
 ///
 /// # Errors
-/// [`BadParameter`] for an invalid workload.
-pub fn advise(wanted: &Wanted) -> Result<Advice, BadParameter> {
+/// [`InvalidParameter`] for an invalid workload.
+pub fn advise(wanted: &Requirements) -> Result<Advice, InvalidParameter> {
     wanted.check()?;
     let mut advice = Advice::default();
     for design in &DESIGNS {
@@ -169,7 +169,7 @@ fn best(times: &[f64]) -> Option<usize> {
 impl Advice {
     /// The engine that would be recommended if the recommended one kept the device busy for
     /// `factor` times as long as predicted.
-    pub fn choice_if_off_by(&self, factor: f64) -> Option<&'static str> {
+    pub fn choice_if_wrong_by(&self, factor: f64) -> Option<&'static str> {
         let recommended = self.candidates.first()?.engine;
         let in_order = DESIGNS.iter().filter_map(|design| {
             let found = self.candidates.iter().find(|found| found.engine == design.engine)?;
@@ -200,7 +200,7 @@ impl Design {
     }
 }
 
-fn fit(design: &Design, wanted: &Wanted) -> Result<Candidate, Vec<String>> {
+fn fit(design: &Design, wanted: &Requirements) -> Result<Candidate, Vec<String>> {
     let settings = (design.fit)(wanted).map_err(|reason| vec![reason])?;
     let costs = settings.costs(wanted).map_err(|bad| vec![bad.to_string()])?;
     let mut reasons = Vec::new();
@@ -247,8 +247,8 @@ mod tests {
     use super::*;
     use crate::Popularity;
 
-    fn wanted(keys: f64, skew: f64) -> Wanted {
-        Wanted::new(Popularity::zipf(keys, skew).unwrap(), 16.0, 100.0)
+    fn wanted(keys: f64, skew: f64) -> Requirements {
+        Requirements::new(Popularity::zipf(keys, skew).unwrap(), 16.0, 100.0)
     }
 
     fn names(advice: &Advice) -> Vec<&'static str> {
@@ -309,16 +309,16 @@ mod tests {
     #[test]
     fn choice_changes_if_the_prediction_is_far_off() {
         // The first in the order is recommended, so another must beat it clearly.
-        let w = Wanted { reads: 0.1, ..wanted(1e7, 0.99) };
+        let w = Requirements { reads: 0.1, ..wanted(1e7, 0.99) };
         let advice = advise(&w).unwrap();
         let [first, others @ ..] = &advice.candidates[..] else { panic!("{advice:?}") };
         assert_eq!(first.engine, "lsm", "{advice:?}");
         let second = others.iter().min_by(|a, b| a.device_us.total_cmp(&b.device_us)).unwrap();
-        assert_eq!(advice.choice_if_off_by(1.0), Some(first.engine));
+        assert_eq!(advice.choice_if_wrong_by(1.0), Some(first.engine));
         let lead = second.device_us / first.device_us / MAX_COST_RATIO;
-        assert_eq!(advice.choice_if_off_by(0.99 * lead), Some(first.engine), "{advice:?}");
-        assert_ne!(advice.choice_if_off_by(100.0), Some(first.engine), "{advice:?}");
-        assert_eq!(Advice::default().choice_if_off_by(1.0), None);
+        assert_eq!(advice.choice_if_wrong_by(0.99 * lead), Some(first.engine), "{advice:?}");
+        assert_ne!(advice.choice_if_wrong_by(100.0), Some(first.engine), "{advice:?}");
+        assert_eq!(Advice::default().choice_if_wrong_by(1.0), None);
     }
 
     #[test]
@@ -334,7 +334,8 @@ mod tests {
         for keys in [1e4, 1e6, 1e8, 1e10] {
             for skew in [0.0, 0.7, 0.99, 1.3] {
                 for value in [10.0, 100.0, 4000.0] {
-                    let mut w = Wanted::new(Popularity::zipf(keys, skew).unwrap(), 16.0, value);
+                    let mut w =
+                        Requirements::new(Popularity::zipf(keys, skew).unwrap(), 16.0, value);
                     w.needs.durability = false;
                     for candidate in advise(&w).unwrap().candidates {
                         let share = (1e6 / keys).clamp(0.01, 1.0);

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use crate::Popularity;
-use crate::error::{BadParameter, within};
+use crate::error::{InvalidParameter, within};
 
 use super::Costs;
 
 /// A workload, the resources for it, and the capabilities that it needs.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub struct Requirements {
     /// Popularity of keys, for reads and writes.
     pub popularity: Popularity,
     /// Mean bytes per key.
@@ -70,10 +70,10 @@ impl Default for Device {
     }
 }
 
-impl Wanted {
+impl Requirements {
     /// Half lookups and half writes, durable, on a typical device, without limits.
     pub fn new(popularity: Popularity, key_bytes: f64, value_bytes: f64) -> Self {
-        Wanted {
+        Requirements {
             popularity,
             key_bytes,
             value_bytes,
@@ -89,7 +89,7 @@ impl Wanted {
 
     /// The same requirements with another popularity of keys.
     pub fn scaled(&self, popularity: Popularity) -> Self {
-        Wanted { popularity, ..self.clone() }
+        Requirements { popularity, ..self.clone() }
     }
 
     /// Number of keys.
@@ -107,7 +107,7 @@ impl Wanted {
         (1.0 - self.reads - self.scans).max(0.0)
     }
 
-    pub(super) fn check(&self) -> Result<(), BadParameter> {
+    pub(super) fn check(&self) -> Result<(), InvalidParameter> {
         let share = "give shares of operations from 0 to 1, with a sum of at most 1";
         within("key_bytes", self.key_bytes, 1.0, 65536.0, "give 1 byte to 64 KiB")?;
         within("value_bytes", self.value_bytes, 0.0, 512e6, "give up to 512 MB")?;

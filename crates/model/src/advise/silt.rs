@@ -9,9 +9,9 @@
 //! Source: thesis, sections 2.4 and 4.5; the trie's bits per key are those of
 //! `cargo bench -p siltstone-structures --bench rank -- 16777216`.
 
-use super::{Costs, Design, Settings, Wanted, size};
+use super::{Costs, Design, Requirements, Settings, size};
 use crate::Silt;
-use crate::error::BadParameter;
+use crate::error::InvalidParameter;
 
 pub(super) const DESIGN: Design = Design {
     engine: "silt",
@@ -39,7 +39,7 @@ struct Stores {
     sort: f64,
 }
 
-fn fit(wanted: &Wanted) -> Result<Box<dyn Settings>, String> {
+fn fit(wanted: &Requirements) -> Result<Box<dyn Settings>, String> {
     let mut stores =
         Stores { partitions: 4.0, slots: 131_072.0, hash_stores: 64.0, sort: 64.0 * 1048576.0 };
     // A LogStore should contain a small share of a partition's keys.
@@ -72,7 +72,7 @@ fn fit(wanted: &Wanted) -> Result<Box<dyn Settings>, String> {
 
 impl Stores {
     /// Bytes of memory that grow with the number of keys, and other bytes.
-    fn memory(&self, wanted: &Wanted) -> [f64; 2] {
+    fn memory(&self, wanted: &Requirements) -> [f64; 2] {
         let entries_per_block = (BLOCK_BYTES / (wanted.item_bytes() + SORTED_BYTES)).max(1.0);
         let sorted = wanted.keys() * trie_bits(entries_per_block) / 8.0;
         let slots = self.slots * self.partitions;
@@ -93,7 +93,7 @@ fn trie_bits(entries: f64) -> f64 {
 }
 
 impl Settings for Stores {
-    fn costs(&self, wanted: &Wanted) -> Result<Costs, BadParameter> {
+    fn costs(&self, wanted: &Requirements) -> Result<Costs, InvalidParameter> {
         let one = wanted.popularity.part(self.partitions);
         let silt =
             Silt { table_slots: self.slots, occupancy: OCCUPANCY, hash_stores: self.hash_stores };

@@ -12,8 +12,8 @@
 //!
 //! Source: SkimpyFTL, sections 3 and 4; overheads per record from the engine's formats.
 
-use super::{Costs, Design, Settings, Wanted, size};
-use crate::error::BadParameter;
+use super::{Costs, Design, Requirements, Settings, size};
+use crate::error::InvalidParameter;
 use crate::{Breakdown, Popularity, Skimpy};
 
 pub(super) const DESIGN: Design = Design {
@@ -67,7 +67,7 @@ struct Flash {
     retention: f64,
 }
 
-fn fit(wanted: &Wanted) -> Result<Box<dyn Settings>, String> {
+fn fit(wanted: &Requirements) -> Result<Box<dyn Settings>, String> {
     let retention = wanted.needs.history.unwrap_or_default().as_secs_f64();
     let history = match (retention > 0.0, wanted.ops_per_second) {
         (true, None) => {
@@ -95,16 +95,16 @@ fn fit(wanted: &Wanted) -> Result<Box<dyn Settings>, String> {
 }
 
 /// Whether an item is stored in its record; a larger one has its own pages.
-fn is_inline(wanted: &Wanted) -> bool {
+fn is_inline(wanted: &Requirements) -> bool {
     wanted.item_bytes() + PUT_BYTES <= RECORDS_BYTES
 }
 
-fn payload_pages(wanted: &Wanted) -> f64 {
+fn payload_pages(wanted: &Requirements) -> f64 {
     (wanted.item_bytes() / PAYLOAD_BYTES).ceil()
 }
 
 /// Bytes of pages per record with this overhead.
-fn stored_bytes(wanted: &Wanted, overhead: f64) -> f64 {
+fn stored_bytes(wanted: &Requirements, overhead: f64) -> f64 {
     match is_inline(wanted) {
         true => PAGE_BYTES / (RECORDS_BYTES / (wanted.item_bytes() + overhead)).floor(),
         false => payload_pages(wanted) * PAGE_BYTES + overhead,
@@ -113,7 +113,7 @@ fn stored_bytes(wanted: &Wanted, overhead: f64) -> f64 {
 
 impl Flash {
     /// Page reads per lookup after the first, with `pass` puts per pass of collection.
-    fn further_reads(&self, wanted: &Wanted, pass: f64) -> f64 {
+    fn further_reads(&self, wanted: &Requirements, pass: f64) -> f64 {
         let popularity = &wanted.popularity;
         let others = popularity.keys() / self.buckets;
         let reach = popularity.unique_inverse(self.cached.min(popularity.keys()));
@@ -154,7 +154,7 @@ impl Flash {
 }
 
 impl Settings for Flash {
-    fn costs(&self, wanted: &Wanted) -> Result<Costs, BadParameter> {
+    fn costs(&self, wanted: &Requirements) -> Result<Costs, InvalidParameter> {
         let item = wanted.item_bytes();
         let put = stored_bytes(wanted, PUT_BYTES);
         let relocated = stored_bytes(wanted, RELOCATED_BYTES);
@@ -170,7 +170,7 @@ impl Settings for Flash {
         let staged = if staged < PAGE_BYTES { staged } else { 0.0 };
         let writes = Breakdown {
             by_stage: vec![
-                ("packing buffer".to_owned(), staged / item),
+                ("write buffer".to_owned(), staged / item),
                 ("put".to_owned(), put / item),
                 ("garbage collection".to_owned(), collected * relocated / item),
             ],
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn uncached_key_in_a_shared_bucket_costs_a_second_read() {
         let further = |cached: f64, keys_per_bucket: f64, skew: f64, value: f64| {
-            let wanted = Wanted::new(Popularity::zipf(1e6, skew).unwrap(), 16.0, value);
+            let wanted = Requirements::new(Popularity::zipf(1e6, skew).unwrap(), 16.0, value);
             let buckets = 1e6 / keys_per_bucket;
             let flash = Flash { capacity: 1e9, buckets, cached, history: 0.0, retention: 0.0 };
             flash.further_reads(&wanted, 1.7e6)

@@ -9,9 +9,9 @@
 //!
 //! Source: LSM-trie paper, sections 2 and 3.
 
-use super::{Costs, Design, Settings, Wanted, size};
+use super::{Costs, Design, Requirements, Settings, size};
 use crate::Trie;
-use crate::error::BadParameter;
+use crate::error::InvalidParameter;
 
 pub(super) const DESIGN: Design = Design {
     engine: "trie",
@@ -44,7 +44,7 @@ struct Containers {
     filter_memory: f64,
 }
 
-fn fit(wanted: &Wanted) -> Result<Box<dyn Settings>, String> {
+fn fit(wanted: &Requirements) -> Result<Box<dyn Settings>, String> {
     let mut containers = Containers { table: 32.0 * MIB, levels: 1.0, filter_memory: 0.0 };
     let memory = wanted.memory_bytes.unwrap_or(f64::INFINITY);
     while containers.buffer_bytes() > memory / 4.0 && containers.table > MIB {
@@ -59,7 +59,7 @@ fn fit(wanted: &Wanted) -> Result<Box<dyn Settings>, String> {
 }
 
 impl Containers {
-    fn log_items(&self, wanted: &Wanted) -> f64 {
+    fn log_items(&self, wanted: &Requirements) -> f64 {
         (self.table / (wanted.item_bytes() + LOG_BYTES)).max(1.0)
     }
 
@@ -68,14 +68,14 @@ impl Containers {
     }
 
     /// Items on disk, including garbage: the last level's, and those in upper levels.
-    fn stored_items(&self, wanted: &Wanted) -> f64 {
+    fn stored_items(&self, wanted: &Requirements) -> f64 {
         let in_upper_levels = self.log_items(wanted) * GROWTH.powf(self.levels - 1.0) / 2.0;
         wanted.keys() / (1.0 - GARBAGE / 2.0) + in_upper_levels.min(wanted.keys())
     }
 }
 
 impl Settings for Containers {
-    fn costs(&self, wanted: &Wanted) -> Result<Costs, BadParameter> {
+    fn costs(&self, wanted: &Requirements) -> Result<Costs, InvalidParameter> {
         let trie = Trie {
             log_items: self.log_items(wanted),
             growth: GROWTH as u32,

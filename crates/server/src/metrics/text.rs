@@ -183,7 +183,7 @@ impl Page {
         })?;
         each("table_write_stall_seconds_total", "counter", "Write stall time by cause.", |s| {
             let causes = [
-                ("slowdown", s.stall.insert_us),
+                ("slowdown", s.stall.slowdown_us),
                 ("flush", s.stall.flush_us),
                 ("compaction", s.stall.compaction_us),
             ];

@@ -40,7 +40,7 @@ impl Database {
             locks: KeyLocks::new(),
             watches: Watches::default(),
             max_value_bytes: max_value_bytes.min(engine.capabilities().max_value_bytes),
-            mica: engine.behind().and_then(|inside| inside.downcast().ok()),
+            mica: engine.as_any().and_then(|inside| inside.downcast().ok()),
             versions: None,
             fetch_times: None,
             unsynced: AtomicBool::new(false),

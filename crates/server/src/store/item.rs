@@ -3,7 +3,7 @@
 //! | | `mica` | every other engine |
 //! | --- | --- | --- |
 //! | flags and state bits | in the item | in a trailer, if non-zero ([`flags_trailer`]) |
-//! | cas | the item's stamp and partition number, with `stamps=on`; else as the others | a counter ([`versions`](super::versions)) |
+//! | cas | the item's stamp and partition number, with `cas=on`; else as the others | a counter ([`versions`](super::versions)) |
 //!
 //! Invariant: the caller of a write holds the key's lock, so what it has read is still current.
 
@@ -57,7 +57,7 @@ impl Database {
         let request = Request { hash: store.hash(key), key, action: Action::Get };
         let answer = store.one(&request, &mut value);
         let meta = answer.meta;
-        let cas = if store.keeps_stamps() { cas_of(store, &request, meta.stamp) } else { version };
+        let cas = if store.has_cas() { cas_of(store, &request, meta.stamp) } else { version };
         let siltstone_mica::Meta { flags, marks, expires_at, .. } = meta;
         let item = Item { value, flags, marks, expires_at, cas };
         Ok((answer.outcome == Outcome::Found).then_some(item))
@@ -85,7 +85,7 @@ impl Database {
         let size = (key.len() + value.len()) as u64;
         match answer.outcome.failure("value", size, self.max_value_bytes as u64) {
             Some(error) => Err(error),
-            None if store.keeps_stamps() => Ok(cas_of(store, &request, answer.meta.stamp)),
+            None if store.has_cas() => Ok(cas_of(store, &request, answer.meta.stamp)),
             None => Ok(version),
         }
     }

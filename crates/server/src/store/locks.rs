@@ -7,7 +7,7 @@
 //! # Shared batches
 //! A thread that serves a `mica` table over UDP takes none of these locks for a burst, whose
 //! operations are atomic by themselves: it enters the shared mode of a two-mode lock
-//! ([`siltstone_mica::visits`]). Holders of key locks exclude that mode, otherwise INCR could lose
+//! ([`siltstone_mica::two_mode_lock`]). Holders of key locks exclude that mode, otherwise INCR could lose
 //! a burst's write between its read and its write. A new holder waits until the active bursts have
 //! ended, and a burst that finds a holder locks its keys like everybody else.
 //!
@@ -18,7 +18,7 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use parking_lot::{Mutex, MutexGuard};
-use siltstone_mica::visits::{Holding, Visit, Visits};
+use siltstone_mica::two_mode_lock::{KeyedGuard, SharedBatchGuard, TwoModeLock};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const STRIPES: usize = 1024;
@@ -27,7 +27,7 @@ const STRIPES: usize = 1024;
 pub(crate) struct KeyLocks {
     stripes: Box<[Mutex<()>]>,
     seed: u64,
-    bursts: Visits,
+    bursts: TwoModeLock,
 }
 
 /// Locks held until dropped.
@@ -38,11 +38,11 @@ pub(crate) enum Guard<'a> {
     // Fields drop in order: locks first, then the exclusion of bursts.
     One {
         _guard: MutexGuard<'a, ()>,
-        _holding: Holding<'a>,
+        _holding: KeyedGuard<'a>,
     },
     Many {
         _guards: Vec<MutexGuard<'a, ()>>,
-        _holding: Holding<'a>,
+        _holding: KeyedGuard<'a>,
     },
 }
 
@@ -50,24 +50,24 @@ impl KeyLocks {
     pub(crate) fn new() -> Self {
         let stripes = (0..STRIPES).map(|_| Mutex::new(())).collect();
         let seed = RandomState::new().build_hasher().finish();
-        KeyLocks { stripes, seed, bursts: Visits::new(0) }
+        KeyLocks { stripes, seed, bursts: TwoModeLock::new(0) }
     }
 
     /// Sets the number of threads that serve bursts.
     pub(crate) fn set_burst_threads(&mut self, threads: usize) {
-        self.bursts = Visits::new(threads);
+        self.bursts = TwoModeLock::new(threads);
     }
 
     /// Enters the shared mode for the thread with this index, unless a key lock is held.
     #[inline]
-    pub(crate) fn shared_batch(&self, thread: usize) -> Option<Visit<'_>> {
-        self.bursts.visit(thread)
+    pub(crate) fn shared_batch(&self, thread: usize) -> Option<SharedBatchGuard<'_>> {
+        self.bursts.shared_batch(thread)
     }
 
     /// Locks one key.
     #[inline]
     pub(crate) fn one(&self, key: &[u8]) -> Guard<'_> {
-        let holding = self.bursts.hold();
+        let holding = self.bursts.keyed();
         Guard::One { _guard: self.stripes[self.stripe(key)].lock(), _holding: holding }
     }
 
@@ -81,7 +81,7 @@ impl KeyLocks {
             stripe_bits[stripe / 64] |= 1 << (stripe % 64);
             count += 1;
         }
-        let holding = self.bursts.hold();
+        let holding = self.bursts.keyed();
         let mut guards = Vec::with_capacity(count.min(STRIPES));
         for (word, mut bits) in stripe_bits.into_iter().enumerate() {
             while bits != 0 {
@@ -94,7 +94,7 @@ impl KeyLocks {
 
     /// Locks all keys of the table.
     pub(crate) fn all(&self) -> Guard<'_> {
-        let holding = self.bursts.hold();
+        let holding = self.bursts.keyed();
         Guard::Many { _guards: self.stripes.iter().map(Mutex::lock).collect(), _holding: holding }
     }
 

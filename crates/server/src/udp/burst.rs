@@ -300,7 +300,7 @@ impl BurstProcessor {
             access: self.store.access(),
             any_port: self.any_port,
             partition_bits: self.store.partitions().trailing_zeros() as u8,
-            keeps_stamps: self.store.keeps_stamps(),
+            has_cas: self.store.has_cas(),
             max_value_bytes: self.store.max_value_bytes() as u32,
             ports: self.ports.to_vec(),
         }
@@ -327,7 +327,7 @@ impl BurstProcessor {
                 let decoded = RequestRef::take(&mut bytes)?;
                 let status = match self.owner_of(&decoded.request) {
                     Owner::Here => None,
-                    Owner::Elsewhere => Some(Status::Outcome(Outcome::Elsewhere)),
+                    Owner::Elsewhere => Some(Status::Outcome(Outcome::WrongPartition)),
                     Owner::Port(port) => {
                         forwards.add(port, &before[..before.len() - bytes.len()]);
                         continue;

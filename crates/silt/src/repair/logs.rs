@@ -8,7 +8,9 @@
 //! Invariant: each whole record is in the new chain, each gap in the report.
 
 use siltstone_engine::{Loss, Result};
-use siltstone_table::{Link, LogMode, LogReader, LogSalvage, Salvaged, WalWriter, salvage_chain};
+use siltstone_table::{
+    LogMode, LogReader, LogSalvage, SalvageItem, SegmentLink, WalWriter, salvage_chain,
+};
 
 use super::Repair;
 use crate::record::{self, Record};
@@ -50,7 +52,7 @@ impl Repair<'_> {
             self.damaged_files.extend(copied.into_iter().filter_map(|log| log.file));
         }
         let first = self.new_number();
-        let mut chain = WalWriter::create(self.vfs, first, Link::default())?;
+        let mut chain = WalWriter::create(self.vfs, first, SegmentLink::default())?;
         // So that this chain can be told from the one before if its copying loses power.
         chain.sync()?;
         for (at, log) in logs.iter().enumerate() {
@@ -76,7 +78,7 @@ impl Repair<'_> {
             let opened = LogReader::open(self.vfs.as_ref(), file, number, LogMode::Recover);
             let begins = opened.and_then(|mut reader| {
                 let link = reader.next()?.map(|record| Record::decode(record.bytes));
-                Ok(matches!(link, Some(Ok(Record::Link(link))) if link == Link::default()))
+                Ok(matches!(link, Some(Ok(Record::Link(link))) if link == SegmentLink::default()))
             });
             match begins {
                 Ok(true) => return Ok(at),
@@ -109,11 +111,11 @@ impl Repair<'_> {
         let (mut gaps, mut unreadable) = (Vec::new(), None);
         log.visit(self.vfs.as_ref(), |salvaged| {
             let (position, bytes) = match salvaged {
-                Salvaged::Gap(bytes) => {
+                SalvageItem::Gap(bytes) => {
                     gaps.push(bytes);
                     return append(&mut batch);
                 }
-                Salvaged::Record { position, bytes } => (position, bytes),
+                SalvageItem::Record { position, bytes } => (position, bytes),
             };
             match Record::decode(bytes) {
                 Ok(Record::Link(_)) => {}
@@ -138,7 +140,7 @@ impl Repair<'_> {
             }
         });
         for gap in gaps {
-            self.report.lose(Loss::entries(&name, gap));
+            self.report.record_loss(Loss::entries(&name, gap));
         }
         Ok(())
     }

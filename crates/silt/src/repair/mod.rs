@@ -25,7 +25,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Loss, Purpose, RepairReport, Result};
-use siltstone_table::{FileNumbers, LogSalvage, Manifest, aside, salvage_chain};
+use siltstone_table::{FileNumbers, LogSalvage, Manifest, quarantine, salvage_chain};
 use siltstone_vfs::Vfs;
 
 use crate::hash_store::HashStore;
@@ -105,7 +105,7 @@ impl Repair<'_> {
 
     /// The content of the manifest; `None`, and a loss in the report, if it is damaged or outdated.
     fn read_manifest(&mut self, numbered: &[(Kind, u64)]) -> Result<Option<Edit>> {
-        let rescued = Manifest::rescue(self.vfs, ENGINE)?;
+        let rescued = Manifest::salvage(self.vfs, ENGINE)?;
         let edit = match rescued.edits.as_ref().map(|edits| fold(edits)) {
             Some(Err(error)) if !error.is_corruption() => return Err(error),
             edit => edit.transpose().unwrap_or(None),
@@ -131,7 +131,7 @@ impl Repair<'_> {
             "the manifest is unusable ({file}: {reason}): stores are ordered by their numbers, and \
              all logs are newer than the stores"
         ));
-        self.report.lose(Loss::order(file));
+        self.report.record_loss(Loss::order(file));
         Ok(None)
     }
 
@@ -194,8 +194,8 @@ impl Repair<'_> {
             let Some(partition) = partition else {
                 let name = kind.name(number);
                 self.report.note(format!("{name}: its partition cannot be determined"));
-                self.report.lose(Loss::entries(&name, 0..u64::MAX));
-                aside::leave(self.vfs.as_ref(), &name)?;
+                self.report.record_loss(Loss::entries(&name, 0..u64::MAX));
+                quarantine::finish_quarantine(self.vfs.as_ref(), &name)?;
                 continue;
             };
             let entry = StoreEntry { partition, number, bytes: 0, entries: 0 };
@@ -214,7 +214,7 @@ impl Repair<'_> {
                 Some(next) => {
                     let (old, new) = (sorted_store_name(entry), sorted_store_name(*next));
                     self.report.note(format!("{old} is older than {new}: kept as {old}.damaged"));
-                    aside::leave(self.vfs.as_ref(), &old)?;
+                    quarantine::finish_quarantine(self.vfs.as_ref(), &old)?;
                 }
             }
         }
@@ -266,7 +266,7 @@ impl Repair<'_> {
                 self.has_changed = true;
                 let StoreEntry { bytes, entries, .. } = entry;
                 self.report.note(format!("{name} is missing: its {entries} entries are lost"));
-                self.report.lose(Loss::entries(name, 0..bytes));
+                self.report.record_loss(Loss::entries(name, 0..bytes));
                 return Ok(None);
             }
             Err(Error::Corruption { offset, reason, .. }) => (offset, reason),
@@ -290,7 +290,7 @@ impl Repair<'_> {
         derived: &str,
     ) -> Result<Option<StoreEntry>> {
         if self.vfs.exists(derived)? {
-            aside::leave(self.vfs.as_ref(), derived)?;
+            quarantine::finish_quarantine(self.vfs.as_ref(), derived)?;
         }
         let purpose = Purpose::Maintenance;
         match kind {
@@ -328,7 +328,7 @@ impl Repair<'_> {
             .note(format!("{name}: {entries}{of} entries saved, the file kept as {name}.damaged"));
         if entries == 0 || entries != entry.entries {
             for lost in salvage.lost_ranges(entry.bytes) {
-                self.report.lose(Loss::entries(&name, lost));
+                self.report.record_loss(Loss::entries(&name, lost));
             }
         }
         Ok((entries > 0).then_some(StoreEntry { bytes, entries, ..saved }))
@@ -358,10 +358,14 @@ impl Repair<'_> {
     /// Puts a manifest with this content into force, and quarantines the damaged files.
     fn write_manifest(&mut self, mut state: Edit) -> Result<()> {
         state.next_file = Some(self.next_file);
-        self.damaged_files.iter().try_for_each(|name| aside::keep(self.vfs.as_ref(), name))?;
+        self.damaged_files
+            .iter()
+            .try_for_each(|name| quarantine::link_quarantined(self.vfs.as_ref(), name))?;
         self.vfs.sync_dir(Purpose::Maintenance)?;
         Manifest::replace(self.vfs, ENGINE, &state.encode(), self.is_manifest_intact)?;
-        self.damaged_files.iter().try_for_each(|name| aside::leave(self.vfs.as_ref(), name))?;
+        self.damaged_files
+            .iter()
+            .try_for_each(|name| quarantine::finish_quarantine(self.vfs.as_ref(), name))?;
         self.vfs.sync_dir(Purpose::Maintenance)?;
         let (hash, sorted) = (state.hash_stores.len(), state.sorted_stores.len());
         self.report

@@ -5,7 +5,7 @@
 //!                 0.3 to 2.5 bits per entry      none, if entries have one length
 //! ```
 //!
-//! `structures` has two such indexes. The trie was chosen by `siltstone repro run rank-index` and
+//! `structures` has two such indexes. The trie was chosen by `siltstone-experiments repro run rank-index` and
 //! the table in `structures/src/rank.rs`: it is smaller where a block holds several entries, which
 //! is the usual case, and merges read and write in the order of hashes.
 //!

@@ -140,7 +140,7 @@ impl Versions {
 
     /// Makes sure that the medium has the manifest that was opened: files that it does not name may go.
     pub(crate) fn settle(&self) -> Result<()> {
-        self.installing.lock().manifest.as_mut().ok_or(Error::Closed)?.settle()
+        self.installing.lock().manifest.as_mut().ok_or(Error::Closed)?.persist_recovered()
     }
 
     /// Seals the manifest: no more edits.
@@ -169,7 +169,7 @@ impl Versions {
     /// Rewrites the manifest once it is much longer than what it says; `sealed_log` is what the last edit
     /// says of one. The edit is installed in any case: if this fails, the next one hears of it if it must.
     fn shrink_manifest(&self, installing: &mut Installing, sealed_log: Option<(u64, u64)>) {
-        if installing.manifest.as_ref().is_some_and(Manifest::wants_rewrite) {
+        if installing.manifest.as_ref().is_some_and(Manifest::should_rewrite) {
             let snapshot = Edit { sealed_log, ..self.edit_of(installing) }.encode();
             let _ = installing.manifest.as_mut().map(|manifest| manifest.rewrite(&snapshot));
         }

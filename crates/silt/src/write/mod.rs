@@ -98,10 +98,9 @@ impl Inner {
         let mut group = self.look_up(&writer.active, batches())?;
         let mut places = Vec::with_capacity(group.records.len());
         if !group.records.is_empty() {
-            writer
-                .log
-                .append(&group.records, &mut places)
-                .map_err(|error| self.background.doubt("appending to the log", error))?;
+            writer.log.append(&group.records, &mut places).map_err(|error| {
+                self.background.poison_unless_transient("appending to the log", error)
+            })?;
         }
         if wants_sync {
             writer.log.sync().map_err(|e| self.background.poison("syncing the log", e))?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::MutexGuard;
 use siltstone_engine::{Error, Result};
-use siltstone_runtime::{BackgroundWork, Stall};
+use siltstone_runtime::{BackgroundWork, WriteStall};
 
 use super::Writer;
 use crate::engine::{Inner, State};
@@ -78,7 +78,7 @@ impl Inner {
 
     fn wait_for_room(&self) -> Result<()> {
         let stalls = &self.counters.stalls;
-        self.stall_while(stalls, Stall::Flush, |state| self.is_conversion_behind(state))?;
-        self.stall_while(stalls, Stall::Compaction, |_| self.is_merge_behind())
+        self.stall_while(stalls, WriteStall::Flush, |state| self.is_conversion_behind(state))?;
+        self.stall_while(stalls, WriteStall::Compaction, |_| self.is_merge_behind())
     }
 }

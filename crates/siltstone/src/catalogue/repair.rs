@@ -178,7 +178,7 @@ mod tests {
     use std::sync::Arc;
 
     use siltstone_engine::ManualClock;
-    use siltstone_faults::Faulty;
+    use siltstone_faults::FaultyVfs;
     use siltstone_runtime::Env;
 
     use super::*;
@@ -191,8 +191,8 @@ mod tests {
     }
 
     /// A store with one table and a catalogue changed by `damage`.
-    fn damaged(seed: u64, damage: impl Fn(&mut Vec<u8>)) -> Faulty {
-        let vfs = Faulty::new(seed);
+    fn damaged(seed: u64, damage: impl Fn(&mut Vec<u8>)) -> FaultyVfs {
+        let vfs = FaultyVfs::new(seed);
         let env = Env::replayable(Arc::new(ManualClock::at(1)), 1);
         let options = DbOptions { env, ..DbOptions::default() };
         let db = Db::create_vfs(Arc::new(vfs.clone()), options).unwrap();

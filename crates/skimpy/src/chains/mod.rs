@@ -243,7 +243,7 @@ impl Mapping for Chains {
         let sweep = self.sweep.lock().memory_bytes();
         let index = self.index();
         vec![
-            ("pages of collection", sweep),
+            ("collection cache", sweep),
             ("bucket heads", index.heads.capacity() as u64 * 4),
             ("collection stamps", (index.stamps.capacity() + 4 * index.of_stamp.len()) as u64),
             ("translation cache", index.cache.memory_bytes()),
@@ -257,10 +257,10 @@ impl Mapping for Chains {
             ("translation_cache_misses", get(&self.misses)),
             ("buckets_collected", get(&self.collected)),
             ("read_triggered_collections", get(&self.read_compactions)),
-            ("pages_read_for_readers", get(&self.read_compaction_pages)),
-            ("pages_read_beyond_first", get(&self.extra_pages)),
+            ("read_triggered_page_reads", get(&self.read_compaction_pages)),
+            ("extra_page_reads", get(&self.extra_pages)),
             ("hot_channel_lookups", get(&self.hot_lookups)),
-            ("versions_remapped", get(&self.copied)),
+            ("versions_relocated", get(&self.copied)),
             ("versions_discarded", get(&self.dropped)),
         ]
     }

@@ -86,7 +86,7 @@ impl Emulator {
     ///
     /// # Errors
     /// `Refused`: not a device of this geometry. `Io`: a request to the file failed.
-    pub fn mend(vfs: &dyn Vfs, name: &str, geometry: Geometry) -> Result<Vec<String>> {
+    pub fn repair(vfs: &dyn Vfs, name: &str, geometry: Geometry) -> Result<Vec<String>> {
         FileCells::repair(vfs, name, geometry)
     }
 

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_vfs::backend::join;
-use siltstone_vfs::{File, Mode, Vfs, removed};
+use siltstone_vfs::{File, Mode, Vfs, removed_error};
 
 use super::Geometry;
 use super::cells::{Cells, Place, State};
@@ -230,7 +230,7 @@ impl Cells for FileCells {
 
     fn sync(&self, purpose: Purpose) -> Result<()> {
         self.file.sync(purpose)?;
-        if self.file.is_removed()? { Err(removed(&self.name)) } else { Ok(()) }
+        if self.file.is_removed()? { Err(removed_error(&self.name)) } else { Ok(()) }
     }
 
     fn check_end(&self) -> Result<()> {

@@ -129,7 +129,7 @@ pub trait Flash: Send + Sync {
     /// The number of erases that a block endures.
     fn endurance(&self) -> u64;
 
-    /// Requests and bytes by purpose, counted as [`Metered`](siltstone_vfs::Metered) counts them:
+    /// Requests and bytes by purpose, counted as [`MeteredVfs`](siltstone_vfs::MeteredVfs) counts them:
     /// pages read, pages programmed, flushes. Erases are [`erases`](Self::erases).
     fn counters(&self) -> Arc<IoCounters>;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use siltstone_engine::{Capabilities, Engine, ManualClock, RepairReport, Result};
 use siltstone_runtime::Env;
 use siltstone_skimpy::{Options, Skimpy};
-use siltstone_testkit::{Subject, history, subject};
+use siltstone_testkit::{EngineUnderTest, engine_under_test, history};
 use siltstone_vfs::Vfs;
 
 /// Options of all sets, which are fixed when a table is created.
@@ -16,20 +16,20 @@ const CAPACITY: &str = "2MiB";
 const CAPACITY_ON_DISK: &str = "64MiB";
 
 /// A mapping and its option sets.
-pub(crate) struct MappingSubject {
+pub(crate) struct MappingUnderTest {
     pub(crate) mapping: &'static str,
     pub(crate) variants: &'static [&'static str],
 }
 
-impl MappingSubject {
+impl MappingUnderTest {
     fn options(&self, variant: u32, capacity: &str) -> Options {
         let fixed = format!("mapping={} capacity={capacity}", self.mapping);
-        let map = subject::options([SMALL, self.variants[variant as usize], &fixed]);
+        let map = engine_under_test::options([SMALL, self.variants[variant as usize], &fixed]);
         Options::from_map(&map).expect("option sets are legal")
     }
 }
 
-impl Subject for MappingSubject {
+impl EngineUnderTest for MappingUnderTest {
     fn name(&self) -> &'static str {
         "skimpy"
     }

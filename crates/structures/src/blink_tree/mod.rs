@@ -68,8 +68,8 @@ impl BLinkTree {
     }
 
     /// An empty tree with memory from `pool`, as far as there is any.
-    pub fn with_spares(pool: &Arc<ChunkPool>) -> Self {
-        let arena = || Arena::with_spares(pool.clone());
+    pub fn with_chunk_pool(pool: &Arc<ChunkPool>) -> Self {
+        let arena = || Arena::with_chunk_pool(pool.clone());
         Self::of(arena(), arena())
     }
 

@@ -7,7 +7,7 @@
 //!
 //! A record costs a copy, and a read only if it is not in the current chunk. Reading most records
 //! of a log reads the log once, sequentially; reading few records skips the gaps between them. A
-//! caller that knows where a cluster of records ends sets a limit ([`BatchReader::go_to`]), and
+//! caller that knows where a cluster of records ends sets a limit ([`BatchReader::set_limit`]), and
 //! nothing beyond it is read.
 //!
 //! Invariant: a record is validated as by [`LogAccess::read`], with the same result.
@@ -62,12 +62,12 @@ impl<'a> BatchReader<'a> {
     }
 
     /// The next records all start before `end`: beyond it, only what they need is read.
-    pub fn go_to(&mut self, end: u64) {
+    pub fn set_limit(&mut self, end: u64) {
         self.end = end;
     }
 
     /// Gaps up to this size are read through: see [`siltstone_vfs::File::seek_cost_bytes`].
-    pub fn most_gap(&self) -> u64 {
+    pub fn coalesce_gap(&self) -> u64 {
         self.log.file().seek_cost_bytes()
     }
 
@@ -175,14 +175,14 @@ mod tests {
 
     use std::sync::Arc;
 
-    use siltstone_vfs::{Metered, Ram, Vfs};
+    use siltstone_vfs::{MeteredVfs, Ram, Vfs};
 
     use super::*;
     use crate::LogWriter;
 
     #[test]
     fn batched_reads_match_single_reads_and_read_log_once() {
-        let vfs: Arc<dyn Vfs> = Arc::new(Metered::new(Arc::new(Ram::new())));
+        let vfs: Arc<dyn Vfs> = Arc::new(MeteredVfs::new(Arc::new(Ram::new())));
         let mut log = LogWriter::create(vfs.as_ref(), "log", 7, Purpose::Log).unwrap();
         let record = |i: usize| vec![i as u8; i * i % 70_000];
         let positions: Vec<u64> = (0..400).map(|i| log.append(&[&record(i)]).unwrap()).collect();
@@ -202,7 +202,7 @@ mod tests {
         for (max_chunk, ahead) in [(100, 1), (5_000, 1_000), (70_000, 40_000), (1 << 20, 200_000)] {
             let mut reader = BatchReader::reusing(&access, Purpose::Flush, max_chunk, vec![1; 9]);
             for (i, &position) in positions.iter().enumerate().step_by(3) {
-                reader.go_to(position + ahead);
+                reader.set_limit(position + ahead);
                 record_bytes.clear();
                 reader.read(position, &mut record_bytes).unwrap();
                 assert_eq!(record_bytes, record(i), "{max_chunk} {ahead}");

@@ -84,7 +84,7 @@ fn for_each_record(
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Link, WalWriter};
+    use super::super::{SegmentLink, WalWriter};
     use super::*;
     use siltstone_vfs::Ram;
     use std::sync::Arc;
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn log_is_dumped_and_malformed_record_is_reported() {
         let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
-        let mut log = WalWriter::create(&vfs, 7, Link::default()).unwrap();
+        let mut log = WalWriter::create(&vfs, 7, SegmentLink::default()).unwrap();
         log.append(&[[b"\x01", b"one"], [b"\x01", b"bad"]], &mut Vec::new()).unwrap();
         let vfs = vfs.as_ref();
         let mut inspection = Inspection::default();

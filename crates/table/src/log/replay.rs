@@ -20,12 +20,12 @@ use std::collections::BTreeMap;
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_vfs::{Mode, Vfs};
 
-use super::wal::{KIND_LINK, Link};
+use super::wal::{KIND_LINK, SegmentLink};
 use super::{LogMode, LogReader};
 use crate::{FileKind, FileNumber, parse_file_name};
 
 /// Receives the records of a write-ahead log, in order.
-pub trait Replay {
+pub trait ReplayHandler {
     /// The segment `number` starts. An incomplete group of the previous segment is void.
     ///
     /// # Errors
@@ -39,7 +39,7 @@ pub trait Replay {
     fn record(&mut self, position: u64, bytes: &[u8]) -> Result<()>;
 
     /// The current segment has records up to `end`, its number and length.
-    fn end(&mut self, end: Link) {
+    fn end(&mut self, end: SegmentLink) {
         let _ = end;
     }
 }
@@ -52,10 +52,10 @@ pub struct ReplaySummary {
     /// The replayed segments.
     pub logs: Vec<u64>,
     /// The last replayed segment and its length: the link for the next one.
-    pub end: Link,
+    pub end: SegmentLink,
     /// The last replayed segment was not sealed. Its durability is unconfirmed, because the process
     /// that wrote it may have seen a failed sync, which no later sync repairs.
-    pub is_doubtful: bool,
+    pub is_unconfirmed: bool,
 }
 
 /// An error for a record with a valid checksum and invalid contents.
@@ -72,7 +72,7 @@ pub fn replay(
     vfs: &dyn Vfs,
     first: u64,
     sealed: Option<u64>,
-    into: &mut dyn Replay,
+    into: &mut dyn ReplayHandler,
 ) -> Result<ReplaySummary> {
     replay_synced(vfs, first, sealed, None, into)
 }
@@ -86,7 +86,7 @@ pub fn replay_synced(
     first: u64,
     sealed: Option<u64>,
     synced: Option<(u64, u64)>,
-    into: &mut dyn Replay,
+    into: &mut dyn ReplayHandler,
 ) -> Result<ReplaySummary> {
     let mut replayed = ReplaySummary { found: logs_from(vfs, first)?, ..ReplaySummary::default() };
     let mut chain = Chain { first, ..Chain::default() };
@@ -112,7 +112,7 @@ pub fn replay_synced(
         let name = FileKind::Log.name(FileNumber(number));
         vfs.open(&name, Mode::ReadWrite)?.sync(Purpose::Recovery)?;
     }
-    replayed.is_doubtful = replayed.logs.last().is_some_and(|&last| sealed != Some(last));
+    replayed.is_unconfirmed = replayed.logs.last().is_some_and(|&last| sealed != Some(last));
     Ok(replayed)
 }
 
@@ -147,7 +147,7 @@ struct Chain {
 impl Chain {
     /// The reason why the segment `number`, which starts with `link` if it has records, does not
     /// follow: its predecessor is missing or too short, or it is not part of the chain.
-    fn break_reason(&self, number: u64, link: Option<Link>) -> Option<Error> {
+    fn break_reason(&self, number: u64, link: Option<SegmentLink>) -> Option<Error> {
         let name = FileKind::Log.name(FileNumber(number));
         let link = link?;
         if link.number < self.first.max(1) || link.number >= number {
@@ -166,14 +166,14 @@ fn replay_log(
     number: u64,
     chain: &mut Chain,
     replayed: &mut ReplaySummary,
-    into: &mut dyn Replay,
+    into: &mut dyn ReplayHandler,
 ) -> Result<()> {
     let (mut first_link, mut is_chained) = (None, false);
     while let Some(record) = reader.next()? {
         let position = record.position;
         if first_link.is_none() {
-            let link =
-                Link::decode(record.bytes).map_err(|why| malformed(number, position, why))?;
+            let link = SegmentLink::decode(record.bytes)
+                .map_err(|why| malformed(number, position, why))?;
             first_link = Some(link);
             is_chained = match replayed.logs.last() {
                 Some(_) => link == replayed.end,
@@ -193,7 +193,7 @@ fn replay_log(
     }
     chain.ends.insert(number, reader.valid_bytes());
     if is_chained {
-        replayed.end = Link { number, bytes: reader.valid_bytes() };
+        replayed.end = SegmentLink { number, bytes: reader.valid_bytes() };
         into.end(replayed.end);
         return Ok(());
     }
@@ -211,7 +211,7 @@ fn replay_log(
 mod tests {
     use super::super::{SpareSegment, WalWriter};
     use super::*;
-    use siltstone_faults::{FaultKind, Faulty, Survival};
+    use siltstone_faults::{FaultKind, FaultyVfs, Survival};
     use siltstone_vfs::Ram;
     use std::sync::Arc;
 
@@ -219,7 +219,7 @@ mod tests {
     #[derive(Default)]
     struct Collector(Vec<(u64, Vec<u8>)>, u64);
 
-    impl Replay for Collector {
+    impl ReplayHandler for Collector {
         fn begin(&mut self, number: u64) -> Result<()> {
             self.1 = number;
             Ok(())
@@ -234,7 +234,7 @@ mod tests {
     /// Segments 3, 5 and 8 with two records each; `synced` syncs at the end.
     fn chain(synced: bool) -> Arc<dyn Vfs> {
         let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
-        let mut log = WalWriter::create(&vfs, 3, Link::default()).unwrap();
+        let mut log = WalWriter::create(&vfs, 3, SegmentLink::default()).unwrap();
         for next in [5, 8, 0] {
             for record in [b"\x01one", b"\x01two"] {
                 log.append(&[[&record[..1], &record[1..]]], &mut Vec::new()).unwrap();
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn spare_segment_is_not_part_of_log() {
         let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
-        let mut log = WalWriter::create(&vfs, 3, Link::default()).unwrap();
+        let mut log = WalWriter::create(&vfs, 3, SegmentLink::default()).unwrap();
         log.append(&[[b"\x01", b"one"]], &mut Vec::new()).unwrap();
         let next = SpareSegment::create(vfs.as_ref(), 5).unwrap();
         // As after a crash now: the spare segment has no record.
@@ -290,7 +290,7 @@ mod tests {
         let vfs = chain(true);
         let (logs, records, replayed) = replay_all(&vfs, 0).unwrap();
         assert_eq!((logs, records), (vec![3, 5, 8], 7));
-        assert!(replayed.is_doubtful);
+        assert!(replayed.is_unconfirmed);
         let (logs, records, _) = replay_all(&vfs, 5).unwrap();
         assert_eq!((logs, records), (vec![5, 8], 5));
     }
@@ -318,9 +318,9 @@ mod tests {
 
     #[test]
     fn truncated_append_does_not_claim_earlier_segments_synced() {
-        let faulty = Faulty::new(1);
+        let faulty = FaultyVfs::new(1);
         let vfs: Arc<dyn Vfs> = Arc::new(faulty.clone());
-        let mut log = WalWriter::create(&vfs, 3, Link::default()).unwrap();
+        let mut log = WalWriter::create(&vfs, 3, SegmentLink::default()).unwrap();
         vfs.sync_dir(Purpose::Log).unwrap();
         log.append(&[[b"\x01", b"never synced"]], &mut Vec::new()).unwrap();
         log.rotate(5).unwrap();
@@ -335,9 +335,9 @@ mod tests {
 
     #[test]
     fn wal_is_read_only_after_failed_rotation_that_cannot_be_undone() {
-        let faulty = Faulty::new(1);
+        let faulty = FaultyVfs::new(1);
         let vfs: Arc<dyn Vfs> = Arc::new(faulty.clone());
-        let mut log = WalWriter::create(&vfs, 3, Link::default()).unwrap();
+        let mut log = WalWriter::create(&vfs, 3, SegmentLink::default()).unwrap();
         let next = SpareSegment::create(vfs.as_ref(), 5).unwrap();
         // The link, the cut, and the removal.
         faulty.fail_next(FaultKind::Any, 3);

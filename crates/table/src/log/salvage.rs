@@ -31,12 +31,12 @@ use super::format::{
 };
 use super::reader::newer;
 use super::replay::logs_from;
-use super::wal::{KIND_LINK, Link};
+use super::wal::{KIND_LINK, SegmentLink};
 use crate::{FileKind, FileNumber};
 
 /// An item of a damaged log, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Salvaged<'a> {
+pub enum SalvageItem<'a> {
     /// An intact record of the engine.
     Record {
         /// Its offset in the segment.
@@ -77,22 +77,22 @@ impl LogSalvage {
     pub fn visit(
         &self,
         vfs: &dyn Vfs,
-        mut visit: impl FnMut(Salvaged<'_>) -> Result<()>,
+        mut visit: impl FnMut(SalvageItem<'_>) -> Result<()>,
     ) -> Result<()> {
         let mut gaps = self.gaps.iter().cloned().peekable();
         if let Some(file) = &self.file {
             let file = vfs.open(file, Mode::Read)?;
             scan(file.as_ref(), self.number, self.limit, &mut |position, bytes| {
                 while let Some(gap) = gaps.next_if(|gap| gap.start <= position) {
-                    visit(Salvaged::Gap(gap))?;
+                    visit(SalvageItem::Gap(gap))?;
                 }
                 if bytes.first() == Some(&KIND_LINK) {
                     return Ok(());
                 }
-                visit(Salvaged::Record { position, bytes })
+                visit(SalvageItem::Record { position, bytes })
             })?;
         }
-        gaps.try_for_each(|gap| visit(Salvaged::Gap(gap)))
+        gaps.try_for_each(|gap| visit(SalvageItem::Gap(gap)))
     }
 
     fn missing(number: u64, (bytes, source): &(u64, String)) -> Self {
@@ -193,14 +193,14 @@ pub struct GapTracker {
 
 impl GapTracker {
     /// Starts after `last`, up to which all operations are in tables.
-    pub fn behind(last: Option<u64>) -> Self {
+    pub fn after(last: Option<u64>) -> Self {
         GapTracker { last: last.filter(|&last| last > 0), ..Self::default() }
     }
 
     /// The same for logs whose records have consecutive sequence numbers: a gap between consecutive
     /// operations then contained none and is no loss.
     pub fn consecutive(last: u64) -> Self {
-        GapTracker { are_consecutive: true, ..Self::behind(Some(last)) }
+        GapTracker { are_consecutive: true, ..Self::after(Some(last)) }
     }
 
     /// Adds a gap in `file`.
@@ -256,7 +256,7 @@ fn find_files(vfs: &dyn Vfs, numbers: &[u64]) -> Result<BTreeMap<u64, String>> {
 /// The result of scanning one file.
 #[derive(Default)]
 struct Scan {
-    link: Option<Link>,
+    link: Option<SegmentLink>,
     gaps: Vec<Range<u64>>,
     /// The end of the last whole record.
     end: u64,
@@ -459,7 +459,7 @@ impl Scanner {
             self.found.gaps.push(self.found.end..position);
         }
         if position == HEADER_BYTES {
-            self.found.link = Link::decode(bytes).ok();
+            self.found.link = SegmentLink::decode(bytes).ok();
         }
         self.found.end = end;
         visit(position, bytes)

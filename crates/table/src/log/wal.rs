@@ -33,14 +33,14 @@ pub type RecordParts<'a> = [&'a [u8]; 2];
 
 /// The first record of a segment: the previous segment and its length.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Link {
+pub struct SegmentLink {
     /// The number of the previous segment; 0 if there is none.
     pub number: u64,
     /// Its length in bytes.
     pub bytes: u64,
 }
 
-impl Link {
+impl SegmentLink {
     /// Encodes the record.
     pub fn encode(self) -> [u8; 17] {
         let mut out = [KIND_LINK; 17];
@@ -53,17 +53,17 @@ impl Link {
     ///
     /// # Errors
     /// A message if the record is malformed.
-    pub fn decode(record: &[u8]) -> std::result::Result<Link, String> {
+    pub fn decode(record: &[u8]) -> std::result::Result<SegmentLink, String> {
         let body = record.strip_prefix(&[KIND_LINK]).unwrap_or_default();
         let (words, rest) = body.as_chunks::<8>();
         let ([number, bytes], []) = (words, rest) else {
             return Err("a malformed link to the previous log".to_owned());
         };
-        Ok(Link { number: u64::from_le_bytes(*number), bytes: u64::from_le_bytes(*bytes) })
+        Ok(SegmentLink { number: u64::from_le_bytes(*number), bytes: u64::from_le_bytes(*bytes) })
     }
 }
 
-impl std::fmt::Display for Link {
+impl std::fmt::Display for SegmentLink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "follows log {} of {} bytes", self.number, self.bytes)
     }
@@ -84,7 +84,7 @@ impl WalWriter {
     ///
     /// # Errors
     /// I/O errors; then the segment does not exist.
-    pub fn create(vfs: &Arc<dyn Vfs>, number: u64, previous: Link) -> Result<Self> {
+    pub fn create(vfs: &Arc<dyn Vfs>, number: u64, previous: SegmentLink) -> Result<Self> {
         Self::create_in(vfs, SpareSegment::create(vfs.as_ref(), number)?, previous)
     }
 
@@ -92,7 +92,11 @@ impl WalWriter {
     ///
     /// # Errors
     /// I/O errors; then the segment does not exist.
-    pub fn create_in(vfs: &Arc<dyn Vfs>, next: SpareSegment, previous: Link) -> Result<Self> {
+    pub fn create_in(
+        vfs: &Arc<dyn Vfs>,
+        next: SpareSegment,
+        previous: SegmentLink,
+    ) -> Result<Self> {
         let SpareSegment { number, log } = next;
         let current = append_link(vfs.as_ref(), number, log, previous)?;
         let (older, vfs) = (Vec::new(), vfs.clone());
@@ -161,18 +165,18 @@ impl WalWriter {
         let old = self.sync_handle();
         self.rotate_to(next)?;
         // From now on it is read by name, up to the end of the file.
-        old.finish();
+        old.trim_preallocation();
         Ok(())
     }
 
     /// The same in a pre-created segment. The old segment may keep a preallocated tail of zeros
-    /// until its new owner calls [`SyncHandle::finish`], which can take longer than a writer should
+    /// until its new owner calls [`SyncHandle::trim_preallocation`], which can take longer than a writer should
     /// wait.
     ///
     /// # Errors
     /// I/O errors.
     pub fn rotate_to(&mut self, next: SpareSegment) -> Result<()> {
-        let previous = Link { number: self.number, bytes: self.current.len() };
+        let previous = SegmentLink { number: self.number, bytes: self.current.len() };
         let SpareSegment { number, log } = next;
         let log = append_link(self.vfs.as_ref(), number, log, previous)
             .inspect_err(|error| self.current.poison_if_read_only(error))?;
@@ -196,11 +200,11 @@ impl WalWriter {
     ///
     /// # Errors
     /// I/O errors.
-    pub fn seal(mut self) -> Result<Link> {
+    pub fn seal(mut self) -> Result<SegmentLink> {
         self.sync()?;
         let bytes = self.current.len();
         self.current.seal()?;
-        Ok(Link { number: self.number, bytes })
+        Ok(SegmentLink { number: self.number, bytes })
     }
 }
 
@@ -225,7 +229,7 @@ impl SpareSegment {
     }
 
     /// Preallocates about `bytes`; the first `now` of them are ready when this returns.
-    pub fn expect(&self, bytes: u64, now: u64) {
+    pub fn preallocate(&self, bytes: u64, now: u64) {
         self.log.preallocate(bytes, now);
     }
 
@@ -253,7 +257,7 @@ fn append_link(
     vfs: &dyn Vfs,
     number: u64,
     mut log: LogWriter,
-    previous: Link,
+    previous: SegmentLink,
 ) -> Result<LogWriter> {
     match log.append(&[&previous.encode()]) {
         Ok(_) => Ok(log),
@@ -271,13 +275,13 @@ mod tests {
 
     #[test]
     fn link_round_trips_and_malformed_link_is_rejected() {
-        let link = Link { number: 3, bytes: 1 << 40 };
+        let link = SegmentLink { number: 3, bytes: 1 << 40 };
         let bytes = link.encode();
-        assert_eq!(Link::decode(&bytes), Ok(link));
+        assert_eq!(SegmentLink::decode(&bytes), Ok(link));
         for at in 0..bytes.len() {
-            assert!(Link::decode(&bytes[..at]).is_err());
+            assert!(SegmentLink::decode(&bytes[..at]).is_err());
         }
-        assert!(Link::decode(&[bytes.as_slice(), &[0]].concat()).is_err());
-        assert!(Link::decode(&[1; 17]).is_err());
+        assert!(SegmentLink::decode(&[bytes.as_slice(), &[0]].concat()).is_err());
+        assert!(SegmentLink::decode(&[1; 17]).is_err());
     }
 }

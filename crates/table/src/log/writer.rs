@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_vfs::{File, Vfs, removed};
+use siltstone_vfs::{File, Vfs, removed_error};
 
 use super::LogAccess;
 use super::format::{
@@ -297,7 +297,7 @@ impl LogWriter {
 
 impl Drop for LogWriter {
     fn drop(&mut self) {
-        self.sync_handle().finish();
+        self.sync_handle().trim_preallocation();
     }
 }
 
@@ -312,12 +312,12 @@ impl SyncHandle {
     }
 
     /// Starts writing back what a [`sync`](SyncHandle::sync) would.
-    pub fn begin(&self) {
+    pub fn start_writeback(&self) {
         self.shared.file.begin_sync();
     }
 
     /// Releases the preallocated tail, if no appends will follow soon.
-    pub fn finish(&self) {
+    pub fn trim_preallocation(&self) {
         // If this fails, the tail only takes space; it reads as zeros.
         let _ = self.shared.file.trim_preallocation();
     }
@@ -364,7 +364,7 @@ impl Shared {
         if !self.file.is_removed()? {
             return Ok(());
         }
-        let error = removed(&self.name);
+        let error = removed_error(&self.name);
         self.poison(error.to_string());
         Err(error)
     }

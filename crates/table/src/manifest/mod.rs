@@ -25,7 +25,7 @@
 //! Invariant: when `append` returns, the edit is durable. After a transient error, such as a full
 //! disk, the edit is not there, and the files that it names may be removed. After any other error
 //! the edit may or may not be durable; it is known only after a reopen and
-//! [`Manifest::settle`], before which no file may be removed.
+//! [`Manifest::persist_recovered`], before which no file may be removed.
 //!
 //! Source: LevelDB's MANIFEST and CURRENT; checksums by position and copying on open are additions.
 
@@ -219,7 +219,7 @@ impl Manifest {
     ///
     /// # Errors
     /// As [`append`](Manifest::append).
-    pub fn settle(&mut self) -> Result<()> {
+    pub fn persist_recovered(&mut self) -> Result<()> {
         match self.state {
             State::Read { is_closed: false, .. } => self.copy(|_| Ok(())),
             _ => Ok(()),
@@ -240,7 +240,7 @@ impl Manifest {
     }
 
     /// Whether the manifest is large enough compared with its snapshot to be rewritten.
-    pub fn wants_rewrite(&self) -> bool {
+    pub fn should_rewrite(&self) -> bool {
         self.bytes() > (REWRITE_FACTOR * self.snapshot_bytes).max(MIN_REWRITE_BYTES)
     }
 

@@ -39,7 +39,7 @@ impl Manifest {
     ///
     /// # Errors
     /// I/O errors; `Refused` for another engine's manifest or one of a newer version.
-    pub fn rescue(vfs: &Arc<dyn Vfs>, engine: &str) -> Result<ManifestSalvage> {
+    pub fn salvage(vfs: &Arc<dyn Vfs>, engine: &str) -> Result<ManifestSalvage> {
         let read = |current: Current| -> Result<ManifestSalvage> {
             let mut edits = Vec::new();
             let (_, reader) =

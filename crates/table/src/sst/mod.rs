@@ -33,5 +33,5 @@ pub mod writer;
 pub use iter::{IterOptions, TableIter};
 pub use meta::TableMeta;
 pub use salvage::salvage_table;
-pub use table::{Found, Table};
-pub use writer::{SKETCH, TableOptions, TableWriter, Unsynced};
+pub use table::{PinnedEntry, Table};
+pub use writer::{SKETCH, TableOptions, TableWriter, UnsyncedTable};

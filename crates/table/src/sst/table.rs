@@ -42,7 +42,7 @@ pub struct Table {
 
 /// The version of a key found by a lookup. Keeps its block alive.
 #[derive(Debug, Clone)]
-pub struct Found {
+pub struct PinnedEntry {
     /// Its sequence number.
     pub sequence: u64,
     /// Its effect on the key.
@@ -54,7 +54,7 @@ pub struct Found {
     value_end: usize,
 }
 
-impl Found {
+impl PinnedEntry {
     /// The value, borrowed from the block; empty for a delete.
     #[inline]
     pub fn value(&self) -> &[u8] {
@@ -144,7 +144,7 @@ impl Table {
     /// Whether a key in `from..=to` may exist. Cost: about three cache lines. Without a range
     /// filter it returns `true` at once.
     #[inline]
-    pub fn may_hold_between(&self, from: &[u8], to: &[u8]) -> bool {
+    pub fn may_contain_range(&self, from: &[u8], to: &[u8]) -> bool {
         self.ranges.as_ref().is_none_or(|ranges| ranges.may_contain_range(from, to))
     }
 
@@ -161,7 +161,7 @@ impl Table {
         hash: u64,
         at_sequence: u64,
         purpose: Purpose,
-    ) -> Result<Option<Found>> {
+    ) -> Result<Option<PinnedEntry>> {
         if !self.may_contain(hash) {
             return Ok(None);
         }
@@ -171,7 +171,7 @@ impl Table {
         }
         let block = self.block(i, purpose)?;
         let hit = block.lower_bound(key, at_sequence).map_err(|bad| self.malformed(i, bad))?;
-        Ok(hit.filter(|hit| hit.same_key).map(|hit| Found {
+        Ok(hit.filter(|hit| hit.same_key).map(|hit| PinnedEntry {
             sequence: hit.entry.sequence,
             kind: hit.entry.kind,
             expires_at: hit.entry.expires_at,
@@ -250,7 +250,7 @@ impl Table {
 
     /// Evicts the SSTable's blocks from the cache, for a file about to be removed. Cost: one cache
     /// lookup per block.
-    pub fn forget_blocks(&self) {
+    pub fn evict_blocks(&self) {
         if let Some((cache, id)) = &self.cache {
             cache.forget(*id, (0..self.index.blocks()).map(|i| self.index.range(i).start));
         }
@@ -344,7 +344,7 @@ impl Drop for Table {
     fn drop(&mut self) {
         // Its number is never reused, so its cached blocks would only take space.
         if self.cache.as_ref().is_some_and(|(cache, _)| cache.resident_bytes() > 0) {
-            self.forget_blocks();
+            self.evict_blocks();
         }
     }
 }

@@ -92,7 +92,7 @@ impl Table {
             if self.filter().is_some_and(|filter| !filter.may_contain(hash64(entry.key))) {
                 return Err(wrong("the filter excludes a key of the table"));
             }
-            if !self.may_hold_between(entry.key, entry.key) {
+            if !self.may_contain_range(entry.key, entry.key) {
                 return Err(wrong("the filter for ranges excludes a key of the table"));
             }
             if actual.entries == 0 {

@@ -6,7 +6,7 @@
 //! index, directory and footer, and one sync. Write-back starts as soon as a buffer is written, so
 //! a sync after the next SSTable has been written finds little to do.
 //!
-//! Invariant: the file is complete once [`Unsynced::sync`] has returned, and garbage before; its
+//! Invariant: the file is complete once [`UnsyncedTable::sync`] has returned, and garbage before; its
 //! *name* is durable after the caller's `sync_dir`. Memory: one block, the write buffer, 8 bytes
 //! per key for the Bloom filter, up to 21 bytes per key for the range filter, and the index.
 
@@ -41,9 +41,9 @@ pub struct TableOptions {
     pub restart_interval: usize,
     /// Bloom filter bits per key; 0 for no filter.
     pub filter_bits_per_key: f64,
-    /// Whether to add a range filter (up to 11 bits per key): see [`Table::may_hold_between`].
+    /// Whether to add a range filter (up to 11 bits per key): see [`Table::may_contain_range`].
     ///
-    /// [`Table::may_hold_between`]: super::Table::may_hold_between
+    /// [`Table::may_contain_range`]: super::Table::may_contain_range
     pub range_filter: bool,
     /// Compression of blocks.
     pub compression: Compression,
@@ -95,7 +95,7 @@ pub struct TableWriter {
 }
 
 /// A complete SSTable that is not yet durable.
-pub struct Unsynced {
+pub struct UnsyncedTable {
     file: Arc<dyn File>,
     purpose: Purpose,
     meta: TableMeta,
@@ -211,7 +211,7 @@ impl TableWriter {
     ///
     /// # Errors
     /// I/O errors; the file is then garbage.
-    pub fn finish_unsynced(mut self) -> Result<Unsynced> {
+    pub fn finish_unsynced(mut self) -> Result<UnsyncedTable> {
         if !self.block.is_empty() {
             self.close_block(None)?;
         }
@@ -244,7 +244,7 @@ impl TableWriter {
         let footer = footer.encode(self.meta.number, self.meta.bytes);
         self.buffer.extend_from_slice(&footer);
         self.write_out()?;
-        Ok(Unsynced { file: self.file, purpose: self.purpose, meta: self.meta })
+        Ok(UnsyncedTable { file: self.file, purpose: self.purpose, meta: self.meta })
     }
 
     /// Validates the next entry, and returns whether its key is new.
@@ -370,7 +370,7 @@ impl TableWriter {
     }
 }
 
-impl Unsynced {
+impl UnsyncedTable {
     /// The properties.
     pub fn meta(&self) -> &TableMeta {
         &self.meta

@@ -1,19 +1,19 @@
-//! Helpers on top of `Faulty`.
+//! Helpers on top of `FaultyVfs`.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test binary uses a part")]
 
 use std::sync::Arc;
 
 use siltstone_engine::Purpose;
-use siltstone_faults::Faulty;
+use siltstone_faults::FaultyVfs;
 use siltstone_vfs::Vfs;
 
 /// A file system without faults so far.
-pub fn new_vfs() -> Arc<Faulty> {
-    Arc::new(Faulty::new(1))
+pub fn new_vfs() -> Arc<FaultyVfs> {
+    Arc::new(FaultyVfs::new(1))
 }
 
 /// Durably replaces or creates a file.
-pub fn put(vfs: &Faulty, name: &str, bytes: &[u8]) {
+pub fn put(vfs: &FaultyVfs, name: &str, bytes: &[u8]) {
     if vfs.exists(name).unwrap() {
         vfs.remove(name).unwrap();
     }
@@ -24,12 +24,12 @@ pub fn put(vfs: &Faulty, name: &str, bytes: &[u8]) {
 }
 
 /// Limits the space to this many more bytes; a write that does not fit writes a part.
-pub fn limit_space(vfs: &Faulty, bytes: u64) {
+pub fn limit_space(vfs: &FaultyVfs, bytes: u64) {
     vfs.set_torn_on_full(true);
     vfs.set_capacity(vfs.space_used() + bytes);
 }
 
 /// Removes the limit.
-pub fn remove_limit(vfs: &Faulty) {
+pub fn remove_limit(vfs: &FaultyVfs) {
     vfs.set_capacity(u64::MAX);
 }

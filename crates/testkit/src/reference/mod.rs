@@ -84,7 +84,10 @@ impl Reference {
 
     fn sequence(&self, state: &State, at: Option<&ReadPoint>) -> Result<u64> {
         let is_own = |point: &ReadPoint| {
-            point.hold().downcast_ref::<Arc<()>>().is_some_and(|id| Arc::ptr_eq(id, &self.identity))
+            point
+                .guard()
+                .downcast_ref::<Arc<()>>()
+                .is_some_and(|id| Arc::ptr_eq(id, &self.identity))
         };
         match at {
             Some(point) if !is_own(point) => {

@@ -110,7 +110,7 @@ impl Inner {
             state.running.tasks.push(task);
             state.compactions += 1;
             let priority = match task.container_id().level {
-                0 => Priority::Urgent,
+                0 => Priority::L0Compaction,
                 level if level < self.last_level => Priority::Compaction,
                 _ => Priority::Idle,
             };

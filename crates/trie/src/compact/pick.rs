@@ -148,11 +148,11 @@ mod tests {
     use crate::{Options, Trie};
     use siltstone_engine::{Durability, Engine, ManualClock, WriteBatch};
     use siltstone_runtime::Env;
-    use siltstone_testkit::{Dice, subject};
+    use siltstone_testkit::{TestRng, subject};
     use siltstone_vfs::Ram;
 
     fn open(options: &str) -> Trie {
-        let options = Options::from_map(&subject::options([options])).unwrap();
+        let options = Options::from_map(&engine_under_test::options([options])).unwrap();
         let env = Env::replayable(Arc::new(ManualClock::at(0)), 5);
         Trie::open(Arc::new(Ram::new()), env, options).unwrap()
     }
@@ -205,7 +205,7 @@ mod tests {
             "levels=1 gc_garbage_ratio=0 gc_trigger=2",
         ]) {
             let trie = open(&format!("{small} {more}"));
-            let mut rng = Dice::new(seed);
+            let mut rng = TestRng::new(seed);
             for _ in 0..400 {
                 put(
                     &trie,
@@ -277,7 +277,7 @@ mod tests {
     fn overwritten_small_store_stays_small() {
         let trie =
             open("htable_size=4KiB bucket_size=512 fanout_bits=3 levels=5 max_compactions=2");
-        let mut rng = Dice::new(1);
+        let mut rng = TestRng::new(1);
         let mut max = 0;
         for _ in 0..60 {
             put(&trie, (0..2_000).map(|_| rng.below(500)).collect::<Vec<_>>().into_iter());

@@ -6,7 +6,7 @@
 //! Invariant: each whole record is in a table, each gap in the report.
 
 use siltstone_engine::{Op, Result};
-use siltstone_table::{GapTracker, LogSalvage, Salvaged, salvage_chain};
+use siltstone_table::{GapTracker, LogSalvage, SalvageItem, salvage_chain};
 
 use super::Repair;
 use super::tables::SavedItems;
@@ -37,7 +37,7 @@ impl Repair {
             last_sequence = last_sequence.max(last);
         }
         for loss in gaps.finish() {
-            self.report.lose(loss);
+            self.report.record_loss(loss);
         }
         Ok(last_sequence)
     }
@@ -55,11 +55,11 @@ impl Repair {
         let mut unreadable = None;
         log.visit(vfs.as_ref(), |salvaged| {
             let (position, bytes) = match salvaged {
-                Salvaged::Gap(bytes) => {
+                SalvageItem::Gap(bytes) => {
                     gaps.gap(&name, bytes);
                     return Ok(());
                 }
-                Salvaged::Record { position, bytes } => (position, bytes),
+                SalvageItem::Record { position, bytes } => (position, bytes),
             };
             match Record::decode(bytes) {
                 Ok(Record::Link(_)) => {}

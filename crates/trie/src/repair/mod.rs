@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use siltstone_engine::{Error, Loss, Purpose, RepairReport, Result};
 use siltstone_runtime::RateLimiter;
-use siltstone_table::{FileNumbers, LogSalvage, Manifest, aside, salvage_chain};
+use siltstone_table::{FileNumbers, LogSalvage, Manifest, quarantine, salvage_chain};
 use siltstone_vfs::{Mode, Vfs};
 
 use crate::cluster::Cluster;
@@ -97,7 +97,7 @@ impl Repair {
                 }
             }
         }
-        let rescued = Manifest::rescue(&self.tiers.main, ENGINE)?;
+        let rescued = Manifest::salvage(&self.tiers.main, ENGINE)?;
         let edit = match rescued.edits.as_ref().map(|edits| fold(edits)) {
             Some(Err(error)) if !error.is_corruption() => return Err(error),
             edit => edit.transpose().unwrap_or(None),
@@ -127,7 +127,7 @@ impl Repair {
                 self.report.note(format!(
                     "the manifest does not hold ({file}: {reason}): tables go where their footers say"
                 ));
-                self.report.lose(Loss::order(file));
+                self.report.record_loss(Loss::order(file));
                 let config = edit.and_then(|edit| edit.config);
                 let rebuild_state = self.rebuild_state(&files)?;
                 (Edit { config: rebuild_state.config.or(config), ..rebuild_state }, false)
@@ -257,11 +257,15 @@ impl Repair {
     fn write_manifest(&mut self, state: Edit, is_sound: bool) -> Result<()> {
         let first = Some(self.next_file);
         let state = Edit { next_file: first, first_log: first, ..state };
-        self.damaged_files.iter().try_for_each(|name| self.quarantine(name, aside::keep))?;
+        self.damaged_files
+            .iter()
+            .try_for_each(|name| self.quarantine(name, quarantine::link_quarantined))?;
         self.tiers.sync_dirs(Purpose::Maintenance)?;
         let vfs = &self.tiers.main;
         Manifest::replace(vfs, ENGINE, &state.encode(), is_sound)?;
-        self.damaged_files.iter().try_for_each(|name| self.quarantine(name, aside::leave))?;
+        self.damaged_files
+            .iter()
+            .try_for_each(|name| self.quarantine(name, quarantine::finish_quarantine))?;
         let replayed = self.replayed.iter().filter(|name| !self.damaged_files.contains(*name));
         replayed.into_iter().try_for_each(|name| vfs.remove(name))?;
         self.tiers.sync_dirs(Purpose::Maintenance)?;

@@ -55,7 +55,7 @@ impl Repair {
         };
         let Some(vfs) = self.tier_with(&name)? else {
             self.report.note(format!("{name} of {container_id} is missing"));
-            self.report.lose(Loss::entries(name, 0..bytes));
+            self.report.record_loss(Loss::entries(name, 0..bytes));
             return Ok(());
         };
         // Bytes after the recorded end do not belong to the table.
@@ -213,7 +213,7 @@ impl Repair {
 
     fn lose(&mut self, name: &str, bytes: Range<u64>) {
         if !bytes.is_empty() {
-            self.report.lose(Loss::entries(name, bytes));
+            self.report.record_loss(Loss::entries(name, bytes));
         }
     }
 

@@ -23,7 +23,7 @@
 use std::collections::BTreeSet;
 
 use siltstone_engine::batch::{read_varint, write_varint};
-use siltstone_table::kind::in_range;
+use siltstone_table::kind::check_sequence;
 
 use super::{ContainerId, MAX_LEVEL};
 use crate::hash::HashKind;
@@ -117,7 +117,7 @@ impl Edit {
             let mut next = || take(&mut bytes);
             match field {
                 NEXT_FILE => edit.next_file = Some(next()?),
-                LAST_SEQUENCE => edit.last_sequence = Some(in_range(next()?)?),
+                LAST_SEQUENCE => edit.last_sequence = Some(check_sequence(next()?)?),
                 FIRST_LOG => edit.first_log = Some(next()?),
                 ADDED => {
                     let container_id = container_id(next()?, next()?)?;

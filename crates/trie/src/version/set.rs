@@ -169,7 +169,7 @@ impl Versions {
 
     /// Makes sure that the medium has the manifest that was opened: files that it does not name may go.
     pub(crate) fn settle(&self) -> Result<()> {
-        self.installing.lock().manifest.as_mut().ok_or(Error::Closed)?.settle()
+        self.installing.lock().manifest.as_mut().ok_or(Error::Closed)?.persist_recovered()
     }
 
     /// Seals the manifest: no more edits.
@@ -207,7 +207,7 @@ impl Installing {
         next_file: u64,
         sealed_log: Option<(u64, u64)>,
     ) {
-        if self.manifest.as_ref().is_some_and(Manifest::wants_rewrite) {
+        if self.manifest.as_ref().is_some_and(Manifest::should_rewrite) {
             let snapshot = Edit { sealed_log, ..self.snapshot(config, next_file) }.encode();
             let _ = self.manifest.as_mut().map(|manifest| manifest.rewrite(&snapshot));
         }
@@ -327,7 +327,7 @@ fn missing_manifest(error: Error) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use siltstone_faults::{FaultKind, Faulty};
+    use siltstone_faults::{FaultKind, FaultyVfs};
 
     use super::*;
     use crate::version::ContainerId;
@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn is_an_edit_installed_and_a_seal_kept_whether_or_not_the_manifest_can_shrink() {
-        let faulty = Faulty::new(1);
+        let faulty = FaultyVfs::new(1);
         let vfs: Arc<dyn Vfs> = Arc::new(faulty.clone());
         let tiers = StorageTiers { main: vfs.clone(), fast: None };
         let config = TrieConfig { fanout_bits: 1, ..TrieConfig::default() };

@@ -47,7 +47,7 @@ impl Inner {
                 view.generation += 1;
             });
         });
-        cleared.map_err(|error| self.background.doubt("clearing", error))?;
+        cleared.map_err(|error| self.background.poison_unless_transient("clearing", error))?;
         drop(guard);
         self.remove_logs_before(first_log);
         Ok(())

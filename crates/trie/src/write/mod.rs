@@ -135,7 +135,7 @@ impl Inner {
             .map(|(start, &(end, bytes))| [&headers[start..end], bytes])
             .collect();
         log.append(&records, &mut Vec::new())
-            .map_err(|error| self.background.doubt("appending to the log", error))
+            .map_err(|error| self.background.poison_unless_transient("appending to the log", error))
     }
 
     /// Makes every write that has returned durable.

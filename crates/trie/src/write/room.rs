@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::MutexGuard;
 use siltstone_engine::{Error, Result};
-use siltstone_runtime::{BackgroundWork, Stall};
+use siltstone_runtime::{BackgroundWork, WriteStall};
 
 use super::Writer;
 use crate::engine::{Inner, State};
@@ -91,7 +91,7 @@ impl Inner {
     /// Waits until a memtable is free and no container is over its limit.
     fn wait_for_room(&self) -> Result<()> {
         let stalls = &self.counters.stalls;
-        self.stall_while(stalls, Stall::Flush, |state| self.is_flush_due(state))?;
-        self.stall_while(stalls, Stall::Compaction, |_| self.pressure.is_full())
+        self.stall_while(stalls, WriteStall::Flush, |state| self.is_flush_due(state))?;
+        self.stall_while(stalls, WriteStall::Compaction, |_| self.pressure.is_full())
     }
 }

@@ -6,7 +6,7 @@
 //! If the file is not on persistent memory, reads use the mapping and stores are `pwrite`s, which
 //! are coherent. A store through the mapping would cost a page fault per page and, at each persist,
 //! an interrupt of every CPU that uses the mapping. A table in memory has a thousand pages, and
-//! writers waited for these interrupts (`siltstone repro run write-stalls`).
+//! writers waited for these interrupts (`siltstone-experiments repro run write-stalls`).
 //!
 //! Invariant: the lock is held from before the mapping is created until it is gone, so a file has
 //! one mapping among all processes that follow this protocol. (A process that does not, and

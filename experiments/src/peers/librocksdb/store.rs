@@ -245,7 +245,7 @@ impl Store for RocksDb {
                 ("block_cache", self.property("block-cache-usage")),
             ]),
             // One sum over all causes.
-            stall: Stalls { insert_us: ticker("stall.micros"), ..Stalls::default() },
+            stall: Stalls { slowdown_us: ticker("stall.micros"), ..Stalls::default() },
             ..Stats::default()
         }
     }

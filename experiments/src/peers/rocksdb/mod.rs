@@ -188,10 +188,10 @@ fn arguments(task: &Task<'_>, run: &Run, directory: &Path) -> Result<Vec<String>
         number("cache_size", ours.cache_bytes),
         number("use_direct_reads", u64::from(matches!(task.target.storage, Storage::Direct(_)))),
         number("block_size", ours.file.block_bytes as u64),
-        format!("--bloom_bits={}", ours.file.filter_bits),
-        number("target_file_size_base", ours.table_bytes),
+        format!("--bloom_bits={}", ours.file.filter_bits_per_key),
+        number("target_file_size_base", ours.target_file_bytes),
         number("max_bytes_for_level_base", ours.level_bytes[0]),
-        number("level0_file_num_compaction_trigger", ours.level0.compact_at as u64),
+        number("level0_file_num_compaction_trigger", ours.level0.compaction_trigger as u64),
         number("histogram", 1),
         number("statistics", 1),
         number("report_interval_seconds", 1),
@@ -252,7 +252,7 @@ impl RunResult {
             lookups: ticker("rocksdb.number.keys.read"),
             lookup_reads: ticker("rocksdb.read.block.get.micros"),
             // One sum over all causes; `hide_unreported` keeps only the total.
-            stalls: Stalls { insert_us: ticker("rocksdb.stall.micros"), ..Stalls::default() },
+            stalls: Stalls { slowdown_us: ticker("rocksdb.stall.micros"), ..Stalls::default() },
             ..Counts::default()
         };
         let space_bytes = space_of(directory);

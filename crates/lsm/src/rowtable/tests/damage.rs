@@ -1,7 +1,7 @@
 //! Power cuts, flipped bits, and malformed rows with valid checksums.
 
 use siltstone_engine::{Error, Result};
-use siltstone_faults::{FaultKind, Faulty};
+use siltstone_faults::{FaultKind, FaultyVfs};
 
 use super::super::header::{DIRECTORY_POSITION, HEADER_POSITION, METADATA_POSITION};
 use super::super::hints;
@@ -44,13 +44,13 @@ fn read_all(row: &Arc<RowTable>) -> Result<Vec<Entry>> {
 #[test]
 fn power_cut_leaves_earlier_rows_intact_and_the_pool_usable() {
     let (old, new) = (some_entries(1, 100), some_entries(2, 60));
-    let before = |vfs: &Faulty| {
+    let before = |vfs: &FaultyVfs| {
         let pool = claims(vfs, PAGE).ready();
         vfs.sync_dir(PURPOSE).unwrap();
         let row = build(&pool, 1, None, &old);
         (pool, row)
     };
-    let undisturbed = Faulty::new(5);
+    let undisturbed = FaultyVfs::new(5);
     let (pool, row) = before(&undisturbed);
     let start = undisturbed.operations();
     let handle = row.handle();
@@ -59,7 +59,7 @@ fn power_cut_leaves_earlier_rows_intact_and_the_pool_usable() {
     assert!(end - start > 10);
     for cut in start..=end {
         for seed in 0..30 {
-            let vfs = Faulty::new(5);
+            let vfs = FaultyVfs::new(5);
             let (pool, row) = before(&vfs);
             vfs.cut_power_at(cut);
             let built = try_build(&pool, 2, Some(&row), &new);
@@ -82,7 +82,7 @@ fn power_cut_leaves_earlier_rows_intact_and_the_pool_usable() {
 
 #[test]
 fn row_with_a_failed_barrier_is_not_built() {
-    let vfs = Faulty::new(5);
+    let vfs = FaultyVfs::new(5);
     let pool = claims(&vfs, PAGE).ready();
     vfs.fail_next(FaultKind::Sync, 1);
     assert!(matches!(try_build(&pool, 1, None, &some_entries(1, 50)), Err(Error::Io { .. })));
@@ -93,7 +93,7 @@ fn row_with_a_failed_barrier_is_not_built() {
 /// Flips one bit of each byte of the row's pages.
 #[test]
 fn flipped_bit_is_detected_or_harmless() {
-    let vfs = Faulty::new(5);
+    let vfs = FaultyVfs::new(5);
     let entries = some_entries(4, 120);
     let pool = claims(&vfs, PAGE).ready();
     let row = build(&pool, 4, None, &entries);
@@ -125,7 +125,7 @@ fn flipped_bit_is_detected_or_harmless() {
 /// Hints need the keys of the previous row, which are unreadable.
 #[test]
 fn row_over_a_damaged_row_is_built_without_hints() {
-    let vfs = Faulty::new(5);
+    let vfs = FaultyVfs::new(5);
     let entries = some_entries(1, 50);
     let pool = claims(&vfs, PAGE).ready();
     let row = build(&pool, 1, None, &entries);

@@ -1,6 +1,6 @@
 //! A single row compared with a sorted vector, before and after it is trimmed.
 
-use siltstone_vfs::{Metered, PageClaims};
+use siltstone_vfs::{MeteredVfs, PageClaims};
 
 use super::super::{MIN_PAGE_BYTES, SearchStats};
 use super::*;
@@ -189,7 +189,7 @@ fn full_pool_is_reported_as_storage_full_and_stays_usable() {
 
 #[test]
 fn row_takes_one_barrier_and_little_more_than_its_items() {
-    let vfs = Metered::new(Arc::new(Ram::new()));
+    let vfs = MeteredVfs::new(Arc::new(Ram::new()));
     let pool = claims(&vfs, 4096).ready();
     let entries: Vec<Entry> =
         (0..2000u32).map(|i| Entry::put(format!("{i:016}").as_bytes(), 1, &[1; 1024])).collect();

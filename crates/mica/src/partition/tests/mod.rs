@@ -53,13 +53,7 @@ fn read_back(value: &[u8]) -> (u64, u64) {
 }
 
 fn context(access: Access, clock: &ManualClock) -> Context<'_> {
-    Context {
-        access,
-        now: Now::new(clock),
-        keeps_stamps: false,
-        max_value: 1 << 20,
-        marks_reads: true,
-    }
+    Context { access, now: Now::new(clock), has_cas: false, max_value: 1 << 20, marks_reads: true }
 }
 
 struct Harness<M> {
@@ -453,7 +447,7 @@ fn numbers_cas_and_expiry_work_as_in_memcached() {
     assert_eq!(harness.execute(Access::Erew, 1, Action::Prepend(b"a ")).0.meta.flags, 9);
     assert_eq!(harness.execute(Access::Erew, 1, Action::Get).1, b"a new");
     let set = Action::CompareAndSet(Value::default(), 1);
-    assert_eq!(harness.execute(Access::Erew, 1, set).0.outcome, Outcome::NoStamps);
+    assert_eq!(harness.execute(Access::Erew, 1, set).0.outcome, Outcome::CasDisabled);
 }
 
 #[test]

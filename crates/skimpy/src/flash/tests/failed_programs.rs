@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose};
-use siltstone_faults::{FaultKind, Faulty};
+use siltstone_faults::{FaultKind, FaultyVfs};
 use siltstone_vfs::Vfs;
 
 use super::super::{Emulator, Flash, FlashOptions, Geometry, RealTime, Timing};
@@ -34,7 +34,7 @@ fn is_readable(device: &Emulator, page: u32) -> bool {
 }
 
 /// Devices in one file and in zones.
-fn devices(medium: &Faulty) -> [Emulator; 2] {
+fn devices(medium: &FaultyVfs) -> [Emulator; 2] {
     let zones: Arc<dyn Vfs> = medium.subdirectory("zones").unwrap();
     [
         Emulator::in_file(medium, "flash", options()).unwrap(),
@@ -44,7 +44,7 @@ fn devices(medium: &Faulty) -> [Emulator; 2] {
 
 #[test]
 fn page_that_does_not_fit_is_invalid_now_and_after_reopening() {
-    let medium = Faulty::new(1);
+    let medium = FaultyVfs::new(1);
     for (at, device) in devices(&medium).iter().enumerate() {
         device.program(0, &page(), WHY).unwrap();
         // The header and all non-zero bytes are written.
@@ -63,7 +63,7 @@ fn page_that_does_not_fit_is_invalid_now_and_after_reopening() {
 
 #[test]
 fn failed_page_that_may_be_valid_makes_the_device_read_only() {
-    let medium = Faulty::new(1);
+    let medium = FaultyVfs::new(1);
     for device in &devices(&medium) {
         device.program(0, &page(), WHY).unwrap();
         medium.set_torn_on_full(true);

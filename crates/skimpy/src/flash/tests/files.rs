@@ -2,11 +2,11 @@
 //! power cuts.
 
 use siltstone_engine::Error;
-use siltstone_faults::{FaultKind, Faulty, Survival};
+use siltstone_faults::{FaultKind, FaultyVfs, Survival};
 
 use super::*;
 
-type Open = fn(&Faulty, &FlashOptions) -> Result<Emulator, Error>;
+type Open = fn(&FaultyVfs, &FlashOptions) -> Result<Emulator, Error>;
 
 const FORMS: [(&str, Open); 2] = [
     ("f", |vfs, options| Emulator::in_file(vfs, "f", options.clone())),
@@ -22,7 +22,7 @@ fn refusal(result: Result<Emulator, Error>) -> String {
 #[test]
 fn device_of_another_geometry_or_form_is_rejected() {
     for (file, open) in FORMS {
-        let vfs = Faulty::new(1);
+        let vfs = FaultyVfs::new(1);
         drop(open(&vfs, &options(4, 3)).unwrap());
         for other in [options(5, 3), options(4, 4)] {
             let text = refusal(open(&vfs, &other));
@@ -49,7 +49,7 @@ fn device_of_another_geometry_or_form_is_rejected() {
 
 #[test]
 fn other_form_or_truncated_device_is_rejected() {
-    let vfs = Faulty::new(1);
+    let vfs = FaultyVfs::new(1);
     drop(Emulator::in_zones(Arc::new(vfs.clone()), options(4, 3)).unwrap());
     let text = refusal(Emulator::in_file(&vfs, "device", options(4, 3)));
     assert!(text.contains("other form"), "{text}");
@@ -57,7 +57,7 @@ fn other_form_or_truncated_device_is_rejected() {
     vfs.truncate("f", 1000).unwrap();
     assert!(refusal(Emulator::in_file(&vfs, "f", options(4, 3))).contains("truncated"));
 
-    let zones = Faulty::new(1);
+    let zones = FaultyVfs::new(1);
     let device = Emulator::in_zones(Arc::new(zones.clone()), options(4, 3)).unwrap();
     program(&device, 0, 0).unwrap();
     zones.remove("device").unwrap();
@@ -69,7 +69,7 @@ fn other_form_or_truncated_device_is_rejected() {
 #[test]
 fn flipped_bit_is_never_a_wrong_answer() {
     for (_, open) in FORMS {
-        let vfs = Faulty::new(1);
+        let vfs = FaultyVfs::new(1);
         let device = open(&vfs, &options(3, 2)).unwrap();
         (0..3).for_each(|number| program(&device, number, 7).unwrap());
         device.erase(0, WHY).unwrap();
@@ -170,7 +170,7 @@ fn flushed_pages_survive_power_cuts_and_no_page_is_invented() {
     for (form, open) in FORMS {
         for seed in 0..cuts {
             let (per_block, options) = (4, options(4, 3));
-            let vfs = Faulty::new(seed);
+            let vfs = FaultyVfs::new(seed);
             let device = open(&vfs, &options).unwrap();
             vfs.cut_power_at(vfs.operations() + SplitMix64::new(seed).below(70));
             let ran = run(&device, seed, per_block);
@@ -209,7 +209,7 @@ fn flushed_pages_survive_power_cuts_and_no_page_is_invented() {
 #[test]
 fn failed_flush_is_not_repaired_by_a_later_one() {
     for (_, open) in FORMS {
-        let vfs = Faulty::new(1);
+        let vfs = FaultyVfs::new(1);
         let device = open(&vfs, &options(4, 2)).unwrap();
         program(&device, 0, 1).unwrap();
         vfs.fail_next(FaultKind::Sync, 1);
@@ -222,7 +222,7 @@ fn failed_flush_is_not_repaired_by_a_later_one() {
 #[test]
 fn failed_program_consumes_its_page_and_failed_erase_its_block() {
     for (form, open) in FORMS {
-        let vfs = Faulty::new(1);
+        let vfs = FaultyVfs::new(1);
         let options = options(4, 2);
         let device = open(&vfs, &options).unwrap();
         program(&device, 0, 0).unwrap();
@@ -254,7 +254,7 @@ fn failed_program_consumes_its_page_and_failed_erase_its_block() {
 fn sparse_device_opens_without_reading_its_holes() {
     let scratch = tempfile::tempdir().unwrap();
     let disk: Arc<dyn Vfs> = Arc::new(siltstone_vfs::Disk::create(scratch.path()).unwrap());
-    let vfs = siltstone_vfs::Metered::new(disk);
+    let vfs = siltstone_vfs::MeteredVfs::new(disk);
     let options = options(256, 64);
     let reads = || vfs.counters().unwrap().snapshot().values().map(|io| io.reads).sum::<u64>();
     let reopened = || {
@@ -287,7 +287,7 @@ fn sparse_device_opens_without_reading_its_holes() {
 /// A power cut may keep a page but not the one before it.
 #[test]
 fn page_after_an_unwritten_one_is_found() {
-    let vfs = Faulty::new(1);
+    let vfs = FaultyVfs::new(1);
     let device = Emulator::in_file(&vfs, "f", options(4, 1)).unwrap();
     (0..3).for_each(|number| program(&device, number, 7).unwrap());
     drop(device);
