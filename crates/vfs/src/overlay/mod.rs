@@ -231,7 +231,7 @@ impl Vfs for Overlay {
                 return Err(Error::Locked { path, holder });
             }
             let (directory, name) = (self.directory.clone(), name.to_owned());
-            Ok(LockGuard::new(OverlayLock { directory, name, _below: lower }))
+            Ok(LockGuard::new(OverlayLock { directory, name, _lower: lower }))
         })
     }
 
@@ -281,7 +281,7 @@ impl Vfs for Overlay {
 struct OverlayLock {
     directory: SharedDirectory,
     name: String,
-    _below: Option<LockGuard>,
+    _lower: Option<LockGuard>,
 }
 
 impl Drop for OverlayLock {
