@@ -10,7 +10,7 @@ use siltstone_mica::{
     Access, Action, Answer, Mica, Mode, Options, Outcome, Request, Store, Value, Values,
 };
 use siltstone_runtime::Env;
-use siltstone_testkit::{TestRng, ending};
+use siltstone_testkit::{TestRng, stop_guard};
 
 fn options(pairs: &str) -> Options {
     let pairs = pairs.split(' ').filter_map(|pair| pair.split_once('='));

@@ -122,7 +122,7 @@ fn fuzzed_packets_get_bounded_responses() {
                 // A duplicate in the same burst.
                 burst.push(burst[0].clone());
             }
-            done += burst.iter().map(|(bytes, ..)| bundle::packets(bytes).count()).sum::<usize>();
+            done += burst.iter().map(|(bytes, ..)| coalesce::packets(bytes).count()).sum::<usize>();
             answered += usize::from(bench.burst(&mut burst) > 0);
         }
         assert!(answered > done / 20, "{answered} of {done}: hardly anything was looked at");

@@ -435,7 +435,7 @@ fn full_disk_and_failed_writes_are_reported() {
         options.memcached = anywhere();
         options.fsync = siltstone_server::Fsync::Always;
     });
-    let mut memcached = always.memcached();
+    let mut memcached = always.memcached_client();
     assert_eq!(memcached.request(b"set a 0 0 1\r\nx\r\n"), "STORED\r\n");
     assert!(always.engine.syncs.load(SeqCst) > 0);
     always.engine.fail_syncs.store(true, SeqCst);

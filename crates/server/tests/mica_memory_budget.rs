@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use siltstone_client::wire::hello;
 use siltstone_client::{Action, Client, ClientOptions, Value};
-use siltstone_testkit::{TestRng, ending};
+use siltstone_testkit::{TestRng, stop_guard};
 use support::{TestServer, mica};
 
 const BUDGET_BYTES: u64 = 64 << 20;
@@ -46,7 +46,7 @@ fn hostile_clients_do_not_increase_memory() {
         options.udp = Some("127.0.0.1:0".parse().unwrap());
     });
     fill(&server, 80_000);
-    let running = ending::TestServer::default();
+    let running = stop_guard::RunFlag::default();
     let mut most = 0;
     std::thread::scope(|scope| {
         let (server, running) = (&server, &running);

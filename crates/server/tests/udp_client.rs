@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use siltstone::{Db, DbOptions, Engine, Table};
 use siltstone_client::wire::request::RequestRef;
-use siltstone_client::wire::{HEADER_BYTES, Header, Kind, answer, hello};
+use siltstone_client::wire::{HEADER_BYTES, Header, Kind, hello, response};
 use siltstone_client::{Action, Client, ClientError, ClientOptions, Outcome, Value};
 use siltstone_engine::ManualClock;
 use siltstone_mica::{Access, Request, Store};
 use siltstone_server::{Server, ServerOptions};
-use siltstone_testkit::{TestRng, ending};
+use siltstone_testkit::{TestRng, stop_guard};
 use support::{TestServer, mica};
 
 fn any_address() -> Option<SocketAddr> {
@@ -74,7 +74,7 @@ fn every_operation_has_its_outcome() {
     assert_eq!(swap(meta.stamp).outcome, Outcome::Exists);
     assert_eq!(client.execute_one(b"c", Action::Touch(Some(1))).unwrap().outcome, Outcome::Stored);
     assert_eq!(client.get(b"c").unwrap(), None);
-    assert_eq!(client.counters().again, 0);
+    assert_eq!(client.counters().retransmitted, 0);
 }
 
 /// Random operations against a model, in batches of distinct keys.
@@ -351,7 +351,7 @@ fn requests_are_executed_once_over_a_lossy_network() {
             }
         }));
         stop.store(true, SeqCst);
-        assert!(client.counters().again > 10, "{:?}", client.counters());
+        assert!(client.counters().retransmitted > 10, "{:?}", client.counters());
         if let Err(panic) = outcome {
             std::panic::resume_unwind(panic);
         }
@@ -372,7 +372,7 @@ fn lookup(cookie: u64, hash: u64, sequence: u64) -> Vec<u8> {
     let mut packet = vec![0; HEADER_BYTES];
     let request = Request { hash, key: b"a", action: Action::Get };
     RequestRef { request, opaque: 3, wants_meta: false }.write(&mut packet);
-    let (kind, room) = (Kind::Requests, 1400);
+    let (kind, response_limit) = (Kind::Requests, 1400);
     let header = Header {
         kind,
         length: 0,
@@ -394,7 +394,7 @@ fn unverified_clients_get_no_more_bytes_than_they_send() {
     client(&server, |_| ()).put(b"a", &[b'v'; 1000]).unwrap();
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let engine = mica("hash_seed=5 partitions=2");
-    let store = engine.oldest_offset().unwrap().downcast::<Store>().unwrap();
+    let store = engine.as_any().unwrap().downcast::<Store>().unwrap();
     let hash = store.hash(b"a");
     // A hello shorter than a welcome gets no response.
     let hello = hello::hello(9, b"");
@@ -444,7 +444,7 @@ fn repeated_response_has_the_current_cookie() {
     let udp = server.udp.unwrap();
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let engine = mica("hash_seed=5");
-    let hash = engine.oldest_offset().unwrap().downcast::<Store>().unwrap().hash(b"a");
+    let hash = engine.as_any().unwrap().downcast::<Store>().unwrap().hash(b"a");
     let cookie = || {
         let welcome = ask(&socket, udp, &hello::hello(9, b"")).unwrap();
         Header::parse(&welcome).unwrap().0.cookie
@@ -453,7 +453,7 @@ fn repeated_response_has_the_current_cookie() {
         let mut packet = vec![0; HEADER_BYTES];
         let request = Request { hash, key: b"a", action: Action::Put(value(b"once")) };
         RequestRef { request, opaque: 3, wants_meta: false }.write(&mut packet);
-        let (kind, room) = (Kind::Requests, 1400);
+        let (kind, response_limit) = (Kind::Requests, 1400);
         Header {
             kind,
             length: 0,
@@ -515,7 +515,7 @@ fn client_reconnects_and_detects_a_restarted_server() {
 #[test]
 fn client_follows_a_change_of_the_access_mode() {
     let engine = mica("memory=32MiB partitions=2 access=crew");
-    let store = engine.oldest_offset().unwrap().downcast::<Store>().unwrap();
+    let store = engine.as_any().unwrap().downcast::<Store>().unwrap();
     let server = TestServer::over(Some(engine), |options| {
         (options.udp, options.udp_ports) = (any_address(), 2);
     });
@@ -536,14 +536,14 @@ fn client_follows_a_change_of_the_access_mode() {
         let gets: Vec<_> = keys.iter().map(|k| (k.as_bytes(), Action::Get)).collect();
         client.execute(&gets, |at, reply| assert_eq!(reply.value, keys[at].as_bytes())).unwrap();
     }
-    assert!(client.counters().welcomes > 1);
+    assert!(client.counters().handshakes > 1);
 }
 
 /// The access mode changes while clients write and read back.
 #[test]
 fn access_mode_changes_under_load() {
     let server = over("memory=32MiB partitions=4", |options| options.udp_ports = 2);
-    let running = ending::TestServer::default();
+    let running = stop_guard::RunFlag::default();
     std::thread::scope(|scope| {
         for writer in 0..2u8 {
             let (server, running) = (&server, &running);

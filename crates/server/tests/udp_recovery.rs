@@ -55,7 +55,7 @@ fn client_at_a_reused_address_is_served() {
             let mut packet = vec![0; HEADER_BYTES];
             let request = Request { hash: 1, key: b"a", action: Action::Get };
             RequestRef { request, opaque: 0, wants_meta: false }.write(&mut packet);
-            let (kind, room) = (Kind::Requests, 1400);
+            let (kind, response_limit) = (Kind::Requests, 1400);
             Header {
                 kind,
                 length: 0,

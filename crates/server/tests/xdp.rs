@@ -234,7 +234,10 @@ fn packets_share_frames_up_to_the_batch_size() {
             let packets = (client.counters().packets - packets) as f64;
             for ((before, after), expected) in before.into_iter().zip(frames()).zip(shares) {
                 let share = (after - before) as f64 / packets;
-                assert!(expected.contains(&share), "{share} frames a packet, trains of {train}");
+                assert!(
+                    expected.contains(&share),
+                    "{share} frames a packet, trains of {gso_segments}"
+                );
             }
         }
     });

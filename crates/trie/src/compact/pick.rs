@@ -148,7 +148,7 @@ mod tests {
     use crate::{Options, Trie};
     use siltstone_engine::{Durability, Engine, ManualClock, WriteBatch};
     use siltstone_runtime::Env;
-    use siltstone_testkit::{TestRng, subject};
+    use siltstone_testkit::{TestRng, engine_under_test};
     use siltstone_vfs::Ram;
 
     fn open(options: &str) -> Trie {
