@@ -236,7 +236,7 @@ fn packets_share_frames_up_to_the_batch_size() {
                 let share = (after - before) as f64 / packets;
                 assert!(
                     expected.contains(&share),
-                    "{share} frames a packet, trains of {gso_segments}"
+                    "{share} frames per packet, batches of {gso_segments}"
                 );
             }
         }

@@ -5,7 +5,7 @@
 //! | [`context`] | state of a running command: client, table, replies |
 //! | [`mod@execute`] | from arguments to a reply: checks, queueing, handler, errors |
 //! | [`failure`] | error replies |
-//! | [`run_one`] | HELP of commands with subcommands |
+//! | [`help`] | HELP of commands with subcommands |
 //! | [`session`] | state of a client between commands |
 //! | [`strings`], [`numbers`], [`ranges`] | commands on values: complete, as numbers, in part |
 //! | [`history`] | historical values |

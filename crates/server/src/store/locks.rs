@@ -7,9 +7,9 @@
 //! # Shared batches
 //! A thread that serves a `mica` table over UDP takes none of these locks for a burst, whose
 //! operations are atomic by themselves: it enters the shared mode of a two-mode lock
-//! ([`siltstone_mica::two_mode_lock`]). Holders of key locks exclude that mode, otherwise INCR could lose
-//! a burst's write between its read and its write. A new holder waits until the active bursts have
-//! ended, and a burst that finds a holder locks its keys like everybody else.
+//! ([`siltstone_mica::two_mode_lock`]). Holders of key locks exclude that mode, otherwise INCR
+//! could lose a burst's write between its read and its write. A new holder waits until the active
+//! bursts have ended, and a burst that finds a holder locks its keys like everybody else.
 //!
 //! Invariant: no thread acquires a second guard of the same table while holding one.
 //!
