@@ -105,7 +105,7 @@ struct Load {
 #[derive(Args)]
 struct Place {
     /// disk; direct: a disk without the page cache; ram; or pmem: a disk with a pool of
-    /// byte-addressable memory (option nvm, 1GiB)
+    /// byte-addressable memory (option pmem.size, 1GiB)
     #[arg(long, alias = "media", default_value = "disk")]
     storage: String,
     /// Create the store in a fresh directory below this one (default: the current directory)

@@ -35,7 +35,7 @@ pub enum Storage {
     Direct(PathBuf),
 }
 
-/// Size of the pool without the option `nvm`.
+/// Size of the pool without the option `pmem.size`.
 const DEFAULT_POOL: &str = "1GiB";
 
 impl Storage {
@@ -133,8 +133,9 @@ impl Target {
     /// The engine's options, with those that the storage backend adds.
     fn engine_options(&self) -> BTreeMap<String, String> {
         let mut options = self.options.clone();
-        if matches!(self.storage, Storage::Pmem(_)) {
-            options.entry("nvm".to_owned()).or_insert_with(|| DEFAULT_POOL.to_owned());
+        // `nvm` is the former name of the option.
+        if matches!(self.storage, Storage::Pmem(_)) && !options.contains_key("nvm") {
+            options.entry("pmem.size".to_owned()).or_insert_with(|| DEFAULT_POOL.to_owned());
         }
         options
     }

@@ -8,7 +8,7 @@
 //!
 //! Compare: the thesis's models were within 3.8 % of LevelDB's write amplification (section 4.3.5).
 
-use siltstone_bench::advice::{CHECKED_KEYS, PredictionCheck, Figures, check};
+use siltstone_bench::advice::{CHECKED_KEYS, Figures, PredictionCheck, check};
 use siltstone_bench::plot::{Bars, Plot};
 use siltstone_engine::Result;
 use siltstone_model::Popularity;
@@ -59,7 +59,8 @@ impl Experiment for Advice {
         for (round, (skew, value)) in grid.enumerate() {
             progress(round as u64, rounds);
             let keys = Popularity::zipf(KEYS, skew).map_err(refused)?;
-            let wanted = Requirements { memory_bytes: Some(MEMORY), ..Requirements::new(keys, 16.0, value) };
+            let wanted =
+                Requirements { memory_bytes: Some(MEMORY), ..Requirements::new(keys, 16.0, value) };
             for candidate in advise(&wanted).map_err(refused)?.candidates {
                 let settings = &*candidate.settings;
                 let max = CHECKED_KEYS * scale;
@@ -110,7 +111,8 @@ fn errors(points: &[Point], name: &str, figure: fn(&Figures) -> f64) -> Vec<Chec
 }
 
 fn bars(points: &[Point]) -> Bars {
-    let of = |figure: fn(&PredictionCheck) -> f64| points.iter().map(|p| figure(&p.checked)).collect();
+    let of =
+        |figure: fn(&PredictionCheck) -> f64| points.iter().map(|p| figure(&p.checked)).collect();
     Bars {
         title: "Write amplification, predicted and measured".to_owned(),
         y: "bytes written per byte of the user".to_owned(),

@@ -118,8 +118,8 @@ fn key(i: u64) -> Vec<u8> {
 
 fn open(media: &Arc<dyn Vfs>, keys: u64, hints: bool) -> Result<Lsm> {
     let options = BTreeMap::from([
-        ("nvm".to_owned(), (ROWS * keys * BYTES_PER_KEY + (16 << 20)).to_string()),
-        ("hints".to_owned(), if hints { "on" } else { "off" }.to_owned()),
+        ("pmem.size".to_owned(), (ROWS * keys * BYTES_PER_KEY + (16 << 20)).to_string()),
+        ("pmem.hints".to_owned(), if hints { "on" } else { "off" }.to_owned()),
         ("memtable".to_owned(), "1GiB".to_owned()),
     ]);
     let env = Env::replayable(Arc::new(ManualClock::at(0)), 1);

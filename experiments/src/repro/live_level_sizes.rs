@@ -2,7 +2,7 @@
 //! keys.
 //!
 //! Random keys are loaded, then overwritten, uniformly and by Zipf; once with levels that grow by
-//! ten, once with `level_sizes=model`. The write amplification of the overwrites is compared, with
+//! ten, once with `experimental.level_sizes=model`. The write amplification of the overwrites is compared, with
 //! tables selected round-robin, as the model assumes and LevelDB does, and by least overlap, the
 //! tree's default. "Up to" is the maximum over the four. With selection by least overlap a tree
 //! whose levels grow by ten writes less than the model assumes, so under a uniform load there is
@@ -37,10 +37,10 @@ const VALUE: usize = 100;
 const KEYS_PER_MEMTABLE: f64 = 600.0;
 const OPTIONS: [(&str, &str); 2] = [("growth of ten", "given"), ("by the model", "model")];
 const LOADS: [(&str, Option<f64>, &str); 4] = [
-    ("uniform, round-robin", None, "round-robin"),
-    ("Zipf 0.99, round-robin", Some(0.99), "round-robin"),
-    ("uniform, least overlap", None, "overlap"),
-    ("Zipf 0.99, least overlap", Some(0.99), "overlap"),
+    ("uniform, round-robin", None, "round_robin"),
+    ("Zipf 0.99, round-robin", Some(0.99), "round_robin"),
+    ("uniform, least overlap", None, "min_overlap"),
+    ("Zipf 0.99, least overlap", Some(0.99), "min_overlap"),
 ];
 /// The thesis's maximal saving, over key counts and popularities.
 const MAX_SAVED: f64 = 0.094;
@@ -115,13 +115,13 @@ fn measure(skew: Option<f64>, select: &str, sizes: &str, scale: f64) -> Result<f
     let bytes = |memtables: f64| ((memtable * memtables) as u64).to_string();
     let options = [
         ("memtable", bytes(1.0)),
-        ("table", bytes(0.5)),
-        ("container", bytes(16.0)),
+        ("target_file_size", bytes(0.5)),
+        ("l0_capacity", bytes(16.0)),
         ("levels", [16.0, 160.0, 1600.0, 16e3, 160e3].map(bytes).join(":")),
         ("cache", bytes(16.0)),
-        ("subcompactions", "1".to_owned()),
-        ("select", select.to_owned()),
-        ("level_sizes", sizes.to_owned()),
+        ("max_subcompactions", "1".to_owned()),
+        ("experimental.compaction_pri", select.to_owned()),
+        ("experimental.level_sizes", sizes.to_owned()),
     ];
     let target = Target {
         engine: "lsm".to_owned(),

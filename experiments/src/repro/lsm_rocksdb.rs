@@ -212,8 +212,8 @@ fn target(scale: f64, level_1: f64) -> Target {
     let levels = [1.0, 10.0, 100.0, 1000.0].map(|times| bytes(level_1 * times)).join(":");
     let options = [
         ("memtable", bytes(32.0)),
-        ("container", bytes(512.0)),
-        ("table", bytes(16.0)),
+        ("l0_capacity", bytes(512.0)),
+        ("target_file_size", bytes(16.0)),
         ("cache", bytes(64.0)),
         ("levels", levels),
     ];

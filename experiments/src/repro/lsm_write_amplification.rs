@@ -159,14 +159,14 @@ impl Tree {
         let levels = self.level_bytes.map(|bytes| bytes.to_string()).join(":");
         let options = [
             ("memtable", self.memtable_bytes.to_string()),
-            ("table", self.table_bytes.to_string()),
+            ("target_file_size", self.table_bytes.to_string()),
             ("levels", levels),
-            ("l0_compact", LEVEL_0_TABLES.to_string()),
-            ("select", "round-robin".to_owned()),
-            ("container", "0".to_owned()),
-            ("triad_log", "off".to_owned()),
-            ("jobs", "1".to_owned()),
-            ("subcompactions", "1".to_owned()),
+            ("experimental.l0_compaction_trigger", LEVEL_0_TABLES.to_string()),
+            ("experimental.compaction_pri", "round_robin".to_owned()),
+            ("l0_capacity", "0".to_owned()),
+            ("triad.log", "off".to_owned()),
+            ("max_compactions", "1".to_owned()),
+            ("max_subcompactions", "1".to_owned()),
         ];
         Target {
             engine: "lsm".to_owned(),

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use siltstone_bench::plot::{Bars, Plot};
 use siltstone_engine::Result;
-use siltstone_model::{LevelDb, Popularity, InterpolatedPopularity, Workload};
+use siltstone_model::{InterpolatedPopularity, LevelDb, Popularity, Workload};
 
 use super::thesis::{KEYS, PAPER, SKEWS, modelled, popularity, standard};
 use super::{Check, Direction, Experiment, Measured, refused};

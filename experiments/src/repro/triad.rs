@@ -48,12 +48,12 @@ const CACHE: f64 = 2.0;
 
 /// The option sets; the first is the tree without any technique.
 const SETS: [(&str, &str); 6] = [
-    ("none", "l0_compact=4"),
-    ("TRIAD-MEM", "l0_compact=4 triad_mem=on"),
-    ("TRIAD-DISK", "l0_compact=6 triad_disk=on"),
-    ("TRIAD-LOG", "l0_compact=4 triad_log=on"),
-    ("TRIAD", "l0_compact=6 triad_mem=on triad_disk=on triad_log=on"),
-    ("TRIAD and the triangle", "triad_mem=on triad_log=on CONTAINER"),
+    ("none", "experimental.l0_compaction_trigger=4"),
+    ("TRIAD-MEM", "experimental.l0_compaction_trigger=4 triad.mem=on"),
+    ("TRIAD-DISK", "experimental.l0_compaction_trigger=6 triad.disk=on"),
+    ("TRIAD-LOG", "experimental.l0_compaction_trigger=4 triad.log=on"),
+    ("TRIAD", "experimental.l0_compaction_trigger=6 triad.mem=on triad.disk=on triad.log=on"),
+    ("TRIAD and the triangle", "triad.mem=on triad.log=on CONTAINER"),
 ];
 const MEM: usize = 1;
 const DISK: usize = 2;
@@ -179,21 +179,21 @@ fn measure(workload: &str, options: &str, scale: f64) -> Result<Run> {
     let memtable = MEMTABLE * keys / KEYS;
     let bytes = |memtables: f64| ((memtable * memtables) as u64).to_string();
     let container =
-        format!("container={} levels={0}:{}", bytes(LEVEL_1 / 4.0), bytes(LEVEL_1 * 10.0 / 4.0));
+        format!("l0_capacity={} levels={0}:{}", bytes(LEVEL_1 / 4.0), bytes(LEVEL_1 * 10.0 / 4.0));
     let given = options.replace("CONTAINER", &container);
     let given = given.split(' ').filter_map(|pair| pair.split_once('='));
     let given = given.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let mut all = BTreeMap::from([
         ("memtable".to_owned(), bytes(1.0)),
         ("levels".to_owned(), format!("{}:{}", bytes(LEVEL_1), bytes(LEVEL_1 * 10.0))),
-        ("table".to_owned(), bytes(TABLE)),
+        ("target_file_size".to_owned(), bytes(TABLE)),
         ("cache".to_owned(), bytes(CACHE)),
-        ("subcompactions".to_owned(), "1".to_owned()),
-        ("container".to_owned(), "0".to_owned()),
-        ("triad_log".to_owned(), "off".to_owned()),
+        ("max_subcompactions".to_owned(), "1".to_owned()),
+        ("l0_capacity".to_owned(), "0".to_owned()),
+        ("triad.log".to_owned(), "off".to_owned()),
     ]);
     all.extend(given);
-    if all.contains_key("triad_mem") {
+    if all.contains_key("triad.mem") {
         // Its memtables may take three times their size in memory, others twice.
         all.insert("memtable".to_owned(), bytes(2.0 / 3.0));
     }

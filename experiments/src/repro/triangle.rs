@@ -69,14 +69,17 @@ const VALUE: usize = 256;
 
 /// The stores with their options. `NVM` and the levels are placeholders.
 const SETS: [(&str, &str); 5] = [
-    ("RocksDB-SSD", "level0=rows l0_compact=4 SMALL"),
-    ("RocksDB-L0-NVM", "level0=rows NVM hints=off l0_compact=1000 l0_slow=1001 l0_stop=1002 SMALL"),
-    ("NoveLSM", "level0=novelsm NVM l0_compact=4 SMALL"),
-    ("MatrixKV", "level0=matrix NVM LARGE"),
-    ("TriangleKV", "level0=triangle NVM LARGE"),
+    ("RocksDB-SSD", "l0_policy=whole experimental.l0_compaction_trigger=4 SMALL"),
+    (
+        "RocksDB-L0-NVM",
+        "l0_policy=whole NVM pmem.hints=off experimental.l0_compaction_trigger=1000 experimental.l0_slowdown_trigger=1001 experimental.l0_stop_trigger=1002 SMALL",
+    ),
+    ("NoveLSM", "l0_policy=novelsm NVM experimental.l0_compaction_trigger=4 SMALL"),
+    ("MatrixKV", "l0_policy=columns NVM LARGE"),
+    ("TriangleKV", "l0_policy=sliced NVM LARGE"),
 ];
 /// TriangleKV with levels for `MORE_ROUNDS`.
-const SIZED: &str = "level0=triangle NVM SIZED";
+const SIZED: &str = "l0_policy=sliced NVM SIZED";
 const SSD: usize = 0;
 const L0_NVM: usize = 1;
 const NOVELSM: usize = 2;
@@ -127,7 +130,11 @@ impl Experiment for Triangle {
         let mut runs = [Run::default(); SETS.len()];
         for (s, (_, options)) in SETS.iter().enumerate() {
             progress(s as u64, steps);
-            runs[s] = measure(&format!("{options} select=round-robin"), scale, ROUNDS)?;
+            runs[s] = measure(
+                &format!("{options} experimental.compaction_pri=round_robin"),
+                scale,
+                ROUNDS,
+            )?;
         }
         let mut more = [Run::default(); 3];
         for (m, options) in [SETS[SSD].1, SETS[TRIANGLE].1, SIZED].into_iter().enumerate() {
@@ -227,17 +234,17 @@ fn measure(options: &str, scale: f64, rounds: f64) -> Result<Run> {
     let sized = format!("levels={}:{}:{}", bytes(NVM), bytes(5.0 * NVM), bytes(25.0 * NVM));
     let given = options
         .replace("SIZED", &sized)
-        .replace("NVM", &format!("nvm={}", bytes(NVM)))
+        .replace("NVM", &format!("pmem.size={}", bytes(NVM)))
         .replace("SMALL", &levels(LEVEL_1))
         .replace("LARGE", &levels(NVM));
     let given = given.split(' ').filter_map(|pair| pair.split_once('='));
     let given = given.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let mut all = BTreeMap::from([
         ("memtable".to_owned(), bytes(1.0)),
-        ("table".to_owned(), bytes(1.0)),
+        ("target_file_size".to_owned(), bytes(1.0)),
         ("cache".to_owned(), bytes(4.0)),
-        ("subcompactions".to_owned(), "1".to_owned()),
-        ("triad_log".to_owned(), "off".to_owned()),
+        ("max_subcompactions".to_owned(), "1".to_owned()),
+        ("triad.log".to_owned(), "off".to_owned()),
     ]);
     all.extend(given);
     let target = Target {
@@ -273,7 +280,7 @@ fn measure(options: &str, scale: f64, rounds: f64) -> Result<Run> {
     engine.maintain()?;
     let stats = engine.stats();
     // RocksDB's L0 runs, in any memory, and its log, which is not in persistent memory.
-    let has_log = options.starts_with("level0=rows");
+    let has_log = options.starts_with("l0_policy=whole");
     let to_ssd = stats.io.iter().filter(|(purpose, _)| has_log || **purpose != "log");
     let to_ssd: u64 = to_ssd.map(|(_, io)| io.bytes_written).sum();
     let largest = stats.counters["largest_level0_bytes"];

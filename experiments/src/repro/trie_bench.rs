@@ -77,7 +77,11 @@ impl Run {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Run> {
         let (table, levels) = (load.table_bytes.to_string(), load.levels.to_string());
-        let base = [("table", table.as_str()), ("levels", levels.as_str()), ("jobs", "1")];
+        let base = [
+            ("htable_size", table.as_str()),
+            ("levels", levels.as_str()),
+            ("max_compactions", "1"),
+        ];
         let options: Vec<_> = base.iter().chain(options).copied().collect();
         Run::of_engine("trie", load, &options, progress)
     }
@@ -213,7 +217,7 @@ mod tests {
     #[test]
     fn small_run_is_complete_and_reproducible() {
         let measure = || {
-            let options = [("run", "2"), ("filter_memory", "0")];
+            let options = [("dense_run_at", "2"), ("filter_memory", "0")];
             Run::of(Load::of(2e6, 0.01), &options, &mut |_, _| ())
         };
         let (one, two) = (measure().unwrap(), measure().unwrap());

@@ -18,13 +18,13 @@ pub(super) struct TrieFrontier;
 const SETTINGS: [(&str, &[(&str, &str)]); 9] = [
     ("sub-levels, filters in memory", &[]),
     ("sub-levels, BloomClusters", &[("filter_memory", "0")]),
-    ("a run at 8 sub-levels", &[("run", "8")]),
-    ("a run at 5 sub-levels, 12 bits", &[("run", "5"), ("filter_bits", "12")]),
-    ("a run at 4 sub-levels", &[("run", "4")]),
-    ("a run at 3 sub-levels", &[("run", "3")]),
-    ("a run at 3 sub-levels, 12 bits", &[("run", "3"), ("filter_bits", "12")]),
-    ("a run at 2 sub-levels", &[("run", "2")]),
-    (CHOSEN.1, &[("run", "2"), ("filter_bits", "12")]),
+    ("a run at 8 sub-levels", &[("dense_run_at", "8")]),
+    ("a run at 5 sub-levels, 12 bits", &[("dense_run_at", "5"), ("filter_bits_per_key", "12")]),
+    ("a run at 4 sub-levels", &[("dense_run_at", "4")]),
+    ("a run at 3 sub-levels", &[("dense_run_at", "3")]),
+    ("a run at 3 sub-levels, 12 bits", &[("dense_run_at", "3"), ("filter_bits_per_key", "12")]),
+    ("a run at 2 sub-levels", &[("dense_run_at", "2")]),
+    (CHOSEN.1, &[("dense_run_at", "2"), ("filter_bits_per_key", "12")]),
 ];
 
 /// From this scale on only this setting is run, because a run of all takes hours.

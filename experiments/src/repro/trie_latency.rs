@@ -61,7 +61,7 @@ impl Experiment for TrieLatency {
         let (items, reads) = ((ITEMS * scale) as u64, (READS * scale.min(1.0)) as u64);
         let target = Target {
             engine: "trie".to_owned(),
-            options: [("table".to_owned(), "4MiB".to_owned())].into(),
+            options: [("htable_size".to_owned(), "4MiB".to_owned())].into(),
             storage: Storage::Direct(default_directory()),
             keep: false,
             background_threads: 2,

@@ -81,7 +81,7 @@ impl Experiment for TrieSorted {
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
         let load = Load::of(2e6, scale);
         let hash = Run::of(load, &[], progress)?;
-        let sorted = Run::of(load, &[("tables", "sorted")], progress)?;
+        let sorted = Run::of(load, &[("experimental.table_layout", "sorted")], progress)?;
         let index = |run: &Run, name: &str| run.settled.memory[name] as f64 / run.keys;
         let check = |what: &str, claimed: f64, ours: f64, tolerance, direction| Check {
             what: what.to_owned(),

@@ -55,19 +55,19 @@ impl Experiment for TrieThroughput {
             [10, 100, 1000, 10_000].map(|times| (TABLE_BYTES * times).to_string()).join(":");
         let leveldb = [
             ("memtable", memtable.as_str()),
-            ("table", &memtable),
+            ("target_file_size", &memtable),
             ("levels", &levels),
-            ("container", "0"),
-            ("triad_log", "off"),
-            ("select", "round-robin"),
-            ("l0_compact", "4"),
-            ("jobs", "1"),
+            ("l0_capacity", "0"),
+            ("triad.log", "off"),
+            ("experimental.compaction_pri", "round_robin"),
+            ("experimental.l0_compaction_trigger", "4"),
+            ("max_compactions", "1"),
         ];
         // Four partitions, each with LogStores of a memtable's number of items.
         let slots = (TABLE_BYTES / 116).next_power_of_two().to_string();
         let silt = [("partitions", "4"), ("slots", slots.as_str()), ("sort", "1TiB")];
-        let trie = Run::of(load, &[("garbage", "1")], progress)?;
-        let skewed = Run::of(zipf, &[("garbage", "1")], progress)?;
+        let trie = Run::of(load, &[("gc_garbage_ratio", "1")], progress)?;
+        let skewed = Run::of(zipf, &[("gc_garbage_ratio", "1")], progress)?;
         let leveldb = Run::of_engine("lsm", load, &leveldb, progress)?;
         let silt = Run::of_engine("silt", load, &silt, progress)?;
 

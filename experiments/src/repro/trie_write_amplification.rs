@@ -50,7 +50,7 @@ impl Experiment for TrieWriteAmplification {
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
         let table_bytes = (65536.0 * scale.max(1.0)) as u64;
         let load = Load { table_bytes, levels: 5, ..Load::of(24e6, scale) };
-        let run = Run::of(load, &[("garbage", "1")], progress)?;
+        let run = Run::of(load, &[("gc_garbage_ratio", "1")], progress)?;
         // Starting at the first full sub-level of the last level.
         let cycles: Vec<&Stats> = run.cycles.iter().map(|(_, stats)| stats).collect();
         let [first, .., last] = cycles[..] else {

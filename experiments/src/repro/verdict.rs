@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn check_is_judged_by_tolerance_then_by_direction() {
-        let max = |ours| check(ours, Direction::AtMost(6.0)).verdict();
+        let most = |ours| check(ours, Direction::AtMost(6.0)).verdict();
         let least = |ours| check(ours, Direction::AtLeast(2.0)).verdict();
         assert_eq!([3.0, 5.0].map(most), [Verdict::Confirmed; 2]);
         assert_eq!([2.9, 5.1, 6.0].map(most), [Verdict::TrendOnly; 3]);

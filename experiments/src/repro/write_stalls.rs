@@ -38,12 +38,15 @@ const MAX_STALL_MS: f64 = 10.0;
 
 /// The strategies with their options. NVM, SMALL and LARGE are placeholders.
 const SETS: [(&str, &str); 6] = [
-    ("plain tree", "container=0 triad_log=off SMALL"),
-    ("level 0 in NVM", "level0=rows NVM hints=off l0_compact=1000 l0_slow=1001 l0_stop=1002 SMALL"),
-    ("NoveLSM", "level0=novelsm NVM l0_compact=4 triad_log=off SMALL"),
-    ("MatrixKV", "level0=matrix NVM LARGE"),
-    ("TriangleKV", "level0=triangle NVM LARGE"),
-    ("triangle on disk", "level0=triangle triad_log=on container=NVM_BYTES LARGE"),
+    ("plain tree", "l0_capacity=0 triad.log=off SMALL"),
+    (
+        "level 0 in NVM",
+        "l0_policy=whole NVM pmem.hints=off experimental.l0_compaction_trigger=1000 experimental.l0_slowdown_trigger=1001 experimental.l0_stop_trigger=1002 SMALL",
+    ),
+    ("NoveLSM", "l0_policy=novelsm NVM experimental.l0_compaction_trigger=4 triad.log=off SMALL"),
+    ("MatrixKV", "l0_policy=columns NVM LARGE"),
+    ("TriangleKV", "l0_policy=sliced NVM LARGE"),
+    ("triangle on disk", "l0_policy=sliced triad.log=on l0_capacity=NVM_BYTES LARGE"),
 ];
 const JUDGED: [usize; 2] = [4, 5];
 
@@ -155,20 +158,23 @@ fn target(options: &str, scale: f64) -> Target {
     };
     let given = options
         .replace("NVM_BYTES", &bytes(CONTAINER))
-        .replace("NVM", &format!("nvm={}", bytes(CONTAINER)))
+        .replace("NVM", &format!("pmem.size={}", bytes(CONTAINER)))
         .replace("SMALL", &levels(4.0))
         .replace("LARGE", &levels(CONTAINER));
     let given = given.split(' ').filter_map(|pair| pair.split_once('='));
     let given = given.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let mut all = BTreeMap::from([
         ("memtable".to_owned(), bytes(1.0)),
-        ("table".to_owned(), bytes(0.25)),
+        ("target_file_size".to_owned(), bytes(0.25)),
         ("cache".to_owned(), bytes(1.0)),
     ]);
     all.extend(given);
     let directory = default_directory();
-    let storage =
-        if all.contains_key("nvm") { Storage::Pmem(directory) } else { Storage::Disk(directory) };
+    let storage = if all.contains_key("pmem.size") {
+        Storage::Pmem(directory)
+    } else {
+        Storage::Disk(directory)
+    };
     let engine = "lsm".to_owned();
     Target { engine, options: all, storage, keep: false, background_threads: 2 }
 }
@@ -191,7 +197,7 @@ fn measure(name: &str, target: &Target, scale: f64) -> Result<Run> {
 
 /// RocksDB's library, if it is installed.
 fn measure_rocksdb(scale: f64) -> Result<Option<Run>> {
-    let target = target("container=0 SMALL", scale);
+    let target = target("l0_capacity=0 SMALL", scale);
     let settings = settings(scale);
     let workloads = [Workload::named("fillrandom", &Choices::default())?];
     let task = Task { target: &target, settings: &settings, workloads: &workloads, seek_nexts: 0 };

@@ -224,9 +224,9 @@ impl Settings for Tree {
         let levels = (0..LEVELS).map(|l| size(self.level_1 * 10f64.powi(l)));
         vec![
             ("memtable", size(self.memtable)),
-            ("container", size(self.l0_capacity)),
+            ("l0_capacity", size(self.l0_capacity)),
             ("levels", levels.collect::<Vec<_>>().join(":")),
-            ("table", size(self.table)),
+            ("target_file_size", size(self.table)),
             ("cache", size(self.cache)),
         ]
     }

@@ -106,7 +106,7 @@ impl Settings for Containers {
 
     fn options(&self) -> Vec<(&'static str, String)> {
         vec![
-            ("table", size(self.table)),
+            ("htable_size", size(self.table)),
             ("levels", self.levels.to_string()),
             ("filter_memory", size(self.filter_memory)),
         ]
