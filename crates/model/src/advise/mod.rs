@@ -1,11 +1,11 @@
 //! The advisor: recommends an engine and its settings for a workload.
 //!
 //! ```text
-//! Wanted ─┬─ lsm     ─ excluded? ─ settings ─ costs ─┐
-//!         ├─ silt    ─      │         │         │    ├─ minimal device time, if the lead is clear;
-//!         ├─ trie    ─   reasons   options  WA, reads│  else the first in the order on the left
-//!         ├─ mica    ─                 memory, space │
-//!         └─ skimpy  ─                               ┘
+//! Requirements ─┬─ lsm     ─ excluded? ─ settings ─ costs ─┐
+//!               ├─ silt    ─      │         │         │    ├─ minimal device time, if clearly
+//!               ├─ trie    ─   reasons   options  WA, reads│  less; else the first on the left
+//!               ├─ mica    ─                 memory, space │
+//!               └─ skimpy  ─                               ┘
 //! ```
 //!
 //! Each engine has a file with the derivation of its settings from the workload and the memory, and
