@@ -1,9 +1,9 @@
 //! How often does this machine suspend a thread that only reads the clock?
 //!
-//! A p99.9 of a few microseconds must be compared with this: it cannot be shorter than the interruption
-//! that one operation in a thousand meets: timer ticks, interrupts, and a host that suspends the virtual
-//! processor. The more operations per second, the more of them are one in a thousand, and the shorter is
-//! that interruption; so the output has one line per rate.
+//! A p99.9 of a few microseconds must be compared with this: it cannot be shorter than the
+//! interruption that one operation in a thousand meets: timer ticks, interrupts, and a host that
+//! suspends the virtual processor. The more operations per second, the more of them are one in a
+//! thousand, and the shorter is that interruption; so the output has one line per rate.
 //!
 //! `cargo run --release --manifest-path experiments/Cargo.toml --example preemption_gaps`
 

@@ -1,7 +1,7 @@
 //! Opens an engine by name on a storage backend by name, always metered.
 //!
-//! Invariant: all I/O of an engine goes through a [`MeteredVfs`], so amplification is counted in one
-//! way for all engines. A store on disk is removed after its run unless it is to be kept.
+//! Invariant: all I/O of an engine goes through a [`MeteredVfs`], so amplification is counted in
+//! one way for all engines. A store on disk is removed after its run unless it is to be kept.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

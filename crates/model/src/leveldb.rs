@@ -59,8 +59,8 @@ impl LevelDb {
     /// Items written per item that the user writes, stage by stage.
     ///
     /// # Errors
-    /// [`InvalidParameter`] for a log or level that is not positive, levels out of order, or a level
-    /// that is not smaller than the number of keys.
+    /// [`InvalidParameter`] for a log or level that is not positive, levels out of order, or a
+    /// level that is not smaller than the number of keys.
     pub fn write_amplification(
         &self,
         workload: &impl Workload,

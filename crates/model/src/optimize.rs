@@ -7,8 +7,8 @@
 //! is closer to linear.
 //!
 //! The search is COBYLA (linear approximations, no derivatives), restarted from its own optimum
-//! until that gains nothing. It uses interpolated primitives ([`InterpolatedPopularity`]); the result is
-//! computed with the exact sums.
+//! until that gains nothing. It uses interpolated primitives ([`InterpolatedPopularity`]); the
+//! result is computed with the exact sums.
 //!
 //! Source: thesis, section 4.6 (there with Ipopt).
 

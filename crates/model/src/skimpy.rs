@@ -42,7 +42,8 @@ impl Skimpy {
     /// Versions written per version that the user writes, stage by stage.
     ///
     /// # Errors
-    /// [`InvalidParameter`], also for a capacity below the number of keys plus the window's versions.
+    /// [`InvalidParameter`], also for a capacity below the number of keys plus the window's
+    /// versions.
     pub fn write_amplification(
         &self,
         popularity: &Popularity,

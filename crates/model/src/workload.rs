@@ -1,6 +1,7 @@
 //! The primitives that every model needs of a workload.
 //!
-//! [`Popularity`] computes them exactly; [`InterpolatedPopularity`](crate::InterpolatedPopularity) interpolates them.
+//! [`Popularity`] computes them exactly; [`InterpolatedPopularity`](crate::InterpolatedPopularity)
+//! interpolates them.
 //!
 //! Invariant: `unique` increases from 0 at no requests to `keys` at infinitely many, and
 //! `unique_inverse` is its inverse.

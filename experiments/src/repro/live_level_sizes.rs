@@ -2,11 +2,11 @@
 //! keys.
 //!
 //! Random keys are loaded, then overwritten, uniformly and by Zipf; once with levels that grow by
-//! ten, once with `experimental.level_sizes=model`. The write amplification of the overwrites is compared, with
-//! tables selected round-robin, as the model assumes and LevelDB does, and by least overlap, the
-//! tree's default. "Up to" is the maximum over the four. With selection by least overlap a tree
-//! whose levels grow by ten writes less than the model assumes, so under a uniform load there is
-//! nothing to save: therefore the option is off by default.
+//! ten, once with `experimental.level_sizes=model`. The write amplification of the overwrites is
+//! compared, with tables selected round-robin, as the model assumes and LevelDB does, and by least
+//! overlap, the tree's default. "Up to" is the maximum over the four. With selection by least
+//! overlap a tree whose levels grow by ten writes less than the model assumes, so under a uniform
+//! load there is nothing to save: therefore the option is off by default.
 //!
 //! Background work runs on the writing thread when it is due, so the counts are reproducible.
 //!

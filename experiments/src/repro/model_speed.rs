@@ -1,8 +1,8 @@
 //! `model-speed`: designs per second that the model evaluates.
 //!
 //! The task of an optimiser: LevelDB's write amplification for many different level sizes over 10^8
-//! keys, on one core, with interpolated primitives ([`siltstone_model::InterpolatedPopularity`], whose build is
-//! timed, too). Each result is compared with the exact sums.
+//! keys, on one core, with interpolated primitives ([`siltstone_model::InterpolatedPopularity`],
+//! whose build is timed, too). Each result is compared with the exact sums.
 //!
 //! The thesis's figures are of a desktop of 2015; the bar of a hundred times as many excludes the
 //! machine as the cause.

@@ -9,7 +9,7 @@
 //!             and each filter on the way has a false-positive rate of 1 %
 //! cache       contains the blocks read last. T lookups touch B·(1 − (1 − Unique(T)/N)ⁿ) of B
 //!             blocks of n keys; where that is the cache's size, its slope is the miss rate. The
-//!             few blocks of L0 runs are read equally often: e^(−T·reads/blocks) of their reads miss
+//!             few blocks of L0 runs are read equally often: e^(−T·reads/blocks) of them miss
 //! ```
 //!
 //! Source: the slope of Unique as the miss rate of an LRU cache is Che's approximation.
