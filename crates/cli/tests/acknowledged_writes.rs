@@ -15,7 +15,7 @@ const KILLS: u64 = 5;
 fn serve(dir: &str) -> (Child, String) {
     let mut server = Command::new(env!("CARGO_BIN_EXE_siltstone"))
         .args(["serve", dir, "--listen", "127.0.0.1:0", "--fsync", "always"])
-        .args(["--table", "default=lsm,memtable=64KiB,table=64KiB,levels=256KiB:1MiB"])
+        .args(["--table", "default=lsm,memtable=64KiB,target_file_size=64KiB,levels=256KiB:1MiB"])
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();

@@ -25,9 +25,9 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, pr
 
 /// The durable engines, small enough that some hundred writes reach every part of them.
 const ENGINES: [&str; 4] = [
-    "default=lsm,memtable=64KiB,table=64KiB,levels=256KiB:1MiB",
-    "default=trie,table=64KiB,bucket=512",
-    "default=silt,partitions=2,slots=64,log=64KiB",
+    "default=lsm,memtable=64KiB,target_file_size=64KiB,levels=256KiB:1MiB",
+    "default=trie,htable_size=64KiB,bucket_size=512",
+    "default=silt,partitions=2,log_store_slots=64,max_log_size=64KiB",
     "default=skimpy,capacity=4MiB,block=4,buckets=64",
 ];
 
