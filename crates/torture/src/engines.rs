@@ -62,7 +62,7 @@ pub const ENGINES: &[Engine] = &[
             ",capacity=6MiB,block=4,buckets=64",
         ],
         // The file of the device allocates space until every page was written once.
-        growing: &[",capacity=96MiB,block=16", ",capacity=64MiB,block=32,lanes=2"],
+        growing: &[",capacity=96MiB,block=16", ",capacity=64MiB,block=32,channels=2"],
     },
 ];
 
