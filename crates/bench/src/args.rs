@@ -88,8 +88,8 @@ struct Load {
     seek_nexts: u64,
     /// Open loop: operations per second of all threads together; latencies count from an
     /// operation's scheduled time
-    #[arg(long)]
-    rate: Option<f64>,
+    #[arg(long, value_parser = parse_count)]
+    rate: Option<u64>,
     /// Operations before the measured ones
     #[arg(long, default_value_t = 0, value_parser = parse_count)]
     warmup: u64,
@@ -168,7 +168,7 @@ impl BenchArgs {
             ops: self.load.ops,
             reads: self.load.reads,
             threads: self.load.threads,
-            rate: self.load.rate,
+            rate: self.load.rate.map(|rate| rate as f64),
             warmup: self.load.warmup,
             seed: self.load.seed,
             durability: if self.load.fsync { Durability::Synced } else { Durability::Buffered },

@@ -9,6 +9,7 @@ use siltstone_bench::plot_file;
 use siltstone_bench::report::{Report, table, throughput_chart};
 use siltstone_bench::run::bench;
 
+use crate::store::warn_deprecated_options;
 use crate::{CommandResult, Failure, Outcome, interrupt, progress};
 
 /// Measure an engine under a workload
@@ -23,6 +24,7 @@ pub(crate) struct Bench {
 impl Bench {
     pub(crate) fn run(self) -> CommandResult {
         let plan = self.args.plan()?;
+        warn_deprecated_options(&plan.target.engine, plan.target.options.keys());
         if let Some(path) = &self.args.plot {
             plot_file::check_writable(path)?;
         }

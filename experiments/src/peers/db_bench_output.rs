@@ -94,6 +94,8 @@ fn percentiles(line: &str, max: f64) -> Option<Percentiles> {
         p999: labelled(rest, "P99.9:")?,
         p9999: labelled(rest, "P99.99:")?,
         max,
+        // `db_bench` does not report it.
+        slowest_mean: 0.0,
     })
 }
 
@@ -134,7 +136,7 @@ mod tests {
         let output = Output::parse("fillrandom", FILLRANDOM).unwrap();
         assert_eq!((output.ops, output.seconds), (50_000, 0.285));
         let expected =
-            Percentiles { p50: 4.48, p99: 9.76, p999: 74.72, p9999: 3275.0, max: 6352.0 };
+            Percentiles { p50: 4.48, p99: 9.76, p999: 74.72, p9999: 3275.0, max: 6352.0, slowest_mean: 0.0 };
         assert_eq!(output.latency, Some(expected));
         assert_eq!(output.count("rocksdb.wal.bytes"), Some(6_550_000));
         assert_eq!(output.count("rocksdb.flush.write.bytes"), Some(5_643_818));

@@ -136,6 +136,9 @@ pub struct Percentiles {
     pub p9999: f64,
     /// The maximum.
     pub max: f64,
+    /// The mean of the slowest 0.1 %.
+    #[serde(default)]
+    pub slowest_mean: f64,
 }
 
 /// Write stalls in milliseconds, summed over all threads, by cause.
@@ -251,7 +254,8 @@ mod tests {
 
     #[test]
     fn report_round_trips_through_json() {
-        let get = Percentiles { p50: 1.0, p99: 2.0, p999: 3.0, p9999: 4.0, max: 5.0 };
+        let get =
+            Percentiles { p50: 1.0, p99: 2.0, p999: 3.0, p9999: 4.0, max: 5.0, slowest_mean: 4.5 };
         let figures = Figures {
             engine: "lsm".to_owned(),
             write_amplification: Some(3.5),

@@ -76,10 +76,27 @@ impl Latencies {
                 p999: at(0.999),
                 p9999: at(0.9999),
                 max: us(histogram.max()),
+                slowest_mean: mean_of_slowest(histogram) / 1e3,
             })
         };
         LatencyByKind { put: of(Kind::Put), get: of(Kind::Get), scan: of(Kind::Scan) }
     }
+}
+
+/// The mean in nanoseconds of the slowest 0.1 % of the operations, at least one.
+fn mean_of_slowest(histogram: &Histogram<u64>) -> f64 {
+    let count = (histogram.len() / 1000).max(1);
+    let (mut left, mut sum) = (count, 0.0);
+    let recorded: Vec<_> = histogram.iter_recorded().collect();
+    for step in recorded.iter().rev() {
+        let taken = step.count_at_value().min(left);
+        sum += taken as f64 * step.value_iterated_to() as f64;
+        left -= taken;
+        if left == 0 {
+            break;
+        }
+    }
+    sum / count as f64
 }
 
 #[cfg(test)]
@@ -98,8 +115,13 @@ mod tests {
         let summary = one.summary();
         assert!(summary.put.is_none() && summary.scan.is_none());
         let get = summary.get.unwrap();
-        let expected =
-            [(get.p50, 5000.0), (get.p99, 9900.0), (get.p999, 9990.0), (get.p9999, 9999.0)];
+        let expected = [
+            (get.p50, 5000.0),
+            (get.p99, 9900.0),
+            (get.p999, 9990.0),
+            (get.p9999, 9999.0),
+            (get.slowest_mean, 9995.5),
+        ];
         for (ours, exact) in expected {
             assert!((ours / exact - 1.0).abs() < 0.001, "{ours} for {exact}");
         }

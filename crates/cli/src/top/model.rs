@@ -34,6 +34,13 @@ impl Page {
         self.rows(name, ("table", table)).filter(has).map(|row| row.value).sum()
     }
 
+    /// The names of the counters of a table's engine, in page order.
+    fn engine_counters(&self, table: &str) -> impl Iterator<Item = &str> {
+        let of_table = move |row: &&Row| row.labels.get("table").is_some_and(|name| name == table);
+        let rows = self.rows.iter().filter(of_table);
+        rows.filter_map(|row| row.name.strip_prefix("siltstone_engine_"))
+    }
+
     /// A table's metric by the values of one label, in page order.
     fn by(&self, table: &str, name: &str, label: &str) -> Vec<(String, f64)> {
         let one = |row: &Row| Some((row.labels.get(label)?.clone(), row.value));
@@ -165,7 +172,8 @@ impl Interval<'_> {
         let table = name.as_str();
         let all = ("", "");
         let plain = |metric: &'static str| move |page: &Page| page.of(table, metric, all);
-        let counter = |name: &str| self.now.of(table, "table_counter_total", ("name", name));
+        let count = |page: &Page, name: &str| page.of(table, &format!("engine_{name}"), all);
+        let counter = |name: &str| count(self.now, name);
         let by = |metric: &str, label: &str| self.now.by(table, metric, label);
 
         let io = self.ratio(
@@ -185,15 +193,13 @@ impl Interval<'_> {
 
         let mut hits = vec![(
             "lookup hits".to_owned(),
-            self.ratio(plain("table_gets_found_total"), plain("table_gets_total")),
+            self.ratio(plain("table_get_hits_total"), plain("table_gets_total")),
         )];
-        for (name, _) in by("table_counter_total", "name") {
+        for name in self.now.engine_counters(table) {
             let Some(cache) = name.strip_suffix("_hits") else { continue };
             let misses = format!("{cache}_misses");
-            let count =
-                |page: &Page, name: &str| page.of(table, "table_counter_total", ("name", name));
             let ratio = self
-                .ratio(|page| count(page, &name), |page| count(page, &name) + count(page, &misses));
+                .ratio(|page| count(page, name), |page| count(page, name) + count(page, &misses));
             hits.push((cache.replace('_', " "), ratio));
         }
 
@@ -210,7 +216,7 @@ impl Interval<'_> {
         };
         let stall = |(cause, total): (String, f64)| {
             let waited = |page: &Page| {
-                page.of(table, "table_stall_seconds_total", ("cause", cause.as_str()))
+                page.of(table, "table_write_stall_seconds_total", ("cause", cause.as_str()))
             };
             Stall { now: self.rate(waited), total, cause }
         };
@@ -223,7 +229,7 @@ impl Interval<'_> {
         Table {
             engine: by("table_info", "engine").pop().map(|(engine, _)| engine).unwrap_or_default(),
             keys,
-            space: self.now.of(table, "table_space_bytes", all),
+            space: self.now.of(table, "table_live_bytes", all),
             writes: self.rate(plain("table_writes_total")),
             written_bytes: self.rate(plain("table_user_bytes_written_total")),
             gets: self.rate(plain("table_gets_total")),
@@ -241,8 +247,8 @@ impl Interval<'_> {
             }),
             cursor: (cursor > 0.0).then_some(cursor / 1e6),
             memory,
-            stalls: by("table_stall_seconds_total", "cause").into_iter().map(stall).collect(),
-            longest_stall: self.now.of(table, "table_longest_stall_seconds", all),
+            stalls: by("table_write_stall_seconds_total", "cause").into_iter().map(stall).collect(),
+            longest_stall: self.now.of(table, "table_write_stall_max_seconds", all),
             hits,
             name,
         }
@@ -266,11 +272,11 @@ pub(super) mod tests {
             ("command_duration_seconds_count{command=\"set\"}".to_owned(), 500.0 * at),
             table("table_info", ",engine=\"lsm\"", 1.0),
             table("table_keys", "", 20e6),
-            table("table_space_bytes", "", 3e9),
+            table("table_live_bytes", "", 3e9),
             table("table_writes_total", "", 500.0 * at),
             table("table_user_bytes_written_total", "", 1e6 + 1e6 * at),
             table("table_gets_total", "", 1000.0 + 1000.0 * at),
-            table("table_gets_found_total", "", 500.0 + 900.0 * at),
+            table("table_get_hits_total", "", 500.0 + 900.0 * at),
             table("table_seeks_total", "", 8.0 * at),
             table("table_io_bytes_total", ",purpose=\"log\",direction=\"write\"", 1e6 + 1e6 * at),
             table("table_io_bytes_total", ",purpose=\"get\",direction=\"read\"", 9e9),
@@ -280,9 +286,9 @@ pub(super) mod tests {
             table("table_memory_bytes", ",structure=\"filter\"", 25e6),
             table("table_memory_bytes", ",structure=\"row\"", 0.0),
             table("table_memory_bytes", ",structure=\"memtable\"", 60e6),
-            table("table_stall_seconds_total", ",cause=\"insert\"", 0.0),
-            table("table_stall_seconds_total", ",cause=\"flush\"", 0.5 * at),
-            table("table_longest_stall_seconds", "", 0.009),
+            table("table_write_stall_seconds_total", ",cause=\"insert\"", 0.0),
+            table("table_write_stall_seconds_total", ",cause=\"flush\"", 0.5 * at),
+            table("table_write_stall_max_seconds", "", 0.009),
             table("table_level_files", ",level=\"L0\"", 14.0),
             table("table_level_files", ",level=\"L1\"", 64.0),
             table("table_level_bytes", ",level=\"L0\"", f64::from(512 << 20)),
@@ -294,12 +300,12 @@ pub(super) mod tests {
             table("table_level_target_bytes", ",level=\"L0\"", 0.0),
             table("table_level_target_bytes", ",level=\"L1\"", f64::from(1 << 30)),
             table("table_level_written_bytes_total", ",level=\"L1\"", 2e6 * at),
-            table("table_counter_total", ",name=\"block_cache_hits\"", 90.0 * at),
-            table("table_counter_total", ",name=\"block_cache_misses\"", 10.0 * at),
-            table("table_counter_total", ",name=\"nvm_pages\"", 400.0),
-            table("table_counter_total", ",name=\"nvm_pages_free\"", 100.0),
-            table("table_counter_total", ",name=\"nvm_rows\"", 11.0),
-            table("table_counter_total", ",name=\"container_cursor_ppm\"", 250_000.0),
+            table("engine_block_cache_hits", "", 90.0 * at),
+            table("engine_block_cache_misses", "", 10.0 * at),
+            table("engine_nvm_pages", "", 400.0),
+            table("engine_nvm_pages_free", "", 100.0),
+            table("engine_nvm_rows", "", 11.0),
+            table("engine_container_cursor_ppm", "", 250_000.0),
             ("table_keys{table=\"cache\"}".to_owned(), 7.0),
             ("table_user_bytes_written_total{table=\"cache\"}".to_owned(), 70.0),
         ]
