@@ -502,7 +502,7 @@ fn datagrams_are_answered_with_their_request_number() {
         memcached_udp: Some("0.0.0.0:11211".parse().unwrap()),
         ..ServerOptions::default()
     };
-    assert!(options.check().unwrap_err().to_string().contains("forges"));
+    assert!(options.check().unwrap_err().to_string().contains("forged"));
 }
 
 #[test]
