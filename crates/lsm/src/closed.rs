@@ -1,20 +1,20 @@
-//! Checks the files of a table that is not open, and may not open.
+//! Offline verification: checks the files of a table that is not open, and may not open.
 //!
 //! ```text
-//!   opening    what `open` would say: the manifest, the tables' ends, the chain of logs
-//!   manifest   → each table and row that it names, whole; each log that is still needed
-//!   no manifest  each table and log that is there: that is what repair will read
+//!   manifest     each table and run that it names; each log that is needed
+//!   no manifest  each table and log that exists: what repair will read
+//!   opening      what `open` would report: the manifest, the ends of tables, the chain of logs
 //! ```
 //!
-//! Opening stops at the first damage; this goes on. Nothing is changed.
-//!
-//! Source: ours.
+//! Opening stops at the first damage; this continues. Nothing is changed.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use siltstone_durable::{missing_file, missing_manifest, replay_edits};
 use siltstone_engine::{Damage, Error, Purpose, Result, VerifyReport};
+use siltstone_table::log::verify_logs;
 use siltstone_table::{FileKind, FileNumber, Manifest, Table, parse_file_name};
 use siltstone_vfs::{Mode, PageClaims, Vfs};
 
@@ -22,13 +22,11 @@ use crate::live_range::LiveRange;
 use crate::pool;
 use crate::recover;
 use crate::rowtable::RowTable;
-use crate::verify::verify_records;
-use crate::version::{
-    ENGINE, Edit, FileEntry, L0RunEntry, LogFile, fold, missing_file, missing_manifest,
-};
+use crate::verify::operations;
+use crate::version::{ENGINE, Edit, FileEntry, L0RunEntry, LogFile};
 
-/// Reads every file that the table on `media` needs; each place that does not hold is told once. It is sound
-/// just if it opens and all of it can be read.
+/// Reads every file that the table on `vfs` needs; each damaged place is reported once. Without damage
+/// the table opens and all of it can be read.
 ///
 /// # Errors
 /// Failures to check; damage goes into the report.
@@ -36,7 +34,7 @@ pub fn verify_closed(vfs: &Arc<dyn Vfs>) -> Result<VerifyReport> {
     let mut report = VerifyReport::default();
     let manifest = match Manifest::exists(vfs.as_ref())? {
         true => Manifest::open(vfs.clone(), ENGINE)
-            .and_then(|(manifest, edits)| Ok((manifest.bytes(), fold(&edits)?)))
+            .and_then(|(manifest, edits)| Ok((manifest.bytes(), replay_edits::<Edit>(&edits)?)))
             .map_err(missing_manifest),
         false => match vfs.list()?.iter().find(|name| is_numbered(name)) {
             Some(name) => Err(Manifest::missing(name)),
@@ -49,11 +47,11 @@ pub fn verify_closed(vfs: &Arc<dyn Vfs>) -> Result<VerifyReport> {
         Some(edit) => {
             named(vfs, edit, &mut report)?;
             logs(vfs, edit.first_log.unwrap_or(0), &mut report)?;
-            // Last: it finds the first damage, which is known by now, and what only the whole shows.
+            // Last: it finds the first damage, which is known by now, and what only all files show.
             if let Err(error) = recover::check(vfs) {
                 let Error::Corruption { file, offset, .. } = &error else { return Err(error) };
-                let is_told = |d: &Damage| d.file == *file && d.offset == *offset;
-                if !report.damage.iter().any(is_told) {
+                let is_known = |d: &Damage| d.file == *file && d.offset == *offset;
+                if !report.damage.iter().any(is_known) {
                     report.note(Err(error))?;
                 }
             }
@@ -78,14 +76,14 @@ fn numbers(vfs: &Arc<dyn Vfs>, kind: FileKind) -> Result<BTreeSet<u64>> {
     Ok(parsed.filter(|(is, _)| *is == kind).map(|(_, number)| number.0).collect())
 }
 
-/// The tables and rows that the manifest names.
+/// The tables and runs that the manifest names.
 fn named(vfs: &Arc<dyn Vfs>, edit: &Edit, report: &mut VerifyReport) -> Result<()> {
     let cursor = edit.cursor.clone().unwrap_or_default();
     let mut claims = None;
     for entry in &edit.added {
         match &entry.run {
-            Some(row) if row.pmem.is_some() => {
-                report.note(row_in_nvm(vfs, entry, row, &cursor, &mut claims))?;
+            Some(run) if run.pmem.is_some() => {
+                report.note(pmem_run(vfs, entry, run, &cursor, &mut claims))?;
                 continue;
             }
             Some(L0RunEntry { log: Some((log, bytes)), .. }) => {
@@ -99,7 +97,7 @@ fn named(vfs: &Arc<dyn Vfs>, edit: &Edit, report: &mut VerifyReport) -> Result<(
     Ok(())
 }
 
-/// A table's bytes and entries.
+/// Verifies a table; returns its bytes and entries.
 fn table(vfs: &Arc<dyn Vfs>, number: u64) -> Result<(u64, u64)> {
     let name = FileKind::Table.name(FileNumber(number));
     let open = || Table::open(vfs.open(&name, Mode::Read)?, &name, FileNumber(number), None);
@@ -108,26 +106,26 @@ fn table(vfs: &Arc<dyn Vfs>, number: u64) -> Result<(u64, u64)> {
     Ok((table.meta().bytes, table.meta().entries))
 }
 
-fn row_in_nvm(
+fn pmem_run(
     vfs: &Arc<dyn Vfs>,
     entry: &FileEntry,
-    row: &L0RunEntry,
+    run: &L0RunEntry,
     cursor: &[u8],
     claims: &mut Option<PageClaims>,
 ) -> Result<(u64, u64)> {
-    let Some(handle) = row.pmem else { return Ok((0, 0)) };
+    let Some(handle) = run.pmem else { return Ok((0, 0)) };
     let claims = match claims {
         Some(claims) => claims,
         None => claims.insert(pool::claims(vfs, 0)?),
     };
-    let live = LiveRange::new(cursor, &row.inserted_at);
-    let row = RowTable::open(claims, handle, entry.number, live)?;
-    row.verify(Purpose::Maintenance)?;
-    Ok((row.owned_bytes().iter().sum(), row.len() as u64))
+    let live = LiveRange::new(cursor, &run.inserted_at);
+    let run = RowTable::open(claims, handle, entry.number, live)?;
+    run.verify(Purpose::Maintenance)?;
+    Ok((run.owned_bytes().iter().sum(), run.len() as u64))
 }
 
-/// The logs from `first` on, those that are in no row.
+/// The logs from `first` on that belong to no run.
 fn logs(vfs: &Arc<dyn Vfs>, first: u64, report: &mut VerifyReport) -> Result<()> {
     let logs: Vec<_> = numbers(vfs, FileKind::Log)?.range(first..).copied().collect();
-    verify_records(vfs.as_ref(), &logs, report)
+    verify_logs(vfs.as_ref(), &logs, report, operations)
 }

@@ -1,24 +1,20 @@
-//! What the tree counts as it runs.
+//! Counters of the tree, beside those of all durable engines.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use siltstone_runtime::StallCounters;
-
 use crate::rowtable::SearchStats;
 
-/// Levels that are counted one by one; deeper ones count as the last.
+/// Levels with a counter of their own; deeper ones count as the last.
 const LEVELS: usize = 18;
 
-/// What a byte that is flushed costs by the time it has come to rest, before anything was measured.
-const GUESSED_GAIN: f64 = 4.0;
+/// The write amplification that is assumed before it is measured.
+const DEFAULT_WRITE_AMP: f64 = 4.0;
 
 /// Live counters; relaxed, because nothing is decided by them.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    pub(crate) user_bytes_written: AtomicU64,
-    pub(crate) writes: AtomicU64,
-    /// Those that a memtable took which stands for persistent memory.
+    /// Operations that the overlay took.
     pub(crate) large_memtable_writes: AtomicU64,
     pub(crate) gets: AtomicU64,
     pub(crate) gets_found: AtomicU64,
@@ -27,23 +23,22 @@ pub(crate) struct Counters {
     /// Keys and values that flushes put into level 0, in bytes.
     pub(crate) flushed_bytes: AtomicU64,
     pub(crate) flush_entries_saved: AtomicU64,
-    /// Hot keys that a flush carried over to the next memtable.
+    /// Hot keys that a flush retained in the next memtable.
     pub(crate) hot_keys_carried: AtomicU64,
     pub(crate) compactions: AtomicU64,
     pub(crate) moves: AtomicU64,
     pub(crate) compaction_entries_in: AtomicU64,
     pub(crate) compaction_entries_out: AtomicU64,
-    /// The most bytes of keys and values that one compaction took from level 0.
+    /// Maximum bytes of keys and values that one compaction took from level 0.
     pub(crate) largest_level0_bytes: AtomicU64,
     pub(crate) background_us: AtomicU64,
     /// Rows that a flush put into persistent memory, and those that it had no room for.
     pub(crate) nvm_rows_built: AtomicU64,
     pub(crate) nvm_rows_refused: AtomicU64,
-    /// What lookups did in rows in persistent memory.
+    /// Key comparisons and cache lines read by lookups in runs in persistent memory.
     pub(crate) nvm_comparisons: AtomicU64,
     pub(crate) nvm_lines: AtomicU64,
-    pub(crate) stalls: StallCounters,
-    /// What running compactions hold of logs, in bytes.
+    /// Bytes of logs that running compactions hold in memory.
     pub(crate) held_ahead: Arc<AtomicU64>,
     /// Bytes of tables written into each level.
     level_bytes_written: [AtomicU64; LEVELS],
@@ -59,7 +54,7 @@ impl Counters {
         self.level_bytes_written[level.min(LEVELS - 1)].load(Relaxed)
     }
 
-    /// Counts a lookup's search of rows in persistent memory.
+    /// Counts a lookup's search of runs in persistent memory.
     pub(crate) fn searched_rows(&self, tally: &SearchStats) {
         if tally.comparisons > 0 {
             self.nvm_comparisons.fetch_add(tally.comparisons, Relaxed);
@@ -67,11 +62,11 @@ impl Counters {
         }
     }
 
-    /// Bytes written by flushes and compactions for each byte of keys and values that entered level
-    /// 0, since the table was opened; at first a guess.
+    /// Write amplification: bytes written by flushes and compactions per byte of keys and values that
+    /// entered level 0, since the table was opened; a default at first.
     pub(crate) fn written_for_each_flushed(&self) -> f64 {
         let flushed = self.flushed_bytes.load(Relaxed);
         let written: u64 = self.level_bytes_written.iter().map(|level| level.load(Relaxed)).sum();
-        if flushed == 0 { GUESSED_GAIN } else { written as f64 / flushed as f64 }
+        if flushed == 0 { DEFAULT_WRITE_AMP } else { written as f64 / flushed as f64 }
     }
 }

@@ -20,22 +20,22 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use siltstone_durable::spawn_job;
 use siltstone_engine::batch::write_varint;
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_runtime::{BackgroundWork, Priority};
-use siltstone_table::log::remove_logs;
+use siltstone_runtime::Priority;
 use siltstone_table::{EntryRef, FileKind, FileNumber, Kind, TableMeta, TableOptions, TableWriter};
 use siltstone_vfs::PmemPool;
 
 use crate::compact::MemtableStats;
-use crate::engine::{Inner, State};
+use crate::engine::{State, Tree};
 use crate::hot_key_retention::RetainedKeys;
 use crate::memtable::{Memtable, SealedWal};
-use crate::read::View;
 use crate::record::Position;
 use crate::rowtable::{RowBuilder, RowTable};
 use crate::version::{Edit, FileEntry, HAS_EXPIRY, L0RunEntry, LOG_OF_RUN};
 use crate::version_gc::VersionGc;
+use crate::view::View;
 
 /// Values up to this size are stored inline: a position takes about as many bytes.
 const MAX_INLINE_BYTES: usize = 8;
@@ -54,25 +54,7 @@ enum PmemBuild {
 /// The entries between two checks for cancellation.
 const CHECK_INTERVAL: u64 = 64;
 
-impl Inner {
-    /// Queues a flush if a memtable is waiting and no flush is queued.
-    pub(crate) fn schedule_flush(&self) {
-        let mut state = self.background.lock();
-        if state.flushing == 0 || state.is_flush_queued || self.background.is_stopping() {
-            return;
-        }
-        state.is_flush_queued = true;
-        drop(state);
-        let weak = self.me.clone();
-        self.env.scheduler.spawn(Priority::Flush, move || {
-            let Some(inner) = weak.upgrade() else { return };
-            let on_finish = |state: &mut State| state.is_flush_queued = false;
-            if inner.background.run(on_finish, || inner.flush_oldest()) {
-                inner.schedule();
-            }
-        });
-    }
-
+impl Tree {
     /// Queues the computation of level sizes if the present ones are outdated.
     fn schedule_sizing(&self, stats: MemtableStats) {
         let is_due = || self.sizes.is_outdated(&self.view.load().version, stats);
@@ -84,39 +66,14 @@ impl Inner {
             return;
         }
         drop(state);
-        let weak = self.me.clone();
-        self.env.scheduler.spawn(Priority::Idle, move || {
-            let Some(inner) = weak.upgrade() else { return };
-            let on_finish = |state: &mut State| state.is_sizing_queued = false;
-            let learn = || {
-                inner.sizes.learn(&inner.options, &inner.view.load_full().version, stats);
-                Ok(())
-            };
-            if inner.background.run(on_finish, learn) {
-                inner.schedule();
-            }
+        let on_finish = |state: &mut State| state.is_sizing_queued = false;
+        spawn_job(self, Priority::Idle, on_finish, move |tree: &Tree| {
+            tree.sizes.learn(&tree.options, &tree.view.load_full().version, stats);
+            Ok(())
         });
     }
 
-    /// Flushes the recovered memtable, so that no new log depends on an old one.
-    pub(crate) fn flush_recovered(&self) -> Result<()> {
-        self.flush()?;
-        let first_log = self.view.load().active.first_log;
-        let edit = Edit { first_log: Some(first_log), ..Edit::default() };
-        let generation = self.view.load().generation;
-        self.install(generation, edit, None, &[], |_| ())?;
-        self.remove_logs_before(first_log, &[]);
-        Ok(())
-    }
-
-    fn flush_oldest(&self) -> Result<()> {
-        let view = self.view.load_full();
-        let flushed = self.flush_oldest_of(&view);
-        // After a clear the memtables are obsolete, and so is any error of their flush.
-        if self.is_cleared_since(view.generation) { Ok(()) } else { flushed }
-    }
-
-    fn flush_oldest_of(&self, view: &View) -> Result<()> {
+    pub(crate) fn flush_oldest_of(&self, view: &View) -> Result<()> {
         let Some(memtable) = view.flushing.first() else { return Ok(()) };
         if !memtable.is_flush_forced() {
             self.prepare_next_log();
@@ -124,7 +81,7 @@ impl Inner {
         let rest = view.memtables().filter(|other| !Arc::ptr_eq(other, memtable));
         let first_log = rest.map(|other| other.first_log).min().unwrap_or(memtable.first_log);
         let mut synced_log = None;
-        if self.has_large() {
+        if self.has_overlay() {
             // Writes that the NoveLSM memtable took before the last write of this one.
             synced_log = Some(self.sync_logs_from(first_log)?);
         }
@@ -353,17 +310,6 @@ impl Inner {
         let writer = TableWriter::create(self.vfs.as_ref(), &name, number, options, purpose)?;
         let rate = self.env.rate.clone();
         Ok(writer.with_rate_hook(Box::new(move |bytes| rate.take(bytes))))
-    }
-
-    /// Releases the logs whose writes are all in tables, and removes them except those in `kept`,
-    /// which are part of a run.
-    pub(crate) fn remove_logs_before(&self, first_log: u64, kept: &[u64]) {
-        let unused = self.writer.lock().as_mut().map(|writer| writer.log.release_before(first_log));
-        drop(unused);
-        let mut state = self.background.lock();
-        let gone: Vec<u64> = state.logs.extract_if(.., |number| *number < first_log).collect();
-        drop(state);
-        remove_logs(self.vfs.as_ref(), gone.into_iter().filter(|number| !kept.contains(number)));
     }
 }
 

@@ -32,7 +32,7 @@ use siltstone_engine::{Error, Op, Purpose, Result, WriteBatch};
 use siltstone_structures::{EntryRef, Version};
 use siltstone_table::Kind;
 
-use crate::engine::Inner;
+use crate::engine::Tree;
 use crate::hotness::Hotness;
 use crate::memtable::{Memtable, kind_of};
 use crate::record::{self, Position};
@@ -63,7 +63,7 @@ impl RetainedKeys {
     }
 }
 
-impl Inner {
+impl Tree {
     /// Retains the hot keys of the oldest full memtable in the active one.
     pub(crate) fn retain_hot_keys(&self, memtable: &Arc<Memtable>) -> Result<RetainedKeys> {
         let mut retained = RetainedKeys::default();
@@ -124,7 +124,7 @@ impl Inner {
         let mut writer = self.writer.lock();
         let writer = writer.as_mut().ok_or(Error::Closed)?;
         self.background.check_writable()?;
-        if memtable.is_flush_forced() || self.copies.is_begun() {
+        if memtable.is_flush_forced() || self.checkpoint_lock.is_begun() {
             return Ok(false);
         }
         // While the writer is locked, no memtable changes and none becomes full.

@@ -1,9 +1,11 @@
-//! Tells what is in one of the tree's files, for people.
+//! Describes the content of one of the tree's files, for people.
 //!
-//! Works on files by themselves: nothing is opened for writing, and damage is part of the answer.
+//! Reads single files: nothing is opened for writing, and damage is part of the answer.
 
 use std::sync::Arc;
 
+use siltstone_durable::offline::{inspect_by, inspect_manifest};
+use siltstone_durable::replay_edits;
 use siltstone_engine::inspection::shown;
 use siltstone_engine::{Error, Inspection, Op, Result};
 use siltstone_table::log::inspect_log;
@@ -12,29 +14,23 @@ use siltstone_vfs::{Mode, Vfs};
 
 use crate::pool::{PAGE_BYTES, POOL_FILE};
 use crate::record::Record;
-use crate::version::{ENGINE, Edit, fold};
+use crate::version::{ENGINE, Edit, Version};
 
-/// Looks into the file `name`; `None` if it is no file of the tree. Shows at most `limit` items.
+/// Describes the file `name`; `None` if it is not a file of the tree. Shows up to `limit` items.
 ///
 /// # Errors
 /// Failures of the medium; damage is in the answer.
 pub fn inspect(vfs: &Arc<dyn Vfs>, name: &str, limit: usize) -> Result<Option<Inspection>> {
-    let mut inspection = Inspection::default();
-    let looked = match parse_file_name(name) {
-        Some((FileKind::Table, number)) => table(vfs, name, number, limit, &mut inspection),
-        Some((FileKind::Log, number)) => log(vfs, number, limit, &mut inspection),
-        None if Manifest::owns(name) => manifest(vfs, limit, &mut inspection),
-        None if name == POOL_FILE => pool(vfs, limit, &mut inspection),
-        None => return Ok(None),
-    };
-    match looked {
-        Ok(()) => {}
-        Err(error @ (Error::Corruption { .. } | Error::Refused { .. })) => {
-            inspection.damage = Some(error.to_string());
+    inspect_by(|inspection| {
+        match parse_file_name(name) {
+            Some((FileKind::Table, number)) => table(vfs, name, number, limit, inspection)?,
+            Some((FileKind::Log, number)) => log(vfs, number, limit, inspection)?,
+            None if Manifest::owns(name) => inspect_manifest::<Version>(vfs, limit, inspection)?,
+            None if name == POOL_FILE => pool(vfs, limit, inspection)?,
+            None => return Ok(false),
         }
-        Err(other) => return Err(other),
-    }
-    Ok(Some(inspection))
+        Ok(true)
+    })
 }
 
 fn table(
@@ -99,36 +95,31 @@ fn log(
     })
 }
 
-fn manifest(vfs: &Arc<dyn Vfs>, limit: usize, inspection: &mut Inspection) -> Result<()> {
-    let describe = |edit: &[u8]| Ok(Edit::decode(edit)?.to_string());
-    Manifest::inspect(vfs.clone(), ENGINE, limit, inspection, describe)
-}
-
-/// The pool by itself says nothing: what lies where is in the manifest.
+/// Describes the pool by the manifest: the pool itself does not say which run is where.
 fn pool(vfs: &Arc<dyn Vfs>, limit: usize, inspection: &mut Inspection) -> Result<()> {
-    inspection.kind = "pool of rows in persistent memory";
+    inspection.kind = "pool of runs in persistent memory";
     let bytes = vfs.open(POOL_FILE, Mode::Read)?.len()?;
     inspection.property("bytes", bytes);
     inspection.property("pages", bytes / PAGE_BYTES as u64);
     let (_, edits) = Manifest::open(vfs.clone(), ENGINE)?;
-    let state = fold(&edits)?;
+    let state = replay_edits::<Edit>(&edits)?;
     let cursor = state.cursor.unwrap_or_default();
     inspection.property("cursor over level 0", shown(&cursor));
     for entry in &state.added {
-        let Some(row) = &entry.run else { continue };
-        let Some(handle) = row.pmem else { continue };
+        let Some(run) = &entry.run else { continue };
+        let Some(handle) = run.pmem else { continue };
         inspection.item(limit, || {
-            let is_whole = row.inserted_at == cursor;
+            let is_whole = run.inserted_at == cursor;
             let live = if is_whole {
                 "where the cursor is, so whole".to_owned()
             } else {
-                shown(&row.inserted_at)
+                shown(&run.inserted_at)
             };
             format!(
-                "row {} at page {}: {} bytes of keys and values, {} to {}, arrived at: {live}",
+                "run {} at page {}: {} bytes of keys and values, {} to {}, inserted at: {live}",
                 entry.number,
                 handle.page,
-                row.data_bytes,
+                run.data_bytes,
                 shown(&entry.smallest),
                 shown(&entry.largest)
             )

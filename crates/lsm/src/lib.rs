@@ -29,7 +29,9 @@
 //! Sources: LevelDB and RocksDB; Balmau et al., TRIAD (USENIX ATC 2017); Ding et al., TriangleKV
 //! (TPDS 2022).
 
+mod api;
 mod checkpoint;
+mod checkpoint_lock;
 mod closed;
 mod compact;
 mod counters;
@@ -51,10 +53,11 @@ mod snapshots;
 mod verify;
 mod version;
 mod version_gc;
+mod view;
 mod write;
 
+pub use api::Lsm;
 pub use closed::verify_closed;
-pub use engine::Lsm;
 pub use inspect::inspect;
 pub use options::{
     CompactionPriority, FileOptions, HotBudget, L0Options, L0Policy, Options, RENAMED_OPTIONS,

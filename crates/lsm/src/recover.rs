@@ -1,80 +1,59 @@
-//! Opening: the manifest, then the chain of logs, then the garbage.
+//! Opening a table: see [`siltstone_durable::recovery`] for the order of the steps.
 //!
-//! ```text
-//!   manifest → version, first log needed
-//!   logs     → replayed in order while each says that the one before ended where it was found to
-//!   new log  → chained to the last one replayed
-//!   manifest → settled: what was read may not be durable yet, and without it garbage is none
-//!   garbage  → files that neither names, removed last: nothing is touched before all is known good
-//! ```
-//!
-//! What is replayed stays in the memtable and in its logs, so that opening and closing often does
-//! not fill level 0 with crumbs. Not so after a crash: it may have followed a failed sync, whose
-//! bytes are read back although the medium never got them, and which no later sync writes. Then all
-//! that was replayed goes into a table of its own before anything else is promised.
+//! The tree adds the pool of persistent memory: pages of a pool that the manifest names are claimed
+//! before the logs are replayed, and a pool without runs is recreated.
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use siltstone_engine::{Purpose, Result, WriteBatch};
-use siltstone_runtime::{Background, Env, GroupCommit, WriteController};
+use siltstone_durable::recovery::{
+    confirm_recovery, must_flush, remove_obsolete_files, replay_logs,
+};
+use siltstone_durable::{Core, CoreParts, VersionEdit};
+use siltstone_engine::{Result, WriteBatch};
+use siltstone_runtime::{Env, WriteController};
 use siltstone_structures::ChunkPool;
-use siltstone_table::log::{malformed, replay_synced};
+use siltstone_table::log::malformed;
 use siltstone_table::{
     BlockCache, FileKind, ReplayHandler, SpareSegment, WalWriter, parse_file_name,
 };
 use siltstone_vfs::Vfs;
 
-use crate::checkpoint::Copies;
+use crate::checkpoint_lock::CheckpointLock;
 use crate::compact::{LevelSizes, Leveled, Strategy};
 use crate::counters::Counters;
-use crate::engine::{Inner, State};
+use crate::engine::{Jobs, Tree};
 use crate::memtable::Memtable;
 use crate::options::Options;
 use crate::pool;
-use crate::read::View;
 use crate::record::{Position, Record};
 use crate::snapshots::Snapshots;
-use crate::version::{Version, Versions};
-use crate::write::Writer;
-
-/// A group of writes takes at most this many bytes of other writers' batches.
-const GROUP_BYTES: usize = 1 << 20;
+use crate::version::{Version, open_versions};
 
 /// The longest delay of one write. Only large writes near the hard limit reach it.
-const MAX_DELAY: Duration = Duration::from_millis(7);
+const MAX_WRITE_DELAY: Duration = Duration::from_millis(7);
 
-/// So much of the first log is ready when the table opens: else the writes of the first milliseconds would
-/// overtake what is made ready as they come, and each would take as long as a call of the system does.
-const READY_AT_FIRST: u64 = 256 << 10;
+/// This much of the first log is preallocated when the table is opened: else the writes of the first
+/// milliseconds would overtake the preallocation, and each would take a system call.
+const INITIAL_PREALLOC_BYTES: u64 = 256 << 10;
 
-/// Opening and closing this often without a flush leaves so many logs that they are left for a table.
-const MOST_OLD_LOGS: usize = 8;
-
-/// Opens the table. `true`: the old logs are to be left for a table of level 0. They are in doubt,
-/// because the table was not closed and no sync repairs a failed sync before it; or they are many.
-pub(crate) fn open(vfs: Arc<dyn Vfs>, env: Env, options: Options) -> Result<(Arc<Inner>, bool)> {
+/// Opens the table. `true`: what was recovered must be flushed.
+pub(crate) fn open(vfs: Arc<dyn Vfs>, env: Env, options: Options) -> Result<(Arc<Tree>, bool)> {
     let cache = Arc::new(BlockCache::new(options.cache_bytes));
     let levels = options.level_bytes.len();
-    let (versions, recovered) = Versions::open(&vfs, &cache, levels, options.pool_bytes())?;
+    let (versions, recovered, pool) = open_versions(&vfs, &cache, levels, options.pool_bytes())?;
+    let (known, version) = (recovered.edit, recovered.version);
 
-    let sealed = recovered.sealed_log.map(|(number, _)| number);
     let spares = Arc::new(ChunkPool::new(options.memtable_limits().1 as usize));
-    let mut writes = Writes::new(recovered.last_sequence, spares.clone());
-    let synced = recovered.synced_log;
-    let replayed = replay_synced(vfs.as_ref(), recovered.first_log, sealed, synced, &mut writes)?;
-    for &number in &replayed.found {
-        versions.skip_number(number);
-    }
-    // What the medium's manifest may name stays, pages of a pool included, until it has this one.
-    versions.settle()?;
-    remove_garbage(vfs.as_ref(), &recovered.version, &replayed.logs)?;
+    let mut writes = Writes::new(known.last_sequence.unwrap_or(0), spares.clone());
+    let replayed = replay_logs(vfs.as_ref(), known.header(), &mut writes)?;
+    // What the manifest on the medium may name stays, pages of a pool included, until it is this one.
+    confirm_recovery(&versions, &replayed)?;
+    remove_obsolete(vfs.as_ref(), &version, &replayed.logs)?;
     let wanted = options.pool_bytes();
-    let pool = match recovered.pool {
+    let pool = match pool {
         Some(pool) => Some(pool),
         None => {
             pool::remove_garbage(vfs.as_ref())?;
@@ -84,71 +63,62 @@ pub(crate) fn open(vfs: Arc<dyn Vfs>, env: Env, options: Options) -> Result<(Arc
 
     let number = versions.new_number();
     let log = SpareSegment::create(vfs.as_ref(), number)?;
-    log.preallocate(options.memtable_limits().0, READY_AT_FIRST);
+    log.preallocate(options.memtable_limits().0, INITIAL_PREALLOC_BYTES);
     let log = WalWriter::create_in(&vfs, log, replayed.end)?;
-    let first_log = replayed.logs.first().copied().unwrap_or(number);
+    let must_flush = must_flush(&replayed);
+    let sizes = Arc::new(LevelSizes::new(&options, &version));
+    let strategy = Leveled::new(&options, sizes.clone(), &known.cursors);
+    let write_controller = WriteController::with_max_delay(MAX_WRITE_DELAY);
+    write_controller.set(strategy.pressure(&version));
     let memtable = writes.memtable.take();
     let memtable = memtable.unwrap_or_else(|| Memtable::with_chunk_pool(number, &spares));
-    let memtable = Arc::new(memtable);
-    let mut logs = replayed.logs;
-    let are_many = logs.len() >= MOST_OLD_LOGS;
-    logs.push(number);
-    let view = View {
-        active: memtable.clone(),
-        large: None,
-        flushing: Vec::new(),
-        version: recovered.version.clone(),
-        generation: 0,
-    };
-    let sizes = Arc::new(LevelSizes::new(&options, &view.version));
-    let strategy = Leveled::new(&options, sizes.clone(), &recovered.cursors);
-    let pressure = WriteController::with_max_delay(MAX_DELAY);
-    pressure.set(strategy.pressure(&view.version));
-    let state = State { first_log, logs, ..State::default() };
-    let inner = Arc::new_cyclic(|me| Inner {
-        me: me.clone(),
+    let parts = CoreParts {
         vfs,
-        cache,
+        env,
         versions,
+        log,
+        logs: replayed.logs.into_iter().chain([number]).collect(),
+        last_sequence: writes.last_sequence,
+        active: Arc::new(memtable),
+        flushing: Vec::new(),
+        version,
+        write_controller,
+        jobs: Jobs::default(),
+    };
+    let tree = Arc::new_cyclic(|me| Tree {
+        core: Core::new(me.clone(), parts),
+        cache,
         pool: Mutex::new(pool.filter(|_| wanted > 0)),
         strategy: Box::new(strategy),
         sizes,
         spares,
-        group: GroupCommit::new(GROUP_BYTES),
-        writer: Mutex::new(Some(Writer::new(log, memtable, writes.last_sequence))),
         next_log: Mutex::new(None),
-        visible: AtomicU64::new(writes.last_sequence),
         snapshots: Arc::new(Snapshots::default()),
-        background: Background::new(env.scheduler.clone(), state),
-        pressure,
-        copies: Copies::default(),
-        env,
-        view: ArcSwap::from_pointee(view),
+        checkpoint_lock: CheckpointLock::default(),
         counters: Counters::default(),
         options,
     });
-    Ok((inner, replayed.is_unconfirmed || are_many))
+    Ok((tree, must_flush))
 }
 
-/// What keeps [`open`] from opening the table that is there; nothing is changed.
+/// Reports what prevents [`open`] from opening the table; changes nothing.
 ///
 /// # Errors
 /// Those of `open`.
 pub(crate) fn check(vfs: &Arc<dyn Vfs>) -> Result<()> {
-    let (_, recovered) = Versions::open(vfs, &Arc::new(BlockCache::new(0)), 1, 0)?;
-    let sealed = recovered.sealed_log.map(|(number, _)| number);
-    let mut writes = Writes::new(recovered.last_sequence, Arc::new(ChunkPool::new(0)));
-    let (first, synced) = (recovered.first_log, recovered.synced_log);
-    replay_synced(vfs.as_ref(), first, sealed, synced, &mut writes).map(drop)
+    let (_, recovered, _) = open_versions(vfs, &Arc::new(BlockCache::new(0)), 1, 0)?;
+    let last_sequence = recovered.edit.last_sequence.unwrap_or(0);
+    let mut writes = Writes::new(last_sequence, Arc::new(ChunkPool::new(0)));
+    replay_logs(vfs.as_ref(), recovered.edit.header(), &mut writes).map(drop)
 }
 
-/// What the logs give.
+/// The content of the logs.
 struct Writes {
     memtable: Option<Memtable>,
     last_sequence: u64,
-    /// The parts of a batch whose end has not come yet. If it never does, none of them counts.
+    /// The parts of a batch whose last part has not been read yet. Without it, none of them counts.
     parts: Vec<(u64, WriteBatch, Position)>,
-    /// The log that is being replayed, and the first one.
+    /// The log that is being replayed, and the first one that was.
     log: u64,
     first_log: Option<u64>,
     spares: Arc<ChunkPool>,
@@ -213,26 +183,14 @@ impl ReplayHandler for Writes {
     }
 }
 
-/// Removes what neither the manifest nor the chain of logs names.
-fn remove_garbage(vfs: &dyn Vfs, version: &Version, logs: &[u64]) -> Result<()> {
+/// Removes files that neither the manifest nor the chain of logs names.
+fn remove_obsolete(vfs: &dyn Vfs, version: &Version, logs: &[u64]) -> Result<()> {
     let tables: HashSet<u64> = version.files().map(|(_, file)| file.number()).collect();
     let row_logs: HashSet<u64> = version.logs().map(|log| log.number()).collect();
-    let mut removed = false;
-    for name in vfs.list()? {
-        let is_garbage = match parse_file_name(&name) {
-            Some((FileKind::Table, number)) => !tables.contains(&number.0),
-            Some((FileKind::Log, number)) => {
-                !logs.contains(&number.0) && !row_logs.contains(&number.0)
-            }
-            _ => false,
-        };
-        if is_garbage {
-            vfs.remove(&name)?;
-            removed = true;
-        }
-    }
-    if removed {
-        vfs.sync_dir(Purpose::Recovery)?;
-    }
-    Ok(())
+    remove_obsolete_files(vfs, |name| match parse_file_name(name) {
+        Some((FileKind::Table, number)) => !tables.contains(&number.0),
+        Some((FileKind::Log, number)) => !logs.contains(&number.0) && !row_logs.contains(&number.0),
+        None => false,
+    })
+    .map(drop)
 }

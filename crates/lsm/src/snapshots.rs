@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use siltstone_engine::ReadPoint;
 
-use crate::read::View;
+use crate::view::View;
 
 /// The live snapshots by sequence number.
 #[derive(Default)]

@@ -1,59 +1,49 @@
-//! Checks every byte of every file; and tells how the tree stands.
+//! Verification and statistics of an open tree.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::Relaxed;
 
+use siltstone_durable::offline::Verification;
 use siltstone_engine::stats::LevelStats;
 use siltstone_engine::{Purpose, Result, Stats, VerifyReport};
-use siltstone_table::log::verify_logs;
-use siltstone_table::{FileKind, FileNumber, Manifest, TableMeta};
-use siltstone_vfs::{Mode, PmemPool, Vfs};
+use siltstone_table::TableMeta;
+use siltstone_vfs::PmemPool;
 
-use crate::engine::Inner;
+use crate::engine::Tree;
 use crate::options::L0Policy;
 use crate::record::Record;
 use crate::rowtable::RowTable;
-use crate::version::{ENGINE, L0Run};
+use crate::version::L0Run;
+use crate::view::View;
 
-impl Inner {
-    /// Reads the manifest, every table and row of the current version, and every log.
+impl Tree {
+    /// Reads the manifest, every table and run of the current version, and every log.
     pub(crate) fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport> {
-        self.background.check_open()?;
-        let mut report = VerifyReport::default();
-        let view = self.view.load_full();
-        let logs: u64 = view.version.logs().map(|log| log.bytes()).sum();
-        let files = view.version.files().map(|(_, file)| file.bytes());
-        let held = |row: &RowTable| row.owned_bytes().iter().sum::<u64>();
-        let total =
-            logs + files.sum::<u64>() + view.version.pmem_runs().map(|r| held(r)).sum::<u64>();
-        let mut done = 0;
-        let manifest = Manifest::open(self.vfs.clone(), ENGINE);
-        report.note(manifest.map(|(manifest, _)| (manifest.bytes(), 0)))?;
-        for (_, file) in view.version.files() {
-            let checked = file.table().verify(|bytes| {
-                progress(done + bytes, total);
-                ControlFlow::Continue(())
-            });
-            let entries = file.table().meta().entries;
-            report.note(checked.map(|()| (file.bytes(), entries)))?;
-            done += file.bytes();
-            progress(done, total);
+        let version = self.view.load_full().version.clone();
+        let run_bytes = |run: &RowTable| run.owned_bytes().iter().sum::<u64>();
+        let files = version.files().map(|(_, file)| file.bytes());
+        let runs = version.pmem_runs().map(|run| run_bytes(run));
+        let total = files.chain(runs).chain(version.logs().map(|log| log.bytes())).sum();
+        let mut verification = Verification::begin(self, total, progress)?;
+        for (_, file) in version.files() {
+            verification.file(file.bytes(), |progress| {
+                let table = file.table();
+                table.verify(|bytes| {
+                    progress(bytes);
+                    ControlFlow::Continue(())
+                })?;
+                Ok(table.meta().entries)
+            })?;
         }
-        for row in view.version.pmem_runs() {
-            let checked = row.verify(Purpose::Maintenance);
-            report.note(checked.map(|()| (held(row), row.len() as u64)))?;
-            done += held(row);
-            progress(done, total);
+        for run in version.pmem_runs() {
+            let check = || run.verify(Purpose::Maintenance).map(|()| run.len() as u64);
+            verification.file(run_bytes(run), |_| check())?;
         }
-        for log in view.version.logs() {
-            report.note(log.verify().map(|()| (log.bytes(), 0)))?;
-            done += log.bytes();
-            progress(done, total);
+        for log in version.logs() {
+            verification.file(log.bytes(), |_| log.verify().map(|()| 0))?;
         }
-        let logs = self.background.lock().logs.clone();
-        verify_records(self.vfs.as_ref(), &logs, &mut report)?;
-        Ok(report)
+        verification.logs(self, operations)
     }
 
     /// Counters and sizes.
@@ -72,9 +62,9 @@ impl Inner {
             ("block_cache", self.cache.resident_bytes()),
             ("sketch", view.version.sketch_bytes()),
             ("log_ahead", c.held_ahead.load(Relaxed)),
-            ("row", view.version.pmem_runs().map(|row| row.memory_bytes() as u64).sum()),
+            ("row", view.version.pmem_runs().map(|run| run.memory_bytes() as u64).sum()),
         ];
-        let held = view.version.pmem_runs().map(|row| row.owned_bytes());
+        let held = view.version.pmem_runs().map(|run| run.owned_bytes());
         let [frame, metadata, data] =
             held.fold([0; 3], |[a, b, c], [x, y, z]| [a + x, b + y, c + z]);
         let pool = self.pool.lock().clone();
@@ -120,8 +110,8 @@ impl Inner {
         }
         Stats {
             engine: "lsm",
-            user_bytes_written: c.user_bytes_written.load(Relaxed),
-            writes: c.writes.load(Relaxed),
+            user_bytes_written: self.written.user_bytes.load(Relaxed),
+            writes: self.written.operations.load(Relaxed),
             gets: c.gets.load(Relaxed),
             gets_found: c.gets_found.load(Relaxed),
             seeks: c.seeks.load(Relaxed),
@@ -130,17 +120,17 @@ impl Inner {
             keys_estimate: Some(
                 memtable_keys
                     + tables().map(|t| live_estimate(t.meta())).sum::<u64>()
-                    + view.version.pmem_runs().map(|row| row.len() as u64).sum::<u64>(),
+                    + view.version.pmem_runs().map(|run| run.len() as u64).sum::<u64>(),
             ),
             space_bytes: logs + levels.iter().map(|level| level.bytes).sum::<u64>(),
             memory: BTreeMap::from(memory),
-            stall: c.stalls.get(),
+            stall: self.written.stalls.get(),
             levels,
             counters: counters.into_iter().chain(self.background.counters()).collect(),
         }
     }
 
-    fn level_stats(&self, view: &crate::read::View, level: usize) -> LevelStats {
+    fn level_stats(&self, view: &View, level: usize) -> LevelStats {
         let files: Vec<_> =
             view.version.files().filter(|(at, _)| *at == level).map(|(_, file)| file).collect();
         let bytes = match level {
@@ -161,29 +151,20 @@ impl Inner {
             bytes_written: self.counters.level_bytes_written(level),
         }
     }
+}
 
-    fn log_bytes(&self) -> u64 {
-        let logs = self.background.lock().logs.clone();
-        let len = |number: &u64| {
-            let name = FileKind::Log.name(FileNumber(*number));
-            self.vfs.open(&name, Mode::Read).and_then(|file| file.len()).unwrap_or(0)
-        };
-        logs.iter().map(len).sum()
+/// How many operations a log record has.
+///
+/// # Errors
+/// What is malformed.
+pub(crate) fn operations(record: &[u8]) -> std::result::Result<u64, String> {
+    match Record::decode(record)? {
+        Record::Batch { batch, .. } | Record::Retained { batch, .. } => Ok(batch.len() as u64),
+        Record::Link(_) => Ok(0),
     }
 }
 
-/// Checks logs, and that their records make sense.
-///
-/// # Errors
-/// Failures to check; damage goes into the report.
-pub(crate) fn verify_records(vfs: &dyn Vfs, logs: &[u64], report: &mut VerifyReport) -> Result<()> {
-    verify_logs(vfs, logs, report, |record| match Record::decode(record)? {
-        Record::Batch { batch, .. } | Record::Retained { batch, .. } => Ok(batch.len() as u64),
-        Record::Link(_) => Ok(0),
-    })
-}
-
-/// A guess at the keys that a table adds: a deletion hides another entry and is none itself.
+/// An estimate of the keys that a table adds: a deletion hides another entry and is none itself.
 fn live_estimate(meta: &TableMeta) -> u64 {
     meta.entries.saturating_sub(2 * meta.deletes)
 }

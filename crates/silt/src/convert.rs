@@ -25,29 +25,29 @@ use std::time::Instant;
 
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_structures::CuckooTable;
-use siltstone_table::log::remove_logs;
 
-use crate::engine::Inner;
+use crate::engine::SiltEngine;
 use crate::generation::Generation;
 use crate::hash_store::{HashStoreWriter, StoreMeta, choose_slot_bytes, discard, write_filter};
 use crate::item;
 use crate::keys::cuckoo_bits;
-use crate::version::{Edit, StoreEntry};
+use crate::store_entry::StoreEntry;
+use crate::version::Edit;
+use crate::view::View;
 
 /// Entries between two checks for cancellation.
 const CHECK_INTERVAL: usize = 1024;
 /// A table with a smaller load factor is rebuilt in a smaller size.
 const MIN_LOAD_FACTOR: f64 = 0.45;
 
-impl Inner {
+impl SiltEngine {
     /// Converts the oldest frozen generation, if there is one.
-    pub(crate) fn convert_oldest(&self) -> Result<()> {
-        let view = self.view.load_full();
-        let Some(generation) = view.frozen.first() else { return Ok(()) };
+    pub(crate) fn convert_oldest(&self, view: &View) -> Result<()> {
+        let Some(generation) = view.flushing.first() else { return Ok(()) };
         let began = Instant::now();
-        let next = view.frozen.get(1).unwrap_or(&view.active);
+        let next = view.flushing.get(1).unwrap_or(&view.active);
         let mut written = Vec::new();
-        let outcome = Conversion { inner: self, generation }.run(&mut written);
+        let outcome = Conversion { engine: self, generation }.run(&mut written);
         if let Err(error) = outcome {
             written.iter().for_each(|store| discard(self.vfs.as_ref(), store.number));
             return Err(error);
@@ -61,10 +61,10 @@ impl Inner {
         let numbers: Vec<u64> = written.iter().map(|store| store.number).collect();
         let edit = Edit { first_log, hash_stores: written, ..Edit::default() };
         let installed = self.install(edit, |view| {
-            view.frozen.remove(0);
+            view.flushing.remove(0);
         });
         installed.inspect_err(|error| self.discard_if_unnamed(error, &numbers))?;
-        self.remove_logs_before(first_log.unwrap_or(0));
+        self.remove_logs_before(first_log.unwrap_or(0), &[]);
         self.counters.conversions.fetch_add(1, Relaxed);
         self.counters.converted_entries.fetch_add(entries, Relaxed);
         self.counters.hash_bytes.fetch_add(bytes, Relaxed);
@@ -79,21 +79,11 @@ impl Inner {
             numbers.iter().for_each(|number| discard(self.vfs.as_ref(), *number));
         }
     }
-
-    /// Releases and removes the logs below `first_log`, whose writes are all in stores.
-    pub(crate) fn remove_logs_before(&self, first_log: u64) {
-        let unused = self.writer.lock().as_mut().map(|writer| writer.log.release_before(first_log));
-        drop(unused);
-        let mut state = self.background.lock();
-        let gone: Vec<u64> = state.logs.extract_if(.., |number| *number < first_log).collect();
-        drop(state);
-        remove_logs(self.vfs.as_ref(), gone);
-    }
 }
 
 /// The conversion of one generation.
 struct Conversion<'a> {
-    inner: &'a Inner,
+    engine: &'a SiltEngine,
     generation: &'a Generation,
 }
 
@@ -126,7 +116,7 @@ impl Conversion<'_> {
         while all.peek().is_some() {
             window.clear();
             buffer.clear();
-            let (mut left, mut bytes) = (self.inner.options.sort_bytes, 0);
+            let (mut left, mut bytes) = (self.engine.options.sort_bytes, 0);
             while let Some((entry, len)) = all.next_if(|&(_, len)| {
                 window.is_empty() || u64::from(len) + WINDOW_ENTRY_BYTES <= left
             }) {
@@ -149,7 +139,7 @@ impl Conversion<'_> {
     fn sources(&self) -> Result<Vec<SourceTable>> {
         let mut sources = Vec::new();
         let mut has_lengths = true;
-        for partition in 0..self.inner.versions.keys().partitions {
+        for partition in 0..self.engine.keys.partitions {
             let store = self.generation.store(partition as usize);
             let one_length = store.one_length();
             has_lengths &= one_length.is_some();
@@ -185,7 +175,7 @@ impl Conversion<'_> {
 
     /// Copies a table into one with fewer slots.
     fn shrink(&self, table: &CuckooTable) -> Result<CuckooTable> {
-        let keys = self.inner.versions.keys();
+        let keys = self.engine.keys;
         let mut positions: Vec<u32> = table.iter().map(|(_, position)| position).collect();
         positions.sort_unstable();
         let mut hashes = Vec::with_capacity(positions.len());
@@ -196,7 +186,7 @@ impl Conversion<'_> {
                 hashes.push((cuckoo_bits(&keys.hash(op.key())), position));
             }
         }
-        let mut slots = (hashes.len() as f64 / self.inner.options.max_load_factor).ceil() as u32;
+        let mut slots = (hashes.len() as f64 / self.engine.options.max_load_factor).ceil() as u32;
         while u64::from(slots) < table.slots() {
             let mut smaller = CuckooTable::with_slots(slots);
             if hashes.iter().all(|&(bits, position)| smaller.insert(bits, position).is_ok()) {
@@ -220,7 +210,7 @@ impl Conversion<'_> {
         for (done, i) in order.into_iter().enumerate() {
             self.check_cancelled(done)?;
             if done.is_multiple_of(CHECK_INTERVAL) {
-                self.inner.convert_rate.take(CHECK_INTERVAL.min(window.len() - done) as u64);
+                self.engine.convert_rate.take(CHECK_INTERVAL.min(window.len() - done) as u64);
             }
             let start = buffer.len();
             buffer.extend_from_slice(sweep.read(window[i as usize].position)?);
@@ -240,21 +230,21 @@ impl Conversion<'_> {
         if output.as_ref().is_none_or(|(current, _)| *current != source) {
             self.finish(sources, output.take(), written)?;
             let SourceTable { partition, table, lengths } = &sources[source];
-            let number = self.inner.versions.new_number();
+            let number = self.engine.versions.new_number();
             written.push(StoreEntry { partition: *partition, number, bytes: 0, entries: 0 });
             let meta = StoreMeta {
                 partition: *partition,
-                keys: self.inner.versions.keys(),
+                keys: self.engine.keys,
                 slots: table.slots() as u32,
                 entries: 0,
-                slot_bytes: match self.inner.options.inline_bytes {
+                slot_bytes: match self.engine.options.inline_bytes {
                     0 => choose_slot_bytes(table.slots(), &mut lengths.clone()),
                     given => given as u32,
                 },
                 lengths: (0, 0),
             };
-            let vfs = self.inner.vfs.as_ref();
-            let writer = HashStoreWriter::create(vfs, number, meta, &self.inner.env.rate)?;
+            let vfs = self.engine.vfs.as_ref();
+            let writer = HashStoreWriter::create(vfs, number, meta, &self.engine.env.rate)?;
             *output = Some((source, writer));
         }
         let writer = output.as_mut().map(|(_, writer)| writer);
@@ -270,7 +260,7 @@ impl Conversion<'_> {
     ) -> Result<()> {
         if let (Some((source, writer)), Some(last)) = (output, written.last_mut()) {
             (last.bytes, last.entries) = writer.finish()?;
-            write_filter(self.inner.vfs.as_ref(), last.number, &sources[source].table)?;
+            write_filter(self.engine.vfs.as_ref(), last.number, &sources[source].table)?;
         }
         Ok(())
     }
@@ -280,7 +270,7 @@ impl Conversion<'_> {
         if !done.is_multiple_of(CHECK_INTERVAL) {
             return Ok(());
         }
-        self.inner.background.check_cancelled()
+        self.engine.background.check_cancelled()
     }
 }
 

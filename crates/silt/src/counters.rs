@@ -1,14 +1,10 @@
-//! What the engine counts as it runs.
+//! Counters of the engine, beside those of all durable engines.
 
 use std::sync::atomic::AtomicU64;
-
-use siltstone_runtime::StallCounters;
 
 /// Live counters; relaxed, because nothing is decided by them.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    pub(crate) user_bytes_written: AtomicU64,
-    pub(crate) writes: AtomicU64,
     pub(crate) gets: AtomicU64,
     pub(crate) seeks: AtomicU64,
     /// By the kind of store: log, hash, sorted.
@@ -16,7 +12,7 @@ pub(crate) struct Counters {
     pub(crate) conversions: AtomicU64,
     pub(crate) converted_entries: AtomicU64,
     pub(crate) merges: AtomicU64,
-    /// Entries that merges took in and wrote, in all.
+    /// Entries that merges read and wrote, in total.
     pub(crate) merged_in: AtomicU64,
     pub(crate) merged_out: AtomicU64,
     /// Bytes of sorted runs that merges wrote beside their result.
@@ -25,7 +21,4 @@ pub(crate) struct Counters {
     pub(crate) sorted_bytes: AtomicU64,
     pub(crate) convert_us: AtomicU64,
     pub(crate) merge_us: AtomicU64,
-    pub(crate) stalls: StallCounters,
 }
-
-impl Counters {}

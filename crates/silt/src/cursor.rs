@@ -21,7 +21,7 @@ use std::sync::Arc;
 use siltstone_engine::{Clock, Error, ForwardCursor, Op, Purpose, Result, Timestamp};
 use siltstone_structures::HashKey;
 
-use crate::engine::Inner;
+use crate::engine::SiltEngine;
 use crate::generation::Generation;
 use crate::hash_store::{self, HashStore};
 use crate::item::{self, Item};
@@ -81,16 +81,16 @@ struct Current {
 }
 
 impl SiltCursor {
-    pub(crate) fn new(inner: &Inner) -> Result<Self> {
-        let view = inner.pin()?;
-        inner.counters.seeks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let generations = view.generations();
+    pub(crate) fn new(engine: &SiltEngine) -> Result<Self> {
+        let view = engine.pin()?;
+        engine.counters.seeks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let generations = view.memtables();
         Ok(SiltCursor {
             generations: generations.map(|one| (one.clone(), one.stores())).collect(),
             version: view.version.clone(),
-            keys: inner.versions.keys(),
-            clock: inner.env.clock.clone(),
-            opening: inner.opening,
+            keys: engine.keys,
+            clock: engine.env.clock.clone(),
+            opening: engine.opening,
             start: None,
             is_resumed: false,
             partition: 0,

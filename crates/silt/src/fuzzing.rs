@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use siltstone_durable::replay_edits;
 use siltstone_engine::{Purpose, Result};
 use siltstone_vfs::{Ram, Vfs};
 
@@ -13,7 +14,8 @@ use crate::hash_store::{self, HashStore};
 use crate::names::Kind;
 use crate::position::Position;
 use crate::sorted_store::{self, SortedStore};
-use crate::version::{Edit, StoreEntry, fold};
+use crate::store_entry::StoreEntry;
+use crate::version::Edit;
 
 const NUMBER: u64 = 1;
 const PURPOSE: Purpose = Purpose::Maintenance;
@@ -23,7 +25,7 @@ pub fn edit(bytes: &[u8]) {
     if let Ok(edit) = Edit::decode(bytes) {
         assert_eq!(Edit::decode(&edit.encode()), Ok(edit));
     }
-    let _ = fold(&[bytes.to_vec()]);
+    let _ = replay_edits::<Edit>(&[bytes.to_vec()]);
 }
 
 /// Decodes a position of a cursor.

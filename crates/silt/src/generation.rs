@@ -203,10 +203,6 @@ impl Generation {
         self.stores.iter().any(|store| store.read().is_full(load))
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.entries() == 0
-    }
-
     pub(crate) fn entries(&self) -> u64 {
         self.stores.iter().map(|store| store.read().entries()).sum()
     }

@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use siltstone_engine::{Purpose, Result};
 use siltstone_runtime::BackgroundWork;
 
-use crate::engine::{Inner, Silt};
+use crate::engine::SiltEngine;
 use crate::hash_store::HashStore;
 use crate::sorted_store::SortedStore;
 use crate::version::Version;
@@ -89,7 +89,7 @@ pub(crate) fn load(version: &Version, limit: u64, numbers: &[u64], purpose: Purp
     wanted.try_for_each(|store| store.load(purpose))
 }
 
-impl Inner {
+impl SiltEngine {
     /// Whether a filter or index that fits the limit is not loaded.
     pub(crate) fn lacks_indexes(&self) -> bool {
         let view = self.view.load();
@@ -108,17 +108,13 @@ impl Inner {
         }
         Ok(())
     }
-}
 
-impl Silt {
-    /// Limits the memory of filters and indexes to `bytes` from now on (0: no limit). Those above
-    /// the limit are unloaded before this returns; those that fit are loaded in the background.
-    /// Lookups continue with more reads.
-    pub fn set_index_memory(&self, bytes: u64) {
-        let inner = &self.inner;
-        inner.index_memory.store(bytes, Relaxed);
-        let version = inner.view.load_full().version.clone();
+    /// Limits the memory of filters and indexes from now on: see
+    /// [`Silt::set_index_memory`](crate::Silt::set_index_memory).
+    pub(crate) fn set_index_memory(&self, bytes: u64) {
+        self.index_memory.store(bytes, Relaxed);
+        let version = self.view.load_full().version.clone();
         divide(&version, bytes).1.iter().for_each(Indexed::unload);
-        inner.schedule();
+        self.schedule();
     }
 }

@@ -1,10 +1,12 @@
-//! Tells what is in one of the engine's files, for people.
+//! Describes the content of one of the engine's files, for people.
 //!
-//! Nothing is changed. Damage is part of the answer, that of a filter or an index too, though opening
-//! would make them again.
+//! Nothing is changed. Damage is part of the answer, also that of a filter or an index, though opening
+//! would rebuild them.
 
 use std::sync::Arc;
 
+use siltstone_durable::offline::{inspect_by, inspect_manifest};
+use siltstone_durable::replay_edits;
 use siltstone_engine::inspection::shown;
 use siltstone_engine::{Error, Inspection, Op, Purpose, Result};
 use siltstone_table::Manifest;
@@ -16,53 +18,47 @@ use crate::item;
 use crate::names::{self, Kind};
 use crate::record::Record;
 use crate::sorted_store::SortedStore;
-use crate::version::{ENGINE, Edit, StoreEntry, fold};
+use crate::store_entry::StoreEntry;
+use crate::version::{ENGINE, Edit, Version};
 
-/// Looks into the file `name`; `None` if it is no file of this engine, as far as its name and the
-/// manifest beside it tell. Shows at most `limit` items.
+/// Describes the file `name`; `None` if it is not a file of this engine, as far as its name and the
+/// manifest beside it show. Shows up to `limit` items.
 ///
 /// # Errors
 /// Failures of the medium; damage is in the answer.
 pub fn inspect(vfs: &Arc<dyn Vfs>, name: &str, limit: usize) -> Result<Option<Inspection>> {
-    let mut inspection = Inspection::default();
-    let edits = || Manifest::open(vfs.clone(), ENGINE);
-    let looked = match names::parse(name) {
-        Some((Kind::Log, number)) if edits().is_ok() || reads_as_ours(vfs, number) => {
-            log(vfs, number, limit, &mut inspection)
+    let is_ours = || Manifest::open(vfs.clone(), ENGINE).is_ok();
+    inspect_by(|inspection| {
+        match names::parse(name) {
+            Some((Kind::Log, number)) if is_ours() || reads_as_ours(vfs, number) => {
+                log(vfs, number, limit, inspection)?;
+            }
+            Some((Kind::HashStore | Kind::Filter, number)) => {
+                hash_store(vfs, number, limit, inspection)?;
+            }
+            Some((Kind::SortedStore | Kind::Index, number)) => {
+                sorted_store(vfs, number, limit, inspection)?;
+            }
+            Some((Kind::Run, _)) => inspection.kind = "sorted run of a merge",
+            None if Manifest::owns(name) && is_ours() => {
+                inspect_manifest::<Version>(vfs, limit, inspection)?;
+            }
+            _ => return Ok(false),
         }
-        Some((Kind::HashStore | Kind::Filter, number)) => {
-            hash_store(vfs, number, limit, &mut inspection)
-        }
-        Some((Kind::SortedStore | Kind::Index, number)) => {
-            sorted_store(vfs, number, limit, &mut inspection)
-        }
-        Some((Kind::Run, _)) => {
-            inspection.kind = "sorted run of a merge";
-            Ok(())
-        }
-        None if Manifest::owns(name) && edits().is_ok() => manifest(vfs, limit, &mut inspection),
-        _ => return Ok(None),
-    };
-    match looked {
-        Ok(()) => {}
-        Err(error @ (Error::Corruption { .. } | Error::Refused { .. })) => {
-            inspection.damage = Some(error.to_string());
-        }
-        Err(other) => return Err(other),
-    }
-    Ok(Some(inspection))
+        Ok(true)
+    })
 }
 
-/// Whether a log beside which no manifest says whose it is holds as one of this engine.
+/// Whether a log without a manifest beside it is one of this engine.
 fn reads_as_ours(vfs: &Arc<dyn Vfs>, number: u64) -> bool {
     Manifest::exists(vfs.as_ref()).is_ok_and(|is_there| !is_there)
         && log(vfs, number, 0, &mut Inspection::default()).is_ok()
 }
 
-/// The manifest's words for the store `number`.
+/// The entry of the manifest for the store `number`.
 fn entry_of(vfs: &Arc<dyn Vfs>, number: u64) -> Result<StoreEntry> {
     let (_, edits) = Manifest::open(vfs.clone(), ENGINE)?;
-    let state = fold(&edits)?;
+    let state = replay_edits::<Edit>(&edits)?;
     let stores = state.hash_stores.iter().chain(&state.sorted_stores);
     let found = stores.copied().find(|store| store.number == number);
     found.ok_or_else(|| Error::Refused {
@@ -132,12 +128,7 @@ fn log(vfs: &Arc<dyn Vfs>, number: u64, limit: usize, inspection: &mut Inspectio
     })
 }
 
-fn manifest(vfs: &Arc<dyn Vfs>, limit: usize, inspection: &mut Inspection) -> Result<()> {
-    let describe = |edit: &[u8]| Ok(Edit::decode(edit)?.to_string());
-    Manifest::inspect(vfs.clone(), ENGINE, limit, inspection, describe)
-}
-
-/// An entry for a terminal.
+/// An entry as text for a terminal.
 fn entry_shown(entry: &[u8]) -> String {
     match item::first(entry) {
         Some((Op::Put { key, value, .. }, _)) => format!("{} = {}", shown(key), shown(value)),

@@ -29,6 +29,7 @@
 //! Capacity", 2015, chapters 2 and 3. Differences: the thesis has one log per partition, and fixed
 //! slots instead of blocks in the SortedStore.
 
+mod api;
 mod background;
 mod checkpoint;
 mod convert;
@@ -49,17 +50,19 @@ mod merge;
 mod names;
 mod options;
 mod position;
+mod read;
 mod record;
 mod recover;
 mod repair;
 mod sorted_store;
 mod stats;
+mod store_entry;
 mod verify;
 mod version;
 mod view;
 mod write;
 
-pub use engine::Silt;
+pub use api::Silt;
 pub use inspect::inspect;
 pub use options::{Options, RENAMED_OPTIONS, Stores};
 pub use repair::repair;

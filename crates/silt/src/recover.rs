@@ -1,98 +1,72 @@
-//! Opening: the manifest, then the chain of logs, then the garbage.
+//! Opening a table: see [`siltstone_durable::recovery`] for the order of the steps.
 //!
-//! ```text
-//!   manifest → version, keys, first log needed
-//!   logs     → replayed in order, while each says that the one before ended where it was found to,
-//!              into LogStores that index them where they lie
-//!   new log  → chained to the last one replayed
-//!   garbage  → files that neither names, removed last: nothing is touched before all is known good
-//! ```
-//!
-//! After a clean close the newest generation goes on in the new log. Not so after a crash: it may
-//! have followed a failed sync, whose bytes are read back although the medium never got them, and
-//! which no later sync writes. Then all that was replayed is converted before anything else is
-//! promised.
-//!
-//! Invariant: what is replayed is a prefix of what was written, in whole batches.
-//!
-//! Source: Lim, thesis, section 2.3 (crash tolerance); the chain and the doubt are the house's.
+//! Logs are not copied into memory: they are replayed into LogStores that index them where they are.
+//! After a clean close the newest generation continues in the new log. After a crash all that was
+//! replayed is converted before the table is open.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use arc_swap::ArcSwap;
-use parking_lot::Mutex;
+use siltstone_durable::recovery::{
+    confirm_recovery, must_flush, remove_obsolete_files, replay_logs,
+};
+use siltstone_durable::{Core, CoreParts, EditHeader, VersionEdit};
 use siltstone_engine::{Purpose, Result};
-use siltstone_runtime::{Background, Env, GroupCommit, RateLimiter};
-use siltstone_table::log::{malformed, replay};
+use siltstone_runtime::{Env, RateLimiter, WriteController};
+use siltstone_table::log::malformed;
 use siltstone_table::{LogAccess, ReplayHandler, SegmentLink, WalWriter};
 use siltstone_vfs::Vfs;
 
 use crate::counters::Counters;
-use crate::engine::{Inner, State};
+use crate::engine::{Jobs, SiltEngine};
 use crate::generation::{Generation, IndexInsert};
 use crate::keys::{KeyHasher, cuckoo_bits};
 use crate::names::{self, Kind};
 use crate::options::Options;
 use crate::record::Record;
-use crate::version::{Edit, Version, Versions};
-use crate::view::View;
-use crate::write::Writer;
+use crate::version::{Edit, Version, open_versions};
 
-/// A group of writes takes at most this many bytes of other writers' batches.
-const GROUP_BYTES: usize = 1 << 20;
-/// A generation of more logs, from opening and closing often, is converted.
-const MOST_LOGS: usize = 8;
-
-/// Opens the table. If its state is to be drained, generations wait that are in doubt.
-pub(crate) fn open(vfs: Arc<dyn Vfs>, env: Env, options: Options) -> Result<Arc<Inner>> {
+/// Opens the table. With `drains` in its state, generations wait that must be converted.
+pub(crate) fn open(vfs: Arc<dyn Vfs>, env: Env, options: Options) -> Result<Arc<SiltEngine>> {
     let keys = KeyHasher { seed: env.seed, partitions: options.partitions };
-    let (versions, recovered) = Versions::open(&vfs, keys)?;
-    let sealed = recovered.sealed_log.map(|(number, _)| number);
-    let mut writes = Writes::new(vfs.clone(), recovered.keys, options.log_store_slots);
-    let replayed = replay(vfs.as_ref(), recovered.first_log, sealed, &mut writes)?;
-    for &number in &replayed.found {
-        versions.skip_number(number);
-    }
-    // What the medium's manifest may name stays until it has this one.
-    versions.settle()?;
-    remove_garbage(vfs.as_ref(), &recovered.version, &replayed.logs)?;
+    let (versions, recovered) = open_versions(&vfs, keys)?;
+    let (known, version) = (recovered.edit, recovered.version);
+    let keys = known.keys.unwrap_or(keys);
+    let mut writes = Writes::new(vfs.clone(), keys, options.log_store_slots);
+    let replayed = replay_logs(vfs.as_ref(), known.header(), &mut writes)?;
+    confirm_recovery(&versions, &replayed)?;
+    remove_obsolete(vfs.as_ref(), &version, &replayed.logs)?;
 
     let number = versions.new_number();
     let log = WalWriter::create(&vfs, number, replayed.end)?;
-    let drains = replayed.is_unconfirmed || replayed.logs.len() >= MOST_LOGS;
-    let mut frozen = writes.generations;
-    let goes_on = |last: &mut Generation| {
+    let drains = must_flush(&replayed);
+    let mut generations = writes.generations;
+    let continues = |last: &mut Generation| {
         !drains
             && last.base() + replayed.end.bytes < options.max_log_bytes
             && !last.is_full(options.max_load_factor)
     };
-    let mut active = frozen
-        .pop_if(goes_on)
-        .unwrap_or_else(|| Generation::new(recovered.keys.partitions, options.log_store_slots));
+    let mut active = generations
+        .pop_if(continues)
+        .unwrap_or_else(|| Generation::new(keys.partitions, options.log_store_slots));
     active.add_log(number, log.access(), replayed.end.bytes);
-    let active = Arc::new(active);
-    let frozen: Vec<Arc<Generation>> = frozen.into_iter().map(Arc::new).collect();
-    let mut logs = replayed.logs;
-    logs.push(number);
-    let state = State {
-        frozen: frozen.len(),
-        drains: drains && !frozen.is_empty(),
-        first_log: recovered.first_log,
-        logs,
-        ..State::default()
-    };
-    let view = View { active: active.clone(), frozen, version: recovered.version };
-    Ok(Arc::new_cyclic(|me| Inner {
-        me: me.clone(),
+    let parts = CoreParts {
         vfs,
-        versions,
-        group: GroupCommit::new(GROUP_BYTES),
-        writer: Mutex::new(Some(Writer { log, active })),
-        view: ArcSwap::from_pointee(view),
-        background: Background::new(env.scheduler.clone(), state),
         env,
+        versions,
+        log,
+        logs: replayed.logs.into_iter().chain([number]).collect(),
+        last_sequence: 0,
+        active: Arc::new(active),
+        jobs: Jobs { drains: drains && !generations.is_empty(), ..Jobs::default() },
+        flushing: generations.into_iter().map(Arc::new).collect(),
+        version,
+        write_controller: WriteController::default(),
+    };
+    Ok(Arc::new_cyclic(|me| SiltEngine {
+        core: Core::new(me.clone(), parts),
+        keys,
         index_memory: AtomicU64::new(options.index_memory_bytes),
         convert_rate: RateLimiter::new(options.convert_rate),
         merge_rate: RateLimiter::new(options.merge_rate),
@@ -113,21 +87,22 @@ pub(crate) fn check_logs(
 ) -> Result<()> {
     let keys = state.keys.unwrap_or(KeyHasher { seed: 0, partitions: 1 });
     let mut writes = Writes::new(vfs.clone(), keys, Options::default().log_store_slots);
-    let sealed = sealed_log.map(|(number, _)| number);
-    replay(vfs.as_ref(), state.first_log.unwrap_or(0), sealed, &mut writes).map(drop)
+    let header = EditHeader { sealed_log, ..state.header() };
+    replay_logs(vfs.as_ref(), header, &mut writes).map(drop)
 }
 
-/// What the logs give.
+/// The content of the logs.
 struct Writes {
     vfs: Arc<dyn Vfs>,
     keys: KeyHasher,
     slots: u32,
     /// The oldest first.
     generations: Vec<Generation>,
-    /// The log that is being replayed, and how long the one before is.
+    /// The log that is being replayed, and the length of the one before.
     log: u64,
     previous_bytes: u64,
-    /// Positions and keys of a batch whose end has not come yet. If it never does, it never was.
+    /// Positions and keys of a batch whose last record has not been read yet. Without it, the batch
+    /// does not count.
     batch: Vec<(u64, Vec<u8>, usize)>,
 }
 
@@ -137,7 +112,7 @@ impl Writes {
         Writes { vfs, keys, slots, generations, log: 0, previous_bytes: 0, batch }
     }
 
-    /// Enters an operation of the log begun last.
+    /// Enters an operation of the current log.
     fn insert(&self, place: u64, key: &[u8], bytes: usize) -> Result<()> {
         let Some(generation) = self.generations.last() else { return Ok(()) };
         let hash = self.keys.hash(key);
@@ -156,7 +131,8 @@ impl Writes {
 }
 
 impl ReplayHandler for Writes {
-    /// Goes on with another log, in a new generation if the last one's positions have no room for it.
+    /// Continues with another log, in a new generation if the positions of the last one do not suffice
+    /// for it.
     fn begin(&mut self, number: u64) -> Result<()> {
         let access = LogAccess::open(self.vfs.as_ref(), &Kind::Log.name(number), number)?;
         let has_room = |last: &Generation| {
@@ -194,19 +170,10 @@ impl ReplayHandler for Writes {
     }
 }
 
-/// Removes what neither the manifest nor the chain of logs names.
-fn remove_garbage(vfs: &dyn Vfs, version: &Version, logs: &[u64]) -> Result<()> {
-    let named: HashSet<String> =
-        version.names().into_iter().chain(logs.iter().map(|&log| Kind::Log.name(log))).collect();
-    let mut removed = false;
-    for name in vfs.list()? {
-        if names::parse(&name).is_some() && !named.contains(&name) {
-            vfs.remove(&name)?;
-            removed = true;
-        }
-    }
-    if removed {
-        vfs.sync_dir(Purpose::Recovery)?;
-    }
-    Ok(())
+/// Removes files that neither the manifest nor the chain of logs names.
+fn remove_obsolete(vfs: &dyn Vfs, version: &Version, logs: &[u64]) -> Result<()> {
+    let logs = logs.iter().map(|&log| Kind::Log.name(log));
+    let named: HashSet<String> = version.names().into_iter().chain(logs).collect();
+    let is_obsolete = |name: &str| names::parse(name).is_some() && !named.contains(name);
+    remove_obsolete_files(vfs, is_obsolete).map(drop)
 }

@@ -1,17 +1,15 @@
-//! Tells how the table stands.
+//! Statistics and warnings.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 
 use siltstone_engine::Stats;
 use siltstone_engine::stats::LevelStats;
-use siltstone_vfs::Mode;
 
-use crate::engine::Inner;
-use crate::names::Kind;
+use crate::engine::SiltEngine;
 
-impl Inner {
-    /// Which filters and indexes of the stores there are had to be made again, and why.
+impl SiltEngine {
+    /// Which filters and indexes of the current stores had to be rebuilt, and why.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let version = self.view.load_full().version.clone();
         let hash = version.hash_stores().filter_map(|store| store.warning());
@@ -26,7 +24,7 @@ impl Inner {
         let c = &self.counters;
         let [log, hash, sorted] = c.gets_found.each_ref().map(|count| count.load(Relaxed));
         let memory = [
-            ("log_store", view.generations().map(|generation| generation.memory()).sum()),
+            ("log_store", view.memtables().map(|generation| generation.memory()).sum()),
             ("hash_store_filter", version.hash_stores().map(|store| store.memory()).sum()),
             ("sorted_store_index", version.sorted_stores().map(|store| store.memory()).sum()),
         ];
@@ -45,15 +43,15 @@ impl Inner {
             ("found_in_sorted_store", sorted),
             ("indexes_made_again", self.warnings().len() as u64),
         ];
-        let log_entries: u64 = view.generations().map(|generation| generation.entries()).sum();
+        let log_entries: u64 = view.memtables().map(|generation| generation.entries()).sum();
         let hash_stores = || version.hash_stores().map(|store| store.entry());
         let sorted_stores = || version.sorted_stores().map(|store| store.entry());
-        let logs = self.background.lock().logs.clone();
+        let log_files = self.background.lock().logs.len() as u64;
         let levels = vec![
             LevelStats {
                 name: "LogStore".to_owned(),
-                files: logs.len() as u64,
-                bytes: self.log_bytes(&logs),
+                files: log_files,
+                bytes: self.log_bytes(),
                 entries: log_entries,
                 ..LevelStats::default()
             },
@@ -76,8 +74,8 @@ impl Inner {
         ];
         Stats {
             engine: crate::version::ENGINE,
-            user_bytes_written: c.user_bytes_written.load(Relaxed),
-            writes: c.writes.load(Relaxed),
+            user_bytes_written: self.written.user_bytes.load(Relaxed),
+            writes: self.written.operations.load(Relaxed),
             gets: c.gets.load(Relaxed),
             gets_found: log + hash + sorted,
             seeks: c.seeks.load(Relaxed),
@@ -86,17 +84,9 @@ impl Inner {
             keys_estimate: Some(levels.iter().map(|level| level.entries).sum()),
             space_bytes: levels.iter().map(|level| level.bytes).sum(),
             memory: BTreeMap::from(memory),
-            stall: c.stalls.get(),
+            stall: self.written.stalls.get(),
             levels,
             counters: counters.into_iter().chain(self.background.counters()).collect(),
         }
-    }
-
-    fn log_bytes(&self, logs: &[u64]) -> u64 {
-        let len = |number: &u64| {
-            let file = self.vfs.open(&Kind::Log.name(*number), Mode::Read);
-            file.and_then(|file| file.len()).unwrap_or(0)
-        };
-        logs.iter().map(len).sum()
     }
 }

@@ -11,7 +11,7 @@ const LAYERS: &[&[&str]] = &[
     &["runtime"],
     &["vfs", "structures", "model"],
     &["table", "faults"],
-    &["testkit"],
+    &["testkit", "durable"],
     &["lsm", "mica", "silt", "skimpy", "trie"],
     &["siltstone", "client"],
     &["server", "bench"],

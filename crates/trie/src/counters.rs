@@ -1,21 +1,13 @@
-//! What the trie counts as it runs.
-//!
-//! Invariant: relaxed counters, because nothing is decided by them.
-//!
-//! Source: ours.
+//! Counters of the trie, beside those of all durable engines.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use siltstone_runtime::StallCounters;
-
-/// Levels that are counted one by one; deeper ones count as the last.
+/// Levels with a counter of their own; deeper ones count as the last.
 pub(crate) const LEVELS: usize = 12;
 
-/// Live counters.
+/// Live counters; relaxed, because nothing is decided by them.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    pub(crate) user_bytes_written: AtomicU64,
-    pub(crate) writes: AtomicU64,
     pub(crate) gets: AtomicU64,
     pub(crate) gets_found: AtomicU64,
     pub(crate) seeks: AtomicU64,
@@ -24,7 +16,7 @@ pub(crate) struct Counters {
     pub(crate) collections: AtomicU64,
     pub(crate) clusterings: AtomicU64,
     pub(crate) samples: AtomicU64,
-    /// Looks for a job, and the candidates that they saw.
+    /// Searches for a job, and the candidates that they compared.
     pub(crate) choices: AtomicU64,
     pub(crate) candidates_seen: AtomicU64,
     pub(crate) items_in: AtomicU64,
@@ -42,9 +34,8 @@ pub(crate) struct Counters {
     pub(crate) table_bucket_bytes: AtomicU64,
     pub(crate) table_filter_bytes: AtomicU64,
     pub(crate) background_us: AtomicU64,
-    /// The most bytes that one job held in memory.
+    /// Maximum bytes that one job held in memory.
     pub(crate) job_memory: AtomicU64,
-    pub(crate) stalls: StallCounters,
     /// Bytes of tables and clusters written into each level.
     level_bytes_written: [AtomicU64; LEVELS],
 }
@@ -59,7 +50,7 @@ impl Counters {
         self.level_bytes_written[level.min(LEVELS - 1)].load(Relaxed)
     }
 
-    /// Notes what a job holds in memory.
+    /// Records how many bytes a job holds in memory.
     pub(crate) fn used_memory(&self, bytes: usize) {
         self.job_memory.fetch_max(bytes as u64, Relaxed);
     }

@@ -26,18 +26,18 @@ use std::sync::{Arc, Weak};
 use siltstone_engine::{Cursor, Error, Forward, ForwardCursor, Purpose, Result, Timestamp};
 
 use crate::compact::Merge;
-use crate::engine::Inner;
+use crate::engine::Tree;
 use crate::hash::Hash;
 use crate::htable::LookupResult;
 use crate::item::Item;
 use crate::memtable::{Memtable, SHARDS};
 use crate::position::{Position, Source};
-use crate::read::View;
 use crate::version::ENGINE;
+use crate::view::View;
 
 /// A scan over the table.
 struct TrieCursor {
-    tree: Weak<Inner>,
+    tree: Weak<Tree>,
     view: Arc<View>,
     at: u64,
     /// The last sequence number when the scan began.
@@ -72,7 +72,7 @@ struct CursorEntry {
     expires_at: Option<Timestamp>,
 }
 
-impl Inner {
+impl Tree {
     /// A cursor over the present table.
     pub(crate) fn cursor(&self) -> Result<Box<dyn Cursor>> {
         let (view, at) = self.pin()?;
@@ -92,7 +92,7 @@ impl Inner {
 }
 
 impl TrieCursor {
-    fn tree(&self) -> Result<Arc<Inner>> {
+    fn tree(&self) -> Result<Arc<Tree>> {
         self.tree.upgrade().ok_or(Error::Closed)
     }
 
@@ -131,7 +131,7 @@ impl TrieCursor {
     }
 
     /// Makes `source` the current one, only items after the key `behind`.
-    fn open_source(&mut self, tree: &Inner, source: Source, behind: Option<Vec<u8>>) {
+    fn open_source(&mut self, tree: &Tree, source: Source, behind: Option<Vec<u8>>) {
         self.source = source;
         self.load_state = match source {
             Source::Memtable(_) => {
@@ -141,7 +141,7 @@ impl TrieCursor {
             }
             Source::Container(container_id) => {
                 let Some(container) = self.view.version.at(container_id) else { return };
-                let kind = tree.versions.config.hash;
+                let kind = tree.config.hash;
                 let mut merge = Box::new(Merge::new(&container.tables, kind, Purpose::Scan));
                 let behind = behind.map(|key| (kind.hash(&key), key));
                 if let Some((hash, _)) = &behind {
@@ -159,7 +159,7 @@ impl TrieCursor {
     }
 
     /// Loads the next part of the current source; `false`: there is none.
-    fn load_more(&mut self, tree: &Inner) -> Result<bool> {
+    fn load_more(&mut self, tree: &Tree) -> Result<bool> {
         match std::mem::replace(&mut self.load_state, LoadState::Done) {
             LoadState::Done => Ok(false),
             LoadState::Memtable { shard, behind } => {
@@ -181,7 +181,7 @@ impl TrieCursor {
         }
     }
 
-    fn load_shard(&mut self, tree: &Inner, shard: usize, behind: Option<&[u8]>) -> Result<()> {
+    fn load_shard(&mut self, tree: &Tree, shard: usize, behind: Option<&[u8]>) -> Result<()> {
         let Some((newer, memtable)) = self.memtable() else { return Ok(()) };
         // Copied first, so that only one shard is locked at a time.
         let mut items = Vec::new();
@@ -201,7 +201,7 @@ impl TrieCursor {
 
     fn load_range(
         &mut self,
-        tree: &Inner,
+        tree: &Tree,
         merge: &Merge,
         behind: Option<(Hash, Vec<u8>)>,
     ) -> Result<()> {
@@ -230,7 +230,7 @@ impl TrieCursor {
     /// first `memtables` memtables and the first `levels` levels.
     fn resolve(
         &self,
-        tree: &Inner,
+        tree: &Tree,
         key: &[u8],
         (memtables, levels): (usize, usize),
         entry: impl FnOnce() -> CursorEntry,

@@ -12,57 +12,20 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use siltstone_engine::{Purpose, Result};
-use siltstone_runtime::{BackgroundWork, Priority};
-use siltstone_table::log::remove_logs;
 
 use crate::compact::Output;
-use crate::engine::{Inner, State};
+use crate::engine::Tree;
 use crate::hash::Hash;
 use crate::htable::ExpectedSize;
 use crate::memtable::{ItemPosition, Memtable};
-use crate::read::View;
 use crate::version::{ContainerId, Edit};
+use crate::view::View;
 
 /// The container of flushed memtables.
 pub(crate) const ROOT: ContainerId = ContainerId { level: 0, id: 0 };
 
-impl Inner {
-    /// Queues a flush if a memtable is waiting and no flush is queued.
-    pub(crate) fn schedule_flush(&self) {
-        let mut state = self.background.lock();
-        if state.flushing == 0 || state.is_flush_queued || self.background.is_stopping() {
-            return;
-        }
-        state.is_flush_queued = true;
-        drop(state);
-        let weak = self.me.clone();
-        self.env.scheduler.spawn(Priority::Flush, move || {
-            let Some(inner) = weak.upgrade() else { return };
-            let on_finish = |state: &mut State| state.is_flush_queued = false;
-            if inner.background.run(on_finish, || inner.flush_oldest()) {
-                inner.schedule();
-            }
-        });
-    }
-
-    /// Flushes the recovered memtable, so that no new log depends on an old one.
-    pub(crate) fn flush_recovered(&self) -> Result<()> {
-        self.flush()?;
-        let first_log = self.view.load().active.first_log;
-        let generation = self.view.load().generation;
-        self.install(generation, Edit { first_log: Some(first_log), ..Edit::default() }, |_| ())?;
-        self.remove_logs_before(first_log);
-        Ok(())
-    }
-
-    fn flush_oldest(&self) -> Result<()> {
-        let view = self.view.load_full();
-        let flushed = self.flush_oldest_of(&view);
-        // After a clear the memtables are obsolete, and so is any error of their flush.
-        if self.is_cleared_since(view.generation) { Ok(()) } else { flushed }
-    }
-
-    fn flush_oldest_of(&self, view: &View) -> Result<()> {
+impl Tree {
+    pub(crate) fn flush_oldest_of(&self, view: &View) -> Result<()> {
         let Some(memtable) = view.flushing.first() else { return Ok(()) };
         let next = view.flushing.get(1).unwrap_or(&view.active);
         let began = Instant::now();
@@ -93,7 +56,7 @@ impl Inner {
         }
         self.counters.flushes.fetch_add(1, Relaxed);
         self.counters.background_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
-        self.remove_logs_before(next.first_log);
+        self.remove_logs_before(next.first_log, &[]);
         Ok(())
     }
 
@@ -101,7 +64,7 @@ impl Inner {
         if memtable.is_empty() {
             return Ok(());
         }
-        let hash = self.versions.config.hash;
+        let hash = self.config.hash;
         let frozen = memtable.freeze();
         let mut items: Vec<(Hash, ItemPosition)> = Vec::with_capacity(memtable.keys() as usize);
         let mut bytes = 0;
@@ -119,15 +82,5 @@ impl Inner {
         }
         output.finish(false, edit)?;
         self.sync_dirs(Purpose::Flush)
-    }
-
-    /// Releases the logs whose writes are all in tables, and removes them.
-    pub(crate) fn remove_logs_before(&self, first_log: u64) {
-        let unused = self.writer.lock().as_mut().map(|writer| writer.log.release_before(first_log));
-        drop(unused);
-        let mut state = self.background.lock();
-        let obsolete: Vec<u64> = state.logs.extract_if(.., |number| *number < first_log).collect();
-        drop(state);
-        remove_logs(self.vfs.as_ref(), obsolete);
     }
 }

@@ -1,11 +1,12 @@
-//! Tells what is in one of the trie's files, for people.
+//! Describes the content of one of the trie's files, for people.
 //!
-//! Works on files by themselves: nothing is opened for writing, and damage is part of the answer.
+//! Reads single files: nothing is opened for writing, and damage is part of the answer.
 
 use std::sync::Arc;
 
+use siltstone_durable::offline::{inspect_by, inspect_manifest};
 use siltstone_engine::inspection::shown;
-use siltstone_engine::{Error, Inspection, Purpose, Result};
+use siltstone_engine::{Inspection, Purpose, Result};
 use siltstone_table::Manifest;
 use siltstone_table::log::inspect_log;
 use siltstone_vfs::{Mode, Vfs};
@@ -14,31 +15,27 @@ use crate::cluster::Cluster;
 use crate::files::{Kind, StorageTiers};
 use crate::htable::{HTable, Stream};
 use crate::record::Record;
-use crate::version::{ENGINE, Edit};
+use crate::version::{ENGINE, Version};
 
-/// Looks into the file `name`; `None` if it is no file of the trie, as far as its name and the
-/// manifest beside it tell. Shows at most `limit` items.
+/// Describes the file `name`; `None` if it is not a file of the trie, as far as its name and the
+/// manifest beside it show. Shows up to `limit` items.
 ///
 /// # Errors
 /// Failures of the medium; damage is in the answer.
 pub fn inspect(vfs: &Arc<dyn Vfs>, name: &str, limit: usize) -> Result<Option<Inspection>> {
-    let mut inspection = Inspection::default();
     let is_ours = || Manifest::open(vfs.clone(), ENGINE).is_ok();
-    let looked = match Kind::parse(name) {
-        Some((Kind::HTable, number)) => table(vfs, number, limit, &mut inspection),
-        Some((Kind::Cluster, number)) => cluster(vfs, number, limit, &mut inspection),
-        Some((Kind::Log, number)) if is_ours() => log(vfs, number, limit, &mut inspection),
-        None if Manifest::owns(name) && is_ours() => manifest(vfs, limit, &mut inspection),
-        _ => return Ok(None),
-    };
-    match looked {
-        Ok(()) => {}
-        Err(error @ (Error::Corruption { .. } | Error::Refused { .. })) => {
-            inspection.damage = Some(error.to_string());
+    inspect_by(|inspection| {
+        match Kind::parse(name) {
+            Some((Kind::HTable, number)) => table(vfs, number, limit, inspection)?,
+            Some((Kind::Cluster, number)) => cluster(vfs, number, limit, inspection)?,
+            Some((Kind::Log, number)) if is_ours() => log(vfs, number, limit, inspection)?,
+            None if Manifest::owns(name) && is_ours() => {
+                inspect_manifest::<Version>(vfs, limit, inspection)?;
+            }
+            _ => return Ok(false),
         }
-        Err(other) => return Err(other),
-    }
-    Ok(Some(inspection))
+        Ok(true)
+    })
 }
 
 fn table(vfs: &Arc<dyn Vfs>, number: u64, limit: usize, inspection: &mut Inspection) -> Result<()> {
@@ -108,9 +105,4 @@ fn log(vfs: &Arc<dyn Vfs>, number: u64, limit: usize, inspection: &mut Inspectio
             }
         })
     })
-}
-
-fn manifest(vfs: &Arc<dyn Vfs>, limit: usize, inspection: &mut Inspection) -> Result<()> {
-    let describe = |edit: &[u8]| Ok(Edit::decode(edit)?.to_string());
-    Manifest::inspect(vfs.clone(), ENGINE, limit, inspection, describe)
 }

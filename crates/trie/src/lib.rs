@@ -27,6 +27,7 @@
 //!
 //! Source: Wu, Xu, Shao, Jiang, "LSM-trie", USENIX ATC 2015.
 
+mod api;
 mod checkpoint;
 mod cluster;
 mod compact;
@@ -52,9 +53,10 @@ mod repair;
 mod tiering;
 mod verify;
 mod version;
+mod view;
 mod write;
 
-pub use engine::Trie;
+pub use api::Trie;
 pub use inspect::inspect;
 pub use options::{Options, RENAMED_OPTIONS};
 pub use repair::{repair, repair_on};

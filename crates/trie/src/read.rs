@@ -19,30 +19,11 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use siltstone_engine::{Entry, Purpose, Result};
 
 use crate::counters::Counters;
-use crate::engine::Inner;
+use crate::engine::Tree;
 use crate::hash::Hash;
 use crate::htable::LookupResult;
-use crate::memtable::Memtable;
 use crate::version::{Container, Version};
-
-/// Everything that a read can see: the memtables and files of one moment.
-#[derive(Clone)]
-pub(crate) struct View {
-    pub(crate) active: Arc<Memtable>,
-    /// Full memtables that wait for their flush, oldest first.
-    pub(crate) flushing: Vec<Arc<Memtable>>,
-    pub(crate) version: Arc<Version>,
-    /// The number of clears since the open: jobs on memtables and tables of an earlier generation
-    /// are obsolete.
-    pub(crate) generation: u64,
-}
-
-impl View {
-    /// The memtables, newest first.
-    pub(crate) fn memtables(&self) -> impl DoubleEndedIterator<Item = &Arc<Memtable>> {
-        std::iter::once(&self.active).chain(self.flushing.iter().rev())
-    }
-}
+use crate::view::View;
 
 impl Container {
     /// The item of `key` in the newest table of the container that has one, and the last sequence
@@ -79,7 +60,7 @@ impl Container {
     }
 }
 
-impl Inner {
+impl Tree {
     /// The present entry of `key`.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
         siltstone_engine::entry::check_key(key)?;
@@ -110,7 +91,7 @@ impl Inner {
         below: usize,
         purpose: Purpose,
     ) -> Result<Option<(LookupResult, u64)>> {
-        let config = self.versions.config;
+        let config = self.config;
         let hash = config.hash.hash(key);
         for level in 0..below {
             if let Some(container) = version.container(level, hash, config.fanout_bits)

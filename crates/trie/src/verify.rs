@@ -1,55 +1,37 @@
-//! Checks every byte of every file; and tells how the trie stands.
+//! Verification and statistics of an open trie.
 //!
 //! Invariant: what a read would find damaged, `verify` finds.
-//!
-//! Source: ours.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 
+use siltstone_durable::offline::Verification;
 use siltstone_engine::stats::LevelStats;
 use siltstone_engine::{Purpose, Result, Stats, VerifyReport};
-use siltstone_table::Manifest;
-use siltstone_table::log::verify_logs;
-use siltstone_vfs::Mode;
 
-use crate::engine::Inner;
-use crate::files::Kind;
-use crate::read::View;
+use crate::engine::Tree;
 use crate::record::Record;
-use crate::version::ENGINE;
+use crate::view::View;
 
-impl Inner {
+impl Tree {
     /// Reads the manifest, every table and cluster of the current version, and every log.
     pub(crate) fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport> {
-        self.background.check_open()?;
-        let mut report = VerifyReport::default();
-        let view = self.view.load_full();
-        let tables: u64 = view.version.tables().map(|table| table.bytes()).sum();
-        let total = tables + view.version.clusters().map(|cluster| cluster.bytes()).sum::<u64>();
-        let mut done = 0;
-        let manifest = Manifest::open(self.vfs.clone(), ENGINE);
-        report.note(manifest.map(|(manifest, _)| (manifest.bytes(), 0)))?;
-        for table in view.version.tables() {
-            let checked = table.verify(self.versions.config.hash);
-            report.note(checked.map(|()| (table.bytes(), table.entries())))?;
-            done += table.bytes();
-            progress(done, total);
+        let version = self.view.load_full().version.clone();
+        let tables = version.tables().map(|table| table.bytes());
+        let total = tables.chain(version.clusters().map(|cluster| cluster.bytes())).sum();
+        let mut verification = Verification::begin(self, total, progress)?;
+        for table in version.tables() {
+            let check = || table.verify(self.config.hash).map(|()| table.entries());
+            verification.file(table.bytes(), |_| check())?;
         }
-        for cluster in view.version.clusters() {
-            let checked = cluster.load(Purpose::Maintenance);
-            report.note(checked.map(|_| (cluster.bytes(), 0)))?;
-            done += cluster.bytes();
-            progress(done, total);
+        for cluster in version.clusters() {
+            let check = || cluster.load(Purpose::Maintenance).map(|_| 0);
+            verification.file(cluster.bytes(), |_| check())?;
         }
-        let logs = self.background.lock().logs.clone();
-        verify_logs(self.vfs.as_ref(), &logs, &mut report, |record| {
-            match Record::decode(record)? {
-                Record::Batch { batch, .. } => Ok(batch.len() as u64),
-                Record::Link(_) => Ok(0),
-            }
-        })?;
-        Ok(report)
+        verification.logs(self, |record| match Record::decode(record)? {
+            Record::Batch { batch, .. } => Ok(batch.len() as u64),
+            Record::Link(_) => Ok(0),
+        })
     }
 
     /// Counters and sizes.
@@ -96,8 +78,8 @@ impl Inner {
         let logs = self.log_bytes();
         Stats {
             engine: "trie",
-            user_bytes_written: c.user_bytes_written.load(Relaxed),
-            writes: c.writes.load(Relaxed),
+            user_bytes_written: self.written.user_bytes.load(Relaxed),
+            writes: self.written.operations.load(Relaxed),
             gets: c.gets.load(Relaxed),
             gets_found: c.gets_found.load(Relaxed),
             seeks: c.seeks.load(Relaxed),
@@ -106,7 +88,7 @@ impl Inner {
             keys_estimate: Some(memtable_keys + live.sum::<u64>()),
             space_bytes: logs + levels.iter().map(|level| level.bytes).sum::<u64>(),
             memory: BTreeMap::from(memory),
-            stall: c.stalls.get(),
+            stall: self.written.stalls.get(),
             levels,
             counters: counters
                 .map(|(name, counter)| (name, counter.load(Relaxed)))
@@ -131,14 +113,5 @@ impl Inner {
             stats.bytes += container.cluster.as_ref().map_or(0, |cluster| cluster.bytes());
         }
         stats
-    }
-
-    fn log_bytes(&self) -> u64 {
-        let logs = self.background.lock().logs.clone();
-        let len = |number: &u64| {
-            let file = self.vfs.open(&Kind::Log.name(*number), Mode::Read);
-            file.and_then(|file| file.len()).unwrap_or(0)
-        };
-        logs.iter().map(len).sum()
     }
 }

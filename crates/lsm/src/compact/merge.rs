@@ -17,7 +17,7 @@ use siltstone_runtime::Priority;
 use siltstone_table::{EntryRef, FileNumber, IterOptions, Kind, TableWriter, UnsyncedTable};
 
 use super::Compaction;
-use crate::engine::Inner;
+use crate::engine::Tree;
 use crate::read::{LevelIter, Merge, PrefetchBudget, Source};
 use crate::version::{FileEntry, TableFile};
 use crate::version_gc::VersionGc;
@@ -47,7 +47,7 @@ struct Subcompactions {
     now: u64,
 }
 
-impl Inner {
+impl Tree {
     /// Merges the inputs of `compaction` into new durable tables of its target level.
     ///
     /// # Errors
@@ -73,10 +73,10 @@ impl Inner {
             // A helper that starts too late must not keep either alive.
             let (weak, subcompactions) = (self.me.clone(), Arc::downgrade(&subcompactions));
             self.env.scheduler.spawn(Priority::L0Compaction, move || {
-                if let (Some(inner), Some(subcompactions)) =
+                if let (Some(tree), Some(subcompactions)) =
                     (weak.upgrade(), subcompactions.upgrade())
                 {
-                    inner.run_subcompactions(&subcompactions);
+                    tree.run_subcompactions(&subcompactions);
                 }
             });
         }
@@ -156,7 +156,7 @@ impl Inner {
             Some(start) => merge.seek(start, u64::MAX)?,
         }
         let mut output = Output {
-            inner: self,
+            tree: self,
             compaction,
             table: None,
             unsynced: VecDeque::new(),
@@ -255,7 +255,7 @@ fn runs(
 
 /// The output tables of a subcompaction.
 struct Output<'a> {
-    inner: &'a Inner,
+    tree: &'a Tree,
     compaction: &'a Compaction,
     table: Option<OpenTable>,
     /// Oldest first; their entries are in `done`.
@@ -280,12 +280,12 @@ impl Output<'_> {
             self.end_table()?;
         }
         if self.table.is_none() {
-            let number = FileNumber(self.inner.versions.new_number());
-            let mut options = self.inner.options.table_options();
+            let number = FileNumber(self.tree.versions.new_number());
+            let mut options = self.tree.options.table_options();
             // A seek rarely skips the deepest level, which has most keys: a range filter is
             // useless.
             options.range_filter &= !self.compaction.is_bottom();
-            let writer = self.inner.table_writer_as(number, Purpose::Compaction, options)?;
+            let writer = self.tree.table_writer_as(number, Purpose::Compaction, options)?;
             self.table = Some(OpenTable { number, writer, last_key: Vec::new() });
             let tables = &self.compaction.grandparents;
             let at = tables.partition_point(|table| table.largest() < entry.key);
@@ -304,7 +304,7 @@ impl Output<'_> {
         while tables.get(self.grandparents.end).is_some_and(|table| table.largest() < key) {
             self.grandparents.end += 1;
         }
-        let limit = self.inner.options.target_file_bytes;
+        let limit = self.tree.options.target_file_bytes;
         let written = self.table.as_ref().map_or(0, |open| open.writer.estimated_bytes());
         let under: u64 = tables[self.grandparents.clone()].iter().map(|table| table.bytes()).sum();
         written >= limit || under >= MAX_GRANDPARENT_TABLES * limit
@@ -314,10 +314,10 @@ impl Output<'_> {
         if let Some(open) = self.table.take() {
             let finished = open.writer.finish_unsynced();
             if finished.is_err() {
-                self.inner.remove_table(open.number.0);
+                self.tree.remove_table(open.number.0);
             }
             let table = finished?;
-            self.inner.counters.wrote(self.compaction.target, table.meta().bytes);
+            self.tree.counters.wrote(self.compaction.target, table.meta().bytes);
             self.done.push(FileEntry::of(table.meta(), self.compaction.target));
             self.unsynced.push_back(table);
             self.sync_all_but(MAX_UNSYNCED_TABLES)?;
@@ -336,8 +336,8 @@ impl Output<'_> {
     fn abandon(self) {
         if let Some(open) = self.table {
             drop(open.writer);
-            self.inner.remove_table(open.number.0);
+            self.tree.remove_table(open.number.0);
         }
-        self.inner.remove_tables(&self.done);
+        self.tree.remove_tables(&self.done);
     }
 }

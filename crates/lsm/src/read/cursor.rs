@@ -7,11 +7,12 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
-use siltstone_engine::{Clock, Cursor, KeyRange, Result, Timestamp};
+use siltstone_engine::{Clock, Cursor, KeyRange, ReadPoint, Result, Timestamp};
 use siltstone_table::Kind;
 
-use super::{Merge, View};
-use crate::engine::Inner;
+use super::Merge;
+use crate::engine::Tree;
+use crate::view::View;
 
 /// After this many versions of one key, the cursor seeks past the rest.
 const MAX_STEPS_BEFORE_SEEK: usize = 8;
@@ -31,7 +32,7 @@ pub(crate) struct TreeCursor {
     // Keeps memtables and files alive.
     view: Arc<View>,
     /// For counters; a cursor may outlive its tree.
-    tree: Weak<Inner>,
+    tree: Weak<Tree>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -43,6 +44,27 @@ enum State {
     Copied,
 }
 
+impl Tree {
+    pub(crate) fn cursor(
+        &self,
+        range: KeyRange,
+        point: Option<&ReadPoint>,
+    ) -> Result<Box<dyn Cursor>> {
+        let (view, at) = self.pin(point)?;
+        let merge = Merge::of_view(view.clone(), at, self.options.hints);
+        let tree = self.me.clone();
+        Ok(Box::new(TreeCursor::new(merge, at, range, self.env.clock.clone(), view, tree)))
+    }
+
+    /// Charges the runs that a cursor was positioned in and those that it skipped, and begins the
+    /// compaction that has become due by that.
+    pub(crate) fn charge_seeks(&self, view: &View, placed: u64, passed: u64) {
+        if self.strategy.record_seeks(&view.version, placed, passed) {
+            self.schedule_compaction();
+        }
+    }
+}
+
 impl TreeCursor {
     pub(crate) fn new(
         merge: Merge,
@@ -50,7 +72,7 @@ impl TreeCursor {
         range: KeyRange,
         clock: Arc<dyn Clock>,
         view: Arc<View>,
-        tree: Weak<Inner>,
+        tree: Weak<Tree>,
     ) -> Self {
         TreeCursor {
             merge,
@@ -150,7 +172,7 @@ impl TreeCursor {
     ) -> Result<bool> {
         if let Some(tree) = self.tree.upgrade() {
             tree.counters.seeks.fetch_add(1, Relaxed);
-            tree.count_looks(&self.view, 0, self.view.version.level0.len() as u64);
+            tree.charge_seeks(&self.view, 0, self.view.version.level0.len() as u64);
         }
         self.move_with(step)
     }
@@ -166,7 +188,7 @@ impl TreeCursor {
         if seeks > 0
             && let Some(tree) = self.tree.upgrade()
         {
-            tree.count_looks(&self.view, seeks, 0);
+            tree.charge_seeks(&self.view, seeks, 0);
         }
         if result.is_err() {
             self.state = State::Invalid;

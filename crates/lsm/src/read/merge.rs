@@ -24,9 +24,10 @@ use siltstone_engine::{Purpose, Result};
 use siltstone_structures::hash64;
 use siltstone_table::{IterOptions, Kind};
 
-use super::{Source, View};
+use super::Source;
 use crate::live_range::LiveRange;
 use crate::rowtable::{RowTableIter, hints};
+use crate::view::View;
 
 /// After this many steps all deferred seeks are done: checking filters at each step would cost
 /// more.
@@ -94,7 +95,7 @@ impl Merge {
 
     /// A merge of all runs of a view, as of sequence `at`.
     pub(crate) fn of_view(view: Arc<View>, at: u64, hints: bool) -> Self {
-        let runs = view.runs(at);
+        let runs = super::runs(&view, at);
         Merge { view: Some(view), ..Self::new(runs, hints) }
     }
 

@@ -15,7 +15,6 @@ mod random;
 mod source;
 mod value_prefetcher;
 
-pub(crate) use cursor::TreeCursor;
 pub(crate) use level::LevelIter;
 pub(crate) use merge::Merge;
 pub(crate) use source::{MemtableIter, Source};
@@ -28,109 +27,87 @@ use siltstone_engine::{Entry, Error, Purpose, ReadPoint, Result};
 use siltstone_structures::hash64;
 use siltstone_table::{IterOptions, Kind, PinnedEntry};
 
-use crate::engine::Inner;
-use crate::memtable::{Memtable, kind_of};
+use crate::engine::Tree;
+use crate::memtable::kind_of;
 use crate::rowtable::{RowVersion, SearchStats, hints};
-use crate::version::{L0Lookup, L0Run, Version};
+use crate::version::{L0Lookup, L0Run};
+use crate::view::View;
 
-/// Everything that a read can see: the memtables and files of one snapshot.
-#[derive(Clone)]
-pub(crate) struct View {
-    pub(crate) active: Arc<Memtable>,
-    /// The NoveLSM memtable (`l0_policy=novelsm`), if it has any writes: its versions are newer
-    /// than all others of the same keys.
-    pub(crate) large: Option<Arc<Memtable>>,
-    /// Full memtables that wait for their flush, oldest first.
-    pub(crate) flushing: Vec<Arc<Memtable>>,
-    pub(crate) version: Arc<Version>,
-    /// The number of clears since the open: jobs on memtables and tables of an earlier generation
-    /// are obsolete.
-    pub(crate) generation: u64,
+/// Every sorted run, for a cursor at sequence `at`. L0 runs in files are lazy: most seeks need
+/// few.
+pub(crate) fn runs(view: &View, at: u64) -> Vec<Source> {
+    let (purpose, options) = (Purpose::Scan, IterOptions::SCAN);
+    let memtables =
+        view.memtables().map(|m| Source::Memtable(MemtableIter::new(m.tree().cursor(), at)));
+    let runs = view.version.level0.iter().enumerate().map(|(i, run)| match run.pmem_table() {
+        None => Source::Lazy(i),
+        Some(_) => Source::of_l0_run(run, purpose, options),
+    });
+    let levels = view.version.levels.iter().filter(|tables| !tables.is_empty()).cloned();
+    let levels =
+        levels.map(|tables| Source::Level(Box::new(LevelIter::new(tables, purpose, options))));
+    memtables.chain(runs).chain(levels).collect()
 }
 
-impl View {
-    /// The memtables, newest first.
-    pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
-        self.large.iter().chain([&self.active]).chain(self.flushing.iter().rev())
+/// The newest version of `key` up to `at`. `hints`: adjacent RowTables narrow each other's
+/// searches; `stats` counts their reads.
+fn find(
+    view: &View,
+    key: &[u8],
+    at: u64,
+    hints: bool,
+    stats: &mut SearchStats,
+) -> Result<Option<LookupResult>> {
+    for memtable in view.memtables() {
+        if let Some(version) = memtable.tree().get(key, at) {
+            let kind = kind_of(version.kind);
+            let value = version.value.to_vec();
+            return Ok(Some(LookupResult { kind, expires_at: version.expires_at, value }));
+        }
     }
-
-    /// Every sorted run, for a cursor at sequence `at`. L0 runs in files are lazy: most seeks need
-    /// few.
-    pub(crate) fn runs(&self, at: u64) -> Vec<Source> {
-        let (purpose, options) = (Purpose::Scan, IterOptions::SCAN);
-        let memtables =
-            self.memtables().map(|m| Source::Memtable(MemtableIter::new(m.tree().cursor(), at)));
-        let runs = self.version.level0.iter().enumerate().map(|(i, run)| match run.pmem_table() {
-            None => Source::Lazy(i),
-            Some(_) => Source::of_l0_run(run, purpose, options),
-        });
-        let levels = self.version.levels.iter().filter(|tables| !tables.is_empty()).cloned();
-        let levels =
-            levels.map(|tables| Source::Level(Box::new(LevelIter::new(tables, purpose, options))));
-        memtables.chain(runs).chain(levels).collect()
+    let hash = hash64(key);
+    let found = find_in_level0(view, key, hash, at, hints, stats);
+    if let Some(run) = view.version.pmem_runs().next() {
+        run.note_read(stats, Purpose::Get);
     }
+    if let Some(found) = found? {
+        return Ok(Some(found));
+    }
+    for tables in &view.version.levels {
+        let at_or_after = tables.partition_point(|table| table.largest() < key);
+        if let Some(file) = tables.get(at_or_after)
+            && let Some(found) = file.get(key, hash, at)?
+        {
+            return Ok(Some(found.into()));
+        }
+    }
+    Ok(None)
+}
 
-    /// The newest version of `key` up to `at`. `hints`: adjacent RowTables narrow each other's
-    /// searches; `stats` counts their reads.
-    fn find(
-        &self,
-        key: &[u8],
-        at: u64,
-        hints: bool,
-        stats: &mut SearchStats,
-    ) -> Result<Option<LookupResult>> {
-        for memtable in self.memtables() {
-            if let Some(version) = memtable.tree().get(key, at) {
-                let kind = kind_of(version.kind);
-                let value = version.value.to_vec();
-                return Ok(Some(LookupResult { kind, expires_at: version.expires_at, value }));
+fn find_in_level0(
+    view: &View,
+    key: &[u8],
+    hash: u64,
+    at: u64,
+    hints: bool,
+    stats: &mut SearchStats,
+) -> Result<Option<LookupResult>> {
+    let live = &view.version.level0[..view.version.live_runs(key).0];
+    for runs in live.chunk_by(are_both_in_pmem) {
+        if hints && runs[0].pmem_table().is_some() {
+            let live = runs.iter().filter(|run| run.live().contains(key));
+            if let Some(found) = hints::get(live.filter_map(L0Run::pmem_table), key, at, stats)? {
+                return Ok(Some(found.into()));
             }
+            continue;
         }
-        let hash = hash64(key);
-        let found = self.find_in_level0(key, hash, at, hints, stats);
-        if let Some(run) = self.version.pmem_runs().next() {
-            run.note_read(stats, Purpose::Get);
-        }
-        if let Some(found) = found? {
-            return Ok(Some(found));
-        }
-        for tables in &self.version.levels {
-            let at_or_after = tables.partition_point(|table| table.largest() < key);
-            if let Some(file) = tables.get(at_or_after)
-                && let Some(found) = file.get(key, hash, at)?
-            {
+        for run in runs {
+            if let Some(found) = run.get(key, hash, at, stats)? {
                 return Ok(Some(found.into()));
             }
         }
-        Ok(None)
     }
-
-    fn find_in_level0(
-        &self,
-        key: &[u8],
-        hash: u64,
-        at: u64,
-        hints: bool,
-        stats: &mut SearchStats,
-    ) -> Result<Option<LookupResult>> {
-        let live = &self.version.level0[..self.version.live_runs(key).0];
-        for runs in live.chunk_by(are_both_in_pmem) {
-            if hints && runs[0].pmem_table().is_some() {
-                let live = runs.iter().filter(|run| run.live().contains(key));
-                if let Some(found) = hints::get(live.filter_map(L0Run::pmem_table), key, at, stats)?
-                {
-                    return Ok(Some(found.into()));
-                }
-                continue;
-            }
-            for run in runs {
-                if let Some(found) = run.get(key, hash, at, stats)? {
-                    return Ok(Some(found.into()));
-                }
-            }
-        }
-        Ok(None)
-    }
+    Ok(None)
 }
 
 /// Whether one search by hints covers both runs.
@@ -171,14 +148,14 @@ impl From<PinnedEntry> for LookupResult {
     }
 }
 
-impl Inner {
+impl Tree {
     /// The entry of `key` as of `point`, or of now.
     pub(crate) fn get(&self, key: &[u8], point: Option<&ReadPoint>) -> Result<Option<Entry>> {
         siltstone_engine::entry::check_key(key)?;
         let (view, at) = self.pin(point)?;
         self.counters.gets.fetch_add(1, Relaxed);
         let mut stats = SearchStats::default();
-        let found = view.find(key, at, self.options.hints, &mut stats);
+        let found = find(&view, key, at, self.options.hints, &mut stats);
         self.counters.searched_rows(&stats);
         let Some(found) = found? else { return Ok(None) };
         let expires_at = (found.kind == Kind::PutExpiring).then_some(found.expires_at);
@@ -205,7 +182,7 @@ impl Inner {
         match point {
             None => loop {
                 let at = self.visible.load(Acquire);
-                let present = self.has_large().then(|| self.view.load_full());
+                let present = self.has_overlay().then(|| self.view.load_full());
                 match present.filter(|present| !Arc::ptr_eq(present, &view)) {
                     Some(present) => view = present,
                     None => return Ok((view, at)),

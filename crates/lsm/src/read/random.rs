@@ -20,10 +20,11 @@ use std::sync::Arc;
 use siltstone_engine::{KeyRange, Purpose, Result};
 use siltstone_table::IterOptions;
 
-use super::{Merge, View};
-use crate::engine::Inner;
+use super::Merge;
+use crate::engine::Tree;
 use crate::memtable::Memtable;
 use crate::version::{L0Run, TableFile};
+use crate::view::View;
 
 /// The number of draws before the key after a dead version is returned.
 const MAX_DRAWS: usize = 128;
@@ -35,21 +36,17 @@ enum WeightedSource<'v> {
     Table(&'v Arc<TableFile>),
 }
 
-impl View {
-    /// Every source, with the number of its versions (of a memtable: of its keys).
-    fn weighted_sources(&self) -> Vec<(u64, WeightedSource<'_>)> {
-        let memtables = self
-            .memtables()
-            .map(|table| (table.tree().keys() as u64, WeightedSource::Memtable(table)));
-        let runs = self.version.level0.iter().map(|run| {
-            let entries =
-                run.pmem_table().map_or_else(|| run.entries(), |table| table.len() as u64);
-            (entries, WeightedSource::L0Run(run))
-        });
-        let tables = self.version.levels.iter().flat_map(|tables| tables.iter());
-        let tables = tables.map(|file| (file.table().meta().entries, WeightedSource::Table(file)));
-        memtables.chain(runs).chain(tables).collect()
-    }
+/// Every source, with the number of its versions (of a memtable: of its keys).
+fn weighted_sources(view: &View) -> Vec<(u64, WeightedSource<'_>)> {
+    let memtables =
+        view.memtables().map(|table| (table.tree().keys() as u64, WeightedSource::Memtable(table)));
+    let runs = view.version.level0.iter().map(|run| {
+        let entries = run.pmem_table().map_or_else(|| run.entries(), |table| table.len() as u64);
+        (entries, WeightedSource::L0Run(run))
+    });
+    let tables = view.version.levels.iter().flat_map(|tables| tables.iter());
+    let tables = tables.map(|file| (file.table().meta().entries, WeightedSource::Table(file)));
+    memtables.chain(runs).chain(tables).collect()
 }
 
 impl WeightedSource<'_> {
@@ -83,12 +80,12 @@ impl WeightedSource<'_> {
     }
 }
 
-impl Inner {
+impl Tree {
     /// A uniformly random key; `None` if the table is empty. `below(n)` returns a random number
     /// below `n`.
     pub(crate) fn random_key(&self, below: &mut dyn FnMut(u64) -> u64) -> Result<Option<Vec<u8>>> {
         let (view, at) = self.pin(None)?;
-        let sources = view.weighted_sources();
+        let sources = weighted_sources(&view);
         let total: u64 = sources.iter().map(|(versions, _)| versions).sum();
         if total == 0 {
             return Ok(None);

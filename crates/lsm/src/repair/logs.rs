@@ -1,14 +1,14 @@
-//! Writes what the logs hold to tables.
+//! Repair of logs: each log of a chain becomes a table.
 //!
-//! Each log of a chain becomes a table. Behind a gap the rest of a log is saved, too, and so are
-//! the logs behind a damaged or missing one. A batch of which the end is missing never was, unless
-//! a gap follows: then it may have been whole, and what is readable of it is saved. So a batch at
-//! the edge of a gap may be there in part.
+//! The rest of a log after a gap is saved, too, and so are the logs after a damaged or missing one. A
+//! batch without its last part is dropped, unless a gap follows: then it may have been complete, and
+//! its readable part is saved. So a batch next to a gap may be saved in part.
 //!
 //! Invariant: each whole record is in a table, each gap in the report.
 
+use siltstone_durable::offline::{LogItem, LogOutcome, log_outcome, salvage_records};
 use siltstone_engine::Result;
-use siltstone_table::{GapTracker, LogSalvage, SalvageItem, salvage_log};
+use siltstone_table::{GapTracker, LogSalvage, salvage_log};
 
 use super::Repair;
 use crate::live_range::LiveRange;
@@ -18,23 +18,23 @@ use crate::version::{Edit, FileEntry, L0RunEntry, LogFile};
 use crate::version_gc::VersionGc;
 
 impl Repair<'_> {
-    /// Makes a row of level 0 of each log, and reports what is missing of the chain.
-    /// `last_sequence` is the newest operation that is known to be in tables.
+    /// Writes a run of level 0 from each log, and reports the gaps of the chain. `last_sequence` is the
+    /// newest operation that is known to be in tables.
     pub(super) fn replay_chain(
         &mut self,
         logs: &[LogSalvage],
         last_sequence: Option<u64>,
     ) -> Result<Vec<FileEntry>> {
         let mut gaps = GapTracker::after(last_sequence);
-        let mut rows = Vec::new();
+        let mut runs = Vec::new();
         for log in logs {
-            rows.extend(self.replay(log, &LiveRange::all(), &mut gaps)?);
+            runs.extend(self.replay(log, &LiveRange::all(), &mut gaps)?);
         }
         gaps.finish().into_iter().for_each(|loss| self.report.record_loss(loss));
-        Ok(rows)
+        Ok(runs)
     }
 
-    /// Writes what a log holds of live keys to a table of level 0; `None` if that is nothing.
+    /// Writes the live keys of a log to a table of level 0; `None` if there are none.
     fn replay(
         &mut self,
         log: &LogSalvage,
@@ -44,7 +44,6 @@ impl Repair<'_> {
         let name = log.name();
         let memtable = Memtable::new(log.number);
         let mut parts = Vec::new();
-        let mut unreadable = None;
         let enter = |parts: &mut Vec<(u64, siltstone_engine::WriteBatch)>| {
             for (first_sequence, batch) in parts.drain(..) {
                 for (sequence, op) in (first_sequence..).zip(batch.iter()) {
@@ -52,66 +51,59 @@ impl Repair<'_> {
                 }
             }
         };
-        log.visit(self.vfs.as_ref(), |salvaged| {
-            let (position, bytes) = match salvaged {
-                SalvageItem::Gap(bytes) => {
+        let damage = salvage_records(self.vfs.as_ref(), log, |item| {
+            match item {
+                LogItem::Gap(bytes) => {
                     enter(&mut parts);
                     gaps.gap(&name, bytes);
-                    return Ok(());
                 }
-                SalvageItem::Record { position, bytes } => (position, bytes),
-            };
-            match Record::decode(bytes) {
-                Ok(Record::Link(_)) => {}
-                Ok(Record::Batch { first_sequence, batch, is_last }) => {
-                    gaps.operations(first_sequence, first_sequence + batch.len() as u64 - 1);
-                    parts.push((first_sequence, batch));
-                    if is_last {
-                        enter(&mut parts);
+                LogItem::Malformed(bytes) => gaps.gap(&name, bytes),
+                LogItem::Record(bytes) => match Record::decode(bytes) {
+                    Err(reason) => return Ok(Err(reason)),
+                    Ok(Record::Link(_)) => {}
+                    Ok(Record::Batch { first_sequence, batch, is_last }) => {
+                        gaps.operations(first_sequence, first_sequence + batch.len() as u64 - 1);
+                        parts.push((first_sequence, batch));
+                        if is_last {
+                            enter(&mut parts);
+                        }
                     }
-                }
-                Ok(Record::Retained { sequences, batch }) => {
-                    for (sequence, op) in sequences.into_iter().zip(batch.iter()) {
-                        memtable.add(sequence, op, Position::new(0, 0));
+                    Ok(Record::Retained { sequences, batch }) => {
+                        for (sequence, op) in sequences.into_iter().zip(batch.iter()) {
+                            memtable.add(sequence, op, Position::new(0, 0));
+                        }
                     }
-                }
-                Err(reason) => {
-                    unreadable.get_or_insert((position, reason));
-                    gaps.gap(&name, position..position + bytes.len() as u64);
-                }
+                },
             }
-            Ok(())
+            Ok(Ok(()))
         })?;
-        let (row, mut writer) = self.writer()?;
+        let (run, mut writer) = self.writer()?;
         let mut retain = VersionGc::new(vec![u64::MAX]);
         memtable.for_each(|entry, _| {
             let is_kept =
                 live.contains(entry.key) && retain.keep(entry.key, entry.sequence).is_some();
             if is_kept { writer.add(entry) } else { Ok(()) }
         })?;
-        let made = self.finish(row, writer, 0)?;
+        let made = self.finish(run, writer, 0)?;
         let saved = made.as_ref().map_or(0, |(_, entries)| *entries);
-        match (log.damage.clone().or(unreadable), &log.file) {
-            (None, _) => {
-                self.report.note(format!("{name}: {saved} entries replayed into level 0"));
-                self.replayed.insert(name);
-            }
-            (Some((_, reason)), None) => self.report.note(format!("{name}: {reason}")),
-            (Some((at, reason)), Some(file)) => {
-                self.report.note(format!(
-                    "{name} is damaged at byte {at} ({reason}): {saved} entries saved"
-                ));
-                self.keep(file.clone());
-            }
+        let replayed = format!("{saved} entries replayed into level 0");
+        let (outcome, note) =
+            log_outcome(log, damage, &replayed, &format!("{saved} entries saved"));
+        self.report.note(note);
+        match outcome {
+            LogOutcome::Replayed => _ = self.replayed.insert(name),
+            LogOutcome::Missing => {}
+            LogOutcome::Damaged(file) => self.keep(file),
         }
         Ok(made.map(|(entry, _)| entry))
     }
 
-    /// Adds a CL-SSTable to `state`: as it is if table and log are sound, else what its log holds.
+    /// Adds a CL-SSTable to `state`: as it is if table and log are intact, else what can be read of
+    /// its log.
     pub(super) fn check_row(
         &mut self,
         entry: &FileEntry,
-        row: &L0RunEntry,
+        run: &L0RunEntry,
         (log, bytes): (u64, u64),
         state: &mut Edit,
     ) -> Result<()> {
@@ -129,11 +121,11 @@ impl Repair<'_> {
             (Err(other), _) | (_, Err(other)) => return Err(other.clone()),
         };
         self.report.note(format!(
-            "row {} does not hold ({damage}): its log is read instead",
+            "run {} does not hold ({damage}): its log is read instead",
             entry.number
         ));
         let cursor = state.cursor.clone().unwrap_or_default();
-        let live = LiveRange::new(&cursor, &row.inserted_at);
+        let live = LiveRange::new(&cursor, &run.inserted_at);
         let log = salvage_log(self.vfs.as_ref(), log, bytes)?;
         let mut gaps = GapTracker::default();
         let made = self.replay(&log, &live, &mut gaps)?;
@@ -150,7 +142,7 @@ impl Repair<'_> {
         }
         if let Some(mut made) = made {
             if let Some(made) = &mut made.run {
-                made.inserted_at.clone_from(&row.inserted_at);
+                made.inserted_at.clone_from(&run.inserted_at);
             }
             state.added.push(made);
         }

@@ -28,6 +28,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use siltstone_durable::replay_edits;
 use siltstone_engine::{Error, Loss, Purpose, RepairReport, Result};
 use siltstone_table::{
     BlockCache, FileKind, FileNumber, Manifest, Table, TableWriter, parse_file_name, quarantine,
@@ -39,7 +40,7 @@ use crate::closed::verify_closed;
 use crate::options::Options;
 use crate::pool::{self, POOL_FILE};
 use crate::version::{
-    ENGINE, Edit, FileEntry, FileOpener, L0RunEntry, LOG_OF_RUN, OpenFile, PmemRuns, Version, fold,
+    ENGINE, Edit, FileEntry, FileOpener, L0RunEntry, LOG_OF_RUN, OpenFile, PmemRuns, Version,
 };
 
 /// Repairs the table in `vfs`.
@@ -149,7 +150,7 @@ impl Repair<'_> {
     fn read_manifest(&self) -> Result<KnownManifest> {
         let rescued = Manifest::salvage(self.vfs, ENGINE)?;
         let name = rescued.name;
-        let (edit, damage) = match rescued.edits.as_ref().map(|edits| fold(edits)) {
+        let (edit, damage) = match rescued.edits.as_ref().map(|edits| replay_edits(edits)) {
             Some(Ok(edit)) => (Some(edit), rescued.damage),
             Some(Err(Error::Corruption { reason, .. })) => {
                 (None, Some(("MANIFEST".to_owned(), reason)))

@@ -23,7 +23,7 @@ pub(crate) use file::TableFile;
 pub(crate) use file_opener::{FileOpener, OpenFile, PmemRuns};
 pub(crate) use l0_run::{L0Lookup, L0Run};
 pub(crate) use log_file::{HAS_EXPIRY, LOG_OF_RUN, LogFile, LoggedValue};
-pub(crate) use set::{ENGINE, Versions, fold, missing_file, missing_manifest};
+pub(crate) use set::{ENGINE, open_versions};
 
 use std::sync::Arc;
 
@@ -44,6 +44,8 @@ pub(crate) struct Version {
     pub(crate) cursor: Arc<[u8]>,
     /// Levels 1, 2, …: disjoint and sorted by key.
     pub(crate) levels: Vec<Tables>,
+    /// Level and the key after which its next compaction begins.
+    compaction_cursors: Vec<(usize, Vec<u8>)>,
     /// By level, 0 first: see [`bytes`](Version::bytes). Cached, because every seek needs it.
     bytes: Vec<u64>,
     /// See [`l0_occupancy`].
@@ -202,6 +204,7 @@ impl Version {
                 }
             }
         }
+        set::merge_cursors(&mut next.compaction_cursors, &edit.cursors);
         next.move_cursor(edit)?;
         for (i, tables) in next.levels.iter().enumerate() {
             if let Some(pair) = tables.windows(2).find(|p| p[0].largest() >= p[1].smallest()) {

@@ -1,144 +1,206 @@
-//! How a write travels: group commit, log, memtable, made visible.
+//! How the tree takes part in the write path of [`siltstone_durable`]: log records, memtables, room.
 //!
-//! ```text
-//!   write(batch) ─ group ─ leader: room? ─ log append ─ [sync] ─ memtable ─ visible := sequence
-//!                                   │
-//!                                   └ memtable full: next log, next memtable, queue a flush
-//! ```
-//!
-//! The next log is there already: the flush of the memtable before has prepared it.
-//!
-//! What goes wrong before the append changes nothing. A failed append of a full disk changes
-//! nothing either. After any other fault of the log the outcome is unknown, and the table refuses
-//! writes until it is opened anew.
+//! Records know their positions in the log: with TRIAD-LOG a flush writes positions instead of
+//! values. The next log exists already when the active memtable is full: the flush of the memtable
+//! before has created it, so that no write waits for a file.
 
-mod clear;
-mod large;
-mod room;
+mod overlay;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::Relaxed;
 
-use siltstone_engine::{Durability, Error, Result, WriteBatch};
-use siltstone_runtime::group_commit::Size;
-use siltstone_table::{RecordParts, WalWriter};
+use siltstone_durable::{self as durable, Clear, Core, Group, LogStructured, Writer};
+use siltstone_engine::Result;
+use siltstone_table::{RecordParts, SpareSegment};
 
-use crate::engine::Inner;
-use crate::memtable::Memtable;
+use crate::engine::{Jobs, State, Tree};
+use crate::memtable::{Memtable, SealedWal};
 use crate::record::{self, Position};
-use large::Large;
+use crate::version::{Edit, Version};
+use crate::view::View;
+use overlay::Overlay;
 
-/// What the one writer at a time owns.
-pub(crate) struct Writer {
-    pub(crate) log: WalWriter,
-    pub(crate) memtable: Arc<Memtable>,
-    /// Keys and values that the memtable took.
+/// What the writer keeps between writes, so that a write allocates little.
+#[derive(Default)]
+pub(crate) struct WriterState {
+    /// Keys and values that the active memtable took, in bytes.
     bytes: u64,
-    pub(crate) large: Option<Large>,
-    pub(crate) last_sequence: u64,
-    // Kept between writes, so that a write allocates little.
+    overlay: Option<Overlay>,
     headers: Vec<u8>,
     offsets: Vec<u64>,
-    /// The records of the group: operations in each, and where it lies.
+    /// The records of the group: the number of operations in each, and its position.
     pieces: Vec<(u32, Position)>,
 }
 
-/// A write left in line for another thread to lead.
-pub(crate) struct Queued {
-    batch: WriteBatch,
-    durability: Durability,
-}
+impl durable::Memtable for Memtable {
+    fn is_empty(&self) -> bool {
+        self.is_empty()
+    }
 
-impl Size for Queued {
-    fn size_bytes(&self) -> usize {
-        self.batch.as_bytes().len()
+    fn first_log(&self) -> u64 {
+        self.first_log
     }
 }
 
-impl Writer {
-    pub(crate) fn new(log: WalWriter, memtable: Arc<Memtable>, last_sequence: u64) -> Self {
-        Writer {
-            log,
-            memtable,
-            bytes: 0,
-            large: None,
-            last_sequence,
-            headers: Vec::new(),
-            offsets: Vec::new(),
-            pieces: Vec::new(),
-        }
-    }
-}
+impl LogStructured for Tree {
+    type Memtable = Memtable;
+    type Version = Version;
+    type Jobs = Jobs;
+    type WriterState = WriterState;
+    type Logged<'b> = ();
 
-impl Inner {
-    /// Applies `batch` whole.
-    pub(crate) fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
-        self.background.check_writable()?;
-        batch.check(crate::MAX_VALUE_BYTES)?;
-        if batch.is_empty() && durability == Durability::Buffered {
-            return Ok(());
-        }
-        let queued = || Queued { batch: batch.clone(), durability };
-        self.group.commit(queued, |others| self.lead(batch, durability, others))
+    const MAX_VALUE_BYTES: usize = crate::MAX_VALUE_BYTES;
+
+    fn core(&self) -> &Core<Self> {
+        &self.core
     }
 
-    /// Writes this thread's batch and those of `others` as one group.
-    fn lead(&self, own: &WriteBatch, durability: Durability, others: &[Queued]) -> Result<()> {
-        let mut writer = self.writer.lock();
-        self.background.check_writable()?;
-        let batches = || std::iter::once(own).chain(others.iter().map(|queued| &queued.batch));
-        // A sync alone takes no room, and does not fail for want of any.
-        let is_sync_alone = batches().all(|batch| batch.is_empty());
-        match self.make_room(&mut writer) {
-            Err(error) if is_sync_alone && error.is_transient() => {}
-            made => made?,
-        }
-        let writer = writer.as_mut().ok_or(Error::Closed)?;
-        let wants_sync = durability == Durability::Synced
-            || others.iter().any(|queued| queued.durability == Durability::Synced);
+    fn log_group(&self, writer: &mut Writer<Self>, group: &Group<'_>) -> Result<()> {
+        let mut state = std::mem::take(&mut writer.state);
+        let logged = self.append_group(writer, &mut state, group);
+        writer.state = state;
+        logged
+    }
 
-        self.append(writer, batches())?;
-        if wants_sync {
-            writer.log.sync().map_err(|e| self.background.poison("syncing the log", e))?;
-        }
-        let is_full = writer.large.is_some() && self.fill(writer) >= 1.0;
+    fn insert_group(&self, writer: &mut Writer<Self>, group: &Group<'_>, (): ()) -> Result<()> {
+        let is_full = writer.state.overlay.is_some() && self.memtable_fill(writer) >= 1.0;
         let mut sequence = writer.last_sequence;
         let (mut pieces, mut piece) = (0, (0, Position::new(0, 0)));
-        for batch in batches() {
+        for batch in group.batches() {
             for op in batch.iter() {
                 if piece.0 == 0 {
-                    piece = writer.pieces[pieces];
+                    piece = writer.state.pieces[pieces];
                     pieces += 1;
                 }
                 piece.0 -= 1;
                 sequence += 1;
-                if writer.add(sequence, op, piece.1, is_full) {
+                if overlay::insert(writer, sequence, op, piece.1, is_full) {
                     self.counters.large_memtable_writes.fetch_add(1, Relaxed);
                 }
             }
-            self.counters.user_bytes_written.fetch_add(batch.user_bytes(), Relaxed);
-            self.counters.writes.fetch_add(batch.len() as u64, Relaxed);
         }
         writer.last_sequence = sequence;
-        // Everything up to `sequence` is in the memtable: readers may see it now, at once.
-        self.visible.store(sequence, Release);
         Ok(())
     }
 
-    /// Appends all batches to the log with one request, and notes their records.
-    fn append<'b>(
+    /// Nobody waits for flushes whose writes an overlay takes meanwhile.
+    fn fill(&self, writer: &Writer<Self>) -> f64 {
+        if self.has_overlay() { 0.0 } else { self.memtable_fill(writer) }
+    }
+
+    fn is_full(&self, writer: &Writer<Self>, _: &Group<'_>) -> bool {
+        self.memtable_fill(writer) >= 1.0 || self.is_overlay_full(writer)
+    }
+
+    fn max_memtables(&self) -> usize {
+        self.options.memtables
+    }
+
+    fn is_flush_awaited(&self, state: &State) -> bool {
+        // Two overlays are full: room is where one was.
+        durable::core::are_memtables_exhausted(self, state)
+            || (self.has_overlay() && state.flushing > 0)
+    }
+
+    fn may_rotate(&self, writer: &Writer<Self>) -> bool {
+        !durable::core::are_memtables_exhausted(self, &self.background.lock())
+            && !self.is_compaction_behind()
+            && !self.is_flush_held()
+            && !self.is_overlay_full(writer)
+    }
+
+    fn make_other_room(&self, writer: &mut Writer<Self>) -> Result<bool> {
+        self.make_overlay_room(writer)
+    }
+
+    fn begin_log(&self, writer: &mut Writer<Self>) -> Result<u64> {
+        let full = SealedWal {
+            number: writer.log.number(),
+            bytes: writer.log.len(),
+            sync: writer.log.sync_handle(),
+        };
+        let next = {
+            let mut spare = self.next_log.lock();
+            spare.take().map_or_else(|| self.create_log(), Ok)?
+        };
+        let number = next.number();
+        writer.log.rotate_to(next)?;
+        writer.memtable.seal(full);
+        Ok(number)
+    }
+
+    fn next_memtable(&self, writer: &mut Writer<Self>, number: u64, overlay: bool) -> Memtable {
+        writer.state.bytes = 0;
+        if overlay {
+            writer.state.overlay = None;
+        }
+        Memtable::with_chunk_pool(number, &self.spares)
+    }
+
+    fn has_unflushed(&self, writer: &Writer<Self>) -> bool {
+        !writer.memtable.is_empty() || writer.state.overlay.is_some()
+    }
+
+    fn force_flush(&self, view: &View) {
+        view.flushing.iter().for_each(|memtable| memtable.force_flush());
+    }
+
+    fn flush_oldest(&self, view: &View) -> Result<()> {
+        self.flush_oldest_of(view)
+    }
+
+    fn on_publish(&self, state: &State, view: &View) {
+        let is_exhausted = durable::core::are_memtables_exhausted(self, state);
+        self.write_controller.set_memtables_exhausted(is_exhausted);
+        self.write_controller.set(self.strategy.pressure(&view.version));
+    }
+}
+
+impl Clear for Tree {
+    /// Snapshots that are older than the removal read the view from before it.
+    const TAKES_SEQUENCE: bool = true;
+
+    fn cleared(version: &Version) -> (Edit, Version) {
+        version.cleared()
+    }
+
+    fn has_files(version: &Version) -> bool {
+        version.files().next().is_some() || !version.level0.is_empty()
+    }
+
+    fn logs_of(version: &Version) -> Vec<u64> {
+        version.logs().map(|log| log.number()).collect()
+    }
+
+    fn before_clear(&self, sequence: u64, view: Arc<View>) {
+        self.snapshots.keep_before_clear(sequence, view);
+    }
+
+    fn clear_failed(&self, sequence: u64) {
+        self.snapshots.forget_clear(sequence);
+    }
+
+    fn after_clear(&self, sequence: u64) {
+        self.snapshots.forget_unneeded(sequence);
+    }
+}
+
+impl Tree {
+    /// Appends a group to the log, and notes the positions of its records in `state`.
+    fn append_group(
         &self,
-        writer: &mut Writer,
-        batches: impl Iterator<Item = &'b WriteBatch>,
+        writer: &mut Writer<Self>,
+        state: &mut WriterState,
+        group: &Group<'_>,
     ) -> Result<()> {
-        let Writer { log, headers, offsets, pieces, last_sequence, .. } = writer;
+        let WriterState { headers, offsets, pieces, .. } = state;
         headers.clear();
         offsets.clear();
         pieces.clear();
-        let mut sequence = *last_sequence + 1;
-        // Each record's end in `headers`, and its body.
+        let mut sequence = writer.last_sequence + 1;
+        // The end of each record's header in `headers`, and its body.
         let mut bodies: Vec<(usize, &[u8])> = Vec::new();
-        for batch in batches {
+        for batch in group.batches() {
             let mut parts = batch.pieces(record::PART_BYTES).peekable();
             while let Some((bytes, count)) = parts.next() {
                 record::push_header(headers, sequence, count, parts.peek().is_none());
@@ -147,25 +209,42 @@ impl Inner {
                 sequence += u64::from(count);
             }
         }
-        if bodies.is_empty() {
-            return Ok(());
-        }
         let starts = std::iter::once(0).chain(bodies.iter().map(|&(end, _)| end));
         let records: Vec<RecordParts<'_>> = starts
             .zip(&bodies)
             .map(|(start, &(end, bytes))| [&headers[start..end], bytes])
             .collect();
-        log.append(&records, offsets).map_err(|error| {
-            self.background.poison_unless_transient("appending to the log", error)
-        })?;
+        durable::commit::append(self, writer, &records, offsets)?;
         for ((piece, &offset), record) in pieces.iter_mut().zip(&*offsets).zip(&records) {
             piece.1 = Position::new(offset, record[0].len() + record[1].len());
         }
         Ok(())
     }
 
-    /// Makes every write that has returned durable.
-    pub(crate) fn sync(&self) -> Result<()> {
-        self.write(&WriteBatch::new(), Durability::Synced)
+    /// How full the active memtable is.
+    fn memtable_fill(&self, writer: &Writer<Self>) -> f64 {
+        if let Some(fill) = self.fill_beside_overlay(writer) {
+            return fill;
+        }
+        let (log, memory) = self.options.memtable_limits();
+        let share = |part: u64, whole: u64| part as f64 / whole as f64;
+        share(writer.log.len(), log).max(share(writer.memtable.bytes(), memory))
+    }
+
+    /// Creates the log after the active one before it is needed: creating it and preallocating its
+    /// first pages would take one write in many far longer than the rest. If that fails, the writer
+    /// tries.
+    pub(crate) fn prepare_next_log(&self) {
+        let mut slot = self.next_log.lock();
+        if slot.is_none()
+            && let Ok(next) = self.create_log()
+        {
+            next.preallocate(self.options.memtable_limits().0, 0);
+            *slot = Some(next);
+        }
+    }
+
+    fn create_log(&self) -> Result<SpareSegment> {
+        SpareSegment::create(self.vfs.as_ref(), self.versions.new_number())
     }
 }

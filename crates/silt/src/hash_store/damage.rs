@@ -18,7 +18,7 @@ use super::format::{CRC, FOOTER, SPLIT_HEADER, Slot, StoreMeta};
 use crate::file::FileSum;
 use crate::keys::KeyHasher;
 use crate::names::Kind;
-use crate::version::StoreEntry;
+use crate::store_entry::StoreEntry;
 
 /// The largest slot size that is tried.
 const MAX_SLOT_BYTES: u64 = 1 << 20;

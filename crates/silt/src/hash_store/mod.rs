@@ -34,7 +34,7 @@ use crate::file::{FileSum, read_derived};
 use crate::item::{self, Item};
 use crate::keys::cuckoo_bits;
 use crate::names::Kind;
-use crate::version::StoreEntry;
+use crate::store_entry::StoreEntry;
 use format::{CRC, SPLIT_HEADER, Slot, decode_slot};
 
 /// Bytes that a scan reads at once, about.

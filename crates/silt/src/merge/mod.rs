@@ -26,17 +26,18 @@ use std::time::Instant;
 use siltstone_engine::{Op, Purpose, Result, Timestamp};
 use siltstone_structures::HashKey;
 
-use crate::engine::Inner;
+use crate::engine::SiltEngine;
 use crate::item;
 use crate::sorted_store::{Plan, SortedStoreWriter, discard};
-use crate::version::{Edit, Partition, StoreEntry};
+use crate::store_entry::StoreEntry;
+use crate::version::{Edit, Partition};
 use sort::Sorter;
 
 /// Entries between two checks for cancellation.
 const CHECK_INTERVAL: u64 = 1024;
 const MAX_HASHES_PER_BLOCK: u64 = 1024;
 
-impl Inner {
+impl SiltEngine {
     /// The partition with the most HashStores, if a merge is due. It is due when that partition
     /// reaches the trigger, or all partitions together reach the count of staggered merges:
     /// `(P + 1) / 2` times the trigger. The second rule spreads merges over time and keeps fewer
@@ -106,7 +107,7 @@ impl Inner {
         partition: &Partition,
         plan: Plan,
     ) -> Result<Option<Option<StoreEntry>>> {
-        let keys = self.versions.keys();
+        let keys = self.keys;
         let to_sort = partition.hash_stores.iter().map(|store| store.entry().entries).sum();
         let mut sorter = Sorter::new(self, to_sort, plan.mean_bytes);
         for (age, store) in (0..).zip(&partition.hash_stores) {
@@ -168,7 +169,7 @@ impl Inner {
         let fit = self.options.block_bytes.saturating_sub(4) / mean_bytes;
         Plan {
             partition: at,
-            keys: self.versions.keys(),
+            keys: self.keys,
             expected,
             hashes_per_block: fit.clamp(1, MAX_HASHES_PER_BLOCK) as u32,
             one_length,

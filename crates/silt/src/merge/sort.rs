@@ -25,7 +25,7 @@ use siltstone_structures::HashKey;
 
 use super::CHECK_INTERVAL;
 use super::run::{CHUNK_BYTES, Run, RunReader, RunWriter};
-use crate::engine::Inner;
+use crate::engine::SiltEngine;
 use crate::item;
 use crate::sorted_store::{Scan, SortedStore};
 
@@ -42,7 +42,7 @@ struct BufferedEntry {
 
 /// Sorts entries that arrive in any order.
 pub(super) struct Sorter<'a> {
-    inner: &'a Inner,
+    engine: &'a SiltEngine,
     /// Both are allocated once, because a vector that grows by doubling would exceed the limit.
     bytes: Vec<u8>,
     entries: Vec<BufferedEntry>,
@@ -52,14 +52,14 @@ pub(super) struct Sorter<'a> {
 
 impl<'a> Sorter<'a> {
     /// A sorter for about `expected` entries of `mean_bytes` bytes.
-    pub(super) fn new(inner: &'a Inner, expected: u64, mean_bytes: u64) -> Self {
+    pub(super) fn new(engine: &'a SiltEngine, expected: u64, mean_bytes: u64) -> Self {
         let entry_bytes = size_of::<BufferedEntry>() as u64;
-        let limit = inner.options.sort_bytes;
+        let limit = engine.options.sort_bytes;
         // One more than expected, so that an exact estimate suffices.
         let entries = (limit / (mean_bytes + entry_bytes)).clamp(1, expected + 1);
         let bytes = limit.saturating_sub(entries * entry_bytes).min((expected + 1) * mean_bytes);
         Sorter {
-            inner,
+            engine,
             bytes: Vec::with_capacity(bytes as usize),
             entries: Vec::with_capacity(entries as usize),
             runs: Vec::new(),
@@ -96,14 +96,14 @@ impl<'a> Sorter<'a> {
     }
 
     fn writer(&self) -> Result<RunWriter> {
-        let number = self.inner.versions.new_number();
-        RunWriter::create(&self.inner.vfs, number, &self.inner.env.rate)
+        let number = self.engine.versions.new_number();
+        RunWriter::create(&self.engine.vfs, number, &self.engine.env.rate)
     }
 
     /// Adds a run to a tier, and merges the tier's runs into one of the next tier if it is full.
     fn add_run(&mut self, tier: usize, writer: RunWriter) -> Result<()> {
         let run = writer.finish()?;
-        self.inner.counters.run_bytes.fetch_add(run.bytes(), Relaxed);
+        self.engine.counters.run_bytes.fetch_add(run.bytes(), Relaxed);
         self.runs.resize_with(self.runs.len().max(tier + 1), Vec::new);
         self.runs[tier].push(run);
         if self.runs[tier].len() < self.max_runs() {
@@ -111,13 +111,13 @@ impl<'a> Sorter<'a> {
         }
         let full = std::mem::take(&mut self.runs[tier]);
         let mut merged =
-            MergedEntries::new(self.inner, full.into_iter().map(SortedInput::run).collect())?;
+            MergedEntries::new(self.engine, full.into_iter().map(SortedInput::run).collect())?;
         let (mut writer, mut read) = (self.writer()?, 0u64);
         while let Some((_, age, entry)) = merged.next()? {
             writer.add(age, entry)?;
             read += 1;
             if read.is_multiple_of(CHECK_INTERVAL) {
-                self.inner.background.check_cancelled()?;
+                self.engine.background.check_cancelled()?;
             }
         }
         drop(merged);
@@ -126,7 +126,7 @@ impl<'a> Sorter<'a> {
 
     /// The maximum number of runs per tier: their readers take half of the buffer's memory.
     fn max_runs(&self) -> usize {
-        (self.inner.options.sort_bytes / (2 * CHUNK_BYTES as u64)).max(4) as usize
+        (self.engine.options.sort_bytes / (2 * CHUNK_BYTES as u64)).max(4) as usize
     }
 
     /// Ends the input; iterates over all entries and those of `store`, the oldest, in order.
@@ -139,7 +139,7 @@ impl<'a> Sorter<'a> {
             scan: store.scan(Purpose::Compaction),
             entry: Vec::new(),
         }));
-        MergedEntries::new(self.inner, inputs)
+        MergedEntries::new(self.engine, inputs)
     }
 }
 
@@ -158,7 +158,7 @@ impl SortedInput<'_> {
 
 /// A k-way merge of sorted inputs.
 pub(super) struct MergedEntries<'a> {
-    inner: &'a Inner,
+    engine: &'a SiltEngine,
     inputs: Vec<SortedInput<'a>>,
     heap: BinaryHeap<Reverse<(HashKey, Age, usize)>>,
     /// The input of the entry that `next` returned last.
@@ -166,8 +166,8 @@ pub(super) struct MergedEntries<'a> {
 }
 
 impl<'a> MergedEntries<'a> {
-    fn new(inner: &'a Inner, inputs: Vec<SortedInput<'a>>) -> Result<Self> {
-        let mut merged = MergedEntries { inner, inputs, heap: BinaryHeap::new(), current: None };
+    fn new(engine: &'a SiltEngine, inputs: Vec<SortedInput<'a>>) -> Result<Self> {
+        let mut merged = MergedEntries { engine, inputs, heap: BinaryHeap::new(), current: None };
         for at in 0..merged.inputs.len() {
             merged.advance(at)?;
         }
@@ -194,7 +194,7 @@ impl<'a> MergedEntries<'a> {
 
     /// Moves an input to its next entry, and pushes that onto the heap.
     fn advance(&mut self, at: usize) -> Result<()> {
-        let keys = self.inner.versions.keys();
+        let keys = self.engine.keys;
         let hash_of = |entry: &[u8]| item::first(entry).map(|(op, _)| keys.hash(op.key()));
         let head = match &mut self.inputs[at] {
             SortedInput::Memory { entries, next, .. } => {

@@ -1,16 +1,15 @@
-//! Logs that do not replay: every whole record of each becomes a new chain.
+//! Repair of logs that do not replay: their whole records are copied to a new chain.
 //!
-//! Behind a gap the rest of a log is copied, too, and so are the logs behind a damaged or missing
-//! one: they are the newest that there is of their keys. A batch of which the end is missing never
-//! was, unless a gap follows: then it may have been whole, and what is readable of it is copied. So
-//! a batch at the edge of a gap may be there in part.
+//! The rest of a log after a gap is copied, too, and so are the logs after a damaged or missing one:
+//! they have the newest entries of their keys. A batch without its last record is dropped, unless a
+//! gap follows: then it may have been complete, and its readable part is copied. So a batch next to a
+//! gap may be saved in part.
 //!
 //! Invariant: each whole record is in the new chain, each gap in the report.
 
+use siltstone_durable::offline::{LogItem, log_outcome, salvage_records};
 use siltstone_engine::{Loss, Result};
-use siltstone_table::{
-    LogMode, LogReader, LogSalvage, SalvageItem, SegmentLink, WalWriter, salvage_chain,
-};
+use siltstone_table::{LogMode, LogReader, LogSalvage, SegmentLink, WalWriter, salvage_chain};
 
 use super::Repair;
 use crate::record::{self, Record};
@@ -18,15 +17,15 @@ use crate::recover;
 use crate::version::Edit;
 
 impl Repair<'_> {
-    /// Leaves the logs as they are if they replay; else makes a new chain of them. `is_known`: the
-    /// manifest tells which is the first.
+    /// Leaves the logs as they are if they replay; else copies them to a new chain. `is_known`: the
+    /// manifest names the first.
     pub(super) fn check_logs(
         &mut self,
         state: &mut Edit,
         sealed_log: Option<(u64, u64)>,
         is_known: bool,
     ) -> Result<()> {
-        // Without a manifest nothing tells which log is the first of the chain.
+        // Without a manifest it is unknown which log is the first of the chain.
         let mut logs = match is_known {
             true => self.chain(state.first_log, sealed_log)?,
             false => salvage_chain(self.vfs.as_ref(), None, None, None)?,
@@ -46,14 +45,14 @@ impl Repair<'_> {
         }
         self.has_changed = true;
         if is_known {
-            // Behind the table's own logs, what a repair that lost power had copied of them.
+            // After the table's own logs there may be what an interrupted repair has copied of them.
             let own = self.own_logs(&logs)?;
             let copied = logs.split_off(own);
             self.damaged_files.extend(copied.into_iter().filter_map(|log| log.file));
         }
         let first = self.new_number();
         let mut chain = WalWriter::create(self.vfs, first, SegmentLink::default())?;
-        // So that this chain can be told from the one before if its copying loses power.
+        // So that this chain can be distinguished from the old one if the copying is interrupted.
         chain.sync()?;
         for (at, log) in logs.iter().enumerate() {
             if at > 0 {
@@ -62,15 +61,15 @@ impl Repair<'_> {
             }
             self.copy_log(log, &mut chain)?;
         }
-        // Synced, so that the logs before may go; not sealed, for no close has been here.
+        // Synced, so that the old logs may be removed; not sealed, because it was not closed.
         chain.sync()?;
         self.damaged_files.extend(logs.into_iter().filter_map(|log| log.file));
         state.first_log = Some(first);
         Ok(())
     }
 
-    /// How many of the logs stand before the first, but for the very first, that begins a chain: the
-    /// table's own begin none.
+    /// How many of the logs precede the first log, other than the very first, that begins a chain: no
+    /// later log of the table's own does.
     fn own_logs(&self, logs: &[LogSalvage]) -> Result<usize> {
         for (at, log) in logs.iter().enumerate().skip(1) {
             let Some(file) = &log.file else { continue };
@@ -90,7 +89,8 @@ impl Repair<'_> {
         Ok(logs.len())
     }
 
-    /// Appends the whole batches of a log to the new chain, and what is readable of those at a gap.
+    /// Appends the complete batches of a log to the new chain, and the readable part of those next to a
+    /// gap.
     fn copy_log(&mut self, log: &LogSalvage, chain: &mut WalWriter) -> Result<()> {
         let name = log.name();
         let (mut batch, mut saved): (Vec<Vec<u8>>, _) = (Vec::new(), 0);
@@ -108,37 +108,29 @@ impl Repair<'_> {
             batch.clear();
             Ok(())
         };
-        let (mut gaps, mut unreadable) = (Vec::new(), None);
-        log.visit(self.vfs.as_ref(), |salvaged| {
-            let (position, bytes) = match salvaged {
-                SalvageItem::Gap(bytes) => {
+        let mut gaps = Vec::new();
+        let damage = salvage_records(self.vfs.as_ref(), log, |item| {
+            match item {
+                LogItem::Gap(bytes) => {
                     gaps.push(bytes);
-                    return append(&mut batch);
+                    append(&mut batch)?;
                 }
-                SalvageItem::Record { position, bytes } => (position, bytes),
-            };
-            match Record::decode(bytes) {
-                Ok(Record::Link(_)) => {}
-                Ok(Record::Operation { is_last, .. }) => {
-                    batch.push(bytes.to_vec());
-                    if is_last {
-                        append(&mut batch)?;
+                LogItem::Malformed(bytes) => gaps.push(bytes),
+                LogItem::Record(bytes) => match Record::decode(bytes) {
+                    Err(reason) => return Ok(Err(reason)),
+                    Ok(Record::Link(_)) => {}
+                    Ok(Record::Operation { is_last, .. }) => {
+                        batch.push(bytes.to_vec());
+                        if is_last {
+                            append(&mut batch)?;
+                        }
                     }
-                }
-                Err(reason) => {
-                    unreadable.get_or_insert((position, reason));
-                    gaps.push(position..position + bytes.len() as u64);
-                }
+                },
             }
-            Ok(())
+            Ok(Ok(()))
         })?;
-        self.report.note(match (log.damage.clone().or(unreadable), &log.file) {
-            (None, _) => format!("{name}: {saved} operations saved"),
-            (Some((_, reason)), None) => format!("{name}: {reason}"),
-            (Some((at, reason)), Some(_)) => {
-                format!("{name} is damaged at byte {at} ({reason}): {saved} operations saved")
-            }
-        });
+        let saved = format!("{saved} operations saved");
+        self.report.note(log_outcome(log, damage, &saved, &saved).1);
         for gap in gaps {
             self.report.record_loss(Loss::entries(&name, gap));
         }

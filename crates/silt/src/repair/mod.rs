@@ -24,6 +24,7 @@ mod salvage;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use siltstone_durable::replay_edits;
 use siltstone_engine::{Error, Loss, Purpose, RepairReport, Result};
 use siltstone_table::{FileNumbers, LogSalvage, Manifest, quarantine, salvage_chain};
 use siltstone_vfs::Vfs;
@@ -33,7 +34,8 @@ use crate::keys::KeyHasher;
 use crate::names::{self, Kind};
 use crate::options::Options;
 use crate::sorted_store::SortedStore;
-use crate::version::{ENGINE, Edit, StoreEntry, fold};
+use crate::store_entry::StoreEntry;
+use crate::version::{ENGINE, Edit};
 use salvage::Salvage;
 
 /// Rebuilds a damaged table from everything that can be read.
@@ -106,7 +108,7 @@ impl Repair<'_> {
     /// The content of the manifest; `None`, and a loss in the report, if it is damaged or outdated.
     fn read_manifest(&mut self, numbered: &[(Kind, u64)]) -> Result<Option<Edit>> {
         let rescued = Manifest::salvage(self.vfs, ENGINE)?;
-        let edit = match rescued.edits.as_ref().map(|edits| fold(edits)) {
+        let edit = match rescued.edits.as_ref().map(|edits| replay_edits::<Edit>(edits)) {
             Some(Err(error)) if !error.is_corruption() => return Err(error),
             edit => edit.transpose().unwrap_or(None),
         };

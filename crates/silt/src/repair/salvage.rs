@@ -25,7 +25,7 @@ use crate::item;
 use crate::keys::{KeyHasher, cuckoo_bits};
 use crate::names::Kind;
 use crate::sorted_store::{BLOCK_CRC, BLOCK_UNIT, Plan, SortedStore, SortedStoreWriter};
-use crate::version::StoreEntry;
+use crate::store_entry::StoreEntry;
 
 const PURPOSE: Purpose = Purpose::Maintenance;
 /// A block of several entries has at most this many bytes.

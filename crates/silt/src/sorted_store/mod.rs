@@ -40,7 +40,7 @@ use crate::file::{FileSum, read_derived, write_derived};
 use crate::item::{self, Item};
 use crate::keys::KeyHasher;
 use crate::names::Kind;
-use crate::version::StoreEntry;
+use crate::store_entry::StoreEntry;
 use boundaries::{Boundaries, BoundariesBuilder, UNIT};
 use format::CRC;
 use write::{index_options, no_index};

@@ -19,16 +19,7 @@
 use siltstone_engine::batch::{read_varint, write_varint};
 
 use crate::keys::KeyHasher;
-
-/// A store as the manifest records it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct StoreEntry {
-    pub(crate) partition: u32,
-    pub(crate) number: u64,
-    /// Bytes of its data file.
-    pub(crate) bytes: u64,
-    pub(crate) entries: u64,
-}
+use crate::store_entry::StoreEntry;
 
 /// One change of the set of stores; a field that is `None` or empty changes nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

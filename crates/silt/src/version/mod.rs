@@ -13,19 +13,23 @@
 mod edit;
 mod set;
 
-pub(crate) use edit::{Edit, StoreEntry};
-pub(crate) use set::{ENGINE, Versions, fold};
+pub(crate) use edit::Edit;
+pub(crate) use set::{ENGINE, open_versions};
 
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Result};
 
 use crate::hash_store::HashStore;
+use crate::keys::KeyHasher;
 use crate::sorted_store::SortedStore;
+use crate::store_entry::StoreEntry;
 
 /// The stores of all partitions.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Version {
+    /// How keys are divided among partitions; never changes in the life of a table.
+    keys: KeyHasher,
     pub(crate) partitions: Vec<Partition>,
 }
 
@@ -46,8 +50,8 @@ pub(crate) struct Added {
 
 impl Version {
     /// A version without stores.
-    pub(crate) fn empty(partitions: u32) -> Self {
-        Version { partitions: vec![Partition::default(); partitions as usize] }
+    pub(crate) fn empty(keys: KeyHasher) -> Self {
+        Version { keys, partitions: vec![Partition::default(); keys.partitions as usize] }
     }
 
     /// The version after an edit that removes and adds these stores.

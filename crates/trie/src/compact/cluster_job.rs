@@ -16,13 +16,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use siltstone_engine::{Purpose, Result};
 
 use crate::cluster::Cluster;
-use crate::engine::Inner;
+use crate::engine::Tree;
 use crate::files::Kind;
 use crate::htable::{Filter, FilterBuilder, HTable, Stream};
-use crate::read::View;
 use crate::version::{ContainerId, Edit};
+use crate::view::View;
 
-impl Inner {
+impl Tree {
     pub(super) fn build_cluster(&self, view: &View, container_id: ContainerId) -> Result<()> {
         let Some(container) = view.version.at(container_id) else { return Ok(()) };
         let old = container.cluster.as_ref();
@@ -57,7 +57,7 @@ impl Inner {
             return Ok(filter);
         }
         let mut filter = FilterBuilder::new(columns, self.options.filter_bits);
-        let mut stream = Stream::new(table.clone(), self.versions.config.hash, Purpose::Compaction);
+        let mut stream = Stream::new(table.clone(), self.config.hash, Purpose::Compaction);
         while stream.load_next()? {
             self.background.check_cancelled()?;
             stream.slots().iter().for_each(|slot| filter.push(slot.hash));

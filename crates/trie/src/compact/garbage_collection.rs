@@ -26,15 +26,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use siltstone_engine::{Purpose, Result};
 
 use super::{Merge, Output};
-use crate::engine::Inner;
+use crate::engine::Tree;
 use crate::htable::Layout;
-use crate::read::View;
 use crate::version::{ContainerId, Edit, Version};
+use crate::view::View;
 
 /// The number of hash ranges in a sample.
 const SAMPLES: u64 = 12;
 
-impl Inner {
+impl Tree {
     pub(super) fn collect(&self, view: &View, container_id: ContainerId) -> Result<()> {
         let Some(edit) = self.merge_container(&view.version, container_id)? else { return Ok(()) };
         if !self.finish_job(view.generation, edit)? {
@@ -65,12 +65,11 @@ impl Inner {
         if container.cluster.is_some() {
             edit.clusters.push((container_id, 0, 0));
         }
-        let mut merge =
-            Merge::new(&container.tables, self.versions.config.hash, Purpose::Compaction);
+        let mut merge = Merge::new(&container.tables, self.config.hash, Purpose::Compaction);
         let (build, expected) = (self.options.build(layout), merge.expected());
         let (build_for, content) =
             ((build, Purpose::Compaction), (merge.last_sequence(), expected));
-        let hides = version.has_descendants(container_id, self.versions.config.fanout_bits);
+        let hides = version.has_descendants(container_id, self.config.fanout_bits);
         let mut output = Output::new(self, container_id, build_for, content, hides);
         while merge.next_range()? {
             self.background.check_cancelled()?;
@@ -98,7 +97,7 @@ impl Inner {
             let to = from.saturating_add(width);
             let mut newest = HashSet::new();
             for table in &container.tables {
-                let (kind, purpose) = (self.versions.config.hash, Purpose::Compaction);
+                let (kind, purpose) = (self.config.hash, Purpose::Compaction);
                 for (hash, is_gone) in table.sample_range(from, to, kind, now, purpose)? {
                     all += 1;
                     live += u64::from(newest.insert(hash) && !is_gone);
@@ -144,13 +143,13 @@ mod tests {
             let trie = open();
             put(&trie, b"oldest");
             put(&trie, b"older");
-            let view = trie.inner.view.load_full();
-            let edit = trie.inner.merge_container(&view.version, ROOT).unwrap().unwrap();
+            let view = trie.tree.view.load_full();
+            let edit = trie.tree.merge_container(&view.version, ROOT).unwrap().unwrap();
             put(&trie, b"newest");
-            trie.inner.finish_job(0, edit).unwrap();
+            trie.tree.finish_job(0, edit).unwrap();
             let value = |trie: &Trie| trie.get(b"key").unwrap().map(|entry| entry.value);
             assert_eq!(value(&trie).as_deref(), Some(&b"newest"[..]));
-            assert_eq!(trie.inner.view.load().version.tables().count(), 2);
+            assert_eq!(trie.tree.view.load().version.tables().count(), 2);
             // The manifest has the same order.
             drop((trie, view));
             assert_eq!(value(&open()).as_deref(), Some(&b"newest"[..]));

@@ -17,6 +17,7 @@
 mod candidates;
 mod cluster_job;
 mod garbage_collection;
+mod job;
 mod merge;
 mod output;
 mod pick;
@@ -27,17 +28,8 @@ pub(crate) use merge::Merge;
 pub(crate) use output::Output;
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
 
-use siltstone_engine::Result;
-use siltstone_runtime::Priority;
-
-use crate::engine::{Inner, State};
-use crate::files::Kind;
-use crate::read::View;
-use crate::version::{ContainerId, Edit};
+use crate::version::ContainerId;
 
 /// A background task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,104 +90,6 @@ impl RunningTasks {
     pub(crate) fn garbage(&self, container_id: ContainerId, tables: usize) -> Option<f64> {
         let &(then, ratio) = self.garbage.get(&container_id)?;
         (tables >= then && tables < then + then.div_ceil(4)).then_some(ratio)
-    }
-}
-
-impl Inner {
-    /// Queues tasks while some are due and allowed.
-    pub(crate) fn schedule_compaction(&self) {
-        let mut state = self.background.lock();
-        while state.compactions < self.options.max_compactions && !self.background.is_stopping() {
-            let Some(task) = self.pick(&state) else { return };
-            state.running.tasks.push(task);
-            state.compactions += 1;
-            let priority = match task.container_id().level {
-                0 => Priority::L0Compaction,
-                level if level < self.last_level => Priority::Compaction,
-                _ => Priority::Idle,
-            };
-            let weak = self.me.clone();
-            self.env.scheduler.spawn(priority, move || {
-                if let Some(inner) = weak.upgrade() {
-                    run_job(&inner, task);
-                }
-            });
-        }
-    }
-
-    fn run_task(&self, task: Task) -> Result<()> {
-        let view = self.view.load_full();
-        let done = self.run_task_of(&view, task);
-        // After a clear the inputs are obsolete, and so is any error.
-        if self.is_cleared_since(view.generation) { Ok(()) } else { done }
-    }
-
-    fn run_task_of(&self, view: &View, task: Task) -> Result<()> {
-        let began = Instant::now();
-        match task {
-            Task::Spill(container_id) => self.spill(view, container_id),
-            Task::Collect(container_id) => self.collect(view, container_id),
-            Task::BuildCluster(container_id) => self.build_cluster(view, container_id),
-            Task::Sample(container_id) => {
-                let (tables, ratio) = self.sample(&view.version, container_id)?;
-                self.record_garbage(container_id, Some((tables, ratio)));
-                Ok(())
-            }
-        }?;
-        self.counters.background_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
-        Ok(())
-    }
-
-    /// Records the garbage estimate of a container and its number of tables, or drops it.
-    fn record_garbage(&self, container_id: ContainerId, garbage: Option<(usize, f64)>) {
-        let mut state = self.background.lock();
-        match garbage {
-            Some(garbage) => _ = state.running.garbage.insert(container_id, garbage),
-            None => _ = state.running.garbage.remove(&container_id),
-        }
-        let view = self.view.load();
-        self.rescore(&mut state, &view.version, container_id);
-    }
-
-    /// Ends a job that has written the files of `edit`: makes their names durable and installs it.
-    /// `false`: all keys were cleared since the view of `generation`, and the files are removed.
-    fn finish_job(&self, generation: u64, edit: Edit) -> Result<bool> {
-        let files =
-            Edit { added: edit.added.clone(), clusters: edit.clusters.clone(), ..Edit::default() };
-        let installed = self
-            .sync_dirs(siltstone_engine::Purpose::Compaction)
-            .and_then(|()| self.install(generation, edit, |_| ()));
-        let is_obsolete = match &installed {
-            Ok(is_installed) => !is_installed,
-            // The manifest does not name the files then.
-            Err(error) => error.is_transient(),
-        };
-        if is_obsolete {
-            self.remove_files(&files);
-        }
-        installed
-    }
-
-    /// Removes the files of an edit that was not installed. If that fails, the next open removes
-    /// them.
-    pub(super) fn remove_files(&self, edit: &Edit) {
-        for added in &edit.added {
-            let _ = self.tier_of(added.container_id.level).remove(&Kind::HTable.name(added.number));
-        }
-        for &(container_id, number, _) in edit.clusters.iter().filter(|(_, number, _)| *number > 0)
-        {
-            let _ = self.tier_of(container_id.level).remove(&Kind::Cluster.name(number));
-        }
-    }
-}
-
-fn run_job(inner: &Arc<Inner>, task: Task) {
-    let on_finish = |state: &mut State| {
-        state.compactions -= 1;
-        state.running.tasks.retain(|other| *other != task);
-    };
-    if inner.background.run(on_finish, || inner.run_task(task)) {
-        inner.schedule_compaction();
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use siltstone_engine::{Purpose, Result, Timestamp};
 
-use crate::engine::Inner;
+use crate::engine::Tree;
 use crate::files::Kind;
 use crate::hash::Hash;
 use crate::htable::{Build, ExpectedSize, Origin, TableWriter};
@@ -18,7 +18,7 @@ use crate::version::{AddedTable, ContainerId, Edit};
 
 /// The output table for one container, created by its first item.
 pub(crate) struct Output<'a> {
-    inner: &'a Inner,
+    tree: &'a Tree,
     container_id: ContainerId,
     build: Build,
     last_sequence: u64,
@@ -33,15 +33,15 @@ impl<'a> Output<'a> {
     /// An output with writes up to `last_sequence`, of the expected size; `hides`: older items may
     /// be in its container or below.
     pub(crate) fn new(
-        inner: &'a Inner,
+        tree: &'a Tree,
         container_id: ContainerId,
         (build, purpose): (Build, Purpose),
         (last_sequence, expected): (u64, ExpectedSize),
         hides: bool,
     ) -> Self {
-        let now = inner.env.clock.now();
+        let now = tree.env.clock.now();
         Output {
-            inner,
+            tree,
             container_id,
             build,
             last_sequence,
@@ -64,11 +64,11 @@ impl<'a> Output<'a> {
 
     fn writer(&mut self) -> Result<&mut TableWriter<'a>> {
         if self.writer.is_none() {
-            let Output { inner, build, expected, purpose, container_id, last_sequence, .. } = *self;
-            let origin = Origin { container_id, config: inner.versions.config, last_sequence };
-            let number = inner.versions.new_number();
-            let vfs = inner.tier_of(self.container_id.level);
-            let rate = &inner.env.rate;
+            let Output { tree, build, expected, purpose, container_id, last_sequence, .. } = *self;
+            let origin = Origin { container_id, config: tree.config, last_sequence };
+            let number = tree.versions.new_number();
+            let vfs = tree.tier_of(self.container_id.level);
+            let rate = &tree.env.rate;
             let media_ref = vfs.as_ref();
             let writer =
                 TableWriter::create(media_ref, number, build, origin, expected, rate, purpose)
@@ -91,22 +91,22 @@ impl<'a> Output<'a> {
     /// Finishes the table, if there is one, and adds it to `edit`.
     pub(crate) fn finish(mut self, is_oldest: bool, edit: &mut Edit) -> Result<()> {
         let Some((number, writer)) = self.writer.take() else { return Ok(()) };
-        let (container_id, inner) = (self.container_id, self.inner);
+        let (container_id, tree) = (self.container_id, self.tree);
         let summary = writer.finish().inspect_err(|_| self.remove(number))?;
-        inner.counters.wrote(container_id.level, summary.bytes);
-        inner.counters.table_item_bytes.fetch_add(summary.item_bytes, Relaxed);
-        inner.counters.table_bucket_bytes.fetch_add(summary.bucket_bytes, Relaxed);
-        inner.counters.table_filter_bytes.fetch_add(summary.filter_bytes, Relaxed);
-        inner.counters.overflow.fetch_add(summary.overflow, Relaxed);
+        tree.counters.wrote(container_id.level, summary.bytes);
+        tree.counters.table_item_bytes.fetch_add(summary.item_bytes, Relaxed);
+        tree.counters.table_bucket_bytes.fetch_add(summary.bucket_bytes, Relaxed);
+        tree.counters.table_filter_bytes.fetch_add(summary.filter_bytes, Relaxed);
+        tree.counters.overflow.fetch_add(summary.overflow, Relaxed);
         if self.purpose == Purpose::Compaction {
-            inner.counters.items_out.fetch_add(summary.items, Relaxed);
+            tree.counters.items_out.fetch_add(summary.items, Relaxed);
         }
         edit.added.push(AddedTable { container_id, number, bytes: summary.bytes, is_oldest });
         Ok(())
     }
 
     fn remove(&self, number: u64) {
-        let _ = self.inner.tier_of(self.container_id.level).remove(&Kind::HTable.name(number));
+        let _ = self.tree.tier_of(self.container_id.level).remove(&Kind::HTable.name(number));
     }
 }
 

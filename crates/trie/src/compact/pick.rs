@@ -9,7 +9,7 @@
 //! of eight, and the depth of the trie follows from its live items, however often they are
 //! overwritten.
 //!
-//! A container is scored when it changes, by [`rescore`](Inner::rescore), and
+//! A container is scored when it changes, by [`rescore`](Tree::rescore), and
 //! [`Candidates`](super::Candidates) keeps the scores in order, so that a pick does not scan all of
 //! them.
 //!
@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::candidates::CompactionScore;
 use super::{RunningTasks, Task};
-use crate::engine::{Inner, State};
+use crate::engine::{State, Tree};
 use crate::version::{Container, ContainerId, Version};
 
 /// The minimum share of their full size for the tables of a full container.
@@ -30,9 +30,9 @@ const MIN_FULL_SHARE: f64 = 0.7;
 /// items are rewritten at most once per new item.
 const MIN_COLLECT_GARBAGE: f64 = 0.5;
 
-impl Inner {
+impl Tree {
     fn is_full(&self, container: &Container) -> bool {
-        let children = 1usize << self.versions.config.fanout_bits;
+        let children = 1usize << self.config.fanout_bits;
         let bytes = MIN_FULL_SHARE * children as f64 * self.options.htable_bytes as f64;
         let tables = container.tables.len();
         // A container that delays writers must be due, or they would wait forever.
@@ -80,7 +80,7 @@ impl Inner {
         running: &RunningTasks,
     ) -> Task {
         let never = self.options.gc_garbage_ratio >= 1.0;
-        if never || version.has_descendants(container_id, self.versions.config.fanout_bits) {
+        if never || version.has_descendants(container_id, self.config.fanout_bits) {
             return Task::Spill(container_id);
         }
         match running.garbage(container_id, container.tables.len()) {
@@ -94,7 +94,7 @@ impl Inner {
 
     /// The next task that is due and allowed.
     pub(super) fn pick(&self, state: &State) -> Option<Task> {
-        let bits = self.versions.config.fanout_bits;
+        let bits = self.config.fanout_bits;
         let mut examined = 0;
         let task = state.candidates.first(self.options.filter_memory, |task| {
             examined += 1;
@@ -145,6 +145,7 @@ mod tests {
 
     use super::*;
     use crate::compact::Candidates;
+    use crate::engine::Jobs;
     use crate::{Options, Trie};
     use siltstone_engine::{Durability, Engine, ManualClock, WriteBatch};
     use siltstone_runtime::Env;
@@ -166,8 +167,8 @@ mod tests {
     }
 
     /// Reference implementation: picks by a scan over all containers.
-    fn pick_by_scan(inner: &Inner, version: &Version, running: &RunningTasks) -> Option<Task> {
-        let (bits, last) = (inner.versions.config.fanout_bits, inner.last_level);
+    fn pick_by_scan(tree: &Tree, version: &Version, running: &RunningTasks) -> Option<Task> {
+        let (bits, last) = (tree.config.fanout_bits, tree.last_level);
         let mut fullest: Option<(usize, Task)> = None;
         let mut largest: Option<(u64, Task)> = None;
         let (mut filters, mut due) = (0, None);
@@ -177,20 +178,20 @@ mod tests {
             let cluster_task = Task::BuildCluster(container_id);
             if container_id.level < last {
                 let is_more = fullest.is_none_or(|(max, _)| tables > max);
-                let task = inner.task_for_full(version, container_id, container, running);
-                if is_more && inner.is_full(container) && running.allows(task, bits) {
+                let task = tree.task_for_full(version, container_id, container, running);
+                if is_more && tree.is_full(container) && running.allows(task, bits) {
                     fullest = Some((tables, task));
                 }
                 continue;
             }
-            let score = inner.task_at_last_level(container_id, container, running);
+            let score = tree.task_at_last_level(container_id, container, running);
             due = due.or(score.filter(|&task| running.allows(task, bits)));
             let is_more = bytes > 0 && largest.is_none_or(|(max, _)| bytes > max);
             if is_more && running.allows(cluster_task, bits) {
                 largest = Some((bytes, cluster_task));
             }
         }
-        let cluster_task = largest.filter(|_| filters > inner.options.filter_memory);
+        let cluster_task = largest.filter(|_| filters > tree.options.filter_memory);
         fullest.map(|(_, task)| task).or(due).or(cluster_task.map(|(_, task)| task))
     }
 
@@ -214,38 +215,38 @@ mod tests {
                 if rng.one_in(20) {
                     trie.maintain().unwrap();
                 }
-                let inner = &trie.inner;
+                let tree = &trie.tree;
                 let container_ids: Vec<_> =
-                    inner.view.load().version.containers().map(|c| c.0).collect();
+                    tree.view.load().version.containers().map(|c| c.0).collect();
                 if rng.one_in(4) && !container_ids.is_empty() {
                     // Otherwise samples are consumed at once.
                     let container_id = *rng.pick(&container_ids);
                     let tables =
-                        inner.view.load().version.at(container_id).map_or(0, |it| it.tables.len());
-                    inner.record_garbage(
+                        tree.view.load().version.at(container_id).map_or(0, |it| it.tables.len());
+                    tree.record_garbage(
                         container_id,
                         Some((tables, rng.below(100) as f64 / 100.0)),
                     );
                 }
-                let mut state = inner.background.lock();
-                let version = inner.view.load().version.clone();
-                let mut rescored =
-                    State { running: std::mem::take(&mut state.running), ..State::default() };
+                let mut state = tree.background.lock();
+                let version = tree.view.load().version.clone();
+                let jobs = Jobs { running: std::mem::take(&mut state.running), ..Jobs::default() };
+                let mut rescored = State { jobs, ..State::default() };
                 for (container_id, _) in version.containers() {
-                    inner.rescore(&mut rescored, &version, container_id);
+                    tree.rescore(&mut rescored, &version, container_id);
                 }
                 assert_eq!(state.candidates, rescored.candidates);
                 // With any set of running jobs.
                 let running = std::mem::take(&mut rescored.running.tasks);
                 loop {
-                    let task = inner.pick(&rescored);
-                    assert_eq!(task, pick_by_scan(inner, &version, &rescored.running));
+                    let task = tree.pick(&rescored);
+                    assert_eq!(task, pick_by_scan(tree, &version, &rescored.running));
                     let Some(task) = task else { break };
                     *picked.entry(std::mem::discriminant(&task)).or_insert(0) += 1;
                     rescored.running.tasks.push(task);
                 }
                 rescored.running.tasks = running;
-                state.running = rescored.running;
+                state.running = rescored.jobs.running;
             }
         }
         assert_eq!(picked.len(), 4, "tasks of some kind were never due: {picked:?}");
@@ -259,7 +260,7 @@ mod tests {
             );
             put(&trie, 0..keys);
             trie.maintain().unwrap();
-            let containers = trie.inner.view.load().version.containers().count();
+            let containers = trie.tree.view.load().version.containers().count();
             let counters = trie.stats().counters;
             (containers, counters["candidates_seen"] as f64 / counters["choices"] as f64)
         };
@@ -281,10 +282,10 @@ mod tests {
         let mut max = 0;
         for _ in 0..60 {
             put(&trie, (0..2_000).map(|_| rng.below(500)).collect::<Vec<_>>().into_iter());
-            max = max.max(trie.inner.view.load().version.tables().count());
+            max = max.max(trie.tree.view.load().version.tables().count());
         }
         trie.maintain().unwrap();
-        let version = trie.inner.view.load().version.clone();
+        let version = trie.tree.view.load().version.clone();
         let bytes: u64 = version.tables().map(|table| table.bytes()).sum();
         println!("{max} tables at max, {} in the end, of {bytes} bytes", version.tables().count());
         // 500 items of about 50 bytes: a container of the first level holds more than twice as

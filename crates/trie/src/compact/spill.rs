@@ -15,12 +15,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use siltstone_engine::{Purpose, Result};
 
 use super::{Merge, Output};
-use crate::engine::Inner;
+use crate::engine::Tree;
 use crate::htable::ExpectedSize;
-use crate::read::View;
 use crate::version::{ContainerId, Edit, Version};
+use crate::view::View;
 
-impl Inner {
+impl Tree {
     pub(super) fn spill(&self, view: &View, container_id: ContainerId) -> Result<()> {
         let Some(container) = view.version.at(container_id) else { return Ok(()) };
         let mut edit = Edit {
@@ -30,8 +30,7 @@ impl Inner {
         if container.cluster.is_some() {
             edit.clusters.push((container_id, 0, 0));
         }
-        let mut merge =
-            Merge::new(&container.tables, self.versions.config.hash, Purpose::Compaction);
+        let mut merge = Merge::new(&container.tables, self.config.hash, Purpose::Compaction);
         let items_in = merge.expected().items;
         if let Err(error) = self.write_children(&view.version, container_id, &mut merge, &mut edit)
         {
@@ -56,7 +55,7 @@ impl Inner {
         merge: &mut Merge,
         edit: &mut Edit,
     ) -> Result<()> {
-        let (level, bits) = (container_id.level + 1, self.versions.config.fanout_bits);
+        let (level, bits) = (container_id.level + 1, self.config.fanout_bits);
         let build = self.options.build(self.options.layout());
         let ExpectedSize { items, bytes } = merge.expected();
         let expected = ExpectedSize { items: items >> bits, bytes: bytes >> bits };

@@ -1,12 +1,13 @@
-//! Writes what the logs hold to tables of the root.
+//! Repair of logs: their records are written to tables of the root.
 //!
-//! Behind a gap the rest of a log is saved, too, and so are the logs behind a damaged or missing
-//! one. A batch is one record, so it is there as a whole or lies in a gap.
+//! The rest of a log after a gap is saved, too, and so are the logs after a damaged or missing one. A
+//! batch is one record, so it is saved entirely or lies in a gap.
 //!
 //! Invariant: each whole record is in a table, each gap in the report.
 
+use siltstone_durable::offline::{LogItem, LogOutcome, log_outcome, salvage_records};
 use siltstone_engine::{Op, Result};
-use siltstone_table::{GapTracker, LogSalvage, SalvageItem, salvage_chain};
+use siltstone_table::{GapTracker, LogSalvage, salvage_chain};
 
 use super::Repair;
 use super::tables::SavedItems;
@@ -16,8 +17,8 @@ use crate::record::Record;
 use crate::version::{ContainerId, Edit};
 
 impl Repair {
-    /// Writes what the logs hold to tables of the root; answers the last sequence number. Without a
-    /// manifest what is in a table already is left out: it must not come back as newest.
+    /// Writes the records of the logs to tables of the root; returns the last sequence number. Without
+    /// a manifest, writes that are in a table already are skipped: they must not become the newest.
     pub(super) fn replay_chain(
         &mut self,
         known: &Edit,
@@ -42,7 +43,7 @@ impl Repair {
         Ok(last_sequence)
     }
 
-    /// Writes what a log holds behind sequence number `from`; answers the last sequence number.
+    /// Writes the operations of a log after sequence number `from`; returns the last sequence number.
     fn replay(
         &mut self,
         log: &LogSalvage,
@@ -52,55 +53,42 @@ impl Repair {
     ) -> Result<u64> {
         let (name, vfs) = (log.name(), self.tiers.main.clone());
         let (mut saved, mut count, mut last) = (SavedItems::default(), 0, 0);
-        let mut unreadable = None;
-        log.visit(vfs.as_ref(), |salvaged| {
-            let (position, bytes) = match salvaged {
-                SalvageItem::Gap(bytes) => {
-                    gaps.gap(&name, bytes);
-                    return Ok(());
-                }
-                SalvageItem::Record { position, bytes } => (position, bytes),
-            };
-            match Record::decode(bytes) {
-                Ok(Record::Link(_)) => {}
-                Ok(Record::Batch { first_sequence, batch }) => {
-                    for (sequence, op) in (first_sequence..).zip(batch.iter()) {
-                        last = sequence;
-                        if sequence > from {
-                            let item = match op {
-                                Op::Delete { key } => Item::delete(key),
-                                Op::Put { key, value, expires_at } => {
-                                    Item { key, value: Some(value), expires_at }
-                                }
-                            };
-                            saved.push(self.config.hash.hash(item.key), &item);
+        let damage = salvage_records(vfs.as_ref(), log, |item| {
+            match item {
+                LogItem::Gap(bytes) | LogItem::Malformed(bytes) => gaps.gap(&name, bytes),
+                LogItem::Record(bytes) => match Record::decode(bytes) {
+                    Err(reason) => return Ok(Err(reason)),
+                    Ok(Record::Link(_)) => {}
+                    Ok(Record::Batch { first_sequence, batch }) => {
+                        for (sequence, op) in (first_sequence..).zip(batch.iter()) {
+                            last = sequence;
+                            if sequence > from {
+                                let item = match op {
+                                    Op::Delete { key } => Item::delete(key),
+                                    Op::Put { key, value, expires_at } => {
+                                        Item { key, value: Some(value), expires_at }
+                                    }
+                                };
+                                saved.push(self.config.hash.hash(item.key), &item);
+                            }
                         }
+                        gaps.operations(first_sequence, last);
+                        let origin = self.root(last);
+                        count += self.write_if_full(&mut saved, origin, state)?;
                     }
-                    gaps.operations(first_sequence, last);
-                    let origin = self.root(last);
-                    count += self.write_if_full(&mut saved, origin, state)?;
-                }
-                Err(reason) => {
-                    unreadable.get_or_insert((position, reason));
-                    gaps.gap(&name, position..position + bytes.len() as u64);
-                }
+                },
             }
-            Ok(())
+            Ok(Ok(()))
         })?;
         let origin = self.root(last);
         count += self.write(&mut saved, origin, state)?;
-        match (log.damage.clone().or(unreadable), &log.file) {
-            (None, _) => {
-                self.report.note(format!("{name}: {count} items replayed into the root"));
-                self.replayed.insert(name);
-            }
-            (Some((_, reason)), None) => self.report.note(format!("{name}: {reason}")),
-            (Some((at, reason)), Some(file)) => {
-                self.report.note(format!(
-                    "{name} is damaged at byte {at} ({reason}): {count} items saved"
-                ));
-                self.keep(file.clone());
-            }
+        let replayed = format!("{count} items replayed into the root");
+        let (outcome, note) = log_outcome(log, damage, &replayed, &format!("{count} items saved"));
+        self.report.note(note);
+        match outcome {
+            LogOutcome::Replayed => _ = self.replayed.insert(name),
+            LogOutcome::Missing => {}
+            LogOutcome::Damaged(file) => self.keep(file),
         }
         Ok(last)
     }

@@ -28,6 +28,7 @@ mod tables;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use siltstone_durable::replay_edits;
 use siltstone_engine::{Error, Loss, Purpose, RepairReport, Result};
 use siltstone_runtime::RateLimiter;
 use siltstone_table::{FileNumbers, LogSalvage, Manifest, quarantine, salvage_chain};
@@ -38,7 +39,7 @@ use crate::files::{Kind, StorageTiers};
 use crate::htable::{HTable, Origin};
 use crate::options::Options;
 use crate::tiering;
-use crate::version::{AddedTable, ENGINE, Edit, TrieConfig, fold};
+use crate::version::{AddedTable, ENGINE, Edit, TrieConfig};
 
 /// Saved items of a damaged file are written when they reach this size.
 const WINDOW_BYTES: usize = 64 << 20;
@@ -98,7 +99,7 @@ impl Repair {
             }
         }
         let rescued = Manifest::salvage(&self.tiers.main, ENGINE)?;
-        let edit = match rescued.edits.as_ref().map(|edits| fold(edits)) {
+        let edit = match rescued.edits.as_ref().map(|edits| replay_edits::<Edit>(edits)) {
             Some(Err(error)) if !error.is_corruption() => return Err(error),
             edit => edit.transpose().unwrap_or(None),
         };

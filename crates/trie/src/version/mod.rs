@@ -20,7 +20,7 @@ mod edit;
 mod set;
 
 pub(crate) use edit::{AddedTable, Edit, TrieConfig};
-pub(crate) use set::{ENGINE, Versions, fold};
+pub(crate) use set::{ENGINE, open_versions};
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -74,6 +74,7 @@ impl Container {
 #[derive(Clone, Default)]
 pub(crate) struct Version {
     levels: Vec<Arc<BTreeMap<u64, Arc<Container>>>>,
+    config: TrieConfig,
 }
 
 /// The open files that an edit adds.

@@ -1,0 +1,449 @@
+//! The state that the threads of one open table share, and what an engine adds to it.
+//!
+//! ```text
+//!   write ─ commit ─ stall: is there room? ─ WAL ─ memtable          one writer at a time
+//!                      │ full: rotate
+//!                      └▶ flush job ─ files ─ edit ─ version_set     in the background
+//!   read  ─ view                                                     without a lock
+//! ```
+//!
+//! [`Core`] owns the state; the modules of this crate are the steps that all engines share; an engine
+//! implements [`LogStructured`] for the steps that differ: the form of log records, the memtable, the
+//! files, and when writers must wait.
+//!
+//! Locks, in the order in which they may be taken: the writer (one write group at a time), the version
+//! set (one manifest edit at a time), the state of background work (short, never across I/O).
+//!
+//! Invariant: a view is changed only while the state of background work is locked.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Weak};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use siltstone_engine::{Result, WriteBatch};
+use siltstone_runtime::{
+    Background, BackgroundWork, Env, GroupCommit, StallCounters, WriteController,
+};
+use siltstone_table::log::remove_logs;
+use siltstone_table::{FileKind, FileNumber, SegmentLink, WalWriter};
+use siltstone_vfs::{Mode, Vfs};
+
+use crate::group::{Group, QueuedWrite};
+use crate::{EditHeader, VersionEdit, VersionSet, VersionState, View};
+
+/// A group commit takes at most this many bytes of other writers' batches.
+const MAX_GROUP_BYTES: usize = 1 << 20;
+
+/// The view of an engine.
+pub type ViewOf<T> = View<<T as LogStructured>::Memtable, <T as LogStructured>::Version>;
+
+/// The edit of an engine.
+pub type EditOf<T> = <<T as LogStructured>::Version as VersionState>::Edit;
+
+/// The state of an engine's background work.
+pub type StateOf<T> = State<<T as LogStructured>::Jobs>;
+
+/// Newest writes in memory.
+pub trait Memtable: Send + Sync + 'static {
+    /// Whether it has no entries.
+    fn is_empty(&self) -> bool;
+
+    /// The oldest log that contains writes of this memtable.
+    fn first_log(&self) -> u64;
+}
+
+/// An engine on top of [`Core`]: what differs from engine to engine.
+pub trait LogStructured:
+    BackgroundWork<State = StateOf<Self>> + Send + Sync + Sized + 'static
+{
+    /// Takes writes until it is flushed to files.
+    type Memtable: Memtable;
+    /// The files.
+    type Version: VersionState + Clone + Send + Sync + 'static;
+    /// What the engine's background jobs work on and have queued, beside flushes.
+    type Jobs: Send + 'static;
+    /// What the one writer at a time keeps from write to write, e.g. buffers.
+    type WriterState: Default + Send + 'static;
+    /// What appending a group to the log yields for its insertion into the memtable.
+    type Logged<'b>;
+
+    /// The largest value that a write may contain.
+    const MAX_VALUE_BYTES: usize;
+
+    /// The shared state.
+    fn core(&self) -> &Core<Self>;
+
+    /// Rejects batches that are too large for the log or a memtable.
+    ///
+    /// # Errors
+    /// `TooLarge`.
+    fn check_batch(&self, _batch: &WriteBatch) -> Result<()> {
+        Ok(())
+    }
+
+    /// Appends the batches of a group to the log with one request, by [`append`](crate::commit::append).
+    ///
+    /// # Errors
+    /// Those of the medium. Nothing is in the log if they occur before the append.
+    fn log_group<'b>(
+        &self,
+        writer: &mut Writer<Self>,
+        group: &Group<'b>,
+    ) -> Result<Self::Logged<'b>>;
+
+    /// Inserts a group, which is in the log, into the memtable; sets `writer.last_sequence`.
+    ///
+    /// # Errors
+    /// None that a write could cause; the table becomes read-only.
+    fn insert_group(
+        &self,
+        writer: &mut Writer<Self>,
+        group: &Group<'_>,
+        logged: Self::Logged<'_>,
+    ) -> Result<()>;
+
+    /// How full the active memtable is, for throttling: 1 is full.
+    fn fill(&self, writer: &Writer<Self>) -> f64;
+
+    /// Whether the active memtable must be rotated before `group` is written.
+    fn is_full(&self, writer: &Writer<Self>, _group: &Group<'_>) -> bool {
+        self.fill(writer) >= 1.0
+    }
+
+    /// Up to how many memtables there may be, the active one included.
+    fn max_memtables(&self) -> usize;
+
+    /// Whether writers must wait for compactions.
+    fn is_compaction_behind(&self) -> bool {
+        self.core().write_controller.is_full()
+    }
+
+    /// Whether writers that found no room must wait for a flush.
+    fn is_flush_awaited(&self, state: &StateOf<Self>) -> bool {
+        are_memtables_exhausted(self, state)
+    }
+
+    /// Whether a full memtable may be rotated now.
+    fn may_rotate(&self, _writer: &Writer<Self>) -> bool {
+        !are_memtables_exhausted(self, &self.core().background.lock())
+            && !self.is_compaction_behind()
+    }
+
+    /// Makes room elsewhere when the full memtable may not be rotated; `false`: there is none.
+    ///
+    /// # Errors
+    /// Those of a rotation.
+    fn make_other_room(&self, _writer: &mut Writer<Self>) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Continues the log in a new file; returns its number.
+    ///
+    /// # Errors
+    /// Those of the medium; the old file is continued.
+    fn begin_log(&self, writer: &mut Writer<Self>) -> Result<u64> {
+        let number = self.core().versions.new_number();
+        writer.log.rotate(number)?;
+        Ok(number)
+    }
+
+    /// The memtable after the active one, whose log `number` has just been begun. With `overlay` the
+    /// overlay is sealed, too.
+    fn next_memtable(
+        &self,
+        writer: &mut Writer<Self>,
+        number: u64,
+        overlay: bool,
+    ) -> Self::Memtable;
+
+    /// Whether a flush has anything to write out.
+    fn has_unflushed(&self, writer: &Writer<Self>) -> bool {
+        !writer.memtable.is_empty()
+    }
+
+    /// Makes the flush of all memtables in `view` due. Called while the writer is locked.
+    fn force_flush(&self, _view: &ViewOf<Self>) {}
+
+    /// Whether the oldest full memtable is to be flushed now.
+    fn is_flush_due(&self, state: &mut StateOf<Self>) -> bool {
+        state.flushing > 0
+    }
+
+    /// Writes the oldest full memtable of `view` to files and installs them.
+    ///
+    /// # Errors
+    /// Those of the medium. What has failed is tried again.
+    fn flush_oldest(&self, view: &ViewOf<Self>) -> Result<()>;
+
+    /// Called before a view with the memtables and files of `view` is published.
+    fn on_publish(&self, _state: &StateOf<Self>, _view: &ViewOf<Self>) {}
+
+    /// Called when `edit` has led to `version`, before it is published.
+    fn on_new_version(
+        &self,
+        _state: &mut StateOf<Self>,
+        _version: &Arc<Self::Version>,
+        _edit: &EditOf<Self>,
+    ) {
+    }
+}
+
+/// The shared state of one open table.
+pub struct Core<T: LogStructured> {
+    /// The engine that contains this core.
+    pub me: Weak<T>,
+    /// Where log and manifest are.
+    pub vfs: Arc<dyn Vfs>,
+    /// Clock, seed, scheduler and rate limit.
+    pub env: Env,
+    /// The manifest.
+    pub versions: VersionSet<T::Version>,
+    /// `None` once the table is closed.
+    pub writer: Mutex<Option<Writer<T>>>,
+    /// What reads see.
+    pub view: ArcSwap<ViewOf<T>>,
+    /// The newest sequence number that reads see.
+    pub visible: AtomicU64,
+    /// Jobs and those who wait for them.
+    pub background: Background<StateOf<T>>,
+    /// Throttles writers.
+    pub write_controller: WriteController,
+    /// Counts writes.
+    pub written: WriteCounters,
+    pub(crate) commits: GroupCommit<QueuedWrite>,
+}
+
+/// What a [`Core`] is made of when a table has been recovered.
+pub struct CoreParts<T: LogStructured> {
+    /// Where log and manifest are.
+    pub vfs: Arc<dyn Vfs>,
+    /// Clock, seed, scheduler and rate limit.
+    pub env: Env,
+    /// The manifest.
+    pub versions: VersionSet<T::Version>,
+    /// The log that was begun for new writes.
+    pub log: WalWriter,
+    /// The logs on the medium that contain unflushed writes, `log` the last.
+    pub logs: Vec<u64>,
+    /// The newest sequence number.
+    pub last_sequence: u64,
+    /// The memtable for new writes.
+    pub active: Arc<T::Memtable>,
+    /// Recovered memtables that wait for their flush, the oldest first.
+    pub flushing: Vec<Arc<T::Memtable>>,
+    /// The files.
+    pub version: Arc<T::Version>,
+    /// Throttles writers.
+    pub write_controller: WriteController,
+    /// The engine's jobs.
+    pub jobs: T::Jobs,
+}
+
+/// What the one writer at a time owns.
+pub struct Writer<T: LogStructured> {
+    /// The write-ahead log.
+    pub log: WalWriter,
+    /// The memtable that takes writes: the active one of the view.
+    pub memtable: Arc<T::Memtable>,
+    /// The newest sequence number in log and memtable.
+    pub last_sequence: u64,
+    /// The engine's own.
+    pub state: T::WriterState,
+}
+
+/// What background work is queued and running.
+#[derive(Default)]
+pub struct State<J> {
+    /// Memtables that wait for their flush.
+    pub flushing: usize,
+    /// Memtables flushed since the table was opened: one who waits for some need not wait for later
+    /// ones.
+    pub flushed: u64,
+    /// A flush job is queued or running.
+    pub is_flush_queued: bool,
+    /// Logs that are on the medium.
+    pub logs: Vec<u64>,
+    /// The engine's own.
+    pub jobs: J,
+}
+
+impl<J> Deref for State<J> {
+    type Target = J;
+
+    fn deref(&self) -> &J {
+        &self.jobs
+    }
+}
+
+impl<J> DerefMut for State<J> {
+    fn deref_mut(&mut self) -> &mut J {
+        &mut self.jobs
+    }
+}
+
+/// Counts writes; relaxed, because nothing is decided by them but throttling.
+#[derive(Debug, Default)]
+pub struct WriteCounters {
+    /// Bytes of keys and values.
+    pub user_bytes: AtomicU64,
+    /// Operations.
+    pub operations: AtomicU64,
+    /// How long writers waited.
+    pub stalls: StallCounters,
+}
+
+impl<T: LogStructured> Core<T> {
+    /// The state of a table that has just been recovered.
+    pub fn new(me: Weak<T>, parts: CoreParts<T>) -> Self {
+        let CoreParts { vfs, env, versions, log, logs, last_sequence, .. } = parts;
+        let (active, flushing) = (parts.active, parts.flushing);
+        let state = State {
+            flushing: flushing.len(),
+            flushed: 0,
+            is_flush_queued: false,
+            logs,
+            jobs: parts.jobs,
+        };
+        let writer = Writer {
+            log,
+            memtable: active.clone(),
+            last_sequence,
+            state: T::WriterState::default(),
+        };
+        let view = View { active, overlay: None, flushing, version: parts.version, generation: 0 };
+        Core {
+            me,
+            vfs,
+            versions,
+            writer: Mutex::new(Some(writer)),
+            view: ArcSwap::from_pointee(view),
+            visible: AtomicU64::new(last_sequence),
+            background: Background::new(env.scheduler.clone(), state),
+            env,
+            write_controller: parts.write_controller,
+            written: WriteCounters::default(),
+            commits: GroupCommit::new(MAX_GROUP_BYTES),
+        }
+    }
+
+    /// Whether all keys were removed since the view of `generation`.
+    pub fn is_cleared_since(&self, generation: u64) -> bool {
+        self.view.load().generation != generation
+    }
+
+    /// Does part of a job with the current view. If all keys were removed meanwhile, its failure is of
+    /// no interest.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub fn with_view(&self, work: impl FnOnce(&ViewOf<T>) -> Result<()>) -> Result<()> {
+        let view = self.view.load_full();
+        let done = work(&view);
+        if self.is_cleared_since(view.generation) { Ok(()) } else { done }
+    }
+
+    /// Forgets the logs before `first_log`, whose writes are all in files, and removes those that are
+    /// not in `kept`, because they have become files of the table.
+    pub fn remove_logs_before(&self, first_log: u64, kept: &[u64]) {
+        // Dropped without the lock: that may take as long as freeing the pages of the file.
+        let unused = self.writer.lock().as_mut().map(|writer| writer.log.release_before(first_log));
+        drop(unused);
+        let mut state = self.background.lock();
+        let gone: Vec<u64> = state.logs.extract_if(.., |number| *number < first_log).collect();
+        drop(state);
+        remove_logs(self.vfs.as_ref(), gone.into_iter().filter(|number| !kept.contains(number)));
+    }
+
+    /// Bytes of the logs on the medium.
+    pub fn log_bytes(&self) -> u64 {
+        let logs = self.background.lock().logs.clone();
+        let len = |number: &u64| {
+            let name = FileKind::Log.name(FileNumber(*number));
+            self.vfs.open(&name, Mode::Read).and_then(|file| file.len()).unwrap_or(0)
+        };
+        logs.iter().map(len).sum()
+    }
+}
+
+/// Whether no further memtable may be begun before one is flushed.
+pub fn are_memtables_exhausted<T: LogStructured>(table: &T, state: &StateOf<T>) -> bool {
+    state.flushing.saturating_add(1) >= table.max_memtables()
+}
+
+/// Changes the view that reads load.
+pub fn publish<T: LogStructured>(
+    table: &T,
+    state: &mut StateOf<T>,
+    change: impl FnOnce(&mut ViewOf<T>),
+) {
+    let core = table.core();
+    let mut view = View::clone(&core.view.load());
+    let before = view.flushing.len();
+    change(&mut view);
+    state.flushing = view.flushing.len();
+    state.flushed += before.saturating_sub(state.flushing) as u64;
+    table.on_publish(state, &view);
+    core.view.store(Arc::new(view));
+    core.background.notify();
+}
+
+/// Applies `edit` durably and publishes its version, with the view changed further by `change`.
+/// `make_version` opens the files that the edit adds. Returns `false`, and changes nothing, if all
+/// keys were removed since the view of `generation`: the files are garbage then.
+///
+/// # Errors
+/// Those of [`VersionSet::log_and_apply`].
+pub fn apply_edit<T: LogStructured>(
+    table: &T,
+    generation: u64,
+    edit: EditOf<T>,
+    make_version: impl FnOnce(&T::Version, &mut EditOf<T>) -> Result<T::Version>,
+    change: impl FnOnce(&mut ViewOf<T>),
+) -> Result<bool> {
+    let core = table.core();
+    core.versions.log_and_apply(generation, edit, make_version, |version, edit| {
+        let mut state = core.background.lock();
+        table.on_new_version(&mut state, version, edit);
+        publish(table, &mut state, |view| {
+            view.version = version.clone();
+            change(view);
+        });
+    })
+}
+
+/// Records a fact about the logs in the manifest: an edit that changes no files.
+pub(crate) fn apply_header<T: LogStructured>(
+    table: &T,
+    generation: u64,
+    header: EditHeader,
+) -> Result<bool> {
+    let mut edit = EditOf::<T>::default();
+    edit.set_header(header);
+    let unchanged = |version: &T::Version, _: &mut EditOf<T>| Ok(version.clone());
+    table.core().versions.log_and_apply(generation, edit, unchanged, |_, _| ())
+}
+
+/// Closes the table: ends background work by `stop`, seals log and manifest.
+///
+/// # Errors
+/// Those of the medium; `ReadOnly` if a fault has left the medium in doubt.
+pub fn close<T: LogStructured>(table: &T, stop: impl FnOnce()) -> Result<()> {
+    let core = table.core();
+    if !core.background.close() {
+        return Ok(());
+    }
+    stop();
+    let writer = core.writer.lock().take();
+    match writer {
+        // After a fault the state of the log is unknown: the next open finds out.
+        Some(writer) if !core.background.is_poisoned() => {
+            let SegmentLink { number, bytes } = writer.log.seal()?;
+            let header = EditHeader { sealed_log: Some((number, bytes)), ..EditHeader::default() };
+            apply_header(table, core.view.load().generation, header)?;
+            core.versions.close()
+        }
+        _ => core.background.check_not_poisoned(),
+    }
+}

@@ -1,0 +1,43 @@
+//! Background jobs: how they are queued. When they run, wait and are retried is described in
+//! [`Background`](siltstone_runtime::Background).
+//!
+//! Invariant: a queued job keeps the table only weakly: it does not delay closing.
+
+use siltstone_engine::Result;
+use siltstone_runtime::Priority;
+
+use crate::core::{LogStructured, StateOf};
+
+/// Queues a job; `finish` undoes its queueing however it ends. If it succeeds, more may be due.
+pub fn spawn_job<T: LogStructured>(
+    table: &T,
+    priority: Priority,
+    finish: impl FnOnce(&mut StateOf<T>) + Send + 'static,
+    work: impl FnOnce(&T) -> Result<()> + Send + 'static,
+) {
+    let weak = table.core().me.clone();
+    table.core().env.scheduler.spawn(priority, move || {
+        let Some(table) = weak.upgrade() else { return };
+        if table.core().background.run(finish, || work(&table)) {
+            table.schedule();
+        }
+    });
+}
+
+/// Queues a flush if one is due and none is queued.
+pub fn schedule_flush<T: LogStructured>(table: &T) {
+    let background = &table.core().background;
+    let mut state = background.lock();
+    if background.is_stopping() || !table.is_flush_due(&mut state) || state.is_flush_queued {
+        return;
+    }
+    state.is_flush_queued = true;
+    drop(state);
+    let finish = |state: &mut StateOf<T>| state.is_flush_queued = false;
+    spawn_job(table, Priority::Flush, finish, |table: &T| {
+        table.core().with_view(|view| match view.flushing.is_empty() {
+            true => Ok(()),
+            false => table.flush_oldest(view),
+        })
+    });
+}

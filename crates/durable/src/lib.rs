@@ -1,0 +1,44 @@
+//! The log-structured core that the engines `lsm`, `trie` and `silt` share.
+//!
+//! | module | content |
+//! | --- | --- |
+//! | [`core`](mod@core) | the shared state of an open table, and the trait that an engine implements |
+//! | [`commit`] | the write path: group commit, log, memtable |
+//! | [`stall`] | throttling, memtable rotation, write stalls |
+//! | [`flush`] | full memtables become files |
+//! | [`jobs`] | queueing of background jobs |
+//! | [`clear`](mod@clear) | removing all keys at once |
+//! | [`view`] | what a read can see |
+//! | [`version_set`] | the manifest and the current version: one edit at a time, replay of edits |
+//! | [`recovery`] | opening: logs, obsolete files |
+//! | [`checkpoint`] | the files of one version and a manifest of their own |
+//! | [`offline`] | drivers of verification, inspection and repair |
+//!
+//! An engine supplies the form of its log records, its memtable, its files and its background jobs. It
+//! depends on this crate; engines never depend on each other.
+
+pub mod checkpoint;
+pub mod clear;
+pub mod commit;
+pub mod core;
+pub mod flush;
+mod group;
+pub mod jobs;
+pub mod offline;
+pub mod recovery;
+pub mod stall;
+pub mod version_set;
+pub mod view;
+
+pub use self::clear::Clear;
+pub use self::core::{
+    Core, CoreParts, EditOf, LogStructured, Memtable, State, StateOf, ViewOf, Writer, apply_edit,
+    publish,
+};
+pub use group::Group;
+pub use jobs::{schedule_flush, spawn_job};
+pub use version_set::{
+    EditHeader, Recovered, VersionEdit, VersionSet, VersionState, missing_file, missing_manifest,
+    reject_orphans, replay_edits,
+};
+pub use view::View;

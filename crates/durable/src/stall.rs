@@ -1,0 +1,81 @@
+//! Room for the next write: throttling, memtable rotation, write stalls.
+//!
+//! Writers are delayed in proportion to the backlog of background work before they are stopped: see
+//! [`WriteController`](siltstone_runtime::WriteController). A full memtable is rotated: the log is
+//! continued in a new file, and a flush job is queued. Writers stop while every memtable is full or
+//! compactions are too far behind.
+//!
+//! Invariant: no lock is held while a writer waits.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use parking_lot::MutexGuard;
+use siltstone_engine::{Error, Result};
+use siltstone_runtime::WriteStall;
+
+use crate::core::{LogStructured, Writer, publish};
+use crate::group::Group;
+use crate::jobs::schedule_flush;
+
+/// Makes room for `group` in the active memtable. The writer is unlocked while this waits.
+pub(crate) fn make_room<T: LogStructured>(
+    table: &T,
+    writer: &mut MutexGuard<'_, Option<Writer<T>>>,
+    group: &Group<'_>,
+) -> Result<()> {
+    let core = table.core();
+    let fill = writer.as_ref().map_or(0.0, |open| table.fill(open));
+    let written = core.written.user_bytes.load(Relaxed);
+    if let Some(delay) = core.write_controller.delay_for(written, fill) {
+        let (scheduler, stalls) = (&core.env.scheduler, &core.written.stalls);
+        let apply_delay = || core.write_controller.apply_delay(delay, scheduler, stalls);
+        MutexGuard::unlocked(writer, apply_delay);
+    }
+    loop {
+        let open = writer.as_mut().ok_or(Error::Closed)?;
+        if !table.is_full(open, group) {
+            return Ok(());
+        }
+        if table.may_rotate(open) {
+            return rotate(table, open, false);
+        }
+        if table.make_other_room(open)? {
+            return Ok(());
+        }
+        MutexGuard::unlocked(writer, || wait_for_room(table))?;
+        core.background.check_writable()?;
+    }
+}
+
+/// Waits until a memtable is free and compactions have caught up.
+fn wait_for_room<T: LogStructured>(table: &T) -> Result<()> {
+    let stalls = &table.core().written.stalls;
+    table.stall_while(stalls, WriteStall::Flush, |state| table.is_flush_awaited(state))?;
+    table.stall_while(stalls, WriteStall::Compaction, |_| table.is_compaction_behind())
+}
+
+/// Continues in a new log and a new memtable, and queues the full one for its flush; with `overlay`,
+/// the overlay behind it.
+///
+/// # Errors
+/// Those of the medium; the old log and memtable are continued.
+pub fn rotate<T: LogStructured>(table: &T, writer: &mut Writer<T>, overlay: bool) -> Result<()> {
+    let core = table.core();
+    let number = table
+        .begin_log(writer)
+        .map_err(|error| core.background.poison_if_read_only("beginning a log", error))?;
+    let next = Arc::new(table.next_memtable(writer, number, overlay));
+    let mut state = core.background.lock();
+    state.logs.push(number);
+    writer.memtable = next.clone();
+    publish(table, &mut state, |view| {
+        view.flushing.push(std::mem::replace(&mut view.active, next));
+        if overlay {
+            view.flushing.extend(view.overlay.take());
+        }
+    });
+    drop(state);
+    schedule_flush(table);
+    Ok(())
+}

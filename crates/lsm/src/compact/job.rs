@@ -1,0 +1,162 @@
+//! The background job of a compaction.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use siltstone_engine::Result;
+use siltstone_runtime::Priority;
+
+use super::Compaction;
+use crate::engine::{State, Tree};
+use crate::version::{Edit, FileEntry, L0Run, TableFile};
+
+impl Tree {
+    /// Queues compactions while some are due and the job limit allows it.
+    pub(crate) fn schedule_compaction(&self) {
+        let mut state = self.background.lock();
+        // Loaded under the lock: inputs of finished compactions are gone from this view.
+        let view = self.view.load_full();
+        while state.compactions < self.options.max_compactions && !self.background.is_stopping() {
+            let Some(compaction) = self.strategy.pick(&view.version, &state.in_progress) else {
+                return;
+            };
+            state.in_progress.insert(&compaction);
+            state.compactions += 1;
+            let priority =
+                if compaction.level == 0 { Priority::L0Compaction } else { Priority::Compaction };
+            let weak = self.me.clone();
+            let number = state.next_compaction;
+            state.next_compaction += 1;
+            state.queued.insert(number, (view.generation, compaction));
+            self.env.scheduler.spawn(priority, move || {
+                if let Some(tree) = weak.upgrade() {
+                    run_job(&tree, number);
+                }
+            });
+        }
+    }
+
+    fn compact(&self, generation: u64, compaction: &Compaction) -> Result<()> {
+        if self.is_cleared_since(generation) {
+            return Ok(());
+        }
+        let compacted = self.compact_files(generation, compaction);
+        // After a clear the inputs are obsolete, and so is any error.
+        if self.is_cleared_since(generation) { Ok(()) } else { compacted }
+    }
+
+    fn compact_files(&self, generation: u64, compaction: &Compaction) -> Result<()> {
+        let began = Instant::now();
+        let added = if compaction.is_move() {
+            self.counters.moves.fetch_add(1, Relaxed);
+            let moved = |table: &Arc<TableFile>| {
+                let level = compaction.target;
+                FileEntry { level, run: None, ..table.entry().clone() }
+            };
+            compaction
+                .runs
+                .iter()
+                .filter_map(L0Run::file)
+                .chain(&compaction.inputs)
+                .map(moved)
+                .collect()
+        } else {
+            self.merge_tables(generation, compaction)?
+        };
+        let runs = compaction.exhausted_runs().map(|run| (0, run.number()));
+        let inputs = compaction.inputs.iter().map(|table| (compaction.level, table.number()));
+        let below = compaction.below.iter().map(|table| (compaction.target, table.number()));
+        let edit = Edit {
+            added,
+            removed: runs.chain(inputs).chain(below).collect(),
+            cursors: match compaction.level {
+                0 => Vec::new(),
+                level => vec![(level, compaction.largest_input().to_vec())],
+            },
+            cursor: compaction.slice_end.as_ref().map(|to| to.clone().unwrap_or_default()),
+            ..Edit::default()
+        };
+        let written = if compaction.is_move() { Vec::new() } else { edit.added.clone() };
+        self.strategy.advance(compaction);
+        let installed = self
+            .install(generation, edit, None, &compaction.runs, |_| ())
+            .inspect_err(|error| self.remove_if_unnamed(error, &written))?;
+        if !installed {
+            self.remove_tables(&written);
+            return Ok(());
+        }
+        if compaction.level == 0 {
+            self.counters.largest_level0_bytes.fetch_max(compaction.l0_bytes(), Relaxed);
+        }
+        self.counters.compactions.fetch_add(1, Relaxed);
+        self.counters.background_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
+        Ok(())
+    }
+}
+
+fn run_job(tree: &Arc<Tree>, number: u64) {
+    let queued = tree.background.lock().queued.remove(&number);
+    let Some((generation, compaction)) = &queued else { return };
+    let on_finish = |state: &mut State| {
+        state.compactions -= 1;
+        state.in_progress.remove(compaction);
+    };
+    if tree.background.run(on_finish, || tree.compact(*generation, compaction)) {
+        tree.schedule_compaction();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use siltstone_engine::{Durability, Engine, ManualClock, WriteBatch};
+    use siltstone_runtime::Env;
+    use siltstone_vfs::Ram;
+
+    use super::*;
+    use crate::compact::InProgress;
+    use crate::{Lsm, Options};
+
+    /// With a version loaded before the lock is taken, a thread could select tables that are gone.
+    #[test]
+    fn compaction_is_picked_from_the_version_loaded_under_the_lock() {
+        let options = [
+            ("l0_capacity", "0"),
+            ("triad.log", "off"),
+            ("experimental.l0_compaction_trigger", "2"),
+        ];
+        let options: BTreeMap<_, _> = options.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+        let env = Env::replayable(Arc::new(ManualClock::at(0)), 1);
+        let options = Options::from_map(&options).unwrap();
+        let lsm = Lsm::open(Arc::new(Ram::new()), env, options).unwrap();
+        let tree = &lsm.tree;
+        let mut due = None;
+        for key in [b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h"] {
+            let mut batch = WriteBatch::new();
+            batch.put(key, b"1").put(b"z", key);
+            lsm.write(&batch, Durability::Buffered).unwrap();
+            lsm.flush().unwrap();
+            let view = tree.view.load_full();
+            if tree.strategy.pick(&view.version, &InProgress::default()).is_some() {
+                due = Some(view);
+            }
+        }
+        lsm.maintain().unwrap();
+        let (due, now) = (due.expect("a compaction was due"), tree.view.load_full());
+        assert!(tree.strategy.pick(&now.version, &InProgress::default()).is_none());
+
+        tree.view.store(due);
+        std::thread::scope(|scope| {
+            let state = tree.background.lock();
+            let scheduler = scope.spawn(|| tree.schedule_compaction());
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            tree.view.store(now);
+            drop(state);
+            scheduler.join().unwrap();
+        });
+        assert_eq!(tree.background.lock().compactions, 0);
+        lsm.maintain().unwrap();
+    }
+}
