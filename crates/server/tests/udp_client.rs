@@ -594,7 +594,7 @@ fn server_without_a_mica_table_reports_it() {
     };
     let refused = bind(vec![("a", map.clone())], |_| ());
     assert!(
-        refused.contains("it serves a table of the engine mica, and there is none"),
+        refused.contains("it requires a table of the engine mica, and there is none"),
         "{refused}"
     );
     let both = || vec![("a", map.clone()), ("b", mica("memory=32MiB"))];
