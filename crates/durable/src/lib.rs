@@ -12,7 +12,8 @@
 //! | [`version_set`] | the manifest and the current version: one edit at a time, replay of edits |
 //! | [`recovery`] | opening: logs, obsolete files |
 //! | [`checkpoint`] | the files of one version and a manifest of their own |
-//! | [`offline`] | drivers of verification, inspection and repair |
+//! | [`offline`] | drivers of verification and inspection |
+//! | [`repair`] | manifest, logs and damaged files of a table that does not open |
 //!
 //! An engine supplies the form of its log records, its memtable, its files and its background jobs. It
 //! depends on this crate; engines never depend on each other.
@@ -26,6 +27,7 @@ mod group;
 pub mod jobs;
 pub mod offline;
 pub mod recovery;
+pub mod repair;
 pub mod stall;
 pub mod version_set;
 pub mod view;

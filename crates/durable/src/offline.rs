@@ -1,17 +1,15 @@
-//! Drivers of verification, inspection and repair: what they do for the files of every engine.
+//! Drivers of verification and inspection: what they do for the files of every engine.
 //!
-//! Verification reads every byte of an open table; inspection describes one file; repair rebuilds a
-//! table that does not open. Engines check their own files; manifest, logs and reports are handled
-//! here.
+//! Verification reads every byte of an open table; inspection describes one file. Engines check their
+//! own files; manifest, logs and reports are handled here.
 //!
 //! Invariant: damage goes into the report; an error means that something could not be examined.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Inspection, Result, VerifyReport};
+use siltstone_table::Manifest;
 use siltstone_table::log::verify_logs;
-use siltstone_table::{LogSalvage, Manifest, SalvageItem};
 use siltstone_vfs::Vfs;
 
 use crate::core::LogStructured;
@@ -109,68 +107,4 @@ pub fn inspect_manifest<V: VersionState>(
 ) -> Result<()> {
     let describe = |edit: &[u8]| Ok(V::Edit::decode(edit)?.to_string());
     Manifest::inspect(vfs.clone(), V::ENGINE, limit, inspection, describe)
-}
-
-/// What repair finds in a log.
-pub enum LogItem<'a> {
-    /// Bytes whose checksum does not match, or that are missing.
-    Gap(Range<u64>),
-    /// The bytes of a record that has a valid checksum and that the visitor found malformed.
-    Malformed(Range<u64>),
-    /// A record.
-    Record(&'a [u8]),
-}
-
-/// What became of a log in a repair.
-pub enum LogOutcome {
-    /// All of it was read: the log is not needed any more.
-    Replayed,
-    /// It is missing.
-    Missing,
-    /// It is damaged, and this is its file.
-    Damaged(String),
-}
-
-/// Visits everything that is readable in a log; returns where it is damaged first, and how. If `visit`
-/// returns why a record is malformed, it is called again with its position.
-///
-/// # Errors
-/// Those of the medium and of `visit`.
-pub fn salvage_records(
-    vfs: &dyn Vfs,
-    log: &LogSalvage,
-    mut visit: impl FnMut(LogItem<'_>) -> Result<std::result::Result<(), String>>,
-) -> Result<Option<(u64, String)>> {
-    let mut malformed = None;
-    log.visit(vfs, |salvaged| {
-        let (position, bytes) = match salvaged {
-            SalvageItem::Gap(bytes) => return visit(LogItem::Gap(bytes)).map(drop),
-            SalvageItem::Record { position, bytes } => (position, bytes),
-        };
-        if let Err(reason) = visit(LogItem::Record(bytes))? {
-            malformed.get_or_insert((position, reason));
-            let _ = visit(LogItem::Malformed(position..position + bytes.len() as u64))?;
-        }
-        Ok(())
-    })?;
-    Ok(log.damage.clone().or(malformed))
-}
-
-/// What became of a log, and how the report of a repair says it: `replayed` if all of it was read, else
-/// the damage and `saved`.
-pub fn log_outcome(
-    log: &LogSalvage,
-    damage: Option<(u64, String)>,
-    replayed: &str,
-    saved: &str,
-) -> (LogOutcome, String) {
-    let name = log.name();
-    match (damage, &log.file) {
-        (None, _) => (LogOutcome::Replayed, format!("{name}: {replayed}")),
-        (Some((_, reason)), None) => (LogOutcome::Missing, format!("{name}: {reason}")),
-        (Some((at, reason)), Some(file)) => {
-            let note = format!("{name} is damaged at byte {at} ({reason}): {saved}");
-            (LogOutcome::Damaged(file.clone()), note)
-        }
-    }
 }

@@ -6,7 +6,7 @@
 //!
 //! Invariant: each whole record is in a table, each gap in the report.
 
-use siltstone_durable::offline::{LogItem, LogOutcome, log_outcome, salvage_records};
+use siltstone_durable::repair::{LogItem, LogOutcome, log_outcome, salvage_records};
 use siltstone_engine::Result;
 use siltstone_table::{GapTracker, LogSalvage, salvage_log};
 
@@ -91,9 +91,9 @@ impl Repair<'_> {
             log_outcome(log, damage, &replayed, &format!("{saved} entries saved"));
         self.report.note(note);
         match outcome {
-            LogOutcome::Replayed => _ = self.replayed.insert(name),
+            LogOutcome::Replayed => self.files.remove(name),
             LogOutcome::Missing => {}
-            LogOutcome::Damaged(file) => self.keep(file),
+            LogOutcome::Damaged(file) => self.files.keep(file, &mut self.report),
         }
         Ok(made.map(|(entry, _)| entry))
     }
@@ -136,9 +136,9 @@ impl Repair<'_> {
         let index =
             siltstone_table::FileKind::Table.name(siltstone_table::FileNumber(entry.number));
         if table.is_ok() {
-            self.replayed.insert(index);
+            self.files.remove(index);
         } else if self.vfs.exists(&index)? {
-            self.keep(index);
+            self.files.keep(index, &mut self.report);
         }
         if let Some(mut made) = made {
             if let Some(made) = &mut made.run {

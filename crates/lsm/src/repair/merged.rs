@@ -40,11 +40,11 @@ impl Repair<'_> {
         }
         let logs = salvage_chain(self.vfs.as_ref(), None, None, None)?;
         for draft in self.replay_chain(&logs, None)? {
-            self.replayed.insert(FileKind::Table.name(FileNumber(draft.number)));
+            self.files.remove(FileKind::Table.name(FileNumber(draft.number)));
             sources.push(draft.number);
         }
         for draft in self.save_pool(known)? {
-            self.replayed.insert(FileKind::Table.name(FileNumber(draft)));
+            self.files.remove(FileKind::Table.name(FileNumber(draft)));
             sources.push(draft);
         }
         let mut state = Edit::default();
@@ -60,11 +60,11 @@ impl Repair<'_> {
         let (at, reason) = match self.sound_table(number, 1) {
             Ok((_, true)) => {
                 self.report.note(format!("{name} is an index of a log: its log is read instead"));
-                self.replayed.insert(name);
+                self.files.remove(name);
                 return Ok(None);
             }
             Ok((_, false)) => {
-                self.replayed.insert(name);
+                self.files.remove(name);
                 return Ok(Some(number));
             }
             Err(Error::Corruption { offset, reason, .. }) => (offset, reason),
@@ -75,17 +75,17 @@ impl Repair<'_> {
             self.report.note(format!(
                 "{name} is damaged at byte {at} ({reason}): its log is read instead"
             ));
-            self.keep(name);
+            self.files.keep(name, &mut self.report);
             return Ok(None);
         }
         let entries = saved.table.as_ref().map_or(0, |(_, entries)| *entries);
         self.report
             .note(format!("{name} is damaged at byte {at} ({reason}): {entries} entries saved"));
         saved.losses.into_iter().for_each(|loss| self.report.record_loss(loss));
-        self.keep(name);
+        self.files.keep(name, &mut self.report);
         let draft = saved.table.map(|(draft, _)| draft.number);
         if let Some(draft) = draft {
-            self.replayed.insert(FileKind::Table.name(FileNumber(draft)));
+            self.files.remove(FileKind::Table.name(FileNumber(draft)));
         }
         Ok(draft)
     }

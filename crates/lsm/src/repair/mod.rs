@@ -28,10 +28,10 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use siltstone_durable::replay_edits;
-use siltstone_engine::{Error, Loss, Purpose, RepairReport, Result};
+use siltstone_durable::repair::{KnownManifest, ReplacedFiles};
+use siltstone_engine::{Loss, Purpose, RepairReport, Result};
 use siltstone_table::{
-    BlockCache, FileKind, FileNumber, Manifest, Table, TableWriter, parse_file_name, quarantine,
+    BlockCache, FileKind, FileNumber, Table, TableWriter, parse_file_name, quarantine,
     salvage_chain,
 };
 use siltstone_vfs::{PageClaims, Vfs};
@@ -40,7 +40,7 @@ use crate::closed::verify_closed;
 use crate::options::Options;
 use crate::pool::{self, POOL_FILE};
 use crate::version::{
-    ENGINE, Edit, FileEntry, FileOpener, L0RunEntry, LOG_OF_RUN, OpenFile, PmemRuns, Version,
+    Edit, FileEntry, FileOpener, L0RunEntry, LOG_OF_RUN, OpenFile, PmemRuns, Version,
 };
 
 /// Repairs the table in `vfs`.
@@ -51,8 +51,7 @@ pub fn repair(vfs: &Arc<dyn Vfs>) -> Result<RepairReport> {
     let mut repair = Repair {
         vfs,
         report: RepairReport::default(),
-        damaged_files: BTreeSet::new(),
-        replayed: BTreeSet::new(),
+        files: ReplacedFiles::default(),
         next_file: 1,
         claims: None,
         is_pool_damaged: false,
@@ -65,10 +64,8 @@ pub fn repair(vfs: &Arc<dyn Vfs>) -> Result<RepairReport> {
 struct Repair<'a> {
     vfs: &'a Arc<dyn Vfs>,
     report: RepairReport,
-    /// Damaged files, to be renamed once the new manifest is durable.
-    damaged_files: BTreeSet<String>,
-    /// Logs and drafts, to be removed then.
-    replayed: BTreeSet<String>,
+    /// Damaged files, replayed logs and drafts.
+    files: ReplacedFiles,
     next_file: u64,
     /// The pool of runs in persistent memory, while they are checked.
     claims: Option<PageClaims>,
@@ -78,24 +75,13 @@ struct Repair<'a> {
     pool_bytes: u64,
 }
 
-/// The manifest and its condition.
-struct KnownManifest {
-    edit: Option<Edit>,
-    /// The manifest and `CURRENT` are undamaged.
-    is_sound: bool,
-    /// The name of the manifest that was read.
-    name: Option<String>,
-    /// The damaged file, and the reason.
-    damage: Option<(String, String)>,
-}
-
 impl Repair<'_> {
     fn run(&mut self) -> Result<()> {
         if self.vfs.exists(POOL_FILE)? {
             self.pool_bytes = self.vfs.open(POOL_FILE, siltstone_vfs::Mode::Read)?.len()?;
         }
-        let known = self.read_manifest()?;
-        if known.is_sound && self.is_sound(known.edit.as_ref())? {
+        let mut known = KnownManifest::<Version>::read(self.vfs)?;
+        if known.is_intact && self.is_sound(known.edit.as_ref())? {
             self.report.note("everything that the manifest names is sound: nothing to repair");
             return Ok(());
         }
@@ -106,60 +92,33 @@ impl Repair<'_> {
         // A number that cannot have been allocated is ignored.
         self.next_file = next.max(next_known.min(FileNumber::LAST.0));
 
-        let KnownManifest { edit, mut is_sound, name, damage } = known;
+        let edit = known.edit.take();
         if let Some(edit) = &edit
             && !self.is_superseded(edit, &numbered)?
         {
-            if let Some((file, reason)) = &damage {
-                self.report.note(format!(
-                    "{file} is damaged ({reason}): the newest manifest is read, and holds"
-                ));
-            }
+            known.report_damage(&mut self.report);
             // A manifest that was sealed at close is not an older one.
-            let may_be_older = !is_sound || edit.sealed_log.is_none();
+            let may_be_older = !known.is_intact || edit.sealed_log.is_none();
             let is_older = may_be_older && self.is_lacking(edit, &numbered)?;
-            is_sound &= !is_older;
+            let is_intact = known.is_intact && !is_older;
             if is_older && self.vfs.exists(POOL_FILE)? {
                 // Missing edits may have named runs in it.
                 self.report.note(format!("runs in {POOL_FILE} may be missing in the manifest"));
                 self.report.record_loss(Loss::entries(POOL_FILE, 0..u64::MAX));
-                self.report.record_loss(Loss::order(name.as_deref().unwrap_or("MANIFEST")));
+                self.report.record_loss(Loss::order(known.name()));
                 self.is_pool_damaged = true;
             }
             let mut state = self.check_known(edit)?;
             match self.fit(&mut state) {
                 // If the levels do not fit together, the manifest cannot be used.
                 Err(error) if error.is_corruption() => self.report.note(error.to_string()),
-                fits => return fits.and_then(|()| self.write_manifest(&state, is_sound)),
+                fits => return fits.and_then(|()| self.write_manifest(&state, is_intact)),
             }
         }
-        let (file, reason) = damage.unwrap_or_else(|| {
-            let reason = "it does not fit the files that are there".to_owned();
-            (name.unwrap_or_else(|| "MANIFEST".to_owned()), reason)
-        });
-        self.report.note(format!(
-            "the manifest does not hold ({file}: {reason}): every readable table and log is merged"
-        ));
-        self.report.record_loss(Loss::order(file));
+        known.report_unusable("every readable table and log is merged", &mut self.report);
         let mut state = self.merge_all(&numbered, edit.as_ref())?;
         self.fit(&mut state)?;
         self.write_manifest(&state, false)
-    }
-
-    /// Reads the manifest.
-    fn read_manifest(&self) -> Result<KnownManifest> {
-        let rescued = Manifest::salvage(self.vfs, ENGINE)?;
-        let name = rescued.name;
-        let (edit, damage) = match rescued.edits.as_ref().map(|edits| replay_edits(edits)) {
-            Some(Ok(edit)) => (Some(edit), rescued.damage),
-            Some(Err(Error::Corruption { reason, .. })) => {
-                (None, Some(("MANIFEST".to_owned(), reason)))
-            }
-            Some(Err(other)) => return Err(other),
-            None => (None, rescued.damage),
-        };
-        let is_sound = edit.is_some() && damage.is_none() && !rescued.is_torn;
-        Ok(KnownManifest { edit, is_sound, name, damage })
     }
 
     /// Whether nothing needs repair; `false` if the check fails.
@@ -284,30 +243,14 @@ impl Repair<'_> {
         Version::new(1).apply(state, &tables).map(drop)
     }
 
-    fn write_manifest(&mut self, state: &Edit, is_sound: bool) -> Result<()> {
+    fn write_manifest(&mut self, state: &Edit, is_intact: bool) -> Result<()> {
         if self.is_pool_damaged && self.vfs.exists(POOL_FILE)? {
             self.report.note(format!("a copy of {POOL_FILE} is kept as {POOL_FILE}.damaged"));
             quarantine::copy_quarantined(self.vfs.as_ref(), POOL_FILE, self.pool_bytes)?;
         }
-        self.damaged_files
-            .iter()
-            .try_for_each(|name| quarantine::link_quarantined(self.vfs.as_ref(), name))?;
-        self.vfs.sync_dir(Purpose::Maintenance)?;
-        Manifest::replace(self.vfs, ENGINE, &state.encode(), is_sound)?;
-        self.damaged_files
-            .iter()
-            .try_for_each(|name| quarantine::finish_quarantine(self.vfs.as_ref(), name))?;
-        let replayed = self.replayed.iter().filter(|name| !self.damaged_files.contains(*name));
-        replayed.into_iter().try_for_each(|name| self.vfs.remove(name))?;
-        self.vfs.sync_dir(Purpose::Maintenance)?;
+        self.files.replace_manifest::<Version>(&[self.vfs], state, is_intact)?;
         self.report.note(format!("the new manifest names {} table files", state.added.len()));
         Ok(())
-    }
-
-    /// Renames a damaged file at the end, and reports it.
-    fn keep(&mut self, name: String) {
-        self.report.note(format!("{name} is kept as {name}.damaged"));
-        self.damaged_files.insert(name);
     }
 
     /// Saves the runs in persistent memory that a damaged manifest names; there may be others.

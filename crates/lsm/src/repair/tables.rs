@@ -55,7 +55,7 @@ impl Repair<'_> {
         self.report
             .note(format!("{name} is damaged at byte {at} ({reason}): {entries} entries saved"));
         saved.losses.into_iter().for_each(|loss| self.report.record_loss(loss));
-        self.keep(name);
+        self.files.keep(name, &mut self.report);
         if let Some((mut made, _)) = saved.table {
             // The live range stays the same.
             if let (Some(made), Some(run)) = (&mut made.run, &named.run) {

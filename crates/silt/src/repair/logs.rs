@@ -7,7 +7,7 @@
 //!
 //! Invariant: each whole record is in the new chain, each gap in the report.
 
-use siltstone_durable::offline::{LogItem, log_outcome, salvage_records};
+use siltstone_durable::repair::{LogItem, log_outcome, salvage_records};
 use siltstone_engine::{Loss, Result};
 use siltstone_table::{LogMode, LogReader, LogSalvage, SegmentLink, WalWriter, salvage_chain};
 
@@ -48,7 +48,7 @@ impl Repair<'_> {
             // After the table's own logs there may be what an interrupted repair has copied of them.
             let own = self.own_logs(&logs)?;
             let copied = logs.split_off(own);
-            self.damaged_files.extend(copied.into_iter().filter_map(|log| log.file));
+            self.files.keep_reported(copied.into_iter().filter_map(|log| log.file));
         }
         let first = self.new_number();
         let mut chain = WalWriter::create(self.vfs, first, SegmentLink::default())?;
@@ -63,7 +63,7 @@ impl Repair<'_> {
         }
         // Synced, so that the old logs may be removed; not sealed, because it was not closed.
         chain.sync()?;
-        self.damaged_files.extend(logs.into_iter().filter_map(|log| log.file));
+        self.files.keep_reported(logs.into_iter().filter_map(|log| log.file));
         state.first_log = Some(first);
         Ok(())
     }

@@ -24,7 +24,7 @@ mod salvage;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use siltstone_durable::replay_edits;
+use siltstone_durable::repair::{KnownManifest, ReplacedFiles};
 use siltstone_engine::{Error, Loss, Purpose, RepairReport, Result};
 use siltstone_table::{FileNumbers, LogSalvage, Manifest, quarantine, salvage_chain};
 use siltstone_vfs::Vfs;
@@ -35,7 +35,7 @@ use crate::names::{self, Kind};
 use crate::options::Options;
 use crate::sorted_store::SortedStore;
 use crate::store_entry::StoreEntry;
-use crate::version::{ENGINE, Edit};
+use crate::version::{ENGINE, Edit, Version};
 use salvage::Salvage;
 
 /// Rebuilds a damaged table from everything that can be read.
@@ -43,15 +43,9 @@ use salvage::Salvage;
 /// # Errors
 /// I/O errors, and files of a newer format. Damage is not an error here.
 pub fn repair(vfs: &Arc<dyn Vfs>) -> Result<RepairReport> {
-    let (report, damaged_files) = Default::default();
-    let mut repair = Repair {
-        vfs,
-        report,
-        next_file: 1,
-        has_changed: false,
-        is_manifest_intact: false,
-        damaged_files,
-    };
+    let (report, files) = Default::default();
+    let mut repair =
+        Repair { vfs, report, next_file: 1, has_changed: false, is_manifest_intact: false, files };
     repair.run()?;
     Ok(repair.report)
 }
@@ -64,8 +58,8 @@ struct Repair<'a> {
     has_changed: bool,
     /// Whether the present manifest is undamaged and can be rewritten.
     is_manifest_intact: bool,
-    /// Files to be quarantined once the new manifest is in force.
-    damaged_files: BTreeSet<String>,
+    /// Damaged files.
+    files: ReplacedFiles,
 }
 
 impl Repair<'_> {
@@ -107,33 +101,19 @@ impl Repair<'_> {
 
     /// The content of the manifest; `None`, and a loss in the report, if it is damaged or outdated.
     fn read_manifest(&mut self, numbered: &[(Kind, u64)]) -> Result<Option<Edit>> {
-        let rescued = Manifest::salvage(self.vfs, ENGINE)?;
-        let edit = match rescued.edits.as_ref().map(|edits| replay_edits::<Edit>(edits)) {
-            Some(Err(error)) if !error.is_corruption() => return Err(error),
-            edit => edit.transpose().unwrap_or(None),
-        };
+        let mut manifest = KnownManifest::<Version>::read(self.vfs)?;
+        let edit = manifest.edit.take();
         let edit = edit.filter(|edit| edit.keys.is_some_and(|keys| keys.partitions > 0));
         if let Some(edit) = edit
             && !self.is_superseded(&edit, numbered)?
         {
-            self.is_manifest_intact = rescued.damage.is_none() && !rescued.is_torn;
-            self.has_changed = !self.is_manifest_intact;
-            if let Some((file, reason)) = rescued.damage {
-                self.report.note(format!(
-                    "{file} is damaged ({reason}): the newest manifest is undamaged and is used"
-                ));
-            }
+            self.is_manifest_intact = manifest.is_intact;
+            self.has_changed = !manifest.is_intact;
+            manifest.report_damage(&mut self.report);
             return Ok(Some(edit));
         }
-        let (file, reason) = rescued.damage.unwrap_or_else(|| {
-            let reason = "it does not match the files in the directory".to_owned();
-            (rescued.name.unwrap_or_else(|| "MANIFEST".to_owned()), reason)
-        });
-        self.report.note(format!(
-            "the manifest is unusable ({file}: {reason}): stores are ordered by their numbers, and \
-             all logs are newer than the stores"
-        ));
-        self.report.record_loss(Loss::order(file));
+        let instead = "stores are ordered by their numbers, and all logs are newer than the stores";
+        manifest.report_unusable(instead, &mut self.report);
         Ok(None)
     }
 
@@ -277,9 +257,9 @@ impl Repair<'_> {
         self.has_changed = true;
         self.report.note(format!("{name} is damaged at byte {at} ({reason})"));
         let saved = self.rebuild(kind, entry, keys)?;
-        self.damaged_files.insert(name);
+        self.files.keep_reported([name]);
         if self.vfs.exists(&derived)? {
-            self.damaged_files.insert(derived);
+            self.files.keep_reported([derived]);
         }
         Ok(saved)
     }
@@ -360,15 +340,8 @@ impl Repair<'_> {
     /// Puts a manifest with this content into force, and quarantines the damaged files.
     fn write_manifest(&mut self, mut state: Edit) -> Result<()> {
         state.next_file = Some(self.next_file);
-        self.damaged_files
-            .iter()
-            .try_for_each(|name| quarantine::link_quarantined(self.vfs.as_ref(), name))?;
-        self.vfs.sync_dir(Purpose::Maintenance)?;
-        Manifest::replace(self.vfs, ENGINE, &state.encode(), self.is_manifest_intact)?;
-        self.damaged_files
-            .iter()
-            .try_for_each(|name| quarantine::finish_quarantine(self.vfs.as_ref(), name))?;
-        self.vfs.sync_dir(Purpose::Maintenance)?;
+        let is_intact = self.is_manifest_intact;
+        self.files.replace_manifest::<Version>(&[self.vfs], &state, is_intact)?;
         let (hash, sorted) = (state.hash_stores.len(), state.sorted_stores.len());
         self.report
             .note(format!("the new manifest names {hash} HashStores and {sorted} SortedStores"));

@@ -5,7 +5,7 @@
 //!
 //! Invariant: each whole record is in a table, each gap in the report.
 
-use siltstone_durable::offline::{LogItem, LogOutcome, log_outcome, salvage_records};
+use siltstone_durable::repair::{LogItem, LogOutcome, log_outcome, salvage_records};
 use siltstone_engine::{Op, Result};
 use siltstone_table::{GapTracker, LogSalvage, salvage_chain};
 
@@ -86,9 +86,9 @@ impl Repair {
         let (outcome, note) = log_outcome(log, damage, &replayed, &format!("{count} items saved"));
         self.report.note(note);
         match outcome {
-            LogOutcome::Replayed => _ = self.replayed.insert(name),
+            LogOutcome::Replayed => self.files.remove(name),
             LogOutcome::Missing => {}
-            LogOutcome::Damaged(file) => self.keep(file),
+            LogOutcome::Damaged(file) => self.files.keep(file, &mut self.report),
         }
         Ok(last)
     }

@@ -28,10 +28,10 @@ mod tables;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use siltstone_durable::replay_edits;
-use siltstone_engine::{Error, Loss, Purpose, RepairReport, Result};
+use siltstone_durable::repair::{KnownManifest, ReplacedFiles};
+use siltstone_engine::{Error, Purpose, RepairReport, Result};
 use siltstone_runtime::RateLimiter;
-use siltstone_table::{FileNumbers, LogSalvage, Manifest, quarantine, salvage_chain};
+use siltstone_table::{FileNumbers, LogSalvage, salvage_chain};
 use siltstone_vfs::{Mode, Vfs};
 
 use crate::cluster::Cluster;
@@ -39,7 +39,7 @@ use crate::files::{Kind, StorageTiers};
 use crate::htable::{HTable, Origin};
 use crate::options::Options;
 use crate::tiering;
-use crate::version::{AddedTable, ENGINE, Edit, TrieConfig};
+use crate::version::{AddedTable, Edit, TrieConfig, Version};
 
 /// Saved items of a damaged file are written when they reach this size.
 const WINDOW_BYTES: usize = 64 << 20;
@@ -69,8 +69,8 @@ pub fn repair_on(vfs: &Arc<dyn Vfs>, upper: Option<Arc<dyn Vfs>>) -> Result<Repa
     let config =
         TrieConfig { fanout_bits: Options::default().fanout_bits, ..TrieConfig::default() };
     let rate = RateLimiter::unlimited();
-    let (report, damaged_files, replayed) = Default::default();
-    let mut repair = Repair { tiers, config, rate, report, damaged_files, replayed, next_file: 1 };
+    let (report, files) = Default::default();
+    let mut repair = Repair { tiers, config, rate, report, files, next_file: 1 };
     repair.run()?;
     Ok(repair.report)
 }
@@ -80,10 +80,8 @@ struct Repair {
     config: TrieConfig,
     rate: RateLimiter,
     report: RepairReport,
-    /// Damaged files, to be renamed once the new manifest is durable.
-    damaged_files: BTreeSet<String>,
-    /// Logs, to be removed then.
-    replayed: BTreeSet<String>,
+    /// Damaged files and replayed logs.
+    files: ReplacedFiles,
     next_file: u64,
 }
 
@@ -98,37 +96,21 @@ impl Repair {
                 }
             }
         }
-        let rescued = Manifest::salvage(&self.tiers.main, ENGINE)?;
-        let edit = match rescued.edits.as_ref().map(|edits| replay_edits::<Edit>(edits)) {
-            Some(Err(error)) if !error.is_corruption() => return Err(error),
-            edit => edit.transpose().unwrap_or(None),
-        };
-        let is_sound = edit.is_some() && rescued.damage.is_none() && !rescued.is_torn;
-        if let Some(edit) = edit.as_ref().filter(|_| is_sound)
+        let mut manifest = KnownManifest::<Version>::read(&self.tiers.main)?;
+        if let Some(edit) = manifest.edit.as_ref().filter(|_| manifest.is_intact)
             && self.is_table_sound(edit)?
         {
             self.repair_owner(edit)?;
             self.report.note("everything that the manifest names is sound: nothing to repair");
             return Ok(());
         }
-        let (known, has_manifest) = match edit {
+        let (known, has_manifest) = match manifest.edit.take() {
             Some(edit) if !self.is_superseded(&edit, &files)? => {
-                if let Some((file, reason)) = &rescued.damage {
-                    self.report.note(format!(
-                        "{file} is damaged ({reason}): the newest manifest is read, and holds"
-                    ));
-                }
+                manifest.report_damage(&mut self.report);
                 (edit, true)
             }
             edit => {
-                let (file, reason) = rescued.damage.unwrap_or_else(|| {
-                    let reason = "it does not fit the files that are there".to_owned();
-                    (rescued.name.unwrap_or_else(|| "MANIFEST".to_owned()), reason)
-                });
-                self.report.note(format!(
-                    "the manifest does not hold ({file}: {reason}): tables go where their footers say"
-                ));
-                self.report.record_loss(Loss::order(file));
+                manifest.report_unusable("tables go where their footers say", &mut self.report);
                 let config = edit.and_then(|edit| edit.config);
                 let rebuild_state = self.rebuild_state(&files)?;
                 (Edit { config: rebuild_state.config.or(config), ..rebuild_state }, false)
@@ -151,7 +133,7 @@ impl Repair {
                         .note(format!("{error}: nothing is lost, filters are in the tables, too"));
                     let name = Kind::Cluster.name(number);
                     if self.tier_with(&name)?.is_some() {
-                        self.keep(name);
+                        self.files.keep(name, &mut self.report);
                     }
                 }
                 Err(other) => return Err(other),
@@ -160,7 +142,7 @@ impl Repair {
         self.repair_owner(&known)?;
         let last_sequence = self.replay_chain(&known, has_manifest, &mut state)?;
         let state = Edit { last_sequence: Some(last_sequence), ..state };
-        self.write_manifest(state, is_sound && has_manifest)
+        self.write_manifest(state, manifest.is_intact && has_manifest)
     }
 
     /// Whether nothing needs repair.
@@ -255,27 +237,13 @@ impl Repair {
         Ok(Edit { added, config, last_sequence, ..Edit::default() })
     }
 
-    fn write_manifest(&mut self, state: Edit, is_sound: bool) -> Result<()> {
+    fn write_manifest(&mut self, state: Edit, is_intact: bool) -> Result<()> {
         let first = Some(self.next_file);
         let state = Edit { next_file: first, first_log: first, ..state };
-        self.damaged_files
-            .iter()
-            .try_for_each(|name| self.quarantine(name, quarantine::link_quarantined))?;
-        self.tiers.sync_dirs(Purpose::Maintenance)?;
-        let vfs = &self.tiers.main;
-        Manifest::replace(vfs, ENGINE, &state.encode(), is_sound)?;
-        self.damaged_files
-            .iter()
-            .try_for_each(|name| self.quarantine(name, quarantine::finish_quarantine))?;
-        let replayed = self.replayed.iter().filter(|name| !self.damaged_files.contains(*name));
-        replayed.into_iter().try_for_each(|name| vfs.remove(name))?;
-        self.tiers.sync_dirs(Purpose::Maintenance)?;
+        let media: Vec<_> = self.tiers.all().collect();
+        self.files.replace_manifest::<Version>(&media, &state, is_intact)?;
         self.report.note(format!("the new manifest names {} tables", state.added.len()));
         Ok(())
-    }
-
-    fn quarantine(&self, name: &str, put: fn(&dyn Vfs, &str) -> Result<()>) -> Result<()> {
-        self.tier_with(name)?.map_or(Ok(()), |vfs| put(vfs.as_ref(), name))
     }
 
     /// The tier with a file.
@@ -286,11 +254,5 @@ impl Repair {
             }
         }
         Ok(None)
-    }
-
-    /// Renames a damaged file at the end, and reports it.
-    fn keep(&mut self, name: String) {
-        self.report.note(format!("{name} is kept as {name}.damaged"));
-        self.damaged_files.insert(name);
     }
 }

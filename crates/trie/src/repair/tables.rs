@@ -75,7 +75,7 @@ impl Repair {
             None => self.save_unknown(added, file.as_ref(), state)?,
         };
         self.report.note(format!("{damage}: {saved} items of {name} saved"));
-        self.keep(name);
+        self.files.keep(name, &mut self.report);
         Ok(())
     }
 
