@@ -47,7 +47,7 @@ pub fn write<T: LogStructured>(
 /// Makes every write that has returned durable.
 ///
 /// # Errors
-/// Those of [`write`].
+/// Those of [`write`](fn@write).
 pub fn sync<T: LogStructured>(table: &T) -> Result<()> {
     write(table, &WriteBatch::new(), Durability::Synced)
 }
