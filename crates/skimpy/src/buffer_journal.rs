@@ -48,6 +48,13 @@ pub(crate) struct Frame {
     pub(crate) batch: WriteBatch,
 }
 
+impl Frame {
+    /// Bytes of the frame in the file.
+    pub(crate) fn encoded_bytes(&self) -> u64 {
+        (HEADER_BYTES + self.batch.as_bytes().len()) as u64
+    }
+}
+
 impl BufferJournal {
     /// Opens the file to be rewritten from its start, or creates it. It is created after the
     /// device's first checkpoint, so its existence proves that there must be a device.

@@ -12,11 +12,12 @@
 //!    the report says so. Of the versions, all above the highest watermark count, and of each key
 //!    the youngest below it; a hash tombstone (see `record`) is not written, and hides older
 //!    versions. A batch without its end does not count, unless pages after it are missing.
-//! 4. They are written to a new device with their timestamps, then the journaled batches.
+//! 4. They and the journaled batches are written to a new device, with their timestamps.
 //! 5. Old files are kept as `*.damaged`. No file is deleted.
 //!
 //! Each damaged page is reported as a loss, by its bytes in the file. Pages that are missing
-//! without damage, of a device that was truncated or zeroed, may have been anywhere on it. If the
+//! without damage, of a device that was truncated or zeroed, may have been anywhere on it. The
+//! operations of a last batch without its end are losses, too, unless the journal has them. If the
 //! newest version of a key is lost, an older one may reappear. Keys and locations of all versions
 //! are in memory during the repair, and the directory needs space for two devices. The table must
 //! not be open.
@@ -25,6 +26,7 @@
 //! repeated or completed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::flash::{Emulator, Flash};
@@ -196,9 +198,30 @@ struct Salvage {
     versions: BTreeMap<u64, BTreeMap<Vec<u8>, Vec<VersionLocation>>>,
     /// By hash: the timestamp of its newest tombstone, which hides older versions.
     tombstones: BTreeMap<u64, u64>,
+    /// Operations of the last batch or batches, whose end is missing: each one's timestamp and its
+    /// bytes in the device's file.
+    left_out: Vec<(u64, Range<u64>)>,
     /// The highest watermark by which versions were discarded.
     floor: u64,
     buckets: Option<u32>,
+}
+
+/// The bytes of a page in the device's file. Over a translation layer the location of a logical
+/// page is unknown: all bytes.
+fn page_in_file(device: &Device, options: &Options, page: u32) -> Result<Range<u64>> {
+    Ok(match options.mapping {
+        Mapping::Vftl => 0..Emulator::file_bytes(&options.geometry()?),
+        _ => Emulator::page_in_file(&device.geometry, page),
+    })
+}
+
+/// Adds an extent, joined with the last one if that is the same or ends where this one begins.
+fn add_extent(extents: &mut Vec<Range<u64>>, bytes: Range<u64>) {
+    match extents.last_mut() {
+        Some(last) if last.end == bytes.start => last.end = bytes.end,
+        Some(last) if *last == bytes => {}
+        _ => extents.push(bytes),
+    }
 }
 
 /// Readable pages of the log, by epoch and number.
@@ -230,7 +253,7 @@ impl Salvage {
                 0
             }
         };
-        salvage.read(device, &pages, tail, report)?;
+        salvage.read(device, options, &pages, tail, report)?;
         salvage.drop_unreadable();
         Ok(salvage)
     }
@@ -243,21 +266,12 @@ impl Salvage {
         report: &mut RepairReport,
     ) -> Result<(LogPages, Option<Checkpoint>)> {
         let mut pages = LogPages::new();
-        let (mut lost, mut durable): (Vec<std::ops::Range<u64>>, u64) = (Vec::new(), 0);
+        let (mut lost, mut durable): (Vec<Range<u64>>, u64) = (Vec::new(), 0);
         for block in 0..device.geometry.blocks() {
             for index in 0..device.flash.programmed(block)? {
                 let number = device.geometry.page(block, index);
                 let Some(page) = device.try_read(number, Purpose::Maintenance)? else {
-                    // Over a translation layer the location of a logical page is unknown.
-                    let bytes = match options.mapping {
-                        Mapping::Vftl => 0..Emulator::file_bytes(&options.geometry()?),
-                        _ => Emulator::page_in_file(&device.geometry, number),
-                    };
-                    match lost.last_mut() {
-                        Some(last) if last.end == bytes.start => last.end = bytes.end,
-                        Some(last) if *last == bytes => {}
-                        _ => lost.push(bytes),
-                    }
+                    add_extent(&mut lost, page_in_file(device, options, number)?);
                     continue;
                 };
                 self.floor = self.floor.max(page.header.floor);
@@ -290,6 +304,7 @@ impl Salvage {
     fn read(
         &mut self,
         device: &Device,
+        options: &Options,
         pages: &LogPages,
         tail: u64,
         report: &mut RepairReport,
@@ -316,11 +331,36 @@ impl Salvage {
             let page = device.read(at, Purpose::Maintenance)?;
             unfinished += self.read_page(device, &page, &mut group, report)?;
         }
-        unfinished += group.iter().filter(|(_, record)| !record.is_marked(RELOCATED)).count();
         if unfinished > 0 {
-            report.note(format!("{unfinished} operations of incomplete batches are left out"));
+            report.note(format!("{unfinished} operations of abandoned batches are left out"));
+        }
+        // The log may have continued in pages that are lost.
+        for (location, record) in group.iter().filter(|(_, it)| !it.is_marked(RELOCATED)) {
+            let payload = record.payload.iter().flat_map(|payload| payload.pages.iter().copied());
+            for page in std::iter::once(location.page).chain(payload) {
+                let bytes = page_in_file(device, options, page)?;
+                self.left_out.push((record.timestamp, bytes));
+            }
         }
         Ok(())
+    }
+
+    /// Reports the left-out operations, except those of the batches that the journal has. Where
+    /// nothing is lost the end of the batch was never durable.
+    fn report_left_out(&self, journaled: &BTreeMap<u64, WriteBatch>, report: &mut RepairReport) {
+        if report.losses.iter().all(|loss| loss.effect == LossEffect::Order) {
+            return;
+        }
+        let left_out = self.left_out.iter().filter(|(at, _)| !journaled.contains_key(at));
+        let mut extents = Vec::new();
+        left_out.for_each(|(_, bytes)| add_extent(&mut extents, bytes.clone()));
+        if extents.is_empty() {
+            return;
+        }
+        report.note("the end of the last batch is missing: its other operations are left out");
+        for bytes in extents {
+            report.record_loss(Loss::entries(DEVICE, bytes));
+        }
     }
 
     /// Reads one page; returns the number of operations of abandoned batches.
@@ -395,7 +435,42 @@ impl Salvage {
         self.versions.retain(|_, keys| !keys.is_empty());
     }
 
-    /// Writes all versions in time order, then the journaled batches; returns their number.
+    /// The journaled batches that count, by timestamp: those that the device may not have.
+    fn journaled(
+        &self,
+        frames: Vec<Frame>,
+        report: &mut RepairReport,
+    ) -> BTreeMap<u64, WriteBatch> {
+        // Up to the floor a version that the device does not have may have been discarded.
+        let newest = self.versions.last_key_value().map_or(0, |(timestamp, _)| *timestamp);
+        let from = newest.min(self.floor);
+        let is_on_device = |frame: &Frame| {
+            let keys = self.versions.get(&frame.timestamp);
+            frame.batch.iter().all(|op| keys.is_some_and(|keys| keys.contains_key(op.key())))
+        };
+        let mut journaled = BTreeMap::new();
+        let (mut previous, mut is_current) = (None, true);
+        let mut start = 0;
+        for frame in frames {
+            let bytes = start..start + frame.encoded_bytes();
+            start = bytes.end;
+            // Frames of earlier rounds follow those of the current one; their batches were on the
+            // device.
+            is_current &= previous.is_none_or(|previous| frame.previous == previous);
+            previous = Some(frame.timestamp);
+            if frame.timestamp <= from {
+                continue;
+            }
+            if is_current {
+                journaled.insert(frame.timestamp, frame.batch);
+            } else if !is_on_device(&frame) {
+                report.record_loss(Loss::entries(buffer_journal::NAME, bytes));
+            }
+        }
+        journaled
+    }
+
+    /// Writes all versions and the journaled batches in time order; returns their number.
     fn write(
         &self,
         device: &Device,
@@ -403,38 +478,32 @@ impl Salvage {
         frames: Vec<Frame>,
         report: &mut RepairReport,
     ) -> Result<u64> {
+        let journaled = self.journaled(frames, report);
+        self.report_left_out(&journaled, report);
         // Pinned, so that nothing above the floor is discarded during the repair.
         new.shared.history.advance(|| self.floor);
         let _pin = new.shared.pin_at(|| self.floor)?;
         let mut written = 0;
         let mut batch = WriteBatch::new();
-        for (timestamp, keys) in &self.versions {
+        let timestamps: BTreeSet<u64> =
+            self.versions.keys().chain(journaled.keys()).copied().collect();
+        for timestamp in timestamps {
+            if let Some(batch) = journaled.get(&timestamp) {
+                written += apply(new, batch, timestamp)?;
+                continue;
+            }
             batch.clear();
-            for (key, locations) in keys {
+            for (key, locations) in self.versions.get(&timestamp).into_iter().flatten() {
                 match version(device, locations)? {
                     Ok(record) => push(&mut batch, record),
                     Err(damage) => report.note(format!(
                         "{} as of {} is lost: {damage}",
                         key.escape_ascii(),
-                        timestamp::millis(*timestamp)
+                        timestamp::millis(timestamp)
                     )),
                 }
             }
-            written += apply(new, &batch, *timestamp)?;
-        }
-        // Frames of earlier rounds follow those of the current one; their batches are on the
-        // device.
-        let mut last = self.versions.last_key_value().map_or(0, |(timestamp, _)| *timestamp);
-        let mut previous = None;
-        for frame in frames {
-            if previous.is_some_and(|previous| frame.previous != previous) {
-                break;
-            }
-            previous = Some(frame.timestamp);
-            if frame.timestamp > last {
-                last = frame.timestamp;
-                written += apply(new, &frame.batch, frame.timestamp)?;
-            }
+            written += apply(new, &batch, timestamp)?;
         }
         Ok(written)
     }
