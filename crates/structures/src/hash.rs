@@ -12,7 +12,7 @@
 
 use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128_with_seed};
 
-use crate::rank::HashKey;
+use crate::ect::HashKey;
 
 /// The seed of [`hash64`], part of the format of every stored filter.
 const SEED: u64 = 0x5311_7573_746f_6e65;
@@ -27,7 +27,7 @@ pub fn hash64_seeded(key: &[u8], seed: u64) -> u64 {
     xxh3_64_with_seed(key, seed)
 }
 
-/// Hashes a key to 160 bits under a seed, for the indexes of [`crate::rank`].
+/// Hashes a key to 160 bits under a seed, for the tries of [`crate::ect`].
 ///
 /// XXH3-128, then 32 bits of XXH3-64 with another seed. Not a cryptographic hash: with a known seed
 /// collisions can be constructed, so a store compares keys too. The value never changes, since

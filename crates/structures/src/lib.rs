@@ -8,9 +8,6 @@
 //! - [`cuckoo`]: partial-key cuckoo hashing, from the hash of a key to its candidate offsets in a
 //!   log; and the cuckoo filter that remains of such a table.
 //! - [`ect`]: entropy-coded tries, from a hash to its rank, in 2.5 bits per key.
-//! - [`recsplit`]: minimal perfect hashing by buckets, from a hash to a position, in 1.57 bits per
-//!   key.
-//! - [`rank`]: the common interface of these two, and a comparison.
 //! - [`hyperloglog`]: sketches that estimate the distinct keys of files and of their unions.
 //! - [`bits`] and [`codes`]: bit strings, and integer codes in them, for entropy-coded tries.
 //! - [`hash`]: the hash of keys for filters and sketches.
@@ -29,8 +26,6 @@ pub mod ect;
 pub mod hash;
 pub mod hyperloglog;
 pub mod range_filter;
-pub mod rank;
-pub mod recsplit;
 pub mod splitmix;
 mod sync;
 
@@ -39,10 +34,8 @@ pub use bits::{BitReader, BitWriter};
 pub use blink_tree::{BLinkTree, Cursor, EntryRef, NewVersion, Version};
 pub use bloom::{BlockedBloom, BlockedBloomView, ClassicBloom, ClassicBloomView};
 pub use cuckoo::{CuckooFilter, CuckooTable};
-pub use ect::{Ect, EctBuilder};
+pub use ect::{Ect, EctBuilder, HashKey};
 pub use hash::hash64;
 pub use hyperloglog::HyperLogLog;
 pub use range_filter::{RangeFilter, RangeFilterBuilder};
-pub use rank::{HashKey, RankIndex, RankIndexBuilder};
-pub use recsplit::{RecSplit, RecSplitBuilder};
 pub use splitmix::SplitMix64;

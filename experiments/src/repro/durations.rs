@@ -21,7 +21,6 @@ const SECONDS: &[(&str, u32)] = &[
     ("ect-figures", 1),
     ("ect-size", 8),
     ("ect-knobs", 6),
-    ("rank-index", 4),
     ("mica-throughput", 32),
     ("mica-cores", 25),
     ("mica-access", 41),

@@ -122,7 +122,7 @@ fn trie_bits(hashes: &[HashKey], size: u32, entries_per_block: u32) -> Result<f6
             chosen.insert(hashes[(random % hashes.len() as u64) as usize]);
         }
         let chosen: Vec<HashKey> = chosen.into_iter().collect();
-        bits += hashes::build::<Ect>(&chosen, &options)?.index.trie_bits();
+        bits += hashes::build(&chosen, &options)?.index.trie_bits();
     }
     Ok(bits as f64 / (tries * u64::from(size)) as f64)
 }

@@ -14,8 +14,8 @@
 
 use siltstone_bench::plot::{Line, Lines, Plot};
 use siltstone_engine::Result;
+use siltstone_structures::ect::HashKey;
 use siltstone_structures::ect::{Ect, EctOptions};
-use siltstone_structures::rank::HashKey;
 
 use super::{Check, Direction, Experiment, Measured, hashes};
 
@@ -36,7 +36,7 @@ struct Point {
 
 impl Point {
     fn measure(hashes: &[HashKey], knob: u32, options: EctOptions) -> Result<Self> {
-        let built = hashes::build::<Ect>(hashes, &options)?;
+        let built = hashes::build(hashes, &options)?;
         Ok(Self { knob, bits: built.bits(), nanoseconds: built.lookup_nanoseconds(hashes) })
     }
 }

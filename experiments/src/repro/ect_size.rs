@@ -41,13 +41,13 @@ impl Experiment for EctSize {
         progress(0, 4);
         let hashes = hashes::sorted(keys);
         progress(1, 4);
-        let built = hashes::build::<Ect>(&hashes, &EctOptions::default())?;
+        let built = hashes::build(&hashes, &EctOptions::default())?;
         progress(2, 4);
         let (bits, right) = (built.bits(), built.right(&hashes, 1));
         drop(built);
         progress(3, 4);
         let sparse = EctOptions { entries_per_block: ENTRIES_PER_BLOCK, ..Default::default() };
-        let sparse = hashes::build::<Ect>(&hashes, &sparse)?;
+        let sparse = hashes::build(&hashes, &sparse)?;
         let sparse_right = sparse.right(&hashes, u64::from(ENTRIES_PER_BLOCK));
         progress(4, 4);
         let checks = vec![

@@ -17,8 +17,8 @@ use std::time::Instant;
 
 use siltstone_engine::Result;
 use siltstone_structures::cuckoo::CuckooTable;
+use siltstone_structures::ect::HashKey;
 use siltstone_structures::ect::{Ect, EctOptions};
-use siltstone_structures::rank::HashKey;
 
 use super::{Check, Direction, Experiment, Measured, hashes};
 
@@ -56,7 +56,7 @@ impl Experiment for EctTable25 {
         progress(1, 3);
         let cuckoo = Cuckoo::measure(&hashes);
         progress(2, 3);
-        let built = hashes::build::<Ect>(&hashes, &EctOptions::default())?;
+        let built = hashes::build(&hashes, &EctOptions::default())?;
         let build = keys as f64 / built.took.as_secs_f64() / 1e3;
         let lookup = 1e6 / built.lookup_nanoseconds(&hashes);
         progress(3, 3);

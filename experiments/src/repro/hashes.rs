@@ -1,13 +1,12 @@
-//! Hashes for experiments with rank indexes, and measurements of any such index.
+//! Hashes for experiments with entropy-coded tries, and measurements of a trie.
 //!
-//! Invariant: the same count gives the same hashes, and each of them is looked up at the position
-//! that the index assigned when it was built.
+//! Invariant: the same count gives the same hashes.
 
 use std::time::{Duration, Instant};
 
 use siltstone_engine::{Error, Result};
+use siltstone_structures::ect::{Ect, EctBuilder, EctError, EctOptions, HashKey};
 use siltstone_structures::hash::hash64_seeded;
-use siltstone_structures::rank::{HashKey, RankIndex, RankIndexBuilder};
 
 /// Distinct uniform hashes, sorted; 20 bytes each.
 pub(super) fn sorted(count: u64) -> Vec<HashKey> {
@@ -26,51 +25,36 @@ fn hash(key: u64) -> HashKey {
     hash
 }
 
-/// An index with the duration of its build and the positions of its keys.
-pub(super) struct BuiltIndex<I> {
-    pub(super) index: I,
+/// A trie with the duration of its build.
+pub(super) struct BuiltIndex {
+    pub(super) index: Ect,
     pub(super) took: Duration,
-    /// Index into the sorted hashes, by position.
-    order: Vec<u32>,
 }
 
-/// Builds an index of sorted hashes.
+/// Builds a trie of sorted hashes.
 ///
 /// # Errors
-/// [`Error::Invalid`] if the index refuses them.
-pub(super) fn build<I: RankIndex>(
-    hashes: &[HashKey],
-    options: &I::Options,
-) -> Result<BuiltIndex<I>> {
-    let refused = |error: I::Error| Error::Invalid(error.to_string());
-    let mut order = Vec::with_capacity(hashes.len());
+/// [`Error::Invalid`] if the trie refuses them.
+pub(super) fn build(hashes: &[HashKey], options: &EctOptions) -> Result<BuiltIndex> {
+    let refused = |error: EctError| Error::Invalid(error.to_string());
     let begin = Instant::now();
-    let mut builder = I::builder(options, hashes.len() as u64).map_err(refused)?;
-    for hash in hashes {
-        let first = order.len() as u32;
-        let next = builder.push(hash).map_err(refused)?;
-        order.extend(next.iter().map(|at| first + at));
-    }
-    let (index, last) = builder.finish().map_err(refused)?;
-    let first = order.len() as u32;
-    order.extend(last.iter().map(|at| first + at));
-    Ok(BuiltIndex { index, took: begin.elapsed(), order })
+    let mut builder = EctBuilder::new(*options, hashes.len() as u64).map_err(refused)?;
+    hashes.iter().try_for_each(|hash| builder.push(hash)).map_err(refused)?;
+    let index = builder.finish().map_err(refused)?;
+    Ok(BuiltIndex { index, took: begin.elapsed() })
 }
 
-impl<I: RankIndex> BuiltIndex<I> {
+impl BuiltIndex {
     /// Bits per key of all parts.
     pub(super) fn bits(&self) -> f64 {
         self.index.size() as f64 * 8.0 / self.index.len() as f64
     }
 
-    /// Share of the keys that are found at their position, with `entries_per_block` entries per
-    /// block.
+    /// Share of the keys whose lookup gives their block, with `entries_per_block` entries per block.
     pub(super) fn right(&self, hashes: &[HashKey], entries_per_block: u64) -> f64 {
-        let positions = (0..).zip(&self.order);
-        let is_right = |&(position, &at): &(u64, &u32)| {
-            self.index.lookup(&hashes[at as usize]) == position / entries_per_block
-        };
-        positions.filter(is_right).count() as f64 / hashes.len() as f64
+        let is_right =
+            |&(rank, hash): &(u64, &HashKey)| self.index.lookup(hash) == rank / entries_per_block;
+        (0..).zip(hashes).filter(is_right).count() as f64 / hashes.len() as f64
     }
 
     /// Nanoseconds per lookup of random keys, the best of three passes.

@@ -45,7 +45,6 @@ mod mica_throughput;
 mod mica_trees;
 mod model_speed;
 pub mod page;
-mod rank_index;
 mod silt_combinations;
 mod silt_example;
 mod silt_inlining;
@@ -98,7 +97,6 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &ect_figures::EctFigures,
     &ect_size::EctSize,
     &ect_knobs::EctKnobs,
-    &rank_index::RankIndexes,
     &mica_throughput::MicaThroughput,
     &mica_cores::MicaCores,
     &mica_access::MicaAccess,

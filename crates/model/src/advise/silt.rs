@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Source: thesis, sections 2.4 and 4.5; the trie's bits per key are those of
-//! `cargo bench -p siltstone-structures --bench rank -- 16777216`.
+//! `cargo bench -p siltstone-structures --bench ect -- 16777216`.
 
 use super::{Costs, Design, Requirements, Settings, size};
 use crate::Silt;

@@ -5,9 +5,9 @@
 //!                 0.3 to 2.5 bits per entry      none, if entries have one length
 //! ```
 //!
-//! `structures` has two such indexes. The trie was chosen by `siltstone-experiments repro run rank-index` and
-//! the table in `structures/src/rank.rs`: it is smaller where a block holds several entries, which
-//! is the usual case, and merges read and write in the order of hashes.
+//! The trie needs the entries in hash order. That order also serves merges, lookups without an
+//! index and the rebuilding of the index, which a minimal perfect hash function could not (decision
+//! record 31).
 //!
 //! The index is a file of its own. It is rebuilt from the blocks if it is damaged or missing. While
 //! the trie is not loaded, a lookup estimates the block from the hash, which is uniform, and

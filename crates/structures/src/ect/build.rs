@@ -13,10 +13,10 @@
 
 use super::coder::MAX_HMAX;
 use super::index::{BucketIndex, Start};
+use super::key::{HashKey, Path, place};
 use super::lookup::{Ect, Form};
 use super::{EctError, EctOptions};
 use crate::bits::BitWriter;
-use crate::rank::key::{HashKey, Path, place};
 
 /// Maximum number of keys of a bucket on average.
 const MAX_KEYS_PER_BUCKET: u32 = 1 << 16;

@@ -18,12 +18,10 @@
 use super::coder::Coder;
 use super::cursor::Cursor;
 use super::index::{BucketIndex, Start};
+use super::key::{HashKey, Path, place};
 use super::separators::Separators;
 use super::trie::{Damaged, Tries};
-use super::{EctBuilder, EctError, EctOptions};
 use crate::bits::BitWriter;
-use crate::rank::key::{HashKey, Path, place};
-use crate::rank::{RankIndex, RankIndexBuilder};
 
 /// The form of the buckets.
 #[derive(Clone, Debug)]
@@ -157,50 +155,5 @@ impl Ect {
             + size_of_val(self.index.groups())
             + size_of_val(self.index.relatives())
             + self.bits.len()
-    }
-}
-
-impl RankIndex for Ect {
-    type Builder = EctBuilder;
-    type Options = EctOptions;
-    type Error = EctError;
-
-    fn builder(options: &EctOptions, expected_keys: u64) -> Result<EctBuilder, EctError> {
-        EctBuilder::new(*options, expected_keys)
-    }
-
-    #[inline]
-    fn lookup(&self, hash: &HashKey) -> u64 {
-        self.lookup(hash)
-    }
-
-    fn len(&self) -> u64 {
-        self.len()
-    }
-
-    fn size(&self) -> usize {
-        self.size()
-    }
-
-    fn to_bytes(&self) -> Vec<u8> {
-        self.to_bytes()
-    }
-
-    fn from_bytes(bytes: &[u8]) -> Result<Self, EctError> {
-        Self::from_bytes(bytes)
-    }
-}
-
-impl RankIndexBuilder for EctBuilder {
-    type Index = Ect;
-    type Error = EctError;
-
-    /// An entry is written when its hash is pushed: the order is that of hashes.
-    fn push(&mut self, hash: &HashKey) -> Result<&[u32], EctError> {
-        self.push(hash).map(|()| &[0][..])
-    }
-
-    fn finish(self) -> Result<(Ect, Vec<u32>), EctError> {
-        self.finish().map(|ect| (ect, Vec::new()))
     }
 }

@@ -36,6 +36,7 @@ mod coder;
 mod cursor;
 mod huffman;
 mod index;
+mod key;
 mod lookup;
 mod separators;
 mod stored;
@@ -43,8 +44,8 @@ mod trie;
 
 pub use self::build::EctBuilder;
 pub use self::coder::MAX_HMAX;
+pub use self::key::HashKey;
 pub use self::lookup::Ect;
-pub use crate::rank::HashKey;
 
 /// Options of a trie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +57,7 @@ pub struct EctOptions {
     /// sparse index has no subtries.
     pub hmax: u32,
     /// Data entries per block, counted from the first; 1 for the rank of every key. With 8 a key
-    /// costs 0.83 bits, with 16 0.51, including the index of buckets (`--bench rank`).
+    /// costs 0.83 bits, with 16 0.51, including the index of buckets (`--bench ect`).
     pub entries_per_block: u32,
 }
 

@@ -37,9 +37,9 @@
 
 use super::cursor::{Cursor, REFILLED};
 use super::huffman::{Huffman, TABLE_BITS};
+use super::key::{PATH_BITS, Path};
 use super::trie::Damaged;
 use crate::bits::BitWriter;
-use crate::rank::key::{PATH_BITS, Path};
 
 /// Maximum number of distances with symbols: two symbols each, plus the escape, make 255.
 const MAX_DISTANCES: u32 = 127;
@@ -323,7 +323,7 @@ fn power(mut base: f64, mut exponent: u32) -> f64 {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::rank::key::place;
+    use crate::ect::key::place;
     use proptest::prelude::*;
 
     #[test]

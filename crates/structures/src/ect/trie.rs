@@ -15,8 +15,8 @@
 
 use super::coder::{Coder, MAX_SMALL, SMALL_BITS};
 use super::cursor::Cursor;
+use super::key::{PATH_BITS, Path};
 use crate::bits::BitWriter;
-use crate::rank::key::{PATH_BITS, Path};
 
 /// The bits are not those of a trie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +121,7 @@ impl<'a> Tries<'a> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::rank::key::place;
+    use crate::ect::key::place;
     use proptest::prelude::*;
 
     /// Distinct paths, many of which share long prefixes, in order.

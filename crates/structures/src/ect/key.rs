@@ -26,30 +26,24 @@
 pub type HashKey = [u8; 20];
 
 /// The bits of a path.
-pub(crate) const PATH_BITS: u32 = 160;
+pub(super) const PATH_BITS: u32 = 160;
 
 /// The path of a key from the root of its bucket's trie, the first bit the most significant of the
 /// first word; the last 32 bits are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Path([u64; 3]);
+pub(super) struct Path([u64; 3]);
 
 impl Path {
-    /// The bits of the path, then 32 zeros.
-    #[inline]
-    pub(crate) fn words(&self) -> [u64; 3] {
-        self.0
-    }
-
     /// The bit at a depth.
     #[inline]
-    pub(crate) fn bit(&self, depth: u32) -> bool {
+    pub(super) fn bit(&self, depth: u32) -> bool {
         let word = self.0.get(depth as usize / 64).copied().unwrap_or(0);
         (word << (depth % 64)) >> 63 == 1
     }
 
     /// The path's cell if all paths are split into equal cells, and the path within the cell.
     #[inline]
-    pub(crate) fn scale(&self, cells: u64) -> (u64, Path) {
+    pub(super) fn scale(&self, cells: u64) -> (u64, Path) {
         let product = u128::from(self.0[0]) * u128::from(cells);
         ((product >> 64) as u64, Path([product as u64, self.0[1], self.0[2]]))
     }
@@ -57,7 +51,7 @@ impl Path {
 
 /// The bucket of a hash, less than `buckets`, and its path there.
 #[inline]
-pub(crate) fn place(hash: &HashKey, buckets: u32) -> (u32, Path) {
+pub(super) fn place(hash: &HashKey, buckets: u32) -> (u32, Path) {
     let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t] = *hash;
     let first = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
     let second = u64::from_be_bytes([i, j, k, l, m, n, o, p]);
