@@ -45,7 +45,7 @@ pub fn hash160_seeded(key: &[u8], seed: u64) -> HashKey {
 /// For structures that need more bits than a key's hash has: they mix the hash plus a counter
 /// again. Source: the finaliser "variant 13" of David Stafford, "Better Bit Mixing", 2011, used by
 /// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014, figure 14).
-pub(crate) fn mix64(mut x: u64) -> u64 {
+pub fn mix64(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)

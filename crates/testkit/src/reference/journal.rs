@@ -18,10 +18,10 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result, WriteBatch};
+use siltstone_structures::hash::mix64;
 use siltstone_vfs::{File, Mode, Vfs};
 
 use super::Bug;
-use crate::test_rng::mix;
 
 const IDENTITY: &str = "IDENTITY";
 const JOURNAL: &str = "JOURNAL";
@@ -240,6 +240,6 @@ fn record(bytes: &[u8], at: usize, bug: Option<Bug>) -> Option<(WriteBatch, u64,
 /// Sufficient against the random damage of tests.
 fn hash(seed: u64, bytes: &[u8]) -> u64 {
     let word = |chunk: &[u8]| chunk.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
-    let add = |sum: u64, chunk| mix(sum.rotate_left(5) ^ mix(word(chunk)));
-    bytes.chunks(8).fold(mix(seed ^ mix(bytes.len() as u64)), add)
+    let add = |sum: u64, chunk| mix64(sum.rotate_left(5) ^ mix64(word(chunk)));
+    bytes.chunks(8).fold(mix64(seed ^ mix64(bytes.len() as u64)), add)
 }
