@@ -7,7 +7,7 @@
 //!
 //! With a queue, most datagrams arrive through it. Fragments and datagrams of other interfaces
 //! still arrive at the socket, so it is polled once per 64 receives, and both wake a blocked
-//! thread. Whether a thread polls before it blocks is decided by [`AdaptivePoller`].
+//! thread. Whether a thread polls before it blocks is decided by `AdaptivePoller`.
 
 use std::io;
 use std::net::UdpSocket;

@@ -29,7 +29,7 @@
 //!
 //! The effects of faults:
 //!
-//! * *Power cut.* [`cut_power_at`](Faulty::cut_power_at)`(n)`: operation `n` (a request that
+//! * *Power cut.* [`cut_power_at`](FaultyVfs::cut_power_at)`(n)`: operation `n` (a request that
 //!   changes or syncs something, counted from 0 in all directories) fails without effect, except
 //!   that a write becomes a pending change. All later requests fail with "power is off".
 //! * *I/O error.* A failed write leaves a random subset of its sectors. A failed sync makes nothing
@@ -37,9 +37,9 @@
 //!   pages clean that it failed to write. A poisoned sector becomes durable if it is written and
 //!   synced again; a poisoned length, name or rename by a later change of the same.
 //! * *Disk full.* A write that needs more sectors than are free writes nothing or, with
-//!   [`set_torn_on_full`](Faulty::set_torn_on_full), the sectors that fit. Only named files use
+//!   [`set_torn_on_full`](FaultyVfs::set_torn_on_full), the sectors that fit. Only named files use
 //!   space; overwriting needs none.
-//! * *Process crash.* [`after_crash`](Faulty::after_crash) is the state for the next process:
+//! * *Process crash.* [`after_crash`](FaultyVfs::after_crash) is the state for the next process:
 //!   everything written, still pending, and zeros past the end of append files.
 //! * [`subdirectory`](Vfs::subdirectory) is two operations, creation and sync, and makes only that
 //!   name durable. [`remove_subdirectory`](Vfs::remove_subdirectory) is one operation per file and

@@ -63,7 +63,7 @@ impl FaultyVfs {
         self.survivors_as(survival, seed)
     }
 
-    /// As [`survivors`](Faulty::survivors), with a given shape.
+    /// As [`survivors`](FaultyVfs::survivors), with a given shape.
     pub fn survivors_as(&self, survival: Survival, seed: u64) -> FaultyVfs {
         let world = self.world.lock();
         let mut builder = SurvivorBuilder { survival, seed, moment: 0, files: BTreeMap::new() };
