@@ -211,6 +211,9 @@ pub(crate) fn open(
     writer.durable = found.start.min(replayed.end);
     writer.checkpoint = newest_number.max(number);
     writer.starts = (0, found.start);
+    // Collection for these pages may not have been performed. Without it, crashes in openings that
+    // program journaled batches would use up the free blocks.
+    writer.due = (replayed.end - found.start) as f64;
     // Reads and discards may have used later timestamps than the last batch.
     writer.used = replayed.last.max(replayed.floor);
     let body = device.geometry.page_bytes() - HEADER_BYTES;
@@ -516,11 +519,25 @@ fn last_of(device: &Device, block: u32) -> Result<u64> {
     Ok(last)
 }
 
-/// The number of a block's last page, if that is valid.
-fn last_page(device: &Device, block: u32) -> Result<Option<u64>> {
-    let Some(index) = device.flash.programmed(block)?.checked_sub(1) else { return Ok(None) };
-    let page = device.try_read(device.geometry.page(block, index), Purpose::Recovery)?;
-    Ok(page.map(|page| page.header.number))
+/// An upper bound of the page numbers of a block that was not replayed and begins with page
+/// `first` of the log.
+///
+/// A torn last page must not make the block seem as new as the log: it could be erased only after
+/// every bucket was relocated, and each opening would begin that again.
+fn max_last(device: &Device, options: &Options, block: u32, first: u64) -> Result<u64> {
+    // The lead of a channel is limited (`Space::next_channel`, `can_append`), so the numbers of
+    // consecutive pages of a block differ by less than this.
+    let max_gap = 4 * u64::from(device.geometry.pages_per_block()) * u64::from(options.channels);
+    let mut unreadable = 0;
+    for index in (0..device.flash.programmed(block)?).rev() {
+        match device.try_read(device.geometry.page(block, index), Purpose::Recovery)? {
+            None => unreadable += 1,
+            // Over a translation layer pages from before the block's last erase may follow.
+            Some(page) if page.header.number < first => {}
+            Some(page) => return Ok(page.header.number + unreadable * max_gap),
+        }
+    }
+    Ok(u64::MAX)
 }
 
 /// Assigns every block to its state; returns the number of the newest checkpoint, complete or not.
@@ -560,12 +577,7 @@ fn assign_blocks(
         let last = match replayed.last_of.get(&block) {
             Some(last) => *last,
             None if first < found.tail => last_of(device, block)?,
-            None => {
-                let most = found.start.saturating_sub(1);
-                last_page(device, block)?
-                    .filter(|last| (first..most).contains(last))
-                    .unwrap_or(most)
-            }
+            None => max_last(device, options, block, first)?.min(found.start.saturating_sub(1)),
         };
         // Retired, but not erased in time.
         if last < found.tail {

@@ -29,10 +29,11 @@ use crate::space::RetiredBlock;
 
 /// The maximum number of collection steps per programmed page.
 const MAX_STEPS_PER_PAGE: f64 = 8.0;
-/// Longer than any lookup takes, except on a failing device.
-const MAX_LOOKUP_TIME: Duration = Duration::from_secs(1);
+/// Longer than any lookup takes, except on a failing device; on an overloaded machine one may take
+/// seconds.
+const MAX_LOOKUP_TIME: Duration = Duration::from_secs(30);
 
-/// Blocks needed for copies and checkpoints.
+/// Blocks that writes leave free, for copies and checkpoints.
 pub(crate) fn min_free_blocks(shared: &Shared, mapping: &dyn Mapping, writer: &Writer) -> u64 {
     writer.space.channels() as u64 + 2 * checkpoint::blocks(shared, mapping) + 3
 }
@@ -118,7 +119,10 @@ fn await_readers(shared: &Shared, writer: &Writer) -> bool {
     true
 }
 
-/// Refuses to relocate `bytes` bytes if that would leave no room for checkpoints.
+/// Refuses to relocate `bytes` bytes if that would leave no room for a checkpoint.
+///
+/// Writes leave more blocks free ([`min_free_blocks`]): the difference is the reserve of
+/// collection, which frees the block at the tail for its copies.
 pub(crate) fn check_copies(
     shared: &Shared,
     mapping: &dyn Mapping,
@@ -129,7 +133,9 @@ pub(crate) fn check_copies(
     // Records may leave half of a page empty, and some may be pending.
     let pages = 2 * (bytes + shared.buffer.bytes() as u64).div_ceil(page);
     let blocks = writer.space.blocks_for(&shared.device, pages)?;
-    match writer.space.free_blocks() >= blocks + 2 * checkpoint::blocks(shared, mapping) + 2 {
+    // One checkpoint at a time: the next one takes the blocks of an older one. One block more, in
+    // case that one is worn out.
+    match writer.space.free_blocks() > blocks + checkpoint::blocks(shared, mapping) {
         true => Ok(()),
         false => Err(shared.device.full("there is no room to relocate what is in the way")),
     }
