@@ -34,16 +34,6 @@ impl FaultyFile {
         file.current.len() + if has_more { VISIBLE_PREALLOCATION_BYTES } else { 0 }
     }
 
-    fn check_change(&self, operation: &'static str, offset: u64, len: u64) -> Result<()> {
-        match self.mode {
-            Mode::Read => Err(fault(operation, &*self.name, ErrorKind::PermissionDenied)),
-            Mode::ReadWrite if end_of(offset, len).is_none() => {
-                Err(fault(operation, &*self.name, ErrorKind::InvalidInput))
-            }
-            Mode::ReadWrite => Ok(()),
-        }
-    }
-
     /// Returns an error if the file is mapped: then it changes only through its mapping.
     fn check_free(&self, operation: &'static str, file: &FileState) -> Result<()> {
         match file.mapped.strong_count() {
@@ -104,7 +94,7 @@ impl File for FaultyFile {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8], _purpose: Purpose) -> Result<()> {
-        self.check_change("write", offset, bytes.len() as u64)?;
+        self.mode.check_change("write", &self.name, offset, bytes.len() as u64)?;
         let mut world = self.world.lock();
         let verdict = world.plan.admit(FaultKind::Write);
         // Before the file is locked: the computation locks every file.
@@ -151,7 +141,7 @@ impl File for FaultyFile {
     }
 
     fn set_len(&self, len: u64) -> Result<()> {
-        self.check_change("set length of", len, 0)?;
+        self.mode.check_change("set length of", &self.name, len, 0)?;
         self.change("set length of", |file, sequence| {
             file.set_len(sequence, len);
             file.trim_preallocation();
@@ -165,7 +155,7 @@ impl File for FaultyFile {
 
     /// Only checks the free space; it is not reserved.
     fn reserve(&self, len: u64) -> Result<()> {
-        self.check_change("reserve space for", 0, len)?;
+        self.mode.check_change("reserve space for", &self.name, 0, len)?;
         let mut world = self.world.lock();
         world.plan.admit(FaultKind::Write).or_fail("reserve space for", &self.name)?;
         let room = world.room();
@@ -176,7 +166,7 @@ impl File for FaultyFile {
     }
 
     fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
-        self.check_change("punch hole in", offset, len)?;
+        self.mode.check_change("punch hole in", &self.name, offset, len)?;
         self.change("punch hole in", |file, sequence| file.punch_hole(sequence, offset, len))
     }
 }

@@ -20,6 +20,20 @@
 /// Maximum number of bits of one peek: a 64-bit load minus a shift of up to 7.
 pub const MAX_PEEK: u32 = 57;
 
+/// The 8 bytes from `start` on, most significant first, with zeros past the end.
+#[inline]
+pub(crate) fn word_at(bytes: &[u8], start: usize) -> u64 {
+    let rest = bytes.get(start..).unwrap_or_default();
+    match rest.first_chunk() {
+        Some(word) => u64::from_be_bytes(*word),
+        None => {
+            let mut word = [0; 8];
+            word[..rest.len()].copy_from_slice(rest);
+            u64::from_be_bytes(word)
+        }
+    }
+}
+
 /// A read beyond the end of the bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the bits end at {end}: cannot read {wanted} bits at {position}")]
@@ -221,16 +235,7 @@ impl<'a> BitReader<'a> {
     fn window(&self) -> u64 {
         // The bits are in memory, so their bytes can be indexed.
         let (byte, shift) = ((self.position / 8) as usize, self.position % 8);
-        let rest = self.bytes.get(byte..).unwrap_or_default();
-        let word = match rest.first_chunk() {
-            Some(word) => u64::from_be_bytes(*word),
-            None => {
-                let mut word = [0; 8];
-                word[..rest.len()].copy_from_slice(rest);
-                u64::from_be_bytes(word)
-            }
-        };
-        let window = word << shift;
+        let window = word_at(self.bytes, byte) << shift;
         match self.remaining() {
             left @ 1..64 => window & (u64::MAX << (64 - left)),
             0 => 0,

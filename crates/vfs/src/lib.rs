@@ -25,6 +25,7 @@
 //! | [`pmem`] | [`Mapping`] and [`PmemPool`]: byte-addressable memory, persist barriers, pages |
 
 use std::any::Any;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -39,6 +40,9 @@ mod names;
 pub mod overlay;
 pub mod pmem;
 pub mod ram;
+
+use bytes::end_of;
+use names::fault;
 
 pub use device::Device;
 pub use disk::{Disk, DiskOptions};
@@ -246,6 +250,28 @@ pub enum Mode {
     Read,
     /// For reading and writing.
     ReadWrite,
+}
+
+impl Mode {
+    /// Checks that a file opened in this mode may change in `len` bytes from `offset` on.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it is opened for reading only, or the end is not a valid length.
+    pub fn check_change(
+        self,
+        operation: &'static str,
+        name: &str,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
+        match self {
+            Mode::Read => Err(fault(operation, name, ErrorKind::PermissionDenied)),
+            Mode::ReadWrite if end_of(offset, len).is_none() => {
+                Err(fault(operation, name, ErrorKind::InvalidInput))
+            }
+            Mode::ReadWrite => Ok(()),
+        }
+    }
 }
 
 /// A lock, released when it is dropped.

@@ -15,6 +15,8 @@
 //!
 //! Source: for the refill without a loop, Giesen, "Reading bits in far too many ways", 2018.
 
+use crate::bits::word_at;
+
 /// Number of bits available at least after [`Cursor::refill`].
 pub(super) const REFILLED: u32 = 56;
 
@@ -42,15 +44,7 @@ impl<'a> Cursor<'a> {
     /// Makes at least 56 bits available, zeros past the end.
     #[inline]
     pub(super) fn refill(&mut self) {
-        let rest = self.bytes.get(self.next..).unwrap_or_default();
-        let word = match rest.first_chunk() {
-            Some(word) => u64::from_be_bytes(*word),
-            None => {
-                let mut word = [0; 8];
-                word[..rest.len()].copy_from_slice(rest);
-                u64::from_be_bytes(word)
-            }
-        };
+        let word = word_at(self.bytes, self.next);
         self.window |= word >> self.available;
         let whole = (63 - self.available) / 8;
         self.next = self.next.saturating_add(whole as usize);

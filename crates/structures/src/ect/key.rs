@@ -61,9 +61,19 @@ pub(super) fn place(hash: &HashKey, buckets: u32) -> (u32, Path) {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// Distinct paths, many of which share long prefixes, in order.
+    pub(in super::super) fn paths() -> impl Strategy<Value = Vec<Path>> {
+        let hash = (any::<HashKey>(), 0usize..20, 0u8..3).prop_map(|(mut hash, shared, fill)| {
+            hash[..shared].fill(fill);
+            hash
+        });
+        prop::collection::btree_set(hash, 0..300)
+            .prop_map(|hashes| hashes.iter().map(|hash| place(hash, 1).1).collect())
+    }
 
     #[test]
     fn bucket_of_power_of_two_is_hash_prefix() {

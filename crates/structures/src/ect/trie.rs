@@ -122,17 +122,8 @@ impl<'a> Tries<'a> {
 mod tests {
     use super::*;
     use crate::ect::key::place;
+    use crate::ect::key::tests::paths;
     use proptest::prelude::*;
-
-    /// Distinct paths, many of which share long prefixes, in order.
-    fn paths() -> impl Strategy<Value = Vec<Path>> {
-        let hash = (any::<[u8; 20]>(), 0usize..20, 0u8..3).prop_map(|(mut hash, shared, fill)| {
-            hash[..shared].fill(fill);
-            hash
-        });
-        prop::collection::btree_set(hash, 0..300)
-            .prop_map(|hashes| hashes.iter().map(|hash| place(hash, 1).1).collect())
-    }
 
     proptest! {
         #[test]

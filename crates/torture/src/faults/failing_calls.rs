@@ -16,7 +16,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::Fault;
-use super::steps::{Ending, random_delay, restart};
+use super::steps::{Ending, random_delay, restart, run_rounds};
 use crate::finding::{Result, Stop};
 use crate::history::History;
 use crate::lane::Tolerance;
@@ -61,9 +61,7 @@ impl Fault for FailingCalls {
     }
 
     fn run(&self, history: &mut History<'_>) -> Result<()> {
-        let fsync = history.any_fsync();
-        let mut server = history.start(fsync)?;
-        while history.next_round()? {
+        run_rounds(history, |history, mut server| {
             let calls = *history.random.pick(CALLS);
             let error = *history.random.pick(ERRORS);
             let first = history.random.between(1, 20);
@@ -94,9 +92,8 @@ impl Fault for FailingCalls {
                 }
                 Ok(())
             })?;
-            server = restart(history)?;
-        }
-        history.stop_and_verify(&mut server)
+            restart(history)
+        })
     }
 }
 

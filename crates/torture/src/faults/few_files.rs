@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::Resource;
 
 use super::Fault;
-use super::steps::{limit_under_load, random_delay, recover_and_restart};
+use super::steps::{limit_under_load, random_delay, recover_and_restart, run_rounds};
 use crate::finding::Result;
 use crate::history::History;
 use crate::process::Server;
@@ -34,9 +34,7 @@ impl Fault for FewFiles {
     }
 
     fn run(&self, history: &mut History<'_>) -> Result<()> {
-        let fsync = history.any_fsync();
-        let mut server = history.start(fsync)?;
-        while history.next_round()? {
+        run_rounds(history, |history, mut server| {
             let delay = random_delay(&mut history.random);
             let percent = history.random.between(10, 100);
             let spare = history.random.below(MAX_SPARE + 1);
@@ -46,8 +44,7 @@ impl Fault for FewFiles {
             ));
             let limit = |server: &Server| server.highest_file() * percent / 100 + 1 + spare;
             limit_under_load(history, &mut server, Resource::Nofile, limit, delay, duration)?;
-            server = recover_and_restart(history, server)?;
-        }
-        history.stop_and_verify(&mut server)
+            recover_and_restart(history, server)
+        })
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::Resource;
 
 use super::Fault;
-use super::steps::{limit_under_load, random_delay, recover_and_restart};
+use super::steps::{limit_under_load, random_delay, recover_and_restart, run_rounds};
 use crate::finding::Result;
 use crate::history::History;
 
@@ -29,9 +29,7 @@ impl Fault for FileSize {
     }
 
     fn run(&self, history: &mut History<'_>) -> Result<()> {
-        let fsync = history.any_fsync();
-        let mut server = history.start(fsync)?;
-        while history.next_round()? {
+        run_rounds(history, |history, mut server| {
             let delay = random_delay(&mut history.random);
             let bytes = 4096 << history.random.below(8);
             let duration = history.random.duration(Duration::from_millis(300));
@@ -39,8 +37,7 @@ impl Fault for FileSize {
                 .note(format!("files limited to {bytes} bytes after {delay:?}, for {duration:?}"));
             let limit = |_: &_| bytes;
             limit_under_load(history, &mut server, Resource::Fsize, limit, delay, duration)?;
-            server = recover_and_restart(history, server)?;
-        }
-        history.stop_and_verify(&mut server)
+            recover_and_restart(history, server)
+        })
     }
 }

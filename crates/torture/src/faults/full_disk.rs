@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::Fault;
-use super::steps::{Ending, RECOVERY_TIMEOUT, end_under_load, random_delay, restart};
+use super::steps::{Ending, RECOVERY_TIMEOUT, end_under_load, random_delay, restart, run_rounds};
 use crate::finding::{Result, Stop};
 use crate::history::History;
 use crate::lane::{Tolerance, Workload};
@@ -67,9 +67,7 @@ impl Fault for FullDisk {
 }
 
 fn rounds(history: &mut History<'_>, disk: &Tmpfs) -> Result<()> {
-    let fsync = history.any_fsync();
-    let mut server = history.start(fsync)?;
-    while history.next_round()? {
+    run_rounds(history, |history, mut server| {
         let delay = random_delay(&mut history.random);
         let slack = history.random.below(MAX_SLACK_BYTES);
         let while_full = history.random.duration(Duration::from_millis(250));
@@ -100,9 +98,8 @@ fn rounds(history: &mut History<'_>, disk: &Tmpfs) -> Result<()> {
             let delay = random_delay(&mut history.random);
             end_under_load(history, &mut server, ending, delay)?;
         }
-        server = restart(history)?;
-    }
-    history.stop_and_verify(&mut server)
+        restart(history)
+    })
 }
 
 /// Frees space. The file system grows, because the store may still use some of it.

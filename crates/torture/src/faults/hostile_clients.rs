@@ -18,7 +18,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::Fault;
-use super::steps::restart;
+use super::steps::{restart, run_rounds};
 use crate::client;
 use crate::finding::{Result, Stop};
 use crate::history::History;
@@ -52,9 +52,7 @@ impl Fault for HostileClients {
 
     fn run(&self, history: &mut History<'_>) -> Result<()> {
         history.serve_arguments = LIMITS.iter().map(|&word| word.to_owned()).collect();
-        let fsync = history.any_fsync();
-        let mut server = history.start(fsync)?;
-        while history.next_round()? {
+        run_rounds(history, |history, mut server| {
             let duration = Duration::from_millis(history.random.between(50, 400));
             let seed = history.random.next();
             let before = server.resident_bytes();
@@ -82,9 +80,8 @@ impl Fault for HostileClients {
                     ended
                 })
             })?;
-            server = restart(history)?;
-        }
-        history.stop_and_verify(&mut server)
+            restart(history)
+        })
     }
 }
 

@@ -5,7 +5,7 @@
 //! atomic.
 
 use super::Fault;
-use super::steps::{Ending, end_under_load, random_delay, restart};
+use super::steps::{Ending, end_under_load, random_delay, restart, run_rounds};
 use crate::finding::Result;
 use crate::history::History;
 
@@ -25,13 +25,10 @@ impl Fault for Kill {
     }
 
     fn run(&self, history: &mut History<'_>) -> Result<()> {
-        let fsync = history.any_fsync();
-        let mut server = history.start(fsync)?;
-        while history.next_round()? {
+        run_rounds(history, |history, mut server| {
             let delay = random_delay(&mut history.random);
             end_under_load(history, &mut server, Ending::Kill, delay)?;
-            server = restart(history)?;
-        }
-        history.stop_and_verify(&mut server)
+            restart(history)
+        })
     }
 }

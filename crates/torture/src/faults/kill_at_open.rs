@@ -6,7 +6,7 @@
 use std::thread;
 
 use super::Fault;
-use super::steps::{Ending, end_under_load, random_delay, restart};
+use super::steps::{Ending, end_under_load, random_delay, restart, run_rounds};
 use crate::finding::Result;
 use crate::history::History;
 use crate::process::Server;
@@ -30,9 +30,7 @@ impl Fault for KillAtOpen {
     }
 
     fn run(&self, history: &mut History<'_>) -> Result<()> {
-        let fsync = history.any_fsync();
-        let mut server = history.start(fsync)?;
-        while history.next_round()? {
+        run_rounds(history, |history, mut server| {
             let delay = random_delay(&mut history.random);
             end_under_load(history, &mut server, Ending::Kill, delay)?;
             for _ in 0..history.random.between(1, MAX_KILLS) {
@@ -45,8 +43,7 @@ impl Fault for KillAtOpen {
                 thread::sleep(delay);
                 recovering.kill();
             }
-            server = restart(history)?;
-        }
-        history.stop_and_verify(&mut server)
+            restart(history)
+        })
     }
 }

@@ -49,6 +49,23 @@ pub(super) fn random_delay(random: &mut Random) -> Duration {
     random.duration(Duration::from_millis(limit))
 }
 
+/// Starts a server and runs the rounds of a history, each of which returns the server of the next.
+/// At the end the server is stopped and the store verified.
+///
+/// # Errors
+/// A finding, or another reason to stop.
+pub(super) fn run_rounds(
+    history: &mut History<'_>,
+    mut round: impl FnMut(&mut History<'_>, Server) -> Result<Server>,
+) -> Result<()> {
+    let fsync = history.any_fsync();
+    let mut server = history.start(fsync)?;
+    while history.next_round()? {
+        server = round(history, server)?;
+    }
+    history.stop_and_verify(&mut server)
+}
+
 /// Ends the server after `delay` of load.
 ///
 /// # Errors

@@ -4,7 +4,7 @@
 //! write is lost, and every file of the closed store passes verification.
 
 use super::Fault;
-use super::steps::{Ending, end_under_load, random_delay, restart};
+use super::steps::{Ending, end_under_load, random_delay, restart, run_rounds};
 use crate::finding::Result;
 use crate::history::History;
 
@@ -24,14 +24,11 @@ impl Fault for Term {
     }
 
     fn run(&self, history: &mut History<'_>) -> Result<()> {
-        let fsync = history.any_fsync();
-        let mut server = history.start(fsync)?;
-        while history.next_round()? {
+        run_rounds(history, |history, mut server| {
             let delay = random_delay(&mut history.random);
             end_under_load(history, &mut server, Ending::Terminate, delay)?;
             history.stop_and_verify(&mut server)?;
-            server = restart(history)?;
-        }
-        history.stop_and_verify(&mut server)
+            restart(history)
+        })
     }
 }

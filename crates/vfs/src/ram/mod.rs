@@ -15,7 +15,7 @@ use std::sync::Arc;
 use parking_lot::{RwLock, RwLockWriteGuard};
 use siltstone_engine::{Error, Purpose, Result};
 
-use crate::bytes::{SparseBytes, end_of};
+use crate::bytes::SparseBytes;
 use crate::names::{Names, Node, fault, join};
 use crate::pmem::{VolatileBacking, too_long};
 use crate::{File, LockGuard, Mapping, Mode, Vfs};
@@ -265,16 +265,6 @@ struct RamFile {
 }
 
 impl RamFile {
-    fn check_change(&self, operation: &'static str, offset: u64, len: u64) -> Result<()> {
-        match self.mode {
-            Mode::Read => Err(fault(operation, &*self.name, ErrorKind::PermissionDenied)),
-            Mode::ReadWrite if end_of(offset, len).is_none() => {
-                Err(fault(operation, &*self.name, ErrorKind::InvalidInput))
-            }
-            Mode::ReadWrite => Ok(()),
-        }
-    }
-
     /// Changes the bytes; an error while they are mapped.
     fn change(&self, operation: &'static str, change: impl FnOnce(&mut SparseBytes)) -> Result<()> {
         match self.bytes.write().change() {
@@ -296,7 +286,7 @@ impl File for RamFile {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8], _purpose: Purpose) -> Result<()> {
-        self.check_change("write", offset, bytes.len() as u64)?;
+        self.mode.check_change("write", &self.name, offset, bytes.len() as u64)?;
         self.change("write", |file| file.write(offset, bytes))
     }
 
@@ -309,7 +299,7 @@ impl File for RamFile {
     }
 
     fn set_len(&self, len: u64) -> Result<()> {
-        self.check_change("set length of", len, 0)?;
+        self.mode.check_change("set length of", &self.name, len, 0)?;
         self.change("set length of", |file| file.set_len(len))
     }
 
@@ -318,7 +308,7 @@ impl File for RamFile {
     }
 
     fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
-        self.check_change("punch hole in", offset, len)?;
+        self.mode.check_change("punch hole in", &self.name, offset, len)?;
         self.change("punch hole in", |file| file.zero(offset, len))
     }
 }
