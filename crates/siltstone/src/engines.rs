@@ -80,7 +80,7 @@ pub fn deprecated_options(name: &str) -> &'static [(&'static str, &'static str)]
         "lsm" => siltstone_lsm::RENAMED_OPTIONS,
         "trie" => siltstone_trie::RENAMED_OPTIONS,
         "silt" => siltstone_silt::RENAMED_OPTIONS,
-        "mica" => &[],
+        "mica" => siltstone_mica::RENAMED_OPTIONS,
         "skimpy" => siltstone_skimpy::RENAMED_OPTIONS,
         _ => &[],
     }
