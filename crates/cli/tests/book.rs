@@ -227,36 +227,3 @@ fn program_prints_what_the_book_shows() {
     assert!(run > 40, "only {run} commands were run");
     assert!(wrong.is_empty(), "{} of {run} commands:\n{}", wrong.len(), wrong.join("\n"));
 }
-
-#[test]
-fn book_has_every_option_of_every_engine() {
-    let error = |more: &[&str]| {
-        let arguments = [&["bench", "--workload", "fillseq"], more].concat();
-        let output = Command::new(env!("CARGO_BIN_EXE_siltstone")).args(arguments).output();
-        String::from_utf8(output.unwrap().stderr).unwrap()
-    };
-    let chapter = fs::read_to_string(root().join("docs/src/options.md")).unwrap();
-    let engines = error(&["--engine", "no_such"]);
-    let listed = |error: &str, after: &str| {
-        let names = error.split(after).nth(1).unwrap().split(')').next().unwrap();
-        names.split(", ").map(str::to_owned).collect::<Vec<_>>()
-    };
-    let engines = listed(&engines, "there are ");
-    assert!(engines.contains(&"lsm".to_owned()), "{engines:?}");
-    for engine in engines {
-        let message = error(&["--engine", &engine, "--option", "no_such=1"]);
-        let included = format!("crates/{engine}/src/options.rs");
-        assert!(
-            chapter.contains(&format!("{included}:options")),
-            "docs/src/options.md leaves out the engine {engine}: put '// ANCHOR: options' and '// \
-             ANCHOR_END: options' around its options and include them there"
-        );
-        let source = fs::read_to_string(root().join(&included)).unwrap();
-        let documented = source.split("ANCHOR: options").nth(1).unwrap();
-        let documented = documented.split("ANCHOR_END: options").next().unwrap();
-        for option in listed(&message, "the options are ") {
-            let is_documented = documented.contains(&format!("`{option}`"));
-            assert!(is_documented, "{included} does not document {option}");
-        }
-    }
-}

@@ -38,7 +38,6 @@ pub const RENAMED_OPTIONS: &[(&str, &str)] = &[
     ("log_ahead", "triad.prefetch"),
 ];
 
-// ANCHOR: options
 /// The options of a table of the ordered engine. Invalid ones are rejected at open, all at once.
 ///
 /// Sizes are bytes with an optional unit, as in `32MiB`; flags are `on` or `off`.
@@ -192,7 +191,6 @@ pub enum CompactionPriority {
     /// own, which rewrites least.
     MinOverlap,
 }
-// ANCHOR_END: options
 
 impl Default for Options {
     fn default() -> Self {

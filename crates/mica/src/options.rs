@@ -36,7 +36,6 @@ pub const RENAMED_OPTIONS: &[(&str, &str)] = &[
     ("buckets", "experimental.buckets"),
 ];
 
-// ANCHOR: options
 /// Behaviour of a full store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
@@ -95,7 +94,6 @@ pub struct Options {
     /// `expected_item_bytes`. Only for tests and experiments.
     pub buckets: usize,
 }
-// ANCHOR_END: options
 
 impl Default for Options {
     fn default() -> Self {

@@ -20,7 +20,6 @@ pub const RENAMED_OPTIONS: &[(&str, &str)] = &[
     ("merge_rate", "experimental.merge_rate"),
 ];
 
-// ANCHOR: options
 /// The options of a table. Invalid options are rejected at open, all of them in one error.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
@@ -91,7 +90,6 @@ pub enum Stores {
     /// converted and merged together (`log-sorted`).
     LogSorted,
 }
-// ANCHOR_END: options
 
 impl Default for Options {
     fn default() -> Self {

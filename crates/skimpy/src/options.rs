@@ -17,7 +17,6 @@ pub const RENAMED_OPTIONS: &[(&str, &str)] = &[
     ("lanes", "channels"),
 ];
 
-// ANCHOR: options
 /// The options of a table. Invalid options are rejected at open, all of them in one error.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
@@ -66,7 +65,6 @@ pub struct Options {
     /// experiments only.
     pub gathers: bool,
 }
-// ANCHOR_END: options
 
 /// The index from keys to pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -28,7 +28,6 @@ pub const RENAMED_OPTIONS: &[(&str, &str)] = &[
     ("weak_hash", "experimental.weak_hash"),
 ];
 
-// ANCHOR: options
 /// The options of a table of the LSM-trie engine. Invalid ones are rejected at open, all at once.
 ///
 /// Sizes are bytes with an optional unit, as in `32MiB`.
@@ -98,7 +97,6 @@ pub struct Options {
     /// hashes. Fixed when the table is created.
     pub weak_hash_bits: u32,
 }
-// ANCHOR_END: options
 
 impl Default for Options {
     fn default() -> Self {
