@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn table_spec_parses() {
-        let spec: TableSpec = "words=lsm,cache=1GiB,jobs=3".parse().unwrap();
+        let spec: TableSpec = "words=lsm,cache=1GiB,max_compactions=3".parse().unwrap();
         assert_eq!((spec.name.as_str(), spec.engine.as_deref()), ("words", Some("lsm")));
         assert_eq!(spec.options["cache"], "1GiB");
         let bare: TableSpec = "words".parse().unwrap();

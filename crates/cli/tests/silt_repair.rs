@@ -42,7 +42,12 @@ impl Store {
         let dir = scratch.path().join("store").display().to_string();
         let mut rows = BTreeMap::new();
         let db = Db::open_or_create(&dir, DbOptions::default()).unwrap();
-        let options = [("partitions", "1"), ("slots", "64"), ("hash_stores", "3"), ("stop", "8")];
+        let options = [
+            ("partitions", "1"),
+            ("log_store_slots", "64"),
+            ("merge_trigger", "3"),
+            ("stop_trigger", "8"),
+        ];
         let options = options.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let table = db.table_or_create("t", "silt", &options).unwrap();
         let mut put = |i: usize| {

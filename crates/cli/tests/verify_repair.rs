@@ -275,7 +275,7 @@ fn rebuilt_catalogue_has_the_required_options_of_a_table() {
     let cases = [
         ("skimpy,capacity=48MiB,page=8KiB,block=16,buckets=70", "48MiB", "40MiB"),
         ("skimpy,capacity=40000000", "40000000", "70000000"),
-        (&*format!("trie,table=64KiB,upper={upper}"), "/upper\"", "/lower\""),
+        (&*format!("trie,htable_size=64KiB,fast_dir={upper}"), "/upper\"", "/lower\""),
     ];
     for (number, (table, now, wrong)) in cases.into_iter().enumerate() {
         let dir = scratch.path().join(format!("s{number}"));

@@ -50,7 +50,7 @@ impl Settings for Store {
         vec![
             ("mode", "store".to_owned()),
             ("memory", size(self.memory)),
-            ("item", item.to_string()),
+            ("expected_item_bytes", item.to_string()),
         ]
     }
 

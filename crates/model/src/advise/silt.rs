@@ -120,10 +120,10 @@ impl Settings for Stores {
     fn options(&self) -> Vec<(&'static str, String)> {
         vec![
             ("partitions", self.partitions.to_string()),
-            ("slots", self.slots.to_string()),
-            ("hash_stores", self.hash_stores.to_string()),
-            ("stop", (3.0 * self.hash_stores).to_string()),
-            ("sort", size(self.sort)),
+            ("log_store_slots", self.slots.to_string()),
+            ("merge_trigger", self.hash_stores.to_string()),
+            ("stop_trigger", (3.0 * self.hash_stores).to_string()),
+            ("sort_memory", size(self.sort)),
         ]
     }
 

@@ -191,7 +191,7 @@ impl Settings for Flash {
             ("capacity", size((self.capacity / MIB).ceil() * MIB)),
             ("buckets", self.buckets.to_string()),
             ("cache", self.cached.to_string()),
-            ("pack", "1s".to_owned()),
+            ("buffer_delay", "1s".to_owned()),
         ];
         if self.retention > 0.0 {
             options.push(("retention", format!("{}s", self.retention)));
