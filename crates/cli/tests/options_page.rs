@@ -19,16 +19,15 @@ fn page() -> String {
 
 /// The text below the heading `## heading`, up to the next one of the same level.
 fn section<'t>(page: &'t str, heading: &str) -> &'t str {
-    let sections = page.split("\n## ").skip(1);
-    let found =
-        sections.into_iter().find_map(|text| text.strip_prefix(heading)?.strip_prefix('\n'));
+    let mut sections = page.split("\n## ").skip(1);
+    let found = sections.find_map(|text| text.strip_prefix(heading)?.strip_prefix('\n'));
     found.unwrap_or_else(|| panic!("{PAGE} has no section '## {heading}'"))
 }
 
 /// The cells of the rows whose first cell is code, i.e. not of headings.
 fn rows(section: &str) -> Vec<Vec<String>> {
     let lines = section.lines().filter(|line| line.starts_with("| `"));
-    let cells = |line: &str| {
+    let cells = |line: &str| -> Vec<String> {
         let inner = line.trim_matches('|').split('|');
         inner.map(|cell| cell.trim().trim_matches('`').to_owned()).collect()
     };
@@ -51,7 +50,7 @@ fn tables_list_exactly_the_options_of_each_engine() {
         let rows = rows(section(&page, engine));
         let incomplete: Vec<_> = rows
             .iter()
-            .filter(|cells| cells.len() != 5 || cells.iter().any(|cell| cell.is_empty()))
+            .filter(|cells| cells.len() != 5 || cells.iter().any(String::is_empty))
             .collect();
         assert!(incomplete.is_empty(), "{PAGE}, {engine}: rows without 5 cells: {incomplete:?}");
         let listed: Vec<_> = rows.into_iter().map(|cells| cells[0].clone()).collect();
@@ -64,13 +63,13 @@ fn tables_list_exactly_the_options_of_each_engine() {
 #[test]
 fn old_names_equal_the_renamed_options() {
     let page = page();
-    let listed = rows(section(&page, "Old names"));
-    let listed: BTreeSet<_> =
-        listed.iter().map(|row| row.iter().map(String::as_str).collect()).collect();
+    let rows = rows(section(&page, "Old names"));
+    let listed: BTreeSet<Vec<&str>> =
+        rows.iter().map(|row| row.iter().map(String::as_str).collect()).collect();
     let renamed: BTreeSet<Vec<&str>> = NAMES
         .iter()
         .flat_map(|engine| {
-            deprecated_options(engine).iter().map(|(old, new)| vec![*engine, *old, *new])
+            deprecated_options(engine).iter().map(move |(old, new)| vec![*engine, *old, *new])
         })
         .collect();
     assert_eq!(listed, renamed, "{PAGE}, old names");
