@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 
 use siltstone_bench::plot::{Line, Lines, Plot};
 use siltstone_engine::Result;
-use siltstone_structures::ect::{Ect, EctOptions};
+use siltstone_structures::ect::EctOptions;
 use siltstone_structures::{HashKey, hash64};
 
 use super::{Check, Direction, Experiment, Measured, hashes};

@@ -14,8 +14,7 @@
 
 use siltstone_bench::plot::{Line, Lines, Plot};
 use siltstone_engine::Result;
-use siltstone_structures::ect::HashKey;
-use siltstone_structures::ect::{Ect, EctOptions};
+use siltstone_structures::ect::{EctOptions, HashKey};
 
 use super::{Check, Direction, Experiment, Measured, hashes};
 

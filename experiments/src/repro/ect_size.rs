@@ -8,7 +8,7 @@
 //! Source: Lim, thesis (2015), sections 3.3.3 and 3.1.6.
 
 use siltstone_engine::Result;
-use siltstone_structures::ect::{Ect, EctOptions};
+use siltstone_structures::ect::EctOptions;
 
 use super::{Check, Direction, Experiment, Measured, hashes};
 

@@ -17,8 +17,7 @@ use std::time::Instant;
 
 use siltstone_engine::Result;
 use siltstone_structures::cuckoo::CuckooTable;
-use siltstone_structures::ect::HashKey;
-use siltstone_structures::ect::{Ect, EctOptions};
+use siltstone_structures::ect::{EctOptions, HashKey};
 
 use super::{Check, Direction, Experiment, Measured, hashes};
 
