@@ -135,8 +135,14 @@ mod tests {
     fn fill_output_is_parsed() {
         let output = Output::parse("fillrandom", FILLRANDOM).unwrap();
         assert_eq!((output.ops, output.seconds), (50_000, 0.285));
-        let expected =
-            Percentiles { p50: 4.48, p99: 9.76, p999: 74.72, p9999: 3275.0, max: 6352.0, slowest_mean: 0.0 };
+        let expected = Percentiles {
+            p50: 4.48,
+            p99: 9.76,
+            p999: 74.72,
+            p9999: 3275.0,
+            max: 6352.0,
+            slowest_mean: 0.0,
+        };
         assert_eq!(output.latency, Some(expected));
         assert_eq!(output.count("rocksdb.wal.bytes"), Some(6_550_000));
         assert_eq!(output.count("rocksdb.flush.write.bytes"), Some(5_643_818));
