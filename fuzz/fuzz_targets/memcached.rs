@@ -1,4 +1,5 @@
-//! Are arbitrary bytes from a memcached client answered the same, whole, in pieces and in datagrams?
+//! Are arbitrary bytes from a memcached client answered the same, whole, in pieces and in
+//! datagrams?
 #![no_main]
 
 use std::cell::RefCell;

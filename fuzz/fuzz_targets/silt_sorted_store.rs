@@ -1,4 +1,5 @@
-//! Is an arbitrary SortedStore, with its index, whose checksums fit refused, or read, without a panic?
+//! Is an arbitrary SortedStore, with its index, whose checksums fit refused, or read, without a
+//! panic?
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

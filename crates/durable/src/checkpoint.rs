@@ -7,8 +7,8 @@
 //! The version keeps its files open and on the medium until the copy is complete. No log is copied:
 //! what logs contain was written after the moment of the checkpoint.
 //!
-//! Invariant: a checkpoint contains every write that returned before it began, and opens like a table
-//! that was closed.
+//! Invariant: a checkpoint contains every write that returned before it began, and opens like a
+//! table that was closed.
 
 use siltstone_engine::{CheckpointSink, Result};
 use siltstone_table::checkpoint::{copy_file, write_manifest as write_manifest_bytes};

@@ -6,14 +6,15 @@
 //!                                                └─ view: the empty memtable alone ─ old files go
 //! ```
 //!
-//! The edit is the one moment at which all keys are removed: before it a power cut leaves everything,
-//! after it nothing, since no log with an earlier write is read again. Later writes are in the next
-//! log.
+//! The edit is the one moment at which all keys are removed: before it a power cut leaves
+//! everything, after it nothing, since no log with an earlier write is read again. Later writes are
+//! in the next log.
 //!
-//! Running flushes and compactions are not waited for. Each knows the generation of the view that it
-//! began with; what it has made from an earlier one is dropped. Cursors keep what they read.
+//! Running flushes and compactions are not waited for. Each knows the generation of the view that
+//! it began with; what it has made from an earlier one is dropped. Cursors keep what they read.
 //!
-//! Invariant: once the edit is durable, earlier writes are in no view, manifest or log that is read.
+//! Invariant: once the edit is durable, earlier writes are in no view, manifest or log that is
+//! read.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Release;
@@ -73,8 +74,9 @@ pub fn clear<T: Clear>(table: &T) -> Result<()> {
     let first_log = writer.log.number();
     let sequence = writer.last_sequence + u64::from(T::TAKES_SEQUENCE);
     table.before_clear(sequence, core.view.load_full());
-    // A flush may have installed a file that is a log and not yet taken that log from the list of those
-    // to be removed. Such a log goes with the last version that names it: a checkpoint may be copying it.
+    // A flush may have installed a file that is a log and not yet taken that log from the list of
+    // those to be removed. Such a log goes with the last version that names it: a checkpoint may be
+    // copying it.
     let mut kept = Vec::new();
     let cleared = core.versions.clear(first_log, sequence, T::cleared, |version, edit| {
         kept = T::logs_of(&core.view.load().version);

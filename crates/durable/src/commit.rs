@@ -73,7 +73,8 @@ fn commit_group<T: LogStructured>(table: &T, group: &Group<'_>) -> Result<()> {
         core.written.user_bytes.fetch_add(batch.user_bytes(), Relaxed);
         core.written.operations.fetch_add(batch.len() as u64, Relaxed);
     }
-    // Everything up to this sequence number is in the memtable: readers see it from now on, at once.
+    // Everything up to this sequence number is in the memtable: readers see it from now on, at
+    // once.
     core.visible.store(writer.last_sequence, Release);
     Ok(())
 }

@@ -7,12 +7,13 @@
 //!   read  ─ view                                                     without a lock
 //! ```
 //!
-//! [`Core`] owns the state; the modules of this crate are the steps that all engines share; an engine
-//! implements [`LogStructured`] for the steps that differ: the form of log records, the memtable, the
-//! files, and when writers must wait.
+//! [`Core`] owns the state; the modules of this crate are the steps that all engines share; an
+//! engine implements [`LogStructured`] for the steps that differ: the form of log records, the
+//! memtable, the files, and when writers must wait.
 //!
-//! Locks, in the order in which they may be taken: the writer (one write group at a time), the version
-//! set (one manifest edit at a time), the state of background work (short, never across I/O).
+//! Locks, in the order in which they may be taken: the writer (one write group at a time), the
+//! version set (one manifest edit at a time), the state of background work (short, never across
+//! I/O).
 //!
 //! Invariant: a view is changed only while the state of background work is locked.
 
@@ -83,7 +84,8 @@ pub trait LogStructured:
         Ok(())
     }
 
-    /// Appends the batches of a group to the log with one request, by [`append`](crate::commit::append).
+    /// Appends the batches of a group to the log with one request, by
+    /// [`append`](crate::commit::append).
     ///
     /// # Errors
     /// Those of the medium. Nothing is in the log if they occur before the append.
@@ -149,8 +151,8 @@ pub trait LogStructured:
         Ok(number)
     }
 
-    /// The memtable after the active one, whose log `number` has just been begun. With `overlay` the
-    /// overlay is sealed, too.
+    /// The memtable after the active one, whose log `number` has just been begun. With `overlay`
+    /// the overlay is sealed, too.
     fn next_memtable(
         &self,
         writer: &mut Writer<Self>,
@@ -333,8 +335,8 @@ impl<T: LogStructured> Core<T> {
         self.view.load().generation != generation
     }
 
-    /// Does part of a job with the current view. If all keys were removed meanwhile, its failure is of
-    /// no interest.
+    /// Does part of a job with the current view. If all keys were removed meanwhile, its failure is
+    /// of no interest.
     ///
     /// # Errors
     /// Those of `work`.
@@ -344,8 +346,8 @@ impl<T: LogStructured> Core<T> {
         if self.is_cleared_since(view.generation) { Ok(()) } else { done }
     }
 
-    /// Forgets the logs before `first_log`, whose writes are all in files, and removes those that are
-    /// not in `kept`, because they have become files of the table.
+    /// Forgets the logs before `first_log`, whose writes are all in files, and removes those that
+    /// are not in `kept`, because they have become files of the table.
     pub fn remove_logs_before(&self, first_log: u64, kept: &[u64]) {
         // Dropped without the lock: that may take as long as freeing the pages of the file.
         let unused = self.writer.lock().as_mut().map(|writer| writer.log.release_before(first_log));

@@ -1,8 +1,8 @@
 //! Flushes: full memtables become files, the oldest first and one at a time.
 //!
 //! The order makes the content of the files a prefix of the writes. How a memtable becomes files is
-//! the engine's part; the edit that adds these files also moves the first log that is needed, and only
-//! then is the old log removed.
+//! the engine's part; the edit that adds these files also moves the first log that is needed, and
+//! only then is the old log removed.
 //!
 //! Invariant: at every moment a write is in a log that recovery reads or in a file that it opens.
 

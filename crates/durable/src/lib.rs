@@ -15,8 +15,8 @@
 //! | [`offline`] | drivers of verification and inspection |
 //! | [`repair`] | manifest, logs and damaged files of a table that does not open |
 //!
-//! An engine supplies the form of its log records, its memtable, its files and its background jobs. It
-//! depends on this crate; engines never depend on each other.
+//! An engine supplies the form of its log records, its memtable, its files and its background jobs.
+//! It depends on this crate; engines never depend on each other.
 
 pub mod checkpoint;
 pub mod clear;

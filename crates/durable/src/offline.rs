@@ -1,7 +1,7 @@
 //! Drivers of verification and inspection: what they do for the files of every engine.
 //!
-//! Verification reads every byte of an open table; inspection describes one file. Engines check their
-//! own files; manifest, logs and reports are handled here.
+//! Verification reads every byte of an open table; inspection describes one file. Engines check
+//! their own files; manifest, logs and reports are handled here.
 //!
 //! Invariant: damage goes into the report; an error means that something could not be examined.
 
@@ -59,8 +59,8 @@ impl<'a> Verification<'a> {
         Ok(())
     }
 
-    /// Checks the logs, and ends the verification; `operations` counts those of a record, or returns
-    /// what is malformed.
+    /// Checks the logs, and ends the verification; `operations` counts those of a record, or
+    /// returns what is malformed.
     ///
     /// # Errors
     /// Failures to check.

@@ -9,12 +9,12 @@
 //! ```
 //!
 //! Recovered writes stay in a memtable and in their logs, so that frequent opening and closing does
-//! not produce many small files. Not so after a crash: it may have followed a failed sync, whose bytes
-//! are read back although the medium never got them, and which no later sync writes. Then all that was
-//! replayed is flushed before the table is open.
+//! not produce many small files. Not so after a crash: it may have followed a failed sync, whose
+//! bytes are read back although the medium never got them, and which no later sync writes. Then all
+//! that was replayed is flushed before the table is open.
 //!
-//! Invariant: what is recovered is a prefix of the writes, in whole batches, and contains all that was
-//! synced.
+//! Invariant: what is recovered is a prefix of the writes, in whole batches, and contains all that
+//! was synced.
 
 use siltstone_engine::{Purpose, Result};
 use siltstone_table::log::replay_synced;
@@ -40,8 +40,8 @@ pub fn replay_logs(
     replay_synced(vfs, first, sealed, header.synced_log, into)
 }
 
-/// Reserves the numbers of the logs that exist and makes the manifest durable: from then on files that
-/// neither it nor the logs name are obsolete.
+/// Reserves the numbers of the logs that exist and makes the manifest durable: from then on files
+/// that neither it nor the logs name are obsolete.
 ///
 /// # Errors
 /// Those of the manifest.
@@ -53,8 +53,8 @@ pub fn confirm_recovery<V: VersionState>(
     versions.persist_recovered()
 }
 
-/// Whether what was replayed must be flushed before the table is open: its durability is in doubt, or
-/// there are many logs.
+/// Whether what was replayed must be flushed before the table is open: its durability is in doubt,
+/// or there are many logs.
 pub fn must_flush(replayed: &ReplaySummary) -> bool {
     replayed.is_unconfirmed || replayed.logs.len() >= MAX_RECOVERED_LOGS
 }

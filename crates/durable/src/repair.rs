@@ -5,8 +5,8 @@
 //!     ─ ReplacedFiles: link damaged files as *.damaged ─ new manifest ─ remove replaced files
 //! ```
 //!
-//! Invariant: until the new manifest is durable every file stays as it is, so an interrupted repair can
-//! be run again; no damaged file is deleted.
+//! Invariant: until the new manifest is durable every file stays as it is, so an interrupted repair
+//! can be run again; no damaged file is deleted.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -60,8 +60,8 @@ impl<V: VersionState> KnownManifest<V> {
         }
     }
 
-    /// Reports that the manifest cannot be used, and what is done `instead`: the order of writes may be
-    /// lost.
+    /// Reports that the manifest cannot be used, and what is done `instead`: the order of writes
+    /// may be lost.
     pub fn report_unusable(&self, instead: &str, report: &mut RepairReport) {
         let mismatch = "it does not match the files in the directory";
         let (file, reason) = match &self.damage {
@@ -153,8 +153,8 @@ pub enum LogOutcome {
     Damaged(String),
 }
 
-/// Visits everything that is readable in a log; returns where it is damaged first, and how. If `visit`
-/// returns why a record is malformed, it is called again with its position.
+/// Visits everything that is readable in a log; returns where it is damaged first, and how. If
+/// `visit` returns why a record is malformed, it is called again with its position.
 ///
 /// # Errors
 /// Those of the medium and of `visit`.
@@ -178,8 +178,8 @@ pub fn salvage_records(
     Ok(log.damage.clone().or(malformed))
 }
 
-/// What became of a log, and how the report of a repair says it: `replayed` if all of it was read, else
-/// the damage and `saved`.
+/// What became of a log, and how the report of a repair says it: `replayed` if all of it was read,
+/// else the damage and `saved`.
 pub fn log_outcome(
     log: &LogSalvage,
     damage: Option<(u64, String)>,

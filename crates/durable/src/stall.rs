@@ -55,8 +55,8 @@ fn wait_for_room<T: LogStructured>(table: &T) -> Result<()> {
     table.stall_while(stalls, WriteStall::Compaction, |_| table.is_compaction_behind())
 }
 
-/// Continues in a new log and a new memtable, and queues the full one for its flush; with `overlay`,
-/// the overlay behind it.
+/// Continues in a new log and a new memtable, and queues the full one for its flush; with
+/// `overlay`, the overlay behind it.
 ///
 /// # Errors
 /// Those of the medium; the old log and memtable are continued.

@@ -4,16 +4,18 @@
 //!   log_and_apply(edit) ─ make the next version ─ manifest: durable ─ publish ─ retire removed files
 //! ```
 //!
-//! An engine defines what a [`VersionEdit`] changes and what a [`VersionState`] contains; the order of the
-//! steps, the numbering of files and the rewriting of a grown manifest are the same for all engines.
-//! Edits are applied one at a time. Readers hold an `Arc` of a version and never wait for an edit.
+//! An engine defines what a [`VersionEdit`] changes and what a [`VersionState`] contains; the order
+//! of the steps, the numbering of files and the rewriting of a grown manifest are the same for all
+//! engines. Edits are applied one at a time. Readers hold an `Arc` of a version and never wait for
+//! an edit.
 //!
 //! Invariants:
 //! - A version names only files that the manifest names durably, so a file is opened before the
 //!   manifest names it, and deleted only after the manifest has durably ceased to name it.
 //! - If it is unknown whether the manifest contains an edit, the version that the edit would have
 //!   made is kept until the table is closed: what it names is neither deleted nor reused.
-//! - An edit made from the files of an earlier generation (before all keys were removed) is dropped.
+//! - An edit made from the files of an earlier generation (before all keys were removed) is
+//!   dropped.
 //!
 //! Source: LevelDB's `VersionSet` and `VersionEdit`.
 
@@ -178,9 +180,9 @@ impl<V: VersionState> VersionSet<V> {
         self.numbers.skip(number);
     }
 
-    /// Applies `edit`: `make_version` opens the added files and makes the next version, the manifest
-    /// records the edit durably, then `publish` gets the new version while no other edit can come
-    /// between. `make_version` may complete the edit.
+    /// Applies `edit`: `make_version` opens the added files and makes the next version, the
+    /// manifest records the edit durably, then `publish` gets the new version while no other edit
+    /// can come between. `make_version` may complete the edit.
     ///
     /// Returns `false`, and changes nothing, if all keys were removed since `generation`.
     ///
@@ -208,8 +210,8 @@ impl<V: VersionState> VersionSet<V> {
     /// has a sequence number above `last_sequence`.
     ///
     /// # Errors
-    /// Those of the manifest. After a transient error nothing has changed; after any other error the
-    /// next open decides.
+    /// Those of the manifest. After a transient error nothing has changed; after any other error
+    /// the next open decides.
     pub fn clear(
         &self,
         first_log: u64,

@@ -7,8 +7,8 @@
 //! A view is one pointer, loaded without a lock, and immutable: rotation, a flush and every edit of
 //! the manifest publish a new one.
 //!
-//! Invariant: what a view names stays readable while the view is held, and every write is in each view
-//! from the moment it returned, without a gap between memtable and file.
+//! Invariant: what a view names stays readable while the view is held, and every write is in each
+//! view from the moment it returned, without a gap between memtable and file.
 
 use std::sync::Arc;
 

@@ -4,9 +4,9 @@
 //! A run in persistent memory is copied as a sorted table of its live entries, so that a copy needs
 //! no such memory to be opened.
 //!
-//! Writers continue meanwhile. Rows are a prefix of the writes as long as memtables are flushed whole
-//! and in order. So from before the flush until its version is taken no keys are retained in a newer
-//! memtable, and no memtable is flushed before an overlay that has older writes.
+//! Writers continue meanwhile. Rows are a prefix of the writes as long as memtables are flushed
+//! whole and in order. So from before the flush until its version is taken no keys are retained in
+//! a newer memtable, and no memtable is flushed before an overlay that has older writes.
 
 use std::sync::Arc;
 

@@ -13,9 +13,9 @@ pub(crate) struct CheckpointLock {
 }
 
 impl CheckpointLock {
-    /// Whether a checkpoint has begun. Asked while the writer is locked, as the flush of a checkpoint
-    /// locks it after the change: so each memtable that the checkpoint contains, and each after it, is
-    /// full only when the answer is yes.
+    /// Whether a checkpoint has begun. Asked while the writer is locked, as the flush of a
+    /// checkpoint locks it after the change: so each memtable that the checkpoint contains, and
+    /// each after it, is full only when the answer is yes.
     pub(crate) fn is_begun(&self) -> bool {
         self.is_begun.load(Relaxed)
     }

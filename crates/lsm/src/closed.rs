@@ -25,8 +25,8 @@ use crate::rowtable::RowTable;
 use crate::verify::operations;
 use crate::version::{ENGINE, Edit, FileEntry, L0RunEntry, LogFile};
 
-/// Reads every file that the table on `vfs` needs; each damaged place is reported once. Without damage
-/// the table opens and all of it can be read.
+/// Reads every file that the table on `vfs` needs; each damaged place is reported once. Without
+/// damage the table opens and all of it can be read.
 ///
 /// # Errors
 /// Failures to check; damage goes into the report.

@@ -62,8 +62,8 @@ impl Counters {
         }
     }
 
-    /// Write amplification: bytes written by flushes and compactions per byte of keys and values that
-    /// entered level 0, since the table was opened; a default at first.
+    /// Write amplification: bytes written by flushes and compactions per byte of keys and values
+    /// that entered level 0, since the table was opened; a default at first.
     pub(crate) fn written_for_each_flushed(&self) -> f64 {
         let flushed = self.flushed_bytes.load(Relaxed);
         let written: u64 = self.level_bytes_written.iter().map(|level| level.load(Relaxed)).sum();

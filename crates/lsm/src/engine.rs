@@ -1,8 +1,9 @@
 //! State that all threads of an open tree share.
 //!
-//! What all durable engines share, such as the write path and the manifest, is in [`Core`]; [`Tree`]
-//! adds what only this engine has. Locks, in the order in which they may be taken: the writer, the
-//! spare log, the version set, the state of background work. Readers take none: they load the view.
+//! What all durable engines share, such as the write path and the manifest, is in [`Core`];
+//! [`Tree`] adds what only this engine has. Locks, in the order in which they may be taken: the
+//! writer, the spare log, the version set, the state of background work. Readers take none: they
+//! load the view.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -87,10 +88,11 @@ impl BackgroundWork for Tree {
 }
 
 impl Tree {
-    /// Applies an edit durably and publishes its version, with the view changed further by `change`.
-    /// `merged` are the runs that a compaction which moves the cursor over level 0 has merged; `built`
-    /// is the run in persistent memory that a flush adds. Returns `false`, and changes nothing, if all
-    /// keys were removed since the view of `generation`: the files of the edit are garbage then.
+    /// Applies an edit durably and publishes its version, with the view changed further by
+    /// `change`. `merged` are the runs that a compaction which moves the cursor over level 0 has
+    /// merged; `built` is the run in persistent memory that a flush adds. Returns `false`, and
+    /// changes nothing, if all keys were removed since the view of `generation`: the files of the
+    /// edit are garbage then.
     pub(crate) fn install(
         &self,
         generation: u64,

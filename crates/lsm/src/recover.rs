@@ -35,8 +35,8 @@ use crate::version::{Version, open_versions};
 /// The longest delay of one write. Only large writes near the hard limit reach it.
 const MAX_WRITE_DELAY: Duration = Duration::from_millis(7);
 
-/// This much of the first log is preallocated when the table is opened: else the writes of the first
-/// milliseconds would overtake the preallocation, and each would take a system call.
+/// This much of the first log is preallocated when the table is opened: else the writes of the
+/// first milliseconds would overtake the preallocation, and each would take a system call.
 const INITIAL_PREALLOC_BYTES: u64 = 256 << 10;
 
 /// Opens the table. `true`: what was recovered must be flushed.
@@ -49,7 +49,8 @@ pub(crate) fn open(vfs: Arc<dyn Vfs>, env: Env, options: Options) -> Result<(Arc
     let spares = Arc::new(ChunkPool::new(options.memtable_limits().1 as usize));
     let mut writes = Writes::new(known.last_sequence.unwrap_or(0), spares.clone());
     let replayed = replay_logs(vfs.as_ref(), known.header(), &mut writes)?;
-    // What the manifest on the medium may name stays, pages of a pool included, until it is this one.
+    // What the manifest on the medium may name stays, pages of a pool included, until it is this
+    // one.
     confirm_recovery(&versions, &replayed)?;
     remove_obsolete(vfs.as_ref(), &version, &replayed.logs)?;
     let wanted = options.pool_bytes();

@@ -4,8 +4,8 @@
 //!
 //! * [`Scheduler::threads`]: one thread runs only flushes, so that a flush never waits for a long
 //!   compaction; the other threads run the other jobs by priority.
-//! * [`Scheduler::manual`]: no threads. Jobs run inside [`Scheduler::run_one`], which an engine calls
-//!   wherever it would wait, so that a seed replays a run exactly.
+//! * [`Scheduler::manual`]: no threads. Jobs run inside [`Scheduler::run_one`], which an engine
+//!   calls wherever it would wait, so that a seed replays a run exactly.
 //!
 //! A panic in a job does not end the thread. The engine that queued the job detects it, because the
 //! closure is dropped together with its completion guard.

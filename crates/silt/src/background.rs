@@ -1,7 +1,8 @@
 //! Conversions, merges and the loading of indexes in the background.
 //!
-//! At most one job of each kind is queued or running: conversions run oldest first, and one merge at a
-//! time keeps the space of two SortedStores small. A conversion is a flush: writers wait for it.
+//! At most one job of each kind is queued or running: conversions run oldest first, and one merge
+//! at a time keeps the space of two SortedStores small. A conversion is a flush: writers wait for
+//! it.
 //!
 //! Source: Lim, thesis, section 2.2.3.
 

@@ -1,9 +1,9 @@
 //! State that all threads of an open table share.
 //!
 //! What all durable engines share, such as the write path and the manifest, is in [`Core`];
-//! [`SiltEngine`] adds what only this engine has. Locks, in the order in which they may be taken: the
-//! writer, the version set, the state of background work, a LogStore (a few instructions). Readers
-//! take only the last.
+//! [`SiltEngine`] adds what only this engine has. Locks, in the order in which they may be taken:
+//! the writer, the version set, the state of background work, a LogStore (a few instructions).
+//! Readers take only the last.
 
 use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
@@ -54,7 +54,8 @@ pub(crate) struct Jobs {
 }
 
 impl SiltEngine {
-    /// Applies an edit durably and publishes its version, with the view changed further by `change`.
+    /// Applies an edit durably and publishes its version, with the view changed further by
+    /// `change`.
     pub(crate) fn install(&self, edit: Edit, change: impl FnOnce(&mut View)) -> Result<()> {
         let memory = self.index_memory.load(Relaxed);
         let make_version =

@@ -6,13 +6,13 @@
 //!   stores    [LogStore 0] [LogStore 1] …        each under a lock of its own
 //! ```
 //!
-//! The newest generation takes writes; older ones wait for their conversion and only answer reads. A
-//! writer enters a batch while it holds the locks of all partitions that the batch touches, so no
+//! The newest generation takes writes; older ones wait for their conversion and only answer reads.
+//! A writer enters a batch while it holds the locks of all partitions that the batch touches, so no
 //! reader sees half of it. Nobody reads the log under a lock.
 //!
 //! Invariant: an entry in a store names a whole record of a batch whose last record is in the log.
 //!
-//! Source: ours; the LogStore itself is the thesis's.
+//! Source: the LogStore is the thesis's (section 2.2).
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

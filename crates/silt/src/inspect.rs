@@ -1,7 +1,7 @@
 //! Describes the content of one of the engine's files, for people.
 //!
-//! Nothing is changed. Damage is part of the answer, also that of a filter or an index, though opening
-//! would rebuild them.
+//! Nothing is changed. Damage is part of the answer, also that of a filter or an index, though
+//! opening would rebuild them.
 
 use std::sync::Arc;
 

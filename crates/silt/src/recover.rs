@@ -1,8 +1,8 @@
 //! Opening a table: see [`siltstone_durable::recovery`] for the order of the steps.
 //!
-//! Logs are not copied into memory: they are replayed into LogStores that index them where they are.
-//! After a clean close the newest generation continues in the new log. After a crash all that was
-//! replayed is converted before the table is open.
+//! Logs are not copied into memory: they are replayed into LogStores that index them where they
+//! are. After a clean close the newest generation continues in the new log. After a crash all that
+//! was replayed is converted before the table is open.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -131,8 +131,8 @@ impl Writes {
 }
 
 impl ReplayHandler for Writes {
-    /// Continues with another log, in a new generation if the positions of the last one do not suffice
-    /// for it.
+    /// Continues with another log, in a new generation if the positions of the last one do not
+    /// suffice for it.
     fn begin(&mut self, number: u64) -> Result<()> {
         let access = LogAccess::open(self.vfs.as_ref(), &Kind::Log.name(number), number)?;
         let has_room = |last: &Generation| {

@@ -1,12 +1,13 @@
-//! How the engine takes part in the write path of [`siltstone_durable`]: log records, LogStores, room.
+//! How the engine takes part in the write path of [`siltstone_durable`]: log records, LogStores,
+//! room.
 //!
 //! ```text
 //!   group ─ position of each key in its LogStore ─ log append ─ [sync] ─ LogStores
 //! ```
 //!
 //! A record is one operation. The old position of a key is determined before anything is written,
-//! because that may need a read that fails: a tag says that the key may be there, the log whether it
-//! is. A full memtable is a generation with a full LogStore.
+//! because that may need a read that fails: a tag says that the key may be there, the log whether
+//! it is. A full memtable is a generation with a full LogStore.
 //!
 //! Invariant: a batch goes entirely into one generation, and every position in it fits in 32 bits.
 //!

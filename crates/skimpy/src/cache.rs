@@ -8,11 +8,12 @@
 //! ```
 //!
 //! Moving halfway orders the ways by frequency as much as by recency: under Zipf 0.99 the hit rate
-//! is 75 %, where the paper's LRU has 72 % (`siltstone-experiments repro run skimpy-memory`, before and after).
+//! is 75 %, where the paper's LRU has 72 % (`siltstone-experiments repro run skimpy-memory`, before
+//! and after).
 //!
 //! The paper's entries have two LRU pointers, 16 of their 20 bytes. In a set of 16 ways the
 //! positions are the order. The space is used to identify the key (about 55 bits of hash and the
-//! bucket; 28 bits are seeded anew at each opening) and for the bucket's *cached chain head*:
+//! bucket; 28 bits are seeded at each opening) and for the bucket's *cached chain head*:
 //!
 //! ```text
 //!   head ─▶ ● a2        ● b1        ● a1 ▒        ● base ─▶ …

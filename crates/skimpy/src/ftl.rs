@@ -194,7 +194,7 @@ impl PageMapped {
                 state.full.insert((valid, victim));
                 return Ok(());
             }
-            // Erased at once: with copies in two blocks an opening could not tell which one is
+            // Erased at once: with copies in two blocks an opening could not know which one is
             // valid.
             let moved = self.copy_block(state, victim).and_then(|()| self.erase(state, victim));
             if let Err(FlashError::WornOut { .. }) = moved {

@@ -5,8 +5,8 @@
 //!   copies     opened:   hot-w = n  ⇔  log-w-0 … log-w-n and no other
 //! ```
 //!
-//! PredictionCheck: a checkpoint is a state of the table that existed, for every writer, and not before the
-//! call; and the call returns although writers never pause.
+//! PredictionCheck: a checkpoint is a state of the table that existed, for every writer, and not
+//! before the call; and the call returns although writers never pause.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};

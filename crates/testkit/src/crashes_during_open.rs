@@ -8,8 +8,9 @@
 //!                        └─ write: the recovered table accepts writes
 //! ```
 //!
-//! PredictionCheck: an interrupted open leaves the table as durable as it found it. One crash is not enough
-//! to see that: the second open reads what the first left, and a third what the second made of it.
+//! PredictionCheck: an interrupted open leaves the table as durable as it found it. One crash is
+//! not enough to see that: the second open reads what the first left, and a third what the second
+//! made of it.
 //!
 //! Source: after Pillai et al., OSDI 2014.
 

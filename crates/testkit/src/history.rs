@@ -115,7 +115,8 @@ struct Generator<'s> {
 impl Generator<'_> {
     fn step(&mut self) -> Step {
         let weights: &[u64] = match self.shape.mostly_writes {
-            // write get at scan open move snap drop all flush maint sync reop crash clock chk vrf clr
+            // write get at scan open move snap drop all flush maint sync reop crash clock chk vrf
+            // clr
             true => &[700, 20, 0, 10, 0, 0, 10, 10, 0, 35, 35, 60, 15, 15, 10, 0, 5, 15],
             false => &[450, 90, 50, 90, 25, 50, 35, 20, 25, 25, 25, 20, 15, 15, 35, 10, 10, 10],
         };

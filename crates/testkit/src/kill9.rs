@@ -7,8 +7,9 @@
 //!            and at most one batch more
 //! ```
 //!
-//! PredictionCheck: what returned under `Durability::Synced` (even numbers) and `Buffered` (odd numbers)
-//! survives a process crash, on the machine's file system. Each child has the next option set.
+//! PredictionCheck: what returned under `Durability::Synced` (even numbers) and `Buffered` (odd
+//! numbers) survives a process crash, on the machine's file system. Each child has the next option
+//! set.
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::{Path, PathBuf};

@@ -37,8 +37,8 @@ impl Trie {
         Ok(trie)
     }
 
-    /// Opens the table with `upper` as the second medium, regardless of the option; the caller ensures
-    /// that it is used only once, too.
+    /// Opens the table with `upper` as the second medium, regardless of the option; the caller
+    /// ensures that it is used only once, too.
     ///
     /// # Errors
     /// As [`open`](Trie::open); `Refused` if the second medium is another table's.

@@ -1,9 +1,9 @@
 //! State that all threads of an open trie share.
 //!
-//! What all durable engines share, such as the write path and the manifest, is in [`Core`]; [`Tree`]
-//! adds what only this engine has. Locks, in the order in which they may be taken: the writer, the
-//! version set, the state of background work. Readers load the view without one, and lock a shard of
-//! a memtable while they copy an item.
+//! What all durable engines share, such as the write path and the manifest, is in [`Core`];
+//! [`Tree`] adds what only this engine has. Locks, in the order in which they may be taken: the
+//! writer, the version set, the state of background work. Readers load the view without one, and
+//! lock a shard of a memtable while they copy an item.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -83,9 +83,9 @@ impl Tree {
         self.tiers.sync_dirs(purpose)
     }
 
-    /// Applies an edit durably and publishes its version, with the view changed further by `change`.
-    /// Returns `false`, and changes nothing, if all keys were removed since the view of `generation`:
-    /// the files of the edit are garbage then.
+    /// Applies an edit durably and publishes its version, with the view changed further by
+    /// `change`. Returns `false`, and changes nothing, if all keys were removed since the view of
+    /// `generation`: the files of the edit are garbage then.
     pub(crate) fn install(
         &self,
         generation: u64,

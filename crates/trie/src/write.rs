@@ -1,4 +1,5 @@
-//! How the trie takes part in the write path of [`siltstone_durable`]: log records, memtables, room.
+//! How the trie takes part in the write path of [`siltstone_durable`]: log records, memtables,
+//! room.
 //!
 //! A batch is one record. Writers are delayed in proportion to the sub-levels that containers have
 //! above their limit, before they are stopped.

@@ -50,7 +50,8 @@ impl BuiltIndex {
         self.index.size() as f64 * 8.0 / self.index.len() as f64
     }
 
-    /// Share of the keys whose lookup gives their block, with `entries_per_block` entries per block.
+    /// Share of the keys whose lookup gives their block, with `entries_per_block` entries per
+    /// block.
     pub(super) fn right(&self, hashes: &[HashKey], entries_per_block: u64) -> f64 {
         let is_right =
             |&(rank, hash): &(u64, &HashKey)| self.index.lookup(hash) == rank / entries_per_block;

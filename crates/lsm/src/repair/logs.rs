@@ -1,8 +1,8 @@
 //! Repair of logs: each log of a chain becomes a table.
 //!
-//! The rest of a log after a gap is saved, too, and so are the logs after a damaged or missing one. A
-//! batch without its last part is dropped, unless a gap follows: then it may have been complete, and
-//! its readable part is saved. So a batch next to a gap may be saved in part.
+//! The rest of a log after a gap is saved, too, and so are the logs after a damaged or missing one.
+//! A batch without its last part is dropped, unless a gap follows: then it may have been complete,
+//! and its readable part is saved. So a batch next to a gap may be saved in part.
 //!
 //! Invariant: each whole record is in a table, each gap in the report.
 
@@ -18,8 +18,8 @@ use crate::version::{Edit, FileEntry, L0RunEntry, LogFile};
 use crate::version_gc::VersionGc;
 
 impl Repair<'_> {
-    /// Writes a run of level 0 from each log, and reports the gaps of the chain. `last_sequence` is the
-    /// newest operation that is known to be in tables.
+    /// Writes a run of level 0 from each log, and reports the gaps of the chain. `last_sequence` is
+    /// the newest operation that is known to be in tables.
     pub(super) fn replay_chain(
         &mut self,
         logs: &[LogSalvage],

@@ -119,12 +119,12 @@ pub(crate) fn open_versions(
 }
 
 impl Version {
-    /// The version after `edit`, and the edit completed. `built` is the run in persistent memory that
-    /// the edit adds, if it adds one.
+    /// The version after `edit`, and the edit completed. `built` is the run in persistent memory
+    /// that the edit adds, if it adds one.
     ///
-    /// Rows that the edit adds are inserted where the cursor over level 0 stands now. If the edit moves
-    /// the cursor, runs that are not in `merged` were inserted while the range behind it was compacted
-    /// without them: they count as inserted where it moves to.
+    /// Rows that the edit adds are inserted where the cursor over level 0 stands now. If the edit
+    /// moves the cursor, runs that are not in `merged` were inserted while the range behind it was
+    /// compacted without them: they count as inserted where it moves to.
     pub(crate) fn open_and_apply(
         &self,
         vfs: &Arc<dyn Vfs>,

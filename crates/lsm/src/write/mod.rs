@@ -1,4 +1,5 @@
-//! How the tree takes part in the write path of [`siltstone_durable`]: log records, memtables, room.
+//! How the tree takes part in the write path of [`siltstone_durable`]: log records, memtables,
+//! room.
 //!
 //! Records know their positions in the log: with TRIAD-LOG a flush writes positions instead of
 //! values. The next log exists already when the active memtable is full: the flush of the memtable

@@ -1,5 +1,5 @@
-//! NoveLSM's mutable memtable in persistent memory (`level0=novelsm`), for comparison: the overlay of
-//! a view.
+//! NoveLSM's mutable memtable in persistent memory (`level0=novelsm`), for comparison: the overlay
+//! of a view.
 //!
 //! ```text
 //!   DRAM memtable has room             a key in the overlay is updated there, others go to DRAM
@@ -8,18 +8,18 @@
 //! ```
 //!
 //! So the overlay takes a part of the writes, the more the longer flushes wait for compactions of
-//! level 0, and no writer waits before two overlays are full. They are flushed to runs of their size,
-//! and levels 0 and 1 are merged whole.
+//! level 0, and no writer waits before two overlays are full. They are flushed to runs of their
+//! size, and levels 0 and 1 are merged whole.
 //!
 //! The overlay is as durable as the log here, and not as its own memory: logs are kept from the one
-//! on that was written when the oldest unflushed memtable began. A run is installed only when the logs
-//! are synced, since it may contain later writes than the overlay.
+//! on that was written when the oldest unflushed memtable began. A run is installed only when the
+//! logs are synced, since it may contain later writes than the overlay.
 //!
-//! Invariant: of every key, the entry in the overlay is newer than that in any other memtable that is
-//! not flushed after it; so readers search the overlay first.
+//! Invariant: of every key, the entry in the overlay is newer than that in any other memtable that
+//! is not flushed after it; so readers search the overlay first.
 //!
-//! Source: TriangleKV paper, sections 2.4.3 (increased size, direct updates, flushes to level 0), 5.1
-//! (two memtables of half the persistent memory each) and 5.2 ("handles a portion of update
+//! Source: TriangleKV paper, sections 2.4.3 (increased size, direct updates, flushes to level 0),
+//! 5.1 (two memtables of half the persistent memory each) and 5.2 ("handles a portion of update
 //! requests").
 
 use std::sync::Arc;
@@ -89,8 +89,8 @@ impl Tree {
         overlay.is_some_and(|overlay| fill(overlay.bytes, &overlay.memtable, limit) >= 1.0)
     }
 
-    /// Makes room where the memtable of DRAM has none: in the overlay, or in a new memtable of DRAM if
-    /// both can go to level 0. `false`: there is none, or no overlay.
+    /// Makes room where the memtable of DRAM has none: in the overlay, or in a new memtable of DRAM
+    /// if both can go to level 0. `false`: there is none, or no overlay.
     pub(super) fn make_overlay_room(&self, writer: &mut Writer<Self>) -> Result<bool> {
         if !self.has_overlay() {
             return Ok(false);

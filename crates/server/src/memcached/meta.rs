@@ -27,8 +27,8 @@
 //! | `N(seconds)` | mg ms ma | on a miss, create with this expiry (`ms` with A or P; `mg` an empty value) |
 //! | `D(delta)` `J(initial)` | ma | delta; initial value for `N` |
 //!
-//! For a value to be refreshed one client is told that it has won (`W`); others are told until then
-//! that another has (`Z`). A stale value has `X`. These follow the flags.
+//! One client is to refresh a value: its response has the flag `W` (won). Until it has done so, the
+//! responses to others have `Z`. A stale value has `X`. These flags follow the others.
 //!
 //! As in memcached, a flag that is unknown to the command but known to another one is ignored. A
 //! write that was not done returns `c0` for `c`.

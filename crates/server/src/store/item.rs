@@ -13,7 +13,7 @@ use siltstone_mica::{Action, Outcome, Request, Store, Value};
 use super::Database;
 use super::flags_trailer::{self, ItemMeta};
 
-/// The value is stale: readers are told to refresh it.
+/// The value is stale: a reader is asked to refresh it.
 pub(crate) const STALE: u8 = 1;
 /// A reader has won the right to refresh the value.
 pub(crate) const WON: u8 = 2;

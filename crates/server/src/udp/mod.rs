@@ -22,7 +22,7 @@
 //! # Guarantees
 //! - A request is executed once, however often its packet arrives: a duplicate gets the first
 //!   response. If that was evicted (its client had a thousand packets in flight, or thousands of
-//!   other clients were served since), nothing is executed and the client is told so.
+//!   other clients were served since), nothing is executed, and the response says so.
 //! - A client that has not completed address validation gets no more bytes than it sent
 //!   ([`siltstone_client::wire`]).
 //! - A key hash is checked against its key, so no client can hide a key from others.

@@ -1,9 +1,9 @@
 //! Repair of logs that do not replay: their whole records are copied to a new chain.
 //!
-//! The rest of a log after a gap is copied, too, and so are the logs after a damaged or missing one:
-//! they have the newest entries of their keys. A batch without its last record is dropped, unless a
-//! gap follows: then it may have been complete, and its readable part is copied. So a batch next to a
-//! gap may be saved in part.
+//! The rest of a log after a gap is copied, too, and so are the logs after a damaged or missing
+//! one: they have the newest entries of their keys. A batch without its last record is dropped,
+//! unless a gap follows: then it may have been complete, and its readable part is copied. So a
+//! batch next to a gap may be saved in part.
 //!
 //! Invariant: each whole record is in the new chain, each gap in the report.
 
@@ -45,7 +45,8 @@ impl Repair<'_> {
         }
         self.has_changed = true;
         if is_known {
-            // After the table's own logs there may be what an interrupted repair has copied of them.
+            // After the table's own logs there may be what an interrupted repair has copied of
+            // them.
             let own = self.own_logs(&logs)?;
             let copied = logs.split_off(own);
             self.files.keep_reported(copied.into_iter().filter_map(|log| log.file));
@@ -68,8 +69,8 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// How many of the logs precede the first log, other than the very first, that begins a chain: no
-    /// later log of the table's own does.
+    /// How many of the logs precede the first log, other than the very first, that begins a chain:
+    /// no later log of the table's own does.
     fn own_logs(&self, logs: &[LogSalvage]) -> Result<usize> {
         for (at, log) in logs.iter().enumerate().skip(1) {
             let Some(file) = &log.file else { continue };
@@ -89,8 +90,8 @@ impl Repair<'_> {
         Ok(logs.len())
     }
 
-    /// Appends the complete batches of a log to the new chain, and the readable part of those next to a
-    /// gap.
+    /// Appends the complete batches of a log to the new chain, and the readable part of those next
+    /// to a gap.
     fn copy_log(&mut self, log: &LogSalvage, chain: &mut WalWriter) -> Result<()> {
         let name = log.name();
         let (mut batch, mut saved): (Vec<Vec<u8>>, _) = (Vec::new(), 0);

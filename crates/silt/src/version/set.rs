@@ -106,7 +106,8 @@ impl Version {
     ) -> Result<Version> {
         let added = open_stores(vfs, edit, Purpose::Maintenance)?;
         let next = self.apply(&edit.removed, &added)?;
-        // Before readers see the version, so that no lookup lacks an index that there is memory for.
+        // Before readers see the version, so that no lookup lacks an index that there is memory
+        // for.
         let stores = edit.sorted_stores.iter().chain(&edit.hash_stores);
         let numbers: Vec<u64> = stores.map(|store| store.number).collect();
         indexes::load(&next, memory, &numbers, Purpose::Maintenance)?;

@@ -129,8 +129,8 @@ pub trait Flash: Send + Sync {
     /// The number of erases that a block endures.
     fn endurance(&self) -> u64;
 
-    /// Requests and bytes by purpose, counted as [`MeteredVfs`](siltstone_vfs::MeteredVfs) counts them:
-    /// pages read, pages programmed, flushes. Erases are [`erases`](Self::erases).
+    /// Requests and bytes by purpose, counted as [`MeteredVfs`](siltstone_vfs::MeteredVfs) counts
+    /// them: pages read, pages programmed, flushes. Erases are [`erases`](Self::erases).
     fn counters(&self) -> Arc<IoCounters>;
 
     /// [`submit_read`](Self::submit_read), and waits.

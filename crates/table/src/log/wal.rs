@@ -170,8 +170,8 @@ impl WalWriter {
     }
 
     /// The same in a pre-created segment. The old segment may keep a preallocated tail of zeros
-    /// until its new owner calls [`SyncHandle::trim_preallocation`], which can take longer than a writer should
-    /// wait.
+    /// until its new owner calls [`SyncHandle::trim_preallocation`], which can take longer than a
+    /// writer should wait.
     ///
     /// # Errors
     /// I/O errors.

@@ -6,9 +6,9 @@
 //! index, directory and footer, and one sync. Write-back starts as soon as a buffer is written, so
 //! a sync after the next SSTable has been written finds little to do.
 //!
-//! Invariant: the file is complete once [`UnsyncedTable::sync`] has returned, and garbage before; its
-//! *name* is durable after the caller's `sync_dir`. Memory: one block, the write buffer, 8 bytes
-//! per key for the Bloom filter, up to 21 bytes per key for the range filter, and the index.
+//! Invariant: the file is complete once [`UnsyncedTable::sync`] has returned, and garbage before;
+//! its *name* is durable after the caller's `sync_dir`. Memory: one block, the write buffer, 8
+//! bytes per key for the Bloom filter, up to 21 bytes per key for the range filter, and the index.
 
 use std::sync::Arc;
 

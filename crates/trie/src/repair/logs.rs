@@ -1,7 +1,7 @@
 //! Repair of logs: their records are written to tables of the root.
 //!
-//! The rest of a log after a gap is saved, too, and so are the logs after a damaged or missing one. A
-//! batch is one record, so it is saved entirely or lies in a gap.
+//! The rest of a log after a gap is saved, too, and so are the logs after a damaged or missing one.
+//! A batch is one record, so it is saved entirely or lies in a gap.
 //!
 //! Invariant: each whole record is in a table, each gap in the report.
 
@@ -17,8 +17,9 @@ use crate::record::Record;
 use crate::version::{ContainerId, Edit};
 
 impl Repair {
-    /// Writes the records of the logs to tables of the root; returns the last sequence number. Without
-    /// a manifest, writes that are in a table already are skipped: they must not become the newest.
+    /// Writes the records of the logs to tables of the root; returns the last sequence number.
+    /// Without a manifest, writes that are in a table already are skipped: they must not become the
+    /// newest.
     pub(super) fn replay_chain(
         &mut self,
         known: &Edit,
@@ -43,7 +44,8 @@ impl Repair {
         Ok(last_sequence)
     }
 
-    /// Writes the operations of a log after sequence number `from`; returns the last sequence number.
+    /// Writes the operations of a log after sequence number `from`; returns the last sequence
+    /// number.
     fn replay(
         &mut self,
         log: &LogSalvage,

@@ -182,7 +182,7 @@ impl Repair {
         if let Some(config) = known.config
             && tiering::repair_owner(&self.tiers, config.hash.seed, are_own)?
         {
-            let note = format!("{}: OWNER was damaged, and is made anew", upper.name());
+            let note = format!("{}: OWNER was damaged, and is rebuilt", upper.name());
             self.report.note(note);
         }
         Ok(())
