@@ -2,7 +2,8 @@
 //!
 //! A value begins and ends with random bytes and a key ends with some, so a search for eight bytes
 //! finds every copy of a version in the files. Ordered tables omit the prefix that a key shares
-//! with the one before; the random end remains.
+//! with the one before; the random end remains. A record of a log may continue in the next block,
+//! behind two headers; a pattern is found on both sides of them, too.
 //!
 //! Invariant: the values of two versions differ, whatever their keys.
 
@@ -15,6 +16,14 @@ use super::store::Image;
 
 /// The bytes to search for.
 type Pattern = [u8; 8];
+
+const PATTERN_BYTES: usize = size_of::<Pattern>();
+
+/// Bytes of a block of a log.
+const LOG_BLOCK_BYTES: usize = 32 << 10;
+
+/// Bytes between the parts of a record in two blocks: the headers of the block and of the fragment.
+const LOG_HEADER_BYTES: usize = 24 + 7;
 
 /// Everything that was written, batch by batch.
 #[derive(Default)]
@@ -106,13 +115,20 @@ impl Locations {
         let mut locations: HashMap<Pattern, Vec<(String, u64)>> =
             patterns.map(|pattern| (pattern, Vec::new())).collect();
         for (path, bytes) in image.files() {
-            for (at, window) in bytes.windows(size_of::<Pattern>()).enumerate() {
+            for (at, window) in bytes.windows(PATTERN_BYTES).enumerate() {
                 // Most of a flash device is zeros.
-                if window[0] == 0 && window == [0; size_of::<Pattern>()] {
+                if window[0] == 0 && window == [0; PATTERN_BYTES] {
                     continue;
                 }
                 if let Some(found) = locations.get_mut(window) {
                     found.push((path.to_owned(), at as u64));
+                }
+            }
+            for block in (LOG_BLOCK_BYTES..bytes.len()).step_by(LOG_BLOCK_BYTES) {
+                for (pattern, ends) in split_patterns(bytes, block) {
+                    if let Some(found) = locations.get_mut(&pattern) {
+                        found.extend(ends.map(|at| (path.to_owned(), at as u64)));
+                    }
                 }
             }
         }
@@ -122,6 +138,17 @@ impl Locations {
     pub(super) fn get(&self, key: &[u8], row: &Row) -> Vec<&(String, u64)> {
         row.patterns(key).iter().filter_map(|pattern| self.0.get(pattern)).flatten().collect()
     }
+}
+
+/// The patterns that begin before the log block at `block` and continue in it, with the offsets of
+/// their first and last byte.
+fn split_patterns(bytes: &[u8], block: usize) -> impl Iterator<Item = (Pattern, [usize; 2])> {
+    let start = block + LOG_HEADER_BYTES;
+    (1..PATTERN_BYTES).filter_map(move |before| {
+        let after = PATTERN_BYTES - before;
+        let parts = [&bytes[block - before..block], bytes.get(start..start + after)?];
+        Some((parts.concat().try_into().ok()?, [block - before, start + after - 1]))
+    })
 }
 
 fn digest(key: &[u8], value: &[u8]) -> u64 {
@@ -170,5 +197,25 @@ mod tests {
         let (key, row) = history.rows().next().unwrap();
         let new = |at| ("new".to_owned(), at);
         assert_eq!(locations.get(key, row), [&new(3), &new(9)]);
+    }
+
+    #[test]
+    fn deletion_is_found_in_both_blocks_of_a_split_record() {
+        let mut history = History::new();
+        let mut batch = WriteBatch::new();
+        batch.put(b"some long key", b"an older value").delete(b"some long key");
+        history.apply(&batch);
+        for before in 1..PATTERN_BYTES {
+            let (head, tail) = b"some long key".split_at(13 - PATTERN_BYTES + before);
+            let mut log = vec![0; LOG_BLOCK_BYTES - head.len()];
+            log.extend_from_slice(head);
+            log.extend_from_slice(&[7; LOG_HEADER_BYTES]);
+            log.extend_from_slice(tail);
+            let locations = Locations::of(&history, &Image::from_files([("log", &log)]));
+            let (key, row) = history.rows().next().unwrap();
+            let [first, last] = [LOG_BLOCK_BYTES - before, log.len() - 1];
+            let at = |at: usize| ("log".to_owned(), at as u64);
+            assert_eq!(locations.get(key, row), [&at(first), &at(last)], "{before}");
+        }
     }
 }
