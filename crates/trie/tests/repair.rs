@@ -133,6 +133,40 @@ fn damaged_footer_loses_no_entries() {
     assert_eq!(intact_keys(&vfs), KEYS, "{report:?}");
 }
 
+/// Tables in which some segments, or all, have only items that are too large for a bucket.
+#[test]
+fn damaged_footer_of_a_table_with_large_items_loses_no_entries() {
+    for large_of_20 in [20, 17, 12] {
+        let faulty = FaultyVfs::new(1);
+        let vfs: Arc<dyn Vfs> = Arc::new(faulty.clone());
+        let value = |i: usize| match i * 7 % 20 < large_of_20 {
+            true => value(50 * i),
+            false => value(i % 40),
+        };
+        let trie = open(&vfs).unwrap();
+        for i in 0..300 {
+            let mut batch = WriteBatch::new();
+            batch.put(&key(i), value(i).as_slice());
+            trie.write(&batch, Durability::Buffered).unwrap();
+        }
+        trie.maintain().unwrap();
+        trie.close().unwrap();
+        let tables = files(&faulty, ".htable");
+        assert!(tables.len() > 1, "{tables:?}");
+        for (path, len) in tables {
+            faulty.flip_bit(&path, len - 20, 3).unwrap();
+        }
+        let report = repair(&vfs, &Options::default()).unwrap();
+        assert!(report.is_lossless(), "{:?}", report.lines);
+        let trie = open(&vfs).unwrap();
+        for i in 0..300 {
+            let found = trie.get(&key(i)).unwrap();
+            assert_eq!(found.map(|entry| entry.value), Some(value(i)), "key {i}");
+        }
+        trie.close().unwrap();
+    }
+}
+
 #[test]
 fn damaged_log_loses_only_later_entries() {
     let (faulty, vfs) = filled("");

@@ -145,6 +145,18 @@ impl Directory {
         }
         (first == buckets).then(|| Directory::new(segments, end))
     }
+
+    /// Whether the bytes are a directory, of any version and number of buckets, whose last bucket
+    /// ends at or before `end`.
+    pub(crate) fn is_valid(bytes: &[u8], bucket_bytes: u32, end: u64) -> bool {
+        let stated = || bytes.chunks_exact(ENTRY_BYTES).map(|entry| u64::from(le32(&entry[8..])));
+        let of_bytes: u64 = stated().map(|bytes| bytes.div_ceil(bucket_bytes.into())).sum();
+        [(false, of_bytes), (true, stated().sum())].into_iter().any(|(is_full_size, buckets)| {
+            u32::try_from(buckets).is_ok_and(|buckets| {
+                Self::from_bytes(bytes, is_full_size, (buckets, bucket_bytes), end).is_some()
+            })
+        })
+    }
 }
 
 #[cfg(test)]

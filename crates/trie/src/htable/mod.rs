@@ -25,7 +25,8 @@ pub(crate) mod table;
 
 pub(crate) use bucket::BucketHeader;
 pub(crate) use build::{Build, ExpectedSize, TableWriter};
+pub(crate) use directory::Directory;
 pub(crate) use filter::{Filter, FilterBuilder};
-pub(crate) use format::{FOOTER_BYTES, Layout, Origin, le32, le64};
+pub(crate) use format::{FOOTER_BYTES, Layout, Origin, decode_specials, le32, le64};
 pub(crate) use stream::Stream;
 pub(crate) use table::{HTable, LookupResult};

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   footer and directory valid   each bucket and each large item
-//!   otherwise                    the grid of buckets, and the large items in frames before each
+//!   otherwise                    the valid buckets and large items that `scan` finds
 //! ```
 //!
 //! Invariant: every item is in a new table of the same container, or in a reported loss.
@@ -13,12 +13,11 @@ use std::sync::Arc;
 use siltstone_engine::{Error, Loss, Purpose, Result};
 use siltstone_vfs::{File, Mode};
 
+use super::scan::{TableFile, TableParts};
 use super::{Repair, WINDOW_BYTES};
-use crate::files::{FRAME_TRAILER, FileChecksum, Kind};
+use crate::files::{FileChecksum, Kind};
 use crate::hash::Hash;
-use crate::htable::{
-    BucketHeader, ExpectedSize, FOOTER_BYTES, HTable, Layout, Origin, TableWriter,
-};
+use crate::htable::{BucketHeader, ExpectedSize, HTable, Layout, Origin, TableWriter};
 use crate::item::Item;
 use crate::options::Options;
 use crate::version::{AddedTable, Edit};
@@ -118,97 +117,40 @@ impl Repair {
         Ok(count + self.write(&mut saved, table.origin(), state)?)
     }
 
-    /// Saves the valid buckets of a table with a damaged footer or index.
+    /// Saves the items that are found without the footer and the directory.
     fn save_unknown(
         &mut self,
         added: &AddedTable,
         file: &dyn File,
         state: &mut Edit,
     ) -> Result<u64> {
-        let &AddedTable { container_id, number, bytes: of_manifest, .. } = added;
-        let (name, sum, len) = (Kind::HTable.name(number), FileChecksum::new(number), file.len()?);
-        // Reads a possible bucket; the last one of a table ends behind its items.
-        let read = |offset: u64, bytes: u64, buffer: &mut Vec<u8>| -> Result<bool> {
-            buffer.resize(bytes.min(len - offset) as usize, 0);
-            match file.read_at(offset, buffer, Purpose::Maintenance) {
-                Ok(()) => {}
-                Err(error) if error.is_corruption() => return Ok(false),
-                Err(error) => return Err(error),
-            }
-            let is_whole = buffer.len() as u64 == bytes;
-            if is_whole && BucketHeader::open(sum, offset, buffer).is_some() {
-                return Ok(true);
-            }
-            let short = BucketHeader::min_bytes(buffer).filter(|&least| least <= buffer.len());
-            buffer.truncate(short.unwrap_or(0));
-            Ok(BucketHeader::open(sum, offset, buffer).is_some())
-        };
-        // The first valid bucket, of any size, determines the grid.
-        let (mut grid, mut buffer) = (None, Vec::new());
-        let mut at = 0;
-        while grid.is_none() && at < len {
-            for bytes in (8..=15).map(|bits| 1u64 << bits).filter(|bytes| at % bytes == 0) {
-                if read(at, bytes, &mut buffer)? {
-                    grid = grid.or(Some(bytes));
-                }
-            }
-            at += 256;
-        }
-        // A truncated file may have contained more.
-        let end = len.max(of_manifest);
-        let Some(bytes) = grid else {
-            self.lose(&name, 0..end);
-            return Ok(0);
-        };
+        let &AddedTable { container_id, number, bytes, .. } = added;
+        let (name, sum) = (Kind::HTable.name(number), FileChecksum::new(number));
+        let file = TableFile { file, sum, len: file.len()? };
         let origin = Origin { container_id, config: self.config, last_sequence: 0 };
         let (mut saved, mut count) = (SavedItems::default(), 0);
-        // The end of the last valid bucket.
-        let mut end_of_valid = 0;
-        for offset in (0..len).step_by(bytes as usize) {
-            if !read(offset, bytes, &mut buffer)? {
-                continue;
-            }
-            if offset > end_of_valid {
-                let lost = self.save_specials(file, sum, end_of_valid..offset, &mut saved)?;
-                self.lose(&name, lost);
-            }
-            end_of_valid = offset + buffer.len() as u64;
-            if let Some((header, items)) = BucketHeader::open(sum, offset, &buffer) {
-                for (_, _, item) in header.items(items).flatten() {
-                    saved.push(self.config.hash.hash(item.key), &item);
+        let TableParts { buckets, specials, lost } = file.scan(bytes)?;
+        for range in buckets {
+            let bucket = file.read(&range)?.unwrap_or_default();
+            match BucketHeader::open(sum, range.start, &bucket) {
+                Some((header, items)) => {
+                    for (_, _, item) in header.items(items).flatten() {
+                        saved.push(self.config.hash.hash(item.key), &item);
+                    }
                 }
+                None => self.lose(&name, range),
             }
             count += self.write_if_full(&mut saved, origin, state)?;
         }
-        if !are_frames(file, sum, end_of_valid)? {
-            self.lose(&name, end_of_valid..end);
-        }
-        Ok(count + self.write(&mut saved, origin, state)?)
-    }
-
-    /// Saves the large items before a bucket, each in its own frame; returns the unreadable range.
-    fn save_specials(
-        &self,
-        file: &dyn File,
-        sum: FileChecksum,
-        gap: Range<u64>,
-        saved: &mut SavedItems,
-    ) -> Result<Range<u64>> {
-        let mut bytes = vec![0; (gap.end - gap.start) as usize];
-        file.read_at(gap.start, &mut bytes, Purpose::Maintenance)?;
-        let mut at = 0;
-        while let Some(len) = frame_len(&bytes[at..], sum, gap.start + at as u64) {
-            let Some((item, used)) = Item::parse(&bytes[at..]) else { break };
-            if used + FRAME_TRAILER != len {
-                break;
+        for range in specials {
+            match Item::parse(&file.read(&range)?.unwrap_or_default()) {
+                Some((item, _)) => saved.push(self.config.hash.hash(item.key), &item),
+                None => self.lose(&name, range),
             }
-            saved.push(self.config.hash.hash(item.key), &item);
-            at += len;
+            count += self.write_if_full(&mut saved, origin, state)?;
         }
-        // Zeros up to the bucket are padding.
-        let is_padding = bytes[at..].iter().all(|&byte| byte == 0);
-        let from = if is_padding { gap.end } else { gap.start + at as u64 };
-        Ok(from..gap.end)
+        lost.into_iter().for_each(|range| self.lose(&name, range));
+        Ok(count + self.write(&mut saved, origin, state)?)
     }
 
     fn lose(&mut self, name: &str, bytes: Range<u64>) {
@@ -267,31 +209,4 @@ impl Repair {
         });
         Ok(summary.items)
     }
-}
-
-/// Whether everything from `at` to the footer is valid frames: filters and indexes, no items.
-fn are_frames(file: &dyn File, sum: FileChecksum, mut at: u64) -> Result<bool> {
-    let Some(end) = file.len()?.checked_sub(FOOTER_BYTES as u64).filter(|&end| end > at) else {
-        return Ok(false);
-    };
-    let mut bytes = vec![0; (end - at) as usize];
-    file.read_at(at, &mut bytes, Purpose::Maintenance)?;
-    let mut rest = &bytes[..];
-    while !rest.is_empty() {
-        let Some(frame) = frame_len(rest, sum, at) else { return Ok(false) };
-        at += frame as u64;
-        rest = &rest[frame..];
-    }
-    Ok(true)
-}
-
-/// The length of the frame at the beginning of `bytes`, at offset `at` of the file: the first
-/// length with a valid checksum.
-fn frame_len(bytes: &[u8], sum: FileChecksum, at: u64) -> Option<usize> {
-    let mut running = sum.of(at, &[]);
-    let last = (0..bytes.len().saturating_sub(FRAME_TRAILER)).find(|&last| {
-        running = crc32c::crc32c_append(running, &bytes[last..=last]);
-        running.to_le_bytes() == bytes[last + 1..last + 1 + FRAME_TRAILER]
-    });
-    last.map(|last| last + 1 + FRAME_TRAILER)
 }
