@@ -63,7 +63,7 @@ impl Put {
                 batch.put_until(self.key.as_bytes(), &value, expires_at)
             }
         };
-        // PredictionCheck before a directory is created for it.
+        // Checked before a directory is created for it.
         batch.check(siltstone::MAX_VALUE_BYTES)?;
         let (db, table) = self.store.open_or_create()?;
         table.write(&batch, Durability::Synced)?;

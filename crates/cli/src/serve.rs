@@ -154,7 +154,7 @@ impl Serve {
             threads: self.threads,
             ..ServerOptions::default()
         };
-        // PredictionCheck before a store or a table is created.
+        // Checked before a store or a table is created.
         let existing = match Db::exists(&self.dir)? {
             true => Some(Db::open(&self.dir, db_options.clone())?),
             false => None,

@@ -49,7 +49,7 @@ pub(super) fn map(vfs: &FaultyVfs, name: &str, bytes: u64) -> Result<Mapping> {
     }
     let verdict = world.plan.admit(FaultKind::Sync);
     let mut file = state.lock();
-    // PredictionCheck again, because another thread may have mapped the file meanwhile.
+    // Checked again, because another thread may have mapped the file meanwhile.
     if file.mapped.strong_count() > 0 {
         return Err(Error::Locked { path: name, holder: Some(std::process::id()) });
     }

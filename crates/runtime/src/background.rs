@@ -157,7 +157,7 @@ impl<S> Background<S> {
     /// and waiters are notified. `true`: the job succeeded, and more work may be due.
     pub fn run(&self, on_finish: impl FnOnce(&mut S), work: impl FnOnce() -> Result<()>) -> bool {
         let mut state = self.lock();
-        // PredictionCheck under the lock: `stop` sets the flag, then waits until `running` is 0.
+        // Checked under the lock: `stop` sets the flag, then waits until `running` is 0.
         if self.is_stopping() {
             on_finish(&mut state);
             self.notify();

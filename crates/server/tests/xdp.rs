@@ -176,7 +176,7 @@ fn interface_in_use_is_reported() {
     });
 }
 
-/// PredictionCheck by the kernel's datagram counters.
+/// Checked by the kernel's datagram counters.
 #[test]
 fn packets_bypass_the_kernel() {
     let Some(server) = start(false, true) else { return };

@@ -5,7 +5,7 @@
 //!   copies     opened:   hot-w = n  ⇔  log-w-0 … log-w-n and no other
 //! ```
 //!
-//! PredictionCheck: a checkpoint is a state of the table that existed, for every writer, and not
+//! Checked: a checkpoint is a state of the table that existed, for every writer, and not
 //! before the call; and the call returns although writers never pause.
 
 use std::sync::Arc;

@@ -6,7 +6,7 @@
 //!   scanners   a cursor opened earlier, moved slowly while its tables are compacted
 //! ```
 //!
-//! PredictionCheck: batches are atomic; a snapshot reads the same each time and later snapshots are
+//! Checked: batches are atomic; a snapshot reads the same each time and later snapshots are
 //! not older; a cursor shows the state of its creation to its end, forwards and backwards.
 
 use std::sync::Arc;

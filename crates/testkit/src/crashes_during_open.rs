@@ -8,7 +8,7 @@
 //!                        └─ write: the recovered table accepts writes
 //! ```
 //!
-//! PredictionCheck: an interrupted open leaves the table as durable as it found it. One crash is
+//! Checked: an interrupted open leaves the table as durable as it found it. One crash is
 //! not enough to see that: the second open reads what the first left, and a third what the second
 //! made of it.
 //!

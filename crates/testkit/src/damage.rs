@@ -12,7 +12,7 @@
 //! The last record of an unclosed log may be a torn write, which cannot be distinguished from
 //! damage without the evidence after it.
 //!
-//! PredictionCheck: no damage causes a wrong result, a missing key, a panic or a hang; `verify`
+//! Checked: no damage causes a wrong result, a missing key, a panic or a hang; `verify`
 //! finds what reads find.
 //!
 //! Source: the kinds of damage after Bairavasundaram et al., FAST 2008.

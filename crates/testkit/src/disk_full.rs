@@ -6,7 +6,7 @@
 //!                             fails ───────   reopen in between
 //! ```
 //!
-//! PredictionCheck: a step that needs space fails with a disk-full error and has no effect; reads
+//! Checked: a step that needs space fails with a disk-full error and has no effect; reads
 //! go on; when there is space again the same step succeeds without reopening; and nothing
 //! acknowledged is lost, neither by a process crash nor in a later recovery. Half of the runs leave
 //! torn writes when the disk becomes full.

@@ -10,7 +10,7 @@
 //! everything durable, whatever failed before it, also if power is cut during the reopen. Every
 //! other fault is a full disk, which even a sync or a directory change may report.
 //!
-//! PredictionCheck: the above; no panic; no error except the injected one and its consequences.
+//! Checked: the above; no panic; no error except the injected one and its consequences.
 //!
 //! Source: failing each request in turn is SQLite's way ("How SQLite Is Tested", section 3), the
 //! last check after Rebello et al., ATC 2020.

@@ -3,7 +3,7 @@
 //! A failing history is shrunk: it is rerun without some of its steps until the rest is short
 //! enough to read. The report has both failures and the command that repeats them.
 //!
-//! PredictionCheck: every result of every operation, through flushes, compactions, snapshots, open
+//! Checked: every result of every operation, through flushes, compactions, snapshots, open
 //! cursors, checkpoints, clock changes, reopening with and without a close.
 //!
 //! Source: the method is model-based testing.

@@ -7,7 +7,7 @@
 //!            and at most one batch more
 //! ```
 //!
-//! PredictionCheck: what returned under `Durability::Synced` (even numbers) and `Buffered` (odd
+//! Checked: what returned under `Durability::Synced` (even numbers) and `Buffered` (odd
 //! numbers) survives a process crash, on the machine's file system. Each child has the next option
 //! set.
 

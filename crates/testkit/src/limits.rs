@@ -1,7 +1,7 @@
 //! The limits of the contract: valid and invalid inputs at each limit, and that a refused call
 //! changes nothing.
 //!
-//! PredictionCheck: limits on keys and values; a batch with one invalid operation is refused
+//! Checked: limits on keys and values; a batch with one invalid operation is refused
 //! atomically; a closed engine returns `Closed`; another table's snapshot is refused; an operation
 //! that the engine lacks returns [`Error::Unsupported`] with the engine and the operation.
 

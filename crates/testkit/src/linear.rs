@@ -12,7 +12,7 @@
 //!
 //! With few threads `ahead` is small and there are few states for each `done`.
 //!
-//! PredictionCheck: each put, delete and get takes effect at one moment between call and return.
+//! Checked: each put, delete and get takes effect at one moment between call and return.
 //!
 //! Source: Wing and Gong, "Testing and Verifying Concurrent Objects", JPDC 17, 1993; the visited
 //! states after Lowe, "Testing for Linearizability", CCPE 29(4), 2017.

@@ -4,7 +4,7 @@
 //! Clocks only go forward, since an expired entry may disappear (see the [oracle](crate::oracle))
 //! earlier with one option set than with another.
 //!
-//! PredictionCheck: options change the cost of a result, never the result.
+//! Checked: options change the cost of a result, never the result.
 //!
 //! Source: Chen, Cheung and Yiu, "Metamorphic Testing", HKUST-CS98-01, 1998; for storage engines,
 //! the metamorphic tests of Pebble.

@@ -4,7 +4,7 @@
 //! reopened. The check knows each key's present value, and whether the key existed throughout the
 //! scan.
 //!
-//! PredictionCheck: every key that exists throughout is returned, in ordered engines once; an entry
+//! Checked: every key that exists throughout is returned, in ordered engines once; an entry
 //! of a page exists when the page's cursor is created, with that value; an unchanging table returns
 //! each key once; invalid positions are refused or resume somewhere, without harm.
 

@@ -10,7 +10,7 @@
 //! One run in eight ends with a process crash instead: everything written stays readable, durable
 //! or not.
 //!
-//! PredictionCheck: open succeeds without repair; the state is that after some number of batches
+//! Checked: open succeeds without repair; the state is that after some number of batches
 //! (so batches are atomic), no fewer than were synced, or after a process crash, acknowledged. What
 //! a completed open has shown after a power cut is not lost again, since everything on the medium
 //! is durable then; after a process crash it may be.

@@ -15,7 +15,7 @@
 //! | a write, and the table is read-only afterwards | it is invisible; after the next open it is wholly there or absent, and stays so |
 //! | any other step | everything acknowledged is there |
 //!
-//! PredictionCheck: the above, and: acknowledged writes survive a close and a process crash, synced
+//! Checked: the above, and: acknowledged writes survive a close and a process crash, synced
 //! writes a power cut; a full disk and a lack of descriptors never make a table read-only; after
 //! the fault writes work again unless the table is read-only; a read-only table refuses each write
 //! and its close reports the error. A refused write is not retried, so that its reappearance is

@@ -9,7 +9,7 @@
 //! The histories of the other checks have few keys, which fit into one node or block of most
 //! indexes. Here indexes grow and split, also the node that a cursor is in, repeatedly.
 //!
-//! PredictionCheck: a cursor shows the state at its creation whatever happened meanwhile; each key
+//! Checked: a cursor shows the state at its creation whatever happened meanwhile; each key
 //! is found.
 
 use std::sync::Arc;

@@ -8,7 +8,7 @@
 //!                  └─ open, and read: synced writes are there
 //! ```
 //!
-//! PredictionCheck: an open removes nothing and acknowledges nothing on the ground of bytes that a
+//! Checked: an open removes nothing and acknowledges nothing on the ground of bytes that a
 //! power cut may still take. Every such crash of a short history and every cut of the open after it
 //! is tried; [`power_cuts`](mod@crate::power_cuts) draws both at random, and hits a relevant pair
 //! once in thousands.

@@ -6,7 +6,7 @@
 //!   18446744073709551616.log    unrelated: not a 64-bit number
 //! ```
 //!
-//! PredictionCheck: an engine opens, works, verifies and is repaired beside them, and neither reads
+//! Checked: an engine opens, works, verifies and is repaired beside them, and neither reads
 //! nor removes them.
 
 use std::collections::BTreeSet;

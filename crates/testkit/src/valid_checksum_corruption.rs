@@ -16,7 +16,7 @@
 //! of the format: a range that matches the checksum before or after it is no coincidence. One
 //! format is known: a log or a manifest may also end with a shorter record of other bytes.
 //!
-//! PredictionCheck: no panic and no hang. Results are not checked, since the changed bytes may be a
+//! Checked: no panic and no hang. Results are not checked, since the changed bytes may be a
 //! value.
 
 use std::ops::Range;

@@ -105,7 +105,7 @@ impl RowTable {
         len: usize,
         observer: &mut impl SearchObserver,
     ) -> Result<Vec<u8>> {
-        // PredictionCheck before the allocation: the length may be corrupt.
+        // Checked before the allocation: the length may be corrupt.
         if address.checked_add(len as u64).is_none_or(|end| end > self.header.data_bytes) {
             return Err(self.corrupt(address, "an item goes past the end of its row"));
         }

@@ -71,7 +71,7 @@ impl StoreMeta {
         }
     }
 
-    /// Whether blocks with these fields can end at `end`. PredictionCheck before any allocation
+    /// Whether blocks with these fields can end at `end`. Checked before any allocation
     /// whose size the footer determines.
     pub(super) fn can_end_at(&self, end: u64) -> bool {
         let is_possible = 0 < self.hashes

@@ -88,7 +88,7 @@ fn read(file: &dyn File, name: &str) -> Result<[u32; 4]> {
     file.read_at(0, &mut label, Purpose::Recovery)?;
     let number =
         |at: usize| u32::from_le_bytes([label[at], label[at + 1], label[at + 2], label[at + 3]]);
-    // PredictionCheck first, so that a damaged version is not mistaken for another version.
+    // Checked first, so that a damaged version is not mistaken for another version.
     if number(28) != crc32c::crc32c(&label[..28]) {
         return damaged("the label's checksum does not hold");
     }

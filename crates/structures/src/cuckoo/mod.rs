@@ -85,7 +85,7 @@ struct Geometry<const TAG_BITS: u32> {
 }
 
 impl<const TAG_BITS: u32> Geometry<TAG_BITS> {
-    /// PredictionCheck at compile time: an entry has 16 bits for the tag.
+    /// Checked at compile time: an entry has 16 bits for the tag.
     const WIDTH_FITS: () = assert!(2 <= TAG_BITS && TAG_BITS <= 16, "tags have 2 to 16 bits");
 
     /// The fewest buckets, a power of two, with at least this many slots.

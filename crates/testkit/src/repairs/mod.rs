@@ -17,7 +17,7 @@
 //! must leave that state, or report the loss. Nor can an older copy of the only file of a store be
 //! distinguished from the newest.
 //!
-//! PredictionCheck: rows kept + rows reported lost = rows written; a row is lost only if the
+//! Checked: rows kept + rows reported lost = rows written; a row is lost only if the
 //! damaged file held it; nothing is deleted; a repaired store verifies, and a second repair changes
 //! nothing.
 

@@ -22,7 +22,7 @@
 //! | [`witness`] | an engine that records the order of its writes, and makes races likely |
 //! | [`edn`] | histories for other checkers (Elle) |
 //!
-//! PredictionCheck: one order of the committed transactions explains each result.
+//! Checked: one order of the committed transactions explains each result.
 //!
 //! Source: Adya, Liskov and O'Neil, "Generalized Isolation Level Definitions", ICDE 2000; lists
 //! after Kingsbury and Alvaro, "Elle: Inferring Isolation Anomalies from Experimental

@@ -5,11 +5,12 @@
 //!   └──── gap ────┘            └──── gap ────┘       └─────────────── tail ───────────────┘
 //! ```
 //!
-//! 1. Valid buckets are found on the grid of multiples of the bucket size, by their checksums, which
-//!    are seeded with the file's number and the offset. The bucket size is the one with which the
-//!    least is lost. The last bucket of the table may be short.
-//! 2. The tail, behind the last bucket, has the large items of the last segments and then the frames
-//!    of filter and indexes. An intact special index there names every item that is not in a bucket.
+//! 1. Valid buckets are found on the grid of multiples of the bucket size, by their checksums,
+//!    which are seeded with the file's number and the offset. The bucket size is the one with which
+//!    the least is lost. The last bucket of the table may be short.
+//! 2. The tail, behind the last bucket, has the large items of the last segments and then the
+//!    frames of filter and indexes. An intact special index there names every item that is not in a
+//!    bucket.
 //! 3. The gaps between buckets, and the tail, are read as frames of one item each, and zeros up to
 //!    the next multiple of the bucket size. With a special index exactly the frames that it names
 //!    are items; a damaged one does not prevent the reading of the next. Without an index a frame is
