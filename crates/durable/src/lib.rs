@@ -2,7 +2,7 @@
 //!
 //! | module | content |
 //! | --- | --- |
-//! | [`core`](mod@core) | the shared state of an open table, and the trait that an engine implements |
+//! | [`core`](mod@core) | the state of an open table, and the trait that an engine implements |
 //! | [`commit`] | the write path: group commit, log, memtable |
 //! | [`stall`] | throttling, memtable rotation, write stalls |
 //! | [`flush`] | full memtables become files |

@@ -4,8 +4,7 @@
 //! * [`set_batch_policy`]: a background thread does not preempt a running thread when it wakes up
 //!   (`SCHED_BATCH`). It wakes up after each I/O request and for each job, and then often runs
 //!   kernel code that is not preempted, so that a thread that waits for 60 µs of I/O would wait for
-//!   a millisecond. In `siltstone-experiments repro run trie-latency` the 99th percentile is 149 to 180 µs with
-//!   it, 182 to 187 µs without.
+//!   a millisecond. Compare `siltstone-experiments repro run trie-latency`.
 //!
 //! Both are per thread on Linux and need no privileges. On other systems they do nothing, and tail
 //! latencies are higher.
