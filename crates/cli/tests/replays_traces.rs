@@ -77,13 +77,13 @@ fn a_trace_that_is_none_is_refused_before_anything_runs() {
     // A server doesn't write over a file, and says which table it doesn't have.
     let store = scratch.path().join("store");
     let store = store.to_str().unwrap();
-    for (arguments, status, told) in [
+    for (arguments, status, message) in [
         (&["--record", trace][..], 3, "trace"),
         (&["--record", "x", "--record-table", "none"], 2, "'none' is not served"),
     ] {
         let output = siltstone(&[&["serve", store, "--listen", "127.0.0.1:0"], arguments].concat());
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(status) && said.contains(told), "{said}");
+        assert!(output.status.code() == Some(status) && said.contains(message), "{said}");
     }
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "get a\nfetch b\n");
 }

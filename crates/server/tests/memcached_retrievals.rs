@@ -228,8 +228,8 @@ fn value_too_large_for_a_reply_is_reported() {
     let mut batch = WriteBatch::new();
     batch.put(b"a", &large);
     server.engine.write(&batch, Durability::Buffered).unwrap();
-    let told = "SERVER_ERROR the value is too large for a reply; raise --max-output|";
-    memcached.expect(&[("get a|mg a v|mg a s|", &format!("{told}{told}HD s5242880|"))]);
+    let message = "SERVER_ERROR the value is too large for a reply; raise --max-output|";
+    memcached.expect(&[("get a|mg a v|mg a s|", &format!("{message}{message}HD s5242880|"))]);
 }
 
 #[test]

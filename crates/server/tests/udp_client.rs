@@ -500,8 +500,8 @@ fn client_reconnects_and_detects_a_restarted_server() {
     client.put(b"a", b"1").unwrap();
     first.finish().unwrap();
     let second = over("memory=32MiB", |options| options.udp = Some(udp));
-    let told = client.put(b"a", b"2");
-    assert!(matches!(told, Err(ClientError::Restarted)), "{told:?}");
+    let result = client.put(b"a", b"2");
+    assert!(matches!(result, Err(ClientError::Restarted)), "{result:?}");
     assert_eq!(client.get(b"a").unwrap(), None);
     assert_eq!(client.put(b"a", b"2").unwrap(), Outcome::Stored);
     drop(second);

@@ -183,8 +183,8 @@ fn damage_without_damaged_records_loses_nothing() {
                 "end" => assert!(same + 16 >= wanted && story.contains("were missing"), "{story}"),
                 _ => assert_eq!(same, wanted, "{mapping}, {what}: {story}"),
             }
-            let told = ["label", "header", "checkpoint", "were missing"];
-            assert!(told.iter().any(|word| story.contains(word)), "{mapping}, {what}: {story}");
+            let expected = ["label", "header", "checkpoint", "were missing"];
+            assert!(expected.iter().any(|word| story.contains(word)), "{mapping}, {what}: {story}");
         }
     }
 }
@@ -401,10 +401,13 @@ fn bytes_after_the_end_of_the_device_are_reported() {
         extend(&vfs, b"x");
         let table = open(&vfs, mapping).unwrap();
         assert_eq!(read(&table), now(&history), "{mapping}");
-        let told = "1 bytes are past the end of the device";
-        assert!(table.warnings()[0].contains(told), "{:?}", table.warnings());
+        let expected = "1 bytes are past the end of the device";
+        assert!(table.warnings()[0].contains(expected), "{:?}", table.warnings());
         let report = table.verify(&mut |_, _| ()).unwrap();
-        assert!(report.damage.len() == 1 && report.damage[0].reason.contains(told), "{report:?}");
+        assert!(
+            report.damage.len() == 1 && report.damage[0].reason.contains(expected),
+            "{report:?}"
+        );
         table.close().unwrap();
         repair(&vfs, env(), &options(mapping)).unwrap();
         let table = open(&vfs, mapping).unwrap();
