@@ -1,9 +1,9 @@
-//! The advisor's predictions next to measurements.
+//! Checks a recommendation of the advisor: compares the predicted costs with a measurement.
 //!
-//! A recommendation for a billion keys is checked at a small scale: the workload and every setting
-//! that is a size shrink by one factor, the model predicts again for the smaller workload, and the
-//! engine runs it in memory, where requests and bytes are counted as on disk. Lookups are measured
-//! on a store that was overwritten as often as the model assumes.
+//! A recommendation for a billion keys is checked at a small scale: the workload and all settings
+//! that are sizes are divided by the same factor, the model predicts the costs of the smaller
+//! workload, and the engine runs it in memory, where requests and bytes are counted as on disk.
+//! Lookups are measured on a store that was overwritten as often as the model assumes.
 //!
 //! Invariant: the prediction is computed from settings alone, before anything is measured.
 
@@ -40,14 +40,14 @@ pub struct PredictionCheck {
     /// Options of the engine.
     pub options: BTreeMap<String, String>,
     /// The prediction of the model.
-    pub predicted: Figures,
+    pub predicted: CheckedCosts,
     /// The measurement.
-    pub measured: Figures,
+    pub measured: CheckedCosts,
 }
 
 /// The compared figures.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Figures {
+pub struct CheckedCosts {
     /// Bytes written per byte that the user wrote.
     pub write_amplification: f64,
     /// Read requests per lookup.
@@ -56,9 +56,9 @@ pub struct Figures {
     pub index_bytes_per_key: f64,
 }
 
-impl Figures {
+impl CheckedCosts {
     fn of(costs: &Costs, keys: f64) -> Self {
-        Figures {
+        CheckedCosts {
             write_amplification: costs.write_amplification,
             reads_per_lookup: costs.reads_per_lookup,
             index_bytes_per_key: costs.index_bytes / keys,
@@ -113,7 +113,7 @@ pub fn check(
     }
     let measured = measured(session.phases(), keys);
     session.engine().close()?;
-    let predicted = Figures::of(&costs, keys);
+    let predicted = CheckedCosts::of(&costs, keys);
     Ok(PredictionCheck {
         engine: engine.to_owned(),
         keys: keys as u64,
@@ -123,12 +123,12 @@ pub fn check(
     })
 }
 
-fn measured(phases: &[Phase], keys: f64) -> Figures {
+fn measured(phases: &[Phase], keys: f64) -> CheckedCosts {
     let counts = |name| phases.iter().rfind(|phase| phase.workload == name).map(|p| &p.counts);
     let lookups = counts("readrandom").map_or((0, 0), |c| (c.lookup_reads, c.lookups));
     let memory = phases.last().map(|phase| &phase.state.memory);
     let index = memory.into_iter().flatten().filter(|(name, _)| !BUFFERS.contains(&name.as_str()));
-    Figures {
+    CheckedCosts {
         write_amplification: counts("overwrite")
             .and_then(|c| c.write_amplification())
             .unwrap_or(0.0),

@@ -42,7 +42,7 @@ pub struct BenchArgs {
     #[command(flatten)]
     load: Box<Load>,
     #[command(flatten)]
-    place: Box<Place>,
+    location: Box<StoreLocation>,
     /// Write a chart of the throughput over time
     #[arg(long, value_name = "FILE.svg", value_parser = plot_file::parse)]
     pub plot: Option<PathBuf>,
@@ -101,9 +101,9 @@ struct Load {
     fsync: bool,
 }
 
-/// Where the store is, and how it is created.
+/// The location of the store, and the options it is created with.
 #[derive(Args)]
-struct Place {
+struct StoreLocation {
     /// disk; direct: a disk without the page cache; ram; or pmem: a disk with a pool of
     /// byte-addressable memory (option pmem.size, 1GiB)
     #[arg(long, alias = "media", default_value = "disk")]
@@ -177,19 +177,20 @@ impl BenchArgs {
     }
 
     fn target(&self) -> Result<Target> {
-        if let Some(directory) = self.place.dir.as_ref().filter(|directory| !directory.is_dir()) {
+        if let Some(directory) = self.location.dir.as_ref().filter(|directory| !directory.is_dir())
+        {
             let directory = directory.display();
             return Err(Error::Invalid(format!(
                 "--dir: there is no directory {directory}; make it, or name an existing one"
             )));
         }
-        let directory = self.place.dir.clone().unwrap_or_else(default_directory);
+        let directory = self.location.dir.clone().unwrap_or_else(default_directory);
         Ok(Target {
             engine: self.engine.clone(),
-            options: BTreeMap::from_iter(self.place.options.iter().cloned()),
-            storage: Storage::named(&self.place.storage, &directory)?,
-            keep: self.place.keep_data,
-            background_threads: self.place.background_threads,
+            options: BTreeMap::from_iter(self.location.options.iter().cloned()),
+            storage: Storage::named(&self.location.storage, &directory)?,
+            keep: self.location.keep_data,
+            background_threads: self.location.background_threads,
         })
     }
 }
@@ -229,7 +230,7 @@ mod tests {
     fn former_option_names_are_aliases() {
         let line = ["bench", "--trace", "x", "--in-time", "--media", "ram", "--keep"];
         let args = Program::try_parse_from(line).unwrap().args;
-        assert!(args.paced && args.place.keep_data);
-        assert_eq!(args.place.storage, "ram");
+        assert!(args.paced && args.location.keep_data);
+        assert_eq!(args.location.storage, "ram");
     }
 }

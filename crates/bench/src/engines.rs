@@ -166,17 +166,15 @@ impl Target {
                 (Arc::new(disk), directory, Some(path))
             }
         };
-        let media: Arc<dyn Vfs> = Arc::new(MeteredVfs::new(inner));
+        let vfs: Arc<dyn Vfs> = Arc::new(MeteredVfs::new(inner));
         let engine: Arc<dyn Engine> = match self.engine.as_str() {
-            "lsm" => {
-                Arc::new(Lsm::open(media, env, LsmOptions::from_map(&self.engine_options())?)?)
-            }
-            "silt" => Arc::new(Silt::open(media, env, SiltOptions::from_map(&self.options)?)?),
+            "lsm" => Arc::new(Lsm::open(vfs, env, LsmOptions::from_map(&self.engine_options())?)?),
+            "silt" => Arc::new(Silt::open(vfs, env, SiltOptions::from_map(&self.options)?)?),
             "mica" => Arc::new(Mica::open(env, MicaOptions::from_map(&self.options)?)?),
-            "trie" => Arc::new(Trie::open(media, env, TrieOptions::from_map(&self.options)?)?),
+            "trie" => Arc::new(Trie::open(vfs, env, TrieOptions::from_map(&self.options)?)?),
             "skimpy" => {
                 let options = SkimpyOptions::from_map(&self.options)?;
-                Arc::new(Skimpy::open(media, env, options)?)
+                Arc::new(Skimpy::open(vfs, env, options)?)
             }
             name => unreachable!("{name} was checked"),
         };

@@ -102,10 +102,11 @@ impl Plot {
 }
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Drawn<'a> = Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>>;
+type DrawResult<'a> =
+    Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>>;
 
 impl Lines {
-    fn draw(&self, area: &Area<'_>) -> Drawn<'static> {
+    fn draw(&self, area: &Area<'_>) -> DrawResult<'static> {
         area.fill(&WHITE)?;
         let (area, legend) = area.split_horizontally(SIZE.0 - LEGEND_WIDTH);
         let (right, highest) = self.axis_ends();
@@ -157,7 +158,7 @@ impl Lines {
         (top(points().map(|(x, _)| *x)), 1.05 * top(points().map(|(_, y)| *y)))
     }
 
-    fn draw_panels(&self, area: &Area<'_>) -> Drawn<'static> {
+    fn draw_panels(&self, area: &Area<'_>) -> DrawResult<'static> {
         area.fill(&WHITE)?;
         let area = area.titled(&format!("{}: {}", self.title, self.y), (FONT, 18))?;
         let (panels, below) = area.split_vertically(PANEL_HEIGHT * self.series.len() as u32);
@@ -194,7 +195,7 @@ impl Line {
 }
 
 impl Bars {
-    fn draw(&self, area: &Area<'_>) -> Drawn<'static> {
+    fn draw(&self, area: &Area<'_>) -> DrawResult<'static> {
         area.fill(&WHITE)?;
         let (area, legend) = area.split_horizontally(SIZE.0 - LEGEND_WIDTH);
         let values = self.series.iter().flat_map(|(_, values)| values.iter().copied());
@@ -264,7 +265,7 @@ fn legend_row(row: usize) -> i32 {
     60 + 22 * row as i32
 }
 
-fn name_in_legend(legend: &Area<'_>, row: usize, name: &str) -> Drawn<'static> {
+fn name_in_legend(legend: &Area<'_>, row: usize, name: &str) -> DrawResult<'static> {
     let style = TextStyle::from((FONT, 14)).pos(Pos::new(HPos::Left, VPos::Center));
     legend.draw(&Text::new(name, (34, legend_row(row)), style))
 }

@@ -9,8 +9,9 @@ use siltstone_bench::plot_file;
 use siltstone_bench::report::{Report, table, throughput_chart};
 use siltstone_bench::run::bench;
 
+use crate::outcome::{CommandResult, Failure, Outcome};
 use crate::store::warn_deprecated_options;
-use crate::{CommandResult, Failure, Outcome, interrupt, progress};
+use crate::{interrupt, progress};
 
 /// Measure an engine under a workload
 ///

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use siltstone::Db;
 
+use crate::outcome::{CommandResult, Outcome};
 use crate::store::read_only;
-use crate::{CommandResult, Outcome};
 
 /// Copy a store into a new directory
 ///

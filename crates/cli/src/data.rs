@@ -5,7 +5,6 @@
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::ops::Bound;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
@@ -14,15 +13,15 @@ use serde_json::json;
 use siltstone::{Clock, Durability, Iter, SystemClock, Timestamp, WriteBatch};
 
 use crate::format::{json_key, json_row, tsv};
-use crate::store::{NewStoreArgs, StoreArgs};
-use crate::{CommandResult, Failure, Outcome};
+use crate::outcome::{CommandResult, Failure, Outcome};
+use crate::store::{NewStoreArgs, RangeArgs, StoreArgs};
 
 /// Set one key
 #[derive(Args)]
 pub(crate) struct Put {
     #[command(flatten)]
     store: NewStoreArgs,
-    /// The key: 1 byte to 64 KiB
+    /// The key: up to 64 KiB
     #[arg(allow_negative_numbers = true)]
     key: std::ffi::OsString,
     /// The value; `-` reads it from standard input
@@ -186,12 +185,8 @@ impl Del {
 pub(crate) struct Scan {
     #[command(flatten)]
     store: StoreArgs,
-    /// First key
-    #[arg(long, allow_negative_numbers = true)]
-    from: Option<std::ffi::OsString>,
-    /// End before this key
-    #[arg(long, allow_negative_numbers = true)]
-    to: Option<std::ffi::OsString>,
+    #[command(flatten)]
+    range: RangeArgs,
     /// Only keys that start with this
     #[arg(long, allow_negative_numbers = true, conflicts_with_all = ["from", "to"])]
     prefix: Option<std::ffi::OsString>,
@@ -225,13 +220,7 @@ impl Scan {
         }
         let range: Iter = match &self.prefix {
             Some(prefix) => table.prefix(prefix.as_bytes())?,
-            None => {
-                let bound =
-                    |key: &Option<std::ffi::OsString>| key.as_ref().map(|k| k.as_bytes().to_vec());
-                let start = bound(&self.from).map_or(Bound::Unbounded, Bound::Included);
-                let end = bound(&self.to).map_or(Bound::Unbounded, Bound::Excluded);
-                table.range::<Vec<u8>>((start, end))?
-            }
+            None => table.range::<&[u8]>(self.range.bounds())?,
         };
         let limit =
             self.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));

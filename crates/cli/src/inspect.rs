@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::json;
 use siltstone::engines::{Inspection, inspect};
 
-use crate::{CommandResult, Failure, Outcome};
+use crate::outcome::{CommandResult, Failure, Outcome};
 
 /// Dump a file
 ///

@@ -15,7 +15,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
-use crate::Failure;
+use crate::outcome::Failure;
 
 const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
 /// The maximum delay until a signal that comes just before a wait for input is noticed.

@@ -1,8 +1,9 @@
 //! The process's limits: the maximum number of open files, and an error in place of a signal when a
 //! file would exceed the file size limit.
 //!
-//! An engine keeps all table files open. The usual soft limit of 1,024 files is for programs that
-//! use `select`; this one does not, so it raises the limit to the hard one.
+//! A server has a descriptor per client. The usual soft limit of 1,024 is for programs that use
+//! `select`; this one does not, so it raises the limit to the hard one. A store has its own budget
+//! of open files, which a lower limit lowers.
 
 use std::sync::Arc;
 

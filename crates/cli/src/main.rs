@@ -10,13 +10,17 @@
 mod output;
 
 mod advise;
+mod backup;
 mod bench;
 mod checkpoint;
+mod compact;
+mod config;
 mod data;
 mod format;
 mod inspect;
 mod interrupt;
 mod limits;
+mod manual;
 mod model;
 mod outcome;
 mod progress;
@@ -31,9 +35,9 @@ mod verify;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use outcome::{Failure, Outcome};
+use outcome::{CommandResult, Failure, Outcome};
 
 /// An embedded key-value store with several storage engines behind one API
 #[derive(Parser)]
@@ -56,7 +60,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Serve a store to clients of Redis and memcached over TCP, and a table of mica over UDP
-    Serve(serve::Serve),
+    Serve(Box<serve::Serve>),
     /// Watch a running server: levels, throughput, amplification, memory, stalls, cache hits
     Top(top::Top),
     /// Load rows from a file or standard input
@@ -83,14 +87,38 @@ enum Command {
     Verify(verify::Verify),
     /// Repair a damaged store
     Repair(verify::Repair),
+    /// Compact a table, or a range of its keys
+    Compact(compact::Compact),
     /// Copy a store into a new directory, linking what it can
     Checkpoint(checkpoint::Checkpoint),
+    /// Back up a store into a repository: the first time all of it, then what is new
+    Backup(backup::Backup),
+    /// Make a store from a backup
+    Restore(backup::Restore),
+    /// List the backups of a repository, check them, or remove old ones
+    Backups(backup::Backups),
     /// Dump a file
     Inspect(inspect::Inspect),
+    /// Print completions for a shell
+    Completions(manual::Completions),
+    /// Write the manual pages into a directory
+    Man(manual::Man),
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::try_parse().unwrap_or_else(|error| refuse(&error));
+    let program = Cli::command();
+    let args = match config::with_file(&program, std::env::args_os().collect()) {
+        Ok(args) => args,
+        Err(failure) => return exit(Err(failure)),
+    };
+    let matches = program.clone().try_get_matches_from(args).unwrap_or_else(|error| refuse(&error));
+    if let Some(serve) = matches.subcommand_matches("serve")
+        && serve.get_flag("print_config")
+    {
+        print!("{}", config::render(&program, serve));
+        return exit(Ok(Outcome::Done));
+    }
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| refuse(&error));
     limits::raise_open_files();
     limits::report_file_size_limit();
     let outcome = match cli.command {
@@ -108,10 +136,16 @@ fn main() -> ExitCode {
         Command::Stats(command) => command.run(),
         Command::Verify(command) => command.run(),
         Command::Repair(command) => command.run(),
+        Command::Compact(command) => command.run(),
         Command::Checkpoint(command) => command.run(),
+        Command::Backup(command) => command.run(),
+        Command::Restore(command) => command.run(),
+        Command::Backups(command) => command.run(),
         Command::Inspect(command) => command.run(),
+        Command::Completions(command) => command.run(Cli::command()),
+        Command::Man(command) => command.run(Cli::command()),
     };
-    outcome::exit(outcome)
+    exit(outcome)
 }
 
 /// Prints the error of the command line, or the requested help, and exits.
@@ -128,11 +162,25 @@ fn refuse(error: &clap::Error) -> ! {
         eprint!("{error}\nThe commands are {}.\n", names.join(", "));
         std::process::exit(2);
     }
-    // A closed pipe is no failure of requested help.
+    // A closed pipe is not a failure if help was requested.
     let is_closed_pipe = |e: std::io::Error| e.kind() == std::io::ErrorKind::BrokenPipe;
     let is_printed = error.print().map_or_else(is_closed_pipe, |()| true);
     std::process::exit(if is_requested && is_printed { 0 } else { 2 })
 }
 
-/// The result of a command.
-type CommandResult = Result<Outcome, Failure>;
+/// Prints a failure on standard error, and returns the exit status.
+fn exit(outcome: CommandResult) -> ExitCode {
+    // The command's own failure takes precedence over that of its output.
+    match outcome.and_then(|outcome| output::finish().map(|()| outcome)) {
+        Ok(Outcome::Done) | Err(Failure::PipeClosed) => ExitCode::SUCCESS,
+        Ok(Outcome::No) => ExitCode::from(1),
+        Err(failure) => {
+            eprintln!("siltstone: {failure}");
+            ExitCode::from(match failure {
+                Failure::Usage(_) => 2,
+                Failure::Interrupted { signal, .. } => 128 + signal,
+                _ => 3,
+            })
+        }
+    }
+}

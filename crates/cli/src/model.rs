@@ -12,7 +12,8 @@ use siltstone_model::{
     Breakdown, Cola, InvalidParameter, LevelDb, Lsm, Popularity, Samt, Silt, Skimpy, Trie, Wait,
 };
 
-use crate::{CommandResult, Failure, Outcome, progress};
+use crate::outcome::{CommandResult, Failure, Outcome};
+use crate::progress;
 
 /// Predict write amplification from the analytic model
 #[derive(Args)]
@@ -24,7 +25,7 @@ pub(crate) struct Model {
 #[derive(Subcommand)]
 enum ModelCommand {
     /// Write amplification of a design under a workload, stage by stage
-    Wa(Wa),
+    Wa(WriteAmplification),
     /// The level sizes with the lowest write amplification
     Optimize(Optimize),
     /// Write amplification of LevelDB's design, counted by an event simulator
@@ -79,7 +80,7 @@ enum Design {
 }
 
 #[derive(Args)]
-struct Wa {
+struct WriteAmplification {
     /// The design
     #[arg(long, value_enum)]
     design: Design,
@@ -135,15 +136,15 @@ struct LsmArgs {
     /// LSM, TRIAD-LOG: the size of a flushed index as a share of the items' bytes
     #[arg(long)]
     index_share: Option<f64>,
-    /// LSM, TRIAD-DISK: the overlap at which level 0 is compacted, or at --most-rows
+    /// LSM, TRIAD-DISK: the overlap at which level 0 is compacted, or at --max-l0-runs
     #[arg(long)]
     overlap: Option<f64>,
     /// LSM, TRIAD-DISK: the number of level-0 runs that starts a compaction whatever the overlap
-    #[arg(long, default_value_t = 6)]
-    most_rows: u32,
+    #[arg(long, alias = "most-rows", default_value_t = 6)]
+    max_l0_runs: u32,
     /// LSM: the capacity of level 0 in bytes
-    #[arg(long, value_parser = parse_size)]
-    container: Option<u64>,
+    #[arg(long, alias = "container", value_parser = parse_size)]
+    l0_capacity: Option<u64>,
 }
 
 #[derive(Args)]
@@ -231,19 +232,19 @@ fn at_least_one(parameter: &'static str, value: f64) -> Result<(), InvalidParame
 
 impl LsmArgs {
     fn design(&self, tree: LevelDb, item_size: f64) -> Lsm {
-        let most_rows = self.most_rows;
+        let max_runs = self.max_l0_runs;
         Lsm {
             tree,
             hot_keys: self.hot_keys,
             flush_share: self.flush_share,
             index_share: self.index_share,
-            wait: self.overlap.map(|overlap| Wait { overlap, most_rows }),
-            l0_items: self.container.map(|bytes| bytes as f64 / item_size),
+            wait: self.overlap.map(|overlap| Wait { overlap, max_runs }),
+            l0_items: self.l0_capacity.map(|bytes| bytes as f64 / item_size),
         }
     }
 }
 
-impl Wa {
+impl WriteAmplification {
     fn run(self) -> CommandResult {
         print(&self.breakdown()?, self.json, json!({}));
         Ok(Outcome::Done)

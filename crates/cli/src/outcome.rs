@@ -1,12 +1,9 @@
-//! The end of a command: its exit status, and the message of a failure.
+//! The outcome of a command, and the message of a failure.
 
 use std::fmt;
 use std::io::ErrorKind;
-use std::process::ExitCode;
 
 use siltstone::Error;
-
-use crate::output;
 
 /// A command that ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +13,9 @@ pub(crate) enum Outcome {
     /// Exit status 1: not found, or a check failed.
     No,
 }
+
+/// The result of a command.
+pub(crate) type CommandResult = Result<Outcome, Failure>;
 
 /// A command that could not run.
 #[derive(Debug)]
@@ -45,8 +45,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let text = error.to_string();
         match error {
-            Error::EmptyKey
-            | Error::TooLarge { .. }
+            Error::TooLarge { .. }
             | Error::InvalidOptions(_)
             | Error::Unsupported { .. }
             | Error::Invalid(_) => Failure::Usage(text),
@@ -92,22 +91,5 @@ impl Failure {
     /// A failure of the output.
     pub(crate) fn output(error: std::io::Error) -> Self {
         Self::file("write", "the output", &error)
-    }
-}
-
-/// Prints a failure on standard error, and returns the exit status.
-pub(crate) fn exit(outcome: Result<Outcome, Failure>) -> ExitCode {
-    // The command's own failure takes precedence over that of its output.
-    match outcome.and_then(|outcome| output::finish().map(|()| outcome)) {
-        Ok(Outcome::Done) | Err(Failure::PipeClosed) => ExitCode::SUCCESS,
-        Ok(Outcome::No) => ExitCode::from(1),
-        Err(failure) => {
-            eprintln!("siltstone: {failure}");
-            ExitCode::from(match failure {
-                Failure::Usage(_) => 2,
-                Failure::Interrupted { signal, .. } => 128 + signal,
-                _ => 3,
-            })
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! `print!` and its variants for all commands, which never end a command.
 //!
 //! The standard ones panic when the reader is gone (`siltstone verify DIR | head -1`). These print
-//! nothing from then on: the command goes on and exits with its own status, so that `verify |
+//! nothing from then on: the command continues and exits with its own status, so that `verify |
 //! head` still reports damage. Any other fault, such as a full disk under `> file`, is reported
 //! once, at the end ([`finish`]), with the status of failed I/O.
 
@@ -9,7 +9,7 @@ use std::fmt;
 use std::io::{ErrorKind, Write, stderr, stdout};
 use std::sync::OnceLock;
 
-use crate::Failure;
+use crate::outcome::Failure;
 
 /// The first fault of standard output; nothing is printed there after it.
 static FAULT: OnceLock<std::io::Error> = OnceLock::new();

@@ -9,12 +9,14 @@ use clap::{Args, ValueEnum};
 use siltstone::catalogue::Catalogue;
 use siltstone::options::{parse_duration, parse_size};
 use siltstone::{Db, DbOptions, Table};
+use siltstone_backup::Repository;
 use siltstone_bench::trace::{Recorder, RecordingEngine};
-use siltstone_server::{Fsync, Server, ServerOptions};
+use siltstone_server::{BackupOptions, Fsync, Server, ServerOptions};
 
+use crate::backup;
+use crate::outcome::{CommandResult, Failure, Outcome};
 use crate::store::{DEFAULT_TABLE, TableSpec, warn};
 use crate::trouble::TroubleReporter;
-use crate::{CommandResult, Failure, Outcome};
 
 /// Serve a store to clients of Redis and memcached over TCP, and a table of mica over UDP
 ///
@@ -22,9 +24,19 @@ use crate::{CommandResult, Failure, Outcome};
 /// (or `default`), SELECT 1 the second, and so on. SIGTERM and SIGINT drain, sync and end with
 /// status 0.
 #[derive(Args)]
+#[command(args_override_self = true)]
 pub(crate) struct Serve {
     /// The directory of the store
-    dir: PathBuf,
+    #[arg(required_unless_present_any = ["config", "print_config"])]
+    dir: Option<PathBuf>,
+    /// Read options from a TOML file: the names are those of the command line (listen =
+    /// "127.0.0.1:6379", table = ["a", "b"], direct = true), and dir is the directory. An option on
+    /// the command line wins
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print the options in force as a configuration file, and exit
+    #[arg(long)]
+    print_config: bool,
     /// The address for Redis clients; addresses other than loopback need --password
     #[arg(long, default_value = "127.0.0.1:6379")]
     listen: SocketAddr,
@@ -87,9 +99,27 @@ pub(crate) struct Serve {
     /// goes to the device. For engines with one read per lookup, like silt
     #[arg(long)]
     direct: bool,
+    /// The size of one block cache for all tables on lsm, in place of one per table, e.g. 1GiB. The
+    /// option cache of existing tables has no effect then, and new tables must not have it
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    cache: Option<u64>,
+    /// The maximum number of files of the store that are open. Idle ones beyond it are closed, and
+    /// opened again when they are used
+    #[arg(long, value_name = "FILES", default_value_t = DbOptions::DEFAULT_MAX_OPEN_FILES)]
+    max_open_files: usize,
     /// Threads that serve clients; 0 for one per core
     #[arg(long, default_value_t = 0)]
     threads: usize,
+    /// Back the store up into this repository, incrementally, when a client sends BGSAVE; clients
+    /// are served meanwhile
+    #[arg(long, value_name = "REPOSITORY")]
+    backup: Option<PathBuf>,
+    /// Also take a backup each time that this much time has passed since the last, e.g. 1h
+    #[arg(long, value_name = "DURATION", requires = "backup", value_parser = parse_duration)]
+    backup_interval: Option<Duration>,
+    /// After each backup keep only this many, the newest
+    #[arg(long, value_name = "COUNT", requires = "backup", value_parser = clap::value_parser!(u32).range(1..))]
+    backup_keep: Option<u32>,
     /// Record the requests for a table, with keys and sizes but without values, in a new file: for
     /// bench --trace and advise --trace
     #[arg(long, alias = "record", value_name = "FILE", conflicts_with = "udp")]
@@ -126,10 +156,20 @@ fn parse_queue(text: &str) -> Result<(String, u32), String> {
 
 impl Serve {
     pub(crate) fn run(self) -> CommandResult {
-        let db_options = DbOptions { direct_reads: self.direct, ..DbOptions::default() };
+        let Some(dir) = &self.dir else {
+            let reason =
+                "the store's directory is missing: give DIR, or dir in the configuration file";
+            return Err(Failure::Usage(reason.into()));
+        };
+        let db_options = DbOptions {
+            direct_reads: self.direct,
+            cache_bytes: self.cache,
+            max_open_files: self.max_open_files,
+            ..DbOptions::default()
+        };
         self.tables.iter().try_for_each(TableSpec::check)?;
         self.tables.iter().for_each(TableSpec::warn_deprecated_options);
-        let options = ServerOptions {
+        let mut options = ServerOptions {
             listen: self.listen,
             memcached: self.memcached,
             memcached_udp: self.memcached_udp,
@@ -154,9 +194,10 @@ impl Serve {
             threads: self.threads,
             ..ServerOptions::default()
         };
+        let repository = self.backup.as_ref().map(Repository::open_or_create).transpose()?;
         // Checked before a store or a table is created.
-        let existing = match Db::exists(&self.dir)? {
-            true => Some(Db::open(&self.dir, db_options.clone())?),
+        let existing = match Db::exists(dir)? {
+            true => Some(Db::open(dir, db_options.clone())?),
             false => None,
         };
         let known = existing.as_ref().map(Db::catalogue).transpose()?.unwrap_or_default();
@@ -170,16 +211,21 @@ impl Serve {
             check_trace(path, self.trace_table.as_deref(), &names).map(|table| (path, table))
         });
         let trace = trace.transpose()?;
-        let db = existing.map_or_else(|| Db::open_or_create(&self.dir, db_options), Ok)?;
+        let db = existing.map_or_else(|| Db::open_or_create(dir, db_options), Ok)?;
         let mut tables = wanted.iter().map(|spec| spec.open(&db)).collect::<Result<Vec<_>, _>>()?;
         tables.iter().for_each(warn);
         let recorder = trace.map(|(path, table)| record(path, &mut tables[table])).transpose()?;
         let served: Vec<_> = tables.iter().map(|table| table.name().to_owned()).collect();
         let reporter = TroubleReporter::start(&tables);
+        options.backup = repository.map(|repository| BackupOptions {
+            take: backup::of_served(db.clone(), repository, self.backup_keep),
+            interval: self.backup_interval,
+        });
         let server = Server::bind(tables, options)?;
+        recorder.iter().for_each(|recorder| recorder.start());
         // The reader of the next line may send a signal at once.
         let _signals = server.stop_on_signal()?;
-        eprintln!("serving {} on {}", self.dir.display(), server.local_addr());
+        eprintln!("serving {} on {}", dir.display(), server.local_addr());
         print_databases(&served, &db)?;
         if let Some(address) = server.memcached_addr() {
             eprintln!("memcached's protocol on {address}");
@@ -255,7 +301,7 @@ fn check_trace(path: &Path, name: Option<&str>, served: &[&str]) -> Result<usize
     })
 }
 
-/// Starts to record the requests for a table.
+/// Prepares to record the requests for a table, from [`Recorder::start`] on.
 fn record(path: &Path, table: &mut Table) -> Result<Arc<Recorder>, Failure> {
     let recorder = Recorder::create(path)?;
     *table =

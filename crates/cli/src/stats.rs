@@ -8,8 +8,8 @@ use indicatif::HumanBytes;
 use serde_json::json;
 use siltstone::{Db, Stats};
 
+use crate::outcome::{CommandResult, Outcome};
 use crate::store::{print_no_tables, read_only, warn_reader};
-use crate::{CommandResult, Outcome};
 
 /// Print statistics
 ///
@@ -61,7 +61,11 @@ fn print(name: &str, stats: &Stats) {
         None => "keys are not counted".to_owned(),
     };
     let space = HumanBytes(stats.space_bytes);
-    println!("table {name} on {}: {keys}, {space} on the medium", stats.engine);
+    println!("table {name} on {}: {keys}, {space} on disk", stats.engine);
+    if !stats.options.is_empty() {
+        let given = stats.options.iter().map(|(name, value)| format!("{name}={value}"));
+        println!("options: {}", given.collect::<Vec<_>>().join(", "));
+    }
     if stats.levels.iter().any(|level| level.files > 0) {
         println!("{}", levels(stats));
     } else if stats.engine == "mica" {

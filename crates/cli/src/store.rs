@@ -1,13 +1,15 @@
 //! Opening a store from the command line: the directory and the table.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use siltstone::catalogue::{self, Catalogue};
 use siltstone::{Db, DbOptions, Table, engines};
 
-use crate::Failure;
+use crate::outcome::Failure;
 
 /// The default of `--table`.
 pub(crate) const DEFAULT_TABLE: &str = "default";
@@ -60,6 +62,28 @@ pub(crate) struct StoreArgs {
 /// Options of commands that only read: nothing of the store changes, and read permission is enough.
 pub(crate) fn read_only() -> DbOptions {
     DbOptions { read_only: true, ..DbOptions::default() }
+}
+
+/// A range of keys.
+#[derive(Args)]
+pub(crate) struct RangeArgs {
+    /// First key
+    #[arg(long, allow_negative_numbers = true)]
+    from: Option<std::ffi::OsString>,
+    /// End before this key
+    #[arg(long, allow_negative_numbers = true)]
+    to: Option<std::ffi::OsString>,
+}
+
+impl RangeArgs {
+    pub(crate) fn bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
+        let from = self.from.as_ref().map(|key| key.as_bytes());
+        let to = self.to.as_ref().map(|key| key.as_bytes());
+        (
+            from.map_or(Bound::Unbounded, Bound::Included),
+            to.map_or(Bound::Unbounded, Bound::Excluded),
+        )
+    }
 }
 
 impl StoreArgs {

@@ -20,8 +20,9 @@ use tempfile::NamedTempFile;
 use crate::format::quotes::QuoteTracker;
 use crate::format::{self, Format, Row, json_row, tsv};
 use crate::interrupt::Interrupt;
+use crate::outcome::{CommandResult, Failure, Outcome};
+use crate::progress;
 use crate::store::{NewStoreArgs, StoreArgs};
-use crate::{CommandResult, Failure, Outcome, progress};
 
 /// The size at which a batch is written.
 const BATCH_BYTES: usize = 256 << 10;
@@ -54,14 +55,14 @@ pub(crate) struct Import {
     /// The file; `-` is standard input
     file: PathBuf,
     #[command(flatten)]
-    reading: Reading,
+    format_args: FormatArgs,
     /// Print one JSON object with the counts
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Args)]
-struct Reading {
+struct FormatArgs {
     /// The format; by default from the file's extension, else TSV
     #[arg(long)]
     format: Option<Format>,
@@ -121,7 +122,7 @@ impl Import {
     }
 
     fn format(&self) -> Format {
-        self.reading.format.unwrap_or_else(|| Format::of(&self.file))
+        self.format_args.format.unwrap_or_else(|| Format::of(&self.file))
     }
 
     /// Passes every row of the input to `take`; values may have up to `max_value_bytes`.
@@ -156,7 +157,7 @@ impl Import {
         let result = match self.format() {
             Format::Csv => self.read_csv(input, max_value_bytes, take),
             Format::Tsv => {
-                let escapes = !self.reading.no_escapes;
+                let escapes = !self.format_args.no_escapes;
                 let read =
                     |input: &mut dyn BufRead, line: &mut Vec<u8>| tsv::read(input, line, escapes);
                 self.read_lines(input, max_value_bytes, take, read)
@@ -191,14 +192,14 @@ impl Import {
         take: &mut dyn FnMut(Row) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let mut reader = csv::ReaderBuilder::new()
-            .has_headers(self.reading.header)
+            .has_headers(self.format_args.header)
             .flexible(false)
             .from_reader(QuoteTracker::of(input));
         let malformed = |e: csv::Error| {
             let line = e.position().map(csv::Position::line).or(format::quotes::line(&e));
             self.bad_row(line.unwrap_or(0), &format::csv::reason(&e))
         };
-        let header = match self.reading.header {
+        let header = match self.format_args.header {
             true => Some(reader.byte_headers().map_err(malformed)?.clone()),
             false => None,
         };

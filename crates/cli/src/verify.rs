@@ -1,15 +1,16 @@
 //! `verify` and `repair`: check every byte; rebuild damaged parts.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
-use siltstone::{
-    Damage, Db, DbOptions, Error, Loss, RepairReport, VerifyReport, catalogue, engines,
-};
+use siltstone::maintenance::{self, StoreRepairReport};
+use siltstone::{Damage, Db, Error, VerifyReport};
 
+use crate::outcome::{CommandResult, Outcome};
+use crate::progress;
 use crate::store::{print_no_tables, read_only, warn_reader};
-use crate::{CommandResult, Outcome, progress};
 
 /// Read and check every byte (exit status 1 if anything is damaged)
 ///
@@ -50,7 +51,7 @@ impl Verify {
         }
         for name in names {
             let engine = catalogue.tables.get(&name).map_or("", |spec| spec.engine.as_str());
-            let report = verify(&db, &self.dir, &name, engine)?;
+            let report = verify(&db, &self.dir, &name)?;
             is_sound &= report.is_sound();
             if !self.json {
                 print(&name, engine, &report);
@@ -96,16 +97,13 @@ impl Verify {
 }
 
 /// Checks a table, even if it does not open because of damage.
-fn verify(db: &Db, dir: &Path, name: &str, engine: &str) -> siltstone::Result<VerifyReport> {
-    let table = match db.table(name) {
-        Err(damage) if damage.is_corruption() => {
-            return engines::verify_offline(engine, &db.table_vfs(name)?, damage);
-        }
-        table => table?,
-    };
-    warn_reader(&table, dir);
+fn verify(db: &Db, dir: &Path, name: &str) -> siltstone::Result<VerifyReport> {
+    // A table that does not open is checked, too.
+    if let Ok(table) = db.table(name) {
+        warn_reader(&table, dir);
+    }
     let bar = progress::bytes("verifying", 0);
-    let report = table.verify(&mut |done, total| {
+    let report = db.verify_table(name, &mut |done, total| {
         bar.set_length(total);
         bar.set_position(done);
     });
@@ -151,62 +149,31 @@ pub(crate) struct Repair {
 
 impl Repair {
     pub(crate) fn run(self) -> CommandResult {
-        let mut catalogue_log = Vec::new();
-        let db = match Db::open(&self.dir, DbOptions::default()) {
-            Err(damage) if damage.is_corruption() => {
-                catalogue_log = catalogue::repair(&self.dir)?;
-                Db::open(&self.dir, DbOptions::default())?
-            }
-            db => db?,
-        };
-        let db = if db.unlisted_tables()?.is_empty() {
-            db
-        } else {
-            db.close()?;
-            catalogue_log.extend(catalogue::repair(&self.dir)?);
-            Db::open(&self.dir, DbOptions::default())?
-        };
-        if !self.json {
-            catalogue_log.iter().for_each(|line| println!("{line}"));
+        let mut report = StoreRepairReport::default();
+        let table = self.table.as_deref();
+        let repaired = maintenance::repair_into(&self.dir, table, &mut report);
+        // After a failure, too: what was lost before it is lost.
+        if repaired.is_ok() || !report.catalogue.is_empty() || !report.tables.is_empty() {
+            self.print(&report);
         }
-        let tables = match &self.table {
-            Some(name) => [(name.clone(), db.spec_of(name)?)].into(),
-            None => db.catalogue()?.tables,
-        };
-        let (mut repaired, mut lost) = (serde_json::Map::new(), serde_json::Map::new());
-        for (name, spec) in tables {
-            let is_lost = db.are_table_files_missing(&name)?;
-            let vfs = db.table_vfs(&name)?;
-            let report = if is_lost {
-                let env = DbOptions::default().env;
-                engines::open(&spec.engine, vfs, &env, &spec.options)?.close()?;
-                let mut report = RepairReport::default();
-                report.note("all of its files are missing: an empty table is created");
-                report.record_loss(Loss::entries(format!("table-{name}"), 0..u64::MAX));
-                report
-            } else {
-                match engines::repair(&spec.engine, &vfs, &spec.options) {
-                    // A table in memory does not prevent the repair of the others.
-                    Err(Error::Unsupported { engine, .. }) if self.table.is_none() => {
-                        format!("nothing to repair: {engine} has no files").into()
-                    }
-                    report => report?,
-                }
-            };
-            if !self.json {
-                println!("table {name}:");
-                report.lines.iter().for_each(|line| println!("  {line}"));
-            }
-            repaired.insert(name.clone(), json!(report.lines));
-            if !report.is_lossless() {
-                lost.insert(name, json!(report.losses));
-            }
-        }
-        let is_lossless = lost.is_empty();
+        repaired?;
+        Ok(if report.is_lossless() { Outcome::Done } else { Outcome::No })
+    }
+
+    fn print(&self, report: &StoreRepairReport) {
         if self.json {
-            println!("{}", json!({ "catalogue": catalogue_log, "tables": repaired, "lost": lost }));
+            let lines = report.tables.iter().map(|(name, table)| (name, &table.lines));
+            let lines: BTreeMap<_, _> = lines.collect();
+            let damaged = report.tables.iter().filter(|(_, table)| !table.is_lossless());
+            let lost: BTreeMap<_, _> = damaged.map(|(name, table)| (name, &table.losses)).collect();
+            let catalogue = &report.catalogue;
+            println!("{}", json!({ "catalogue": catalogue, "tables": lines, "lost": lost }));
+            return;
         }
-        db.close()?;
-        Ok(if is_lossless { Outcome::Done } else { Outcome::No })
+        report.catalogue.iter().for_each(|line| println!("{line}"));
+        for (name, table) in &report.tables {
+            println!("table {name}:");
+            table.lines.iter().for_each(|line| println!("  {line}"));
+        }
     }
 }

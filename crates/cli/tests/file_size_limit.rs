@@ -4,66 +4,33 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+mod server_process;
+
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
+use server_process::Server;
 
-struct Server {
-    child: Child,
-    stream: BufReader<TcpStream>,
+fn serve(dir: &Path, engine: &str) -> Server {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_siltstone"));
+    command.arg("serve").arg(dir);
+    command.args(["--listen", "127.0.0.1:0", "--table", &format!("default={engine}")]);
+    Server::start(&mut command)
 }
 
-impl Server {
-    fn start(dir: &Path, engine: &str) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_siltstone"))
-            .arg("serve")
-            .arg(dir)
-            .args(["--listen", "127.0.0.1:0", "--table", &format!("default={engine}")])
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
-        let address = line.trim_end().rsplit(' ').next().unwrap();
-        let stream = BufReader::new(TcpStream::connect(address).unwrap());
-        Server { child, stream }
-    }
-
-    fn limit_file_sizes(&self, bytes: Option<u64>) {
-        let maximum = getrlimit(Resource::Fsize).maximum;
-        let limit = Rlimit { current: bytes.or(maximum), maximum };
-        prlimit(Some(Pid::from_child(&self.child)), Resource::Fsize, limit).unwrap();
-    }
-
-    /// Sends a command of words without spaces; returns the first line of the reply, or a bulk
-    /// value.
-    fn send(&mut self, command: &str) -> String {
-        self.stream.get_mut().write_all(format!("{command}\r\n").as_bytes()).unwrap();
-        let mut line = String::new();
-        self.stream.read_line(&mut line).unwrap();
-        if let Some(length) = line.strip_prefix('$').filter(|it| !it.starts_with('-')) {
-            let mut value = vec![0; length.trim_end().parse::<usize>().unwrap() + 2];
-            self.stream.read_exact(&mut value).unwrap();
-            line = String::from_utf8(value).unwrap();
-        }
-        line.trim_end().to_owned()
-    }
-
-    fn terminate(mut self) {
-        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
-        assert!(self.child.wait().unwrap().success());
-    }
+fn limit_file_sizes(server: &Server, bytes: Option<u64>) {
+    let maximum = getrlimit(Resource::Fsize).maximum;
+    let limit = Rlimit { current: bytes.or(maximum), maximum };
+    prlimit(Some(server.pid()), Resource::Fsize, limit).unwrap();
 }
 
 #[test]
 fn writes_beyond_the_file_size_limit_are_refused_until_it_is_raised() {
     for engine in ["lsm", "trie", "silt", "skimpy"] {
         let scratch = tempfile::tempdir().unwrap();
-        let mut server = Server::start(scratch.path(), engine);
-        server.limit_file_sizes(Some(400 << 10));
+        let mut server = serve(scratch.path(), engine);
+        limit_file_sizes(&server, Some(400 << 10));
         let value = "v".repeat(2000);
         let mut acknowledged = 0;
         let refusal = loop {
@@ -76,11 +43,11 @@ fn writes_beyond_the_file_size_limit_are_refused_until_it_is_raised() {
         };
         assert!(refusal.starts_with("-MISCONF") && refusal.contains("ulimit"), "{refusal}");
         assert_eq!(server.send(&format!("EXISTS key-{acknowledged}")), ":0", "{engine}");
-        server.limit_file_sizes(None);
+        limit_file_sizes(&server, None);
         assert_eq!(server.send("SET after it-was-raised"), "+OK", "{engine}");
         server.terminate();
 
-        let mut server = Server::start(scratch.path(), engine);
+        let mut server = serve(scratch.path(), engine);
         assert_eq!(server.send(&format!("EXISTS key-{acknowledged}")), ":0", "{engine}");
         assert_eq!(server.send("GET after"), "it-was-raised", "{engine}");
         for key in 0..acknowledged {

@@ -14,7 +14,7 @@ fn siltstone(arguments: &[&str]) -> Output {
 fn export_can_be_imported_again() {
     let scratch = tempfile::tempdir().unwrap();
     let path = |name: &str| scratch.path().join(name).display().to_string();
-    let rows = "plain\tvalue\ntab\\tin\\\\key\tline\\nbreak\nbytes\\xff\\x00\t\\xfe\ngr\u{fc}n\tgreen\nempty\t\n";
+    let rows = "plain\tvalue\ntab\\tin\\\\key\tline\\nbreak\nbytes\\xff\\x00\t\\xfe\ngr\u{fc}n\tgreen\nempty\t\n\tempty key\n";
     std::fs::write(path("in.tsv"), rows).unwrap();
     siltstone(&["import", &path("first"), &path("in.tsv")]);
     for format in ["tsv", "jsonl"] {

@@ -1,5 +1,5 @@
-//! A full log with a later log is damaged: `verify` names it, `repair` keeps every readable record
-//! and reports the rest with status 1, and every row is accounted for.
+//! Damage in a full log that is followed by another one: `verify` names it, `repair` keeps every
+//! readable record and reports the rest with status 1, and every row is accounted for.
 
 #![allow(clippy::unwrap_used)]
 

@@ -41,7 +41,7 @@ fn each_technique_of_the_lsm_lowers_its_cost() {
     assert!(total(&["--hot-keys", "100", "--flush-share", "0.3"]) < plain);
     assert!(total(&["--index-share", "0.05"]) < plain);
     assert!(total(&["--overlap", "0.9"]) < plain);
-    assert!(total(&["--container", "64MiB"]) < plain);
+    assert!(total(&["--l0-capacity", "64MiB"]) < plain);
 }
 
 #[test]

@@ -9,7 +9,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use siltstone::engines::{NAMES, deprecated_options};
+use siltstone::OptionChange;
+use siltstone::engines::{NAMES, deprecated_options, option_change};
 
 const PAGE: &str = "docs/src/options.md";
 
@@ -50,9 +51,17 @@ fn tables_list_exactly_the_options_of_each_engine() {
         let rows = rows(section(&page, engine));
         let incomplete: Vec<_> = rows
             .iter()
-            .filter(|cells| cells.len() != 5 || cells.iter().any(String::is_empty))
+            .filter(|cells| cells.len() != 6 || cells.iter().any(String::is_empty))
             .collect();
-        assert!(incomplete.is_empty(), "{PAGE}, {engine}: rows without 5 cells: {incomplete:?}");
+        assert!(incomplete.is_empty(), "{PAGE}, {engine}: rows without 6 cells: {incomplete:?}");
+        for cells in &rows {
+            let change = match option_change(engine, &cells[0]) {
+                OptionChange::Live => "while open",
+                OptionChange::AtOpen => "at open",
+                OptionChange::Never => "never",
+            };
+            assert_eq!(cells[3], change, "{PAGE}, {engine}, {}", cells[0]);
+        }
         let listed: Vec<_> = rows.into_iter().map(|cells| cells[0].clone()).collect();
         let distinct: BTreeSet<_> = listed.iter().cloned().collect();
         assert_eq!(listed.len(), distinct.len(), "{PAGE}, {engine}: an option is listed twice");

@@ -1,4 +1,5 @@
-//! Is what clients ask of a server written down, and can that be replayed and advised on?
+//! `serve --trace-out` records the requests of clients, and `bench --trace` and `advise --trace`
+//! read the file.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +14,7 @@ fn siltstone(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_siltstone")).args(arguments).output().unwrap()
 }
 
-/// Serves two tables, asks both some things, and ends the server.
+/// Serves two tables, sends requests to both, and stops the server.
 fn record(scratch: &Path, trace: &str) {
     let store = scratch.join("store");
     let mut server = Command::new(env!("CARGO_BIN_EXE_siltstone"))
@@ -27,8 +28,8 @@ fn record(scratch: &Path, trace: &str) {
     assert!(lines.next().unwrap().unwrap().starts_with("recording requests for fruit in "));
     let address = lines.next().unwrap().unwrap().rsplit(' ').next().unwrap().to_owned();
     let mut client = TcpStream::connect(address).unwrap();
-    let asked = "SET elsewhere 1\r\nSELECT 1\r\nGET pears\r\nSET apples 123\r\nGET apples\r\nDEL apples\r\n";
-    client.write_all(asked.as_bytes()).unwrap();
+    let requests = "SET elsewhere 1\r\nSELECT 1\r\nGET pears\r\nSET apples 123\r\nGET apples\r\nDEL apples\r\n";
+    client.write_all(requests.as_bytes()).unwrap();
     let mut replies = [0; b"+OK\r\n+OK\r\n$-1\r\n+OK\r\n$3\r\n123\r\n:1\r\n".len()];
     client.read_exact(&mut replies).unwrap();
     let pid = server.id().to_string();

@@ -231,7 +231,7 @@ impl<'s> Writer<'s> {
         while !self.write() {
             assert!(
                 began.elapsed() < TIMEOUT,
-                "{what}: refused for ever: {:?}",
+                "{what}: refused forever: {:?}",
                 self.refusals.last()
             );
             std::thread::sleep(Duration::from_millis(5));
@@ -402,7 +402,7 @@ fn deleted_directory_refuses_writes_and_ends_with_an_error() {
             assert!(fsync != "always" || !is_taken, "{what}: acknowledged in a deleted directory");
             writer.client = server.connect();
             while fsync == "everysec" && writer.write() {
-                assert!(began.elapsed() < Duration::from_secs(6), "{what}: acknowledged for ever");
+                assert!(began.elapsed() < Duration::from_secs(6), "{what}: acknowledged forever");
                 std::thread::sleep(Duration::from_millis(20));
             }
             let (status, errors) = server.end();

@@ -184,7 +184,11 @@ fn flipped_byte_of_data_is_found_and_loses_little() {
         flip(&file, len / 4);
         assert_output(&store.run("verify", &[]), 1, &["DAMAGED", &name(&file)]);
         assert_output(&siltstone(&["inspect", &file.display().to_string()]), 1, &["DAMAGED"]);
-        assert_output(&store.run("repair", &[]), 1, &[&name(&file), "is damaged at byte"]);
+        let repaired = store.run("repair", &[]);
+        // A slot that is free has nothing to lose.
+        let has_loss = store.exported().len() < store.rows.len();
+        let status = i32::from(has_loss);
+        assert_output(&repaired, status, &[&name(&file), "is damaged at byte"]);
         assert_output(&store.run("verify", &[]), 0, &["sound"]);
         let kept = store.file(&format!("{ending}.damaged"));
         assert_eq!(std::fs::metadata(kept).unwrap().len() as usize, len);
@@ -199,7 +203,8 @@ fn flipped_byte_of_data_is_found_and_loses_little() {
 fn files_of_an_intact_table_are_dumped_unchanged() {
     let store = Store::filled(true);
     let before = contents(&store.dir);
-    let kinds = ["HashStore", "SortedStore", "manifest", "log", "partition", "index bits an entry"];
+    let kinds =
+        ["HashStore", "SortedStore", "manifest", "log", "partition", "index bits per entry"];
     assert_output(&siltstone(&["inspect", &store.dir]), 0, &kinds);
     assert!(contents(&store.dir) == before);
 }

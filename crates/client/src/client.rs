@@ -9,7 +9,7 @@
 //! A packet takes as many requests as fit, including the expected size of their responses. A value
 //! that did not fit in its response is requested again, alone and with the maximum response size.
 //!
-//! Source: thesis, section 5.3.2, "Client-Assisted Hardware Request Direction".
+//! Source: Lim, thesis, section 5.3.2, "Client-Assisted Hardware Request Direction".
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
@@ -182,7 +182,7 @@ impl Client {
 
     /// Executes operations in any order, and calls `on_reply` once per operation, in any order,
     /// with its index. Operations that depend on each other need separate calls. Lookups return the
-    /// flags, expiry and stamp of an item only with [`execute_with_meta`](Self::execute_with_meta).
+    /// flags, expiry and CAS version of an item only with [`execute_with_meta`](Self::execute_with_meta).
     ///
     /// # Errors
     /// [`ClientError::TooLarge`] before anything is sent; otherwise why responses are missing.
@@ -214,7 +214,7 @@ impl Client {
     ) -> Result<()> {
         for (key, action) in requests {
             let bytes = HEADER_BYTES + request::bytes_of(key, action);
-            if key.is_empty() || key.len() >= MAX_KEY_BYTES || bytes > MAX_PACKET_BYTES {
+            if key.len() >= MAX_KEY_BYTES || bytes > MAX_PACKET_BYTES {
                 return Err(ClientError::TooLarge { bytes });
             }
         }

@@ -13,7 +13,7 @@ pub enum ClientError {
     NoAddress,
     /// The server rejected the password, or speaks another version.
     Refused(Option<WireError>),
-    /// A request does not fit in a packet, or its key is empty or too long.
+    /// A request does not fit in a packet, or its key is too long.
     TooLarge {
         /// Size of the request, in bytes.
         bytes: usize,

@@ -15,7 +15,7 @@
 //!
 //! Invariant: a retransmitted packet has the same requests and the same sequence number.
 //!
-//! Source: thesis, section 5.3.2; RFC 6298 for the timeout, with shorter bounds.
+//! Source: Lim, thesis, section 5.3.2; RFC 6298 for the timeout, with shorter bounds.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -8,7 +8,8 @@
 //! Invariant: every pointer passed to the system points into the function's frame or what it
 //! borrows, and the call does not keep it.
 //!
-//! Source: thesis, section 5.3.2, "Burst packet I/O"; Linux's recvmmsg(2), sendmmsg(2), udp(7).
+//! Source: Lim, thesis, section 5.3.2, "Burst packet I/O"; Linux's recvmmsg(2), sendmmsg(2),
+//! udp(7).
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};

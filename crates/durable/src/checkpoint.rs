@@ -4,7 +4,7 @@
 //!   flush ─ take a version ─ link or copy its files ─ manifest of its own, closed
 //! ```
 //!
-//! The version keeps its files open and on the medium until the copy is complete. No log is copied:
+//! The version keeps its files open and on disk until the copy is complete. No log is copied:
 //! what logs contain was written after the moment of the checkpoint.
 //!
 //! Invariant: a checkpoint contains every write that returned before it began, and opens like a
@@ -14,12 +14,21 @@ use siltstone_engine::{CheckpointSink, Result};
 use siltstone_table::checkpoint::{copy_file, write_manifest as write_manifest_bytes};
 use siltstone_vfs::Vfs;
 
-use crate::{VersionEdit, VersionSet, VersionState};
+use crate::{LogStructured, VersionEdit, VersionSet, VersionState};
+
+/// An engine whose tables can be copied while they are open.
+pub trait Checkpoint: LogStructured {
+    /// Writes the table, as of a moment during this call, into `sink`.
+    ///
+    /// # Errors
+    /// Those of the flush, of the file system and of the sink.
+    fn checkpoint(&self, sink: &mut dyn CheckpointSink) -> Result<()>;
+}
 
 /// Adds a file to the checkpoint: linked if the sink can, else copied.
 ///
 /// # Errors
-/// Those of the medium and of the sink.
+/// I/O errors; those of the sink.
 pub fn link_or_copy(vfs: &dyn Vfs, name: &str, sink: &mut dyn CheckpointSink) -> Result<()> {
     if sink.link(name)? { Ok(()) } else { copy_file(vfs, name, sink) }
 }
@@ -34,8 +43,7 @@ pub fn write_manifest<V: VersionState>(
     sink: &mut dyn CheckpointSink,
 ) -> Result<()> {
     let next = Some(versions.new_number());
-    let mut header = edit.header();
+    let header = edit.header_mut();
     (header.next_file, header.first_log) = (next, next);
-    edit.set_header(header);
     write_manifest_bytes(V::ENGINE, &edit.encode(), sink)
 }

@@ -1,4 +1,7 @@
-//! Removing every key: the files leave the manifest, the memtables the view.
+//! Removes every key of a table with one manifest edit.
+//!
+//! The edit removes all files and advances the first log that recovery reads; then an empty
+//! memtable replaces the memtables of the view.
 //!
 //! ```text
 //!   writer locked ─ next log, next memtable ─ edit: no files, logs from the next one on
@@ -6,12 +9,13 @@
 //!                                                └─ view: the empty memtable alone ─ old files go
 //! ```
 //!
-//! The edit is the one moment at which all keys are removed: before it a power cut leaves
-//! everything, after it nothing, since no log with an earlier write is read again. Later writes are
-//! in the next log.
+//! The removal is atomic because it is one edit: a power cut before it leaves all keys, and a power
+//! cut after it none, since no log with an earlier write is read again. Later writes are in the
+//! next log.
 //!
-//! Running flushes and compactions are not waited for. Each knows the generation of the view that
-//! it began with; what it has made from an earlier one is dropped. Cursors keep what they read.
+//! Running flushes and compactions are not waited for. Each has the generation of the view that it
+//! began with, and the output of a job of an earlier generation is dropped. Cursors keep what they
+//! read.
 //!
 //! Invariant: once the edit is durable, earlier writes are in no view, manifest or log that is
 //! read.
@@ -21,6 +25,7 @@ use std::sync::atomic::Ordering::Release;
 
 use siltstone_engine::{Error, Result};
 
+use crate::VersionEdit;
 use crate::core::{EditOf, LogStructured, StateOf, ViewOf, publish};
 use crate::stall::rotate;
 
@@ -32,7 +37,8 @@ pub trait Clear: LogStructured {
     /// The edit that removes all files of a version, and the version after it.
     fn cleared(version: &Self::Version) -> (EditOf<Self>, Self::Version);
 
-    /// Whether a version has neither files nor traces of removed keys.
+    /// Whether a version has files, or state that depends on removed keys. Without it, and with empty
+    /// memtables, there is nothing to clear.
     fn has_files(version: &Self::Version) -> bool;
 
     /// The logs that have become files of a version.
@@ -40,7 +46,7 @@ pub trait Clear: LogStructured {
         Vec::new()
     }
 
-    /// Called before the removal at `sequence` can be seen; `view` is what was there before.
+    /// Called before readers see the removal at `sequence`; `view` is the previous view.
     fn before_clear(&self, _sequence: u64, _view: Arc<ViewOf<Self>>) {}
 
     /// Called with the state of background work locked, before the empty version is published.
@@ -56,21 +62,22 @@ pub trait Clear: LogStructured {
 /// Removes every key, durably.
 ///
 /// # Errors
-/// Those of the medium. After a transient error nothing has changed; after any other error the next
+/// I/O errors. After a transient error nothing has changed; after any other error the next
 /// open decides.
 pub fn clear<T: Clear>(table: &T) -> Result<()> {
     let core = table.core();
     let mut guard = core.writer.lock();
     core.background.check_writable()?;
     let writer = guard.as_mut().ok_or(Error::Closed)?;
-    let is_bare = {
+    let is_empty = {
         let view = core.view.load();
         !table.has_unflushed(writer) && view.flushing.is_empty() && !T::has_files(&view.version)
     };
-    if is_bare {
+    if is_empty {
         return Ok(());
     }
     rotate(table, writer, true)?;
+    let settled_batch = core.parts.settle()?;
     let first_log = writer.log.number();
     let sequence = writer.last_sequence + u64::from(T::TAKES_SEQUENCE);
     table.before_clear(sequence, core.view.load_full());
@@ -78,7 +85,12 @@ pub fn clear<T: Clear>(table: &T) -> Result<()> {
     // those to be removed. Such a log goes with the last version that names it: a checkpoint may be
     // copying it.
     let mut kept = Vec::new();
-    let cleared = core.versions.clear(first_log, sequence, T::cleared, |version, edit| {
+    let make_empty = |version: &T::Version| {
+        let (mut edit, empty) = T::cleared(version);
+        edit.header_mut().settled_batch = settled_batch;
+        (edit, empty)
+    };
+    let cleared = core.versions.clear(first_log, sequence, make_empty, |version, edit| {
         kept = T::logs_of(&core.view.load().version);
         let mut state = core.background.lock();
         table.on_cleared(&mut state);

@@ -6,25 +6,26 @@
 //!                                   └ memtable full: next log, next memtable, queue a flush
 //! ```
 //!
-//! A failure before the append changes nothing, and neither does an append that fails for want of
-//! space. After any other failure of the log the outcome is unknown, and the table rejects writes
-//! until it is reopened.
+//! A failure before the append changes nothing, and neither does an append that fails because the
+//! disk is full. After any other failure of the log the outcome is unknown, and the table rejects
+//! writes until it is reopened.
 //!
 //! Invariant: readers see a batch entirely or not at all, and only once its record is in the log.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use siltstone_engine::{Durability, Error, Result, WriteBatch};
+use siltstone_engine::{Durability, Error, MAX_VALUE_BYTES, Result, WriteBatch};
 use siltstone_table::RecordParts;
 
 use crate::core::{LogStructured, Writer};
-use crate::group::{Group, QueuedWrite};
+use crate::group::{Group, WriteRef};
 use crate::stall;
 
 /// Applies `batch` atomically.
 ///
 /// # Errors
-/// Those of the medium, and what keeps background work from making room; `ReadOnly`, `Closed`.
+/// I/O errors, also of the flush or compaction that the write waits for; `ReadOnly` after an earlier
+/// failure; `Closed`; invalid keys or values.
 pub fn write<T: LogStructured>(
     table: &T,
     batch: &WriteBatch,
@@ -32,16 +33,17 @@ pub fn write<T: LogStructured>(
 ) -> Result<()> {
     let core = table.core();
     core.background.check_writable()?;
-    batch.check(T::MAX_VALUE_BYTES)?;
+    batch.check(MAX_VALUE_BYTES)?;
     table.check_batch(batch)?;
     if batch.is_empty() && durability == Durability::Buffered {
         return Ok(());
     }
-    let queue = || QueuedWrite { batch: batch.clone(), durability };
-    let lead = |followers: &[QueuedWrite]| {
-        commit_group(table, &Group { own: batch, durability, followers })
-    };
-    core.commits.commit(queue, lead)
+    let write = WriteRef { batch, durability };
+    core.commits.commit(
+        write,
+        |group| !stall::must_wait(table, &Group(*group)),
+        |group| commit_group(table, &Group(group)),
+    )
 }
 
 /// Makes every write that has returned durable.
@@ -57,7 +59,7 @@ fn commit_group<T: LogStructured>(table: &T, group: &Group<'_>) -> Result<()> {
     let core = table.core();
     let mut writer = core.writer.lock();
     core.background.check_writable()?;
-    // A sync alone takes no room, and does not fail for want of any.
+    // A sync alone takes no room in the memtable, so a full disk does not fail it here.
     let is_sync_alone = group.batches().all(|batch| batch.is_empty());
     match stall::make_room(table, &mut writer, group) {
         Err(error) if is_sync_alone && error.is_transient() => {}
@@ -67,7 +69,21 @@ fn commit_group<T: LogStructured>(table: &T, group: &Group<'_>) -> Result<()> {
     let logged = table.log_group(writer, group)?;
     if group.is_synced() {
         writer.log.sync().map_err(|error| core.background.poison("syncing the log", error))?;
+        let settled = core.parts.settle();
+        settled
+            .map_err(|error| core.background.poison("syncing the logs of other tables", error))?;
     }
+    insert(table, writer, group, logged)
+}
+
+/// Inserts a group that is in the log into the memtable, and makes it visible.
+pub(crate) fn insert<T: LogStructured>(
+    table: &T,
+    writer: &mut Writer<T>,
+    group: &Group<'_>,
+    logged: T::LoggedGroup<'_>,
+) -> Result<()> {
+    let core = table.core();
     table.insert_group(writer, group, logged)?;
     for batch in group.batches() {
         core.written.user_bytes.fetch_add(batch.user_bytes(), Relaxed);
@@ -82,17 +98,20 @@ fn commit_group<T: LogStructured>(table: &T, group: &Group<'_>) -> Result<()> {
 /// Appends records to the log with one request, and adds their positions to `positions`.
 ///
 /// # Errors
-/// Those of the medium. Unless the error is transient the table becomes read-only.
-pub fn append<T: LogStructured>(
+/// I/O errors. Unless the error is transient the table becomes read-only.
+pub fn append<'r, T: LogStructured>(
     table: &T,
     writer: &mut Writer<T>,
-    records: &[RecordParts<'_>],
+    records: impl ExactSizeIterator<Item = RecordParts<'r>>,
     positions: &mut Vec<u64>,
 ) -> Result<()> {
-    if records.is_empty() {
+    if records.len() == 0 {
         return Ok(());
     }
-    let appended = writer.log.append(records, positions);
+    let appended = match writer.part.take() {
+        Some(part) => part.append(&mut writer.log, records, positions),
+        None => writer.log.append(records, positions),
+    };
     appended.map_err(|error| {
         table.core().background.poison_unless_transient("appending to the log", error)
     })

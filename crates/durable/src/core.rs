@@ -1,4 +1,4 @@
-//! The state that the threads of one open table share, and what an engine adds to it.
+//! The shared state of one open table, and the trait that an engine implements on top of it.
 //!
 //! ```text
 //!   write ─ commit ─ stall: is there room? ─ WAL ─ memtable          one writer at a time
@@ -31,7 +31,9 @@ use siltstone_table::log::remove_logs;
 use siltstone_table::{FileKind, FileNumber, SegmentLink, WalWriter};
 use siltstone_vfs::{Mode, Vfs};
 
-use crate::group::{Group, QueuedWrite};
+use crate::group::{Group, Write};
+use crate::jobs::schedule_flush;
+use crate::part::{PartOf, Parts};
 use crate::{EditHeader, VersionEdit, VersionSet, VersionState, View};
 
 /// A group commit takes at most this many bytes of other writers' batches.
@@ -55,26 +57,25 @@ pub trait Memtable: Send + Sync + 'static {
     fn first_log(&self) -> u64;
 }
 
-/// An engine on top of [`Core`]: what differs from engine to engine.
-pub trait LogStructured:
-    BackgroundWork<State = StateOf<Self>> + Send + Sync + Sized + 'static
-{
+/// The parts of a log-structured engine that [`Core`] leaves to it.
+pub trait LogStructured: Deref<Target = Core<Self>> + Send + Sync + Sized + 'static {
     /// Takes writes until it is flushed to files.
     type Memtable: Memtable;
     /// The files.
     type Version: VersionState + Clone + Send + Sync + 'static;
-    /// What the engine's background jobs work on and have queued, beside flushes.
+    /// The state of the engine's background jobs other than flushes: what is queued, and their
+    /// inputs.
     type Jobs: Send + 'static;
-    /// What the one writer at a time keeps from write to write, e.g. buffers.
+    /// State of the writer that is kept between writes, e.g. buffers. One write runs at a time.
     type WriterState: Default + Send + 'static;
-    /// What appending a group to the log yields for its insertion into the memtable.
-    type Logged<'b>;
-
-    /// The largest value that a write may contain.
-    const MAX_VALUE_BYTES: usize;
+    /// The result of [`log_group`](Self::log_group), passed to
+    /// [`insert_group`](Self::insert_group): e.g. positions in the log.
+    type LoggedGroup<'b>;
 
     /// The shared state.
-    fn core(&self) -> &Core<Self>;
+    fn core(&self) -> &Core<Self> {
+        self
+    }
 
     /// Rejects batches that are too large for the log or a memtable.
     ///
@@ -88,22 +89,22 @@ pub trait LogStructured:
     /// [`append`](crate::commit::append).
     ///
     /// # Errors
-    /// Those of the medium. Nothing is in the log if they occur before the append.
+    /// I/O errors. Nothing is in the log if they occur before the append.
     fn log_group<'b>(
         &self,
         writer: &mut Writer<Self>,
         group: &Group<'b>,
-    ) -> Result<Self::Logged<'b>>;
+    ) -> Result<Self::LoggedGroup<'b>>;
 
     /// Inserts a group, which is in the log, into the memtable; sets `writer.last_sequence`.
     ///
     /// # Errors
-    /// None that a write could cause; the table becomes read-only.
+    /// Only internal errors: no valid batch causes one. The table becomes read-only.
     fn insert_group(
         &self,
         writer: &mut Writer<Self>,
         group: &Group<'_>,
-        logged: Self::Logged<'_>,
+        logged: Self::LoggedGroup<'_>,
     ) -> Result<()>;
 
     /// How full the active memtable is, for throttling: 1 is full.
@@ -114,7 +115,7 @@ pub trait LogStructured:
         self.fill(writer) >= 1.0
     }
 
-    /// Up to how many memtables there may be, the active one included.
+    /// The maximum number of memtables, the active one included.
     fn max_memtables(&self) -> usize;
 
     /// Whether writers must wait for compactions.
@@ -133,7 +134,8 @@ pub trait LogStructured:
             && !self.is_compaction_behind()
     }
 
-    /// Makes room elsewhere when the full memtable may not be rotated; `false`: there is none.
+    /// Makes room in another place when the full memtable may not be rotated, e.g. in an overlay.
+    /// Returns whether there is room.
     ///
     /// # Errors
     /// Those of a rotation.
@@ -144,7 +146,7 @@ pub trait LogStructured:
     /// Continues the log in a new file; returns its number.
     ///
     /// # Errors
-    /// Those of the medium; the old file is continued.
+    /// I/O errors; the old file is continued.
     fn begin_log(&self, writer: &mut Writer<Self>) -> Result<u64> {
         let number = self.core().versions.new_number();
         writer.log.rotate(number)?;
@@ -173,16 +175,24 @@ pub trait LogStructured:
         state.flushing > 0
     }
 
+    /// Whether jobs other than flushes are queued or running.
+    fn is_busy(jobs: &Self::Jobs) -> bool;
+
+    /// Queues the jobs other than flushes that are due.
+    fn schedule_jobs(&self);
+
     /// Writes the oldest full memtable of `view` to files and installs them.
     ///
     /// # Errors
-    /// Those of the medium. What has failed is tried again.
+    /// I/O errors. The flush is retried.
     fn flush_oldest(&self, view: &ViewOf<Self>) -> Result<()>;
 
-    /// Called before a view with the memtables and files of `view` is published.
-    fn on_publish(&self, _state: &StateOf<Self>, _view: &ViewOf<Self>) {}
+    /// How far compactions are behind once `view` is published, for throttling: 1 stops writers.
+    fn pressure(&self, _state: &StateOf<Self>, _view: &ViewOf<Self>) -> f64 {
+        0.0
+    }
 
-    /// Called when `edit` has led to `version`, before it is published.
+    /// Called after `edit` was applied, before the resulting `version` is published.
     fn on_new_version(
         &self,
         _state: &mut StateOf<Self>,
@@ -196,7 +206,7 @@ pub trait LogStructured:
 pub struct Core<T: LogStructured> {
     /// The engine that contains this core.
     pub me: Weak<T>,
-    /// Where log and manifest are.
+    /// The directory of log and manifest.
     pub vfs: Arc<dyn Vfs>,
     /// Clock, seed, scheduler and rate limit.
     pub env: Env,
@@ -204,22 +214,24 @@ pub struct Core<T: LogStructured> {
     pub versions: VersionSet<T::Version>,
     /// `None` once the table is closed.
     pub writer: Mutex<Option<Writer<T>>>,
-    /// What reads see.
+    /// The current view: what a read sees.
     pub view: ArcSwap<ViewOf<T>>,
     /// The newest sequence number that reads see.
     pub visible: AtomicU64,
-    /// Jobs and those who wait for them.
+    /// Background jobs, and the threads that wait for them.
     pub background: Background<StateOf<T>>,
     /// Throttles writers.
     pub write_controller: WriteController,
     /// Counts writes.
     pub written: WriteCounters,
-    pub(crate) commits: GroupCommit<QueuedWrite>,
+    /// Batches over several tables.
+    pub(crate) parts: Parts,
+    pub(crate) commits: GroupCommit<Write>,
 }
 
-/// What a [`Core`] is made of when a table has been recovered.
+/// The parts of the [`Core`] of a table that has been recovered.
 pub struct CoreParts<T: LogStructured> {
-    /// Where log and manifest are.
+    /// The directory of log and manifest.
     pub vfs: Arc<dyn Vfs>,
     /// Clock, seed, scheduler and rate limit.
     pub env: Env,
@@ -227,10 +239,12 @@ pub struct CoreParts<T: LogStructured> {
     pub versions: VersionSet<T::Version>,
     /// The log that was begun for new writes.
     pub log: WalWriter,
-    /// The logs on the medium that contain unflushed writes, `log` the last.
+    /// The logs on disk that contain unflushed writes, `log` the last.
     pub logs: Vec<u64>,
     /// The newest sequence number.
     pub last_sequence: u64,
+    /// The last batch over several tables that the table took part in; 0 if there was none.
+    pub last_batch: u64,
     /// The memtable for new writes.
     pub active: Arc<T::Memtable>,
     /// Recovered memtables that wait for their flush, the oldest first.
@@ -243,7 +257,7 @@ pub struct CoreParts<T: LogStructured> {
     pub jobs: T::Jobs,
 }
 
-/// What the one writer at a time owns.
+/// The state that only the current writer may access.
 pub struct Writer<T: LogStructured> {
     /// The write-ahead log.
     pub log: WalWriter,
@@ -251,21 +265,23 @@ pub struct Writer<T: LogStructured> {
     pub memtable: Arc<T::Memtable>,
     /// The newest sequence number in log and memtable.
     pub last_sequence: u64,
+    /// The batch over several tables of which the next append is a part.
+    pub(crate) part: Option<PartOf>,
     /// The engine's own.
     pub state: T::WriterState,
 }
 
-/// What background work is queued and running.
+/// The queued and running background work.
 #[derive(Default)]
 pub struct State<J> {
     /// Memtables that wait for their flush.
     pub flushing: usize,
-    /// Memtables flushed since the table was opened: one who waits for some need not wait for later
-    /// ones.
+    /// Memtables flushed since the table was opened: a caller that waits for certain memtables does
+    /// not wait for later ones.
     pub flushed: u64,
     /// A flush job is queued or running.
     pub is_flush_queued: bool,
-    /// Logs that are on the medium.
+    /// Logs that are on disk.
     pub logs: Vec<u64>,
     /// The engine's own.
     pub jobs: J,
@@ -292,14 +308,33 @@ pub struct WriteCounters {
     pub user_bytes: AtomicU64,
     /// Operations.
     pub operations: AtomicU64,
-    /// How long writers waited.
+    /// The time that writers waited, by cause.
     pub stalls: StallCounters,
+}
+
+impl<T: LogStructured> BackgroundWork for Core<T> {
+    type State = StateOf<T>;
+
+    fn background(&self) -> &Background<StateOf<T>> {
+        &self.background
+    }
+
+    fn is_busy(state: &StateOf<T>) -> bool {
+        state.is_flush_queued || T::is_busy(&state.jobs)
+    }
+
+    fn schedule(&self) {
+        if let Some(table) = self.me.upgrade() {
+            schedule_flush(table.as_ref());
+            table.schedule_jobs();
+        }
+    }
 }
 
 impl<T: LogStructured> Core<T> {
     /// The state of a table that has just been recovered.
     pub fn new(me: Weak<T>, parts: CoreParts<T>) -> Self {
-        let CoreParts { vfs, env, versions, log, logs, last_sequence, .. } = parts;
+        let CoreParts { vfs, env, versions, log, logs, last_sequence, last_batch, .. } = parts;
         let (active, flushing) = (parts.active, parts.flushing);
         let state = State {
             flushing: flushing.len(),
@@ -312,6 +347,7 @@ impl<T: LogStructured> Core<T> {
             log,
             memtable: active.clone(),
             last_sequence,
+            part: None,
             state: T::WriterState::default(),
         };
         let view = View { active, overlay: None, flushing, version: parts.version, generation: 0 };
@@ -326,6 +362,7 @@ impl<T: LogStructured> Core<T> {
             env,
             write_controller: parts.write_controller,
             written: WriteCounters::default(),
+            parts: Parts::new(last_batch),
             commits: GroupCommit::new(MAX_GROUP_BYTES),
         }
     }
@@ -335,8 +372,8 @@ impl<T: LogStructured> Core<T> {
         self.view.load().generation != generation
     }
 
-    /// Does part of a job with the current view. If all keys were removed meanwhile, its failure is
-    /// of no interest.
+    /// Runs `work`, a part of a job, with the current view. If all keys were removed meanwhile, its
+    /// error is discarded, since its input no longer exists.
     ///
     /// # Errors
     /// Those of `work`.
@@ -358,7 +395,7 @@ impl<T: LogStructured> Core<T> {
         remove_logs(self.vfs.as_ref(), gone.into_iter().filter(|number| !kept.contains(number)));
     }
 
-    /// Bytes of the logs on the medium.
+    /// Bytes of the logs on disk.
     pub fn log_bytes(&self) -> u64 {
         let logs = self.background.lock().logs.clone();
         let len = |number: &u64| {
@@ -386,7 +423,8 @@ pub fn publish<T: LogStructured>(
     change(&mut view);
     state.flushing = view.flushing.len();
     state.flushed += before.saturating_sub(state.flushing) as u64;
-    table.on_publish(state, &view);
+    core.write_controller.set_memtables_exhausted(are_memtables_exhausted(table, state));
+    core.write_controller.set(table.pressure(state, &view));
     core.view.store(Arc::new(view));
     core.background.notify();
 }
@@ -395,16 +433,20 @@ pub fn publish<T: LogStructured>(
 /// `make_version` opens the files that the edit adds. Returns `false`, and changes nothing, if all
 /// keys were removed since the view of `generation`: the files are garbage then.
 ///
+/// Parts of batches over several tables that the edit makes durable are made durable in the other
+/// tables first.
+///
 /// # Errors
-/// Those of [`VersionSet::log_and_apply`].
+/// Those of [`VersionSet::log_and_apply`], and of syncing the logs of other tables.
 pub fn apply_edit<T: LogStructured>(
     table: &T,
     generation: u64,
-    edit: EditOf<T>,
+    mut edit: EditOf<T>,
     make_version: impl FnOnce(&T::Version, &mut EditOf<T>) -> Result<T::Version>,
     change: impl FnOnce(&mut ViewOf<T>),
 ) -> Result<bool> {
     let core = table.core();
+    edit.header_mut().settled_batch = core.parts.settle()?;
     core.versions.log_and_apply(generation, edit, make_version, |version, edit| {
         let mut state = core.background.lock();
         table.on_new_version(&mut state, version, edit);
@@ -422,7 +464,7 @@ pub(crate) fn apply_header<T: LogStructured>(
     header: EditHeader,
 ) -> Result<bool> {
     let mut edit = EditOf::<T>::default();
-    edit.set_header(header);
+    *edit.header_mut() = header;
     let unchanged = |version: &T::Version, _: &mut EditOf<T>| Ok(version.clone());
     table.core().versions.log_and_apply(generation, edit, unchanged, |_, _| ())
 }
@@ -430,7 +472,7 @@ pub(crate) fn apply_header<T: LogStructured>(
 /// Closes the table: ends background work by `stop`, seals log and manifest.
 ///
 /// # Errors
-/// Those of the medium; `ReadOnly` if a fault has left the medium in doubt.
+/// I/O errors; `ReadOnly` if an earlier fault may have lost buffered writes.
 pub fn close<T: LogStructured>(table: &T, stop: impl FnOnce()) -> Result<()> {
     let core = table.core();
     if !core.background.close() {
@@ -441,8 +483,11 @@ pub fn close<T: LogStructured>(table: &T, stop: impl FnOnce()) -> Result<()> {
     match writer {
         // After a fault the state of the log is unknown: the next open finds out.
         Some(writer) if !core.background.is_poisoned() => {
+            // A sealed log is complete: nothing of it can be removed for the sake of other tables.
+            let settled_batch = core.parts.settle()?;
             let SegmentLink { number, bytes } = writer.log.seal()?;
-            let header = EditHeader { sealed_log: Some((number, bytes)), ..EditHeader::default() };
+            let sealed_log = Some((number, bytes));
+            let header = EditHeader { sealed_log, settled_batch, ..EditHeader::default() };
             apply_header(table, core.view.load().generation, header)?;
             core.versions.close()
         }

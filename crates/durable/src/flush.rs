@@ -1,19 +1,20 @@
 //! Flushes: full memtables become files, the oldest first and one at a time.
 //!
-//! The order makes the content of the files a prefix of the writes. How a memtable becomes files is
-//! the engine's part; the edit that adds these files also moves the first log that is needed, and
-//! only then is the old log removed.
+//! The order makes the content of the files a prefix of the writes. The engine defines how a
+//! memtable becomes files. The manifest edit that adds these files also advances `first_log`, the
+//! first log that recovery replays; the older logs are removed after it is durable.
 //!
-//! Invariant: at every moment a write is in a log that recovery reads or in a file that it opens.
+//! Invariant: every write is in a log that recovery replays or in a file that the manifest names.
 
 use siltstone_engine::Result;
+use siltstone_runtime::BackgroundWork;
 
 use crate::EditHeader;
 use crate::core::{LogStructured, Memtable, apply_header};
 use crate::jobs::schedule_flush;
 use crate::stall::rotate;
 
-/// Writes everything in memory to files and waits for it.
+/// Writes everything in memory to files, and waits until they are durable.
 ///
 /// # Errors
 /// Those of the flushes; `ReadOnly`, `Closed`.
@@ -39,10 +40,10 @@ pub fn wait_for_flushes<T: LogStructured>(table: &T) -> Result<()> {
         let state = table.core().background.lock();
         state.flushed + state.flushing as u64
     };
-    table.wait_while(|state| state.flushed < until).map(drop)
+    table.core().wait_while(|state| state.flushed < until).map(drop)
 }
 
-/// Writes what was recovered from logs to files, so that no new log depends on an old one.
+/// Flushes the writes replayed from logs at open, so that the old logs can be removed.
 ///
 /// # Errors
 /// Those of [`flush`] and of the manifest.

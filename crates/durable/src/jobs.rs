@@ -4,11 +4,13 @@
 //! Invariant: a queued job keeps the table only weakly: it does not delay closing.
 
 use siltstone_engine::Result;
-use siltstone_runtime::Priority;
+use siltstone_runtime::{BackgroundWork, Priority};
 
 use crate::core::{LogStructured, StateOf};
 
-/// Queues a job; `finish` undoes its queueing however it ends. If it succeeds, more may be due.
+/// Queues `work` as a background job. `finish` runs after it, whether it succeeded or not, and
+/// clears the flag in the state that says that the job is queued. After a success, jobs that have
+/// become due are queued.
 pub fn spawn_job<T: LogStructured>(
     table: &T,
     priority: Priority,
@@ -19,7 +21,7 @@ pub fn spawn_job<T: LogStructured>(
     table.core().env.scheduler.spawn(priority, move || {
         let Some(table) = weak.upgrade() else { return };
         if table.core().background.run(finish, || work(&table)) {
-            table.schedule();
+            table.core().schedule();
         }
     });
 }

@@ -3,7 +3,9 @@
 //! | module | content |
 //! | --- | --- |
 //! | [`core`](mod@core) | the state of an open table, and the trait that an engine implements |
+//! | [`engine`] | an open table as an `Engine`, and the trait of what differs there |
 //! | [`commit`] | the write path: group commit, log, memtable |
+//! | `log_records` | the records of a group of writes |
 //! | [`stall`] | throttling, memtable rotation, write stalls |
 //! | [`flush`] | full memtables become files |
 //! | [`jobs`] | queueing of background jobs |
@@ -12,6 +14,9 @@
 //! | [`version_set`] | the manifest and the current version: one edit at a time, replay of edits |
 //! | [`recovery`] | opening: logs, obsolete files |
 //! | [`checkpoint`] | the files of one version and a manifest of their own |
+//! | `part` | batches over several tables: part records, and what must be durable with them |
+//! | `prepare` | parts of batches over several tables: prepare, append, undo, commit |
+//! | [`part_survey`] | the parts in the log of a table that is not open, and their removal |
 //! | [`offline`] | drivers of verification and inspection |
 //! | [`repair`] | manifest, logs and damaged files of a table that does not open |
 //!
@@ -22,10 +27,15 @@ pub mod checkpoint;
 pub mod clear;
 pub mod commit;
 pub mod core;
+pub mod engine;
 pub mod flush;
 mod group;
 pub mod jobs;
+mod log_records;
 pub mod offline;
+mod part;
+pub mod part_survey;
+mod prepare;
 pub mod recovery;
 pub mod repair;
 pub mod stall;
@@ -37,10 +47,13 @@ pub use self::core::{
     Core, CoreParts, EditOf, LogStructured, Memtable, State, StateOf, ViewOf, Writer, apply_edit,
     publish,
 };
+pub use engine::{LogStructuredEngine, OpenTable};
 pub use group::Group;
 pub use jobs::{schedule_flush, spawn_job};
+pub use log_records::LogRecords;
+pub use part_survey::{LoggedPart, PartSurvey};
 pub use version_set::{
-    EditHeader, Recovered, VersionEdit, VersionSet, VersionState, missing_file, missing_manifest,
-    reject_orphans, replay_edits,
+    EditHeader, RecoveredManifest, VersionEdit, VersionSet, VersionState, missing_file,
+    missing_manifest, reject_orphans, replay_edits,
 };
 pub use view::View;

@@ -1,4 +1,4 @@
-//! Drivers of verification and inspection: what they do for the files of every engine.
+//! Drivers of verification and inspection: the parts that are the same for every engine.
 //!
 //! Verification reads every byte of an open table; inspection describes one file. Engines check
 //! their own files; manifest, logs and reports are handled here.
@@ -7,13 +7,30 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Error, Inspection, Result, VerifyReport};
+use siltstone_engine::{Error, Inspection, Result, Stats, VerifyReport};
 use siltstone_table::Manifest;
 use siltstone_table::log::verify_logs;
 use siltstone_vfs::Vfs;
 
 use crate::core::LogStructured;
 use crate::{VersionEdit, VersionState};
+
+/// Verification and warnings of an open table.
+pub trait Report: LogStructured {
+    /// Reads the manifest, every file of the current version, and every log.
+    ///
+    /// # Errors
+    /// `Closed`; failures to check.
+    fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport>;
+
+    /// Counters and sizes.
+    fn stats(&self) -> Stats;
+
+    /// Auxiliary data (filters, indexes) that was rebuilt when it was read, and why.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
 
 /// The verification of an open table.
 pub struct Verification<'a> {
@@ -70,17 +87,17 @@ impl<'a> Verification<'a> {
         operations: impl Fn(&[u8]) -> std::result::Result<u64, String>,
     ) -> Result<VerifyReport> {
         let core = table.core();
-        let logs = table.background().lock().logs.clone();
+        let logs = core.background.lock().logs.clone();
         verify_logs(core.vfs.as_ref(), &logs, &mut self.report, operations)?;
         Ok(self.report)
     }
 }
 
-/// Inspects one file by `look`, which returns whether the file is one of the engine. Damage becomes
-/// part of the inspection.
+/// Inspects one file by `look`, which returns whether the file belongs to the engine. Damage
+/// becomes part of the inspection.
 ///
 /// # Errors
-/// Those of the medium.
+/// I/O errors.
 pub fn inspect_by(
     look: impl FnOnce(&mut Inspection) -> Result<bool>,
 ) -> Result<Option<Inspection>> {
@@ -99,7 +116,7 @@ pub fn inspect_by(
 /// Inspects the manifest of an engine.
 ///
 /// # Errors
-/// Corruption; those of the medium.
+/// Corruption; I/O errors.
 pub fn inspect_manifest<V: VersionState>(
     vfs: &Arc<dyn Vfs>,
     limit: usize,

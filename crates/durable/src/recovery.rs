@@ -9,27 +9,28 @@
 //! ```
 //!
 //! Recovered writes stay in a memtable and in their logs, so that frequent opening and closing does
-//! not produce many small files. Not so after a crash: it may have followed a failed sync, whose
-//! bytes are read back although the medium never got them, and which no later sync writes. Then all
-//! that was replayed is flushed before the table is open.
+//! not produce many small files. After a crash, however, all replayed writes are flushed before the
+//! table is open. A sync may have failed before the crash: then the bytes can still be read from
+//! the page cache, but the device lacks them, and no later sync writes them.
 //!
 //! Invariant: what is recovered is a prefix of the writes, in whole batches, and contains all that
 //! was synced.
 
 use siltstone_engine::{Purpose, Result};
-use siltstone_table::log::replay_synced;
+use siltstone_table::log::replay;
 use siltstone_table::{ReplayHandler, ReplaySummary};
 use siltstone_vfs::Vfs;
 
 use crate::{EditHeader, VersionSet, VersionState};
 
-/// Opening and closing this often without a flush leaves so many logs that they are flushed.
+/// With this many logs the replayed writes are flushed. Each open and close without a flush adds a
+/// log.
 const MAX_RECOVERED_LOGS: usize = 8;
 
 /// Replays the logs that the manifest needs.
 ///
 /// # Errors
-/// Corruption, if synced writes are missing; those of the medium and of `into`.
+/// Corruption, if synced writes are missing; I/O errors; those of `into`.
 pub fn replay_logs(
     vfs: &dyn Vfs,
     header: EditHeader,
@@ -37,7 +38,7 @@ pub fn replay_logs(
 ) -> Result<ReplaySummary> {
     let first = header.first_log.unwrap_or(0);
     let sealed = header.sealed_log.map(|(number, _)| number);
-    replay_synced(vfs, first, sealed, header.synced_log, into)
+    replay(vfs, first, sealed, header.synced_log, into)
 }
 
 /// Reserves the numbers of the logs that exist and makes the manifest durable: from then on files
@@ -62,7 +63,7 @@ pub fn must_flush(replayed: &ReplaySummary) -> bool {
 /// Removes the files in `vfs` that `is_obsolete`; returns whether there were any.
 ///
 /// # Errors
-/// Those of the medium.
+/// I/O errors.
 pub fn remove_obsolete_files(vfs: &dyn Vfs, is_obsolete: impl Fn(&str) -> bool) -> Result<bool> {
     let names = vfs.list()?;
     let obsolete: Vec<_> = names.iter().filter(|name| is_obsolete(name)).collect();

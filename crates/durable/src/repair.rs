@@ -1,4 +1,4 @@
-//! Repair: what it does for the manifest, the logs and the damaged files of every engine.
+//! Repair: the parts that all engines share, for the manifest, the logs and damaged files.
 //!
 //! ```text
 //!   KnownManifest ─ the engine saves what its files contain ─ salvage_records of the logs
@@ -13,10 +13,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Loss, Purpose, RepairReport, Result};
-use siltstone_table::{LogSalvage, Manifest, SalvageItem, quarantine};
+use siltstone_table::{LogSalvage, Manifest, SalvageItem, quarantine, salvage_chain};
 use siltstone_vfs::Vfs;
 
-use crate::{VersionEdit, VersionState, replay_edits};
+use crate::{EditHeader, VersionEdit, VersionState, replay_edits};
 
 /// The manifest of a damaged table, as far as it can be read.
 pub struct KnownManifest<V: VersionState> {
@@ -33,7 +33,7 @@ impl<V: VersionState> KnownManifest<V> {
     /// Reads the manifest in any condition.
     ///
     /// # Errors
-    /// Those of the medium; a newer format. Damage is none.
+    /// I/O errors; a newer format. Damage is not an error.
     pub fn read(vfs: &Arc<dyn Vfs>) -> Result<Self> {
         let salvaged = Manifest::salvage(vfs, V::ENGINE)?;
         let (edit, damage) = match salvaged.edits.as_ref().map(|edits| replay_edits(edits)) {
@@ -51,7 +51,7 @@ impl<V: VersionState> KnownManifest<V> {
         self.name.as_deref().unwrap_or("MANIFEST")
     }
 
-    /// Reports damage of a manifest that is used all the same.
+    /// Reports damage of a manifest that is still usable.
     pub fn report_damage(&self, report: &mut RepairReport) {
         if let Some((file, reason)) = &self.damage {
             report.note(format!(
@@ -73,6 +73,14 @@ impl<V: VersionState> KnownManifest<V> {
     }
 }
 
+/// The logs that a manifest with this header needs, in any condition.
+///
+/// # Errors
+/// Those of the file system.
+pub fn salvage_logs(vfs: &dyn Vfs, header: &EditHeader) -> Result<Vec<LogSalvage>> {
+    salvage_chain(vfs, Some(header.first_log.unwrap_or(0)), header.sealed_log, header.synced_log)
+}
+
 /// The files that are not needed once the new manifest is durable.
 #[derive(Default)]
 pub struct ReplacedFiles {
@@ -92,36 +100,36 @@ impl ReplacedFiles {
         self.damaged.extend(names);
     }
 
-    /// Removes a file whose content is elsewhere.
+    /// Removes a file whose content was saved in another one.
     pub fn remove(&mut self, name: String) {
         self.obsolete.insert(name);
     }
 
-    /// Writes a new manifest with the content `edit`, and replaces the files. `media` are all
+    /// Writes a new manifest with the content `edit`, and replaces the files. `directories` are all
     /// directories of the table, that of the manifest first.
     ///
     /// # Errors
-    /// Those of the medium. The repair can be run again.
+    /// I/O errors. The repair can be run again.
     pub fn replace_manifest<V: VersionState>(
         &self,
-        media: &[&Arc<dyn Vfs>],
+        directories: &[&Arc<dyn Vfs>],
         edit: &V::Edit,
         is_intact: bool,
     ) -> Result<()> {
-        self.for_each_damaged(media, quarantine::link_quarantined)?;
-        Manifest::replace(media[0], V::ENGINE, &edit.encode(), is_intact)?;
+        self.for_each_damaged(directories, quarantine::link_quarantined)?;
+        Manifest::replace(directories[0], V::ENGINE, &edit.encode(), is_intact)?;
         let obsolete = self.obsolete.difference(&self.damaged);
-        obsolete.into_iter().try_for_each(|name| media[0].remove(name))?;
-        self.for_each_damaged(media, quarantine::finish_quarantine)
+        obsolete.into_iter().try_for_each(|name| directories[0].remove(name))?;
+        self.for_each_damaged(directories, quarantine::finish_quarantine)
     }
 
     /// Treats the damaged files, and makes the names in all directories durable.
     fn for_each_damaged(
         &self,
-        media: &[&Arc<dyn Vfs>],
+        directories: &[&Arc<dyn Vfs>],
         treat: fn(&dyn Vfs, &str) -> Result<()>,
     ) -> Result<()> {
-        for vfs in media {
+        for vfs in directories {
             for name in &self.damaged {
                 if vfs.exists(name)? {
                     treat(vfs.as_ref(), name)?;
@@ -133,7 +141,7 @@ impl ReplacedFiles {
     }
 }
 
-/// What repair finds in a log.
+/// An item that a repair finds in a log.
 pub enum LogItem<'a> {
     /// Bytes whose checksum does not match, or that are missing.
     Gap(Range<u64>),
@@ -143,9 +151,9 @@ pub enum LogItem<'a> {
     Record(&'a [u8]),
 }
 
-/// What became of a log in a repair.
+/// The outcome of the repair of one log.
 pub enum LogOutcome {
-    /// All of it was read: the log is not needed any more.
+    /// All of it was read, so the log is no longer needed.
     Replayed,
     /// It is missing.
     Missing,
@@ -157,7 +165,7 @@ pub enum LogOutcome {
 /// `visit` returns why a record is malformed, it is called again with its position.
 ///
 /// # Errors
-/// Those of the medium and of `visit`.
+/// I/O errors; those of `visit`.
 pub fn salvage_records(
     vfs: &dyn Vfs,
     log: &LogSalvage,
@@ -178,8 +186,8 @@ pub fn salvage_records(
     Ok(log.damage.clone().or(malformed))
 }
 
-/// What became of a log, and how the report of a repair says it: `replayed` if all of it was read,
-/// else the damage and `saved`.
+/// The outcome of a log's repair, and its line in the report: the text `replayed` if all of the log
+/// was read, else the damage and the text `saved`.
 pub fn log_outcome(
     log: &LogSalvage,
     damage: Option<(u64, String)>,

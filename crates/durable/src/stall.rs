@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::MutexGuard;
 use siltstone_engine::{Error, Result};
-use siltstone_runtime::WriteStall;
+use siltstone_runtime::{BackgroundWork, WriteStall};
 
 use crate::core::{LogStructured, Writer, publish};
 use crate::group::Group;
@@ -33,14 +33,7 @@ pub(crate) fn make_room<T: LogStructured>(
         MutexGuard::unlocked(writer, apply_delay);
     }
     loop {
-        let open = writer.as_mut().ok_or(Error::Closed)?;
-        if !table.is_full(open, group) {
-            return Ok(());
-        }
-        if table.may_rotate(open) {
-            return rotate(table, open, false);
-        }
-        if table.make_other_room(open)? {
+        if try_make_room(table, writer.as_mut().ok_or(Error::Closed)?, group)? {
             return Ok(());
         }
         MutexGuard::unlocked(writer, || wait_for_room(table))?;
@@ -48,18 +41,44 @@ pub(crate) fn make_room<T: LogStructured>(
     }
 }
 
+/// Makes room for `group` without waiting; `false`: there is none.
+pub(crate) fn try_make_room<T: LogStructured>(
+    table: &T,
+    writer: &mut Writer<T>,
+    group: &Group<'_>,
+) -> Result<bool> {
+    if !table.is_full(writer, group) {
+        return Ok(true);
+    }
+    match table.may_rotate(writer) {
+        true => rotate(table, writer, false).map(|()| true),
+        false => table.make_other_room(writer),
+    }
+}
+
+/// Whether [`make_room`] would wait for `group`. If so, a leader whose own write is done must not
+/// commit it for others.
+pub(crate) fn must_wait<T: LogStructured>(table: &T, group: &Group<'_>) -> bool {
+    let core = table.core();
+    core.writer.lock().as_ref().is_some_and(|open| {
+        core.write_controller.is_throttling(table.fill(open))
+            || (table.is_full(open, group) && !table.may_rotate(open))
+    })
+}
+
 /// Waits until a memtable is free and compactions have caught up.
 fn wait_for_room<T: LogStructured>(table: &T) -> Result<()> {
-    let stalls = &table.core().written.stalls;
-    table.stall_while(stalls, WriteStall::Flush, |state| table.is_flush_awaited(state))?;
-    table.stall_while(stalls, WriteStall::Compaction, |_| table.is_compaction_behind())
+    let core = table.core();
+    let stalls = &core.written.stalls;
+    core.stall_while(stalls, WriteStall::Flush, |state| table.is_flush_awaited(state))?;
+    core.stall_while(stalls, WriteStall::Compaction, |_| table.is_compaction_behind())
 }
 
 /// Continues in a new log and a new memtable, and queues the full one for its flush; with
 /// `overlay`, the overlay behind it.
 ///
 /// # Errors
-/// Those of the medium; the old log and memtable are continued.
+/// I/O errors; the old log and memtable are continued.
 pub fn rotate<T: LogStructured>(table: &T, writer: &mut Writer<T>, overlay: bool) -> Result<()> {
     let core = table.core();
     let number = table

@@ -45,9 +45,22 @@ pub struct EditHeader {
     /// Number and length of a log that is known to be durable up to there, though the log itself
     /// may not prove it.
     pub synced_log: Option<(u64, u64)>,
+    /// The table has its part of every batch over several tables up to this number in which it took
+    /// part, and so have the other tables. Such parts stay, whatever is in the logs.
+    pub settled_batch: Option<u64>,
 }
 
 impl EditHeader {
+    /// The fields about logs and sequence numbers as text.
+    pub fn words(&self) -> impl Iterator<Item = String> {
+        let first = self.first_log.map(|number| format!("logs from {number}"));
+        let sealed = self.sealed_log.map(|(number, len)| format!("log {number} sealed at {len}"));
+        let synced = self.synced_log.map(|(number, len)| format!("log {number} synced to {len}"));
+        let sequence = self.last_sequence.map(|sequence| format!("sequence {sequence}"));
+        let settled = self.settled_batch.map(|batch| format!("batches settled to {batch}"));
+        [first, sealed, synced, sequence, settled].into_iter().flatten()
+    }
+
     /// The header after an edit with the header `newer`.
     #[must_use]
     pub fn then(self, newer: EditHeader) -> EditHeader {
@@ -57,6 +70,7 @@ impl EditHeader {
             first_log: newer.first_log.or(self.first_log),
             sealed_log: newer.sealed_log,
             synced_log: newer.synced_log.or(self.synced_log),
+            settled_batch: newer.settled_batch.max(self.settled_batch),
         }
     }
 }
@@ -69,26 +83,27 @@ pub trait VersionEdit: Default + fmt::Display {
     /// Parses an edit.
     ///
     /// # Errors
-    /// What is malformed.
+    /// A description of the malformed field.
     fn decode(bytes: &[u8]) -> std::result::Result<Self, String>;
 
     /// The fields that all engines share.
-    fn header(&self) -> EditHeader;
+    fn header(&self) -> &EditHeader;
 
-    /// Replaces the fields that all engines share.
-    fn set_header(&mut self, header: EditHeader);
+    /// The same, to be changed.
+    fn header_mut(&mut self) -> &mut EditHeader;
 
     /// Adds the changes of files of `newer`, the edit after this one. Headers are merged by the
     /// caller.
     ///
     /// # Errors
-    /// Why `newer` does not fit, e.g. because it removes a file that does not exist.
+    /// A description of the conflict if `newer` does not fit, e.g. because it removes a file that
+    /// does not exist.
     fn merge_files(&mut self, newer: Self) -> std::result::Result<(), String>;
 }
 
 /// The files of a table at one moment; immutable.
 pub trait VersionState: Sized {
-    /// What leads from one version to the next.
+    /// The difference between one version and the next.
     type Edit: VersionEdit;
 
     /// The engine's name in the manifest.
@@ -112,16 +127,16 @@ struct Current<V> {
     /// `None` once the table is closed.
     manifest: Option<Manifest>,
     version: Arc<V>,
-    /// How often all keys were removed since the table was opened.
+    /// The number of times that all keys were removed since the table was opened.
     generation: u64,
-    /// What the edits so far say; `next_file` is outdated.
+    /// The merged headers of all edits so far; `next_file` is outdated.
     header: EditHeader,
     /// Versions of edits that the manifest may or may not contain.
     unconfirmed: Vec<Arc<V>>,
 }
 
 /// The content of the manifest, for the rest of recovery.
-pub struct Recovered<V: VersionState> {
+pub struct RecoveredManifest<V: VersionState> {
     /// The manifest did not exist before.
     pub is_new: bool,
     /// All edits merged into one.
@@ -135,13 +150,13 @@ impl<V: VersionState> VersionSet<V> {
     /// `check_empty` permits it. `open_files` makes the version from the merged edits.
     ///
     /// # Errors
-    /// Corruption, a newer format, those of the closures and of the medium.
+    /// Corruption, a newer format, I/O errors, and those of the closures.
     pub fn open(
         vfs: &Arc<dyn Vfs>,
         initial: V::Edit,
         check_empty: impl FnOnce() -> Result<()>,
         open_files: impl FnOnce(&V::Edit) -> Result<V>,
-    ) -> Result<(Self, Recovered<V>)> {
+    ) -> Result<(Self, RecoveredManifest<V>)> {
         let is_new = !Manifest::exists(vfs.as_ref())?;
         let (manifest, edits) = if is_new {
             check_empty()?;
@@ -152,7 +167,7 @@ impl<V: VersionState> VersionSet<V> {
         };
         let edit: V::Edit = replay_edits(&edits)?;
         let version = Arc::new(open_files(&edit)?);
-        let header = edit.header();
+        let header = *edit.header();
         let current = Current {
             manifest: Some(manifest),
             version: version.clone(),
@@ -167,7 +182,7 @@ impl<V: VersionState> VersionSet<V> {
         };
         let numbers = FileNumbers::of_manifest(header.next_file)?;
         let versions = VersionSet { numbers, current: Mutex::new(current) };
-        Ok((versions, Recovered { is_new, edit, version }))
+        Ok((versions, RecoveredManifest { is_new, edit, version }))
     }
 
     /// A file number that was never assigned before.
@@ -276,6 +291,8 @@ impl<V: VersionState> Current<V> {
             header.next_file = Some(numbers.next());
             header.last_sequence =
                 header.last_sequence.filter(|&newest| Some(newest) > self.header.last_sequence);
+            header.settled_batch =
+                header.settled_batch.filter(|&last| Some(last) > self.header.settled_batch);
         });
         let appended = self.manifest.as_mut().ok_or(Error::Closed)?.append(&edit.encode());
         if appended.as_ref().is_err_and(|error| !error.is_transient()) {
@@ -283,7 +300,7 @@ impl<V: VersionState> Current<V> {
         }
         appended?;
 
-        self.header = self.header.then(edit.header());
+        self.header = self.header.then(*edit.header());
         let before = std::mem::replace(&mut self.version, next);
         publish(&self.version, &edit);
         before.retire(&edit, &self.version);
@@ -294,7 +311,7 @@ impl<V: VersionState> Current<V> {
 
     fn snapshot(&self, numbers: &FileNumbers, header: EditHeader) -> V::Edit {
         let mut snapshot = self.version.to_edit();
-        snapshot.set_header(EditHeader { next_file: Some(numbers.next()), ..header });
+        *snapshot.header_mut() = EditHeader { next_file: Some(numbers.next()), ..header };
         snapshot
     }
 
@@ -309,9 +326,7 @@ impl<V: VersionState> Current<V> {
 }
 
 fn with_header<E: VersionEdit>(mut edit: E, change: impl FnOnce(&mut EditHeader)) -> E {
-    let mut header = edit.header();
-    change(&mut header);
-    edit.set_header(header);
+    change(edit.header_mut());
     edit
 }
 
@@ -324,9 +339,9 @@ pub fn replay_edits<E: VersionEdit>(records: &[Vec<u8>]) -> Result<E> {
     let mut merged = E::default();
     for record in records {
         let edit = E::decode(record).map_err(corruption)?;
-        let header = merged.header().then(edit.header());
+        let header = merged.header().then(*edit.header());
         merged.merge_files(edit).map_err(corruption)?;
-        merged.set_header(header);
+        *merged.header_mut() = header;
     }
     Ok(merged)
 }
@@ -335,7 +350,7 @@ pub fn replay_edits<E: VersionEdit>(records: &[Vec<u8>]) -> Result<E> {
 /// table that lost its manifest is damaged, and a new manifest would have them removed.
 ///
 /// # Errors
-/// `Corruption` if there is such a file; those of the medium.
+/// `Corruption` if there is such a file; I/O errors.
 pub fn reject_orphans(vfs: &dyn Vfs, is_table_file: impl Fn(&str) -> bool) -> Result<()> {
     match vfs.list()?.into_iter().find(|name| is_table_file(name)) {
         None => Ok(()),
@@ -408,6 +423,7 @@ mod tests {
                     first_log: header(2),
                     sealed_log: header(3).map(|log| (log, 0)),
                     synced_log: None,
+                    settled_batch: None,
                 },
                 added: added.to_vec(),
                 removed: removed.to_vec(),
@@ -415,12 +431,12 @@ mod tests {
             })
         }
 
-        fn header(&self) -> EditHeader {
-            self.header
+        fn header(&self) -> &EditHeader {
+            &self.header
         }
 
-        fn set_header(&mut self, header: EditHeader) {
-            self.header = header;
+        fn header_mut(&mut self) -> &mut EditHeader {
+            &mut self.header
         }
 
         fn merge_files(&mut self, newer: Self) -> std::result::Result<(), String> {
@@ -457,7 +473,7 @@ mod tests {
         Ok(next)
     }
 
-    fn open(vfs: &Arc<dyn Vfs>) -> (VersionSet<Numbers>, Recovered<Numbers>) {
+    fn open(vfs: &Arc<dyn Vfs>) -> (VersionSet<Numbers>, RecoveredManifest<Numbers>) {
         let empty = Numbers::default();
         VersionSet::open(
             vfs,

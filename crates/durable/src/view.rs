@@ -23,8 +23,8 @@ pub struct View<M, V> {
     pub flushing: Vec<Arc<M>>,
     /// The files.
     pub version: Arc<V>,
-    /// How often all keys were removed since the table was opened. What a job made from the
-    /// memtables and files of an earlier generation is dropped.
+    /// The number of times that all keys were removed since the table was opened. The output of a
+    /// job that began in an earlier generation is dropped.
     pub generation: u64,
 }
 

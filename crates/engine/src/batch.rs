@@ -8,17 +8,29 @@
 //!   kind 0 = delete  (no expiry, no value)
 //!   kind 1 = put     (value)
 //!   kind 2 = put that expires (expires_at in ms since 1970, value)
+//!   the key_len of an empty key has two bytes: 0x80 0x00
+//! range deletion := 3:u8  start_len:varint  start  end_code:varint  [end]
+//!   the keys from start to before end; end_code is end_len + 1, or 0 for no end
 //! ```
+//!
+//! So no operation begins with two zeros, and zeros can end a list of operations, as in `silt`.
 //!
 //! Operations are applied in order: the last write to a key within a batch wins. The bytes of a
 //! batch in memory are valid by construction. In a log they are covered by its checksum, and
 //! [`WriteBatch::from_bytes`] checks the structure again when they are read back.
+//!
+//! Only engines with range deletions accept them: [`WriteBatch::iter`] and [`operations`] show
+//! operations on single keys, [`WriteBatch::iter_all`] and [`all_operations`] both kinds.
 
+use std::ops::{Bound, RangeBounds};
+
+use crate::error::display_key;
 use crate::{Entry, Error, Result, Timestamp, entry};
 
 const KIND_DELETE: u8 = 0;
 const KIND_PUT: u8 = 1;
 const KIND_PUT_EXPIRING: u8 = 2;
+const KIND_DELETE_RANGE: u8 = 3;
 
 /// One operation of a batch, borrowed from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,15 +60,30 @@ impl<'a> Op<'a> {
     }
 }
 
+/// One operation of a batch that may delete ranges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BatchOp<'a> {
+    /// An operation on one key.
+    Point(Op<'a>),
+    /// Deletes the keys of a range.
+    DeleteRange {
+        /// The first key.
+        start: &'a [u8],
+        /// The first key after the range; `None`: there is none.
+        end: Option<&'a [u8]>,
+    },
+}
+
 /// A list of writes that is applied in order, completely or not at all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WriteBatch {
     bytes: Vec<u8>,
     count: u32,
+    /// How many of them are range deletions.
+    ranges: u32,
     user_bytes: u64,
     largest_key: usize,
     largest_value: usize,
-    has_empty_key: bool,
 }
 
 impl WriteBatch {
@@ -90,12 +117,69 @@ impl WriteBatch {
         }
     }
 
-    /// Adds the deletion of `key`. Deleting a missing key is no error.
+    /// Adds the deletion of `key`. Deleting a missing key is not an error.
     pub fn delete(&mut self, key: &[u8]) -> &mut Self {
         self.bytes.push(KIND_DELETE);
         self.push_key(key);
         self.count += 1;
         self
+    }
+
+    /// Adds the deletion of every key in `range` that exists when the batch is applied. Operations
+    /// before it in the batch are deleted, too, later ones stay. Only engines with
+    /// [range deletions](crate::Capabilities::range_deletes) accept it.
+    ///
+    /// ```
+    /// # use siltstone_engine::WriteBatch;
+    /// let mut batch = WriteBatch::new();
+    /// batch.delete_range("user:7:".."user:7;").put(b"user:7:name", b"new");
+    /// assert_eq!(batch.len(), 2);
+    /// ```
+    pub fn delete_range<K: AsRef<[u8]>>(&mut self, range: impl RangeBounds<K>) -> &mut Self {
+        let successor = |key: &[u8]| [key, &[0]].concat();
+        let start = match range.start_bound().map(AsRef::as_ref) {
+            Bound::Unbounded => Vec::new(),
+            Bound::Included(key) => key.to_vec(),
+            Bound::Excluded(key) => successor(key),
+        };
+        let end = match range.end_bound().map(AsRef::as_ref) {
+            Bound::Unbounded => None,
+            Bound::Included(key) => Some(successor(key)),
+            Bound::Excluded(key) => Some(key.to_vec()),
+        };
+        self.push_range(&start, end.as_deref())
+    }
+
+    fn push_range(&mut self, start: &[u8], end: Option<&[u8]>) -> &mut Self {
+        self.bytes.push(KIND_DELETE_RANGE);
+        write_varint(&mut self.bytes, start.len() as u64);
+        self.bytes.extend_from_slice(start);
+        write_varint(&mut self.bytes, end.map_or(0, |end| end.len() as u64 + 1));
+        self.bytes.extend_from_slice(end.unwrap_or_default());
+        // The successor of the longest key is a valid bound.
+        for bound in [start, end.unwrap_or_default()] {
+            self.user_bytes += bound.len() as u64;
+            self.largest_key = self.largest_key.max(bound.len().saturating_sub(1));
+        }
+        self.count += 1;
+        self.ranges += 1;
+        self
+    }
+
+    /// The number of range deletions.
+    pub fn range_deletions(&self) -> usize {
+        self.ranges as usize
+    }
+
+    /// For engines without range deletions.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the batch has any.
+    pub fn reject_range_deletions(&self, engine: &'static str) -> Result<()> {
+        match self.ranges {
+            0 => Ok(()),
+            _ => Err(Error::Unsupported { engine, operation: "range deletions" }),
+        }
     }
 
     /// Adds an operation.
@@ -111,10 +195,10 @@ impl WriteBatch {
     pub fn append(&mut self, other: &WriteBatch) -> &mut Self {
         self.bytes.extend_from_slice(&other.bytes);
         self.count += other.count;
+        self.ranges += other.ranges;
         self.user_bytes += other.user_bytes;
         self.largest_key = self.largest_key.max(other.largest_key);
         self.largest_value = self.largest_value.max(other.largest_value);
-        self.has_empty_key |= other.has_empty_key;
         self
     }
 
@@ -145,8 +229,16 @@ impl WriteBatch {
         *self = WriteBatch { bytes, ..Self::default() };
     }
 
-    /// The operations in order.
+    /// The operations on single keys, in order.
     pub fn iter(&self) -> impl Iterator<Item = Op<'_>> {
+        self.iter_all().filter_map(|op| match op {
+            BatchOp::Point(op) => Some(op),
+            BatchOp::DeleteRange { .. } => None,
+        })
+    }
+
+    /// All operations, in order.
+    pub fn iter_all(&self) -> impl Iterator<Item = BatchOp<'_>> {
         // The bytes were encoded here or checked by `from_bytes`, so decoding cannot fail.
         Decoder { bytes: &self.bytes }.map_while(Result::ok)
     }
@@ -176,14 +268,12 @@ impl WriteBatch {
         })
     }
 
-    /// Rejects a batch with a key or value over its limit, before anything is written.
+    /// Rejects a batch with a key or value over its limit or with an inverted range, before
+    /// anything is written.
     ///
     /// # Errors
-    /// [`Error::EmptyKey`] or [`Error::TooLarge`].
+    /// [`Error::TooLarge`]; [`Error::Invalid`] that names the bounds of the range.
     pub fn check(&self, value_limit: usize) -> Result<()> {
-        if self.has_empty_key {
-            return Err(Error::EmptyKey);
-        }
         for (what, size, limit) in [
             ("key", self.largest_key, entry::MAX_KEY_BYTES),
             ("value", self.largest_value, value_limit),
@@ -193,7 +283,20 @@ impl WriteBatch {
                 return Err(Error::TooLarge { what, size: size as u64, limit: limit as u64 });
             }
         }
-        Ok(())
+        if self.ranges == 0 {
+            return Ok(());
+        }
+        self.iter_all().try_for_each(|op| match op {
+            BatchOp::DeleteRange { start, end: Some(end) } if start > end => {
+                Err(Error::Invalid(format!(
+                    "the range to delete is inverted: it starts at {}, after its end, {}; swap \
+                     the bounds",
+                    display_key(start),
+                    display_key(end)
+                )))
+            }
+            _ => Ok(()),
+        })
     }
 
     /// Decodes a batch of `count` operations from its log form.
@@ -202,9 +305,21 @@ impl WriteBatch {
     /// A description of what is malformed; the caller adds the file and the offset. Memory use is
     /// bounded by the length of `bytes`.
     pub fn from_bytes(bytes: &[u8], count: u32) -> Result<Self, String> {
+        let batch = Self::from_bytes_with_ranges(bytes, count)?;
+        if batch.ranges > 0 { Err(unexpected_range()) } else { Ok(batch) }
+    }
+
+    /// As [`from_bytes`](Self::from_bytes), for logs that may have range deletions.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn from_bytes_with_ranges(bytes: &[u8], count: u32) -> Result<Self, String> {
         let mut batch = WriteBatch::new();
         for op in (Decoder { bytes }) {
-            batch.push(op?);
+            match op? {
+                BatchOp::Point(op) => batch.push(op),
+                BatchOp::DeleteRange { start, end } => batch.push_range(start, end),
+            };
         }
         if batch.count != count {
             return Err(format!("batch has {} operations, its header says {count}", batch.count));
@@ -213,11 +328,9 @@ impl WriteBatch {
     }
 
     fn push_key(&mut self, key: &[u8]) {
-        write_varint(&mut self.bytes, key.len() as u64);
-        self.bytes.extend_from_slice(key);
+        write_key(&mut self.bytes, key);
         self.user_bytes += key.len() as u64;
         self.largest_key = self.largest_key.max(key.len());
-        self.has_empty_key |= key.is_empty();
     }
 
     fn push_value(&mut self, value: &[u8]) {
@@ -229,10 +342,28 @@ impl WriteBatch {
     }
 }
 
-/// Decodes the operations of a log form; ends after the first malformed one with a description of
-/// the error.
+/// Decodes the operations of a log form without range deletions, in order.
+///
+/// # Errors
+/// The first malformed operation yields a description of the error, without position, and ends the
+/// iteration.
 pub fn operations(bytes: &[u8]) -> impl Iterator<Item = Result<Op<'_>, String>> {
+    all_operations(bytes).map(|op| match op? {
+        BatchOp::Point(op) => Ok(op),
+        BatchOp::DeleteRange { .. } => Err(unexpected_range()),
+    })
+}
+
+/// Decodes the operations of a log form, in order.
+///
+/// # Errors
+/// As from [`operations`].
+pub fn all_operations(bytes: &[u8]) -> impl Iterator<Item = Result<BatchOp<'_>, String>> {
     Decoder { bytes }
+}
+
+fn unexpected_range() -> String {
+    "a range deletion where none may be".to_owned()
 }
 
 /// Decodes the log form; ends after the first malformed operation.
@@ -241,18 +372,25 @@ struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    fn op(&mut self) -> Option<Op<'a>> {
+    fn op(&mut self) -> Option<BatchOp<'a>> {
         let kind = self.take(1)?[0];
         let key_len = self.varint()?;
         let key = self.take(key_len)?;
         let expires_at = match kind {
-            KIND_DELETE => return Some(Op::Delete { key }),
+            KIND_DELETE => return Some(BatchOp::Point(Op::Delete { key })),
+            KIND_DELETE_RANGE => {
+                let end = match self.varint()?.checked_sub(1) {
+                    Some(end_len) => Some(self.take(end_len)?),
+                    None => None,
+                };
+                return Some(BatchOp::DeleteRange { start: key, end });
+            }
             KIND_PUT => None,
             KIND_PUT_EXPIRING => Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?)),
             _ => return None,
         };
         let value_len = self.varint()?;
-        Some(Op::Put { key, value: self.take(value_len)?, expires_at })
+        Some(BatchOp::Point(Op::Put { key, value: self.take(value_len)?, expires_at }))
     }
 
     fn take(&mut self, n: usize) -> Option<&'a [u8]> {
@@ -269,7 +407,7 @@ impl<'a> Decoder<'a> {
 }
 
 impl<'a> Iterator for Decoder<'a> {
-    type Item = Result<Op<'a>, String>;
+    type Item = Result<BatchOp<'a>, String>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.bytes.is_empty() {
@@ -280,6 +418,15 @@ impl<'a> Iterator for Decoder<'a> {
             "malformed operation in a batch".to_owned()
         }))
     }
+}
+
+/// Appends the `key_len` and the `key` of an operation.
+pub fn write_key(out: &mut Vec<u8>, key: &[u8]) {
+    match key {
+        [] => out.extend_from_slice(&[0x80, 0]),
+        key => write_varint(out, key.len() as u64),
+    }
+    out.extend_from_slice(key);
 }
 
 /// Appends `value` as a LEB128 varint of 1 to 10 bytes.
@@ -372,10 +519,42 @@ mod tests {
     }
 
     #[test]
+    fn range_deletions_are_in_order_among_the_other_operations() {
+        let mut batch = WriteBatch::new();
+        batch.put(b"a", b"1").delete_range("a".."c").delete(b"d");
+        batch.delete_range::<&[u8]>(..).delete_range("x"..="y");
+        let range = |start, end| BatchOp::DeleteRange { start, end };
+        let all = [
+            BatchOp::Point(Op::Put { key: b"a", value: b"1", expires_at: None }),
+            range(b"a", Some(b"c")),
+            BatchOp::Point(Op::Delete { key: b"d" }),
+            range(b"", None),
+            range(b"x", Some(b"y\0")),
+        ];
+        assert_eq!(batch.iter_all().collect::<Vec<_>>(), all);
+        assert_eq!((batch.iter().count(), batch.range_deletions(), batch.len()), (2, 3, 5));
+        let bytes = batch.as_bytes();
+        assert_eq!(WriteBatch::from_bytes_with_ranges(bytes, 5).unwrap(), batch);
+        assert!(WriteBatch::from_bytes(bytes, 5).is_err());
+        assert_eq!(operations(bytes).filter(Result::is_ok).count(), 2);
+        assert_eq!(batch.pieces(1).count(), 5);
+        batch.check(10).unwrap();
+        assert!(matches!(batch.reject_range_deletions("e"), Err(Error::Unsupported { .. })));
+        batch.delete_range("b".."a");
+        let error = batch.check(10).unwrap_err().to_string();
+        assert!(error.contains("key 'b'") && error.contains("key 'a'"), "{error}");
+        batch.clear();
+        batch.reject_range_deletions("e").unwrap();
+        let longest = vec![b'k'; entry::MAX_KEY_BYTES];
+        batch.delete_range(longest.clone()..=longest);
+        batch.check(10).unwrap();
+    }
+
+    #[test]
     fn keys_and_values_over_their_limits_are_rejected() {
         let mut batch = WriteBatch::new();
-        batch.put(b"", b"x");
-        assert!(matches!(batch.check(10), Err(Error::EmptyKey)));
+        batch.put(b"", b"x").put(&vec![0; MAX], b"");
+        assert!(batch.check(10).is_ok());
         batch.clear();
         batch.put(&vec![0; MAX + 1], b"");
         assert!(matches!(batch.check(10), Err(Error::TooLarge { what: "key", .. })));
@@ -383,6 +562,15 @@ mod tests {
         batch.put(b"k", &[0; 11]);
         assert!(matches!(batch.check(10), Err(Error::TooLarge { what: "value", limit: 10, .. })));
         const MAX: usize = entry::MAX_KEY_BYTES;
+    }
+
+    #[test]
+    fn operation_on_the_empty_key_does_not_begin_with_two_zeros() {
+        let mut batch = WriteBatch::new();
+        batch.delete(b"").put(b"", b"").put_until(b"", b"v", 7).delete(b"");
+        assert_eq!(&batch.as_bytes()[..3], [KIND_DELETE, 0x80, 0]);
+        assert_eq!(WriteBatch::from_bytes(batch.as_bytes(), 4).unwrap(), batch);
+        assert!(batch.iter().all(|op| op.key().is_empty()));
     }
 
     #[test]

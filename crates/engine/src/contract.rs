@@ -12,34 +12,108 @@
 //! * **After a failed write or sync** the outcome of that write is unknown until the engine is
 //!   reopened. The engine rejects further writes ([`Error::ReadOnly`]) and still serves reads.
 //!   After a full disk nothing was written, and writes succeed again when there is space.
+//!
+//! Every operation returns [`Error::Closed`] after [`Engine::close`]; the methods below do not
+//! repeat that.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::{Cursor, Entry, Error, Result, Stats, Timestamp, WriteBatch};
+use crate::error::display_key;
+use crate::{
+    CompactionFilter, Cursor, Entry, Error, PreparedPart, Result, Stats, Timestamp, WriteBatch,
+};
 
 /// A storage engine: an ordered or unordered map from keys to entries.
 pub trait Engine: Send + Sync {
     /// The engine's name on the command line, e.g. `lsm`.
     fn name(&self) -> &'static str;
 
-    /// What this engine can do.
+    /// The optional operations and guarantees of this engine.
     fn capabilities(&self) -> Capabilities;
 
     /// The newest entry of `key`; `None` if it is missing, deleted or expired.
+    ///
+    /// # Errors
+    /// `Io` and `Corruption` from a file that the lookup reads.
     fn get(&self, key: &[u8]) -> Result<Option<Entry>>;
 
     /// The entry of `key` as of `at`. Versioned engines only.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get); `Invalid` for a snapshot of another table; `Unsupported`.
     fn get_at(&self, _key: &[u8], _at: &ReadPoint) -> Result<Option<Entry>> {
         Err(self.unsupported("reads at a snapshot"))
     }
 
-    /// Applies `batch` atomically. An empty batch does nothing (with [`Durability::Synced`] it
-    /// makes
+    /// Calls `visit` once with the value of `key` and when it expires, as of `at` or now, and
+    /// returns whether there is one. `visit` must not call the engine. The default copies the
+    /// value; an engine that overrides it lends a value that it has in memory.
+    ///
+    /// # Errors
+    /// Those of [`get`](Engine::get) and [`get_at`](Engine::get_at).
+    fn lookup(
+        &self,
+        key: &[u8],
+        at: Option<&ReadPoint>,
+        visit: &mut dyn FnMut(&[u8], Option<Timestamp>),
+    ) -> Result<bool> {
+        let found = match at {
+            Some(at) => self.get_at(key, at)?,
+            None => self.get(key)?,
+        };
+        if let Some(entry) = &found {
+            visit(&entry.value, entry.expires_at);
+        }
+        Ok(found.is_some())
+    }
+
+    /// The entries of `keys`, in their order, as of `at` or now. The default reads one key after
+    /// the other, each as of its own moment. An engine that overrides it reads all keys as of one
+    /// moment and documents so. Ascending keys are the fastest.
+    ///
+    /// # Errors
+    /// Those of [`get`](Engine::get) and [`get_at`](Engine::get_at), for any of the keys.
+    fn multi_get(&self, keys: &[&[u8]], at: Option<&ReadPoint>) -> Result<Vec<Option<Entry>>> {
+        let get = |key: &&[u8]| match at {
+            Some(at) => self.get_at(key, at),
+            None => self.get(key),
+        };
+        keys.iter().map(get).collect()
+    }
+
+    /// Applies `batch` atomically. An empty batch does nothing; with [`Durability::Synced`] it makes
+    /// every earlier write durable.
+    ///
+    /// May block while background work is behind.
+    ///
+    /// # Errors
+    /// `TooLarge`, `Invalid` for an inverted range, `Unsupported` for range deletions by engines
+    /// without them, or an `Io` error of a full disk: nothing was written. `ReadOnly` after an
+    /// earlier failure. After any other `Io` error the outcome is unknown until the engine is
+    /// reopened.
     fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()>;
+
+    /// Locks the table for writing, for its part of a batch over several tables; see
+    /// [`part`](crate::part). An empty batch has no part: it locks the table alone.
+    ///
+    /// Returns `None`, and locks nothing, if the batch would have to wait for background work: that
+    /// may in turn wait for other tables that the caller has locked. With `may_wait` it waits.
+    ///
+    /// # Errors
+    /// `Unsupported` by engines that cannot take part; `TooLarge`, `ReadOnly`; those of the
+    /// background work. Nothing has changed then.
+    fn prepare<'a>(
+        &'a self,
+        _batch: &'a WriteBatch,
+        _may_wait: bool,
+    ) -> Result<Option<Box<dyn PreparedPart + 'a>>> {
+        Err(self.unsupported("batches, snapshots and transactions over several tables"))
+    }
 
     /// Deletes every key, durably. Earlier writes are deleted, writes after the return stay, and a
     /// concurrent write is ordered before or after. Snapshots taken before still see the keys.
@@ -48,18 +122,33 @@ pub trait Engine: Send + Sync {
     /// concurrent writes may be ordered between two batches, and a power cut or an error may leave
     /// some keys. An engine that overrides it deletes all keys atomically, at a cost that hardly
     /// grows with their number, and documents so.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
     fn clear(&self) -> Result<()> {
-        crate::clear::delete_all(self)
+        crate::clear::delete_all(self.iter()?, |batch, durability| self.write(batch, durability))
     }
 
     /// Makes every write that has returned durable.
+    ///
+    /// # Errors
+    /// `Io`: it is unknown which of these writes are durable, and the engine is read-only from then
+    /// on. `ReadOnly` after an earlier failure.
     fn sync(&self) -> Result<()>;
 
     /// All entries in engine order, as of now.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
     fn iter(&self) -> Result<Box<dyn Cursor>>;
 
     /// The entries of `range` in key order, as of `at` or now. Ordered engines only.
-    fn range(&self, _range: KeyRange, _at: Option<&ReadPoint>) -> Result<Box<dyn Cursor>> {
+    ///
+    /// # Errors
+    /// As [`get_at`](Self::get_at). `Invalid` for an inverted range ([`KeyRange::check`]), by every
+    /// engine.
+    fn range(&self, range: KeyRange, _at: Option<&ReadPoint>) -> Result<Box<dyn Cursor>> {
+        range.check()?;
         Err(self.unsupported("range scans"))
     }
 
@@ -67,12 +156,18 @@ pub trait Engine: Send + Sync {
     /// not 0. The default draws from the first thousand keys in engine order. An engine that
     /// overrides it returns every key with about the same probability, at a cost that hardly grows
     /// with their number, and documents so.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
     fn random_key(&self, below: &mut dyn FnMut(u64) -> u64) -> Result<Option<Vec<u8>>> {
-        crate::sample::random_of_first(self, below)
+        crate::sample::random_of_first(self.iter()?, below)
     }
 
     /// A snapshot: it sees the writes that returned before, and stays readable until it is dropped.
     /// Versioned engines only.
+    ///
+    /// # Errors
+    /// `Unsupported` by other engines.
     fn snapshot(&self) -> Result<ReadPoint> {
         Err(self.unsupported("snapshots"))
     }
@@ -87,18 +182,71 @@ pub trait Engine: Send + Sync {
         Err(self.unsupported("reads at a time in the past"))
     }
 
-    /// Writes buffered data (memtables, write buffers) to its final files, durably.
+    /// Writes buffered data (memtables, write buffers) to its final files, durably. Blocks until
+    /// that is done.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
     fn flush(&self) -> Result<()>;
 
     /// Runs background work (flushes, compactions, conversions) until none is due. An engine with
     /// incremental garbage collection collects until its space amplification is at its target.
+    ///
+    /// # Errors
+    /// Those of the background work: `Io`, `Corruption`; `ReadOnly` after an earlier failure.
     fn maintain(&self) -> Result<()>;
 
+    /// Moves everything in `range` that was written before the call to the deepest level that has
+    /// keys in the range, and drops what nobody reads: overwritten and deleted versions that no
+    /// snapshot sees, tombstones, expired entries, and rows that the compaction filter drops. Blocks
+    /// until that is done, beside writers and background work. Flushes first if memory has keys of
+    /// the range. A crash meanwhile leaves the same content.
+    ///
+    /// Cost: the range is read and written about once per level; up to as much temporary space.
+    /// Useful after many deletions, and before a read-only phase; background compactions do the rest
+    /// by themselves. Only for engines whose files have ranges of keys.
+    ///
+    /// # Errors
+    /// `Invalid` for an inverted range; `Unsupported`; those of [`maintain`](Self::maintain). What
+    /// was compacted before an error stays so.
+    fn compact_range(&self, range: &KeyRange) -> Result<()> {
+        range.check()?;
+        Err(self.unsupported("compaction of a range of keys"))
+    }
+
+    /// Sets the filter that drops obsolete rows in compactions, or none. It applies to compactions
+    /// that begin later, and is not stored: set it after every open. Engines with compaction
+    /// filters only.
+    ///
+    /// # Errors
+    /// `Unsupported` by other engines.
+    fn set_compaction_filter(&self, _filter: Option<Arc<dyn CompactionFilter>>) -> Result<()> {
+        Err(self.unsupported("compaction filters"))
+    }
+
+    /// Changes options while the table is open: `changes` has values by name, of options whose
+    /// change is [`OptionChange::Live`](crate::OptionChange::Live). All of them are in force when
+    /// this returns, or none. They are not stored: the caller gives them at the next open. Does not
+    /// wait for background work.
+    ///
+    /// # Errors
+    /// `InvalidOptions` with all mistakes, also for an option that does not change while the table
+    /// is open; `Unsupported` by engines without such options.
+    fn set_options(&self, _changes: &BTreeMap<String, String>) -> Result<()> {
+        Err(self.unsupported("options that change while the table is open"))
+    }
+
     /// Writes a consistent copy of the table, as of now, into `sink`. The copy opens as a table.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush), and those of the sink. The sink then has an incomplete copy.
     fn checkpoint(&self, sink: &mut dyn CheckpointSink) -> Result<()>;
 
     /// Reads and checks every byte of every file; `progress` receives bytes done and in total.
-    /// Damage is in the report and is not an error; an error means that a file could not be read.
+    /// Damage is in the report and is not an error.
+    ///
+    /// # Errors
+    /// `Io`: a file could not be read.
     fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport>;
 
     /// Counters and sizes.
@@ -123,9 +271,11 @@ pub trait Engine: Send + Sync {
     }
 
     /// Finishes background work, makes everything durable and rejects further use. Dropping an
-    /// engine without closing it loses nothing that was guaranteed. Returns `ReadOnly` if an
-    /// earlier error has made the engine read-only: it is closed, and some writes may not be
-    /// durable.
+    /// engine without closing it loses nothing that was guaranteed.
+    ///
+    /// # Errors
+    /// `ReadOnly` if an earlier error has made the engine read-only, and `Io`. The engine is closed
+    /// in any case, and some writes may not be durable.
     fn close(&self) -> Result<()>;
 
     /// The error for an operation that this engine does not have.
@@ -147,6 +297,8 @@ pub struct Capabilities {
     /// Garbage is collected by the writes themselves, not by background jobs;
     /// [`maintain`](Engine::maintain) collects more than the writes need.
     pub incremental_gc: bool,
+    /// Batches may have [range deletions](WriteBatch::delete_range).
+    pub range_deletes: bool,
     /// The largest value in bytes.
     pub max_value_bytes: usize,
 }
@@ -198,6 +350,29 @@ impl KeyRange {
         KeyRange { start: own(range.start_bound()), end: own(range.end_bound()) }
     }
 
+    /// Checks that the range does not start after its end. A range from a key to the same key is
+    /// valid, and empty unless both bounds are inclusive.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] that names both bounds.
+    pub fn check(&self) -> Result<()> {
+        use Bound::{Excluded, Included};
+        let (Included(start) | Excluded(start), Included(end) | Excluded(end)) =
+            (&self.start, &self.end)
+        else {
+            return Ok(());
+        };
+        if start <= end {
+            return Ok(());
+        }
+        Err(Error::Invalid(format!(
+            "the range is inverted: it starts at {}, after its end, {}; swap the bounds, and iterate \
+             with rev() for descending order",
+            display_key(start),
+            display_key(end)
+        )))
+    }
+
     /// Whether `key` is above the lower end.
     pub fn is_after_start(&self, key: &[u8]) -> bool {
         match &self.start {
@@ -226,13 +401,14 @@ impl KeyRange {
 #[derive(Clone)]
 pub struct ReadPoint {
     sequence: u64,
-    hold: Arc<dyn Any + Send + Sync>,
+    guard: Arc<dyn Any + Send + Sync>,
 }
 
 impl ReadPoint {
-    /// For engines: a snapshot at `sequence`; `hold` is the guard that retains its versions.
-    pub fn new(sequence: u64, hold: Arc<dyn Any + Send + Sync>) -> Self {
-        ReadPoint { sequence, hold }
+    /// For engines: a snapshot at `sequence`; the engine keeps its versions until `guard` is
+    /// dropped.
+    pub fn new(sequence: u64, guard: Arc<dyn Any + Send + Sync>) -> Self {
+        ReadPoint { sequence, guard }
     }
 
     /// The sequence number up to which writes are seen.
@@ -242,7 +418,7 @@ impl ReadPoint {
 
     /// For engines: the guard, to check that the snapshot is their own.
     pub fn guard(&self) -> &Arc<dyn Any + Send + Sync> {
-        &self.hold
+        &self.guard
     }
 }
 
@@ -255,20 +431,34 @@ impl std::fmt::Debug for ReadPoint {
 /// The destination of a checkpoint: a directory, a network stream, ….
 ///
 /// An engine passes its files one by one. The sink either takes an immutable file by reference
-/// ([`link`](CheckpointSink::link)), or the engine streams it.
+/// ([`link`](CheckpointSink::link)), or the engine streams it: `create`, any number of `write`s,
+/// `finish`.
 pub trait CheckpointSink {
     /// Links the immutable file `name` of the engine's directory without copying, if possible.
+    /// `false`: the engine must stream it.
+    ///
+    /// # Errors
+    /// `Io`.
     fn link(&mut self, _name: &str) -> Result<bool> {
         Ok(false)
     }
 
     /// Begins the file `name`.
+    ///
+    /// # Errors
+    /// `Io`, also if the file exists.
     fn create(&mut self, name: &str) -> Result<()>;
 
     /// Appends to the current file.
+    ///
+    /// # Errors
+    /// `Io`.
     fn write(&mut self, bytes: &[u8]) -> Result<()>;
 
     /// Completes the current file and makes it durable.
+    ///
+    /// # Errors
+    /// `Io`.
     fn finish(&mut self) -> Result<()>;
 }
 
@@ -342,6 +532,27 @@ mod tests {
             ] {
                 assert_eq!(range.contains(key), key.starts_with(prefix), "{prefix:?} {key:?}");
             }
+        }
+    }
+
+    #[test]
+    fn inverted_range_is_invalid_with_both_bounds_named() {
+        use Bound::{Excluded, Included, Unbounded};
+        let range = |start: Bound<&str>, end: Bound<&str>| {
+            let own = |bound: Bound<&str>| bound.map(|key| key.as_bytes().to_vec());
+            KeyRange { start: own(start), end: own(end) }
+        };
+        for (start, end) in [(Included("b"), Excluded("a")), (Excluded("b"), Included("a"))] {
+            let error = range(start, end).check().unwrap_err().to_string();
+            assert!(error.contains("key 'b'") && error.contains("key 'a'"), "{error}");
+        }
+        for (start, end) in [
+            (Included("a"), Included("a")),
+            (Excluded("a"), Excluded("a")),
+            (Included("b"), Unbounded),
+            (Unbounded, Excluded("a")),
+        ] {
+            range(start, end).check().unwrap();
         }
     }
 }

@@ -13,24 +13,44 @@ use crate::{Error, Result, Timestamp};
 /// writes, flushes and compactions do not affect it. The cursor of an unordered engine only moves
 /// forward; the other moves return [`Error::Unsupported`].
 ///
-/// After an error the cursor is on no entry and can be positioned again.
+/// Every move returns whether the cursor is on an entry afterwards. It may fail with `Io` or
+/// `Corruption` from a file that it reads, and with `Closed`. After an error the cursor is on no
+/// entry and can be positioned again.
 pub trait Cursor: Send {
-    /// Moves to the first entry. `true` if there is one.
+    /// Moves to the first entry.
+    ///
+    /// # Errors
+    /// Those of all moves, see above.
     fn first(&mut self) -> Result<bool>;
 
     /// Moves to the last entry.
+    ///
+    /// # Errors
+    /// Those of all moves; `Unsupported` by an unordered engine.
     fn last(&mut self) -> Result<bool>;
 
     /// Moves to the first entry whose key is not less than `key`.
+    ///
+    /// # Errors
+    /// As [`last`](Cursor::last).
     fn seek(&mut self, key: &[u8]) -> Result<bool>;
 
     /// Moves to the last entry whose key is not greater than `key`.
+    ///
+    /// # Errors
+    /// As [`last`](Cursor::last).
     fn seek_back(&mut self, key: &[u8]) -> Result<bool>;
 
-    /// Moves to the next entry; the cursor must be [`valid`](Cursor::valid).
+    /// Moves to the next entry.
+    ///
+    /// # Errors
+    /// Those of all moves; `Invalid` if the cursor is not [`valid`](Cursor::valid).
     fn next(&mut self) -> Result<bool>;
 
-    /// Moves to the previous entry; the cursor must be [`valid`](Cursor::valid).
+    /// Moves to the previous entry.
+    ///
+    /// # Errors
+    /// As [`next`](Cursor::next); `Unsupported` by an unordered engine.
     fn prev(&mut self) -> Result<bool>;
 
     /// The cursor's position, for [`resume`](Cursor::resume) of any later cursor of the table; it
@@ -49,8 +69,8 @@ pub trait Cursor: Send {
     /// expires during the scan does not exist throughout, even if it is written again.
     ///
     /// # Errors
-    /// `Unsupported` by an unordered engine whose scans cannot be resumed; `Invalid` for bytes that
-    /// are no position of this table.
+    /// Those of all moves; `Unsupported` by an unordered engine whose scans cannot be resumed;
+    /// `Invalid` for bytes that are not a position of this table.
     fn resume(&mut self, position: &[u8]) -> Result<bool> {
         let is_there = self.seek(position)?;
         if is_there && self.key() == position { self.next() } else { Ok(is_there) }
@@ -73,7 +93,7 @@ pub trait Cursor: Send {
     fn expires_at(&self) -> Option<Timestamp>;
 }
 
-/// The cursor of an unordered engine. Its methods are as those of [`Cursor`].
+/// The cursor of an unordered engine. Its methods return and fail as those of [`Cursor`].
 pub trait ForwardCursor: Send {
     /// The engine's name.
     fn engine(&self) -> &'static str;
@@ -191,7 +211,7 @@ impl<C: ForwardCursor> Cursor for Forward<C> {
 mod tests {
     use super::*;
 
-    /// ThreeEntries entries, the last of which cannot be read.
+    /// Three entries, the last of which cannot be read.
     struct ThreeEntries(usize);
 
     impl ForwardCursor for ThreeEntries {

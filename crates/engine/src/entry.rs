@@ -5,7 +5,7 @@ use crate::{Error, Result};
 /// Milliseconds since 1970-01-01 UTC.
 pub type Timestamp = u64;
 
-/// The maximum length of a key: 64 KiB. The minimum is 1 byte.
+/// The maximum length of a key in bytes, in every engine: 64 KiB. A key may be empty.
 pub const MAX_KEY_BYTES: usize = 64 << 10;
 
 /// The maximum length of a value in any engine: 512 MiB. An engine may have a smaller limit in its
@@ -36,11 +36,8 @@ impl Entry {
 /// Checks the length of a key.
 ///
 /// # Errors
-/// [`Error::EmptyKey`] or [`Error::TooLarge`].
+/// [`Error::TooLarge`].
 pub fn check_key(key: &[u8]) -> Result<()> {
-    if key.is_empty() {
-        return Err(Error::EmptyKey);
-    }
     if key.len() > MAX_KEY_BYTES {
         return Err(Error::TooLarge {
             what: "key",

@@ -51,10 +51,6 @@ pub enum Error {
         limit: u64,
     },
 
-    /// A key is empty. Nothing has changed.
-    #[error("an empty key is not allowed: keys have 1 to {} bytes", crate::MAX_KEY_BYTES)]
-    EmptyKey,
-
     /// The engine does not have this operation.
     #[error("the {engine} engine does not support {operation}")]
     Unsupported {
@@ -190,6 +186,15 @@ impl Error {
         is_lack || self.is_disk_full()
     }
 
+    /// The operation of opening a file again that was closed while it was idle.
+    pub const OPEN_AGAIN: &'static str = "open again";
+
+    /// Whether a file that was closed while it was idle could not be opened again. The request that
+    /// needed it has changed nothing.
+    pub fn is_failed_reopen(&self) -> bool {
+        matches!(self, Error::Io { operation: Self::OPEN_AGAIN, .. })
+    }
+
     /// Whether the file does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Error::Io { kind: std::io::ErrorKind::NotFound, .. })
@@ -217,7 +222,7 @@ fn is_sync(operation: &str) -> bool {
 }
 
 /// A key as text: escaped, and truncated if it is longer than a line.
-fn display_key(key: &[u8]) -> String {
+pub(crate) fn display_key(key: &[u8]) -> String {
     const MAX_DISPLAY_BYTES: usize = 60;
     match key.get(..MAX_DISPLAY_BYTES) {
         Some(start) => format!("key '{}…' of {} bytes", start.escape_ascii(), key.len()),

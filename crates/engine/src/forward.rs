@@ -12,7 +12,8 @@
 /// struct ReadOnly<E>(E);
 ///
 /// impl<E: Engine> Engine for ReadOnly<E> {
-///     forward_engine!(0: name capabilities get get_at sync iter range snapshot at);
+///     forward_engine!(0: name capabilities get get_at lookup multi_get);
+///     forward_engine!(0: sync iter range snapshot at);
 ///     forward_engine!(0: flush maintain checkpoint verify stats warnings trouble close);
 ///
 ///     fn write(&self, _batch: &WriteBatch, _durability: Durability) -> Result<()> {
@@ -47,6 +48,34 @@ macro_rules! forward_engine {
             at: &$crate::ReadPoint,
         ) -> $crate::Result<Option<$crate::Entry>> {
             self.$field.get_at(key, at)
+        }
+    };
+    (@one lookup $field:tt) => {
+        fn lookup(
+            &self,
+            key: &[u8],
+            at: Option<&$crate::ReadPoint>,
+            visit: &mut dyn FnMut(&[u8], Option<$crate::Timestamp>),
+        ) -> $crate::Result<bool> {
+            self.$field.lookup(key, at, visit)
+        }
+    };
+    (@one multi_get $field:tt) => {
+        fn multi_get(
+            &self,
+            keys: &[&[u8]],
+            at: Option<&$crate::ReadPoint>,
+        ) -> $crate::Result<Vec<Option<$crate::Entry>>> {
+            self.$field.multi_get(keys, at)
+        }
+    };
+    (@one prepare $field:tt) => {
+        fn prepare<'a>(
+            &'a self,
+            batch: &'a $crate::WriteBatch,
+            may_wait: bool,
+        ) -> $crate::Result<Option<Box<dyn $crate::PreparedPart + 'a>>> {
+            self.$field.prepare(batch, may_wait)
         }
     };
     (@one clear $field:tt) => {
@@ -99,6 +128,27 @@ macro_rules! forward_engine {
     (@one maintain $field:tt) => {
         fn maintain(&self) -> $crate::Result<()> {
             self.$field.maintain()
+        }
+    };
+    (@one compact_range $field:tt) => {
+        fn compact_range(&self, range: &$crate::KeyRange) -> $crate::Result<()> {
+            self.$field.compact_range(range)
+        }
+    };
+    (@one set_compaction_filter $field:tt) => {
+        fn set_compaction_filter(
+            &self,
+            filter: Option<std::sync::Arc<dyn $crate::CompactionFilter>>,
+        ) -> $crate::Result<()> {
+            self.$field.set_compaction_filter(filter)
+        }
+    };
+    (@one set_options $field:tt) => {
+        fn set_options(
+            &self,
+            changes: &std::collections::BTreeMap<String, String>,
+        ) -> $crate::Result<()> {
+            self.$field.set_options(changes)
         }
     };
     (@one checkpoint $field:tt) => {

@@ -17,14 +17,17 @@
 //! | [`stats`] | the statistics that every engine reports |
 //! | [`names`] | suggestions for mistyped names |
 //! | [`options`] | `key=value` options, rejected together with every mistake named |
+//! | [`compaction_filter`] | hooks that drop obsolete rows in compactions |
 //! | [`clear`] | deletion of every key, for engines without a faster way |
 //! | [`clock`] | the injected clock |
+//! | [`part`] | parts of batches over several tables |
 //! | [`sample`] | a random key, for engines without a faster way |
 //! | [`repair`] | the result of a repair, with what was lost |
 
 pub mod batch;
 pub mod clear;
 pub mod clock;
+pub mod compaction_filter;
 pub mod contract;
 pub mod cursor;
 pub mod entry;
@@ -34,12 +37,16 @@ pub mod inspection;
 pub mod io;
 pub mod names;
 pub mod options;
+pub mod part;
 pub mod repair;
 pub mod sample;
 pub mod stats;
 
-pub use batch::{Op, WriteBatch};
+pub use batch::{BatchOp, Op, WriteBatch};
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use compaction_filter::{
+    CompactionFilter, FilterContent, FilterDecision, FilterPass, FilterRow,
+};
 pub use contract::{
     Capabilities, CheckpointSink, Damage, Durability, Engine, KeyRange, ReadPoint, VerifyReport,
 };
@@ -48,6 +55,7 @@ pub use entry::{Entry, MAX_KEY_BYTES, MAX_VALUE_BYTES, Timestamp};
 pub use error::{Error, InvalidOption, Result};
 pub use inspection::Inspection;
 pub use io::{IoCounters, IoCounts, NvmCounts, Purpose};
-pub use options::OptionReader;
+pub use options::{OptionChange, OptionReader};
+pub use part::{LogPosition, PartDependencies, PartHeader, PreparedPart};
 pub use repair::{KeyBounds, Loss, LossEffect, RepairReport};
 pub use stats::Stats;

@@ -5,10 +5,27 @@
 //! `10ms`.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::names::suggest;
+use serde::Serialize;
+
+use crate::names::{suggest, unknown};
 use crate::{Error, InvalidOption, Result};
+
+/// When an option of a table may change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OptionChange {
+    /// While the table is open, by [`Engine::set_options`](crate::Engine::set_options), and
+    /// whenever it is opened.
+    Live,
+    /// Whenever the table is opened.
+    AtOpen,
+    /// Never: the table was created with it.
+    Never,
+}
 
 /// Reads options by name and collects every mistake.
 #[derive(Debug)]
@@ -39,7 +56,8 @@ impl<'a> OptionReader<'a> {
         }
     }
 
-    /// Sets `slot` from the option `name`, if it is given, with `parse`.
+    /// Sets `slot` from the option `name`, if it is given, with `parse`. Its error is recorded as a
+    /// mistake and returned by [`finish`](Self::finish).
     pub fn with<T>(
         &mut self,
         name: &'static str,
@@ -76,6 +94,25 @@ impl<'a> OptionReader<'a> {
         });
     }
 
+    /// One of the named `values`. A later name of a value is an old one: it is accepted, and not
+    /// listed in the error.
+    pub fn choice<T: Copy + PartialEq>(
+        &mut self,
+        name: &'static str,
+        slot: &mut T,
+        values: &[(&str, T)],
+    ) {
+        self.with(name, slot, |text| {
+            let found = values.iter().find(|(name, _)| *name == text);
+            found.map(|&(_, value)| value).ok_or_else(|| {
+                let present = |value| values.iter().position(|(_, other)| other == value);
+                let names = values.iter().enumerate();
+                let names = names.filter(|(at, (_, value))| present(value) == Some(*at));
+                unknown(text, &names.map(|(_, (name, _))| *name).collect::<Vec<_>>())
+            })
+        });
+    }
+
     /// Records a mistake, e.g. an invalid combination.
     pub fn mistake(&mut self, name: &str, reason: impl Into<String>) {
         self.mistakes.push(InvalidOption { option: name.to_owned(), reason: reason.into() });
@@ -86,6 +123,23 @@ impl<'a> OptionReader<'a> {
         if !holds {
             self.mistake(name, reason);
         }
+    }
+
+    /// Records a mistake unless `value` is in `range`.
+    pub fn range<T: PartialOrd + Display>(
+        &mut self,
+        name: &str,
+        value: T,
+        range: RangeInclusive<T>,
+    ) {
+        let reason = format!("from {} to {}", range.start(), range.end());
+        self.require(range.contains(&value), name, &reason);
+    }
+
+    /// The same for a size in bytes.
+    pub fn size_range(&mut self, name: &str, bytes: u64, range: RangeInclusive<u64>) {
+        let [from, to] = [range.start(), range.end()].map(|bytes| format_size(*bytes));
+        self.require(range.contains(&bytes), name, &format!("from {from} to {to}"));
     }
 
     /// Ends the reading. Options that nobody read are mistakes, too.
@@ -99,6 +153,15 @@ impl<'a> OptionReader<'a> {
             self.mistakes.push(InvalidOption { option: name.to_owned(), reason });
         }
         if self.mistakes.is_empty() { Ok(()) } else { Err(Error::InvalidOptions(self.mistakes)) }
+    }
+}
+
+/// A size as [`parse_size`] reads it, in the largest unit of which it is a multiple.
+fn format_size(bytes: u64) -> String {
+    let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+    match units.iter().find(|(bits, _)| bytes > 0 && bytes.is_multiple_of(1 << bits)) {
+        Some((bits, unit)) => format!("{}{unit}", bytes >> bits),
+        None => format!("{bytes}B"),
     }
 }
 
@@ -191,18 +254,48 @@ mod tests {
 
     #[test]
     fn invalid_options_are_all_reported() {
-        let given = [("size", "ten"), ("flag", "maybe"), ("typo", "1"), ("count", "3")]
-            .map(|(k, v)| (k.to_owned(), v.to_owned()))
-            .into();
+        let given =
+            [("size", "ten"), ("flag", "maybe"), ("typo", "1"), ("count", "3"), ("mode", "c")]
+                .map(|(k, v)| (k.to_owned(), v.to_owned()))
+                .into();
         let mut reader = OptionReader::new(&given);
         let (mut size, mut flag, mut count) = (1, true, 0usize);
         reader.size("size", &mut size);
         reader.flag("flag", &mut flag);
         reader.value("count", &mut count);
+        let mut mode = 0;
+        reader.choice("mode", &mut mode, &[("a", 1), ("b", 2), ("old_a", 1)]);
         let Err(Error::InvalidOptions(mistakes)) = reader.finish() else { panic!("accepted") };
         let names: Vec<_> = mistakes.iter().map(|m| m.option.as_str()).collect();
-        assert_eq!(names, ["size", "flag", "typo"]);
-        assert_eq!((size, flag, count), (1, true, 3));
+        assert_eq!(names, ["size", "flag", "mode", "typo"]);
+        assert_eq!(mistakes[2].reason, "'c' is unknown (there are a, b)");
+        assert_eq!((size, flag, count, mode), (1, true, 3, 0));
+    }
+
+    #[test]
+    fn value_out_of_its_range_is_reported_with_the_range() {
+        let given = BTreeMap::new();
+        let mut reader = OptionReader::new(&given);
+        reader.range("in", 2, 1..=2);
+        reader.range("number", 0, 1..=2);
+        reader.range("share", f64::NAN, 0.5..=1.0);
+        reader.size_range("size", 5 << 30, 256..=4 << 30);
+        reader.size_range("large", 0, 1 << 10..=3 << 40);
+        let Err(Error::InvalidOptions(mistakes)) = reader.finish() else { panic!("accepted") };
+        let reasons: Vec<_> = mistakes.iter().map(|it| it.reason.as_str()).collect();
+        let sizes = ["from 256B to 4GiB", "from 1KiB to 3TiB"];
+        assert_eq!(reasons, ["from 1 to 2", "from 0.5 to 1", sizes[0], sizes[1]]);
+    }
+
+    #[test]
+    fn choice_is_read_under_each_of_its_names() {
+        for (text, value) in [("a", 1), ("b", 2), ("old_a", 1)] {
+            let given = [("mode".to_owned(), text.to_owned())].into();
+            let (mut reader, mut mode) = (OptionReader::new(&given), 0);
+            reader.choice("mode", &mut mode, &[("a", 1), ("b", 2), ("old_a", 1)]);
+            reader.finish().unwrap();
+            assert_eq!(mode, value);
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The result of a repair: what was found, done and lost.
+//! The report of a repair: findings, actions and losses.
 //!
 //! ```text
 //!   RepairReport  lines    findings and actions, as text

@@ -13,6 +13,9 @@ use crate::{IoCounts, NvmCounts};
 pub struct Stats {
     /// The engine's name.
     pub engine: &'static str,
+    /// The options in force that were given; the others have their defaults. Set by the store.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub options: BTreeMap<String, String>,
     /// Bytes of keys and values written by the user.
     pub user_bytes_written: u64,
     /// Operations of all batches.
@@ -23,6 +26,11 @@ pub struct Stats {
     pub gets_found: u64,
     /// Positioned cursors (seeks).
     pub seeks: u64,
+    /// Entries that expiry removed: each is counted once, when the engine drops it, replaces it by a
+    /// tombstone or gives its memory to a later write of its key. An entry that only reads as
+    /// missing is not counted yet. One that was overwritten is counted only if the engine drops it
+    /// before it meets the later write. [`clear`](crate::Engine::clear) counts none.
+    pub expired_entries_dropped: u64,
     /// I/O requests and bytes, by purpose.
     pub io: BTreeMap<&'static str, IoCounts>,
     /// Loads, stores and persist barriers in byte-addressable memory, by purpose; empty without

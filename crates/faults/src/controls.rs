@@ -3,55 +3,57 @@
 //! Invariant: these methods are not counted, do not fail, and work while power is off.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use siltstone_vfs::backend::Node;
 
 use super::directory::{Directory, SharedDirectory};
 use super::file::SharedFile;
-use super::{FaultError, FaultKind, FaultyVfs, World};
+use super::file_system::FileSystem;
+use super::{FaultError, FaultKind, FaultyVfs};
 
 impl FaultyVfs {
     /// Operations so far: requests that changed or synced something, in all directories. A run
     /// without faults shows how many places there are to cut power.
     pub fn operations(&self) -> u64 {
-        self.world.lock().plan.operations
+        self.fs.lock().plan.operations
     }
 
     /// Requests so far: operations and reads.
     pub fn requests(&self) -> u64 {
-        self.world.lock().plan.requests
+        self.fs.lock().plan.requests
     }
 
     /// Cuts power during the operation with this number; the first is 0.
     pub fn cut_power_at(&self, operation: u64) {
-        self.world.lock().plan.cut_at = Some(operation);
+        self.fs.lock().plan.cut_at = Some(operation);
     }
 
     /// Cuts power now, between two operations.
     pub fn cut_power(&self) {
-        self.world.lock().plan.power_is_off = true;
+        self.fs.lock().plan.power_is_off = true;
     }
 
     /// Whether power is off.
     pub fn power_is_off(&self) -> bool {
-        self.world.lock().plan.power_is_off
+        self.fs.lock().plan.power_is_off
     }
 
     /// Fails the request with this number (the first is 0) if it is of this kind.
     pub fn fail_at(&self, request: u64, kind: FaultKind) {
-        self.world.lock().plan.fail_at.push((request, kind));
+        self.fs.lock().plan.fail_at.push((request, kind));
     }
 
     /// Fails the next `count` requests of a kind. Several such plans are used one after the other.
     pub fn fail_next(&self, kind: FaultKind, count: u64) {
         if count > 0 {
-            self.world.lock().plan.fail_next.push((kind, count));
+            self.fs.lock().plan.fail_next.push((kind, count));
         }
     }
 
     /// The error of planned faults from now on. The default is `EIO`.
     pub fn set_error(&self, error: FaultError) {
-        self.world.lock().plan.error = error;
+        self.fs.lock().plan.error = error;
     }
 
     /// Sets the error of planned faults to a full disk, which syncs and renames may report, too.
@@ -62,12 +64,18 @@ impl FaultyVfs {
     /// Fails each read, write and sync with this probability, drawn from the seed. Changes of names
     /// do not fail.
     pub fn set_error_rate(&self, probability: f64) {
-        self.world.lock().plan.error_rate = probability;
+        self.fs.lock().plan.error_rate = probability;
+    }
+
+    /// Calls `pause` inside every failed sync of a file or directory, when its effect is complete
+    /// and before it returns the error. Other threads can use the file system meanwhile.
+    pub fn before_sync_error(&self, pause: impl Fn() + Send + Sync + 'static) {
+        self.fs.lock().plan.before_sync_error = Some(Arc::new(pause));
     }
 
     /// Removes all planned errors and power cuts. Power that is off stays off.
     pub fn clear_faults(&self) {
-        let plan = &mut self.world.lock().plan;
+        let plan = &mut self.fs.lock().plan;
         plan.cut_at = None;
         plan.fail_at.clear();
         plan.fail_next.clear();
@@ -77,21 +85,21 @@ impl FaultyVfs {
     /// Sets the capacity in bytes for all named files; `u64::MAX` is unlimited. If more is in use
     /// already, no file can grow.
     pub fn set_capacity(&self, bytes: u64) {
-        self.world.lock().plan.capacity_bytes = bytes;
+        self.fs.lock().plan.capacity_bytes = bytes;
     }
 
     /// Whether a write that does not fit leaves the sectors that fit.
     pub fn set_torn_on_full(&self, torn: bool) {
-        self.world.lock().plan.torn_on_full = torn;
+        self.fs.lock().plan.torn_on_full = torn;
     }
 
     /// The space of all named files in bytes: whole sectors, without holes.
     pub fn space_used(&self) -> u64 {
-        self.world.lock().space_used()
+        self.fs.lock().space_used()
     }
 }
 
-impl World {
+impl FileSystem {
     /// Computed for each call: cheap for the few files of a test, and never stale.
     pub(super) fn space_used(&self) -> u64 {
         fn walk(directory: &Directory, seen: &mut BTreeSet<u64>) -> u64 {

@@ -45,7 +45,7 @@ impl FaultyVfs {
                 }
             }
         }
-        let _world = self.world.lock();
+        let _lock = self.fs.lock();
         let mut found = Vec::new();
         walk(&self.directory.lock(), "", &mut found);
         found
@@ -56,7 +56,7 @@ impl FaultyVfs {
     /// # Errors
     /// `Io` if there is no such file.
     pub fn read_raw(&self, path: &str) -> Result<Vec<u8>> {
-        let _world = self.world.lock();
+        let _lock = self.fs.lock();
         let file = self.find(path)?;
         let file = file.lock();
         let mut bytes = vec![0; file.current.len() as usize];
@@ -119,7 +119,7 @@ impl FaultyVfs {
         path: &str,
         change: impl FnOnce(&mut SparseBytes) -> Option<()>,
     ) -> Result<()> {
-        let _world = self.world.lock();
+        let _lock = self.fs.lock();
         let file = self.find(path)?;
         let mut file = file.lock();
         let done = change(&mut file.current);

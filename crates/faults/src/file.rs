@@ -7,10 +7,11 @@
 //! current = durable + pending[0] + pending[1] + … + the stores to its mapping
 //! ```
 //!
-//! Invariant: the equation above, except for poison: pending changes that a failed sync covered are
-//! excluded from later syncs, which make durable what was read at that time.
+//! Invariant: the equation above, except for *poisoned* changes: those that were pending when a sync
+//! failed. The kernel marks their pages clean, so a later sync succeeds without writing them. They
+//! stay pending: readers see them, and a power cut may lose them.
 //!
-//! Source: Rebello et al., ATC 2020, section 3 (poison).
+//! Source: Rebello et al., "Can Applications Recover from fsync Failures?", ATC 2020, section 3.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
@@ -29,7 +30,7 @@ pub(super) struct FileState {
     pub(super) pending: Vec<Change>,
     /// Stores to the mapping that are not persisted; later than all pending changes.
     pub(super) stores: Vec<Store>,
-    /// The mapping holds it, if there is one.
+    /// Upgradable while a mapping of the file exists.
     pub(super) mapped: Weak<()>,
     pub(super) preallocation: Preallocation,
 }
@@ -163,8 +164,8 @@ impl FileState {
         self.durable = self.current.clone();
     }
 
-    /// Sectors written since the failed sync are written back completely with their current bytes.
-    /// All others stay in doubt.
+    /// Makes the sectors durable that were written since the failed sync, with all their current
+    /// bytes. The poisoned changes of all other sectors stay pending.
     fn sync_around_poison(&mut self) {
         let fresh = || self.pending.iter().filter(|change| !change.poisoned);
         if fresh().next().is_none() {
@@ -180,9 +181,9 @@ impl FileState {
             }
         }
         self.durable.set_len(length);
-        let doubtful = self.pending.drain(..).filter(|change| change.poisoned);
-        let doubtful = doubtful.flat_map(|change| change.without(&written, length));
-        self.pending = doubtful.collect();
+        let poisoned = self.pending.drain(..).filter(|change| change.poisoned);
+        let poisoned = poisoned.flat_map(|change| change.without(&written, length));
+        self.pending = poisoned.collect();
     }
 }
 
@@ -208,7 +209,7 @@ impl Change {
         to.set_len(self.length_after);
     }
 
-    /// Applies one part of it. Grows if necessary, but does not set the length.
+    /// Applies one part of the change. Grows `to` if necessary, but does not set its length.
     pub(super) fn apply_part(&self, part: &Part, to: &mut SparseBytes) {
         match self.bytes_of(part) {
             Some(bytes) => to.write(part.offset, bytes),
@@ -221,7 +222,7 @@ impl Change {
         self.bytes.as_ref().map(|bytes| &bytes[start..start + part.len as usize])
     }
 
-    /// The parts of it outside some sectors, with the durable length.
+    /// The parts of the change outside of `durable_sectors`; `length` is the file's durable length.
     fn without(self, durable_sectors: &BTreeSet<u64>, length: u64) -> Vec<Change> {
         let outside = self.parts().filter(|part| !durable_sectors.contains(&part.sector));
         let remain = |part: Part| Change {

@@ -68,6 +68,7 @@ mod controls;
 mod damage;
 mod directory;
 mod file;
+mod file_system;
 mod map;
 mod open_file;
 mod plan;
@@ -81,6 +82,7 @@ pub use survivors::Survival;
 
 use directory::{Directory, SharedDirectory};
 use file::{FileState, Preallocation, SharedFile};
+use file_system::FileSystem;
 use open_file::FaultyFile;
 use plan::{FaultPlan, Request, Verdict};
 
@@ -91,32 +93,9 @@ const TAKES_DESCRIPTOR: [&str; 6] = ["create", "create directory", "open", "list
 /// planned for the whole file system through any handle.
 #[derive(Clone)]
 pub struct FaultyVfs {
-    world: Arc<Mutex<World>>,
+    fs: Arc<Mutex<FileSystem>>,
     directory: SharedDirectory,
     name: String,
-}
-
-/// The state shared by all handles. A request holds its lock from its numbering to its effect, so
-/// effects are ordered by number.
-struct World {
-    plan: FaultPlan,
-    root: SharedDirectory,
-    /// The number of the next pending change.
-    sequence: u64,
-    /// The id of the next file or directory; survivors keep ids.
-    next_id: u64,
-}
-
-impl World {
-    fn next_sequence(&mut self) -> u64 {
-        self.sequence += 1;
-        self.sequence
-    }
-
-    fn next_id(&mut self) -> u64 {
-        self.next_id += 1;
-        self.next_id
-    }
 }
 
 impl FaultyVfs {
@@ -128,8 +107,8 @@ impl FaultyVfs {
     }
 
     fn from_parts(plan: FaultPlan, root: SharedDirectory, next_id: u64) -> Self {
-        let world = World { plan, root: root.clone(), sequence: 0, next_id };
-        FaultyVfs { world: Arc::new(Mutex::new(world)), directory: root, name: "faulty:".into() }
+        let fs = FileSystem { plan, root: root.clone(), sequence: 0, next_id };
+        FaultyVfs { fs: Arc::new(Mutex::new(fs)), directory: root, name: "faulty:".into() }
     }
 
     /// Counts a request; returns an error if the plan fails it.
@@ -138,12 +117,12 @@ impl FaultyVfs {
         kind: FaultKind,
         operation: &'static str,
         name: &str,
-    ) -> Result<MutexGuard<'_, World>> {
+    ) -> Result<MutexGuard<'_, FileSystem>> {
         let takes_descriptor = TAKES_DESCRIPTOR.contains(&operation);
-        let mut world = self.world.lock();
-        let verdict = world.plan.admit(Request { kind, takes_descriptor });
+        let mut fs = self.fs.lock();
+        let verdict = fs.plan.admit(Request { kind, takes_descriptor });
         verdict.or_fail(operation, &join(&self.name, name))?;
-        Ok(world)
+        Ok(fs)
     }
 
     /// As [`begin`](Self::begin), for a change of names; fails if the directory was removed.
@@ -151,32 +130,32 @@ impl FaultyVfs {
         &self,
         operation: &'static str,
         name: &str,
-    ) -> Result<(MutexGuard<'_, World>, MutexGuard<'_, Directory>)> {
-        let world = self.begin(FaultKind::Names, operation, name)?;
+    ) -> Result<(MutexGuard<'_, FileSystem>, MutexGuard<'_, Directory>)> {
+        let fs = self.begin(FaultKind::Names, operation, name)?;
         let directory = self.directory.lock();
         match directory.removed {
             true => Err(fault(operation, join(&self.name, name), ErrorKind::NotFound)),
-            false => Ok((world, directory)),
+            false => Ok((fs, directory)),
         }
     }
 
     fn handle(&self, name: &str, state: SharedFile, mode: Mode) -> FaultyFile {
         let name = join(&self.name, name);
-        FaultyFile { world: self.world.clone(), state, name, mode, grows: false }
+        FaultyFile { fs: self.fs.clone(), state, name, mode, grows: false }
     }
 
     fn make(&self, name: &str, preallocation: Preallocation) -> Result<FaultyFile> {
-        let (mut world, mut directory) = self.begin_change("create", name)?;
+        let (mut fs, mut directory) = self.begin_change("create", name)?;
         directory.current.check_free("create", &self.name, name)?;
-        let mut state = FileState::new(world.next_id());
+        let mut state = FileState::new(fs.next_id());
         state.preallocation = preallocation;
         let state = SharedFile::new(Mutex::new(state));
-        directory.bind(world.next_sequence(), name, Some(Node::File(state.clone())));
+        directory.bind(fs.next_sequence(), name, Some(Node::File(state.clone())));
         Ok(self.handle(name, state, Mode::ReadWrite))
     }
 
     fn child(&self, name: &str, directory: SharedDirectory) -> FaultyVfs {
-        FaultyVfs { world: self.world.clone(), directory, name: join(&self.name, name) }
+        FaultyVfs { fs: self.fs.clone(), directory, name: join(&self.name, name) }
     }
 
     /// Removes everything in this directory, one operation each.
@@ -205,75 +184,76 @@ impl Vfs for FaultyVfs {
     }
 
     fn open(&self, name: &str, mode: Mode) -> Result<Arc<dyn File>> {
-        let _world = self.begin(FaultKind::Read, "open", name)?;
+        let _lock = self.begin(FaultKind::Read, "open", name)?;
         let state = self.directory.lock().current.file("open", &self.name, name)?;
         Ok(Arc::new(self.handle(name, state, mode)))
     }
 
     fn exists(&self, name: &str) -> Result<bool> {
-        let _world = self.begin(FaultKind::Read, "look up", name)?;
+        let _lock = self.begin(FaultKind::Read, "look up", name)?;
         check("look up", &self.name, name)?;
         Ok(matches!(self.directory.lock().current.get(name), Some(Node::File(_))))
     }
 
     fn list(&self) -> Result<Vec<String>> {
-        let _world = self.begin(FaultKind::Read, "list", "")?;
+        let _lock = self.begin(FaultKind::Read, "list", "")?;
         Ok(self.directory.lock().current.files())
     }
 
     fn remove(&self, name: &str) -> Result<()> {
-        let (mut world, mut directory) = self.begin_change("remove", name)?;
+        let (mut fs, mut directory) = self.begin_change("remove", name)?;
         directory.current.file("remove", &self.name, name)?;
-        directory.bind(world.next_sequence(), name, None);
+        directory.bind(fs.next_sequence(), name, None);
         Ok(())
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
-        let (mut world, mut directory) = self.begin_change("rename", from)?;
+        let (mut fs, mut directory) = self.begin_change("rename", from)?;
         let state = directory.current.renamed(&self.name, from, to)?;
-        directory.rename(world.next_sequence(), from, to, Node::File(state));
+        directory.rename(fs.next_sequence(), from, to, Node::File(state));
         Ok(())
     }
 
     fn sync_dir(&self, _purpose: Purpose) -> Result<()> {
-        let mut world = self.world.lock();
-        let verdict = world.plan.admit(FaultKind::DirSync);
+        let mut fs = self.fs.lock();
+        let verdict = fs.plan.admit(FaultKind::DirSync);
         let mut directory = self.directory.lock();
-        if matches!(verdict, Verdict::Fail(_)) {
-            directory.poison();
+        match verdict {
+            Verdict::Go => directory.sync(),
+            Verdict::Fail(_) => directory.poison(),
+            Verdict::Cut | Verdict::Off => {}
         }
-        verdict.or_fail("sync directory", &self.name)?;
-        directory.sync();
-        Ok(())
+        drop(directory);
+        FileSystem::end_sync(fs, verdict, "sync directory", &self.name)
     }
 
     fn subdirectory(&self, name: &str) -> Result<Arc<dyn Vfs>> {
         const OPERATION: &str = "create directory";
         let found = {
-            let _world = self.begin(FaultKind::Read, OPERATION, name)?;
+            let _lock = self.begin(FaultKind::Read, OPERATION, name)?;
             self.directory.lock().current.directory(OPERATION, &self.name, name)?
         };
         let found = match found {
             Some(found) => found,
             None => {
-                let (mut world, mut directory) = self.begin_change(OPERATION, name)?;
+                let (mut fs, mut directory) = self.begin_change(OPERATION, name)?;
                 // Another thread may have created it meanwhile.
                 match directory.current.directory(OPERATION, &self.name, name)? {
                     Some(found) => found,
                     None => {
-                        let fresh = Directory::new(world.next_id());
+                        let fresh = Directory::new(fs.next_id());
                         let fresh = SharedDirectory::new(Mutex::new(fresh));
                         let node = Node::Directory(fresh.clone());
-                        directory.bind(world.next_sequence(), name, Some(node));
+                        directory.bind(fs.next_sequence(), name, Some(node));
                         fresh
                     }
                 }
             }
         };
-        let mut world = self.world.lock();
+        let mut fs = self.fs.lock();
         let mut directory = self.directory.lock();
         if directory.is_pending(name) {
-            let verdict = world.plan.admit(FaultKind::DirSync);
+            let verdict = fs.plan.admit(FaultKind::DirSync);
             if matches!(verdict, Verdict::Fail(_)) {
                 directory.poison();
             }
@@ -284,22 +264,22 @@ impl Vfs for FaultyVfs {
     }
 
     fn subdirectories(&self) -> Result<Vec<String>> {
-        let _world = self.begin(FaultKind::Read, "list", "")?;
+        let _lock = self.begin(FaultKind::Read, "list", "")?;
         Ok(self.directory.lock().current.directories())
     }
 
     fn remove_subdirectory(&self, name: &str) -> Result<()> {
         const OPERATION: &str = "remove directory";
         let found = {
-            let _world = self.begin(FaultKind::Read, OPERATION, name)?;
+            let _lock = self.begin(FaultKind::Read, OPERATION, name)?;
             self.directory.lock().current.directory(OPERATION, &self.name, name)?
         };
         let Some(found) = found else {
             return Err(fault(OPERATION, join(&self.name, name), ErrorKind::NotFound));
         };
         self.child(name, found.clone()).clear()?;
-        let (mut world, mut directory) = self.begin_change(OPERATION, name)?;
-        directory.bind(world.next_sequence(), name, None);
+        let (mut fs, mut directory) = self.begin_change(OPERATION, name)?;
+        directory.bind(fs.next_sequence(), name, None);
         found.lock().removed = true;
         Ok(())
     }
@@ -312,7 +292,7 @@ impl Vfs for FaultyVfs {
                 created => drop(created?),
             }
         }
-        let _world = self.begin(FaultKind::Read, "lock", name)?;
+        let _lock = self.begin(FaultKind::Read, "lock", name)?;
         if !self.directory.lock().locked.insert(name.to_owned()) {
             return Err(Error::Locked {
                 path: join(&self.name, name),
@@ -325,16 +305,16 @@ impl Vfs for FaultyVfs {
     fn link(&self, name: &str, target: &dyn Vfs, to_name: &str) -> Result<bool> {
         let target: &dyn Any = target;
         let Some(target) = target.downcast_ref::<FaultyVfs>() else { return Ok(false) };
-        if !Arc::ptr_eq(&self.world, &target.world) {
+        if !Arc::ptr_eq(&self.fs, &target.fs) {
             return Ok(false);
         }
-        let (mut world, mut directory) = target.begin_change("link", to_name)?;
+        let (mut fs, mut directory) = target.begin_change("link", to_name)?;
         directory.current.check_free("link", &target.name, to_name)?;
         let state = match Arc::ptr_eq(&self.directory, &target.directory) {
             true => directory.current.file("link", &self.name, name)?,
             false => self.directory.lock().current.file("link", &self.name, name)?,
         };
-        directory.bind(world.next_sequence(), to_name, Some(Node::File(state)));
+        directory.bind(fs.next_sequence(), to_name, Some(Node::File(state)));
         Ok(true)
     }
 

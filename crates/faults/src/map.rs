@@ -20,8 +20,9 @@ use siltstone_vfs::Mapping;
 use siltstone_vfs::backend::{Backing, MappedMemory, Node, fault, join, too_long};
 
 use super::file::{FileState, SharedFile, parts};
+use super::file_system::FileSystem;
 use super::plan::Verdict;
-use super::{FaultKind, FaultyVfs, World};
+use super::{FaultKind, FaultyVfs};
 
 pub(super) fn map(vfs: &FaultyVfs, name: &str, bytes: u64) -> Result<Mapping> {
     let state = state_of(vfs, name)?;
@@ -36,18 +37,18 @@ pub(super) fn map(vfs: &FaultyVfs, name: &str, bytes: u64) -> Result<Mapping> {
         }
         file.current.len() < bytes
     };
-    let mut world = vfs.world.lock();
+    let mut fs = vfs.fs.lock();
     if is_short {
         let operation = "set length of";
-        world.plan.admit(FaultKind::Write).or_fail(operation, &name)?;
-        let room = world.room();
+        fs.plan.admit(FaultKind::Write).or_fail(operation, &name)?;
+        let room = fs.room();
         let mut file = state.lock();
         if file.current.missing_bytes(0, bytes) > room {
             return Err(fault("reserve space for", name, ErrorKind::StorageFull));
         }
-        file.set_len(world.next_sequence(), bytes);
+        file.set_len(fs.next_sequence(), bytes);
     }
-    let verdict = world.plan.admit(FaultKind::Sync);
+    let verdict = fs.plan.admit(FaultKind::Sync);
     let mut file = state.lock();
     // Checked again, because another thread may have mapped the file meanwhile.
     if file.mapped.strong_count() > 0 {
@@ -61,7 +62,7 @@ pub(super) fn map(vfs: &FaultyVfs, name: &str, bytes: u64) -> Result<Mapping> {
     verdict.or_fail("sync", &name)?;
     let token = Arc::new(());
     let backing = FaultyBacking {
-        world: vfs.world.clone(),
+        fs: vfs.fs.clone(),
         state: state.clone(),
         name: name.clone(),
         _token: token.clone(),
@@ -74,7 +75,7 @@ pub(super) fn map(vfs: &FaultyVfs, name: &str, bytes: u64) -> Result<Mapping> {
 /// The file `name`, created if it does not exist.
 fn state_of(vfs: &FaultyVfs, name: &str) -> Result<SharedFile> {
     let found = {
-        let _world = vfs.begin(FaultKind::Read, "map", name)?;
+        let _lock = vfs.begin(FaultKind::Read, "map", name)?;
         let directory = vfs.directory.lock();
         match directory.current.get(name) {
             Some(_) => Some(directory.current.file("map", &vfs.name, name)?),
@@ -84,24 +85,24 @@ fn state_of(vfs: &FaultyVfs, name: &str) -> Result<SharedFile> {
     if let Some(found) = found {
         return Ok(found);
     }
-    let (mut world, mut directory) = vfs.begin_change("map", name)?;
+    let (mut fs, mut directory) = vfs.begin_change("map", name)?;
     directory.current.check_free("map", &vfs.name, name)?;
-    let state = SharedFile::new(Mutex::new(FileState::new(world.next_id())));
-    directory.bind(world.next_sequence(), name, Some(Node::File(state.clone())));
+    let state = SharedFile::new(Mutex::new(FileState::new(fs.next_id())));
+    directory.bind(fs.next_sequence(), name, Some(Node::File(state.clone())));
     Ok(state)
 }
 
 struct FaultyBacking {
-    world: Arc<Mutex<World>>,
+    fs: Arc<Mutex<FileSystem>>,
     state: SharedFile,
     name: String,
     _token: Arc<()>,
 }
 
 impl FaultyBacking {
-    fn put(&self, world: &mut World, memory: &MappedMemory<'_>, offset: u64, bytes: &[u8]) {
+    fn put(&self, fs: &mut FileSystem, memory: &MappedMemory<'_>, offset: u64, bytes: &[u8]) {
         memory.store(offset, bytes);
-        self.state.lock().store(world.next_sequence(), offset, bytes);
+        self.state.lock().store(fs.next_sequence(), offset, bytes);
     }
 }
 
@@ -113,16 +114,16 @@ impl Backing for FaultyBacking {
         bytes: &[u8],
         _purpose: Purpose,
     ) -> Result<()> {
-        let mut world = self.world.lock();
-        let verdict = world.plan.admit(FaultKind::Write);
+        let mut fs = self.fs.lock();
+        let verdict = fs.plan.admit(FaultKind::Write);
         match verdict {
             // Survivors decide which of its lines and words were written back.
-            Verdict::Go | Verdict::Cut => self.put(&mut world, memory, offset, bytes),
+            Verdict::Go | Verdict::Cut => self.put(&mut fs, memory, offset, bytes),
             Verdict::Fail(_) => {
                 for part in parts(offset, bytes.len() as u64) {
-                    if world.plan.random.coin() {
+                    if fs.plan.random.coin() {
                         let piece = &bytes[part.within(offset)];
-                        self.put(&mut world, memory, part.offset(), piece);
+                        self.put(&mut fs, memory, part.offset(), piece);
                     }
                 }
             }
@@ -137,8 +138,8 @@ impl Backing for FaultyBacking {
         ranges: &[Range<u64>],
         _purpose: Purpose,
     ) -> Result<()> {
-        let mut world = self.world.lock();
-        let verdict = world.plan.admit(FaultKind::Sync);
+        let mut fs = self.fs.lock();
+        let verdict = fs.plan.admit(FaultKind::Sync);
         let mut file = self.state.lock();
         match verdict {
             Verdict::Go => file.persist(ranges),

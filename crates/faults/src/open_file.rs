@@ -1,4 +1,4 @@
-//! An open file: each request is checked against the fault plan, then does what the verdict says.
+//! An open file: each request asks the fault plan for a verdict, and succeeds or fails accordingly.
 //!
 //! Invariant: bytes change only under the shared lock, which is taken before the request gets its
 //! number.
@@ -11,12 +11,13 @@ use siltstone_engine::{Purpose, Result};
 use siltstone_vfs::backend::{end_of, fault};
 use siltstone_vfs::{File, Mode};
 
+use super::FaultKind;
 use super::file::{FileState, Preallocation, SharedFile, parts};
+use super::file_system::FileSystem;
 use super::plan::Verdict;
-use super::{FaultKind, World};
 
 pub(super) struct FaultyFile {
-    pub(super) world: Arc<Mutex<World>>,
+    pub(super) fs: Arc<Mutex<FileSystem>>,
     pub(super) state: SharedFile,
     pub(super) name: String,
     pub(super) mode: Mode,
@@ -28,7 +29,7 @@ pub(super) struct FaultyFile {
 const VISIBLE_PREALLOCATION_BYTES: u64 = 5000;
 
 impl FaultyFile {
-    /// The length as visible_len through this handle.
+    /// The length of the file as seen through this handle, in bytes.
     fn visible_len(&self, file: &FileState) -> u64 {
         let has_more = file.preallocation == Preallocation::Present && !self.grows;
         file.current.len() + if has_more { VISIBLE_PREALLOCATION_BYTES } else { 0 }
@@ -48,40 +49,40 @@ impl FaultyFile {
         operation: &'static str,
         change: impl FnOnce(&mut FileState, u64),
     ) -> Result<()> {
-        let mut world = self.world.lock();
-        world.plan.admit(FaultKind::Write).or_fail(operation, &self.name)?;
+        let mut fs = self.fs.lock();
+        fs.plan.admit(FaultKind::Write).or_fail(operation, &self.name)?;
         let mut file = self.state.lock();
         self.check_free(operation, &file)?;
-        change(&mut file, world.next_sequence());
+        change(&mut file, fs.next_sequence());
         Ok(())
     }
 }
 
 /// Writes a random subset of the sectors.
-fn write_some(world: &mut World, file: &mut FileState, offset: u64, bytes: &[u8]) {
-    let sequence = world.next_sequence();
+fn write_some(fs: &mut FileSystem, file: &mut FileState, offset: u64, bytes: &[u8]) {
+    let sequence = fs.next_sequence();
     for part in parts(offset, bytes.len() as u64) {
-        if world.plan.random.coin() {
+        if fs.plan.random.coin() {
             file.write(sequence, part.offset(), &bytes[part.within(offset)]);
         }
     }
 }
 
 /// Writes the sectors that fit, in order.
-fn write_prefix(world: &mut World, file: &mut FileState, offset: u64, bytes: &[u8], room: u64) {
+fn write_prefix(fs: &mut FileSystem, file: &mut FileState, offset: u64, bytes: &[u8], room: u64) {
     let (mut room, mut fits) = (room, 0);
     for part in parts(offset, bytes.len() as u64) {
         let missing = file.current.missing_bytes(part.offset(), part.len());
         let Some(left) = room.checked_sub(missing) else { break };
         (room, fits) = (left, part.within(offset).end);
     }
-    file.write(world.next_sequence(), offset, &bytes[..fits]);
+    file.write(fs.next_sequence(), offset, &bytes[..fits]);
 }
 
 impl File for FaultyFile {
     fn read_at(&self, offset: u64, buf: &mut [u8], _purpose: Purpose) -> Result<()> {
-        let mut world = self.world.lock();
-        world.plan.admit(FaultKind::Read).or_fail("read", &self.name)?;
+        let mut fs = self.fs.lock();
+        fs.plan.admit(FaultKind::Read).or_fail("read", &self.name)?;
         let file = self.state.lock();
         let end = end_of(offset, buf.len() as u64).filter(|&end| end <= self.visible_len(&file));
         let there = file.current.len().saturating_sub(offset).min(buf.len() as u64) as usize;
@@ -95,33 +96,33 @@ impl File for FaultyFile {
 
     fn write_at(&self, offset: u64, bytes: &[u8], _purpose: Purpose) -> Result<()> {
         self.mode.check_change("write", &self.name, offset, bytes.len() as u64)?;
-        let mut world = self.world.lock();
-        let verdict = world.plan.admit(FaultKind::Write);
+        let mut fs = self.fs.lock();
+        let verdict = fs.plan.admit(FaultKind::Write);
         // Before the file is locked: the computation locks every file.
-        let room = world.room();
+        let room = fs.room();
         let mut file = self.state.lock();
         self.check_free("write", &file)?;
         match verdict {
             Verdict::Go => {
                 if file.current.missing_bytes(offset, bytes.len() as u64) > room {
-                    if world.plan.torn_on_full {
-                        write_prefix(&mut world, &mut file, offset, bytes, room);
+                    if fs.plan.torn_on_full {
+                        write_prefix(&mut fs, &mut file, offset, bytes, room);
                     }
                     return Err(fault("write", &*self.name, ErrorKind::StorageFull));
                 }
-                file.write(world.next_sequence(), offset, bytes);
+                file.write(fs.next_sequence(), offset, bytes);
             }
             // Survivors decide which of its sectors were written.
-            Verdict::Cut => file.write(world.next_sequence(), offset, bytes),
-            Verdict::Fail(_) => write_some(&mut world, &mut file, offset, bytes),
+            Verdict::Cut => file.write(fs.next_sequence(), offset, bytes),
+            Verdict::Fail(_) => write_some(&mut fs, &mut file, offset, bytes),
             Verdict::Off => {}
         }
         verdict.or_fail("write", &self.name)
     }
 
     fn sync(&self, _purpose: Purpose) -> Result<()> {
-        let mut world = self.world.lock();
-        let verdict = world.plan.admit(FaultKind::Sync);
+        let mut fs = self.fs.lock();
+        let verdict = fs.plan.admit(FaultKind::Sync);
         let mut file = self.state.lock();
         match verdict {
             Verdict::Go => file.sync(),
@@ -129,12 +130,13 @@ impl File for FaultyFile {
             // Pending changes stay pending: any of them may have been written.
             Verdict::Cut | Verdict::Off => {}
         }
-        verdict.or_fail("sync", &self.name)
+        drop(file);
+        FileSystem::end_sync(fs, verdict, "sync", &self.name)
     }
 
     fn len(&self) -> Result<u64> {
-        let world = self.world.lock();
-        if world.plan.power_is_off {
+        let fs = self.fs.lock();
+        if fs.plan.power_is_off {
             Verdict::Off.or_fail("get length of", &self.name)?;
         }
         Ok(self.visible_len(&self.state.lock()))
@@ -156,9 +158,9 @@ impl File for FaultyFile {
     /// Only checks the free space; it is not reserved.
     fn reserve(&self, len: u64) -> Result<()> {
         self.mode.check_change("reserve space for", &self.name, 0, len)?;
-        let mut world = self.world.lock();
-        world.plan.admit(FaultKind::Write).or_fail("reserve space for", &self.name)?;
-        let room = world.room();
+        let mut fs = self.fs.lock();
+        fs.plan.admit(FaultKind::Write).or_fail("reserve space for", &self.name)?;
+        let room = fs.room();
         if room < u64::MAX && self.state.lock().current.missing_bytes(0, len) > room {
             return Err(fault("reserve space for", &*self.name, ErrorKind::StorageFull));
         }

@@ -10,6 +10,7 @@
 //! Source: "How SQLite Is Tested", section 3 (failing each request in turn).
 
 use std::io;
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use siltstone_engine::{Error, Result};
@@ -128,6 +129,8 @@ pub(super) struct FaultPlan {
     pub(super) error_rate: f64,
     pub(super) capacity_bytes: u64,
     pub(super) torn_on_full: bool,
+    /// Runs inside a failed sync before it returns.
+    pub(super) before_sync_error: Option<Arc<dyn Fn() + Send + Sync>>,
     pub(super) random: SplitMix64,
 }
 
@@ -144,6 +147,7 @@ impl FaultPlan {
             error_rate: 0.0,
             capacity_bytes: u64::MAX,
             torn_on_full: false,
+            before_sync_error: None,
             random: SplitMix64::new(seed),
         }
     }

@@ -31,19 +31,19 @@ impl FaultyVfs {
     /// no faults are planned, counters are 0, nothing is locked or mapped, the capacity is the
     /// same, and pending changes are still pending. The original is unchanged.
     pub fn after_crash(&self, seed: u64) -> FaultyVfs {
-        let world = self.world.lock();
+        let fs = self.fs.lock();
         let mut copier = Copier {
             seed,
-            sequence: world.sequence,
+            sequence: fs.sequence,
             files: BTreeMap::new(),
             directories: BTreeMap::new(),
         };
-        let root = copier.directory(&world.root);
+        let root = copier.directory(&fs.root);
         let mut plan = FaultPlan::new(SplitMix64::stream(seed, u64::MAX - 1).next_u64());
-        plan.capacity_bytes = world.plan.capacity_bytes;
-        plan.torn_on_full = world.plan.torn_on_full;
-        let vfs = FaultyVfs::from_parts(plan, root, world.next_id);
-        vfs.world.lock().sequence = copier.sequence;
+        plan.capacity_bytes = fs.plan.capacity_bytes;
+        plan.torn_on_full = fs.plan.torn_on_full;
+        let vfs = FaultyVfs::from_parts(plan, root, fs.next_id);
+        vfs.fs.lock().sequence = copier.sequence;
         vfs
     }
 }

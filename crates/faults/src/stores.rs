@@ -107,15 +107,16 @@ impl FileState {
         self.stores.iter().for_each(|store| store.apply_all(to));
     }
 
-    /// Applies all stores before a moment, and a random subset of the words of the one at it.
+    /// Applies all stores before a sequence number, and a random subset of the words of the store
+    /// with it.
     pub(super) fn apply_stores_before(
         &self,
-        moment: u64,
+        cut_sequence: u64,
         random: &mut SplitMix64,
         to: &mut SparseBytes,
     ) {
-        for store in self.stores.iter().take_while(|store| store.sequence <= moment) {
-            match store.sequence < moment {
+        for store in self.stores.iter().take_while(|store| store.sequence <= cut_sequence) {
+            match store.sequence < cut_sequence {
                 true => store.apply_all(to),
                 false => {
                     let kept = store.parts(WORD_BYTES).filter(|_| random.coin());

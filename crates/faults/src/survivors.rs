@@ -1,7 +1,7 @@
 //! The state after a power cut.
 //!
 //! Builds a new file system from the durable tree and a choice of the pending changes; everything
-//! in it is durable. The original is unchanged, so one moment has many survivors.
+//! in it is durable. The original is unchanged, so one power cut has many possible survivors.
 //!
 //! Invariant: everything covered by a successful sync is in every survivor; a sector has a value,
 //! and a name a state, that it had since the last sync; the same seed gives the same survivor.
@@ -31,9 +31,10 @@ pub(super) const MAX_PREALLOCATION_BYTES: u64 = 100_000;
 /// The pending changes that a power cut leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Survival {
-    /// None.
+    /// None of the pending changes.
     LoseAll,
-    /// Those before a random moment in all files and directories; the one at that moment is torn.
+    /// The pending changes before a random sequence number, in all files and directories; the
+    /// change with that number is torn.
     KeepPrefix,
     /// A random subset by sector, line and name.
     Random,
@@ -65,30 +66,33 @@ impl FaultyVfs {
 
     /// As [`survivors`](FaultyVfs::survivors), with a given shape.
     pub fn survivors_as(&self, survival: Survival, seed: u64) -> FaultyVfs {
-        let world = self.world.lock();
-        let mut builder = SurvivorBuilder { survival, seed, moment: 0, files: BTreeMap::new() };
+        let fs = self.fs.lock();
+        let mut builder =
+            SurvivorBuilder { survival, seed, cut_sequence: 0, files: BTreeMap::new() };
         if survival == Survival::KeepPrefix {
-            let mut moments = Moments::default();
-            moments.visit_directory(&world.root.lock());
-            let chosen = SplitMix64::stream(seed, u64::MAX).below(moments.pending.len() as u64 + 1);
-            builder.moment = moments.pending.into_iter().nth(chosen as usize).unwrap_or(u64::MAX);
+            let mut pending_sequences = PendingSequences::default();
+            pending_sequences.visit_directory(&fs.root.lock());
+            let chosen = SplitMix64::stream(seed, u64::MAX)
+                .below(pending_sequences.pending.len() as u64 + 1);
+            builder.cut_sequence =
+                pending_sequences.pending.into_iter().nth(chosen as usize).unwrap_or(u64::MAX);
         }
-        let root = builder.directory(&world.root.lock());
+        let root = builder.directory(&fs.root.lock());
         let mut plan = FaultPlan::new(SplitMix64::stream(seed, u64::MAX - 1).next_u64());
-        plan.capacity_bytes = world.plan.capacity_bytes;
-        plan.torn_on_full = world.plan.torn_on_full;
-        FaultyVfs::from_parts(plan, root, world.next_id)
+        plan.capacity_bytes = fs.plan.capacity_bytes;
+        plan.torn_on_full = fs.plan.torn_on_full;
+        FaultyVfs::from_parts(plan, root, fs.next_id)
     }
 }
 
 /// The sequence numbers of all pending changes.
 #[derive(Default)]
-struct Moments {
+struct PendingSequences {
     pending: BTreeSet<u64>,
     seen: BTreeSet<u64>,
 }
 
-impl Moments {
+impl PendingSequences {
     fn visit_directory(&mut self, directory: &Directory) {
         self.pending.extend(directory.journal.iter().map(|change| change.sequence));
         let bound = directory.journal.iter().flat_map(|change| &change.bindings);
@@ -118,8 +122,8 @@ impl Moments {
 struct SurvivorBuilder {
     survival: Survival,
     seed: u64,
-    /// For `KeepPrefix`: changes before it are kept, the one with this number is torn.
-    moment: u64,
+    /// For `KeepPrefix`: changes before this sequence number are kept, the one with it is torn.
+    cut_sequence: u64,
     /// Survivors by file id, so that a file with two names stays one file.
     files: BTreeMap<u64, SharedFile>,
 }
@@ -147,7 +151,7 @@ impl SurvivorBuilder {
             let kept = match self.survival {
                 Survival::LoseAll => false,
                 Survival::KeepAll => true,
-                Survival::KeepPrefix => change.sequence < self.moment,
+                Survival::KeepPrefix => change.sequence < self.cut_sequence,
                 // If a name misses one state, it cannot have a later one.
                 Survival::Random => {
                     bias.keeps(&mut random) && !change.names().any(|name| lost.contains(name))
@@ -174,8 +178,8 @@ impl SurvivorBuilder {
                 bytes
             }
             Survival::KeepPrefix => {
-                let mut bytes = prefix_of(file, self.moment, &mut random);
-                file.apply_stores_before(self.moment, &mut random, &mut bytes);
+                let mut bytes = prefix_of(file, self.cut_sequence, &mut random);
+                file.apply_stores_before(self.cut_sequence, &mut random, &mut bytes);
                 bytes
             }
             Survival::Random => {
@@ -196,12 +200,12 @@ impl SurvivorBuilder {
     }
 }
 
-/// All changes before the moment, and some sectors of the one at it.
-fn prefix_of(file: &FileState, moment: u64, random: &mut SplitMix64) -> SparseBytes {
+/// All changes before a sequence number, and some sectors of the change with it.
+fn prefix_of(file: &FileState, cut_sequence: u64, random: &mut SplitMix64) -> SparseBytes {
     let mut bytes = file.durable.clone();
     // A failed write is several changes with the same number.
-    for change in file.pending.iter().take_while(|change| change.sequence <= moment) {
-        if change.sequence < moment {
+    for change in file.pending.iter().take_while(|change| change.sequence <= cut_sequence) {
+        if change.sequence < cut_sequence {
             change.apply(&mut bytes);
             continue;
         }

@@ -1,14 +1,13 @@
 //! Public API of the ordered engine.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use siltstone_durable::{self as durable, commit, flush};
-use siltstone_engine::{
-    Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, KeyRange, ReadPoint, Result,
-    Stats, VerifyReport, WriteBatch,
-};
-use siltstone_runtime::{BackgroundWork, Env};
+use siltstone_durable::{self as durable, LogStructuredEngine, OpenTable, flush};
+use siltstone_engine::{CompactionFilter, Cursor, Entry, KeyRange, ReadPoint, Result, Timestamp};
+use siltstone_runtime::Env;
+use siltstone_table::BlockCache;
 use siltstone_vfs::Vfs;
 
 use crate::engine::Tree;
@@ -20,162 +19,113 @@ use crate::version::Version;
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// An open table of the ordered engine.
-pub struct Lsm {
-    pub(crate) tree: Arc<Tree>,
+pub type Lsm = LogStructuredEngine<Tree>;
+
+/// Opens the table on `vfs`, or creates one, with a block cache that other tables may share, in
+/// place of one of [`Options::cache_bytes`]. The caller ensures that the table is open only once.
+///
+/// # Errors
+/// As from [`Lsm::open`].
+pub fn open_shared(
+    vfs: Arc<dyn Vfs>,
+    env: Env,
+    options: Options,
+    cache: Arc<BlockCache>,
+) -> Result<Lsm> {
+    let (tree, must_flush) = recover::open(vfs, env, options, Some(cache))?;
+    Lsm::start(tree, must_flush)
 }
 
-impl Lsm {
-    /// Opens the table on `vfs`, or creates one. The caller ensures that it is open only once.
-    ///
-    /// # Errors
-    /// Corruption, a newer format, or a failing medium; then nothing has changed.
-    pub fn open(vfs: Arc<dyn Vfs>, env: Env, options: Options) -> Result<Self> {
-        let (tree, must_flush) = recover::open(vfs, env, options)?;
-        let lsm = Lsm { tree };
-        lsm.tree.background.retry_with(lsm.tree.me.clone());
-        if must_flush {
-            flush::flush_recovered(lsm.tree.as_ref())?;
-        }
-        Ok(lsm)
+impl OpenTable for Tree {
+    type Options = Options;
+
+    const IS_ORDERED_AND_VERSIONED: bool = true;
+    const HAS_RANGE_DELETES: bool = true;
+
+    fn recover(vfs: Arc<dyn Vfs>, env: Env, options: Options) -> Result<(Arc<Self>, bool)> {
+        recover::open(vfs, env, options, None)
     }
-}
 
-impl Tree {
-    /// Writes everything in memory to files and waits for it.
-    pub(crate) fn flush(&self) -> Result<()> {
-        // A checkpoint waits for both memtables that a rotation leaves, if there is an overlay.
+    fn get(&self, key: &[u8], at: Option<&ReadPoint>) -> Result<Option<Entry>> {
+        self.get(key, at)
+    }
+
+    /// Lends values from memtables and cached blocks.
+    fn lookup(
+        &self,
+        key: &[u8],
+        at: Option<&ReadPoint>,
+        visit: &mut dyn FnMut(&[u8], Option<Timestamp>),
+    ) -> Result<bool> {
+        self.lookup(key, at, visit)
+    }
+
+    /// As of one moment.
+    fn multi_get(&self, keys: &[&[u8]], at: Option<&ReadPoint>) -> Result<Vec<Option<Entry>>> {
+        self.multi_get(keys, at)
+    }
+
+    fn cursor(&self, range: KeyRange, at: Option<&ReadPoint>) -> Result<Box<dyn Cursor>> {
+        self.cursor(range, at)
+    }
+
+    fn snapshot(&self) -> Option<ReadPoint> {
+        Some(self.snapshots.take(&self.visible))
+    }
+
+    /// Uniformly distributed, unless nearly all stored entries are dead.
+    fn random_key(lsm: &Lsm, below: &mut dyn FnMut(u64) -> u64) -> Result<Option<Vec<u8>>> {
+        lsm.table().random_key(below)
+    }
+
+    fn set_compaction_filter(&self, filter: Option<Arc<dyn CompactionFilter>>) -> bool {
+        *self.compaction_filter.lock() = filter;
+        true
+    }
+
+    /// Cost: reads and writes the data of the range at each level, and all of level 0 that overlaps
+    /// it, with the tables of level 1 below.
+    fn compact_range(&self, range: &KeyRange) -> Result<()> {
+        self.compact_range(range)
+    }
+
+    fn set_options(&self, changes: &BTreeMap<String, String>) -> Result<()> {
+        self.change_options(changes)
+    }
+
+    /// With an overlay, a rotation leaves two memtables to flush. The lock excludes checkpoints,
+    /// which wait for both.
+    fn flush(&self) -> Result<()> {
         let _lock = self.has_overlay().then(|| self.checkpoint_lock.lock());
         flush::flush(self)
     }
 
-    fn close(&self) -> Result<()> {
-        let closed = durable::core::close(self, || {
-            self.stop();
-            let next = self.next_log.lock().take();
-            next.into_iter().for_each(|next| next.remove(self.vfs.as_ref()));
-        });
-        self.release_pool();
-        closed
-    }
-
-    /// Ends background work, also what is queued: that holds files, and the pool.
+    /// Ends background work, and drops queued compactions, because they keep files and the pool
+    /// open.
     fn stop(&self) {
         self.background.stop();
         self.background.lock().queued.clear();
     }
 
-    /// Releases all runs in persistent memory, and so the lock of the pool, which the next open
-    /// needs. Open cursors keep theirs.
-    fn release_pool(&self) {
+    /// Removes the log that was created in advance.
+    fn before_seal(&self) {
+        let next = self.next_log.lock().take();
+        next.into_iter().for_each(|next| next.remove(self.vfs.as_ref()));
+    }
+
+    /// Releases all runs in persistent memory and the pool, and waits until finished jobs have
+    /// released theirs, so that the lock of the pool is free. Open cursors keep their runs.
+    fn release(&self) {
         self.versions.release(Version::without_pmem_runs);
         let mut state = self.background.lock();
         durable::publish(self, &mut state, |view| {
             view.version = Arc::new(view.version.without_pmem_runs());
         });
+        drop(state);
         *self.pool.lock() = None;
-    }
-}
-
-impl Drop for Lsm {
-    fn drop(&mut self) {
-        self.tree.background.close();
-        self.tree.stop();
-        self.tree.release_pool();
-        self.wait_for_jobs();
-    }
-}
-
-impl Lsm {
-    /// Waits until finished jobs have released what they worked on, e.g. the pool.
-    fn wait_for_jobs(&self) {
         let began = Instant::now();
-        while Arc::strong_count(&self.tree) > 1 && began.elapsed() < CLOSE_TIMEOUT {
+        while self.me.strong_count() > 1 && began.elapsed() < CLOSE_TIMEOUT {
             std::thread::yield_now();
         }
-    }
-}
-
-impl Engine for Lsm {
-    fn name(&self) -> &'static str {
-        "lsm"
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            ordered: true,
-            durable: true,
-            versioned: true,
-            incremental_gc: false,
-            max_value_bytes: crate::MAX_VALUE_BYTES,
-        }
-    }
-
-    fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
-        self.tree.get(key, None)
-    }
-
-    fn get_at(&self, key: &[u8], at: &ReadPoint) -> Result<Option<Entry>> {
-        self.tree.get(key, Some(at))
-    }
-
-    fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
-        commit::write(self.tree.as_ref(), batch, durability)
-    }
-
-    /// Drops the files, atomically.
-    fn clear(&self) -> Result<()> {
-        durable::clear::clear(self.tree.as_ref())
-    }
-
-    fn sync(&self) -> Result<()> {
-        commit::sync(self.tree.as_ref())
-    }
-
-    fn iter(&self) -> Result<Box<dyn Cursor>> {
-        self.tree.cursor(KeyRange::all(), None)
-    }
-
-    fn range(&self, range: KeyRange, at: Option<&ReadPoint>) -> Result<Box<dyn Cursor>> {
-        self.tree.cursor(range, at)
-    }
-
-    /// Uniformly distributed, unless nearly all stored entries are dead.
-    fn random_key(&self, below: &mut dyn FnMut(u64) -> u64) -> Result<Option<Vec<u8>>> {
-        self.tree.random_key(below)
-    }
-
-    fn snapshot(&self) -> Result<ReadPoint> {
-        self.tree.background.check_open()?;
-        Ok(self.tree.snapshots.take(&self.tree.visible))
-    }
-
-    fn flush(&self) -> Result<()> {
-        self.tree.flush()
-    }
-
-    fn maintain(&self) -> Result<()> {
-        self.tree.drain_jobs(|state| state.flushing > 0)
-    }
-
-    fn checkpoint(&self, sink: &mut dyn CheckpointSink) -> Result<()> {
-        self.tree.checkpoint(sink)
-    }
-
-    fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport> {
-        self.tree.verify(progress)
-    }
-
-    fn stats(&self) -> Stats {
-        self.tree.stats()
-    }
-
-    fn trouble(&self) -> Option<String> {
-        self.tree.background.trouble()
-    }
-
-    fn close(&self) -> Result<()> {
-        let closed = self.tree.close();
-        self.wait_for_jobs();
-        closed
     }
 }

@@ -1,16 +1,17 @@
-//! A consistent copy: everything into tables, then the tables of one version and a manifest that
-//! names them.
+//! Checkpoints: flushes all memtables, then copies or links the files of one version and writes a
+//! manifest that names them.
 //!
-//! A run in persistent memory is copied as a sorted table of its live entries, so that a copy needs
-//! no such memory to be opened.
+//! An L0 run in persistent memory is copied as an SSTable of its live entries, so that the
+//! checkpoint can be opened without such memory.
 //!
-//! Writers continue meanwhile. Rows are a prefix of the writes as long as memtables are flushed
-//! whole and in order. So from before the flush until its version is taken no keys are retained in
-//! a newer memtable, and no memtable is flushed before an overlay that has older writes.
+//! Writers continue meanwhile. The files contain a prefix of the writes only if memtables are
+//! flushed completely and in order. So from before the flush until its version is taken, no hot
+//! keys are retained in a newer memtable, and no memtable is flushed before a NoveLSM overlay that
+//! has older writes.
 
 use std::sync::Arc;
 
-use siltstone_durable::checkpoint::{link_or_copy, write_manifest};
+use siltstone_durable::checkpoint::{Checkpoint, link_or_copy, write_manifest};
 use siltstone_durable::flush;
 use siltstone_engine::{CheckpointSink, Purpose, Result};
 use siltstone_table::{EntryRef, FileKind, FileNumber, TableMeta};
@@ -19,11 +20,10 @@ use crate::engine::Tree;
 use crate::rowtable::{RowTable, RowTableIter};
 use crate::version::{FileEntry, L0Run};
 
-impl Tree {
-    /// Writes the table, as of a moment during this call, into `sink`.
-    pub(crate) fn checkpoint(&self, sink: &mut dyn CheckpointSink) -> Result<()> {
-        // The version holds its files open and on the medium until the copy is done.
-        let (version, mut edit) = self.checkpoint_lock.while_begun(|| {
+impl Checkpoint for Tree {
+    fn checkpoint(&self, sink: &mut dyn CheckpointSink) -> Result<()> {
+        // The version keeps its files open and on disk until the copy is done.
+        let (version, mut edit) = self.checkpoint_lock.while_running(|| {
             flush::flush(self)?;
             Ok(self.versions.snapshot())
         })?;
@@ -39,9 +39,11 @@ impl Tree {
         }
         write_manifest(&self.versions, edit, sink)
     }
+}
 
-    /// Writes the live entries in persistent memory to a table, for the copy alone; `None` if
-    /// nothing is.
+impl Tree {
+    /// Copies the live entries of a run in persistent memory to an SSTable in the checkpoint.
+    /// Returns `None` if there are none.
     fn copy_run(
         &self,
         run: &L0Run,

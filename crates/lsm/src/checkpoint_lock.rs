@@ -1,35 +1,41 @@
-//! Whether a checkpoint is about to take its version.
+//! Serializes checkpoints, and shows flushes that one is running.
+//!
+//! A checkpoint copies files, not memtables. So while it runs, flushes retain no hot keys in memory,
+//! and with a NoveLSM overlay no memtable is flushed before the overlay, which has older writes.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use parking_lot::{Mutex, MutexGuard};
 use siltstone_engine::Result;
 
-/// Marks the time until everything in memory is in runs of the checkpoint; one at a time.
+/// Held by the one running checkpoint until everything in memory is in L0 runs.
 #[derive(Default)]
 pub(crate) struct CheckpointLock {
-    is_begun: AtomicBool,
+    is_running: AtomicBool,
     lock: Mutex<()>,
 }
 
 impl CheckpointLock {
-    /// Whether a checkpoint has begun. Asked while the writer is locked, as the flush of a
-    /// checkpoint locks it after the change: so each memtable that the checkpoint contains, and
-    /// each after it, is full only when the answer is yes.
-    pub(crate) fn is_begun(&self) -> bool {
-        self.is_begun.load(Relaxed)
+    /// Whether a checkpoint is flushing.
+    ///
+    /// The caller holds the writer lock. A checkpoint sets the flag before it takes that lock to
+    /// rotate the memtable, so every memtable that the checkpoint contains is rotated with the flag
+    /// set.
+    pub(crate) fn is_running(&self) -> bool {
+        self.is_running.load(Relaxed)
     }
 
-    /// Waits until no checkpoint is being made, and prevents others.
+    /// Waits for the running checkpoint, and prevents others until the guard is dropped.
     pub(crate) fn lock(&self) -> MutexGuard<'_, ()> {
         self.lock.lock()
     }
 
-    pub(crate) fn while_begun<T>(&self, flush: impl FnOnce() -> Result<T>) -> Result<T> {
+    /// Runs `flush` with the flag set.
+    pub(crate) fn while_running<T>(&self, flush: impl FnOnce() -> Result<T>) -> Result<T> {
         let _lock = self.lock();
-        self.is_begun.store(true, Relaxed);
+        self.is_running.store(true, Relaxed);
         let flushed = flush();
-        self.is_begun.store(false, Relaxed);
+        self.is_running.store(false, Relaxed);
         flushed
     }
 }

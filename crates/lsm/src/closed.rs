@@ -46,7 +46,7 @@ pub fn verify_closed(vfs: &Arc<dyn Vfs>) -> Result<VerifyReport> {
     match &known {
         Some(edit) => {
             named(vfs, edit, &mut report)?;
-            logs(vfs, edit.first_log.unwrap_or(0), &mut report)?;
+            logs(vfs, edit.header.first_log.unwrap_or(0), &mut report)?;
             // Last: it finds the first damage, which is known by now, and what only all files show.
             if let Err(error) = recover::check(vfs) {
                 let Error::Corruption { file, offset, .. } = &error else { return Err(error) };
@@ -87,7 +87,7 @@ fn named(vfs: &Arc<dyn Vfs>, edit: &Edit, report: &mut VerifyReport) -> Result<(
                 continue;
             }
             Some(L0RunEntry { log: Some((log, bytes)), .. }) => {
-                let checked = LogFile::open(vfs, *log, *bytes).and_then(|log| log.verify());
+                let checked = LogFile::open(vfs, *log, *bytes, None).and_then(|log| log.verify());
                 report.note(checked.map(|()| (*bytes, 0)).map_err(missing_file))?;
             }
             _ => {}

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use siltstone_structures::StripedCounter;
+
 use crate::rowtable::SearchStats;
 
 /// Levels with a counter of their own; deeper ones count as the last.
@@ -16,28 +18,37 @@ const DEFAULT_WRITE_AMP: f64 = 4.0;
 pub(crate) struct Counters {
     /// Operations that the overlay took.
     pub(crate) large_memtable_writes: AtomicU64,
-    pub(crate) gets: AtomicU64,
-    pub(crate) gets_found: AtomicU64,
-    pub(crate) seeks: AtomicU64,
+    pub(crate) gets: StripedCounter,
+    pub(crate) gets_found: StripedCounter,
+    pub(crate) seeks: StripedCounter,
     pub(crate) flushes: AtomicU64,
     /// Keys and values that flushes put into level 0, in bytes.
     pub(crate) flushed_bytes: AtomicU64,
     pub(crate) flush_entries_saved: AtomicU64,
     /// Hot keys that a flush retained in the next memtable.
-    pub(crate) hot_keys_carried: AtomicU64,
+    pub(crate) hot_keys_retained: AtomicU64,
     pub(crate) compactions: AtomicU64,
     pub(crate) moves: AtomicU64,
     pub(crate) compaction_entries_in: AtomicU64,
     pub(crate) compaction_entries_out: AtomicU64,
+    /// Expired entries that compactions dropped or replaced by tombstones.
+    pub(crate) expired: AtomicU64,
+    /// Versions that compactions dropped because of range deletions.
+    pub(crate) range_deleted_entries: AtomicU64,
+    /// Tables and L0 runs that were removed unread because of range deletions.
+    pub(crate) range_deleted_tables: AtomicU64,
+    /// Rows that the compaction filter dropped.
+    pub(crate) filtered: AtomicU64,
     /// Maximum bytes of keys and values that one compaction took from level 0.
     pub(crate) largest_level0_bytes: AtomicU64,
     pub(crate) background_us: AtomicU64,
-    /// Rows that a flush put into persistent memory, and those that it had no room for.
-    pub(crate) nvm_rows_built: AtomicU64,
-    pub(crate) nvm_rows_refused: AtomicU64,
+    /// L0 runs that flushes built in persistent memory.
+    pub(crate) pmem_runs_built: AtomicU64,
+    /// L0 runs that became files because the persistent memory had no free pages.
+    pub(crate) pmem_alloc_failures: AtomicU64,
     /// Key comparisons and cache lines read by lookups in runs in persistent memory.
-    pub(crate) nvm_comparisons: AtomicU64,
-    pub(crate) nvm_lines: AtomicU64,
+    pub(crate) pmem_comparisons: AtomicU64,
+    pub(crate) pmem_lines: AtomicU64,
     /// Bytes of logs that running compactions hold in memory.
     pub(crate) held_ahead: Arc<AtomicU64>,
     /// Bytes of tables written into each level.
@@ -55,10 +66,10 @@ impl Counters {
     }
 
     /// Counts a lookup's search of runs in persistent memory.
-    pub(crate) fn searched_rows(&self, tally: &SearchStats) {
+    pub(crate) fn count_pmem_search(&self, tally: &SearchStats) {
         if tally.comparisons > 0 {
-            self.nvm_comparisons.fetch_add(tally.comparisons, Relaxed);
-            self.nvm_lines.fetch_add(tally.lines, Relaxed);
+            self.pmem_comparisons.fetch_add(tally.comparisons, Relaxed);
+            self.pmem_lines.fetch_add(tally.lines, Relaxed);
         }
     }
 

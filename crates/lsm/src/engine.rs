@@ -8,11 +8,11 @@
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use parking_lot::Mutex;
 use siltstone_durable::{self as durable, Core};
-use siltstone_engine::Result;
-use siltstone_runtime::{Background, BackgroundWork};
+use siltstone_engine::{CompactionFilter, Result};
 use siltstone_structures::ChunkPool;
 use siltstone_table::{BlockCache, SpareSegment};
 use siltstone_vfs::PmemPool;
@@ -20,25 +20,40 @@ use siltstone_vfs::PmemPool;
 use crate::checkpoint_lock::CheckpointLock;
 use crate::compact::{Compaction, InProgress, LevelSizes, Strategy};
 use crate::counters::Counters;
-use crate::options::Options;
+use crate::options::{L0Policy, LiveOptions, MemtableLimits};
 use crate::rowtable::RowTable;
 use crate::snapshots::Snapshots;
 use crate::version::{Edit, L0Run, Version};
 use crate::view::View;
 
 /// The shared state.
-pub(crate) struct Tree {
+pub struct Tree {
     pub(crate) core: Core<Tree>,
-    pub(crate) options: Options,
+    /// The options in force.
+    pub(crate) options: Arc<LiveOptions>,
+    pub(crate) memtable_limits: MemtableLimits,
+    /// That of the options, which does not change while the table is open.
+    pub(crate) l0_policy: L0Policy,
+    /// The option `pmem.hints`, which does not change while the table is open: reads use it.
+    pub(crate) hints: bool,
     pub(crate) cache: Arc<BlockCache>,
+    /// Whether other tables use the cache, too.
+    pub(crate) shares_cache: bool,
     /// Where flushes put runs, if there is persistent memory; `None` once the table is closed.
     pub(crate) pool: Mutex<Option<PmemPool>>,
+    /// Set by the application; each compaction uses the one that is set when it begins.
+    pub(crate) compaction_filter: Mutex<Option<Arc<dyn CompactionFilter>>>,
+    /// Held while a range is compacted on request.
+    pub(crate) range_compaction: Mutex<()>,
+    /// Requests that wait for compactions in progress: no other one begins meanwhile.
+    pub(crate) compaction_waiters: AtomicUsize,
     pub(crate) strategy: Box<dyn Strategy>,
     pub(crate) sizes: Arc<LevelSizes>,
-    /// Memory of up to one dropped memtable, for the next.
+    /// Recycled memory of up to one dropped memtable, for the next one.
     pub(crate) spares: Arc<ChunkPool>,
-    /// The log in which writers continue when the active memtable is full, if it exists already.
-    /// Locked while a number is assigned to one: their order is that of the chain.
+    /// The next log, created in advance: writers continue in it when the active memtable is full.
+    /// The lock is held while a log gets its number, so that the numbers of logs ascend along the
+    /// chain.
     pub(crate) next_log: Mutex<Option<SpareSegment>>,
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) checkpoint_lock: CheckpointLock,
@@ -53,38 +68,22 @@ impl Deref for Tree {
     }
 }
 
-/// What background work is queued and running.
+/// The queued and running background work.
 pub(crate) type State = durable::State<Jobs>;
 
 /// Jobs other than flushes.
 #[derive(Default)]
-pub(crate) struct Jobs {
-    /// The sizes of levels are to be learnt from a memtable.
+pub struct Jobs {
+    /// A job that computes the target sizes of levels from a memtable is queued.
     pub(crate) is_sizing_queued: bool,
     /// Compactions queued or running.
     pub(crate) compactions: usize,
-    /// Those that are queued, by a number of their own, and the generation that they are of. Not
-    /// with the scheduler, which may outlive the table: they hold files, and the pool.
+    /// The queued compactions, each with its generation, by an id. They are kept here and not in
+    /// the scheduler's closures, which may outlive the table, because they keep files and the pool
+    /// open.
     pub(crate) queued: BTreeMap<u64, (u64, Compaction)>,
     pub(crate) next_compaction: u64,
     pub(crate) in_progress: InProgress,
-}
-
-impl BackgroundWork for Tree {
-    type State = State;
-
-    fn background(&self) -> &Background<State> {
-        &self.core.background
-    }
-
-    fn is_busy(state: &State) -> bool {
-        state.is_flush_queued || state.is_sizing_queued || state.compactions > 0
-    }
-
-    fn schedule(&self) {
-        durable::schedule_flush(self);
-        self.schedule_compaction();
-    }
 }
 
 impl Tree {

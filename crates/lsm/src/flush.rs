@@ -9,6 +9,9 @@
 //! a table of positions in it. Values no longer than a position are stored in the table, and so are
 //! all values of a memtable that is not contained in a single log (after recovery).
 //!
+//! Range deletions go into the manifest edit. Those that are durable then, of the memtable and of
+//! the version, are applied to the keys that are written.
+//!
 //! With a pool of persistent memory (`pmem.size`) the run is built there as a RowTable, and one
 //! barrier makes it durable before the edit names it. The run becomes a file if the pool has no
 //! space for it, or if no key range in level 0 or 1 overlaps it, because then it will only be
@@ -20,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use siltstone_durable::spawn_job;
+use siltstone_durable::{EditHeader, spawn_job};
 use siltstone_engine::batch::write_varint;
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_runtime::Priority;
@@ -31,6 +34,7 @@ use crate::compact::MemtableStats;
 use crate::engine::{State, Tree};
 use crate::hot_key_retention::RetainedKeys;
 use crate::memtable::{Memtable, SealedWal};
+use crate::range_deletes::{DeleteFilter, DeletedVersion, RangeDeletes};
 use crate::record::Position;
 use crate::rowtable::{RowBuilder, RowTable};
 use crate::version::{Edit, FileEntry, HAS_EXPIRY, L0RunEntry, LOG_OF_RUN};
@@ -42,6 +46,23 @@ const MAX_INLINE_BYTES: usize = 8;
 
 /// The run of a smaller memtable gets no sketch of its keys, because a sketch takes 4 KiB.
 const MIN_SKETCHED_BYTES: u64 = 256 << 10;
+
+/// The input of a flush.
+struct FlushInput<'a> {
+    memtable: &'a Memtable,
+    retained: &'a RetainedKeys,
+    /// The range deletions of the memtable and of the version: they are durable before the flush or
+    /// with it.
+    deletes: &'a RangeDeletes,
+}
+
+/// The result of a flush.
+struct FlushResult {
+    /// Bytes of keys and values.
+    data_bytes: u64,
+    /// See [`FileEntry::deletes_applied`].
+    deletes_applied: u64,
+}
 
 /// The result of building a run in persistent memory.
 enum PmemBuild {
@@ -58,7 +79,7 @@ impl Tree {
     /// Queues the computation of level sizes if the present ones are outdated.
     fn schedule_sizing(&self, stats: MemtableStats) {
         let is_due = || self.sizes.is_outdated(&self.view.load().version, stats);
-        if !self.options.sizes_by_model || !is_due() {
+        if !self.options.load().sizes_by_model || !is_due() {
             return;
         }
         let mut state = self.background.lock();
@@ -68,7 +89,7 @@ impl Tree {
         drop(state);
         let on_finish = |state: &mut State| state.is_sizing_queued = false;
         spawn_job(self, Priority::Idle, on_finish, move |tree: &Tree| {
-            tree.sizes.learn(&tree.options, &tree.view.load_full().version, stats);
+            tree.sizes.learn(&tree.options.load(), &tree.view.load_full().version, stats);
             Ok(())
         });
     }
@@ -87,9 +108,18 @@ impl Tree {
         }
         let retained = self.retain_hot_keys(memtable)?;
         let is_disjoint = self.is_disjoint(view, memtable);
-        let pool = self.pool.lock().clone().filter(|_| !is_disjoint && !memtable.is_empty());
+        let own_deletes = memtable.range_deletes();
+        let known = &view.version.range_deletes;
+        let deletes = match &own_deletes {
+            None => known.clone(),
+            Some(own) => {
+                Arc::new(RangeDeletes::new(known.iter().chain(own.iter()).cloned().collect()))
+            }
+        };
+        let input = FlushInput { memtable, retained: &retained, deletes: &deletes };
+        let pool = self.pool.lock().clone().filter(|_| !is_disjoint && memtable.has_keys());
         let built = match pool {
-            Some(pool) => self.build_pmem_run(&pool, view, memtable, &retained)?,
+            Some(pool) => self.build_pmem_run(&pool, view, &input)?,
             None => PmemBuild::OutOfSpace,
         };
         let (added, run, kept_log) = match built {
@@ -98,12 +128,12 @@ impl Tree {
             PmemBuild::OutOfSpace => {
                 let log = memtable
                     .sealed_wal()
-                    .filter(|_| self.options.uses_cl_sstables() && !is_disjoint);
+                    .filter(|_| self.options.load().uses_cl_sstables() && !is_disjoint);
                 if let Some(log) = log {
                     log.sync.trim_preallocation();
                     log.sync.start_writeback();
                 }
-                let added = self.write_l0_table(memtable, &retained, log)?;
+                let added = self.write_l0_table(&input, log)?;
                 if let Some(log) = log {
                     // The log becomes part of the run: it must be durable before the manifest edit.
                     log.sync.sync()?;
@@ -113,9 +143,13 @@ impl Tree {
             }
         };
         let edit = Edit {
-            first_log: Some(first_log),
-            synced_log: retained.synced_log.or(synced_log),
+            header: EditHeader {
+                first_log: Some(first_log),
+                synced_log: retained.synced_log.or(synced_log),
+                ..EditHeader::default()
+            },
             added: added.into_iter().collect(),
+            range_deletes: own_deletes.iter().flat_map(|own| own.iter().cloned()).collect(),
             ..Edit::default()
         };
         let written: Vec<FileEntry> =
@@ -130,7 +164,7 @@ impl Tree {
         self.counters.flushes.fetch_add(1, Relaxed);
         self.remove_logs_before(first_log, kept_log.as_slice());
         self.schedule_sizing(memtable.stats());
-        Ok(())
+        self.forget_range_deletes()
     }
 
     /// Whether the key range of the memtable overlaps nothing in level 0 or 1, as in a sequential
@@ -149,33 +183,32 @@ impl Tree {
         &self,
         pool: &PmemPool,
         view: &View,
-        memtable: &Memtable,
-        retained: &RetainedKeys,
+        input: &FlushInput<'_>,
     ) -> Result<PmemBuild> {
         let began = Instant::now();
         let number = self.versions.new_number();
-        let previous = view.version.pmem_runs().next().filter(|_| self.options.hints).cloned();
+        let previous = view.version.pmem_runs().next().filter(|_| self.hints).cloned();
         let build = || -> Result<_> {
             let mut run = RowBuilder::new(pool, number, previous, Purpose::Flush)?;
-            let data_bytes = self.write_versions(memtable, retained, |entry, _| run.add(entry))?;
+            let flushed = self.write_versions(input, |entry, _| run.add(entry))?;
             if run.is_empty() {
                 return Ok(None);
             }
-            Ok(Some((run.finish()?, data_bytes)))
+            Ok(Some((run.finish()?, flushed)))
         };
-        let (run, data_bytes) = match build() {
+        let (run, FlushResult { data_bytes, deletes_applied }) = match build() {
             Ok(Some(run)) => run,
             Ok(None) => return Ok(PmemBuild::Empty),
             // Compaction frees pages, but the writers that wait for it may be waiting for this
             // flush.
             Err(error) if error.is_disk_full() => {
-                self.counters.nvm_rows_refused.fetch_add(1, Relaxed);
+                self.counters.pmem_alloc_failures.fetch_add(1, Relaxed);
                 return Ok(PmemBuild::OutOfSpace);
             }
             Err(error) => return Err(error),
         };
         self.counters.background_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
-        self.counters.nvm_rows_built.fetch_add(1, Relaxed);
+        self.counters.pmem_runs_built.fetch_add(1, Relaxed);
         let bytes = run.owned_bytes().iter().sum();
         let (smallest, largest) = run.bounds();
         let entry = FileEntry {
@@ -184,6 +217,7 @@ impl Tree {
             bytes,
             smallest: smallest.to_vec(),
             largest: largest.to_vec(),
+            deletes_applied,
             run: Some(L0RunEntry { pmem: Some(run.handle()), data_bytes, ..L0RunEntry::default() }),
         };
         Ok(PmemBuild::Run(entry, Arc::new(run)))
@@ -193,18 +227,19 @@ impl Tree {
     /// the table contains positions in it.
     fn write_l0_table(
         &self,
-        memtable: &Memtable,
-        retained: &RetainedKeys,
+        input: &FlushInput<'_>,
         log: Option<&SealedWal>,
     ) -> Result<Option<FileEntry>> {
-        if memtable.is_empty() {
+        let memtable = input.memtable;
+        if !memtable.has_keys() {
             return Ok(None);
         }
         let began = Instant::now();
         let number = FileNumber(self.versions.new_number());
-        let mut options = self.options.table_options();
+        let mut options = self.options.load().table_options();
         // L0 occupancy is estimated from it: see `version/l0_occupancy.rs`.
-        options.sketch |= self.options.is_l0_sliced() && memtable.bytes() >= MIN_SKETCHED_BYTES;
+        options.sketch |=
+            self.options.load().is_l0_sliced() && memtable.bytes() >= MIN_SKETCHED_BYTES;
         let mut table = self.table_writer_as(number, Purpose::Flush, options)?;
         if let Some(log) = log {
             let mut contents = Vec::new();
@@ -213,16 +248,18 @@ impl Tree {
             write_varint(&mut contents, HAS_EXPIRY);
             table.add_meta(LOG_OF_RUN, contents)?;
         }
-        let written = self.write_table(memtable, retained, table, log.is_some());
+        let written = self.write_table(input, table, log.is_some());
         if !matches!(written, Ok(Some(_))) {
             self.remove_table(number.0);
         }
-        let Some((meta, data_bytes)) = written? else { return Ok(None) };
+        let Some((meta, FlushResult { data_bytes, deletes_applied })) = written? else {
+            return Ok(None);
+        };
         self.vfs.sync_dir(Purpose::Flush)?;
         self.counters.background_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
         self.counters.wrote(0, meta.bytes);
         self.counters.flushed_bytes.fetch_add(data_bytes, Relaxed);
-        let mut entry = FileEntry::of(&meta, 0);
+        let mut entry = FileEntry { deletes_applied, ..FileEntry::of(&meta, 0) };
         if let Some(run) = &mut entry.run {
             run.log = log.map(|log| (log.number, log.bytes));
             run.data_bytes = data_bytes;
@@ -230,17 +267,16 @@ impl Tree {
         Ok(Some(entry))
     }
 
-    /// Returns the metadata of the table, and the bytes of keys and values that it represents;
-    /// `None` if no version is left to write.
+    /// Returns the metadata of the table, and what it represents; `None` if no version is left to
+    /// write.
     fn write_table(
         &self,
-        memtable: &Memtable,
-        retained: &RetainedKeys,
+        input: &FlushInput<'_>,
         mut table: TableWriter,
         by_position: bool,
-    ) -> Result<Option<(TableMeta, u64)>> {
+    ) -> Result<Option<(TableMeta, FlushResult)>> {
         let mut encoded = Vec::new();
-        let data_bytes = self.write_versions(memtable, retained, |entry, position| {
+        let flushed = self.write_versions(input, |entry, position| {
             if by_position && entry.value.len() > MAX_INLINE_BYTES {
                 table.add(as_position(entry, position, &mut encoded))
             } else {
@@ -250,17 +286,17 @@ impl Tree {
         if table.entries() == 0 {
             return Ok(None);
         }
-        Ok(Some((table.finish()?, data_bytes)))
+        Ok(Some((table.finish()?, flushed)))
     }
 
-    /// Passes the visible versions, with their positions in the log, to `write`; returns the bytes
-    /// of their keys and values.
+    /// Passes the visible versions, with their positions in the log, to `write`.
     fn write_versions(
         &self,
-        memtable: &Memtable,
-        retained: &RetainedKeys,
+        input: &FlushInput<'_>,
         mut write: impl FnMut(EntryRef<'_>, Position) -> Result<()>,
-    ) -> Result<u64> {
+    ) -> Result<FlushResult> {
+        let &FlushInput { memtable, retained, deletes } = input;
+        let (mut filter, mut oldest_hiding) = (DeleteFilter::new(deletes), u64::MAX);
         let mut gc = VersionGc::new(self.snapshots.boundaries(&self.visible));
         let mut saved = 0;
         let (mut visited, mut data_bytes) = (0u64, 0u64);
@@ -270,15 +306,24 @@ impl Tree {
                 self.background.check_cancelled()?;
             }
             let is_retained = location.is_newest && retained.contains(location.key_index);
-            if gc.keep(entry.key, entry.sequence).is_none() || is_retained {
+            let Some(kept) = gc.keep(entry.key, entry.sequence).filter(|_| !is_retained) else {
                 saved += 1;
                 return Ok(());
+            };
+            match filter.check(entry.key, entry.sequence, kept.last_read_at) {
+                DeletedVersion::No => {}
+                DeletedVersion::ForLater(oldest) => oldest_hiding = oldest_hiding.min(oldest),
+                DeletedVersion::ForAll => {
+                    saved += 1;
+                    return Ok(());
+                }
             }
             data_bytes += (entry.key.len() + entry.value.len()) as u64;
             write(entry, location.position)
         })?;
         self.counters.flush_entries_saved.fetch_add(saved, Relaxed);
-        Ok(data_bytes)
+        let deletes_applied = deletes.max_sequence().min(oldest_hiding - 1);
+        Ok(FlushResult { data_bytes, deletes_applied })
     }
 
     /// Removes tables after their edit has failed with `error`, if the error guarantees that no
@@ -296,7 +341,7 @@ impl Tree {
 
     /// A writer of the table `number` that respects the rate limit.
     pub(crate) fn table_writer(&self, number: FileNumber, purpose: Purpose) -> Result<TableWriter> {
-        self.table_writer_as(number, purpose, self.options.table_options())
+        self.table_writer_as(number, purpose, self.options.load().table_options())
     }
 
     /// As [`table_writer`](Self::table_writer), with other `options`.
@@ -313,7 +358,7 @@ impl Tree {
     }
 }
 
-/// The entry with its position in the log in location of the value.
+/// The entry with its position in the log in place of the value.
 fn as_position<'a>(
     entry: EntryRef<'a>,
     position: Position,

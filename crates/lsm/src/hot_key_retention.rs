@@ -67,7 +67,7 @@ impl Tree {
     /// Retains the hot keys of the oldest full memtable in the active one.
     pub(crate) fn retain_hot_keys(&self, memtable: &Arc<Memtable>) -> Result<RetainedKeys> {
         let mut retained = RetainedKeys::default();
-        if !self.options.triad.mem || memtable.is_empty() || memtable.is_flush_forced() {
+        if !self.options.load().triad.mem || !memtable.has_keys() || memtable.is_flush_forced() {
             return Ok(retained);
         }
         let Some(threshold) = self.hot_threshold(memtable)? else { return Ok(retained) };
@@ -104,11 +104,11 @@ impl Tree {
             }
             hotness.count(entry.updates(), entry.key().len() + entry.newest().value.len());
         }
-        let hot =
-            hotness.threshold(self.options.triad.hot, self.counters.written_for_each_flushed());
+        let options = self.options.load();
+        let hot = hotness.threshold(options.triad.hot, self.counters.written_for_each_flushed());
         let (cold, live) = (hotness.bytes_below(hot) as f64, hotness.bytes_below(None) as f64);
-        let limit = self.options.memtable() as f64;
-        if cold < self.options.triad.flush_threshold * limit && live < RETAIN_ALL_BELOW * limit {
+        let limit = options.memtable() as f64;
+        if cold < options.triad.flush_threshold * limit && live < RETAIN_ALL_BELOW * limit {
             return Ok(Some(0));
         }
         Ok(hot)
@@ -124,7 +124,7 @@ impl Tree {
         let mut writer = self.writer.lock();
         let writer = writer.as_mut().ok_or(Error::Closed)?;
         self.background.check_writable()?;
-        if memtable.is_flush_forced() || self.checkpoint_lock.is_begun() {
+        if memtable.is_flush_forced() || self.checkpoint_lock.is_running() {
             return Ok(false);
         }
         // While the writer is locked, no memtable changes and none becomes full.
@@ -158,14 +158,14 @@ impl Tree {
                 }
             }
         }
-        self.counters.hot_keys_carried.fetch_add(sequences.len() as u64, Relaxed);
+        self.counters.hot_keys_retained.fetch_add(sequences.len() as u64, Relaxed);
         let mut sequences = &sequences[..];
         for (bytes, count) in batch.pieces(record::PART_BYTES) {
             let (part, rest) = sequences.split_at(count as usize);
             sequences = rest;
             let header = record::retained_header(part);
             let mut offsets = Vec::new();
-            writer.log.append(&[[&header, bytes]], &mut offsets).map_err(|error| {
+            writer.log.append([[&header, bytes]], &mut offsets).map_err(|error| {
                 self.background.poison_unless_transient("appending to the log", error)
             })?;
             let position = Position::new(offsets[0], header.len() + bytes.len());

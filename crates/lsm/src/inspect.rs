@@ -1,13 +1,13 @@
-//! Describes the content of one of the tree's files, for people.
+//! Describes the content of one of the tree's files as text.
 //!
-//! Reads single files: nothing is opened for writing, and damage is part of the answer.
+//! Reads single files: nothing is opened for writing, and damage is part of the description.
 
 use std::sync::Arc;
 
 use siltstone_durable::offline::{inspect_by, inspect_manifest};
 use siltstone_durable::replay_edits;
 use siltstone_engine::inspection::shown;
-use siltstone_engine::{Error, Inspection, Op, Result};
+use siltstone_engine::{BatchOp, Error, Inspection, Op, Result};
 use siltstone_table::log::inspect_log;
 use siltstone_table::{FileKind, FileNumber, Manifest, Table, parse_file_name, salvage_table};
 use siltstone_vfs::{Mode, Vfs};
@@ -19,7 +19,7 @@ use crate::version::{ENGINE, Edit, Version};
 /// Describes the file `name`; `None` if it is not a file of the tree. Shows up to `limit` items.
 ///
 /// # Errors
-/// Failures of the medium; damage is in the answer.
+/// I/O errors; damage is part of the result.
 pub fn inspect(vfs: &Arc<dyn Vfs>, name: &str, limit: usize) -> Result<Option<Inspection>> {
     inspect_by(|inspection| {
         match parse_file_name(name) {
@@ -84,9 +84,12 @@ fn log(
                 (format!("{count} operations carried over, @{from} …"), count as u64)
             }
             Record::Batch { first_sequence, batch, .. } => {
-                let first = batch.iter().next().map(|op| match op {
-                    Op::Put { key, .. } => format!("put {}", shown(key)),
-                    Op::Delete { key } => format!("delete {}", shown(key)),
+                let first = batch.iter_all().next().map(|op| match op {
+                    BatchOp::Point(Op::Put { key, .. }) => format!("put {}", shown(key)),
+                    BatchOp::Point(Op::Delete { key }) => format!("delete {}", shown(key)),
+                    BatchOp::DeleteRange { start, end } => {
+                        format!("delete {}..{}", shown(start), end.map(shown).unwrap_or_default())
+                    }
                 });
                 let (first, count) = (first.unwrap_or_default(), batch.len());
                 (format!("@{first_sequence} {count} operations: {first} …"), count as u64)

@@ -21,6 +21,8 @@
 //! its Bloom filter. The first version that is visible to the reader is the result. If the run has
 //! only a position, one read of the log fetches the value.
 //!
+//! Range deletions (`range_deletes`) are kept apart from the keys, in memtables and versions.
+//!
 //! # Durability and recovery
 //! The manifest (`version`) names the tables. The chain of logs (`write`) contains the writes that
 //! are not yet in a table. Recovery (`recover`) reads the manifest, replays the logs up to the
@@ -40,10 +42,12 @@ mod flush;
 mod hot_key_retention;
 mod hotness;
 mod inspect;
+mod live_options;
 mod live_range;
 mod memtable;
 mod options;
 mod pool;
+mod range_deletes;
 mod read;
 mod record;
 mod recover;
@@ -56,16 +60,13 @@ mod version_gc;
 mod view;
 mod write;
 
-pub use api::Lsm;
+pub use api::{Lsm, open_shared};
 pub use closed::verify_closed;
 pub use inspect::inspect;
 pub use options::{
-    CompactionPriority, FileOptions, HotBudget, L0Options, L0Policy, Options, RENAMED_OPTIONS,
+    CompactionPriority, HotBudget, L0Options, L0Policy, LIVE_OPTIONS, Options, RENAMED_OPTIONS,
     TriadOptions,
 };
 pub use repair::repair;
 pub use siltstone_engine::Inspection;
 pub use siltstone_table::Compression;
-
-/// The largest value in bytes: the limit of all engines.
-pub const MAX_VALUE_BYTES: usize = siltstone_engine::MAX_VALUE_BYTES;

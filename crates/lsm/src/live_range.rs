@@ -14,21 +14,29 @@
 //!   ""  live ───────────────────────────── live end    equal: nothing passed yet
 //! ```
 //!
-//! Keys have at least one byte, so the empty key is less than all of them: a cursor at the start of
-//! the key space.
+//! The empty key is the least of all keys, so a cursor there is at the start of the key space.
 //!
 //! Invariant: a run whose keys were all passed has no range (equal ends mean the full range); the
 //! engine drops such a run.
 //!
 //! Source: TriangleKV paper, section 3.1 (the triangular data structure).
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 /// A cyclic interval of keys, from the cursor to its position when the run was inserted.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LiveRange {
     cursor: Arc<[u8]>,
     inserted_at: Arc<[u8]>,
+    /// `cursor` compared with `inserted_at`: every lookup needs it.
+    order: Ordering,
+}
+
+impl Default for LiveRange {
+    fn default() -> Self {
+        Self::sharing(&Arc::default(), &Arc::default())
+    }
 }
 
 /// An interval from a key (included) to another (excluded), or to the end of the key space.
@@ -43,12 +51,13 @@ impl LiveRange {
     /// The live keys of a run that was inserted with the cursor at `inserted_at`, now that it is at
     /// `cursor`.
     pub(crate) fn new(cursor: &[u8], inserted_at: &[u8]) -> Self {
-        LiveRange { cursor: cursor.into(), inserted_at: inserted_at.into() }
+        Self::sharing(&cursor.into(), &inserted_at.into())
     }
 
     /// As [`new`](Self::new), of keys that many runs share.
     pub(crate) fn sharing(cursor: &Arc<[u8]>, inserted_at: &Arc<[u8]>) -> Self {
-        LiveRange { cursor: cursor.clone(), inserted_at: inserted_at.clone() }
+        let order = cursor.cmp(inserted_at);
+        LiveRange { cursor: cursor.clone(), inserted_at: inserted_at.clone(), order }
     }
 
     /// The end of the live keys: the first key that the cursor passed.
@@ -59,30 +68,30 @@ impl LiveRange {
     /// Whether `key` is live. Cost: two comparisons.
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
         let (cursor, inserted_at) = (&*self.cursor, &*self.inserted_at);
-        match cursor.cmp(inserted_at) {
-            std::cmp::Ordering::Less => cursor <= key && key < inserted_at,
-            std::cmp::Ordering::Greater => cursor <= key || key < inserted_at,
-            std::cmp::Ordering::Equal => true,
+        match self.order {
+            Ordering::Less => cursor <= key && key < inserted_at,
+            Ordering::Greater => cursor <= key || key < inserted_at,
+            Ordering::Equal => true,
         }
     }
 
     /// The live keys as up to two disjoint intervals, in key order.
     pub(crate) fn intervals(&self) -> impl Iterator<Item = Interval<'_>> + Clone {
         let (cursor, inserted_at) = (&*self.cursor, &*self.inserted_at);
-        let (low, high): (Option<Interval<'_>>, _) = match cursor.cmp(inserted_at) {
-            std::cmp::Ordering::Less => (Some((cursor, Some(inserted_at))), None),
-            std::cmp::Ordering::Greater => {
+        let (low, high): (Option<Interval<'_>>, _) = match self.order {
+            Ordering::Less => (Some((cursor, Some(inserted_at))), None),
+            Ordering::Greater => {
                 let low = (!inserted_at.is_empty()).then_some((&[][..], Some(inserted_at)));
                 (low, Some((cursor, None)))
             }
-            std::cmp::Ordering::Equal => (Some((&[], None)), None),
+            Ordering::Equal => (Some((&[], None)), None),
         };
         low.into_iter().chain(high)
     }
 
     /// Whether the cursor has passed no key since the run was inserted.
     pub(crate) fn is_full(&self) -> bool {
-        self.cursor == self.inserted_at
+        self.order.is_eq()
     }
 
     /// A lower bound of the first live key after a dead `key`; `None` if there is no such key.
@@ -100,7 +109,7 @@ impl LiveRange {
         let ends_first =
             self.cursor < self.inserted_at && to.is_none_or(|to| *self.inserted_at <= *to);
         let end = if ends_first { self.inserted_at.clone() } else { to.unwrap_or_default().into() };
-        LiveRange { cursor: self.cursor.clone(), inserted_at: end }
+        Self::sharing(&self.cursor, &end)
     }
 
     /// Whether no live key is remaining once the cursor is at `to` (`None`: past the last key, at
@@ -155,7 +164,7 @@ mod tests {
     fn range_contains_the_keys_of_the_definition() {
         for (cursor, inserted_at) in pairs() {
             let range = LiveRange::new(cursor, inserted_at);
-            for key in &KEYS[1..] {
+            for key in &KEYS {
                 let expected = is_live(cursor, inserted_at, key);
                 assert_eq!(range.contains(key), expected, "{key:?} in {range:?}");
                 let within = |(from, to): Interval<'_>| from <= *key && to.is_none_or(|t| *key < t);
@@ -185,7 +194,7 @@ mod tests {
             for earlier in &ranges[..i] {
                 assert!(later.is_within(earlier), "{later:?} in {earlier:?}");
                 // The start and the end of the key space are the same cursor position.
-                let same = KEYS[1..].iter().all(|k| earlier.contains(k) == later.contains(k));
+                let same = KEYS.iter().all(|k| earlier.contains(k) == later.contains(k));
                 assert!(same || !earlier.is_within(later), "{earlier:?} in {later:?}");
             }
             assert!(later.is_within(&LiveRange::all()));
@@ -207,8 +216,8 @@ mod tests {
 
     #[test]
     fn run_loses_exactly_the_keys_that_the_cursor_passes() {
-        let keys: Vec<[u8; 1]> = (0..16u8).map(|key| [key]).collect();
-        let bound = |i: usize| if i == 0 { &[][..] } else { &keys[i][..] };
+        let keys: Vec<Vec<u8>> = (0..16u8).map(|key| vec![key; usize::from(key > 0)]).collect();
+        let bound = |i: usize| &keys[i][..];
         for inserted_at in 0..16 {
             // The live keys of a run that was inserted at `inserted_at`, during one cycle.
             let mut remaining: Vec<bool> = vec![true; 16];
@@ -248,9 +257,8 @@ mod tests {
 
     #[test]
     fn slice_reaches_from_the_cursor_to_its_end() {
-        let keys: Vec<[u8; 1]> = (1..9u8).map(|key| [key]).collect();
-        let bounds: Vec<&[u8]> =
-            std::iter::once(&[][..]).chain(keys.iter().map(|k| &k[..])).collect();
+        let keys: Vec<Vec<u8>> = (0..9u8).map(|key| vec![key; usize::from(key > 0)]).collect();
+        let bounds: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
         for cursor in &bounds {
             for inserted_at in &bounds {
                 let range = LiveRange::new(cursor, inserted_at);

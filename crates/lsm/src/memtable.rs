@@ -3,18 +3,19 @@
 //! There is one entry per key, with the chain of its versions and a count of its updates. Each
 //! version has its position in the log. TRIAD needs both (TRIAD paper, sections 4.1 and 4.3).
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-use siltstone_engine::{Op, Result};
+use siltstone_engine::{BatchOp, Op, Result};
 use siltstone_structures::{BLinkTree, ChunkPool, NewVersion};
 use siltstone_table::{EntryRef, Kind, SyncHandle};
 
 use crate::compact::MemtableStats;
+use crate::range_deletes::{GrowingRangeDeletes, RangeDelete, RangeDeletes};
 use crate::record::Position;
 
 /// The writes of one section of the log.
-pub(crate) struct Memtable {
+pub struct Memtable {
     /// The oldest log that holds writes of this memtable.
     pub(crate) first_log: u64,
     /// Set when the memtable is full, if one log contains all of it.
@@ -23,6 +24,10 @@ pub(crate) struct Memtable {
     flush_forced: AtomicBool,
     is_novelsm: bool,
     tree: Arc<BLinkTree>,
+    range_deletes: GrowingRangeDeletes,
+    /// The sequence numbers of the versions in `tree`; written only by the writer.
+    min_sequence: AtomicU64,
+    max_sequence: AtomicU64,
 }
 
 /// The location of a version of a memtable.
@@ -59,7 +64,16 @@ impl Memtable {
 
     fn of(first_log: u64, tree: BLinkTree) -> Self {
         let (wal, flush_forced, tree) = (OnceLock::new(), AtomicBool::new(false), Arc::new(tree));
-        Memtable { first_log, wal, flush_forced, is_novelsm: false, tree }
+        Memtable {
+            first_log,
+            wal,
+            flush_forced,
+            is_novelsm: false,
+            tree,
+            range_deletes: GrowingRangeDeletes::default(),
+            min_sequence: AtomicU64::new(u64::MAX),
+            max_sequence: AtomicU64::new(0),
+        }
     }
 
     pub(crate) fn is_novelsm(&self) -> bool {
@@ -96,7 +110,52 @@ impl Memtable {
         };
         let position = position.bits();
         let version = NewVersion { sequence, kind: kind as u8, expires_at, position, value };
+        // Before the version can be seen, so that readers of both see the bounds.
+        if sequence < self.min_sequence.load(Relaxed) {
+            self.min_sequence.store(sequence, Relaxed);
+        }
+        if sequence > self.max_sequence.load(Relaxed) {
+            self.max_sequence.store(sequence, Relaxed);
+        }
         self.tree.insert(op.key(), version);
+    }
+
+    /// Adds a range deletion.
+    pub(crate) fn delete_range(&self, sequence: u64, start: &[u8], end: Option<&[u8]>) {
+        let (start, end) = (start.to_vec(), end.map(<[u8]>::to_vec));
+        self.range_deletes.push(RangeDelete { start, end, sequence });
+    }
+
+    /// Adds one operation of any kind.
+    pub(crate) fn apply(&self, sequence: u64, op: BatchOp<'_>, position: Position) {
+        match op {
+            BatchOp::Point(op) => self.add(sequence, op, position),
+            BatchOp::DeleteRange { start, end } => self.delete_range(sequence, start, end),
+        }
+    }
+
+    /// Its range deletions; `None` if there are none.
+    pub(crate) fn range_deletes(&self) -> Option<Arc<RangeDeletes>> {
+        self.range_deletes.get()
+    }
+
+    pub(crate) fn range_delete_count(&self) -> usize {
+        self.range_deletes.len()
+    }
+
+    /// The oldest version of any key; `u64::MAX` without keys.
+    pub(crate) fn min_sequence(&self) -> u64 {
+        self.min_sequence.load(Relaxed)
+    }
+
+    /// The newest version of any key so far; 0 without keys.
+    pub(crate) fn max_sequence(&self) -> u64 {
+        self.max_sequence.load(Relaxed)
+    }
+
+    /// Whether it has neither keys nor range deletions.
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.has_keys() && self.range_deletes.len() == 0
     }
 
     pub(crate) fn tree(&self) -> &Arc<BLinkTree> {
@@ -134,8 +193,8 @@ impl Memtable {
         Some((self.tree.iter().next()?.key(), self.tree.last_entry()?.key()))
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.tree.keys() == 0
+    pub(crate) fn has_keys(&self) -> bool {
+        self.tree.keys() > 0
     }
 
     /// Memory in bytes.

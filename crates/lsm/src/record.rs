@@ -5,31 +5,45 @@
 //! batch    := 1:u8  first sequence:varint  operations:varint  operation*
 //! part     := 2:u8  the same                the batch continues in the next record
 //! retained := 3:u8  operations:varint  sequence:varint*  operation*
+//! ranges   := 4:u8  is_last:u8  first sequence:varint  operations:varint  operation*
 //! ```
 //!
 //! The operations of a batch have consecutive sequence numbers. A large batch is divided into
 //! parts, so that one operation can be read by its position without the whole batch. The parts are
-//! adjacent in one log; without the last of them (a `batch`) none is valid. Retained operations
-//! were written before and are repeated so that an older log can be deleted (TRIAD-MEM); they keep
-//! their sequence numbers.
+//! adjacent in one log; without the last of them (a `batch`) none is valid. A batch with range
+//! deletions consists of `ranges` instead, which versions before range deletions refuse. Retained
+//! operations were written before and are repeated so that an older log can be deleted (TRIAD-MEM);
+//! they keep their sequence numbers.
 //!
 //! A reader rejects unknown kinds: skipping one could lose writes.
 
-use siltstone_engine::batch::{operations, read_varint, write_varint};
-use siltstone_engine::{Op, WriteBatch};
+use siltstone_engine::batch::{all_operations, read_varint, write_varint};
+use siltstone_engine::{BatchOp, Op, WriteBatch};
 use siltstone_table::{KIND_LINK, MAX_SEQUENCE, SegmentLink};
 
 const KIND_BATCH: u8 = 1;
 const KIND_PART: u8 = 2;
 const KIND_RETAINED: u8 = 3;
+const KIND_RANGES: u8 = 4;
 
 /// The maximum size of a part: the most that a lookup by position reads, unless the value is
 /// larger.
 pub(crate) const PART_BYTES: usize = 4 << 10;
 
-/// Appends the header of a record of consecutive operations; `is_last` ends the batch.
-pub(crate) fn push_header(out: &mut Vec<u8>, first_sequence: u64, operations: u32, is_last: bool) {
-    out.push(if is_last { KIND_BATCH } else { KIND_PART });
+/// Appends the header of a record of consecutive operations; `is_last` ends the batch,
+/// `has_ranges`: it has range deletions.
+pub(crate) fn push_header(
+    out: &mut Vec<u8>,
+    first_sequence: u64,
+    operations: u32,
+    is_last: bool,
+    has_ranges: bool,
+) {
+    match (has_ranges, is_last) {
+        (true, is_last) => out.extend_from_slice(&[KIND_RANGES, u8::from(is_last)]),
+        (false, true) => out.push(KIND_BATCH),
+        (false, false) => out.push(KIND_PART),
+    }
     write_varint(out, first_sequence);
     write_varint(out, u64::from(operations));
 }
@@ -65,11 +79,14 @@ impl Record {
             Some((&KIND_LINK, _)) => SegmentLink::decode(bytes).map(Record::Link),
             Some((&kind, _)) => {
                 let header = Header::decode(bytes)?;
-                let count = header.count;
-                let batch = WriteBatch::from_bytes(header.body, count)?;
+                let (count, is_last) = (header.count, header.is_last);
+                let batch = match kind {
+                    KIND_RANGES => WriteBatch::from_bytes_with_ranges(header.body, count)?,
+                    _ => WriteBatch::from_bytes(header.body, count)?,
+                };
                 Ok(match header.sequences {
                     Sequences::From(first_sequence) => {
-                        Record::Batch { first_sequence, batch, is_last: kind == KIND_BATCH }
+                        Record::Batch { first_sequence, batch, is_last }
                     }
                     Sequences::Each(mut bytes) => {
                         let mut next = || take_varint(&mut bytes);
@@ -95,7 +112,14 @@ pub(crate) fn find(record: &[u8], sequence: u64) -> Result<Op<'_>, String> {
     };
     let at = at.filter(|&at| at < u64::from(header.count));
     let at = at.ok_or_else(|| format!("the record does not hold operation {sequence}"))?;
-    operations(header.body).nth(at as usize).unwrap_or_else(|| Err("a record is cut off".into()))
+    match all_operations(header.body).nth(at as usize) {
+        Some(Ok(BatchOp::Point(op))) => Ok(op),
+        Some(Ok(BatchOp::DeleteRange { .. })) => {
+            Err(format!("operation {sequence} is a range deletion"))
+        }
+        Some(Err(reason)) => Err(reason),
+        None => Err("a record is cut off".into()),
+    }
 }
 
 /// Appends to `out` a record that contains the operation `sequence` of `record`, and few or no
@@ -112,7 +136,7 @@ pub(crate) fn extract(
         _ => {
             scratch.clear();
             scratch.push(op);
-            push_header(out, sequence, 1, true);
+            push_header(out, sequence, 1, true, false);
             out.extend_from_slice(scratch.as_bytes());
         }
     }
@@ -123,6 +147,8 @@ pub(crate) fn extract(
 struct Header<'a> {
     sequences: Sequences<'a>,
     count: u32,
+    /// No part of the batch follows.
+    is_last: bool,
     body: &'a [u8],
 }
 
@@ -139,14 +165,18 @@ impl<'a> Header<'a> {
         let (&kind, mut rest) = bytes.split_first().ok_or("empty record")?;
         let out_of_range = || "sequence number out of range".to_owned();
         match kind {
-            KIND_BATCH | KIND_PART => {
+            KIND_BATCH | KIND_PART | KIND_RANGES => {
+                let is_last = match kind {
+                    KIND_RANGES => take_flag(&mut rest)?,
+                    kind => kind == KIND_BATCH,
+                };
                 let first = take_varint(&mut rest)?;
                 let count = take_count(&mut rest)?;
                 let end = first.checked_add(u64::from(count));
                 if first == 0 || end.is_none_or(|end| end > MAX_SEQUENCE) {
                     return Err(out_of_range());
                 }
-                Ok(Header { sequences: Sequences::From(first), count, body: rest })
+                Ok(Header { sequences: Sequences::From(first), count, is_last, body: rest })
             }
             KIND_RETAINED => {
                 let count = take_count(&mut rest)?;
@@ -156,7 +186,12 @@ impl<'a> Header<'a> {
                         return Err(out_of_range());
                     }
                 }
-                Ok(Header { sequences: Sequences::Each(sequences), count, body: rest })
+                Ok(Header {
+                    sequences: Sequences::Each(sequences),
+                    count,
+                    is_last: true,
+                    body: rest,
+                })
             }
             _ => Err(format!("unknown kind of record {kind}: a newer version's?")),
         }
@@ -167,6 +202,16 @@ fn take_varint(bytes: &mut &[u8]) -> Result<u64, String> {
     let (value, used) = read_varint(bytes).ok_or("a record's header is cut off")?;
     *bytes = &bytes[used..];
     Ok(value)
+}
+
+fn take_flag(bytes: &mut &[u8]) -> Result<bool, String> {
+    match bytes.split_first() {
+        Some((flag @ (0 | 1), rest)) => {
+            *bytes = rest;
+            Ok(*flag == 1)
+        }
+        _ => Err("a record's header is malformed".to_owned()),
+    }
 }
 
 fn take_count(bytes: &mut &[u8]) -> Result<u32, String> {
@@ -250,7 +295,7 @@ mod tests {
     fn operation_is_found_by_its_sequence_number() {
         let batch = batch_of(9);
         let mut consecutive = Vec::new();
-        push_header(&mut consecutive, 100, 9, true);
+        push_header(&mut consecutive, 100, 9, true, false);
         consecutive.extend_from_slice(batch.as_bytes());
         let scattered: Vec<u64> = (0..9).map(|i| i * i * 1000 + 7).collect();
         let mut retained = retained_header(&scattered);
@@ -277,13 +322,40 @@ mod tests {
     }
 
     #[test]
+    fn range_deletions_are_read_back_from_their_kind_of_record_alone() {
+        let mut batch = batch_of(1);
+        batch.delete_range("a".."b").put(b"z", b"1");
+        for is_last in [false, true] {
+            let mut record = Vec::new();
+            push_header(&mut record, 7, 3, is_last, true);
+            record.extend_from_slice(batch.as_bytes());
+            let Ok(Record::Batch { first_sequence: 7, batch: decoded, is_last: last }) =
+                Record::decode(&record)
+            else {
+                panic!("not read back")
+            };
+            assert_eq!((decoded, last), (batch.clone(), is_last));
+            assert_eq!(find(&record, 9).map(|op| op.key()), Ok(&b"z"[..]));
+            assert!(find(&record, 8).is_err(), "a range deletion has no value");
+        }
+        let mut plain = Vec::new();
+        push_header(&mut plain, 7, 3, true, false);
+        plain.extend_from_slice(batch.as_bytes());
+        assert!(Record::decode(&plain).is_err());
+    }
+
+    #[test]
     fn malformed_records_are_rejected_or_harmless() {
         let mut retained = retained_header(&[1, 2, 1 << 40]);
         retained.extend_from_slice(batch_of(3).as_bytes());
         let mut part = Vec::new();
-        push_header(&mut part, 5, 3, false);
+        push_header(&mut part, 5, 3, false, false);
         part.extend_from_slice(batch_of(3).as_bytes());
-        for good in [retained, part, SegmentLink { number: 3, bytes: 4 }.encode().to_vec()] {
+        let (mut ranges, mut batch) = (Vec::new(), batch_of(2));
+        push_header(&mut ranges, 5, 3, false, true);
+        ranges.extend_from_slice(batch.delete_range("a".."b").as_bytes());
+        for good in [retained, part, ranges, SegmentLink { number: 3, bytes: 4 }.encode().to_vec()]
+        {
             assert!(Record::decode(&good).is_ok());
             for at in 0..good.len() {
                 let _ = Record::decode(&good[..at]);

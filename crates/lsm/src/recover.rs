@@ -1,17 +1,19 @@
-//! Opening a table: see [`siltstone_durable::recovery`] for the order of the steps.
+//! Opens a table: reads the manifest and replays the logs into a memtable. See
+//! [`siltstone_durable::recovery`] for the order of the steps.
 //!
-//! The tree adds the pool of persistent memory: pages of a pool that the manifest names are claimed
-//! before the logs are replayed, and a pool without runs is recreated.
+//! Specific to the tree is the pool of persistent memory: the pages that the manifest names are
+//! claimed before the logs are replayed, and a pool without runs is recreated.
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use siltstone_durable::recovery::{
     confirm_recovery, must_flush, remove_obsolete_files, replay_logs,
 };
-use siltstone_durable::{Core, CoreParts, VersionEdit};
+use siltstone_durable::{Core, CoreParts};
 use siltstone_engine::{Result, WriteBatch};
 use siltstone_runtime::{Env, WriteController};
 use siltstone_structures::ChunkPool;
@@ -19,14 +21,14 @@ use siltstone_table::log::malformed;
 use siltstone_table::{
     BlockCache, FileKind, ReplayHandler, SpareSegment, WalWriter, parse_file_name,
 };
-use siltstone_vfs::Vfs;
+use siltstone_vfs::{FailStopVfs, Vfs};
 
 use crate::checkpoint_lock::CheckpointLock;
-use crate::compact::{LevelSizes, Leveled, Strategy};
+use crate::compact::{LevelSizes, LeveledStrategy, Strategy};
 use crate::counters::Counters;
 use crate::engine::{Jobs, Tree};
 use crate::memtable::Memtable;
-use crate::options::Options;
+use crate::options::{LiveOptions, MemtableLimits, Options};
 use crate::pool;
 use crate::record::{Position, Record};
 use crate::snapshots::Snapshots;
@@ -39,18 +41,26 @@ const MAX_WRITE_DELAY: Duration = Duration::from_millis(7);
 /// first milliseconds would overtake the preallocation, and each would take a system call.
 const INITIAL_PREALLOC_BYTES: u64 = 256 << 10;
 
-/// Opens the table. `true`: what was recovered must be flushed.
-pub(crate) fn open(vfs: Arc<dyn Vfs>, env: Env, options: Options) -> Result<(Arc<Tree>, bool)> {
-    let cache = Arc::new(BlockCache::new(options.cache_bytes));
+/// Opens the table. Returns `true` if the recovered memtable must be flushed before the table is
+/// used.
+pub(crate) fn open(
+    vfs: Arc<dyn Vfs>,
+    env: Env,
+    options: Options,
+    cache: Option<Arc<BlockCache>>,
+) -> Result<(Arc<Tree>, bool)> {
+    let vfs: Arc<dyn Vfs> = Arc::new(FailStopVfs::new(vfs));
+    let shares_cache = cache.is_some();
+    let cache = cache.unwrap_or_else(|| Arc::new(BlockCache::new(options.cache_bytes)));
     let levels = options.level_bytes.len();
     let (versions, recovered, pool) = open_versions(&vfs, &cache, levels, options.pool_bytes())?;
     let (known, version) = (recovered.edit, recovered.version);
 
     let spares = Arc::new(ChunkPool::new(options.memtable_limits().1 as usize));
-    let mut writes = Writes::new(known.last_sequence.unwrap_or(0), spares.clone());
-    let replayed = replay_logs(vfs.as_ref(), known.header(), &mut writes)?;
-    // What the manifest on the medium may name stays, pages of a pool included, until it is this
-    // one.
+    let mut writes = Writes::new(known.header.last_sequence.unwrap_or(0), spares.clone());
+    let replayed = replay_logs(vfs.as_ref(), known.header, &mut writes)?;
+    // Files and pool pages that the manifest on disk may name are kept until the manifest just read
+    // is durable.
     confirm_recovery(&versions, &replayed)?;
     remove_obsolete(vfs.as_ref(), &version, &replayed.logs)?;
     let wanted = options.pool_bytes();
@@ -68,7 +78,10 @@ pub(crate) fn open(vfs: Arc<dyn Vfs>, env: Env, options: Options) -> Result<(Arc
     let log = WalWriter::create_in(&vfs, log, replayed.end)?;
     let must_flush = must_flush(&replayed);
     let sizes = Arc::new(LevelSizes::new(&options, &version));
-    let strategy = Leveled::new(&options, sizes.clone(), &known.cursors);
+    let memtable_limits = MemtableLimits::new(&options);
+    let (hints, l0_policy) = (options.hints, options.l0_policy());
+    let options = Arc::new(LiveOptions::from_pointee(options));
+    let strategy = LeveledStrategy::new(options.clone(), sizes.clone(), &known.cursors);
     let write_controller = WriteController::with_max_delay(MAX_WRITE_DELAY);
     write_controller.set(strategy.pressure(&version));
     let memtable = writes.memtable.take();
@@ -80,6 +93,7 @@ pub(crate) fn open(vfs: Arc<dyn Vfs>, env: Env, options: Options) -> Result<(Arc
         log,
         logs: replayed.logs.into_iter().chain([number]).collect(),
         last_sequence: writes.last_sequence,
+        last_batch: replayed.last_batch.max(known.header.settled_batch.unwrap_or(0)),
         active: Arc::new(memtable),
         flushing: Vec::new(),
         version,
@@ -89,7 +103,11 @@ pub(crate) fn open(vfs: Arc<dyn Vfs>, env: Env, options: Options) -> Result<(Arc
     let tree = Arc::new_cyclic(|me| Tree {
         core: Core::new(me.clone(), parts),
         cache,
+        shares_cache,
         pool: Mutex::new(pool.filter(|_| wanted > 0)),
+        compaction_filter: Mutex::new(None),
+        range_compaction: Mutex::new(()),
+        compaction_waiters: AtomicUsize::new(0),
         strategy: Box::new(strategy),
         sizes,
         spares,
@@ -98,29 +116,34 @@ pub(crate) fn open(vfs: Arc<dyn Vfs>, env: Env, options: Options) -> Result<(Arc
         checkpoint_lock: CheckpointLock::default(),
         counters: Counters::default(),
         options,
+        memtable_limits,
+        l0_policy,
+        hints,
     });
     Ok((tree, must_flush))
 }
 
-/// Reports what prevents [`open`] from opening the table; changes nothing.
+/// Returns the error with which [`open`] would fail, without changing anything.
 ///
 /// # Errors
 /// Those of `open`.
 pub(crate) fn check(vfs: &Arc<dyn Vfs>) -> Result<()> {
     let (_, recovered, _) = open_versions(vfs, &Arc::new(BlockCache::new(0)), 1, 0)?;
-    let last_sequence = recovered.edit.last_sequence.unwrap_or(0);
+    let last_sequence = recovered.edit.header.last_sequence.unwrap_or(0);
     let mut writes = Writes::new(last_sequence, Arc::new(ChunkPool::new(0)));
-    replay_logs(vfs.as_ref(), recovered.edit.header(), &mut writes).map(drop)
+    replay_logs(vfs.as_ref(), recovered.edit.header, &mut writes).map(drop)
 }
 
-/// The content of the logs.
+/// Replays the logs into a memtable.
 struct Writes {
     memtable: Option<Memtable>,
     last_sequence: u64,
-    /// The parts of a batch whose last part has not been read yet. Without it, none of them counts.
+    /// The parts of a batch whose last part has not been read yet. If it never comes, all of them
+    /// are dropped.
     parts: Vec<(u64, WriteBatch, Position)>,
-    /// The log that is being replayed, and the first one that was.
+    /// The log that is being replayed.
     log: u64,
+    /// The first log that was replayed.
     first_log: Option<u64>,
     spares: Arc<ChunkPool>,
 }
@@ -139,8 +162,8 @@ impl Writes {
 
     fn enter_parts(&mut self) {
         for (first_sequence, batch, position) in std::mem::take(&mut self.parts) {
-            for (sequence, op) in (first_sequence..).zip(batch.iter()) {
-                self.memtable().add(sequence, op, position);
+            for (sequence, op) in (first_sequence..).zip(batch.iter_all()) {
+                self.memtable().apply(sequence, op, position);
             }
             self.last_sequence = first_sequence + batch.len() as u64 - 1;
         }

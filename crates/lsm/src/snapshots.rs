@@ -1,7 +1,7 @@
 //! The live snapshots, whose versions flushes and compactions must keep.
 //!
-//! When all keys are cleared, the files and memtables of before leave the view. The previous view
-//! is kept here for the older snapshots until the last of them is released:
+//! When all keys are cleared, the view loses all earlier files and memtables. The previous view is
+//! kept here for the older snapshots until the last of them is released:
 //!
 //! ```text
 //!   sequence      7        9  10=clear  12           snapshots 7 and 9 read the kept view,
@@ -26,7 +26,7 @@ pub(crate) struct Snapshots {
     before_clear: Mutex<BTreeMap<u64, Arc<View>>>,
     /// The newest of these numbers, so that reading at a newer snapshot takes no lock.
     last_clear: AtomicU64,
-    /// Clears up to this one are visible: no later snapshot is older.
+    /// The newest visible clear: no later snapshot reads before it.
     visible_clear: AtomicU64,
 }
 
@@ -44,6 +44,25 @@ impl Snapshots {
     /// the versions that were newest then, and this snapshot is not older than that.
     pub(crate) fn take(self: &Arc<Self>, visible: &AtomicU64) -> ReadPoint {
         let mut live = self.live.lock();
+        self.take_locked(&mut live, visible)
+    }
+
+    /// Returns the [`boundaries`](Self::boundaries), and a snapshot at the last one of them.
+    pub(crate) fn take_with_boundaries(
+        self: &Arc<Self>,
+        visible: &AtomicU64,
+    ) -> (ReadPoint, Vec<u64>) {
+        let mut live = self.live.lock();
+        let point = self.take_locked(&mut live, visible);
+        let boundaries = live.keys().copied().filter(|&s| s <= point.sequence()).collect();
+        (point, boundaries)
+    }
+
+    fn take_locked(
+        self: &Arc<Self>,
+        live: &mut BTreeMap<u64, usize>,
+        visible: &AtomicU64,
+    ) -> ReadPoint {
         let sequence = visible.load(Ordering::Acquire);
         *live.entry(sequence).or_default() += 1;
         ReadPoint::new(sequence, Arc::new(SnapshotGuard { sequence, owner: self.clone() }))
@@ -142,8 +161,12 @@ mod tests {
         let visible = AtomicU64::new(7);
         let first = snapshots.take(&visible);
         let again = snapshots.take(&visible);
+        assert_eq!(snapshots.take_with_boundaries(&visible).1, [7]);
         visible.store(9, Ordering::Release);
         assert_eq!(snapshots.boundaries(&visible), [7, 9]);
+        let (point, boundaries) = snapshots.take_with_boundaries(&visible);
+        assert_eq!((point.sequence(), &boundaries[..]), (9, &[7, 9][..]));
+        drop(point);
         drop(first);
         assert_eq!(snapshots.boundaries(&visible), [7, 9]);
         drop(again);

@@ -4,22 +4,20 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::Relaxed;
 
-use siltstone_durable::offline::Verification;
+use siltstone_durable::offline::{Report, Verification};
 use siltstone_engine::stats::LevelStats;
 use siltstone_engine::{Purpose, Result, Stats, VerifyReport};
 use siltstone_table::TableMeta;
-use siltstone_vfs::PmemPool;
+use siltstone_vfs::{OpenFileCounts, PmemPool};
 
 use crate::engine::Tree;
-use crate::options::L0Policy;
 use crate::record::Record;
 use crate::rowtable::RowTable;
 use crate::version::L0Run;
 use crate::view::View;
 
-impl Tree {
-    /// Reads the manifest, every table and run of the current version, and every log.
-    pub(crate) fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport> {
+impl Report for Tree {
+    fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport> {
         let version = self.view.load_full().version.clone();
         let run_bytes = |run: &RowTable| run.owned_bytes().iter().sum::<u64>();
         let files = version.files().map(|(_, file)| file.bytes());
@@ -46,8 +44,7 @@ impl Tree {
         verification.logs(self, operations)
     }
 
-    /// Counters and sizes.
-    pub(crate) fn stats(&self) -> Stats {
+    fn stats(&self) -> Stats {
         let view = self.view.load_full();
         let c = &self.counters;
         let levels: Vec<LevelStats> =
@@ -59,7 +56,7 @@ impl Tree {
             ("spare_memtable", self.spares.bytes() as u64),
             ("filter", tables().map(|table| table.filter_bytes() as u64).sum()),
             ("index", tables().map(|table| table.index_bytes() as u64).sum()),
-            ("block_cache", self.cache.resident_bytes()),
+            ("block_cache", if self.shares_cache { 0 } else { self.cache.resident_bytes() }),
             ("sketch", view.version.sketch_bytes()),
             ("log_ahead", c.held_ahead.load(Relaxed)),
             ("row", view.version.pmem_runs().map(|run| run.memory_bytes() as u64).sum()),
@@ -73,25 +70,29 @@ impl Tree {
             ("flushes", c.flushes.load(Relaxed)),
             ("large_memtable_writes", c.large_memtable_writes.load(Relaxed)),
             ("flush_entries_saved", c.flush_entries_saved.load(Relaxed)),
-            ("hot_keys_carried", c.hot_keys_carried.load(Relaxed)),
+            ("hot_keys_retained", c.hot_keys_retained.load(Relaxed)),
             ("compactions", c.compactions.load(Relaxed)),
             ("table_moves", c.moves.load(Relaxed)),
             ("compaction_entries_in", c.compaction_entries_in.load(Relaxed)),
             ("compaction_entries_out", c.compaction_entries_out.load(Relaxed)),
+            ("range_deletes", view.version.range_deletes.len() as u64),
+            ("range_deleted_entries", c.range_deleted_entries.load(Relaxed)),
+            ("range_deleted_tables", c.range_deleted_tables.load(Relaxed)),
+            ("compaction_filter_drops", c.filtered.load(Relaxed)),
             ("largest_level0_bytes", c.largest_level0_bytes.load(Relaxed)),
             ("background_us", c.background_us.load(Relaxed)),
-            ("container_bytes", view.version.l0_occupancy()),
-            ("container_cursor_ppm", view.version.passed_ppm()),
-            ("nvm_pages", pages(PmemPool::pages)),
-            ("nvm_pages_free", pages(PmemPool::free_pages)),
-            ("nvm_directory_bytes", frame),
-            ("nvm_metadata_bytes", metadata),
-            ("nvm_data_bytes", data),
-            ("nvm_rows", view.version.pmem_runs().count() as u64),
-            ("nvm_rows_built", c.nvm_rows_built.load(Relaxed)),
-            ("nvm_rows_refused", c.nvm_rows_refused.load(Relaxed)),
-            ("nvm_comparisons", c.nvm_comparisons.load(Relaxed)),
-            ("nvm_lines", c.nvm_lines.load(Relaxed)),
+            ("l0_bytes", view.version.l0_occupancy()),
+            ("l0_cursor_ppm", view.version.passed_ppm()),
+            ("pmem_pages", pages(PmemPool::pages)),
+            ("pmem_pages_free", pages(PmemPool::free_pages)),
+            ("pmem_directory_bytes", frame),
+            ("pmem_metadata_bytes", metadata),
+            ("pmem_data_bytes", data),
+            ("pmem_runs", view.version.pmem_runs().count() as u64),
+            ("pmem_runs_built", c.pmem_runs_built.load(Relaxed)),
+            ("pmem_alloc_failures", c.pmem_alloc_failures.load(Relaxed)),
+            ("pmem_comparisons", c.pmem_comparisons.load(Relaxed)),
+            ("pmem_lines", c.pmem_lines.load(Relaxed)),
             ("block_cache_hits", self.cache.hits()),
             ("block_cache_misses", self.cache.misses()),
             ("popularity_skew_milli", (1e3 * self.sizes.skew().unwrap_or(0.0)) as u64),
@@ -102,7 +103,7 @@ impl Tree {
         let counted = self.vfs.counters();
         let mut io = counted.as_ref().map(|io| io.snapshot()).unwrap_or_default();
         let mut nvm = counted.map(|io| io.nvm_snapshot()).unwrap_or_default();
-        if self.options.l0_policy() == L0Policy::NoveLsm
+        if self.has_overlay()
             && let Some(log) = io.remove("log")
         {
             // What would be stored to memtables in persistent memory is stored to the log here.
@@ -110,11 +111,13 @@ impl Tree {
         }
         Stats {
             engine: "lsm",
+            options: Default::default(),
             user_bytes_written: self.written.user_bytes.load(Relaxed),
             writes: self.written.operations.load(Relaxed),
-            gets: c.gets.load(Relaxed),
-            gets_found: c.gets_found.load(Relaxed),
-            seeks: c.seeks.load(Relaxed),
+            gets: c.gets.sum(),
+            gets_found: c.gets_found.sum(),
+            seeks: c.seeks.sum(),
+            expired_entries_dropped: c.expired.load(Relaxed),
             io,
             nvm,
             keys_estimate: Some(
@@ -126,10 +129,18 @@ impl Tree {
             memory: BTreeMap::from(memory),
             stall: self.written.stalls.get(),
             levels,
-            counters: counters.into_iter().chain(self.background.counters()).collect(),
+            counters: (counters.into_iter())
+                .chain(
+                    self.shares_cache.then(|| ("store_block_cache", self.cache.resident_bytes())),
+                )
+                .chain(self.vfs.open_files().map(OpenFileCounts::counters).into_iter().flatten())
+                .chain(self.background.counters())
+                .collect(),
         }
     }
+}
 
+impl Tree {
     fn level_stats(&self, view: &View, level: usize) -> LevelStats {
         let files: Vec<_> =
             view.version.files().filter(|(at, _)| *at == level).map(|(_, file)| file).collect();

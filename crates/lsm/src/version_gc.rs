@@ -26,6 +26,13 @@ pub(crate) struct VersionGc {
 pub(crate) struct Retention {
     /// No snapshot is older than this version.
     pub(crate) is_oldest_stripe: bool,
+    /// It is the first version of its key.
+    pub(crate) is_newest: bool,
+    /// Only readers at the newest boundary, i.e. now, see it.
+    pub(crate) is_newest_stripe: bool,
+    /// The newest moment at which it may be read, as far as the snapshots reach: the end of its
+    /// stripe.
+    pub(crate) last_read_at: u64,
 }
 
 impl VersionGc {
@@ -48,8 +55,11 @@ impl VersionGc {
         if self.last == Some(stripe) {
             return None;
         }
-        self.last = Some(stripe);
-        Some(Retention { is_oldest_stripe: stripe == 0 })
+        let is_newest = self.last.replace(stripe).is_none();
+        let is_newest_stripe = stripe + 1 >= self.snapshots.len();
+        let last_read_at = self.snapshots.get(stripe).copied().unwrap_or(u64::MAX);
+        let is_oldest_stripe = stripe == 0;
+        Some(Retention { is_oldest_stripe, is_newest, is_newest_stripe, last_read_at })
     }
 }
 
@@ -65,8 +75,14 @@ mod tests {
             .filter(|&sequence| gc.keep(b"k", sequence).is_some())
             .collect();
         assert_eq!(kept, [30, 15, 8]);
-        assert_eq!(gc.keep(b"l", 9), Some(Retention { is_oldest_stripe: true }));
-        assert_eq!(gc.keep(b"m", 11), Some(Retention { is_oldest_stripe: false }));
+        let retention = |is_oldest_stripe, is_newest, is_newest_stripe, last_read_at| {
+            Some(Retention { is_oldest_stripe, is_newest, is_newest_stripe, last_read_at })
+        };
+        assert_eq!(gc.keep(b"l", 9), retention(true, true, false, 10));
+        assert_eq!(gc.keep(b"m", 21), retention(false, true, true, 40));
+        assert_eq!(gc.keep(b"m", 20), retention(false, false, false, 20));
+        assert_eq!(gc.keep(b"m", 10), retention(true, false, false, 10));
+        assert_eq!(VersionGc::new(vec![40]).keep(b"m", 10), retention(true, true, true, 40));
     }
 
     #[test]

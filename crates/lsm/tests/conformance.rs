@@ -82,6 +82,7 @@ impl EngineUnderTest for LsmUnderTest {
             durable: true,
             versioned: true,
             incremental_gc: false,
+            range_deletes: true,
             max_value_bytes: MAX_VALUE_BYTES,
         }
     }
@@ -98,3 +99,4 @@ impl EngineUnderTest for LsmUnderTest {
 
 siltstone_testkit::conformance!(LsmUnderTest);
 siltstone_testkit::conformance!(repairs LsmUnderTest);
+siltstone_testkit::conformance!(compaction_filters LsmUnderTest);

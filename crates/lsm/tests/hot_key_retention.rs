@@ -55,7 +55,7 @@ fn retained_key_is_newer_than_its_flushed_versions() {
     (0..50).for_each(|_| put(&lsm, "warm", ""));
     (0..60).for_each(|i| put(&lsm, &format!("cold{i}"), ""));
     fill_with(&lsm, "also hot");
-    assert!(lsm.stats().counters["hot_keys_carried"] > 0);
+    assert!(lsm.stats().counters["hot_keys_retained"] > 0);
     fill_with(&lsm, "also hot");
     let read = |lsm: &Lsm| lsm.get(b"hot").unwrap().unwrap().value;
     assert_eq!(read(&lsm), b"new");

@@ -53,7 +53,7 @@ fn storage_of_a_few_hot_keys_is_limited() {
 
 /// The L0 occupancy per byte of `keys` keys.
 fn occupancy(lsm: &Lsm, keys: f64) -> f64 {
-    lsm.stats().counters["container_bytes"] as f64 / (keys * (VALUE + 4) as f64)
+    lsm.stats().counters["l0_bytes"] as f64 / (keys * (VALUE + 4) as f64)
 }
 
 #[test]

@@ -53,13 +53,13 @@ fn pages_are_freed_as_the_cursor_advances() {
     let lsm = open(&vfs, "pmem.size=512KiB");
     for round in 0..10 {
         fill(&lsm, round);
-        let page_bytes = ["nvm_directory_bytes", "nvm_metadata_bytes", "nvm_data_bytes"];
+        let page_bytes = ["pmem_directory_bytes", "pmem_metadata_bytes", "pmem_data_bytes"];
         let page_bytes: u64 = page_bytes.map(|name| counter(&lsm, name)).iter().sum();
-        let used_pages = counter(&lsm, "nvm_pages") - counter(&lsm, "nvm_pages_free");
+        let used_pages = counter(&lsm, "pmem_pages") - counter(&lsm, "pmem_pages_free");
         assert_eq!(used_pages * 4096, page_bytes, "no cursor holds an older version");
     }
-    assert!(counter(&lsm, "nvm_rows_built") > 30);
-    assert_eq!(counter(&lsm, "nvm_rows_refused"), 0);
+    assert!(counter(&lsm, "pmem_runs_built") > 30);
+    assert_eq!(counter(&lsm, "pmem_alloc_failures"), 0);
     assert_eq!(count(&lsm, 9), KEYS);
 }
 
@@ -71,11 +71,11 @@ fn runs_are_drained_and_the_pool_removed_without_the_option() {
     lsm.close().unwrap();
     drop(lsm);
     let lsm = open(&vfs, "experimental.l0_compaction_trigger=2 l0_capacity=0");
-    assert!(counter(&lsm, "nvm_rows") > 0);
+    assert!(counter(&lsm, "pmem_runs") > 0);
     assert_eq!(count(&lsm, 1), KEYS);
     fill(&lsm, 2);
     lsm.maintain().unwrap();
-    assert_eq!(counter(&lsm, "nvm_rows"), 0);
+    assert_eq!(counter(&lsm, "pmem_runs"), 0);
     assert!(vfs.exists("NVM").unwrap());
     lsm.close().unwrap();
     drop(lsm);
@@ -95,7 +95,7 @@ fn pool_pinned_by_a_cursor_does_not_block_writers() {
     for round in 2..6 {
         fill(&lsm, round);
     }
-    assert!(counter(&lsm, "nvm_rows_refused") > 0, "rows became files");
+    assert!(counter(&lsm, "pmem_alloc_failures") > 0, "rows became files");
     assert_eq!(count(&lsm, 5), KEYS);
     assert_eq!(cursor.value(), format!("{:050}", 1).as_bytes());
 }
@@ -107,7 +107,7 @@ fn damaged_run_is_repaired_from_its_readable_versions() {
     let lsm = open(&vfs, "pmem.size=512KiB");
     fill(&lsm, 1);
     fill(&lsm, 2);
-    assert!(counter(&lsm, "nvm_rows") > 1);
+    assert!(counter(&lsm, "pmem_runs") > 1);
     lsm.close().unwrap();
     drop(lsm);
     let inspection = inspect(&vfs, "NVM", 100).unwrap().unwrap();

@@ -42,7 +42,7 @@ fn write(lsm: &Lsm, keys: std::ops::Range<u32>, round: u8) {
     }
 }
 
-/// The number of tables on the file system, and of those in the tree.
+/// The number of SSTables on the file system, and in the tree.
 fn tables(vfs: &FaultyVfs, lsm: &Lsm) -> (u64, u64) {
     let names = vfs.list().unwrap();
     let on_disk = names.iter().filter(|name| name.ends_with(".sst")).count() as u64;
@@ -66,7 +66,7 @@ fn subcompactions_leave_no_gap_and_no_overlap() {
     let lsm = open(&vfs);
     for round in 0..3 {
         write(&lsm, 0..KEYS, round);
-        // Overlapping tables of a level are rejected.
+        // A version edit that adds overlapping SSTables to a level would be rejected.
         lsm.maintain().unwrap();
         assert_eq!(entries(&lsm), KEYS, "after round {round}");
     }

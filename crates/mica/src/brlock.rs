@@ -14,7 +14,7 @@
 //! Source: Hsieh and Weihl, "Scalable Reader-Writer Locks for Parallel Systems", IPPS 1992.
 
 use crate::sync::Ordering::{Release, SeqCst};
-use crate::sync::{AtomicBool, AtomicU32, Lock, Locked, in_order, pause};
+use crate::sync::{AtomicBool, AtomicU32, Lock, OwnedLock, in_order, pause};
 
 /// A slot alone on its cache line; 128 bytes, because lines are fetched in pairs.
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ pub struct SharedGuard<'t, T> {
 /// Exclusive ownership; dropping it releases the lock.
 pub struct ExclusiveGuard<'t, T> {
     lock: &'t BigReaderLock<T>,
-    _one: Locked<'t>,
+    _one: OwnedLock<'t>,
 }
 
 impl<T: Default> BigReaderLock<T> {

@@ -7,7 +7,7 @@
 //!
 //! Invariant: a burst never waits for a lock while it holds another, so bursts do not deadlock.
 
-use crate::sync::{Lock, Locked};
+use crate::sync::{Lock, OwnedLock};
 use crate::version::Access;
 
 /// Maximum number of locks that a burst keeps.
@@ -16,7 +16,7 @@ const MAX_LOCKS: usize = 4;
 /// The locks of a burst, released on drop.
 #[derive(Debug)]
 pub struct BurstLocks<'p> {
-    locks: [Option<(usize, Locked<'p>)>; MAX_LOCKS],
+    locks: [Option<(usize, OwnedLock<'p>)>; MAX_LOCKS],
     /// Maximum number kept. 1 under CREW: reads of a locked partition are not marked for eviction.
     capacity: usize,
     /// The slot of the next lock.

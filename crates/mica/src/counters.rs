@@ -58,8 +58,10 @@ counts! {
     user_bytes_written,
     /// Live items evicted by the log's head.
     evictions,
-    /// Index entries evicted from a full bucket, with their items.
+    /// Index entries evicted from a full bucket, with their items, unless those had expired.
     index_evictions,
+    /// Expired items that were evicted, overwritten or deleted.
+    expired_entries_dropped,
     /// Items reinserted at the tail because they were accessed.
     reinsertions,
     /// Dangling entries removed by the sweep.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use siltstone_engine::{ForwardCursor, Result, Timestamp};
 
-use crate::engine::NAME;
+use crate::NAME;
 use crate::store::Store;
 
 /// An item in the copy.

@@ -6,24 +6,23 @@
 //! Invariant: a batch takes effect atomically.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use siltstone_engine::entry::check_key;
 use siltstone_engine::stats::Stats;
 use siltstone_engine::{
-    Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, Error, Forward, Op, Result,
-    VerifyReport, WriteBatch,
+    Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, Error, Forward, InvalidOption,
+    Op, Result, VerifyReport, WriteBatch,
 };
 use siltstone_runtime::Env;
 
+use crate::NAME;
 use crate::cursor::CopyCursor;
-use crate::options::Options;
+use crate::options::{LIVE_OPTIONS, Options};
 use crate::request::{Action, Outcome, Request, Value};
 use crate::store::Store;
-
-/// The engine's name.
-pub(crate) const NAME: &str = "mica";
 
 /// An open table of the `mica` engine.
 pub struct Mica {
@@ -74,6 +73,7 @@ impl Engine for Mica {
             durable: false,
             versioned: false,
             incremental_gc: false,
+            range_deletes: false,
             max_value_bytes: self.store.max_value_bytes(),
         }
     }
@@ -91,6 +91,7 @@ impl Engine for Mica {
     fn write(&self, batch: &WriteBatch, _durability: Durability) -> Result<()> {
         self.check_open()?;
         batch.check(self.store.max_value_bytes())?;
+        batch.reject_range_deletions(self.name())?;
         let mut requests = batch.iter().map(|op| self.request(op));
         let outcome = match batch.len() {
             0 => return Ok(()),
@@ -132,6 +133,26 @@ impl Engine for Mica {
         self.check_open()
     }
 
+    /// Waits for running bursts, and blocks others meanwhile.
+    fn set_options(&self, changes: &BTreeMap<String, String>) -> Result<()> {
+        self.check_open()?;
+        let access = Options::from_map(changes)?.access;
+        let fixed = changes.keys().filter(|name| !LIVE_OPTIONS.contains(&name.as_str()));
+        let mistakes: Vec<_> = fixed
+            .map(|name| InvalidOption {
+                option: name.clone(),
+                reason: "changes only when the table is opened: close it first".to_owned(),
+            })
+            .collect();
+        if !mistakes.is_empty() {
+            return Err(Error::InvalidOptions(mistakes));
+        }
+        if !changes.is_empty() {
+            self.store.set_access(access);
+        }
+        Ok(())
+    }
+
     fn checkpoint(&self, _sink: &mut dyn CheckpointSink) -> Result<()> {
         self.check_open()?;
         Err(self.unsupported("checkpoints"))
@@ -157,6 +178,7 @@ impl Engine for Mica {
             writes: tally.writes,
             gets: tally.gets,
             gets_found: tally.gets_found,
+            expired_entries_dropped: tally.expired_entries_dropped,
             keys_estimate: Some(self.store.items()),
             memory,
             counters,

@@ -2,15 +2,15 @@
 //!
 //! ```text
 //! word   0            1         then, where the bits say so             then         then
-//!        header       keyhash   expiry (ms)   stamp   flags, marks      key, padded  value, padded
+//!        header       keyhash   expiry (ms)   cas     flags, marks      key, padded  value, padded
 //!
 //! header   63 .. 60  59 .. 56  55 .......... 35  34 ...... 18  17 ........ 0
 //!          mark      bits      value's bytes     key's bytes   size in words, as first written
 //! ```
 //!
 //! The access mark records for the log's head whether the item was used, or when (see
-//! `cache_mode`). Flags are the low 32 bits of their word; server marks are the next 8. The stamp
-//! is the CAS version.
+//! `cache_mode`). Flags are the low 32 bits of their word; server marks are the next 8. `cas`
+//! is the CAS version of the item, which each write changes.
 //!
 //! The size does not change when a shorter value is written in place, because the log uses it to
 //! find the next item. Keys and values are word-aligned, to be compared and copied by words; this
@@ -20,7 +20,7 @@
 //! memory ([`Item::parse`]) before use, and everything else is trusted only after the caller has
 //! rechecked the version or the tail.
 //!
-//! Source: thesis, section 5.3.3, "Circular Log".
+//! Source: Lim, thesis, section 5.3.3, "Circular Log".
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -37,7 +37,7 @@ const VALUE_AT: u32 = SIZE_BITS + KEY_BITS;
 const FLAG_AT: u32 = SIZE_BITS + KEY_BITS + VALUE_BITS;
 
 const EXPIRES: u64 = 1 << FLAG_AT;
-const STAMPED: u64 = 2 << FLAG_AT;
+const HAS_CAS: u64 = 2 << FLAG_AT;
 const FLAGGED: u64 = 4 << FLAG_AT;
 /// Deleted, superseded, or filler: the head skips it without an eviction.
 const DEAD: u64 = 8 << FLAG_AT;
@@ -59,7 +59,7 @@ pub struct Meta {
     /// Opaque bits for a server.
     pub marks: u8,
     /// CAS version, changed by each write; 0 in a store without CAS.
-    pub stamp: u64,
+    pub cas: u64,
 }
 
 /// An item to be written.
@@ -84,8 +84,8 @@ impl NewItem<'_> {
         if self.meta.expires_at.is_some() {
             bits |= EXPIRES;
         }
-        if self.meta.stamp != 0 {
-            bits |= STAMPED;
+        if self.meta.cas != 0 {
+            bits |= HAS_CAS;
         }
         if self.meta.word() != 0 {
             bits |= FLAGGED;
@@ -119,8 +119,8 @@ impl NewItem<'_> {
             if let Some(expires_at) = self.meta.expires_at {
                 push(expires_at);
             }
-            if self.meta.stamp != 0 {
-                push(self.meta.stamp);
+            if self.meta.cas != 0 {
+                push(self.meta.cas);
             }
             if self.meta.word() != 0 {
                 push(self.meta.word());
@@ -148,6 +148,11 @@ pub(crate) fn size_of(header: u64) -> usize {
 /// Whether the item with this header is dead.
 pub(crate) fn is_dead(header: u64) -> bool {
     header & DEAD != 0
+}
+
+/// Whether the item with this header has an expiry time.
+pub(crate) fn may_expire(header: u64) -> bool {
+    header & EXPIRES != 0
 }
 
 /// The access mark in a header.
@@ -232,15 +237,15 @@ impl<'a> Item<'a> {
     #[inline]
     pub(crate) fn meta(&self) -> Meta {
         let mut meta = Meta::default();
-        if self.header & (EXPIRES | STAMPED | FLAGGED) == 0 {
+        if self.header & (EXPIRES | HAS_CAS | FLAGGED) == 0 {
             return meta;
         }
         let mut rest = self.words[2..key_at(self.header)].iter().map(|word| word.load(Relaxed));
         if self.header & EXPIRES != 0 {
             meta.expires_at = rest.next();
         }
-        if self.header & STAMPED != 0 {
-            meta.stamp = rest.next().unwrap_or_default();
+        if self.header & HAS_CAS != 0 {
+            meta.cas = rest.next().unwrap_or_default();
         }
         if self.header & FLAGGED != 0 {
             let word = rest.next().unwrap_or_default();
@@ -305,15 +310,15 @@ mod tests {
     proptest! {
         #[test]
         fn item_round_trips(
-            key in proptest::collection::vec(any::<u8>(), 1..40),
+            key in proptest::collection::vec(any::<u8>(), 0..40),
             value in proptest::collection::vec(any::<u8>(), 0..60),
             expires_at: Option<u64>,
-            stamp: u64,
+            cas: u64,
             flags: u32,
             marks: u8,
             spare in 0usize..9,
         ) {
-            let meta = Meta { expires_at, flags, marks, stamp };
+            let meta = Meta { expires_at, flags, marks, cas };
             let new = NewItem { hash: 77, key: &key, value: &value, meta };
             let size = new.words() + spare;
             let words = memory(size);
@@ -350,7 +355,7 @@ mod tests {
     fn largest_key_and_value_fit_in_header() {
         let key = vec![1; siltstone_engine::MAX_KEY_BYTES];
         let value = vec![2; MAX_VALUE_BYTES];
-        let meta = Meta { expires_at: Some(1), flags: 1, marks: 1, stamp: 1 };
+        let meta = Meta { expires_at: Some(1), flags: 1, marks: 1, cas: 1 };
         let new = NewItem { hash: 5, key: &key, value: &value, meta };
         let words = memory(new.words());
         new.write(&words, new.words());

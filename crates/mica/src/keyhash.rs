@@ -9,7 +9,7 @@
 //! hash keys. A wrong hash affects only its sender: an item is found only under the hash it was
 //! stored with, and keys are always compared.
 //!
-//! Source: thesis, sections 5.3.1 and 5.3.3.
+//! Source: Lim, thesis, sections 5.3.1 and 5.3.3.
 
 /// Maximum number of partition bits.
 pub(crate) const MAX_PARTITION_BITS: u32 = 16;

@@ -21,6 +21,12 @@ const MAX_WINDOW_KEYS: u64 = 64;
 const MAX_DRAWS: usize = 256;
 
 impl Store {
+    /// Iterates over keys concurrently with other operations, from a bucket number returned by
+    /// [`Keys::place`] on; 0 is the first.
+    pub fn keys(&self, bucket: u64) -> Keys<'_> {
+        Keys { store: self, next: bucket, keys: Vec::new(), returned: 0 }
+    }
+
     /// A random key, uniformly distributed; `None` if there is none. Buckets are grouped into
     /// windows of equal length, which depends on the number of keys. Rejection sampling: a window
     /// and a position in it are drawn, and rejected if the window has fewer keys. `below(n)`
@@ -61,12 +67,7 @@ pub struct Keys<'s> {
     returned: usize,
 }
 
-impl<'s> Keys<'s> {
-    /// Iterates from a bucket on; 0 is the first.
-    pub(crate) fn of(store: &'s Store, place: u64) -> Self {
-        Keys { store, next: place, keys: Vec::new(), returned: 0 }
-    }
-
+impl Keys<'_> {
     /// Moves to the next key; returns whether there is one.
     pub fn advance(&mut self) -> bool {
         while self.returned >= self.keys.len() {

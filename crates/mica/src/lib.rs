@@ -96,7 +96,7 @@ pub use keys::Keys;
 #[cfg(not(loom))]
 pub use mapping::Mapping;
 #[cfg(not(loom))]
-pub use options::{Mode, Options, RENAMED_OPTIONS};
+pub use options::{LIVE_OPTIONS, Mode, Options, RENAMED_OPTIONS};
 #[cfg(not(loom))]
 pub use partition::cache_mode::Eviction;
 #[cfg(not(loom))]
@@ -104,3 +104,6 @@ pub use request::{Action, Answer, Outcome, Output, Request, Value, Values, is_me
 #[cfg(not(loom))]
 pub use store::Store;
 pub use version::Access;
+
+/// The engine's name.
+pub(crate) const NAME: &str = "mica";

@@ -24,7 +24,7 @@
 //! treats them as two words, so a store to one must not be read through the other without a fence
 //! between.
 //!
-//! Source: thesis, section 5.3.3, "Low-level memory management".
+//! Source: Lim, thesis, section 5.3.3, "Low-level memory management".
 
 use std::io;
 use std::ops::Deref;
@@ -164,7 +164,7 @@ impl Region {
             let skip = room.align_offset(HUGE_PAGE_BYTES);
             // SAFETY: `span` has one huge page more than is mapped, so what lies before, the two
             // halves and what lies behind are all within the addresses just reserved, which no one
-            // else uses. If a half is refused, they stay reserved for ever: they may be ours no
+            // else uses. If a half is refused, they stay reserved forever: they may be ours no
             // more.
             unsafe {
                 let base = room.cast::<u8>().add(skip);

@@ -14,7 +14,6 @@
 
 use std::collections::BTreeMap;
 
-use siltstone_engine::names::unknown;
 use siltstone_engine::{MAX_KEY_BYTES, OptionReader, Result};
 
 use crate::index::{lossless, lossy};
@@ -35,6 +34,10 @@ pub const RENAMED_OPTIONS: &[(&str, &str)] = &[
     ("offset_bits", "experimental.offset_bits"),
     ("buckets", "experimental.buckets"),
 ];
+
+/// The options that [`set_options`](siltstone_engine::Engine::set_options) changes. The others
+/// change at the next open, when the table is empty.
+pub const LIVE_OPTIONS: &[&str] = &["access"];
 
 /// Behaviour of a full store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,20 +146,17 @@ impl Options {
         let mut o = Options::default();
         let mut reader = OptionReader::new(given);
         reader.renamed(RENAMED_OPTIONS);
-        reader.with("mode", &mut o.mode, |text| {
-            parse_name(text, &[("cache", Mode::Cache), ("store", Mode::Store)])
-        });
+        reader.choice("mode", &mut o.mode, &[("cache", Mode::Cache), ("store", Mode::Store)]);
         reader.size("memory", &mut o.memory_bytes);
         reader.value("partitions", &mut o.partitions);
-        reader.with("access", &mut o.access, |text| parse_name(text, &Access::NAMED));
-        reader.with("eviction", &mut o.eviction, |text| parse_name(text, EVICTIONS));
+        reader.choice("access", &mut o.access, &Access::NAMED);
+        reader.choice("eviction", &mut o.eviction, EVICTIONS);
         reader.size("expected_item_bytes", &mut o.expected_item_bytes);
         reader.value("overflow_ratio", &mut o.overflow_ratio);
         reader.flag("cas", &mut o.cas);
-        reader.with("mapping", &mut o.mapping, |text| {
-            use Mapping::{Auto, Mirrored, Plain};
-            parse_name(text, &[("auto", Auto), ("mirrored", Mirrored), ("plain", Plain)])
-        });
+        use Mapping::{Auto, Mirrored, Plain};
+        let mappings = [("auto", Auto), ("mirrored", Mirrored), ("plain", Plain)];
+        reader.choice("mapping", &mut o.mapping, &mappings);
         reader.value("prefetch_distance", &mut o.prefetch_distance);
         reader.with("experimental.hash_seed", &mut o.hash_seed, |text| {
             text.parse().map(Some).map_err(|_| format!("'{text}' is not a 64-bit number"))
@@ -258,14 +258,6 @@ const EVICTIONS: &[(&str, Eviction)] = &[
     ("approximate", Eviction::Approximate),
     ("clock", Eviction::Clock),
 ];
-
-fn parse_name<T: Copy>(text: &str, all: &[(&'static str, T)]) -> Result<T, String> {
-    let found = all.iter().find(|(name, _)| *name == text);
-    found.map(|found| found.1).ok_or_else(|| {
-        let names: Vec<_> = all.iter().map(|(name, _)| *name).collect();
-        unknown(text, &names)
-    })
-}
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,7 @@
 //!
 //! Invariant: no effect that a program can observe.
 //!
-//! Source: thesis, section 5.3.3, "Multi-stage prefetching".
+//! Source: Lim, thesis, section 5.3.3, "Multi-stage prefetching".
 
 use std::sync::atomic::AtomicU64;
 

@@ -4,7 +4,8 @@
 //! directly to an [`Output`] of the caller, so nothing is allocated, and a packet can be the
 //! output.
 //!
-//! Source: thesis, sections 5.1 and 5.3.2; operations beyond GET, PUT and DELETE are memcached's.
+//! Source: Lim, thesis, sections 5.1 and 5.3.2; operations beyond GET, PUT and DELETE are
+//! memcached's.
 
 use siltstone_engine::{Error, Timestamp};
 
@@ -15,7 +16,7 @@ use crate::item::Meta;
 pub struct Request<'a> {
     /// The key's hash, from [`Store::hash`](crate::Store::hash) or a client with the same seed.
     pub hash: u64,
-    /// The key, 1 byte to 64 KiB.
+    /// The key, up to 64 KiB.
     pub key: &'a [u8],
     /// What to do.
     pub action: Action<'a>,

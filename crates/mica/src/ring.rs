@@ -18,7 +18,7 @@
 //! ([`Ring::advance`]), then the bytes change; a reader copies the bytes, then checks the tail
 //! again ([`Ring::is_intact`]).
 //!
-//! Source: thesis, section 5.3.3, "Handling dangling pointers" and figure 5.7.
+//! Source: Lim, thesis, section 5.3.3, "Handling dangling pointers" and figure 5.7.
 
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::{AtomicU64, fence};

@@ -12,7 +12,7 @@
 //! A burst takes the big-reader lock once, shared, and keeps the locks of the last few partitions
 //! that it used ([`crate::burst_locks`]).
 //!
-//! Source: thesis, sections 5.3.1 and 5.3.3.
+//! Source: Lim, thesis, sections 5.3.1 and 5.3.3.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -28,11 +28,10 @@ use crate::burst_locks::BurstLocks;
 use crate::counters::{Counts, Tally};
 use crate::item::Item;
 use crate::keyhash;
-use crate::keys::Keys;
 use crate::options::{Mode, Options};
 use crate::partition::cache_mode::CachePartition;
 use crate::partition::store_mode::StorePartition;
-use crate::partition::{Context, ItemRef, Journal, Memory, Now, Partition};
+use crate::partition::{Context, ItemRef, Journal, LazyClock, Memory, Partition};
 use crate::request::{Action, Answer, Outcome, Output, Request};
 use crate::version::Access;
 
@@ -233,7 +232,7 @@ impl Store {
     fn context(&self, is_owner: bool) -> Context<'_> {
         Context {
             access: self.access(),
-            now: Now::new(self.clock.as_ref()),
+            now: LazyClock::new(self.clock.as_ref()),
             has_cas: self.options.cas,
             max_value: self.max_value,
             marks_reads: is_owner || samples_read(),
@@ -318,9 +317,8 @@ impl Store {
             tally.wrong_partition += 1;
             return Some(Outcome::WrongPartition);
         }
-        let is_too_large = request.key.is_empty()
-            || request.key.len() > MAX_KEY_BYTES
-            || request.action.value_len() > self.max_value;
+        let is_too_large =
+            request.key.len() > MAX_KEY_BYTES || request.action.value_len() > self.max_value;
         is_too_large.then_some(Outcome::TooLarge)
     }
 
@@ -371,6 +369,7 @@ impl Store {
         if let Some(outcome) = rejected {
             return outcome;
         }
+        let expired_before = tally.expired_entries_dropped;
         // One journal per partition, in the order of their numbers.
         let mut journals: BTreeMap<usize, Journal> = BTreeMap::new();
         for request in requests {
@@ -383,6 +382,7 @@ impl Store {
                 _ => answer.outcome == Outcome::Stored,
             };
             if !is_done {
+                tally.expired_entries_dropped = expired_before;
                 for (at, mut journal) in journals {
                     partitions[at].memory.roll_back(context.access, &mut journal);
                 }
@@ -398,7 +398,7 @@ impl Store {
     /// Atomically visits every unexpired item. Blocks other operations meanwhile.
     pub(crate) fn for_each_item(&self, mut visit: impl FnMut(&Item<'_>)) {
         let _guard = self.lock.exclusive();
-        let now = Now::new(self.clock.as_ref());
+        let now = LazyClock::new(self.clock.as_ref());
         for_either_mode!(self, partitions => {
             for partition in partitions {
                 for bucket in 0..partition.memory.bucket_count() {
@@ -410,12 +410,6 @@ impl Store {
                 }
             }
         });
-    }
-
-    /// Iterates over keys concurrently with other operations, from a bucket number returned by
-    /// [`Keys::place`] on; 0 is the first.
-    pub fn keys(&self, bucket: u64) -> Keys<'_> {
-        Keys::of(self, bucket)
     }
 
     /// Number of buckets in all partitions.
@@ -486,6 +480,7 @@ impl Store {
     /// Removes all items. Blocks other operations meanwhile.
     pub fn clear(&self) {
         let _guard = self.lock.exclusive();
+        let context = Context { access: Access::Erew, ..self.context(true) };
         for_either_mode!(self, partitions => {
             for partition in partitions {
                 let memory = &partition.memory;
@@ -500,7 +495,7 @@ impl Store {
                             Some(ItemRef { slot, offset, item })
                         });
                         if let Some(found) = found {
-                            memory.remove(Access::Erew, hash, found, None);
+                            memory.remove(&context, hash, found, &mut Tally::default(), None);
                         }
                     }
                 }

@@ -43,12 +43,12 @@ pub(crate) fn in_order() {
 pub struct Lock(Mutex<()>);
 
 /// Ownership of a [`Lock`] until this is dropped.
-pub type Locked<'l> = MutexGuard<'l, ()>;
+pub type OwnedLock<'l> = MutexGuard<'l, ()>;
 
 impl Lock {
     /// Acquires the lock.
     #[inline]
-    pub fn lock(&self) -> Locked<'_> {
+    pub fn lock(&self) -> OwnedLock<'_> {
         let lock = self.0.lock();
         #[cfg(loom)]
         let lock = lock.expect("no thread panics");
@@ -57,7 +57,7 @@ impl Lock {
 
     /// Acquires the lock unless another thread holds it.
     #[inline]
-    pub fn try_lock(&self) -> Option<Locked<'_>> {
+    pub fn try_lock(&self) -> Option<OwnedLock<'_>> {
         let lock = self.0.try_lock();
         #[cfg(loom)]
         let lock = lock.ok();

@@ -24,7 +24,7 @@ use crate::sync::{AtomicBool, AtomicU32, in_order, pause};
 #[derive(Debug)]
 pub struct TwoModeLock {
     /// A slot per burst thread.
-    visitors: Box<[Slot]>,
+    slots: Box<[Slot]>,
     holders: AtomicU32,
 }
 
@@ -44,28 +44,28 @@ pub struct KeyedGuard<'v>(Option<&'v AtomicU32>);
 impl TwoModeLock {
     /// An unlocked lock with slots for this many threads.
     pub fn new(threads: usize) -> Self {
-        let visitors = (0..threads).map(|_| Slot::default()).collect();
-        TwoModeLock { visitors, holders: AtomicU32::new(0) }
+        let slots = (0..threads).map(|_| Slot::default()).collect();
+        TwoModeLock { slots, holders: AtomicU32::new(0) }
     }
 
     /// Enters burst mode with the slot `thread`; `None` if the lock is in keyed mode.
     #[inline]
     pub fn shared_batch(&self, thread: usize) -> Option<SharedBatchGuard<'_>> {
-        let visit = SharedBatchGuard(&self.visitors[thread]);
-        visit.0.0.store(true, SeqCst);
+        let guard = SharedBatchGuard(&self.slots[thread]);
+        guard.0.0.store(true, SeqCst);
         in_order();
-        (self.holders.load(SeqCst) == 0).then_some(visit)
+        (self.holders.load(SeqCst) == 0).then_some(guard)
     }
 
     /// Enters keyed mode, after waiting for running bursts.
     #[inline]
     pub fn keyed(&self) -> KeyedGuard<'_> {
-        if self.visitors.is_empty() {
+        if self.slots.is_empty() {
             return KeyedGuard(None);
         }
         self.holders.fetch_add(1, SeqCst);
         in_order();
-        for slot in &self.visitors {
+        for slot in &self.slots {
             // At most one burst per slot.
             let mut round = 0;
             while slot.0.load(SeqCst) {

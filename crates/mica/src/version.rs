@@ -23,7 +23,7 @@
 //! Limit: a version wraps after 2^31 writes to one bucket; a reader that is suspended for exactly a
 //! multiple of that many writes does not notice.
 //!
-//! Source: thesis, section 5.3.3, "Supporting concurrent access"; on the fences: Boehm, "Can
+//! Source: Lim, thesis, section 5.3.3, "Supporting concurrent access"; on the fences: Boehm, "Can
 //! Seqlocks Get Along with Programming Language Memory Models?", MSPC 2012.
 
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};

@@ -64,6 +64,7 @@ impl EngineUnderTest for MicaUnderTest {
             durable: false,
             versioned: false,
             incremental_gc: false,
+            range_deletes: false,
             max_value_bytes: options(0).max_value_bytes(),
         }
     }
@@ -71,42 +72,42 @@ impl EngineUnderTest for MicaUnderTest {
     fn open(&self, _media: Arc<dyn Vfs>, env: Env, variant: u32) -> Result<Box<dyn Engine>> {
         let mica = Mica::open(env, options(variant))?;
         match VARIANTS[variant as usize].contains("switching") {
-            true => Ok(Box::new(Switching { mica, turn: AtomicU64::new(0) })),
+            true => Ok(Box::new(AccessSwitcher { mica, next_access: AtomicU64::new(0) })),
             false => Ok(Box::new(mica)),
         }
     }
 }
 
 /// The engine with an access mode that changes during operation.
-struct Switching {
+struct AccessSwitcher {
     mica: Mica,
-    turn: AtomicU64,
+    next_access: AtomicU64,
 }
 
-impl Switching {
-    fn turn(&self) -> &Mica {
-        let turn = self.turn.fetch_add(1, Relaxed);
-        if turn.is_multiple_of(5) {
+impl AccessSwitcher {
+    fn next_access(&self) -> &Mica {
+        let next_access = self.next_access.fetch_add(1, Relaxed);
+        if next_access.is_multiple_of(5) {
             let modes = [Access::Crew, Access::Erew, Access::Crcw, Access::Crew, Access::Crcw];
-            self.mica.store().set_access(modes[(turn / 5) as usize % modes.len()]);
+            self.mica.store().set_access(modes[(next_access / 5) as usize % modes.len()]);
         }
         &self.mica
     }
 }
 
-impl Engine for Switching {
+impl Engine for AccessSwitcher {
     forward_engine!(mica: name capabilities sync flush maintain checkpoint verify stats close);
 
     fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
-        self.turn().get(key)
+        self.next_access().get(key)
     }
 
     fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
-        self.turn().write(batch, durability)
+        self.next_access().write(batch, durability)
     }
 
     fn iter(&self) -> Result<Box<dyn Cursor>> {
-        self.turn().iter()
+        self.next_access().iter()
     }
 }
 

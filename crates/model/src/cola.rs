@@ -7,7 +7,7 @@
 //! both  the last level contains every key:              N / I_(L−1)              Iₗ = log · rˡ
 //! ```
 //!
-//! Source: thesis, section 4.4.
+//! Source: Lim, thesis, section 4.4.
 
 use crate::error::{InvalidParameter, MAX_ITEMS, within};
 use crate::{Breakdown, Popularity};

@@ -21,7 +21,7 @@
 //! (With false overlaps it would be 12, and the total 2.0 to 4.2 times the model; with the model's
 //! cumulative intervals 1.5 to 3.2 times. Only this reading gives the thesis's 1.8 at the low end.)
 //!
-//! Source: thesis, section 4.3.
+//! Source: Lim, thesis, section 4.3.
 
 use crate::error::{InvalidParameter, MAX_ITEMS, check_keys, within};
 use crate::{Breakdown, Workload};

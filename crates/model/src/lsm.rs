@@ -61,7 +61,7 @@ pub struct Wait {
     /// Overlap of L0 runs and level 1 that triggers a compaction (0.4).
     pub overlap: f64,
     /// Number of L0 runs that triggers a compaction regardless of their overlap (6).
-    pub most_rows: u32,
+    pub max_runs: u32,
 }
 
 /// Limit of the bytes of all L0 runs on disk, as a multiple of the capacity of level 0.
@@ -90,7 +90,7 @@ impl Lsm {
         let run = cold.unique(run_requests);
         let level_1 = self.tree.level_items.first().copied().unwrap_or_else(|| cold.keys());
         let interval = match (self.l0_items, self.wait) {
-            (Some(container), _) => Self::pass_requests(&cold, container),
+            (Some(l0_items), _) => Self::pass_requests(&cold, l0_items),
             (None, Some(wait)) => wait.runs(&cold, run_requests, level_1) * run_requests,
             (None, None) => self.tree.level0_tables * run_requests,
         };
@@ -106,11 +106,11 @@ impl Lsm {
         Ok(self.tree.named(&costs))
     }
 
-    /// Requests per pass of the compaction cursor over a level 0 of `container` distinct keys.
+    /// Requests per pass of the compaction cursor over a level 0 of `l0_items` distinct keys.
     /// Level 0 contains each key written since the cursor passed it, counted once; so repeated
     /// writes lengthen the pass, up to the limit of the runs' bytes on disk.
-    pub(crate) fn pass_requests(keys: &Popularity, container: f64) -> f64 {
-        keys.compaction_interval(container).min(MAX_L0_RATIO * container)
+    pub(crate) fn pass_requests(keys: &Popularity, l0_items: f64) -> f64 {
+        keys.compaction_interval(l0_items).min(MAX_L0_RATIO * l0_items)
     }
 
     /// The logs between two flushes, if the share `share` of all requests is for cold keys.
@@ -149,11 +149,11 @@ impl Lsm {
         within("index_share", index, 0.0, 1.0, "give a share from 0 to 1")?;
         if let Some(wait) = self.wait {
             within("overlap", wait.overlap, 0.0, 1.0, "give a ratio from 0 to 1")?;
-            within("most_rows", f64::from(wait.most_rows), 1.0, 1e4, "give 1 to 10,000 runs")?;
+            within("max_runs", f64::from(wait.max_runs), 1.0, 1e4, "give 1 to 10,000 runs")?;
         }
-        if let Some(container) = self.l0_items {
+        if let Some(l0_items) = self.l0_items {
             let reason = "give room for two logs or more";
-            within("l0_items", container, 2.0 * log, 1e15, reason)?;
+            within("l0_items", l0_items, 2.0 * log, 1e15, reason)?;
         }
         Ok(())
     }
@@ -179,8 +179,8 @@ impl Wait {
             let together = cold.unique(runs * run_requests + below);
             1.0 - together / (runs * run + level_1) >= self.overlap
         };
-        let most = f64::from(self.most_rows);
-        (1..self.most_rows).map(f64::from).find(|runs| is_enough(*runs)).unwrap_or(most)
+        let most = f64::from(self.max_runs);
+        (1..self.max_runs).map(f64::from).find(|runs| is_enough(*runs)).unwrap_or(most)
     }
 }
 
@@ -259,7 +259,7 @@ mod tests {
     fn triad_disk_delays_compaction_until_overlap() {
         // No overlap: the maximal number of runs.
         let wide = Popularity::uniform(1e12).unwrap();
-        let wait = Some(Wait { overlap: 0.4, most_rows: 6 });
+        let wait = Some(Wait { overlap: 0.4, max_runs: 6 });
         let on = costs(&Lsm { wait, ..Lsm::plain(tree()) }, &wide);
         assert_close(on[2], (6e4 + 1e5) / 6e4);
         // Few keys: the second run repeats the first.
@@ -294,9 +294,9 @@ mod tests {
         for index_share in [-0.1, 1.1, f64::NAN].map(Some) {
             assert_eq!(named(Lsm { index_share, ..good() }), "index_share");
         }
-        let wait = |overlap, most_rows| Some(Wait { overlap, most_rows });
+        let wait = |overlap, max_runs| Some(Wait { overlap, max_runs });
         assert_eq!(named(Lsm { wait: wait(f64::NAN, 6), ..good() }), "overlap");
-        assert_eq!(named(Lsm { wait: wait(0.4, 0), ..good() }), "most_rows");
+        assert_eq!(named(Lsm { wait: wait(0.4, 0), ..good() }), "max_runs");
         for l0_items in [0.0, -1.0, f64::NAN, f64::INFINITY].map(Some) {
             assert_eq!(named(Lsm { l0_items, ..good() }), "l0_items");
         }

@@ -10,7 +10,7 @@
 //! until that gains nothing. It uses interpolated primitives ([`InterpolatedPopularity`]); the
 //! result is computed with the exact sums.
 //!
-//! Source: thesis, section 4.6 (there with Ipopt).
+//! Source: Lim, thesis, section 4.6 (there with Ipopt).
 
 use std::cell::Cell;
 

@@ -7,7 +7,7 @@
 //! The sum of i⁻ˢ over a range of ranks is computed directly for short ranges and by the
 //! Euler–Maclaurin formula for long ones, where its error is below 10⁻¹² of the sum.
 //!
-//! Source: thesis, sections 4.2.2 and 4.6.2 (footnote 7).
+//! Source: Lim, thesis, sections 4.2.2 and 4.6.2 (footnote 7).
 
 use crate::error::{InvalidParameter, check_keys, within};
 

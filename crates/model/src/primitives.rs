@@ -12,7 +12,7 @@
 //! Both are sums of increasing, concave functions of closed form, stable for tiny λ and huge p;
 //! their inverses are found by bracketed Newton steps. Cost: one exponential per group.
 //!
-//! Source: thesis, theorems 4.1, 4.3 and 4.4, lemmas 4.2 and 4.5.
+//! Source: Lim, thesis, theorems 4.1, 4.3 and 4.4, lemmas 4.2 and 4.5.
 
 use crate::Popularity;
 use crate::root_finding::{MAX_STEPS, solve};
@@ -54,12 +54,6 @@ impl Popularity {
     /// Size of the merge of two tables with `u` and `v` distinct keys.
     pub fn merge(&self, u: f64, v: f64) -> f64 {
         self.unique(self.unique_inverse(u) + self.unique_inverse(v))
-    }
-
-    /// Number of distinct keys in a level that is compacted round-robin, each key every `interval`
-    /// requests: the mean of Unique over the times since a key's last compaction.
-    pub fn mean_density(&self, interval: f64) -> f64 {
-        self.groups.iter().map(|g| g.keys * mean_touched(g.rate * interval).0).sum()
     }
 
     /// Number of requests between two compactions of one key, in a level of `size` distinct keys
@@ -157,7 +151,10 @@ mod tests {
             let requests = popularity.unique_inverse(unique);
             prop_assert!((popularity.unique(requests) / unique - 1.0).abs() < 1e-9);
             let interval = popularity.compaction_interval(unique);
-            prop_assert!((popularity.mean_density(interval) / unique - 1.0).abs() < 1e-9);
+            // The mean of Unique over the times since a key's last compaction.
+            let groups = popularity.groups.iter();
+            let density: f64 = groups.map(|g| g.keys * mean_touched(g.rate * interval).0).sum();
+            prop_assert!((density / unique - 1.0).abs() < 1e-9);
             prop_assert!(interval >= requests);
         }
 

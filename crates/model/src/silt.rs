@@ -7,7 +7,7 @@
 //! HashStores → SortedStore N / (I · hc)
 //! ```
 //!
-//! Source: thesis, sections 2.4 and 4.5.
+//! Source: Lim, thesis, sections 2.4 and 4.5.
 
 use serde::Serialize;
 

@@ -25,7 +25,7 @@
 //! parameters alone. Cost: 5 bytes of memory per key; 10⁸ keys and 4·10⁸ requests take about 45 s
 //! uniform, on one core.
 //!
-//! Source: thesis, sections 4.3.5 and 4.7.
+//! Source: Lim, thesis, sections 4.3.5 and 4.7.
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};

@@ -6,7 +6,7 @@
 //! Invariant: `unique` increases from 0 at no requests to `keys` at infinitely many, and
 //! `unique_inverse` is its inverse.
 //!
-//! Source: thesis, section 4.2.
+//! Source: Lim, thesis, section 4.2.
 
 use crate::Popularity;
 

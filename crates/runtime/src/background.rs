@@ -96,13 +96,15 @@ impl<S> Background<S> {
         }
     }
 
-    /// Enables delayed retries of failed work.
-    pub fn retry_with<W>(&self, work: Weak<W>)
+    /// Enables delayed retries of failed work, which is `part` of `whole`.
+    pub fn retry_with<T, W>(&self, whole: Weak<T>, part: fn(&T) -> &W)
     where
-        W: BackgroundWork<State = S> + Send + Sync + 'static,
+        T: Send + Sync + 'static,
+        W: BackgroundWork<State = S> + 'static,
     {
         let _ = self.retry.set(Arc::new(move || {
-            let Some(work) = work.upgrade() else { return };
+            let Some(whole) = whole.upgrade() else { return };
+            let work = part(&whole);
             work.background().lock().is_retry_queued = false;
             work.schedule();
         }));
@@ -280,7 +282,7 @@ impl<S, F: FnOnce(&mut S)> RunningJob<'_, S, F> {
                 state.failures += 1;
                 state.failures_in_a_row = state.failures_in_a_row.saturating_add(1);
                 state.error = Some(error.clone());
-                if is_transient(&error) {
+                if is_retriable(&error) {
                     background.retry_later(&mut state);
                 } else {
                     let _ = background.poisoned.set(cause("background work", &error));
@@ -310,7 +312,7 @@ impl<S, F: FnOnce(&mut S)> Drop for RunningJob<'_, S, F> {
 }
 
 /// Whether failed work can be retried: no file is in doubt. False for a failed write or sync.
-fn is_transient(error: &Error) -> bool {
+pub fn is_retriable(error: &Error) -> bool {
     error.is_transient()
         || error.is_corruption()
         || matches!(error, Error::Io { operation: "read", .. })
@@ -371,18 +373,18 @@ pub trait BackgroundWork {
         Ok(())
     }
 
-    /// Runs background work until none is due, queued or running, and nothing is `unfinished`.
+    /// Runs background work until none is due, queued or running.
     ///
     /// # Errors
     /// The error of a job.
-    fn drain_jobs(&self, unfinished: impl Fn(&Self::State) -> bool) -> Result<()> {
+    fn drain_jobs(&self) -> Result<()> {
         let background = self.background();
         background.check_writable()?;
         let failures = background.lock().failures;
         // A job may make another one due when it ends, so repeat until none is.
         loop {
             self.schedule();
-            let has_waited = self.wait_while(|state| unfinished(state) || Self::is_busy(state))?;
+            let has_waited = self.wait_while(Self::is_busy)?;
             let state = background.lock();
             // A failed job has finished, too, and would be due again at once.
             if state.failures > failures
@@ -391,7 +393,7 @@ pub trait BackgroundWork {
                 return Err(error);
             }
             if !has_waited {
-                return Ok(());
+                return background.check_open();
             }
         }
     }
@@ -499,7 +501,7 @@ mod tests {
             let work = Countdown::new(scheduler, 5, Vec::new());
             work.schedule();
             assert!(work.wait_while(|state| state.left > 2).unwrap());
-            work.drain_jobs(|state| state.left > 0).unwrap();
+            work.drain_jobs().unwrap();
             assert_eq!(work.background.lock().left, 0);
             assert!(!work.wait_while(|state| state.left > 0).unwrap());
         }
@@ -509,9 +511,9 @@ mod tests {
     fn transient_error_reaches_waiters_and_work_is_retried() {
         for scheduler in [Scheduler::manual(), Scheduler::threads(1)] {
             let work = Countdown::new(scheduler, 3, vec![(2, read_fault())]);
-            assert!(work.drain_jobs(|state| state.left > 0).is_err());
+            assert!(work.drain_jobs().is_err());
             assert!(work.background.check_writable().is_ok());
-            work.drain_jobs(|state| state.left > 0).unwrap();
+            work.drain_jobs().unwrap();
         }
     }
 
@@ -519,7 +521,7 @@ mod tests {
     fn failed_work_is_retried_after_a_delay() {
         let lacking = || Error::io("create", "x", &std::io::Error::from_raw_os_error(libc::EMFILE));
         let work = Countdown::new(Scheduler::threads(1), 3, vec![(2, lacking()), (2, lacking())]);
-        work.background.retry_with(Arc::downgrade(&work));
+        work.background.retry_with(Arc::downgrade(&work), |work| work);
         work.schedule();
         let began = Instant::now();
         let mut troubles = Vec::new();
@@ -537,8 +539,8 @@ mod tests {
 
     #[test]
     fn failed_sync_or_panic_poisons() {
-        let doubtful = Error::io("sync", "x", &std::io::Error::other("gone"));
-        for error in [doubtful, Error::Invalid("panic".into())] {
+        let permanent = Error::io("sync", "x", &std::io::Error::other("gone"));
+        for error in [permanent, Error::Invalid("panic".into())] {
             let work = Countdown::new(Scheduler::threads(1), 3, vec![(3, error)]);
             work.schedule();
             while !work.background.is_poisoned() {

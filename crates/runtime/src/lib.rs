@@ -18,10 +18,11 @@ pub mod env;
 pub mod group_commit;
 pub mod rate_limiter;
 pub mod scheduler;
+mod sync;
 pub mod thread_priority;
 pub mod write_controller;
 
-pub use background::{Background, BackgroundWork};
+pub use background::{Background, BackgroundWork, is_retriable};
 pub use env::Env;
 pub use group_commit::GroupCommit;
 pub use rate_limiter::RateLimiter;

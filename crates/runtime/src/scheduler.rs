@@ -5,7 +5,7 @@
 //! * [`Scheduler::threads`]: one thread runs only flushes, so that a flush never waits for a long
 //!   compaction; the other threads run the other jobs by priority.
 //! * [`Scheduler::manual`]: no threads. Jobs run inside [`Scheduler::run_one`], which an engine
-//!   calls wherever it would wait, so that a seed replays a run exactly.
+//!   calls wherever it would wait, so that a run with a given seed is deterministic.
 //!
 //! A panic in a job does not end the thread. The engine that queued the job detects it, because the
 //! closure is dropped together with its completion guard.
@@ -42,7 +42,8 @@ type Job = Box<dyn FnOnce() + Send>;
 #[derive(Clone)]
 pub struct Scheduler {
     shared: Arc<Shared>,
-    // Only clones have it, so that threads do not keep the scheduler alive.
+    // Only clones of the handle have this, so that the worker threads do not keep the scheduler
+    // alive.
     _owner: Arc<Owner>,
 }
 
@@ -279,11 +280,11 @@ mod tests {
     #[test]
     fn panic_in_a_job_does_not_end_the_thread() {
         let scheduler = Scheduler::threads(1);
-        let (done, heard) = std::sync::mpsc::channel::<()>();
+        let (done, received) = std::sync::mpsc::channel::<()>();
         std::panic::set_hook(Box::new(|_| {}));
         scheduler.spawn(Priority::Compaction, || panic!("on purpose"));
         scheduler.spawn(Priority::Compaction, move || done.send(()).unwrap());
-        let answer = heard.recv_timeout(Duration::from_secs(10));
+        let answer = received.recv_timeout(Duration::from_secs(10));
         let _ = std::panic::take_hook();
         answer.unwrap();
     }

@@ -100,11 +100,7 @@ impl WriteController {
     pub fn delay_for(&self, bytes_written: u64, memtable_fill: f64) -> Option<Duration> {
         let bytes = bytes_written.saturating_sub(self.charged_bytes.load(Relaxed));
         self.charged_bytes.store(bytes_written, Relaxed);
-        let mut share = f64::from(self.backlog.load(Relaxed)) / f64::from(FULL);
-        if self.is_memtables_exhausted.load(Relaxed) {
-            let excess = (memtable_fill - SLOWDOWN_FILL) / (1.0 - SLOWDOWN_FILL);
-            share = share.max(excess.clamp(0.0, 1.0));
-        }
+        let share = self.share(memtable_fill);
         if share <= 0.0 {
             return None;
         }
@@ -122,6 +118,21 @@ impl WriteController {
         }
         self.debt_ns.store(0, Relaxed);
         Some(debt.min(self.max_delay))
+    }
+
+    /// Whether writes accrue delays now.
+    pub fn is_throttling(&self, memtable_fill: f64) -> bool {
+        self.share(memtable_fill) > 0.0
+    }
+
+    /// The backlog, as a share of the hard limit.
+    fn share(&self, memtable_fill: f64) -> f64 {
+        let share = f64::from(self.backlog.load(Relaxed)) / f64::from(FULL);
+        if !self.is_memtables_exhausted.load(Relaxed) {
+            return share;
+        }
+        let excess = (memtable_fill - SLOWDOWN_FILL) / (1.0 - SLOWDOWN_FILL);
+        share.max(excess.clamp(0.0, 1.0))
     }
 
     /// Sleeps for a delay that is due, and counts it. Call it without locks that a job takes.
@@ -213,7 +224,7 @@ mod tests {
         assert!(sum > middle * 9 / 10 && sum <= middle, "{sum:?}");
         // A KiB accrues 125 us, so each is delayed.
         assert!(count > 1000, "{count}");
-        assert!(!controller.is_full());
+        assert!(!controller.is_full() && controller.is_throttling(0.0));
         controller.set(0.17);
         let (fifth, _) = delays(&controller, 2 * MIB, MIB, 0.0);
         assert!(fifth > middle / 6 && fifth < middle / 4, "{fifth:?}");
@@ -250,6 +261,7 @@ mod tests {
         let controller = WriteController::default();
         controller.set_memtables_exhausted(true);
         assert_eq!(delays(&controller, 0, MIB, 0.6).1, 0);
+        assert!(!controller.is_throttling(0.6) && controller.is_throttling(0.9));
         assert!(delays(&controller, MIB, MIB, 0.9).0 > Duration::from_millis(64));
     }
 

@@ -7,11 +7,16 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed,
+};
 use std::time::Instant;
 
-use mio::Waker;
 use parking_lot::Mutex;
+
+use crate::command::CommandIndex;
+use crate::mailbox::{Completion, Mailbox, MessageLimits, PostOutcome};
+use crate::net::wakeups::Wakeups;
 
 /// Connected clients by id.
 #[derive(Default)]
@@ -19,6 +24,11 @@ pub(crate) struct Clients {
     next_id: AtomicU64,
     connected: AtomicUsize,
     by_id: Mutex<BTreeMap<u64, Arc<Client>>>,
+    /// Clients whose command is parked.
+    blocked: AtomicUsize,
+    /// Clients that were closed because their messages exceeded a limit.
+    overflows: AtomicU64,
+    pub(crate) limits: MessageLimits,
 }
 
 /// State of a client that all threads may see.
@@ -29,7 +39,7 @@ pub(crate) struct Client {
     pub(crate) since: Instant,
     /// The SELECT index.
     pub(crate) table: AtomicUsize,
-    /// Index of the last command in the command table, plus one.
+    /// Number of the last command, plus one.
     pub(crate) command: AtomicU16,
     /// Time of the last received bytes, in milliseconds after `since`.
     pub(crate) last_received_ms: AtomicU64,
@@ -37,9 +47,33 @@ pub(crate) struct Client {
     pub(crate) killed: AtomicBool,
     pub(crate) is_resp3: AtomicBool,
     pub(crate) names: Mutex<Names>,
-    /// Wakes the worker that owns it.
-    waker: Arc<Waker>,
+    /// Subscriptions to channels, patterns and shard channels.
+    pub(crate) subscriptions: [AtomicU32; 3],
+    /// Bits of [`flag`].
+    pub(crate) flags: AtomicU32,
+    /// The parked command, if there is one.
+    pub(crate) parked: Mutex<Option<Ticket>>,
+    pub(crate) mailbox: Mailbox,
+    registry: Arc<Clients>,
+    /// The wake-up list of the worker that owns the connection.
+    wakeups: Arc<Wakeups>,
+    token: usize,
 }
+
+/// States of a client that others see.
+pub(crate) mod flag {
+    /// In MONITOR mode.
+    pub(crate) const MONITOR: u32 = 1;
+    /// Tracks keys.
+    pub(crate) const TRACKING: u32 = 1 << 1;
+    /// Tracks prefixes.
+    pub(crate) const BROADCAST: u32 = 1 << 2;
+    /// Disconnected.
+    pub(crate) const GONE: u32 = 1 << 3;
+}
+
+/// Number of a parked command, in the order of arrival. The numbers of all clients differ.
+pub(crate) type Ticket = u64;
 
 /// Names that the client has set.
 #[derive(Debug, Default, Clone)]
@@ -51,7 +85,6 @@ pub(crate) struct Names {
 
 /// Keeps a client registered.
 pub(crate) struct Registration {
-    clients: Arc<Clients>,
     pub(crate) client: Arc<Client>,
 }
 
@@ -76,7 +109,8 @@ impl Clients {
         self: &Arc<Self>,
         peer: SocketAddr,
         local: SocketAddr,
-        waker: Arc<Waker>,
+        wakeups: Arc<Wakeups>,
+        token: usize,
     ) -> Registration {
         let client = Arc::new(Client {
             id: self.next_id.fetch_add(1, Relaxed) + 1,
@@ -89,10 +123,36 @@ impl Clients {
             killed: AtomicBool::new(false),
             is_resp3: AtomicBool::new(false),
             names: Mutex::default(),
-            waker,
+            subscriptions: Default::default(),
+            flags: AtomicU32::new(0),
+            parked: Mutex::default(),
+            mailbox: Mailbox::default(),
+            registry: self.clone(),
+            wakeups,
+            token,
         });
         self.by_id.lock().insert(client.id, client.clone());
-        Registration { clients: self.clone(), client }
+        Registration { client }
+    }
+
+    /// The client with this id.
+    pub(crate) fn find(&self, id: u64) -> Option<Arc<Client>> {
+        self.by_id.lock().get(&id).cloned()
+    }
+
+    /// Number of clients whose command is parked.
+    pub(crate) fn blocked(&self) -> usize {
+        self.blocked.load(Relaxed)
+    }
+
+    /// Resets the number of [`overflows`](Self::overflows).
+    pub(crate) fn reset_overflows(&self) {
+        self.overflows.store(0, Relaxed);
+    }
+
+    /// Number of clients closed because their messages exceeded a limit.
+    pub(crate) fn overflows(&self) -> u64 {
+        self.overflows.load(Relaxed)
     }
 
     /// A snapshot of all clients, by id.
@@ -105,31 +165,106 @@ impl Client {
     /// Requests its worker to close the connection.
     pub(crate) fn kill(&self) {
         self.killed.store(true, Relaxed);
-        // A worker that cannot be woken has ended, and its connections with it.
-        let _ = self.waker.wake();
+        self.wakeups.wake(self.token);
+    }
+
+    /// Leaves a message, to be sent after the messages before it. A client whose messages exceed
+    /// the limits is closed.
+    pub(crate) fn push(&self, message: &Arc<[u8]>) {
+        match self.mailbox.post(message, &self.registry.limits) {
+            PostOutcome::First => self.wakeups.wake(self.token),
+            PostOutcome::Overflow => {
+                self.registry.overflows.fetch_add(1, Relaxed);
+                self.kill();
+            }
+            PostOutcome::Queued | PostOutcome::Closed => {}
+        }
+    }
+
+    /// Ends the parked command. The caller has made sure that nobody else ends it.
+    pub(crate) fn complete(&self, completion: Completion) {
+        if self.mailbox.complete(completion) == PostOutcome::First {
+            self.wakeups.wake(self.token);
+        }
+    }
+
+    /// Closes the client if its messages have exceeded the soft limit for too long.
+    pub(crate) fn check_messages(&self, now: Instant) -> bool {
+        let has_timed_out = self.mailbox.has_timed_out(now, &self.registry.limits);
+        if has_timed_out {
+            self.registry.overflows.fetch_add(1, Relaxed);
+        }
+        has_timed_out
+    }
+
+    /// Records that a command is parked, or no longer.
+    pub(crate) fn set_parked(&self, ticket: Option<Ticket>) {
+        let before = std::mem::replace(&mut *self.parked.lock(), ticket);
+        match (before, ticket) {
+            (None, Some(_)) => drop(self.registry.blocked.fetch_add(1, Relaxed)),
+            (Some(_), None) => drop(self.registry.blocked.fetch_sub(1, Relaxed)),
+            _ => {}
+        }
+    }
+
+    /// Sets or clears flags.
+    pub(crate) fn set_flags(&self, flags: u32, is_set: bool) {
+        match is_set {
+            true => self.flags.fetch_or(flags, Relaxed),
+            false => self.flags.fetch_and(!flags, Relaxed),
+        };
+    }
+
+    pub(crate) fn has_flag(&self, flag: u32) -> bool {
+        self.flags.load(Relaxed) & flag != 0
+    }
+
+    /// Whether it has disconnected.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.has_flag(flag::GONE)
+    }
+
+    /// Whether it has subscriptions.
+    pub(crate) fn is_subscriber(&self) -> bool {
+        self.subscriptions.iter().any(|count| count.load(Relaxed) > 0)
     }
 
     /// Appends the client's line of CLIENT LIST.
-    pub(crate) fn describe(&self, out: &mut String) {
+    pub(crate) fn describe(&self, commands: &CommandIndex, out: &mut String) {
         let names = self.names.lock().clone();
         let age = self.since.elapsed();
         let idle =
             (age.as_millis() as u64).saturating_sub(self.last_received_ms.load(Relaxed)) / 1000;
         let command = match self.command.load(Relaxed) {
             0 => "NULL",
-            index => crate::command::table()[usize::from(index) - 1].name,
+            number => commands[usize::from(number) - 1].name,
         };
+        let mut flags = String::new();
+        for (flag, is_set) in [
+            ('O', self.has_flag(flag::MONITOR)),
+            ('b', self.parked.lock().is_some()),
+            ('P', self.is_subscriber()),
+            ('t', self.has_flag(flag::TRACKING)),
+            ('B', self.has_flag(flag::BROADCAST)),
+        ] {
+            flags.extend(is_set.then_some(flag));
+        }
+        let flags = if flags.is_empty() { "N" } else { &flags };
+        let [channels, patterns, shard_channels] =
+            [0, 1, 2].map(|kind: usize| self.subscriptions[kind].load(Relaxed));
         // Writing to a string does not fail.
         let _ = writeln!(
             out,
-            "id={} addr={} laddr={} fd=-1 name={} age={} idle={idle} flags=N db={} sub=0 psub=0 \
-             cmd={command} user=default resp={} lib-name={} lib-ver={}",
+            "id={} addr={} laddr={} fd=-1 name={} age={} idle={idle} flags={flags} db={} \
+             sub={channels} psub={patterns} ssub={shard_channels} omem={} cmd={command} \
+             user=default resp={} lib-name={} lib-ver={}",
             self.id,
             self.peer,
             self.local,
             names.name,
             age.as_secs(),
             self.table.load(Relaxed),
+            self.mailbox.bytes(),
             if self.is_resp3.load(Relaxed) { 3 } else { 2 },
             names.library,
             names.library_version,
@@ -139,7 +274,9 @@ impl Client {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.clients.by_id.lock().remove(&self.client.id);
-        self.clients.leave();
+        self.client.set_parked(None);
+        self.client.set_flags(flag::GONE, true);
+        self.client.registry.by_id.lock().remove(&self.client.id);
+        self.client.registry.leave();
     }
 }

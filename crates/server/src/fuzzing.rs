@@ -1,8 +1,8 @@
 //! Entry points for fuzzers and property tests: the protocols over a small store, without sockets.
 //!
-//! A [`Bench`] has two servers with equal tables and a stopped clock. Commands are run at once in
+//! A [`ProtocolHarness`] has two servers with equal tables and a stopped clock. Commands are run at once in
 //! one and in pieces, or as a datagram, in the other; both must give the same responses. A
-//! [`UdpBench`] is a port of the UDP server.
+//! [`UdpHarness`] is a port of the UDP server.
 //!
 //! Invariant: everything driven here is the code that serves clients.
 
@@ -27,7 +27,7 @@ use crate::{Server, ServerOptions};
 const MAX_OUTPUT: usize = 16 << 20;
 
 /// Two servers that must give the same responses.
-pub struct Bench {
+pub struct ProtocolHarness {
     sides: [Side; 2],
 }
 
@@ -39,7 +39,7 @@ struct Side {
 impl Side {
     fn new() -> Result<Self, siltstone::Error> {
         let clock = Arc::new(ManualClock::at(1_800_000_000_000));
-        let given = [("memory", "4MiB"), ("partitions", "1"), ("stamps", "on"), ("mode", "cache")];
+        let given = [("memory", "4MiB"), ("partitions", "1"), ("cas", "on"), ("mode", "cache")];
         let given = given.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let options = Options::from_map(&given.into_iter().collect())?;
         let mica = Mica::open(Env::replayable(clock.clone(), 1), options)?;
@@ -77,13 +77,13 @@ impl Side {
     }
 }
 
-impl Bench {
+impl ProtocolHarness {
     /// Two servers with empty tables, bound to free ports and never run.
     ///
     /// # Errors
     /// System errors.
     pub fn new() -> Result<Self, siltstone::Error> {
-        Ok(Bench { sides: [Side::new()?, Side::new()?] })
+        Ok(ProtocolHarness { sides: [Side::new()?, Side::new()?] })
     }
 
     /// Runs a client's bytes as memcached commands.
@@ -148,7 +148,7 @@ impl Bench {
 }
 
 /// A port of the UDP server, fed with packets.
-pub struct UdpBench {
+pub struct UdpHarness {
     side: Side,
     processor: BurstProcessor,
     cookies: Arc<Cookies>,
@@ -156,7 +156,7 @@ pub struct UdpBench {
     forwards: ForwardQueue,
 }
 
-impl UdpBench {
+impl UdpHarness {
     /// A port over an empty table. With `two_ports` it is one of two that take any request.
     ///
     /// # Errors
@@ -178,7 +178,7 @@ impl UdpBench {
         );
         processor.set_any_port(two_ports);
         let (responses, forwards) = Default::default();
-        Ok(UdpBench { side, processor, cookies, responses, forwards })
+        Ok(UdpHarness { side, processor, cookies, responses, forwards })
     }
 
     /// Processes datagrams as one burst, each from a client port, and with the valid cookie in its

@@ -29,35 +29,48 @@
 //! # Guarantees
 //! - An acknowledged write is as durable as [`Fsync`] states.
 //! - Commands on one key are atomic; MULTI/EXEC is applied completely or not at all.
-//! - Memory per client is bounded by the limits of requests and replies.
+//! - Memory per client is bounded by the limits of requests, replies and pushed messages.
 //! - A server without a password is reachable from its own machine only.
 //!
 //! # Differences from Redis
-//! - Values are strings; there are no lists, hashes, sets or streams.
-//! - An empty key is rejected; the maximum value size is that of the engine.
-//! - A transaction writes to one table; COPY to another table is not part of it.
-//! - DBSIZE is an estimate above a million keys. SCAN cursors are evicted after many others and
-//!   then restart the scan. On unordered engines SCAN may return a key twice that was written
-//!   during the scan.
+//! - Hashes, lists, sets and sorted sets exist on ordered engines (`lsm`) only; there are no
+//!   streams.
+//! - The maximum value size is that of the engine.
+//! - A transaction or script writes to one table; COPY to another table is not part of it.
+//! - DBSIZE is an estimate above a million keys, unless there are collections. SCAN cursors are
+//!   evicted after many others and then restart the scan. On unordered engines SCAN may return a
+//!   key twice that was written during the scan.
 //!
 //! The book's page on protocols has the full list.
 
+mod backups;
 mod clients;
 mod command;
 pub mod fuzzing;
 mod glob;
+mod keyspace_events;
+mod latency;
+mod mailbox;
 mod memcached;
 mod metrics;
+mod monitors;
 mod net;
 mod options;
+mod password;
 mod process;
+mod pubsub;
 pub mod resp;
+mod script;
 mod server;
+mod settings;
 mod shared;
+mod slow_log;
 mod stop;
 mod store;
+mod tracking;
 mod udp;
 
+pub use backups::{BackupOptions, TakeBackup};
 pub use options::{Fsync, ServerOptions};
 pub use server::{Server, SignalGuard};
 pub use stop::StopHandle;

@@ -11,6 +11,8 @@ use std::time::Duration;
 use siltstone_client::wire::hello::MAX_PORTS;
 use siltstone_engine::{Clock, Error, InvalidOption, Result, SystemClock};
 
+use crate::backups::BackupOptions;
+
 /// Maximum bytes of a reply around its value: a memcached key, flags, numbers.
 const REPLY_FRAME_BYTES: usize = 512;
 
@@ -73,6 +75,8 @@ pub struct ServerOptions {
     pub drain_timeout: Duration,
     /// Number of threads that serve clients; 0: one per core.
     pub threads: usize,
+    /// Backups of the store while it is served. Without them BGSAVE syncs all tables.
+    pub backup: Option<BackupOptions>,
     /// Clock for expiry; must be the clock of the tables.
     pub clock: Arc<dyn Clock>,
 }
@@ -100,6 +104,7 @@ impl Default for ServerOptions {
             stall_timeout: Duration::from_secs(30),
             drain_timeout: Duration::from_secs(5),
             threads: 0,
+            backup: None,
             clock: Arc::new(SystemClock),
         }
     }
@@ -117,6 +122,7 @@ impl fmt::Debug for ServerOptions {
             .field("fsync", &self.fsync)
             .field("max_clients", &self.max_clients)
             .field("threads", &self.threads)
+            .field("backup", &self.backup)
             .finish_non_exhaustive()
     }
 }

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | the caller's | accepts clients |
 //! | `siltstone-serve-N` | serves clients, one thread per core |
+//! | `siltstone-script` | runs long scripts, alone |
 //! | `siltstone-sync` | syncs written tables every second, under [`Fsync::EverySecond`] |
 //! | `siltstone-metrics` | serves metrics over HTTP |
 //! | `siltstone-udp-N` | serves a `mica` table over UDP, one port per thread |
@@ -26,17 +27,28 @@ use siltstone::catalogue::TableSpec;
 use siltstone_engine::{Error, InvalidOption, Result};
 use siltstone_mica::Store;
 
+use crate::backups::Backups;
 use crate::clients::Clients;
+use crate::command::{Waiters, command_index, run_long_scripts};
+use crate::keyspace_events::KeyspaceEvents;
+use crate::latency::LatencyMonitor;
 use crate::memcached::MemcachedCounters;
 use crate::metrics::Metrics;
 use crate::metrics::http::HttpPort;
+use crate::monitors::Monitors;
 use crate::net::accept::Acceptor;
 use crate::net::listen::listen;
 use crate::net::protocol::Protocol;
 use crate::net::worker::Worker;
+use crate::pubsub::PubSub;
+use crate::script::cache::ScriptCache;
+use crate::script::functions::Functions;
+use crate::settings::Settings;
 use crate::shared::Shared;
+use crate::slow_log::SlowLog;
 use crate::store::access_times::AccessTimes;
 use crate::store::fetch_times::FetchTimes;
+use crate::store::observers::Observers;
 use crate::store::versions::Versions;
 use crate::store::{Cursors, Database};
 use crate::udp::{self, Ports};
@@ -97,7 +109,8 @@ impl Server {
     ///
     /// # Errors
     /// [`Error::InvalidOptions`] for invalid options, such as an address that other machines can
-    /// reach without a password; [`Error::Io`] if an address cannot be bound.
+    /// reach without a password; [`Error::Io`] if an address cannot be bound; those of an upgrade
+    /// of an old table to collections ([`siltstone_collections::Keyspace::open`]).
     pub fn bind(tables: Vec<Table>, options: ServerOptions) -> Result<Self> {
         options.check()?;
         if tables.is_empty() {
@@ -127,10 +140,13 @@ impl Server {
         check_names(&names)?;
         let memcached_table = find_table(&names, options.memcached_table.as_deref())?;
         let max_value_bytes = options.max_value_bytes();
-        let databases = tables
-            .iter()
-            .map(|table| Database::new(table.name(), table.engine().clone(), max_value_bytes));
-        let mut databases: Vec<_> = databases.collect();
+        let observers = Arc::new(Observers::default());
+        let databases = tables.iter().enumerate().map(|(index, table)| {
+            let (name, engine) = (table.name(), table.engine().clone());
+            let now = options.clock.now();
+            Database::open(index, name, engine, max_value_bytes, now, observers.clone())
+        });
+        let mut databases = databases.collect::<Result<Vec<_>>>()?;
         let has_memcached = memcached_address.is_some() || memcached_udp.is_some();
         if has_memcached {
             databases[memcached_table].versions = Some(Versions::new());
@@ -168,15 +184,31 @@ impl Server {
             address,
             memcached_address,
             databases,
+            observers,
+            waiters: Waiters::default(),
+            pubsub: PubSub::default(),
+            monitors: Monitors::default(),
+            events: KeyspaceEvents::default(),
+            settings: Settings::new(&options),
+            scripts: ScriptCache::default(),
+            functions: Functions::default(),
+            long_runs: Arc::default(),
+            slow_log: SlowLog::default(),
+            latency: LatencyMonitor::default(),
             cursors: Mutex::new(Cursors::default()),
             access_times: AccessTimes::new(),
             clients: Arc::new(Clients::default()),
-            metrics: Metrics::new(options.workers()),
+            commands: command_index(),
+            metrics: Metrics::new(options.workers() + 1, command_index()),
             memcached: MemcachedCounters::new(memcached_table),
             udp: udp::UdpCounters::default(),
             udp_table,
             stop: StopHandle::default(),
             started: Instant::now(),
+            backups: options
+                .backup
+                .clone()
+                .map(|backup| Backups::new(backup, options.clock.clone())),
             last_sync: AtomicU64::new(0),
             options,
         });
@@ -269,6 +301,15 @@ impl Server {
                 worker.run()
             })?);
         }
+        {
+            let shared = shared.clone();
+            let guard = StopOnExit(shared.stop.clone());
+            threads.push(spawn("siltstone-script", move || {
+                let _guard = guard;
+                run_long_scripts(&shared, shared.options.workers());
+                Ok(())
+            })?);
+        }
         if let Some(socket) = self.memcached_udp {
             let shared = shared.clone();
             threads.push(spawn("siltstone-mc-udp", move || {
@@ -302,11 +343,18 @@ impl Server {
                 Ok(())
             })?);
         }
+        if shared.backups.is_some() {
+            let shared = shared.clone();
+            threads.push(spawn("siltstone-backup", move || {
+                shared.backups.iter().for_each(Backups::run);
+                Ok(())
+            })?);
+        }
         let mut outcome = acceptor.run(&shared, &inboxes);
         shared.stop.stop();
+        shared.backups.iter().for_each(Backups::stop);
         for inbox in &inboxes {
-            // A worker that cannot be woken notices at its next timeout check.
-            let _ = inbox.waker.wake();
+            inbox.wakeups.interrupt();
         }
         if let Some(waker) = metrics_waker {
             let _ = waker.wake();

@@ -3,14 +3,26 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::backups::Backups;
 use crate::clients::Clients;
+use crate::command::{CommandIndex, Waiters};
+use crate::keyspace_events::{EventClass, KeyspaceEvents};
+use crate::latency::LatencyMonitor;
 use crate::memcached::MemcachedCounters;
 use crate::metrics::Metrics;
+use crate::monitors::Monitors;
+use crate::pubsub::PubSub;
+use crate::script::cache::ScriptCache;
+use crate::script::functions::Functions;
+use crate::script::long_runs::LongRuns;
+use crate::settings::Settings;
+use crate::slow_log::SlowLog;
 use crate::store::access_times::AccessTimes;
+use crate::store::observers::Observers;
 use crate::store::{Cursors, Database};
 use crate::{ServerOptions, StopHandle, udp};
 
@@ -21,6 +33,22 @@ pub(crate) struct Shared {
     /// Address of the memcached listener.
     pub(crate) memcached_address: Option<SocketAddr>,
     pub(crate) databases: Vec<Database>,
+    /// Receivers of changed keys.
+    pub(crate) observers: Arc<Observers>,
+    /// Parked commands.
+    pub(crate) waiters: Waiters,
+    pub(crate) pubsub: PubSub,
+    pub(crate) monitors: Monitors,
+    pub(crate) events: KeyspaceEvents,
+    /// Settings that CONFIG SET changes.
+    pub(crate) settings: Settings,
+    pub(crate) scripts: ScriptCache,
+    pub(crate) functions: Functions,
+    pub(crate) long_runs: Arc<LongRuns>,
+    pub(crate) slow_log: SlowLog,
+    pub(crate) latency: LatencyMonitor,
+    /// Definitions of the Redis commands.
+    pub(crate) commands: &'static CommandIndex,
     pub(crate) cursors: Mutex<Cursors>,
     /// Access times of keys, for OBJECT IDLETIME and memcached.
     pub(crate) access_times: AccessTimes,
@@ -34,13 +62,45 @@ pub(crate) struct Shared {
     pub(crate) udp_table: usize,
     pub(crate) stop: StopHandle,
     pub(crate) started: Instant,
+    pub(crate) backups: Option<Backups>,
     /// Time at which all tables were last synced, in seconds since 1970.
     pub(crate) last_sync: AtomicU64,
 }
 
 impl Shared {
+    /// When the last backup was complete, in seconds since 1970; 0 if there is none. Without
+    /// backups, when all tables were last synced.
+    pub(crate) fn last_save_s(&self) -> u64 {
+        match &self.backups {
+            Some(backups) => backups.report().completed_at_s.unwrap_or(0),
+            None => self.last_sync.load(Relaxed),
+        }
+    }
+
     /// Records that all tables were just synced.
     pub(crate) fn record_sync(&self) {
         self.last_sync.store(self.options.clock.now() / 1000, Relaxed);
+    }
+
+    /// Notifies the observers of keys whose expiry has passed.
+    pub(crate) fn publish_expired(&self) {
+        if !self.observers.has_expiries() {
+            return;
+        }
+        while let Some((table, key)) = self.observers.expiries.take_due(self.options.clock.now()) {
+            // A key that was written again meanwhile has not expired.
+            if matches!(self.databases[table].get(&key), Ok(None)) {
+                self.events.publish(&self.pubsub, table, EventClass::EXPIRED, "expired", &key);
+                self.observers.tracking.invalidate(&[&key]);
+            }
+        }
+    }
+
+    /// Records a latency if it is above the threshold.
+    pub(crate) fn record_latency(&self, event: &'static str, latency: Duration) {
+        let threshold_ms = self.settings.latency_threshold_ms.load(Relaxed);
+        if threshold_ms > 0 && latency >= Duration::from_millis(threshold_ms) {
+            self.latency.record(event, latency);
+        }
     }
 }

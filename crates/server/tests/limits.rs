@@ -244,12 +244,12 @@ fn commands_require_the_password() {
     assert!(other.call("HELLO 3").starts_with("-NOAUTH HELLO must be called"));
     assert!(other.call("HELLO 3 AUTH default secret SETNAME me").contains(":3"));
     assert_eq!(other.call("CLIENT GETNAME"), "\"me\"");
-    let mut stranger = server.client();
-    stranger.send_raw(b"*11\r\n");
-    assert_eq!(stranger.read(), "-ERR Protocol error: unauthenticated multibulk length");
-    let mut stranger = server.client();
-    stranger.send_raw(b"*2\r\n$4\r\nAUTH\r\n$20000\r\n");
-    assert_eq!(stranger.read(), "-ERR Protocol error: unauthenticated bulk length");
+    let mut client = server.client();
+    client.send_raw(b"*11\r\n");
+    assert_eq!(client.read(), "-ERR Protocol error: unauthenticated multibulk length");
+    let mut client = server.client();
+    client.send_raw(b"*2\r\n$4\r\nAUTH\r\n$20000\r\n");
+    assert_eq!(client.read(), "-ERR Protocol error: unauthenticated bulk length");
 }
 
 #[test]

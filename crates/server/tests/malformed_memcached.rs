@@ -5,7 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
-use siltstone_server::fuzzing::Bench;
+use siltstone_server::fuzzing::ProtocolHarness;
 use siltstone_testkit::TestRng;
 
 const WORDS: &[&str] = &[
@@ -122,15 +122,15 @@ fn datagram(rng: &mut TestRng, commands: &[u8]) -> Vec<u8> {
 #[test]
 fn fuzzed_commands_respond_equally_however_they_are_split() {
     let inputs = std::env::var("SILTSTONE_FUZZED").map_or(20_000, |n| n.parse().unwrap());
-    let mut bench = Bench::new().unwrap();
-    let memory = bench.memory_bytes();
+    let mut harness = ProtocolHarness::new().unwrap();
+    let memory = harness.memory_bytes();
     for seed in 0..inputs {
         let mut rng = TestRng::new(seed);
         let bytes = input(&mut rng);
         match rng.below(4) {
-            0 => bench.memcached_datagram(&datagram(&mut rng, &bytes)),
-            _ => bench.memcached(&bytes, 1 + rng.index(5)),
+            0 => harness.memcached_datagram(&datagram(&mut rng, &bytes)),
+            _ => harness.memcached(&bytes, 1 + rng.index(5)),
         }
     }
-    assert_eq!(bench.memory_bytes(), memory);
+    assert_eq!(harness.memory_bytes(), memory);
 }

@@ -10,11 +10,11 @@ use siltstone_client::wire::hello::{self, Welcome};
 use siltstone_client::wire::request::RequestRef;
 use siltstone_client::wire::{HEADER_BYTES, Header, Kind};
 use siltstone_mica::{Access, Action, Request, Value};
-use siltstone_server::fuzzing::UdpBench;
+use siltstone_server::fuzzing::UdpHarness;
 use siltstone_testkit::TestRng;
 
 /// A packet of some requests, as encoded by a client.
-fn requests(rng: &mut TestRng, bench: &UdpBench) -> Vec<u8> {
+fn requests(rng: &mut TestRng, harness: &UdpHarness) -> Vec<u8> {
     let mut packet = vec![0; HEADER_BYTES];
     let count = rng.index(5) as u16;
     for opaque in 0..count {
@@ -37,7 +37,7 @@ fn requests(rng: &mut TestRng, bench: &UdpBench) -> Vec<u8> {
             9 => Action::Touch(expires_at),
             _ => Action::Get,
         };
-        let hash = if rng.below(20) == 0 { rng.below(99) } else { bench.hash(key.as_bytes()) };
+        let hash = if rng.below(20) == 0 { rng.below(99) } else { harness.hash(key.as_bytes()) };
         let request = Request { hash, key: key.as_bytes(), action };
         RequestRef { request, opaque, wants_meta: rng.below(3) == 0 }.write(&mut packet);
     }
@@ -55,7 +55,7 @@ fn requests(rng: &mut TestRng, bench: &UdpBench) -> Vec<u8> {
     packet
 }
 
-fn packet(rng: &mut TestRng, bench: &UdpBench) -> Vec<u8> {
+fn packet(rng: &mut TestRng, harness: &UdpHarness) -> Vec<u8> {
     let mut packet = match rng.below(12) {
         0 => hello::hello(rng.below(1 << 40), b"password").to_vec(),
         1 => {
@@ -75,7 +75,7 @@ fn packet(rng: &mut TestRng, bench: &UdpBench) -> Vec<u8> {
             let len = rng.index(2000);
             rng.bytes(len)
         }
-        _ => requests(rng, bench),
+        _ => requests(rng, harness),
     };
     // In most packets a few bytes change; some are truncated or extended, with or without a
     // matching length.
@@ -102,18 +102,18 @@ fn packet(rng: &mut TestRng, bench: &UdpBench) -> Vec<u8> {
 fn fuzzed_packets_get_bounded_responses() {
     let wanted = std::env::var("SILTSTONE_FUZZED").map_or(100_000, |n| n.parse().unwrap());
     for two_ports in [false, true] {
-        let mut bench = UdpBench::new(two_ports).unwrap();
-        let memory = bench.memory_bytes();
+        let mut harness = UdpHarness::new(two_ports).unwrap();
+        let memory = harness.memory_bytes();
         let (mut done, mut answered, mut rng) = (0, 0, TestRng::new(u64::from(two_ports)));
         while done < wanted / 2 {
             let count = 1 + rng.index(8);
             let mut burst: Vec<_> = (0..count)
                 .map(|_| {
                     let client = rng.below(300) as u16;
-                    let mut datagram = packet(&mut rng, &bench);
+                    let mut datagram = packet(&mut rng, &harness);
                     // Some share their datagram.
                     while rng.below(4) == 0 {
-                        datagram.extend(packet(&mut rng, &bench));
+                        datagram.extend(packet(&mut rng, &harness));
                     }
                     (datagram, client, rng.below(8) != 0)
                 })
@@ -123,19 +123,19 @@ fn fuzzed_packets_get_bounded_responses() {
                 burst.push(burst[0].clone());
             }
             done += burst.iter().map(|(bytes, ..)| coalesce::packets(bytes).count()).sum::<usize>();
-            answered += usize::from(bench.burst(&mut burst) > 0);
+            answered += usize::from(harness.burst(&mut burst) > 0);
         }
         assert!(answered > done / 20, "{answered} of {done}: hardly anything was looked at");
-        assert_eq!(bench.memory_bytes(), memory);
+        assert_eq!(harness.memory_bytes(), memory);
     }
 }
 
 #[test]
 fn packets_round_trip() {
-    let bench = UdpBench::new(false).unwrap();
+    let harness = UdpHarness::new(false).unwrap();
     let mut rng = TestRng::new(3);
     for _ in 0..2000 {
-        let packet = requests(&mut rng, &bench);
+        let packet = requests(&mut rng, &harness);
         let (header, mut body) = Header::parse(&packet).unwrap();
         let mut again = vec![0; HEADER_BYTES];
         for _ in 0..header.count {

@@ -21,13 +21,13 @@ fn over(first: Option<Arc<dyn Engine>>) -> TestServer {
     TestServer::over(first, |options| options.memcached = anywhere())
 }
 
-/// Engines with flags in a trailer, flags in the item, and stamps in the item.
+/// Engines with flags in a trailer, flags in the item, and CAS versions in the item.
 fn kinds() -> Vec<(&'static str, TestServer)> {
     vec![
         ("map", over(None)),
         ("mica", over(Some(mica("memory=32MiB")))),
         ("mica, cache", over(Some(mica("memory=32MiB mode=cache access=crcw")))),
-        ("mica, stamps", over(Some(mica("memory=32MiB cas=on")))),
+        ("mica, cas", over(Some(mica("memory=32MiB cas=on")))),
     ]
 }
 

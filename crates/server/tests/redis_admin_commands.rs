@@ -110,6 +110,8 @@ fn server_commands_check_their_arguments() {
     check_both(&[
         ("SLOWLOG GET -2", "-ERR count should be greater than or equal to -1"),
         ("SLOWLOG GET x", "-ERR count should be greater than or equal to -1"),
+        ("CONFIG SET slowlog-log-slower-than -1", "+OK"),
+        ("SLOWLOG RESET", "+OK"),
         ("SLOWLOG GET -1", "[]"),
         (
             "SLOWLOG GET 1 2",
@@ -142,7 +144,9 @@ fn server_commands_check_their_arguments() {
 fn every_help_named_in_an_error_exists() {
     let server = TestServer::start();
     let mut client = server.client();
-    for command in ["CLIENT", "COMMAND", "CONFIG", "MEMORY", "OBJECT", "SLOWLOG"] {
+    for command in
+        ["CLIENT", "COMMAND", "CONFIG", "LATENCY", "MEMORY", "OBJECT", "PUBSUB", "SLOWLOG"]
+    {
         let error = client.call(&format!("{command} nope"));
         assert_eq!(error, format!("-ERR unknown subcommand 'nope'. Try {command} HELP."));
         let help = client.call(&format!("{command} HELP"));
@@ -325,6 +329,35 @@ fn info_of_a_cache_has_its_memory_limit_and_policy() {
         client.call(&format!("SET key:{i} {value}"));
     }
     assert_ne!(field(&mut client, "stats", "evicted_keys"), "0");
+}
+
+#[test]
+fn info_counts_a_key_that_expiry_removed_once() {
+    let engine = mica("mode=store memory=8388608 partitions=1");
+    let server = TestServer::over(Some(engine), |options| {
+        options.metrics = Some("127.0.0.1:0".parse().unwrap());
+    });
+    let mut client = server.client();
+    let expired = |client: &mut Client| field(client, "stats", "expired_keys");
+    client.expect(&[
+        ("SET kept v PX 20", "+OK"),
+        ("SET kept v", "+OK"),
+        ("SET a v PX 20", "+OK"),
+        ("SET b v PX 20", "+OK"),
+        ("SET c v PX 20", "+OK"),
+    ]);
+    support::eventually("expired", || client.call("EXISTS a b c") == ":0");
+    assert_eq!(expired(&mut client), "0", "they still take memory");
+    client.expect(&[("SET a w", "+OK"), ("DEL b", ":0"), ("SET a x", "+OK"), ("DEL kept", ":1")]);
+    assert_eq!(expired(&mut client), "1", "the server deletes no key that reads as missing");
+    client.expect(&[("SET b w", "+OK"), ("SET c w", "+OK"), ("DEL a b c", ":3")]);
+    assert_eq!(expired(&mut client), "3");
+    assert_eq!(field(&mut client, "stats", "evicted_keys"), "0");
+    let mut metrics = Client::connect(server.metrics.unwrap());
+    metrics.send_raw(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    let mut page = String::new();
+    std::io::Read::read_to_string(&mut metrics.reader, &mut page).unwrap();
+    assert!(page.contains("siltstone_table_expired_entries_total{table=\"first\"} 3"), "{page}");
 }
 
 #[test]

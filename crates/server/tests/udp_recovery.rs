@@ -2,23 +2,21 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
+mod raw_udp;
 mod support;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use siltstone_client::wire::hello;
-use siltstone_client::wire::request::RequestRef;
-use siltstone_client::wire::{HEADER_BYTES, Header, Kind};
+use raw_udp::{ask, bound_socket, packet};
+use siltstone_client::wire::{Header, hello};
 use siltstone_client::{Action, Client, ClientError, ClientOptions, Outcome};
 use siltstone_mica::Request;
-use support::{TestServer, mica};
+use support::{TestServer, udp_server};
 
 fn server() -> TestServer {
-    TestServer::over(Some(mica("memory=32MiB partitions=1")), |options| {
-        options.udp = Some("127.0.0.1:0".parse().unwrap());
-    })
+    udp_server("memory=32MiB partitions=1", |_| ())
 }
 
 /// A deadline during a handshake still reports the unanswered requests.
@@ -33,40 +31,18 @@ fn deadline_error_has_the_number_of_unanswered_requests() {
     assert!(matches!(result, Err(ClientError::Deadline { unanswered: 3 })), "{result:?}");
 }
 
-/// Sends a packet and returns the response, if one arrives in time.
-fn ask(socket: &UdpSocket, server: SocketAddr, packet: &[u8]) -> Option<Vec<u8>> {
-    socket.send_to(packet, server).unwrap();
-    let mut buffer = [0; 2048];
-    let count = socket.recv(&mut buffer).ok()?;
-    Some(buffer[..count].to_vec())
-}
-
 #[test]
 fn client_at_a_reused_address_is_served() {
     let server = server();
     let udp = server.udp.unwrap();
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let socket = bound_socket();
     // The same port twice: the first client's sequence numbers must not apply to the second one.
     for first in [1 << 62, 5] {
         let welcome = ask(&socket, udp, &hello::hello(first, b"")).unwrap();
         let cookie = Header::parse(&welcome).unwrap().0.cookie;
         for sequence in first..first + 3 {
-            let mut packet = vec![0; HEADER_BYTES];
             let request = Request { hash: 1, key: b"a", action: Action::Get };
-            RequestRef { request, opaque: 0, wants_meta: false }.write(&mut packet);
-            let (kind, response_limit) = (Kind::Requests, 1400);
-            Header {
-                kind,
-                length: 0,
-                count: 1,
-                sequence,
-                cookie,
-                oldest_offset: 0,
-                response_limit,
-                attempt: 0,
-            }
-            .write(&mut packet);
+            let packet = packet(cookie, sequence, 0, request);
             let answer = ask(&socket, udp, &packet);
             assert!(answer.is_some(), "no answer to packet {sequence} of a client");
         }

@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use siltstone::{Env, Table};
-use siltstone_client::xdp::veth::{INTERFACE, Side, Wire};
+use siltstone_client::xdp::veth::{INTERFACE, Side, VethPair};
 use siltstone_client::{Action, Client, ClientError, ClientOptions, Outcome, Reply, Value};
 use siltstone_mica::{Mica, Options};
 use siltstone_server::{Server, ServerOptions, StopHandle};
@@ -22,7 +22,7 @@ const PASSWORD: &str = "bypass the kernel";
 
 /// A server in the other namespace.
 struct RemoteServer {
-    wire: Wire,
+    wire: VethPair,
     stop: StopHandle,
     udp: SocketAddr,
     running: Option<JoinHandle<()>>,
@@ -39,7 +39,7 @@ impl Drop for RemoteServer {
 fn start(any_port: bool, bypass: bool) -> Option<RemoteServer> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let name = format!("siltstone-{}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed));
-    let wire = match Wire::new(&name) {
+    let wire = match VethPair::new(&name) {
         Ok(wire) => wire,
         Err(error) => {
             println!("skipped: a pair of virtual interfaces is not to be had ({error})");
@@ -49,7 +49,7 @@ fn start(any_port: bool, bypass: bool) -> Option<RemoteServer> {
     let bound = thread::scope(|scope| {
         let there = scope.spawn(|| {
             wire.enter(Side::B).unwrap();
-            let given = [("memory", "16MiB"), ("partitions", "1"), ("stamps", "on")];
+            let given = [("memory", "16MiB"), ("partitions", "1"), ("cas", "on")];
             let given = given.map(|(name, value)| (name.to_owned(), value.to_owned()));
             let options = Options::from_map(&given.into_iter().collect()).unwrap();
             let mica = Mica::open(Env::system(1), options).unwrap();

@@ -6,24 +6,14 @@
 //!
 //! Source: Lim, thesis, section 2.2.3.
 
-use siltstone_durable::{schedule_flush, spawn_job};
-use siltstone_runtime::{Background, BackgroundWork, Priority};
+use siltstone_durable::spawn_job;
+use siltstone_runtime::Priority;
 
 use crate::engine::{SiltEngine, State};
 
-impl BackgroundWork for SiltEngine {
-    type State = State;
-
-    fn background(&self) -> &Background<State> {
-        &self.core.background
-    }
-
-    fn is_busy(state: &State) -> bool {
-        state.is_flush_queued || state.is_merge_queued || state.is_loading_queued
-    }
-
-    fn schedule(&self) {
-        schedule_flush(self);
+impl SiltEngine {
+    /// Queues a merge and the loading of indexes if they are due and not queued yet.
+    pub(crate) fn schedule_merges_and_loading(&self) {
         let mut state = self.background.lock();
         if self.background.is_stopping() {
             return;

@@ -1,18 +1,17 @@
-//! A consistent copy: everything into HashStores, then the stores of one version and a manifest
-//! that names them.
+//! Checkpoints: converts all LogStores to HashStores, then copies or links the files of one version
+//! and writes a manifest that names them.
 
-use siltstone_durable::checkpoint::{link_or_copy, write_manifest};
+use siltstone_durable::checkpoint::{Checkpoint, link_or_copy, write_manifest};
 use siltstone_durable::flush;
 use siltstone_engine::{CheckpointSink, Result};
 
 use crate::engine::SiltEngine;
 use crate::names::{self, Kind};
 
-impl SiltEngine {
-    /// Writes the table, as of a moment during this call, into `sink`.
-    pub(crate) fn checkpoint(&self, sink: &mut dyn CheckpointSink) -> Result<()> {
+impl Checkpoint for SiltEngine {
+    fn checkpoint(&self, sink: &mut dyn CheckpointSink) -> Result<()> {
         flush::flush(self)?;
-        // The version holds its files open and on the medium until the copy is done.
+        // The version holds its files open and on disk until the copy is done.
         let (version, edit) = self.versions.snapshot();
         for name in version.names() {
             // A filter or index that could not be written is rebuilt from the copy. Without one of

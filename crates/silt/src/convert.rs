@@ -1,4 +1,8 @@
-//! Conversion: turns the oldest full generation into HashStores.
+//! Conversion: writes the oldest full generation to disk, as SILT's counterpart of a flush.
+//!
+//! A *generation* has a log and, per partition, a *LogStore*: an in-memory cuckoo hash table of
+//! positions in the log. Conversion turns each LogStore into a *HashStore*: an immutable file with
+//! the entries themselves, in the same slots, and a filter in memory.
 //!
 //! ```text
 //!   LogStores of all partitions   cuckoo tables: slot 0 ─▶ position, slot 1 ─▶ position, …
@@ -23,15 +27,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use siltstone_durable::EditHeader;
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_structures::CuckooTable;
 
 use crate::engine::SiltEngine;
 use crate::generation::Generation;
-use crate::hash_store::{HashStoreWriter, StoreMeta, choose_slot_bytes, discard, write_filter};
+use crate::hash_store::{HashStoreWriter, StoreMeta, choose_slot_bytes, write_filter};
 use crate::item;
 use crate::keys::cuckoo_bits;
 use crate::store_entry::StoreEntry;
+use crate::store_file::discard;
 use crate::version::Edit;
 use crate::view::View;
 
@@ -59,11 +65,14 @@ impl SiltEngine {
         let (bytes, entries) =
             written.iter().fold((0, 0), |(b, e), store| (b + store.bytes, e + store.entries));
         let numbers: Vec<u64> = written.iter().map(|store| store.number).collect();
-        let edit = Edit { first_log, hash_stores: written, ..Edit::default() };
-        let installed = self.install(edit, |view| {
+        let header = EditHeader { first_log, ..EditHeader::default() };
+        let edit = Edit { header, hash_stores: written, ..Edit::default() };
+        let installed = self.install(view.generation, edit, |view| {
             view.flushing.remove(0);
         });
-        installed.inspect_err(|error| self.discard_if_unnamed(error, &numbers))?;
+        if !self.is_installed(installed, &numbers)? {
+            return Ok(());
+        }
         self.remove_logs_before(first_log.unwrap_or(0), &[]);
         self.counters.conversions.fetch_add(1, Relaxed);
         self.counters.converted_entries.fetch_add(entries, Relaxed);
@@ -72,12 +81,17 @@ impl SiltEngine {
         Ok(())
     }
 
-    /// Removes stores after their edit failed with `error`, if that means that no manifest names
-    /// them. The next attempt writes new ones.
-    pub(crate) fn discard_if_unnamed(&self, error: &Error, numbers: &[u64]) {
-        if error.is_transient() {
+    /// Whether an edit was applied. If not, removes the stores that it would have added, unless it
+    /// is unknown whether the manifest names them.
+    pub(crate) fn is_installed(&self, installed: Result<bool>, numbers: &[u64]) -> Result<bool> {
+        let are_unnamed = match &installed {
+            Ok(applied) => !applied,
+            Err(error) => error.is_transient(),
+        };
+        if are_unnamed {
             numbers.iter().for_each(|number| discard(self.vfs.as_ref(), *number));
         }
+        installed
     }
 }
 

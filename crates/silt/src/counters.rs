@@ -15,6 +15,8 @@ pub(crate) struct Counters {
     /// Entries that merges read and wrote, in total.
     pub(crate) merged_in: AtomicU64,
     pub(crate) merged_out: AtomicU64,
+    /// Expired entries that merges dropped.
+    pub(crate) expired: AtomicU64,
     /// Bytes of sorted runs that merges wrote beside their result.
     pub(crate) run_bytes: AtomicU64,
     pub(crate) hash_bytes: AtomicU64,

@@ -20,7 +20,7 @@ use crate::version::{Edit, Version};
 use crate::view::View;
 
 /// The shared state.
-pub(crate) struct SiltEngine {
+pub struct SiltEngine {
     pub(crate) core: Core<SiltEngine>,
     pub(crate) keys: KeyHasher,
     pub(crate) options: Options,
@@ -41,12 +41,12 @@ impl Deref for SiltEngine {
     }
 }
 
-/// What background work is queued and running. A flush converts a generation.
+/// The queued and running background work. A flush converts a generation.
 pub(crate) type State = durable::State<Jobs>;
 
 /// Jobs other than conversions.
 #[derive(Default)]
-pub(crate) struct Jobs {
+pub struct Jobs {
     /// All generations are to be converted.
     pub(crate) drains: bool,
     pub(crate) is_merge_queued: bool,
@@ -55,11 +55,17 @@ pub(crate) struct Jobs {
 
 impl SiltEngine {
     /// Applies an edit durably and publishes its version, with the view changed further by
-    /// `change`.
-    pub(crate) fn install(&self, edit: Edit, change: impl FnOnce(&mut View)) -> Result<()> {
+    /// `change`. Returns `false`, and changes nothing, if all keys were removed since the view of
+    /// `generation`: the stores of the edit are garbage then.
+    pub(crate) fn install(
+        &self,
+        generation: u64,
+        edit: Edit,
+        change: impl FnOnce(&mut View),
+    ) -> Result<bool> {
         let memory = self.index_memory.load(Relaxed);
         let make_version =
             |version: &Version, edit: &mut Edit| version.open_and_apply(&self.vfs, edit, memory);
-        durable::apply_edit(self, 0, edit, make_version, change).map(drop)
+        durable::apply_edit(self, generation, edit, make_version, change)
     }
 }

@@ -1,7 +1,4 @@
-//! Sequential file writer, checksums and footers shared by all files of the engine.
-//!
-//! Every checksum is seeded with the file's number and the offset of the bytes, so bytes of another
-//! file or place fail it like flipped bits.
+//! Sequential file writer and footers shared by all files of the engine.
 //!
 //! ```text
 //! footer   := magic[8]  version:u32  fields (LE)  crc32c:u32     at the end of a file
@@ -15,35 +12,11 @@ use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_runtime::RateLimiter;
+use siltstone_table::FileSum;
 use siltstone_vfs::File;
 
 /// Writes are issued in pieces of this many bytes.
 const PIECE_BYTES: usize = 256 << 10;
-
-/// The checksums of one file.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct FileSum(u32);
-
-impl FileSum {
-    pub(crate) fn new(number: u64) -> Self {
-        FileSum(crc32c::crc32c(&number.to_le_bytes()))
-    }
-
-    /// The checksum of `bytes` at `offset` of the file.
-    pub(crate) fn of(self, offset: u64, bytes: &[u8]) -> u32 {
-        Self::go_on(self.begin(offset), bytes)
-    }
-
-    /// The checksum of no bytes at `offset`, to be extended.
-    pub(crate) fn begin(self, offset: u64) -> u32 {
-        crc32c::crc32c_append(self.0, &offset.to_le_bytes())
-    }
-
-    /// Extends a running checksum by `bytes`.
-    pub(crate) fn go_on(running: u32, bytes: &[u8]) -> u32 {
-        crc32c::crc32c_append(running, bytes)
-    }
-}
 
 /// Appends to a range of a file through a buffer.
 pub(crate) struct FileWriter {
@@ -215,11 +188,8 @@ pub(crate) fn read_derived(
     let mut bytes = vec![0; file.len()? as usize];
     file.read_at(0, &mut bytes, purpose)?;
     let wrong = || Error::corruption(name, 0, "the file does not match its checksum");
-    let at = bytes.len().checked_sub(4).ok_or_else(wrong)?;
-    if FileSum::new(number).of(0, &bytes[..at]).to_le_bytes() != bytes[at..] {
-        return Err(wrong());
-    }
-    bytes.truncate(at);
+    let len = FileSum::new(number).open(0, &bytes).ok_or_else(wrong)?.len();
+    bytes.truncate(len);
     Ok(bytes)
 }
 

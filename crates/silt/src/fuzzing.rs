@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 
-use siltstone_durable::replay_edits;
+use siltstone_durable::{VersionEdit, replay_edits};
 use siltstone_engine::{Purpose, Result};
+use siltstone_table::FileSum;
 use siltstone_vfs::{Ram, Vfs};
 
-use crate::file::{FileSum, Footer, write_derived};
+use crate::file::{Footer, write_derived};
 use crate::hash_store::{self, HashStore};
 use crate::names::Kind;
 use crate::position::Position;

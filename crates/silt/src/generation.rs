@@ -1,16 +1,16 @@
-//! A generation: a stretch of the log, and the LogStores of all partitions that index it.
+//! A generation: consecutive log segments, and the LogStores of all partitions that index them.
 //!
 //! ```text
 //!   logs      000004.log   000007.log            one, or several after a reopening
-//!   base      0            81920                 a position is the base plus the place in its log
+//!   base      0            81920                 position = base + offset in its log
 //!   stores    [LogStore 0] [LogStore 1] …        each under a lock of its own
 //! ```
 //!
 //! The newest generation takes writes; older ones wait for their conversion and only answer reads.
-//! A writer enters a batch while it holds the locks of all partitions that the batch touches, so no
-//! reader sees half of it. Nobody reads the log under a lock.
+//! A writer indexes a batch under the locks of all partitions that the batch touches, so no reader
+//! sees a part of it. The log is never read under a lock.
 //!
-//! Invariant: an entry in a store names a whole record of a batch whose last record is in the log.
+//! Invariant: an index entry points to a complete record of a batch that is in the log completely.
 //!
 //! Source: the LogStore is the thesis's (section 2.2).
 
@@ -27,17 +27,17 @@ use crate::log_store::LogStore;
 use crate::names::Kind;
 use crate::record::{HEAD, Record};
 
-/// A first read of a record takes at most this much more than is needed: a page.
-const MOST_EXPECTED_BYTES: u64 = 4 << 10;
+/// The maximum size of the first read of a record whose length is unknown: a page.
+const MAX_EXPECTED_BYTES: u64 = 4 << 10;
 
 /// One log of a generation.
-struct Stretch {
+struct GenerationLog {
     base: u64,
     number: u64,
     access: LogAccess,
 }
 
-impl Stretch {
+impl GenerationLog {
     /// Checks that the record at `offset` is an operation.
     fn check(&self, offset: u64, record: &[u8]) -> Result<()> {
         let reason = match Record::decode(record) {
@@ -59,33 +59,35 @@ pub(crate) struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
-    /// The operation at a position that a store names. Cost: a read for many of them.
+    /// The operation at a position from a LogStore. Cost, if positions ascend: one read of the log
+    /// for many operations.
     pub(crate) fn read(&mut self, position: u32) -> Result<&[u8]> {
-        let stretch = self.generation.log_at(position)?;
-        let offset = u64::from(position) - stretch.base;
-        let held = self.log.take().filter(|(base, _)| *base == stretch.base);
-        let begin = || (stretch.base, BatchReader::new(&stretch.access, self.purpose));
+        let generation_log = self.generation.log_at(position)?;
+        let offset = u64::from(position) - generation_log.base;
+        let held = self.log.take().filter(|(base, _)| *base == generation_log.base);
+        let begin =
+            || (generation_log.base, BatchReader::new(&generation_log.access, self.purpose));
         let (_, log) = self.log.insert(held.unwrap_or_else(begin));
         self.record.clear();
         log.read(offset, &mut self.record)?;
-        stretch.check(offset, &self.record)?;
+        generation_log.check(offset, &self.record)?;
         Ok(&self.record[HEAD..])
     }
 }
 
-/// The LogStores of all partitions over one stretch of the log.
-pub(crate) struct Generation {
-    logs: Vec<Stretch>,
+/// The LogStores of all partitions over the same log segments.
+pub struct Generation {
+    logs: Vec<GenerationLog>,
     stores: Vec<RwLock<LogStore>>,
-    /// The longest record so far, up to a page: what a read of one asks for.
+    /// The longest record so far, up to a page: the size of the first read of a record, in bytes.
     expected: AtomicU64,
 }
 
-/// An operation to be entered.
+/// An operation to be indexed.
 pub(crate) struct IndexInsert {
     pub(crate) partition: usize,
     pub(crate) bits: u64,
-    /// Where the key lies already.
+    /// The position of the key's present entry, if it is indexed in this generation.
     pub(crate) old: Option<u32>,
     pub(crate) position: u32,
     /// Bytes of the operation.
@@ -99,13 +101,13 @@ impl Generation {
         Generation { logs: Vec::new(), stores, expected: AtomicU64::new(0) }
     }
 
-    /// Goes on in another log; the logs before must have ended. `length` is theirs and no more.
+    /// Continues in another log. The previous log must be sealed; it has `length_before` bytes.
     pub(crate) fn add_log(&mut self, number: u64, access: LogAccess, length_before: u64) {
         let base = self.logs.last().map_or(0, |last| last.base + length_before);
-        self.logs.push(Stretch { base, number, access });
+        self.logs.push(GenerationLog { base, number, access });
     }
 
-    /// What is added to a place in the newest log for its position.
+    /// The position of the first byte of the newest log; positions count through all logs.
     pub(crate) fn base(&self) -> u64 {
         self.logs.last().map_or(0, |log| log.base)
     }
@@ -120,7 +122,7 @@ impl Generation {
         self.logs.iter().map(|log| log.number)
     }
 
-    /// Where a key lies, and its newest entry here.
+    /// The position of a key and its newest entry, if it is in this generation.
     pub(crate) fn find(
         &self,
         partition: usize,
@@ -132,7 +134,7 @@ impl Generation {
         self.among(&candidates, key, purpose)
     }
 
-    /// Which of these positions is that of `key`.
+    /// The one of these positions whose entry has the key `key`, with the entry.
     pub(crate) fn among(
         &self,
         candidates: &[u32],
@@ -148,7 +150,7 @@ impl Generation {
         Ok(None)
     }
 
-    /// The operation at a position that a store names. Cost: one read, two for a long one.
+    /// The operation at a position from a LogStore. Cost: one read, two for a long operation.
     pub(crate) fn read(&self, position: u32, purpose: Purpose) -> Result<Item> {
         let log = self.log_at(position)?;
         let offset = u64::from(position) - log.base;
@@ -158,25 +160,25 @@ impl Generation {
         Ok(Item::new(bytes, HEAD))
     }
 
-    /// Reads operations at ascending positions, each stretch of the log once.
+    /// A reader for operations at ascending positions, which reads each log block at most once.
     pub(crate) fn sweep(&self, purpose: Purpose) -> Sweep<'_> {
         Sweep { generation: self, purpose, log: None, record: Vec::new() }
     }
 
     /// The log that a position is in.
-    fn log_at(&self, position: u32) -> Result<&Stretch> {
+    fn log_at(&self, position: u32) -> Result<&GenerationLog> {
         let at = self.logs.partition_point(|log| log.base <= u64::from(position));
         let log = at.checked_sub(1).and_then(|at| self.logs.get(at));
         log.ok_or_else(|| Error::Invalid("a position before the log of its LogStore".into()))
     }
 
-    /// Enters operations, of distinct keys, so that readers see all of them or none.
+    /// Indexes operations, of distinct keys, so that readers see all of them or none.
     pub(crate) fn insert(&self, operations: &[IndexInsert]) {
         let longest = operations.iter().map(|op| u64::from(op.bytes) + HEAD as u64).max();
-        self.expected.fetch_max(longest.unwrap_or(0).min(MOST_EXPECTED_BYTES), Relaxed);
+        self.expected.fetch_max(longest.unwrap_or(0).min(MAX_EXPECTED_BYTES), Relaxed);
         let mut is_touched = vec![false; self.stores.len()];
         operations.iter().for_each(|op| is_touched[op.partition] = true);
-        // In the order of partitions, as all who hold several do.
+        // Locked in the order of partitions, as everywhere, so that there are no deadlocks.
         let mut held: Vec<_> = (self.stores.iter().zip(&is_touched))
             .map(|(store, &is_touched)| is_touched.then(|| store.write()))
             .collect();
@@ -187,18 +189,18 @@ impl Generation {
         }
     }
 
-    /// The stores as they are at one moment. Cost: a few pointers a store.
+    /// A consistent copy of all stores (copy on write). Cost: a few pointers per store.
     pub(crate) fn stores(&self) -> Vec<LogStore> {
         let held: Vec<_> = self.stores.iter().map(RwLock::read).collect();
         held.iter().map(|store| LogStore::clone(store)).collect()
     }
 
-    /// The store of a partition, as it is.
+    /// A copy of the store of a partition (copy on write).
     pub(crate) fn store(&self, partition: usize) -> LogStore {
         self.stores[partition].read().clone()
     }
 
-    /// Whether any store should take no other batch.
+    /// Whether any store is full at the load factor `load`, from 0 to 1.
     pub(crate) fn is_full(&self, load: f64) -> bool {
         self.stores.iter().any(|store| store.read().is_full(load))
     }

@@ -25,55 +25,55 @@ use crate::sorted_store::SortedStore;
 use crate::version::Version;
 
 /// A store with a filter or an index that can be loaded.
-enum Indexed<'a> {
+enum IndexedStore<'a> {
     Sorted(&'a Arc<SortedStore>),
     Hash(&'a Arc<HashStore>),
 }
 
-impl Indexed<'_> {
+impl IndexedStore<'_> {
     fn is_loaded(&self) -> bool {
         match self {
-            Indexed::Sorted(store) => store.is_loaded(),
-            Indexed::Hash(store) => store.is_loaded(),
+            IndexedStore::Sorted(store) => store.is_loaded(),
+            IndexedStore::Hash(store) => store.is_loaded(),
         }
     }
 
     fn number(&self) -> u64 {
         match self {
-            Indexed::Sorted(store) => store.entry().number,
-            Indexed::Hash(store) => store.entry().number,
+            IndexedStore::Sorted(store) => store.entry().number,
+            IndexedStore::Hash(store) => store.entry().number,
         }
     }
 
     /// Bytes that it takes when loaded. The same before and after loading, so that it stays loaded.
     fn memory(&self) -> u64 {
         match self {
-            Indexed::Sorted(store) => store.memory_loaded(),
-            Indexed::Hash(store) => store.memory_loaded(),
+            IndexedStore::Sorted(store) => store.memory_loaded(),
+            IndexedStore::Hash(store) => store.memory_loaded(),
         }
     }
 
     fn load(&self, purpose: Purpose) -> Result<()> {
         match self {
-            Indexed::Sorted(store) => store.load(purpose),
-            Indexed::Hash(store) => store.load(purpose),
+            IndexedStore::Sorted(store) => store.load(purpose),
+            IndexedStore::Hash(store) => store.load(purpose),
         }
     }
 
     fn unload(&self) {
         match self {
-            Indexed::Sorted(store) => store.unload(),
-            Indexed::Hash(store) => store.unload(),
+            IndexedStore::Sorted(store) => store.unload(),
+            IndexedStore::Hash(store) => store.unload(),
         }
     }
 }
 
 /// Divides the stores into those that should be loaded within a limit (0: no limit), and the
 /// others.
-fn divide(version: &Version, limit: u64) -> (Vec<Indexed<'_>>, Vec<Indexed<'_>>) {
+fn divide(version: &Version, limit: u64) -> (Vec<IndexedStore<'_>>, Vec<IndexedStore<'_>>) {
     let mut left = if limit == 0 { u64::MAX } else { limit };
-    let sorted = version.sorted_stores().map(Indexed::Sorted);
-    sorted.chain(version.hash_stores().map(Indexed::Hash)).partition(|store| {
+    let sorted = version.sorted_stores().map(IndexedStore::Sorted);
+    sorted.chain(version.hash_stores().map(IndexedStore::Hash)).partition(|store| {
         let fits = store.memory() <= left;
         left -= if fits { store.memory() } else { 0 };
         fits
@@ -84,7 +84,7 @@ fn divide(version: &Version, limit: u64) -> (Vec<Indexed<'_>>, Vec<Indexed<'_>>)
 /// do not fit.
 pub(crate) fn load(version: &Version, limit: u64, numbers: &[u64], purpose: Purpose) -> Result<()> {
     let (wanted, others) = divide(version, limit);
-    others.iter().for_each(Indexed::unload);
+    others.iter().for_each(IndexedStore::unload);
     let mut wanted = wanted.iter().filter(|store| numbers.contains(&store.number()));
     wanted.try_for_each(|store| store.load(purpose))
 }
@@ -101,7 +101,7 @@ impl SiltEngine {
     pub(crate) fn load_indexes(&self) -> Result<()> {
         let version = self.view.load_full().version.clone();
         let (wanted, others) = divide(&version, self.index_memory.load(Relaxed));
-        others.iter().for_each(Indexed::unload);
+        others.iter().for_each(IndexedStore::unload);
         for store in wanted.iter().filter(|store| !store.is_loaded()) {
             self.background.check_cancelled()?;
             store.load(Purpose::Maintenance)?;
@@ -109,12 +109,13 @@ impl SiltEngine {
         Ok(())
     }
 
-    /// Limits the memory of filters and indexes from now on: see
-    /// [`Silt::set_index_memory`](crate::Silt::set_index_memory).
-    pub(crate) fn set_index_memory(&self, bytes: u64) {
+    /// Limits the memory of filters and indexes to `bytes` from now on (0: no limit). Those above
+    /// the limit are unloaded before this returns; those that fit are loaded in the background.
+    /// Lookups continue with more reads.
+    pub fn set_index_memory(&self, bytes: u64) {
         self.index_memory.store(bytes, Relaxed);
         let version = self.view.load_full().version.clone();
-        divide(&version, bytes).1.iter().for_each(Indexed::unload);
+        divide(&version, bytes).1.iter().for_each(IndexedStore::unload);
         self.schedule();
     }
 }

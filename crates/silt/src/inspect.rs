@@ -1,7 +1,7 @@
-//! Describes the content of one of the engine's files, for people.
+//! Describes the content of one of the engine's files as text.
 //!
-//! Nothing is changed. Damage is part of the answer, also that of a filter or an index, though
-//! opening would rebuild them.
+//! Nothing is changed. Damage is part of the description, even of filters and indexes, which
+//! opening would rebuild.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::version::{ENGINE, Edit, Version};
 /// manifest beside it show. Shows up to `limit` items.
 ///
 /// # Errors
-/// Failures of the medium; damage is in the answer.
+/// I/O errors; damage is part of the result.
 pub fn inspect(vfs: &Arc<dyn Vfs>, name: &str, limit: usize) -> Result<Option<Inspection>> {
     let is_ours = || Manifest::open(vfs.clone(), ENGINE).is_ok();
     inspect_by(|inspection| {
@@ -102,7 +102,7 @@ fn sorted_store(
     inspection.property("hashes a block", meta.hashes_per_block);
     inspection.property("blocks of one length", meta.is_even);
     let bits = store.memory() as f64 * 8.0 / entry.entries.max(1) as f64;
-    inspection.property("index bits an entry", format!("{bits:.2}"));
+    inspection.property("index bits per entry", format!("{bits:.2}"));
     let mut scan = store.scan(Purpose::Maintenance);
     while let Some(entry) = scan.next()? {
         inspection.item(limit, || entry_shown(entry));

@@ -2,8 +2,7 @@
 //! (`siltstone_engine::batch`).
 //!
 //! The same bytes go from log to HashStore to SortedStore, so conversion and merge copy and never
-//! encode. No operation begins with two zeros (keys are not empty), so zeros end a list of
-//! operations.
+//! encode. No operation begins with two zeros, so zeros end a list of operations.
 //!
 //! Invariant: arbitrary bytes parse to an operation within them, or to nothing.
 
@@ -12,6 +11,9 @@ use siltstone_engine::{Entry, Op, Timestamp};
 
 /// The operation at the start of `bytes`, and its length in bytes.
 pub(crate) fn first(bytes: &[u8]) -> Option<(Op<'_>, usize)> {
+    if is_end(bytes) {
+        return None;
+    }
     let op = operations(bytes).next()?.ok()?;
     let last = match op {
         Op::Put { value, .. } => value,
@@ -19,14 +21,19 @@ pub(crate) fn first(bytes: &[u8]) -> Option<(Op<'_>, usize)> {
     };
     // The last slice that the operation borrows ends where the operation ends.
     let end = last.as_ptr().addr() + last.len() - bytes.as_ptr().addr();
-    (!op.key().is_empty()).then_some((op, end))
+    Some((op, end))
+}
+
+/// Whether a list of operations ends here: at its last byte, or at zeros.
+pub(crate) fn is_end(bytes: &[u8]) -> bool {
+    bytes.iter().take(2).all(|&byte| byte == 0)
 }
 
 /// Iterates over the entries in `bytes` up to the zero padding: each operation and its bytes.
 /// Malformed bytes yield one `None` and end the iteration.
 pub(crate) fn list(mut bytes: &[u8]) -> impl Iterator<Item = Option<(Op<'_>, &[u8])>> {
     std::iter::from_fn(move || {
-        if bytes.iter().take(2).all(|&byte| byte == 0) {
+        if is_end(bytes) {
             return None;
         }
         let Some((op, len)) = first(bytes) else {
@@ -82,6 +89,7 @@ mod tests {
     fn entries_before_zero_padding_round_trip() {
         let mut batch = WriteBatch::new();
         batch.put(b"a", b"").delete(b"b").put_until(b"c", &[0; 9], 4).put(b"d", &[0; 300]);
+        batch.delete(b"").put(b"", b"").put_until(b"", b"", 0).delete(b"");
         for zeros in [0, 1, 2, 100] {
             let mut bytes = batch.as_bytes().to_vec();
             bytes.resize(bytes.len() + zeros, 0);

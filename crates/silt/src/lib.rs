@@ -55,8 +55,8 @@ mod record;
 mod recover;
 mod repair;
 mod sorted_store;
-mod stats;
 mod store_entry;
+mod store_file;
 mod verify;
 mod version;
 mod view;
@@ -64,8 +64,5 @@ mod write;
 
 pub use api::Silt;
 pub use inspect::inspect;
-pub use options::{Options, RENAMED_OPTIONS, Stores};
+pub use options::{FIXED_OPTIONS, Options, RENAMED_OPTIONS, Stores};
 pub use repair::repair;
-
-/// The largest value, in bytes: the limit of all engines.
-pub const MAX_VALUE_BYTES: usize = siltstone_engine::MAX_VALUE_BYTES;

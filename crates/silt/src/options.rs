@@ -20,6 +20,9 @@ pub const RENAMED_OPTIONS: &[(&str, &str)] = &[
     ("merge_rate", "experimental.merge_rate"),
 ];
 
+/// The options that never change after the table was created.
+pub const FIXED_OPTIONS: &[&str] = &["partitions"];
+
 /// The options of a table. Invalid options are rejected at open, all of them in one error.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
@@ -131,18 +134,11 @@ impl Options {
         reader.size("inline_value_bytes", &mut o.inline_bytes);
         reader.size("sort_memory", &mut o.sort_bytes);
         reader.size("index_memory", &mut o.index_memory_bytes);
-        reader.with("load_indexes", &mut o.loads_in_background, |text| match text {
-            "open" => Ok(false),
-            "background" => Ok(true),
-            _ => Err(format!("'{text}' is not open or background")),
-        });
-        reader.with("experimental.stores", &mut o.stores, |text| match text {
-            "all" => Ok(Stores::All),
-            "log" => Ok(Stores::Log),
-            "log-hash" => Ok(Stores::LogHash),
-            "log-sorted" => Ok(Stores::LogSorted),
-            _ => Err(format!("'{text}' is not one of all, log, log-hash, log-sorted")),
-        });
+        let times = [("open", false), ("background", true)];
+        reader.choice("load_indexes", &mut o.loads_in_background, &times);
+        use Stores::{All, Log, LogHash, LogSorted};
+        let stores = [("all", All), ("log", Log), ("log-hash", LogHash), ("log-sorted", LogSorted)];
+        reader.choice("experimental.stores", &mut o.stores, &stores);
         reader.value("experimental.convert_rate", &mut o.convert_rate);
         reader.value("experimental.merge_rate", &mut o.merge_rate);
         o.check(&mut reader);
@@ -151,20 +147,17 @@ impl Options {
     }
 
     fn check(&self, reader: &mut OptionReader<'_>) {
-        let mut require = |holds, name, reason| reader.require(holds, name, reason);
-        require((1..=256).contains(&self.partitions), "partitions", "from 1 to 256");
-        let slots = self.log_store_slots;
-        require((16..=1 << 28).contains(&slots), "log_store_slots", "from 16 to 268435456");
-        let load = self.max_load_factor;
-        require((0.1..=0.97).contains(&load), "max_load_factor", "from 0.1 to 0.97");
-        let log = self.max_log_bytes;
-        require((4 << 10..=2 << 30).contains(&log), "max_log_size", "from 4KiB to 2GiB");
-        require((1..=1024).contains(&self.merge_trigger), "merge_trigger", "from 1 to 1024");
-        require(self.stop_trigger > self.merge_trigger, "stop_trigger", "more than merge_trigger");
-        require((1..=1 << 20).contains(&self.block_bytes), "block_size", "from 1B to 1MiB");
+        reader.range("partitions", self.partitions, 1..=256);
+        reader.range("log_store_slots", self.log_store_slots, 16..=1 << 28);
+        reader.range("max_load_factor", self.max_load_factor, 0.1..=0.97);
+        reader.size_range("max_log_size", self.max_log_bytes, 4 << 10..=2 << 30);
+        reader.range("merge_trigger", self.merge_trigger, 1..=1024);
+        let stop = self.stop_trigger > self.merge_trigger;
+        reader.require(stop, "stop_trigger", "more than merge_trigger");
+        reader.size_range("block_size", self.block_bytes, 1..=1 << 20);
         let can_inline = matches!(self.inline_bytes, 0 | 0x20..=0x100_0000);
-        require(can_inline, "inline_value_bytes", "0, or from 32B to 16MiB");
-        require((1 << 10..=1 << 40).contains(&self.sort_bytes), "sort_memory", "from 1KiB to 1TiB");
+        reader.require(can_inline, "inline_value_bytes", "0, or from 32B to 16MiB");
+        reader.size_range("sort_memory", self.sort_bytes, 1 << 10..=1 << 40);
     }
 
     /// The number of frozen generations at which the oldest is converted, and at which writes
@@ -241,14 +234,7 @@ mod tests {
     #[test]
     fn old_names_set_the_renamed_options() {
         let values = ["64", "0.9", "1MiB", "3", "8", "1KiB", "64B", "1MiB", "log", "7", "8"];
-        let given = |names: fn(&(&'static str, &'static str)) -> &'static str| {
-            let names = RENAMED_OPTIONS.iter().map(names);
-            names.zip(values).collect::<Vec<_>>()
-        };
-        assert_eq!(values.len(), RENAMED_OPTIONS.len());
-        let renamed = parse(&given(|(_, new)| new)).unwrap();
-        assert_ne!(renamed, Options::default());
-        assert_eq!(parse(&given(|(old, _)| old)).unwrap(), renamed);
+        siltstone_testkit::check_renamed_options(RENAMED_OPTIONS, &values, Options::from_map);
     }
 
     #[test]

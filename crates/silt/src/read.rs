@@ -20,7 +20,7 @@ use crate::view::View;
 /// The kind of store that has an entry; for counting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
-pub(crate) enum FoundIn {
+pub(crate) enum StoreKind {
     Log,
     Hash,
     Sorted,
@@ -32,21 +32,21 @@ fn find(
     partition: usize,
     hash: &HashKey,
     key: &[u8],
-) -> Result<Option<(Item, FoundIn)>> {
+) -> Result<Option<(Item, StoreKind)>> {
     let purpose = Purpose::Get;
     for generation in view.memtables() {
         if let Some((_, item)) = generation.find(partition, hash, key, purpose)? {
-            return Ok(Some((item, FoundIn::Log)));
+            return Ok(Some((item, StoreKind::Log)));
         }
     }
     let stores = &view.version.partitions[partition];
     for store in &stores.hash_stores {
         if let Some(item) = store.get(hash, key, purpose)? {
-            return Ok(Some((item, FoundIn::Hash)));
+            return Ok(Some((item, StoreKind::Hash)));
         }
     }
     match &stores.sorted {
-        Some(store) => Ok(store.get(hash, key, purpose)?.map(|item| (item, FoundIn::Sorted))),
+        Some(store) => Ok(store.get(hash, key, purpose)?.map(|item| (item, StoreKind::Sorted))),
         None => Ok(None),
     }
 }

@@ -11,12 +11,12 @@ use std::sync::atomic::AtomicU64;
 use siltstone_durable::recovery::{
     confirm_recovery, must_flush, remove_obsolete_files, replay_logs,
 };
-use siltstone_durable::{Core, CoreParts, EditHeader, VersionEdit};
+use siltstone_durable::{Core, CoreParts, EditHeader};
 use siltstone_engine::{Purpose, Result};
 use siltstone_runtime::{Env, RateLimiter, WriteController};
 use siltstone_table::log::malformed;
 use siltstone_table::{LogAccess, ReplayHandler, SegmentLink, WalWriter};
-use siltstone_vfs::Vfs;
+use siltstone_vfs::{FailStopVfs, Vfs};
 
 use crate::counters::Counters;
 use crate::engine::{Jobs, SiltEngine};
@@ -27,23 +27,28 @@ use crate::options::Options;
 use crate::record::Record;
 use crate::version::{Edit, Version, open_versions};
 
-/// Opens the table. With `drains` in its state, generations wait that must be converted.
-pub(crate) fn open(vfs: Arc<dyn Vfs>, env: Env, options: Options) -> Result<Arc<SiltEngine>> {
+/// Opens the table. `true`: generations wait that must be converted.
+pub(crate) fn open(
+    vfs: Arc<dyn Vfs>,
+    env: Env,
+    options: Options,
+) -> Result<(Arc<SiltEngine>, bool)> {
+    let vfs: Arc<dyn Vfs> = Arc::new(FailStopVfs::new(vfs));
     let keys = KeyHasher { seed: env.seed, partitions: options.partitions };
     let (versions, recovered) = open_versions(&vfs, keys)?;
     let (known, version) = (recovered.edit, recovered.version);
     let keys = known.keys.unwrap_or(keys);
     let mut writes = Writes::new(vfs.clone(), keys, options.log_store_slots);
-    let replayed = replay_logs(vfs.as_ref(), known.header(), &mut writes)?;
+    let replayed = replay_logs(vfs.as_ref(), known.header, &mut writes)?;
     confirm_recovery(&versions, &replayed)?;
     remove_obsolete(vfs.as_ref(), &version, &replayed.logs)?;
 
     let number = versions.new_number();
     let log = WalWriter::create(&vfs, number, replayed.end)?;
-    let drains = must_flush(&replayed);
+    let is_in_doubt = must_flush(&replayed);
     let mut generations = writes.generations;
     let continues = |last: &mut Generation| {
-        !drains
+        !is_in_doubt
             && last.base() + replayed.end.bytes < options.max_log_bytes
             && !last.is_full(options.max_load_factor)
     };
@@ -51,6 +56,7 @@ pub(crate) fn open(vfs: Arc<dyn Vfs>, env: Env, options: Options) -> Result<Arc<
         .pop_if(continues)
         .unwrap_or_else(|| Generation::new(keys.partitions, options.log_store_slots));
     active.add_log(number, log.access(), replayed.end.bytes);
+    let drains = is_in_doubt && !generations.is_empty();
     let parts = CoreParts {
         vfs,
         env,
@@ -58,13 +64,14 @@ pub(crate) fn open(vfs: Arc<dyn Vfs>, env: Env, options: Options) -> Result<Arc<
         log,
         logs: replayed.logs.into_iter().chain([number]).collect(),
         last_sequence: 0,
+        last_batch: replayed.last_batch.max(known.header.settled_batch.unwrap_or(0)),
         active: Arc::new(active),
-        jobs: Jobs { drains: drains && !generations.is_empty(), ..Jobs::default() },
+        jobs: Jobs { drains, ..Jobs::default() },
         flushing: generations.into_iter().map(Arc::new).collect(),
         version,
         write_controller: WriteController::default(),
     };
-    Ok(Arc::new_cyclic(|me| SiltEngine {
+    let engine = Arc::new_cyclic(|me| SiltEngine {
         core: Core::new(me.clone(), parts),
         keys,
         index_memory: AtomicU64::new(options.index_memory_bytes),
@@ -73,7 +80,8 @@ pub(crate) fn open(vfs: Arc<dyn Vfs>, env: Env, options: Options) -> Result<Arc<
         counters: Counters::default(),
         options,
         opening: number,
-    }))
+    });
+    Ok((engine, drains))
 }
 
 /// Checks that the logs replay which a manifest with this content needs.
@@ -87,7 +95,7 @@ pub(crate) fn check_logs(
 ) -> Result<()> {
     let keys = state.keys.unwrap_or(KeyHasher { seed: 0, partitions: 1 });
     let mut writes = Writes::new(vfs.clone(), keys, Options::default().log_store_slots);
-    let header = EditHeader { sealed_log, ..state.header() };
+    let header = EditHeader { sealed_log, ..state.header };
     replay_logs(vfs.as_ref(), header, &mut writes).map(drop)
 }
 

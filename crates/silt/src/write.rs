@@ -1,13 +1,14 @@
-//! How the engine takes part in the write path of [`siltstone_durable`]: log records, LogStores,
-//! room.
+//! The engine's part of the write path of [`siltstone_durable`]: log records, insertion into
+//! LogStores (in-memory hash indexes of the log), and when a generation is full.
 //!
 //! ```text
 //!   group ─ position of each key in its LogStore ─ log append ─ [sync] ─ LogStores
 //! ```
 //!
 //! A record is one operation. The old position of a key is determined before anything is written,
-//! because that may need a read that fails: a tag says that the key may be there, the log whether
-//! it is. A full memtable is a generation with a full LogStore.
+//! because that may need a read that fails: the tag in the LogStore is only a hint, so the record
+//! in the log is compared. For [`siltstone_durable`] a generation is the memtable; it is full when
+//! one of its LogStores is.
 //!
 //! Invariant: a batch goes entirely into one generation, and every position in it fits in 32 bits.
 //!
@@ -15,18 +16,20 @@
 
 use std::collections::HashMap;
 
-use siltstone_durable::{self as durable, Core, Group, LogStructured, Writer};
+use siltstone_durable::clear::Clear;
+use siltstone_durable::{self as durable, Group, LogStructured, Writer};
 use siltstone_engine::{Error, Purpose, Result, WriteBatch};
 use siltstone_structures::HashKey;
+use siltstone_table::MAX_PART_BYTES;
 
 use crate::engine::{Jobs, SiltEngine, State};
 use crate::generation::{Generation, IndexInsert};
 use crate::keys::cuckoo_bits;
-use crate::version::Version;
+use crate::version::{Edit, Version};
 use crate::view::View;
 use crate::{item, record};
 
-/// A batch may take this much of a log, whose positions have 32 bits.
+/// The maximum bytes of a batch in the log, whose positions have 32 bits.
 const MAX_LOGGED_BYTES: u64 = 2_000_000_000;
 /// Bytes that the log needs per operation beside its own.
 const RECORD_BYTES: u64 = 8;
@@ -39,9 +42,9 @@ fn logged_bytes(batch: &WriteBatch) -> u64 {
     framing + framing / 512 + 64
 }
 
-/// A group of batches in the log, and what is to be entered into the LogStores.
+/// A group of batches in the log, with the entries to be inserted into the LogStores.
 #[derive(Default)]
-pub(crate) struct Logged<'b> {
+pub struct LoggedGroup<'b> {
     records: Vec<[&'b [u8]; 2]>,
     /// One for each key.
     entering: Vec<IndexInsert>,
@@ -66,13 +69,7 @@ impl LogStructured for SiltEngine {
     type Version = Version;
     type Jobs = Jobs;
     type WriterState = ();
-    type Logged<'b> = Logged<'b>;
-
-    const MAX_VALUE_BYTES: usize = crate::MAX_VALUE_BYTES;
-
-    fn core(&self) -> &Core<Self> {
-        &self.core
-    }
+    type LoggedGroup<'b> = LoggedGroup<'b>;
 
     fn check_batch(&self, batch: &WriteBatch) -> Result<()> {
         match logged_bytes(batch) {
@@ -83,9 +80,14 @@ impl LogStructured for SiltEngine {
         }
     }
 
-    fn log_group<'b>(&self, writer: &mut Writer<Self>, group: &Group<'b>) -> Result<Logged<'b>> {
+    fn log_group<'b>(
+        &self,
+        writer: &mut Writer<Self>,
+        group: &Group<'b>,
+    ) -> Result<LoggedGroup<'b>> {
         let mut logged = self.find_old_positions(&writer.memtable, group)?;
-        durable::commit::append(self, writer, &logged.records, &mut logged.positions)?;
+        let records = logged.records.iter().copied();
+        durable::commit::append(self, writer, records, &mut logged.positions)?;
         Ok(logged)
     }
 
@@ -93,7 +95,7 @@ impl LogStructured for SiltEngine {
         &self,
         writer: &mut Writer<Self>,
         _: &Group<'_>,
-        mut logged: Logged<'_>,
+        mut logged: LoggedGroup<'_>,
     ) -> Result<()> {
         let base = writer.memtable.base();
         for (entering, &record) in logged.entering.iter_mut().zip(&logged.last_record) {
@@ -117,8 +119,9 @@ impl LogStructured for SiltEngine {
         let active = &writer.memtable;
         let log = active.base() + writer.log.len();
         // With at most 2 GB more this stays within 32 bits.
+        let needed = group.batches().map(logged_bytes).sum::<u64>() + MAX_PART_BYTES;
         let is_full = log >= self.options.max_log_bytes
-            || log + group.batches().map(logged_bytes).sum::<u64>() > u64::from(u32::MAX)
+            || log + needed > u64::from(u32::MAX)
             || active.is_full(self.options.max_load_factor);
         is_full && active.entries() > 0
     }
@@ -144,11 +147,19 @@ impl LogStructured for SiltEngine {
         self.background.lock().drains = true;
     }
 
-    /// Once as many generations wait as should, all of them are converted.
+    /// Once the configured number of generations wait, all of them are converted.
     fn is_flush_due(&self, state: &mut State) -> bool {
         state.drains |= state.flushing >= self.options.frozen().0;
         state.drains &= state.flushing > 0;
         state.drains
+    }
+
+    fn is_busy(jobs: &Jobs) -> bool {
+        jobs.is_merge_queued || jobs.is_loading_queued
+    }
+
+    fn schedule_jobs(&self) {
+        self.schedule_merges_and_loading();
     }
 
     fn flush_oldest(&self, view: &View) -> Result<()> {
@@ -156,11 +167,25 @@ impl LogStructured for SiltEngine {
     }
 }
 
+impl Clear for SiltEngine {
+    fn cleared(version: &Version) -> (Edit, Version) {
+        version.cleared()
+    }
+
+    fn has_files(version: &Version) -> bool {
+        version.stores() > 0
+    }
+}
+
 impl SiltEngine {
-    /// The records of a group of batches, and what is to be entered for each of their keys.
-    fn find_old_positions<'b>(&self, active: &Generation, group: &Group<'b>) -> Result<Logged<'b>> {
+    /// The records of a group of batches, with the LogStore entry of each of their keys.
+    fn find_old_positions<'b>(
+        &self,
+        active: &Generation,
+        group: &Group<'b>,
+    ) -> Result<LoggedGroup<'b>> {
         let keys = self.keys;
-        let mut logged = Logged::default();
+        let mut logged = LoggedGroup::default();
         // Keys of the group by hash; of two keys with one hash each is entered.
         let mut seen: HashMap<HashKey, Vec<(&[u8], usize)>> = HashMap::new();
         for batch in group.batches() {

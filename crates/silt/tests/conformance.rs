@@ -50,6 +50,7 @@ impl EngineUnderTest for SiltUnderTest {
             durable: true,
             versioned: false,
             incremental_gc: false,
+            range_deletes: false,
             max_value_bytes: MAX_VALUE_BYTES,
         }
     }

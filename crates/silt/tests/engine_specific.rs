@@ -142,7 +142,7 @@ fn filters_and_indexes_are_unloaded_under_a_lower_limit_and_reloaded_under_a_hig
         let (_, silt) = filled(options);
         silt.maintain().unwrap();
         let before = memory(&silt);
-        silt.set_index_memory(1);
+        silt.table().set_index_memory(1);
         assert_eq!(memory(&silt), (0, 0));
         assert_has_all(&silt);
         // The filters and indexes of new stores are not loaded either.
@@ -156,11 +156,11 @@ fn filters_and_indexes_are_unloaded_under_a_lower_limit_and_reloaded_under_a_hig
         assert_eq!(memory(&silt), (0, 0));
         assert_has_all(&silt);
         // Indexes take less memory per entry than filters, so they are loaded first.
-        silt.set_index_memory(before.1.max(1) * 2 + 4096);
+        silt.table().set_index_memory(before.1.max(1) * 2 + 4096);
         silt.maintain().unwrap();
         assert!(memory(&silt).1 > 0);
         assert_has_all(&silt);
-        silt.set_index_memory(0);
+        silt.table().set_index_memory(0);
         silt.maintain().unwrap();
         assert!(memory(&silt).1 > 0);
         assert_eq!(memory(&silt).0 > 0, silt.stats().levels[1].files > 0);
@@ -178,7 +178,7 @@ fn memory(silt: &Silt) -> (u64, u64) {
 fn index_memory_stays_within_its_limit_during_writes() {
     for limit in [300, 700, 1500, 4000] {
         let (_, silt) = filled("log_store_slots=64 merge_trigger=8 stop_trigger=20");
-        silt.set_index_memory(limit);
+        silt.table().set_index_memory(limit);
         let (mut batch, mut max_memory) = (WriteBatch::new(), 0);
         for i in 0..KEYS {
             batch.clear();
@@ -207,13 +207,13 @@ fn indexes_are_loaded_before_filters_within_the_limit() {
     silt.maintain().unwrap();
     let (filters, indexes) = memory(&silt);
     assert!(filters > 500 && indexes > 0, "{filters} and {indexes} bytes");
-    silt.set_index_memory(1);
+    silt.table().set_index_memory(1);
     // The estimate for four indexes, in blocks of eight entries or more.
-    silt.set_index_memory(u64::from(KEYS) / 6 + 4 * 256 + 100);
+    silt.table().set_index_memory(u64::from(KEYS) / 6 + 4 * 256 + 100);
     silt.maintain().unwrap();
     assert_eq!(memory(&silt).1, indexes);
     assert!(memory(&silt).0 < filters);
-    silt.set_index_memory(0);
+    silt.table().set_index_memory(0);
     silt.maintain().unwrap();
     assert_eq!(memory(&silt), (filters, indexes));
 }
@@ -245,7 +245,7 @@ fn conversion_on_a_full_disk_leaves_no_partial_stores() {
 fn batch_with_an_oversized_item_is_refused_without_effect() {
     let (_, silt) = filled(SMALL);
     let writes = silt.stats().writes;
-    let value = vec![0; siltstone_silt::MAX_VALUE_BYTES + 1];
+    let value = vec![0; siltstone_engine::MAX_VALUE_BYTES + 1];
     let mut batch = WriteBatch::new();
     batch.put(b"small", b"1").put(b"large", &value);
     let refused = silt.write(&batch, Durability::Synced);

@@ -28,3 +28,8 @@ fn main() -> siltstone::Result<()> {
     Ok(())
 }
 // ANCHOR_END: stock
+
+#[test]
+fn example_runs() {
+    main().unwrap();
+}

@@ -15,11 +15,13 @@ use crate::{Db, engines};
 
 impl Db {
     /// Copies every table that exists at the call, each as of a moment during the call, into the
-    /// new directory `dir`. A table dropped during the call is an error. The copy opens as a store
-    /// with all files in `dir`; a second directory (`upper` of `trie`) stays exclusive to the
-    /// original. The copy is made in `dir.partial` and renamed when it is complete, so `dir` never
-    /// holds part of one; the next checkpoint removes an interrupted `dir.partial`. A directory
-    /// inside a store is refused, because a store removes unknown files.
+    /// new directory `dir`. Batches and transactions over several tables are whole in the copy, or
+    /// not in it; they wait until it is complete. Other writes go on. A table dropped during the
+    /// call is an error. The copy opens as a store with all files in `dir`; a second directory
+    /// (`upper` of `trie`) stays exclusive to the original. The copy is made in `dir.partial` and
+    /// renamed when it is complete, so `dir` never holds part of one; the next checkpoint removes
+    /// an interrupted `dir.partial`. A directory inside a store is refused, because a store
+    /// removes unknown files.
     ///
     /// ```
     /// # use siltstone::{Db, DbOptions};
@@ -33,6 +35,11 @@ impl Db {
     /// assert_eq!(db.table("t")?.get(b"k")?.as_deref(), Some(&b"v"[..]));
     /// # Ok::<(), siltstone::Error>(())
     /// ```
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if `dir` exists or is inside a store, or if
+    /// `dir.partial` contains unknown files; [`Error::Locked`] if another
+    /// process writes it; errors of the tables, and I/O errors.
     pub fn checkpoint(&self, dir: impl AsRef<Path>) -> Result<()> {
         let dir = dir.as_ref();
         refuse_inside(dir)?;
@@ -40,6 +47,7 @@ impl Db {
         let target = partial.vfs();
         // Taken first: a table created later has no files in the copy and must not be listed there.
         let mut catalogue = self.catalogue()?;
+        let _no_batches = self.open_batches().pause();
         for name in catalogue.tables.keys() {
             let name = name.as_str();
             let source = self.table_vfs(name)?;

@@ -14,25 +14,41 @@
 //! its own directory. If the other directory cannot be reached, the table stays pending until a
 //! later open.
 //!
+//! | module | contents |
+//! | --- | --- |
+//! | `rename` | renaming a table |
+//! | `all_tables` | operations on every table |
+//! | `options` | options of tables that change |
+//! | `members` | identities of tables, for batches over several tables |
+//!
 //! Invariant: a table directory that the catalogue does not list is never removed, since an older
 //! catalogue may have been restored.
 
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::Arc;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use siltstone_engine::names::suggest;
-use siltstone_engine::{Error, Purpose, Result};
+use siltstone_engine::{CompactionFilter, Error, Purpose, Result};
 use siltstone_runtime::{Env, Scheduler};
 use siltstone_vfs::{Disk, DiskOptions, LockGuard, MeteredVfs, Overlay, Vfs};
 
+use crate::batch::member::Member;
+use crate::batch::open::OpenBatches;
+use crate::batch::recovery;
 use crate::catalogue::{self, Catalogue, TableSpec};
+use crate::engines::Shared;
+use crate::names::{LOCK, TABLE_PREFIX, directory};
 use crate::read_only::ReadOnly;
+use crate::table::TableOptions;
 use crate::{Table, TransactionOptions, engines, read_only};
 
-pub(crate) const LOCK: &str = "LOCK";
-pub(crate) const TABLE_PREFIX: &str = "table-";
+mod all_tables;
+mod members;
+mod options;
+mod rename;
 
 /// Options of opening a store.
 #[derive(Clone)]
@@ -49,6 +65,27 @@ pub struct DbOptions {
     pub read_only: bool,
     /// Limits of transactions and snapshots, for each table.
     pub transactions: TransactionOptions,
+    /// The maximum number of files that the store has open: see [`DiskOptions::max_open_files`].
+    /// Idle files beyond it are closed and opened again when they are used.
+    pub max_open_files: usize,
+    /// The size of one block cache for all tables, in place of one per table of the size of its
+    /// option `cache`. Tables that exist keep that option without effect; new tables must not have
+    /// it.
+    pub cache_bytes: Option<u64>,
+    /// Compaction filters by the name of the table, which must be on `lsm`. A filter applies from
+    /// the table's open on. A renamed table has the filter of its new name. See
+    /// [`compaction_filter`](crate::compaction_filter) for what a filter may do.
+    pub compaction_filters: BTreeMap<String, Arc<dyn CompactionFilter>>,
+}
+
+impl fmt::Debug for DbOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DbOptions")
+            .field("direct_reads", &self.direct_reads)
+            .field("read_only", &self.read_only)
+            .field("transactions", &self.transactions)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Default for DbOptions {
@@ -60,13 +97,20 @@ impl Default for DbOptions {
             direct_reads: false,
             read_only: false,
             transactions: TransactionOptions::default(),
+            max_open_files: Self::DEFAULT_MAX_OPEN_FILES,
+            cache_bytes: None,
+            compaction_filters: BTreeMap::new(),
         }
     }
 }
 
 impl DbOptions {
+    /// The default of [`max_open_files`](Self::max_open_files).
+    pub const DEFAULT_MAX_OPEN_FILES: usize = DiskOptions::DEFAULT_MAX_OPEN_FILES;
+
     fn disk(&self, disk: Disk) -> Disk {
-        disk.with_options(DiskOptions { direct: self.direct_reads, ..DiskOptions::default() })
+        let (direct, max_open_files) = (self.direct_reads, self.max_open_files);
+        disk.with_options(DiskOptions { direct, max_open_files, ..DiskOptions::default() })
     }
 }
 
@@ -77,9 +121,20 @@ pub struct Db {
     inner: Arc<Inner>,
 }
 
+impl fmt::Debug for Db {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Db").field("directory", &self.inner.vfs.name()).finish_non_exhaustive()
+    }
+}
+
 struct Inner {
     vfs: Arc<dyn Vfs>,
+    /// The directory in the operating system's file system, absolute.
+    path: Option<PathBuf>,
     options: DbOptions,
+    /// What its tables share.
+    shared: Shared,
+    batches: Arc<OpenBatches>,
     open: Mutex<Open>,
     // Last: the lock is released after everything that uses the directory.
     lock: Mutex<Option<LockGuard>>,
@@ -141,6 +196,9 @@ impl Db {
 
     /// Whether `dir` is not empty, so that [`open_or_create`](Self::open_or_create) creates
     /// nothing there.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if `dir` cannot be read.
     pub fn exists(dir: impl AsRef<Path>) -> Result<bool> {
         let dir = dir.as_ref();
         match dir.read_dir() {
@@ -170,7 +228,11 @@ impl Db {
     }
 
     /// Opens the store on any file system; for tests and experiments.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
     pub fn open_vfs(mut vfs: Arc<dyn Vfs>, mut options: DbOptions) -> Result<Self> {
+        let path = absolute_path(vfs.as_ref())?;
         if options.read_only {
             vfs = Arc::new(Overlay::new(vfs));
             // The output of compactions would be lost. Recovery does not need the scheduler.
@@ -181,19 +243,24 @@ impl Db {
         // The process that replaced it may have crashed before the rename was durable. A power cut
         // would then lose tables it created, or bring back dropped tables without their files.
         vfs.sync_dir(Purpose::Manifest)?;
-        Self::with(vfs, options, catalogue, lock)
+        Self::with(vfs, path, options, catalogue, lock)
     }
 
     /// Creates an empty store on any file system, open for writing.
+    ///
+    /// # Errors
+    /// [`Error::Locked`]; I/O errors.
     pub fn create_vfs(vfs: Arc<dyn Vfs>, options: DbOptions) -> Result<Self> {
         let lock = vfs.lock(LOCK)?;
         let catalogue = Catalogue::default();
         catalogue.write(vfs.as_ref())?;
-        Self::with(vfs, options, catalogue, lock)
+        let path = absolute_path(vfs.as_ref())?;
+        Self::with(vfs, path, options, catalogue, lock)
     }
 
     fn with(
         vfs: Arc<dyn Vfs>,
+        path: Option<PathBuf>,
         options: DbOptions,
         mut catalogue: Catalogue,
         lock: LockGuard,
@@ -209,21 +276,38 @@ impl Db {
         if catalogue.pending.len() < before {
             catalogue.write(vfs.as_ref())?;
         }
+        let batches = Arc::new(OpenBatches::after(recovery::remove_incomplete(&vfs, &catalogue)?));
         let open = Open { catalogue, ..Open::default() };
-        let inner = Inner { vfs, options, open: Mutex::new(open), lock: Mutex::new(Some(lock)) };
+        let shared = Shared::new(options.cache_bytes);
+        let (open, lock) = (Mutex::new(open), Mutex::new(Some(lock)));
+        let inner = Inner { vfs, path, options, shared, batches, open, lock };
         Ok(Db { inner: Arc::new(inner) })
+    }
+
+    /// The absolute path of the directory; `None` if it is not in the operating system's file
+    /// system.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        self.inner.path.as_deref()
     }
 
     /// Opens the existing table `name`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is none; errors of opening it.
+    /// [`Error::Invalid`] if there is none, or if [`DbOptions::compaction_filters`] has a filter
+    /// for a table that is not on `lsm`; errors of opening it.
     pub fn table(&self, name: &str) -> Result<Table> {
-        let mut open = self.state()?;
+        self.table_locked(&mut *self.state()?, name)
+    }
+
+    fn table_locked(&self, open: &mut Open, name: &str) -> Result<Table> {
         if let Some(table) = open.tables.get(name) {
             return Ok(table.clone());
         }
-        let spec = self.spec(&open, name)?;
+        let spec = self.spec(open, name)?;
+        if self.inner.options.compaction_filters.contains_key(name) {
+            engines::check_compaction_filter(name, &spec.engine)?;
+        }
         // An engine would create a new table in an empty directory.
         if self.are_files_missing(name, &spec)? {
             let path = format!("{}/{}", self.inner.vfs.name(), directory(name));
@@ -231,7 +315,7 @@ impl Db {
                 "the table's files are missing, though CATALOG names it; put them back from a copy";
             return Err(Error::corruption(path, 0, reason));
         }
-        let table = self.open_table(name, &spec)?;
+        let table = self.open_table(name, &spec, open.catalogue.ids.get(name).copied())?;
         open.tables.insert(name.to_owned(), table.clone());
         Ok(table)
     }
@@ -256,7 +340,11 @@ impl Db {
         })
     }
 
-    /// Opens the table `name`, or creates it on `engine` with `options` if there is none.
+    /// Opens the table `name`, or creates it on `engine` with `options` if there is none. Options of
+    /// an existing table that differ are applied, durably, or refused: those that are fixed at
+    /// creation, and those of an open table that only change when it is opened. Options that are
+    /// not given stay as they are. See
+    /// [`engines::option_change`].
     ///
     /// ```
     /// # use siltstone::{Db, DbOptions};
@@ -270,7 +358,8 @@ impl Db {
     ///
     /// # Errors
     /// [`Error::Invalid`] if the table exists on another engine; [`Error::InvalidOptions`] with all
-    /// mistakes. An existing table keeps the options it was created with.
+    /// mistakes and refused options, among them a new `cache` if [`DbOptions::cache_bytes`] is set.
+    /// Nothing is applied then. [`Error::Refused`] if one differs in a read-only store.
     pub fn table_or_create(
         &self,
         name: &str,
@@ -281,7 +370,7 @@ impl Db {
         engines::check(engine, options)?;
         let known = self.state()?.catalogue.tables.get(name).map(|spec| spec.engine.clone());
         match known {
-            Some(known) if known == engine => return self.table(name),
+            Some(known) if known == engine => return self.table_with(name, options),
             Some(known) => {
                 return Err(Error::Invalid(format!(
                     "table '{name}' is on the {known} engine, not on {engine}"
@@ -289,16 +378,13 @@ impl Db {
             }
             None => self.check_writable()?,
         }
+        self.inner.shared.check(engine, options)?;
+        if self.inner.options.compaction_filters.contains_key(name) {
+            engines::check_compaction_filter(name, engine)?;
+        }
         let mut open = self.state()?;
         let vfs = self.inner.vfs.as_ref();
-        if open.catalogue.unlisted(vfs)?.iter().any(|unlisted| unlisted == name) {
-            return Err(Error::Refused {
-                path: format!("{}/{}", vfs.name(), directory(name)),
-                reason: "the directory exists but the catalogue does not list it, as after an older CATALOG was \
-                         restored; run `siltstone repair` to list it again, or move it away"
-                    .to_owned(),
-            });
-        }
+        self.check_not_unlisted(&open, name)?;
         let mut catalogue = open.catalogue.clone();
         catalogue.pending.insert(name.to_owned());
         catalogue.write(vfs)?;
@@ -306,7 +392,7 @@ impl Db {
         // What a dropped table or an interrupted creation left.
         remove_files(vfs, name)?;
         let spec = TableSpec { engine: engine.to_owned(), options: options.clone() };
-        let table = self.open_table(name, &spec)?;
+        let table = self.open_table(name, &spec, None)?;
         catalogue.tables.insert(name.to_owned(), spec);
         catalogue.pending.remove(name);
         catalogue.write(vfs)?;
@@ -334,6 +420,9 @@ impl Db {
                 closed => closed?,
             }
         }
+        if let Some(id) = catalogue.ids.remove(name) {
+            self.inner.batches.forget(id);
+        }
         catalogue.pending.insert(name.to_owned());
         let vfs = self.inner.vfs.as_ref();
         catalogue.write(vfs)?;
@@ -347,6 +436,9 @@ impl Db {
 
     /// The tables whose directories exist but which the catalogue does not list, sorted, as after
     /// an older catalogue was restored. [`repair`](crate::catalogue::repair) lists them again.
+    ///
+    /// # Errors
+    /// [`Error::Closed`]; I/O errors.
     pub fn unlisted_tables(&self) -> Result<Vec<String>> {
         self.state()?.catalogue.unlisted(self.inner.vfs.as_ref())
     }
@@ -366,16 +458,22 @@ impl Db {
         if !engines::has_files(&spec.engine) {
             return Ok(false);
         }
-        let exists = vfs.subdirectories()?.contains(&directory);
+        let exists = vfs.has_subdirectory(&directory)?;
         Ok(!exists || vfs.subdirectory(&directory)?.list()?.is_empty())
     }
 
     /// The names of all tables, sorted.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
     pub fn table_names(&self) -> Result<Vec<String>> {
         Ok(self.state()?.catalogue.tables.keys().cloned().collect())
     }
 
     /// A copy of the catalogue: every table with its engine and options.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
     pub fn catalogue(&self) -> Result<Catalogue> {
         Ok(self.state()?.catalogue.clone())
     }
@@ -387,6 +485,10 @@ impl Db {
 
     /// Finishes background work, makes everything durable, and releases the directory. Tables that
     /// are still in use return [`Error::Closed`] afterwards.
+    ///
+    /// # Errors
+    /// The first error of a table's [`close`](siltstone_engine::Engine::close); all tables are
+    /// closed in any case.
     pub fn close(&self) -> Result<()> {
         let mut open = self.inner.open.lock();
         open.closed = true;
@@ -398,7 +500,10 @@ impl Db {
         first_error
     }
 
-    /// The table's directory, for tools that read its files.
+    /// The table's directory, for tools that read its files. It is created if it does not exist.
+    ///
+    /// # Errors
+    /// I/O errors.
     pub fn table_vfs(&self, name: &str) -> Result<Arc<dyn Vfs>> {
         self.inner.vfs.subdirectory(&directory(name))
     }
@@ -408,7 +513,23 @@ impl Db {
         if open.closed { Err(Error::Closed) } else { Ok(open) }
     }
 
-    fn check_writable(&self) -> Result<()> {
+    /// Refuses a name whose directory exists though the catalogue does not list it.
+    fn check_not_unlisted(&self, open: &Open, name: &str) -> Result<()> {
+        let vfs = self.inner.vfs.as_ref();
+        let is_listed =
+            open.catalogue.tables.contains_key(name) || open.catalogue.pending.contains(name);
+        if is_listed || !vfs.has_subdirectory(&directory(name))? {
+            return Ok(());
+        }
+        Err(Error::Refused {
+            path: format!("{}/{}", vfs.name(), directory(name)),
+            reason: "the directory exists but the catalogue does not list it, as after an older CATALOG was \
+                     restored; run `siltstone repair` to list it again, or move it away"
+                .to_owned(),
+        })
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<()> {
         if self.inner.options.read_only {
             Err(read_only::refusal(&self.inner.vfs.name()))
         } else {
@@ -416,15 +537,25 @@ impl Db {
         }
     }
 
-    fn open_table(&self, name: &str, spec: &TableSpec) -> Result<Table> {
+    fn open_table(&self, name: &str, spec: &TableSpec, id: Option<u64>) -> Result<Table> {
         let vfs = self.inner.vfs.subdirectory(&directory(name))?;
         let vfs: Arc<dyn Vfs> = Arc::new(MeteredVfs::new(vfs));
         let options = &self.inner.options;
-        let mut engine = engines::open(&spec.engine, vfs, &options.env, &spec.options)?;
+        let shared = &self.inner.shared;
+        let mut engine =
+            engines::open_shared(&spec.engine, vfs, &options.env, &spec.options, shared)?;
+        if let Some(filter) = options.compaction_filters.get(name) {
+            engine.set_compaction_filter(Some(filter.clone()))?;
+        }
         if options.read_only {
             engine = Arc::new(ReadOnly::new(engine, self.inner.vfs.name()));
         }
-        Ok(Table::with(name, engine, options.env.clock.clone(), &options.transactions))
+        let table = Table::with(name, engine, options.env.clock.clone(), &options.transactions);
+        let mut in_force = spec.options.clone();
+        shared.remove_from(&spec.engine, &mut in_force);
+        let store: Weak<Inner> = Arc::downgrade(&self.inner);
+        let member = Member::new(id, self.inner.batches.clone());
+        Ok(table.of_store(member, TableOptions::new(store, in_force)))
     }
 }
 
@@ -448,16 +579,18 @@ pub(crate) fn refuse_inside(dir: &Path) -> Result<()> {
     })
 }
 
+/// The absolute path of a directory of the operating system's file system.
+fn absolute_path(vfs: &dyn Vfs) -> Result<Option<PathBuf>> {
+    let path = vfs.path().map(std::path::absolute).transpose();
+    path.map_err(|error| Error::io("find", vfs.name(), &error))
+}
+
 /// Removes the directory of a table, if there is one, and the table's files in other directories.
 fn remove_files(vfs: &dyn Vfs, table: &str) -> Result<()> {
     let directory = directory(table);
-    if !vfs.subdirectories()?.contains(&directory) {
+    if !vfs.has_subdirectory(&directory)? {
         return Ok(());
     }
     engines::remove_external_files(vfs.subdirectory(&directory)?.as_ref())?;
     vfs.remove_subdirectory(&directory)
-}
-
-fn directory(table: &str) -> String {
-    format!("{TABLE_PREFIX}{table}")
 }

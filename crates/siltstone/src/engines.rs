@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use siltstone_durable::PartSurvey;
 pub use siltstone_engine::Inspection;
 use siltstone_engine::names::unknown as unknown_name;
 use siltstone_engine::{
-    Engine, Error, InvalidOption, MAX_VALUE_BYTES, RepairReport, Result, VerifyReport,
+    Engine, Error, InvalidOption, MAX_VALUE_BYTES, OptionChange, RepairReport, Result, VerifyReport,
 };
 use siltstone_runtime::Env;
 use siltstone_skimpy::flash::Emulator;
-use siltstone_table::Manifest;
+use siltstone_table::{BlockCache, Manifest};
 use siltstone_vfs::{Disk, Overlay, Vfs};
 
 use crate::catalogue::Catalogue;
@@ -22,7 +23,51 @@ const UPPER: &str = "upper";
 /// The names of all engines, as used on the command line and in the catalogue.
 pub const NAMES: &[&str] = &["lsm", "trie", "silt", "mica", "skimpy"];
 
-/// Opens the engine `name` over `vfs`, creating a table there if there is none.
+/// The option of `lsm` for the size of the table's own block cache.
+const CACHE: &str = "cache";
+
+/// What the tables of a store share besides their [`Env`].
+#[derive(Clone, Default)]
+pub struct Shared {
+    block_cache: Option<Arc<BlockCache>>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// A block cache of `cache_bytes`, if given.
+    pub fn new(cache_bytes: Option<u64>) -> Self {
+        Shared { block_cache: cache_bytes.map(|bytes| Arc::new(BlockCache::new(bytes))) }
+    }
+
+    /// Checks that the options of a new table are not those of something that is shared.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOptions`].
+    pub fn check(&self, engine: &str, options: &BTreeMap<String, String>) -> Result<()> {
+        if self.block_cache.is_none() || engine != "lsm" || !options.contains_key(CACHE) {
+            return Ok(());
+        }
+        let reason = "the tables of this store share one block cache; leave the option out";
+        let (option, reason) = (CACHE.to_owned(), reason.to_owned());
+        Err(Error::InvalidOptions(vec![InvalidOption { option, reason }]))
+    }
+}
+
+impl Shared {
+    /// Removes the options of a table that have no effect, because it shares what they describe.
+    pub(crate) fn remove_from(&self, engine: &str, options: &mut BTreeMap<String, String>) {
+        if self.block_cache.is_some() && engine == "lsm" {
+            options.remove(CACHE);
+        }
+    }
+}
+
+/// Opens the engine `name` over `vfs`, creating a table there if there is none. It shares nothing.
 ///
 /// # Errors
 /// [`Error::InvalidOptions`] for an unknown engine or invalid options; errors of opening.
@@ -32,10 +77,27 @@ pub fn open(
     env: &Env,
     options: &BTreeMap<String, String>,
 ) -> Result<Arc<dyn Engine>> {
+    open_shared(name, vfs, env, options, &Shared::default())
+}
+
+/// The same for a table that shares resources with others.
+///
+/// # Errors
+/// As from [`open`].
+pub fn open_shared(
+    name: &str,
+    vfs: Arc<dyn Vfs>,
+    env: &Env,
+    options: &BTreeMap<String, String>,
+    shared: &Shared,
+) -> Result<Arc<dyn Engine>> {
     match name {
         "lsm" => {
             let options = siltstone_lsm::Options::from_map(options)?;
-            Ok(Arc::new(siltstone_lsm::Lsm::open(vfs, env.clone(), options)?))
+            Ok(Arc::new(match shared.block_cache.clone() {
+                Some(cache) => siltstone_lsm::open_shared(vfs, env.clone(), options, cache)?,
+                None => siltstone_lsm::Lsm::open(vfs, env.clone(), options)?,
+            }))
         }
         "trie" => {
             let options = siltstone_trie::Options::from_map(options)?;
@@ -54,6 +116,19 @@ pub fn open(
             let options = siltstone_skimpy::Options::from_map(options)?;
             Ok(Arc::new(siltstone_skimpy::Skimpy::open(vfs, env.clone(), options)?))
         }
+        _ => Err(unknown(name)),
+    }
+}
+
+/// The parts of batches over several tables in the log of the closed table on `vfs`.
+///
+/// # Errors
+/// [`Error::InvalidOptions`] for an engine that takes no part; [`Error::Corruption`]; I/O errors.
+pub(crate) fn survey_parts(name: &str, vfs: &Arc<dyn Vfs>) -> Result<PartSurvey> {
+    match name {
+        "lsm" => siltstone_lsm::Lsm::survey_parts(vfs),
+        "trie" => siltstone_trie::Trie::survey_parts(vfs),
+        "silt" => siltstone_silt::Silt::survey_parts(vfs),
         _ => Err(unknown(name)),
     }
 }
@@ -86,8 +161,73 @@ pub fn deprecated_options(name: &str) -> &'static [(&'static str, &'static str)]
     }
 }
 
+/// When an option of an engine may change, by its present or its old name.
+pub fn option_change(engine: &str, option: &str) -> OptionChange {
+    let (live, fixed): (&[&str], &[&str]) = match engine {
+        "lsm" => (siltstone_lsm::LIVE_OPTIONS, &[]),
+        "trie" => (&[], siltstone_trie::FIXED_OPTIONS),
+        "silt" => (&[], siltstone_silt::FIXED_OPTIONS),
+        "skimpy" => (&[], siltstone_skimpy::FIXED_OPTIONS),
+        "mica" => (siltstone_mica::LIVE_OPTIONS, &[]),
+        _ => (&[], &[]),
+    };
+    let option = present_name(engine, option);
+    match (live.contains(&option), fixed.contains(&option)) {
+        (true, _) => OptionChange::Live,
+        (_, true) => OptionChange::Never,
+        _ => OptionChange::AtOpen,
+    }
+}
+
+/// `options` with `changes` in place of the same ones, under whichever name.
+pub(crate) fn with_options(
+    engine: &str,
+    options: &BTreeMap<String, String>,
+    changes: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let mut options = options.clone();
+    for (option, value) in changes {
+        let name = present_name(engine, option);
+        options.retain(|other, _| present_name(engine, other) != name);
+        options.insert(name.to_owned(), value.clone());
+    }
+    options
+}
+
+/// Those of `given` that have another meaning than in `options`.
+pub(crate) fn differing_options(
+    engine: &str,
+    options: &BTreeMap<String, String>,
+    given: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let differs = |option: &String, value: &String| {
+        let change = [(option.clone(), value.clone())].into();
+        let changed = with_options(engine, options, &change);
+        match engine {
+            "lsm" => do_differ(siltstone_lsm::Options::from_map, options, &changed),
+            "trie" => do_differ(siltstone_trie::Options::from_map, options, &changed),
+            "silt" => do_differ(siltstone_silt::Options::from_map, options, &changed),
+            "mica" => do_differ(siltstone_mica::Options::from_map, options, &changed),
+            "skimpy" => do_differ(siltstone_skimpy::Options::from_map, options, &changed),
+            _ => true,
+        }
+    };
+    let given = given.iter().filter(|(option, value)| differs(option, value));
+    given.map(|(option, value)| (option.clone(), value.clone())).collect()
+}
+
+/// Whether two maps of options have different meanings. One alone may be invalid, if it needs
+/// another one.
+fn do_differ<O: PartialEq>(
+    parse: fn(&BTreeMap<String, String>) -> Result<O>,
+    one: &BTreeMap<String, String>,
+    other: &BTreeMap<String, String>,
+) -> bool {
+    parse(one).ok() != parse(other).ok()
+}
+
 /// The present name of an option that may be given under an old one.
-fn present_name<'a>(engine: &str, option: &'a str) -> &'a str {
+pub(crate) fn present_name<'a>(engine: &str, option: &'a str) -> &'a str {
     let renamed = deprecated_options(engine).iter().find(|(old, _)| *old == option);
     renamed.map_or(option, |(_, new)| new)
 }
@@ -95,6 +235,20 @@ fn present_name<'a>(engine: &str, option: &'a str) -> &'a str {
 /// Whether tables on this engine have files.
 pub fn has_files(name: &str) -> bool {
     name != "mica"
+}
+
+/// Checks that tables on the engine may have compaction filters.
+///
+/// # Errors
+/// [`Error::Invalid`] that names the table and the engine.
+pub fn check_compaction_filter(table: &str, engine: &str) -> Result<()> {
+    if engine == "lsm" {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!(
+        "table '{table}' is on the {engine} engine, which has no compaction filters; remove the \
+         table from DbOptions::compaction_filters, or create it on lsm"
+    )))
 }
 
 /// The longest value that a table on this engine with these options accepts, without opening one.
@@ -126,6 +280,14 @@ pub fn remove_exclusive_options(name: &str, options: &mut BTreeMap<String, Strin
 /// [`Error::Locked`] if another process has the other directory open; I/O errors.
 pub fn remove_external_files(vfs: &dyn Vfs) -> Result<()> {
     siltstone_trie::remove_fast_tier(vfs)
+}
+
+/// Whether the table in the directory `vfs` has files in another directory.
+///
+/// # Errors
+/// I/O errors.
+pub(crate) fn has_external_files(name: &str, vfs: &dyn Vfs) -> Result<bool> {
+    Ok(name == "trie" && siltstone_trie::fast_tier_dir(vfs)?.is_some())
 }
 
 /// The engine of the table in the directory `vfs`, from its manifest or from file names that only

@@ -20,47 +20,74 @@
 //! # Ok::<(), siltstone::Error>(())
 //! ```
 //!
-//! # What is promised
+//! Besides these calls there are batched reads ([`Table::multi_get`]), iteration over ranges,
+//! prefixes and keys ([`Table::range`], [`Table::keys_prefix`]), a lending [`Cursor`], atomic
+//! updates of one key ([`Table::compare_and_swap`], [`Table::fetch_and_update`]), [`Snapshot`]s and
+//! serializable transactions ([`Table::transact`]). The book's page "The library" shows them in the
+//! order in which a program needs them; `examples/` has whole programs.
+//!
 //! # Guarantees
 //! * A write that returned under [`Durability::Synced`] survives a power cut. One that returned
 //!   under [`Durability::Buffered`] (the default) survives a process crash.
-//! * A [`WriteBatch`] is applied atomically.
-//! * Damage on the medium is reported as [`Error::Corruption`] with the file and the offset, never
-//!   as a wrong answer.
+//! * A [`WriteBatch`] is applied atomically, and so is a [`DbBatch`] over several tables.
+//! * Damage on disk is reported as [`Error::Corruption`] with the file and the offset, never as a
+//!   wrong answer.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | [`db`] | the directory: lock, catalogue, tables |
 //! | [`table`] | one keyspace: reads, writes, batches |
-//! | [`iter`](mod@iter) | ordered iteration in both directions |
+//! | [`batch`] | batches over several tables |
+//! | [`iter`](mod@iter) | ordered iteration in both directions, over entries or keys |
+//! | [`cursor`] | a cursor that lends keys and values |
+//! | `read` | the reads of tables, snapshots and transactions |
 //! | [`snapshot`] | reads at a point in time |
+//! | [`db_snapshot`] | snapshots of several tables |
 //! | [`transaction`] | serializable transactions |
+//! | [`db_transaction`] | transactions over several tables |
 //! | `read_only` | tables of a store that is open read-only |
 //! | `reader` | live snapshots and transactions, and the expiry of idle ones |
 //! | [`copy`] | checkpoints into a directory |
+//! | [`partial_directory`] | a directory that appears when it is complete |
+//! | [`maintenance`] | verification and repair of a whole store |
 //! | [`catalogue`] | the file that lists the tables |
 //! | [`engines`] | the engines by name |
 
+#![warn(missing_debug_implementations)]
+
+pub mod batch;
 pub mod catalogue;
 pub mod copy;
+pub mod cursor;
 pub mod db;
+pub mod db_snapshot;
+pub mod db_transaction;
 pub mod engines;
 pub mod iter;
-mod partial_directory;
+pub mod maintenance;
+mod names;
+pub mod partial_directory;
+mod read;
 mod read_only;
 mod reader;
 pub mod snapshot;
 pub mod table;
 pub mod transaction;
 
+pub use batch::DbBatch;
+pub use cursor::{Cursor, EntryRef};
 pub use db::{Db, DbOptions};
-pub use iter::Iter;
+pub use db_snapshot::DbSnapshot;
+pub use db_transaction::DbTransaction;
+pub use iter::{Iter, Keys};
+pub use partial_directory::PartialDirectory;
 pub use siltstone_engine::{
-    Capabilities, Clock, Damage, Durability, Engine, Entry, Error, InvalidOption, KeyRange, Loss,
-    LossEffect, MAX_KEY_BYTES, MAX_VALUE_BYTES, ManualClock, Op, RepairReport, Result, Stats,
-    SystemClock, Timestamp, VerifyReport, WriteBatch, options,
+    BatchOp, Capabilities, Clock, CompactionFilter, Damage, Durability, Engine, Entry, Error,
+    FilterContent, FilterDecision, FilterPass, FilterRow, InvalidOption, KeyRange, Loss,
+    LossEffect, MAX_KEY_BYTES, MAX_VALUE_BYTES, ManualClock, Op, OptionChange, RepairReport,
+    Result, Stats, SystemClock, Timestamp, VerifyReport, WriteBatch, compaction_filter, options,
 };
 pub use siltstone_runtime::Env;
 pub use snapshot::Snapshot;
-pub use table::Table;
+pub use table::{CasMismatch, Table};
 pub use transaction::{Retry, Transaction, TransactionOptions};

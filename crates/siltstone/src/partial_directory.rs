@@ -4,8 +4,8 @@
 //!   DIR.partial/  LOCK, table-*/ …   ── tables, then CATALOG ──▶  rename to DIR/, sync the parent
 //! ```
 //!
-//! A process that ends early leaves `DIR.partial` without a catalogue, which is no store. The next
-//! [`PartialDirectory::create`] for the same directory removes it.
+//! A process that ends early leaves `DIR.partial` without a catalogue, which is not a store. The
+//! next [`PartialDirectory::create`] for the same directory removes it.
 //!
 //! Invariants:
 //! - A directory with anything but a lock, a catalogue's draft and table directories is never
@@ -18,15 +18,21 @@ use siltstone_engine::{Error, Result};
 use siltstone_vfs::{Disk, LockGuard, Vfs};
 
 use crate::catalogue::Catalogue;
-use crate::db::{LOCK, TABLE_PREFIX};
+use crate::names::{LOCK, TABLE_PREFIX};
 
-/// A directory under construction. Dropped before [`commit`](Self::commit) it is removed.
-pub(crate) struct PartialDirectory {
+/// A directory under construction. If it is dropped before [`commit`](Self::commit), it is removed.
+pub struct PartialDirectory {
     path: PathBuf,
     target: PathBuf,
     vfs: Disk,
     /// Held until the directory is complete, so that nobody opens a part of it.
     lock: Option<LockGuard>,
+}
+
+impl std::fmt::Debug for PartialDirectory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("PartialDirectory").field(&self.path).finish()
+    }
 }
 
 impl PartialDirectory {
@@ -35,9 +41,9 @@ impl PartialDirectory {
     /// # Errors
     /// [`Error::Refused`] if `target` exists or names no directory, or if the partial directory
     /// holds unknown files; [`Error::Locked`] if another process is writing it.
-    pub(crate) fn create(target: &Path) -> Result<Self> {
+    pub fn create(target: &Path) -> Result<Self> {
         if target.symlink_metadata().is_ok() {
-            let reason = "a checkpoint needs a new directory, and this one exists";
+            let reason = "a copy of a store needs a new directory, and this one exists";
             return Err(refused(target, reason.to_owned()));
         }
         let Some(name) = target.file_name() else {
@@ -55,7 +61,7 @@ impl PartialDirectory {
     }
 
     /// The directory's file system.
-    pub(crate) fn vfs(&self) -> &Disk {
+    pub fn vfs(&self) -> &Disk {
         &self.vfs
     }
 
@@ -63,7 +69,7 @@ impl PartialDirectory {
     ///
     /// # Errors
     /// Those of the file system; the directory is then removed, unless only the sync failed.
-    pub(crate) fn commit(mut self) -> Result<()> {
+    pub fn commit(mut self) -> Result<()> {
         self.lock = None;
         let fault =
             |operation, error| Error::io(operation, self.path.display().to_string(), &error);

@@ -7,7 +7,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use siltstone_engine::{Durability, Engine, Error, Result, WriteBatch, forward_engine};
+use siltstone_engine::{Durability, Engine, Error, KeyRange, Result, WriteBatch, forward_engine};
 
 /// Forwards reads and refuses writes.
 pub(crate) struct ReadOnly {
@@ -23,7 +23,8 @@ impl ReadOnly {
 }
 
 impl Engine for ReadOnly {
-    forward_engine!(engine: name capabilities get get_at iter range random_key snapshot at);
+    forward_engine!(engine: name capabilities get get_at lookup multi_get);
+    forward_engine!(engine: iter range random_key snapshot at);
     forward_engine!(engine: checkpoint verify stats warnings trouble close);
 
     fn write(&self, batch: &WriteBatch, _durability: Durability) -> Result<()> {
@@ -44,6 +45,10 @@ impl Engine for ReadOnly {
 
     fn maintain(&self) -> Result<()> {
         Ok(())
+    }
+
+    fn compact_range(&self, _range: &KeyRange) -> Result<()> {
+        Err(refusal(&self.store))
     }
 
     fn as_any(&self) -> Option<Arc<dyn Any + Send + Sync>> {

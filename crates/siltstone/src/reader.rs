@@ -1,7 +1,7 @@
 //! Live readers (snapshots and transactions) and the expiry of idle ones.
 //!
 //! The engine keeps every version that a live [`ReadPoint`] can see: the oldest one is its
-//! watermark. A reader that is never used again would hold the watermark back for ever, so idle
+//! watermark. A reader that is never used again would hold the watermark back forever, so idle
 //! readers expire:
 //!
 //! ```text
@@ -143,6 +143,10 @@ impl Readers {
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
+
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        self.clock.as_ref()
+    }
 }
 
 /// A live reader; dropping it ends it.
@@ -177,6 +181,11 @@ impl Reader {
 
     pub(crate) fn readers(&self) -> &Readers {
         &self.readers
+    }
+
+    /// The sequence number at which it reads.
+    pub(crate) fn sequence(&self) -> u64 {
+        self.state.sequence
     }
 
     fn expired(&self) -> Error {
@@ -259,6 +268,12 @@ impl Cursor for ReaderCursor {
 
     fn prev(&mut self) -> Result<bool> {
         self.step(|cursor| cursor.prev())
+    }
+
+    fn skip_values(&mut self) {
+        if let Some(cursor) = &mut self.cursor {
+            cursor.skip_values();
+        }
     }
 
     fn valid(&self) -> bool {

@@ -1,24 +1,78 @@
 //! One keyspace: reads, writes, batches.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `update` | atomic updates of one key, and removals of the first and last entry |
+//! | `options` | options in force, and their change |
+//! | `order` | the place of a write that is a part of a batch over several tables |
+//! | `key_locks` | locks that make updates atomic on engines without transactions |
 
+use std::fmt;
+use std::ops::RangeBounds;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use siltstone_engine::{
-    Clock, Durability, Engine, Entry, KeyRange, ReadPoint, Result, Stats, SystemClock, Timestamp,
-    VerifyReport, WriteBatch,
+    Clock, CompactionFilter, Durability, Engine, Entry, Error, KeyRange, Result, Stats,
+    SystemClock, Timestamp, VerifyReport, WriteBatch,
 };
 
+use crate::batch::member::Member;
+use crate::read::{Reads, read_methods};
 use crate::reader::Readers;
 use crate::transaction::TransactionManager;
-use crate::{Iter, Snapshot, Transaction, TransactionOptions};
+use crate::{Cursor, Iter, Keys, TransactionOptions};
+use key_locks::KeyLocks;
+
+mod key_locks;
+mod options;
+mod order;
+mod update;
+
+pub(crate) use options::{OptionStore, Options, TableOptions};
+pub(crate) use order::OrderedWrite;
+pub use update::CasMismatch;
 
 /// A named keyspace on one engine. Clones share it; every method may be called from any thread.
+///
+/// Every method that returns a `Result` returns [`Error::Closed`] after
+/// [`Db::close`](crate::Db::close).
 #[derive(Clone)]
 pub struct Table {
     name: Arc<str>,
     /// The engine, or `transactions` over it.
     engine: Arc<dyn Engine>,
-    /// Over versioned engines only.
-    transactions: Option<Arc<TransactionManager>>,
+    isolation: Isolation,
+    /// `None` for a table outside of a store.
+    member: Option<Arc<Member>>,
+    /// `None` for a table outside of a store.
+    options: Option<Arc<TableOptions>>,
+}
+
+/// Sorts tables in the order in which they are locked together.
+pub(crate) fn sort_for_locks(tables: &mut [&Table]) {
+    tables.sort_by_key(|table| table.name());
+}
+
+/// Refuses a table that is twice in a sorted list.
+pub(crate) fn check_distinct(tables: &[&Table]) -> Result<()> {
+    match tables.windows(2).find(|pair| pair[0].name() == pair[1].name()) {
+        Some(pair) => Err(Error::Invalid(format!("table '{}' is named twice", pair[0].name()))),
+        None => Ok(()),
+    }
+}
+
+/// What makes reads followed by writes atomic.
+#[derive(Clone)]
+enum Isolation {
+    /// Over versioned engines.
+    Transactions {
+        manager: Arc<TransactionManager>,
+        /// Held by removals of the first or last entry, which would conflict with one another.
+        pops: Arc<Mutex<()>>,
+    },
+    /// Over the other engines.
+    KeyLocks(Arc<KeyLocks>),
 }
 
 impl Table {
@@ -36,12 +90,45 @@ impl Table {
         options: &TransactionOptions,
     ) -> Self {
         if !engine.capabilities().versioned {
-            return Table { name: name.into(), engine, transactions: None };
+            let isolation = Isolation::KeyLocks(Arc::default());
+            return Table { name: name.into(), engine, isolation, member: None, options: None };
         }
         let readers = Readers::new(clock, options.idle);
-        let transactions = TransactionManager::new(engine, readers, options.remembered_bytes);
-        Table { name: name.into(), engine: transactions.clone(), transactions: Some(transactions) }
+        let manager = TransactionManager::new(engine, readers, options.remembered_bytes);
+        let engine = manager.clone();
+        let isolation = Isolation::Transactions { manager, pops: Arc::default() };
+        Table { name: name.into(), engine, isolation, member: None, options: None }
     }
+
+    /// The same table as one of a store.
+    pub(crate) fn of_store(self, member: Member, options: TableOptions) -> Self {
+        Table { member: Some(Arc::new(member)), options: Some(Arc::new(options)), ..self }
+    }
+
+    /// The options in force of a table of a store.
+    pub(crate) fn in_force(&self) -> Option<&Mutex<Options>> {
+        self.options.as_ref().map(|options| &options.in_force)
+    }
+
+    /// The table as one of a store, if it is.
+    pub(crate) fn member(&self) -> Option<&Member> {
+        self.member.as_deref()
+    }
+
+    /// Whether both are handles of one table.
+    pub(crate) fn is_same(&self, other: &Table) -> bool {
+        Arc::ptr_eq(&self.name, &other.name)
+    }
+
+    /// The engine below the transactions.
+    pub(crate) fn storage(&self) -> &Arc<dyn Engine> {
+        match &self.isolation {
+            Isolation::Transactions { manager, .. } => manager.engine(),
+            Isolation::KeyLocks(_) => &self.engine,
+        }
+    }
+
+    read_methods!();
 
     /// The same table with an interceptor: `wrap` returns an engine that receives the requests
     /// first, e.g. one that records them. Transactions and snapshots bypass it.
@@ -50,28 +137,27 @@ impl Table {
         Table { engine: wrap(self.engine.clone()), ..self.clone() }
     }
 
+    /// Whether there are other handles of the table, or snapshots or transactions.
+    pub(crate) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.name) > 1
+    }
+
     /// The table's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// The engine, for operations that `Table` does not have. Writes through it conflict with open
-    /// transactions like any other.
+    /// transactions like any other. On engines without transactions they may come between the read
+    /// and the write of [`compare_and_swap`](Self::compare_and_swap).
     pub fn engine(&self) -> &Arc<dyn Engine> {
         &self.engine
     }
 
-    /// The value of `key`.
-    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        Ok(self.engine.get(key)?.map(|entry| entry.value))
-    }
-
-    /// The value of `key` and when it expires.
-    pub fn get_entry(&self, key: &[u8]) -> Result<Option<Entry>> {
-        self.engine.get(key)
-    }
-
     /// Sets `key` to `value`, buffered.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
         self.write(WriteBatch::new().put(key, value), Durability::Buffered)
     }
@@ -90,16 +176,44 @@ impl Table {
     /// assert!(table.get(b"stale")?.is_none());
     /// # Ok::<(), siltstone::Error>(())
     /// ```
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
     pub fn put_until(&self, key: &[u8], value: &[u8], expires_at: Timestamp) -> Result<()> {
         self.write(WriteBatch::new().put_until(key, value, expires_at), Durability::Buffered)
     }
 
-    /// Removes `key`, buffered. Removing a missing key is no error.
+    /// Removes `key`, buffered. Removing a missing key is not an error.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
     pub fn delete(&self, key: &[u8]) -> Result<()> {
         self.write(WriteBatch::new().delete(key), Durability::Buffered)
     }
 
-    /// Applies a batch atomically.
+    /// Removes every key in `range`, buffered, at a cost independent of their number. Earlier
+    /// snapshots still show the keys, and a transaction that has read a key or a range in it
+    /// conflicts with it. `lsm` only.
+    ///
+    /// ```
+    /// # use siltstone::{Db, DbOptions};
+    /// # let scratch = tempfile::tempdir().unwrap();
+    /// # let db = Db::open_or_create(scratch.path().join("s"), DbOptions::default())?;
+    /// # let table = db.table_or_create("t", "lsm", &Default::default())?;
+    /// table.put(b"user:7:name", b"Ann")?;
+    /// table.put(b"user:8:name", b"Bob")?;
+    /// table.delete_range("user:7:".."user:7;")?;
+    /// assert_eq!(table.keys()?.count(), 1);
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`write`](Self::write); `Unsupported` by other engines; `Invalid` for an inverted range.
+    pub fn delete_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
+        self.write(WriteBatch::new().delete_range(range), Durability::Buffered)
+    }
+
+    /// Applies a batch atomically. Blocks while background work is behind (a write stall).
     ///
     /// ```
     /// # use siltstone::{Db, DbOptions, Durability, WriteBatch};
@@ -112,15 +226,21 @@ impl Table {
     /// assert_eq!(table.get(b"bob")?.as_deref(), Some(&b"110"[..]));
     /// # Ok::<(), siltstone::Error>(())
     /// ```
+    ///
+    /// # Errors
+    /// `TooLarge`, or an `Io` error of a full disk: nothing was written. `ReadOnly` after
+    /// an earlier failure. After any other `Io` error the outcome is unknown until the store is
+    /// reopened.
     pub fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
+        let _shared = self.key_locks().map(|locks| locks.share(batch));
         self.engine.write(batch, durability)
     }
 
     /// Removes every key, durably. Earlier snapshots still show the keys, and a transaction that
     /// began earlier and has read anything conflicts with it.
     ///
-    /// `lsm`, `trie` and `mica` remove all keys atomically, at a cost nearly independent of their
-    /// number. `silt` and `skimpy` remove them in batches.
+    /// All keys are removed atomically, at a cost nearly independent of their number: one manifest
+    /// edit, or on `skimpy` two checkpoints of the device.
     ///
     /// ```
     /// # use siltstone::{Db, DbOptions};
@@ -134,120 +254,152 @@ impl Table {
     /// assert_eq!(before.get(b"a")?.as_deref(), Some(&b"1"[..]));
     /// # Ok::<(), siltstone::Error>(())
     /// ```
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
     pub fn clear(&self) -> Result<()> {
+        let _shared = self.key_locks().map(KeyLocks::share_all);
         self.engine.clear()
     }
 
     /// Makes every write that has returned durable against a power cut.
+    ///
+    /// # Errors
+    /// `Io`: it is unknown which of these writes are durable, and the table is read-only from then
+    /// on. `ReadOnly` after an earlier failure.
     pub fn sync(&self) -> Result<()> {
         self.engine.sync()
     }
 
-    /// Every entry, in engine order (by key, where the engine is ordered).
-    pub fn iter(&self) -> Result<Iter> {
-        Ok(Iter::new(self.engine.iter()?))
+    /// The number of keys as the engine estimates it, without reading any; `None` if the engine
+    /// cannot estimate it (`skimpy`). Exact on `mica`. On the others, entries that were overwritten
+    /// or deleted count until compaction has removed them.
+    pub fn approximate_len(&self) -> Option<u64> {
+        self.engine.stats().keys_estimate
     }
 
-    /// The entries of a range of keys, in order. Ordered engines only.
+    /// The sequence number of the oldest live snapshot or transaction, or `None` without one: the
+    /// engine keeps every version visible at it or later.
+    pub fn watermark(&self) -> Option<u64> {
+        match &self.isolation {
+            Isolation::Transactions { manager, .. } => manager.readers().watermark(),
+            Isolation::KeyLocks(_) => None,
+        }
+    }
+
+    /// The transactions of the table.
+    ///
+    /// # Errors
+    /// `Unsupported` by engines without versions; the error names `operation`.
+    pub(crate) fn transactions(&self, operation: &'static str) -> Result<&Arc<TransactionManager>> {
+        match &self.isolation {
+            Isolation::Transactions { manager, .. } => Ok(manager),
+            Isolation::KeyLocks(_) => Err(self.engine.unsupported(operation)),
+        }
+    }
+
+    fn key_locks(&self) -> Option<&KeyLocks> {
+        match &self.isolation {
+            Isolation::Transactions { .. } => None,
+            Isolation::KeyLocks(locks) => Some(locks),
+        }
+    }
+
+    /// Writes memtables to the engine's files, durably. Blocks until that is done.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
+    pub fn flush(&self) -> Result<()> {
+        self.engine.flush()
+    }
+
+    /// Runs background work (flushes, compactions) until none is due.
+    ///
+    /// # Errors
+    /// Those of the background work: `Io`, `Corruption`; `ReadOnly` after an earlier failure.
+    pub fn maintain(&self) -> Result<()> {
+        self.engine.maintain()
+    }
+
+    /// Compacts the keys in `range` down to the deepest level that has some, and drops deleted,
+    /// expired and overwritten entries that no snapshot sees, tombstones, and rows that the
+    /// compaction filter drops. Blocks until that is done; writers go on. `lsm` only.
     ///
     /// ```
     /// # use siltstone::{Db, DbOptions};
     /// # let scratch = tempfile::tempdir().unwrap();
     /// # let db = Db::open_or_create(scratch.path().join("s"), DbOptions::default())?;
     /// # let table = db.table_or_create("t", "lsm", &Default::default())?;
-    /// for day in ["2026-01-30", "2026-01-31", "2026-02-01"] {
-    ///     table.put(day.as_bytes(), b"")?;
+    /// for day in 0..10u8 {
+    ///     table.delete(&[b'd', day])?;
     /// }
-    /// let january = table.range("2026-01".."2026-02")?;
-    /// assert_eq!(january.count(), 2);
-    /// let newest_first = table.range("2026".."2027")?.rev();
-    /// assert_eq!(newest_first.count(), 3);
-    /// # Ok::<(), siltstone::Error>(())
-    /// ```
-    pub fn range<K: AsRef<[u8]>>(&self, range: impl std::ops::RangeBounds<K>) -> Result<Iter> {
-        Ok(Iter::new(self.engine.range(KeyRange::new(range), None)?))
-    }
-
-    /// The entries whose keys start with `prefix`, in order. Ordered engines only.
-    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Iter> {
-        Ok(Iter::new(self.engine.range(KeyRange::prefix(prefix.as_ref()), None)?))
-    }
-
-    /// A view of the table at this moment, unaffected by later writes. Versioned engines only.
-    pub fn snapshot(&self) -> Result<Snapshot> {
-        let transactions = self.transactions("snapshots")?;
-        transactions.readers().expire_idle();
-        Ok(self.snapshot_at(transactions, self.engine.snapshot()?))
-    }
-
-    fn snapshot_at(&self, transactions: &TransactionManager, point: ReadPoint) -> Snapshot {
-        let reader = transactions.readers().begin("snapshot", point, Box::new(|| ()));
-        Snapshot::new(self.clone(), reader)
-    }
-
-    /// Begins a transaction: reads see the table at this moment, writes are applied together at
-    /// commit. Versioned engines only. If no other transaction is open, it waits for writes in
-    /// progress.
-    ///
-    /// # Errors
-    /// `Unsupported` if the engine is not versioned.
-    pub fn transaction(&self) -> Result<Transaction> {
-        Transaction::begin(self.clone(), self.transactions("transactions")?.clone())
-    }
-
-    /// The sequence number of the oldest live snapshot or transaction, or `None` without one: the
-    /// engine keeps every version visible at it or later.
-    pub fn watermark(&self) -> Option<u64> {
-        self.transactions.as_ref()?.readers().watermark()
-    }
-
-    fn transactions(&self, operation: &'static str) -> Result<&Arc<TransactionManager>> {
-        self.transactions.as_ref().ok_or_else(|| self.engine.unsupported(operation))
-    }
-
-    /// A view of the table at `time`, in milliseconds since 1970, including the writes of that
-    /// millisecond. Only `skimpy` keeps history, for the time given by its option `retention`.
-    ///
-    /// ```
-    /// # use siltstone::{Db, DbOptions, Clock, SystemClock};
-    /// # let scratch = tempfile::tempdir().unwrap();
-    /// # let db = Db::open_or_create(scratch.path().join("s"), DbOptions::default())?;
-    /// let options = [("retention", "1h"), ("capacity", "16MiB")].map(|(k, v)| (k.into(), v.into()));
-    /// let table = db.table_or_create("t", "skimpy", &options.into())?;
-    /// table.put(b"price", b"100")?;
-    /// let then = SystemClock.now();
-    /// std::thread::sleep(std::time::Duration::from_millis(2));
-    /// table.put(b"price", b"120")?;
-    /// assert_eq!(table.at(then)?.get(b"price")?.as_deref(), Some(&b"100"[..]));
+    /// table.compact_range(&b"d"[..]..&b"e"[..])?;
     /// # Ok::<(), siltstone::Error>(())
     /// ```
     ///
+    /// Cost: the range is read and written about once per level, and level 0, as far as it overlaps
+    /// the range, with what lies below it in level 1.
+    ///
     /// # Errors
-    /// `BelowWatermark` if history does not reach back so far, `Invalid` for a time in the future,
-    /// `Unsupported` by engines without history.
-    pub fn at(&self, time: Timestamp) -> Result<Snapshot> {
-        let transactions = self.transactions("reads at a time in the past")?;
-        transactions.readers().expire_idle();
-        Ok(self.snapshot_at(transactions, self.engine.at(time)?))
+    /// [`Error::Invalid`] for an inverted range; `Unsupported` by other engines, whose files have no
+    /// ranges of keys; those of [`maintain`](Self::maintain).
+    pub fn compact_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
+        self.engine.compact_range(&KeyRange::new(range))
     }
 
-    /// Writes memtables and logs out as tables of the engine, durably.
-    pub fn flush(&self) -> Result<()> {
-        self.engine.flush()
+    /// Sets the filter that drops obsolete rows in later compactions, or none, until the table is
+    /// closed. [`DbOptions::compaction_filters`](crate::DbOptions::compaction_filters) sets it at
+    /// every open. See [`compaction_filter`](crate::compaction_filter) for what a filter may do.
+    /// `lsm` only.
+    ///
+    /// # Errors
+    /// `Unsupported` by other engines.
+    pub fn set_compaction_filter(&self, filter: Option<Arc<dyn CompactionFilter>>) -> Result<()> {
+        self.engine.set_compaction_filter(filter)
     }
 
-    /// Runs background work until none is due.
-    pub fn maintain(&self) -> Result<()> {
-        self.engine.maintain()
-    }
-
-    /// Reads and checks every byte; `progress` receives the bytes done and the total.
+    /// Reads and checks every byte; `progress` receives the bytes done and the total. Damage is in
+    /// the report and is not an error.
+    ///
+    /// # Errors
+    /// `Io`: a file could not be read.
     pub fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport> {
         self.engine.verify(progress)
     }
 
     /// Counters and sizes.
     pub fn stats(&self) -> Stats {
-        self.engine.stats()
+        Stats { options: self.options(), ..self.engine.stats() }
+    }
+}
+
+impl Reads for Table {
+    fn engine(&self) -> &dyn Engine {
+        self.engine.as_ref()
+    }
+
+    fn entry(&self, key: &[u8]) -> Result<Option<Entry>> {
+        self.engine.get(key)
+    }
+
+    fn lend(&self, key: &[u8], visit: &mut dyn FnMut(&[u8], Option<Timestamp>)) -> Result<bool> {
+        self.engine.lookup(key, None, visit)
+    }
+
+    fn entries(&self, keys: &[&[u8]]) -> Result<Vec<Option<Entry>>> {
+        self.engine.multi_get(keys, None)
+    }
+
+    fn scan(&self, range: KeyRange) -> Result<Box<dyn siltstone_engine::Cursor>> {
+        if range == KeyRange::all() { self.engine.iter() } else { self.engine.range(range, None) }
+    }
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table")
+            .field("name", &self.name)
+            .field("engine", &self.engine.name())
+            .finish_non_exhaustive()
     }
 }

@@ -35,7 +35,7 @@ fn checkpoint_does_not_share_the_second_directory_of_a_trie() {
     let scratch = tempfile::tempdir().unwrap();
     let path = |name: &str| scratch.path().join(name);
     let upper = path("upper").display().to_string();
-    let options = [("table", "16KiB".to_owned()), ("upper", upper)];
+    let options = [("htable_size", "16KiB".to_owned()), ("fast_dir", upper)];
     let options = options.map(|(name, value)| (name.to_owned(), value)).into();
     let db = Db::open_or_create(path("store"), DbOptions::default()).unwrap();
     db.table_or_create("t", "trie", &options).unwrap();

@@ -26,7 +26,8 @@ fn filled(vfs: &FaultyVfs, upper: &Path) -> Db {
 }
 
 fn fill(db: &Db, name: &str, upper: &Path) {
-    let given = [("table", "4KiB"), ("bucket", "512"), ("upper", upper.to_str().unwrap())];
+    let given =
+        [("htable_size", "4KiB"), ("bucket_size", "512"), ("fast_dir", upper.to_str().unwrap())];
     let given = given.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let table = db.table_or_create(name, "trie", &given).unwrap();
     for n in 0..ROWS {
@@ -90,7 +91,7 @@ fn second_directory_is_free_for_another_table_after_a_drop() {
     fill(&db, "other", &upper);
     assert!(matches!(handle.get(b"key"), Err(Error::Closed)));
     // Two tables of one store cannot share the directory, open or closed.
-    let given = [("upper".to_owned(), upper.to_str().unwrap().to_owned())].into();
+    let given = [("fast_dir".to_owned(), upper.to_str().unwrap().to_owned())].into();
     assert!(matches!(db.table_or_create("third", "trie", &given), Err(Error::Locked { .. })));
     db.table("other").unwrap().engine().close().unwrap();
     assert!(matches!(db.table_or_create("third", "trie", &given), Err(Error::Refused { .. })));

@@ -8,9 +8,21 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use siltstone::{Db, DbOptions, Table};
+use siltstone::{Db, DbBatch, DbOptions, Durability, Table};
 
-const TABLES: [&str; 6] = ["hashed", "history", "hot", "ordered", "plain", "small"];
+/// Tables with their engine and options, as in the README.
+const TABLES: [(&str, &str, &str); 6] = [
+    ("hashed", "trie", "table=64KiB"),
+    ("history", "skimpy", "capacity=4MiB"),
+    ("hot", "lsm", "memtable=64KiB,triad_mem=on,filter_bits=8"),
+    ("ordered", "lsm", "memtable=64KiB,table=32KiB"),
+    ("plain", "lsm", "memtable=64KiB,container=0,triad_log=off,compression=zstd,table=32KiB"),
+    ("small", "silt", "slots=256,hash_stores=2,partitions=1"),
+];
+/// Tables that a batch over tables wrote, from 0.3.0.
+const BATCHED: [&str; 3] = ["hashed", "ordered", "small"];
+/// Tables with a deletion of `gone:`, from 0.3.0.
+const WITH_RANGE_DELETION: [&str; 2] = ["ordered", "plain"];
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
@@ -38,8 +50,8 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// What every table of `store` holds.
-fn expected(store: &str) -> BTreeMap<Vec<u8>, Vec<u8>> {
+/// What a table of `store` holds.
+fn expected(version: &str, store: &str, table: &str) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut rows = BTreeMap::new();
     for k in 1..3000_u32 {
         let value = if k == 1 { "changed".to_owned() } else { format!("{k} squared is {}", k * k) };
@@ -52,6 +64,13 @@ fn expected(store: &str) -> BTreeMap<Vec<u8>, Vec<u8>> {
         );
     }
     rows.insert(b"expiring".to_vec(), b"x".to_vec());
+    if version >= "0.3.0" && BATCHED.contains(&table) {
+        let batch = |n| (format!("batch:{n:02}").into_bytes(), table.as_bytes().to_vec());
+        rows.extend((0..50).map(batch));
+    }
+    if version >= "0.3.0" && WITH_RANGE_DELETION.contains(&table) {
+        rows.insert(b"gone:0250".to_vec(), b"written later".to_vec());
+    }
     rows
 }
 
@@ -71,47 +90,111 @@ fn check(table: &Table, rows: &BTreeMap<Vec<u8>, Vec<u8>>) {
     assert_eq!(count, rows.len());
 }
 
-fn with_each_store(test: impl Fn(&str, &Path)) {
+fn with_each_store(test: impl Fn(&str, &str, &Path)) {
     for version in versions() {
+        let name = version.file_name().unwrap().to_str().unwrap();
         for store in ["closed", "killed"] {
             let scratch = tempfile::tempdir().unwrap();
             let dir = scratch.path().join("store");
             copy(&version.join(store), &dir);
-            test(store, &dir);
+            test(name, store, &dir);
         }
     }
 }
 
 #[test]
 fn store_of_earlier_version_opened_for_reading_holds_every_row() {
-    with_each_store(|store, dir| {
+    with_each_store(|version, store, dir| {
         let options = DbOptions { read_only: true, ..DbOptions::default() };
         let db = Db::open(dir, options).unwrap();
-        for name in TABLES {
-            check(&db.table(name).unwrap(), &expected(store));
+        for (name, ..) in TABLES {
+            check(&db.table(name).unwrap(), &expected(version, store, name));
         }
     });
 }
 
 #[test]
 fn store_of_earlier_version_opened_for_writing_keeps_old_and_new_rows() {
-    with_each_store(|store, dir| {
-        let mut rows = expected(store);
-        for round in 0..2 {
+    with_each_store(|version, store, dir| {
+        for round in 0..3_u32 {
             let db = Db::open(dir, DbOptions::default()).unwrap();
-            for name in TABLES {
+            for (name, ..) in TABLES {
                 let table = db.table(name).unwrap();
-                check(&table, &rows);
-                for k in 0..500 {
-                    let (key, value) = (format!("later:{k:04}"), format!("{round}"));
-                    table.put(key.as_bytes(), value.as_bytes()).unwrap();
+                let mut rows = expected(version, store, name);
+                if let Some(last) = round.checked_sub(1) {
+                    rows.extend(later_rows(last));
                 }
-            }
-            for k in 0..500 {
-                let (key, value) = (format!("later:{k:04}"), format!("{round}"));
-                rows.insert(key.into_bytes(), value.into_bytes());
+                check(&table, &rows);
+                for (key, value) in later_rows(round) {
+                    table.put(&key, &value).unwrap();
+                }
             }
             db.close().unwrap();
         }
     });
+}
+
+fn later_rows(round: u32) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
+    (0..500).map(move |k| (format!("later:{k:04}").into_bytes(), round.to_string().into_bytes()))
+}
+
+/// Writes the stores of the present formats into the directory that `SILTSTONE_NEW_FIXTURE` names.
+#[test]
+#[ignore = "writes a new fixture"]
+fn write_fixture() {
+    let dir = PathBuf::from(std::env::var_os("SILTSTONE_NEW_FIXTURE").unwrap());
+    fs::create_dir_all(&dir).unwrap();
+    for store in ["closed", "killed"] {
+        let db = Db::open_or_create(dir.join(store), DbOptions::default()).unwrap();
+        write_store(&db, store);
+        match store {
+            "closed" => db.close().unwrap(),
+            // The process ends under it.
+            _ => std::mem::forget(db),
+        }
+    }
+}
+
+fn write_store(db: &Db, store: &str) {
+    let put = |table: &Table, key: &str, value: &str| {
+        table.put(key.as_bytes(), value.as_bytes()).unwrap();
+    };
+    let tables = TABLES.map(|(name, engine, options)| {
+        let options = options.split(',').map(|option| option.split_once('=').unwrap());
+        let options = options.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        db.table_or_create(name, engine, &options).unwrap()
+    });
+    for table in &tables {
+        put(table, "row:0001", "before the clear");
+        table.clear().unwrap();
+        for k in 0..3000_u32 {
+            put(table, &format!("row:{k:04}"), &format!("{k} squared is {}", k * k));
+        }
+        if WITH_RANGE_DELETION.contains(&table.name()) {
+            for k in 0..500 {
+                put(table, &format!("gone:{k:04}"), "deleted");
+            }
+            table.flush().unwrap();
+            table.delete_range("gone:".."gone;").unwrap();
+            put(table, "gone:0250", "written later");
+        }
+    }
+    let mut batch = DbBatch::new();
+    for table in tables.iter().filter(|table| BATCHED.contains(&table.name())) {
+        for n in 0..50 {
+            let key = format!("batch:{n:02}");
+            batch.table(table).put(key.as_bytes(), table.name().as_bytes());
+        }
+    }
+    db.write(&batch, Durability::Synced).unwrap();
+    for table in &tables {
+        for k in 0..2000 {
+            put(table, &format!("new:{k:04}"), &format!("{store} {k} ").repeat(4));
+        }
+        table.delete(b"row:0000").unwrap();
+        put(table, "row:0001", "changed");
+        // In the year 2096.
+        table.put_until(b"expiring", b"x", 4_000_000_000_000).unwrap();
+    }
+    db.sync().unwrap();
 }

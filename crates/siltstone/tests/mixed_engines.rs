@@ -1,4 +1,5 @@
-//! A table of mica beside one of lsm in one store, after a reopen and in a checkpoint.
+//! A `mica` table and an `lsm` table in one store: their contents after a reopen and in a
+//! checkpoint.
 
 #![allow(clippy::unwrap_used)]
 

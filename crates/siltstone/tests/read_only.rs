@@ -130,19 +130,23 @@ fn lsm() {
 
 #[test]
 fn lsm_with_runs_in_persistent_memory() {
-    check_closed_and_crashed("lsm", &[("memtable", "64KiB"), ("nvm", "4MiB")], None);
+    check_closed_and_crashed("lsm", &[("memtable", "64KiB"), ("pmem.size", "4MiB")], None);
 }
 
 #[test]
 fn trie() {
-    check_closed_and_crashed("trie", &[("table", "64KiB")], None);
+    check_closed_and_crashed("trie", &[("htable_size", "64KiB")], None);
 }
 
 #[test]
 fn trie_with_upper_levels_elsewhere() {
     let upper = tempfile::tempdir().unwrap();
     let name = upper.path().to_str().unwrap();
-    check_closed_and_crashed("trie", &[("table", "64KiB"), ("upper", name)], Some(upper.path()));
+    check_closed_and_crashed(
+        "trie",
+        &[("htable_size", "64KiB"), ("fast_dir", name)],
+        Some(upper.path()),
+    );
 }
 
 #[test]

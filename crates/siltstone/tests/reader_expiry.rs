@@ -1,4 +1,4 @@
-//! Idle snapshots and transactions expire, so that they do not hold old versions for ever.
+//! Idle snapshots and transactions expire, so that they do not hold old versions forever.
 
 #![allow(clippy::unwrap_used)]
 
@@ -85,8 +85,10 @@ fn versions_are_dropped_when_their_reader_has_expired() {
         let idle = Some(Duration::from_millis(IDLE));
         let options = TransactionOptions { idle, ..Default::default() };
         // L0 runs that are tables of their own, so that a flush drops invisible versions.
-        let engine =
-            lsm_in(&Env::replayable(clock.clone(), 1), &[("container", "0"), ("triad_log", "off")]);
+        let engine = lsm_in(
+            &Env::replayable(clock.clone(), 1),
+            &[("l0_capacity", "0"), ("triad.log", "off")],
+        );
         let table = Table::with("t", engine, clock.clone(), &options);
         table.put(b"k", b"old").unwrap();
         let snapshot = table.snapshot().unwrap();

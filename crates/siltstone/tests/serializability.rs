@@ -100,13 +100,15 @@ impl Open {
 
 type Options = &'static [(&'static str, &'static str)];
 
-/// Option sets: everything in memory; constant flushes and compactions; a small history; every
-/// version on flash.
-const OPTION_SETS: [(&str, Options, usize); 4] = [
+/// Option sets: everything in memory; constant flushes and compactions; a small history; no
+/// history, so that every validation reads again; every version on flash, with and without history.
+const OPTION_SETS: [(&str, Options, usize); 6] = [
     ("lsm", &[], 32 << 20),
-    ("lsm", &[("memtable", "64KiB"), ("container", "0")], 32 << 20),
+    ("lsm", &[("memtable", "64KiB"), ("l0_capacity", "0")], 32 << 20),
     ("lsm", &[], 2_000),
+    ("lsm", &[("memtable", "64KiB"), ("container", "0")], 0),
     ("skimpy", &[("capacity", "16MiB")], 32 << 20),
+    ("skimpy", &[("capacity", "16MiB")], 0),
 ];
 
 #[test]

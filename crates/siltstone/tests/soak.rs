@@ -24,12 +24,17 @@ use siltstone_testkit::TestRng;
 const TABLES: [(&str, &[(&str, &str)]); 5] = [
     (
         "lsm",
-        &[("memtable", "256KiB"), ("container", "4MiB"), ("table", "256KiB"), ("cache", "1MiB")],
+        &[
+            ("memtable", "256KiB"),
+            ("l0_capacity", "4MiB"),
+            ("target_file_size", "256KiB"),
+            ("cache", "1MiB"),
+        ],
     ),
-    ("trie", &[("table", "64KiB")]),
-    ("silt", &[("slots", "1024"), ("hash_stores", "8"), ("sort", "4MiB")]),
+    ("trie", &[("htable_size", "64KiB")]),
+    ("silt", &[("log_store_slots", "1024"), ("merge_trigger", "8"), ("sort_memory", "4MiB")]),
     ("skimpy", &[("capacity", "64MiB")]),
-    ("mica", &[("mode", "store"), ("memory", "64MiB"), ("item", "400")]),
+    ("mica", &[("mode", "store"), ("memory", "64MiB"), ("expected_item_bytes", "400")]),
 ];
 const KEYS: u64 = 10_000;
 const ROUNDS: usize = 16;
@@ -37,7 +42,7 @@ const ROUNDS: usize = 16;
 const WARM_ROUND: usize = 3;
 
 /// The seed of each key's value.
-type Expected = BTreeMap<u64, u64>;
+type ExpectedSeeds = BTreeMap<u64, u64>;
 
 /// Resources of the process and the store.
 #[derive(Debug, Clone, Copy)]
@@ -58,7 +63,7 @@ fn store_uses_no_more_resources_after_long_use_and_returns_correct_data() {
     let is_soaked =
         |engine: &str| only.as_ref().is_none_or(|only| only.split(',').any(|it| it == engine));
     assert!(TABLES.iter().any(|table| is_soaked(table.0)), "SILTSTONE_SOAK_TABLES names no engine");
-    let mut expected: [Expected; TABLES.len()] = Default::default();
+    let mut expected: [ExpectedSeeds; TABLES.len()] = Default::default();
     let mut rng: [TestRng; TABLES.len()] = std::array::from_fn(|t| TestRng::of(1, t as u64));
     let (mut operations, mut usage) = (0, Vec::new());
     for r in 0..ROUNDS {
@@ -98,13 +103,13 @@ fn store_uses_no_more_resources_after_long_use_and_returns_correct_data() {
 }
 
 /// Works on a table for a while; returns the number of operations.
-fn soak(table: &Table, expected: &mut Expected, rng: &mut TestRng, time: Duration) -> u64 {
+fn soak(table: &Table, expected: &mut ExpectedSeeds, rng: &mut TestRng, time: Duration) -> u64 {
     let capabilities = table.engine().capabilities();
     if !capabilities.durable {
         expected.clear();
     }
     let began = Instant::now();
-    let mut snapshots: VecDeque<(Snapshot, Expected)> = VecDeque::new();
+    let mut snapshots: VecDeque<(Snapshot, ExpectedSeeds)> = VecDeque::new();
     check_all(table, expected);
     let mut operations = 0;
     while began.elapsed() < time {
@@ -140,7 +145,7 @@ fn soak(table: &Table, expected: &mut Expected, rng: &mut TestRng, time: Duratio
 }
 
 /// One batch of puts and deletions, mostly of one key.
-fn write(table: &Table, expected: &mut Expected, rng: &mut TestRng) {
+fn write(table: &Table, expected: &mut ExpectedSeeds, rng: &mut TestRng) {
     let mut batch = WriteBatch::new();
     let count = if rng.one_in(8) { 12 } else { 1 };
     for _ in 0..count {
@@ -161,7 +166,7 @@ fn write(table: &Table, expected: &mut Expected, rng: &mut TestRng) {
 }
 
 /// Some keys in order, from a random one on.
-fn scan(table: &Table, expected: &Expected, rng: &mut TestRng) {
+fn scan(table: &Table, expected: &ExpectedSeeds, rng: &mut TestRng) {
     let from = rng.below(KEYS);
     let entries = table.range(key(from)..).unwrap().take(30);
     let found: Vec<_> = entries.map(|entry| entry.unwrap()).map(|(k, e)| (k, e.value)).collect();
@@ -171,7 +176,7 @@ fn scan(table: &Table, expected: &Expected, rng: &mut TestRng) {
 }
 
 /// Moves one key's value to another. There is no other writer, so it succeeds at once.
-fn transact(table: &Table, expected: &mut Expected, rng: &mut TestRng) {
+fn transact(table: &Table, expected: &mut ExpectedSeeds, rng: &mut TestRng) {
     let (from, to) = (rng.below(KEYS), rng.below(KEYS));
     table
         .transact(|tx| {
@@ -189,7 +194,7 @@ fn transact(table: &Table, expected: &mut Expected, rng: &mut TestRng) {
     }
 }
 
-fn check_all(table: &Table, expected: &Expected) {
+fn check_all(table: &Table, expected: &ExpectedSeeds) {
     for n in 0..KEYS {
         let found = table.get(&key(n)).unwrap();
         assert!(found == expected.get(&n).map(|seed| value(*seed)), "{}: key {n}", table.name());

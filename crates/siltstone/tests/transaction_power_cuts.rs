@@ -1,4 +1,4 @@
-//! Power cuts at any operation of the medium during commits: every transaction is atomic, a prefix
+//! Power cuts at any file operation during commits: every transaction is atomic, a prefix
 //! of the commit order survives, and synced commits are in it. `SILTSTONE_POWER_CUTS` sets the
 //! number of cuts.
 
@@ -16,16 +16,16 @@ const ACCOUNTS: u64 = 6;
 const MONEY: u64 = 1000;
 
 /// A commit that returned.
-struct Committed {
+struct CommitRecord {
     number: u64,
     is_synced: bool,
 }
 
-fn open(medium: &FaultyVfs, seed: u64) -> siltstone::Result<Arc<dyn Engine>> {
+fn open(disk: &FaultyVfs, seed: u64) -> siltstone::Result<Arc<dyn Engine>> {
     let env = Env::replayable(Arc::new(ManualClock::at(1)), seed);
-    let options = [("memtable", "64KiB"), ("container", "0")];
+    let options = [("memtable", "64KiB"), ("l0_capacity", "0")];
     let options = options.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let vfs: Arc<dyn Vfs> = Arc::new(medium.clone());
+    let vfs: Arc<dyn Vfs> = Arc::new(disk.clone());
     engines::open("lsm", vfs, &env, &options.into())
 }
 
@@ -38,18 +38,18 @@ fn number(value: Option<Vec<u8>>, missing: u64) -> u64 {
 }
 
 /// Moves money until power goes off; returns the commits that returned, in order.
-fn work(medium: &FaultyVfs, seed: u64) -> Vec<Committed> {
+fn work(disk: &FaultyVfs, seed: u64) -> Vec<CommitRecord> {
     let mut committed = Vec::new();
-    let Ok(engine) = open(medium, seed) else { return committed };
+    let Ok(engine) = open(disk, seed) else { return committed };
     let table = Table::new("t", engine);
     let mut rng = TestRng::of(seed, 1);
     for number in 1..=TRANSACTIONS {
         let is_synced = rng.one_in(4);
         if transfer(&table, &mut rng, number, is_synced).is_err() {
-            assert!(medium.power_is_off());
+            assert!(disk.power_is_off());
             break;
         }
-        committed.push(Committed { number, is_synced });
+        committed.push(CommitRecord { number, is_synced });
     }
     committed
 }
@@ -79,15 +79,15 @@ fn transactions_survive_power_cuts_atomically_and_in_order() {
     for case in 0..cuts {
         let seed = case / 16;
         let length = {
-            let medium = FaultyVfs::new(seed);
-            assert_eq!(work(&medium, seed).len() as u64, TRANSACTIONS);
-            medium.operations()
+            let disk = FaultyVfs::new(seed);
+            assert_eq!(work(&disk, seed).len() as u64, TRANSACTIONS);
+            disk.operations()
         };
         let mut rng = TestRng::of(case, 2);
-        let medium = FaultyVfs::new(seed);
-        medium.cut_power_at(rng.below(length));
-        let committed = work(&medium, seed);
-        let survivors = medium.survivors(rng.draw());
+        let disk = FaultyVfs::new(seed);
+        disk.cut_power_at(rng.below(length));
+        let committed = work(&disk, seed);
+        let survivors = disk.survivors(rng.draw());
         let table = Table::new("t", open(&survivors, seed).unwrap());
         let get = |key: &[u8]| table.get(key).unwrap();
 
@@ -103,7 +103,7 @@ fn transactions_survive_power_cuts_atomically_and_in_order() {
         assert_eq!(receipts, expected, "case {case}");
         let sum = (0..ACCOUNTS).map(|n| number(get(&account(n)), MONEY)).fold(0, u64::wrapping_add);
         assert_eq!(sum, ACCOUNTS * MONEY, "case {case}");
-        cut += u64::from(medium.power_is_off());
+        cut += u64::from(disk.power_is_off());
         lost += returned.saturating_sub(last);
         // The table accepts writes again.
         transfer(&table, &mut rng, last + 1, true).unwrap();

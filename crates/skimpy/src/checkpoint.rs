@@ -7,7 +7,7 @@
 //!     8  its part of the following, then zeros:
 //!
 //!    0  length    u32, of all that follows
-//!    4  version   u8, 1
+//!    4  version   u8, 2
 //!    5  mapping   u8, 0 skimpy, 1 semel, 2 vftl
 //!    6  zeros     u16
 //!    8  buckets   u32
@@ -19,10 +19,12 @@
 //!   44  tail      u64, pages of the log below this are not needed
 //!   52  gone      u64, pages up to this may be in retired blocks; all later ones are present
 //!   60  open blocks     u32, count; then their numbers, u32 each
+//!       clears          u32, count; then their timestamps, u64 each, ascending (see `clears`)
 //!       the mapping's state
 //! ```
 //!
-//! All numbers are little-endian. The upgrade rule is that of `page`.
+//! All numbers are little-endian. The upgrade rule is that of `page`. Version 1 had no clears, and
+//! is still read; older readers report a checkpoint of version 2 as one of another version.
 //!
 //! A checkpoint is written when everything before it is durable, and is valid if all its pages are.
 //! The previous one is kept, with all blocks that replay from it needs: if the newest is torn or
@@ -38,7 +40,9 @@ use crate::options;
 use crate::page::{HEADER_BYTES, Page};
 use crate::shared::Shared;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// The version without clears.
+const VERSION_WITHOUT_CLEARS: u8 = 1;
 const PART_HEADER_BYTES: usize = 8;
 const FIXED_BYTES: usize = 64;
 
@@ -54,6 +58,7 @@ pub(crate) struct Checkpoint {
     pub(crate) tail: u64,
     pub(crate) gone: u64,
     pub(crate) open: Vec<u32>,
+    pub(crate) clears: Vec<u64>,
     pub(crate) mapping_state: Vec<u8>,
 }
 
@@ -81,6 +86,8 @@ impl Checkpoint {
         bytes.extend_from_slice(&self.gone.to_le_bytes());
         bytes.extend_from_slice(&(self.open.len() as u32).to_le_bytes());
         self.open.iter().for_each(|block| bytes.extend_from_slice(&block.to_le_bytes()));
+        bytes.extend_from_slice(&(self.clears.len() as u32).to_le_bytes());
+        self.clears.iter().for_each(|clear| bytes.extend_from_slice(&clear.to_le_bytes()));
         bytes.extend_from_slice(&self.mapping_state);
         let length = (bytes.len() - 4) as u32;
         bytes[..4].copy_from_slice(&length.to_le_bytes());
@@ -97,13 +104,12 @@ impl Checkpoint {
         if bytes.len() < FIXED_BYTES {
             return Err("the checkpoint is too short");
         }
-        if bytes[4] != VERSION {
-            return Err("the checkpoint is of another version");
-        }
-        let open = u32_at(bytes, 60) as usize;
-        let end = open.checked_mul(4).and_then(|bytes| bytes.checked_add(FIXED_BYTES));
-        let Some(blocks) = end.and_then(|end| bytes.get(FIXED_BYTES..end)) else {
-            return Err("the checkpoint has fewer open blocks than it states");
+        let (blocks, rest) =
+            list(&bytes[60..], 4).ok_or("the checkpoint has fewer open blocks than it states")?;
+        let (clears, mapping_state) = match bytes[4] {
+            VERSION => list(rest, 8).ok_or("the checkpoint has fewer clears than it states")?,
+            VERSION_WITHOUT_CLEARS => (&[][..], rest),
+            _ => return Err("the checkpoint is of another version"),
         };
         Ok(Checkpoint {
             mapping: bytes[5],
@@ -115,7 +121,8 @@ impl Checkpoint {
             tail: u64_at(bytes, 44),
             gone: u64_at(bytes, 52),
             open: blocks.chunks_exact(4).map(|block| u32_at(block, 0)).collect(),
-            mapping_state: bytes[FIXED_BYTES + blocks.len()..].to_vec(),
+            clears: clears.chunks_exact(8).map(|clear| u64_at(clear, 0)).collect(),
+            mapping_state: mapping_state.to_vec(),
         })
     }
 
@@ -136,6 +143,13 @@ impl Checkpoint {
     }
 }
 
+/// The items of a list with its count (u32) before it, and what follows it; `None` if it is cut
+/// off.
+fn list(bytes: &[u8], item_bytes: usize) -> Option<(&[u8], &[u8])> {
+    let (count, rest) = bytes.split_at_checked(4)?;
+    rest.split_at_checked((u32_at(count, 0) as usize).checked_mul(item_bytes)?)
+}
+
 /// The index of a page in its checkpoint, the number of pages, and the page's part.
 pub(crate) fn part(page: &Page) -> (u32, u32, &[u8]) {
     let body = page.body();
@@ -148,34 +162,48 @@ fn part_bytes(shared: &Shared) -> usize {
 
 /// Blocks that a checkpoint takes.
 pub(crate) fn blocks(shared: &Shared, mapping: &dyn Mapping) -> u64 {
-    let bytes = mapping.checkpoint_bytes() + FIXED_BYTES as u64 + 4 * 64;
+    let lists = 4 * 64 + 4 + 8 * (shared.clears.all().len() as u64 + 1);
+    let bytes = mapping.checkpoint_bytes() + FIXED_BYTES as u64 + lists;
     let pages = bytes.div_ceil(part_bytes(shared) as u64);
     pages.div_ceil(u64::from(shared.device.geometry.pages_per_block()))
 }
 
 /// Writes a checkpoint of the present state.
 pub(crate) fn write(shared: &Shared, mapping: &dyn Mapping, writer: &mut Writer) -> Result<()> {
-    write_with(shared, mapping, writer, (writer.epoch, u64::MAX))
+    write_with(shared, mapping, writer, writer.epoch, (writer.epoch, u64::MAX))
 }
 
-/// As [`write`], with the journaled batches that count.
+/// As [`write()`], and begins a new epoch: without this checkpoint, or a later one, pages that are
+/// written from now on are evidence of damage.
+pub(crate) fn write_in_new_epoch(
+    shared: &Shared,
+    mapping: &dyn Mapping,
+    writer: &mut Writer,
+) -> Result<()> {
+    let epoch = writer.epoch + 1;
+    write_with(shared, mapping, writer, epoch, (epoch, u64::MAX))
+}
+
+/// As [`write()`], with the epoch of later pages, and the journaled batches that count.
 pub(crate) fn write_with(
     shared: &Shared,
     mapping: &dyn Mapping,
     writer: &mut Writer,
+    epoch: u32,
     journaled: (u32, u64),
 ) -> Result<()> {
     writer.force(shared, mapping)?;
     let checkpoint = Checkpoint {
         mapping: shared.options.mapping.code(),
         buckets: mapping.steps() as u32,
-        epoch: writer.epoch,
+        epoch,
         start: writer.number,
         last: writer.last,
         journaled,
         tail: writer.space.lowest(writer.number),
         gone: writer.space.retired_through,
         open: writer.space.open_blocks(),
+        clears: shared.clears.all(),
         mapping_state: mapping.encode(),
     };
     let bytes = checkpoint.encode();
@@ -191,6 +219,8 @@ pub(crate) fn write_with(
         }
         return Err(error);
     }
+    // Pages of a failed checkpoint must not have a later epoch than those that replace them.
+    writer.epoch = epoch;
     writer.retired_by_checkpoint = checkpoint.gone;
     writer.starts = (writer.starts.1, checkpoint.start);
     writer.space.checkpoints.push_back(blocks);

@@ -146,7 +146,7 @@ impl Device {
     /// Loads the key of a record whose payload is in pages, and with `value` its value.
     pub(crate) fn load(&self, record: &mut Record, value: bool, purpose: Purpose) -> Result<()> {
         let Some(payload) = &record.payload else { return Ok(()) };
-        if !record.key.is_empty() && !value {
+        if record.has_key() && !value {
             return Ok(());
         }
         let wanted = payload.key_bytes + if value { payload.value_bytes } else { 0 };

@@ -1,4 +1,4 @@
-//! Public API.
+//! Public API: opens a table on a flash device, and implements [`Engine`] for it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -72,6 +72,7 @@ impl Engine for Skimpy {
             durable: true,
             versioned: true,
             incremental_gc: true,
+            range_deletes: false,
             max_value_bytes: self.table.shared.options.max_value_bytes(),
         }
     }
@@ -85,7 +86,13 @@ impl Engine for Skimpy {
     }
 
     fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
+        batch.reject_range_deletions(self.name())?;
         self.table.write(batch, durability)
+    }
+
+    /// At one timestamp: reads before it still see the keys. Cost: two checkpoints of the device.
+    fn clear(&self) -> Result<()> {
+        self.table.clear()
     }
 
     fn sync(&self) -> Result<()> {

@@ -12,7 +12,7 @@
 //!
 //! Pages are assigned to channels round robin, as in the upper log. So a block of the upper log
 //! lies in few blocks of this one, and little is left to copy. With the least loaded channel
-//! instead (`Options::below`) the two logs are independent.
+//! instead (`Options::ftl_placement`) the two logs are independent.
 //!
 //! The logical device has nine tenths of the blocks, less a few. The header of each page (`page`)
 //! states its logical page and its age, where a drive would use the out-of-band area.
@@ -32,7 +32,7 @@ use siltstone_engine::{IoCounters, Purpose, Result};
 
 use crate::channels::Channels;
 use crate::device::Device;
-use crate::options::Below;
+use crate::options::FtlPlacement;
 
 const NONE: u32 = u32::MAX;
 
@@ -42,7 +42,7 @@ pub(crate) struct PageMapped {
     /// The same device, with the load of its channels.
     device: Device,
     geometry: Geometry,
-    below: Below,
+    ftl_placement: FtlPlacement,
     state: Mutex<State>,
 }
 
@@ -71,7 +71,7 @@ impl PageMapped {
     pub(crate) fn open(
         physical_flash: Arc<dyn Flash>,
         channels: u32,
-        below: Below,
+        ftl_placement: FtlPlacement,
     ) -> Result<Self> {
         let physical = physical_flash.geometry();
         let (reserved, ppb) = (Self::reserved(&physical, channels), physical.pages_per_block());
@@ -126,7 +126,7 @@ impl PageMapped {
                 None => {}
             }
         }
-        Ok(PageMapped { physical_flash, device, geometry, below, state: Mutex::new(state) })
+        Ok(PageMapped { physical_flash, device, geometry, ftl_placement, state: Mutex::new(state) })
     }
 
     /// Physical blocks that are not part of the logical device.
@@ -141,9 +141,9 @@ impl PageMapped {
     /// The next physical page.
     fn next_page(&self, state: &mut State) -> FlashResult<u32> {
         let physical = self.physical_flash.geometry();
-        let channel = match self.below {
-            Below::InTurn => state.channels.round_robin(),
-            Below::Idlest => {
+        let channel = match self.ftl_placement {
+            FtlPlacement::RoundRobin => state.channels.round_robin(),
+            FtlPlacement::LeastLoaded => {
                 // The open block of a channel may be a block of any channel.
                 let done = |channel: usize| {
                     state.open[channel]

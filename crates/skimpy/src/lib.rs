@@ -56,6 +56,11 @@
 //! * *Torn tail or damage:* each page states how far the log was durable when it was packed. A page
 //!   that is missing below that is damage; above it the log ends there.
 //!
+//! A *clear* removes all keys at one timestamp (`clears`), atomically: the next checkpoint lists
+//! it. A second checkpoint follows at once, so that one of the two can be damaged. The clear
+//! begins a new epoch, too, so that the loss of both is detected once a page was written after
+//! them.
+//!
 //! Checkpoints (`checkpoint`) hold the heads of buckets. Opening (`recover`) reads the first page
 //! of each block, the newest checkpoint, and the pages after it. Two checkpoints are kept, so that
 //! one can be damaged.
@@ -73,6 +78,7 @@ mod cache;
 mod chains;
 mod channels;
 mod checkpoint;
+mod clears;
 mod copy;
 mod cursor;
 mod device;
@@ -106,7 +112,7 @@ mod write_buffer;
 
 pub use engine::Skimpy;
 pub use inspect::inspect;
-pub use options::{Below, Mapping, Options, RENAMED_OPTIONS};
+pub use options::{FIXED_OPTIONS, FtlPlacement, Mapping, Options, RENAMED_OPTIONS};
 pub use repair::repair;
 
 /// The largest value, in bytes. The limit keeps room for other writes on the device.

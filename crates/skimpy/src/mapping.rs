@@ -51,7 +51,7 @@ pub(crate) trait Mapping: Send + Sync {
     fn on_programmed(&self, records: &[Arc<Record>], placement: &Placement);
 
     /// The newest version of the key that is not younger than `at`, deletions included, with its
-    /// value; and whether a younger one was seen.
+    /// value, unless all keys were cleared after it; and whether a younger one was seen.
     fn find(
         &self,
         shared: &Shared,

@@ -17,6 +17,9 @@ pub const RENAMED_OPTIONS: &[(&str, &str)] = &[
     ("lanes", "channels"),
 ];
 
+/// The options that never change after the table was created.
+pub const FIXED_OPTIONS: &[&str] = &["capacity", "page", "block", "mapping", "buckets"];
+
 /// The options of a table. Invalid options are rejected at open, all of them in one error.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
@@ -60,10 +63,10 @@ pub struct Options {
     /// number of channels of the device.
     pub channels: u32,
     /// How the translation layer of `vftl` selects a channel. No option name: for experiments only.
-    pub below: Below,
+    pub ftl_placement: FtlPlacement,
     /// Whether `semel` and `vftl` accumulate small writes as `skimpy` does. No option name: for
     /// experiments only.
-    pub gathers: bool,
+    pub accumulates_writes: bool,
 }
 
 /// The index from keys to pages.
@@ -79,12 +82,12 @@ pub enum Mapping {
 
 /// How the translation layer below VFTL selects the channel of its next page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Below {
+pub enum FtlPlacement {
     /// Round robin, as the layer above: a block of one layer is then a block of the other.
     #[default]
-    InTurn,
+    RoundRobin,
     /// The least loaded channel, independently of the layer above.
-    Idlest,
+    LeastLoaded,
 }
 
 impl Mapping {
@@ -95,12 +98,6 @@ impl Mapping {
             Mapping::Semel => "semel",
             Mapping::Vftl => "vftl",
         }
-    }
-
-    fn parse(text: &str) -> Result<Self, String> {
-        let all = [Mapping::Skimpy, Mapping::Semel, Mapping::Vftl];
-        let found = all.into_iter().find(|mapping| mapping.name() == text);
-        found.ok_or_else(|| format!("'{text}' is not one of skimpy, semel, vftl"))
     }
 }
 
@@ -118,8 +115,8 @@ impl Default for Options {
             reserved_space: 0.1,
             read_compaction_after: 16,
             channels: 1,
-            below: Below::default(),
-            gathers: false,
+            ftl_placement: FtlPlacement::default(),
+            accumulates_writes: false,
         }
     }
 }
@@ -139,7 +136,8 @@ impl Options {
         reader.size("capacity", &mut options.capacity_bytes);
         reader.size("page", &mut options.page_bytes);
         reader.value("block", &mut options.pages_per_block);
-        reader.with("mapping", &mut options.mapping, Mapping::parse);
+        let mappings = [Mapping::Skimpy, Mapping::Semel, Mapping::Vftl].map(|it| (it.name(), it));
+        reader.choice("mapping", &mut options.mapping, &mappings);
         reader.value("buckets", &mut options.buckets);
         reader.value("cache", &mut options.cache_keys);
         reader.with("buffer_delay", &mut options.buffer_delay, parse_duration);
@@ -214,20 +212,9 @@ impl Options {
 mod tests {
     use super::*;
 
-    fn parse(given: &[(&str, &str)]) -> Result<Options> {
-        Options::from_map(&given.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())).collect())
-    }
-
     #[test]
     fn old_names_set_the_renamed_options() {
         let values = ["7ms", "0.3", "9", "2"];
-        assert_eq!(values.len(), RENAMED_OPTIONS.len());
-        let given = |names: fn(&(&'static str, &'static str)) -> &'static str| {
-            let names = RENAMED_OPTIONS.iter().map(names);
-            names.zip(values).collect::<Vec<_>>()
-        };
-        let renamed = parse(&given(|(_, new)| new)).unwrap();
-        assert_ne!(renamed, Options::default());
-        assert_eq!(parse(&given(|(old, _)| old)).unwrap(), renamed);
+        siltstone_testkit::check_renamed_options(RENAMED_OPTIONS, &values, Options::from_map);
     }
 }

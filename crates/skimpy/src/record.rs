@@ -16,7 +16,7 @@
 //! ```
 //!
 //! A *tombstoned* version (hash tombstone) has flags 1 and 4, lengths 0, and no page: only the hash
-//! of its key. It replaces a version that is no longer visible, and hides older ones of the hash
+//! of its key. (Any other version with flag 4 has a page, also that of the empty key.) It replaces a version that is no longer visible, and hides older ones of the hash
 //! (see `version_map`).
 //!
 //! All numbers are little-endian. A *group* is atomic: the operations of a batch, or of several
@@ -186,8 +186,12 @@ impl Record {
     }
 
     pub(crate) fn is_tombstoned(&self) -> bool {
-        // Keys are not empty.
-        self.payload.as_ref().is_some_and(|payload| payload.key_bytes == 0)
+        self.payload.as_ref().is_some_and(|payload| payload.pages.is_empty())
+    }
+
+    /// Whether the key is loaded, or is not in pages.
+    pub(crate) fn has_key(&self) -> bool {
+        self.payload.as_ref().is_none_or(|payload| self.key.len() == payload.key_bytes)
     }
 
     pub(crate) fn is_marked(&self, mark: u8) -> bool {
@@ -207,6 +211,11 @@ impl Record {
     /// Whether the version is a deletion, or has expired at this time.
     pub(crate) fn is_gone(&self, now: Timestamp) -> bool {
         !matches!(self.content, Content::Value(_)) || self.expires_at.is_some_and(|at| at <= now)
+    }
+
+    /// Whether the version is a value that has expired at this time.
+    pub(crate) fn is_expired(&self, now: Timestamp) -> bool {
+        matches!(self.content, Content::Value(_)) && self.expires_at.is_some_and(|at| at <= now)
     }
 
     /// Bytes of the record in a page.
@@ -234,8 +243,8 @@ impl Record {
         let since = if begins_relocated(self.marks) { 0 } else { SINCE_BYTES };
         self.encoded_bytes() + since - skip_links_bytes(self.skip_links.len())
     }
-    /// Bytes of the record and its payload pages.
-    /// Bytes that it takes in pages, its payload's too.
+
+    /// Bytes of the record in its page, and of its key and value in payload pages.
     pub(crate) fn total_bytes(&self) -> u64 {
         let payload = self.payload.as_ref().map_or(0, |it| it.key_bytes + it.value_bytes);
         (self.encoded_bytes() + payload) as u64
@@ -400,6 +409,12 @@ mod tests {
             skip_links: vec![SkipLink::new(4, 40), SkipLink::new(5, 1 << 30)],
             ..Record::new(12, 0, key.clone(), Content::Value(vec![2; 30]))
         };
+        let payload = Payload { key_bytes: 0, value_bytes: 9000, pages: vec![7, 9, 1 << 28] };
+        let nameless = Record {
+            payload: Some(payload),
+            ..Record::new(14, 57, Vec::new(), Content::Value(Vec::new()))
+        };
+        assert!(!nameless.is_tombstoned() && nameless.has_key() && !large.has_key());
         let mut tombstoned = Record {
             expires_at: Some(98),
             payload: large.payload.clone(),
@@ -408,7 +423,7 @@ mod tests {
         assert!(!tombstoned.is_tombstoned());
         tombstoned.tombstone();
         assert!(tombstoned.is_tombstoned() && tombstoned.is_gone(0));
-        for record in [plain, gone, until, large, empty, linked, tombstoned] {
+        for record in [plain, gone, until, large, empty, linked, nameless, tombstoned] {
             let mut bytes = Vec::new();
             record.link(5, 6);
             record.encode(record.marks, &Placement::default(), &mut bytes);

@@ -7,12 +7,14 @@
 //!
 //! 1. A table that opens and verifies is left unchanged.
 //! 2. Label and block headers are repaired in memory; the pages are read one by one.
-//! 3. Log pages count unless a later opening cut them off or they are below the tail of the newest
-//!    checkpoint. Without a complete checkpoint a key that was deleted long ago may reappear, and
-//!    the report says so. Of the versions, all above the highest watermark count, and of each key
-//!    the youngest below it; a hash tombstone (see `record`) is not written, and hides older
-//!    versions. A batch without its end does not count, unless pages after it are missing.
-//! 4. They and the journaled batches are written to a new device, with their timestamps.
+//! 3. Versions are selected. Log pages that a later opening cut off, or that are below the tail of
+//!    the newest checkpoint, are ignored. Without a complete checkpoint a key that was deleted long
+//!    ago, or before a clear, may reappear, and the report says so. All versions above the highest
+//!    watermark are kept, and of each key the newest below it. A hash tombstone (see `record`)
+//!    hides older versions and is not written. A batch without its end is dropped, unless pages
+//!    after it are missing.
+//! 4. The selected versions and the journaled batches are written to a new device, with their
+//!    timestamps.
 //! 5. Old files are kept as `*.damaged`. No file is deleted.
 //!
 //! Each damaged page is reported as a loss, by its bytes in the file. Pages that are missing
@@ -38,6 +40,7 @@ use siltstone_vfs::{Mode, Overlay, Vfs};
 
 use crate::buffer_journal::{self, BufferJournal, Frame};
 use crate::checkpoint::Checkpoint;
+use crate::clears::Clears;
 use crate::device::{DEVICE, Device, device_options};
 use crate::engine::Skimpy;
 use crate::ftl::PageMapped;
@@ -90,7 +93,7 @@ pub fn repair(vfs: &Arc<dyn Vfs>, env: Env, options: &Options) -> Result<RepairR
     let old: Arc<dyn Flash> =
         Arc::new(Emulator::in_file(&*old_vfs, DEVICE, flash_options.clone())?);
     let old: Arc<dyn Flash> = match options.mapping {
-        Mapping::Vftl => Arc::new(PageMapped::open(old, options.channels, options.below)?),
+        Mapping::Vftl => Arc::new(PageMapped::open(old, options.channels, options.ftl_placement)?),
         _ => old,
     };
     let device = Device::new(old, 1);
@@ -123,7 +126,7 @@ pub fn repair(vfs: &Arc<dyn Vfs>, env: Env, options: &Options) -> Result<RepairR
     Ok(report)
 }
 
-/// Creates a device in location of a missing one, and writes the journaled batches to it.
+/// Creates a device in place of a missing one, and writes the journaled batches to it.
 fn rebuild_from_journal(vfs: &Arc<dyn Vfs>, env: Env, options: &Options) -> Result<RepairReport> {
     let mut report = RepairReport::default();
     report.note(format!("{DEVICE} is missing, and with it every version that was on the device"));
@@ -161,7 +164,7 @@ fn find_damage(vfs: &Arc<dyn Vfs>, env: &Env, options: &Options) -> Result<Vec<(
     Ok(found.collect())
 }
 
-/// Puts the new device in location, and renames the old files; returns their new names.
+/// Renames the old files, and the new device to `flash`; returns the new names of the old files.
 fn finish(vfs: &dyn Vfs) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for name in [DEVICE, buffer_journal::NAME] {
@@ -203,6 +206,8 @@ struct Salvage {
     left_out: Vec<(u64, Range<u64>)>,
     /// The highest watermark by which versions were discarded.
     floor: u64,
+    /// The clears that the newest complete checkpoint lists.
+    clears: Vec<u64>,
     buckets: Option<u32>,
 }
 
@@ -235,6 +240,7 @@ impl Salvage {
             Some(found) => {
                 found.check_mapping(device.name(), options.mapping)?;
                 salvage.buckets = Some(found.buckets);
+                salvage.clears.clone_from(&found.clears);
                 let between =
                     pages.keys().any(|(_, number)| (found.tail..=found.gone).contains(number));
                 if between {
@@ -323,9 +329,15 @@ impl Salvage {
             if number < tail || cut(epoch).is_some_and(|cut| number >= cut) {
                 continue;
             }
-            if previous != Some((epoch, number.wrapping_sub(1))) {
+            match previous {
+                Some((before, last)) if last + 1 == number => {
+                    // The opening that began this epoch found no end of the group.
+                    if before < epoch {
+                        unfinished += abandon(&mut group);
+                    }
+                }
                 // The end of the group may be in the missing pages: it may have been complete.
-                self.take(device, &mut group, report)?;
+                _ => self.take(device, &mut group, report)?,
             }
             previous = Some((epoch, number));
             let page = device.read(at, Purpose::Maintenance)?;
@@ -381,8 +393,7 @@ impl Salvage {
                 break;
             };
             if record.is_marked(FIRST) {
-                unfinished += group.iter().filter(|(_, it)| !it.is_marked(RELOCATED)).count();
-                group.clear();
+                unfinished += abandon(group);
             }
             let ends = record.is_marked(LAST);
             group.push((VersionLocation { page: page.page, slot }, record));
@@ -422,8 +433,11 @@ impl Salvage {
         Ok(())
     }
 
-    /// Drops versions below the highest watermark, except the youngest of each key.
+    /// Drops versions below the highest watermark, except the youngest of each key, and those
+    /// before the last clear there.
     fn drop_unreadable(&mut self) {
+        let cleared = Clears::new(self.clears.clone()).seen_at(self.floor);
+        self.versions = self.versions.split_off(&(cleared + 1));
         let mut seen: BTreeSet<Vec<u8>> = BTreeSet::new();
         for (timestamp, keys) in self.versions.range_mut(..=self.floor).rev() {
             debug_assert!(*timestamp <= self.floor);
@@ -482,6 +496,7 @@ impl Salvage {
         self.report_left_out(&journaled, report);
         // Pinned, so that nothing above the floor is discarded during the repair.
         new.shared.history.advance(|| self.floor);
+        new.shared.clears.set(self.clears.clone());
         let _pin = new.shared.pin_at(|| self.floor)?;
         let mut written = 0;
         let mut batch = WriteBatch::new();
@@ -507,6 +522,11 @@ impl Salvage {
         }
         Ok(written)
     }
+}
+
+/// Drops a group without its end; returns the number of its operations.
+fn abandon(group: &mut Vec<(VersionLocation, Record)>) -> usize {
+    group.drain(..).filter(|(_, record)| !record.is_marked(RELOCATED)).count()
 }
 
 /// A version with its value, from its first readable copy; else the damage.

@@ -9,14 +9,16 @@ use std::sync::atomic::Ordering::Acquire;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
-use siltstone_engine::{Error, Result};
+use siltstone_engine::{Error, Result, Timestamp};
 use siltstone_runtime::Env;
 use siltstone_vfs::Vfs;
 
+use crate::clears::Clears;
 use crate::device::Device;
 use crate::history::{History, SnapshotPin};
 use crate::options::Options;
 use crate::pins::Pins;
+use crate::record::Record;
 use crate::timestamp;
 use crate::write_buffer::WriteBuffer;
 
@@ -32,12 +34,31 @@ pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) buffer: WriteBuffer,
     pub(crate) history: History,
+    pub(crate) clears: Clears,
     pub(crate) pins: Pins,
     /// The highest timestamp that is visible to readers.
     pub(crate) visible: AtomicU64,
     pub(crate) closed: AtomicBool,
     pub(crate) poisoned: OnceLock<String>,
     pub(crate) counters: Counters,
+}
+
+/// What decides which versions are still needed.
+#[derive(Clone, Copy)]
+pub(crate) struct Horizon {
+    /// Versions above it are needed, and of each key the youngest one not above it.
+    pub(crate) watermark: u64,
+    /// The newest clear not above the watermark: versions up to it are not needed.
+    pub(crate) cleared: u64,
+    pub(crate) now: Timestamp,
+}
+
+impl Horizon {
+    /// Whether the version is not needed although no younger one hides it.
+    pub(crate) fn is_past(&self, record: &Record) -> bool {
+        record.timestamp <= self.watermark
+            && (record.is_gone(self.now) || record.timestamp <= self.cleared)
+    }
 }
 
 #[derive(Default)]
@@ -48,6 +69,8 @@ pub(crate) struct Counters {
     pub(crate) gets_found: AtomicU64,
     pub(crate) seeks: AtomicU64,
     pub(crate) checkpoints: AtomicU64,
+    /// Expired versions that collection dropped.
+    pub(crate) expired: AtomicU64,
 }
 
 impl Shared {
@@ -91,6 +114,13 @@ impl Shared {
                 millis => visible.min(timestamp::first_of(now.saturating_sub(millis))),
             }
         })
+    }
+
+    /// What collection may discard now.
+    pub(crate) fn horizon(&self) -> Horizon {
+        let watermark = self.watermark();
+        let cleared = self.clears.seen_at(watermark);
+        Horizon { watermark, cleared, now: self.env.clock.now() }
     }
 
     /// Pins the timestamp that `at` returns; nothing is discarded in between.

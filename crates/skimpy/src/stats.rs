@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use siltstone_engine::{IoCounters, Purpose, Stats};
+use siltstone_vfs::OpenFileCounts;
 
 use crate::shared::ENGINE;
 use crate::table::Table;
@@ -23,6 +24,7 @@ pub(crate) fn stats(table: &Table) -> Stats {
         gets: counters.gets.load(Relaxed),
         gets_found: counters.gets_found.load(Relaxed),
         seeks: counters.seeks.load(Relaxed),
+        expired_entries_dropped: counters.expired.load(Relaxed),
         io,
         ..Stats::default()
     };
@@ -34,6 +36,8 @@ pub(crate) fn stats(table: &Table) -> Stats {
     stats.counters.insert("snapshots", shared.history.pinned() as u64);
     let programmed: u64 = Purpose::ALL.iter().map(|purpose| device.get(*purpose).writes).sum();
     stats.counters.insert("pages_programmed", programmed);
+    let files = shared.vfs.as_ref().and_then(|vfs| vfs.open_files());
+    stats.counters.extend(files.map(OpenFileCounts::counters).into_iter().flatten());
     if let Some(writer) = table.writer.lock().as_ref() {
         let geometry = shared.device.geometry;
         let block = u64::from(geometry.pages_per_block()) * geometry.page_bytes() as u64;
@@ -44,8 +48,8 @@ pub(crate) fn stats(table: &Table) -> Stats {
         stats.counters.insert("blocks_erased", writer.space.erases);
         stats.counters.insert("blocks_worn_out", writer.space.worn);
         let (min_wear, max_wear) = writer.space.wear();
-        stats.counters.insert("wear_least", min_wear);
-        stats.counters.insert("wear_most", max_wear);
+        stats.counters.insert("wear_min", min_wear);
+        stats.counters.insert("wear_max", max_wear);
     }
     stats
 }

@@ -45,6 +45,31 @@ impl Table {
         self.with_writer(|writer| writer.force(&self.shared, &*self.mapping))
     }
 
+    /// Removes every key at one timestamp, durably.
+    ///
+    /// # Errors
+    /// `StorageFull` and other transient errors: nothing has changed. After any other error the
+    /// next open decides.
+    pub(crate) fn clear(&self) -> Result<()> {
+        let (shared, mapping) = (&self.shared, &*self.mapping);
+        self.with_writer(|writer| {
+            if writer.last <= shared.clears.newest() {
+                return Ok(());
+            }
+            let clear = timestamp::after(writer.used, shared.env.clock.now());
+            let before = shared.clears.add(clear, shared.watermark());
+            writer.used = clear;
+            checkpoint::write_in_new_epoch(shared, mapping, writer)
+                .inspect_err(|_| shared.clears.set(before))?;
+            shared.visible.fetch_max(clear, AcqRel);
+            match checkpoint::write(shared, mapping, writer) {
+                // A later checkpoint will be the second one.
+                Err(error) if error.is_transient() => Ok(()),
+                written => written,
+            }
+        })
+    }
+
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
         let shared = &self.shared;
         shared.check_open()?;

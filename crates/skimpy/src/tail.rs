@@ -96,7 +96,7 @@ pub(crate) fn make_room(
                 break;
             }
             if writer.space.free_blocks() <= before || budget == 0 {
-                let reason = "the device is full, and every version on it may still be asked for";
+                let reason = "the device is full, and every version on it is still readable";
                 return Err(shared.device.full(reason));
             }
         }

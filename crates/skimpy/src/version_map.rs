@@ -44,7 +44,7 @@ use crate::mapping::Mapping;
 use crate::page::{Kind, Page};
 use crate::page_reader::PageReader;
 use crate::record::{Content, FIRST, LAST, RELOCATED, Record};
-use crate::shared::Shared;
+use crate::shared::{Horizon, Shared};
 use crate::tail;
 use crate::write_buffer::WriteBuffer;
 
@@ -74,7 +74,7 @@ impl Entry {
 /// The mapping of SEMEL and VFTL.
 pub(crate) struct VersionMap {
     steps: u32,
-    /// Pages of buffered records that accumulate (`Options::gathers`).
+    /// Pages of buffered records that accumulate (`Options::accumulates_writes`).
     accumulated_pages: usize,
     /// VFTL's translation layer, for its statistics.
     under: Option<Arc<PageMapped>>,
@@ -154,7 +154,8 @@ impl Index {
 }
 
 /// The decision about a version in the tail.
-enum Fate {
+#[derive(PartialEq, Eq)]
+enum TailDecision {
     Relocate,
     /// No longer visible: a hash tombstone replaces it.
     Tombstone,
@@ -196,25 +197,31 @@ impl VersionMap {
     }
 
     /// Decides about a version in the tail, and removes a discarded one from the map.
-    fn decide(&self, record: &Record, number: u32, watermark: u64, now: u64) -> Fate {
+    fn decide(&self, record: &Record, number: u32, horizon: &Horizon) -> TailDecision {
         let mut index = self.index();
         let mut younger = index.versions(record.hash);
-        let is_hidden = younger
-            .by_ref()
-            .any(|(_, it)| it.timestamp() > record.timestamp && it.timestamp() <= watermark);
+        let is_older =
+            |it: &Entry| it.timestamp() > record.timestamp && it.timestamp() <= horizon.watermark;
+        // A version before a clear stays hidden if a power cut restores it.
+        let is_hidden =
+            record.timestamp <= horizon.cleared || younger.by_ref().any(|(_, it)| is_older(&it));
         drop(younger);
         let entry = index.entries[number as usize];
         let is_last = entry.prior == NONE;
-        if !is_hidden && record.timestamp <= watermark && record.is_gone(now) && is_last {
+        if !is_hidden && horizon.is_past(record) && is_last {
             if entry.flags & LAST_OF_KEY == 0 {
                 index.entries[number as usize].flags |= LAST_OF_KEY;
-                return if record.payload.is_some() { Fate::Tombstone } else { Fate::Relocate };
+                return if record.payload.is_some() {
+                    TailDecision::Tombstone
+                } else {
+                    TailDecision::Relocate
+                };
             }
         } else if !is_hidden {
-            return Fate::Relocate;
+            return TailDecision::Relocate;
         }
         index.remove(record.hash, number);
-        Fate::Discard
+        TailDecision::Discard
     }
 
     fn collect_record(
@@ -225,11 +232,16 @@ impl VersionMap {
         number: u32,
     ) -> Result<()> {
         tail::check_copies(shared, self, writer, record.total_bytes())?;
-        let fate = self.decide(&record, number, shared.watermark(), shared.env.clock.now());
+        let horizon = shared.horizon();
+        let is_newest = self.index().heads.get(&record.hash) == Some(&number);
+        let fate = self.decide(&record, number, &horizon);
+        if fate != TailDecision::Relocate && is_newest && record.is_expired(horizon.now) {
+            shared.counters.expired.fetch_add(1, Relaxed);
+        }
         match fate {
-            Fate::Relocate => writer.rewrite_payload(shared, &mut record)?,
-            Fate::Tombstone => record.tombstone(),
-            Fate::Discard => {
+            TailDecision::Relocate => writer.rewrite_payload(shared, &mut record)?,
+            TailDecision::Tombstone => record.tombstone(),
+            TailDecision::Discard => {
                 self.dropped.fetch_add(1, Relaxed);
                 return Ok(());
             }
@@ -245,14 +257,16 @@ impl VersionMap {
         writer.program_pending(shared, self, false)
     }
 
-    /// The locations of the versions of a hash not younger than `at`, the newest first; and whether
-    /// there is a younger one.
-    fn places(&self, hash: u64, at: u64) -> (Vec<Location>, bool) {
+    /// The locations of the versions of a hash not younger than `at`, the newest first, back to the
+    /// last clear before it; and whether there is a younger one. Versions before the clear may have
+    /// lost their payload.
+    fn places(&self, shared: &Shared, hash: u64, at: u64) -> (Vec<Location>, bool) {
+        let cleared = shared.clears.seen_at(at);
         let index = self.index();
         let mut saw_younger = false;
         let seen = index.versions(hash).filter(|(_, entry)| {
             saw_younger |= entry.timestamp() > at;
-            entry.timestamp() <= at
+            entry.timestamp() <= at && entry.timestamp() > cleared
         });
         let places = seen.map(|(_, entry)| entry.at).collect();
         (places, saw_younger)
@@ -304,7 +318,7 @@ impl Mapping for VersionMap {
         let mut pages = PageReader::new(&shared.device, purpose);
         let _pin = shared.pins.enter();
         'retry: loop {
-            let (places, saw_younger) = self.places(hash, at);
+            let (places, saw_younger) = self.places(shared, hash, at);
             for place in places {
                 let Some(mut record) = self.fetch(shared, &mut pages, place)? else {
                     continue 'retry;
@@ -316,7 +330,7 @@ impl Mapping for VersionMap {
                 if record.is_tombstoned() {
                     return Ok((Some(record), saw_younger));
                 }
-                if record.key.is_empty() {
+                if !record.has_key() {
                     pages.load(&mut record, false)?;
                 }
                 if record.key == key {
@@ -366,13 +380,16 @@ impl Mapping for VersionMap {
     }
 
     fn check_lost(&self, shared: &Shared, page: u32) -> Result<()> {
-        let watermark = shared.watermark();
+        let Horizon { watermark, cleared, .. } = shared.horizon();
         // A hidden version may have lost its payload earlier.
         let mut places: Vec<Location> = Vec::new();
         {
             let index = self.index();
             for hash in index.heads.keys() {
                 for (_, entry) in index.versions(*hash) {
+                    if entry.timestamp() <= cleared {
+                        break;
+                    }
                     places.push(entry.at);
                     if entry.timestamp() <= watermark {
                         break;
@@ -485,7 +502,7 @@ impl Mapping for VersionMap {
         for hash in hashes {
             'retry: loop {
                 let mut of_hash: Vec<Record> = Vec::new();
-                for place in self.places(hash, at).0 {
+                for place in self.places(shared, hash, at).0 {
                     let Some(mut record) = self.fetch(shared, &mut pages, place)? else {
                         continue 'retry;
                     };

@@ -1,4 +1,5 @@
-//! The write path: a batch is linked, buffered, and published.
+//! The write path: the records of a batch are linked into the chains of their buckets, buffered
+//! until a page is full, and published to readers.
 //!
 //! ```text
 //!   make room ─▶ one timestamp, one record per key ─▶ payload pages ─▶ links
@@ -7,7 +8,8 @@
 //! ```
 //!
 //! A batch is published when no later step can fail for lack of space. Until then it can be undone:
-//! what is already in pages is a group without an end, which is never read.
+//! records that are already in pages form a group whose last record is missing, and readers and
+//! recovery ignore such a group.
 //!
 //! Source: SkimpyFTL, section 3.3, for a put. Batches are not in the paper.
 
@@ -32,7 +34,7 @@ const RECORD_OVERHEAD_BYTES: u64 = 20;
 /// The maximum number of operations in a batch; well below the number of pending locations.
 const MAX_OPERATIONS: usize = 1 << 18;
 
-/// Refuses a batch that exceeds a limit.
+/// Rejects a batch that exceeds a limit.
 pub(crate) fn check(shared: &Shared, batch: &WriteBatch) -> Result<()> {
     batch.check(shared.options.max_value_bytes())?;
     for (what, size, limit) in [
@@ -79,7 +81,7 @@ fn program_overdue(shared: &Shared, mapping: &dyn Mapping, writer: &mut Writer) 
     writer.program_pending(shared, mapping, is_overdue || is_full)
 }
 
-/// Writes a batch with this timestamp; there is room for it.
+/// Writes a batch with this timestamp. The caller has made room for it.
 pub(crate) fn apply(
     shared: &Shared,
     mapping: &dyn Mapping,
@@ -121,7 +123,7 @@ pub(crate) fn apply(
         let _ = writer.program_pending(shared, mapping, false);
         return Ok(());
     }
-    // Packed separately and last, so that it can be undone.
+    // The batch is packed separately and last, so that it can be undone.
     mapping.pack_accumulated(&shared.buffer, writer.number);
     shared.buffer.push(own());
     let programmed = match durability {
@@ -158,8 +160,8 @@ fn publish(
     shared.visible.fetch_max(timestamp, AcqRel);
 }
 
-/// The records of a batch, the last operation of each key, as one group; and whether any has
-/// payload pages, which are programmed here.
+/// The records of a batch as one group: the last operation of each key. Programs the payload pages
+/// of records that do not fit a page, and returns whether there are any.
 fn records(
     shared: &Shared,
     writer: &mut Writer,

@@ -7,7 +7,7 @@ mod common;
 
 const SUBJECT: common::MappingUnderTest = common::MappingUnderTest {
     mapping: "skimpy",
-    variants: &[
+    option_sets: &[
         "reserved_space=0.9",
         "reserved_space=0.5 cache=16 read_compaction_after=1",
         "reserved_space=0.9 channels=3 buffer_delay=5ms",

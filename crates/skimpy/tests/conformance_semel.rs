@@ -4,7 +4,7 @@ mod common;
 
 const SUBJECT: common::MappingUnderTest = common::MappingUnderTest {
     mapping: "semel",
-    variants: &["reserved_space=0.9", "reserved_space=0.5"],
+    option_sets: &["reserved_space=0.9", "reserved_space=0.5"],
 };
 
 siltstone_testkit::conformance!(SUBJECT);

@@ -57,13 +57,13 @@ impl Table {
         let before = writes();
         for read in 0..reads {
             let next = (0..clients).min_by_key(|client| at[*client]).unwrap();
-            self.time.go_to(at[next]);
+            self.time.set(at[next]);
             let key = (read % HOT * CHANNELS).to_be_bytes();
             assert_eq!(self.engine.get(&key).unwrap().unwrap().value, key);
             at[next] = self.time.now().max(at[next] + Duration::from_nanos(1));
         }
         let end = at.into_iter().max().unwrap();
-        self.time.go_to(end);
+        self.time.set(end);
         ((end - start).as_secs_f64() * 1e6 / reads as f64, writes() - before)
     }
 }
@@ -99,13 +99,13 @@ fn page_is_programmed_on_the_least_loaded_channel() {
     let start = table.time.now();
     let key = 0u64.to_be_bytes();
     for _ in 0..40 {
-        table.time.go_to(start);
+        table.time.set(start);
         table.engine.get(&key).unwrap().unwrap();
     }
     assert!(table.time.now() - start > Duration::from_micros(1900), "all read one page");
     // Round robin would make every fourth wait for the reads.
     for page in 0..8u64 {
-        table.time.go_to(start);
+        table.time.set(start);
         let key = (1000 + page).to_be_bytes();
         table.engine.write(WriteBatch::new().put(&key, &key), Durability::Synced).unwrap();
         let took = table.time.now() - start;

@@ -41,7 +41,7 @@ fn bucket_relocated_by_read_compaction_is_dropped_from_the_sweep() {
         let mut clients = [Duration::ZERO; 16];
         for number in 0..12_000u64 {
             let next = (0..clients.len()).min_by_key(|client| clients[*client]).unwrap();
-            time.go_to(clients[next]);
+            time.set(clients[next]);
             let key = rng.below(KEYS);
             if rng.below(4) > 0 {
                 let mut value = vec![7; 440];

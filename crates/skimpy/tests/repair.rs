@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Error, ManualClock, Purpose, WriteBatch};
+use siltstone_faults::{FaultyVfs, Survival};
 use siltstone_runtime::Env;
 use siltstone_skimpy::{Options, Skimpy, inspect, repair};
 use siltstone_testkit::TestRng;
@@ -243,6 +244,37 @@ fn operations_of_a_batch_that_lost_its_end_are_reported_lost() {
             }
         }
     }
+}
+
+/// The next opening goes on after the pages of the incomplete batch, in a new epoch.
+#[test]
+fn batch_that_was_incomplete_at_an_opening_is_left_out() {
+    let mut incomplete = 0;
+    for mapping in MAPPINGS {
+        for operation in 0..12 {
+            let disk = FaultyVfs::new(operation);
+            let table = open(&(Arc::new(disk.clone()) as Arc<dyn Vfs>), mapping).unwrap();
+            table.write(WriteBatch::new().put(b"before", b"1"), Durability::Synced).unwrap();
+            let mut batch = WriteBatch::new();
+            (0..12u8).for_each(|key| _ = batch.put(&[key], &[key; 1000]));
+            disk.cut_power_at(disk.operations() + operation);
+            let _ = table.write(&batch, Durability::Synced);
+            drop(table);
+
+            let vfs: Arc<dyn Vfs> = Arc::new(disk.survivors_as(Survival::KeepAll, 0));
+            let table = open(&vfs, mapping).unwrap();
+            table.write(WriteBatch::new().put(b"after", b"2"), Durability::Synced).unwrap();
+            let found = read(&table);
+            assert!([2, 14].contains(&found.len()), "{mapping}, {operation}");
+            drop(table);
+            flip(&vfs, "flash", 29);
+            let story = repair(&vfs, env(), &options(mapping)).unwrap().lines;
+            let repaired = read(&open(&vfs, mapping).unwrap());
+            assert!(repaired == found, "{mapping}, {operation}: {} keys", repaired.len());
+            incomplete += usize::from(story.iter().any(|line| line.contains("abandoned batches")));
+        }
+    }
+    assert!(incomplete >= MAPPINGS.len(), "no batch was incomplete");
 }
 
 #[test]

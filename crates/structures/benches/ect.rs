@@ -79,7 +79,7 @@ fn measure_cuckoo(hashes: &[HashKey], slots: u32) {
     black_box((found, contained));
     println!(
         "{slots:>9} slots: insert {insert:.1} M/s, lookup {lookup:.1} M/s, filter {contains:.1} \
-         M/s and {bits:.2} bits a key, load {:.3}",
+         M/s and {bits:.2} bits per key, load {:.3}",
         table.load()
     );
 }

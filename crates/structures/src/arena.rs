@@ -28,7 +28,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 
-use crate::sync::{AtomicPtr, AtomicUsize, Mutex, Ordering, Published};
+use crate::sync::{AtomicPtr, AtomicUsize, Mutex, Ordering, PublishedCell};
 
 /// The alignment in bytes of every allocation.
 pub const ALIGN: usize = 8;
@@ -49,9 +49,9 @@ struct Header {
     /// Bytes allocated after the header; exceeds `capacity` when the chunk is full.
     offset: AtomicUsize,
     /// Bytes after the header.
-    capacity: Published<usize>,
+    capacity: PublishedCell<usize>,
     /// The total capacity of all earlier shared chunks.
-    before: Published<usize>,
+    before: PublishedCell<usize>,
 }
 
 /// State of the thread that adds a chunk.
@@ -75,7 +75,7 @@ const _: () =
 /// Recycles chunks of dropped arenas.
 pub struct ChunkPool {
     chunks: std::sync::Mutex<Vec<Box<MaybeUninit<Chunk>>>>,
-    max_chunks: usize,
+    max_chunks: std::sync::atomic::AtomicUsize,
     /// An arena has taken a chunk, so the next one is expected to as well.
     is_used: AtomicBool,
 }
@@ -85,9 +85,16 @@ impl ChunkPool {
     pub fn new(max_bytes: usize) -> Self {
         ChunkPool {
             chunks: std::sync::Mutex::default(),
-            max_chunks: max_bytes / MAX_CHUNK_BYTES,
+            max_chunks: std::sync::atomic::AtomicUsize::new(max_bytes / MAX_CHUNK_BYTES),
             is_used: AtomicBool::new(false),
         }
+    }
+
+    /// Keeps up to `max_bytes` from now on; frees the rest.
+    pub fn set_max_bytes(&self, max_bytes: usize) {
+        let max_chunks = max_bytes / MAX_CHUNK_BYTES;
+        self.max_chunks.store(max_chunks, Relaxed);
+        self.lock().truncate(max_chunks);
     }
 
     /// Bytes in unused chunks.
@@ -102,7 +109,7 @@ impl ChunkPool {
 
     fn recycle(&self, chunk: Box<MaybeUninit<Chunk>>) {
         let mut chunks = self.lock();
-        if chunks.len() < self.max_chunks {
+        if chunks.len() < self.max_chunks.load(Relaxed) {
             chunks.push(chunk);
         }
     }
@@ -231,8 +238,8 @@ impl Arena {
         let chunk = growth.allocate_system(size).cast::<Header>();
         let header = Header {
             offset: AtomicUsize::new(0),
-            capacity: Published::new(capacity),
-            before: Published::new(before),
+            capacity: PublishedCell::new(capacity),
+            before: PublishedCell::new(before),
         };
         // SAFETY: the chunk is fresh, larger than a header, and aligned to a cache line.
         unsafe { chunk.write(header) };

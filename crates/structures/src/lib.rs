@@ -11,7 +11,10 @@
 //! - [`hyperloglog`]: sketches that estimate the distinct keys of files and of their unions.
 //! - [`bits`] and [`codes`]: bit strings, and integer codes in them, for entropy-coded tries.
 //! - [`hash`]: the hash of keys for filters and sketches.
+//! - [`prefetch`](mod@prefetch): prefetching cache lines.
+//! - [`key_head`](mod@key_head): the first 8 bytes of a key as an integer.
 //! - [`splitmix`]: a seeded pseudo-random generator with a stable sequence.
+//! - [`striped_counter`]: a counter for many threads.
 //!
 //! Nothing here reads a clock, a file or a random device: randomness comes from seeds, and the same
 //! calls give the same structure.
@@ -25,17 +28,23 @@ pub mod cuckoo;
 pub mod ect;
 pub mod hash;
 pub mod hyperloglog;
+pub mod key_head;
+pub mod prefetch;
 pub mod range_filter;
 pub mod splitmix;
+pub mod striped_counter;
 mod sync;
 
 pub use arena::ChunkPool;
 pub use bits::{BitReader, BitWriter};
 pub use blink_tree::{BLinkTree, Cursor, EntryRef, NewVersion, Version};
-pub use bloom::{BlockedBloom, BlockedBloomView, ClassicBloom, ClassicBloomView};
+pub use bloom::{BlockedBloom, BlockedBloomView, BloomProbe, ClassicBloom, ClassicBloomView};
 pub use cuckoo::{CuckooFilter, CuckooTable};
 pub use ect::{Ect, EctBuilder, HashKey};
 pub use hash::hash64;
 pub use hyperloglog::HyperLogLog;
+pub use key_head::key_head;
+pub use prefetch::prefetch;
 pub use range_filter::{RangeFilter, RangeFilterBuilder};
 pub use splitmix::SplitMix64;
+pub use striped_counter::StripedCounter;

@@ -1,7 +1,7 @@
 //! Atomics for the lock-free code of this crate, from the standard library or loom.
 //!
 //! With `--cfg loom`, every atomic operation becomes a point where loom may switch threads or
-//! return an older value that the memory model allows. [`Published`] extends the check to plain
+//! return an older value that the memory model allows. [`PublishedCell`] extends the check to plain
 //! data written before a pointer to it is published: with loom, reading it without a happens-before
 //! edge from its creation fails the test; otherwise it is the bare value at no cost.
 //!
@@ -23,10 +23,10 @@ pub(crate) use std::sync::{
 /// Plain data that is written once, before a pointer to it is published with release ordering.
 #[cfg(not(loom))]
 #[repr(transparent)]
-pub(crate) struct Published<T>(T);
+pub(crate) struct PublishedCell<T>(T);
 
 #[cfg(not(loom))]
-impl<T: Copy> Published<T> {
+impl<T: Copy> PublishedCell<T> {
     /// Wraps the value, before it is published.
     pub(crate) fn new(value: T) -> Self {
         Self(value)
@@ -41,10 +41,10 @@ impl<T: Copy> Published<T> {
 
 /// Plain data that is written once, before a pointer to it is published with release ordering.
 #[cfg(loom)]
-pub(crate) struct Published<T>(loom::cell::UnsafeCell<T>);
+pub(crate) struct PublishedCell<T>(loom::cell::UnsafeCell<T>);
 
 #[cfg(loom)]
-impl<T: Copy> Published<T> {
+impl<T: Copy> PublishedCell<T> {
     /// Wraps the value; loom counts this as a write by the calling thread.
     pub(crate) fn new(value: T) -> Self {
         Self(loom::cell::UnsafeCell::new(value))

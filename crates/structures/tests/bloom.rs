@@ -2,13 +2,19 @@
 
 use proptest::prelude::*;
 use siltstone_structures::bloom::{
-    BlockedBloom, BlockedBloomView, BloomError, ClassicBloom, ClassicBloomView,
-    blocked_false_positive_rate, classic_false_positive_rate,
+    BlockedBloom, BlockedBloomView, BloomError, BloomProbe, ClassicBloom, ClassicBloomView,
+    blocked_false_positive_rate,
 };
 use siltstone_structures::hash::hash64;
 
 fn hashes(from: u64, count: u64) -> Vec<u64> {
     (from..from + count).map(|key| hash64(&key.to_be_bytes())).collect()
+}
+
+/// The expected false-positive rate of a classic filter.
+fn classic_false_positive_rate(bits_per_key: f64, probes: u8) -> f64 {
+    let probes = f64::from(probes);
+    (1.0 - (-probes / bits_per_key).exp()).powf(probes)
 }
 
 /// The measured false-positive rate.
@@ -67,6 +73,18 @@ fn small_bucket_filters_reach_rate_of_large_ones() {
     let expected = classic_false_positive_rate(16.0, filters[0].probes());
     // Filters of 640 bits exceed the asymptotic rate by about 5 %.
     assert!(rate < 1.2 * expected, "{rate}, not {expected}");
+}
+
+#[test]
+fn probe_gives_the_results_of_single_lookups() {
+    let filters =
+        [0.0, 2.0, 10.0, 10.0, 30.0].map(|bits| BlockedBloom::build(&hashes(0, 2000), bits));
+    for hash in hashes(1900, 3000) {
+        let mut probe = BloomProbe::new(hash);
+        for filter in &filters {
+            assert_eq!(probe.is_in(&filter.view()), filter.contains(hash));
+        }
+    }
 }
 
 #[test]

@@ -132,9 +132,9 @@ fn filter_takes_at_most_11_bits_per_key() {
     let keys: BTreeSet<_> = keys.into_iter().collect();
     let bytes = stored(&keys).unwrap();
     let bits = 8.0 * bytes.len() as f64 / keys.len() as f64;
-    assert!(bits < 10.1, "{bits} bits a key stored");
+    assert!(bits < 10.1, "{bits} bits per key stored");
     let bits = 8.0 * filter(&keys).memory_bytes() as f64 / keys.len() as f64;
-    assert!(bits < 11.1, "{bits} bits a key in memory");
+    assert!(bits < 11.1, "{bits} bits per key in memory");
     assert!(stored([]).is_none());
     assert!(!filter(&keys).may_contain_range(&[2], &[1]));
 }

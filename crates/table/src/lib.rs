@@ -9,6 +9,7 @@
 //! | [`manifest`] | the current set of files: a snapshot and edits, applied one at a time |
 //! | [`quarantine`] | damaged files that a repair keeps under another name |
 //! | [`checkpoint`] | copies files and a manifest into a checkpoint's sink |
+//! | [`FileSum`] | checksums that bind bytes to a file and an offset |
 //! | [`number`] | file numbers and file names |
 //! | [`kind`] | entry kinds and the order of entries |
 //!
@@ -20,6 +21,7 @@ pub mod block;
 mod bytes_file;
 pub mod cache;
 pub mod checkpoint;
+mod file_sum;
 pub mod fixed;
 pub mod kind;
 pub mod log;
@@ -32,11 +34,13 @@ mod varint;
 pub use block::{Block, BlockIter, Compression};
 pub use bytes_file::BytesFile;
 pub use cache::BlockCache;
+pub use file_sum::{FileSum, SUM_BYTES};
 pub use kind::{EntryRef, Kind, MAX_SEQUENCE};
 pub use log::{
     BatchReader, GapTracker, KIND_LINK, LogAccess, LogEnd, LogMode, LogReader, LogRecord,
-    LogSalvage, LogWriter, RecordParts, ReplayHandler, ReplaySummary, SalvageItem, SegmentLink,
-    SpareSegment, SyncHandle, WalWriter, salvage_chain, salvage_log,
+    LogSalvage, LogWriter, MAX_PART_BYTES, MAX_PART_TABLES, PartRecord, RecordParts, ReplayHandler,
+    ReplaySummary, SalvageItem, SegmentLink, SpareSegment, SyncHandle, WalMark, WalPosition,
+    WalWriter, salvage_chain, salvage_log,
 };
 pub use manifest::{Manifest, ManifestSalvage};
 pub use number::{FileKind, FileNumber, FileNumbers, parse_file_name, parse_number};

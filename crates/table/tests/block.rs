@@ -22,9 +22,15 @@ fn block() -> Vec<u8> {
 
 /// Exercises every operation on arbitrary bytes, for a bounded number of steps.
 fn exercise(bytes: &[u8]) {
-    let Ok(block) = Block::parse(bytes.to_vec(), bytes.len()) else {
-        return;
-    };
+    let parse = || Block::parse(bytes.to_vec(), bytes.len());
+    if let Ok(mut block) = parse() {
+        let _ = block.prepare();
+        exercise_block(block, bytes);
+    }
+    parse().into_iter().for_each(|block| exercise_block(block, bytes));
+}
+
+fn exercise_block(block: Block, bytes: &[u8]) {
     let mut iter = BlockIter::new(Arc::new(block));
     let mut there = iter.first();
     let mut steps = 0;
@@ -48,6 +54,37 @@ fn exercise(bytes: &[u8]) {
             }
             if let Ok(true) = iter.seek_back(key, sequence) {
                 let _ = (iter.entry().key.len(), iter.next());
+            }
+        }
+    }
+}
+
+#[test]
+fn prepared_block_gives_the_same_search_results() {
+    for prefix in ["", "k", "user:00"] {
+        let mut builder = BlockBuilder::new(2);
+        let key = |i: u64| format!("{prefix}{:03}{}", i / 3, "y".repeat(i as usize / 3 % 12));
+        for i in 0..200 {
+            let (key, sequence) = (key(i), 1000 - i);
+            let (key, kind) = (key.as_bytes(), Kind::Put);
+            builder.add(EntryRef { key, sequence, kind, expires_at: 0, value: b"value" });
+        }
+        let bytes = builder.finish().to_vec();
+        let parse = || Block::parse(bytes.clone(), bytes.len()).unwrap();
+        let mut prepared = parse();
+        prepared.prepare().unwrap();
+        assert!(format!("{prepared:?}") != format!("{:?}", parse()));
+        let mut iters = [parse(), prepared].map(|block| BlockIter::new(Arc::new(block)));
+        let others = ["", "a", "user", "user:000", "zzz"].map(str::to_owned);
+        for key in (0..200).map(key).chain(others) {
+            for key in [key.clone(), format!("{key}\0"), key[..key.len() / 2].to_owned()] {
+                for sequence in [0, 800, 900, 999, u64::MAX] {
+                    let [plain, prepared] = iters.each_mut().map(|iter| {
+                        let is_valid = iter.seek(key.as_bytes(), sequence).unwrap();
+                        is_valid.then(|| (iter.key().to_vec(), iter.sequence()))
+                    });
+                    assert_eq!(plain, prepared, "{key} {sequence}");
+                }
             }
         }
     }

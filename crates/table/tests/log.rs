@@ -3,14 +3,16 @@
 
 mod support;
 
-use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use siltstone_engine::{Error, Purpose};
 use siltstone_faults::{FaultKind, FaultyVfs};
 use siltstone_table::log::parse_log;
-use siltstone_table::{BytesFile, LogAccess, LogEnd, LogMode, LogWriter};
-use siltstone_vfs::Vfs;
+use siltstone_table::{BatchReader, BlockCache, BytesFile, LogAccess, LogEnd, LogMode, LogWriter};
+use siltstone_vfs::{Mode, Vfs};
 use support::{limit_space, new_vfs, remove_limit};
 
 const NUMBER: u64 = 7;
@@ -82,6 +84,79 @@ fn small_record_takes_one_write_and_one_read() {
     let reads = vfs.requests();
     access.read(position, 100, &mut Vec::new(), Purpose::Get).unwrap();
     assert_eq!(vfs.requests() - reads, 1);
+}
+
+#[test]
+fn cached_log_gives_the_same_records_without_reads() {
+    let vfs = new_vfs();
+    let mut log = writer(&vfs);
+    let records: Vec<_> = (0..3000).map(|i| record(i, i * i % 300)).collect();
+    let large = records.iter().chain(&[record(1, 70_000)]).cloned().collect::<Vec<_>>();
+    let positions: Vec<_> =
+        large.iter().map(|record| log.append(&[&record[..]]).unwrap()).collect();
+    let cache = Arc::new(BlockCache::new(64 << 20));
+    let access = LogAccess::open(&*vfs, "log", NUMBER).unwrap().with_cache(&cache);
+    let visit_all = |purpose| {
+        for (&position, record) in positions.iter().zip(&large) {
+            let expected = record.len() as u64;
+            assert!(access.visit(position, expected, purpose, |bytes| bytes == record).unwrap());
+            let absent = access.visit(position + 1, expected, purpose, |_| ());
+            assert!(absent.unwrap_err().is_corruption());
+        }
+    };
+    visit_all(Purpose::Compaction);
+    assert_eq!(cache.resident_bytes(), 0, "a compaction does not fill the cache");
+    visit_all(Purpose::Get);
+    assert!(cache.resident_bytes() > log.len() * 3 / 4);
+    let mut uncached = 0;
+    for (&position, record) in positions.iter().zip(&records) {
+        let before = vfs.requests();
+        let expected = record.len() as u64;
+        assert!(access.visit(position, expected, Purpose::Get, |bytes| bytes == record).unwrap());
+        uncached += usize::from(vfs.requests() > before);
+    }
+    // Those that cross the end of a chunk, and those in the last one.
+    assert!(uncached < records.len() / 10, "{uncached} records");
+    drop(access);
+    assert_eq!(cache.resident_bytes(), 0, "a closed log leaves nothing in the cache");
+}
+
+#[test]
+fn prefix_is_read_while_the_writer_trims_its_preallocation() {
+    let vfs = new_vfs();
+    let mut log = writer(&vfs);
+    let record = record(1, 100);
+    let position = log.append(&[&record[..]]).unwrap();
+    let too_long = LogAccess::open_prefix(&*vfs, "log", NUMBER, log.len() + 1);
+    assert!(too_long.err().unwrap().is_corruption());
+    // A preallocated tail of zeros, as the writer leaves it while it appends.
+    vfs.write_raw("log", log.len(), &[0; 4096]).unwrap();
+    let access = LogAccess::open_prefix(&*vfs, "log", NUMBER, log.len()).unwrap();
+    vfs.open("log", Mode::ReadWrite).unwrap().set_len(log.len()).unwrap();
+    let mut out = Vec::new();
+    access.read(position, 1000, &mut out, Purpose::Get).unwrap();
+    assert!(out == record);
+    let mut batched = Vec::new();
+    BatchReader::new(&access, Purpose::Flush).read(position, &mut batched).unwrap();
+    assert!(batched == record);
+}
+
+#[test]
+fn damage_in_a_cached_log_is_detected_and_read_again() {
+    let vfs = new_vfs();
+    let mut log = writer(&vfs);
+    let record = record(1, 100);
+    let positions: Vec<_> = (0..100).map(|_| log.append(&[&record[..]]).unwrap()).collect();
+    let damaged_at = positions[3] + 20;
+    let intact = vfs.read_raw("log").unwrap()[damaged_at as usize];
+    vfs.write_raw("log", damaged_at, &[!intact]).unwrap();
+    let cache = Arc::new(BlockCache::new(1 << 20));
+    let access = LogAccess::open(&*vfs, "log", NUMBER).unwrap().with_cache(&cache);
+    let visit = |i: usize| access.visit(positions[i], 100, Purpose::Get, |bytes| bytes == record);
+    assert!(visit(3).unwrap_err().is_corruption());
+    assert!(visit(4).unwrap());
+    vfs.write_raw("log", damaged_at, &[intact]).unwrap();
+    assert!(visit(3).unwrap());
 }
 
 #[test]
@@ -273,6 +348,31 @@ fn log_is_read_only_after_failed_sync_or_failed_undo() {
     let Error::ReadOnly { cause } = refused else { panic!("{refused}") };
     assert!(cause.contains("no storage space") && cause.contains("could not be undone"), "{cause}");
     assert!(matches!(log.append(&[b"three"]), Err(Error::ReadOnly { .. })));
+}
+
+#[test]
+fn sync_does_not_succeed_while_that_of_another_thread_fails() {
+    let vfs = new_vfs();
+    let mut log = writer(&vfs);
+    log.append(&[&[1; 2000]]).unwrap();
+    let (failed, failures) = sync_channel(1);
+    let (resume, resumed) = sync_channel::<()>(1);
+    let resumed = Mutex::new(resumed);
+    vfs.before_sync_error(move || {
+        failed.send(()).unwrap();
+        // The other sync may wait for this one.
+        let _ = resumed.lock().unwrap().recv_timeout(Duration::from_millis(100));
+    });
+    vfs.fail_next(FaultKind::Sync, 1);
+    let handle = log.sync_handle();
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| handle.sync());
+        failures.recv().unwrap();
+        let second = log.sync();
+        resume.send(()).unwrap();
+        assert!(first.join().unwrap().is_err());
+        assert!(matches!(second, Err(Error::ReadOnly { .. })), "{second:?}");
+    });
 }
 
 #[test]

@@ -41,7 +41,7 @@ fn chain() -> (Arc<dyn Vfs>, Vec<u64>, u64) {
             log.rotate(next.1).unwrap();
         }
         let record = [number; 10_000];
-        log.append(&[[&[1], &record]], &mut positions).unwrap();
+        log.append([[&[1][..], &record]], &mut positions).unwrap();
     }
     let end = log.seal().unwrap();
     (vfs, positions, end.bytes)
@@ -136,7 +136,7 @@ fn records_beyond_stated_length_are_ignored() {
     // As if a recovery had kept five records and continued in another log.
     let mut next =
         WalWriter::create(&vfs, 9, SegmentLink { number: 8, bytes: positions[25] }).unwrap();
-    next.append(&[[&[1], &[99; 10_000]]], &mut Vec::new()).unwrap();
+    next.append([[&[1][..], &[99; 10_000]]], &mut Vec::new()).unwrap();
     let logs = salvage_chain(vfs.as_ref(), Some(8), None, None).unwrap();
     assert_eq!(readable(vfs.as_ref(), &logs[0]), [20, 21, 22, 23, 24]);
 }
@@ -155,7 +155,8 @@ impl ReplayHandler for IgnoreRecords {
 
 #[test]
 fn replay_error_names_log_at_which_chain_breaks() {
-    let named = |vfs: &Arc<dyn Vfs>| match replay(vfs.as_ref(), 3, Some(8), &mut IgnoreRecords) {
+    let replay = |vfs: &dyn Vfs| replay(vfs, 3, Some(8), None, &mut IgnoreRecords);
+    let named = |vfs: &Arc<dyn Vfs>| match replay(vfs.as_ref()) {
         Err(Error::Corruption { file, reason, .. }) => (file, reason),
         other => panic!("{other:?}"),
     };

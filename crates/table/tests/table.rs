@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use proptest::prelude::*;
 use siltstone_engine::{Error, Purpose};
 use siltstone_faults::FaultyVfs;
-use siltstone_structures::hash64;
+use siltstone_structures::{BloomProbe, hash64};
 use siltstone_table::kind::compare;
 use siltstone_table::{
     BlockCache, Compression, EntryRef, FileNumber, IterOptions, Kind, Table, TableIter, TableMeta,
@@ -230,6 +230,25 @@ fn cache_stays_within_capacity() {
 }
 
 #[test]
+fn empty_key_is_found_through_the_filters() {
+    let vfs = new_vfs();
+    let options = TableOptions { range_filter: true, ..TableOptions::default() };
+    let mut writer =
+        TableWriter::create(&*vfs, "000012.sst", NUMBER, options, Purpose::Flush).unwrap();
+    for row in [Row::put(b"", 9, b"newest"), Row::put(b"", 5, b"v"), Row::put(b"b", 7, b"")] {
+        writer.add(row.entry()).unwrap();
+    }
+    assert!(matches!(writer.add(Row::put(b"", 1, b"").entry()), Err(Error::Invalid(_))));
+    assert_eq!(writer.finish().unwrap().smallest, b"");
+    let table = open(&vfs, None).unwrap();
+    check(&table).unwrap();
+    assert!(
+        table.may_contain(&mut BloomProbe::new(hash64(b""))) && table.may_contain_range(b"", b"")
+    );
+    assert!(!table.may_contain_range(b"\0", b"a"));
+}
+
+#[test]
 fn invalid_entries_are_rejected_and_others_kept() {
     let vfs = new_vfs();
     let mut writer =
@@ -239,7 +258,6 @@ fn invalid_entries_are_rejected_and_others_kept() {
     for bad in [Row::put(b"a", 9, b""), Row::put(b"b", 5, b""), Row::put(b"b", 6, b"")] {
         assert!(matches!(writer.add(bad.entry()), Err(Error::Invalid(_))));
     }
-    assert!(matches!(writer.add(Row::put(b"", 1, b"").entry()), Err(Error::EmptyKey)));
     let long = Row::put(&[b'x'; 65_537], 1, b"");
     assert!(matches!(writer.add(long.entry()), Err(Error::TooLarge { .. })));
     assert!(writer.add(Row::put(b"c", 1 << 61, b"").entry()).is_err());

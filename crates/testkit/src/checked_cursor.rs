@@ -9,7 +9,7 @@
 
 use siltstone_engine::{Cursor, Entry, Error};
 
-use crate::oracle::{Expected, show, show_entry};
+use crate::oracle::{ExpectedEntry, show, show_entry};
 
 /// One move of a cursor.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,8 +61,8 @@ pub struct CheckedCursor {
 
 impl CheckedCursor {
     /// Wraps a cursor that was just created.
-    pub fn new(cursor: Box<dyn Cursor>, expected: &[Expected<'_>]) -> Self {
-        let own = |e: &Expected<'_>| (e.key.to_vec(), e.entry.clone(), e.certain);
+    pub fn new(cursor: Box<dyn Cursor>, expected: &[ExpectedEntry<'_>]) -> Self {
+        let own = |e: &ExpectedEntry<'_>| (e.key.to_vec(), e.entry.clone(), e.certain);
         CheckedCursor { cursor, expected: expected.iter().map(own).collect(), at: None }
     }
 

@@ -29,9 +29,18 @@ const FILLERS: u64 = 100;
 /// # Errors
 /// A state that never existed.
 pub fn threads(tested: &dyn EngineUnderTest, scale: &Scale) -> CheckResult {
+    threads_on(tested, scale, &mut || Ok(Arc::new(Ram::new())))
+}
+
+/// The same in directories that `make` makes.
+pub(crate) fn threads_on(
+    tested: &dyn EngineUnderTest,
+    scale: &Scale,
+    make: &mut dyn FnMut() -> Result<Arc<dyn Vfs>, String>,
+) -> CheckResult {
     let mut reads = 0;
     for case in scale.cases(scale.rounds, tested.option_set_count()) {
-        let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
+        let vfs = make()?;
         let env = Env::system(2);
         let engine = tested
             .open(vfs.clone(), env.clone(), case.option_set)

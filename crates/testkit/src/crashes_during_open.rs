@@ -19,12 +19,12 @@ use std::sync::Arc;
 use siltstone_faults::FaultyVfs;
 
 use crate::histories::catch_panics;
-use crate::history::{self, Shape, Step};
+use crate::history::{self, HistoryShape, Step};
 use crate::scale::Case;
 use crate::{CheckError, CheckResult, EngineUnderTest, Scale, Session, TestRng};
 
 /// No clean closes: they leave nothing to recover.
-const SHAPE: Shape = Shape { steps: 60, reopens: false, ..Shape::WRITES };
+const SHAPE: HistoryShape = HistoryShape { steps: 60, reopens: false, ..HistoryShape::WRITES };
 
 /// The maximum number of crashes in a row.
 const MAX_CRASHES: u64 = 6;
@@ -48,23 +48,23 @@ pub fn crashes_during_open(tested: &dyn EngineUnderTest, scale: &Scale) -> Check
 /// Runs one history and its crashes; returns the number of opens that crashed.
 fn crash(tested: &dyn EngineUnderTest, case: Case) -> Result<u64, CheckError> {
     let mut rng = TestRng::of(case.seed, 0x6f70_656e);
-    let mut medium = FaultyVfs::new(case.seed);
-    let mut session = Session::begin(tested, case.option_set, case.seed, Arc::new(medium.clone()))?;
+    let mut disk = FaultyVfs::new(case.seed);
+    let mut session = Session::begin(tested, case.option_set, case.seed, Arc::new(disk.clone()))?;
     for step in history::draw(case.seed, &SHAPE) {
         session.step(&step)?;
     }
     session.drop_engine();
-    medium = medium.after_crash(case.seed);
+    disk = disk.after_crash(case.seed);
     let mut crashes = 0;
     for _ in 0..1 + rng.below(MAX_CRASHES) {
-        let copy = medium.after_crash(case.seed);
+        let copy = disk.after_crash(case.seed);
         drop(session.open_on(Arc::new(copy.clone())));
-        medium.cut_power_at(rng.below(copy.operations()));
-        drop(session.open_on(Arc::new(medium.clone())));
-        crashes += u64::from(medium.power_is_off());
-        medium = medium.after_crash(case.seed);
+        disk.cut_power_at(rng.below(copy.operations()));
+        drop(session.open_on(Arc::new(disk.clone())));
+        crashes += u64::from(disk.power_is_off());
+        disk = disk.after_crash(case.seed);
     }
-    let mut session = session.with_vfs(Arc::new(medium));
+    let mut session = session.with_vfs(Arc::new(disk));
     session.open()?;
     session.align_oracle(session.acknowledged)?;
     session.read_all()?;

@@ -28,7 +28,7 @@ use siltstone_faults::{FaultyVfs, Survival};
 use siltstone_runtime::Env;
 
 use crate::histories::catch_panics;
-use crate::history::{self, EPOCH, Shape, Step};
+use crate::history::{self, EPOCH, HistoryShape, Step};
 use crate::{
     CheckError, CheckResult, EngineUnderTest, Oracle, Scale, Session, TestRng, oracle, session,
 };
@@ -65,7 +65,7 @@ fn damage(tested: &dyn EngineUnderTest, scale: &Scale, closed: bool) -> CheckRes
         with_timeout(tested.name(), &damages, judge, |(path, corruption), found| {
             summary.count(path, corruption, found);
         })
-        .map_err(|what| format!("{} option_set {option_set}: {what}", tested.name()))?;
+        .map_err(|what| format!("{} option set {option_set}: {what}", tested.name()))?;
     }
     Ok(summary.to_string())
 }
@@ -119,7 +119,7 @@ pub(crate) fn with_timeout<H: Debug + Sync, F: Send>(
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(format!("{corruption:?}: the judging thread panicked"));
                 }
-                // Not an error, since the scope would wait for the thread for ever.
+                // Not an error, since the scope would wait for the thread forever.
                 Err(RecvTimeoutError::Timeout) => {
                     eprintln_and_abort(&format!("{name} hangs on {corruption:?}"));
                 }
@@ -137,7 +137,7 @@ fn eprintln_and_abort(what: &str) -> ! {
 
 /// How a damage was detected, or its effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Found {
+enum DamageOutcome {
     Opening,
     Reading,
     Verifying,
@@ -148,9 +148,9 @@ enum Found {
     Harmless,
 }
 
-/// A store on a medium, and its expected contents.
+/// A store on a simulated disk, and its expected contents.
 pub(crate) struct Store {
-    pub(crate) medium: FaultyVfs,
+    pub(crate) disk: FaultyVfs,
     /// The store before the last writes and the maintenance between them.
     before: FaultyVfs,
     oracle: Oracle,
@@ -169,10 +169,10 @@ impl Store {
         seed: u64,
         closed: bool,
     ) -> Result<Self, String> {
-        let medium = FaultyVfs::new(0);
-        let vfs = Arc::new(medium.clone());
+        let disk = FaultyVfs::new(0);
+        let vfs = Arc::new(disk.clone());
         let mut session = Session::unopened(tested, option_set, 0, vfs);
-        let shape = Shape { steps: 110, value_bytes: 600, ..Shape::WRITES };
+        let shape = HistoryShape { steps: 110, value_bytes: 600, ..HistoryShape::WRITES };
         let mut steps = history::draw(seed, &shape);
         let is_kept = |step: &Step| !matches!(step, Step::Clock(_) | Step::Snapshot);
         steps.retain(is_kept);
@@ -182,7 +182,7 @@ impl Store {
             session.open()?;
             steps.iter().try_for_each(|step| session.step(step))
         })?;
-        let before = medium.survivors_as(Survival::KeepAll, 0);
+        let before = disk.survivors_as(Survival::KeepAll, 0);
         catch_panics(|| {
             later.iter().try_for_each(|step| session.step(step))?;
             session.step(&Step::Sync)
@@ -192,20 +192,20 @@ impl Store {
             if closed {
                 return Ok(session.engine().close()?);
             }
-            let last = history::draw(seed + 1, &Shape { steps: 30, ..shape });
+            let last = history::draw(seed + 1, &HistoryShape { steps: 30, ..shape });
             let is_log = |step: &&Step| matches!(step, Step::Write(batch, _) if !batch.is_empty());
             last.iter().filter(is_log).take(3).try_for_each(|step| session.step(step))
         })?;
         session.drop_engine();
         let Session { oracle, clock, .. } = session;
-        Ok(Store { medium, before, oracle, option_set, seed, closed, proven, clock })
+        Ok(Store { disk, before, oracle, option_set, seed, closed, proven, clock })
     }
 
     /// The damages to try, about `max_flips` flipped bytes among them.
     fn damages(&self, max_flips: u64) -> Vec<Damage> {
         let mut rng = TestRng::of(self.seed, 3);
         let mut damages = Vec::new();
-        let files = self.medium.files();
+        let files = self.disk.files();
         let bytes: u64 = files.iter().map(|file| file.len).sum();
         let stride = bytes.div_ceil(max_flips.max(1)).max(1);
         for file in &files {
@@ -249,9 +249,9 @@ impl Store {
         &self,
         tested: &dyn EngineUnderTest,
         (path, corruption): &Damage,
-    ) -> Result<Found, String> {
-        let medium = self.medium.survivors_as(Survival::KeepAll, 0);
-        corrupt(&medium, &self.before, path, corruption).map_err(|error| error.to_string())?;
+    ) -> Result<DamageOutcome, String> {
+        let disk = self.disk.survivors_as(Survival::KeepAll, 0);
+        corrupt(&disk, &self.before, path, corruption).map_err(|error| error.to_string())?;
         let is_typed = |error: &Error| match error {
             Error::Refused { path, reason } => !path.is_empty() && !reason.is_empty(),
             Error::Corruption { file, reason, .. } => !file.is_empty() && !reason.is_empty(),
@@ -267,13 +267,17 @@ impl Store {
         };
         let open = || {
             let env = Env::replayable(self.clock.clone(), 0);
-            tested.open(Arc::new(medium.clone()), env, self.option_set)
+            tested.open(Arc::new(disk.clone()), env, self.option_set)
         };
         catch_panics(|| {
             let engine = match open() {
                 Ok(engine) => engine,
                 Err(error) if is_typed(&error) => {
-                    return Ok(if is_named(&error) { Found::Opening } else { Found::Elsewhere });
+                    return Ok(if is_named(&error) {
+                        DamageOutcome::Opening
+                    } else {
+                        DamageOutcome::Elsewhere
+                    });
                 }
                 Err(error) => return Err(CheckError::Mismatch(format!("opening: {error}"))),
             };
@@ -282,8 +286,8 @@ impl Store {
             match read {
                 Ok(found) => match verified {
                     Ok(report) if report.is_sound() => Ok(found),
-                    Ok(_) => Ok(Found::Verifying),
-                    Err(error) if is_typed(&error) => Ok(Found::Verifying),
+                    Ok(_) => Ok(DamageOutcome::Verifying),
+                    Err(error) if is_typed(&error) => Ok(DamageOutcome::Verifying),
                     Err(error) => Err(CheckError::Mismatch(format!("verify: {error}"))),
                 },
                 Err(CheckError::Engine(error)) if is_typed(&error) && is_named(&error) => {
@@ -291,26 +295,26 @@ impl Store {
                         Ok(report) if report.is_sound() => Err(CheckError::Mismatch(format!(
                             "verify misses what a read finds: {error}"
                         ))),
-                        _ => Ok(Found::Reading),
+                        _ => Ok(DamageOutcome::Reading),
                     }
                 }
                 Err(wrong) => Err(CheckError::Mismatch(format!("reading: {wrong}"))),
             }
             .and_then(|found| match (found, self.closed) {
-                (Found::Shorter, true) => {
+                (DamageOutcome::Shorter, true) => {
                     Err(CheckError::Mismatch("batches are missing from a closed store".to_owned()))
                 }
                 _ => Ok(found),
             })
         })
         .and_then(|found| match (found, corruption) {
-            (Found::Shorter, Corruption::Flip { .. }) => self.check_proven(&open, found),
+            (DamageOutcome::Shorter, Corruption::Flip { .. }) => self.check_proven(&open, found),
             _ => Ok(found),
         })
     }
 
     /// Reads everything in every way.
-    fn read(&self, engine: &dyn Engine) -> Result<Found, CheckError> {
+    fn read(&self, engine: &dyn Engine) -> Result<DamageOutcome, CheckError> {
         let found = session::contents(engine)?;
         let sequence = self.oracle.find_sequence(&found, 0, EPOCH);
         let Some(sequence) = sequence else {
@@ -323,7 +327,11 @@ impl Store {
         if engine.capabilities().ordered {
             self.read_backwards(engine, &found)?;
         }
-        Ok(if sequence == self.oracle.sequence() { Found::Harmless } else { Found::Shorter })
+        Ok(if sequence == self.oracle.sequence() {
+            DamageOutcome::Harmless
+        } else {
+            DamageOutcome::Shorter
+        })
     }
 
     fn read_singly(
@@ -373,8 +381,8 @@ impl Store {
     fn check_proven(
         &self,
         open: &dyn Fn() -> siltstone_engine::Result<Box<dyn Engine>>,
-        found: Found,
-    ) -> Result<Found, String> {
+        found: DamageOutcome,
+    ) -> Result<DamageOutcome, String> {
         // The first open has truncated the tail for good, so a second one sees the same.
         let contents = catch_panics(|| session::contents(open()?.as_ref()))?;
         match self.oracle.find_sequence(&contents, self.proven, EPOCH) {
@@ -385,47 +393,47 @@ impl Store {
 }
 
 fn corrupt(
-    medium: &FaultyVfs,
+    disk: &FaultyVfs,
     before: &FaultyVfs,
     path: &str,
     corruption: &Corruption,
 ) -> siltstone_engine::Result<()> {
     use siltstone_vfs::Vfs as _;
     let replace = |path: &str, bytes: Vec<u8>| {
-        medium.truncate(path, 0)?;
-        medium.write_raw(path, 0, &bytes)
+        disk.truncate(path, 0)?;
+        disk.write_raw(path, 0, &bytes)
     };
     match *corruption {
-        Corruption::Flip { at, bit } => medium.flip_bit(path, at, bit),
-        Corruption::ZeroSector(sector) => medium.zero_sector(path, sector),
-        Corruption::Truncate(len) => medium.truncate(path, len),
+        Corruption::Flip { at, bit } => disk.flip_bit(path, at, bit),
+        Corruption::ZeroSector(sector) => disk.zero_sector(path, sector),
+        Corruption::Truncate(len) => disk.truncate(path, len),
         Corruption::Append(len) => {
             let bytes: Vec<u8> = (0..len).map(|at| (at * 89 + 7) as u8).collect();
-            medium.write_raw(path, medium.read_raw(path)?.len() as u64, &bytes)
+            disk.write_raw(path, disk.read_raw(path)?.len() as u64, &bytes)
         }
         Corruption::Old => replace(path, before.read_raw(path)?),
         Corruption::Swap(ref other) => {
-            let (one, two) = (medium.read_raw(path)?, medium.read_raw(other)?);
+            let (one, two) = (disk.read_raw(path)?, disk.read_raw(other)?);
             replace(path, two)?;
             replace(other, one)
         }
         Corruption::Misplace { from, to, len } => {
-            let bytes = medium.read_raw(path)?;
-            medium.write_raw(path, to, &bytes[from as usize..(from + len) as usize])
+            let bytes = disk.read_raw(path)?;
+            disk.write_raw(path, to, &bytes[from as usize..(from + len) as usize])
         }
         Corruption::Remove => match path.rsplit_once('/') {
-            None => medium.remove(path),
-            Some((directory, name)) => medium.subdirectory(directory)?.remove(name),
+            None => disk.remove(path),
+            Some((directory, name)) => disk.subdirectory(directory)?.remove(name),
         },
     }
 }
 
 /// Damages by kind of file and of corruption, and their results.
 #[derive(Default)]
-struct Summary(BTreeMap<(&'static str, String), BTreeMap<Found, u64>>);
+struct Summary(BTreeMap<(&'static str, String), BTreeMap<DamageOutcome, u64>>);
 
 impl Summary {
-    fn count(&mut self, path: &str, corruption: &Corruption, found: Found) {
+    fn count(&mut self, path: &str, corruption: &Corruption, found: DamageOutcome) {
         let kind = match corruption {
             Corruption::Flip { .. } => "flipped bytes",
             Corruption::ZeroSector(_) => "zeroed sectors",

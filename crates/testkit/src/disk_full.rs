@@ -17,11 +17,12 @@ use siltstone_engine::Error;
 use siltstone_faults::FaultyVfs;
 
 use crate::histories::catch_panics;
-use crate::history::{self, Shape, Step};
+use crate::history::{self, HistoryShape, Step};
 use crate::scale::Case;
 use crate::{CheckError, CheckResult, EngineUnderTest, Scale, Session, TestRng};
 
-const SHAPE: Shape = Shape { steps: 90, clock_goes_back: false, ..Shape::EVERYTHING };
+const SHAPE: HistoryShape =
+    HistoryShape { steps: 90, clock_goes_back: false, ..HistoryShape::EVERYTHING };
 
 /// Fills the disk at many points.
 ///
@@ -65,15 +66,15 @@ fn run(
     capacity: u64,
     torn: bool,
 ) -> Result<Outcome, String> {
-    let medium = FaultyVfs::new(case.seed);
-    medium.set_capacity(capacity);
-    medium.set_torn_on_full(torn);
+    let disk = FaultyVfs::new(case.seed);
+    disk.set_capacity(capacity);
+    disk.set_torn_on_full(torn);
     let mut outcome = Outcome::default();
-    let vfs = Arc::new(medium.clone());
+    let vfs = Arc::new(disk.clone());
     let mut session = Session::unopened(tested, case.option_set, case.seed, vfs);
     catch_panics(|| match session.open() {
         Err(error) if error.is_disk_full() => {
-            medium.set_capacity(u64::MAX);
+            disk.set_capacity(u64::MAX);
             Ok(session.open()?)
         }
         opened => Ok(opened?),
@@ -85,20 +86,20 @@ fn run(
             match session.step(step) {
                 Err(CheckError::Engine(error)) => {
                     outcome.refused += 1;
-                    follow(&mut session, &medium, step, error)?;
+                    follow(&mut session, &disk, step, error)?;
                     // A few steps with space, and then it is full again.
                     if rng.one_in(2) {
-                        medium.set_capacity(medium.space_used() + rng.below(40 << 10));
+                        disk.set_capacity(disk.space_used() + rng.below(40 << 10));
                     }
                 }
                 done => done?,
             }
-            outcome.peak_bytes = outcome.peak_bytes.max(medium.space_used());
+            outcome.peak_bytes = outcome.peak_bytes.max(disk.space_used());
             Ok(())
         })
         .map_err(|what| format!("step {at}, {step}: {what}"))?;
     }
-    medium.set_capacity(u64::MAX);
+    disk.set_capacity(u64::MAX);
     catch_panics(|| {
         for step in [Step::ReadAll, Step::Crash, Step::ReadAll, Step::Maintain, Step::Verify] {
             session.step(&step)?;
@@ -113,7 +114,7 @@ fn run(
 /// Checks the engine after `step` has failed with `error`.
 fn follow(
     session: &mut Session<'_>,
-    medium: &FaultyVfs,
+    disk: &FaultyVfs,
     step: &Step,
     error: Error,
 ) -> Result<(), CheckError> {
@@ -122,14 +123,14 @@ fn follow(
     }
     if matches!(step, Step::Reopen | Step::Crash) {
         // The close or the open failed: there is no engine to read from until there is space.
-        medium.set_capacity(u64::MAX);
+        disk.set_capacity(u64::MAX);
         session.open()?;
         return session.read_all();
     }
     session
         .read_all()
         .map_err(|wrong| CheckError::Mismatch(format!("after {error}, reading: {wrong}")))?;
-    medium.set_capacity(u64::MAX);
+    disk.set_capacity(u64::MAX);
     session.step(step).map_err(|wrong| {
         CheckError::Mismatch(format!("after {error}, there is space again: {wrong}"))
     })

@@ -31,11 +31,6 @@ pub trait EngineUnderTest: Send + Sync {
         self.option_sets().len() as u32
     }
 
-    /// The old name of `option_set_count`.
-    fn variants(&self) -> u32 {
-        self.option_set_count()
-    }
-
     /// A description of the option set, for reports.
     fn describe(&self, option_set: u32) -> String {
         self.option_sets()[option_set as usize].to_owned()

@@ -21,7 +21,7 @@ use siltstone_engine::{Clock, Error};
 use siltstone_faults::{FaultKind, FaultyVfs, Survival};
 
 use crate::histories::catch_panics;
-use crate::history::{self, Shape, Step};
+use crate::history::{self, HistoryShape, Step};
 use crate::scale::Case;
 use crate::{CheckError, CheckResult, EngineUnderTest, Scale, Session, TestRng, session};
 
@@ -35,8 +35,12 @@ const MIXTURES: u64 = 3;
 /// About the number of operations of an open.
 const MAX_OPEN_OPERATIONS: u64 = 24;
 
-const SHAPE: Shape =
-    Shape { steps: 70, value_bytes: 2 << 10, clock_goes_back: false, ..Shape::EVERYTHING };
+const SHAPE: HistoryShape = HistoryShape {
+    steps: 70,
+    value_bytes: 2 << 10,
+    clock_goes_back: false,
+    ..HistoryShape::EVERYTHING
+};
 
 /// Fails requests in turn.
 ///
@@ -86,26 +90,26 @@ struct Trial<'s> {
 }
 
 impl<'s> Trial<'s> {
-    fn session(&self, case: Case, medium: &FaultyVfs) -> Session<'s> {
-        Session::unopened(self.tested, case.option_set, case.seed, Arc::new(medium.clone()))
+    fn session(&self, case: Case, disk: &FaultyVfs) -> Session<'s> {
+        Session::unopened(self.tested, case.option_set, case.seed, Arc::new(disk.clone()))
     }
 
     /// The number of requests of the history.
     fn requests(&self, case: Case, history: &[Step]) -> Result<Requests, String> {
-        let medium = FaultyVfs::new(case.seed);
-        let mut session = self.session(case, &medium);
+        let disk = FaultyVfs::new(case.seed);
+        let mut session = self.session(case, &disk);
         catch_panics(|| Ok(session.open()?))?;
-        let creation = medium.requests();
+        let creation = disk.requests();
         catch_panics(|| history.iter().try_for_each(|step| session.step(step)))?;
-        Ok(Requests { creation, all: medium.requests() })
+        Ok(Requests { creation, all: disk.requests() })
     }
 
     fn run(&mut self, case: Case, history: &[Step], request: u64) -> Result<(), String> {
-        let medium = FaultyVfs::new(case.seed);
-        medium.fail_at(request, FaultKind::Any);
-        medium.set_errors_full(request % 2 == 1);
+        let disk = FaultyVfs::new(case.seed);
+        disk.fail_at(request, FaultKind::Any);
+        disk.set_errors_full(request % 2 == 1);
         self.injected += 1;
-        let mut session = self.session(case, &medium);
+        let mut session = self.session(case, &disk);
         if catch_panics(|| Ok(session.open()?)).is_err() {
             self.reported += 1;
             catch_panics(|| Ok(session.open()?)).map_err(|what| format!("reopening: {what}"))?;
@@ -121,11 +125,11 @@ impl<'s> Trial<'s> {
             .map_err(|what| format!("step {at}, {step}: {what}"))?;
         }
         if request % 4 < 2 {
-            return catch_panics(|| end(&mut session, &medium))
+            return catch_panics(|| end(&mut session, &disk))
                 .map_err(|what| format!("at the end: {what}"));
         }
         let mut rng = TestRng::of(case.seed ^ request, 6);
-        catch_panics(|| cut_while_opening(&mut session, &medium, rng.below(MAX_OPEN_OPERATIONS)))
+        catch_panics(|| cut_while_opening(&mut session, &disk, rng.below(MAX_OPEN_OPERATIONS)))
     }
 
     /// Checks the engine after `step` has failed with `error`.
@@ -205,13 +209,13 @@ fn is_read(step: &Step) -> bool {
 
 /// The fault is over. A power cut now leaves everything synced; a process crash everything
 /// acknowledged; and a later sync makes it durable.
-fn end(session: &mut Session<'_>, medium: &FaultyVfs) -> Result<(), CheckError> {
-    cut_on_a_copy(session, medium, "before reopening")?;
+fn end(session: &mut Session<'_>, disk: &FaultyVfs) -> Result<(), CheckError> {
+    cut_on_a_copy(session, disk, "before reopening")?;
     session.open()?;
     session.align_oracle(session.acknowledged)?;
-    cut_on_a_copy(session, medium, "after reopening")?;
+    cut_on_a_copy(session, disk, "after reopening")?;
     session.step(&Step::Sync)?;
-    cut_on_a_copy(session, medium, "after the last sync")?;
+    cut_on_a_copy(session, disk, "after the last sync")?;
     session.step(&Step::Maintain)?;
     session.step(&Step::Verify)?;
     session.step(&Step::Reopen)?;
@@ -222,24 +226,24 @@ fn end(session: &mut Session<'_>, medium: &FaultyVfs) -> Result<(), CheckError> 
 /// the cut takes it back.
 fn cut_while_opening(
     session: &mut Session<'_>,
-    medium: &FaultyVfs,
+    disk: &FaultyVfs,
     operation: u64,
 ) -> Result<(), CheckError> {
     session.drop_engine();
-    medium.cut_power_at(medium.operations() + operation);
+    disk.cut_power_at(disk.operations() + operation);
     let opened = session.open();
     if let Err(error) = opened
-        && !medium.power_is_off()
+        && !disk.power_is_off()
     {
         return Err(error.into());
     }
-    cut_on_a_copy(session, medium, "during the reopen")
+    cut_on_a_copy(session, disk, "during the reopen")
 }
 
 /// Checks what a power cut would leave, on a copy: everything synced must be there.
-fn cut_on_a_copy(session: &Session<'_>, medium: &FaultyVfs, when: &str) -> Result<(), CheckError> {
-    let lost = medium.survivors_as(Survival::LoseAll, 0);
-    let mixed = (0..MIXTURES).map(|seed| medium.survivors_as(Survival::Random, seed));
+fn cut_on_a_copy(session: &Session<'_>, disk: &FaultyVfs, when: &str) -> Result<(), CheckError> {
+    let lost = disk.survivors_as(Survival::LoseAll, 0);
+    let mixed = (0..MIXTURES).map(|seed| disk.survivors_as(Survival::Random, seed));
     for survivors in std::iter::once(lost).chain(mixed) {
         let after_cut = session.open_on(Arc::new(survivors));
         let found = after_cut

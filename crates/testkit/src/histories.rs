@@ -11,9 +11,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use siltstone_vfs::Ram;
+use siltstone_vfs::{Ram, Vfs};
 
-use crate::history::{self, Shape, Step};
+use crate::history::{self, HistoryShape, Step};
 use crate::scale::Case;
 use crate::shrink::shrink;
 use crate::{CheckError, CheckResult, EngineUnderTest, Scale, Session};
@@ -25,7 +25,7 @@ use crate::{CheckError, CheckResult, EngineUnderTest, Scale, Session};
 pub fn histories(tested: &dyn EngineUnderTest, scale: &Scale) -> CheckResult {
     let (mut count, mut steps) = (0, 0);
     for case in scale.cases(scale.histories, tested.option_set_count()) {
-        let history = history::draw(case.seed, &Shape::EVERYTHING);
+        let history = history::draw(case.seed, &HistoryShape::EVERYTHING);
         if let Err(failure) = run(tested, case, &history) {
             return Err(explain(tested, case, history, &failure));
         }
@@ -41,16 +41,24 @@ pub(crate) struct Failure {
     pub(crate) what: String,
 }
 
-/// Runs one history to its end; returns the digest of its results.
+/// Runs one history in memory to its end; returns the digest of its results.
 pub(crate) fn run(
     tested: &dyn EngineUnderTest,
     case: Case,
     history: &[Step],
 ) -> Result<u64, Failure> {
-    let mut session = catch_panics(|| {
-        Ok(Session::begin(tested, case.option_set, case.seed, Arc::new(Ram::new()))?)
-    })
-    .map_err(|what| Failure { at: 0, what })?;
+    run_on(tested, case, history, Arc::new(Ram::new()))
+}
+
+/// The same in an empty directory.
+pub(crate) fn run_on(
+    tested: &dyn EngineUnderTest,
+    case: Case,
+    history: &[Step],
+    vfs: Arc<dyn Vfs>,
+) -> Result<u64, Failure> {
+    let mut session = catch_panics(|| Ok(Session::begin(tested, case.option_set, case.seed, vfs)?))
+        .map_err(|what| Failure { at: 0, what })?;
     let ending = [Step::ReadAll, Step::Verify, Step::Reopen, Step::ReadAll, Step::Verify];
     for (at, step) in history.iter().chain(&ending).enumerate() {
         catch_panics(|| session.step(step)).map_err(|what| Failure { at, what })?;
@@ -80,7 +88,7 @@ fn explain(
     let failed = history[..history.len().min(first.at + 1)].to_vec();
     let short = shrink(failed, |steps| run(tested, case, steps).is_err());
     let mut text = format!(
-        "{} option_set {} ({}), seed {}, step {}: {}\n",
+        "{} option set {} ({}), seed {}, step {}: {}\n",
         tested.name(),
         case.option_set,
         tested.describe(case.option_set),

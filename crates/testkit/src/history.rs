@@ -4,11 +4,11 @@
 //! engines, truncated, shrunk and printed. Steps name snapshots by number, modulo their count, so
 //! that a step stays valid when others are removed.
 //!
-//! Invariant: a history is a function of its seed and its [`Shape`].
+//! Invariant: a history is a function of its seed and its [`HistoryShape`].
 
 use std::fmt;
 
-use siltstone_engine::{Durability, KeyRange, Op, Timestamp, WriteBatch};
+use siltstone_engine::{BatchOp, Durability, KeyRange, Op, Timestamp, WriteBatch};
 
 use crate::keys::{self, KeyPool};
 use crate::oracle::show;
@@ -16,6 +16,10 @@ use crate::{Move, TestRng};
 
 /// The time at which every history begins.
 pub const EPOCH: Timestamp = 1_000_000;
+
+/// One in this many operations, on average, has a range deletion before it in its batch. The check
+/// omits them for engines without range deletions.
+const RANGE_DELETION_INTERVAL: u64 = 40;
 
 /// One operation on an engine.
 #[derive(Debug, Clone)]
@@ -42,6 +46,9 @@ pub enum Step {
     Flush,
     /// [`Engine::maintain`](siltstone_engine::Engine::maintain).
     Maintain,
+    /// [`Engine::compact_range`](siltstone_engine::Engine::compact_range); on unordered engines
+    /// [`Engine::maintain`](siltstone_engine::Engine::maintain).
+    Compact(KeyRange),
     /// [`Engine::sync`](siltstone_engine::Engine::sync).
     Sync,
     /// Close and open.
@@ -60,7 +67,7 @@ pub enum Step {
 
 /// Parameters of a history.
 #[derive(Debug, Clone, Copy)]
-pub struct Shape {
+pub struct HistoryShape {
     /// The number of steps.
     pub steps: usize,
     /// The maximum number of keys in the pool.
@@ -75,9 +82,9 @@ pub struct Shape {
     pub clock_goes_back: bool,
 }
 
-impl Shape {
+impl HistoryShape {
     /// Every kind of step.
-    pub const EVERYTHING: Shape = Shape {
+    pub const EVERYTHING: HistoryShape = HistoryShape {
         steps: 250,
         keys: 30,
         value_bytes: 40 << 10,
@@ -86,8 +93,8 @@ impl Shape {
         clock_goes_back: true,
     };
 
-    /// Mostly writes, for runs that are cut off.
-    pub const WRITES: Shape = Shape {
+    /// Mostly writes, for runs that a power cut ends.
+    pub const WRITES: HistoryShape = HistoryShape {
         steps: 90,
         keys: 24,
         value_bytes: 3 << 10,
@@ -98,7 +105,7 @@ impl Shape {
 }
 
 /// Generates a history.
-pub fn draw(seed: u64, shape: &Shape) -> Vec<Step> {
+pub fn draw(seed: u64, shape: &HistoryShape) -> Vec<Step> {
     let mut rng = TestRng::of(seed, 1);
     let pool = KeyPool::draw(&mut rng, shape.keys);
     let mut generator = Generator { rng, pool, now: EPOCH, shape };
@@ -109,16 +116,16 @@ struct Generator<'s> {
     rng: TestRng,
     pool: KeyPool,
     now: Timestamp,
-    shape: &'s Shape,
+    shape: &'s HistoryShape,
 }
 
 impl Generator<'_> {
     fn step(&mut self) -> Step {
         let weights: &[u64] = match self.shape.mostly_writes {
             // write get at scan open move snap drop all flush maint sync reop crash clock chk vrf
-            // clr
-            true => &[700, 20, 0, 10, 0, 0, 10, 10, 0, 35, 35, 60, 15, 15, 10, 0, 5, 15],
-            false => &[450, 90, 50, 90, 25, 50, 35, 20, 25, 25, 25, 20, 15, 15, 35, 10, 10, 10],
+            // clr cmp
+            true => &[700, 20, 0, 10, 0, 0, 10, 10, 0, 35, 35, 60, 15, 15, 10, 0, 5, 15, 20],
+            false => &[450, 90, 50, 90, 25, 50, 35, 20, 25, 25, 25, 20, 15, 15, 35, 10, 10, 10, 15],
         };
         let mut draw = self.rng.below(weights.iter().sum());
         let mut kind = 0;
@@ -144,6 +151,7 @@ impl Generator<'_> {
             15 => Step::Checkpoint,
             16 => Step::Verify,
             17 => Step::Clear,
+            18 => Step::Compact(self.range()),
             _ => Step::ReadAll,
         }
     }
@@ -160,6 +168,10 @@ impl Generator<'_> {
         };
         let mut batch = WriteBatch::new();
         for _ in 0..count {
+            if self.rng.one_in(RANGE_DELETION_INTERVAL) {
+                let KeyRange { start, end } = self.narrow_range();
+                batch.delete_range((start, end));
+            }
             let key = self.key();
             match self.rng.below(8) {
                 0..2 => batch.delete(&key),
@@ -186,9 +198,10 @@ impl Generator<'_> {
     }
 
     fn range(&mut self) -> KeyRange {
-        if self.rng.one_in(3) {
-            return KeyRange::all();
-        }
+        if self.rng.one_in(3) { KeyRange::all() } else { self.narrow_range() }
+    }
+
+    fn narrow_range(&mut self) -> KeyRange {
         let (a, b) = (self.key(), self.key());
         match self.rng.below(5) {
             0 => KeyRange::prefix(&a[..a.len().div_ceil(2)]),
@@ -217,7 +230,8 @@ impl Generator<'_> {
         moves
     }
 
-    /// Half of the time the cursor goes on from its position, past what was written meanwhile.
+    /// Half of the time the cursor continues from its position, past keys that were written since
+    /// it moved there.
     fn move_cursor(&mut self) -> Step {
         let mut moves = self.moves();
         if self.rng.one_in(2) {
@@ -250,10 +264,14 @@ impl fmt::Display for Step {
         match self {
             Step::Write(batch, durability) => {
                 write!(f, "write {durability:?}")?;
-                for op in batch.iter() {
+                for op in batch.iter_all() {
                     match op {
-                        Op::Delete { key } => write!(f, "  -{}", show(key))?,
-                        Op::Put { key, value, expires_at } => {
+                        BatchOp::Point(Op::Delete { key }) => write!(f, "  -{}", show(key))?,
+                        BatchOp::DeleteRange { start, end } => {
+                            let end = end.map(show).unwrap_or_default();
+                            write!(f, "  -{}..{end}", show(start))?;
+                        }
+                        BatchOp::Point(Op::Put { key, value, expires_at }) => {
                             write!(f, "  {}={}", show(key), show(value))?;
                             expires_at.map_or(Ok(()), |at| write!(f, " until {at}"))?;
                         }
@@ -274,11 +292,11 @@ mod tests {
 
     #[test]
     fn seed_determines_a_history_with_every_kind_of_step() {
-        let steps = draw(3, &Shape { steps: 3000, ..Shape::EVERYTHING });
-        let again = draw(3, &Shape { steps: 3000, ..Shape::EVERYTHING });
+        let steps = draw(3, &HistoryShape { steps: 3000, ..HistoryShape::EVERYTHING });
+        let again = draw(3, &HistoryShape { steps: 3000, ..HistoryShape::EVERYTHING });
         assert!(steps.iter().zip(&again).all(|(a, b)| format!("{a:?}") == format!("{b:?}")));
         let kinds: std::collections::HashSet<_> =
             steps.iter().map(std::mem::discriminant).collect();
-        assert_eq!(kinds.len(), 18);
+        assert_eq!(kinds.len(), 19);
     }
 }

@@ -3,6 +3,8 @@
 //! A history draws its keys from a small pool of one kind, so that most writes overwrite and
 //! neighbours differ minimally.
 //!
+//! Several kinds of pools have the empty key.
+//!
 //! Invariant: every key is valid; the keys of a pool are distinct.
 
 use std::collections::BTreeSet;
@@ -48,8 +50,8 @@ impl KeyPool {
         let mut key = rng.pick(&self.keys).clone();
         match rng.below(24) {
             0 => key.push(0),
-            1 if key.len() > 1 => drop(key.pop()),
-            2 => key[0] = key[0].wrapping_add(1),
+            1 => drop(key.pop()),
+            2 if !key.is_empty() => key[0] = key[0].wrapping_add(1),
             _ => {}
         }
         key
@@ -58,14 +60,15 @@ impl KeyPool {
 
 fn key(rng: &mut TestRng, kind: u64, i: usize) -> Vec<u8> {
     match kind {
-        // One byte, including the extremes.
+        // The empty key, and one byte, including the extremes.
+        0 if rng.one_in(8) => Vec::new(),
         0 => vec![*rng.pick(&[0, 1, 0x7f, 0x80, 0xfe, 0xff, b'a', b'b', b'c'])],
-        // Each a prefix of others.
-        1 => vec![*rng.pick(&[0, b'a', 0xff]); 1 + rng.index(9)],
+        // Each a prefix of others; the empty key is one of all.
+        1 => vec![*rng.pick(&[0, b'a', 0xff]); rng.index(10)],
         // A long shared prefix.
         2 => format!("table/users/by-name/{:04}", i * 7).into_bytes(),
         // Strings of the extreme bytes.
-        3 => (0..=rng.index(5)).map(|_| *rng.pick(&[0, 0xff])).collect(),
+        3 => (0..rng.index(6)).map(|_| *rng.pick(&[0, 0xff])).collect(),
         // Long keys that differ at the end.
         4 => {
             let mut key = vec![b'k'; 200 + rng.index(1200)];
@@ -74,7 +77,7 @@ fn key(rng: &mut TestRng, kind: u64, i: usize) -> Vec<u8> {
         }
         // Random bytes.
         _ => {
-            let len = 1 + rng.index(24);
+            let len = rng.index(25);
             rng.bytes(len)
         }
     }
@@ -99,6 +102,16 @@ pub fn value(rng: &mut TestRng, max: usize) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn many_pools_contain_the_empty_key() {
+        let is_empty = |seed| {
+            let pool = KeyPool::draw(&mut TestRng::new(seed), 30);
+            pool.keys.contains(&Vec::new())
+        };
+        let pools = (0..200).filter(|&seed| is_empty(seed)).count();
+        assert!((50..150).contains(&pools), "{pools} of 200");
+    }
 
     #[test]
     fn keys_are_valid_and_collide() {

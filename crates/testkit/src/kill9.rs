@@ -36,7 +36,8 @@ pub fn kill9(tested: &dyn EngineUnderTest, scale: &Scale) -> CheckResult {
     if !tested.capabilities().durable {
         return Ok("not durable: nothing to check".to_owned());
     }
-    let scratch = Scratch::new(tested.name()).map_err(|error| error.to_string())?;
+    let scratch =
+        Scratch::new(&format!("kill-{}", tested.name())).map_err(|error| error.to_string())?;
     let directory = scratch.0.join("store");
     let mut rng = TestRng::new(scale.seed.unwrap_or(1));
     let mut before = 0;
@@ -186,12 +187,11 @@ fn count(engine: &dyn Engine) -> std::result::Result<u64, String> {
 }
 
 /// A directory that is removed when it is dropped.
-struct Scratch(PathBuf);
+pub(crate) struct Scratch(pub(crate) PathBuf);
 
 impl Scratch {
-    fn new(name: &str) -> std::io::Result<Self> {
-        let path =
-            std::env::temp_dir().join(format!("siltstone-kill-{name}-{}", std::process::id()));
+    pub(crate) fn new(name: &str) -> std::io::Result<Self> {
+        let path = std::env::temp_dir().join(format!("siltstone-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path)?;
         Ok(Scratch(path))
     }

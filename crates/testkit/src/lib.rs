@@ -6,8 +6,9 @@
 //! siltstone_testkit::conformance!(LsmUnderTest);
 //! ```
 //!
-//! An engine with repair adds `conformance!(repairs …)`. An engine in memory runs
-//! `conformance!(in_memory …)` instead, the checks that need no medium; it must be empty at every
+//! An engine with repair adds `conformance!(repairs …)`, one with compaction filters
+//! `conformance!(compaction_filters …)`. An engine in memory runs
+//! `conformance!(in_memory …)` instead, the checks that need no disk; it must be empty at every
 //! open.
 //!
 //! | module | contents |
@@ -32,29 +33,39 @@
 //! | [`faults`](mod@faults) | check: each request fails once |
 //! | [`disk_full`](mod@disk_full) | check: a full disk at any point |
 //! | [`refused_writes`](mod@refused_writes) | check: a refused write never appears after a reopen |
+//! | [`late_sync_errors`](mod@late_sync_errors) | check: writes between the failure of a sync and its report |
 //! | [`linear`] | check: single operations are linearizable |
 //! | [`serial`] | serializability of transactions: histories, their graph, random ones |
 //! | [`concurrent`] | check: batches, snapshots and cursors among threads |
+//! | [`few_open_files`](mod@few_open_files) | check: histories and threads on a disk, with two open files |
 //! | [`checkpoints`] | check: checkpoints among concurrent writers |
+//! | [`clears`] | check: clears of all keys among concurrent writers and checkpoints |
+//! | [`compaction_filters`](mod@compaction_filters) | check: filters drop obsolete rows, and nothing else |
 //! | [`paged_scans`](mod@paged_scans) | check: scans in pages, with a new cursor per page |
 //! | [`limits`](mod@limits) | check: the edges of the contract |
+//! | [`renamed_options`] | for engines' own tests: old names of options |
 //! | [`trace`], [`sink`], [`stop_guard`], [`test_rng`] | helpers |
 //!
 //! Every check is a function of an engine under test and a [`Scale`]; it returns what it did or
 //! what is wrong.
 
+mod check;
 pub mod checked_cursor;
 pub mod checkpoints;
+pub mod clears;
+pub mod compaction_filters;
 pub mod concurrent;
 pub mod crashes_during_open;
 pub mod damage;
 pub mod disk_full;
 pub mod engine_under_test;
 pub mod faults;
+pub mod few_open_files;
 pub mod histories;
 pub mod history;
 pub mod keys;
 pub mod kill9;
+pub mod late_sync_errors;
 pub mod limits;
 pub mod linear;
 pub mod metamorphic;
@@ -63,6 +74,7 @@ pub mod paged_scans;
 pub mod power_cuts;
 pub mod reference;
 pub mod refused_writes;
+pub mod renamed_options;
 pub mod repairs;
 pub mod scale;
 pub mod serial;
@@ -77,18 +89,14 @@ pub mod trace;
 pub mod unrelated_files;
 pub mod valid_checksum_corruption;
 
+pub use check::{Check, CheckResult};
 pub use checked_cursor::{CheckError, CheckedCursor, Move};
 pub use engine_under_test::{EngineUnderTest, ReferenceUnderTest};
-pub use oracle::{Expected, Oracle};
+pub use oracle::{ExpectedEntry, Oracle};
+pub use renamed_options::check_renamed_options;
 pub use scale::Scale;
 pub use session::Session;
 pub use test_rng::TestRng;
-
-/// The figures of a check; or what is wrong, and how to repeat it.
-pub type CheckResult = Result<String, String>;
-
-/// A check of the kit.
-pub type Check = fn(&dyn EngineUnderTest, &Scale) -> CheckResult;
 
 /// Runs a check as a test: the scale comes from the environment, the figures go to standard output
 /// (`cargo test … -- --nocapture` shows them).
@@ -110,7 +118,7 @@ pub fn run(name: &str, check: Check, tested: &dyn EngineUnderTest) {
 /// Makes a test of every check for an engine; the argument is an [`EngineUnderTest`].
 #[macro_export]
 macro_rules! conformance {
-    // For an engine in memory, without a medium that could fail.
+    // For an engine in memory, without a disk that could fail.
     (in_memory $tested:expr) => {
         $crate::conformance! { @tests $tested;
             histories $crate::histories::histories,
@@ -124,6 +132,12 @@ macro_rules! conformance {
     (repairs $tested:expr) => {
         $crate::conformance! { @tests $tested;
             repairs $crate::repairs::repairs,
+        }
+    };
+    // For an engine with compaction filters.
+    (compaction_filters $tested:expr) => {
+        $crate::conformance! { @tests $tested;
+            compaction_filters $crate::compaction_filters::compaction_filters,
         }
     };
     ($tested:expr) => {
@@ -142,9 +156,12 @@ macro_rules! conformance {
             faults $crate::faults::faults,
             disk_full $crate::disk_full::disk_full,
             refused_writes $crate::refused_writes::refused_writes,
+            late_sync_errors $crate::late_sync_errors::late_sync_errors,
             linearizable $crate::linear::linearizable,
             threads $crate::concurrent::threads,
+            few_open_files $crate::few_open_files::few_open_files,
             concurrent_checkpoints $crate::checkpoints::concurrent_checkpoints,
+            concurrent_clears $crate::clears::concurrent_clears,
             limits $crate::limits::limits,
             paged_scans $crate::paged_scans::paged_scans,
         }

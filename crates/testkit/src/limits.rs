@@ -3,12 +3,14 @@
 //!
 //! Checked: limits on keys and values; a batch with one invalid operation is refused
 //! atomically; a closed engine returns `Closed`; another table's snapshot is refused; an operation
-//! that the engine lacks returns [`Error::Unsupported`] with the engine and the operation.
+//! that the engine lacks returns [`Error::Unsupported`] with the engine and the operation; an
+//! inverted range is refused; `multi_get` and `lookup` return what `get` does.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use siltstone_engine::{
-    Durability, Engine, Error, KeyRange, MAX_KEY_BYTES, ManualClock, Result, WriteBatch,
+    Durability, Engine, Entry, Error, KeyRange, MAX_KEY_BYTES, ManualClock, Result, WriteBatch,
 };
 use siltstone_runtime::Env;
 use siltstone_vfs::{Ram, Vfs};
@@ -26,17 +28,18 @@ const MAX_TESTED_VALUE_BYTES: usize = 64 << 20;
 pub fn limits(tested: &dyn EngineUnderTest, scale: &Scale) -> CheckResult {
     for option_set in scale.option_sets(tested.option_set_count()) {
         let trial = Trial { tested, option_set };
-        let checks: [(&str, Check<'_>); 6] = [
+        let checks: [(&str, Check<'_>); 7] = [
             ("keys", Trial::keys),
             ("values", Trial::values),
             ("invalid batches", Trial::invalid_batches),
             ("close", Trial::close),
             ("snapshots", Trial::snapshots),
             ("cursors", Trial::cursors),
+            ("point reads", Trial::point_reads),
         ];
         for (name, check) in checks {
             crate::histories::catch_panics(|| check(&trial)).map_err(|what| {
-                format!("{} option_set {option_set}, {name}: {what}", tested.name())
+                format!("{} option set {option_set}, {name}: {what}", tested.name())
             })?;
         }
     }
@@ -64,12 +67,14 @@ impl Trial<'_> {
         let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
         let engine = self.open_on(vfs.clone())?;
         let (max, over) = (vec![7; MAX_KEY_BYTES], vec![7; MAX_KEY_BYTES + 1]);
-        put(engine.as_ref(), &[0], b"")?;
+        put(engine.as_ref(), b"", b"")?;
+        put(engine.as_ref(), &[0], b"zero")?;
         put(engine.as_ref(), &max, b"large")?;
-        let is_too_large = |error: &Error| matches!(error, Error::TooLarge { what: "key", .. });
-        let is_empty = |error: &Error| matches!(error, Error::EmptyKey);
-        refused("a write to an empty key", put(engine.as_ref(), b"", b"v"), is_empty)?;
-        refused("a get of an empty key", engine.get(b""), is_empty)?;
+        let is_too_large = |error: &Error| {
+            matches!(error, Error::TooLarge { what: "key", size, limit }
+                if (*size, *limit) == (MAX_KEY_BYTES as u64 + 1, MAX_KEY_BYTES as u64))
+        };
+        holds(engine.get(b"")?.is_some_and(|e| e.value.is_empty()), "the empty key is stored")?;
         refused("a write to a long key", put(engine.as_ref(), &over, b"v"), is_too_large)?;
         refused("a get of a long key", engine.get(&over), is_too_large)?;
         engine.flush()?;
@@ -81,7 +86,7 @@ impl Trial<'_> {
             false => session::contents(engine.as_ref())?,
         };
         let keys: Vec<_> = found.keys().map(Vec::len).collect();
-        holds(keys == [1, MAX_KEY_BYTES], "the shortest and the longest key are stored")
+        holds(keys == [0, 1, MAX_KEY_BYTES], "the shortest and the longest key are stored")
     }
 
     fn values(&self) -> Result<(), CheckError> {
@@ -108,15 +113,13 @@ impl Trial<'_> {
         let engine = self.open()?;
         put(engine.as_ref(), b"a", b"1")?;
         let long = vec![1; MAX_KEY_BYTES + 1];
-        for bad in [&b""[..], &long] {
-            let mut batch = WriteBatch::new();
-            batch.put(b"a", b"2").put(bad, b"v").delete(b"a").put(b"b", b"3");
-            let written = engine.write(&batch, Durability::Synced);
-            refused("a batch with one invalid key", written, |_| true)?;
-            let found = session::contents(engine.as_ref())?;
-            let same = found.len() == 1 && found.get(&b"a"[..]).is_some_and(|e| e.value == b"1");
-            holds(same, "a refused batch changes nothing")?;
-        }
+        let mut batch = WriteBatch::new();
+        batch.put(b"a", b"2").put(&long, b"v").delete(b"a").put(b"", b"3");
+        let written = engine.write(&batch, Durability::Synced);
+        refused("a batch with one invalid key", written, |_| true)?;
+        let found = session::contents(engine.as_ref())?;
+        let same = found.len() == 1 && found.get(&b"a"[..]).is_some_and(|e| e.value == b"1");
+        holds(same, "a refused batch changes nothing")?;
         engine.write(&WriteBatch::new(), Durability::Buffered)?;
         engine.write(&WriteBatch::new(), Durability::Synced)?;
         holds(session::contents(engine.as_ref())?.len() == 1, "an empty batch changes nothing")
@@ -128,6 +131,8 @@ impl Trial<'_> {
         engine.close()?;
         let closed = |error: &Error| matches!(error, Error::Closed);
         refused("get after close", engine.get(b"a"), closed)?;
+        refused("multi_get after close", engine.multi_get(&[b"a"], None), closed)?;
+        refused("lookup after close", engine.lookup(b"a", None, &mut |_, _| ()), closed)?;
         refused("write after close", put(engine.as_ref(), b"a", b"2"), closed)?;
         refused("sync after close", engine.sync(), closed)?;
         refused("flush after close", engine.flush(), closed)?;
@@ -176,18 +181,89 @@ impl Trial<'_> {
             self.unsupported("last", cursor.last().map(drop))?;
             self.unsupported("seek", cursor.seek(b"a").map(drop))?;
             self.unsupported("seek_back", cursor.seek_back(b"a").map(drop))?;
-            return self.unsupported("range", engine.range(KeyRange::all(), None).map(drop));
+            self.unsupported("range", engine.range(KeyRange::all(), None).map(drop))?;
+            return self.inverted_ranges(engine.as_ref());
         }
         let mut cursor = engine.range(KeyRange::all(), None)?;
         refused("prev without a position", cursor.prev(), invalid)?;
         holds(cursor.first()? && !cursor.next()? && !cursor.valid(), "one entry, then the end")?;
         refused("prev after the end", cursor.prev(), invalid)?;
-        let none = KeyRange::new(&b"b"[..]..&b"a"[..]);
-        // An inverted range is empty, or refused.
-        match engine.range(none, None) {
-            Err(error) => holds(invalid(&error), "an inverted range is Invalid"),
-            Ok(mut cursor) => holds(!cursor.first()? && !cursor.last()?, "it is empty"),
+        self.inverted_ranges(engine.as_ref())
+    }
+
+    /// Inverted ranges are refused with both bounds named, also at snapshots and by unordered
+    /// engines; a range from a key to itself is valid.
+    fn inverted_ranges(&self, engine: &dyn Engine) -> Result<(), CheckError> {
+        let key = |name: &[u8]| name.to_vec();
+        let names_both = |error: &Error| {
+            let text = error.to_string();
+            matches!(error, Error::Invalid(_)) && text.contains("'yy'") && text.contains("'xx'")
+        };
+        let is_versioned = self.tested.capabilities().versioned;
+        let point = is_versioned.then(|| engine.snapshot()).transpose()?;
+        for at in [None, point.as_ref()] {
+            for inverted in [
+                KeyRange::new(key(b"yy")..key(b"xx")),
+                KeyRange::new(key(b"yy")..=key(b"xx")),
+                KeyRange { start: Bound::Excluded(key(b"yy")), end: Bound::Included(key(b"xx")) },
+                KeyRange { start: Bound::Excluded(key(b"yy")), end: Bound::Excluded(key(b"xx")) },
+            ] {
+                let scan = engine.range(inverted, at).map(drop);
+                refused("an inverted range", scan, names_both)?;
+            }
+            if !self.tested.capabilities().ordered {
+                continue;
+            }
+            for end in [Bound::Included(key(b"a")), Bound::Excluded(key(b"a"))] {
+                let range = KeyRange { start: Bound::Excluded(key(b"a")), end };
+                let mut cursor = engine.range(range, at)?;
+                holds(!cursor.first()? && !cursor.last()?, "a range after its only key is empty")?;
+            }
         }
+        Ok(())
+    }
+
+    /// Point reads in all forms return what `get` does, each key for itself and in any order.
+    fn point_reads(&self) -> Result<(), CheckError> {
+        let engine = self.open()?;
+        put(engine.as_ref(), b"flushed", b"1")?;
+        put(engine.as_ref(), b"deleted", b"2")?;
+        engine.flush()?;
+        let mut batch = WriteBatch::new();
+        batch.delete(b"deleted").put_until(b"expired", b"3", EPOCH).put(b"empty", b"");
+        batch.put_until(b"expires", b"4", EPOCH + 1);
+        engine.write(&batch, Durability::Buffered)?;
+        let is_versioned = self.tested.capabilities().versioned;
+        let point = is_versioned.then(|| engine.snapshot()).transpose()?;
+        put(engine.as_ref(), b"flushed", b"newer")?;
+        let keys: [&[u8]; 7] =
+            [b"flushed", b"none", b"expires", b"flushed", b"deleted", b"empty", b"expired"];
+        for at in [None, point.as_ref()] {
+            let entries = engine.multi_get(&keys, at)?;
+            holds(entries.len() == keys.len(), "multi_get returns a result per key")?;
+            for (key, entry) in keys.iter().zip(entries) {
+                let got = match at {
+                    Some(at) => engine.get_at(key, at)?,
+                    None => engine.get(key)?,
+                };
+                holds(entry == got, "multi_get returns what get does")?;
+                let mut lent = None;
+                let is_there = engine.lookup(key, at, &mut |value, expires_at| {
+                    lent = Some(Entry { value: value.to_vec(), expires_at });
+                })?;
+                holds(lent == got, "lookup lends what get returns")?;
+                holds(is_there == got.is_some(), "lookup says whether there is a value")?;
+            }
+        }
+        let found = engine.multi_get(&keys, None)?.iter().flatten().count();
+        holds(found == 4, "multi_get finds the live keys")?;
+        holds(engine.multi_get(&[], None)?.is_empty(), "multi_get of no keys returns nothing")?;
+        let too_long = vec![b'k'; MAX_KEY_BYTES + 1];
+        let is_too_large = |error: &Error| matches!(error, Error::TooLarge { .. });
+        let many = engine.multi_get(&[b"a", &too_long], None);
+        refused("multi_get of a key that is too long", many, is_too_large)?;
+        let one = engine.lookup(&too_long, None, &mut |_, _| ());
+        refused("lookup of a key that is too long", one, is_too_large)
     }
 
     fn unsupported(&self, what: &str, result: Result<()>) -> Result<(), CheckError> {

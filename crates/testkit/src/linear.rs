@@ -38,6 +38,13 @@ pub enum Act {
     Write(Option<u64>),
     /// A get and its result.
     Read(Option<u64>),
+    /// A compare-and-swap that has found its expected value.
+    Swap {
+        /// The value found.
+        from: Option<u64>,
+        /// The value written.
+        to: Option<u64>,
+    },
 }
 
 /// An operation and its times.
@@ -45,11 +52,15 @@ pub enum Act {
 pub struct Operation {
     /// The time of the call.
     pub called: u64,
-    /// The time of the return.
+    /// The time of the return; [`NEVER`] if the outcome is unknown.
     pub returned: u64,
     /// The effect.
     pub act: Act,
 }
+
+/// The return of an operation whose outcome is unknown: it takes effect at any time after its call,
+/// or never.
+pub const NEVER: u64 = u64::MAX;
 
 /// Whether the history of one register is linearizable. Cost: the number of states, about the
 /// number of operations times two to the power of the threads, for each value.
@@ -59,7 +70,7 @@ pub fn is_linearizable(history: &[Operation]) -> bool {
     let mut seen: HashSet<State> = HashSet::new();
     let mut open = vec![State { done: 0, ahead: Vec::new(), value: None }];
     while let Some(state) = open.pop() {
-        if state.done == history.len() {
+        if state.is_complete(&history) {
             return true;
         }
         if seen.insert(state.clone()) {
@@ -78,6 +89,13 @@ struct State {
 }
 
 impl State {
+    /// Whether every operation is ordered, except for some that may never take effect.
+    fn is_complete(&self, history: &[Operation]) -> bool {
+        let mut rest =
+            (self.done..history.len()).filter(|at| self.ahead.binary_search(at).is_err());
+        rest.all(|at| history[at].returned == NEVER)
+    }
+
     fn push_next(&self, history: &[Operation], open: &mut Vec<State>) {
         let mut first_return = u64::MAX;
         for (at, operation) in history.iter().enumerate().skip(self.done) {
@@ -91,7 +109,8 @@ impl State {
             match operation.act {
                 Act::Write(value) => open.push(self.with(at, value)),
                 Act::Read(value) if value == self.value => open.push(self.with(at, value)),
-                Act::Read(_) => {}
+                Act::Swap { from, to } if from == self.value => open.push(self.with(at, to)),
+                Act::Read(_) | Act::Swap { .. } => {}
             }
         }
     }
@@ -241,6 +260,25 @@ mod tests {
         for history in bad {
             assert!(!is_linearizable(history), "{history:?}");
         }
+    }
+
+    #[test]
+    fn swap_finds_its_value_and_unknown_outcome_may_be_none() {
+        use Act::{Read, Swap, Write};
+        let swap = |from, to| Swap { from: Some(from), to: Some(to) };
+        let history = [
+            op(0, 1, Write(Some(1))),
+            op(2, 3, swap(1, 2)),
+            op(4, NEVER, swap(2, 3)),
+            op(4, NEVER, swap(7, 8)),
+            op(5, 6, Read(Some(2))),
+        ];
+        assert!(is_linearizable(&history));
+        let with = |last: Operation| is_linearizable(&[&history[..], &[last]].concat());
+        assert!(with(op(7, 8, Read(Some(3)))));
+        assert!(!with(op(7, 8, Read(Some(8)))));
+        assert!(!with(op(7, 8, swap(1, 4))));
+        assert!(!is_linearizable(&[op(0, 1, swap(1, 2))]));
     }
 
     #[test]

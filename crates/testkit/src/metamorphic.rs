@@ -9,7 +9,7 @@
 //! Source: Chen, Cheung and Yiu, "Metamorphic Testing", HKUST-CS98-01, 1998; for storage engines,
 //! the metamorphic tests of Pebble.
 
-use crate::history::{self, Shape};
+use crate::history::{self, HistoryShape};
 use crate::scale::Case;
 use crate::{CheckResult, EngineUnderTest, Scale, histories};
 
@@ -20,7 +20,7 @@ use crate::{CheckResult, EngineUnderTest, Scale, histories};
 pub fn metamorphic(tested: &dyn EngineUnderTest, scale: &Scale) -> CheckResult {
     let count = (scale.histories / 10).max(1);
     let mut compared = 0;
-    let shape = Shape { clock_goes_back: false, ..Shape::EVERYTHING };
+    let shape = HistoryShape { clock_goes_back: false, ..HistoryShape::EVERYTHING };
     for case in scale.cases(count, 1) {
         let history = history::draw(case.seed ^ 0x6d65_7461, &shape);
         let mut first: Option<u64> = None;

@@ -17,7 +17,7 @@
 
 use std::collections::BTreeMap;
 
-use siltstone_engine::{Entry, KeyRange, Op, Timestamp, WriteBatch};
+use siltstone_engine::{BatchOp, Entry, KeyRange, Op, Timestamp, WriteBatch};
 
 /// A model of one table.
 #[derive(Debug, Clone, Default)]
@@ -37,7 +37,7 @@ struct Version {
 
 /// An entry that a read is expected to return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Expected<'o> {
+pub struct ExpectedEntry<'o> {
     /// The key.
     pub key: &'o [u8],
     /// Its entry.
@@ -63,7 +63,14 @@ impl Oracle {
             return;
         }
         self.sequence += 1;
-        for op in batch.iter() {
+        for op in batch.iter_all() {
+            let op = match op {
+                BatchOp::Point(op) => op,
+                BatchOp::DeleteRange { start, end } => {
+                    self.delete_range(start, end, now);
+                    continue;
+                }
+            };
             let entry = match op {
                 Op::Delete { .. } => None,
                 Op::Put { value, expires_at, .. } => {
@@ -71,9 +78,14 @@ impl Oracle {
                 }
             };
             let versions = self.keys.entry(op.key().to_vec()).or_default();
-            // Within a batch the last operation on a key wins.
-            versions.pop_if(|version| version.sequence == self.sequence);
-            versions.push(Version { sequence: self.sequence, entry, latest: now });
+            push(versions, Version { sequence: self.sequence, entry, latest: now });
+        }
+    }
+
+    fn delete_range(&mut self, start: &[u8], end: Option<&[u8]>, now: Timestamp) {
+        let in_range = |key: &[u8]| start <= key && end.is_none_or(|end| key < end);
+        for (_, versions) in self.keys.iter_mut().filter(|(key, _)| in_range(key)) {
+            push(versions, Version { sequence: self.sequence, entry: None, latest: now });
         }
     }
 
@@ -104,13 +116,13 @@ impl Oracle {
     }
 
     /// The expected result of a get of `key` as of `sequence` at time `now`.
-    pub fn get(&self, key: &[u8], sequence: u64, now: Timestamp) -> Option<Expected<'_>> {
+    pub fn get(&self, key: &[u8], sequence: u64, now: Timestamp) -> Option<ExpectedEntry<'_>> {
         let (key, versions) = self.keys.get_key_value(key)?;
         expect(key, versions, sequence, now)
     }
 
     /// The expected result of a scan of `range` as of `sequence` at time `now`, in key order.
-    pub fn range(&self, range: &KeyRange, sequence: u64, now: Timestamp) -> Vec<Expected<'_>> {
+    pub fn range(&self, range: &KeyRange, sequence: u64, now: Timestamp) -> Vec<ExpectedEntry<'_>> {
         let keys = self.keys.iter().filter(|(key, _)| range.contains(key));
         keys.filter_map(|(key, versions)| expect(key, versions, sequence, now)).collect()
     }
@@ -128,20 +140,29 @@ impl Oracle {
     }
 }
 
+/// Adds a version: within a batch the last operation on a key wins.
+fn push(versions: &mut Vec<Version>, version: Version) {
+    versions.pop_if(|last| last.sequence == version.sequence);
+    versions.push(version);
+}
+
 fn expect<'o>(
     key: &'o [u8],
     versions: &'o [Version],
     sequence: u64,
     now: Timestamp,
-) -> Option<Expected<'o>> {
+) -> Option<ExpectedEntry<'o>> {
     let after = versions.partition_point(|version| version.sequence <= sequence);
     let version = &versions[after.checked_sub(1)?];
     let entry = version.entry.as_ref().filter(|entry| !entry.is_expired(now))?;
-    Some(Expected { key, entry, certain: !entry.is_expired(version.latest) })
+    Some(ExpectedEntry { key, entry, certain: !entry.is_expired(version.latest) })
 }
 
 /// Compares entries with the expected ones; the error describes the first difference.
-pub fn compare(expected: &[Expected<'_>], found: &BTreeMap<Vec<u8>, Entry>) -> Result<(), String> {
+pub fn compare(
+    expected: &[ExpectedEntry<'_>],
+    found: &BTreeMap<Vec<u8>, Entry>,
+) -> Result<(), String> {
     let mut known = 0;
     for expected in expected {
         match found.get(expected.key) {
@@ -214,6 +235,19 @@ mod tests {
         assert_eq!(seen, [None, Some((&b"2"[..], true)), None, Some((&b"3"[..], true))]);
         oracle.rewind(1);
         assert_eq!(value(&oracle, 9, 0), Some((&b"2"[..], true)));
+    }
+
+    #[test]
+    fn range_deletion_hides_what_was_written_before_it() {
+        let mut oracle = Oracle::new();
+        oracle.apply(&batch(|b| b.put(b"k", b"1")), 0);
+        oracle.apply(&batch(|b| b.put(b"k", b"2").delete_range("a".."l")), 0);
+        oracle.apply(&batch(|b| b.delete_range("a".."k").delete_range("k".."k")), 0);
+        oracle.apply(&batch(|b| b.delete_range::<&[u8]>(..).put(b"k", b"4")), 0);
+        let seen: Vec<_> = (1..=4).map(|at| value(&oracle, at, 0)).collect();
+        assert_eq!(seen, [Some((&b"1"[..], true)), None, None, Some((&b"4"[..], true))]);
+        oracle.apply(&batch(|b| b.delete_range("k"..="k")), 0);
+        assert_eq!(value(&oracle, 5, 0), None);
     }
 
     #[test]

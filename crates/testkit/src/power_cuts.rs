@@ -12,7 +12,7 @@
 //!
 //! Checked: open succeeds without repair; the state is that after some number of batches
 //! (so batches are atomic), no fewer than were synced, or after a process crash, acknowledged. What
-//! a completed open has shown after a power cut is not lost again, since everything on the medium
+//! a completed open has shown after a power cut is not lost again, since everything on disk
 //! is durable then; after a process crash it may be.
 //!
 //! Source: after Pillai et al., OSDI 2014; cutting recovery too is FoundationDB's practice.
@@ -24,9 +24,9 @@ use siltstone_faults::FaultyVfs;
 use siltstone_vfs::Vfs;
 
 use crate::histories::catch_panics;
-use crate::history::{self, Shape, Step};
+use crate::history::{self, HistoryShape, Step};
 use crate::scale::Case;
-use crate::trace::{Kinds, Traced};
+use crate::trace::{Kinds, TracedVfs};
 use crate::{CheckError, CheckResult, EngineUnderTest, Scale, Session, TestRng};
 
 /// This many cases share a history, so that its length is measured once for all of them.
@@ -83,21 +83,21 @@ impl<'s> Trial<'s> {
         let mut rng = TestRng::of(case.seed, 2);
         let group = CASES_PER_HISTORY * u64::from(self.tested.option_set_count());
         let history_seed = case.seed / group;
-        let history = history::draw(history_seed, &Shape::WRITES);
+        let history = history::draw(history_seed, &HistoryShape::WRITES);
         let length = self.length(case, history_seed, &history)?;
 
-        let mut medium = FaultyVfs::new(case.seed);
-        medium.cut_power_at(rng.below(length));
-        let vfs = self.traced(&medium);
+        let mut disk = FaultyVfs::new(case.seed);
+        disk.cut_power_at(rng.below(length));
+        let vfs = self.traced(&disk);
         let mut session = Session::unopened(self.tested, case.option_set, case.seed, vfs);
-        if self.opens(&mut session, &medium)? {
-            self.run_steps(&mut session, &medium, &history)?;
+        if self.opens(&mut session, &disk)? {
+            self.run_steps(&mut session, &disk, &history)?;
         }
         for run in 0..CUTS {
             let process_only = rng.one_in(8);
             let survivors = match process_only {
-                true => medium.after_crash(rng.draw()),
-                false => medium.survivors(rng.draw()),
+                true => disk.after_crash(rng.draw()),
+                false => disk.survivors(rng.draw()),
             };
             self.cuts += u64::from(!process_only);
             self.process_crashes += u64::from(process_only);
@@ -110,21 +110,21 @@ impl<'s> Trial<'s> {
                 survivors.cut_power_at(rng.below(EARLY_OPERATIONS));
             }
             session = session.with_vfs(self.traced(&survivors));
-            medium = survivors;
-            if self.recovers(&mut session, &medium, floor, !process_only)? {
+            disk = survivors;
+            if self.recovers(&mut session, &disk, floor, !process_only)? {
                 let more = 4 + rng.index(12);
                 let more = steps_after_recovery(rng.draw(), more, is_last);
-                self.run_steps(&mut session, &medium, &more)?;
+                self.run_steps(&mut session, &disk, &more)?;
             }
             if !is_last {
-                medium.cut_power();
+                disk.cut_power();
             }
         }
         Ok(())
     }
 
-    fn traced(&self, medium: &FaultyVfs) -> Arc<dyn Vfs> {
-        Arc::new(Traced::new(medium, self.kinds.clone()))
+    fn traced(&self, disk: &FaultyVfs) -> Arc<dyn Vfs> {
+        Arc::new(TracedVfs::new(disk, self.kinds.clone()))
     }
 
     /// The number of operations of the history without a fault.
@@ -132,21 +132,21 @@ impl<'s> Trial<'s> {
         if let Some(&known) = self.lengths.get(&(seed, case.option_set)) {
             return Ok(known);
         }
-        let medium = FaultyVfs::new(case.seed);
-        let vfs = Arc::new(medium.clone());
+        let disk = FaultyVfs::new(case.seed);
+        let vfs = Arc::new(disk.clone());
         let mut session = Session::unopened(self.tested, case.option_set, case.seed, vfs);
-        self.opens(&mut session, &medium)?;
-        self.run_steps(&mut session, &medium, history)?;
-        let length = medium.operations().max(1);
+        self.opens(&mut session, &disk)?;
+        self.run_steps(&mut session, &disk, history)?;
+        let length = disk.operations().max(1);
         self.lengths.insert((seed, case.option_set), length);
         Ok(length)
     }
 
     /// Opens; `false` if power went off during the open.
-    fn opens(&self, session: &mut Session<'s>, medium: &FaultyVfs) -> Result<bool, String> {
+    fn opens(&self, session: &mut Session<'s>, disk: &FaultyVfs) -> Result<bool, String> {
         match catch_panics(|| Ok(session.open()?)) {
-            Ok(()) => Ok(!medium.power_is_off()),
-            Err(_) if medium.power_is_off() => Ok(false),
+            Ok(()) => Ok(!disk.power_is_off()),
+            Err(_) if disk.power_is_off() => Ok(false),
             Err(what) => Err(format!("open fails: {what}")),
         }
     }
@@ -155,17 +155,17 @@ impl<'s> Trial<'s> {
     fn recovers(
         &mut self,
         session: &mut Session<'s>,
-        medium: &FaultyVfs,
+        disk: &FaultyVfs,
         floor: u64,
         is_durable: bool,
     ) -> Result<bool, String> {
-        if !self.opens(session, medium)? {
+        if !self.opens(session, disk)? {
             self.cuts_while_opening += 1;
             return Ok(false);
         }
         let before = session.oracle.sequence();
         let aligned = catch_panics(|| session.align_oracle(floor));
-        if medium.power_is_off() {
+        if disk.power_is_off() {
             return Ok(false);
         }
         let sequence = aligned?;
@@ -180,19 +180,19 @@ impl<'s> Trial<'s> {
     fn run_steps(
         &self,
         session: &mut Session<'s>,
-        medium: &FaultyVfs,
+        disk: &FaultyVfs,
         steps: &[Step],
     ) -> Result<(), String> {
         for (at, step) in steps.iter().enumerate() {
             let wrong = catch_panics(|| match session.step(step) {
-                Err(CheckError::Engine(_)) if medium.power_is_off() => {
+                Err(CheckError::Engine(_)) if disk.power_is_off() => {
                     session.apply_uncertain(step);
                     Ok(())
                 }
                 done => done,
             });
             wrong.map_err(|what| format!("step {at}, {step}: {what}"))?;
-            if medium.power_is_off() {
+            if disk.power_is_off() {
                 break;
             }
         }
@@ -217,7 +217,7 @@ impl<'s> Trial<'s> {
 
 /// The steps after a recovery; the last time they end with checks in which nothing may fail.
 fn steps_after_recovery(seed: u64, steps: usize, is_last: bool) -> Vec<Step> {
-    let shape = Shape { steps, ..Shape::WRITES };
+    let shape = HistoryShape { steps, ..HistoryShape::WRITES };
     let mut steps = history::draw(seed, &shape);
     // A new history would set the clock back.
     steps.retain(|step| !matches!(step, Step::Clock(_)));

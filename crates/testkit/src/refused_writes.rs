@@ -27,13 +27,14 @@
 //! Source: Rebello et al., "Can Applications Recover from fsync Failures?", ATC 2020, for the
 //! failed syncs.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
-use siltstone_engine::{Durability, Error, Op, WriteBatch};
+use siltstone_engine::{BatchOp, Durability, Error, Op, WriteBatch};
 use siltstone_faults::{FaultError, FaultKind, FaultyVfs};
 
 use crate::histories::catch_panics;
-use crate::history::{self, Shape, Step};
+use crate::history::{self, HistoryShape, Step};
 use crate::scale::Case;
 use crate::{CheckError, CheckResult, EngineUnderTest, Scale, Session, TestRng};
 
@@ -47,7 +48,8 @@ const STEPS: usize = 30;
 /// it catches up.
 const MAX_LATE_REPORTS: usize = 3;
 
-const SHAPE: Shape = Shape { steps: RUNS * STEPS, reopens: false, ..Shape::WRITES };
+const SHAPE: HistoryShape =
+    HistoryShape { steps: RUNS * STEPS, reopens: false, ..HistoryShape::WRITES };
 
 /// Refuses writes in many ways.
 ///
@@ -108,7 +110,7 @@ struct Fault {
 
 /// How a run ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ending {
+enum RunEnd {
     Close,
     Crash,
     PowerCut,
@@ -116,7 +118,7 @@ enum Ending {
 
 struct Run<'s, 'c> {
     rng: TestRng,
-    medium: FaultyVfs,
+    disk: FaultyVfs,
     session: Session<'s>,
     counts: &'c mut Counts,
     fault: Option<Fault>,
@@ -128,11 +130,11 @@ struct Run<'s, 'c> {
 
 impl<'s, 'c> Run<'s, 'c> {
     fn new(tested: &'s dyn EngineUnderTest, case: Case, counts: &'c mut Counts) -> Self {
-        let medium = FaultyVfs::new(case.seed);
-        let vfs = Arc::new(medium.clone());
+        let disk = FaultyVfs::new(case.seed);
+        let vfs = Arc::new(disk.clone());
         Run {
             rng: TestRng::of(case.seed, 8),
-            medium,
+            disk,
             session: Session::unopened(tested, case.option_set, case.seed, vfs),
             counts,
             fault: None,
@@ -151,7 +153,7 @@ impl<'s, 'c> Run<'s, 'c> {
                 catch_panics(|| self.step(step))
                     .map_err(|what| format!("run {run}, step {at}, {step}: {what}"))?;
             }
-            let mut ending = Ending::Close;
+            let mut ending = RunEnd::Close;
             catch_panics(|| {
                 ending = self.draw_ending()?;
                 self.end(ending)
@@ -251,14 +253,14 @@ impl<'s, 'c> Run<'s, 'c> {
         let may_make_read_only = match self.rng.below(8) {
             0..3 => {
                 let space = *self.rng.pick(&[0, 4 << 10, 40 << 10]);
-                self.medium.set_capacity(self.medium.space_used() + self.rng.below(space + 1));
-                self.medium.set_torn_on_full(self.rng.one_in(2));
+                self.disk.set_capacity(self.disk.space_used() + self.rng.below(space + 1));
+                self.disk.set_torn_on_full(self.rng.one_in(2));
                 false
             }
             3 => {
                 let error = [FaultError::ProcessFiles, FaultError::SystemFiles];
-                self.medium.set_error(*self.rng.pick(&error));
-                self.medium.fail_next(FaultKind::Descriptors, u64::MAX);
+                self.disk.set_error(*self.rng.pick(&error));
+                self.disk.fail_next(FaultKind::Descriptors, u64::MAX);
                 false
             }
             _ => {
@@ -286,22 +288,24 @@ impl<'s, 'c> Run<'s, 'c> {
             FaultError::OutOfMemory,
             FaultError::TryAgain,
         ];
-        self.medium.set_error(*self.rng.pick(&errors));
+        self.disk.set_error(*self.rng.pick(&errors));
         let count = if self.rng.one_in(3) { u64::MAX } else { 1 + self.rng.below(5) };
-        self.medium.fail_next(*self.rng.pick(&kinds), count);
+        self.disk.fail_next(*self.rng.pick(&kinds), count);
     }
 
     fn clear_fault(&mut self) {
         self.fault = None;
-        self.medium.clear_faults();
-        self.medium.set_capacity(u64::MAX);
+        self.disk.clear_faults();
+        self.disk.set_capacity(u64::MAX);
     }
 
     /// Draws the ending of a run. Mostly the fault ends earlier, and some more writes follow.
-    fn draw_ending(&mut self) -> Result<Ending, CheckError> {
+    fn draw_ending(&mut self) -> Result<RunEnd, CheckError> {
+        // What this fault did in the background must not count for the next one.
+        self.check_read_only()?;
         if self.fault.is_some() && !self.rng.one_in(4) {
             self.clear_fault();
-            let more = Shape { steps: self.rng.index(4), ..SHAPE };
+            let more = HistoryShape { steps: self.rng.index(4), ..SHAPE };
             for mut step in history::draw(self.rng.draw(), &more) {
                 end_values_in_zeros(&mut step, &mut self.rng);
                 // A new history would set the clock back.
@@ -310,14 +314,14 @@ impl<'s, 'c> Run<'s, 'c> {
                 }
             }
         }
-        Ok(*self.rng.pick(&[Ending::Close, Ending::Crash, Ending::Crash, Ending::PowerCut]))
+        Ok(*self.rng.pick(&[RunEnd::Close, RunEnd::Crash, RunEnd::Crash, RunEnd::PowerCut]))
     }
 
-    fn end(&mut self, ending: Ending) -> Result<(), CheckError> {
+    fn end(&mut self, ending: RunEnd) -> Result<(), CheckError> {
         self.check_read_only()?;
         let seed = self.rng.draw();
         match ending {
-            Ending::Close => {
+            RunEnd::Close => {
                 self.counts.closes += 1;
                 match self.session.engine().close() {
                     Ok(()) if self.is_read_only => {
@@ -333,14 +337,14 @@ impl<'s, 'c> Run<'s, 'c> {
                 }
                 self.session.drop_engine();
             }
-            Ending::Crash => {
+            RunEnd::Crash => {
                 self.counts.crashes += 1;
-                self.set_medium(self.medium.after_crash(seed));
+                self.set_disk(self.disk.after_crash(seed));
             }
-            Ending::PowerCut => {
+            RunEnd::PowerCut => {
                 self.counts.cuts += 1;
                 self.session.acknowledged = self.session.synced;
-                self.set_medium(self.medium.survivors(seed));
+                self.set_disk(self.disk.survivors(seed));
             }
         }
         self.clear_fault();
@@ -352,15 +356,15 @@ impl<'s, 'c> Run<'s, 'c> {
         }
         let is_clear = self.open(floor)?;
         self.counts.surfaced += u64::from(self.session.oracle.sequence() > before);
-        if ending == Ending::PowerCut && is_clear {
+        if ending == RunEnd::PowerCut && is_clear {
             self.session.synced = self.session.oracle.sequence();
         }
         Ok(())
     }
 
-    fn set_medium(&mut self, medium: FaultyVfs) {
-        let vfs = Arc::new(medium.clone());
-        self.medium = medium;
+    fn set_disk(&mut self, disk: FaultyVfs) {
+        let vfs = Arc::new(disk.clone());
+        self.disk = disk;
         self.session.set_vfs(vfs);
     }
 
@@ -394,9 +398,9 @@ impl<'s, 'c> Run<'s, 'c> {
 fn end_values_in_zeros(step: &mut Step, rng: &mut TestRng) {
     let Step::Write(batch, _) = step else { return };
     let mut changed = WriteBatch::new();
-    for op in batch.iter() {
+    for op in batch.iter_all() {
         match op {
-            Op::Put { key, value, expires_at } if rng.one_in(2) => {
+            BatchOp::Point(Op::Put { key, value, expires_at }) if rng.one_in(2) => {
                 let mut value = value.to_vec();
                 let kept = rng.index(value.len() + 1);
                 value[kept..].fill(0);
@@ -405,7 +409,11 @@ fn end_values_in_zeros(step: &mut Step, rng: &mut TestRng) {
                     None => changed.put(key, &value),
                 }
             }
-            op => changed.push(op),
+            BatchOp::Point(op) => changed.push(op),
+            BatchOp::DeleteRange { start, end } => {
+                let end = end.map_or(Bound::Unbounded, Bound::Excluded);
+                changed.delete_range::<&[u8]>((Bound::Included(start), end))
+            }
         };
     }
     *batch = changed;

@@ -8,12 +8,13 @@
 //! Invariant: after a step that succeeded the oracle has the state of the engine. After one that
 //! failed it has the engine's state before the step; the check that injected the fault adjusts it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use siltstone_engine::{
-    Clock, Durability, Engine, Entry, Error, KeyRange, ManualClock, ReadPoint, Timestamp,
+    Clock, Cursor, Durability, Engine, Entry, Error, KeyRange, ManualClock, ReadPoint, Timestamp,
     WriteBatch,
 };
 use siltstone_runtime::Env;
@@ -46,7 +47,7 @@ pub struct Session<'s> {
 }
 
 impl<'s> Session<'s> {
-    /// Opens the engine on an empty medium.
+    /// Opens the engine on an empty disk.
     ///
     /// # Errors
     /// The engine's.
@@ -95,7 +96,7 @@ impl<'s> Session<'s> {
         Ok(())
     }
 
-    /// Opens the engine on a copy of its medium, besides the session's own.
+    /// Opens the engine on a copy of its disk, besides the session's own.
     ///
     /// # Errors
     /// The engine's.
@@ -111,7 +112,7 @@ impl<'s> Session<'s> {
         self.engine = None;
     }
 
-    /// Continues with the same expectations on another medium, where the engine is not open yet.
+    /// Continues with the same expectations on another disk, where the engine is not open yet.
     #[must_use]
     pub fn with_vfs(mut self, vfs: Arc<dyn Vfs>) -> Self {
         self.set_vfs(vfs);
@@ -188,6 +189,12 @@ impl<'s> Session<'s> {
                 self.synced = self.oracle.sequence();
             }
             Step::Maintain => self.engine().maintain()?,
+            Step::Compact(range) => match self.engine().compact_range(range) {
+                Err(Error::Unsupported { .. }) if !self.tested.capabilities().ordered => {
+                    self.engine().maintain()?;
+                }
+                compacted => compacted?,
+            },
             Step::Sync => {
                 self.engine().sync()?;
                 self.synced = self.oracle.sequence();
@@ -228,7 +235,18 @@ impl<'s> Session<'s> {
         }
     }
 
+    /// The operations of a batch that the engine has: histories delete ranges.
+    fn supported<'b>(&self, batch: &'b WriteBatch) -> Cow<'b, WriteBatch> {
+        if batch.range_deletions() == 0 || self.tested.capabilities().range_deletes {
+            return Cow::Borrowed(batch);
+        }
+        let mut points = WriteBatch::new();
+        batch.iter().for_each(|op| _ = points.push(op));
+        Cow::Owned(points)
+    }
+
     fn write(&mut self, batch: &WriteBatch, durability: Durability) -> Result<(), CheckError> {
+        let batch = &*self.supported(batch);
         self.engine().write(batch, durability)?;
         self.oracle.apply(batch, self.clock.now());
         self.acknowledged = self.oracle.sequence();
@@ -241,7 +259,10 @@ impl<'s> Session<'s> {
     /// Applies a write with an unknown outcome to the oracle: it may appear after the next open.
     pub fn apply_uncertain(&mut self, step: &Step) {
         match step {
-            Step::Write(batch, _) => self.oracle.apply(batch, self.clock.now()),
+            Step::Write(batch, _) => {
+                let batch = self.supported(batch);
+                self.oracle.apply(&batch, self.clock.now());
+            }
             Step::Clear => self.oracle.clear(self.clock.now()),
             _ => {}
         }
@@ -390,8 +411,15 @@ impl<'s> Session<'s> {
 /// # Errors
 /// The engine's, or a key that comes twice.
 pub fn contents(engine: &dyn Engine) -> Result<BTreeMap<Vec<u8>, Entry>, CheckError> {
+    entries_of(engine.iter()?)
+}
+
+/// All entries of a cursor.
+///
+/// # Errors
+/// The engine's, or a key that comes twice.
+pub fn entries_of(mut cursor: Box<dyn Cursor>) -> Result<BTreeMap<Vec<u8>, Entry>, CheckError> {
     let mut entries = BTreeMap::new();
-    let mut cursor = engine.iter()?;
     let mut is_valid = cursor.first()?;
     while is_valid {
         let entry = Entry { value: cursor.value().to_vec(), expires_at: cursor.expires_at() };

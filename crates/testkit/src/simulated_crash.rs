@@ -20,13 +20,13 @@ use std::sync::Arc;
 use siltstone_faults::{FaultyVfs, Survival};
 
 use crate::histories::catch_panics;
-use crate::history::{self, Shape, Step};
+use crate::history::{self, HistoryShape, Step};
 use crate::scale::Case;
-use crate::trace::{Kinds, Traced};
+use crate::trace::{Kinds, TracedVfs};
 use crate::{CheckResult, EngineUnderTest, Scale, Session};
 
 /// Long enough for flushes and merges. No clean closes: they make everything durable.
-const SHAPE: Shape = Shape { steps: 40, reopens: false, ..Shape::WRITES };
+const SHAPE: HistoryShape = HistoryShape { steps: 40, reopens: false, ..HistoryShape::WRITES };
 
 /// Crashes a process at each sync of a file that is not a log, and cuts the next open everywhere.
 ///
@@ -39,13 +39,13 @@ pub fn simulated_crashes(tested: &dyn EngineUnderTest, scale: &Scale) -> CheckRe
         let mut history = history::draw(case.seed, &SHAPE);
         history.push(Step::Maintain);
         for at in 0.. {
-            let (kind, session, medium) = crash(tested, case, &history, at);
+            let (kind, session, disk) = crash(tested, case, &history, at);
             let Some(kind) = kind else { break };
             if !kind.starts_with("sync") || kind.ends_with("log") {
                 continue;
             }
             crashes += 1;
-            cuts += cut_openings(tested, case, &session, &medium).map_err(|what| {
+            cuts += cut_openings(tested, case, &session, &disk).map_err(|what| {
                 let (name, options) = (tested.name(), tested.describe(option_set));
                 format!("{name} ({options}), crashed at operation {at} ({kind}): {what}\n{case}")
             })?;
@@ -62,15 +62,15 @@ fn crash<'s>(
     history: &[Step],
     at: u64,
 ) -> (Option<String>, Session<'s>, FaultyVfs) {
-    let medium = FaultyVfs::new(case.seed);
-    medium.cut_power_at(at);
+    let disk = FaultyVfs::new(case.seed);
+    disk.cut_power_at(at);
     let kinds = Kinds::default();
-    let vfs = Arc::new(Traced::new(&medium, kinds.clone()));
+    let vfs = Arc::new(TracedVfs::new(&disk, kinds.clone()));
     let mut session = Session::unopened(tested, case.option_set, case.seed, vfs);
     // Errors come from the crash; the step in progress may have happened or not.
     let mut is_alive = session.open().is_ok();
     for step in history {
-        is_alive = is_alive && !medium.power_is_off();
+        is_alive = is_alive && !disk.power_is_off();
         if !is_alive {
             break;
         }
@@ -80,7 +80,7 @@ fn crash<'s>(
     }
     session.drop_engine();
     let kind = kinds.lock().keys().next().cloned();
-    (kind, session, medium)
+    (kind, session, disk)
 }
 
 /// Opens the table and cuts the power at each operation in turn until it is open; returns the
@@ -89,10 +89,10 @@ fn cut_openings(
     tested: &dyn EngineUnderTest,
     case: Case,
     session: &Session<'_>,
-    medium: &FaultyVfs,
+    disk: &FaultyVfs,
 ) -> Result<u64, String> {
     for at in 0.. {
-        let successor = medium.after_crash(case.seed);
+        let successor = disk.after_crash(case.seed);
         successor.cut_power_at(at);
         let opened = session.open_on(Arc::new(successor.clone()));
         let is_open = !successor.power_is_off();

@@ -1,4 +1,4 @@
-//! The target of checkpoints in tests: another medium, byte by byte.
+//! The target of checkpoints in tests: another directory, byte by byte.
 //!
 //! Nothing is linked, so that the streaming of the engine is tested.
 //!
@@ -9,14 +9,14 @@ use std::sync::Arc;
 use siltstone_engine::{CheckpointSink, Error, Purpose, Result};
 use siltstone_vfs::{File, Vfs};
 
-/// Copies a checkpoint to a medium.
+/// Copies a checkpoint to a directory.
 pub struct VfsSink {
     target: Arc<dyn Vfs>,
     file: Option<(Arc<dyn File>, u64)>,
 }
 
 impl VfsSink {
-    /// A sink into an empty medium.
+    /// A sink into an empty directory.
     pub fn new(target: Arc<dyn Vfs>) -> Self {
         VfsSink { target, file: None }
     }

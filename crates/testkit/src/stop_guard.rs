@@ -14,7 +14,7 @@ pub struct RunFlag(AtomicBool);
 pub struct StopGuard<'r>(&'r RunFlag);
 
 impl RunFlag {
-    /// Whether threads should go on.
+    /// Whether threads should continue.
     pub fn is_set(&self) -> bool {
         !self.0.load(SeqCst)
     }
@@ -22,16 +22,6 @@ impl RunFlag {
     /// A guard that clears the flag when it is dropped.
     pub fn clear_on_drop(&self) -> StopGuard<'_> {
         StopGuard(self)
-    }
-
-    /// The old name of `is_set`.
-    pub fn goes_on(&self) -> bool {
-        self.is_set()
-    }
-
-    /// The old name of `clear_on_drop`.
-    pub fn until_dropped(&self) -> StopGuard<'_> {
-        self.clear_on_drop()
     }
 }
 

@@ -1,9 +1,9 @@
-//! A faulty medium that records the kind of operation in which its power went off.
+//! A faulty disk that records the kind of operation in which its power went off.
 //!
 //! Requests are forwarded unchanged. The first one after which power is off is the one that was
 //! cut; its kind is the operation with the kind of file (`write log`, `rename CURRENT.tmp`, …).
 //!
-//! Invariant: requests and their numbers are those of the medium below.
+//! Invariant: the wrapped disk receives the same requests, so their numbers are the same.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,40 +16,40 @@ use siltstone_vfs::{File, LockGuard, Mapping, Mode, Vfs};
 /// Power cuts by kind of operation.
 pub type Kinds = Arc<Mutex<BTreeMap<String, u64>>>;
 
-/// A medium that records the cut.
-pub struct Traced {
-    below: Arc<dyn Vfs>,
+/// A disk that records the cut.
+pub struct TracedVfs {
+    inner: Arc<dyn Vfs>,
     watch: Watch,
 }
 
 #[derive(Clone)]
 struct Watch {
-    medium: FaultyVfs,
+    disk: FaultyVfs,
     kinds: Kinds,
     recorded: Arc<Mutex<bool>>,
 }
 
 struct TracedFile {
-    below: Arc<dyn File>,
+    inner: Arc<dyn File>,
     name: String,
     watch: Watch,
 }
 
-impl Traced {
-    /// Wraps a medium; its power cut is added to `kinds`.
-    pub fn new(medium: &FaultyVfs, kinds: Kinds) -> Self {
-        let watch = Watch { medium: medium.clone(), kinds, recorded: Arc::default() };
-        Traced { below: Arc::new(medium.clone()), watch }
+impl TracedVfs {
+    /// Wraps a disk; its power cut is added to `kinds`.
+    pub fn new(disk: &FaultyVfs, kinds: Kinds) -> Self {
+        let watch = Watch { disk: disk.clone(), kinds, recorded: Arc::default() };
+        TracedVfs { inner: Arc::new(disk.clone()), watch }
     }
 
-    fn file(&self, name: &str, below: Arc<dyn File>) -> Arc<dyn File> {
-        Arc::new(TracedFile { below, name: name.to_owned(), watch: self.watch.clone() })
+    fn file(&self, name: &str, inner: Arc<dyn File>) -> Arc<dyn File> {
+        Arc::new(TracedFile { inner, name: name.to_owned(), watch: self.watch.clone() })
     }
 }
 
 impl Watch {
     fn after<T>(&self, operation: &str, name: &str, result: T) -> T {
-        if self.medium.power_is_off() && !std::mem::replace(&mut *self.recorded.lock(), true) {
+        if self.disk.power_is_off() && !std::mem::replace(&mut *self.recorded.lock(), true) {
             let kind: String = name.chars().filter(|c| !c.is_ascii_digit()).collect();
             let kind = format!("{operation} {}", kind.trim_matches(['.', '-']));
             *self.kinds.lock().entry(kind.trim_end().to_owned()).or_default() += 1;
@@ -58,65 +58,65 @@ impl Watch {
     }
 }
 
-impl Vfs for Traced {
+impl Vfs for TracedVfs {
     fn name(&self) -> String {
-        self.below.name()
+        self.inner.name()
     }
 
     fn create(&self, name: &str) -> Result<Arc<dyn File>> {
-        let file = self.watch.after("create", name, self.below.create(name))?;
+        let file = self.watch.after("create", name, self.inner.create(name))?;
         Ok(self.file(name, file))
     }
 
     fn create_append(&self, name: &str) -> Result<Arc<dyn File>> {
-        let file = self.watch.after("create", name, self.below.create_append(name))?;
+        let file = self.watch.after("create", name, self.inner.create_append(name))?;
         Ok(self.file(name, file))
     }
 
     fn open(&self, name: &str, mode: Mode) -> Result<Arc<dyn File>> {
-        Ok(self.file(name, self.below.open(name, mode)?))
+        Ok(self.file(name, self.inner.open(name, mode)?))
     }
 
     fn exists(&self, name: &str) -> Result<bool> {
-        self.below.exists(name)
+        self.inner.exists(name)
     }
 
     fn list(&self) -> Result<Vec<String>> {
-        self.below.list()
+        self.inner.list()
     }
 
     fn remove(&self, name: &str) -> Result<()> {
-        self.watch.after("remove", name, self.below.remove(name))
+        self.watch.after("remove", name, self.inner.remove(name))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
-        self.watch.after("rename", from, self.below.rename(from, to))
+        self.watch.after("rename", from, self.inner.rename(from, to))
     }
 
     fn sync_dir(&self, purpose: Purpose) -> Result<()> {
-        self.watch.after("sync directory", purpose.name(), self.below.sync_dir(purpose))
+        self.watch.after("sync directory", purpose.name(), self.inner.sync_dir(purpose))
     }
 
     fn subdirectory(&self, name: &str) -> Result<Arc<dyn Vfs>> {
-        let below = self.watch.after("create directory", name, self.below.subdirectory(name))?;
-        Ok(Arc::new(Traced { below, watch: self.watch.clone() }))
+        let inner = self.watch.after("create directory", name, self.inner.subdirectory(name))?;
+        Ok(Arc::new(TracedVfs { inner, watch: self.watch.clone() }))
     }
 
     fn subdirectories(&self) -> Result<Vec<String>> {
-        self.below.subdirectories()
+        self.inner.subdirectories()
     }
 
     fn remove_subdirectory(&self, name: &str) -> Result<()> {
-        self.watch.after("remove directory", name, self.below.remove_subdirectory(name))
+        self.watch.after("remove directory", name, self.inner.remove_subdirectory(name))
     }
 
     /// Stores to a mapping are not traced; a cut among them counts for the next request.
     fn map(&self, name: &str, bytes: u64) -> Result<Mapping> {
-        self.watch.after("map", name, self.below.map(name, bytes))
+        self.watch.after("map", name, self.inner.map(name, bytes))
     }
 
     fn lock(&self, name: &str) -> Result<LockGuard> {
-        self.watch.after("lock", name, self.below.lock(name))
+        self.watch.after("lock", name, self.inner.lock(name))
     }
 }
 
@@ -128,54 +128,54 @@ impl TracedFile {
 
 impl File for TracedFile {
     fn read_at(&self, offset: u64, buf: &mut [u8], purpose: Purpose) -> Result<()> {
-        self.below.read_at(offset, buf, purpose)
+        self.inner.read_at(offset, buf, purpose)
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8], purpose: Purpose) -> Result<()> {
-        self.after("write", self.below.write_at(offset, bytes, purpose))
+        self.after("write", self.inner.write_at(offset, bytes, purpose))
     }
 
     fn sync(&self, purpose: Purpose) -> Result<()> {
-        self.after("sync", self.below.sync(purpose))
+        self.after("sync", self.inner.sync(purpose))
     }
 
     fn is_removed(&self) -> Result<bool> {
-        self.below.is_removed()
+        self.inner.is_removed()
     }
 
     fn begin_sync(&self) {
-        self.below.begin_sync();
+        self.inner.begin_sync();
     }
 
     fn seek_cost_bytes(&self) -> u64 {
-        self.below.seek_cost_bytes()
+        self.inner.seek_cost_bytes()
     }
 
     fn len(&self) -> Result<u64> {
-        self.below.len()
+        self.inner.len()
     }
 
     fn next_data(&self, offset: u64) -> Result<u64> {
-        self.below.next_data(offset)
+        self.inner.next_data(offset)
     }
 
     fn set_len(&self, len: u64) -> Result<()> {
-        self.after("set length", self.below.set_len(len))
+        self.after("set length", self.inner.set_len(len))
     }
 
     fn preallocate(&self, bytes: u64, now: u64) {
-        self.below.preallocate(bytes, now);
+        self.inner.preallocate(bytes, now);
     }
 
     fn trim_preallocation(&self) -> Result<()> {
-        self.below.trim_preallocation()
+        self.inner.trim_preallocation()
     }
 
     fn reserve(&self, len: u64) -> Result<()> {
-        self.after("reserve", self.below.reserve(len))
+        self.after("reserve", self.inner.reserve(len))
     }
 
     fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
-        self.after("punch hole", self.below.punch_hole(offset, len))
+        self.after("punch hole", self.inner.punch_hole(offset, len))
     }
 }

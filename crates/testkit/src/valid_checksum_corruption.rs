@@ -13,7 +13,7 @@
 //! ```
 //!
 //! All formats of the engines use this one rule, so checksummed ranges are found without knowledge
-//! of the format: a range that matches the checksum before or after it is no coincidence. One
+//! of the format: a range that matches the checksum before or after it is not a coincidence. One
 //! format is known: a log or a manifest may also end with a shorter record of other bytes.
 //!
 //! Checked: no panic and no hang. Results are not checked, since the changed bytes may be a
@@ -80,12 +80,12 @@ struct ChecksummedRange {
 fn changes(store: &Store, scale: &Scale, ranges: &mut usize) -> Result<Vec<Change>, String> {
     let mut rng = TestRng::of(scale.seed.unwrap_or(0), 7);
     let mut changes = Vec::new();
-    let files = store.medium.files();
+    let files = store.disk.files();
     // As many per file: manifests are short, and as dangerous.
     let share = scale.flips as usize / files.len().max(1) + 1;
     for file in files {
         let Some(number) = number_of(&file.path) else { continue };
-        let bytes = store.medium.read_raw(&file.path).map_err(|error| error.to_string())?;
+        let bytes = store.disk.read_raw(&file.path).map_err(|error| error.to_string())?;
         let found = checksummed_ranges(number, &bytes);
         *ranges += found.len();
         for _ in 0..share.min(16 * found.len()) {
@@ -147,12 +147,12 @@ fn last_record(number: u64, bytes: &[u8], one: &ChecksummedRange, rng: &mut Test
 /// Whether the changed store is refused at open.
 fn judge(tested: &dyn EngineUnderTest, store: &Store, change: &Change) -> Result<bool, String> {
     let changed = || {
-        let medium = store.medium.survivors_as(Survival::KeepAll, 0);
+        let disk = store.disk.survivors_as(Survival::KeepAll, 0);
         for (at, bytes) in &change.writes {
-            medium.write_raw(&change.path, *at as u64, bytes)?;
+            disk.write_raw(&change.path, *at as u64, bytes)?;
         }
-        medium.truncate(&change.path, change.end as u64)?;
-        Ok::<Arc<dyn Vfs>, Error>(Arc::new(medium))
+        disk.truncate(&change.path, change.end as u64)?;
+        Ok::<Arc<dyn Vfs>, Error>(Arc::new(disk))
     };
     let open = |vfs: Arc<dyn Vfs>| {
         tested.open(vfs, Env::replayable(store.clock.clone(), 0), store.option_set)

@@ -13,8 +13,9 @@ const LAYERS: &[&[&str]] = &[
     &["table", "faults"],
     &["testkit", "durable"],
     &["lsm", "mica", "silt", "skimpy", "trie"],
-    &["siltstone", "client"],
-    &["server", "bench"],
+    &["siltstone", "client", "cluster"],
+    &["collections"],
+    &["server", "bench", "backup"],
     &["cli"],
     &["torture"],
 ];
@@ -80,10 +81,35 @@ fn product_crates_link_no_test_crate() {
 }
 
 #[test]
+fn bindings_depend_on_the_store_alone() {
+    let bindings =
+        fs::read_dir(root().join("bindings")).unwrap().map(|entry| entry.unwrap().path());
+    let mut checked = 0;
+    for manifest in bindings.map(|path| path.join("Cargo.toml")).filter(|path| path.exists()) {
+        let text = fs::read_to_string(&manifest).unwrap();
+        let local: Vec<_> = text.lines().filter(|line| line.contains("path = \"../")).collect();
+        let is_store = |line: &&str| line.contains("\"../../crates/siltstone\"");
+        assert!(
+            local.len() == 1 && local.iter().all(is_store),
+            "{}: {local:?}",
+            manifest.display()
+        );
+        let inherited =
+            text.lines().any(|line| line.starts_with("siltstone") && line.contains(".workspace"));
+        assert!(!inherited, "{} depends on an inner crate", manifest.display());
+        checked += 1;
+    }
+    assert!(checked > 0, "no binding was found");
+}
+
+#[test]
 fn unsafe_code_is_listed_in_unsafe_md() {
     let listed = fs::read_to_string(root().join("UNSAFE.md")).unwrap();
     let mut files = Vec::new();
     for entry in fs::read_dir(root().join("crates")).unwrap() {
+        collect(&entry.unwrap().path().join("src"), &mut files);
+    }
+    for entry in fs::read_dir(root().join("bindings")).unwrap() {
         collect(&entry.unwrap().path().join("src"), &mut files);
     }
     collect(&root().join("experiments/src"), &mut files);

@@ -92,7 +92,7 @@ fn linearizability_finds_stale_reads() {
 
 #[test]
 fn limits_find_accepted_invalid_input() {
-    finds(limits::limits, Bug::TakesEmptyKey);
+    finds(limits::limits, Bug::TakesLongKey);
     finds(limits::limits, Bug::AppliesRefused);
 }
 

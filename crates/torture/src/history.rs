@@ -16,7 +16,7 @@ use crate::load::{self, Control};
 use crate::oracle::State;
 use crate::process::{self, FSYNC, Launch, Server};
 use crate::random::Random;
-use crate::runner::Settings;
+use crate::settings::Settings;
 use crate::values;
 
 /// The number of writing connections.

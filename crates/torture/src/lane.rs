@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::client::{Connection, Reply};
 use crate::finding::{Result, Stop};
-use crate::oracle::{Effect, Expiry, Observation, Oracle, Reading, State, Write};
+use crate::oracle::{Effect, Expiry, Observation, Oracle, ReadOutcome, State, Write};
 use crate::random::Random;
 use crate::values;
 
@@ -333,7 +333,7 @@ impl Lane {
                 self.acknowledge(with_expiry_until(write, sent, replied));
                 match (last, added, removed) {
                     (Reply::Integer(number), Some(key), _) => {
-                        let seen = Reading::Number(number);
+                        let seen = ReadOutcome::Number(number);
                         let observation = Observation { seen, from: sent, until: replied };
                         self.oracle.check_one(key, &observation).map_err(|what| {
                             Stop::Finding(format!("wrong reply to INCR: {what}"))
@@ -417,7 +417,7 @@ impl Lane {
         &mut self,
         address: SocketAddr,
         timeout: Duration,
-        failed: &dyn Fn(&str, &str) -> Result<Reading>,
+        failed: &dyn Fn(&str, &str) -> Result<ReadOutcome>,
     ) -> Result<Vec<Observation>> {
         let lost = |error: std::io::Error| {
             Stop::Finding(format!("a read of all keys gets no reply: {error}"))
@@ -458,7 +458,7 @@ fn with_expiry_until(mut write: Write, sent: Instant, latest: Instant) -> Write 
 }
 
 /// The reading for a reply to GET.
-pub fn reading_of_reply(oracle: &Oracle, key: u32, reply: Reply) -> Result<Reading> {
+pub fn reading_of_reply(oracle: &Oracle, key: u32, reply: Reply) -> Result<ReadOutcome> {
     match reply {
         Reply::Bulk(found) => Ok(reading_of_bytes(oracle, key, found.as_deref())),
         other => Err(Stop::Finding(format!("unexpected reply to GET: {other:?}"))),
@@ -466,13 +466,13 @@ pub fn reading_of_reply(oracle: &Oracle, key: u32, reply: Reply) -> Result<Readi
 }
 
 /// The reading for the bytes of a value.
-pub fn reading_of_bytes(oracle: &Oracle, key: u32, found: Option<&[u8]>) -> Reading {
-    let Some(bytes) = found else { return Reading::Absent };
+pub fn reading_of_bytes(oracle: &Oracle, key: u32, found: Option<&[u8]>) -> ReadOutcome {
+    let Some(bytes) = found else { return ReadOutcome::Absent };
     if let Some(write) = values::write_of(oracle.lane(), key, bytes) {
-        return Reading::Value(write);
+        return ReadOutcome::Value(write);
     }
     let number = std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok());
-    number.map_or_else(|| Reading::Foreign(shown(bytes)), Reading::Number)
+    number.map_or_else(|| ReadOutcome::Foreign(shown(bytes)), ReadOutcome::Number)
 }
 
 fn shown(bytes: &[u8]) -> String {

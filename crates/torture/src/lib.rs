@@ -27,6 +27,7 @@ pub mod program;
 pub mod random;
 pub mod report;
 pub mod runner;
+pub mod settings;
 pub mod tmpfs;
 pub mod tree;
 pub mod values;

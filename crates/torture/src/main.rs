@@ -15,7 +15,8 @@ use clap::{Args, Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use siltstone_torture::engines::{self, ENGINES, Engine};
 use siltstone_torture::faults::{self, FAULTS, Fault};
-use siltstone_torture::runner::{Plan, Report, Settings};
+use siltstone_torture::runner::{Plan, Report};
+use siltstone_torture::settings::Settings;
 use siltstone_torture::{program, report, runner};
 
 /// Test the siltstone program as a black box under faults

@@ -7,8 +7,7 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,27 +19,7 @@ use crate::finding::{Finding, Stop};
 use crate::history::History;
 use crate::lane::Counts;
 use crate::random::Random;
-
-/// The settings of a run.
-#[derive(Debug)]
-pub struct Settings {
-    /// The `siltstone` program.
-    pub program: PathBuf,
-    /// The parent of the histories' directories, which are removed after a history without a
-    /// finding.
-    pub scratch: PathBuf,
-    /// The parent of the directories that findings keep.
-    pub keep: PathBuf,
-    /// Set to end the run.
-    pub interrupted: Arc<AtomicBool>,
-}
-
-impl Settings {
-    /// Whether the run should end.
-    pub fn is_interrupted(&self) -> bool {
-        self.interrupted.load(SeqCst)
-    }
-}
+use crate::settings::Settings;
 
 /// The histories of a run.
 pub struct Plan {

@@ -11,7 +11,8 @@ use siltstone_torture::engines::ENGINES;
 use siltstone_torture::faults::FAULTS;
 use siltstone_torture::program;
 use siltstone_torture::report;
-use siltstone_torture::runner::{self, Plan, Settings};
+use siltstone_torture::runner::{self, Plan};
+use siltstone_torture::settings::Settings;
 
 /// Rounds per class and engine.
 const ROUNDS: u64 = 2;

@@ -31,9 +31,10 @@ use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_runtime::RateLimiter;
+use siltstone_table::{FileSum, SUM_BYTES};
 use siltstone_vfs::Vfs;
 
-use crate::files::{FRAME_TRAILER, FileChecksum, FileWriter, Kind, NamedFile, StorageTiers};
+use crate::files::{FileWriter, Kind, NamedFile, StorageTiers};
 use crate::hash::Hash;
 use crate::htable::filter::contains;
 use crate::htable::{Filter, le32, le64};
@@ -92,7 +93,7 @@ impl Cluster {
         let columns_per_page =
             (1..=(capacity / mean).clamp(1, sizes.len())).rev().find(fits).unwrap_or(1);
 
-        let sum = FileChecksum::new(number);
+        let sum = FileSum::new(number);
         let mut file = FileWriter::create(vfs, &Kind::Cluster.name(number), rate, purpose)?;
         for first in (0..columns).step_by(columns_per_page) {
             let (offset, head) = (file.offset(), file.buffer.len());
@@ -115,10 +116,10 @@ impl Cluster {
             directory.push(filter.probes());
         }
         let offset = file.offset();
-        sum.frame(&mut file.buffer, offset, &directory);
+        sum.seal(&mut file.buffer, offset, &directory);
         let footer_at = file.offset();
         let numbers = [columns, columns_per_page as u32, page_bytes as u32];
-        file.buffer.extend(footer(number, numbers, directory.len() + FRAME_TRAILER, footer_at));
+        file.buffer.extend(footer(number, numbers, directory.len() + SUM_BYTES, footer_at));
         file.finish()
     }
 
@@ -294,7 +295,7 @@ fn footer(number: u64, numbers: [u32; 3], directory_bytes: usize, at: u64) -> Ve
         footer.extend_from_slice(&value.to_le_bytes());
     }
     footer.extend_from_slice(&VERSION.to_le_bytes());
-    let crc = FileChecksum::new(number).of(at, &footer);
+    let crc = FileSum::new(number).of(at, &footer);
     footer.extend_from_slice(&crc.to_le_bytes());
     footer.extend_from_slice(&MAGIC);
     footer
@@ -302,7 +303,7 @@ fn footer(number: u64, numbers: [u32; 3], directory_bytes: usize, at: u64) -> Ve
 
 /// For [`crate::fuzzing`]: a sealed file of arbitrary pages, directory and numbers.
 pub(crate) fn seal(number: u64, numbers: [u32; 3], pages: &[u8], directory: &[u8]) -> Vec<u8> {
-    let (sum, page_bytes) = (FileChecksum::new(number), (numbers[2] as usize).max(PAGE_HEADER));
+    let (sum, page_bytes) = (FileSum::new(number), (numbers[2] as usize).max(PAGE_HEADER));
     let mut bytes = Vec::new();
     for page in pages.chunks(page_bytes) {
         let mut page = page.to_vec();
@@ -312,9 +313,9 @@ pub(crate) fn seal(number: u64, numbers: [u32; 3], pages: &[u8], directory: &[u8
         bytes.extend(page);
     }
     let at = bytes.len() as u64;
-    sum.frame(&mut bytes, at, directory);
+    sum.seal(&mut bytes, at, directory);
     let at = bytes.len() as u64;
-    bytes.extend(footer(number, numbers, directory.len() + FRAME_TRAILER, at));
+    bytes.extend(footer(number, numbers, directory.len() + SUM_BYTES, at));
     bytes
 }
 

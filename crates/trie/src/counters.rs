@@ -11,6 +11,8 @@ pub(crate) struct Counters {
     pub(crate) gets: AtomicU64,
     pub(crate) gets_found: AtomicU64,
     pub(crate) seeks: AtomicU64,
+    /// Expired items that flushes and jobs dropped or replaced by deletions.
+    pub(crate) expired: AtomicU64,
     pub(crate) flushes: AtomicU64,
     pub(crate) compactions: AtomicU64,
     pub(crate) collections: AtomicU64,

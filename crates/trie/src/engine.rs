@@ -8,20 +8,21 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use siltstone_durable::{self as durable, Core};
 use siltstone_engine::{Purpose, Result};
-use siltstone_runtime::{Background, BackgroundWork};
-use siltstone_vfs::Vfs;
+use siltstone_vfs::{LockGuard, Vfs};
 
 use crate::compact::{Candidates, RunningTasks};
+use crate::config::TrieConfig;
 use crate::counters::Counters;
 use crate::files::StorageTiers;
 use crate::options::Options;
-use crate::version::{Edit, TrieConfig, Version};
+use crate::version::{Edit, Version};
 use crate::view::View;
 
 /// The shared state.
-pub(crate) struct Tree {
+pub struct Tree {
     pub(crate) core: Core<Tree>,
     pub(crate) tiers: StorageTiers,
     pub(crate) options: Options,
@@ -32,6 +33,8 @@ pub(crate) struct Tree {
     pub(crate) opening: u64,
     /// The deepest level since the table was opened: it only grows.
     pub(crate) last_level: usize,
+    /// The lock of the fast tier; released when the table is closed.
+    pub(crate) lock: Mutex<Option<LockGuard>>,
 }
 
 impl Deref for Tree {
@@ -47,29 +50,12 @@ pub(crate) type State = durable::State<Jobs>;
 
 /// Jobs other than flushes.
 #[derive(Default)]
-pub(crate) struct Jobs {
+pub struct Jobs {
     /// Compactions queued or running.
     pub(crate) compactions: usize,
     pub(crate) running: RunningTasks,
     /// Of the containers of the view's version.
     pub(crate) candidates: Candidates,
-}
-
-impl BackgroundWork for Tree {
-    type State = State;
-
-    fn background(&self) -> &Background<State> {
-        &self.core.background
-    }
-
-    fn is_busy(state: &State) -> bool {
-        state.is_flush_queued || state.compactions > 0
-    }
-
-    fn schedule(&self) {
-        durable::schedule_flush(self);
-        self.schedule_compaction();
-    }
 }
 
 impl Tree {

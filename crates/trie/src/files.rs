@@ -17,11 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use siltstone_engine::{Error, IoCounts, Purpose, Result};
-use siltstone_table::{FileKind, FileNumber, parse_file_name};
-use siltstone_vfs::{File, Mode, Overlay, Vfs};
-
-/// The size of the checksum at the end of a frame.
-pub(crate) const FRAME_TRAILER: usize = 4;
+use siltstone_table::{FileKind, FileNumber, FileSum, parse_file_name};
+use siltstone_vfs::{FailStopVfs, File, Mode, Overlay, Vfs};
 
 /// The kinds of files of this engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -66,6 +63,13 @@ pub(crate) struct StorageTiers {
 }
 
 impl StorageTiers {
+    /// The tiers of a table that is opened.
+    pub(crate) fn new(main: Arc<dyn Vfs>, fast: Option<(Arc<dyn Vfs>, usize)>) -> Self {
+        let fail_stop = |vfs| Arc::new(FailStopVfs::new(vfs));
+        let fast = fast.map(|(vfs, levels)| (fail_stop(vfs) as Arc<dyn Vfs>, levels));
+        StorageTiers { main: fail_stop(main), fast }
+    }
+
     /// The tier for new files of `level`.
     pub(crate) fn for_level(&self, level: usize) -> &Arc<dyn Vfs> {
         match &self.fast {
@@ -108,39 +112,11 @@ impl StorageTiers {
     }
 }
 
-/// Computes the checksums of one file.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct FileChecksum(u32);
-
-impl FileChecksum {
-    pub(crate) fn new(number: u64) -> Self {
-        FileChecksum(crc32c::crc32c(&number.to_le_bytes()))
-    }
-
-    /// The checksum of `bytes` at `offset` of the file.
-    #[inline]
-    pub(crate) fn of(self, offset: u64, bytes: &[u8]) -> u32 {
-        crc32c::crc32c_append(crc32c::crc32c_append(self.0, &offset.to_le_bytes()), bytes)
-    }
-
-    /// Appends the frame of `bytes`, for `offset` of the file, to `out`.
-    pub(crate) fn frame(self, out: &mut Vec<u8>, offset: u64, bytes: &[u8]) {
-        out.extend_from_slice(bytes);
-        out.extend_from_slice(&self.of(offset, bytes).to_le_bytes());
-    }
-
-    /// Verifies a frame that was read from `offset` and returns its content.
-    pub(crate) fn open(self, offset: u64, frame: &[u8]) -> Option<&[u8]> {
-        let (bytes, crc) = frame.split_last_chunk::<FRAME_TRAILER>()?;
-        (self.of(offset, bytes) == u32::from_le_bytes(*crc)).then_some(bytes)
-    }
-}
-
 /// An open file of versions. It is removed when it is retired and the last version is dropped.
 pub(crate) struct NamedFile {
     pub(crate) number: u64,
     pub(crate) name: String,
-    pub(crate) sum: FileChecksum,
+    pub(crate) sum: FileSum,
     file: Arc<dyn File>,
     vfs: Arc<dyn Vfs>,
     /// Whether it is on the fast tier.
@@ -161,7 +137,7 @@ impl NamedFile {
                 Err(error) if error.is_not_found() => {}
                 Err(error) => return Err(error),
                 Ok(file) => {
-                    let (vfs, sum) = (vfs.clone(), FileChecksum::new(number));
+                    let (vfs, sum) = (vfs.clone(), FileSum::new(number));
                     let is_on_fast_tier = !Arc::ptr_eq(&vfs, &tiers.main);
                     let is_retired = AtomicBool::new(false);
                     return Ok(NamedFile {
@@ -296,16 +272,5 @@ mod tests {
         for other in ["12.htable", "000012.sst", "CURRENT", "000012.htable.tmp", ".bloom"] {
             assert_eq!(Kind::parse(other), None, "{other}");
         }
-    }
-
-    #[test]
-    fn frame_is_bound_to_its_file_and_offset() {
-        let mut frame = Vec::new();
-        FileChecksum::new(1).frame(&mut frame, 40, b"bytes");
-        assert_eq!(FileChecksum::new(1).open(40, &frame), Some(&b"bytes"[..]));
-        assert!(FileChecksum::new(1).open(41, &frame).is_none());
-        assert!(FileChecksum::new(2).open(40, &frame).is_none());
-        frame[2] ^= 1;
-        assert!(FileChecksum::new(1).open(40, &frame).is_none());
     }
 }

@@ -11,14 +11,16 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use siltstone_durable::EditHeader;
 use siltstone_engine::{Purpose, Result};
 
 use crate::compact::Output;
+use crate::container_id::ContainerId;
 use crate::engine::Tree;
 use crate::hash::Hash;
 use crate::htable::ExpectedSize;
 use crate::memtable::{ItemPosition, Memtable};
-use crate::version::{ContainerId, Edit};
+use crate::version::Edit;
 use crate::view::View;
 
 /// The container of flushed memtables.
@@ -30,11 +32,14 @@ impl Tree {
         let next = view.flushing.get(1).unwrap_or(&view.active);
         let began = Instant::now();
         let mut edit = Edit {
-            first_log: Some(next.first_log),
-            last_sequence: Some(memtable.last_sequence()),
+            header: EditHeader {
+                first_log: Some(next.first_log),
+                last_sequence: Some(memtable.last_sequence()),
+                ..EditHeader::default()
+            },
             ..Edit::default()
         };
-        self.write_memtable(memtable, &mut edit)?;
+        let expired = self.write_memtable(memtable, &mut edit)?;
         let files = Edit { added: edit.added.clone(), ..Edit::default() };
         let installed = self.install(view.generation, edit, |view| {
             view.flushing.remove(0);
@@ -55,14 +60,16 @@ impl Tree {
             }
         }
         self.counters.flushes.fetch_add(1, Relaxed);
+        self.counters.expired.fetch_add(expired, Relaxed);
         self.counters.background_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
         self.remove_logs_before(next.first_log, &[]);
         Ok(())
     }
 
-    fn write_memtable(&self, memtable: &Memtable, edit: &mut Edit) -> Result<()> {
+    /// Returns the number of expired items.
+    fn write_memtable(&self, memtable: &Memtable, edit: &mut Edit) -> Result<u64> {
         if memtable.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
         let hash = self.config.hash;
         let frozen = memtable.freeze();
@@ -80,7 +87,8 @@ impl Tree {
         for &(hash, position) in &items {
             output.push(hash, &frozen.item(position))?;
         }
-        output.finish(false, edit)?;
-        self.sync_dirs(Purpose::Flush)
+        let expired = output.finish(false, edit)?;
+        self.sync_dirs(Purpose::Flush)?;
+        Ok(expired)
     }
 }

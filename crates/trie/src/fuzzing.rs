@@ -6,11 +6,13 @@
 
 use std::sync::Arc;
 
+use siltstone_durable::VersionEdit;
 use siltstone_engine::Purpose;
+use siltstone_table::{FileSum, SUM_BYTES};
 use siltstone_vfs::{Ram, Vfs};
 
 use crate::cluster;
-use crate::files::{FRAME_TRAILER, FileChecksum, Kind, StorageTiers};
+use crate::files::{Kind, StorageTiers};
 use crate::hash::{Hash, HashKind};
 use crate::htable::format::{FOOTER_BYTES, FRAMES, Footer, VERSION};
 use crate::htable::{HTable, Layout, Stream};
@@ -35,7 +37,7 @@ fn tiers(name: &str, bytes: &[u8]) -> StorageTiers {
 
 /// Reads an HTable of these buckets, each sealed, and these frames, with layout 0 to 2.
 pub fn table(layout: u8, entries: u64, buckets: &[u8], frames: [&[u8]; 5]) {
-    let sum = FileChecksum::new(NUMBER);
+    let sum = FileSum::new(NUMBER);
     let mut bytes = Vec::new();
     for bucket in buckets.chunks(BUCKET_BYTES) {
         let mut bucket = bucket.to_vec();
@@ -61,8 +63,8 @@ pub fn table(layout: u8, entries: u64, buckets: &[u8], frames: [&[u8]; 5]) {
     for (frame, len) in frames.iter().zip(&mut footer.frames) {
         if !frame.is_empty() {
             let offset = bytes.len() as u64;
-            sum.frame(&mut bytes, offset, frame);
-            *len = (frame.len() + FRAME_TRAILER) as u32;
+            sum.seal(&mut bytes, offset, frame);
+            *len = (frame.len() + SUM_BYTES) as u32;
         }
     }
     footer.file_bytes = (bytes.len() + FOOTER_BYTES) as u64;

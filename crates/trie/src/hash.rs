@@ -97,7 +97,7 @@ pub(crate) fn rank(infix: u32, bucket: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::version::MAX_LEVEL;
+    use crate::container_id::MAX_LEVEL;
 
     #[test]
     fn order_of_hashes_is_that_of_buckets_and_of_run_keys() {

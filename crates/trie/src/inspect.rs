@@ -1,6 +1,6 @@
-//! Describes the content of one of the trie's files, for people.
+//! Describes the content of one of the trie's files as text.
 //!
-//! Reads single files: nothing is opened for writing, and damage is part of the answer.
+//! Reads single files: nothing is opened for writing, and damage is part of the description.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::version::{ENGINE, Version};
 /// manifest beside it show. Shows up to `limit` items.
 ///
 /// # Errors
-/// Failures of the medium; damage is in the answer.
+/// I/O errors; damage is part of the result.
 pub fn inspect(vfs: &Arc<dyn Vfs>, name: &str, limit: usize) -> Result<Option<Inspection>> {
     let is_ours = || Manifest::open(vfs.clone(), ENGINE).is_ok();
     inspect_by(|inspection| {

@@ -11,7 +11,7 @@
 //!
 //! Invariant: `parse` is the inverse of `push`, and returns an item or `None` for any bytes.
 
-use siltstone_engine::batch::{read_varint, write_varint};
+use siltstone_engine::batch::{read_varint, write_key, write_varint};
 
 const DELETE: u8 = 0;
 const PUT: u8 = 1;
@@ -38,8 +38,7 @@ impl<'a> Item<'a> {
             (Some(_), None) => PUT,
             (Some(_), Some(_)) => PUT_EXPIRING,
         });
-        write_varint(out, self.key.len() as u64);
-        out.extend_from_slice(self.key);
+        write_key(out, self.key);
         if let Some(value) = self.value {
             if let Some(at) = self.expires_at {
                 out.extend_from_slice(&at.to_le_bytes());
@@ -73,9 +72,10 @@ impl<'a> Item<'a> {
     /// The maximum number of bytes that `push` adds to key and value.
     pub(crate) const MAX_OVERHEAD: usize = 1 + 3 + 8 + 5;
 
-    /// Whether it is a put without expiry.
-    pub(crate) fn is_plain(&self) -> bool {
-        self.value.is_some() && self.expires_at.is_none()
+    /// Whether it may be a common item of a bucket: a put without expiry. The item of the empty key
+    /// may not, because in a bucket's header the key length 0 means no common items.
+    pub(crate) fn may_be_common(&self) -> bool {
+        self.value.is_some() && self.expires_at.is_none() && !self.key.is_empty()
     }
 
     /// Whether it is deleted or expired at `now`.
@@ -113,6 +113,7 @@ mod tests {
     fn items_have_the_encoding_of_batches_and_survive_it() {
         let mut batch = WriteBatch::new();
         batch.put(b"a", b"1").delete(b"b").put_until(b"cc", &[7; 300], 99);
+        batch.put(b"", b"2").delete(b"");
         let mut bytes = Vec::new();
         batch.iter().for_each(|op| of(op).push(&mut bytes));
         assert_eq!(bytes, batch.as_bytes());

@@ -31,6 +31,8 @@ mod api;
 mod checkpoint;
 mod cluster;
 mod compact;
+mod config;
+mod container_id;
 mod counters;
 mod cursor;
 mod engine;
@@ -56,11 +58,8 @@ mod version;
 mod view;
 mod write;
 
-pub use api::Trie;
+pub use api::{Trie, open_on};
 pub use inspect::inspect;
-pub use options::{Options, RENAMED_OPTIONS};
+pub use options::{FIXED_OPTIONS, Options, RENAMED_OPTIONS};
 pub use repair::{repair, repair_on};
 pub use tiering::{fast_tier_dir, remove_fast_tier};
-
-/// The largest value in bytes: the limit of all engines.
-pub const MAX_VALUE_BYTES: usize = siltstone_engine::MAX_VALUE_BYTES;

@@ -40,7 +40,7 @@ const NONE: u32 = u32::MAX;
 const RECORD_HEADER_BYTES: usize = 4 + 1 + 8 + 8 + 4 + 4;
 
 /// The writes of one section of the log.
-pub(crate) struct Memtable {
+pub struct Memtable {
     /// The oldest log with writes of this memtable.
     pub(crate) first_log: u64,
     seed: u64,

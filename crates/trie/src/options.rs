@@ -28,6 +28,9 @@ pub const RENAMED_OPTIONS: &[(&str, &str)] = &[
     ("weak_hash", "experimental.weak_hash"),
 ];
 
+/// The options that never change after the table was created.
+pub const FIXED_OPTIONS: &[&str] = &["fanout_bits", "experimental.weak_hash"];
+
 /// The options of a table of the LSM-trie engine. Invalid ones are rejected at open, all at once.
 ///
 /// Sizes are bytes with an optional unit, as in `32MiB`.
@@ -173,11 +176,8 @@ impl Options {
         reader.value("stop_trigger", &mut o.stop_trigger);
         reader.value("experimental.segment_buckets", &mut o.segment_buckets);
         reader.value("experimental.cached_migrations", &mut o.cached_migrations);
-        reader.with("experimental.table_layout", &mut o.is_sorted, |text| match text {
-            "hash" => Ok(false),
-            "sorted" => Ok(true),
-            _ => Err(format!("'{text}' is neither hash nor sorted")),
-        });
+        let layouts = [("hash", false), ("sorted", true)];
+        reader.choice("experimental.table_layout", &mut o.is_sorted, &layouts);
         reader.value("experimental.weak_hash", &mut o.weak_hash_bits);
         o.check(&mut reader);
         reader.finish()?;
@@ -185,34 +185,27 @@ impl Options {
     }
 
     fn check(&self, reader: &mut OptionReader<'_>) {
-        let between = |value: u64, low: u64, high: u64| (low..=high).contains(&value);
-        let share = |value: f64, low: f64| (low..=1.0).contains(&value);
         let fanout = 1usize << self.fanout_bits.min(8);
-        let mut require = |holds, name, reason| reader.require(holds, name, reason);
-        require(between(self.htable_bytes, 1 << 10, 1 << 30), "htable_size", "from 1KiB to 1GiB");
-        require(between(self.memtables as u64, 2, 64), "memtables", "from 2 to 64");
-        require(
-            between(self.bucket_bytes, 256, 32 << 10) && self.bucket_bytes.is_power_of_two(),
-            "bucket_size",
-            "a power of two from 256 to 32KiB",
-        );
-        require(share(self.bucket_fill, 0.3), "bucket_fill", "from 0.3 to 1");
-        let segment = between(self.segment_buckets.into(), 1, 8192);
-        require(segment, "experimental.segment_buckets", "from 1 to 8192");
-        let migrations = share(self.cached_migrations, 0.0);
-        require(migrations, "experimental.cached_migrations", "from 0 to 1");
-        require(between(self.fanout_bits.into(), 1, 5), "fanout_bits", "from 1 to 5");
-        require(between(self.levels as u64, 1, 10), "levels", "from 1 to 10");
-        require((0.0..=40.0).contains(&self.filter_bits), "filter_bits_per_key", "from 0 to 40");
-        require(self.gc_trigger >= 2, "gc_trigger", "at least 2");
-        require(share(self.gc_garbage_ratio, 0.0), "gc_garbage_ratio", "from 0 to 1");
-        require(self.dense_run_at != 1, "dense_run_at", "0, or at least 2");
-        let compactions = between(self.max_compactions as u64, 1, 64);
-        require(compactions, "max_compactions", "from 1 to 64");
-        require(self.slowdown_trigger > fanout, "slowdown_trigger", "more than the fan-out");
+        reader.size_range("htable_size", self.htable_bytes, 1 << 10..=1 << 30);
+        reader.range("memtables", self.memtables, 2..=64);
+        let bucket = (256..=32 << 10).contains(&self.bucket_bytes);
+        let bucket = bucket && self.bucket_bytes.is_power_of_two();
+        reader.require(bucket, "bucket_size", "a power of two from 256 to 32KiB");
+        reader.range("bucket_fill", self.bucket_fill, 0.3..=1.0);
+        reader.range("experimental.segment_buckets", self.segment_buckets, 1..=8192);
+        reader.range("experimental.cached_migrations", self.cached_migrations, 0.0..=1.0);
+        reader.range("fanout_bits", self.fanout_bits, 1..=5);
+        reader.range("levels", self.levels, 1..=10);
+        reader.range("filter_bits_per_key", self.filter_bits, 0.0..=40.0);
+        reader.require(self.gc_trigger >= 2, "gc_trigger", "at least 2");
+        reader.range("gc_garbage_ratio", self.gc_garbage_ratio, 0.0..=1.0);
+        reader.require(self.dense_run_at != 1, "dense_run_at", "0, or at least 2");
+        reader.range("max_compactions", self.max_compactions, 1..=64);
+        let slowdown = self.slowdown_trigger > fanout;
+        reader.require(slowdown, "slowdown_trigger", "more than the fan-out");
         let stop = self.stop_trigger > self.slowdown_trigger;
-        require(stop, "stop_trigger", "more than slowdown_trigger");
-        require(self.weak_hash_bits < 64, "experimental.weak_hash", "from 0 to 63");
+        reader.require(stop, "stop_trigger", "more than slowdown_trigger");
+        reader.range("experimental.weak_hash", self.weak_hash_bits, 0..=63);
     }
 }
 
@@ -245,18 +238,6 @@ mod tests {
             "64MiB", "512", "0.5", "7", "3", "0.25", "4", "/fast", "1", "3", "20", "40", "16",
             "0.5", "sorted", "9",
         ];
-        assert_eq!(values.len(), RENAMED_OPTIONS.len());
-        let pairs = || RENAMED_OPTIONS.iter().zip(values);
-        let old: BTreeMap<_, _> =
-            pairs().map(|((old, _), value)| ((*old).to_owned(), value.to_owned())).collect();
-        let new: BTreeMap<_, _> =
-            pairs().map(|((_, new), value)| ((*new).to_owned(), value.to_owned())).collect();
-        let options = Options::from_map(&old).unwrap();
-        assert_eq!(options, Options::from_map(&new).unwrap());
-        for name in new.keys() {
-            let mut rest = new.clone();
-            rest.remove(name);
-            assert_ne!(Options::from_map(&rest).ok().as_ref(), Some(&options), "{name}");
-        }
+        siltstone_testkit::check_renamed_options(RENAMED_OPTIONS, &values, Options::from_map);
     }
 }

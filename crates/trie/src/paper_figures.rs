@@ -1,8 +1,8 @@
 //! The measurements of the paper's figures for a single HTable, for experiments only.
 //!
-//! [`bucket_loads`] placements items as in the paper, balancing all buckets of a table together,
-//! and returns the loads of the buckets before and after, the items in the special bucket, and the
-//! mean number of bucket reads per lookup. [`build_table`] builds a table as the engine does, one
+//! [`bucket_loads`] places items as in the paper, balancing all buckets of a table together, and
+//! returns the loads of the buckets before and after, the items in the special bucket, and the mean
+//! number of bucket reads per lookup. [`build_table`] builds a table as the engine does, one
 //! segment at a time.
 //!
 //! Invariant: the placement uses the engine's own code.

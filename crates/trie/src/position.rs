@@ -22,7 +22,7 @@
 
 use siltstone_table::fixed::take_u64;
 
-use crate::version::ContainerId;
+use crate::container_id::ContainerId;
 
 /// The source of the current entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

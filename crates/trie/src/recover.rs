@@ -3,16 +3,18 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use siltstone_durable::recovery::{
     confirm_recovery, must_flush, remove_obsolete_files, replay_logs,
 };
-use siltstone_durable::{Core, CoreParts, VersionEdit};
+use siltstone_durable::{Core, CoreParts};
 use siltstone_engine::Result;
 use siltstone_runtime::{Env, WriteController};
 use siltstone_table::log::malformed;
 use siltstone_table::{ReplayHandler, WalWriter};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use crate::config::TrieConfig;
 use crate::counters::Counters;
 use crate::engine::{Jobs, Tree};
 use crate::files::{Kind, StorageTiers};
@@ -21,7 +23,7 @@ use crate::memtable::Memtable;
 use crate::options::Options;
 use crate::record::Record;
 use crate::tiering;
-use crate::version::{TrieConfig, Version, open_versions};
+use crate::version::{Version, open_versions};
 
 /// Opens the table. `true`: what was recovered must be flushed.
 pub(crate) fn open(tiers: StorageTiers, env: Env, options: Options) -> Result<(Arc<Tree>, bool)> {
@@ -33,11 +35,11 @@ pub(crate) fn open(tiers: StorageTiers, env: Env, options: Options) -> Result<(A
     let (versions, recovered) = open_versions(&tiers, config)?;
     let (known, version) = (recovered.edit, recovered.version);
     let config = known.config.unwrap_or(config);
-    let was_closed = known.sealed_log.is_some();
+    let was_closed = known.header.sealed_log.is_some();
     tiering::claim(&tiers, options.fast_dir.as_deref(), config.hash.seed, was_closed)?;
 
-    let mut writes = Writes::new(known.last_sequence.unwrap_or(0), config.hash.seed);
-    let replayed = replay_logs(vfs.as_ref(), known.header(), &mut writes)?;
+    let mut writes = Writes::new(known.header.last_sequence.unwrap_or(0), config.hash.seed);
+    let replayed = replay_logs(vfs.as_ref(), known.header, &mut writes)?;
     confirm_recovery(&versions, &replayed)?;
     remove_obsolete(&tiers, &version, &replayed.logs)?;
 
@@ -56,6 +58,7 @@ pub(crate) fn open(tiers: StorageTiers, env: Env, options: Options) -> Result<(A
         log,
         logs: replayed.logs.into_iter().chain([number]).collect(),
         last_sequence: writes.last_sequence,
+        last_batch: replayed.last_batch.max(known.header.settled_batch.unwrap_or(0)),
         active: Arc::new(memtable),
         flushing: Vec::new(),
         version: version.clone(),
@@ -70,6 +73,7 @@ pub(crate) fn open(tiers: StorageTiers, env: Env, options: Options) -> Result<(A
         options,
         opening: number,
         last_level,
+        lock: Mutex::new(None),
     });
     for (container_id, _) in version.containers() {
         tree.rescore(&mut tree.background.lock(), &version, container_id);

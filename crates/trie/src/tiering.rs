@@ -71,7 +71,7 @@ pub(crate) fn claim(
             return refuse("it holds the upper levels of another table; give that of this one");
         }
         Some(_) => {
-            return refuse("OWNER is not that of a second medium; give another directory");
+            return refuse("OWNER is not that of a fast tier; give another directory");
         }
         None if vfs.list()?.iter().any(|name| Kind::parse(name).is_some()) => {
             return refuse(

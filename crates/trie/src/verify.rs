@@ -5,17 +5,17 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 
-use siltstone_durable::offline::Verification;
+use siltstone_durable::offline::{Report, Verification};
 use siltstone_engine::stats::LevelStats;
 use siltstone_engine::{Purpose, Result, Stats, VerifyReport};
+use siltstone_vfs::OpenFileCounts;
 
 use crate::engine::Tree;
 use crate::record::Record;
 use crate::view::View;
 
-impl Tree {
-    /// Reads the manifest, every table and cluster of the current version, and every log.
-    pub(crate) fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport> {
+impl Report for Tree {
+    fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport> {
         let version = self.view.load_full().version.clone();
         let tables = version.tables().map(|table| table.bytes());
         let total = tables.chain(version.clusters().map(|cluster| cluster.bytes())).sum();
@@ -34,8 +34,7 @@ impl Tree {
         })
     }
 
-    /// Counters and sizes.
-    pub(crate) fn stats(&self) -> Stats {
+    fn stats(&self) -> Stats {
         let view = self.view.load_full();
         let c = &self.counters;
         let levels: Vec<LevelStats> =
@@ -78,11 +77,13 @@ impl Tree {
         let logs = self.log_bytes();
         Stats {
             engine: "trie",
+            options: Default::default(),
             user_bytes_written: self.written.user_bytes.load(Relaxed),
             writes: self.written.operations.load(Relaxed),
             gets: c.gets.load(Relaxed),
             gets_found: c.gets_found.load(Relaxed),
             seeks: c.seeks.load(Relaxed),
+            expired_entries_dropped: c.expired.load(Relaxed),
             io: self.tiers.io(),
             nvm: self.vfs.counters().map(|io| io.nvm_snapshot()).unwrap_or_default(),
             keys_estimate: Some(memtable_keys + live.sum::<u64>()),
@@ -93,11 +94,14 @@ impl Tree {
             counters: counters
                 .map(|(name, counter)| (name, counter.load(Relaxed)))
                 .into_iter()
+                .chain(self.vfs.open_files().map(OpenFileCounts::counters).into_iter().flatten())
                 .chain(self.background.counters())
                 .collect(),
         }
     }
+}
 
+impl Tree {
     fn level_stats(&self, view: &View, level: usize) -> LevelStats {
         let mut stats = LevelStats {
             name: format!("L{level}"),

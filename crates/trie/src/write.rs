@@ -1,14 +1,13 @@
-//! How the trie takes part in the write path of [`siltstone_durable`]: log records, memtables,
-//! room.
+//! The trie's part of the write path of [`siltstone_durable`]: log records, insertion into
+//! memtables, and when a memtable is full.
 //!
-//! A batch is one record. Writers are delayed in proportion to the sub-levels that containers have
-//! above their limit, before they are stopped.
+//! A batch is one record. Writers are delayed, and finally stopped, when a container has more
+//! sub-levels (tables) than its limit.
 
 use std::sync::Arc;
 
-use siltstone_durable::{self as durable, Clear, Core, EditOf, Group, LogStructured, Writer};
+use siltstone_durable::{self as durable, Clear, EditOf, Group, LogRecords, LogStructured, Writer};
 use siltstone_engine::{Error, Result, WriteBatch};
-use siltstone_table::RecordParts;
 
 use crate::engine::{Jobs, State, Tree};
 use crate::memtable::Memtable;
@@ -24,7 +23,7 @@ const MEMORY_FACTOR: u64 = 3;
 
 /// The headers of a group's records, kept between writes so that a write allocates little.
 #[derive(Default)]
-pub(crate) struct WriterState {
+pub struct WriterState {
     headers: Vec<u8>,
 }
 
@@ -43,13 +42,7 @@ impl LogStructured for Tree {
     type Version = Version;
     type Jobs = Jobs;
     type WriterState = WriterState;
-    type Logged<'b> = ();
-
-    const MAX_VALUE_BYTES: usize = crate::MAX_VALUE_BYTES;
-
-    fn core(&self) -> &Core<Self> {
-        &self.core
-    }
+    type LoggedGroup<'b> = ();
 
     fn check_batch(&self, batch: &WriteBatch) -> Result<()> {
         match batch.as_bytes().len() as u64 {
@@ -62,21 +55,15 @@ impl LogStructured for Tree {
 
     fn log_group(&self, writer: &mut Writer<Self>, group: &Group<'_>) -> Result<()> {
         let mut headers = std::mem::take(&mut writer.state.headers);
-        headers.clear();
         let mut sequence = writer.last_sequence + 1;
-        // The end of each record's header in `headers`, and its body.
-        let mut bodies: Vec<(usize, &[u8])> = Vec::new();
+        let mut records = LogRecords::new(&mut headers);
         for batch in group.batches().filter(|batch| !batch.is_empty()) {
-            record::push_header(&mut headers, sequence, batch.len() as u32);
-            bodies.push((headers.len(), batch.as_bytes()));
-            sequence += batch.len() as u64;
+            let count = batch.len() as u32;
+            let header = |out: &mut Vec<u8>| record::push_header(out, sequence, count);
+            records.push(header, batch.as_bytes());
+            sequence += u64::from(count);
         }
-        let starts = std::iter::once(0).chain(bodies.iter().map(|&(end, _)| end));
-        let records: Vec<RecordParts<'_>> = starts
-            .zip(&bodies)
-            .map(|(start, &(end, bytes))| [&headers[start..end], bytes])
-            .collect();
-        let logged = durable::commit::append(self, writer, &records, &mut Vec::new());
+        let logged = durable::commit::append(self, writer, records.iter(), &mut Vec::new());
         drop(records);
         writer.state.headers = headers;
         logged
@@ -109,14 +96,20 @@ impl LogStructured for Tree {
         }
     }
 
+    fn is_busy(jobs: &Jobs) -> bool {
+        jobs.compactions > 0
+    }
+
+    fn schedule_jobs(&self) {
+        self.schedule_compaction();
+    }
+
     fn flush_oldest(&self, view: &View) -> Result<()> {
         self.flush_oldest_of(view)
     }
 
-    fn on_publish(&self, state: &State, _: &View) {
-        let is_exhausted = durable::core::are_memtables_exhausted(self, state);
-        self.write_controller.set_memtables_exhausted(is_exhausted);
-        self.write_controller.set(self.pressure_of(state));
+    fn pressure(&self, state: &State, _: &View) -> f64 {
+        self.pressure_of(state)
     }
 
     fn on_new_version(&self, state: &mut State, version: &Arc<Version>, edit: &EditOf<Self>) {

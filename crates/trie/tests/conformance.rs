@@ -54,6 +54,7 @@ impl EngineUnderTest for TrieUnderTest {
             durable: true,
             versioned: false,
             incremental_gc: false,
+            range_deletes: false,
             max_value_bytes: MAX_VALUE_BYTES,
         }
     }
@@ -66,7 +67,7 @@ impl EngineUnderTest for TrieUnderTest {
             let fast_levels = if has_fast_tier { options.fast_levels } else { 0 };
             let options = Options { fast_levels, ..options };
             let fast = vfs.subdirectory("upper")?;
-            return Ok(Box::new(Trie::open_on(vfs, Some(fast), env, options)?));
+            return Ok(Box::new(siltstone_trie::open_on(vfs, Some(fast), env, options)?));
         }
         Ok(Box::new(Trie::open(vfs, env, options)?))
     }

@@ -15,13 +15,10 @@
 //!
 //! This is the simplest affine cost model (latency plus size over bandwidth) that distinguishes
 //! seeks from streaming. The presets have round numbers of their class.
-//!
-//! Source: Yang et al., "An Empirical Guide to the Behavior and Use of Scalable Persistent Memory",
-//! FAST 2020, section 3 (Optane and DRAM).
 
 use std::time::Duration;
 
-use siltstone_engine::{IoCounters, IoCounts, Purpose};
+use siltstone_engine::IoCounts;
 
 /// The performance of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,32 +73,6 @@ impl Device {
         parallelism: 1,
     };
 
-    /// A module of Optane persistent memory, first generation.
-    pub const OPTANE_PMEM: Device = Device {
-        name: "Optane PMem",
-        read_latency: Duration::from_nanos(305),
-        write_latency: Duration::from_nanos(94),
-        read_bytes_per_second: 6_600_000_000,
-        write_bytes_per_second: 2_300_000_000,
-        sync_latency: Duration::from_nanos(100),
-        parallelism: 4,
-    };
-
-    /// A channel of DDR4 memory.
-    pub const DRAM: Device = Device {
-        name: "DRAM",
-        read_latency: Duration::from_nanos(100),
-        write_latency: Duration::from_nanos(100),
-        read_bytes_per_second: 17_000_000_000,
-        write_bytes_per_second: 17_000_000_000,
-        sync_latency: Duration::ZERO,
-        parallelism: 10,
-    };
-
-    /// Every preset, fastest first.
-    pub const PRESETS: [Device; 5] =
-        [Device::DRAM, Device::OPTANE_PMEM, Device::NVME_SSD, Device::SATA_SSD, Device::HDD];
-
     /// The busy time for these requests.
     pub fn time(&self, counts: &IoCounts) -> Duration {
         let latency = counts.reads as f64 * self.read_latency.as_secs_f64()
@@ -111,12 +82,6 @@ impl Device {
             + transfer(counts.bytes_written, self.write_bytes_per_second)
             + counts.syncs as f64 * self.sync_latency.as_secs_f64();
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
-    }
-
-    /// The busy time for all requests counted so far, for all purposes.
-    pub fn time_of_all(&self, counters: &IoCounters) -> Duration {
-        let times = Purpose::ALL.iter().map(|&purpose| self.time(&counters.get(purpose)));
-        times.fold(Duration::ZERO, Duration::saturating_add)
     }
 }
 
@@ -149,20 +114,10 @@ mod tests {
     }
 
     #[test]
-    fn times_of_all_purposes_add_up() {
-        let counters = IoCounters::default();
-        counters.read(Purpose::Get, 4096);
-        counters.write(Purpose::Log, 100);
-        counters.sync(Purpose::Log);
-        let hdd = Device::HDD;
-        let sum = hdd.time(&counters.get(Purpose::Get)) + hdd.time(&counters.get(Purpose::Log));
-        assert_eq!(hdd.time_of_all(&counters), sum);
-    }
-
-    #[test]
     fn presets_are_ordered_by_the_time_of_a_random_read() {
         let read = IoCounts { reads: 1, bytes_read: 4096, ..IoCounts::default() };
-        let times = Device::PRESETS.map(|device| device.time(&read));
+        let times =
+            [Device::NVME_SSD, Device::SATA_SSD, Device::HDD].map(|device| device.time(&read));
         assert!(times.is_sorted(), "{times:?}");
     }
 }

@@ -19,6 +19,7 @@
 //! | [`disk`] | [`Disk`]: a directory of the operating system's file system |
 //! | [`ram`] | [`Ram`]: a directory in memory, with copy-on-write forks |
 //! | [`overlay`] | [`Overlay`]: a read-only view of a directory that keeps writes in memory |
+//! | [`fail_stop`] | [`FailStopVfs`]: after a failed sync of a directory no later one succeeds |
 //! | [`metered`] | [`MeteredVfs`]: counts requests and bytes by purpose |
 //! | [`device`] | [`Device`]: a model of the busy time of a device from counted requests |
 //! | [`backend`] | shared parts for crates that implement [`Vfs`] |
@@ -35,6 +36,7 @@ pub mod backend;
 mod bytes;
 pub mod device;
 pub mod disk;
+pub mod fail_stop;
 pub mod metered;
 mod names;
 pub mod overlay;
@@ -46,6 +48,7 @@ use names::fault;
 
 pub use device::Device;
 pub use disk::{Disk, DiskOptions};
+pub use fail_stop::FailStopVfs;
 pub use metered::MeteredVfs;
 pub use overlay::Overlay;
 pub use pmem::{Mapping, Page, PageClaims, PageMut, PmemPool};
@@ -94,7 +97,13 @@ pub trait Vfs: Any + Send + Sync {
     /// The names of all subdirectories, sorted.
     fn subdirectories(&self) -> Result<Vec<String>>;
 
-    /// Removes a subdirectory and its contents.
+    /// Whether there is a subdirectory `name`.
+    fn has_subdirectory(&self, name: &str) -> Result<bool> {
+        Ok(self.subdirectories()?.iter().any(|found| found == name))
+    }
+
+    /// Removes a subdirectory and its contents. Reads through open handles of its files may fail
+    /// from then on.
     fn remove_subdirectory(&self, name: &str) -> Result<()>;
 
     /// Takes an exclusive lock on the lock file `name`, held until the guard is dropped. The
@@ -166,6 +175,37 @@ pub trait Vfs: Any + Send + Sync {
     fn counters(&self) -> Option<Arc<IoCounters>> {
         None
     }
+
+    /// The files that the operating system has open for this directory and those that share its
+    /// limit, if there is one.
+    fn open_files(&self) -> Option<OpenFileCounts> {
+        None
+    }
+}
+
+/// Open files of the operating system: see [`DiskOptions::max_open_files`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OpenFileCounts {
+    /// Files that are open now.
+    pub open: u64,
+    /// The maximum, as far as idle and synced files are concerned.
+    pub max_open: u64,
+    /// Files that were closed because there were too many.
+    pub evictions: u64,
+    /// Files that were opened again.
+    pub reopens: u64,
+}
+
+impl OpenFileCounts {
+    /// The counts by their names in the statistics of a table. They are those of the store.
+    pub fn counters(self) -> [(&'static str, u64); 4] {
+        [
+            ("store_open_files", self.open),
+            ("store_max_open_files", self.max_open),
+            ("store_file_evictions", self.evictions),
+            ("store_file_reopens", self.reopens),
+        ]
+    }
 }
 
 /// A file with positioned I/O, for any number of concurrent threads.
@@ -190,6 +230,12 @@ pub trait File: Send + Sync {
     fn is_removed(&self) -> Result<bool> {
         Ok(false)
     }
+
+    /// Allows the backend to close the underlying file while it is idle and every byte is synced,
+    /// or could be synced just before, and to open it again when it is used. A write that fails
+    /// because of that ([`Error::is_failed_reopen`]) has changed nothing. Files that are opened for
+    /// reading are always treated so.
+    fn allow_close(&self) {}
 
     /// Starts writing dirty data to the device, so that a later [`sync`](File::sync) has less to
     /// do. A hint: it makes nothing durable, its errors are reported by the sync, and backends may

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use siltstone_engine::{IoCounters, Purpose, Result};
 
 use crate::pmem::{Backing, MappedMemory, lines_of};
-use crate::{File, LockGuard, Mapping, Mode, Vfs};
+use crate::{File, LockGuard, Mapping, Mode, OpenFileCounts, Vfs};
 
 /// A [`Vfs`] with counters. Costs a few nanoseconds per request.
 pub struct MeteredVfs {
@@ -86,6 +86,10 @@ impl Vfs for MeteredVfs {
         self.inner.subdirectories()
     }
 
+    fn has_subdirectory(&self, name: &str) -> Result<bool> {
+        self.inner.has_subdirectory(name)
+    }
+
     fn remove_subdirectory(&self, name: &str) -> Result<()> {
         self.inner.remove_subdirectory(name)
     }
@@ -123,6 +127,10 @@ impl Vfs for MeteredVfs {
     fn counters(&self) -> Option<Arc<IoCounters>> {
         Some(self.counters.clone())
     }
+
+    fn open_files(&self) -> Option<OpenFileCounts> {
+        self.inner.open_files()
+    }
 }
 
 struct MeteredFile {
@@ -151,6 +159,10 @@ impl File for MeteredFile {
 
     fn is_removed(&self) -> Result<bool> {
         self.inner.is_removed()
+    }
+
+    fn allow_close(&self) {
+        self.inner.allow_close();
     }
 
     fn begin_sync(&self) {

@@ -13,7 +13,7 @@ const WHY: Purpose = Purpose::Maintenance;
 
 /// Runs the check on every backend, each with an empty root, and prints its name.
 fn for_each_backend(check: impl Fn(&dyn Vfs)) {
-    let directories = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let directories = [(); 4].map(|()| tempfile::tempdir().unwrap());
     let disk = |i: usize| Disk::open(directories[i].path()).unwrap();
     let mut vfs: Vec<(&str, Arc<dyn Vfs>)> = vec![
         ("Disk", Arc::new(disk(0))),
@@ -23,6 +23,8 @@ fn for_each_backend(check: impl Fn(&dyn Vfs)) {
         ("Overlay", Arc::new(Overlay::new(Arc::new(Ram::new())))),
         ("MeteredVfs Disk", Arc::new(MeteredVfs::new(Arc::new(disk(1))))),
     ];
+    let few_files = DiskOptions { max_open_files: 1, ..DiskOptions::default() };
+    vfs.push(("Disk, one open file", Arc::new(disk(3).with_options(few_files))));
     let direct = disk(2).with_options(DiskOptions { direct: true, ..DiskOptions::default() });
     // Some file systems do not support direct reads; the probe must not be counted as a file.
     let probe = direct.create("probe").is_ok();
@@ -238,6 +240,10 @@ fn subdirectories_are_separate_and_removed_with_their_contents() {
         write(vfs, "a", b"in root");
         assert_eq!(vfs.list().unwrap(), ["a"]);
         assert_eq!(vfs.subdirectories().unwrap(), ["sub"]);
+        assert!(vfs.has_subdirectory("sub").unwrap());
+        vfs.create("no-sub").unwrap();
+        assert!(!vfs.has_subdirectory("no-sub").unwrap() && !vfs.has_subdirectory("x").unwrap());
+        vfs.remove("no-sub").unwrap();
         let again = vfs.subdirectory("sub").unwrap();
         assert_eq!(read(&*again.open("a", Mode::Read).unwrap(), 0, 6), b"in sub");
         assert!(again.name().starts_with(&vfs.name()));
@@ -253,6 +259,7 @@ fn subdirectories_are_separate_and_removed_with_their_contents() {
 
         vfs.remove_subdirectory("sub").unwrap();
         assert!(vfs.subdirectories().unwrap().is_empty());
+        assert!(!vfs.has_subdirectory("sub").unwrap());
         assert_eq!(kind(vfs.remove_subdirectory("sub")), ErrorKind::NotFound);
         assert_eq!(kind(sub.create("late")), ErrorKind::NotFound);
         assert!(vfs.subdirectory("sub").unwrap().list().unwrap().is_empty());

@@ -55,8 +55,8 @@ impl KeySpace {
         out.resize(self.key_bytes, b'0');
     }
 
-    /// Sets `out` to a key of no number, directly after the key of number `i`, so that filters and
-    /// not key ranges determine that it is missing.
+    /// Sets `out` to a key that no number has, directly after the key of number `i`. It lies within
+    /// the key ranges of the SSTables, so a lookup of it needs the filters.
     pub fn write_missing(&self, i: u64, out: &mut Vec<u8>) {
         self.write(i, out);
         if out.len() == MAX_KEY_BYTES {

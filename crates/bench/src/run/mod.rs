@@ -267,7 +267,7 @@ impl Session {
         let took = pass(&mut workers, ops, &done, &mut watch)?;
         let settling = Instant::now();
         if !workload.is_read_only() {
-            self.settle()?;
+            self.run_due_jobs()?;
         }
         let settle_seconds = settling.elapsed().as_secs_f64();
         let after = engine.stats();
@@ -303,7 +303,7 @@ impl Session {
     }
 
     /// Runs all due background work.
-    fn settle(&self) -> Result<()> {
+    fn run_due_jobs(&self) -> Result<()> {
         if self.has_jobs() { self.engine().maintain() } else { self.engine().flush() }
     }
 
@@ -319,19 +319,23 @@ impl Session {
         let threads = settings.threads;
         let phase = self.phases.len() as u64;
         let pace = settings.pace.filter(|_| self.has_jobs());
-        let worker = |thread: usize, counts: bool| {
+        let worker = |thread: usize, is_counted: bool| {
             // A phase has at most 1,025 threads, so streams are distinct.
             let rng = stream(settings.seed, (phase << 11) + thread as u64 + 1);
-            let schedule = rate.filter(|_| counts).map(|rate| Schedule {
+            let schedule = rate.filter(|_| is_counted).map(|rate| Schedule {
                 first: Duration::from_secs_f64(thread as f64 / rate),
                 interval: Duration::from_secs_f64(threads as f64 / rate),
             });
             Worker {
                 engine,
-                source: self.source(if counts { &workload.requests } else { writer }, thread, rng),
+                source: self.source(
+                    if is_counted { &workload.requests } else { writer },
+                    thread,
+                    rng,
+                ),
                 durability: settings.durability,
                 schedule,
-                counts,
+                is_counted,
                 pace,
                 latencies: Latencies::default(),
                 slices: Slices::default(),
@@ -389,20 +393,20 @@ fn pass(
 ) -> Result<Duration> {
     let stop = AtomicBool::new(false);
     let pass = Pass { start: Instant::now(), done, stop: &stop };
-    let counting = workers.iter().filter(|worker| worker.counts).count() as u64;
+    let counting = workers.iter().filter(|worker| worker.is_counted).count() as u64;
     let (mut took, mut fault) = (Duration::ZERO, None);
     std::thread::scope(|scope| {
         let (mut counted, mut others) = (Vec::new(), Vec::new());
         for (i, worker) in workers.iter_mut().enumerate() {
-            let counts = worker.counts;
-            let quota = match counts {
+            let is_counted = worker.is_counted;
+            let quota = match is_counted {
                 true => ops / counting + u64::from((i as u64) < ops % counting),
                 false => u64::MAX,
             };
             let pass = &pass;
             let handle =
                 scope.spawn(move || worker.run(pass, quota).map(|()| pass.start.elapsed()));
-            if counts { counted.push(handle) } else { others.push(handle) }
+            if is_counted { counted.push(handle) } else { others.push(handle) }
         }
         while counted.iter().any(|handle| !handle.is_finished()) {
             report(done.load(Relaxed));

@@ -231,6 +231,7 @@ fn recorded_workload_replays_identically() {
     let record = |name: &str, workload: &Workload, settings: &Settings| {
         let path = directory.path().join(name);
         let recorder = Recorder::create(&path).unwrap();
+        recorder.start();
         let mut opened = target(&[]).open(1).unwrap();
         opened.engine = Arc::new(RecordingEngine::new(opened.engine.clone(), recorder.clone()));
         let mut session = Session::new(opened, settings.clone()).unwrap();

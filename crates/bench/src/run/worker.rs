@@ -50,7 +50,7 @@ pub(super) struct Worker<'a> {
     pub(super) durability: Durability,
     pub(super) schedule: Option<Schedule>,
     /// Whether its operations count towards the throughput.
-    pub(super) counts: bool,
+    pub(super) is_counted: bool,
     /// Number of operations after which all due background work is done.
     pub(super) pace: Option<u64>,
     pub(super) latencies: Latencies,
@@ -67,7 +67,7 @@ impl Worker<'_> {
         let mut unreported = 0;
         for i in 0..quota {
             let due = match self.schedule {
-                Some(table) => Some(table.first + mul(table.interval, i)),
+                Some(schedule) => Some(schedule.first + mul(schedule.interval, i)),
                 None => self.source.due(),
             };
             let due = due.map(|due| pass.start + due);
@@ -83,7 +83,7 @@ impl Worker<'_> {
             if self.pace.is_some_and(|pace| i % pace == pace - 1) {
                 self.engine.maintain()?;
             }
-            if self.counts {
+            if self.is_counted {
                 self.slices.record(pass.start.elapsed());
                 unreported += 1;
                 if unreported == REPORT_EVERY {

@@ -1,9 +1,12 @@
-//! One line of a trace.
+//! One line of a trace; [the parent module](super) describes the format.
 //!
 //! Invariant: parsing a written line gives the same line.
 
 use std::borrow::Cow;
 use std::time::Duration;
+
+/// The word for the empty key.
+const EMPTY_KEY: &[u8] = b"\\";
 
 /// Maximal time of a line, in seconds: about thirty years.
 const MAX_SECONDS: f64 = 1e9;
@@ -93,6 +96,9 @@ impl<'a> Line<'a> {
             Verb::Scan { entries } => ("scan ", Some(entries)),
         };
         out.extend_from_slice(name.as_bytes());
+        if key.is_empty() {
+            out.extend_from_slice(EMPTY_KEY);
+        }
         for &byte in key.iter() {
             match byte {
                 b'!'..=b'~' if byte != b'\\' => out.push(byte),
@@ -124,6 +130,9 @@ fn unescaped(word: &[u8]) -> Result<Cow<'_, [u8]>, String> {
     if !word.contains(&b'\\') {
         return Ok(Cow::Borrowed(word));
     }
+    if word == EMPTY_KEY {
+        return Ok(Cow::Borrowed(&[]));
+    }
     let mut key = Vec::with_capacity(word.len());
     let mut rest = word;
     while let Some((&byte, tail)) = rest.split_first() {
@@ -151,7 +160,7 @@ mod tests {
     #[test]
     fn lines_round_trip() {
         let every: Vec<u8> = (0..=255).collect();
-        for key in [&b"a"[..], b"# no comment", b"\\x41", b"\xff \n", &every] {
+        for key in [&b"a"[..], b"", b"# no comment", b"\\x41", b"\xff \n", &every] {
             for verb in [
                 Verb::Get,
                 Verb::Put { bytes: 0 },

@@ -1,4 +1,4 @@
-//! Traces: the requests to a store in a file, to record, read and replay.
+//! Traces: files that list the requests to a store, to be replayed or analysed.
 //!
 //! A trace is a text file with one request per line, in the order of their responses:
 //!
@@ -11,8 +11,9 @@
 //! # …                   a comment
 //! ```
 //!
-//! Bytes of a key outside `!` to `~`, and the backslash, are written as `\xHH`. A trace does not
-//! contain the contents of values, expiration times, or the grouping of writes into batches.
+//! Bytes of a key outside `!` to `~`, and the backslash, are written as `\xHH`; the empty key is a
+//! single backslash. A trace does not contain the contents of values, expiration times, or the
+//! grouping of writes into batches.
 //!
 //! | module | contents |
 //! | --- | --- |

@@ -1,8 +1,8 @@
 //! An engine wrapper that records requests to a trace.
 //!
 //! ```text
-//! callers ─▶ Recorded ─▶ the engine
-//!               └─ lines ─▶ Recorder: a buffer ─ whole lines ─▶ file
+//! callers ─▶ RecordingEngine ─▶ the engine
+//!                  └─ lines ─▶ Recorder: a buffer ─ whole lines ─▶ file
 //! ```
 //!
 //! A request is recorded after it succeeded; failed requests are not recorded. A scan is recorded
@@ -19,13 +19,14 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::ops::Bound;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use siltstone_engine::entry::check_key;
 use siltstone_engine::{
-    Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, Error, KeyRange, Op,
-    ReadPoint, Result, Stats, Timestamp, VerifyReport, WriteBatch,
+    Capabilities, Cursor, Durability, Engine, Entry, Error, KeyRange, Op, ReadPoint, Result, Stats,
+    Timestamp, VerifyReport, WriteBatch, forward_engine,
 };
 
 use super::{Line, Verb};
@@ -39,7 +40,8 @@ const TICK: Duration = Duration::from_millis(1);
 /// A writer of a trace.
 pub struct Recorder {
     name: String,
-    began: Instant,
+    /// Nothing is recorded before.
+    began: OnceLock<Instant>,
     state: Mutex<State>,
 }
 
@@ -53,7 +55,7 @@ struct State {
 }
 
 impl Recorder {
-    /// Starts a trace in a new file.
+    /// Creates the file of a trace. Requests are recorded from [`start`](Self::start) on.
     ///
     /// # Errors
     /// [`Error::Io`] if the file exists or cannot be created.
@@ -62,7 +64,12 @@ impl Recorder {
         let file = OpenOptions::new().write(true).create_new(true).open(path);
         let file = Some(file.map_err(|error| Error::io("create", &name, &error))?);
         let state = State { file, lines: Vec::new(), last_time: Duration::ZERO, failed: None };
-        Ok(Arc::new(Recorder { name, began: Instant::now(), state: Mutex::new(state) }))
+        Ok(Arc::new(Recorder { name, began: OnceLock::new(), state: Mutex::new(state) }))
+    }
+
+    /// Starts to record: reads of the server itself while it opens the table are not recorded.
+    pub fn start(&self) {
+        self.began.get_or_init(Instant::now);
     }
 
     /// Writes buffered lines to the file.
@@ -76,17 +83,18 @@ impl Recorder {
     }
 
     fn record<'a>(&self, requests: impl IntoIterator<Item = (Verb, &'a [u8])>) {
+        let Some(began) = self.began.get() else { return };
         let mut state = self.state.lock();
         if state.file.is_none() {
             return;
         }
-        let now = self.began.elapsed();
+        let now = began.elapsed();
         if now >= state.last_time + TICK {
             state.last_time = now;
             Line::Time(now).write(&mut state.lines);
         }
-        // Empty keys are invalid, so no store contains one.
-        for (verb, key) in requests.into_iter().filter(|(_, key)| !key.is_empty()) {
+        // A key over the limit is in no store, and a trace with one could not be read.
+        for (verb, key) in requests.into_iter().filter(|(_, key)| check_key(key).is_ok()) {
             Line::Request(verb, Cow::Borrowed(key)).write(&mut state.lines);
         }
         if state.lines.len() >= FLUSH_BYTES {
@@ -204,9 +212,7 @@ impl Engine for RecordingEngine {
         self.engine.maintain()
     }
 
-    fn checkpoint(&self, sink: &mut dyn CheckpointSink) -> Result<()> {
-        self.engine.checkpoint(sink)
-    }
+    forward_engine!(engine: compact_range set_options checkpoint);
 
     fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport> {
         self.engine.verify(progress)
@@ -275,7 +281,7 @@ impl RecordingCursor {
         match &self.smallest {
             Some(key) => self.recorder.record([(Verb::Scan { entries: self.entries }, &key[..])]),
             // A scan without entries is a request, too.
-            None if self.is_started && !self.start.is_empty() => {
+            None if self.is_started => {
                 self.recorder.record([(Verb::Scan { entries: 1 }, &self.start[..])]);
             }
             None => {}
@@ -355,6 +361,7 @@ impl Drop for RecordingCursor {
 mod tests {
     use std::path::PathBuf;
 
+    use siltstone_engine::MAX_KEY_BYTES;
     use siltstone_lsm::{Lsm, Options};
     use siltstone_runtime::Env;
     use siltstone_vfs::Ram;
@@ -365,6 +372,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("trace");
         let recorder = Recorder::create(&path).unwrap();
+        recorder.start();
         let engine = Lsm::open(Arc::new(Ram::new()), Env::system(1), Options::default()).unwrap();
         let engine = RecordingEngine::new(Arc::new(engine), recorder.clone());
         (directory, path, recorder, engine)
@@ -385,13 +393,14 @@ mod tests {
         engine.get(b"b c").unwrap();
         let snapshot = engine.snapshot().unwrap();
         engine.get_at(b"\xff", &snapshot).unwrap();
+        engine.get(b"").unwrap();
         // A lookup of an invalid key and an unused cursor are not recorded.
-        let _ = engine.get(b"");
+        assert!(engine.get(&[0; MAX_KEY_BYTES + 1]).is_err());
         drop(engine.iter().unwrap());
         recorder.finish().unwrap();
         assert_eq!(
             lines(&path),
-            ["put a 10", "put b\\x20c 0", "put d 1", "del e", "get b\\x20c", "get \\xff"]
+            ["put a 10", "put b\\x20c 0", "put d 1", "del e", "get b\\x20c", "get \\xff", "get \\"]
         );
     }
 
@@ -422,7 +431,7 @@ mod tests {
     fn write_error_stops_recording_but_not_requests() {
         let file = Some(OpenOptions::new().write(true).open("/dev/full").unwrap());
         let state = State { file, lines: Vec::new(), last_time: Duration::ZERO, failed: None };
-        let began = Instant::now();
+        let began = OnceLock::from(Instant::now());
         let recorder = Recorder { name: "full".to_owned(), began, state: Mutex::new(state) };
         let (_directory, _, _, engine) = recorded();
         let engine = RecordingEngine::new(engine.engine.clone(), Arc::new(recorder));

@@ -106,11 +106,6 @@ impl Trace {
         self.largest_value as usize
     }
 
-    /// Mean bytes per key over the requests.
-    pub fn mean_key_bytes(&self) -> f64 {
-        self.keys.len() as f64 / self.requests.len().max(1) as f64
-    }
-
     /// Request `i`, modulo the number of requests.
     pub fn get(&self, i: u64) -> Request<'_> {
         let packed = &self.requests[(i % self.len()) as usize];

@@ -13,13 +13,14 @@ use comfy_table::{Cell, CellAlignment, Table as Grid, presets};
 use indicatif::HumanBytes;
 use serde_json::{Value, json};
 use siltstone::options::{parse_count, parse_duration, parse_size};
-use siltstone_bench::advice::{CHECKED_KEYS, Figures, PredictionCheck, check};
+use siltstone_bench::advice::{CHECKED_KEYS, CheckedCosts, PredictionCheck, check};
 use siltstone_model::Popularity;
 use siltstone_model::advise::{
     Advice, Candidate, Device, Needs, Requirements, advise, preference_order,
 };
 
-use crate::{CommandResult, Failure, Outcome, interrupt, progress};
+use crate::outcome::{CommandResult, Failure, Outcome};
+use crate::{interrupt, progress};
 
 /// Recommend an engine and options
 ///
@@ -286,7 +287,7 @@ fn print_checked(checked: &PredictionCheck) {
 
 /// Prints the measured device time per operation, and the engine that it recommends.
 fn print_verdict(requirements: &Requirements, advice: &Advice, checked: &PredictionCheck) {
-    let time = |f: &Figures| requirements.device_us(f.write_amplification, f.reads_per_lookup);
+    let time = |f: &CheckedCosts| requirements.device_us(f.write_amplification, f.reads_per_lookup);
     let (predicted, measured) = (time(&checked.predicted), time(&checked.measured));
     // A prediction of zero is exact: no device is used.
     let factor = if predicted > 0.0 { measured / predicted } else { 1.0 };

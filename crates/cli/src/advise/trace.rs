@@ -1,9 +1,9 @@
 //! A trace of requests as the workload of `advise`.
 //!
-//! The format is the lab's: [`siltstone_bench::trace`].
-//!
-//! The keys of the trace are taken as all keys, with their frequencies there. Keys are
-//! distinguished by a hash of 128 bits, so memory is 24 bytes per key, whatever its length.
+//! The file has the format of [`siltstone_bench::trace`]. The keys in the trace are taken to be all
+//! keys of the table, and their frequencies to be their popularity. Keys are distinguished by a
+//! hash of 128 bits, so memory is 24 bytes per key, whatever its length.
+
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
@@ -12,7 +12,7 @@ use siltstone_bench::trace::{Line, Verb, each_line};
 use siltstone_model::Popularity;
 use siltstone_model::advise::Requirements;
 
-use crate::Failure;
+use crate::outcome::Failure;
 
 /// Reads the workload from a file.
 pub(super) fn read(path: &Path) -> Result<Requirements, Failure> {

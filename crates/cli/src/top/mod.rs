@@ -26,7 +26,7 @@ use ratatui::layout::Size;
 use siltstone::options::parse_duration;
 
 use crate::outcome::Failure;
-use crate::{CommandResult, Outcome};
+use crate::outcome::{CommandResult, Outcome};
 use fetch::fetch;
 use model::{Page, Server, server};
 
@@ -98,7 +98,8 @@ impl Top {
         let (sender, pages) = sync_channel(1);
         thread::spawn(move || self.poll(&sender));
         let shown = server(None, &first);
-        let mut watch = Watch { shown, last: first, problem: None, at: 0, skipped: 0 };
+        let mut watch =
+            Watch { shown, last: first, problem: None, table_index: 0, skipped_lines: 0 };
         loop {
             watch.receive(&pages, &address);
             screen.draw(|frame| {
@@ -106,8 +107,8 @@ impl Top {
                 let drawn = view::Frame {
                     address: &address,
                     server: &watch.shown,
-                    selected: watch.at,
-                    skipped: watch.skipped,
+                    selected: watch.table_index,
+                    skipped: watch.skipped_lines,
                     problem: watch.problem.as_deref(),
                 };
                 frame.render_widget(drawn, frame.area());
@@ -137,10 +138,10 @@ struct Watch {
     shown: Server,
     last: Page,
     problem: Option<String>,
-    /// The table selected.
-    at: usize,
-    /// The number of its lines scrolled out.
-    skipped: u16,
+    /// Index of the table shown.
+    table_index: usize,
+    /// Lines of it above the screen.
+    skipped_lines: u16,
 }
 
 impl Watch {
@@ -151,7 +152,7 @@ impl Watch {
                 self.shown = server(Some(&self.last), &page);
                 self.last = page;
                 self.problem = None;
-                self.at = self.at.min(self.shown.tables.len().saturating_sub(1));
+                self.table_index = self.table_index.min(self.shown.tables.len().saturating_sub(1));
             }
             Ok(Err(error)) => {
                 self.problem = Some(format!("{address} is not reachable: {error}; retrying"));
@@ -162,9 +163,9 @@ impl Watch {
 
     /// Limits scrolling to the lines that do not fit.
     fn limit_scroll(&mut self, terminal: Size) {
-        let shown = self.shown.tables.get(self.at);
+        let shown = self.shown.tables.get(self.table_index);
         let max = shown.map_or(0, |table| view::overflow(table, terminal));
-        self.skipped = self.skipped.min(max);
+        self.skipped_lines = self.skipped_lines.min(max);
     }
 
     /// Whether the key ends the view.
@@ -173,10 +174,12 @@ impl Watch {
         match key.code {
             KeyCode::Char('q') | KeyCode::Esc => return true,
             KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return true,
-            KeyCode::Tab | KeyCode::Right => self.at = (self.at + 1) % tables,
-            KeyCode::BackTab | KeyCode::Left => self.at = (self.at + tables - 1) % tables,
-            KeyCode::Down => self.skipped = self.skipped.saturating_add(1),
-            KeyCode::Up => self.skipped = self.skipped.saturating_sub(1),
+            KeyCode::Tab | KeyCode::Right => self.table_index = (self.table_index + 1) % tables,
+            KeyCode::BackTab | KeyCode::Left => {
+                self.table_index = (self.table_index + tables - 1) % tables
+            }
+            KeyCode::Down => self.skipped_lines = self.skipped_lines.saturating_add(1),
+            KeyCode::Up => self.skipped_lines = self.skipped_lines.saturating_sub(1),
             _ => {}
         }
         false
@@ -192,17 +195,17 @@ mod tests {
     fn keys_cycle_through_tables_and_a_problem_ends() {
         let last = page(1);
         let shown = server(None, &last);
-        let mut watch = Watch { shown, last, problem: None, at: 0, skipped: 0 };
+        let mut watch = Watch { shown, last, problem: None, table_index: 0, skipped_lines: 0 };
         for (code, at) in [(KeyCode::Tab, 1), (KeyCode::Right, 0), (KeyCode::Left, 1)] {
             assert!(!watch.press(code.into()));
-            assert_eq!(watch.at, at);
+            assert_eq!(watch.table_index, at);
         }
         for code in [KeyCode::Up, KeyCode::Down, KeyCode::Down, KeyCode::Up] {
             assert!(!watch.press(code.into()));
         }
-        assert_eq!((watch.at, watch.skipped), (1, 1));
+        assert_eq!((watch.table_index, watch.skipped_lines), (1, 1));
         watch.limit_scroll(Size { width: 100, height: 100 });
-        assert_eq!(watch.skipped, 0);
+        assert_eq!(watch.skipped_lines, 0);
         assert!(watch.press(KeyCode::Char('q').into()));
         let (sender, pages) = sync_channel(2);
         sender.send(Err(std::io::ErrorKind::ConnectionRefused.into())).unwrap();

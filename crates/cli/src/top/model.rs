@@ -71,13 +71,13 @@ pub(super) struct Table {
     pub(super) written_bytes: Option<f64>,
     pub(super) gets: Option<f64>,
     pub(super) seeks: Option<f64>,
-    /// Bytes written to the medium per byte written by clients.
+    /// Bytes written to disk per byte written by clients.
     pub(super) write_amplification: Ratio,
-    /// Read requests to the medium per lookup.
+    /// Read requests to the disk per lookup.
     pub(super) read_amplification: Ratio,
     pub(super) levels: Vec<Level>,
     /// Level 0 in persistent memory, if it is there.
-    pub(super) container: Option<Container>,
+    pub(super) pmem_level0: Option<PmemLevel0>,
     /// The fraction of level 1 that the level-0 compaction cursor has passed.
     pub(super) cursor: Option<f64>,
     /// Bytes by structure, largest first, without empty ones.
@@ -107,8 +107,8 @@ pub(super) struct Level {
 }
 
 #[derive(Debug, PartialEq)]
-pub(super) struct Container {
-    pub(super) rows: f64,
+pub(super) struct PmemLevel0 {
+    pub(super) runs: f64,
     /// The fraction of its pages in use.
     pub(super) fill: f64,
 }
@@ -180,7 +180,7 @@ impl Interval<'_> {
             |page| page.of(table, "table_io_bytes_total", ("direction", "write")),
             plain("table_user_bytes_written_total"),
         );
-        let has_medium = self.now.rows("table_io_bytes_total", ("table", table)).next().is_some();
+        let has_disk = self.now.rows("table_io_bytes_total", ("table", table)).next().is_some();
         let reads = |page: &Page| {
             let get = |row: &&Row| {
                 let is =
@@ -224,7 +224,7 @@ impl Interval<'_> {
         memory.retain(|(_, bytes)| *bytes > 0.0);
         memory.sort_by(|a, b| b.1.total_cmp(&a.1));
         let keys = self.now.rows("table_keys", ("table", table)).next().map(|row| row.value);
-        let (pages, cursor) = (counter("nvm_pages"), counter("container_cursor_ppm"));
+        let (pages, cursor) = (counter("pmem_pages"), counter("l0_cursor_ppm"));
 
         Table {
             engine: by("table_info", "engine").pop().map(|(engine, _)| engine).unwrap_or_default(),
@@ -234,16 +234,16 @@ impl Interval<'_> {
             written_bytes: self.rate(plain("table_user_bytes_written_total")),
             gets: self.rate(plain("table_gets_total")),
             seeks: self.rate(plain("table_seeks_total")),
-            write_amplification: if has_medium { io } else { Ratio::default() },
-            read_amplification: if has_medium {
+            write_amplification: if has_disk { io } else { Ratio::default() },
+            read_amplification: if has_disk {
                 self.ratio(reads, plain("table_gets_total"))
             } else {
                 Ratio::default()
             },
             levels: by("table_level_bytes", "level").into_iter().map(level).collect(),
-            container: (pages > 0.0).then(|| Container {
-                rows: counter("nvm_rows"),
-                fill: 1.0 - counter("nvm_pages_free") / pages,
+            pmem_level0: (pages > 0.0).then(|| PmemLevel0 {
+                runs: counter("pmem_runs"),
+                fill: 1.0 - counter("pmem_pages_free") / pages,
             }),
             cursor: (cursor > 0.0).then_some(cursor / 1e6),
             memory,
@@ -302,10 +302,10 @@ pub(super) mod tests {
             table("table_level_written_bytes_total", ",level=\"L1\"", 2e6 * at),
             table("engine_block_cache_hits", "", 90.0 * at),
             table("engine_block_cache_misses", "", 10.0 * at),
-            table("engine_nvm_pages", "", 400.0),
-            table("engine_nvm_pages_free", "", 100.0),
-            table("engine_nvm_rows", "", 11.0),
-            table("engine_container_cursor_ppm", "", 250_000.0),
+            table("engine_pmem_pages", "", 400.0),
+            table("engine_pmem_pages_free", "", 100.0),
+            table("engine_pmem_runs", "", 11.0),
+            table("engine_l0_cursor_ppm", "", 250_000.0),
             ("table_keys{table=\"cache\"}".to_owned(), 7.0),
             ("table_user_bytes_written_total{table=\"cache\"}".to_owned(), 70.0),
         ]
@@ -337,9 +337,9 @@ pub(super) mod tests {
         let flush = Stall { cause: "flush".to_owned(), total: 1.0, now: Some(0.25) };
         assert_eq!(fruit.stalls[1], flush);
         assert_eq!(fruit.levels[1].written, Some(1e6));
-        assert_eq!(fruit.container, Some(Container { rows: 11.0, fill: 0.75 }));
+        assert_eq!(fruit.pmem_level0, Some(PmemLevel0 { runs: 11.0, fill: 0.75 }));
         assert_eq!((fruit.cursor, cache.cursor), (Some(0.25), None));
-        // Without a medium there is no amplification, without lookups no hit ratio.
+        // Without a disk there is no amplification, without lookups no hit ratio.
         assert_eq!(cache.name, "cache");
         assert_eq!(cache.write_amplification, Ratio::default());
         assert_eq!(cache.hits[0].1, Ratio::default());

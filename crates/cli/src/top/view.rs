@@ -218,10 +218,10 @@ fn levels(table: &Table, shape: TableLayout) -> Vec<Line<'static>> {
             lines.push(Line::from(text).dim());
         }
     }
-    if let Some(container) = &table.container {
-        let text = format!(" {:.0} %, {} rows", 100.0 * container.fill, container.rows);
-        let bar = bar(container.fill, Color::Cyan, shape);
-        lines.push(Line::from_iter([label("container", shape), bar, text.into()]));
+    if let Some(level0) = &table.pmem_level0 {
+        let text = format!(" {:.0} %, {} runs", 100.0 * level0.fill, level0.runs);
+        let bar = bar(level0.fill, Color::Cyan, shape);
+        lines.push(Line::from_iter([label("L0 in pmem", shape), bar, text.into()]));
     }
     if let Some(cursor) = table.cursor {
         // Slices that the cursor has passed are compacted, and filled again by newer runs.
@@ -350,7 +350,7 @@ mod tests {
             " L0            ████████░░░░░░░░ 512.00 MiB, 14 files",
             " L1            ████████████████ 1.00 GiB of 1.00 GiB, 64 files",
             " L2 to L3: empty",
-            " container     ████████████░░░░ 75 %, 11 rows",
+            " L0 in pmem    ████████████░░░░ 75 %, 11 runs",
             " cursor        ────▲─────────── 25 % of level 1",
             " memtable      ███████████░░░░░ 57.22 MiB",
             " writes             250/s  488.28 KiB/s",

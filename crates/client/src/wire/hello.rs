@@ -6,7 +6,7 @@
 //!                             bytes u16
 //!
 //! welcome, at most    0 ····· 32     40         48      49         50          51      52         56     58
-//! 512 bytes           header  seed   instance   access  direction  partitions  stamps  value's    ports  port u16
+//! 512 bytes           header  seed   instance   access  direction  partitions  cas?    value's    ports  port u16
 //!                             u64    u64        u8      u8         log2 u8     u8      limit u32  u16    × ports
 //! ```
 //!
@@ -18,8 +18,8 @@
 //! a partition may execute must go to its port (partition p has port p modulo the number of ports),
 //! 1 if any port takes any request.
 //!
-//! Source: thesis, section 5.3.2, "Client assistance": the client caches the operation mode and the
-//! number of partitions from a directory of the server.
+//! Source: Lim, thesis, section 5.3.2, "Client assistance": the client caches the operation mode
+//! and the number of partitions from a directory of the server.
 
 use siltstone_mica::Access;
 
@@ -46,7 +46,7 @@ pub struct Welcome {
     pub any_port: bool,
     /// Base-2 logarithm of the number of partitions.
     pub partition_bits: u8,
-    /// Whether items have stamps for compare-and-set.
+    /// Whether items have CAS versions.
     pub has_cas: bool,
     /// Maximum value size of the table, in bytes.
     pub max_value_bytes: u32,

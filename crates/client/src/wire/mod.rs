@@ -38,7 +38,7 @@
 //!
 //! Integrity: UDP's checksum; there is no other.
 //!
-//! Source: thesis, section 5.3.2, and the batch packets of its prototype.
+//! Source: Lim, thesis, section 5.3.2, and the batch packets of its prototype.
 
 pub mod hello;
 pub mod request;

@@ -6,15 +6,15 @@
 //! u8          u8     u16           u16             u16      u64       u64      u64      u32
 //!
 //! has    bit 0: an expiry, in milliseconds since 1970     bit 2: a number
-//!        bit 1: the client's flags                        bit 3: the response includes expiry, stamp, flags
+//!        bit 1: the client's flags                        bit 3: the response includes expiry, cas, flags
 //! ```
 //!
 //! | operation | number | value |
 //! | --- | --- | --- |
 //! | 1 get | | |
 //! | 2 put, 3 add, 4 replace | | the value |
-//! | 5 compare-and-set | the stamp | the value |
-//! | 6 delete | the stamp, or none | |
+//! | 5 compare-and-set | the CAS version | the value |
+//! | 6 delete | the CAS version, or none | |
 //! | 7 append, 8 prepend | | what to add |
 //! | 9 increment, 10 decrement | by how much | |
 //! | 11 touch | | |
@@ -22,8 +22,8 @@
 //! A number, an expiry or a value where the table has none is an error. The opaque number is
 //! returned with the response. A get with a key of 8 bytes takes 24 bytes, a put of 8 + 8 bytes 32.
 //!
-//! Source: thesis, section 5.3.2: the client sends the key hash along; the prototype's header has
-//! 24 bytes.
+//! Source: Lim, thesis, section 5.3.2: the client sends the key hash along; the prototype's header
+//! has 24 bytes.
 
 use siltstone_mica::{Action, Request, Value};
 
@@ -72,10 +72,10 @@ fn parts<'a>(action: &Action<'a>) -> (Option<u64>, Option<u64>, u32, &'a [u8]) {
         Action::Put(value) | Action::Add(value) | Action::Replace(value) => {
             (None, value.expires_at, value.flags, value.bytes)
         }
-        Action::CompareAndSet(value, stamp) => {
-            (Some(stamp), value.expires_at, value.flags, value.bytes)
+        Action::CompareAndSet(value, cas) => {
+            (Some(cas), value.expires_at, value.flags, value.bytes)
         }
-        Action::Delete(stamp) => (stamp, None, 0, &[]),
+        Action::Delete(cas) => (cas, None, 0, &[]),
         Action::Append(bytes) | Action::Prepend(bytes) => (None, None, 0, bytes),
         Action::Increment(by) | Action::Decrement(by) => (Some(by), None, 0, &[]),
         Action::Touch(expires_at) => (None, expires_at, 0, &[]),

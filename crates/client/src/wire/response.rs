@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0         1     2        4               8
-//! outcome   has   opaque   value's bytes   [number]  [expiry   stamp   flags]   value
+//! outcome   has   opaque   value's bytes   [number]  [expiry   cas     flags]   value
 //! u8        u8    u16      u32             u64       u64       u64     u32
 //!
 //! has    bit 2: a number, after increment and decrement     bit 3: metadata of the item;
@@ -12,9 +12,9 @@
 //! | outcome | |
 //! | --- | --- |
 //! | 0 missing, 1 found, 2 stored, 3 deleted, 4 exists | see [`Outcome`] |
-//! | 5 not a number, 7 full, 8 too large, 10 no stamps | nothing was changed |
+//! | 5 not a number, 7 full, 8 too large, 10 CAS disabled | nothing was changed |
 //! | 6 no room | the value does not fit in the response: retry with a larger limit |
-//! | 9 elsewhere | wrong key hash, or wrong port for the partition: repeat the handshake |
+//! | 9 wrong partition | wrong key hash, or wrong port for the partition: repeat the handshake |
 //! | 11 forgotten | duplicate of an evicted response: the request may have been executed |
 //!
 //! A response without a value is never larger than its request, unless the request asked for
@@ -105,7 +105,7 @@ pub fn write(
     }
     if let Some(meta) = meta {
         target[at..at + 8].copy_from_slice(&meta.expires_at.unwrap_or(0).to_le_bytes());
-        target[at + 8..at + 16].copy_from_slice(&meta.stamp.to_le_bytes());
+        target[at + 8..at + 16].copy_from_slice(&meta.cas.to_le_bytes());
         target[at + 16..at + 20].copy_from_slice(&meta.flags.to_le_bytes());
     }
 }
@@ -131,7 +131,7 @@ impl<'a> ResponseRef<'a> {
         if present & META != 0 {
             let expiry = take_u64(body)?;
             meta.expires_at = (expiry != 0).then_some(expiry);
-            meta.stamp = take_u64(body)?;
+            meta.cas = take_u64(body)?;
             meta.flags = take_u32(body)?;
         }
         let value = take(body, u32_at(head, 4) as usize)?;

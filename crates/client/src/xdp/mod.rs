@@ -19,7 +19,7 @@
 //!
 //! Invariant: memory is bounded: a fixed table of neighbours, fixed rings.
 //!
-//! Source: thesis, section 5.3.2, which uses Intel's DPDK.
+//! Source: Lim, thesis, section 5.3.2, which uses Intel's DPDK.
 
 pub mod frame;
 pub mod program;

@@ -8,7 +8,7 @@
 //! Each interface has its own network namespace, so the machine's configuration is unchanged.
 //! Requires root and the program `ip`. The MTU is the maximum that AF_XDP can send.
 //!
-//! Invariant: both namespaces are gone when the [`Wire`] is dropped.
+//! Invariant: both namespaces are gone when the [`VethPair`] is dropped.
 //!
 //! Source: veth(4), network_namespaces(7).
 
@@ -26,7 +26,7 @@ pub const INTERFACE: &str = "veth";
 const MTU: &str = "65522";
 
 /// A pair of interfaces in namespaces.
-pub struct Wire {
+pub struct VethPair {
     name: String,
 }
 
@@ -46,13 +46,13 @@ impl Side {
     }
 }
 
-impl Wire {
+impl VethPair {
     /// Creates a pair; `name` must be unused.
     ///
     /// # Errors
     /// Errors of `ip`: usually missing rights.
     pub fn new(name: &str) -> io::Result<Self> {
-        let wire = Wire { name: name.to_owned() };
+        let wire = VethPair { name: name.to_owned() };
         let (a, b) = (wire.namespace(Side::A), wire.namespace(Side::B));
         ip(&["netns", "add", &a])?;
         ip(&["netns", "add", &b])?;
@@ -82,7 +82,7 @@ impl Wire {
     }
 }
 
-impl Drop for Wire {
+impl Drop for VethPair {
     fn drop(&mut self) {
         for side in [Side::A, Side::B] {
             // It may not exist.

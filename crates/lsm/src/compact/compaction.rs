@@ -1,4 +1,6 @@
 //! The inputs of one compaction: runs or tables of one level, and the overlapping tables below.
+//!
+//! Two kinds work for range deletions: a rewrite stays on its level, and a removal has no output.
 
 use std::sync::Arc;
 
@@ -8,7 +10,10 @@ use crate::version::{L0Run, TableFile, Version};
 #[derive(Clone)]
 pub(crate) struct Compaction {
     pub(crate) level: usize,
+    /// The same as `level` in a rewrite.
     pub(crate) target: usize,
+    /// The inputs are removed without being read: a range deletion covers them.
+    pub(crate) is_removal: bool,
     /// Inputs of level 0, newest first.
     pub(crate) runs: Vec<L0Run>,
     /// Inputs of a deeper level.
@@ -48,6 +53,9 @@ impl Compaction {
     /// Whether it is a trivial move: no table overlaps below, the inputs are disjoint, and all keys
     /// of each are live and have their values in the table.
     pub(crate) fn is_move(&self) -> bool {
+        if self.is_rewrite() || self.is_removal {
+            return false;
+        }
         let is_table = |run: &L0Run| run.file_with_values().is_some() && run.live().is_full();
         let mut by_key: Vec<_> = self.spans().collect();
         by_key.sort_unstable();
@@ -55,6 +63,11 @@ impl Compaction {
             && self.runs.iter().all(is_table)
             && self.exhausted_runs().count() == self.runs.len()
             && by_key.windows(2).all(|p| p[0].1 < p[1].0)
+    }
+
+    /// Whether the outputs replace the inputs on their level.
+    pub(crate) fn is_rewrite(&self) -> bool {
+        self.level == self.target
     }
 
     /// The runs with no live keys left afterwards.
@@ -124,7 +137,50 @@ pub(super) fn complete(
     let deeper = (level + 2..=version.levels.len())
         .map(|level| wide_span.tables_in(version, level))
         .collect();
-    Compaction { level, target: level + 1, below, grandparents, deeper, runs, inputs, slice_end }
+    Compaction {
+        level,
+        target: level + 1,
+        is_removal: false,
+        below,
+        grandparents,
+        deeper,
+        runs,
+        inputs,
+        slice_end,
+    }
+}
+
+/// The removal of L0 runs or of tables of a deeper level, all of which range deletions cover.
+pub(super) fn removal(level: usize, runs: Vec<L0Run>, inputs: Vec<Arc<TableFile>>) -> Compaction {
+    Compaction {
+        level,
+        target: level + 1,
+        is_removal: true,
+        below: Vec::new(),
+        grandparents: Vec::new(),
+        deeper: Vec::new(),
+        runs,
+        inputs,
+        slice_end: None,
+    }
+}
+
+/// Writes `table` of a level ≥ 1 again, without what range deletions hide.
+pub(super) fn rewrite(version: &Version, level: usize, table: &Arc<TableFile>) -> Compaction {
+    let span = Span { from: table.smallest(), to: End::Included(table.largest()) };
+    Compaction {
+        level,
+        target: level,
+        is_removal: false,
+        below: Vec::new(),
+        grandparents: span.tables_in(version, level + 1),
+        deeper: (level + 1..=version.levels.len())
+            .map(|level| span.tables_in(version, level))
+            .collect(),
+        runs: Vec::new(),
+        inputs: vec![table.clone()],
+        slice_end: None,
+    }
 }
 
 /// An interval of keys.

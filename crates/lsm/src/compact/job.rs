@@ -1,13 +1,14 @@
 //! The background job of a compaction.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Instant;
 
 use siltstone_engine::Result;
 use siltstone_runtime::Priority;
 
-use super::Compaction;
+use super::merge::MergeResult;
+use super::{Compaction, range_deletions};
 use crate::engine::{State, Tree};
 use crate::version::{Edit, FileEntry, L0Run, TableFile};
 
@@ -15,12 +16,20 @@ impl Tree {
     /// Queues compactions while some are due and the job limit allows it.
     pub(crate) fn schedule_compaction(&self) {
         let mut state = self.background.lock();
+        if self.compaction_waiters.load(SeqCst) > 0 {
+            return;
+        }
         // Loaded under the lock: inputs of finished compactions are gone from this view.
         let view = self.view.load_full();
-        while state.compactions < self.options.max_compactions && !self.background.is_stopping() {
-            let Some(compaction) = self.strategy.pick(&view.version, &state.in_progress) else {
-                return;
-            };
+        while state.compactions < self.options.load().max_compactions
+            && !self.background.is_stopping()
+        {
+            let due = self.strategy.pick(&view.version, &state.in_progress);
+            let due = due.or_else(|| {
+                let snapshots = self.snapshots.boundaries(&self.visible);
+                range_deletions::pick(&view.version, &state.in_progress, &snapshots)
+            });
+            let Some(compaction) = due else { return };
             state.in_progress.insert(&compaction);
             state.compactions += 1;
             let priority =
@@ -37,7 +46,22 @@ impl Tree {
         }
     }
 
-    fn compact(&self, generation: u64, compaction: &Compaction) -> Result<()> {
+    /// Removes the range deletions from the version that hide nothing any more.
+    pub(crate) fn forget_range_deletes(&self) -> Result<()> {
+        let view = self.view.load_full();
+        if view.version.range_deletes.is_empty() {
+            return Ok(());
+        }
+        let snapshots = self.snapshots.boundaries(&self.visible);
+        let forgotten = range_deletions::forgettable(&view, &snapshots);
+        if forgotten.is_empty() {
+            return Ok(());
+        }
+        let edit = Edit { forgotten, ..Edit::default() };
+        self.install(view.generation, edit, None, &[], |_| ()).map(drop)
+    }
+
+    pub(super) fn compact(&self, generation: u64, compaction: &Compaction) -> Result<()> {
         if self.is_cleared_since(generation) {
             return Ok(());
         }
@@ -48,22 +72,29 @@ impl Tree {
 
     fn compact_files(&self, generation: u64, compaction: &Compaction) -> Result<()> {
         let began = Instant::now();
-        let added = if compaction.is_move() {
+        let MergeResult { tables: added, expired, filtered } = if compaction.is_move() {
             self.counters.moves.fetch_add(1, Relaxed);
             let moved = |table: &Arc<TableFile>| {
                 let level = compaction.target;
                 FileEntry { level, run: None, ..table.entry().clone() }
             };
-            compaction
-                .runs
-                .iter()
-                .filter_map(L0Run::file)
-                .chain(&compaction.inputs)
-                .map(moved)
-                .collect()
+            let files = compaction.runs.iter().filter_map(L0Run::file);
+            let tables = files.chain(&compaction.inputs).map(moved).collect();
+            MergeResult { tables, expired: 0, filtered: 0 }
+        } else if compaction.is_removal {
+            let removed = compaction.runs.len() + compaction.inputs.len();
+            self.counters.range_deleted_tables.fetch_add(removed as u64, Relaxed);
+            MergeResult { tables: Vec::new(), expired: 0, filtered: 0 }
         } else {
             self.merge_tables(generation, compaction)?
         };
+        if filtered > 0 {
+            // A row may be gone only if what made it obsolete survives a power cut. That may be in
+            // a log that nobody has synced.
+            let synced = self.sync_logs_from(1);
+            synced.inspect_err(|_| self.remove_tables(&added))?;
+        }
+        let is_leveled = !compaction.is_removal && !compaction.is_rewrite();
         let runs = compaction.exhausted_runs().map(|run| (0, run.number()));
         let inputs = compaction.inputs.iter().map(|table| (compaction.level, table.number()));
         let below = compaction.below.iter().map(|table| (compaction.target, table.number()));
@@ -72,13 +103,16 @@ impl Tree {
             removed: runs.chain(inputs).chain(below).collect(),
             cursors: match compaction.level {
                 0 => Vec::new(),
-                level => vec![(level, compaction.largest_input().to_vec())],
+                level if is_leveled => vec![(level, compaction.largest_input().to_vec())],
+                _ => Vec::new(),
             },
             cursor: compaction.slice_end.as_ref().map(|to| to.clone().unwrap_or_default()),
             ..Edit::default()
         };
         let written = if compaction.is_move() { Vec::new() } else { edit.added.clone() };
-        self.strategy.advance(compaction);
+        if is_leveled {
+            self.strategy.advance(compaction);
+        }
         let installed = self
             .install(generation, edit, None, &compaction.runs, |_| ())
             .inspect_err(|error| self.remove_if_unnamed(error, &written))?;
@@ -86,12 +120,14 @@ impl Tree {
             self.remove_tables(&written);
             return Ok(());
         }
-        if compaction.level == 0 {
+        if compaction.level == 0 && is_leveled {
             self.counters.largest_level0_bytes.fetch_max(compaction.l0_bytes(), Relaxed);
         }
         self.counters.compactions.fetch_add(1, Relaxed);
+        self.counters.expired.fetch_add(expired, Relaxed);
+        self.counters.filtered.fetch_add(filtered, Relaxed);
         self.counters.background_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
-        Ok(())
+        self.forget_range_deletes()
     }
 }
 
@@ -131,7 +167,7 @@ mod tests {
         let env = Env::replayable(Arc::new(ManualClock::at(0)), 1);
         let options = Options::from_map(&options).unwrap();
         let lsm = Lsm::open(Arc::new(Ram::new()), env, options).unwrap();
-        let tree = &lsm.tree;
+        let tree = lsm.table();
         let mut due = None;
         for key in [b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h"] {
             let mut batch = WriteBatch::new();

@@ -43,7 +43,7 @@ use std::sync::Arc;
 use siltstone_structures::HyperLogLog;
 
 use super::{Compaction, InProgress, complete};
-use crate::options::{L0Policy, Options};
+use crate::options::{L0Policy, LiveOptions};
 use crate::version::{L0Run, TableFile, Version};
 
 /// The fill of level 0 at which its compaction begins (TriangleKV paper, section 3.1).
@@ -61,12 +61,12 @@ const MIN_RUN_WEIGHT: f64 = 0.25;
 
 /// The policy of level 0.
 pub(super) struct Level0 {
-    options: Options,
+    options: Arc<LiveOptions>,
 }
 
 impl Level0 {
-    pub(super) fn new(options: &Options) -> Self {
-        Level0 { options: options.clone() }
+    pub(super) fn new(options: Arc<LiveOptions>) -> Self {
+        Level0 { options }
     }
 
     /// The compaction score of level 0; a compaction is due from 1 on.
@@ -75,9 +75,10 @@ impl Level0 {
         if self.is_l0_sliced() {
             return fill;
         }
-        let due = fill.max(self.run_count(version) / self.options.level0.compaction_trigger as f64);
-        if self.options.triad.disk && due < 1.0 && version.level0.len() > 1 {
-            return due.max(overlap_ratio(version) / self.options.triad.min_overlap);
+        let options = self.options.load();
+        let due = fill.max(self.run_count(version) / options.level0.compaction_trigger as f64);
+        if options.triad.disk && due < 1.0 && version.level0.len() > 1 {
+            return due.max(overlap_ratio(version) / options.triad.min_overlap);
         }
         due
     }
@@ -103,16 +104,17 @@ impl Level0 {
 
     /// The capacity of level 0 in bytes; 0 if only the number of runs is limited.
     pub(super) fn capacity(&self, version: &Version) -> u64 {
-        self.options.l0_capacity(version.bytes_below())
+        self.options.load().l0_capacity(version.bytes_below())
     }
 
     pub(super) fn is_l0_sliced(&self) -> bool {
-        self.options.is_l0_sliced()
+        self.options.load().is_l0_sliced()
     }
 
     /// The back-pressure of level 0 on writers, from 0 (none) to 1 (stop).
     pub(super) fn pressure(&self, version: &Version) -> f64 {
-        let l0 = &self.options.level0;
+        let options = self.options.load();
+        let l0 = &options.level0;
         let slope = |now: f64, slow_at: f64, stop_at: f64| {
             ((now - slow_at) / (stop_at - slow_at)).clamp(0.0, 1.0)
         };
@@ -130,7 +132,7 @@ impl Level0 {
     /// The number of runs. One much smaller than a memtable counts in part, because merging few
     /// bytes with all of level 1 would cost more than reading the extra run does.
     fn run_count(&self, version: &Version) -> f64 {
-        let whole = self.options.memtable() as f64 / 4.0;
+        let whole = self.options.load().memtable() as f64 / 4.0;
         let weight = |run: &L0Run| (run.live_bytes() as f64 / whole).clamp(MIN_RUN_WEIGHT, 1.0);
         version.level0.iter().map(weight).sum()
     }
@@ -142,7 +144,7 @@ impl Level0 {
         let is_free = |compaction: &Compaction| {
             compaction.below.iter().all(|table| !in_progress.contains(table.number()))
         };
-        let compaction = match (self.options.l0_policy(), lone_run(version)) {
+        let compaction = match (self.options.load().l0_policy(), lone_run(version)) {
             (L0Policy::Whole | L0Policy::NoveLsm, _) => {
                 complete(version, 0, version.level0.clone(), Vec::new(), None)
             }
@@ -211,13 +213,13 @@ impl Level0 {
 
     /// The maximum size of a slice: AF·S, limited by the L0 capacity.
     fn max_slice_bytes(&self, version: &Version) -> u64 {
-        let levels = &self.options.level_bytes;
-        let factor = match levels[..] {
+        let options = self.options.load();
+        let factor = match options.level_bytes[..] {
             [first, second, ..] => (second / first).clamp(2, 100),
             _ => 10,
         };
         let capacity = self.capacity(version);
-        (factor * self.options.target_file_bytes).min(capacity / MIN_SLICES_PER_PASS).max(1)
+        (factor * options.target_file_bytes).min(capacity / MIN_SLICES_PER_PASS).max(1)
     }
 }
 

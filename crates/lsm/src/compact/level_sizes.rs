@@ -17,7 +17,7 @@
 //! Invariant: targets ascend, and there are fewer than in `levels`; the level after them has no
 //! limit.
 //!
-//! Source: thesis, section 4.6 (there offline, for a known popularity).
+//! Source: Lim, thesis, section 4.6 (there offline, for a known popularity).
 
 use std::sync::Arc;
 

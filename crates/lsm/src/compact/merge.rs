@@ -2,22 +2,26 @@
 //!
 //! The thread of the job and up to `max_subcompactions` − 1 helpers take subcompactions from a
 //! list, so no thread waits for one that has not begun. An output table ends when it is full, or
-//! before it overlaps too much of the level after. Outputs are synced a few tables later, when the
-//! device has had time to write them.
+//! before it overlaps too much of the level after. A compaction filter decides about the live rows
+//! that no older snapshot sees. Outputs are synced a few tables later, when the device has had time
+//! to write them.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::{Condvar, Mutex};
-use siltstone_engine::{Error, Purpose, Result};
+use siltstone_engine::{
+    CompactionFilter, Entry, Error, FilterContent, FilterDecision, FilterRow, Purpose, ReadPoint,
+    Result,
+};
 use siltstone_runtime::Priority;
 use siltstone_table::{EntryRef, FileNumber, IterOptions, Kind, TableWriter, UnsyncedTable};
 
 use super::Compaction;
 use crate::engine::Tree;
+use crate::range_deletes::{DeleteFilter, DeletedVersion, RangeDeletes};
 use crate::read::{LevelIter, Merge, PrefetchBudget, Source};
 use crate::version::{FileEntry, TableFile};
 use crate::version_gc::VersionGc;
@@ -43,8 +47,44 @@ struct Subcompactions {
     next: AtomicUsize,
     done: Mutex<Vec<Option<Result<Vec<FileEntry>>>>>,
     progress: Condvar,
+    /// The last element is the sequence number of the compaction itself.
     snapshots: Vec<u64>,
     now: u64,
+    /// The range deletions of the version. Later ones, in memtables, are not applied: they may not
+    /// be durable yet.
+    deletes: Arc<RangeDeletes>,
+    filter: Option<Filter>,
+    /// Expired entries that were dropped or replaced by tombstones.
+    expired: AtomicU64,
+    /// Rows that the filter dropped.
+    filtered: AtomicU64,
+}
+
+/// The filter of a compaction, and the content that it sees.
+struct Filter {
+    filter: Arc<dyn CompactionFilter>,
+    point: ReadPoint,
+}
+
+/// The content of the table at the point of a compaction.
+struct Content<'a> {
+    tree: &'a Tree,
+    point: &'a ReadPoint,
+}
+
+impl FilterContent for Content<'_> {
+    fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
+        self.tree.get(key, Some(self.point))
+    }
+}
+
+/// The result of a merge.
+pub(super) struct MergeResult {
+    pub(super) tables: Vec<FileEntry>,
+    /// Expired entries that were dropped or replaced by tombstones.
+    pub(super) expired: u64,
+    /// Rows that the compaction filter dropped.
+    pub(super) filtered: u64,
 }
 
 impl Tree {
@@ -56,7 +96,15 @@ impl Tree {
         &self,
         generation: u64,
         compaction: &Compaction,
-    ) -> Result<Vec<FileEntry>> {
+    ) -> Result<MergeResult> {
+        let filter = self.compaction_filter.lock().clone();
+        let (filter, snapshots) = match filter {
+            None => (None, self.snapshots.boundaries(&self.visible)),
+            Some(filter) => {
+                let (point, snapshots) = self.snapshots.take_with_boundaries(&self.visible);
+                (Some(Filter { filter, point }), snapshots)
+            }
+        };
         let cuts = self.cut(compaction);
         let count = cuts.len() + 1;
         let subcompactions = Arc::new(Subcompactions {
@@ -66,10 +114,14 @@ impl Tree {
             next: AtomicUsize::new(0),
             done: Mutex::new((0..count).map(|_| None).collect()),
             progress: Condvar::new(),
-            snapshots: self.snapshots.boundaries(&self.visible),
+            snapshots,
             now: self.env.clock.now(),
+            deletes: self.view.load().version.range_deletes.clone(),
+            filter,
+            expired: AtomicU64::new(0),
+            filtered: AtomicU64::new(0),
         });
-        for _ in 1..count.min(self.options.max_subcompactions) {
+        for _ in 1..count.min(self.options.load().max_subcompactions) {
             // A helper that starts too late must not keep either alive.
             let (weak, subcompactions) = (self.me.clone(), Arc::downgrade(&subcompactions));
             self.env.scheduler.spawn(Priority::L0Compaction, move || {
@@ -87,13 +139,15 @@ impl Tree {
         }
         let results: Vec<_> = done.drain(..).flatten().collect();
         drop(done);
-        let merged = self.gather(results)?;
+        let tables = self.collect_tables(results)?;
         self.vfs.sync_dir(Purpose::Compaction)?;
-        Ok(merged)
+        let (expired, filtered) =
+            (subcompactions.expired.load(Relaxed), subcompactions.filtered.load(Relaxed));
+        Ok(MergeResult { tables, expired, filtered })
     }
 
     /// The tables of all subcompactions; if one failed, those of the others are removed.
-    fn gather(&self, results: Vec<Result<Vec<FileEntry>>>) -> Result<Vec<FileEntry>> {
+    fn collect_tables(&self, results: Vec<Result<Vec<FileEntry>>>) -> Result<Vec<FileEntry>> {
         let failure = results.iter().find_map(|result| result.as_ref().err().cloned());
         let tables: Vec<FileEntry> = results.into_iter().flatten().flatten().collect();
         match failure {
@@ -110,8 +164,8 @@ impl Tree {
     }
 
     /// The boundaries of the subcompactions: between tables below, with about equal bytes.
-    fn cut(&self, compaction: &Compaction) -> Vec<Vec<u8>> {
-        let max_count = match self.options.max_subcompactions as u64 {
+    pub(crate) fn cut(&self, compaction: &Compaction) -> Vec<Vec<u8>> {
+        let max_count = match self.options.load().max_subcompactions as u64 {
             1 => 1,
             threads => SUBCOMPACTIONS_PER_THREAD * threads,
         };
@@ -150,7 +204,7 @@ impl Tree {
         let compaction = &subcompactions.compaction;
         let end = subcompactions.cuts.get(index);
         let runs = runs(compaction, end.map(Vec::as_slice), &self.prefetch_budget(subcompactions))?;
-        let mut merge = Merge::new(runs, self.options.hints);
+        let mut merge = Merge::new(runs, self.hints);
         match index.checked_sub(1).map(|before| &subcompactions.cuts[before]) {
             None => merge.first()?,
             Some(start) => merge.seek(start, u64::MAX)?,
@@ -162,6 +216,8 @@ impl Tree {
             unsynced: VecDeque::new(),
             done: Vec::new(),
             grandparents: 0..0,
+            deletes_applied: subcompactions.deletes.max_sequence(),
+            oldest_hiding: u64::MAX,
         };
         let merged = self.merge_range(subcompactions, &mut merge, end, &mut output);
         match merged {
@@ -177,9 +233,9 @@ impl Tree {
     fn prefetch_budget(&self, subcompactions: &Subcompactions) -> PrefetchBudget {
         let logs =
             subcompactions.compaction.runs.iter().filter(|run| run.log().is_some()).count() as u64;
-        let concurrent =
-            (subcompactions.cuts.len() as u64 + 1).min(self.options.max_subcompactions as u64);
-        let bytes = self.options.prefetch_bytes() / (logs * concurrent).max(1);
+        let concurrent = (subcompactions.cuts.len() as u64 + 1)
+            .min(self.options.load().max_subcompactions as u64);
+        let bytes = self.options.load().prefetch_bytes() / (logs * concurrent).max(1);
         PrefetchBudget { bytes, used: self.counters.held_ahead.clone() }
     }
 
@@ -192,6 +248,11 @@ impl Tree {
     ) -> Result<()> {
         let mut gc = VersionGc::new(subcompactions.snapshots.clone());
         let (mut entries_in, mut entries_out) = (0u64, 0u64);
+        let (mut expired, mut filtered, mut range_deleted) = (0u64, 0u64, 0u64);
+        let mut deletes = DeleteFilter::new(&subcompactions.deletes);
+        let filter = subcompactions.filter.as_ref();
+        let content = filter.map(|Filter { point, .. }| Content { tree: self, point });
+        let mut pass = filter.zip(content.as_ref()).map(|(f, content)| f.filter.begin(content));
         let is_bottom = subcompactions.compaction.is_bottom();
         while merge.valid() && end.is_none_or(|end| merge.key() < end.as_slice()) {
             entries_in += 1;
@@ -202,6 +263,13 @@ impl Tree {
                 }
             }
             if let Some(retention) = gc.keep(merge.key(), merge.sequence()) {
+                let (key, sequence) = (merge.key(), merge.sequence());
+                let deleted = deletes.check(key, sequence, retention.last_read_at);
+                if deleted == DeletedVersion::ForAll {
+                    range_deleted += 1;
+                    merge.next()?;
+                    continue;
+                }
                 merge.resolve()?;
                 let mut entry = EntryRef {
                     key: merge.key(),
@@ -211,7 +279,17 @@ impl Tree {
                     value: merge.value(),
                 };
                 if entry.kind == Kind::PutExpiring && entry.expires_at <= subcompactions.now {
+                    // A version that is not the newest was overwritten, perhaps before it expired.
+                    expired += u64::from(retention.is_newest);
                     // From now on it is read as missing but hides older versions: a tombstone.
+                    entry = EntryRef { kind: Kind::Delete, expires_at: 0, value: &[], ..entry };
+                }
+                if entry.kind != Kind::Delete
+                    && retention.is_newest_stripe
+                    && let Some(pass) = &mut pass
+                    && pass.decide(row(&entry)) == FilterDecision::Drop
+                {
+                    filtered += 1;
                     entry = EntryRef { kind: Kind::Delete, expires_at: 0, value: &[], ..entry };
                 }
                 let hides_nothing =
@@ -219,7 +297,7 @@ impl Tree {
                 let is_dropped =
                     entry.kind == Kind::Delete && retention.is_oldest_stripe && hides_nothing();
                 if !is_dropped {
-                    output.add(entry)?;
+                    output.add(entry, deleted)?;
                     entries_out += 1;
                 }
             }
@@ -229,8 +307,17 @@ impl Tree {
         output.sync_all_but(0)?;
         self.counters.compaction_entries_in.fetch_add(entries_in, Relaxed);
         self.counters.compaction_entries_out.fetch_add(entries_out, Relaxed);
+        self.counters.range_deleted_entries.fetch_add(range_deleted, Relaxed);
+        subcompactions.expired.fetch_add(expired, Relaxed);
+        subcompactions.filtered.fetch_add(filtered, Relaxed);
         Ok(())
     }
+}
+
+/// A live entry as the compaction filter sees it.
+fn row<'a>(entry: &EntryRef<'a>) -> FilterRow<'a> {
+    let expires_at = (entry.kind == Kind::PutExpiring).then_some(entry.expires_at);
+    FilterRow { key: entry.key, value: entry.value, expires_at }
 }
 
 /// The sorted runs to merge: each L0 run separately, each deeper level as one. Entries from `end`
@@ -263,6 +350,11 @@ struct Output<'a> {
     done: Vec<FileEntry>,
     /// The tables of the level after `target` that the open table overlaps.
     grandparents: Range<usize>,
+    /// The newest range deletion that the merge applies.
+    deletes_applied: u64,
+    /// The oldest one that hides a version of the open table from all but snapshots; `u64::MAX`:
+    /// none does.
+    oldest_hiding: u64,
 }
 
 struct OpenTable {
@@ -272,7 +364,7 @@ struct OpenTable {
 }
 
 impl Output<'_> {
-    fn add(&mut self, entry: EntryRef<'_>) -> Result<()> {
+    fn add(&mut self, entry: EntryRef<'_>, deleted: DeletedVersion) -> Result<()> {
         // All versions of a key stay in one table: tables of a level are disjoint.
         if self.table.as_ref().is_some_and(|open| open.last_key != entry.key)
             && self.is_full(entry.key)
@@ -281,7 +373,7 @@ impl Output<'_> {
         }
         if self.table.is_none() {
             let number = FileNumber(self.tree.versions.new_number());
-            let mut options = self.tree.options.table_options();
+            let mut options = self.tree.options.load().table_options();
             // A seek rarely skips the deepest level, which has most keys: a range filter is
             // useless.
             options.range_filter &= !self.compaction.is_bottom();
@@ -290,6 +382,9 @@ impl Output<'_> {
             let tables = &self.compaction.grandparents;
             let at = tables.partition_point(|table| table.largest() < entry.key);
             self.grandparents = at..at;
+        }
+        if let DeletedVersion::ForLater(oldest) = deleted {
+            self.oldest_hiding = self.oldest_hiding.min(oldest);
         }
         if let Some(open) = &mut self.table {
             open.last_key.clear();
@@ -304,7 +399,7 @@ impl Output<'_> {
         while tables.get(self.grandparents.end).is_some_and(|table| table.largest() < key) {
             self.grandparents.end += 1;
         }
-        let limit = self.tree.options.target_file_bytes;
+        let limit = self.tree.options.load().target_file_bytes;
         let written = self.table.as_ref().map_or(0, |open| open.writer.estimated_bytes());
         let under: u64 = tables[self.grandparents.clone()].iter().map(|table| table.bytes()).sum();
         written >= limit || under >= MAX_GRANDPARENT_TABLES * limit
@@ -318,7 +413,10 @@ impl Output<'_> {
             }
             let table = finished?;
             self.tree.counters.wrote(self.compaction.target, table.meta().bytes);
-            self.done.push(FileEntry::of(table.meta(), self.compaction.target));
+            let oldest_hiding = std::mem::replace(&mut self.oldest_hiding, u64::MAX);
+            let deletes_applied = self.deletes_applied.min(oldest_hiding - 1);
+            let entry = FileEntry::of(table.meta(), self.compaction.target);
+            self.done.push(FileEntry { deletes_applied, ..entry });
             self.unsynced.push_back(table);
             self.sync_all_but(MAX_UNSYNCED_TABLES)?;
         }

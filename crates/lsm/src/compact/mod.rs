@@ -1,5 +1,6 @@
-//! Compaction: selection ([`pick`], [`level0`], [`level_sizes`]), inputs ([`compaction`]), merging
-//! ([`merge`]), and the background job ([`job`]).
+//! Compaction: selection ([`pick`], [`level0`], [`level_sizes`], [`range_deletions`]), inputs
+//! ([`compaction`]), merging ([`merge`]), the background job ([`job`]), and compaction of a range on
+//! request ([`range`]).
 //!
 //! ```text
 //!   level 1    [a....f] [g....m] [n....z]          one table is selected
@@ -13,11 +14,13 @@ mod level0;
 mod level_sizes;
 mod merge;
 mod pick;
+mod range;
+mod range_deletions;
 
 pub(crate) use compaction::Compaction;
 use compaction::complete;
 pub(crate) use level_sizes::{LevelSizes, MemtableStats};
-pub(crate) use pick::{Leveled, Strategy};
+pub(crate) use pick::{LeveledStrategy, Strategy};
 
 use std::collections::HashSet;
 
@@ -33,6 +36,12 @@ impl InProgress {
     /// Whether the table `number` is an input of one.
     pub(crate) fn contains(&self, number: u64) -> bool {
         self.tables.contains(&number)
+    }
+
+    /// Whether one of them shares an input with `compaction`.
+    fn has_input_of(&self, compaction: &Compaction) -> bool {
+        (self.level0 && compaction.level == 0)
+            || compaction.tables().any(|table| self.contains(table.number()))
     }
 
     fn insert(&mut self, compaction: &Compaction) {

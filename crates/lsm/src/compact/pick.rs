@@ -19,8 +19,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use parking_lot::Mutex;
 
 use super::level0::Level0;
+use super::range_deletions::MAX_RANGE_DELETES;
 use super::{Compaction, InProgress, LevelSizes, complete};
-use crate::options::{CompactionPriority, Options};
+use crate::options::{CompactionPriority, LiveOptions};
 use crate::version::{TableFile, Version};
 
 /// The charge for a seek in an L0 run.
@@ -51,8 +52,8 @@ pub(crate) trait Strategy: Send + Sync {
 }
 
 /// Leveled compaction.
-pub(crate) struct Leveled {
-    options: Options,
+pub(crate) struct LeveledStrategy {
+    options: Arc<LiveOptions>,
     level0: Level0,
     sizes: Arc<LevelSizes>,
     /// By level: the key after which round-robin selection continues.
@@ -61,10 +62,10 @@ pub(crate) struct Leveled {
     seek_charge_bytes: AtomicU64,
 }
 
-impl Leveled {
+impl LeveledStrategy {
     /// Continues after the last compactions that the manifest records.
     pub(crate) fn new(
-        options: &Options,
+        options: Arc<LiveOptions>,
         sizes: Arc<LevelSizes>,
         recovered: &[(usize, Vec<u8>)],
     ) -> Self {
@@ -73,9 +74,9 @@ impl Leveled {
             cursors.resize(cursors.len().max(level + 1), Vec::new());
             cursors[*level].clone_from(key);
         }
-        Leveled {
-            options: options.clone(),
-            level0: Level0::new(options),
+        LeveledStrategy {
+            level0: Level0::new(options.clone()),
+            options,
             sizes,
             cursors: Mutex::new(cursors),
             seek_charge_bytes: AtomicU64::new(0),
@@ -86,10 +87,13 @@ impl Leveled {
     fn score(&self, version: &Version, level: usize) -> f64 {
         if level == 0 {
             let score = self.level0.score(version);
+            if version.range_deletes.len() > MAX_RANGE_DELETES {
+                return score.max(1.0);
+            }
             return if self.is_seek_compaction_due(version) { score.max(1.0) } else { score };
         }
         let targets = self.sizes.targets();
-        let grown = || self.options.min_level1_bytes(version.bytes_below());
+        let grown = || self.options.load().min_level1_bytes(version.bytes_below());
         let min_bytes = if level == 1 { grown() } else { 0 };
         let target = targets.get(level - 1);
         target.map_or(0.0, |&target| version.bytes(level) as f64 / target.max(min_bytes) as f64)
@@ -113,7 +117,7 @@ impl Leveled {
             !in_progress.contains(table.number())
                 && below.iter().all(|below| !in_progress.contains(below.number()))
         };
-        let seed = match self.options.compaction_priority {
+        let seed = match self.options.load().compaction_priority {
             CompactionPriority::RoundRobin => {
                 let cursors = self.cursors.lock();
                 let after = cursors.get(level).map_or(&[][..], Vec::as_slice);
@@ -165,7 +169,7 @@ impl Leveled {
         let wide = version.overlapping(compaction.level, smallest, largest);
         let inputs: Vec<_> = wide.iter().filter(fits).cloned().collect();
         // An unlimited compaction would block the level for long.
-        let limit = 25 * self.options.target_file_bytes;
+        let limit = 25 * self.options.load().target_file_bytes;
         let grown = complete(version, compaction.level, Vec::new(), inputs, None);
         let bytes: u64 = grown.tables().map(|table| table.bytes()).sum();
         let has_same_overlap = grown.below.len() == compaction.below.len();
@@ -178,7 +182,7 @@ fn seek_compaction_bytes(version: &Version) -> u64 {
     version.bytes(0) + version.levels.first().map_or(0, |_| version.bytes(1))
 }
 
-impl Strategy for Leveled {
+impl Strategy for LeveledStrategy {
     fn pick(&self, version: &Version, in_progress: &InProgress) -> Option<Compaction> {
         let mut due: Vec<(f64, usize)> = (0..=version.levels.len())
             .map(|level| (self.score(version, level), level))

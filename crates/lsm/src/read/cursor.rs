@@ -2,15 +2,18 @@
 //!
 //! Forwards, the first version of a key that is not newer is the visible one, and the others are
 //! skipped. Backwards, the versions of a key come oldest first, so the cursor passes all of them,
-//! copies the newest visible one, and ends before the key.
+//! copies the newest visible one, and ends before the key. A version that is older than a range
+//! deletion of its key is missing. Runs in which all keys of a deleted range are older than the
+//! deletion are moved past the range by one seek.
 
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
+use arc_swap::Guard;
 use siltstone_engine::{Clock, Cursor, KeyRange, ReadPoint, Result, Timestamp};
 use siltstone_table::Kind;
 
 use super::Merge;
+use super::view_deletes::{SkipGuard, ViewDeletes};
 use crate::engine::Tree;
 use crate::view::View;
 
@@ -22,6 +25,8 @@ pub(crate) struct TreeCursor {
     merge: Merge,
     at: u64,
     range: KeyRange,
+    deletes: Option<ViewDeletes>,
+    skips: SkipGuard,
     clock: Arc<dyn Clock>,
     state: State,
     /// The copied entry, or the key being skipped.
@@ -51,7 +56,8 @@ impl Tree {
         point: Option<&ReadPoint>,
     ) -> Result<Box<dyn Cursor>> {
         let (view, at) = self.pin(point)?;
-        let merge = Merge::of_view(view.clone(), at, self.options.hints);
+        let view = Guard::into_inner(view);
+        let merge = Merge::of_view(view.clone(), at, self.hints);
         let tree = self.me.clone();
         Ok(Box::new(TreeCursor::new(merge, at, range, self.env.clock.clone(), view, tree)))
     }
@@ -78,6 +84,8 @@ impl TreeCursor {
             merge,
             at,
             range,
+            deletes: ViewDeletes::of(&view, at),
+            skips: SkipGuard::default(),
             clock,
             state: State::Invalid,
             key: Vec::new(),
@@ -90,18 +98,39 @@ impl TreeCursor {
     }
 
     /// Moves forwards to the first visible entry in range.
-    fn settle_forward(&mut self, now: Timestamp) -> Result<bool> {
+    fn settle_forward(&mut self) -> Result<bool> {
         self.state = State::Invalid;
         while self.merge.valid() {
             if !self.range.is_before_end(self.merge.key()) {
                 return Ok(false);
             }
+            if !self.skips.is_ordered(self.merge.key(), true) {
+                return Err(self.merge.out_of_order());
+            }
+            let deleted = match &mut self.deletes {
+                None => 0,
+                Some(deletes) => {
+                    let key = self.merge.key();
+                    let span = deletes.span(key);
+                    if span.sequence > 0 && self.merge.may_skip_run(span.sequence) {
+                        if !self.skips.note(key, self.merge.runs()) {
+                            return Err(self.merge.out_of_order());
+                        }
+                        self.merge.skip_run_to(span.end.as_deref())?;
+                        continue;
+                    }
+                    span.sequence
+                }
+            };
             if self.merge.sequence() > self.at {
                 self.merge.next()?;
                 continue;
             }
-            self.resolve()?;
-            let is_gone = is_gone(self.merge.kind(), self.merge.expires_at(), now);
+            if self.merge.sequence() > deleted {
+                self.resolve()?;
+            }
+            let is_gone = self.merge.sequence() < deleted
+                || is_gone(self.merge.kind(), self.merge.expires_at(), &*self.clock);
             if !is_gone {
                 self.state = State::OnMerge;
                 return Ok(true);
@@ -125,6 +154,9 @@ impl TreeCursor {
                 return Ok(());
             }
         }
+        if !self.skips.note(&self.key, self.merge.runs()) {
+            return Err(self.merge.out_of_order());
+        }
         // Sequence 0 comes after all versions of a key.
         self.merge.seek(&self.key, 0)?;
         while self.merge.valid() && self.merge.key() == self.key {
@@ -134,17 +166,35 @@ impl TreeCursor {
     }
 
     /// Moves backwards to the last visible entry in range.
-    fn settle_backward(&mut self, now: Timestamp) -> Result<bool> {
+    fn settle_backward(&mut self) -> Result<bool> {
         self.state = State::Invalid;
         while self.merge.valid() {
             if !self.range.is_after_start(self.merge.key()) {
                 return Ok(false);
             }
+            if !self.skips.is_ordered(self.merge.key(), false) {
+                return Err(self.merge.out_of_order());
+            }
+            let deleted = match &mut self.deletes {
+                None => 0,
+                Some(deletes) => {
+                    let key = self.merge.key();
+                    let span = deletes.span(key);
+                    if span.sequence > 0 && self.merge.may_skip_run(span.sequence) {
+                        if !self.skips.note(key, self.merge.runs()) {
+                            return Err(self.merge.out_of_order());
+                        }
+                        self.merge.skip_run_back(&span.start)?;
+                        continue;
+                    }
+                    span.sequence
+                }
+            };
             self.key.clear();
             self.key.extend_from_slice(self.merge.key());
             let mut newest = None;
             while self.merge.valid() && self.merge.key() == self.key {
-                if self.merge.sequence() <= self.at {
+                if (deleted..=self.at).contains(&self.merge.sequence()) {
                     self.resolve()?;
                     newest = Some((self.merge.kind(), self.merge.expires_at()));
                     self.value.clear();
@@ -155,7 +205,7 @@ impl TreeCursor {
                 self.merge.prev()?;
             }
             if let Some((kind, expires_at)) = newest
-                && !is_gone(kind, expires_at, now)
+                && !is_gone(kind, expires_at, &*self.clock)
             {
                 self.expires_at = if kind == Kind::PutExpiring { expires_at } else { 0 };
                 self.state = State::Copied;
@@ -166,24 +216,18 @@ impl TreeCursor {
     }
 
     /// Runs a positioning move.
-    fn position(
-        &mut self,
-        step: impl FnOnce(&mut Self, Timestamp) -> Result<bool>,
-    ) -> Result<bool> {
+    fn position(&mut self, step: impl FnOnce(&mut Self) -> Result<bool>) -> Result<bool> {
+        self.skips.reset();
         if let Some(tree) = self.tree.upgrade() {
-            tree.counters.seeks.fetch_add(1, Relaxed);
+            tree.counters.seeks.increment();
             tree.charge_seeks(&self.view, 0, self.view.version.level0.len() as u64);
         }
         self.move_with(step)
     }
 
     /// Runs a move; after an error the cursor is invalid.
-    fn move_with(
-        &mut self,
-        step: impl FnOnce(&mut Self, Timestamp) -> Result<bool>,
-    ) -> Result<bool> {
-        let now = self.clock.now();
-        let result = step(self, now);
+    fn move_with(&mut self, step: impl FnOnce(&mut Self) -> Result<bool>) -> Result<bool> {
+        let result = step(self);
         let seeks = self.merge.take_l0_seeks();
         if seeks > 0
             && let Some(tree) = self.tree.upgrade()
@@ -197,8 +241,9 @@ impl TreeCursor {
     }
 }
 
-pub(super) fn is_gone(kind: Kind, expires_at: u64, now: Timestamp) -> bool {
-    kind == Kind::Delete || (kind == Kind::PutExpiring && expires_at <= now)
+/// Whether a version is a delete or has expired. Reads the clock only if it may expire.
+pub(super) fn is_gone(kind: Kind, expires_at: u64, clock: &dyn Clock) -> bool {
+    kind == Kind::Delete || (kind == Kind::PutExpiring && expires_at <= clock.now())
 }
 
 impl Cursor for TreeCursor {
@@ -207,23 +252,24 @@ impl Cursor for TreeCursor {
     }
 
     fn first(&mut self) -> Result<bool> {
-        self.position(|c, now| {
-            match c.range.start.clone() {
+        self.position(|c| {
+            match &c.range.start {
                 std::ops::Bound::Unbounded => c.merge.first()?,
-                std::ops::Bound::Included(key) => c.merge.seek(&key, u64::MAX)?,
+                std::ops::Bound::Included(key) => c.merge.seek(key, u64::MAX)?,
                 std::ops::Bound::Excluded(key) => {
+                    let key = key.clone();
                     c.merge.seek(&key, u64::MAX)?;
                     while c.merge.valid() && c.merge.key() == key {
                         c.skip_key()?;
                     }
                 }
             }
-            c.settle_forward(now)
+            c.settle_forward()
         })
     }
 
     fn last(&mut self) -> Result<bool> {
-        self.position(|c, now| {
+        self.position(|c| {
             match c.range.end.clone() {
                 std::ops::Bound::Unbounded => c.merge.last()?,
                 std::ops::Bound::Included(key) => c.merge.seek_back(&key, 0)?,
@@ -234,7 +280,7 @@ impl Cursor for TreeCursor {
                     }
                 }
             }
-            c.settle_backward(now)
+            c.settle_backward()
         })
     }
 
@@ -242,9 +288,9 @@ impl Cursor for TreeCursor {
         if !self.range.is_after_start(key) {
             return self.first();
         }
-        self.position(|c, now| {
+        self.position(|c| {
             c.merge.seek(key, c.at)?;
-            c.settle_forward(now)
+            c.settle_forward()
         })
     }
 
@@ -252,18 +298,19 @@ impl Cursor for TreeCursor {
         if !self.range.is_before_end(key) {
             return self.last();
         }
-        self.position(|c, now| {
+        self.position(|c| {
             c.merge.seek_back(key, 0)?;
-            c.settle_backward(now)
+            c.settle_backward()
         })
     }
 
     fn next(&mut self) -> Result<bool> {
-        self.move_with(|c, now| {
+        self.move_with(|c| {
             match c.state {
                 State::Invalid => return Err(not_positioned()),
                 State::OnMerge => c.skip_key()?,
                 State::Copied => {
+                    c.skips.reset();
                     let key = std::mem::take(&mut c.key);
                     c.merge.seek(&key, u64::MAX)?;
                     c.key = key;
@@ -272,15 +319,16 @@ impl Cursor for TreeCursor {
                     }
                 }
             }
-            c.settle_forward(now)
+            c.settle_forward()
         })
     }
 
     fn prev(&mut self) -> Result<bool> {
-        self.move_with(|c, now| {
+        self.move_with(|c| {
             match c.state {
                 State::Invalid => return Err(not_positioned()),
                 State::OnMerge => {
+                    c.skips.reset();
                     let key = c.merge.key().to_vec();
                     // The newest version of the key comes first: seek to the one before it.
                     c.merge.seek_back(&key, u64::MAX)?;
@@ -290,7 +338,7 @@ impl Cursor for TreeCursor {
                 }
                 State::Copied => {}
             }
-            c.settle_backward(now)
+            c.settle_backward()
         })
     }
 

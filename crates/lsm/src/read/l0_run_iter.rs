@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use siltstone_engine::{Purpose, Result};
+use siltstone_structures::BloomProbe;
 use siltstone_table::{IterOptions, Kind, TableIter};
 
 use super::value_prefetcher::{PrefetchBudget, ValuePrefetcher};
@@ -25,8 +26,8 @@ pub(crate) struct L0RunIter {
     is_valid: bool,
     value: ValueLocation,
     logged: LoggedValue,
-    /// The log record of the current entry.
-    record: Vec<u8>,
+    /// The value of the current entry, if it was copied.
+    copied: Vec<u8>,
     // Boxed: only compactions use it, and every seek creates an iterator.
     prefetcher: Option<Box<ValuePrefetcher>>,
     purpose: Purpose,
@@ -36,11 +37,11 @@ pub(crate) struct L0RunIter {
 enum ValueLocation {
     /// In the table, or not resolved.
     Table,
-    /// In `record`.
-    Record,
+    /// In `copied`.
+    Copied,
     /// In the prefetcher, at this range.
     Prefetched(Range<usize>),
-    /// Not needed: kind and expiry are known without it.
+    /// Not read, because the caller needs only kind and expiry, and they are known.
     Skipped,
 }
 
@@ -59,7 +60,7 @@ impl L0RunIter {
             is_valid: false,
             value: ValueLocation::Table,
             logged: LoggedValue::default(),
-            record: Vec::new(),
+            copied: Vec::new(),
             prefetcher: None,
             purpose,
         }
@@ -110,8 +111,8 @@ impl L0RunIter {
         self.skip_dead_backward()
     }
 
-    pub(crate) fn may_hold(&self, hash: u64) -> bool {
-        self.table.table().may_contain(hash)
+    pub(crate) fn may_hold(&self, probe: &mut BloomProbe) -> bool {
+        self.table.table().may_contain(probe)
     }
 
     pub(crate) fn may_contain_range(&self, from: &[u8], to: &[u8]) -> bool {
@@ -120,7 +121,22 @@ impl L0RunIter {
 
     pub(crate) fn next(&mut self) -> Result<()> {
         self.table.next()?;
-        self.skip_dead_forward()
+        self.skip_dead_forward()?;
+        self.prefetch_value();
+        Ok(())
+    }
+
+    /// Prefetches the current value, which a scan needs when the keys before it in other runs have
+    /// been passed.
+    fn prefetch_value(&self) {
+        if self.is_valid
+            && self.purpose == Purpose::Scan
+            && self.table.kind() == Kind::Position
+            && let Some(log) = &self.log
+            && let Ok((position, _)) = log.position(self.table.value())
+        {
+            log.prefetch(position);
+        }
     }
 
     pub(crate) fn prev(&mut self) -> Result<()> {
@@ -134,6 +150,14 @@ impl L0RunIter {
 
     pub(crate) fn key(&self) -> &[u8] {
         self.table.key()
+    }
+
+    pub(crate) fn file_name(&self) -> &str {
+        self.table.table().name()
+    }
+
+    pub(crate) fn max_sequence(&self) -> u64 {
+        self.table.table().meta().max_sequence
     }
 
     pub(crate) fn sequence(&self) -> u64 {
@@ -157,8 +181,9 @@ impl L0RunIter {
             self.value = ValueLocation::Prefetched(range);
             return Ok(());
         }
-        self.logged = log.read(position, version, &mut self.record, self.purpose)?;
-        self.value = ValueLocation::Record;
+        self.copied.clear();
+        self.logged = log.read_value(position, version, &mut self.copied, self.purpose)?;
+        self.value = ValueLocation::Copied;
         Ok(())
     }
 
@@ -190,7 +215,7 @@ impl L0RunIter {
     pub(crate) fn value(&self) -> &[u8] {
         match (&self.value, &self.prefetcher) {
             (ValueLocation::Skipped, _) => &[],
-            (ValueLocation::Record, _) => self.logged.value(&self.record),
+            (ValueLocation::Copied, _) => self.logged.value(&self.copied),
             (ValueLocation::Prefetched(range), Some(prefetcher)) => {
                 self.logged.value(&prefetcher.bytes()[range.clone()])
             }

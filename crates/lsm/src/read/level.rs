@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use siltstone_engine::{Purpose, Result};
+use siltstone_structures::BloomProbe;
 use siltstone_table::{IterOptions, Kind, TableIter};
 
 use crate::version::{TableFile, Tables};
@@ -43,9 +44,9 @@ impl LevelIter {
         self.skip_table_end()
     }
 
-    pub(crate) fn may_hold(&self, key: &[u8], hash: u64) -> bool {
+    pub(crate) fn may_hold(&self, key: &[u8], probe: &mut BloomProbe) -> bool {
         let table = self.tables.get(self.find(key)).filter(|table| table.smallest() <= key);
-        table.is_some_and(|table| table.table().may_contain(hash))
+        table.is_some_and(|table| table.table().may_contain(probe))
     }
 
     /// Whether one of the tables may contain a key in `from..=to`.
@@ -58,6 +59,29 @@ impl LevelIter {
     pub(crate) fn seek_back(&mut self, key: &[u8], sequence: u64) -> Result<()> {
         self.open(self.tables.partition_point(|table| table.smallest() <= key).wrapping_sub(1));
         self.on_current(|it| it.seek_back(key, sequence))?;
+        self.skip_table_start()
+    }
+
+    /// Moves to the first version from `end` on in the current table, or else to the next table.
+    pub(crate) fn skip_to(&mut self, end: Option<&[u8]>) -> Result<()> {
+        match end.filter(|end| *end <= self.tables[self.at].largest()) {
+            Some(end) => self.on_current(|it| it.seek(end, u64::MAX))?,
+            None => {
+                self.open(self.at + 1);
+                self.on_current(TableIter::first)?;
+            }
+        }
+        self.skip_table_end()
+    }
+
+    /// Moves to the last version before `start` in the current table, or else to the table before.
+    pub(crate) fn skip_back(&mut self, start: &[u8]) -> Result<()> {
+        if start > self.tables[self.at].smallest() {
+            self.on_current(|it| it.seek_back(start, u64::MAX))?;
+        } else {
+            self.open(self.at.wrapping_sub(1));
+            self.on_current(TableIter::last)?;
+        }
         self.skip_table_start()
     }
 
@@ -81,6 +105,16 @@ impl LevelIter {
 
     pub(crate) fn sequence(&self) -> u64 {
         self.current().sequence()
+    }
+
+    /// The current table's.
+    pub(crate) fn file_name(&self) -> String {
+        self.tables[self.at].name()
+    }
+
+    /// An upper bound of the sequence numbers in the current table.
+    pub(crate) fn max_sequence(&self) -> u64 {
+        self.tables[self.at].max_sequence()
     }
 
     pub(crate) fn kind(&self) -> Kind {

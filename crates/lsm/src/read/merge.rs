@@ -2,7 +2,8 @@
 //!
 //! The heap contains the indexes of valid runs, the next one in the current direction on top. A
 //! step advances the top run and sifts it down: about log₂(runs) comparisons, often one, because
-//! the same run tends to be next again. A change of direction seeks every run.
+//! the same run tends to be next again. The heap has the first bytes of each run's key, so most
+//! comparisons are of integers. A change of direction seeks every run.
 //!
 //! Forward seeks are lazy:
 //! - If the filter of a run excludes the target key, its seek is deferred. If another run has the
@@ -18,10 +19,11 @@
 //! RowTables (L0 runs in persistent memory) seek together, newest to oldest, so that each narrows
 //! the next by its hints (see `rowtable::hints`).
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
-use siltstone_engine::{Purpose, Result};
-use siltstone_structures::hash64;
+use siltstone_engine::{Error, Purpose, Result};
+use siltstone_structures::{BloomProbe, hash64, key_head};
 use siltstone_table::{IterOptions, Kind};
 
 use super::Source;
@@ -38,7 +40,7 @@ pub(crate) struct Merge {
     runs: Vec<Source>,
     /// The view with the lazy runs.
     view: Option<Arc<View>>,
-    heap: Vec<usize>,
+    heap: Vec<HeapItem>,
     direction: Direction,
     /// By run. The keys of deferred runs come after the top.
     seek_states: Vec<SeekState>,
@@ -53,8 +55,16 @@ pub(crate) struct Merge {
     hints: bool,
 }
 
+/// A valid run.
+#[derive(Clone, Copy)]
+struct HeapItem {
+    /// The head of its current key.
+    head: u64,
+    run: usize,
+}
+
 /// Seeks RowTables together, newest first.
-type SeekAll<'a> = Box<dyn FnOnce(Vec<&mut RowTableIter>) -> Result<()> + 'a>;
+type SeekAll<'a> = &'a dyn Fn(Vec<&mut RowTableIter>) -> Result<()>;
 
 /// Whether a run has executed the last seek.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -117,10 +127,10 @@ impl Merge {
     }
 
     /// Whether run `i` may have versions of `key`.
-    fn may_hold(&self, i: usize, key: &[u8], hash: u64) -> bool {
+    fn may_hold(&self, i: usize, key: &[u8], probe: &mut BloomProbe) -> bool {
         match (&self.runs[i], &self.view) {
-            (Source::Lazy(run), Some(view)) => view.version.level0[*run].may_hold(hash),
-            (run, _) => run.may_hold(key, hash),
+            (Source::Lazy(run), Some(view)) => view.version.level0[*run].may_hold(probe),
+            (run, _) => run.may_hold(key, probe),
         }
     }
 
@@ -151,7 +161,7 @@ impl Merge {
     }
 
     pub(crate) fn seek(&mut self, key: &[u8], sequence: u64) -> Result<()> {
-        let hash = hash64(key);
+        let mut probe = BloomProbe::new(hash64(key));
         let live_runs = self.view.as_ref().map_or((0, false), |view| view.version.live_runs(key));
         for i in 0..self.runs.len() {
             let is_dead = match self.runs[i] {
@@ -160,15 +170,15 @@ impl Merge {
             };
             self.seek_states[i] = if is_dead {
                 SeekState::DeferredByLiveRange
-            } else if !self.may_hold(i, key, hash) {
+            } else if !self.may_hold(i, key, &mut probe) {
                 SeekState::DeferredByFilter
             } else {
                 SeekState::Done
             };
         }
         self.deferred = self.seek_states.iter().filter(|&&state| state != SeekState::Done).count();
-        let all: SeekAll<'_> = Box::new(|runs| hints::seek_all(runs, key, sequence));
-        self.seek_runs(Direction::Forward, |run| run.seek(key, sequence), Some(all))?;
+        let all = |runs: Vec<&mut RowTableIter>| hints::seek_all(runs, key, sequence);
+        self.seek_runs(Direction::Forward, |run| run.seek(key, sequence), Some(&all))?;
         self.target.0.clear();
         self.target.0.extend_from_slice(key);
         self.target.1 = sequence;
@@ -178,8 +188,8 @@ impl Merge {
 
     pub(crate) fn seek_back(&mut self, key: &[u8], sequence: u64) -> Result<()> {
         self.undefer_all();
-        let all: SeekAll<'_> = Box::new(|runs| hints::seek_back_all(runs, key, sequence));
-        self.seek_runs(Direction::Backward, |run| run.seek_back(key, sequence), Some(all))
+        let all = |runs: Vec<&mut RowTableIter>| hints::seek_back_all(runs, key, sequence);
+        self.seek_runs(Direction::Backward, |run| run.seek_back(key, sequence), Some(&all))
     }
 
     /// To the next version; the merge must be valid.
@@ -200,6 +210,58 @@ impl Merge {
         self.step(Source::prev)
     }
 
+    /// Whether the table of the current version has no version newer than `newest`. The merge must
+    /// be valid.
+    pub(crate) fn may_skip_run(&self, newest: u64) -> bool {
+        self.top().max_sequence() <= newest
+    }
+
+    /// The error for keys that are out of order in the run of the current version.
+    pub(crate) fn out_of_order(&self) -> Error {
+        Error::corruption(self.top().file_name(), 0, "its keys are out of order")
+    }
+
+    /// The number of runs.
+    pub(crate) fn runs(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// Moves the run of the current version past the keys before `end` (`None`: past all), or past
+    /// its table. The merge must be valid and move forwards. Cost: one seek.
+    pub(crate) fn skip_run_to(&mut self, end: Option<&[u8]>) -> Result<()> {
+        debug_assert!(self.direction == Direction::Forward);
+        self.move_top(|run| run.skip_to(end))?;
+        if self.deferred > 0 {
+            self.seek_deferred()?;
+        }
+        Ok(())
+    }
+
+    /// As [`skip_run_to`](Self::skip_run_to), backwards, past the keys from `start` on.
+    pub(crate) fn skip_run_back(&mut self, start: &[u8]) -> Result<()> {
+        debug_assert!(self.direction == Direction::Backward);
+        self.move_top(|run| run.skip_back(start))
+    }
+
+    /// Moves the run of the current version by `step`, which returns whether it is still valid.
+    fn move_top(&mut self, step: impl FnOnce(&mut Source) -> Result<bool>) -> Result<()> {
+        let top = self.heap[0].run;
+        let is_valid = match step(&mut self.runs[top]) {
+            Ok(is_valid) => is_valid,
+            Err(error) => {
+                self.heap.clear();
+                return Err(error);
+            }
+        };
+        if is_valid {
+            self.heap[0] = self.heap_item(top);
+        } else {
+            self.heap.swap_remove(0);
+        }
+        self.sift_down(0);
+        Ok(())
+    }
+
     pub(crate) fn valid(&self) -> bool {
         !self.heap.is_empty()
     }
@@ -214,14 +276,14 @@ impl Merge {
 
     /// To be called before `kind`, `expires_at` or `value`.
     pub(crate) fn resolve(&mut self) -> Result<()> {
-        let top = self.heap[0];
+        let top = self.heap[0].run;
         self.runs[top].resolve()
     }
 
     /// As [`resolve`](Self::resolve) for callers without use for the value, which may be empty
     /// then.
     pub(crate) fn resolve_without_value(&mut self) -> Result<()> {
-        let top = self.heap[0];
+        let top = self.heap[0].run;
         self.runs[top].resolve_without_value()
     }
 
@@ -238,7 +300,7 @@ impl Merge {
     }
 
     fn top(&self) -> &Source {
-        &self.runs[self.heap[0]]
+        &self.runs[self.heap[0].run]
     }
 
     /// Seeks all runs that are not deferred.
@@ -272,8 +334,11 @@ impl Merge {
         if let Some(seek_row_tables) = seek_row_tables {
             seek_row_tables(runs)?;
         }
-        let done = (0..self.runs.len()).filter(|&i| self.seek_states[i] == SeekState::Done);
-        self.heap.extend(done.filter(|&i| self.runs[i].valid()));
+        let states = &self.seek_states;
+        let done = (0..states.len()).filter(|&i| states[i] == SeekState::Done);
+        let runs = &self.runs;
+        let valid = done.filter(|&i| runs[i].valid());
+        self.heap.extend(valid.map(|run| HeapItem { head: key_head(runs[run].key()), run }));
         self.make_heap();
         Ok(())
     }
@@ -302,7 +367,7 @@ impl Merge {
         if self.deferred == 0 {
             return Ok(());
         }
-        let mut least = self.heap.first().copied();
+        let mut least = self.heap.first().map(|item| item.run);
         for i in (0..self.runs.len()).rev() {
             if self.seek_states[i] == SeekState::Done || !is_needed(self, i, least) {
                 continue;
@@ -317,7 +382,7 @@ impl Merge {
             self.seek_states[i] = SeekState::Done;
             self.deferred -= 1;
             if self.runs[i].valid() {
-                self.heap.push(i);
+                self.heap.push(self.heap_item(i));
                 if least.is_none_or(|least| self.runs[i].is_before(&self.runs[least])) {
                     least = Some(i);
                 }
@@ -348,15 +413,7 @@ impl Merge {
             self.seek_deferred_if(|_, _, _| true)?;
         }
         self.steps += 1;
-        let top = self.heap[0];
-        if let Err(error) = step(&mut self.runs[top]) {
-            self.heap.clear();
-            return Err(error);
-        }
-        if !self.runs[top].valid() {
-            self.heap.swap_remove(0);
-        }
-        self.sift_down(0);
+        self.move_top(|run| step(run).map(|()| run.valid()))?;
         if self.deferred > 0 { self.seek_deferred() } else { Ok(()) }
     }
 
@@ -379,10 +436,17 @@ impl Merge {
 
     /// Whether heap slot `a` precedes slot `b` in the current direction.
     fn is_next(&self, a: usize, b: usize) -> bool {
-        let (a, b) = (&self.runs[self.heap[a]], &self.runs[self.heap[b]]);
-        match self.direction {
-            Direction::Forward => a.is_before(b),
-            Direction::Backward => b.is_before(a),
+        let (mut a, mut b) = (&self.heap[a], &self.heap[b]);
+        if self.direction == Direction::Backward {
+            (a, b) = (b, a);
         }
+        match a.head.cmp(&b.head) {
+            Ordering::Equal => self.runs[a.run].is_before(&self.runs[b.run]),
+            order => order.is_lt(),
+        }
+    }
+
+    fn heap_item(&self, run: usize) -> HeapItem {
+        HeapItem { head: key_head(self.runs[run].key()), run }
     }
 }

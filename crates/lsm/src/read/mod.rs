@@ -5,6 +5,8 @@
 //!              → level 1 → level 2 → …      the first visible version is the result
 //! ```
 //!
+//! The result is missing if a range deletion of the key is newer (`view_deletes`).
+//!
 //! A view is one pointer, loaded without a lock, and keeps the files that it names alive.
 
 mod cursor;
@@ -14,6 +16,7 @@ mod merge;
 mod random;
 mod source;
 mod value_prefetcher;
+mod view_deletes;
 
 pub(crate) use level::LevelIter;
 pub(crate) use merge::Merge;
@@ -21,10 +24,11 @@ pub(crate) use source::{MemtableIter, Source};
 pub(crate) use value_prefetcher::PrefetchBudget;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Acquire;
 
-use siltstone_engine::{Entry, Error, Purpose, ReadPoint, Result};
-use siltstone_structures::hash64;
+use arc_swap::Guard;
+use siltstone_engine::{Entry, Error, Purpose, ReadPoint, Result, Timestamp};
+use siltstone_structures::{BloomProbe, hash64};
 use siltstone_table::{IterOptions, Kind, PinnedEntry};
 
 use crate::engine::Tree;
@@ -37,8 +41,7 @@ use crate::view::View;
 /// few.
 pub(crate) fn runs(view: &View, at: u64) -> Vec<Source> {
     let (purpose, options) = (Purpose::Scan, IterOptions::SCAN);
-    let memtables =
-        view.memtables().map(|m| Source::Memtable(MemtableIter::new(m.tree().cursor(), at)));
+    let memtables = view.memtables().map(|m| Source::Memtable(MemtableIter::new(m, at)));
     let runs = view.version.level0.iter().enumerate().map(|(i, run)| match run.pmem_table() {
         None => Source::Lazy(i),
         Some(_) => Source::of_l0_run(run, purpose, options),
@@ -51,22 +54,23 @@ pub(crate) fn runs(view: &View, at: u64) -> Vec<Source> {
 
 /// The newest version of `key` up to `at`. `hints`: adjacent RowTables narrow each other's
 /// searches; `stats` counts their reads.
-fn find(
-    view: &View,
+fn find<'v>(
+    view: &'v View,
     key: &[u8],
     at: u64,
     hints: bool,
     stats: &mut SearchStats,
-) -> Result<Option<LookupResult>> {
+) -> Result<Option<LookupResult<'v>>> {
     for memtable in view.memtables() {
         if let Some(version) = memtable.tree().get(key, at) {
             let kind = kind_of(version.kind);
-            let value = version.value.to_vec();
-            return Ok(Some(LookupResult { kind, expires_at: version.expires_at, value }));
+            let value = Value::InMemtable(version.value);
+            let (sequence, expires_at) = (version.sequence, version.expires_at);
+            return Ok(Some(LookupResult { sequence, kind, expires_at, value }));
         }
     }
-    let hash = hash64(key);
-    let found = find_in_level0(view, key, hash, at, hints, stats);
+    let probe = &mut BloomProbe::new(hash64(key));
+    let found = find_in_level0(view, key, probe, at, hints, stats);
     if let Some(run) = view.version.pmem_runs().next() {
         run.note_read(stats, Purpose::Get);
     }
@@ -76,7 +80,7 @@ fn find(
     for tables in &view.version.levels {
         let at_or_after = tables.partition_point(|table| table.largest() < key);
         if let Some(file) = tables.get(at_or_after)
-            && let Some(found) = file.get(key, hash, at)?
+            && let Some(found) = file.get(key, probe, at)?
         {
             return Ok(Some(found.into()));
         }
@@ -87,11 +91,11 @@ fn find(
 fn find_in_level0(
     view: &View,
     key: &[u8],
-    hash: u64,
+    probe: &mut BloomProbe,
     at: u64,
     hints: bool,
     stats: &mut SearchStats,
-) -> Result<Option<LookupResult>> {
+) -> Result<Option<LookupResult<'static>>> {
     let live = &view.version.level0[..view.version.live_runs(key).0];
     for runs in live.chunk_by(are_both_in_pmem) {
         if hints && runs[0].pmem_table().is_some() {
@@ -102,7 +106,7 @@ fn find_in_level0(
             continue;
         }
         for run in runs {
-            if let Some(found) = run.get(key, hash, at, stats)? {
+            if let Some(found) = run.get(key, probe, at, stats)? {
                 return Ok(Some(found.into()));
             }
         }
@@ -116,35 +120,64 @@ fn are_both_in_pmem(newer: &L0Run, older: &L0Run) -> bool {
 }
 
 /// The version of a key that a lookup found.
-struct LookupResult {
+struct LookupResult<'v> {
+    sequence: u64,
     kind: Kind,
     expires_at: u64,
-    value: Vec<u8>,
+    value: Value<'v>,
 }
 
-impl From<RowVersion> for LookupResult {
-    fn from(RowVersion { kind, expires_at, value, .. }: RowVersion) -> Self {
-        LookupResult { kind, expires_at, value }
+/// A value where a lookup found it, not copied yet.
+enum Value<'v> {
+    InMemtable(&'v [u8]),
+    InBlock(PinnedEntry),
+    Owned(Vec<u8>),
+}
+
+impl Value<'_> {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Value::InMemtable(bytes) => bytes,
+            Value::InBlock(entry) => entry.value(),
+            Value::Owned(bytes) => bytes,
+        }
+    }
+
+    fn into_bytes(self) -> Vec<u8> {
+        match self {
+            Value::Owned(bytes) => bytes,
+            other => other.bytes().to_vec(),
+        }
     }
 }
 
-impl From<L0Lookup> for LookupResult {
+impl From<RowVersion> for LookupResult<'_> {
+    fn from(RowVersion { sequence, kind, expires_at, value }: RowVersion) -> Self {
+        LookupResult { sequence, kind, expires_at, value: Value::Owned(value) }
+    }
+}
+
+impl From<L0Lookup> for LookupResult<'_> {
     fn from(found: L0Lookup) -> Self {
         match found {
             L0Lookup::Table(found) => found.into(),
             L0Lookup::Pmem(found) => found.into(),
-            L0Lookup::Log(logged, record) => {
+            L0Lookup::Log(sequence, logged, value) => {
                 let (kind, expires_at) = (logged.kind(), logged.expires_at);
-                LookupResult { kind, expires_at, value: logged.extract(record) }
+                LookupResult { sequence, kind, expires_at, value: Value::Owned(value) }
             }
         }
     }
 }
 
-impl From<PinnedEntry> for LookupResult {
+impl From<PinnedEntry> for LookupResult<'_> {
     fn from(found: PinnedEntry) -> Self {
-        let value = found.value().to_vec();
-        LookupResult { kind: found.kind, expires_at: found.expires_at, value }
+        LookupResult {
+            sequence: found.sequence,
+            kind: found.kind,
+            expires_at: found.expires_at,
+            value: Value::InBlock(found),
+        }
     }
 }
 
@@ -153,19 +186,63 @@ impl Tree {
     pub(crate) fn get(&self, key: &[u8], point: Option<&ReadPoint>) -> Result<Option<Entry>> {
         siltstone_engine::entry::check_key(key)?;
         let (view, at) = self.pin(point)?;
-        self.counters.gets.fetch_add(1, Relaxed);
+        let found = self.find_live(&view, key, at)?;
+        Ok(found.map(|(value, expires_at)| Entry { value: value.into_bytes(), expires_at }))
+    }
+
+    /// Lends the value of `key` as of `point`, or of now, to `visit`.
+    pub(crate) fn lookup(
+        &self,
+        key: &[u8],
+        point: Option<&ReadPoint>,
+        visit: &mut dyn FnMut(&[u8], Option<Timestamp>),
+    ) -> Result<bool> {
+        siltstone_engine::entry::check_key(key)?;
+        let (view, at) = self.pin(point)?;
+        let found = self.find_live(&view, key, at)?;
+        if let Some((value, expires_at)) = &found {
+            visit(value.bytes(), *expires_at);
+        }
+        Ok(found.is_some())
+    }
+
+    /// The entries of `keys`, all from one view.
+    pub(crate) fn multi_get(
+        &self,
+        keys: &[&[u8]],
+        point: Option<&ReadPoint>,
+    ) -> Result<Vec<Option<Entry>>> {
+        keys.iter().try_for_each(|key| siltstone_engine::entry::check_key(key))?;
+        let (view, at) = self.pin(point)?;
+        let get = |key: &&[u8]| {
+            let found = self.find_live(&view, key, at)?;
+            Ok(found.map(|(value, expires_at)| Entry { value: value.into_bytes(), expires_at }))
+        };
+        keys.iter().map(get).collect()
+    }
+
+    /// The value of `key` in the view and when it expires, unless it is deleted, alone or with a
+    /// range, or has expired.
+    fn find_live<'v>(
+        &self,
+        view: &'v View,
+        key: &[u8],
+        at: u64,
+    ) -> Result<Option<(Value<'v>, Option<Timestamp>)>> {
+        self.counters.gets.increment();
         let mut stats = SearchStats::default();
-        let found = find(&view, key, at, self.options.hints, &mut stats);
-        self.counters.searched_rows(&stats);
+        let found = find(view, key, at, self.hints, &mut stats);
+        self.counters.count_pmem_search(&stats);
         let Some(found) = found? else { return Ok(None) };
         let expires_at = (found.kind == Kind::PutExpiring).then_some(found.expires_at);
         let is_gone = found.kind == Kind::Delete
-            || expires_at.is_some_and(|expires_at| expires_at <= self.env.clock.now());
+            || expires_at.is_some_and(|expires_at| expires_at <= self.env.clock.now())
+            || view_deletes::newest(view, key, at) > found.sequence;
         if is_gone {
             return Ok(None);
         }
-        self.counters.gets_found.fetch_add(1, Relaxed);
-        Ok(Some(Entry { value: found.value, expires_at }))
+        self.counters.gets_found.increment();
+        Ok(Some((found.value, expires_at)))
     }
 
     /// A view, and the sequence number at which to read it.
@@ -173,16 +250,17 @@ impl Tree {
     /// The view is loaded before the sequence number. So it contains every write up to the number
     /// that this thread could have seen, and no needed version was compacted away in between.
     ///
-    /// Of later writes that went to a memtable of the view and to a new one, a reader would see a
-    /// part. That cannot happen while memtables are filled one after the other. Beside a NoveLSM
-    /// memtable it can, so there the view must still be the present one.
-    pub(crate) fn pin(&self, point: Option<&ReadPoint>) -> Result<(Arc<View>, u64)> {
+    /// Memtables are normally filled one after the other, so the view contains a prefix of the later
+    /// writes. A NoveLSM overlay takes writes beside the active memtable: after a rotation the old
+    /// view would contain some of the later writes and lack others. So with an overlay the view must
+    /// still be the current one after the sequence number is loaded.
+    pub(crate) fn pin(&self, point: Option<&ReadPoint>) -> Result<(Guard<Arc<View>>, u64)> {
         self.background.check_open()?;
-        let mut view = self.view.load_full();
+        let mut view = self.view.load();
         match point {
             None => loop {
                 let at = self.visible.load(Acquire);
-                let present = self.has_overlay().then(|| self.view.load_full());
+                let present = self.has_overlay().then(|| self.view.load());
                 match present.filter(|present| !Arc::ptr_eq(present, &view)) {
                     Some(present) => view = present,
                     None => return Ok((view, at)),
@@ -191,7 +269,8 @@ impl Tree {
             Some(point) if self.snapshots.owns(point) => {
                 let at = point.sequence();
                 // Loaded after the present view, which may be too new for the snapshot.
-                Ok((self.snapshots.view_before_clear(at).unwrap_or(view), at))
+                let before_clear = self.snapshots.view_before_clear(at).map(Guard::from_inner);
+                Ok((before_clear.unwrap_or(view), at))
             }
             Some(_) => Err(Error::Invalid("this snapshot belongs to another table".into())),
         }

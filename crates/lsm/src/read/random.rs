@@ -17,10 +17,11 @@
 
 use std::sync::Arc;
 
+use arc_swap::Guard;
 use siltstone_engine::{KeyRange, Purpose, Result};
 use siltstone_table::IterOptions;
 
-use super::Merge;
+use super::{Merge, view_deletes};
 use crate::engine::Tree;
 use crate::memtable::Memtable;
 use crate::version::{L0Run, TableFile};
@@ -85,12 +86,13 @@ impl Tree {
     /// below `n`.
     pub(crate) fn random_key(&self, below: &mut dyn FnMut(u64) -> u64) -> Result<Option<Vec<u8>>> {
         let (view, at) = self.pin(None)?;
+        let view = Guard::into_inner(view);
         let sources = weighted_sources(&view);
         let total: u64 = sources.iter().map(|(versions, _)| versions).sum();
         if total == 0 {
             return Ok(None);
         }
-        let mut merge = Merge::of_view(view.clone(), at, self.options.hints);
+        let mut merge = Merge::of_view(view.clone(), at, self.hints);
         let mut dead = Vec::new();
         for _ in 0..MAX_DRAWS {
             let mut left = below(total);
@@ -104,8 +106,10 @@ impl Tree {
             merge.seek(&key, at)?;
             if merge.valid() && merge.key() == key && merge.sequence() == sequence {
                 merge.resolve_without_value()?;
-                let now = self.env.clock.now();
-                if !super::cursor::is_gone(merge.kind(), merge.expires_at(), now) {
+                let clock = &*self.env.clock;
+                let is_gone = super::cursor::is_gone(merge.kind(), merge.expires_at(), clock)
+                    || view_deletes::newest(&view, &key, at) > sequence;
+                if !is_gone {
                     return Ok(Some(key));
                 }
             }

@@ -7,13 +7,14 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Purpose, Result};
-use siltstone_structures as structures;
+use siltstone_structures::{self as structures, BloomProbe};
 use siltstone_table::{IterOptions, Kind};
 
 use super::l0_run_iter::L0RunIter;
 use super::level::LevelIter;
 use super::value_prefetcher::PrefetchBudget;
-use crate::memtable::kind_of;
+use crate::memtable::{Memtable, kind_of};
+use crate::pool::POOL_FILE;
 use crate::rowtable;
 use crate::version::L0Run;
 
@@ -89,10 +90,10 @@ impl Source {
     }
 
     /// Whether it may contain versions of `key`; `true` without a filter. Cost: one cache line.
-    pub(crate) fn may_hold(&self, key: &[u8], hash: u64) -> bool {
+    pub(crate) fn may_hold(&self, key: &[u8], probe: &mut BloomProbe) -> bool {
         match self {
-            Source::L0Run(run) => run.may_hold(hash),
-            Source::Level(level) => level.may_hold(key, hash),
+            Source::L0Run(run) => run.may_hold(probe),
+            Source::Level(level) => level.may_hold(key, probe),
             Source::Memtable(_) | Source::RowTable(_) | Source::Lazy(_) => true,
         }
     }
@@ -110,6 +111,26 @@ impl Source {
     /// Moves to the last version at or before (`key`, `sequence`) in run order.
     pub(crate) fn seek_back(&mut self, key: &[u8], sequence: u64) -> Result<()> {
         run!(self, it => it.seek_back(key, sequence))
+    }
+
+    /// Moves to the first version from `end` on (`None`: past all), or behind the current table of
+    /// a level; returns whether there is one. A run that is moved past all keeps its position.
+    pub(crate) fn skip_to(&mut self, end: Option<&[u8]>) -> Result<bool> {
+        match (self, end) {
+            (Source::Level(level), end) => level.skip_to(end).map(|()| level.valid()),
+            (run, Some(end)) => run.seek(end, u64::MAX).map(|()| run.valid()),
+            (_, None) => Ok(false),
+        }
+    }
+
+    /// Moves to the last version before `start`, or before the current table of a level; returns
+    /// whether there is one.
+    pub(crate) fn skip_back(&mut self, start: &[u8]) -> Result<bool> {
+        match self {
+            Source::Level(level) => level.skip_back(start).map(|()| level.valid()),
+            // Versions are newest first, so this finds no version of `start` itself.
+            run => run.seek_back(start, u64::MAX).map(|()| run.valid()),
+        }
     }
 
     pub(crate) fn next(&mut self) -> Result<()> {
@@ -153,6 +174,22 @@ impl Source {
         }
     }
 
+    /// The file of the current version; the run must be valid.
+    pub(crate) fn file_name(&self) -> String {
+        match self {
+            Source::L0Run(run) => run.file_name().to_owned(),
+            Source::Level(level) => level.file_name(),
+            Source::RowTable(_) => POOL_FILE.to_owned(),
+            Source::Memtable(_) | Source::Lazy(_) => "memtable".to_owned(),
+        }
+    }
+
+    /// An upper bound of the sequence numbers of its visible versions; of a level those in the
+    /// current table. The run must be valid.
+    pub(crate) fn max_sequence(&self) -> u64 {
+        run!(self, it => it.max_sequence())
+    }
+
     pub(crate) fn kind(&self) -> Kind {
         run!(self, it => it.kind())
     }
@@ -175,11 +212,15 @@ impl Source {
 pub(crate) struct MemtableIter {
     cursor: structures::Cursor,
     at: u64,
+    /// An upper bound of the sequence numbers of the versions up to `at`.
+    max_sequence: u64,
 }
 
 impl MemtableIter {
-    pub(crate) fn new(cursor: structures::Cursor, at: u64) -> Self {
-        MemtableIter { cursor, at }
+    /// An iterator over `memtable`, in which all writes up to `at` are.
+    pub(crate) fn new(memtable: &Memtable, at: u64) -> Self {
+        let (cursor, max_sequence) = (memtable.tree().cursor(), memtable.max_sequence());
+        MemtableIter { cursor, at, max_sequence }
     }
 
     fn first(&mut self) -> Result<()> {
@@ -245,6 +286,10 @@ impl MemtableIter {
 
     fn sequence(&self) -> u64 {
         self.visible().sequence
+    }
+
+    fn max_sequence(&self) -> u64 {
+        self.max_sequence.min(self.at)
     }
 
     fn kind(&self) -> Kind {

@@ -4,6 +4,8 @@
 //! A batch without its last part is dropped, unless a gap follows: then it may have been complete,
 //! and its readable part is saved. So a batch next to a gap may be saved in part.
 //!
+//! Range deletions go into the new manifest.
+//!
 //! Invariant: each whole record is in a table, each gap in the report.
 
 use siltstone_durable::repair::{LogItem, LogOutcome, log_outcome, salvage_records};
@@ -46,8 +48,8 @@ impl Repair<'_> {
         let mut parts = Vec::new();
         let enter = |parts: &mut Vec<(u64, siltstone_engine::WriteBatch)>| {
             for (first_sequence, batch) in parts.drain(..) {
-                for (sequence, op) in (first_sequence..).zip(batch.iter()) {
-                    memtable.add(sequence, op, Position::new(0, 0));
+                for (sequence, op) in (first_sequence..).zip(batch.iter_all()) {
+                    memtable.apply(sequence, op, Position::new(0, 0));
                 }
             }
         };
@@ -84,6 +86,11 @@ impl Repair<'_> {
                 live.contains(entry.key) && retain.keep(entry.key, entry.sequence).is_some();
             if is_kept { writer.add(entry) } else { Ok(()) }
         })?;
+        // Also of a log whose range deletions the manifest has had and forgotten: then what they
+        // hid comes back with the log.
+        if let Some(deletes) = memtable.range_deletes() {
+            self.range_deletes.extend(deletes.iter().cloned());
+        }
         let made = self.finish(run, writer, 0)?;
         let saved = made.as_ref().map_or(0, |(_, entries)| *entries);
         let replayed = format!("{saved} entries replayed into level 0");
@@ -108,7 +115,7 @@ impl Repair<'_> {
         state: &mut Edit,
     ) -> Result<()> {
         let table = self.sound_table(entry.number, 0);
-        let log_is_sound = LogFile::open(self.vfs, log, bytes).and_then(|log| log.verify());
+        let log_is_sound = LogFile::open(self.vfs, log, bytes, None).and_then(|log| log.verify());
         let is_damage =
             |damage: &siltstone_engine::Error| damage.is_corruption() || damage.is_not_found();
         let damage = match (&table, &log_is_sound) {
@@ -120,10 +127,8 @@ impl Repair<'_> {
             (Err(damage), _) | (_, Err(damage)) if is_damage(damage) => damage.to_string(),
             (Err(other), _) | (_, Err(other)) => return Err(other.clone()),
         };
-        self.report.note(format!(
-            "run {} does not hold ({damage}): its log is read instead",
-            entry.number
-        ));
+        self.report
+            .note(format!("run {} is damaged ({damage}): its log is read instead", entry.number));
         let cursor = state.cursor.clone().unwrap_or_default();
         let live = LiveRange::new(&cursor, &run.inserted_at);
         let log = salvage_log(self.vfs.as_ref(), log, bytes)?;

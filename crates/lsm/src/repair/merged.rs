@@ -54,7 +54,8 @@ impl Repair<'_> {
         Ok(state)
     }
 
-    /// A table with all that is readable of this one; `None` if that is nothing, or in a log.
+    /// A table with all readable entries of this one. `None` if there are none, or if they are in a
+    /// log.
     fn readable_table(&mut self, number: u64) -> Result<Option<u64>> {
         let name = FileKind::Table.name(FileNumber(number));
         let (at, reason) = match self.sound_table(number, 1) {

@@ -28,17 +28,17 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use siltstone_durable::repair::{KnownManifest, ReplacedFiles};
+use siltstone_durable::repair::{KnownManifest, ReplacedFiles, salvage_logs};
 use siltstone_engine::{Loss, Purpose, RepairReport, Result};
 use siltstone_table::{
     BlockCache, FileKind, FileNumber, Table, TableWriter, parse_file_name, quarantine,
-    salvage_chain,
 };
 use siltstone_vfs::{PageClaims, Vfs};
 
 use crate::closed::verify_closed;
 use crate::options::Options;
 use crate::pool::{self, POOL_FILE};
+use crate::range_deletes::{RangeDelete, RangeDeletes};
 use crate::version::{
     Edit, FileEntry, FileOpener, L0RunEntry, LOG_OF_RUN, OpenFile, PmemRuns, Version,
 };
@@ -46,13 +46,14 @@ use crate::version::{
 /// Repairs the table in `vfs`.
 ///
 /// # Errors
-/// Failures of the file system. Damage is repaired and reported, and is no error.
+/// Failures of the file system. Damage is repaired and reported, and is not an error.
 pub fn repair(vfs: &Arc<dyn Vfs>) -> Result<RepairReport> {
     let mut repair = Repair {
         vfs,
         report: RepairReport::default(),
         files: ReplacedFiles::default(),
         next_file: 1,
+        range_deletes: Vec::new(),
         claims: None,
         is_pool_damaged: false,
         pool_bytes: 0,
@@ -67,6 +68,8 @@ struct Repair<'a> {
     /// Damaged files, replayed logs and drafts.
     files: ReplacedFiles,
     next_file: u64,
+    /// The range deletions of the manifest and of all replayed logs.
+    range_deletes: Vec<Arc<RangeDelete>>,
     /// The pool of runs in persistent memory, while they are checked.
     claims: Option<PageClaims>,
     /// A run in it is damaged, while others may stay.
@@ -88,17 +91,18 @@ impl Repair<'_> {
         let names = self.vfs.list()?;
         let numbered: Vec<_> = names.iter().filter_map(|name| parse_file_name(name)).collect();
         let next = numbered.iter().map(|(_, number)| number.0 + 1).max().unwrap_or(1);
-        let next_known = known.edit.as_ref().and_then(|edit| edit.next_file).unwrap_or(1);
+        let next_known = known.edit.as_ref().and_then(|edit| edit.header.next_file).unwrap_or(1);
         // A number that cannot have been allocated is ignored.
         self.next_file = next.max(next_known.min(FileNumber::LAST.0));
 
         let edit = known.edit.take();
+        self.range_deletes.extend(edit.iter().flat_map(|edit| edit.range_deletes.iter().cloned()));
         if let Some(edit) = &edit
             && !self.is_superseded(edit, &numbered)?
         {
             known.report_damage(&mut self.report);
             // A manifest that was sealed at close is not an older one.
-            let may_be_older = !known.is_intact || edit.sealed_log.is_none();
+            let may_be_older = !known.is_intact || edit.header.sealed_log.is_none();
             let is_older = may_be_older && self.is_lacking(edit, &numbered)?;
             let is_intact = known.is_intact && !is_older;
             if is_older && self.vfs.exists(POOL_FILE)? {
@@ -127,8 +131,7 @@ impl Repair<'_> {
             return Ok(false);
         }
         let Some(edit) = edit else { return Ok(false) };
-        let first = Some(edit.first_log.unwrap_or(0));
-        let logs = salvage_chain(self.vfs.as_ref(), first, edit.sealed_log, edit.synced_log)?;
+        let logs = salvage_logs(self.vfs.as_ref(), &edit.header)?;
         Ok(logs.iter().all(|log| log.damage.is_none()))
     }
 
@@ -152,14 +155,14 @@ impl Repair<'_> {
             }
             _ => !is_there(FileKind::Table, entry.number),
         });
-        let first = Some(edit.first_log.unwrap_or(0));
-        let logs = salvage_chain(self.vfs.as_ref(), first, edit.sealed_log, edit.synced_log)?;
+        let logs = salvage_logs(self.vfs.as_ref(), &edit.header)?;
         Ok(is_lacking || logs.iter().any(|log| log.file.is_none()))
     }
 
     /// Checks and saves the files that the manifest names.
     fn check_known(&mut self, known: &Edit) -> Result<Edit> {
-        let mut state = Edit { first_log: Some(0), ..Edit::default() };
+        let mut state = Edit::default();
+        state.header.first_log = Some(0);
         state.cursors.clone_from(&known.cursors);
         state.cursor.clone_from(&known.cursor);
         for entry in &known.added {
@@ -173,10 +176,9 @@ impl Repair<'_> {
                 _ => self.check_table(entry, &mut state)?,
             }
         }
-        let first = Some(known.first_log.unwrap_or(0));
-        let logs = salvage_chain(self.vfs.as_ref(), first, known.sealed_log, known.synced_log)?;
+        let logs = salvage_logs(self.vfs.as_ref(), &known.header)?;
         let inserted_at = state.cursor.clone().unwrap_or_default();
-        let runs = self.replay_chain(&logs, known.last_sequence)?;
+        let runs = self.replay_chain(&logs, known.header.last_sequence)?;
         for mut entry in runs {
             if let Some(run) = &mut entry.run {
                 run.inserted_at.clone_from(&inserted_at);
@@ -228,8 +230,8 @@ impl Repair<'_> {
 
     /// Opens the files of the new manifest, as the next open will.
     fn fit(&mut self, state: &mut Edit) -> Result<()> {
-        state.next_file = Some(self.next_file);
-        state.first_log = Some(self.next_file);
+        state.header.next_file = Some(self.next_file);
+        state.header.first_log = Some(self.next_file);
         let cache = Arc::new(BlockCache::new(0));
         // Claimed again, each page once.
         self.claims = None;
@@ -239,7 +241,10 @@ impl Repair<'_> {
         let cursor = state.cursor.clone().unwrap_or_default();
         let opener = FileOpener { vfs: self.vfs, cache: &cache, pmem, cursor: &cursor };
         let tables = opener.open_all(&state.added)?;
-        state.last_sequence = tables.iter().map(OpenFile::max_sequence).max();
+        let deletes = RangeDeletes::new(self.range_deletes.clone());
+        state.range_deletes = deletes.iter().cloned().collect();
+        let newest = tables.iter().map(OpenFile::max_sequence).max();
+        state.header.last_sequence = newest.max(Some(deletes.max_sequence()).filter(|&s| s > 0));
         Version::new(1).apply(state, &tables).map(drop)
     }
 

@@ -1,4 +1,5 @@
-//! Checks the tables and L0 runs that a manifest names, and saves what is readable of damaged ones.
+//! Checks the tables and L0 runs that a manifest names, and saves the readable entries of damaged
+//! ones.
 //!
 //! A damaged table is replaced by a new one on the same level with all entries of its valid blocks.
 //! It is within the bounds of the old one, so the levels still fit together.
@@ -151,7 +152,7 @@ impl Repair<'_> {
         }
         let lost_text = lost.map_or("the rest".to_owned(), |lost: u64| lost.to_string());
         self.report.note(format!(
-            "run {} in persistent memory does not hold ({damage}): {saved} entries saved in a table, \
+            "run {} in persistent memory is damaged ({damage}): {saved} entries saved in a table, \
              {lost_text} lost",
             entry.number
         ));

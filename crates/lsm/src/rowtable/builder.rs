@@ -12,8 +12,9 @@
 //! ends, are free.
 //!
 //! Until the row is finished, each version takes 20 bytes of memory. The common prefix of all keys
-//! is suffix only then, but is never longer than the prefix that the first key shares with any
-//! other. So each element keeps the length of that, and the bytes after it.
+//! is known only then, but is never longer than the prefix that the first key shares with any
+//! other. So each element keeps the length of the prefix that its key shares with the first key,
+//! and the bytes after it.
 //!
 //! Invariant: versions ascend strictly in run order, or are rejected.
 //!
@@ -22,7 +23,7 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_table::{EntryRef, kind};
+use siltstone_table::{EntryRef, FileSum, kind};
 use siltstone_vfs::{PageMut, PmemPool};
 
 use super::directory::{Directory, GRANULE_ELEMENTS, GranuleWriter};
@@ -30,7 +31,7 @@ use super::element::{
     ELEMENT_BYTES, Element, FRAGMENT_BYTES, MAX_ENTRIES, encode_place, fragment, hint,
 };
 use super::header::{DIRECTORY_POSITION, HEADER_POSITION, Header, METADATA_POSITION, RowHandle};
-use super::item::{ALIGNMENT, RowChecksum, encode_head};
+use super::item::{ALIGNMENT, encode_head};
 use super::search_stats::SearchStats;
 use super::table::{RowParts, RowTable};
 use crate::live_range::LiveRange;
@@ -42,7 +43,7 @@ pub(crate) const MIN_PAGE_BYTES: usize = GRANULE_ELEMENTS * ELEMENT_BYTES;
 pub(crate) struct RowBuilder {
     pool: PmemPool,
     number: u64,
-    sum: RowChecksum,
+    sum: FileSum,
     purpose: Purpose,
     hints: Option<HintWriter>,
     data: PageWriter,
@@ -54,7 +55,7 @@ pub(crate) struct RowBuilder {
     head: Vec<u8>,
 }
 
-/// An element whose fragment is not yet suffix.
+/// An element whose fragment is not known yet.
 struct PendingElement {
     /// The length of the common prefix of the key and the first key.
     shared: u32,
@@ -84,7 +85,7 @@ impl RowBuilder {
             data: PageWriter::new(pool, purpose),
             pool: pool.clone(),
             number,
-            sum: RowChecksum::new(number),
+            sum: FileSum::new(number),
             purpose,
             hints: previous.map(|previous| HintWriter { previous, position: 0, last: None }),
             elements: Vec::new(),

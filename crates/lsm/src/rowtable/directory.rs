@@ -1,4 +1,5 @@
-//! The directory of a row: its pages, and the first key of each granule.
+//! The directory of a row (an L0 run in persistent memory): its pages, and the first key of each
+//! granule of 64 elements.
 //!
 //! ```text
 //!   data pages       number u32                      × data_pages        in the order of addresses

@@ -1,9 +1,9 @@
-//! The header page of a row, and its handle in the manifest.
+//! The header page of a row (an L0 run in persistent memory), and its handle in the manifest.
 //!
 //! ```text
 //!    0  magic            8 bytes  "SiltRow\0"
 //!    8  version          u32      1; a reader rejects any other
-//!   12  page_bytes       u32      of the pool that it was row_page_bytes in
+//!   12  page_bytes       u32      page size of the pool that the row was built in
 //!   16  number           u64      of the row
 //!   24  previous         u64      the row that the forward pointers point into; 0: none
 //!   32  min_sequence     u64
@@ -18,17 +18,19 @@
 //!   84  page numbers     u32 × directory_pages
 //! ```
 //!
-//! The manifest's [`RowHandle`] has the page, the length and the checksum of the header. From there
-//! on the part that names another part has its checksum, seeded with the row's number and a
-//! position.
+//! The manifest's [`RowHandle`] has the page, the length and the checksum of the header. The header
+//! in turn has the checksum of the directory, and the directory those of the metadata pages. All
+//! are seeded with the row's number and a position.
 //!
 //! Invariant: the counts of a decoded header are consistent with each other and with the pool, so
 //! the memory allocated for them is limited by the number of pages in the pool.
 //!
 //! Source: TriangleKV paper, section 4 ("Consistency"), which stores similar data in its manifest.
 
+use siltstone_table::FileSum;
+
 use super::element::{ELEMENT_BYTES, MAX_ENTRIES};
-use super::item::{ALIGNMENT, ITEM_HEADER_BYTES, RowChecksum, u32_at, u64_at};
+use super::item::{ALIGNMENT, ITEM_HEADER_BYTES, u32_at, u64_at};
 
 const MAGIC: &[u8; 8] = b"SiltRow\0";
 const VERSION: u32 = 1;
@@ -109,7 +111,7 @@ impl Header {
         pool_pages: u32,
     ) -> Result<Self, String> {
         let bytes = page.get(..handle.bytes as usize).ok_or("a row's header is cut off")?;
-        if RowChecksum::new(number).of(HEADER_POSITION, bytes) != handle.checksum {
+        if FileSum::new(number).of(HEADER_POSITION, bytes) != handle.checksum {
             return Err("a row's header does not match the manifest's checksum".into());
         }
         if bytes.get(..8) != Some(MAGIC) || bytes.len() < FIXED_BYTES {
@@ -147,11 +149,11 @@ impl Header {
         if u64::from(self.page_bytes) != page_bytes {
             let row_page_bytes = self.page_bytes;
             return Err(format!(
-                "a row of pages of {row_page_bytes} bytes, and the pool's have {page_bytes}"
+                "the row has pages of {row_page_bytes} bytes, the pool has pages of {page_bytes}"
             ));
         }
         if self.number != number {
-            return Err(format!("row {} stands where row {number} should", self.number));
+            return Err(format!("row {} is in the place of row {number}", self.number));
         }
         let pages = |bytes: u64| bytes.div_ceil(page_bytes);
         let metadata_bytes = u64::from(self.entries) * ELEMENT_BYTES as u64;

@@ -1,4 +1,7 @@
-//! Interpolation among key fragments.
+//! Estimates the position of a key among the keys of a row, by interpolation.
+//!
+//! A *fragment* is the 8 bytes of a key after the prefix that all keys of the row share (see
+//! `element`).
 //!
 //! ```text
 //!   digits at byte 1   0 1 2 … 9      "37…" is 37 % of the way, though as a number in

@@ -21,28 +21,12 @@
 //!
 //! Source: TriangleKV paper, section 3.1 (items serialised in key order).
 
-use siltstone_table::{EntryRef, Kind};
+use siltstone_table::{EntryRef, FileSum, Kind};
 
 /// Items start at multiples of this number of bytes.
 pub(super) const ALIGNMENT: u64 = 8;
 /// The size of the fixed part of an item.
 pub(super) const ITEM_HEADER_BYTES: usize = 24;
-
-/// Computes the checksums of one row: all start from its number.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct RowChecksum(u32);
-
-impl RowChecksum {
-    pub(super) fn new(number: u64) -> Self {
-        RowChecksum(crc32c::crc32c(&number.to_le_bytes()))
-    }
-
-    /// The checksum of `bytes` at a position.
-    #[inline]
-    pub(super) fn of(self, place: u64, bytes: &[u8]) -> u32 {
-        crc32c::crc32c_append(crc32c::crc32c_append(self.0, &place.to_le_bytes()), bytes)
-    }
-}
 
 /// A decoded item, except for its key and value.
 #[derive(Debug, Clone, Copy)]
@@ -103,7 +87,7 @@ impl Item {
     ///
     /// # Errors
     /// A description of what does not match.
-    pub(super) fn check(mut self, sum: RowChecksum, head: &[u8]) -> Result<Self, &'static str> {
+    pub(super) fn check(mut self, sum: FileSum, head: &[u8]) -> Result<Self, &'static str> {
         if head.len() != self.head_len() || sum.of(self.address, &head[4..]) != self.key_sum {
             return Err("an item does not match its checksum");
         }
@@ -120,7 +104,7 @@ impl Item {
 }
 
 /// Encodes an item at `address`, except for its value.
-pub(super) fn encode_head(entry: &EntryRef<'_>, sum: RowChecksum, address: u64, out: &mut Vec<u8>) {
+pub(super) fn encode_head(entry: &EntryRef<'_>, sum: FileSum, address: u64, out: &mut Vec<u8>) {
     let from = out.len();
     out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(&sum.of(address, entry.value).to_le_bytes());

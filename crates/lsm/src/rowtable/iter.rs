@@ -80,6 +80,10 @@ impl RowTableIter {
         self.bytes_of(&self.key)
     }
 
+    pub(crate) fn max_sequence(&self) -> u64 {
+        self.row.sequences().1
+    }
+
     pub(crate) fn sequence(&self) -> u64 {
         self.current().sequence
     }

@@ -1,4 +1,4 @@
-//! Reads the parts of a row in place.
+//! Reads the elements and items of a row (an L0 run in persistent memory) in place.
 //!
 //! Elements never cross pages; items do, since the data is one address space over its pages. Bytes
 //! on one page are borrowed; bytes that cross pages are copied.

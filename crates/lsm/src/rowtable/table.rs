@@ -21,14 +21,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_table::EntryRef;
+use siltstone_table::{EntryRef, FileSum};
 use siltstone_vfs::{Page, PageClaims};
 
 use super::directory::Directory;
 use super::element::ELEMENT_BYTES;
 use super::header::{DIRECTORY_POSITION, Header, METADATA_POSITION, RowHandle};
 use super::interpolation::InterpolationScale;
-use super::item::{ALIGNMENT, Item, RowChecksum};
+use super::item::{ALIGNMENT, Item};
 use super::search_stats::SearchStats;
 use crate::live_range::LiveRange;
 
@@ -38,7 +38,7 @@ pub(crate) struct RowTable {
     handle: RowHandle,
     pub(super) header: Arc<Header>,
     directory: Arc<Directory>,
-    pub(super) sum: RowChecksum,
+    pub(super) sum: FileSum,
     live: LiveRange,
     /// The indexes of live elements, in order; either range may be empty.
     segments: [Range<usize>; 2],
@@ -93,7 +93,7 @@ impl RowTable {
         let mut bytes: Vec<u8> = frame[1..].iter().flat_map(Page::bytes).copied().collect();
         bytes.truncate(header.directory_bytes as usize);
         let corrupt = |reason: &str| frame[0].corruption(0, reason);
-        if RowChecksum::new(number).of(DIRECTORY_POSITION, &bytes) != header.directory_sum {
+        if FileSum::new(number).of(DIRECTORY_POSITION, &bytes) != header.directory_sum {
             return Err(corrupt("a row's directory does not match its checksum"));
         }
         frame[0].note_read(u64::from(handle.bytes) + bytes.len() as u64, Purpose::Recovery);
@@ -117,7 +117,7 @@ impl RowTable {
         let RowParts { handle, header, directory, frame, metadata, data } = parts;
         RowTable {
             handle,
-            sum: RowChecksum::new(header.number),
+            sum: FileSum::new(header.number),
             header: Arc::new(header),
             directory: Arc::new(directory),
             live,

@@ -15,7 +15,13 @@
 //!        | 11 number bytes smallest largest inserted_at data_bytes page header_bytes
 //!             header_checksum             an L0 run in persistent memory
 //!        | 12 number bytes                a log that was durable up to this length: it must exist
-//! smallest, largest, key, inserted_at := length bytes
+//!        | 13 sequence start 0 | 13 sequence start 1 end        a range deletion, to the end of
+//!             all keys or to before `end`
+//!        | 14 sequence                    a range deletion that hides nothing any more
+//!        | 15 number sequence             the added table or run `number` contains no key that a
+//!             range deletion up to `sequence` hides
+//!        | 32 batch                      batches over several tables up to here are settled
+//! start, end, smallest, largest, key, inserted_at := length bytes
 //! ```
 //!
 //! `inserted_at` of an L0 run is the L0 cursor at its insertion (see `live_range`). A run with a
@@ -24,34 +30,37 @@
 //! memory `bytes` is the size of the pages that it was built in, and the last three fields are its
 //! handle (see `rowtable`).
 //!
-//! A reader rejects unknown field numbers, because skipping one could lose data. The manifest
+//! Versions before range deletions refuse fields 13 to 15. A reader rejects unknown field numbers,
+//! because skipping one could lose data. The manifest
 //! guarantees integrity, so a parse error here means a bug or a newer version.
+
+use std::sync::Arc;
+
+use siltstone_durable::{EditHeader, VersionEdit};
 use siltstone_engine::batch::{read_varint, write_varint};
 use siltstone_table::TableMeta;
 use siltstone_table::kind::check_sequence;
 
+use crate::range_deletes::RangeDelete;
 use crate::rowtable::RowHandle;
 
 /// One change of the set of files; `None` and empty fields change nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Edit {
-    pub(crate) next_file: Option<u64>,
-    pub(crate) last_sequence: Option<u64>,
-    pub(crate) first_log: Option<u64>,
+pub struct Edit {
+    pub(crate) header: EditHeader,
     pub(crate) added: Vec<FileEntry>,
     /// Level and number.
     pub(crate) removed: Vec<(usize, u64)>,
     /// Level, and the key after which its next compaction begins.
     pub(crate) cursors: Vec<(usize, Vec<u8>)>,
-    /// Number and length of the log that was sealed at close.
-    pub(crate) sealed_log: Option<(u64, u64)>,
     /// The new position of the L0 cursor.
     pub(crate) cursor: Option<Vec<u8>>,
-    /// Number and length of a log that was synced when a flush retained keys in it. The log itself
-    /// may contain no evidence of the sync.
-    pub(crate) synced_log: Option<(u64, u64)>,
     /// Existing L0 runs by number, with their new `inserted_at`.
     pub(crate) insertions: Vec<(u64, Vec<u8>)>,
+    /// New range deletions.
+    pub(crate) range_deletes: Vec<Arc<RangeDelete>>,
+    /// The sequence numbers of range deletions that are removed, if they are there.
+    pub(crate) forgotten: Vec<u64>,
 }
 
 /// A table in the manifest.
@@ -62,6 +71,8 @@ pub(crate) struct FileEntry {
     pub(crate) bytes: u64,
     pub(crate) smallest: Vec<u8>,
     pub(crate) largest: Vec<u8>,
+    /// It has no key that a range deletion up to this sequence number hides.
+    pub(crate) deletes_applied: u64,
     /// Set for L0 runs only.
     pub(crate) run: Option<L0RunEntry>,
 }
@@ -95,6 +106,7 @@ impl FileEntry {
             bytes: meta.bytes,
             smallest: meta.smallest.clone(),
             largest: meta.largest.clone(),
+            deletes_applied: 0,
         }
     }
 }
@@ -111,29 +123,36 @@ const L0_CURSOR: u64 = 9;
 const INSERTED_AT: u64 = 10;
 const PMEM_RUN: u64 = 11;
 const SYNCED_LOG: u64 = 12;
+const RANGE_DELETE: u64 = 13;
+const FORGOTTEN: u64 = 14;
+const DELETES_APPLIED: u64 = 15;
+const SETTLED_BATCH: u64 = 32;
 /// The only kind of table in field 4.
 const PLAIN_TABLE: u64 = 0;
 /// The maximum level; limits what corrupt bytes can make a reader allocate.
 const MAX_LEVEL: u64 = 64;
 
-impl Edit {
-    pub(crate) fn encode(&self) -> Vec<u8> {
+impl VersionEdit for Edit {
+    fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let mut put = |values: &[u64]| put_all(&mut out, values);
-        if let Some(number) = self.next_file {
+        if let Some(number) = self.header.next_file {
             put(&[NEXT_FILE, number]);
         }
-        if let Some(sequence) = self.last_sequence {
+        if let Some(sequence) = self.header.last_sequence {
             put(&[LAST_SEQUENCE, sequence]);
         }
-        if let Some(number) = self.first_log {
+        if let Some(number) = self.header.first_log {
             put(&[FIRST_LOG, number]);
         }
-        if let Some((number, bytes)) = self.sealed_log {
+        if let Some((number, bytes)) = self.header.sealed_log {
             put(&[SEALED_LOG, number, bytes]);
         }
-        if let Some((number, bytes)) = self.synced_log {
+        if let Some((number, bytes)) = self.header.synced_log {
             put(&[SYNCED_LOG, number, bytes]);
+        }
+        if let Some(batch) = self.header.settled_batch {
+            put(&[SETTLED_BATCH, batch]);
         }
         for &(level, number) in &self.removed {
             put(&[REMOVED, level as u64, number]);
@@ -153,18 +172,11 @@ impl Edit {
             put_all(&mut out, &[file.number, file.bytes]);
             put_bytes(&mut out, &file.smallest);
             put_bytes(&mut out, &file.largest);
-            let Some(run) = &file.run else { continue };
-            put_bytes(&mut out, &run.inserted_at);
-            match run.pmem {
-                Some(RowHandle { page, bytes, checksum }) => {
-                    let handle = [page, bytes, checksum].map(u64::from);
-                    put_all(&mut out, &[run.data_bytes]);
-                    put_all(&mut out, &handle);
-                }
-                None => {
-                    let (log, log_bytes) = run.log.unwrap_or((0, 0));
-                    put_all(&mut out, &[log, log_bytes, run.data_bytes]);
-                }
+            if let Some(run) = &file.run {
+                put_run(&mut out, run);
+            }
+            if file.deletes_applied > 0 {
+                put_all(&mut out, &[DELETES_APPLIED, file.number, file.deletes_applied]);
             }
         }
         if let Some(key) = &self.cursor {
@@ -175,20 +187,31 @@ impl Edit {
             put_all(&mut out, &[INSERTED_AT, *number]);
             put_bytes(&mut out, key);
         }
+        for delete in &self.range_deletes {
+            put_all(&mut out, &[RANGE_DELETE, delete.sequence]);
+            put_bytes(&mut out, &delete.start);
+            put_all(&mut out, &[u64::from(delete.end.is_some())]);
+            if let Some(end) = &delete.end {
+                put_bytes(&mut out, end);
+            }
+        }
+        self.forgotten.iter().for_each(|&sequence| put_all(&mut out, &[FORGOTTEN, sequence]));
         out
     }
 
-    /// Decodes an edit; the error describes what is malformed.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
+    fn decode(bytes: &[u8]) -> Result<Self, String> {
         let mut reader = Reader(bytes);
         let mut edit = Edit::default();
         while !reader.0.is_empty() {
             match reader.number()? {
-                NEXT_FILE => edit.next_file = Some(reader.number()?),
-                LAST_SEQUENCE => edit.last_sequence = Some(check_sequence(reader.number()?)?),
-                FIRST_LOG => edit.first_log = Some(reader.number()?),
-                SEALED_LOG => edit.sealed_log = Some((reader.number()?, reader.number()?)),
-                SYNCED_LOG => edit.synced_log = Some((reader.number()?, reader.number()?)),
+                NEXT_FILE => edit.header.next_file = Some(reader.number()?),
+                LAST_SEQUENCE => {
+                    edit.header.last_sequence = Some(check_sequence(reader.number()?)?)
+                }
+                FIRST_LOG => edit.header.first_log = Some(reader.number()?),
+                SEALED_LOG => edit.header.sealed_log = Some((reader.number()?, reader.number()?)),
+                SYNCED_LOG => edit.header.synced_log = Some((reader.number()?, reader.number()?)),
+                SETTLED_BATCH => edit.header.settled_batch = Some(reader.number()?),
                 REMOVED => edit.removed.push((reader.level()?, reader.number()?)),
                 CURSOR => edit.cursors.push((reader.level()?, reader.bytes()?)),
                 ADDED => {
@@ -219,10 +242,48 @@ impl Edit {
                 }
                 L0_CURSOR => edit.cursor = Some(reader.bytes()?),
                 INSERTED_AT => edit.insertions.push((reader.number()?, reader.bytes()?)),
+                RANGE_DELETE => edit.range_deletes.push(Arc::new(reader.range_delete()?)),
+                FORGOTTEN => edit.forgotten.push(reader.number()?),
+                DELETES_APPLIED => {
+                    let (number, sequence) = (reader.number()?, reader.number()?);
+                    let file = edit.added.iter_mut().rfind(|file| file.number == number);
+                    let file = file.ok_or_else(|| format!("table {number} is not added"))?;
+                    file.deletes_applied = sequence;
+                }
                 other => return Err(format!("unknown field {other}: a newer version's?")),
             }
         }
         Ok(edit)
+    }
+
+    fn header(&self) -> &EditHeader {
+        &self.header
+    }
+
+    fn header_mut(&mut self) -> &mut EditHeader {
+        &mut self.header
+    }
+
+    fn merge_files(&mut self, newer: Edit) -> Result<(), String> {
+        for (level, number) in newer.removed {
+            let before = self.added.len();
+            self.added.retain(|file| (file.level, file.number) != (level, number));
+            if self.added.len() == before {
+                return Err(format!("removes table {number} that level {level} lacks"));
+            }
+        }
+        self.added.extend(newer.added);
+        merge_cursors(&mut self.cursors, &newer.cursors);
+        self.cursor = newer.cursor.or(self.cursor.take());
+        for (number, inserted_at) in newer.insertions {
+            let run = self.added.iter_mut().find(|file| (file.level, file.number) == (0, number));
+            let run = run.and_then(|file| file.run.as_mut());
+            let run = run.ok_or_else(|| format!("moves run {number}, which level 0 lacks"))?;
+            run.inserted_at = inserted_at;
+        }
+        self.range_deletes.extend(newer.range_deletes);
+        self.range_deletes.retain(|delete| !newer.forgotten.contains(&delete.sequence));
+        Ok(())
     }
 }
 
@@ -231,22 +292,47 @@ impl std::fmt::Display for Edit {
         let mut words = Vec::new();
         words.extend(self.added.iter().map(|t| format!("+{} L{} {}B", t.number, t.level, t.bytes)));
         words.extend(self.removed.iter().map(|(level, number)| format!("-{number} L{level}")));
-        words.extend(self.first_log.map(|number| format!("logs from {number}")));
-        words.extend(self.sealed_log.map(|(number, len)| format!("log {number} sealed at {len}")));
-        words.extend(self.synced_log.map(|(number, len)| format!("log {number} synced to {len}")));
+        words.extend(self.header.words());
         words.extend(self.cursor.as_ref().map(|key| format!("cursor at {}", key.escape_ascii())));
         words.extend(
             self.insertions
                 .iter()
                 .map(|(number, key)| format!("run {number} inserted at {}", key.escape_ascii())),
         );
-        words.extend(self.last_sequence.map(|sequence| format!("sequence {sequence}")));
+        words.extend(self.range_deletes.iter().map(|delete| {
+            let end = delete.end.as_ref().map(|end| end.escape_ascii().to_string());
+            let (start, end) = (delete.start.escape_ascii(), end.unwrap_or_default());
+            format!("keys {start}..{end} deleted @{}", delete.sequence)
+        }));
+        words.extend(self.forgotten.iter().map(|sequence| format!("deletion @{sequence} dropped")));
         f.write_str(&words.join(", "))
+    }
+}
+
+/// Replaces the cursors of the levels that `newer` names.
+pub(super) fn merge_cursors(cursors: &mut Vec<(usize, Vec<u8>)>, newer: &[(usize, Vec<u8>)]) {
+    for (level, key) in newer {
+        cursors.retain(|(other, _)| other != level);
+        cursors.push((*level, key.clone()));
     }
 }
 
 fn put_all(out: &mut Vec<u8>, values: &[u64]) {
     values.iter().for_each(|&value| write_varint(out, value));
+}
+
+fn put_run(out: &mut Vec<u8>, run: &L0RunEntry) {
+    put_bytes(out, &run.inserted_at);
+    match run.pmem {
+        Some(RowHandle { page, bytes, checksum }) => {
+            put_all(out, &[run.data_bytes]);
+            put_all(out, &[page, bytes, checksum].map(u64::from));
+        }
+        None => {
+            let (log, log_bytes) = run.log.unwrap_or((0, 0));
+            put_all(out, &[log, log_bytes, run.data_bytes]);
+        }
+    }
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -274,8 +360,19 @@ impl Reader<'_> {
             bytes: self.number()?,
             smallest: self.bytes()?,
             largest: self.bytes()?,
+            deletes_applied: 0,
             run: None,
         })
+    }
+
+    fn range_delete(&mut self) -> Result<RangeDelete, String> {
+        let (sequence, start) = (check_sequence(self.number()?)?, self.bytes()?);
+        let end = match self.number()? {
+            0 => None,
+            1 => Some(self.bytes()?),
+            other => return Err(format!("a range deletion has the flag {other}")),
+        };
+        Ok(RangeDelete { start, end, sequence })
     }
 
     fn level(&mut self) -> Result<usize, String> {
@@ -301,17 +398,22 @@ mod tests {
     #[test]
     fn sequence_number_without_successor_is_rejected() {
         for (last, holds) in [(u64::MAX, false), (1 << 61, false), ((1 << 61) - 1, true)] {
-            let edit = Edit { last_sequence: Some(last), ..Edit::default() };
+            let mut edit = Edit::default();
+            edit.header.last_sequence = Some(last);
             assert_eq!(Edit::decode(&edit.encode()).is_ok(), holds, "{last}");
         }
     }
 
     fn sample() -> Edit {
         Edit {
-            next_file: Some(300),
-            last_sequence: Some(1 << 40),
-            first_log: Some(12),
-            synced_log: Some((14, 4096)),
+            header: EditHeader {
+                next_file: Some(300),
+                last_sequence: Some(1 << 40),
+                first_log: Some(12),
+                sealed_log: Some((12, 32768)),
+                synced_log: Some((14, 4096)),
+                settled_batch: Some(1 << 33),
+            },
             added: vec![
                 FileEntry {
                     level: 2,
@@ -319,6 +421,7 @@ mod tests {
                     bytes: 1 << 26,
                     smallest: b"a".to_vec(),
                     largest: vec![0xff; 300],
+                    deletes_applied: 88,
                     run: None,
                 },
                 FileEntry {
@@ -327,6 +430,7 @@ mod tests {
                     bytes: 77,
                     smallest: b"b".to_vec(),
                     largest: b"c".to_vec(),
+                    deletes_applied: 0,
                     run: Some(L0RunEntry {
                         inserted_at: b"k".to_vec(),
                         log: Some((290, 1 << 26)),
@@ -340,6 +444,7 @@ mod tests {
                     bytes: 8192,
                     smallest: b"b".to_vec(),
                     largest: b"d".to_vec(),
+                    deletes_applied: 1 << 40,
                     run: Some(L0RunEntry {
                         inserted_at: Vec::new(),
                         log: None,
@@ -350,9 +455,12 @@ mod tests {
             ],
             removed: vec![(0, 7), (1, 8)],
             cursors: vec![(1, b"m".to_vec())],
-            sealed_log: Some((12, 32768)),
             cursor: Some(b"q".to_vec()),
             insertions: vec![(290, Vec::new())],
+            range_deletes: [None, Some(b"e".to_vec())]
+                .map(|end| Arc::new(RangeDelete { start: b"d".to_vec(), end, sequence: 77 }))
+                .to_vec(),
+            forgotten: vec![5, 6],
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_structures::HyperLogLog;
+use siltstone_structures::{BloomProbe, HyperLogLog};
 use siltstone_table::{BlockCache, FileKind, FileNumber, PinnedEntry, SKETCH, Table};
 use siltstone_vfs::{Mode, Vfs};
 
@@ -70,12 +70,22 @@ impl TableFile {
     }
 
     /// The version of `key` in this table that is visible at `at`.
-    pub(crate) fn get(&self, key: &[u8], hash: u64, at: u64) -> Result<Option<PinnedEntry>> {
-        // The filter first: it reads one cache line and excludes nearly all that the bounds would.
-        if !self.table.may_contain(hash) || key < self.smallest() || key > self.largest() {
+    pub(crate) fn get(
+        &self,
+        key: &[u8],
+        probe: &mut BloomProbe,
+        at: u64,
+    ) -> Result<Option<PinnedEntry>> {
+        if self.table.may_contain(probe) { self.find(key, at) } else { Ok(None) }
+    }
+
+    /// As [`get`](Self::get), for a key that the filter does not exclude.
+    pub(crate) fn find(&self, key: &[u8], at: u64) -> Result<Option<PinnedEntry>> {
+        // The filter excludes nearly all that the bounds would.
+        if !self.table.has_filter() && (key < self.smallest() || key > self.largest()) {
             return Ok(None);
         }
-        self.table.get(key, hash, at, Purpose::Get)
+        self.table.find(key, at, Purpose::Get)
     }
 
     pub(crate) fn table(&self) -> &Arc<Table> {
@@ -119,6 +129,10 @@ impl TableFile {
             HyperLogLog::from_bytes(&block).ok()
         };
         self.sketch.get_or_init(read).as_ref()
+    }
+
+    pub(crate) fn min_sequence(&self) -> u64 {
+        self.table.meta().min_sequence
     }
 
     pub(crate) fn max_sequence(&self) -> u64 {

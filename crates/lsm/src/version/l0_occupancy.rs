@@ -31,7 +31,7 @@ const MAX_SPACE_AMP: u64 = 6;
 /// The maximum number of estimates; between two the number of distinct keys is interpolated.
 const MAX_ESTIMATES: usize = 8;
 
-/// The part of the L0 capacity that `runs`, newest first, take, in bytes.
+/// The bytes of the L0 capacity that `runs` (newest first) occupy.
 pub(super) fn occupancy(runs: &[L0Run]) -> u64 {
     let (mut in_pages, mut on_storage, mut unsketched) = (0, 0, 0);
     let mut sketched = Vec::with_capacity(runs.len());

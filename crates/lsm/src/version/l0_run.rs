@@ -14,6 +14,7 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
+use siltstone_structures::BloomProbe;
 use siltstone_table::{Kind, PinnedEntry};
 
 use super::edit::{FileEntry, L0RunEntry};
@@ -43,7 +44,8 @@ enum Body {
 /// The version of a key that a lookup found in an L0 run.
 pub(crate) enum L0Lookup {
     Table(PinnedEntry),
-    Log(LoggedValue, Vec<u8>),
+    /// The sequence number, and a copy of the value.
+    Log(u64, LoggedValue, Vec<u8>),
     Pmem(RowVersion),
 }
 
@@ -79,7 +81,8 @@ impl L0Run {
             return Ok(Self::new(Body::Pmem { table, entry: Arc::new(entry.clone()) }, live));
         }
         let file = TableFile::open(opener.vfs, entry.clone(), opener.cache)?;
-        let log = run.log.map(|(number, bytes)| LogFile::open(opener.vfs, number, bytes));
+        let open = |(number, bytes)| LogFile::open(opener.vfs, number, bytes, Some(opener.cache));
+        let log = run.log.map(open);
         let log = log.transpose()?;
         // If the block cannot be read, expiry times are read from the log.
         if let Some(log) = &log
@@ -124,12 +127,12 @@ impl L0Run {
     pub(crate) fn get(
         &self,
         key: &[u8],
-        hash: u64,
+        probe: &mut BloomProbe,
         at: u64,
         stats: &mut SearchStats,
     ) -> Result<Option<L0Lookup>> {
         // The filter first: it excludes most runs, and costs less than the live range.
-        if !self.may_hold(hash) || !self.live.contains(key) {
+        if !self.may_hold(probe) || !self.live.contains(key) {
             return Ok(None);
         }
         let (file, log) = match &self.body {
@@ -138,22 +141,21 @@ impl L0Run {
                 return Ok(table.get(key, at, stats)?.map(L0Lookup::Pmem));
             }
         };
-        let Some(found) = file.get(key, hash, at)? else { return Ok(None) };
+        let Some(found) = file.find(key, at)? else { return Ok(None) };
         match (log, found.kind) {
             (Some(log), Kind::Position) => {
-                let ((position, _), mut record) = (log.position(found.value())?, Vec::new());
+                let ((position, _), mut value) = (log.position(found.value())?, Vec::new());
                 let version = (key, found.sequence);
-                let logged = log.read(position, version, &mut record, Purpose::Get)?;
-                Ok(Some(L0Lookup::Log(logged, record)))
+                let logged = log.read_value(position, version, &mut value, Purpose::Get)?;
+                Ok(Some(L0Lookup::Log(found.sequence, logged, value)))
             }
             _ => Ok(Some(L0Lookup::Table(found))),
         }
     }
 
-    /// Whether it may contain the key with this hash; `true` without a filter. Cost: one cache
-    /// line.
-    pub(crate) fn may_hold(&self, hash: u64) -> bool {
-        self.file().is_none_or(|file| file.table().may_contain(hash))
+    /// Whether it may contain the key of `probe`; `true` without a filter. Cost: one cache line.
+    pub(crate) fn may_hold(&self, probe: &mut BloomProbe) -> bool {
+        self.file().is_none_or(|file| file.table().may_contain(probe))
     }
 
     /// Whether it may contain a key in `from..=to`; `true` without a filter. Cost: about three
@@ -262,6 +264,18 @@ impl L0Run {
         match &self.body {
             Body::File { file, .. } => file.table().meta().entries,
             Body::Pmem { table, .. } => table.len() as u64,
+        }
+    }
+
+    /// See [`FileEntry::deletes_applied`].
+    pub(crate) fn deletes_applied(&self) -> u64 {
+        self.manifest_entry().deletes_applied
+    }
+
+    pub(crate) fn min_sequence(&self) -> u64 {
+        match &self.body {
+            Body::File { file, .. } => file.min_sequence(),
+            Body::Pmem { table, .. } => table.sequences().0,
         }
     }
 

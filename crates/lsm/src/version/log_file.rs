@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use siltstone_engine::batch::read_varint;
 use siltstone_engine::{Error, Op, Purpose, Result};
-use siltstone_table::{FileKind, FileNumber, Kind, LogAccess, LogMode, LogReader};
+use siltstone_table::{BlockCache, FileKind, FileNumber, Kind, LogAccess, LogMode, LogReader};
 use siltstone_vfs::Vfs;
 
 use crate::record::{self, Position};
@@ -50,7 +50,7 @@ pub(crate) struct LogFile {
 pub(crate) struct LoggedValue {
     pub(crate) expires_at: u64,
     pub(crate) is_expiring: bool,
-    /// The range of the value in the record.
+    /// The range of the value in the record, or in the buffer that it was read into.
     value: std::ops::Range<usize>,
 }
 
@@ -69,24 +69,22 @@ impl LoggedValue {
     pub(crate) fn value<'r>(&self, record: &'r [u8]) -> &'r [u8] {
         &record[self.value.clone()]
     }
-
-    /// The value, in the memory of its record.
-    pub(crate) fn extract(self, mut record: Vec<u8>) -> Vec<u8> {
-        record.truncate(self.value.end);
-        record.drain(..self.value.start);
-        record
-    }
 }
 
 impl LogFile {
     /// Opens the log `number`, of which the manifest names the first `bytes` bytes.
-    pub(crate) fn open(vfs: &Arc<dyn Vfs>, number: u64, bytes: u64) -> Result<Arc<Self>> {
+    pub(crate) fn open(
+        vfs: &Arc<dyn Vfs>,
+        number: u64,
+        bytes: u64,
+        cache: Option<&Arc<BlockCache>>,
+    ) -> Result<Arc<Self>> {
         let name = FileKind::Log.name(FileNumber(number));
-        let access = LogAccess::open(vfs.as_ref(), &name, number)?;
-        if access.file_bytes() < bytes {
-            let reason = format!("the manifest names {bytes} bytes of this log");
-            return Err(Error::corruption(name, access.file_bytes(), reason));
-        }
+        let access = LogAccess::open_prefix(vfs.as_ref(), &name, number, bytes)?;
+        let access = match cache {
+            Some(cache) => access.with_cache(cache),
+            None => access,
+        };
         let vfs = vfs.clone();
         let (obsolete, has_expiry) = (AtomicBool::new(false), AtomicBool::new(false));
         Ok(Arc::new(LogFile { number, bytes, access, vfs, obsolete, has_expiry }))
@@ -112,20 +110,30 @@ impl LogFile {
         Position::decode(bytes).ok_or_else(|| Error::corruption(self.name(), 0, malformed))
     }
 
-    /// Reads the record at `position` into `record`, and finds in it the operation that wrote
-    /// (`key`, `sequence`). Cost: one read.
+    /// Reads the value that (`key`, `sequence`) wrote, from the record at `position`, and appends it
+    /// to `out`. Cost: a copy of the value if the record is cached, else a read.
     ///
     /// # Errors
     /// `Corruption` if the record contains anything else.
-    pub(crate) fn read(
+    pub(crate) fn read_value(
         &self,
         position: Position,
         version: (&[u8], u64),
-        record: &mut Vec<u8>,
+        out: &mut Vec<u8>,
         purpose: Purpose,
     ) -> Result<LoggedValue> {
-        self.access.read(position.offset(), position.expected_bytes(), record, purpose)?;
-        self.find(position, version, record)
+        let (offset, expected) = (position.offset(), position.expected_bytes());
+        self.access.visit(offset, expected, purpose, |record| {
+            let found = self.find(position, version, record)?;
+            let start = out.len();
+            out.extend_from_slice(found.value(record));
+            Ok(LoggedValue { value: start..out.len(), ..found })
+        })?
+    }
+
+    /// Prefetches the start of the record at `position` into the CPU caches, if it is in memory.
+    pub(crate) fn prefetch(&self, position: Position) {
+        self.access.prefetch(position.offset());
     }
 
     /// Finds the operation that wrote (`key`, `sequence`) in the record that was read from

@@ -30,6 +30,7 @@ use std::sync::Arc;
 use siltstone_engine::{Error, Result};
 use siltstone_structures::HyperLogLog;
 
+use crate::range_deletes::RangeDeletes;
 use crate::rowtable::RowTable;
 
 /// The tables of one level ≥ 1, shared by the versions with the same level and by iterators.
@@ -37,15 +38,17 @@ pub(crate) type Tables = Arc<Vec<Arc<TableFile>>>;
 
 /// The files of the table at a point in time.
 #[derive(Default, Clone)]
-pub(crate) struct Version {
+pub struct Version {
     /// Newest first.
     pub(crate) level0: Vec<L0Run>,
-    /// The L0 cursor: where the next slice begins; the empty key is the start.
+    /// The L0 cursor: where the next slice begins; the empty key, the least of all, is the start.
     pub(crate) cursor: Arc<[u8]>,
     /// Levels 1, 2, …: disjoint and sorted by key.
     pub(crate) levels: Vec<Tables>,
     /// Level and the key after which its next compaction begins.
     compaction_cursors: Vec<(usize, Vec<u8>)>,
+    /// The range deletions of all flushed memtables that may still hide anything.
+    pub(crate) range_deletes: Arc<RangeDeletes>,
     /// By level, 0 first: see [`bytes`](Version::bytes). Cached, because every seek needs it.
     bytes: Vec<u64>,
     /// See [`l0_occupancy`].
@@ -204,7 +207,12 @@ impl Version {
                 }
             }
         }
-        set::merge_cursors(&mut next.compaction_cursors, &edit.cursors);
+        edit::merge_cursors(&mut next.compaction_cursors, &edit.cursors);
+        if !edit.range_deletes.is_empty() || !edit.forgotten.is_empty() {
+            let present = self.range_deletes.iter().chain(&edit.range_deletes);
+            let kept = present.filter(|delete| !edit.forgotten.contains(&delete.sequence));
+            next.range_deletes = Arc::new(RangeDeletes::new(kept.cloned().collect()));
+        }
         next.move_cursor(edit)?;
         for (i, tables) in next.levels.iter().enumerate() {
             if let Some(pair) = tables.windows(2).find(|p| p[0].largest() >= p[1].smallest()) {

@@ -2,16 +2,16 @@
 //!
 //! The manifest, the current version and the order of steps are those of
 //! [`siltstone_durable::version_set`]. This file opens the tables and runs that an edit adds, and
-//! completes edits that add runs or move the cursor over level 0: a run records where the cursor
-//! stood when it was inserted.
+//! completes edits that add runs or move the cursor over level 0: a run records the position of the
+//! cursor at its insertion.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use siltstone_durable::{
-    EditHeader, Recovered, VersionEdit, VersionSet, VersionState, missing_file, reject_orphans,
+    RecoveredManifest, VersionSet, VersionState, missing_file, reject_orphans,
 };
-use siltstone_engine::Result;
+use siltstone_engine::{Error, Result};
 use siltstone_table::{BlockCache, parse_file_name};
 use siltstone_vfs::{PageClaims, PmemPool, Vfs};
 
@@ -21,54 +21,6 @@ use crate::rowtable::RowTable;
 
 /// The engine's name in the manifest.
 pub(crate) const ENGINE: &str = "lsm";
-
-impl VersionEdit for Edit {
-    fn encode(&self) -> Vec<u8> {
-        self.encode()
-    }
-
-    fn decode(bytes: &[u8]) -> std::result::Result<Self, String> {
-        Edit::decode(bytes)
-    }
-
-    fn header(&self) -> EditHeader {
-        EditHeader {
-            next_file: self.next_file,
-            last_sequence: self.last_sequence,
-            first_log: self.first_log,
-            sealed_log: self.sealed_log,
-            synced_log: self.synced_log,
-        }
-    }
-
-    fn set_header(&mut self, header: EditHeader) {
-        self.next_file = header.next_file;
-        self.last_sequence = header.last_sequence;
-        self.first_log = header.first_log;
-        self.sealed_log = header.sealed_log;
-        self.synced_log = header.synced_log;
-    }
-
-    fn merge_files(&mut self, newer: Edit) -> std::result::Result<(), String> {
-        for (level, number) in newer.removed {
-            let before = self.added.len();
-            self.added.retain(|file| (file.level, file.number) != (level, number));
-            if self.added.len() == before {
-                return Err(format!("removes table {number} that level {level} lacks"));
-            }
-        }
-        self.added.extend(newer.added);
-        merge_cursors(&mut self.cursors, &newer.cursors);
-        self.cursor = newer.cursor.or(self.cursor.take());
-        for (number, inserted_at) in newer.insertions {
-            let run = self.added.iter_mut().find(|file| (file.level, file.number) == (0, number));
-            let run = run.and_then(|file| file.run.as_mut());
-            let run = run.ok_or_else(|| format!("moves run {number}, which level 0 lacks"))?;
-            run.inserted_at = inserted_at;
-        }
-        Ok(())
-    }
-}
 
 impl VersionState for Version {
     type Edit = Edit;
@@ -80,6 +32,7 @@ impl VersionState for Version {
             added: self.entries(),
             cursors: self.compaction_cursors.clone(),
             cursor: Some(self.cursor.to_vec()),
+            range_deletes: self.range_deletes.iter().cloned().collect(),
             ..Edit::default()
         }
     }
@@ -101,9 +54,10 @@ pub(crate) fn open_versions(
     cache: &Arc<BlockCache>,
     levels: usize,
     pmem_bytes: u64,
-) -> Result<(VersionSet<Version>, Recovered<Version>, Option<PmemPool>)> {
+) -> Result<(VersionSet<Version>, RecoveredManifest<Version>, Option<PmemPool>)> {
     let mut claims = None;
     let open_files = |edit: &Edit| {
+        check_range_deletes(edit)?;
         if edit.added.iter().any(FileEntry::is_in_pmem) {
             claims = Some(pool::claims(vfs, pmem_bytes)?);
         }
@@ -118,13 +72,26 @@ pub(crate) fn open_versions(
     Ok((versions, recovered, claims.map(PageClaims::ready)))
 }
 
+/// Rejects a range deletion that is newer than every write, because it would hide later writes.
+fn check_range_deletes(edit: &Edit) -> Result<()> {
+    let newest = edit.header.last_sequence.unwrap_or(0);
+    match edit.range_deletes.iter().find(|delete| delete.sequence > newest) {
+        None => Ok(()),
+        Some(delete) => {
+            let reason =
+                format!("range deletion {} is newer than all writes, {newest}", delete.sequence);
+            Err(Error::corruption("MANIFEST", 0, reason))
+        }
+    }
+}
+
 impl Version {
     /// The version after `edit`, and the edit completed. `built` is the run in persistent memory
     /// that the edit adds, if it adds one.
     ///
-    /// Rows that the edit adds are inserted where the cursor over level 0 stands now. If the edit
-    /// moves the cursor, runs that are not in `merged` were inserted while the range behind it was
-    /// compacted without them: they count as inserted where it moves to.
+    /// L0 runs that the edit adds are inserted at the present position of the L0 cursor. If the
+    /// edit moves the cursor, runs that are not in `merged` were inserted while the range behind it
+    /// was compacted without them, so they count as inserted at its new position.
     pub(crate) fn open_and_apply(
         &self,
         vfs: &Arc<dyn Vfs>,
@@ -144,7 +111,9 @@ impl Version {
             let inserted_since = runs.filter(|&number| !was_merged(number));
             edit.insertions = inserted_since.map(|number| (number, cursor.clone())).collect();
         }
-        edit.last_sequence = opened.iter().map(OpenFile::max_sequence).max();
+        let of_deletes = edit.range_deletes.iter().map(|delete| delete.sequence);
+        edit.header.last_sequence =
+            opened.iter().map(OpenFile::max_sequence).chain(of_deletes).max();
         self.apply(edit, &opened)
     }
 
@@ -168,17 +137,10 @@ impl Version {
         let edit = Edit {
             removed: entries.iter().map(|entry| (entry.level, entry.number)).collect(),
             cursor: Some(Vec::new()),
+            forgotten: self.range_deletes.iter().map(|delete| delete.sequence).collect(),
             ..Edit::default()
         };
         let compaction_cursors = self.compaction_cursors.clone();
         (edit, Version { compaction_cursors, ..Version::new(self.levels.len()) })
-    }
-}
-
-/// Replaces the cursors of the levels that `newer` names.
-pub(super) fn merge_cursors(cursors: &mut Vec<(usize, Vec<u8>)>, newer: &[(usize, Vec<u8>)]) {
-    for (level, key) in newer {
-        cursors.retain(|(other, _)| other != level);
-        cursors.push((*level, key.clone()));
     }
 }

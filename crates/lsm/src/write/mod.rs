@@ -1,18 +1,18 @@
-//! How the tree takes part in the write path of [`siltstone_durable`]: log records, memtables,
-//! room.
+//! The tree's part of the write path of [`siltstone_durable`]: log records, insertion into
+//! memtables, and when a memtable is full.
 //!
-//! Records know their positions in the log: with TRIAD-LOG a flush writes positions instead of
-//! values. The next log exists already when the active memtable is full: the flush of the memtable
-//! before has created it, so that no write waits for a file.
+//! The memtable stores the log position of each version, because with TRIAD-LOG a flush writes
+//! positions instead of values. The next log is created in advance, by the flush of the previous
+//! memtable, so that no write waits for the creation of a file.
 
 mod overlay;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use siltstone_durable::{self as durable, Clear, Core, Group, LogStructured, Writer};
+use siltstone_durable::{self as durable, Clear, Group, LogRecords, LogStructured, Writer};
 use siltstone_engine::Result;
-use siltstone_table::{RecordParts, SpareSegment};
+use siltstone_table::SpareSegment;
 
 use crate::engine::{Jobs, State, Tree};
 use crate::memtable::{Memtable, SealedWal};
@@ -21,10 +21,13 @@ use crate::version::{Edit, Version};
 use crate::view::View;
 use overlay::Overlay;
 
-/// What the writer keeps between writes, so that a write allocates little.
+/// A memtable with more range deletions is full: a reader after each would sort them again.
+const MAX_MEMTABLE_RANGE_DELETES: u64 = 1000;
+
+/// State of the writer between writes: reused buffers, so that a write allocates little.
 #[derive(Default)]
-pub(crate) struct WriterState {
-    /// Keys and values that the active memtable took, in bytes.
+pub struct WriterState {
+    /// The bytes of keys and values in the active memtable.
     bytes: u64,
     overlay: Option<Overlay>,
     headers: Vec<u8>,
@@ -48,13 +51,7 @@ impl LogStructured for Tree {
     type Version = Version;
     type Jobs = Jobs;
     type WriterState = WriterState;
-    type Logged<'b> = ();
-
-    const MAX_VALUE_BYTES: usize = crate::MAX_VALUE_BYTES;
-
-    fn core(&self) -> &Core<Self> {
-        &self.core
-    }
+    type LoggedGroup<'b> = ();
 
     fn log_group(&self, writer: &mut Writer<Self>, group: &Group<'_>) -> Result<()> {
         let mut state = std::mem::take(&mut writer.state);
@@ -68,7 +65,7 @@ impl LogStructured for Tree {
         let mut sequence = writer.last_sequence;
         let (mut pieces, mut piece) = (0, (0, Position::new(0, 0)));
         for batch in group.batches() {
-            for op in batch.iter() {
+            for op in batch.iter_all() {
                 if piece.0 == 0 {
                     piece = writer.state.pieces[pieces];
                     pieces += 1;
@@ -84,7 +81,8 @@ impl LogStructured for Tree {
         Ok(())
     }
 
-    /// Nobody waits for flushes whose writes an overlay takes meanwhile.
+    /// 0 with an overlay, which takes the writes while memtables are flushed: writers are not
+    /// throttled.
     fn fill(&self, writer: &Writer<Self>) -> f64 {
         if self.has_overlay() { 0.0 } else { self.memtable_fill(writer) }
     }
@@ -94,7 +92,7 @@ impl LogStructured for Tree {
     }
 
     fn max_memtables(&self) -> usize {
-        self.options.memtables
+        self.options.load().memtables
     }
 
     fn is_flush_awaited(&self, state: &State) -> bool {
@@ -146,14 +144,20 @@ impl LogStructured for Tree {
         view.flushing.iter().for_each(|memtable| memtable.force_flush());
     }
 
+    fn is_busy(jobs: &Jobs) -> bool {
+        jobs.is_sizing_queued || jobs.compactions > 0
+    }
+
+    fn schedule_jobs(&self) {
+        self.schedule_compaction();
+    }
+
     fn flush_oldest(&self, view: &View) -> Result<()> {
         self.flush_oldest_of(view)
     }
 
-    fn on_publish(&self, state: &State, view: &View) {
-        let is_exhausted = durable::core::are_memtables_exhausted(self, state);
-        self.write_controller.set_memtables_exhausted(is_exhausted);
-        self.write_controller.set(self.strategy.pressure(&view.version));
+    fn pressure(&self, _: &State, view: &View) -> f64 {
+        self.strategy.pressure(&view.version)
     }
 }
 
@@ -166,7 +170,9 @@ impl Clear for Tree {
     }
 
     fn has_files(version: &Version) -> bool {
-        version.files().next().is_some() || !version.level0.is_empty()
+        version.files().next().is_some()
+            || !version.level0.is_empty()
+            || !version.range_deletes.is_empty()
     }
 
     fn logs_of(version: &Version) -> Vec<u64> {
@@ -195,29 +201,28 @@ impl Tree {
         group: &Group<'_>,
     ) -> Result<()> {
         let WriterState { headers, offsets, pieces, .. } = state;
-        headers.clear();
         offsets.clear();
         pieces.clear();
+        let mut records = LogRecords::new(headers);
         let mut sequence = writer.last_sequence + 1;
-        // The end of each record's header in `headers`, and its body.
-        let mut bodies: Vec<(usize, &[u8])> = Vec::new();
         for batch in group.batches() {
+            let has_ranges = batch.range_deletions() > 0;
             let mut parts = batch.pieces(record::PART_BYTES).peekable();
             while let Some((bytes, count)) = parts.next() {
-                record::push_header(headers, sequence, count, parts.peek().is_none());
-                bodies.push((headers.len(), bytes));
+                let is_last = parts.peek().is_none();
+                let header = |out: &mut Vec<u8>| {
+                    record::push_header(out, sequence, count, is_last, has_ranges);
+                };
+                records.push(header, bytes);
                 pieces.push((count, Position::new(0, 0)));
                 sequence += u64::from(count);
             }
         }
-        let starts = std::iter::once(0).chain(bodies.iter().map(|&(end, _)| end));
-        let records: Vec<RecordParts<'_>> = starts
-            .zip(&bodies)
-            .map(|(start, &(end, bytes))| [&headers[start..end], bytes])
-            .collect();
-        durable::commit::append(self, writer, &records, offsets)?;
-        for ((piece, &offset), record) in pieces.iter_mut().zip(&*offsets).zip(&records) {
-            piece.1 = Position::new(offset, record[0].len() + record[1].len());
+        durable::commit::append(self, writer, records.iter(), offsets)?;
+        for ((piece, &offset), [header, body]) in
+            pieces.iter_mut().zip(&*offsets).zip(records.iter())
+        {
+            piece.1 = Position::new(offset, header.len() + body.len());
         }
         Ok(())
     }
@@ -227,9 +232,12 @@ impl Tree {
         if let Some(fill) = self.fill_beside_overlay(writer) {
             return fill;
         }
-        let (log, memory) = self.options.memtable_limits();
+        let (log, memory) = self.memtable_limits.get();
         let share = |part: u64, whole: u64| part as f64 / whole as f64;
-        share(writer.log.len(), log).max(share(writer.memtable.bytes(), memory))
+        let ranges = writer.memtable.range_delete_count() as u64;
+        share(writer.log.len(), log)
+            .max(share(writer.memtable.bytes(), memory))
+            .max(share(ranges, MAX_MEMTABLE_RANGE_DELETES))
     }
 
     /// Creates the log after the active one before it is needed: creating it and preallocating its
@@ -240,7 +248,7 @@ impl Tree {
         if slot.is_none()
             && let Ok(next) = self.create_log()
         {
-            next.preallocate(self.options.memtable_limits().0, 0);
+            next.preallocate(self.memtable_limits.get().0, 0);
             *slot = Some(next);
         }
     }

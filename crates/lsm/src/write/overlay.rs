@@ -1,5 +1,7 @@
-//! NoveLSM's mutable memtable in persistent memory (`level0=novelsm`), for comparison: the overlay
-//! of a view.
+//! The overlay: NoveLSM's mutable memtable in persistent memory (`l0_policy=novelsm`), for
+//! comparison.
+//!
+//! It takes writes beside the DRAM memtable:
 //!
 //! ```text
 //!   DRAM memtable has room             a key in the overlay is updated there, others go to DRAM
@@ -7,16 +9,16 @@
 //!   the overlay is full                both go to level 0, that of DRAM first; another one begins
 //! ```
 //!
-//! So the overlay takes a part of the writes, the more the longer flushes wait for compactions of
-//! level 0, and no writer waits before two overlays are full. They are flushed to runs of their
-//! size, and levels 0 and 1 are merged whole.
+//! So the overlay takes a part of the writes, which grows with the time that flushes wait for
+//! compactions of level 0. Writers wait only when two overlays are full. They are flushed to runs
+//! of their size, and levels 0 and 1 are merged whole.
 //!
-//! The overlay is as durable as the log here, and not as its own memory: logs are kept from the one
-//! on that was written when the oldest unflushed memtable began. A run is installed only when the
-//! logs are synced, since it may contain later writes than the overlay.
+//! Here the overlay is in DRAM, and the log makes it durable: all logs since the beginning of the
+//! oldest unflushed memtable are kept. A flushed run is installed only after the logs are synced,
+//! since it may contain later writes than the overlay.
 //!
-//! Invariant: of every key, the entry in the overlay is newer than that in any other memtable that
-//! is not flushed after it; so readers search the overlay first.
+//! Invariant: if a key is in the overlay, its entry there is newer than the one in any memtable
+//! that is flushed before the overlay or with it. So readers search the overlay first.
 //!
 //! Source: TriangleKV paper, sections 2.4.3 (increased size, direct updates, flushes to level 0),
 //! 5.1 (two memtables of half the persistent memory each) and 5.2 ("handles a portion of update
@@ -25,29 +27,38 @@
 use std::sync::Arc;
 
 use siltstone_durable::{Writer, publish, stall};
-use siltstone_engine::{Op, Result};
+use siltstone_engine::{BatchOp, Op, Result};
 
 use crate::engine::Tree;
 use crate::memtable::Memtable;
 use crate::options::L0Policy;
 use crate::record::Position;
 
-/// The overlay, as its writer has it.
+/// The writer's handle of the overlay.
 pub(super) struct Overlay {
     memtable: Arc<Memtable>,
-    /// Keys and values that it took, in bytes.
+    /// The bytes of keys and values inserted so far.
     bytes: u64,
 }
 
 /// Inserts one operation into the memtable that takes it; returns whether that is the overlay.
-/// `is_full`: that of DRAM has no room.
+/// `is_full`: the DRAM memtable is full.
 pub(super) fn insert(
     writer: &mut Writer<Tree>,
     sequence: u64,
-    op: Op<'_>,
+    op: BatchOp<'_>,
     position: Position,
     is_full: bool,
 ) -> bool {
+    let op = match op {
+        BatchOp::Point(op) => op,
+        // Readers compare sequence numbers, so any memtable will do. The DRAM memtable is flushed
+        // first, so that range deletions enter versions in their order.
+        BatchOp::DeleteRange { start, end } => {
+            writer.memtable.delete_range(sequence, start, end);
+            return false;
+        }
+    };
     let bytes = match op {
         Op::Put { key, value, .. } => key.len() + value.len(),
         Op::Delete { key } => key.len(),
@@ -68,25 +79,29 @@ pub(super) fn insert(
 
 impl Tree {
     /// Whether there is an overlay, or may be one.
+    #[inline]
     pub(crate) fn has_overlay(&self) -> bool {
-        self.options.l0_policy() == L0Policy::NoveLsm
+        self.l0_policy == L0Policy::NoveLsm
     }
 
     /// Whether a checkpoint forbids the flush of any memtable, because an overlay has older writes.
     pub(super) fn is_flush_held(&self) -> bool {
-        self.has_overlay() && self.checkpoint_lock.is_begun()
+        self.has_overlay() && self.checkpoint_lock.is_running()
     }
 
     /// How full the memtable of DRAM is where another shares its log.
     pub(super) fn fill_beside_overlay(&self, writer: &Writer<Self>) -> Option<f64> {
-        let limit = self.options.memtable();
-        self.has_overlay().then(|| fill(writer.state.bytes, &writer.memtable, limit))
+        self.has_overlay().then(|| {
+            let limit = self.options.load().memtable();
+            fill(writer.state.bytes, &writer.memtable, limit)
+        })
     }
 
     pub(super) fn is_overlay_full(&self, writer: &Writer<Self>) -> bool {
-        let limit = self.options.novelsm_memtable_bytes();
-        let overlay = writer.state.overlay.as_ref();
-        overlay.is_some_and(|overlay| fill(overlay.bytes, &overlay.memtable, limit) >= 1.0)
+        writer.state.overlay.as_ref().is_some_and(|overlay| {
+            let limit = self.options.load().novelsm_memtable_bytes();
+            fill(overlay.bytes, &overlay.memtable, limit) >= 1.0
+        })
     }
 
     /// Makes room where the memtable of DRAM has none: in the overlay, or in a new memtable of DRAM

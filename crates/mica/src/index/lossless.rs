@@ -9,7 +9,8 @@
 //! and the number of spare buckets in use depends only on the stored entries. Unused spare buckets
 //! form a free list. When it is empty, an insert fails.
 //!
-//! Source: thesis, section 5.3.3, "Store Mode" and figure 5.9; shrinking chains are an addition.
+//! Source: Lim, thesis, section 5.3.3, "Store Mode" and figure 5.9; shrinking chains are an
+//! addition.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

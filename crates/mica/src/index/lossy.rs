@@ -4,7 +4,7 @@
 //! overwritten items dangle: they are not removed with the item, but recognized by their offsets,
 //! reused by a later insert, or removed by the sweep.
 //!
-//! Source: thesis, section 5.3.3, "Lossy Concurrent Hash Index".
+//! Source: Lim, thesis, section 5.3.3, "Lossy Concurrent Hash Index".
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -13,7 +13,7 @@
 //! chain of its main bucket. A lossy bucket has no spare buckets; that half of the word states
 //! whether its second line has entries, so that a sparse table touches one line only.
 //!
-//! Source: thesis, section 5.3.3, "Lossy Concurrent Hash Index"; the sizes are those of the
+//! Source: Lim, thesis, section 5.3.3, "Lossy Concurrent Hash Index"; the sizes are those of the
 //! authors' prototype.
 
 pub(crate) mod lossless;

@@ -26,7 +26,7 @@
 //! Lock order under CRCW: a bucket's version, then the log's lock, then the version of another
 //! bucket, which is only tried.
 //!
-//! Source: thesis, section 5.3.3; the clock: Corbató, "A Paging Experiment with the Multics
+//! Source: Lim, thesis, section 5.3.3; the clock: Corbató, "A Paging Experiment with the Multics
 //! System", 1968.
 
 use std::cmp::Reverse;
@@ -37,7 +37,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use parking_lot::Mutex;
 use siltstone_engine::Damage;
 
-use super::{Change, ItemRef, Journal, Memory};
+use super::{Change, Context, ItemRef, Journal, LazyClock, Memory};
 use crate::counters::Tally;
 use crate::index::lossy::{self, LossyIndex};
 use crate::index::{entry, offset_of};
@@ -117,7 +117,7 @@ impl CachePartition {
     /// Allocates space by evicting at the head; `own` is the bucket being written.
     fn append(
         &self,
-        access: Access,
+        context: &Context<'_>,
         own: &AtomicU64,
         words: usize,
         tally: &mut Tally,
@@ -132,7 +132,7 @@ impl CachePartition {
             let is_victim = victim == Some(offset) || size > max_words;
             if !is_victim
                 && !item::is_dead(header)
-                && self.reinsert(access, own, offset, size, tally)
+                && self.reinsert(context.access, own, offset, size, tally)
             {
                 reinsertions_left -= 1;
                 max_words -= size;
@@ -141,9 +141,13 @@ impl CachePartition {
             if is_victim {
                 victim = None;
             }
+            let is_expired = self.is_expired(offset, header, &context.now);
             self.log.advance_head(size);
             if !item::is_dead(header) {
-                tally.evictions += 1;
+                match is_expired {
+                    true => tally.expired_entries_dropped += 1,
+                    false => tally.evictions += 1,
+                }
                 self.add_live(-1);
             }
         }
@@ -214,14 +218,21 @@ impl CachePartition {
         self.log.ring().contains(offset) && self.log.ring().age(offset) <= self.log.used()
     }
 
-    /// Marks a replaced, removed or unreachable item as dead.
-    fn mark_dead(&self, offset: u64) {
-        if self.is_live(offset)
-            && let Some(item) = self.log.item(offset)
-        {
-            item.mark_dead();
-            self.add_live(-1);
-        }
+    /// Whether the item at `offset`, with this header, has expired.
+    fn is_expired(&self, offset: u64, header: u64, now: &LazyClock<'_>) -> bool {
+        let expires_at = || self.log.item(offset).and_then(|item| item.meta().expires_at);
+        item::may_expire(header) && now.is_past(expires_at())
+    }
+
+    /// Marks a replaced, removed or unreachable item as dead; returns whether it was live but for
+    /// its expiry time.
+    fn mark_dead(&self, offset: u64, now: &LazyClock<'_>) -> bool {
+        let Some(item) = self.log.item(offset).filter(|_| self.is_live(offset)) else {
+            return false;
+        };
+        item.mark_dead();
+        self.add_live(-1);
+        now.is_past(item.meta().expires_at)
     }
 
     fn lock(&self, access: Access) -> Option<parking_lot::MutexGuard<'_, ()>> {
@@ -332,7 +343,7 @@ impl Memory for CachePartition {
 
     fn put(
         &self,
-        access: Access,
+        context: &Context<'_>,
         found: Option<ItemRef<'_>>,
         new: &NewItem<'_>,
         tally: &mut Tally,
@@ -342,10 +353,13 @@ impl Memory for CachePartition {
         if words > self.log.max_item_words() {
             return Err(Outcome::TooLarge);
         }
-        let _writer = self.lock(access);
+        let _writer = self.lock(context.access);
         if let Some(found) = found.filter(|found| self.log.ring().contains(found.offset)) {
             let size = found.item.size();
             if words <= size {
+                let is_expired =
+                    self.is_live(found.offset) && context.now.is_past(found.item.meta().expires_at);
+                tally.expired_entries_dropped += u64::from(is_expired);
                 new.write(found.item.words(), size);
                 // A write counts as a use.
                 self.log
@@ -354,9 +368,10 @@ impl Memory for CachePartition {
                     .for_each(|item| item.set_mark(self.access_mark(&found)));
                 return Ok(());
             }
-            self.mark_dead(found.offset);
+            let is_expired = self.mark_dead(found.offset, &context.now);
+            tally.expired_entries_dropped += u64::from(is_expired);
         }
-        let (offset, place) = self.append(access, &self.index.of(new.hash)[0], words, tally);
+        let (offset, place) = self.append(context, &self.index.of(new.hash)[0], words, tally);
         new.write(place, words);
         if self.eviction == Eviction::Lru {
             // For `clock` and `approximate` a new item counts as unused.
@@ -367,8 +382,10 @@ impl Memory for CachePartition {
             Some(found) => found.slot.store(entry(new.hash, offset), Relaxed),
             None => {
                 if let Some(oldest) = self.index.insert(new.hash, offset, self.log.ring()) {
-                    self.mark_dead(oldest);
-                    tally.index_evictions += 1;
+                    match self.mark_dead(oldest, &context.now) {
+                        true => tally.expired_entries_dropped += 1,
+                        false => tally.index_evictions += 1,
+                    }
                 }
             }
         }
@@ -377,13 +394,15 @@ impl Memory for CachePartition {
 
     fn remove(
         &self,
-        access: Access,
+        context: &Context<'_>,
         _hash: u64,
         found: ItemRef<'_>,
+        tally: &mut Tally,
         _journal: Option<&mut Journal>,
     ) {
-        let _writer = self.lock(access);
-        self.mark_dead(found.offset);
+        let _writer = self.lock(context.access);
+        let is_expired = self.mark_dead(found.offset, &context.now);
+        tally.expired_entries_dropped += u64::from(is_expired);
         self.index.remove(found.slot);
     }
 

@@ -13,7 +13,7 @@
 //! Invariant: an item is returned only after its whole key was compared and, with concurrent
 //! writers, after version and tail were found unchanged.
 //!
-//! Source: thesis, sections 5.3.1 and 5.3.3.
+//! Source: Lim, thesis, sections 5.3.1 and 5.3.3.
 
 pub(crate) mod cache_mode;
 pub(crate) mod store_mode;
@@ -89,7 +89,7 @@ pub(crate) trait Memory: Send + Sync {
     /// Stores an item, replacing `found`. The change is reversible if there is a journal.
     fn put(
         &self,
-        access: Access,
+        context: &Context<'_>,
         found: Option<ItemRef<'_>>,
         new: &NewItem<'_>,
         tally: &mut Tally,
@@ -97,7 +97,14 @@ pub(crate) trait Memory: Send + Sync {
     ) -> Result<(), Outcome>;
 
     /// Removes an item.
-    fn remove(&self, access: Access, hash: u64, found: ItemRef<'_>, journal: Option<&mut Journal>);
+    fn remove(
+        &self,
+        context: &Context<'_>,
+        hash: u64,
+        found: ItemRef<'_>,
+        tally: &mut Tally,
+        journal: Option<&mut Journal>,
+    );
 
     /// Whether reading this item must set its access mark, which takes a write.
     fn needs_access_mark(&self, found: &ItemRef<'_>) -> bool;
@@ -145,7 +152,7 @@ pub(crate) trait Memory: Send + Sync {
 /// Settings for the operations of a burst.
 pub(crate) struct Context<'c> {
     pub(crate) access: Access,
-    pub(crate) now: Now<'c>,
+    pub(crate) now: LazyClock<'c>,
     pub(crate) has_cas: bool,
     pub(crate) max_value: usize,
     /// Whether reads without a lock set access marks.
@@ -153,14 +160,14 @@ pub(crate) struct Context<'c> {
 }
 
 /// The current time, read once and only if an item has an expiry time.
-pub(crate) struct Now<'c> {
+pub(crate) struct LazyClock<'c> {
     clock: &'c dyn Clock,
     now: std::cell::OnceCell<Timestamp>,
 }
 
-impl<'c> Now<'c> {
+impl<'c> LazyClock<'c> {
     pub(crate) fn new(clock: &'c dyn Clock) -> Self {
-        Now { clock, now: std::cell::OnceCell::new() }
+        LazyClock { clock, now: std::cell::OnceCell::new() }
     }
 
     /// Whether the expiry time has passed.
@@ -175,12 +182,13 @@ pub(crate) struct Partition<M> {
     pub(crate) memory: M,
     /// Excludes all other operations under EREW, other writers under CREW.
     pub(crate) lock: Lock,
-    stamp: AtomicU64,
+    /// The next CAS version.
+    next_cas: AtomicU64,
 }
 
 impl<M: Memory> Partition<M> {
     pub(crate) fn new(memory: M) -> Self {
-        Partition { memory, lock: Lock::default(), stamp: AtomicU64::new(1) }
+        Partition { memory, lock: Lock::default(), next_cas: AtomicU64::new(1) }
     }
 
     /// Finds the item of a key.

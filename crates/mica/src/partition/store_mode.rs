@@ -8,7 +8,7 @@
 //! undoing it needs no space. It needs no spare bucket either, because the number of spare buckets
 //! depends only on the entries.
 //!
-//! Source: thesis, section 5.3.3, "Store Mode"; batches are an addition.
+//! Source: Lim, thesis, section 5.3.3, "Store Mode"; batches are an addition.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use siltstone_engine::Damage;
 
-use super::{Change, ItemRef, Journal, Memory};
+use super::{Change, Context, ItemRef, Journal, Memory};
 use crate::counters::Tally;
 use crate::index::lossless::{self, LosslessIndex};
 use crate::index::{entry, offset_of};
@@ -112,10 +112,10 @@ impl Memory for StorePartition {
 
     fn put(
         &self,
-        _access: Access,
+        context: &Context<'_>,
         found: Option<ItemRef<'_>>,
         new: &NewItem<'_>,
-        _tally: &mut Tally,
+        tally: &mut Tally,
         journal: Option<&mut Journal>,
     ) -> Result<(), Outcome> {
         let hash = new.hash;
@@ -132,18 +132,22 @@ impl Memory for StorePartition {
         };
         let (words, capacity) = (new.words(), self.fits.capacity(found.offset));
         let here = &self.fits.words()[found.offset as usize..];
+        let expired = u64::from(context.now.is_past(found.item.meta().expires_at));
         let is_in_place = journal.is_none() && words <= capacity;
         if is_in_place && capacity <= 2 * words + MAX_SLACK_WORDS {
             new.write(here, words);
+            tally.expired_entries_dropped += expired;
             return Ok(());
         }
         let Some(offset) = self.allocate_and_write(new) else {
             if is_in_place {
                 new.write(here, words);
+                tally.expired_entries_dropped += expired;
                 return Ok(());
             }
             return Err(Outcome::Full);
         };
+        tally.expired_entries_dropped += expired;
         found.slot.store(entry(hash, offset), Relaxed);
         match journal {
             Some(journal) => journal.push(Change::Replace { hash, old: found.offset, new: offset }),
@@ -154,11 +158,14 @@ impl Memory for StorePartition {
 
     fn remove(
         &self,
-        _access: Access,
+        context: &Context<'_>,
         hash: u64,
         found: ItemRef<'_>,
+        tally: &mut Tally,
         journal: Option<&mut Journal>,
     ) {
+        let is_expired = context.now.is_past(found.item.meta().expires_at);
+        tally.expired_entries_dropped += u64::from(is_expired);
         self.index.remove(hash, found.slot);
         match journal {
             Some(journal) => journal.push(Change::Remove { hash, old: found.offset }),

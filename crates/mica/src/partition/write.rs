@@ -2,7 +2,7 @@
 //!
 //! Invariant: a rejected request changes nothing.
 //!
-//! Source: thesis, section 5.3.3; conditional operations and numbers as in memcached.
+//! Source: Lim, thesis, section 5.3.3; conditional operations and numbers as in memcached.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -68,7 +68,7 @@ impl<M: Memory> Partition<M> {
                 .then_some((found, meta))
         });
         let existing = old.ok_or(Outcome::Missing);
-        let check_cas = |(_, meta): (ItemRef<'_>, Meta), stamp| match meta.stamp == stamp {
+        let check_cas = |(_, meta): (ItemRef<'_>, Meta), cas| match meta.cas == cas {
             _ if !context.has_cas => Err(Outcome::CasDisabled),
             true => Ok(()),
             false => Err(Outcome::Exists),
@@ -82,16 +82,16 @@ impl<M: Memory> Partition<M> {
                 existing?;
                 Update::Value(value)
             }
-            Action::CompareAndSet(value, stamp) => {
-                check_cas(existing?, stamp)?;
+            Action::CompareAndSet(value, cas) => {
+                check_cas(existing?, cas)?;
                 Update::Value(value)
             }
-            Action::Delete(stamp) => {
-                if let (Some(old), Some(stamp)) = (old, stamp) {
-                    check_cas(old, stamp)?;
+            Action::Delete(cas) => {
+                if let (Some(old), Some(cas)) = (old, cas) {
+                    check_cas(old, cas)?;
                 }
                 if let Some(found) = found {
-                    self.memory.remove(context.access, request.hash, found, journal);
+                    self.memory.remove(context, request.hash, found, tally, journal);
                 }
                 existing?;
                 return Ok(Answer::of(Outcome::Deleted));
@@ -131,28 +131,28 @@ impl<M: Memory> Partition<M> {
         if value.bytes.len() > context.max_value {
             return Err(Outcome::TooLarge);
         }
-        let stamp = match context.has_cas {
-            true => self.next_stamp(context.access),
+        let cas = match context.has_cas {
+            true => self.next_cas(context.access),
             false => 0,
         };
         let Value { expires_at, flags, marks, .. } = value;
-        answer.meta = Meta { expires_at, flags, marks, stamp };
+        answer.meta = Meta { expires_at, flags, marks, cas };
         let new =
             NewItem { hash: request.hash, key: request.key, value: value.bytes, meta: answer.meta };
-        self.memory.put(context.access, found, &new, tally, journal)?;
+        self.memory.put(context, found, &new, tally, journal)?;
         Ok(answer)
     }
 
     /// A new CAS version.
     #[inline(always)]
-    fn next_stamp(&self, access: Access) -> u64 {
+    fn next_cas(&self, access: Access) -> u64 {
         if access == Access::Crcw {
-            return self.stamp.fetch_add(1, Relaxed);
+            return self.next_cas.fetch_add(1, Relaxed);
         }
         // Writers hold the partition's lock.
-        let stamp = self.stamp.load(Relaxed);
-        self.stamp.store(stamp + 1, Relaxed);
-        stamp
+        let cas = self.next_cas.load(Relaxed);
+        self.next_cas.store(cas + 1, Relaxed);
+        cas
     }
 
     /// A copy of an existing item's value.

@@ -14,7 +14,7 @@
 //! list of its class, and a class has its bit set if and only if its list is not empty. An
 //! allocation fails only if no free block is large enough.
 //!
-//! Source: thesis, section 5.3.3, "Store Mode" and figure 5.8; boundary tags: Knuth, TAOCP 1,
+//! Source: Lim, thesis, section 5.3.3, "Store Mode" and figure 5.8; boundary tags: Knuth, TAOCP 1,
 //! section 2.5; classes within doublings: Masmano et al., "TLSF", ECRTS 2004.
 
 use std::io;

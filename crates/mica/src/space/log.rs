@@ -17,7 +17,7 @@
 //!
 //! Invariant: head to tail are whole items, at most the log's length. One writer at a time.
 //!
-//! Source: thesis, section 5.3.3, "Circular Log".
+//! Source: Lim, thesis, section 5.3.3, "Circular Log".
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -14,7 +14,9 @@
 //!
 //! Source: the slope of Unique as the miss rate of an LRU cache is Che's approximation.
 
-use super::{Costs, Design, Requirements, Settings, size};
+use super::costs::Costs;
+use super::design::{Design, Settings, size};
+use super::requirements::Requirements;
 use crate::error::InvalidParameter;
 use crate::{LevelDb, Lsm, Popularity};
 

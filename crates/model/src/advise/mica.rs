@@ -1,8 +1,10 @@
 //! MICA in store mode: all data in memory, nothing on the device.
 //!
-//! Source: thesis, section 5.3; overheads per item from the engine's `item` and `index`.
+//! Source: Lim, thesis, section 5.3; overheads per item from the engine's `item` and `index`.
 
-use super::{Costs, Design, Requirements, Settings, size};
+use super::costs::Costs;
+use super::design::{Design, Settings, size};
+use super::requirements::Requirements;
 use crate::Breakdown;
 use crate::error::InvalidParameter;
 

@@ -23,6 +23,8 @@
 //!
 //! Source: write amplification by the models of this crate (thesis, chapter 4).
 
+mod costs;
+mod design;
 mod lsm;
 mod mica;
 mod requirements;
@@ -32,53 +34,15 @@ mod trie;
 
 use serde::Serialize;
 
+pub use costs::Costs;
+pub use design::Settings;
 pub use requirements::{Device, Needs, Requirements};
 
-use crate::Breakdown;
 use crate::error::InvalidParameter;
+use design::Design;
 
 /// A design must cost less than this share of another's device time to be preferred to it.
 const MAX_COST_RATIO: f64 = 0.8;
-
-/// Costs of a store with given settings under a workload.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Costs {
-    /// Bytes written per byte that the user writes, by stage.
-    pub writes: Breakdown,
-    /// Sum of `writes`.
-    pub write_amplification: f64,
-    /// Read requests to storage per lookup of an existing key.
-    pub reads_per_lookup: f64,
-    /// Bytes of memory that grow with the number of keys: filters, indexes, items in memory.
-    pub index_bytes: f64,
-    /// Upper limit of the bytes of memory that depend on the settings only: write buffers, caches.
-    pub buffer_bytes: f64,
-    /// Upper limit of the bytes on the device.
-    pub space_bytes: f64,
-}
-
-impl Costs {
-    /// Bytes of memory in total.
-    pub fn memory_bytes(&self) -> f64 {
-        self.index_bytes + self.buffer_bytes
-    }
-}
-
-/// Settings of an engine.
-pub trait Settings: std::fmt::Debug {
-    /// Costs under a workload.
-    ///
-    /// # Errors
-    /// [`InvalidParameter`] for a workload too small for them.
-    fn costs(&self, wanted: &Requirements) -> Result<Costs, InvalidParameter>;
-
-    /// The settings as options of the engine.
-    fn options(&self) -> Vec<(&'static str, String)>;
-
-    /// The settings for a share of the workload: sizes that depend on the number of items shrink by
-    /// it.
-    fn scaled(&self, share: f64) -> Box<dyn Settings>;
-}
 
 /// An engine that can serve the workload.
 #[derive(Debug)]
@@ -112,17 +76,6 @@ pub struct Advice {
     pub candidates: Vec<Candidate>,
     /// Engines that cannot.
     pub ruled_out: Vec<Exclusion>,
-}
-
-/// An engine's capabilities and its derivation of settings.
-struct Design {
-    engine: &'static str,
-    is_ordered: bool,
-    is_durable: bool,
-    has_versions: bool,
-    has_history: bool,
-    /// Derives settings that fit the workload and its memory.
-    fit: fn(&Requirements) -> Result<Box<dyn Settings>, String>,
 }
 
 /// In order of preference.
@@ -181,25 +134,6 @@ impl Advice {
     }
 }
 
-impl Design {
-    /// Capabilities that the workload needs and this engine lacks, as clauses.
-    fn missing(&self, needs: &Needs) -> Vec<String> {
-        let lacks = [
-            (
-                needs.order && !self.is_ordered,
-                "it keeps no order of keys, so it cannot scan ranges",
-            ),
-            (needs.durability && !self.is_durable, "it keeps nothing over a restart"),
-            (needs.versions && !self.has_versions, "it keeps no versions to read at a snapshot"),
-            (
-                needs.history.is_some() && !self.has_history,
-                "it keeps no history to read as of a time",
-            ),
-        ];
-        lacks.iter().filter(|(lacks, _)| *lacks).map(|(_, reason)| (*reason).to_owned()).collect()
-    }
-}
-
 fn fit(design: &Design, wanted: &Requirements) -> Result<Candidate, Vec<String>> {
     let settings = (design.fit)(wanted).map_err(|reason| vec![reason])?;
     let costs = settings.costs(wanted).map_err(|bad| vec![bad.to_string()])?;
@@ -223,7 +157,7 @@ fn fit(design: &Design, wanted: &Requirements) -> Result<Candidate, Vec<String>>
     Ok(Candidate { engine: design.engine, settings, costs, device_us, lifetime_years })
 }
 
-/// Bytes for people, e.g. `1.5 GiB`.
+/// Bytes as text, e.g. `1.5 GiB`.
 fn format_bytes(bytes: f64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let unit = (bytes.max(1.0).log2() / 10.0).floor().clamp(0.0, 5.0) as usize;
@@ -231,19 +165,11 @@ fn format_bytes(bytes: f64) -> String {
     format!("{number:.*} {}", usize::from(unit > 0), UNITS[unit])
 }
 
-/// A size in the syntax of options, e.g. `32MiB`.
-fn size(bytes: f64) -> String {
-    let bytes = bytes.round() as u64;
-    let units = [(1u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B")];
-    let (unit, name) =
-        units.into_iter().find(|(unit, _)| bytes.is_multiple_of(*unit)).unwrap_or((1, "B"));
-    format!("{}{name}", bytes / unit)
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
+    use super::design::size;
     use super::*;
     use crate::Popularity;
 

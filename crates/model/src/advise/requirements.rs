@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::Popularity;
 use crate::error::{InvalidParameter, within};
 
-use super::Costs;
+use super::costs::Costs;
 
 /// A workload, the resources for it, and the capabilities that it needs.
 #[derive(Debug, Clone)]

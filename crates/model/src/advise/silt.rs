@@ -6,10 +6,12 @@
 //!             half of them present on average; the trie over the blocks of the SortedStore
 //! ```
 //!
-//! Source: thesis, sections 2.4 and 4.5; the trie's bits per key are those of
-//! `cargo bench -p siltstone-structures --bench ect -- 16777216`.
+//! Source: Lim, thesis, sections 2.4 and 4.5; the trie's bits per key are those of `cargo bench -p
+//! siltstone-structures --bench ect -- 16777216`.
 
-use super::{Costs, Design, Requirements, Settings, size};
+use super::costs::Costs;
+use super::design::{Design, Settings, size};
+use super::requirements::Requirements;
 use crate::Silt;
 use crate::error::InvalidParameter;
 

@@ -12,7 +12,9 @@
 //!
 //! Source: SkimpyFTL, sections 3 and 4; overheads per record from the engine's formats.
 
-use super::{Costs, Design, Requirements, Settings, size};
+use super::costs::Costs;
+use super::design::{Design, Settings, size};
+use super::requirements::Requirements;
 use crate::error::InvalidParameter;
 use crate::{Breakdown, Popularity, Skimpy};
 

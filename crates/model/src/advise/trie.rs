@@ -9,7 +9,9 @@
 //!
 //! Source: LSM-trie paper, sections 2 and 3.
 
-use super::{Costs, Design, Requirements, Settings, size};
+use super::costs::Costs;
+use super::design::{Design, Settings, size};
+use super::requirements::Requirements;
 use crate::Trie;
 use crate::error::InvalidParameter;
 

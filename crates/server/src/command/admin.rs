@@ -2,33 +2,40 @@
 //!
 //! Source: the documentation of Redis's server commands.
 
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::failure::{SYNTAX, reply_error, unknown_subcommand, wrong_subcommand_arity};
-use super::{ADMIN, Command, Context, FAST, NO_KEYS, NO_MULTI, Outcome, connection, help};
-use crate::resp::{Args, number};
+use super::connection;
+use super::context::Context;
+use super::definition::{ADMIN, BLOCKING, FAST, NO_KEYS, NO_MULTI};
+use super::entry::{self, Command};
+use super::failure::{Outcome, SYNTAX, reply_error};
+use super::parking::{self, Wait};
+use super::session::TimeoutReply;
+use crate::clients::flag;
+use crate::resp::Args;
+use crate::store::blocked_keys::WaitKind;
+use crate::store::observers::MONITORS;
 
 pub(super) fn commands() -> Vec<Command> {
     let command = |name, arity, flags, handler, summary| {
-        super::command("server", name, arity, flags, NO_KEYS, handler, summary)
+        entry::command("server", name, arity, flags, NO_KEYS, handler, summary)
     };
     vec![
         command("time", 1, FAST, time, "Returns the time."),
-        command("lastsave", 1, FAST, lastsave, "Returns the time of the last sync."),
+        command("lastsave", 1, FAST, lastsave, "Returns the time of the last backup or sync."),
         command("save", 1, ADMIN | NO_MULTI, save, "Makes all writes durable."),
-        command("bgsave", -1, ADMIN | NO_MULTI, bgsave, "Makes all writes durable."),
+        command("bgsave", -1, ADMIN | NO_MULTI, bgsave, "Starts a backup."),
         command("role", 1, FAST, role, "Returns the role in replication: master."),
-        command("wait", 3, 0, wait, "Returns 0: there are no replicas."),
+        command(
+            "wait",
+            3,
+            BLOCKING,
+            wait,
+            "Waits for replicas, of which there are none, and returns 0.",
+        ),
         command("shutdown", -1, ADMIN | NO_MULTI, shutdown, "Shuts the server down."),
         command("debug", -2, ADMIN, debug, "Not allowed."),
-        command(
-            "slowlog",
-            -2,
-            ADMIN,
-            slowlog,
-            "Returns an empty list: slow commands are not logged.",
-        ),
+        command("monitor", 1, ADMIN | NO_MULTI, monitor, "Shows the commands of all clients."),
         command("lolwut", -1, FAST, lolwut, "Shows a stone."),
     ]
 }
@@ -42,8 +49,7 @@ fn time(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
 }
 
 fn lastsave(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
-    let last = context.shared.last_sync.load(Relaxed);
-    context.replies.int(last as i64);
+    context.replies.int(context.shared.last_save_s() as i64);
     Ok(())
 }
 
@@ -53,13 +59,18 @@ fn save(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// As SAVE: the log is always on, so little remains to be written and no child process is needed.
+/// Starts a backup, if the server has a place for them. Otherwise as SAVE: the log is always on, so
+/// little remains to be written.
 fn bgsave(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let is_known = args.get(1).is_none_or(|word| word.eq_ignore_ascii_case(b"schedule"));
     if !is_known || args.len() > 2 {
         return Err(SYNTAX);
     }
-    sync_all(context)?;
+    match &context.shared.backups {
+        Some(backups) if backups.request() => {}
+        Some(_) => return Err(reply_error("ERR Background save already in progress")),
+        None => sync_all(context)?,
+    }
     context.replies.simple("Background saving started");
     Ok(())
 }
@@ -80,14 +91,16 @@ fn role(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
     Ok(())
 }
 
+/// WAIT: there are no replicas, so a client that waits for one waits until its timeout.
 fn wait(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    connection::integer(&args[1])?;
-    let timeout = number::parse_i64(&args[2])
-        .ok_or(reply_error("ERR timeout is not an integer or out of range"))?;
-    if timeout < 0 {
-        return Err(reply_error("ERR timeout is negative"));
+    let replicas = connection::integer(&args[1])?;
+    let deadline = parking::deadline_ms(&args[2])?;
+    if replicas <= 0 || context.is_in_transaction() {
+        context.replies.int(0);
+        return Ok(());
     }
-    context.replies.int(0);
+    let on_timeout = TimeoutReply::Int(0);
+    context.park(args, Wait { kind: WaitKind::Change, keys: Vec::new(), deadline, on_timeout });
     Ok(())
 }
 
@@ -112,39 +125,14 @@ fn debug(_context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
     Err(reply_error("ERR DEBUG command not allowed: it could stop or crash the server"))
 }
 
-fn slowlog(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    match (args[1].to_ascii_lowercase().as_slice(), args.len()) {
-        (b"get", 2) => context.replies.array(0),
-        (b"get", 3) => {
-            if number::parse_i64(&args[2]).is_none_or(|count| count < -1) {
-                return Err(reply_error("ERR count should be greater than or equal to -1"));
-            }
-            context.replies.array(0);
-        }
-        (b"get", _) => {
-            return Err(reply_error(
-                "ERR unknown subcommand or wrong number of arguments for 'GET'. Try SLOWLOG HELP.",
-            ));
-        }
-        (b"len", 2) => context.replies.int(0),
-        (b"reset", 2) => context.replies.ok(),
-        (b"help", 2) => return help::reply(context.replies, "SLOWLOG", &SLOWLOG_HELP),
-        (b"len" | b"reset" | b"help", _) => {
-            return Err(wrong_subcommand_arity("slowlog", &args[1]));
-        }
-        _ => return Err(unknown_subcommand("SLOWLOG", &args[1])),
-    }
+fn monitor(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
+    let client = context.session.client();
+    client.set_flags(flag::MONITOR, true);
+    context.shared.monitors.add(client);
+    context.shared.observers.set(MONITORS, true);
+    context.replies.ok();
     Ok(())
 }
-
-const SLOWLOG_HELP: [&str; 6] = [
-    "GET [<count>]",
-    "    Return the entries of the slowlog, of which none are kept.",
-    "LEN",
-    "    Return the length of the slowlog: 0.",
-    "RESET",
-    "    Reset the slowlog.",
-];
 
 /// Sediment layers, the finest on top.
 fn lolwut(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {

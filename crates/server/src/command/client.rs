@@ -2,14 +2,22 @@
 //!
 //! Source: the documentation of Redis's CLIENT commands.
 
-use super::failure::{Failure, SYNTAX, reply_error, unknown_subcommand, wrong_subcommand_arity};
+use super::context::Context;
+use super::definition::NO_KEYS;
+use super::elements::integer;
+use super::entry::{self, Command};
+use super::failure::{
+    Failure, Outcome, SYNTAX, reply_error, unknown_subcommand, wrong_subcommand_arity,
+};
 use super::session::ReplyMode;
-use super::{Command, Context, NO_KEYS, Outcome, help};
+use super::waiters::Cancelled;
+use super::{help, tracking};
 use crate::clients::Client;
+use crate::mailbox::Completion;
 use crate::resp::{Args, number};
 
 pub(super) fn commands() -> Vec<Command> {
-    vec![super::command(
+    vec![entry::command(
         "connection",
         "client",
         -2,
@@ -37,12 +45,17 @@ fn client(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         (b"setinfo", 4) => set_info(context, args)?,
         (b"info", 2) => {
             let mut text = String::new();
-            context.session.client().describe(&mut text);
+            context.session.client().describe(context.shared.commands, &mut text);
             context.replies.verbatim(&text);
         }
         (b"list", _) => list(context, args.from(2))?,
         (b"reply", 3) => reply(context, &args[2])?,
         (b"kill", 3..) => kill(context, args)?,
+        (b"unblock", 3 | 4) => unblock(context, args)?,
+        (b"tracking", 3..) => tracking::tracking(context, args.from(2))?,
+        (b"caching", 3) => tracking::caching(context, &args[2])?,
+        (b"getredir", 2) => tracking::get_redirection(context),
+        (b"trackinginfo", 2) => tracking::info(context),
         (b"no-evict" | b"no-touch", 3) => {
             if !["on", "off"].iter().any(|word| args[2].eq_ignore_ascii_case(word.as_bytes())) {
                 return Err(SYNTAX);
@@ -52,7 +65,8 @@ fn client(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         (b"help", 2) => return help::reply(context.replies, "CLIENT", &HELP),
         (
             b"id" | b"getname" | b"setname" | b"setinfo" | b"info" | b"reply" | b"kill"
-            | b"no-evict" | b"no-touch" | b"help",
+            | b"unblock" | b"tracking" | b"caching" | b"getredir" | b"trackinginfo" | b"no-evict"
+            | b"no-touch" | b"help",
             _,
         ) => return Err(wrong_subcommand_arity("client", &args[1])),
         _ => return Err(unknown_subcommand("CLIENT", &args[1])),
@@ -103,28 +117,30 @@ fn reply(context: &mut Context<'_>, mode: &[u8]) -> Outcome {
     Ok(())
 }
 
-/// Redis's client types. All clients of this server are normal ones.
+/// Redis's client types. The clients of this server are normal ones or subscribers.
 const TYPES: [&str; 5] = ["normal", "master", "replica", "slave", "pubsub"];
 
-/// Whether a client type includes the clients of this server.
-fn includes_all(word: &[u8]) -> Result<bool, Failure> {
+/// Parses a client type.
+fn client_type(word: &[u8]) -> Result<&'static str, Failure> {
     let found = TYPES.iter().find(|kind| word.eq_ignore_ascii_case(kind.as_bytes()));
-    match found {
-        Some(kind) => Ok(*kind == "normal"),
-        None => {
-            let word = String::from_utf8_lossy(&word[..word.len().min(128)]);
-            Err(format!("ERR Unknown client type '{word}'").into())
-        }
-    }
+    found.copied().ok_or_else(|| {
+        let word = String::from_utf8_lossy(&word[..word.len().min(128)]);
+        format!("ERR Unknown client type '{word}'").into()
+    })
+}
+
+/// Whether a client is of a type.
+fn is_of_type(client: &Client, kind: &str) -> bool {
+    kind == if client.is_subscriber() { "pubsub" } else { "normal" }
 }
 
 /// CLIENT LIST: all clients, those of a type, or those with the given ids.
 fn list(context: &mut Context<'_>, options: Args<'_>) -> Outcome {
-    let mut ids: Option<Vec<u64>> = None;
+    let (mut ids, mut kind): (Option<Vec<u64>>, _) = (None, None);
     match options.get(0).map(<[u8]>::to_ascii_lowercase).as_deref() {
         None => {}
         Some(b"type") if options.len() == 2 => {
-            ids = (!includes_all(&options[1])?).then(Vec::new);
+            kind = Some(client_type(&options[1])?);
         }
         Some(b"id") if options.len() > 1 => {
             let id = |word| number::parse_i64(word).ok_or(reply_error("ERR Invalid client ID"));
@@ -135,14 +151,21 @@ fn list(context: &mut Context<'_>, options: Args<'_>) -> Outcome {
         Some(_) => return Err(SYNTAX),
     }
     let mut text = String::new();
+    let commands = context.shared.commands;
     let clients = context.shared.clients.all();
     match ids {
-        None => clients.iter().for_each(|client| client.describe(&mut text)),
+        None => {
+            for client in &clients {
+                if kind.is_none_or(|kind| is_of_type(client, kind)) {
+                    client.describe(commands, &mut text);
+                }
+            }
+        }
         Some(ids) => {
             for id in ids {
                 // Clients are ordered by id.
                 if let Ok(index) = clients.binary_search_by_key(&id, |client| client.id) {
-                    clients[index].describe(&mut text);
+                    clients[index].describe(commands, &mut text);
                 }
             }
         }
@@ -157,7 +180,7 @@ struct KillFilter<'a> {
     id: Option<u64>,
     address: Option<&'a [u8]>,
     local_address: Option<&'a [u8]>,
-    is_of_other_type: bool,
+    kind: Option<&'static str>,
     may_kill_itself: bool,
 }
 
@@ -173,7 +196,7 @@ impl<'a> KillFilter<'a> {
                     let refusal = reply_error("ERR client-id should be greater than 0");
                     filter.id = Some(id.ok_or(refusal)?);
                 }
-                b"type" => filter.is_of_other_type = !includes_all(value)?,
+                b"type" => filter.kind = Some(client_type(value)?),
                 b"addr" => filter.address = Some(value),
                 b"laddr" => filter.local_address = Some(value),
                 b"user" if value == b"default" => {}
@@ -197,7 +220,7 @@ impl<'a> KillFilter<'a> {
             wanted.is_none_or(|wanted| address.to_string().as_bytes() == wanted)
         };
         self.id.is_none_or(|id| client.id == id)
-            && !self.is_of_other_type
+            && self.kind.is_none_or(|kind| is_of_type(client, kind))
             && is_at(&client.peer, self.address)
             && is_at(&client.local, self.local_address)
             && (self.may_kill_itself || client.id != own_id)
@@ -219,7 +242,33 @@ fn kill(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-const HELP: [&str; 34] = [
+/// Ends the parked command of a client, as if its time were over or with an error.
+fn unblock(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let completion = match args.get(3).map(<[u8]>::to_ascii_lowercase).as_deref() {
+        None | Some(b"timeout") => Completion::TimedOut,
+        Some(b"error") => Completion::Unblocked,
+        Some(_) => {
+            return Err(reply_error("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"));
+        }
+    };
+    let id = integer(&args[2])?;
+    let client = u64::try_from(id).ok().and_then(|id| context.shared.clients.find(id));
+    let ticket = client.as_ref().and_then(|client| *client.parked.lock());
+    let (waiters, observers) = (&context.shared.waiters, &context.shared.observers);
+    let is_ended =
+        ticket.is_some_and(|ticket| waiters.cancel(observers, ticket) == Cancelled::Removed);
+    if let (Some(client), true) = (client, is_ended) {
+        client.complete(completion);
+    }
+    context.replies.flag(is_ended);
+    Ok(())
+}
+
+const HELP: [&str; 47] = [
+    "CACHING (YES|NO)",
+    "    Enable/disable tracking of the keys for next command in OPTIN/OPTOUT modes.",
+    "GETREDIR",
+    "    Return the client ID we are redirecting to when tracking is enabled.",
     "GETNAME",
     "    Return the name of the current connection.",
     "ID",
@@ -234,6 +283,8 @@ const HELP: [&str; 34] = [
     "      Kill connections made from the specified address",
     "    * LADDR <ip:port>",
     "      Kill connections made to specified local address",
+    "    * TYPE (NORMAL|MASTER|REPLICA|PUBSUB)",
+    "      Kill connections by type.",
     "    * ID <client-id>",
     "      Kill the connection with the specified ID",
     "    * SKIPME (YES|NO)",
@@ -250,6 +301,13 @@ const HELP: [&str; 34] = [
     "    Set the name (LIB-NAME) or the version (LIB-VER) of the client's library.",
     "SETNAME <name>",
     "    Assign the name <name> to the current connection.",
+    "UNBLOCK <clientid> [TIMEOUT|ERROR]",
+    "    Unblock the specified blocked client.",
+    "TRACKING (ON|OFF) [REDIRECT <id>] [BCAST] [PREFIX <prefix> [...]]",
+    "         [OPTIN] [OPTOUT] [NOLOOP]",
+    "    Control server assisted client side caching.",
+    "TRACKINGINFO",
+    "    Report tracking status for the current connection.",
     "NO-EVICT (ON|OFF)",
     "    Accepted without effect: no client is evicted.",
     "NO-TOUCH (ON|OFF)",

@@ -1,27 +1,36 @@
-//! CONFIG: settings that clients query, and the one that can change at run time.
+//! CONFIG: settings that clients query, and those that can change at run time.
 //!
-//! The server is configured by its command line, and SET refers to it, except for `access`: the
-//! access mode of the selected table, if it is a `mica` table.
+//! SET checks all values before it changes any. What is set by the command line alone is immutable.
+//! `access` is the access mode of the selected table, if it is a `mica` table.
+//!
+//! Source: the documentation of Redis's CONFIG; error texts of Redis 7.2.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use siltstone_engine::names::unknown;
 use siltstone_mica::{Access, Mode, Store};
 
-use super::failure::{unknown_subcommand, wrong_subcommand_arity};
-use super::{ADMIN, Command, Context, NO_KEYS, Outcome, help};
-use crate::resp::Args;
+use super::context::Context;
+use super::definition::{ADMIN, NO_KEYS};
+use super::entry::{self, Command};
+use super::failure::{Failure, Outcome, reply_error, unknown_subcommand, wrong_subcommand_arity};
+use super::help;
+use crate::keyspace_events::KeyspaceEvents;
+use crate::resp::{Args, number};
+use crate::shared::Shared;
+use crate::store::observers::LOG_ALL;
 use crate::{Fsync, glob};
 
 pub(super) fn commands() -> Vec<Command> {
-    vec![super::command(
+    vec![entry::command(
         "server",
         "config",
         -2,
         ADMIN,
         NO_KEYS,
         config,
-        "Returns the configuration of the server.",
+        "Returns or changes the configuration of the server.",
     )]
 }
 
@@ -29,19 +38,14 @@ fn config(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     match (args[1].to_ascii_lowercase().as_slice(), args.len()) {
         (b"get", 3..) => get(context, args.from(2)),
         (b"set", 4) if args[2].eq_ignore_ascii_case(b"access") => set_access(context, &args[3]),
-        (b"set", 4..) => Err(format!(
-            "ERR CONFIG SET is not supported: '{}' is set when the server is started",
-            String::from_utf8_lossy(&args[2][..args[2].len().min(128)])
-        )
-        .into()),
+        (b"set", 4..) if args.len().is_multiple_of(2) => set(context, args.from(2)),
         (b"resetstat", 2) => {
             context.shared.metrics.reset();
+            context.shared.clients.reset_overflows();
             context.replies.ok();
             Ok(())
         }
-        (b"rewrite", 2) => {
-            Err(super::failure::reply_error("ERR The server is running without a config file"))
-        }
+        (b"rewrite", 2) => Err(reply_error("ERR The server is running without a config file")),
         (b"help", 2) => help::reply(context.replies, "CONFIG", &HELP),
         (b"get" | b"set" | b"resetstat" | b"rewrite" | b"help", _) => {
             Err(wrong_subcommand_arity("config", &args[1]))
@@ -53,11 +57,176 @@ fn config(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 const HELP: [&str; 6] = [
     "GET <pattern>",
     "    Return parameters matching the glob-like <pattern> and their values.",
-    "SET access (erew|crew|crcw)",
-    "    Set the access mode of the selected table of mica. Other settings are set on the command line.",
+    "SET <directive> <value>",
+    "    Set the configuration <directive> to <value>.",
     "RESETSTAT",
     "    Reset statistics reported by the INFO command.",
 ];
+
+/// What an interpreter needs for a small script, in bytes.
+const MIN_SCRIPT_MEMORY_BYTES: usize = 1 << 20;
+
+/// A checked change of a setting.
+type Change<'a> = Box<dyn FnOnce(&Shared) + 'a>;
+
+/// CONFIG SET of one or more settings: all of them, or none.
+fn set(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let mut changes: Vec<(String, Change<'_>)> = Vec::new();
+    let known: Vec<&str> = settings(context).into_iter().map(|(name, _)| name).collect();
+    for (name, value) in args.iter().step_by(2).zip(args.from(1).iter().step_by(2)) {
+        let shown = String::from_utf8_lossy(&name[..name.len().min(128)]).to_lowercase();
+        let failed = |reason: &str| {
+            Failure::from(format!(
+                "ERR CONFIG SET failed (possibly related to argument '{shown}') - {reason}"
+            ))
+        };
+        if !known.contains(&shown.as_str()) {
+            return Err(format!(
+                "ERR Unknown option or number of arguments for CONFIG SET - '{shown}'"
+            )
+            .into());
+        }
+        if changes.iter().any(|(other, _)| *other == shown) {
+            return Err(failed("duplicate parameter"));
+        }
+        let change = change(context.shared, &shown, value).map_err(|reason| failed(&reason))?;
+        changes.push((shown, change));
+    }
+    for (_, change) in changes {
+        change(context.shared);
+    }
+    let settings = &context.shared.settings;
+    settings.update();
+    let logs_all = settings.slow_command_us.load(Relaxed) == 0;
+    context.shared.observers.set(LOG_ALL, logs_all);
+    context.replies.ok();
+    Ok(())
+}
+
+/// Checks a change.
+fn change<'a>(shared: &Shared, name: &str, value: &[u8]) -> Result<Change<'a>, String> {
+    let within = |min: i64, max: i64| {
+        let number = number::parse_i64(value)
+            .ok_or_else(|| "argument couldn't be parsed into an integer".to_owned())?;
+        match (min..=max).contains(&number) {
+            true => Ok(number),
+            false => Err(format!("argument must be between {min} and {max} inclusive")),
+        }
+    };
+    let count = |min: i64, max: i64| {
+        within(min, max).map(|number| usize::try_from(number).unwrap_or_default())
+    };
+    match name {
+        "maxclients" => {
+            let max = count(1, i64::from(u32::MAX))?;
+            Ok(Box::new(move |shared| shared.settings.max_clients.store(max, Relaxed)))
+        }
+        "timeout" => {
+            let seconds = count(0, i64::from(i32::MAX))? as u64;
+            Ok(Box::new(move |shared| shared.settings.set_idle_timeout_seconds(seconds)))
+        }
+        "slowlog-log-slower-than" => {
+            let micros = within(-1, i64::MAX)?;
+            Ok(Box::new(move |shared| shared.settings.slow_command_us.store(micros, Relaxed)))
+        }
+        "slowlog-max-len" => {
+            let len = count(0, i64::MAX)?;
+            Ok(Box::new(move |shared| shared.settings.slow_log_len.store(len, Relaxed)))
+        }
+        "latency-monitor-threshold" => {
+            let millis = count(0, i64::MAX)? as u64;
+            Ok(Box::new(move |shared| {
+                shared.settings.latency_threshold_ms.store(millis, Relaxed);
+            }))
+        }
+        "busy-reply-threshold" | "lua-time-limit" => {
+            let millis = count(0, i64::MAX)? as u64;
+            Ok(Box::new(move |shared| shared.settings.busy_threshold_ms.store(millis, Relaxed)))
+        }
+        "script-memory-limit" => {
+            let bytes = std::str::from_utf8(value).ok().and_then(bytes_of);
+            let bytes = bytes.ok_or_else(|| "argument must be a memory value".to_owned())?;
+            if bytes != 0 && bytes < MIN_SCRIPT_MEMORY_BYTES {
+                return Err(format!(
+                    "argument must be 0 (unlimited) or at least {MIN_SCRIPT_MEMORY_BYTES}"
+                ));
+            }
+            Ok(Box::new(move |shared| shared.settings.script_memory_bytes.store(bytes, Relaxed)))
+        }
+        "tracking-table-max-keys" => {
+            let max = count(0, i64::MAX)?;
+            Ok(Box::new(move |shared| shared.observers.tracking.set_max_keys(max)))
+        }
+        "notify-keyspace-events" => {
+            let flags = std::str::from_utf8(value).ok().and_then(KeyspaceEvents::parse);
+            let flags = flags.ok_or_else(|| {
+                "Invalid event class character. Use 'Ag$lshzxeKEtmdn'.".to_owned()
+            })?;
+            Ok(Box::new(move |shared| {
+                shared.events.set(flags);
+                let (any, expired) = shared.events.active();
+                shared.observers.set_events(any, expired);
+            }))
+        }
+        "client-output-buffer-limit" => output_limits(shared, value),
+        _ => Err("can't set immutable config".to_owned()),
+    }
+}
+
+/// Groups of class, hard limit, soft limit and seconds. The limit of the class `normal` is that of
+/// `--max-output`; there are no replicas.
+fn output_limits<'a>(shared: &Shared, value: &[u8]) -> Result<Change<'a>, String> {
+    let text = String::from_utf8_lossy(value).to_lowercase();
+    let words: Vec<&str> = text.split_whitespace().collect();
+    if words.is_empty() || !words.len().is_multiple_of(4) {
+        return Err("Wrong number of arguments in buffer limit configuration.".to_owned());
+    }
+    let mut limits = None;
+    for group in words.chunks_exact(4) {
+        let bytes = |text: &str| {
+            let bytes = bytes_of(text);
+            bytes.ok_or_else(|| {
+                "Error in hard, soft or soft_seconds setting in buffer limit configuration."
+                    .to_owned()
+            })
+        };
+        let (hard, soft, seconds) = (bytes(group[1])?, bytes(group[2])?, bytes(group[3])? as u64);
+        match group[0] {
+            "pubsub" => limits = Some((hard, soft, seconds)),
+            "normal" if (hard, soft, seconds) == (shared.options.max_output_bytes, 0, 0) => {}
+            "normal" => {
+                return Err("the limit of the class normal is set by --max-output".to_owned());
+            }
+            "replica" | "slave" => {}
+            _ => {
+                return Err(
+                    "Invalid client class specified in buffer limit configuration.".to_owned()
+                );
+            }
+        }
+    }
+    Ok(Box::new(move |shared| {
+        if let Some((hard, soft, seconds)) = limits {
+            shared.clients.limits.set(hard, soft, seconds);
+        }
+    }))
+}
+
+/// Parses a size with Redis's units: `k` is 1000, `kb` is 1024.
+fn bytes_of(text: &str) -> Option<usize> {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "" | "b" => 1,
+        "k" => 1000,
+        "kb" => 1 << 10,
+        "m" => 1_000_000,
+        "mb" => 1 << 20,
+        "g" => 1_000_000_000,
+        "gb" => 1 << 30,
+        _ => return None,
+    };
+    digits.parse::<usize>().ok()?.checked_mul(unit)
+}
 
 /// Requests in progress complete in the old mode.
 fn set_access(context: &mut Context<'_>, given: &[u8]) -> Outcome {
@@ -112,14 +281,15 @@ pub(super) fn policy(context: &Context<'_>) -> &'static str {
 
 fn settings(context: &Context<'_>) -> Vec<(&'static str, String)> {
     let shared = context.shared;
-    let options = &shared.options;
+    let (options, settings) = (&shared.options, &shared.settings);
+    let (hard, soft, seconds) = shared.clients.limits.get();
     let (appendfsync, timeout) = (
         match options.fsync {
             Fsync::Always => "always",
             Fsync::EverySecond => "everysec",
             Fsync::Never => "no",
         },
-        options.idle_timeout.map_or(0, |timeout| timeout.as_secs()),
+        shared.settings.idle_timeout().map_or(0, |timeout| timeout.as_secs()),
     );
     let access =
         context.database().mica.as_ref().map(|store| ("access", store.access().name().to_owned()));
@@ -131,12 +301,26 @@ fn settings(context: &Context<'_>) -> Vec<(&'static str, String)> {
         ("bind", shared.address.ip().to_string()),
         ("port", shared.address.port().to_string()),
         ("databases", shared.databases.len().to_string()),
-        ("maxclients", options.max_clients.to_string()),
+        ("maxclients", shared.settings.max_clients.load(Relaxed).to_string()),
         ("maxmemory", max_memory(context).to_string()),
         ("maxmemory-policy", policy(context).to_owned()),
         ("proto-max-bulk-len", options.max_request_bytes.to_string()),
         ("client-query-buffer-limit", options.max_request_bytes.to_string()),
-        ("client-output-buffer-limit", format!("normal {} 0 0", options.max_output_bytes)),
+        (
+            "client-output-buffer-limit",
+            format!(
+                "normal {} 0 0 slave 0 0 0 pubsub {hard} {soft} {seconds}",
+                options.max_output_bytes
+            ),
+        ),
+        ("notify-keyspace-events", shared.events.letters()),
+        ("slowlog-log-slower-than", settings.slow_command_us.load(Relaxed).to_string()),
+        ("slowlog-max-len", settings.slow_log_len.load(Relaxed).to_string()),
+        ("latency-monitor-threshold", settings.latency_threshold_ms.load(Relaxed).to_string()),
+        ("tracking-table-max-keys", shared.observers.tracking.max_keys().to_string()),
+        ("busy-reply-threshold", settings.busy_threshold_ms.load(Relaxed).to_string()),
+        ("lua-time-limit", settings.busy_threshold_ms.load(Relaxed).to_string()),
+        ("script-memory-limit", settings.script_memory_bytes.load(Relaxed).to_string()),
         ("timeout", timeout.to_string()),
         ("io-threads", options.workers().to_string()),
         ("cluster-enabled", "no".to_owned()),

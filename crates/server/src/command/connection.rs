@@ -4,14 +4,18 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::failure::{NOT_AN_INTEGER, SYNTAX, reply_error, wrong_arity};
+use super::context::Context;
+use super::definition::{FAST, IMMEDIATE, NO_AUTH, NO_KEYS};
+use super::entry::{self, Command};
+use super::failure::{Failure, NOT_AN_INTEGER, Outcome, SYNTAX, reply_error, wrong_arity};
 use super::session::ReplyMode;
-use super::{Command, Context, FAST, Failure, IMMEDIATE, NO_AUTH, NO_KEYS, Outcome};
+use super::{client, info};
+use crate::password::constant_time_eq;
 use crate::resp::{Args, RespVersion, number};
 
 pub(super) fn commands() -> Vec<Command> {
     let command = |name, arity, flags, handler, summary| {
-        super::command("connection", name, arity, flags | FAST, NO_KEYS, handler, summary)
+        entry::command("connection", name, arity, flags | FAST, NO_KEYS, handler, summary)
     };
     vec![
         command("ping", -1, 0, ping, "Replies with PONG."),
@@ -25,7 +29,15 @@ pub(super) fn commands() -> Vec<Command> {
 }
 
 fn ping(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let is_restricted =
+        context.session.is_subscriber() && context.replies.version == RespVersion::Resp2;
     match args.len() {
+        // Like a message, since the client expects nothing else.
+        1 | 2 if is_restricted => {
+            context.replies.array(2);
+            context.replies.bulk(b"pong");
+            context.replies.bulk(args.get(1).unwrap_or_default());
+        }
         1 => context.replies.raw(b"+PONG\r\n"),
         2 => context.replies.bulk(&args[1]),
         _ => return Err(wrong_arity("ping")),
@@ -51,15 +63,6 @@ fn authenticate(context: &mut Context<'_>, user: &[u8], given: &[u8]) -> Outcome
     }
     context.session.is_authenticated = true;
     Ok(())
-}
-
-/// Compares in time independent of the position of the first difference.
-pub(crate) fn constant_time_eq(secret: &[u8], given: &[u8]) -> bool {
-    let differences = given.iter().enumerate().fold(0u8, |differences, (index, byte)| {
-        // For a shorter secret any byte will do: the lengths differ.
-        differences | (byte ^ secret[index % secret.len().max(1)..].first().unwrap_or(&0))
-    });
-    differences == 0 && secret.len() == given.len()
 }
 
 fn auth(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
@@ -98,7 +101,7 @@ fn hello(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
                 rest = rest.from(3);
             }
             (b"setname", Some(given), _) => {
-                name = Some(super::client::check_name(given)?);
+                name = Some(client::check_name(given)?);
                 rest = rest.from(2);
             }
             _ => {
@@ -122,7 +125,7 @@ fn hello(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     set_version(context, version);
     let replies = &mut *context.replies;
     replies.map(7);
-    for (field, value) in [("server", "siltstone"), ("version", super::info::REDIS_VERSION)] {
+    for (field, value) in [("server", "siltstone"), ("version", info::REDIS_VERSION)] {
         replies.bulk(field.as_bytes());
         replies.bulk(value.as_bytes());
     }
@@ -168,6 +171,9 @@ fn quit(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
 fn reset(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
     context.session.transaction = None;
     context.session.unwatch(context.shared);
+    context.session.unsubscribe(context.shared);
+    context.session.untrack(context.shared);
+    context.session.end_monitor(context.shared);
     context.session.select(0);
     context.session.reply = ReplyMode::On;
     context.session.is_authenticated = context.shared.options.password.is_none();
@@ -180,17 +186,4 @@ fn reset(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
 /// Parses an integer argument.
 pub(super) fn integer(text: &[u8]) -> Result<i64, Failure> {
     number::parse_i64(text).ok_or(NOT_AN_INTEGER)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn passwords_are_compared_completely() {
-        assert!(constant_time_eq(b"secret", b"secret"));
-        for wrong in ["", "s", "secre", "secrets", "secretsecret", "Secret"] {
-            assert!(!constant_time_eq(b"secret", wrong.as_bytes()), "{wrong}");
-        }
-    }
 }

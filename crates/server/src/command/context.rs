@@ -6,15 +6,25 @@
 
 use std::cell::Cell;
 
-use siltstone_engine::{Entry, Error, Result, Timestamp, WriteBatch};
+use siltstone_collections::rows::Visit;
+use siltstone_collections::{EngineRows, Order, OverlayRows, Rows, StoredValue, WriteSet};
+use siltstone_engine::{Entry, Error, KeyRange, Result, Timestamp, WriteBatch};
 
-use super::Session;
-use crate::resp::Replies;
+use super::definition::{Definition, READ};
+use super::events;
+use super::failure::{self, Failure, Outcome};
+use super::session::Session;
+use super::sliced::SlicedCommand;
+use crate::keyspace_events::EventClass;
+use crate::resp::{Args, Replies};
 use crate::shared::Shared;
 use crate::store::key_iter::{KeyIter, Start};
 use crate::store::locks::Guard;
-use crate::store::write_batcher::WriteBatcher;
+use crate::store::write_batcher::{KeyEvent, WriteBatcher};
 use crate::store::{Database, Overlay, flags_trailer};
+
+/// Runs a command: writes its reply, or returns the error that replaces it.
+pub(crate) type Handler = fn(&mut Context<'_>, Args<'_>) -> Outcome;
 
 /// State of a running command.
 pub(crate) struct Context<'a> {
@@ -24,6 +34,8 @@ pub(crate) struct Context<'a> {
     pub(crate) batcher: &'a mut WriteBatcher,
     /// Writes of the running transaction, one overlay per table; empty outside of a transaction.
     pub(crate) overlays: &'a mut [Overlay],
+    /// Handlers by command number: EXEC runs the queued commands.
+    pub(crate) handlers: &'static [Handler],
     now: Cell<Option<Timestamp>>,
 }
 
@@ -34,8 +46,9 @@ impl<'a> Context<'a> {
         replies: &'a mut Replies,
         batcher: &'a mut WriteBatcher,
         overlays: &'a mut [Overlay],
+        handlers: &'static [Handler],
     ) -> Self {
-        Context { shared, session, replies, batcher, overlays, now: Cell::new(None) }
+        Context { shared, session, replies, batcher, overlays, handlers, now: Cell::new(None) }
     }
 
     /// Current time, constant throughout a command or transaction.
@@ -66,32 +79,52 @@ impl<'a> Context<'a> {
         if self.is_in_transaction() { Guard::AlreadyHeld } else { self.database().locks.many(keys) }
     }
 
-    /// Entry of a key of the selected table, for a command that is about to write it.
+    /// String at a key of the selected table, for a command that is about to write it. Fails for
+    /// any other type.
     #[inline]
-    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
-        self.get_in(self.session.table, key)
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Entry>, Failure> {
+        string_of(self.get_any(key)?)
     }
 
-    /// Entry of a key of the selected table, for a command that reads it. Counts a hit or miss and
-    /// records the access time.
+    /// Value of any type at a key of the selected table.
     #[inline]
-    pub(crate) fn read(&mut self, key: &[u8]) -> Result<Option<Entry>> {
-        let entry = self.peek(key)?;
-        if entry.is_some() {
+    pub(crate) fn get_any(&self, key: &[u8]) -> Result<Option<StoredValue>> {
+        self.get_any_in(self.session.table, key)
+    }
+
+    /// String at a key of the selected table, for a command that reads it. Counts a hit or miss and
+    /// records the access time. Fails for any other type.
+    #[inline]
+    pub(crate) fn read(&mut self, key: &[u8]) -> Result<Option<Entry>, Failure> {
+        string_of(self.read_any(key)?)
+    }
+
+    /// As [`read`](Self::read), for any type.
+    #[inline]
+    pub(crate) fn read_any(&mut self, key: &[u8]) -> Result<Option<StoredValue>> {
+        let stored = self.peek_any(key)?;
+        if stored.is_some() {
             self.record_access(self.session.table, key);
         }
-        Ok(entry)
+        Ok(stored)
     }
 
-    /// As [`read`](Self::read), without recording the access time.
+    /// As [`read_any`](Self::read_any), without recording the access time.
     #[inline]
-    pub(crate) fn peek(&mut self, key: &[u8]) -> Result<Option<Entry>> {
-        let entry = self.get(key)?;
-        match entry {
+    pub(crate) fn peek_any(&mut self, key: &[u8]) -> Result<Option<StoredValue>> {
+        let stored = self.get_any(key)?;
+        match stored {
             Some(_) => self.batcher.samples.hits += 1,
-            None => self.batcher.samples.misses += 1,
+            None => {
+                self.batcher.samples.misses += 1;
+                if self.shared.observers.has_events() {
+                    let (table, key) = (self.session.table, key.to_vec());
+                    let (class, event) = (EventClass::MISS, "keymiss");
+                    self.batcher.events.push(KeyEvent { table, class, event, key });
+                }
+            }
         }
-        Ok(entry)
+        Ok(stored)
     }
 
     #[inline]
@@ -99,44 +132,41 @@ impl<'a> Context<'a> {
         self.shared.access_times.record(table, key, self.batcher.clock);
     }
 
-    /// Entry of a key of any table.
-    pub(crate) fn get_in(&self, table: usize, key: &[u8]) -> Result<Option<Entry>> {
-        // The store has no empty keys.
-        if key.is_empty() {
-            return Ok(None);
-        }
-        let mut entry = match self.overlays.get(table).and_then(|overlay| overlay.get(key)) {
+    /// Value of any type at a key of any table.
+    pub(crate) fn get_any_in(&self, table: usize, key: &[u8]) -> Result<Option<StoredValue>> {
+        let database = &self.shared.databases[table];
+        let stored = database.stored_key(key);
+        let entry = match self.overlays.get(table).and_then(|overlay| overlay.get(&stored)) {
             Some(written) => written.filter(|entry| !entry.is_expired(self.now())).cloned(),
-            None => self.shared.databases[table].engine.get(key)?,
+            None => database.engine.get(&stored)?,
         };
-        self.strip_trailer(table, &mut entry);
-        Ok(entry)
+        let Some(entry) = entry else { return Ok(None) };
+        let mut stored = match database.keyspace {
+            Some(_) => StoredValue::new(entry),
+            None => StoredValue { entry, metadata: None },
+        };
+        if stored.metadata.is_none() && database.has_flags_trailers() {
+            flags_trailer::strip(&mut stored.entry.value);
+        }
+        Ok(Some(stored))
     }
 
     /// Entry of a key of the selected table at a time, in milliseconds since 1970.
     pub(crate) fn get_at(&self, key: &[u8], time: Timestamp) -> Result<Option<Entry>> {
         let engine = &self.database().engine;
         let point = engine.at(time)?;
-        if key.is_empty() {
-            return Ok(None);
-        }
-        let mut entry = engine.get_at(key, &point)?;
-        self.strip_trailer(self.session.table, &mut entry);
-        Ok(entry)
-    }
-
-    /// Strips the trailer with memcached flags from the value.
-    fn strip_trailer(&self, table: usize, entry: &mut Option<Entry>) {
-        if let Some(entry) = entry
-            && self.shared.databases[table].has_flags_trailers()
+        let mut entry = engine.get_at(&self.database().stored_key(key), &point)?;
+        if let Some(entry) = &mut entry
+            && self.database().has_flags_trailers()
         {
             flags_trailer::strip(&mut entry.value);
         }
+        Ok(entry)
     }
 
     /// Whether a key exists.
     pub(crate) fn exists(&self, key: &[u8]) -> Result<bool> {
-        Ok(self.get(key)?.is_some())
+        Ok(self.get_any(key)?.is_some())
     }
 
     /// Writes one entry.
@@ -176,26 +206,174 @@ impl<'a> Context<'a> {
         batch.clear();
         fill(&mut batch);
         let database = &self.shared.databases[table];
-        batch.iter().for_each(|op| self.record_access(table, op.key()));
         if database.has_flags_trailers() {
             flags_trailer::escape(&mut batch);
         }
-        let written = match self.overlays.get_mut(table) {
+        database.store_keys(&mut batch);
+        let written = self.write_rows(table, &batch);
+        self.batcher.scratch = batch;
+        written
+    }
+
+    /// Applies a batch of stored keys. The caller holds the locks of its keys.
+    fn write_rows(&mut self, table: usize, batch: &WriteBatch) -> Result<()> {
+        let database = &self.shared.databases[table];
+        for key in batch.iter().filter_map(|op| database.user_key(op.key())) {
+            self.record_access(table, &key);
+        }
+        if self.shared.observers.has_events() {
+            events::note_writes(self, table, batch);
+        }
+        match self.overlays.get_mut(table) {
             // Rejected here, where the command can report it, not when EXEC applies the batch.
             Some(overlay) => batch
                 .check(database.max_value_bytes)
                 .and_then(|()| check_size(overlay.bytes() + batch.as_bytes().len(), self.shared))
-                .map(|()| overlay.apply(&batch)),
-            None => self.batcher.write(&self.shared.databases, table, &batch),
+                .map(|()| overlay.apply(batch)),
+            None => self.batcher.write(&self.shared.databases, table, batch),
+        }
+    }
+
+    /// Runs an operation on collections of the selected table, and applies its writes as one batch;
+    /// none if it fails. The caller holds the locks of the keys, also if it only reads: an
+    /// operation reads several rows.
+    pub(crate) fn collections<T>(
+        &mut self,
+        operation: impl FnOnce(&mut WriteSet<'_>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        self.collections_in(self.session.table, |writes, _| operation(writes))
+    }
+
+    /// Runs an operation that reads the collection at a key of the selected table, under its lock.
+    /// Counts a hit or miss and records the access time.
+    pub(crate) fn view<T>(
+        &mut self,
+        key: &[u8],
+        operation: impl FnOnce(&mut WriteSet<'_>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        self.view_many([key].into_iter(), operation)
+    }
+
+    /// As [`view`](Self::view), for the collections at several keys.
+    pub(crate) fn view_many<'k, T>(
+        &mut self,
+        keys: impl Iterator<Item = &'k [u8]> + Clone,
+        operation: impl FnOnce(&mut WriteSet<'_>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let _guard = self.lock_many(keys.clone());
+        let (result, lookups) = self.collections(|writes| {
+            let result = operation(writes)?;
+            Ok((result, writes.lookups()))
+        })?;
+        self.batcher.samples.hits += lookups.hits;
+        self.batcher.samples.misses += lookups.misses;
+        keys.for_each(|key| self.record_access(self.session.table, key));
+        Ok(result)
+    }
+
+    /// Runs an operation that changes the collection at a key of the selected table, under its
+    /// lock.
+    pub(crate) fn change<T>(
+        &mut self,
+        key: &[u8],
+        operation: impl FnOnce(&mut WriteSet<'_>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        self.change_many([key].into_iter(), operation)
+    }
+
+    /// As [`change`](Self::change), for the collections at several keys.
+    pub(crate) fn change_many<'k, T>(
+        &mut self,
+        keys: impl Iterator<Item = &'k [u8]>,
+        operation: impl FnOnce(&mut WriteSet<'_>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let _guard = self.lock_many(keys);
+        self.collections(operation)
+    }
+
+    /// As [`collections`](Self::collections), in any table. The operation also gets the rows of
+    /// the selected table, to copy from.
+    pub(crate) fn collections_in<T>(
+        &mut self,
+        table: usize,
+        operation: impl FnOnce(&mut WriteSet<'_>, &dyn Rows) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let databases = &self.shared.databases;
+        let keyspace = databases[table].keyspace.as_ref();
+        let keyspace = keyspace.ok_or_else(|| failure::no_collections(&databases[table]))?;
+        let now = self.now();
+        let rows = |table: usize| TableRows {
+            below: EngineRows::newest(databases[table].engine.as_ref()),
+            writes: self.overlays.get(table),
+            now,
         };
-        self.batcher.scratch = batch;
-        written
+        let (target, selected) = (rows(table), rows(self.session.table));
+        let mut writes = WriteSet::new(&target, keyspace, now);
+        let result = operation(&mut writes, &selected)?;
+        let batch = writes.into_batch();
+        if !batch.is_empty() {
+            self.write_rows(table, &batch)?;
+        }
+        Ok(result)
+    }
+
+    /// Records that a tracking client is about to read the keys of a command.
+    pub(super) fn record_tracked_reads(&self, command: &Definition, args: Args<'_>) {
+        if let Some(tracking) = &self.session.tracking
+            && command.has(READ)
+            && tracking.records_reads()
+        {
+            let id = self.session.client().id;
+            self.shared.observers.tracking.record_reads(id, command.keys_in(args));
+        }
+    }
+
+    /// Ends a slice: replies if it was the last one, otherwise keeps the state in the session.
+    pub(crate) fn end_slice(&mut self, sliced: SlicedCommand) {
+        match sliced.is_paused() {
+            true => self.session.sliced = Some(Box::new(sliced)),
+            false => sliced.reply(self.replies),
+        }
     }
 
     /// Iterates over the keys of the selected table from `start`.
     pub(crate) fn iter_keys(&self, start: &Start) -> Result<KeyIter<'_>> {
         let overlay = self.overlays.get(self.session.table);
         KeyIter::new(self.database(), overlay, start, self.now())
+    }
+}
+
+/// Rows of a table under the writes of the running transaction, if there is one.
+struct TableRows<'a> {
+    below: EngineRows<'a>,
+    writes: Option<&'a Overlay>,
+    now: Timestamp,
+}
+
+impl TableRows<'_> {
+    fn layered(&self) -> Option<OverlayRows<'_>> {
+        self.writes.map(|writes| OverlayRows { below: &self.below, writes, now: self.now })
+    }
+}
+
+impl Rows for TableRows<'_> {
+    fn row(&self, key: &[u8]) -> Result<Option<Entry>> {
+        self.layered().map_or_else(|| self.below.row(key), |layered| layered.row(key))
+    }
+
+    fn scan(&self, range: &KeyRange, order: Order, visit: &mut Visit<'_>) -> Result<()> {
+        match self.layered() {
+            Some(layered) => layered.scan(range, order, visit),
+            None => self.below.scan(range, order, visit),
+        }
+    }
+}
+
+/// The value of a string; a failure for any other type.
+fn string_of(stored: Option<StoredValue>) -> Result<Option<Entry>, Failure> {
+    match stored {
+        Some(StoredValue { metadata: Some(_), .. }) => Err(failure::WRONG_TYPE),
+        stored => Ok(stored.map(|stored| stored.entry)),
     }
 }
 

@@ -6,16 +6,19 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use super::failure::{self, Failure, wrong_arity};
-use super::session::{QueuedCommand, ReplyMode};
-use super::sliced::Call;
-use super::{
-    Command, Context, IMMEDIATE, NO_AUTH, NO_MULTI, Outcome, Session, find, set_index, table,
-};
+use super::context::Context;
+use super::definition::{Definition, IMMEDIATE, NO_AUTH, NO_MULTI, PUSHES};
+use super::failure::{self, Failure, Outcome, wrong_arity};
+use super::queued::QueuedCommand;
+use super::session::{Call, ReplyMode, Session};
+use super::table::TABLE;
+use super::{events, observe, parking, serve};
+use crate::mailbox::Completion;
 use crate::metrics::CallOutcome;
-use crate::resp::{Args, Replies};
+use crate::resp::{Args, Replies, RespVersion};
 use crate::shared::Shared;
 use crate::store::write_batcher::{PendingReplies, WriteBatcher};
+use crate::tracking::set_current_client;
 
 /// Executes one command and writes its reply.
 pub(crate) fn execute(
@@ -25,7 +28,7 @@ pub(crate) fn execute(
     batcher: &mut WriteBatcher,
     args: Args<'_>,
 ) {
-    let found = find(&args[0]);
+    let found = TABLE.index.find(&args[0]);
     if let Some(index) = found {
         session.client().command.store(index as u16 + 1, Relaxed);
         if batch_set(shared, session, replies, batcher, index, args) {
@@ -39,7 +42,9 @@ pub(crate) fn execute(
     }
     let mode = session.reply;
     let began = batcher.clock;
-    let (outcome, ended) = match check(session, found, args) {
+    let is_queued = session.transaction.is_some()
+        && found.is_some_and(|command| !TABLE.index[command].has(IMMEDIATE));
+    let (outcome, ended) = match check(session, replies.version, batcher.is_busy, found, args) {
         Ok(command) => {
             let outcome = dispatch(shared, session, replies, batcher, command, args);
             let is_done = outcome.is_ok();
@@ -47,24 +52,38 @@ pub(crate) fn execute(
         }
         Err(failure) => (Err(reject(shared, session, found, failure)), CallOutcome::Rejected),
     };
-    if let (Some(sliced), Some(index)) = (&mut session.sliced, found) {
-        // The reply follows after the last slice.
-        sliced.call = Some(Call { index, mode, began });
-        batcher.clock = Instant::now();
+    events::publish(shared, batcher);
+    if !batcher.is_busy {
+        serve::serve_ready_keys(shared, batcher);
+    }
+    let now = Instant::now();
+    batcher.clock = now;
+    if let Some(command) = found.filter(|_| ended != CallOutcome::Rejected && !is_queued) {
+        observe::observe(shared, session, &TABLE.index[command], args, now - began);
+    }
+    if let (Some(parked), Some(command)) = (&mut session.parked, found) {
+        // The reply comes later. The time of the wait does not count.
+        parked.mode = mode;
+        batcher.samples.add(command, 1, now - began);
         return;
     }
-    answer(shared, session, replies, mark, mode, outcome);
-    let now = Instant::now();
+    if let (Some(_), Some(command)) = (&session.sliced, found) {
+        // The reply follows after the last slice.
+        session.sliced_call = Some(Call { command, mode, began });
+        return;
+    }
+    let is_push = found.is_some_and(|command| !is_queued && TABLE.index[command].has(PUSHES));
+    answer(shared, session, replies, mark, mode, outcome, is_push);
     if let Some(index) = found {
         if ended != CallOutcome::Done {
             batcher.samples.add_error(index, ended);
         }
         batcher.samples.add(index, 1, now - began);
     }
-    batcher.clock = now;
 }
 
-/// Writes the reply to a command's outcome, according to the client's reply mode.
+/// Writes the reply to a command's outcome, according to the client's reply mode, which pushes
+/// ignore.
 fn answer(
     shared: &Shared,
     session: &mut Session,
@@ -72,19 +91,24 @@ fn answer(
     mark: usize,
     mode: ReplyMode,
     outcome: Outcome,
+    is_push: bool,
 ) {
     // No command starts while many replies are pending, so an overflow is the command's own reply.
     let outcome = match replies.has_overflowed() {
         true => Err(failure::reply_too_large(shared.options.max_output_bytes)),
         false => outcome,
     };
+    let is_push = is_push && outcome.is_ok();
     if let Err(failure) = outcome {
         replies.rewind(mark);
-        replies.error(&failure.text());
-        shared.metrics.errors.fetch_add(1, Relaxed);
+        let text = failure.text();
+        replies.error(&text);
+        shared.metrics.record_error(&text);
     }
     if mode != ReplyMode::On && session.reply == mode {
-        replies.rewind(mark);
+        if !is_push {
+            replies.rewind(mark);
+        }
         if mode == ReplyMode::Skip {
             session.reply = ReplyMode::On;
         }
@@ -98,20 +122,48 @@ pub(crate) fn resume(
     replies: &mut Replies,
     batcher: &mut WriteBatcher,
 ) {
-    let Some(sliced) = session.sliced.take() else { return };
-    let (call, mark) = (sliced.call, replies.mark());
-    let outcome = sliced.resume(&mut Context::new(shared, session, replies, batcher, &mut []));
+    let Some(mut sliced) = session.sliced.take() else { return };
+    let mark = replies.mark();
+    let mut context = Context::new(shared, session, replies, batcher, &mut [], &TABLE.handlers);
+    let outcome = sliced.resume(context.database(), context.now());
+    if outcome.is_ok() {
+        context.end_slice(*sliced);
+    }
     batcher.clock = Instant::now();
-    if let Some(sliced) = &mut session.sliced {
-        sliced.call = call;
+    if session.sliced.is_some() {
         return;
     }
-    let Some(Call { index, mode, began }) = call else { return };
+    let Some(Call { command, mode, began }) = session.sliced_call.take() else { return };
     if outcome.is_err() {
-        batcher.samples.add_error(index, CallOutcome::Failed);
+        batcher.samples.add_error(command, CallOutcome::Failed);
     }
-    answer(shared, session, replies, mark, mode, outcome);
-    batcher.samples.add(index, 1, batcher.clock - began);
+    answer(shared, session, replies, mark, mode, outcome, false);
+    batcher.samples.add(command, 1, batcher.clock - began);
+}
+
+/// Writes the reply to the parked command, which has ended.
+pub(crate) fn complete_parked(
+    shared: &Shared,
+    session: &mut Session,
+    replies: &mut Replies,
+    completion: Completion,
+) {
+    let mark = replies.mark();
+    if let Some((mode, outcome)) = parking::complete(session, replies, completion) {
+        answer(shared, session, replies, mark, mode, outcome, false);
+    }
+}
+
+/// Ends the parked command if its time is over.
+pub(crate) fn expire_parked(
+    shared: &Shared,
+    session: &mut Session,
+    replies: &mut Replies,
+    now: Instant,
+) {
+    if parking::expire(shared, session, now) {
+        complete_parked(shared, session, replies, Completion::TimedOut);
+    }
 }
 
 /// Writes the replies of a client's batched SETs, and applies the batch if it is still open.
@@ -133,7 +185,7 @@ pub(crate) fn answer_batched_sets(
         }
     }
     batcher.clock = Instant::now();
-    batcher.samples.add(set_index(), count as u64, batcher.clock - since);
+    batcher.samples.add(TABLE.set, count as u64, batcher.clock - since);
 }
 
 /// Adds a SET without options to the current batch, if possible.
@@ -146,11 +198,14 @@ fn batch_set(
     index: usize,
     args: Args<'_>,
 ) -> bool {
-    let is_plain = index == set_index()
+    let is_plain = index == TABLE.set
         && args.len() == 3
         && session.is_authenticated
         && session.transaction.is_none()
-        && session.reply == ReplyMode::On;
+        && session.reply == ReplyMode::On
+        && !session.is_subscriber()
+        && !batcher.is_busy
+        && !shared.observers.need_single_sets();
     if !is_plain || !shared.databases[session.table].accepts(&args[1], &args[2]) {
         return false;
     }
@@ -164,18 +219,34 @@ fn batch_set(
     true
 }
 
-/// Checks that the command may be called.
+/// Checks that the command may be called, and returns its number.
 fn check(
     session: &Session,
+    version: RespVersion,
+    is_busy: bool,
     found: Option<usize>,
     args: Args<'_>,
-) -> Result<&'static Command, Failure> {
-    let command = &table()[found.ok_or_else(|| unknown(args))?];
+) -> Result<usize, Failure> {
+    let number = found.ok_or_else(|| unknown(args))?;
+    let command = &TABLE.index[number];
     if !command.takes(args.len()) {
         return Err(wrong_arity(command.name));
     }
     if !session.is_authenticated && !command.has(NO_AUTH) {
         return Err(failure::reply_error("NOAUTH Authentication required."));
+    }
+    if version == RespVersion::Resp2 && session.is_subscriber() && !may_subscriber_call(command) {
+        return Err(format!(
+            "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET \
+             are allowed in this context",
+            command.full_name(args)
+        )
+        .into());
+    }
+    if is_busy && !command.is_allowed_while_busy(args) {
+        return Err(failure::reply_error(
+            "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+        ));
     }
     if session.transaction.is_some() && command.has(NO_MULTI) {
         return Err(format!(
@@ -184,7 +255,23 @@ fn check(
         )
         .into());
     }
-    Ok(command)
+    Ok(number)
+}
+
+/// Whether a RESP2 client with subscriptions may call the command.
+fn may_subscriber_call(command: &Definition) -> bool {
+    const ALLOWED: [&str; 9] = [
+        "ping",
+        "quit",
+        "reset",
+        "subscribe",
+        "unsubscribe",
+        "psubscribe",
+        "punsubscribe",
+        "ssubscribe",
+        "sunsubscribe",
+    ];
+    ALLOWED.contains(&command.name)
 }
 
 /// Marks the transaction as failed if a command is rejected inside it: EXEC will abort. A malformed
@@ -198,7 +285,8 @@ fn reject(
     if let Some(transaction) = &mut session.transaction {
         transaction.is_aborted = true;
     }
-    if session.is_authenticated && found.is_some_and(|index| table()[index].name == "exec") {
+    if session.is_authenticated && found.is_some_and(|command| TABLE.index[command].name == "exec")
+    {
         session.transaction = None;
         session.unwatch(shared);
         let text = failure.text();
@@ -213,21 +301,42 @@ fn dispatch(
     session: &mut Session,
     replies: &mut Replies,
     batcher: &mut WriteBatcher,
-    command: &'static Command,
+    command: usize,
     args: Args<'_>,
 ) -> Outcome {
-    if session.transaction.is_some() && !command.has(IMMEDIATE) {
+    if session.transaction.is_some() && !TABLE.index[command].has(IMMEDIATE) {
         return queue(shared, session, replies, command, args);
     }
-    let mut context = Context::new(shared, session, replies, batcher, &mut []);
-    (command.handler)(&mut context, args)
+    let mut context = Context::new(shared, session, replies, batcher, &mut [], &TABLE.handlers);
+    let definition = &TABLE.index[command];
+    let has_tracking = shared.observers.has_tracking();
+    if has_tracking {
+        context.record_tracked_reads(definition, args);
+        set_current_client(context.session.client().id);
+    }
+    let outcome = TABLE.handlers[command](&mut context, args);
+    match outcome {
+        Ok(()) => events::derive(context.batcher, definition, args),
+        Err(_) => context.batcher.key_writes.clear(),
+    }
+    if has_tracking {
+        set_current_client(0);
+    }
+    // CLIENT CACHING counts for one command, or for a transaction.
+    if let Some(tracking) = &mut session.tracking
+        && session.transaction.is_none()
+        && definition.name != "client"
+    {
+        tracking.caching = None;
+    }
+    outcome
 }
 
 fn queue(
     shared: &Shared,
     session: &mut Session,
     replies: &mut Replies,
-    command: &'static Command,
+    command: usize,
     args: Args<'_>,
 ) -> Outcome {
     let limit = shared.options.max_request_bytes;
@@ -262,9 +371,4 @@ fn unknown(args: Args<'_>) -> Failure {
         text.push_str(&format!("'{arg}' "));
     }
     text.into()
-}
-
-/// Runs a queued command inside the transaction of `context`.
-pub(super) fn run_queued(context: &mut Context<'_>, queued: &QueuedCommand) -> Outcome {
-    (queued.command.handler)(context, queued.args())
 }

@@ -5,15 +5,18 @@
 //!
 //! Source: the documentation of Redis's EXPIRE and TTL commands.
 
+use siltstone_collections::StoredValue;
 use siltstone_engine::{Entry, Result, Timestamp};
 
-use super::failure::NOT_AN_INTEGER;
-use super::{Command, Context, FAST, Failure, ONE_KEY, Outcome, READ, WRITE};
+use super::context::Context;
+use super::definition::{FAST, ONE_KEY, READ, WRITE};
+use super::entry::{self, Command};
+use super::failure::{Failure, NOT_AN_INTEGER, Outcome, reply_error};
 use crate::resp::{Args, number};
 
 pub(super) fn commands() -> Vec<Command> {
     let command = |name, arity, flags, handler, summary| {
-        super::command("generic", name, arity, flags | FAST, ONE_KEY, handler, summary)
+        entry::command("generic", name, arity, flags | FAST, ONE_KEY, handler, summary)
     };
     vec![
         command("expire", -3, WRITE, expire, "Sets the time to live of a key in seconds."),
@@ -93,7 +96,21 @@ pub(super) fn absolute_ms(
     time_ms.ok_or_else(|| invalid_time(command))
 }
 
-/// Sets the expiry of an entry; one in the past removes the key. The caller holds the key's lock.
+/// Sets the expiry of a value of any type. The caller holds the key's lock.
+fn set_any(
+    context: &mut Context<'_>,
+    key: &[u8],
+    stored: &StoredValue,
+    expires_at: Option<Timestamp>,
+) -> Outcome {
+    match stored.metadata {
+        None => set(context, key, &stored.entry, expires_at)?,
+        Some(_) => _ = context.collections(|writes| Ok(writes.set_expiry(key, expires_at)?))?,
+    }
+    Ok(())
+}
+
+/// Sets the expiry of a string; one in the past removes the key. The caller holds the key's lock.
 pub(super) fn set(
     context: &mut Context<'_>,
     key: &[u8],
@@ -148,14 +165,12 @@ impl Conditions {
         }
         let Conditions { without_expiry, with_expiry, later, earlier } = conditions;
         if without_expiry && (with_expiry || later || earlier) {
-            return Err(super::failure::reply_error(
+            return Err(reply_error(
                 "ERR NX and XX, GT or LT options at the same time are not compatible",
             ));
         }
         if later && earlier {
-            return Err(super::failure::reply_error(
-                "ERR GT and LT options at the same time are not compatible",
-            ));
+            return Err(reply_error("ERR GT and LT options at the same time are not compatible"));
         }
         Ok(conditions)
     }
@@ -176,13 +191,13 @@ fn expire_with(context: &mut Context<'_>, args: Args<'_>, unit: Unit, name: &str
     let time = number::parse_i64(&args[2]).ok_or(NOT_AN_INTEGER)?;
     let time_ms = unit.absolute_ms(context.now(), time).ok_or_else(|| invalid_time(name))?;
     let _guard = context.lock(&args[1]);
-    let entry = context.get(&args[1])?;
-    let entry = entry.filter(|entry| conditions.allow(entry.expires_at, time_ms));
-    if let Some(entry) = &entry {
+    let stored = context.get_any(&args[1])?;
+    let stored = stored.filter(|stored| conditions.allow(stored.entry.expires_at, time_ms));
+    if let Some(stored) = &stored {
         // A time before 1970 is in the past like any other.
-        set(context, &args[1], entry, Some(u64::try_from(time_ms).unwrap_or(0)))?;
+        set_any(context, &args[1], stored, Some(u64::try_from(time_ms).unwrap_or(0)))?;
     }
-    context.replies.flag(entry.is_some());
+    context.replies.flag(stored.is_some());
     Ok(())
 }
 
@@ -192,7 +207,7 @@ fn reply_expiry(
     args: Args<'_>,
     show: impl FnOnce(Timestamp, Timestamp) -> u64,
 ) -> Outcome {
-    let reply = match context.peek(&args[1])? {
+    let reply = match context.peek_any(&args[1])?.map(|stored| stored.entry) {
         None => -2,
         Some(Entry { expires_at: None, .. }) => -1,
         Some(Entry { expires_at: Some(at), .. }) => {
@@ -221,11 +236,11 @@ fn pexpiretime(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 
 fn persist(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let _guard = context.lock(&args[1]);
-    let entry = context.get(&args[1])?.filter(|entry| entry.expires_at.is_some());
-    if let Some(entry) = &entry {
-        set(context, &args[1], entry, None)?;
+    let stored = context.get_any(&args[1])?.filter(|stored| stored.entry.expires_at.is_some());
+    if let Some(stored) = &stored {
+        set_any(context, &args[1], stored, None)?;
     }
-    context.replies.flag(entry.is_some());
+    context.replies.flag(stored.is_some());
     Ok(())
 }
 

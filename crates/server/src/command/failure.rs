@@ -12,6 +12,11 @@ use std::io::ErrorKind;
 
 use siltstone_engine::Error;
 
+use crate::store::Database;
+
+/// Outcome of a command: a complete reply was written, or an error replaces it.
+pub(crate) type Outcome = Result<(), Failure>;
+
 /// Error of a command.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -25,6 +30,19 @@ pub(crate) const SYNTAX: Failure = reply_error("ERR syntax error");
 pub(crate) const NOT_AN_INTEGER: Failure =
     reply_error("ERR value is not an integer or out of range");
 pub(crate) const NO_SUCH_KEY: Failure = reply_error("ERR no such key");
+
+pub(crate) const WRONG_TYPE: Failure =
+    reply_error("WRONGTYPE Operation against a key holding the wrong kind of value");
+
+/// Error for a collection in a table whose engine has no order.
+pub(crate) fn no_collections(database: &Database) -> Failure {
+    let (name, engine) = (&database.name, database.engine.name());
+    let text = format!(
+        "ERR table '{name}' has the engine {engine}, which stores only strings; use a table of the \
+         engine lsm"
+    );
+    Failure::Text(text.into())
+}
 
 /// A failure with a constant text.
 pub(crate) const fn reply_error(text: &'static str) -> Failure {
@@ -54,6 +72,11 @@ pub(crate) fn reply_too_large(max_output_bytes: usize) -> Failure {
 }
 
 impl Failure {
+    /// Whether a key has another type than the command needs.
+    pub(crate) fn is_wrong_type(&self) -> bool {
+        self.text().starts_with("WRONGTYPE ")
+    }
+
     /// Text of the error reply.
     pub(crate) fn text(&self) -> Cow<'_, str> {
         match self {
@@ -83,6 +106,15 @@ pub(crate) fn store_text(error: &Error) -> String {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Failure::Store(error)
+    }
+}
+
+impl From<siltstone_collections::Error> for Failure {
+    fn from(error: siltstone_collections::Error) -> Self {
+        match error {
+            siltstone_collections::Error::WrongType { .. } => WRONG_TYPE,
+            siltstone_collections::Error::Store(error) => Failure::Store(error),
+        }
     }
 }
 

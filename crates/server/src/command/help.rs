@@ -13,7 +13,7 @@
 //!
 //! Source: the replies of Redis 7.0.
 
-use super::Outcome;
+use super::failure::Outcome;
 use crate::resp::Replies;
 
 /// Writes the help of a command; `lines` are its subcommands without HELP.

@@ -10,12 +10,15 @@
 use siltstone_engine::Timestamp;
 use siltstone_engine::options::parse_duration;
 
-use super::{Command, Context, Failure, ONE_KEY, Outcome, READ};
+use super::context::Context;
+use super::definition::{ONE_KEY, READ};
+use super::entry::{self, Command};
+use super::failure::{Failure, Outcome};
 use crate::resp::{Args, number};
 
 pub(super) fn commands() -> Vec<Command> {
     let summary = "Returns the value that a key had at a time.";
-    vec![super::command("string", "getat", 3, READ, ONE_KEY, getat, summary)]
+    vec![entry::command("string", "getat", 3, READ, ONE_KEY, getat, summary)]
 }
 
 fn getat(context: &mut Context<'_>, args: Args<'_>) -> Outcome {

@@ -4,9 +4,17 @@
 
 use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
+use siltstone_engine::Stats;
+
+use super::config;
+use super::context::Context;
+use super::definition::NO_KEYS;
+use super::entry::{self, Command};
+use super::failure::Outcome;
 use super::keyspace::Keyspace;
-use super::{Command, Context, NO_KEYS, Outcome};
+use crate::backups::Backups;
 use crate::process::{CpuTimes, resident_bytes};
 use crate::resp::Args;
 use crate::store::Database;
@@ -15,7 +23,7 @@ use crate::store::Database;
 pub(super) const REDIS_VERSION: &str = "7.0.0";
 
 pub(super) fn commands() -> Vec<Command> {
-    vec![super::command(
+    vec![entry::command(
         "server",
         "info",
         -1,
@@ -28,7 +36,7 @@ pub(super) fn commands() -> Vec<Command> {
 
 type Section = fn(&Context<'_>, &mut String) -> std::fmt::Result;
 
-const SECTIONS: [(&str, Section); 11] = [
+const SECTIONS: [(&str, Section); 13] = [
     ("Server", server),
     ("Clients", clients),
     ("Memory", memory),
@@ -37,6 +45,8 @@ const SECTIONS: [(&str, Section); 11] = [
     ("Replication", replication),
     ("CPU", cpu),
     ("Commandstats", command_stats),
+    ("Latencystats", latency_stats),
+    ("Errorstats", error_stats),
     ("Cluster", cluster),
     ("Keyspace", keyspace),
     ("Tables", tables),
@@ -49,8 +59,8 @@ fn info(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let is_default = requested.is_empty() || is_requested("default");
     let mut text = String::new();
     for (name, section) in SECTIONS {
-        // As in Redis, command statistics are shown only on request.
-        let is_shown = is_all || is_default && name != "Commandstats";
+        // As in Redis, statistics of commands are shown only on request.
+        let is_shown = is_all || is_default && !["Commandstats", "Latencystats"].contains(&name);
         if is_shown || is_requested(&name.to_lowercase()) {
             if !text.is_empty() {
                 text.push_str("\r\n");
@@ -78,22 +88,33 @@ fn server(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
 fn clients(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     let shared = context.shared;
     write!(out, "connected_clients:{}\r\n", shared.clients.connected())?;
-    write!(out, "cluster_connections:0\r\nmaxclients:{}\r\n", shared.options.max_clients)?;
-    // No command blocks.
-    write!(out, "blocked_clients:0\r\ntracking_clients:0\r\n")
+    write!(
+        out,
+        "cluster_connections:0\r\nmaxclients:{}\r\n",
+        shared.settings.max_clients.load(Relaxed)
+    )?;
+    write!(out, "blocked_clients:{}\r\n", shared.clients.blocked())?;
+    write!(out, "tracking_clients:{}\r\n", shared.observers.tracking.clients())
 }
 
 fn memory(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     let tables = context.shared.databases.iter();
-    let used: u64 = tables.map(|table| table.engine.stats().memory_bytes()).sum();
+    let tables: Vec<_> = tables.map(|table| table.engine.stats()).collect();
+    // A cache that the tables share is that of the store in each of their statistics.
+    let shared = tables.iter().filter_map(|stats| stats.counters.get("store_block_cache")).max();
+    let used = tables.iter().map(Stats::memory_bytes).sum::<u64>() + shared.unwrap_or(&0);
     let resident = resident_bytes().unwrap_or(used);
-    let (limit, policy) = (super::config::max_memory(context), super::config::policy(context));
+    let (limit, policy) = (config::max_memory(context), config::policy(context));
     for (name, bytes) in
         [("used_memory", used), ("used_memory_rss", resident), ("maxmemory", limit)]
     {
         write!(out, "{name}:{bytes}\r\n{name}_human:{}\r\n", human(bytes))?;
     }
-    write!(out, "maxmemory_policy:{policy}\r\n")
+    write!(out, "maxmemory_policy:{policy}\r\n")?;
+    let (scripts, bytes) = context.shared.scripts.counts();
+    let (libraries, functions) = context.shared.functions.counts();
+    write!(out, "number_of_functions:{functions}\r\nnumber_of_libraries:{libraries}\r\n")?;
+    write!(out, "number_of_cached_scripts:{scripts}\r\nused_memory_scripts_eval:{bytes}\r\n")
 }
 
 /// Bytes in Redis's human-readable format.
@@ -112,8 +133,21 @@ fn human(bytes: u64) -> String {
 fn persistence(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     let shared = context.shared;
     let failed = shared.metrics.failed_syncs.load(Relaxed);
-    write!(out, "loading:0\r\nasync_loading:0\r\nrdb_bgsave_in_progress:0\r\n")?;
-    write!(out, "rdb_last_save_time:{}\r\n", shared.last_sync.load(Relaxed))?;
+    let backups = shared.backups.as_ref().map(Backups::report).unwrap_or_default();
+    let is_running = u8::from(backups.running_since.is_some());
+    let seconds = |time: Option<Duration>| time.map_or(-1, |time| time.as_secs() as i64);
+    write!(out, "loading:0\r\nasync_loading:0\r\nrdb_bgsave_in_progress:{is_running}\r\n")?;
+    write!(out, "rdb_last_save_time:{}\r\n", shared.last_save_s())?;
+    let status = if backups.has_last_failed { "err" } else { "ok" };
+    write!(out, "rdb_last_bgsave_status:{status}\r\n")?;
+    write!(out, "rdb_last_bgsave_time_sec:{}\r\n", seconds(backups.last_duration))?;
+    let current = backups.running_since.map(|since| since.elapsed());
+    write!(
+        out,
+        "rdb_current_bgsave_time_sec:{}\r\nrdb_saves:{}\r\n",
+        seconds(current),
+        backups.completed
+    )?;
     write!(out, "aof_enabled:1\r\naof_rewrite_in_progress:0\r\n")?;
     write!(out, "aof_last_write_status:{}\r\n", if failed == 0 { "ok" } else { "err" })
 }
@@ -122,6 +156,7 @@ fn stats(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     let metrics = &context.shared.metrics;
     write!(out, "total_connections_received:{}\r\n", metrics.accepted.load(Relaxed))?;
     write!(out, "total_commands_processed:{}\r\n", metrics.total_commands())?;
+    write!(out, "instantaneous_ops_per_sec:{}\r\n", metrics.commands_per_second())?;
     for (name, value) in [
         ("total_net_input_bytes", &metrics.bytes_in),
         ("total_net_output_bytes", &metrics.bytes_out),
@@ -129,6 +164,17 @@ fn stats(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     ] {
         write!(out, "{name}:{}\r\n", value.load(Relaxed))?;
     }
+    let [channels, patterns, shard_channels] = context.shared.pubsub.counts();
+    write!(out, "pubsub_channels:{channels}\r\npubsub_patterns:{patterns}\r\n")?;
+    write!(out, "pubsubshard_channels:{shard_channels}\r\n")?;
+    let [keys, items, prefixes] = context.shared.observers.tracking.counts();
+    write!(out, "tracking_total_keys:{keys}\r\ntracking_total_items:{items}\r\n")?;
+    write!(out, "tracking_total_prefixes:{prefixes}\r\n")?;
+    let overflows = context.shared.clients.overflows();
+    write!(out, "client_output_buffer_limit_disconnections:{overflows}\r\n")?;
+    let tables = context.shared.databases.iter();
+    let expired: u64 = tables.map(|table| table.engine.stats().expired_entries_dropped).sum();
+    write!(out, "expired_keys:{expired}\r\n")?;
     let evicted: u64 = context.shared.databases.iter().map(evictions).sum();
     write!(out, "evicted_keys:{evicted}\r\n")?;
     for (name, value) in [
@@ -169,6 +215,23 @@ fn command_stats(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
         write!(out, "cmdstat_{name}:calls={calls},usec={:.0},", mean * calls as f64)?;
         write!(out, "usec_per_call={mean:.2},rejected_calls={},", counts.rejected)?;
         write!(out, "failed_calls={}\r\n", counts.failed)?;
+    }
+    Ok(())
+}
+
+fn error_stats(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
+    for (code, count) in context.shared.metrics.error_codes() {
+        write!(out, "errorstat_{code}:count={count}\r\n")?;
+    }
+    Ok(())
+}
+
+fn latency_stats(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
+    for (name, counts) in context.shared.metrics.commands() {
+        let micros = |quantile| counts.latencies.value_at_quantile(quantile) as f64 / 1000.0;
+        let [median, p99, p999] = [0.5, 0.99, 0.999].map(micros);
+        write!(out, "latency_percentiles_usec_{name}:p50={median:.3},p99={p99:.3},")?;
+        write!(out, "p99.9={p999:.3}\r\n")?;
     }
     Ok(())
 }

@@ -3,43 +3,41 @@
 //! Source: the documentation of Redis's COMMAND. Of the ten fields of Redis 7 the last four, ACL
 //! categories and key specifications, are empty.
 
-use super::failure::{Failure, SYNTAX, reply_error, unknown_subcommand, wrong_subcommand_arity};
-use super::{
-    ADMIN, Command, Context, FAST, NO_AUTH, NO_KEYS, NO_MULTI, Outcome, READ, WRITE, find, help,
-    table,
+use super::context::Context;
+use super::definition::{
+    ADMIN, BLOCKING, Definition, FAST, NO_AUTH, NO_KEYS, NO_MULTI, PUBSUB, READ, WRITE,
 };
+use super::entry::{self, Command};
+use super::failure::{
+    Failure, Outcome, SYNTAX, reply_error, unknown_subcommand, wrong_subcommand_arity,
+};
+use super::help;
+use super::index::CommandIndex;
 use crate::glob;
 use crate::resp::{Args, Replies};
 
 pub(super) fn commands() -> Vec<Command> {
     let summary = "Describes the commands.";
-    vec![super::command("server", "command", -1, 0, NO_KEYS, describe, summary)]
+    vec![entry::command("server", "command", -1, 0, NO_KEYS, describe, summary)]
 }
 
 fn describe(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let commands = context.shared.commands;
     let Some(word) = args.get(1) else {
-        context.replies.array(table().len());
-        for command in table() {
-            reply_info(context.replies, command);
-        }
+        reply_all(context.replies, commands);
         return Ok(());
     };
     let named = args.from(2);
     match word.to_ascii_lowercase().as_slice() {
-        b"count" if named.is_empty() => context.replies.count(table().len()),
+        b"count" if named.is_empty() => context.replies.count(commands.all().len()),
         b"help" if named.is_empty() => return help::reply(context.replies, "COMMAND", &HELP),
-        b"list" => list(context.replies, named)?,
-        b"info" if named.is_empty() => {
-            context.replies.array(table().len());
-            for command in table() {
-                reply_info(context.replies, command);
-            }
-        }
+        b"list" => list(context.replies, commands, named)?,
+        b"info" if named.is_empty() => reply_all(context.replies, commands),
         b"info" => {
             context.replies.array(named.len());
             for name in named.iter() {
-                match find(name) {
-                    Some(index) => reply_info(context.replies, &table()[index]),
+                match commands.find(name) {
+                    Some(index) => reply_info(context.replies, &commands[index]),
                     None => context.replies.null(),
                 }
             }
@@ -47,16 +45,16 @@ fn describe(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         b"docs" => {
             let all = named.is_empty();
             let found: Vec<usize> = if all {
-                (0..table().len()).collect()
+                (0..commands.all().len()).collect()
             } else {
-                named.iter().filter_map(find).collect()
+                named.iter().filter_map(|name| commands.find(name)).collect()
             };
             context.replies.map(found.len());
             for index in found {
-                reply_docs(context.replies, &table()[index]);
+                reply_docs(context.replies, &commands[index]);
             }
         }
-        b"getkeys" if named.len() > 1 => reply_keys(context.replies, named)?,
+        b"getkeys" if named.len() > 1 => reply_keys(context.replies, commands, named)?,
         b"count" | b"help" | b"getkeys" => return Err(wrong_subcommand_arity("command", word)),
         _ => return Err(unknown_subcommand("COMMAND", word)),
     }
@@ -64,9 +62,9 @@ fn describe(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 }
 
 /// COMMAND LIST, of all commands or those selected by a filter.
-fn list(replies: &mut Replies, args: Args<'_>) -> Outcome {
+fn list(replies: &mut Replies, commands: &CommandIndex, args: Args<'_>) -> Outcome {
     let is_listed = filter(args)?;
-    let listed: Vec<_> = table().iter().filter(|command| is_listed(command)).collect();
+    let listed: Vec<_> = commands.all().iter().filter(|command| is_listed(command)).collect();
     replies.array(listed.len());
     for command in listed {
         replies.bulk(command.name.as_bytes());
@@ -74,7 +72,7 @@ fn list(replies: &mut Replies, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-type Filter<'a> = Box<dyn Fn(&Command) -> bool + 'a>;
+type Filter<'a> = Box<dyn Fn(&Definition) -> bool + 'a>;
 
 /// `FILTERBY (MODULE name | ACLCAT category | PATTERN pattern)`, or nothing.
 fn filter(args: Args<'_>) -> Result<Filter<'_>, Failure> {
@@ -98,16 +96,22 @@ fn filter(args: Args<'_>) -> Result<Filter<'_>, Failure> {
 }
 
 /// Whether a command is in an ACL category of Redis, as far as they apply.
-fn has_category(command: &Command, category: &[u8]) -> bool {
+fn has_category(command: &Definition, category: &[u8]) -> bool {
     match category.to_ascii_lowercase().as_slice() {
         b"read" => command.has(READ),
         b"write" => command.has(WRITE),
         b"fast" => command.has(FAST),
         b"slow" => !command.has(FAST),
         b"admin" => command.has(ADMIN),
-        b"string" => command.group == "string",
+        b"pubsub" => command.has(PUBSUB),
+        b"blocking" => command.has(BLOCKING),
+        b"string" | b"bitmap" | b"geo" | b"hyperloglog" | b"hash" | b"list" | b"set" => {
+            command.group.as_bytes().eq_ignore_ascii_case(category)
+        }
+        b"sortedset" => command.group == "sorted-set",
         b"keyspace" => command.group == "generic",
         b"connection" => command.group == "connection",
+        b"scripting" => command.group == "scripting",
         b"transaction" => command.group == "transactions",
         _ => false,
     }
@@ -132,7 +136,14 @@ const HELP: [&str; 16] = [
     "    Return the keys from a full Redis command.",
 ];
 
-fn reply_info(replies: &mut Replies, command: &Command) {
+fn reply_all(replies: &mut Replies, commands: &CommandIndex) {
+    replies.array(commands.all().len());
+    for command in commands.all() {
+        reply_info(replies, command);
+    }
+}
+
+fn reply_info(replies: &mut Replies, command: &Definition) {
     let flags = [
         (WRITE, "write"),
         (READ, "readonly"),
@@ -140,13 +151,19 @@ fn reply_info(replies: &mut Replies, command: &Command) {
         (ADMIN, "admin"),
         (NO_AUTH, "no_auth"),
         (NO_MULTI, "no_multi"),
+        (PUBSUB, "pubsub"),
+        (BLOCKING, "blocking"),
     ];
-    let flags: Vec<_> = flags.iter().filter(|(flag, _)| command.has(*flag)).collect();
+    let mut flags: Vec<_> =
+        flags.iter().filter(|(flag, _)| command.has(*flag)).map(|(_, name)| *name).collect();
+    flags.extend((!command.is_allowed_in_scripts()).then_some("noscript"));
+    // The keys of others begin and end at fixed positions.
+    flags.extend((command.keys.count_at > 0).then_some("movablekeys"));
     replies.array(10);
     replies.bulk(command.name.as_bytes());
     replies.int(i64::from(command.arity));
     replies.set(flags.len());
-    for (_, name) in flags {
+    for name in flags {
         replies.simple(name);
     }
     replies.count(command.keys.first);
@@ -157,7 +174,7 @@ fn reply_info(replies: &mut Replies, command: &Command) {
     }
 }
 
-fn reply_docs(replies: &mut Replies, command: &Command) {
+fn reply_docs(replies: &mut Replies, command: &Definition) {
     replies.bulk(command.name.as_bytes());
     replies.map(2);
     for (field, value) in [("summary", command.summary), ("group", command.group)] {
@@ -166,9 +183,9 @@ fn reply_docs(replies: &mut Replies, command: &Command) {
     }
 }
 
-fn reply_keys(replies: &mut Replies, args: Args<'_>) -> Outcome {
-    let index = args.get(0).and_then(find).ok_or(reply_error("ERR Invalid command specified"))?;
-    let command = &table()[index];
+fn reply_keys(replies: &mut Replies, commands: &CommandIndex, args: Args<'_>) -> Outcome {
+    let found = args.get(0).and_then(|name| commands.find(name));
+    let command = &commands[found.ok_or(reply_error("ERR Invalid command specified"))?];
     if !command.takes(args.len()) {
         return Err(reply_error("ERR Invalid number of arguments specified for command"));
     }

@@ -1,17 +1,26 @@
 //! Keys: removing, renaming, copying, existence.
 //!
-//! Source: the documentation of Redis's generic commands. TYPE is always string.
+//! Removing and renaming a collection changes its metadata alone, so the cost does not depend on
+//! its size. COPY of a collection copies its elements in one batch.
+//!
+//! Source: the documentation of Redis's generic commands.
 
+use siltstone_collections::{Encoding, Kind, Rows, StoredValue, WriteSet};
+
+use super::context::Context;
+use super::definition::{ALL_KEYS, FAST, ONE_KEY, READ, TWO_KEYS, WRITE};
+use super::entry::{self, Command};
 use super::failure::{
-    NO_SUCH_KEY, NOT_AN_INTEGER, SYNTAX, reply_error, unknown_subcommand, wrong_subcommand_arity,
+    Failure, NO_SUCH_KEY, NOT_AN_INTEGER, Outcome, SYNTAX, reply_error, unknown_subcommand,
+    wrong_subcommand_arity,
 };
-use super::{ALL_KEYS, Command, Context, FAST, ONE_KEY, Outcome, READ, TWO_KEYS, WRITE, help};
+use super::help;
 use crate::resp::{Args, number};
 use crate::store::locks::Guard;
 
 pub(super) fn commands() -> Vec<Command> {
     let command = |name, arity, flags, keys, handler, summary| {
-        super::command("generic", name, arity, flags, keys, handler, summary)
+        entry::command("generic", name, arity, flags, keys, handler, summary)
     };
     vec![
         command("del", -2, WRITE, ALL_KEYS, del, "Removes keys."),
@@ -44,6 +53,17 @@ pub(super) fn commands() -> Vec<Command> {
 fn del(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let keys = args.from(1);
     let _guard = context.lock_many(keys.iter());
+    if context.database().keyspace.is_some() {
+        let removed = context.collections(|writes| {
+            let mut removed = 0;
+            for key in keys.iter() {
+                removed += usize::from(writes.remove(key)?);
+            }
+            Ok(removed)
+        })?;
+        context.replies.count(removed);
+        return Ok(());
+    }
     let mut existing = Vec::new();
     for key in keys.iter() {
         if context.exists(key)? {
@@ -67,7 +87,7 @@ fn del(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 fn exists(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let mut count = 0;
     for key in args.from(1).iter() {
-        count += usize::from(context.peek(key)?.is_some());
+        count += usize::from(context.peek_any(key)?.is_some());
     }
     context.replies.count(count);
     Ok(())
@@ -77,15 +97,20 @@ fn exists(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 fn touch(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let mut count = 0;
     for key in args.from(1).iter() {
-        count += usize::from(context.read(key)?.is_some());
+        count += usize::from(context.read_any(key)?.is_some());
     }
     context.replies.count(count);
     Ok(())
 }
 
+/// Name of the type of a value, as TYPE returns it.
+pub(super) fn type_name(stored: &StoredValue) -> &'static str {
+    stored.kind().map_or("string", Kind::name)
+}
+
 fn kind(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    let exists = context.peek(&args[1])?.is_some();
-    context.replies.simple(if exists { "string" } else { "none" });
+    let name = context.peek_any(&args[1])?.map_or("none", |stored| type_name(&stored));
+    context.replies.simple(name);
     Ok(())
 }
 
@@ -102,20 +127,21 @@ fn renamenx(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 }
 
 /// Moves an entry with its expiry in one batch. Returns whether it was moved.
-fn move_key(
-    context: &mut Context<'_>,
-    args: Args<'_>,
-    may_replace: bool,
-) -> Result<bool, super::Failure> {
+fn move_key(context: &mut Context<'_>, args: Args<'_>, may_replace: bool) -> Result<bool, Failure> {
     let (from, to) = (&args[1], &args[2]);
     let _guard = context.lock_many([from, to].into_iter());
-    let entry = context.get(from)?.ok_or(NO_SUCH_KEY)?;
+    let stored = context.get_any(from)?.ok_or(NO_SUCH_KEY)?;
     if from == to {
         return Ok(may_replace);
     }
-    if !may_replace && context.exists(to)? {
+    let replaced = context.get_any(to)?;
+    if !may_replace && replaced.is_some() {
         return Ok(false);
     }
+    if [Some(&stored), replaced.as_ref()].into_iter().flatten().any(|s| s.metadata.is_some()) {
+        return context.collections(|writes| Ok(writes.rename(from, to)?));
+    }
+    let entry = stored.entry;
     context.write(|batch| {
         batch.delete(from).put_entry(to, &entry);
     })?;
@@ -150,15 +176,22 @@ fn copy(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         ));
     }
     let _guards = lock_in_two(context, source_table, from, target_table, to);
-    let Some(entry) = context.get_in(source_table, from)? else {
+    let Some(stored) = context.get_any_in(source_table, from)? else {
         context.replies.flag(false);
         return Ok(());
     };
-    let copies = may_replace || context.get_in(target_table, to)?.is_none();
-    if copies {
-        context.write_in(target_table, |batch| {
-            batch.put_entry(to, &entry);
-        })?;
+    let copies = may_replace || context.get_any_in(target_table, to)?.is_none();
+    match stored.metadata {
+        _ if !copies => {}
+        None => context.write_in(target_table, |batch| {
+            batch.put_entry(to, &stored.entry);
+        })?,
+        Some(_) => {
+            let copy = |writes: &mut WriteSet<'_>, source: &dyn Rows| {
+                Ok(writes.copy_from(source, from, to)?)
+            };
+            context.collections_in(target_table, copy)?;
+        }
     }
     context.replies.flag(copies);
     Ok(())
@@ -192,21 +225,12 @@ fn object(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         _ => return Err(unknown_subcommand("OBJECT", &args[1])),
     }
     let key = &args[2];
-    let Some(entry) = context.peek(key)? else {
+    let Some(stored) = context.peek_any(key)? else {
         context.replies.null();
         return Ok(());
     };
     match word.as_slice() {
-        b"encoding" => {
-            let is_int = number::parse_i64(&entry.value).is_some();
-            let is_short = entry.value.len() <= 44;
-            let encoding = match (is_int, is_short) {
-                (true, _) => "int",
-                (false, true) => "embstr",
-                (false, false) => "raw",
-            };
-            context.replies.bulk(encoding.as_bytes());
-        }
+        b"encoding" => context.replies.bulk(encoding(&stored).as_bytes()),
         b"refcount" => context.replies.int(1),
         b"idletime" => {
             let times = &context.shared.access_times;
@@ -224,6 +248,25 @@ fn object(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
+/// The representation that Redis would choose with its default options.
+fn encoding(stored: &StoredValue) -> &'static str {
+    let Some(metadata) = stored.metadata else {
+        let value = &stored.entry.value;
+        return match (number::parse_i64(value).is_some(), value.len() <= 44) {
+            (true, _) => "int",
+            (false, true) => "embstr",
+            (false, false) => "raw",
+        };
+    };
+    match (metadata.kind, metadata.encoding) {
+        (Kind::Set, Encoding::Integers) => "intset",
+        (_, Encoding::Integers | Encoding::Compact) => "listpack",
+        (Kind::Hash | Kind::Set, Encoding::Large) => "hashtable",
+        (Kind::List, Encoding::Large) => "quicklist",
+        (Kind::SortedSet, Encoding::Large) => "skiplist",
+    }
+}
+
 const OBJECT_HELP: [&str; 10] = [
     "ENCODING <key>",
     "    Return the kind of internal representation used in order to store the value",
@@ -239,25 +282,35 @@ const OBJECT_HELP: [&str; 10] = [
 
 fn memory(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let word = args[1].to_ascii_lowercase();
+    let mut samples = DEFAULT_SAMPLES;
     match (word.as_slice(), args.len()) {
         (b"help", 2) => return help::reply(context.replies, "MEMORY", &MEMORY_HELP),
         (b"usage", 3) => {}
         (b"usage", 5) if args[3].eq_ignore_ascii_case(b"samples") => {
-            // A string is a single value, so there is nothing to sample.
-            if number::parse_i64(&args[4]).ok_or(NOT_AN_INTEGER)? < 0 {
-                return Err(SYNTAX);
-            }
+            let count = number::parse_i64(&args[4]).ok_or(NOT_AN_INTEGER)?;
+            samples = u64::try_from(count).map_err(|_| SYNTAX)?;
         }
         (b"usage", 4..) => return Err(SYNTAX),
         (b"help" | b"usage", _) => return Err(wrong_subcommand_arity("memory", &word)),
         _ => return Err(unknown_subcommand("MEMORY", &args[1])),
     }
-    match context.peek(&args[2])? {
-        Some(entry) => context.replies.count(args[2].len() + entry.value.len()),
-        None => context.replies.null(),
-    }
+    let key = &args[2];
+    let Some(stored) = context.peek_any(key)? else {
+        context.replies.null();
+        return Ok(());
+    };
+    let _guard = context.lock(key);
+    let elements = match stored.metadata {
+        None => 0,
+        // 0 samples: all elements.
+        Some(_) => context.collections(|writes| Ok(writes.element_bytes(key, samples)?))?,
+    };
+    context.replies.count(key.len() + stored.entry.value.len() + elements as usize);
     Ok(())
 }
 
+/// Elements that MEMORY USAGE reads, as in Redis.
+const DEFAULT_SAMPLES: u64 = 5;
+
 const MEMORY_HELP: [&str; 2] =
-    ["USAGE <key> [SAMPLES <count>]", "    Return the bytes of <key> and its value."];
+    ["USAGE <key> [SAMPLES <count>]", "    Return the bytes of <key> and its value, uncompressed."];

@@ -3,6 +3,7 @@
 //! Only `mica` maintains these numbers; elsewhere each write would need a lookup. So INFO counts up
 //! to [`MAX_COUNTED_KEYS`], which takes milliseconds and is exact for smaller tables. For larger
 //! ones it reports the engine's estimate, and extrapolates the expiring keys from those counted.
+//! With collections, whose elements the estimate would count, it reports those counted.
 //!
 //! Invariant: the cost is bounded, independent of the table's size.
 
@@ -46,7 +47,7 @@ impl Keyspace {
                 }
             }
             None => {
-                let mut cursor = database.engine.iter()?;
+                let mut cursor = database.iter()?;
                 cursor.skip_values();
                 let mut is_valid = cursor.first()?;
                 while is_valid && count.keys < MAX_COUNTED_KEYS {
@@ -63,7 +64,7 @@ impl Keyspace {
             average_ttl: u64::try_from(average_ttl).unwrap_or(u64::MAX),
             is_exact,
         };
-        if !is_exact && let Some(estimate) = database.engine.stats().keys_estimate {
+        if !is_exact && let Some(estimate) = database.keys_estimate() {
             keyspace.keys = estimate.max(count.keys);
             let expires = u128::from(keyspace.keys) * u128::from(count.expires);
             keyspace.expires = u64::try_from(expires / u128::from(count.keys)).unwrap_or(u64::MAX);

@@ -7,15 +7,17 @@
 
 use siltstone_engine::Entry;
 
+use super::context::Context;
 use super::decimal::{self, DecimalError};
-use super::failure::{NOT_AN_INTEGER, reply_error};
-use super::{Command, Context, FAST, ONE_KEY, Outcome, WRITE};
+use super::definition::{FAST, ONE_KEY, WRITE};
+use super::entry::{self, Command};
+use super::failure::{NOT_AN_INTEGER, Outcome, reply_error};
 use crate::resp::Args;
 use crate::resp::number::{Digits, parse_i64};
 
 pub(super) fn commands() -> Vec<Command> {
     let command = |name, arity, handler, summary| {
-        super::command("string", name, arity, WRITE | FAST, ONE_KEY, handler, summary)
+        entry::command("string", name, arity, WRITE | FAST, ONE_KEY, handler, summary)
     };
     vec![
         command("incr", 2, incr, "Adds one to a number."),

@@ -8,13 +8,15 @@
 
 use siltstone_engine::Entry;
 
-use super::failure::{NOT_AN_INTEGER, reply_error};
-use super::{Command, Context, FAST, Failure, ONE_KEY, Outcome, READ, WRITE};
+use super::context::Context;
+use super::definition::{FAST, ONE_KEY, READ, WRITE};
+use super::entry::{self, Command};
+use super::failure::{Failure, NOT_AN_INTEGER, Outcome, reply_error};
 use crate::resp::{Args, number};
 
 pub(super) fn commands() -> Vec<Command> {
     let command = |name, arity, flags, handler, summary| {
-        super::command("string", name, arity, flags, ONE_KEY, handler, summary)
+        entry::command("string", name, arity, flags, ONE_KEY, handler, summary)
     };
     vec![
         command("append", 3, WRITE | FAST, append, "Appends to a value."),

@@ -6,24 +6,29 @@
 //! ([`super::sliced`]).
 //!
 //! DBSIZE counts exactly up to a million keys, then returns the engine's estimate, which bounds its
-//! cost. FLUSHDB calls [`Engine::clear`](siltstone_engine::Engine::clear) under all locks of the
-//! table, so writers wait. If the engine removes keys one by one, readers may observe it in
-//! progress, and a power cut may leave it incomplete. Inside of MULTI it is part of the
-//! transaction: the keys that exist at EXEC are removed in its batch.
+//! cost. With collections, whose elements the estimate would count, it always counts. FLUSHDB
+//! calls [`Engine::clear`](siltstone_engine::Engine::clear) under all locks of the table, so
+//! writers wait. If the engine removes keys one by one, readers may observe it in progress, and a
+//! power cut may leave it incomplete. Inside of MULTI it is part of the transaction: the keys that
+//! exist at EXEC are removed in its batch.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
-use super::failure::{NOT_AN_INTEGER, SYNTAX, reply_error};
-use super::sliced::SlicedCommand;
-use super::{Command, Context, FAST, NO_KEYS, Outcome, READ, WRITE};
+use super::context::Context;
+use super::definition::{FAST, NO_KEYS, READ, WRITE};
+use super::entry::{self, Command};
+use super::failure::{Failure, NOT_AN_INTEGER, Outcome, SYNTAX, reply_error};
+use super::keys::type_name;
+use super::sliced::{SlicedCommand, slice_end};
 use crate::glob::{self, Pattern};
 use crate::resp::{Args, number};
+use crate::store::Database;
 use crate::store::key_iter::Start;
 
 pub(super) fn commands() -> Vec<Command> {
     let command = |group, name, arity, flags, handler, summary| {
-        super::command(group, name, arity, flags, NO_KEYS, handler, summary)
+        entry::command(group, name, arity, flags, NO_KEYS, handler, summary)
     };
     vec![
         command("generic", "scan", -2, READ, scan, "Iterates over the keys in steps."),
@@ -43,19 +48,22 @@ const MAX_SCAN_BYTES: usize = 1 << 20;
 const MAX_SCAN_TIME: Duration = Duration::from_millis(5);
 /// Keys visited by RANDOMKEY in a transaction.
 const MAX_SAMPLED_KEYS: u64 = 1000;
-/// Maximum exact count of DBSIZE.
+/// Draws of RANDOMKEY that may find elements of collections.
+const MAX_DRAWS: u32 = 16;
+/// Maximum exact count of DBSIZE, unless there are collections.
 const MAX_EXACT_COUNT: usize = 1_000_000;
 
 /// Arguments of SCAN.
 struct Scan<'a> {
     pattern: Option<&'a [u8]>,
     count: u64,
-    wants_strings: bool,
+    /// Name of the wanted type, in lower case.
+    kind: Option<Vec<u8>>,
 }
 
 impl<'a> Scan<'a> {
-    fn parse(args: Args<'a>) -> Result<Self, super::Failure> {
-        let mut scan = Scan { pattern: None, count: 10, wants_strings: true };
+    fn parse(args: Args<'a>) -> Result<Self, Failure> {
+        let mut scan = Scan { pattern: None, count: 10, kind: None };
         let mut words = args.iter();
         while let Some(word) = words.next() {
             let value = words.next().ok_or(SYNTAX)?;
@@ -65,7 +73,7 @@ impl<'a> Scan<'a> {
                     let count = number::parse_i64(value).ok_or(NOT_AN_INTEGER)?;
                     scan.count = u64::try_from(count).ok().filter(|n| *n > 0).ok_or(SYNTAX)?;
                 }
-                b"type" => scan.wants_strings = value.eq_ignore_ascii_case(b"string"),
+                b"type" => scan.kind = Some(value.to_ascii_lowercase()),
                 _ => return Err(SYNTAX),
             }
         }
@@ -74,7 +82,7 @@ impl<'a> Scan<'a> {
 }
 
 /// Parses a cursor like `strtoul`, which Redis uses: optional sign, leading zeros, may be empty.
-fn parse_cursor(text: &[u8]) -> Option<u64> {
+pub(super) fn parse_cursor(text: &[u8]) -> Option<u64> {
     let (is_negative, digits) = match text {
         [b'-', rest @ ..] => (true, rest),
         [b'+', rest @ ..] => (false, rest),
@@ -109,7 +117,12 @@ fn scan(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let (mut found, mut found_bytes) = (Vec::new(), 0);
     let mut last = None;
     let pattern = scan.pattern.map(Pattern::new);
-    if scan.wants_strings {
+    // A transaction may have the first collection of the table.
+    let keyspace = context.database().keyspace.as_ref();
+    let has_collections = keyspace
+        .is_some_and(|keyspace| keyspace.has_reserved_rows() || context.is_in_transaction());
+    let is_possible = |kind: &[u8]| has_collections || kind == b"string";
+    if scan.kind.as_deref().is_none_or(is_possible) {
         let deadline = Instant::now() + MAX_SCAN_TIME;
         let mut iter = context.iter_keys(&start)?;
         let is_ordered = iter.is_ordered();
@@ -124,7 +137,13 @@ fn scan(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
             if last.is_some() {
                 break;
             }
-            if pattern.as_ref().is_none_or(|pattern| pattern.matches(key)) {
+            let is_wanted = |kind: &Vec<u8>| -> Result<bool, Failure> {
+                let stored = if has_collections { context.get_any(key)? } else { return Ok(true) };
+                Ok(stored.is_some_and(|stored| type_name(&stored).as_bytes() == kind))
+            };
+            if pattern.as_ref().is_none_or(|pattern| pattern.matches(key))
+                && scan.kind.as_ref().map_or(Ok(true), is_wanted)?
+            {
                 found_bytes += key.len();
                 found.push(key.to_vec());
             }
@@ -149,17 +168,28 @@ fn scan(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 }
 
 fn keys(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    let (sliced, start) = SlicedCommand::collect(&args[1]);
-    sliced.begin(context, &start)
+    let limit = context.shared.options.max_output_bytes;
+    let (sliced, start) = SlicedCommand::collect(&args[1], limit);
+    begin(context, sliced, &start)
 }
 
 fn dbsize(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
-    let (sliced, start) = SlicedCommand::count(MAX_EXACT_COUNT);
-    sliced.begin(context, &start)
+    let limit = context.shared.options.max_output_bytes;
+    let (sliced, start) = SlicedCommand::count(MAX_EXACT_COUNT, limit);
+    begin(context, sliced, &start)
 }
 
-/// A key drawn by the engine ([`Engine::random_key`](siltstone_engine::Engine::random_key)); in a
-/// transaction, which may hide or add keys, one of the first thousand.
+/// Runs the first slice of a command; in a transaction all of it.
+fn begin(context: &mut Context<'_>, mut sliced: SlicedCommand, start: &Start) -> Outcome {
+    let deadline = (!context.is_in_transaction()).then(slice_end);
+    sliced.begin(context.iter_keys(start)?, deadline, context.database())?;
+    context.end_slice(sliced);
+    Ok(())
+}
+
+/// A key drawn by the engine ([`Engine::random_key`](siltstone_engine::Engine::random_key)), which
+/// is drawn again if it is an element of a collection. One of the first thousand keys in a
+/// transaction, which may hide or add keys, and if only elements were drawn.
 fn randomkey(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
     let state = RandomState::new();
     let mut drawn = 0u64;
@@ -169,8 +199,12 @@ fn randomkey(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
         state.hash_one(drawn) % limit.max(1)
     };
     let key = match context.is_in_transaction() {
-        false => context.database().engine.random_key(&mut below)?,
-        true => {
+        false => random_user_key(context.database(), &mut below)?,
+        true => None,
+    };
+    let key = match key {
+        Some(key) => Some(key),
+        None => {
             let mut iter = context.iter_keys(&Start::Key(Vec::new()))?;
             let (mut visited, mut key) = (0, None);
             while visited < MAX_SAMPLED_KEYS
@@ -188,9 +222,23 @@ fn randomkey(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
     Ok(())
 }
 
+fn random_user_key(
+    database: &Database,
+    below: &mut dyn FnMut(u64) -> u64,
+) -> Result<Option<Vec<u8>>, Failure> {
+    for _ in 0..MAX_DRAWS {
+        let Some(stored) = database.engine.random_key(below)? else { return Ok(None) };
+        if let Some(key) = database.user_key(&stored) {
+            return Ok(Some(key.into_owned()));
+        }
+    }
+    Ok(None)
+}
+
 fn flushdb(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     check_flush_mode(args)?;
     flush(context, context.session.table)?;
+    context.shared.observers.cleared();
     context.replies.ok();
     Ok(())
 }
@@ -200,6 +248,7 @@ fn flushall(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     for table in 0..context.shared.databases.len() {
         flush(context, table)?;
     }
+    context.shared.observers.cleared();
     context.replies.ok();
     Ok(())
 }

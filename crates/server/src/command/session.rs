@@ -1,18 +1,22 @@
 //! State of a client between its commands.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
-use super::Command;
+use super::queued::QueuedCommand;
 use super::sliced::SlicedCommand;
-use crate::clients::{Client, Registration};
-use crate::resp::{Args, Span};
+use crate::clients::{Client, Ticket, flag};
+use crate::pubsub::Kind;
 use crate::shared::Shared;
+use crate::store::observers::MONITORS;
 use crate::store::write_batcher::PendingReplies;
+use crate::tracking::TrackingOptions;
 
 /// State of a client between its commands.
 pub(crate) struct Session {
-    registration: Registration,
+    client: Arc<Client>,
     pub(crate) is_authenticated: bool,
     /// SELECT index.
     pub(crate) table: usize,
@@ -29,6 +33,53 @@ pub(crate) struct Session {
     pub(crate) pending_sets: Option<PendingReplies>,
     /// The unfinished last command.
     pub(crate) sliced: Option<Box<SlicedCommand>>,
+    /// How it was called, for its reply and counters.
+    pub(crate) sliced_call: Option<Call>,
+    /// The last command, while it waits.
+    pub(crate) parked: Option<Box<ParkedCommand>>,
+    /// A parked command is being run again.
+    pub(crate) is_retry: bool,
+    /// CLIENT TRACKING.
+    pub(crate) tracking: Option<Box<SessionTracking>>,
+    /// Channels, patterns and shard channels.
+    pub(crate) subscriptions: [BTreeSet<Vec<u8>>; 3],
+    /// Memory used by them, in bytes.
+    pub(crate) subscription_bytes: usize,
+}
+
+/// State of CLIENT TRACKING.
+pub(crate) struct SessionTracking {
+    pub(crate) options: TrackingOptions,
+    /// The argument of CLIENT CACHING, for the next command.
+    pub(crate) caching: Option<bool>,
+}
+
+impl SessionTracking {
+    /// Whether keys of the running command are recorded.
+    pub(crate) fn records_reads(&self) -> bool {
+        let TrackingOptions { is_broadcast, opt_in, opt_out, .. } = self.options;
+        !is_broadcast
+            && (!opt_in || self.caching == Some(true))
+            && (!opt_out || self.caching != Some(false))
+    }
+}
+
+/// A command whose reply comes later.
+pub(crate) struct ParkedCommand {
+    pub(crate) ticket: Ticket,
+    /// When it ends without having found anything.
+    pub(crate) deadline: Option<Instant>,
+    /// Its reply then.
+    pub(crate) on_timeout: TimeoutReply,
+    pub(crate) mode: ReplyMode,
+}
+
+/// Reply to a parked command whose time is over.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum TimeoutReply {
+    /// Null in place of an array.
+    NullArray,
+    Int(i64),
 }
 
 /// Reply mode (CLIENT REPLY).
@@ -42,6 +93,15 @@ pub(crate) enum ReplyMode {
     Skip,
 }
 
+/// Parameters of a call.
+#[derive(Clone, Copy)]
+pub(crate) struct Call {
+    /// Number of the command.
+    pub(crate) command: usize,
+    pub(crate) mode: ReplyMode,
+    pub(crate) began: Instant,
+}
+
 /// Commands between MULTI and EXEC.
 #[derive(Default)]
 pub(crate) struct Transaction {
@@ -49,13 +109,6 @@ pub(crate) struct Transaction {
     /// A command could not be queued: EXEC must fail.
     pub(crate) is_aborted: bool,
     pub(crate) bytes: usize,
-}
-
-/// A command queued for EXEC.
-pub(crate) struct QueuedCommand {
-    pub(crate) command: &'static Command,
-    bytes: Vec<u8>,
-    spans: Vec<Span>,
 }
 
 /// A watched key and its state at WATCH.
@@ -66,32 +119,10 @@ pub(crate) struct WatchedKey {
     pub(crate) existed: bool,
 }
 
-impl QueuedCommand {
-    pub(crate) fn new(command: &'static Command, args: Args<'_>) -> Self {
-        let mut bytes = Vec::with_capacity(args.iter().map(<[u8]>::len).sum());
-        let mut spans = Vec::with_capacity(args.len());
-        for arg in args.iter() {
-            let start = bytes.len();
-            bytes.extend_from_slice(arg);
-            spans.push(Span { start, end: bytes.len() });
-        }
-        QueuedCommand { command, bytes, spans }
-    }
-
-    pub(crate) fn args(&self) -> Args<'_> {
-        Args::new(&self.bytes, &self.spans)
-    }
-
-    /// Memory used, in bytes.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        self.bytes.len() + size_of::<Self>() + self.spans.len() * size_of::<Span>()
-    }
-}
-
 impl Session {
-    pub(crate) fn new(registration: Registration, is_authenticated: bool) -> Self {
+    pub(crate) fn new(client: Arc<Client>, is_authenticated: bool) -> Self {
         Session {
-            registration,
+            client,
             is_authenticated,
             table: 0,
             transaction: None,
@@ -101,11 +132,22 @@ impl Session {
             reply: ReplyMode::On,
             pending_sets: None,
             sliced: None,
+            sliced_call: None,
+            parked: None,
+            is_retry: false,
+            tracking: None,
+            subscriptions: Default::default(),
+            subscription_bytes: 0,
         }
     }
 
+    /// A session that runs one parked command of a client again.
+    pub(crate) fn retry(client: Arc<Client>, table: usize) -> Self {
+        Session { table, is_retry: true, ..Self::new(client, true) }
+    }
+
     pub(crate) fn client(&self) -> &Arc<Client> {
-        &self.registration.client
+        &self.client
     }
 
     /// Sets the SELECT index.
@@ -114,7 +156,56 @@ impl Session {
         self.client().table.store(table, Relaxed);
     }
 
-    /// Ends all watches. Must be called before the session is dropped.
+    /// Whether the client has subscriptions.
+    pub(crate) fn is_subscriber(&self) -> bool {
+        self.subscriptions.iter().any(|names| !names.is_empty())
+    }
+
+    /// Ends all subscriptions.
+    pub(crate) fn unsubscribe(&mut self, shared: &Shared) {
+        self.subscription_bytes = 0;
+        for kind in [Kind::Channel, Kind::Pattern, Kind::ShardChannel] {
+            for name in std::mem::take(&mut self.subscriptions[kind as usize]) {
+                shared.pubsub.unsubscribe(kind, &name, &self.client);
+            }
+        }
+    }
+
+    /// Ends CLIENT TRACKING.
+    pub(crate) fn untrack(&mut self, shared: &Shared) {
+        if self.tracking.take().is_some() {
+            shared.observers.untrack(self.client.id);
+            self.client.set_flags(flag::TRACKING | flag::BROADCAST, false);
+        }
+    }
+
+    /// Ends MONITOR.
+    pub(crate) fn end_monitor(&mut self, shared: &Shared) {
+        if self.client.has_flag(flag::MONITOR) {
+            self.client.set_flags(flag::MONITOR, false);
+            if shared.monitors.remove(self.client.id) {
+                shared.observers.set(MONITORS, false);
+                // Another client may have begun meanwhile.
+                if !shared.monitors.is_empty() {
+                    shared.observers.set(MONITORS, true);
+                }
+            }
+        }
+    }
+
+    /// Releases what outlives the session. Must be called before it is dropped.
+    pub(crate) fn close(&mut self, shared: &Shared) {
+        self.unwatch(shared);
+        self.unsubscribe(shared);
+        self.untrack(shared);
+        self.end_monitor(shared);
+        if let Some(parked) = self.parked.take() {
+            shared.waiters.abandon(&shared.observers, parked.ticket);
+            self.client.set_parked(None);
+        }
+    }
+
+    /// Ends all watches.
     pub(crate) fn unwatch(&mut self, shared: &Shared) {
         self.watched_bytes = 0;
         for watched in self.watched.drain(..) {

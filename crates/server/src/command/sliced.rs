@@ -2,7 +2,7 @@
 //!
 //! The time of KEYS and DBSIZE grows with the table. Run in one piece they would delay the worker's
 //! other clients, so such a command runs for [`MAX_SLICE`] per event-loop iteration, and its state
-//! stays in the client's [`Session`]:
+//! stays in the client's [`Session`](super::Session):
 //!
 //! ```text
 //! iteration n      KEYS * (client 1, first slice)   GET a (client 2)   PING (client 3)
@@ -18,11 +18,12 @@
 
 use std::time::{Duration, Instant};
 
-use siltstone_engine::Result;
+use siltstone_engine::{Result, Timestamp};
 
-use super::session::ReplyMode;
-use super::{Context, Failure, Outcome};
+use super::failure::Failure;
 use crate::glob::{self, Pattern};
+use crate::resp::Replies;
+use crate::store::Database;
 use crate::store::key_iter::{KeyIter, PausedIter, Start};
 
 /// Maximum running time per slice.
@@ -36,16 +37,8 @@ const LONG_KEY_BYTES: usize = 1 << 10;
 pub(crate) struct SlicedCommand {
     paused: Option<PausedIter>,
     job: Job,
-    /// How it was called, for its reply and counters.
-    pub(super) call: Option<Call>,
-}
-
-/// Parameters of a call.
-#[derive(Clone, Copy)]
-pub(super) struct Call {
-    pub(super) index: usize,
-    pub(super) mode: ReplyMode,
-    pub(super) began: Instant,
+    /// Limit of the reply, in bytes.
+    max_reply_bytes: usize,
 }
 
 /// Action per key.
@@ -56,71 +49,76 @@ enum Job {
     Count { count: usize, limit: usize },
 }
 
+/// The end of a slice that begins now.
+pub(super) fn slice_end() -> Instant {
+    Instant::now() + MAX_SLICE
+}
+
 impl SlicedCommand {
     /// Creates KEYS.
-    pub(super) fn collect(pattern: &[u8]) -> (Self, Start) {
+    pub(super) fn collect(pattern: &[u8], max_reply_bytes: usize) -> (Self, Start) {
         let prefix = glob::literal_prefix(pattern).to_vec();
         let start = Start::Key(prefix.clone());
         let pattern = Pattern::new(pattern);
         let job = Job::Collect { pattern, prefix, found: Vec::new(), bytes: 0 };
-        (SlicedCommand { paused: None, job, call: None }, start)
+        (SlicedCommand { paused: None, job, max_reply_bytes }, start)
     }
 
     /// Creates DBSIZE.
-    pub(super) fn count(limit: usize) -> (Self, Start) {
+    pub(super) fn count(limit: usize, max_reply_bytes: usize) -> (Self, Start) {
         let job = Job::Count { count: 0, limit };
-        (SlicedCommand { paused: None, job, call: None }, Start::Key(Vec::new()))
+        (SlicedCommand { paused: None, job, max_reply_bytes }, Start::Key(Vec::new()))
     }
 
-    /// Runs the first slice; the rest is stored in the session.
-    pub(super) fn begin(mut self, context: &mut Context<'_>, start: &Start) -> Outcome {
-        let iter = context.iter_keys(start)?;
-        let deadline = (!context.is_in_transaction()).then(|| Instant::now() + MAX_SLICE);
-        self.paused = self.job.run(iter, deadline, context)?;
-        self.end(context);
+    /// Runs the first slice on an iterator of `database`, up to the deadline if there is one.
+    pub(super) fn begin(
+        &mut self,
+        iter: KeyIter<'_>,
+        deadline: Option<Instant>,
+        database: &Database,
+    ) -> Result<(), Failure> {
+        self.paused = self.run(iter, deadline, database)?;
         Ok(())
     }
 
     /// Runs the next slice.
-    pub(super) fn resume(mut self, context: &mut Context<'_>) -> Outcome {
+    pub(super) fn resume(&mut self, database: &Database, now: Timestamp) -> Result<(), Failure> {
         let Some(paused) = self.paused.take() else { return Ok(()) };
-        let iter = KeyIter::resume(context.database(), paused, context.now())?;
-        self.paused = self.job.run(iter, Some(Instant::now() + MAX_SLICE), context)?;
-        self.end(context);
+        let iter = KeyIter::resume(database, paused, now)?;
+        self.paused = self.run(iter, Some(slice_end()), database)?;
         Ok(())
     }
 
-    /// Replies if finished, otherwise stores the state in the session.
-    fn end(self, context: &mut Context<'_>) {
-        if self.paused.is_some() {
-            context.session.sliced = Some(Box::new(self));
-            return;
-        }
+    /// Whether there is more to do.
+    pub(super) fn is_paused(&self) -> bool {
+        self.paused.is_some()
+    }
+
+    /// Writes the reply, after the last slice.
+    pub(super) fn reply(self, replies: &mut Replies) {
         match self.job {
-            Job::Count { count, .. } => context.replies.count(count),
+            Job::Count { count, .. } => replies.count(count),
             Job::Collect { found, .. } => {
-                context.replies.array(found.len());
+                replies.array(found.len());
                 for key in &found {
-                    context.replies.bulk(key);
+                    replies.bulk(key);
                 }
             }
         }
     }
-}
 
-impl Job {
     /// Runs until the deadline. Returns the parked iterator, or `None` at the end.
     fn run(
         &mut self,
         mut iter: KeyIter<'_>,
         deadline: Option<Instant>,
-        context: &Context<'_>,
+        database: &Database,
     ) -> Result<Option<PausedIter>, Failure> {
         let is_ordered = iter.is_ordered();
         let mut keys_until_clock_read = KEYS_PER_CLOCK_READ;
         while let Some(key) = iter.next()? {
             let is_long = key.len() >= LONG_KEY_BYTES;
-            if !self.process(key, is_ordered, context)? {
+            if !self.process(key, is_ordered, database)? {
                 return Ok(None);
             }
             keys_until_clock_read = if is_long { 0 } else { keys_until_clock_read - 1 };
@@ -141,17 +139,17 @@ impl Job {
         &mut self,
         key: &[u8],
         is_ordered: bool,
-        context: &Context<'_>,
+        database: &Database,
     ) -> Result<bool, Failure> {
-        match self {
+        let limit_bytes = self.max_reply_bytes;
+        match &mut self.job {
             Job::Collect { prefix, .. } if is_ordered && !key.starts_with(prefix) => Ok(false),
             Job::Collect { pattern, found, bytes, .. } => {
                 if pattern.matches(key) {
                     *bytes += key.len() + size_of::<Vec<u8>>();
-                    let limit = context.shared.options.max_output_bytes;
-                    if *bytes > limit {
+                    if *bytes > limit_bytes {
                         return Err(format!(
-                            "ERR the keys exceed the reply limit of {limit} bytes; \
+                            "ERR the keys exceed the reply limit of {limit_bytes} bytes; \
                              use SCAN"
                         )
                         .into());
@@ -163,7 +161,7 @@ impl Job {
             Job::Count { count, limit } => {
                 *count += 1;
                 if count == limit
-                    && let Some(estimate) = context.database().engine.stats().keys_estimate
+                    && let Some(estimate) = database.keys_estimate()
                 {
                     *count = usize::try_from(estimate).unwrap_or(usize::MAX).max(*limit);
                     return Ok(false);

@@ -1,17 +1,19 @@
-//! Complete values: GET, SET and related commands.
+//! String commands on whole values: GET, SET, MGET, MSET and their variants.
 //!
 //! Source: the documentation of Redis's string commands.
 
 use siltstone_engine::{Entry, Timestamp};
 
+use super::context::Context;
+use super::definition::{ALL_KEYS, FAST, ONE_KEY, READ, WRITE};
+use super::entry::{self, Command};
 use super::expiry::{self, Unit};
-use super::failure::{SYNTAX, wrong_arity};
-use super::{ALL_KEYS, Command, Context, FAST, ONE_KEY, Outcome, READ, WRITE};
+use super::failure::{Failure, Outcome, SYNTAX, WRONG_TYPE, wrong_arity};
 use crate::resp::Args;
 
 pub(super) fn commands() -> Vec<Command> {
     let command = |name, arity, flags, keys, handler, summary| {
-        super::command("string", name, arity, flags, keys, handler, summary)
+        entry::command("string", name, arity, flags, keys, handler, summary)
     };
     vec![
         command("get", 2, READ | FAST, ONE_KEY, get, "Returns the value of a key."),
@@ -64,7 +66,7 @@ struct SetOptions {
 }
 
 impl SetOptions {
-    fn parse(context: &Context<'_>, args: Args<'_>) -> Result<Self, super::Failure> {
+    fn parse(context: &Context<'_>, args: Args<'_>) -> Result<Self, Failure> {
         let (mut options, mut time) = (Self::default(), None);
         let mut words = args.iter();
         while let Some(word) = words.next() {
@@ -101,7 +103,12 @@ fn set(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         || options.only_if_exists
         || options.return_old
         || options.keep_expiry;
-    let old = if needs_old { context.get(key)? } else { None };
+    // Any type is overwritten; only GET needs a string.
+    let old = if needs_old { context.get_any(key)? } else { None };
+    if options.return_old && old.as_ref().is_some_and(|old| old.metadata.is_some()) {
+        return Err(WRONG_TYPE);
+    }
+    let old = old.map(|old| old.entry);
     let is_rejected = if old.is_some() { options.only_if_missing } else { options.only_if_exists };
     if !is_rejected {
         let kept = old.as_ref().and_then(|old| old.expires_at).filter(|_| options.keep_expiry);
@@ -181,8 +188,9 @@ fn getex(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 fn mget(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     context.replies.array(args.len() - 1);
     for key in args.from(1).iter() {
-        let entry = context.read(key)?;
-        reply_value(context, entry.as_ref())?;
+        // As in Redis, other types read as missing.
+        let stored = context.read_any(key)?.filter(|stored| stored.metadata.is_none());
+        reply_value(context, stored.map(|stored| stored.entry).as_ref())?;
         // The client is disconnected: further reads are useless.
         if context.replies.has_overflowed() {
             break;
@@ -195,7 +203,7 @@ fn mget(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 fn pairs<'a>(
     args: Args<'a>,
     name: &str,
-) -> Result<impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone + use<'a>, super::Failure> {
+) -> Result<impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone + use<'a>, Failure> {
     if args.len().is_multiple_of(2) {
         return Err(wrong_arity(name));
     }

@@ -20,9 +20,13 @@
 
 use siltstone_engine::WriteBatch;
 
-use super::failure::{self, Failure, reply_error};
-use super::session::{QueuedCommand, Transaction, WatchedKey};
-use super::{ALL_KEYS, Command, Context, FAST, IMMEDIATE, NO_KEYS, Outcome, execute::run_queued};
+use super::context::Context;
+use super::definition::{ALL_KEYS, FAST, IMMEDIATE, NO_KEYS, SCRIPT};
+use super::entry::{self, Command};
+use super::failure::{Failure, Outcome, reply_error};
+use super::queued::QueuedCommand;
+use super::session::{Transaction, WatchedKey};
+use super::{events, observe};
 use crate::resp::{Args, number};
 use crate::store::Overlay;
 use crate::store::key_iter::{KeyIter, Start};
@@ -31,7 +35,7 @@ use crate::store::locks::Guard;
 pub(super) fn commands() -> Vec<Command> {
     let command = |name, arity, keys, handler, summary| {
         let flags = IMMEDIATE | FAST;
-        super::command("transactions", name, arity, flags, keys, handler, summary)
+        entry::command("transactions", name, arity, flags, keys, handler, summary)
     };
     vec![
         command("multi", 1, NO_KEYS, multi, "Begins a transaction."),
@@ -39,7 +43,7 @@ pub(super) fn commands() -> Vec<Command> {
         command("discard", 1, NO_KEYS, discard, "Discards a transaction."),
         command("watch", -2, ALL_KEYS, watch, "Makes EXEC fail if keys change."),
         // Queued like other commands: after MULTI, EXEC must still check the watches.
-        super::command(
+        entry::command(
             "transactions",
             "unwatch",
             1,
@@ -130,17 +134,20 @@ fn lock_all<'a>(context: &Context<'a>, commands: &[QueuedCommand]) -> Vec<Guard<
     // FLUSHDB and FLUSHALL lock the whole table.
     let mut is_whole = vec![false; databases.len()];
     for queued in commands {
-        match queued.command.name {
+        let command = &context.shared.commands[queued.command];
+        match command.name {
             "flushall" => is_whole.fill(true),
             "flushdb" => is_whole[table] = true,
+            // A script may use keys that it does not declare.
+            _ if command.has(SCRIPT) => is_whole.fill(true),
             _ => {}
         }
         // A queued SELECT changes the table of the following commands.
-        if queued.command.name == "select" {
+        if command.name == "select" {
             let index = number::parse_u64(&queued.args()[1]).and_then(|i| usize::try_from(i).ok());
             table = index.filter(|index| *index < databases.len()).unwrap_or(table);
         }
-        keys[table].extend(queued.command.keys_in(queued.args()));
+        keys[table].extend(command.keys_in(queued.args()));
     }
     let tables = databases.iter().zip(keys).zip(is_whole);
     tables
@@ -158,7 +165,7 @@ fn watches_are_unchanged(context: &Context<'_>) -> Result<bool, Failure> {
     for watched in &context.session.watched {
         let database = &context.shared.databases[watched.table];
         if database.watches.version(&watched.key) != watched.version
-            || context.get_in(watched.table, &watched.key)?.is_some() != watched.existed
+            || context.get_any_in(watched.table, &watched.key)?.is_some() != watched.existed
         {
             return Ok(false);
         }
@@ -178,20 +185,27 @@ fn run(context: &mut Context<'_>, commands: &[QueuedCommand]) -> Outcome {
         context.replies,
         context.batcher,
         &mut overlays,
+        context.handlers,
     );
     let mut fault = None;
     for queued in commands {
         let mark = inner.replies.mark();
-        match run_queued(&mut inner, queued) {
-            Ok(()) => {}
+        let (command, args) = (&inner.shared.commands[queued.command], queued.args());
+        inner.record_tracked_reads(command, args);
+        let outcome = inner.handlers[queued.command](&mut inner, args);
+        observe::show(inner.shared, inner.session, command, args);
+        match outcome {
+            Ok(()) => events::derive(inner.batcher, command, args),
             // The store could not read or rejects the write: nothing may be applied.
             Err(Failure::Store(error)) if !is_argument_error(&error) => {
                 fault = Some(Failure::Store(error));
                 break;
             }
             Err(failure) => {
+                inner.batcher.key_writes.clear();
                 inner.replies.rewind(mark);
                 inner.replies.error(&failure.text());
+                inner.shared.metrics.record_error(&failure.text());
             }
         }
         if inner.replies.has_overflowed() {
@@ -201,10 +215,11 @@ fn run(context: &mut Context<'_>, commands: &[QueuedCommand]) -> Outcome {
         }
     }
     let outcome = match fault {
-        None => apply(context, &overlays),
+        None => apply(context, &overlays, "EXECABORT Transaction discarded"),
         Some(fault) => Err(fault),
     };
     if outcome.is_err() {
+        context.batcher.events.clear();
         context.session.select(table_before);
     }
     outcome
@@ -212,25 +227,26 @@ fn run(context: &mut Context<'_>, commands: &[QueuedCommand]) -> Outcome {
 
 /// Whether an error concerns the command's own arguments, which changes nothing.
 fn is_argument_error(error: &siltstone_engine::Error) -> bool {
-    use siltstone_engine::Error::{EmptyKey, TooLarge, Unsupported};
-    matches!(error, EmptyKey | TooLarge { .. } | Unsupported { .. })
+    use siltstone_engine::Error::{TooLarge, Unsupported};
+    matches!(error, TooLarge { .. } | Unsupported { .. })
 }
 
-/// Applies the writes of a transaction as one batch.
-fn apply(context: &mut Context<'_>, overlays: &[Overlay]) -> Outcome {
+/// Applies the writes of a transaction as one batch. `refusal` is how its errors begin.
+pub(super) fn apply(context: &mut Context<'_>, overlays: &[Overlay], refusal: &str) -> Outcome {
     let mut written = None;
     for (table, overlay) in overlays.iter().enumerate() {
         let batch = match overlay.is_cleared() {
-            true => batch_after_clear(context, table, overlay)?,
+            true => batch_after_clear(context, table, overlay, refusal)?,
             false => overlay.to_batch(),
         };
         if batch.is_empty() {
             continue;
         }
         if written.replace((table, batch)).is_some() {
-            return Err(failure::reply_error(
-                "EXECABORT Transaction discarded because it writes to two tables; use one transaction per table",
-            ));
+            return Err(format!(
+                "{refusal} because it writes to two tables; use one transaction per table"
+            )
+            .into());
         }
     }
     let Some((table, batch)) = written else { return Ok(()) };
@@ -243,17 +259,19 @@ fn batch_after_clear(
     context: &Context<'_>,
     table: usize,
     overlay: &Overlay,
+    refusal: &str,
 ) -> Result<WriteBatch, Failure> {
     let limit = context.shared.options.max_request_bytes;
     let database = &context.shared.databases[table];
     let mut iter = KeyIter::new(database, None, &Start::Key(Vec::new()), context.now())?;
     let mut batch = WriteBatch::new();
+    // The elements of collections are dead without their metadata.
     while let Some(key) = iter.next()? {
-        batch.delete(key);
+        batch.delete(&database.stored_key(key));
         if batch.as_bytes().len() > limit {
             return Err(Failure::Text(
                 format!(
-                    "EXECABORT Transaction discarded because the keys that FLUSHALL or FLUSHDB would \
+                    "{refusal} because the keys that FLUSHALL or FLUSHDB would \
                      remove exceed the transaction limit of {limit} bytes; run it outside of MULTI"
                 )
                 .into(),

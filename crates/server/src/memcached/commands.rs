@@ -575,8 +575,12 @@ pub(crate) fn flush_if_due(shared: &Shared, batcher: &mut WriteBatcher) {
         return;
     }
     let taken = shared.memcached.flush_at.compare_exchange(due, 0, Relaxed, Relaxed);
-    if taken.is_ok() && batcher.clear(&shared.databases, shared.memcached.table).is_err() {
+    if taken.is_err() {
+        return;
+    }
+    match batcher.clear(&shared.databases, shared.memcached.table) {
+        Ok(()) => shared.observers.cleared(),
         // There is no client to report to.
-        shared.metrics.errors.fetch_add(1, Relaxed);
+        Err(_) => drop(shared.metrics.errors.fetch_add(1, Relaxed)),
     }
 }

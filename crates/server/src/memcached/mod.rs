@@ -30,7 +30,7 @@
 //!   table of fixed size.
 //! - A connection that starts with HTTP is closed, so that no web page can make a browser send
 //!   commands.
-//! - Without stamps `cas` may rarely return EXISTS although another key was written
+//! - Without `cas=on`, `cas` may rarely return EXISTS although another key was written
 //!   ([`versions`](crate::store::versions)).
 //!
 //! Source: memcached's `doc/protocol.txt`; texts and corner cases as in memcached 1.6.18.

@@ -27,7 +27,7 @@ use super::commands::{CommandContext, CommandError};
 use super::counters::Counter;
 use super::meta::Meta;
 use super::retrieve::{Retrieval, RetrievalProgress};
-use crate::command::constant_time_eq;
+use crate::password::constant_time_eq;
 use crate::resp::{Replies, is_http};
 use crate::shared::Shared;
 use crate::store::write_batcher::WriteBatcher;

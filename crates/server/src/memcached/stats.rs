@@ -88,14 +88,14 @@ impl Report<'_> {
             "uptime" => shared.started.elapsed().as_secs(),
             "time" => self.context.now() / 1000,
             "pointer_size" => 8 * size_of::<usize>() as u64,
-            "max_connections" => options.max_clients as u64,
+            "max_connections" => shared.settings.max_clients.load(Relaxed) as u64,
             "curr_connections" | "connection_structures" => connected as u64,
             "total_connections" => get(&metrics.accepted),
             "rejected_connections" => get(&metrics.rejected_clients),
             "bytes_read" => get(&metrics.bytes_in),
             "bytes_written" => get(&metrics.bytes_out),
             "limit_maxbytes" => self.limit(),
-            "accepting_conns" => (connected < options.max_clients).into(),
+            "accepting_conns" => (connected < shared.settings.max_clients.load(Relaxed)).into(),
             "threads" => options.workers() as u64,
             "bytes" => self.bytes(),
             "curr_items" => self.items(),
@@ -114,7 +114,7 @@ impl Report<'_> {
         let port = |address: Option<std::net::SocketAddr>| address.map_or(0, |it| it.port());
         match name {
             "maxbytes" => self.limit().to_string(),
-            "maxconns" => options.max_clients.to_string(),
+            "maxconns" => shared.settings.max_clients.load(Relaxed).to_string(),
             "tcpport" => port(address).to_string(),
             "udpport" => port(options.memcached_udp).to_string(),
             "inter" => address.map_or_else(|| "NULL".to_owned(), |it| it.ip().to_string()),
@@ -129,7 +129,9 @@ impl Report<'_> {
             "tcp_backlog" => BACKLOG.to_string(),
             "auth_enabled_ascii" => yes_no(options.password.is_some()),
             "item_size_max" => self.context.max_value_bytes().to_string(),
-            "idle_timeout" => options.idle_timeout.map_or(0, |time| time.as_secs()).to_string(),
+            "idle_timeout" => {
+                shared.settings.idle_timeout().map_or(0, |time| time.as_secs()).to_string()
+            }
             "engine" => self.engine.engine.to_owned(),
             _ => "0".to_owned(),
         }
@@ -216,7 +218,7 @@ pub(super) fn answer<'a>(
     match what {
         None => {
             lines.extend(GENERAL.iter().map(|name| (name.to_string(), report.general(name))));
-            if shared.options.idle_timeout.is_some() {
+            if shared.settings.idle_timeout().is_some() {
                 // As in memcached, which shows it only with that option.
                 let cut_off = shared.metrics.timeouts.load(Relaxed);
                 lines.push(("idle_kicks".to_owned(), cut_off.to_string()));

@@ -29,7 +29,7 @@ use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token, Waker};
 
 use super::text;
-use crate::command::constant_time_eq;
+use crate::password::constant_time_eq;
 use crate::shared::Shared;
 
 const MAX_REQUEST_BYTES: usize = 8 << 10;

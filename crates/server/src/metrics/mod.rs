@@ -11,13 +11,14 @@
 pub(crate) mod http;
 pub(crate) mod text;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 
-use crate::command;
+use crate::command::CommandIndex;
 
 /// Maximum recorded latency, in nanoseconds: one minute.
 const MAX_LATENCY_NS: u64 = 60_000_000_000;
@@ -38,11 +39,28 @@ pub(crate) struct Metrics {
     pub(crate) keyspace_hits: AtomicU64,
     /// Lookups of Redis clients that did not find the key.
     pub(crate) keyspace_misses: AtomicU64,
+    /// Error replies by their code.
+    error_codes: Mutex<BTreeMap<String, u64>>,
+    rate: Mutex<Rate>,
+    commands: &'static CommandIndex,
     /// Histograms per worker, so that workers do not contend.
     workers: Vec<Mutex<Histograms>>,
 }
 
-/// Counts per command index, created at the first call.
+/// Maximum number of error codes that are counted.
+const MAX_ERROR_CODES: usize = 128;
+/// Minimum time over which the rate of commands is measured.
+const RATE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Rate of commands over the last [`RATE_INTERVAL`] or more.
+struct Rate {
+    since: Instant,
+    /// Commands run until `since`.
+    before: u64,
+    per_second: u64,
+}
+
+/// Counts per command number, created at the first call.
 type Histograms = Vec<Option<Box<CommandCounts>>>;
 
 /// Counts of one command.
@@ -97,8 +115,8 @@ impl Samples {
 }
 
 impl Metrics {
-    pub(crate) fn new(workers: usize) -> Self {
-        let histograms = || Mutex::new(command::table().iter().map(|_| None).collect());
+    pub(crate) fn new(workers: usize, commands: &'static CommandIndex) -> Self {
+        let histograms = || Mutex::new(commands.all().iter().map(|_| None).collect());
         Metrics {
             accepted: AtomicU64::new(0),
             rejected_clients: AtomicU64::new(0),
@@ -112,13 +130,50 @@ impl Metrics {
             bytes_out: AtomicU64::new(0),
             keyspace_hits: AtomicU64::new(0),
             keyspace_misses: AtomicU64::new(0),
+            error_codes: Mutex::default(),
+            rate: Mutex::new(Rate { since: Instant::now(), before: 0, per_second: 0 }),
+            commands,
             workers: (0..workers).map(|_| histograms()).collect(),
         }
     }
 
+    /// Counts an error reply, whose text begins with its code.
+    pub(crate) fn record_error(&self, text: &str) {
+        self.errors.fetch_add(1, Relaxed);
+        let code = text.split(' ').next().unwrap_or_default();
+        let mut codes = self.error_codes.lock();
+        if let Some(count) = codes.get_mut(code) {
+            *count += 1;
+        } else if codes.len() < MAX_ERROR_CODES {
+            codes.insert(code.to_owned(), 1);
+        }
+    }
+
+    /// Error replies by their code.
+    pub(crate) fn error_codes(&self) -> BTreeMap<String, u64> {
+        self.error_codes.lock().clone()
+    }
+
+    /// Measures the rate of commands, if enough time has passed.
+    pub(crate) fn measure_rate(&self, now: Instant) {
+        let mut rate = self.rate.lock();
+        let elapsed = now.saturating_duration_since(rate.since);
+        if elapsed >= RATE_INTERVAL {
+            let total = self.total_commands();
+            let commands = total.saturating_sub(rate.before) as f64;
+            let per_second = (commands / elapsed.as_secs_f64()).round() as u64;
+            *rate = Rate { since: now, before: total, per_second };
+        }
+    }
+
+    /// Commands per second when last measured.
+    pub(crate) fn commands_per_second(&self) -> u64 {
+        self.rate.lock().per_second
+    }
+
     /// Merges the samples of a worker.
     pub(crate) fn record(&self, worker: usize, samples: &mut Samples) {
-        if samples.samples.is_empty() {
+        if samples.samples.is_empty() && samples.hits + samples.misses == 0 {
             return;
         }
         self.keyspace_hits.fetch_add(std::mem::take(&mut samples.hits), Relaxed);
@@ -150,7 +205,7 @@ impl Metrics {
     /// Counts of every called command, summed over all workers.
     pub(crate) fn commands(&self) -> Vec<(&'static str, CommandCounts)> {
         let mut all = Vec::new();
-        for (index, command) in command::table().iter().enumerate() {
+        for (index, command) in self.commands.all().iter().enumerate() {
             let mut sum = CommandCounts::new();
             for worker in &self.workers {
                 if let Some(counts) = &worker.lock()[index] {
@@ -180,6 +235,7 @@ impl Metrics {
         ] {
             counter.store(0, Relaxed);
         }
+        self.error_codes.lock().clear();
         for worker in &self.workers {
             worker.lock().iter_mut().for_each(|counts| *counts = None);
         }

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use siltstone_engine::Stats;
 
+use crate::backups::Backups;
 use crate::shared::Shared;
 use crate::store::Database;
 
@@ -26,6 +27,26 @@ const DEPRECATED: [(&str, &str, (&str, &str)); 7] = [
         ("cause=\"slowdown\"", "cause=\"insert\""),
     ),
     ("table_longest_stall_seconds", "table_write_stall_max_seconds", ("", "")),
+];
+
+/// Old names of engine counters, and their new names.
+const RENAMED_COUNTERS: [(&str, &str); 16] = [
+    ("container_bytes", "l0_bytes"),
+    ("container_cursor_ppm", "l0_cursor_ppm"),
+    ("hot_keys_carried", "hot_keys_retained"),
+    ("indexes_made_again", "indexes_rebuilt"),
+    ("nvm_comparisons", "pmem_comparisons"),
+    ("nvm_data_bytes", "pmem_data_bytes"),
+    ("nvm_directory_bytes", "pmem_directory_bytes"),
+    ("nvm_lines", "pmem_lines"),
+    ("nvm_metadata_bytes", "pmem_metadata_bytes"),
+    ("nvm_pages", "pmem_pages"),
+    ("nvm_pages_free", "pmem_pages_free"),
+    ("nvm_rows", "pmem_runs"),
+    ("nvm_rows_built", "pmem_runs_built"),
+    ("nvm_rows_refused", "pmem_alloc_failures"),
+    ("wear_least", "wear_min"),
+    ("wear_most", "wear_max"),
 ];
 
 /// Renders all metrics.
@@ -100,7 +121,11 @@ impl Page {
         ] {
             self.one(name, "counter", help, value.load(Relaxed))?;
         }
-        Ok(())
+        let Some(backups) = shared.backups.as_ref().map(Backups::report) else { return Ok(()) };
+        self.one("backups_total", "counter", "Complete backups.", backups.completed)?;
+        self.one("backups_failed_total", "counter", "Failed backups.", backups.failed)?;
+        let (name, help) = ("last_backup_timestamp_seconds", "End of the last complete backup.");
+        backups.completed_at_s.map_or(Ok(()), |at| self.one(name, "gauge", help, at))
     }
 
     fn commands(&mut self, shared: &Shared) -> Result {
@@ -146,6 +171,9 @@ impl Page {
             plain(s.gets_found as f64)
         })?;
         each("table_seeks_total", "counter", "Iterator seeks.", |s| plain(s.seeks as f64))?;
+        each("table_expired_entries_total", "counter", "Entries that expiry removed.", |s| {
+            plain(s.expired_entries_dropped as f64)
+        })?;
         each("table_keys", "gauge", "Estimated number of keys.", |s| {
             s.keys_estimate.map_or_else(Vec::new, |keys| plain(keys as f64))
         })?;
@@ -227,6 +255,8 @@ impl Page {
         )?;
         for (table, stats) in tables {
             for (name, value) in &stats.counters {
+                let renamed = RENAMED_COUNTERS.iter().find(|(_, new)| new == name);
+                let name = renamed.map_or(*name, |(old, _)| *old);
                 writeln!(
                     self.text,
                     "siltstone_table_counter_total{{table=\"{table}\",name=\"{name}\"}} {value}"
@@ -239,7 +269,14 @@ impl Page {
     /// Repeats renamed families under their old names.
     fn deprecated(&mut self) -> Result {
         let mut old_families = String::new();
-        for (old, new, (new_label, old_label)) in DEPRECATED {
+        let engine = |name: &str| format!("engine_{name}");
+        let counters = RENAMED_COUNTERS.map(|(old, new)| (engine(old), engine(new), ("", "")));
+        let families =
+            DEPRECATED.map(|(old, new, labels)| (old.to_owned(), new.to_owned(), labels));
+        for (old, new, (new_label, old_label)) in families.into_iter().chain(counters) {
+            if !self.text.contains(&format!("# TYPE siltstone_{new} ")) {
+                continue;
+            }
             writeln!(old_families, "# HELP siltstone_{old} Deprecated: use siltstone_{new}.")?;
             for line in self.text.lines() {
                 if let Some(kind) = line.strip_prefix(&format!("# TYPE siltstone_{new} ")) {
@@ -287,12 +324,18 @@ mod tests {
         page.family("table_write_stall_seconds_total", "counter", "Write stalls.").unwrap();
         page.text +=
             "siltstone_table_write_stall_seconds_total{table=\"a\",cause=\"slowdown\"} 1\n";
+        let mut stats = Stats::default();
+        stats.counters.insert("pmem_runs", 7);
+        page.engine_counters(&[("a".to_owned(), stats)]).unwrap();
         page.deprecated().unwrap();
         for line in [
             "# HELP siltstone_udp_again_total Deprecated: use siltstone_udp_duplicate_packets_total.",
             "# TYPE siltstone_udp_again_total counter",
             "siltstone_udp_again_total 3",
             "siltstone_table_stall_seconds_total{table=\"a\",cause=\"insert\"} 1",
+            "# TYPE siltstone_engine_nvm_rows untyped",
+            "siltstone_engine_nvm_rows{table=\"a\"} 7",
+            "siltstone_table_counter_total{table=\"a\",name=\"nvm_rows\"} 7",
         ] {
             assert!(page.text.lines().any(|found| found == line), "{line}\n{}", page.text);
         }

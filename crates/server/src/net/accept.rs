@@ -1,7 +1,6 @@
 //! Accepts clients, up to the limit, and assigns them to workers round robin.
 
 use std::io::{ErrorKind, Write};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -9,8 +8,8 @@ use std::time::Duration;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 
+use super::inbox::{Arrival, Inbox};
 use super::protocol::Protocol;
-use super::worker::Inbox;
 use crate::shared::Shared;
 
 const WAKE: Token = Token(usize::MAX);
@@ -72,7 +71,7 @@ fn accept_all(
         match listener.accept() {
             Ok((stream, peer)) => {
                 shared.metrics.accepted.fetch_add(1, Relaxed);
-                if shared.clients.enter(shared.options.max_clients) {
+                if shared.clients.enter(shared.settings.max_clients.load(Relaxed)) {
                     inboxes[*next % inboxes.len()].put(Arrival { stream, peer, protocol });
                     *next += 1;
                 } else {
@@ -93,11 +92,4 @@ fn accept_all(
 fn reject(shared: &Shared, mut stream: TcpStream, protocol: Protocol) {
     shared.metrics.rejected_clients.fetch_add(1, Relaxed);
     let _ = stream.write(protocol.rejection());
-}
-
-/// A client handed from the acceptor to a worker.
-pub(crate) struct Arrival {
-    pub(crate) stream: TcpStream,
-    pub(crate) peer: SocketAddr,
-    pub(crate) protocol: Protocol,
 }

@@ -8,6 +8,9 @@
 //! and nothing is read, so its socket fills and it has to wait. Nothing is read either while
 //! received requests have not run, since replies can be much larger than requests.
 //!
+//! Other threads reach a client through its mailbox: pushed messages, and the reply to a parked
+//! command. Messages move to the replies while less than the soft limit is unsent there.
+//!
 //! Invariant: [`Connection::send`] is called after the worker has synced what the replies
 //! acknowledge; `unsynced` marks the replies to retract if the sync fails.
 
@@ -19,7 +22,7 @@ use mio::net::TcpStream;
 
 use super::protocol::{Protocol, ProtocolState};
 use super::timeouts::Activity;
-use crate::clients::Registration;
+use crate::clients::{Registration, flag};
 use crate::memcached::session::Progress;
 use crate::resp::Replies;
 use crate::shared::Shared;
@@ -48,6 +51,8 @@ pub(crate) struct Connection {
     is_dead: bool,
     /// In the list of connections to serve in the next iteration.
     pub(crate) is_scheduled: bool,
+    /// Deadline by which the worker will serve it.
+    pub(crate) timer: Option<Instant>,
     activity: Activity,
 }
 
@@ -73,6 +78,7 @@ impl Connection {
             is_closing: false,
             is_dead: false,
             is_scheduled: false,
+            timer: None,
             activity: Activity { last_received: now, request: None, unread: None },
         }
     }
@@ -88,6 +94,7 @@ impl Connection {
         if self.protocol.client().killed.load(Relaxed) {
             self.is_dead = true;
         }
+        self.receive_mail(shared);
         if self.is_throttled(shared) {
             // A request cannot complete while nothing is read, so its timeout is suspended.
             self.activity.request = None;
@@ -95,6 +102,17 @@ impl Connection {
         }
         if self.is_dead || self.is_closing {
             return;
+        }
+        if self.protocol.is_parked() {
+            self.protocol.expire(shared, &mut self.replies, batcher.clock);
+            if self.protocol.is_parked() {
+                // Nothing is read while the command waits, so the requests behind it take no
+                // memory. As in Redis, a client that ends its stream gives the command up.
+                self.is_dead |= self.is_end_pending;
+                return;
+            }
+            // The idle time begins with the reply.
+            self.activity.last_received = batcher.clock;
         }
         if self.protocol.is_busy() {
             self.activity.last_received = batcher.clock;
@@ -119,6 +137,28 @@ impl Connection {
             self.input = input;
         }
         self.track_request(batcher.clock);
+    }
+
+    /// Whether the protocol has an error for commands that come while a script is busy.
+    pub(crate) fn can_be_refused(&self) -> bool {
+        self.protocol.is_resp()
+    }
+
+    /// Moves messages of other threads to the replies, and the reply to the parked command.
+    fn receive_mail(&mut self, shared: &Shared) {
+        let client = self.protocol.client();
+        if client.mailbox.is_pending() {
+            let max_bytes = shared.options.soft_output_bytes();
+            let completion = client.mailbox.receive(&mut self.replies, max_bytes);
+            if let Some(completion) = completion {
+                self.protocol.complete(shared, &mut self.replies, completion);
+            }
+        }
+    }
+
+    /// When the time of the parked command is over.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.protocol.deadline()
     }
 
     /// Whether replies must be sent before more commands run.
@@ -176,6 +216,8 @@ impl Connection {
                     // The request that was timed is complete.
                     self.activity.request = None;
                     consumed += count;
+                    // Messages that the command has caused follow its reply.
+                    self.receive_mail(shared);
                     if self.has_overflowed(shared) {
                         break;
                     }
@@ -244,7 +286,11 @@ impl Connection {
         if self.is_closing || self.is_throttled(shared) {
             return false;
         }
-        if self.protocol.is_busy() {
+        if self.protocol.is_parked() {
+            // A message, a deadline or a wake-up comes.
+            return self.protocol.client().mailbox.is_pending();
+        }
+        if self.protocol.is_busy() || self.protocol.client().mailbox.is_pending() {
             return true;
         }
         // Complete requests were held back by replies that have been sent since.
@@ -270,7 +316,13 @@ impl Connection {
     /// Disconnects the client if a timeout has passed or it was killed.
     pub(crate) fn check_timeout(&mut self, shared: &Shared, now: Instant) {
         let is_killed = self.protocol.client().killed.load(Relaxed);
-        if self.activity.has_timed_out(now, &shared.options) {
+        let client = self.protocol.client();
+        self.is_dead |= client.check_messages(now);
+        // Neither a parked command nor a subscription is silence.
+        let may_be_silent =
+            client.is_subscriber() || client.has_flag(flag::MONITOR) || self.protocol.is_parked();
+        let timeouts = (shared.options.stall_timeout, shared.settings.idle_timeout());
+        if self.activity.has_timed_out(now, timeouts, may_be_silent) {
             shared.metrics.timeouts.fetch_add(1, Relaxed);
             self.is_dead = true;
         }

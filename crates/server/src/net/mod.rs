@@ -9,14 +9,18 @@
 //! | --- | --- |
 //! | [`listen`] | listening sockets |
 //! | [`accept`] | accepting clients, up to the limit |
+//! | [`inbox`] | hands new clients to the workers |
 //! | [`worker`] | the event loop: read and run, sync, send |
 //! | [`protocol`] | protocol of a connection: RESP or memcached |
 //! | [`connection`] | buffers of one client |
-//! | [`timeouts`] | idle and stalled clients |
+//! | [`timeouts`] | idle and stalled clients, deadlines of parked commands |
+//! | [`wakeups`] | wakes a worker for connections that another thread has changed |
 
 pub(crate) mod accept;
 pub(crate) mod connection;
+pub(crate) mod inbox;
 pub(crate) mod listen;
 pub(crate) mod protocol;
 pub(crate) mod timeouts;
+pub(crate) mod wakeups;
 pub(crate) mod worker;

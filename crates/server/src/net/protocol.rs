@@ -9,9 +9,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use crate::clients::{Client, Registration};
-use crate::command::{Session, answer_batched_sets, execute, resume};
+use crate::command::{
+    Session, answer_batched_sets, complete_parked, execute, expire_parked, resume,
+};
+use crate::mailbox::Completion;
 use crate::memcached::MemcachedSession;
 use crate::memcached::session::Progress;
 use crate::resp::{Limits, ParseStatus, Parser, Replies};
@@ -37,7 +41,7 @@ impl Protocol {
 
 /// Protocol state of a connection.
 pub(crate) enum ProtocolState {
-    Resp { session: Box<Session>, parser: Parser },
+    Resp { session: Box<Session>, parser: Parser, registration: Registration },
     Memcached { session: MemcachedSession, registration: Registration },
 }
 
@@ -45,8 +49,9 @@ impl ProtocolState {
     pub(crate) fn new(protocol: Protocol, shared: &Shared, registration: Registration) -> Self {
         match protocol {
             Protocol::Resp => {
-                let session = Session::new(registration, shared.options.password.is_none());
-                ProtocolState::Resp { session: Box::new(session), parser: Parser::default() }
+                let client = registration.client.clone();
+                let session = Box::new(Session::new(client, shared.options.password.is_none()));
+                ProtocolState::Resp { session, parser: Parser::default(), registration }
             }
             Protocol::Memcached => {
                 registration.client.table.store(shared.memcached.table, Relaxed);
@@ -55,11 +60,14 @@ impl ProtocolState {
         }
     }
 
+    pub(crate) fn is_resp(&self) -> bool {
+        matches!(self, ProtocolState::Resp { .. })
+    }
+
     pub(crate) fn client(&self) -> &Arc<Client> {
-        match self {
-            ProtocolState::Resp { session, .. } => session.client(),
-            ProtocolState::Memcached { registration, .. } => &registration.client,
-        }
+        let (ProtocolState::Resp { registration, .. }
+        | ProtocolState::Memcached { registration, .. }) = self;
+        &registration.client
     }
 
     /// Runs the command at the start of `input`.
@@ -74,7 +82,7 @@ impl ProtocolState {
             ProtocolState::Memcached { session, .. } => {
                 return Ok(session.step(shared, replies, batcher, input));
             }
-            ProtocolState::Resp { session, parser } => (session, parser),
+            ProtocolState::Resp { session, parser, .. } => (session, parser),
         };
         let limits = Limits {
             max_request_bytes: shared.options.max_request_bytes,
@@ -122,11 +130,45 @@ impl ProtocolState {
         }
     }
 
-    /// Whether a sliced command is unfinished; it must complete before the next one runs.
+    /// Whether a sliced or parked command is unfinished; it must complete before the next one runs.
     pub(crate) fn is_busy(&self) -> bool {
         match self {
-            ProtocolState::Resp { session, .. } => session.sliced.is_some(),
+            ProtocolState::Resp { session, .. } => {
+                session.sliced.is_some() || session.parked.is_some()
+            }
             ProtocolState::Memcached { .. } => false,
+        }
+    }
+
+    /// Whether the last command is parked: its reply comes later.
+    pub(crate) fn is_parked(&self) -> bool {
+        matches!(self, ProtocolState::Resp { session, .. } if session.parked.is_some())
+    }
+
+    /// When the time of the parked command is over.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        match self {
+            ProtocolState::Resp { session, .. } => session.parked.as_ref()?.deadline,
+            ProtocolState::Memcached { .. } => None,
+        }
+    }
+
+    /// Writes the reply to the parked command, which has ended.
+    pub(crate) fn complete(
+        &mut self,
+        shared: &Shared,
+        replies: &mut Replies,
+        completion: Completion,
+    ) {
+        if let ProtocolState::Resp { session, .. } = self {
+            complete_parked(shared, session, replies, completion);
+        }
+    }
+
+    /// Ends the parked command if its time is over.
+    pub(crate) fn expire(&mut self, shared: &Shared, replies: &mut Replies, now: Instant) {
+        if let ProtocolState::Resp { session, .. } = self {
+            expire_parked(shared, session, replies, now);
         }
     }
 
@@ -168,7 +210,7 @@ impl ProtocolState {
     /// Releases what outlives the connection.
     pub(crate) fn close(&mut self, shared: &Shared) {
         if let ProtocolState::Resp { session, .. } = self {
-            session.unwatch(shared);
+            session.close(shared);
         }
     }
 }

@@ -2,12 +2,16 @@
 //!
 //! Each worker has its own poll and its own clients. One iteration serves all ready clients in
 //! three steps: run their commands; apply their batched writes and, under [`Fsync::Always`], sync
-//! once; send the replies. So many clients share one log append and one sync, and no reply is sent
-//! before its write is as durable as promised.
+//! once; send the replies. Thus the clients of one iteration share one log append and one sync, and
+//! no reply is sent before its write is as durable as promised.
 //!
 //! A client is read once per iteration, so a busy client does not starve others.
 //!
-//! Invariant: a connection with remaining work is in `scheduled`; all others wait for an event.
+//! A command whose reply comes later parks its connection: nothing of it runs or is read until
+//! another thread leaves the reply in its mailbox and wakes this worker, or its deadline passes.
+//!
+//! Invariant: a connection with remaining work is in `scheduled`; all others wait for an event, a
+//! wake-up or a deadline.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,31 +20,20 @@ use std::time::{Duration, Instant};
 use mio::{Events, Interest, Poll, Token, Waker};
 use parking_lot::Mutex;
 
-use super::accept::Arrival;
 use super::connection::Connection;
-use super::timeouts;
+use super::inbox::{Arrival, Inbox};
+use super::timeouts::{self, Deadlines};
+use super::wakeups::Wakeups;
 use crate::Fsync;
+use crate::command::serve_ready_keys;
 use crate::shared::Shared;
 use crate::store::write_batcher::WriteBatcher;
 
 const WAKE: Token = Token(usize::MAX);
+/// Interval at which passed expiries are published.
+const EXPIRY_INTERVAL: Duration = Duration::from_millis(50);
 /// Bytes per read.
 const SCRATCH_BYTES: usize = 64 << 10;
-
-/// New clients and wake-ups of a worker.
-pub(crate) struct Inbox {
-    arrivals: Mutex<Vec<Arrival>>,
-    pub(crate) waker: Arc<Waker>,
-}
-
-impl Inbox {
-    /// Hands a client to the worker.
-    pub(crate) fn put(&self, arrival: Arrival) {
-        self.arrivals.lock().push(arrival);
-        // A worker that cannot be woken still checks its inbox in its next iteration.
-        let _ = self.waker.wake();
-    }
-}
 
 /// A worker thread and its clients.
 pub(crate) struct Worker {
@@ -53,6 +46,8 @@ pub(crate) struct Worker {
     free: Vec<usize>,
     /// Connections to serve in the next iteration.
     scheduled: Vec<usize>,
+    /// Deadlines of parked commands.
+    deadlines: Deadlines,
     batcher: WriteBatcher,
     scratch: Vec<u8>,
 }
@@ -61,8 +56,8 @@ impl Worker {
     /// A worker without clients, and its inbox.
     pub(crate) fn new(index: usize, shared: Arc<Shared>) -> std::io::Result<(Self, Arc<Inbox>)> {
         let poll = Poll::new()?;
-        let waker = Arc::new(Waker::new(poll.registry(), WAKE)?);
-        let inbox = Arc::new(Inbox { arrivals: Mutex::default(), waker });
+        let wakeups = Arc::new(Wakeups::new(Waker::new(poll.registry(), WAKE)?));
+        let inbox = Arc::new(Inbox { arrivals: Mutex::default(), wakeups });
         let batcher = WriteBatcher::new(shared.databases.len());
         let worker = Worker {
             index,
@@ -72,6 +67,7 @@ impl Worker {
             connections: Vec::new(),
             free: Vec::new(),
             scheduled: Vec::new(),
+            deadlines: Deadlines::default(),
             batcher,
             scratch: vec![0; SCRATCH_BYTES],
         };
@@ -84,14 +80,27 @@ impl Worker {
         let mut events = Events::with_capacity(1024);
         let mut next_check = Instant::now() + interval;
         while !self.shared.stop.is_stopping() {
-            let wait = next_check.saturating_duration_since(Instant::now());
+            let next = self.deadlines.first().map_or(next_check, |first| first.min(next_check));
+            let mut wait = next.saturating_duration_since(Instant::now());
+            let publishes_expired = self.index == 0 && self.shared.observers.has_expiries();
+            if publishes_expired {
+                wait = wait.min(EXPIRY_INTERVAL);
+            }
             self.poll_events(&mut events, wait)?;
             self.accept_arrivals();
+            self.schedule_woken();
             self.run_iteration();
+            if publishes_expired {
+                self.shared.publish_expired();
+            }
             if Instant::now() >= next_check {
                 self.check_timeouts();
                 if self.index == 0 {
-                    crate::memcached::flush_if_due(&self.shared, &mut self.batcher);
+                    self.shared.metrics.measure_rate(Instant::now());
+                    // While a script is busy, the next check does it.
+                    if let Some(_gate) = self.shared.long_runs.enter() {
+                        crate::memcached::flush_if_due(&self.shared, &mut self.batcher);
+                    }
                 }
                 next_check = Instant::now() + interval;
             }
@@ -109,8 +118,7 @@ impl Worker {
         for event in events.iter() {
             let Token(token) = event.token();
             if event.token() == WAKE {
-                // A new client, a killed client, or a stop.
-                self.schedule_killed();
+                // A new client, wake-ups, or a stop.
                 continue;
             }
             let Some(Some(connection)) = self.connections.get_mut(token) else { continue };
@@ -122,14 +130,21 @@ impl Worker {
         Ok(())
     }
 
-    fn schedule_killed(&mut self) {
+    /// Schedules the connections that other threads have changed, and those whose deadline has
+    /// passed.
+    fn schedule_woken(&mut self) {
+        for token in self.inbox.wakeups.take() {
+            let Some(Some(connection)) = self.connections.get_mut(token) else { continue };
+            schedule(&mut self.scheduled, token, connection);
+        }
+        if self.deadlines.first().is_none() {
+            return;
+        }
         let now = Instant::now();
-        for (token, connection) in self.connections.iter_mut().enumerate() {
-            let Some(connection) = connection else { continue };
-            connection.check_timeout(&self.shared, now);
-            if connection.is_done() {
-                schedule(&mut self.scheduled, token, connection);
-            }
+        while let Some(token) = self.deadlines.take_due(now) {
+            let Some(Some(connection)) = self.connections.get_mut(token) else { continue };
+            connection.timer = None;
+            schedule(&mut self.scheduled, token, connection);
         }
     }
 
@@ -155,7 +170,8 @@ impl Worker {
         };
         // A reply should not wait for the next one. If the option fails, it is only slower.
         let _ = stream.set_nodelay(true);
-        let registration = self.shared.clients.register(peer, local, self.inbox.waker.clone());
+        let registration =
+            self.shared.clients.register(peer, local, self.inbox.wakeups.clone(), token);
         let mut connection =
             Box::new(Connection::new(&self.shared, protocol, stream, registration));
         schedule(&mut self.scheduled, token, &mut connection);
@@ -169,37 +185,61 @@ impl Worker {
         }
         let shared = self.shared.clone();
         let shared = &*shared;
+        // Waits while a long script runs, until it is busy.
+        let gate = shared.long_runs.enter();
+        self.batcher.is_busy = gate.is_none();
         self.batcher.clock = Instant::now();
         let tokens = std::mem::take(&mut self.scheduled);
         for token in &tokens {
             let Some(connection) = &mut self.connections[*token] else { continue };
             connection.is_scheduled = false;
+            if self.batcher.is_busy && !connection.can_be_refused() {
+                // It is scheduled again below.
+                connection.is_readable = true;
+                continue;
+            }
             connection.serve(shared, &mut self.batcher, &mut self.scratch);
         }
         for token in &tokens {
             let Some(connection) = &mut self.connections[*token] else { continue };
             connection.answer_batched_sets(shared, &mut self.batcher);
         }
+        if !self.batcher.is_busy {
+            serve_ready_keys(shared, &mut self.batcher);
+        }
         let sync_error = match shared.options.fsync {
-            Fsync::Always => self.batcher.sync(&shared.databases).err(),
+            Fsync::Always => {
+                let began = Instant::now();
+                let synced = self.batcher.sync(&shared.databases);
+                shared.record_latency("aof-fsync-always", began.elapsed());
+                synced.err()
+            }
             Fsync::EverySecond | Fsync::Never => None,
         };
         let sync_error = sync_error.map(|error| {
             shared.metrics.failed_syncs.fetch_add(1, Relaxed);
             format!("ERR the write may not be durable: {error}")
         });
+        self.batcher.deliver(sync_error.as_deref());
         for token in &tokens {
             let Some(connection) = &mut self.connections[*token] else { continue };
             if let Some(text) = &sync_error {
                 connection.retract(text);
             }
             connection.send(shared);
+            let deadline = connection.deadline();
+            self.deadlines.set(
+                *token,
+                std::mem::replace(&mut connection.timer, deadline),
+                deadline,
+            );
             if connection.is_done() {
                 self.close(*token);
             } else if connection.has_work(shared) {
                 schedule(&mut self.scheduled, *token, connection);
             }
         }
+        drop(gate);
         self.batcher.finish_iteration();
         self.shared.metrics.record(self.index, &mut self.batcher.samples);
         self.reuse(tokens);
@@ -214,6 +254,7 @@ impl Worker {
 
     fn close(&mut self, token: usize) {
         if let Some(mut connection) = self.connections[token].take() {
+            self.deadlines.set(token, connection.timer, None);
             connection.close(&self.shared);
             // Closing the socket would deregister it as well.
             let _ = self.poll.registry().deregister(&mut connection.stream);
@@ -250,6 +291,7 @@ impl Worker {
                 break;
             }
             self.poll_events(events, Duration::from_millis(20))?;
+            self.schedule_woken();
         }
         for token in 0..self.connections.len() {
             self.close(token);

@@ -6,7 +6,7 @@
 //!
 //! Source: the Redis protocol specification, "inline commands"; behaviour of `redis-cli`'s quoting.
 
-use super::request::Span;
+use super::args::Span;
 
 /// Splits `line` into words, appended to `bytes` and described by `words`. Returns false if a quote
 /// is not closed, or a closing quote is not followed by a space.

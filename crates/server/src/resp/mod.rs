@@ -1,19 +1,21 @@
 //! The Redis protocol: parsing requests and encoding replies, in memory.
 //!
-//! [`request`] finds the arguments of a command in a connection's input without copying; [`inline`]
-//! parses commands typed by hand; [`reply`] encodes replies in RESP2 or RESP3. Nothing here uses
-//! sockets, so all of it can be tested and fuzzed.
+//! [`request`] finds the [arguments](args) of a command in a connection's input without copying;
+//! [`inline`] parses commands typed by hand; [`reply`] encodes replies in RESP2 or RESP3. Nothing
+//! here uses sockets, so all of it can be tested and fuzzed.
 //!
 //! Source: the Redis serialization protocol specification, RESP2 and RESP3.
 
+pub mod args;
 pub mod inline;
 pub mod number;
 pub mod reply;
 pub mod request;
 
+pub use args::{Args, Span};
 pub use reply::{Replies, RespVersion};
 pub(crate) use request::is_http;
-pub use request::{Args, Limits, ParseStatus, Parser, ProtocolError, Span};
+pub use request::{Limits, ParseStatus, Parser, ProtocolError};
 
 /// Parses arbitrary bytes at once, and again in pieces, for fuzzing.
 ///

@@ -78,6 +78,49 @@ impl Digits {
     }
 }
 
+/// Formats a floating-point number as Redis 7.2 does: the shortest digits that read back as the
+/// same number, with an exponent if there would be many zeros.
+pub fn format_double(value: f64) -> String {
+    const MAX_INTEGER: f64 = (i64::MAX / 2) as f64;
+    if value.is_nan() {
+        return "nan".to_owned();
+    }
+    if value.is_infinite() {
+        return if value > 0.0 { "inf" } else { "-inf" }.to_owned();
+    }
+    if value == 0.0 {
+        return if value.is_sign_negative() { "-0" } else { "0" }.to_owned();
+    }
+    if value.abs() <= MAX_INTEGER && value.fract() == 0.0 {
+        return (value as i64).to_string();
+    }
+    // d.dddde±n: the digits without the point, and the power of ten of the first one.
+    let text = format!("{:e}", value.abs());
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
+    let count = digits.len() as i32;
+    // Power of ten of the last digit.
+    let last = exponent - count + 1;
+    let magnitude = exponent.abs();
+    let sign = if value < 0.0 { "-" } else { "" };
+    if last >= 0 && magnitude < count + 7 {
+        return format!("{sign}{digits}{}", "0".repeat(last as usize));
+    }
+    if last < 0 && (last > -7 || magnitude < 4) {
+        return match count + last {
+            whole @ 1.. => {
+                format!("{sign}{}.{}", &digits[..whole as usize], &digits[whole as usize..])
+            }
+            zeros => format!("{sign}0.{}{digits}", "0".repeat(-zeros as usize)),
+        };
+    }
+    let (head, tail) = digits.split_at(1);
+    let point = if tail.is_empty() { "" } else { "." };
+    let exponent_sign = if exponent < 0 { '-' } else { '+' };
+    format!("{sign}{head}{point}{tail}e{exponent_sign}{magnitude}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,6 +133,31 @@ mod tests {
             }
         }
         assert_eq!(parse_u64(b"18446744073709551615"), Some(u64::MAX));
+    }
+
+    #[test]
+    fn doubles_have_redis_s_form() {
+        for (value, text) in [
+            (0.0, "0"),
+            (-0.0, "-0"),
+            (3.0, "3"),
+            (-3.5, "-3.5"),
+            (0.1, "0.1"),
+            (3.1, "3.1"),
+            (1e17, "100000000000000000"),
+            (4.611686018427388e18, "4611686018427387904"),
+            (1e19, "1e+19"),
+            (1.5e300, "1.5e+300"),
+            (-1.5e-9, "-1.5e-9"),
+            (0.000001, "0.000001"),
+            (0.00012345, "1.2345e-4"),
+            (1.7976931348623157e308, "1.7976931348623157e+308"),
+            (123456.789, "123456.789"),
+            (f64::INFINITY, "inf"),
+            (f64::NEG_INFINITY, "-inf"),
+        ] {
+            assert_eq!(format_double(value), text);
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //!
 //! Source: the Redis serialization protocol specification.
 
-use super::number::Digits;
+use super::number::{Digits, format_double};
 
 /// Protocol version of a client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -127,6 +127,19 @@ impl Replies {
         self.header(b':', value);
     }
 
+    /// A floating-point number; a byte string in RESP2.
+    pub fn double(&mut self, value: f64) {
+        let text = format_double(value);
+        match self.version {
+            RespVersion::Resp2 => self.bulk(text.as_bytes()),
+            RespVersion::Resp3 => {
+                self.raw(b",");
+                self.raw(text.as_bytes());
+                self.raw(b"\r\n");
+            }
+        }
+    }
+
     /// A count, far below 2^63.
     pub fn count(&mut self, value: usize) {
         self.int(value as i64);
@@ -188,6 +201,14 @@ impl Replies {
         self.header(b'*', len as i64);
     }
 
+    /// Begins a push of `len` replies; in RESP2 an array.
+    pub fn push(&mut self, len: usize) {
+        match self.version {
+            RespVersion::Resp2 => self.array(len),
+            RespVersion::Resp3 => self.header(b'>', len as i64),
+        }
+    }
+
     /// Begins a map of `len` pairs; in RESP2 an array of twice as many.
     pub fn map(&mut self, len: usize) {
         match self.version {
@@ -201,33 +222,6 @@ impl Replies {
         match self.version {
             RespVersion::Resp2 => self.array(len),
             RespVersion::Resp3 => self.header(b'~', len as i64),
-        }
-    }
-
-    /// A boolean; in RESP2 1 or 0.
-    pub fn boolean(&mut self, value: bool) {
-        match (self.version, value) {
-            (RespVersion::Resp2, _) => self.flag(value),
-            (RespVersion::Resp3, true) => self.raw(b"#t\r\n"),
-            (RespVersion::Resp3, false) => self.raw(b"#f\r\n"),
-        }
-    }
-
-    /// A floating-point number; in RESP2 a string.
-    pub fn double(&mut self, value: f64) {
-        let text = match value {
-            _ if value.is_nan() => "nan".to_owned(),
-            f64::INFINITY => "inf".to_owned(),
-            f64::NEG_INFINITY => "-inf".to_owned(),
-            _ => value.to_string(),
-        };
-        match self.version {
-            RespVersion::Resp2 => self.bulk(text.as_bytes()),
-            RespVersion::Resp3 => {
-                self.raw(b",");
-                self.raw(text.as_bytes());
-                self.raw(b"\r\n");
-            }
         }
     }
 
@@ -261,12 +255,11 @@ mod tests {
         assert_eq!(both(Replies::null), ["$-1\r\n", "_\r\n"]);
         assert_eq!(both(Replies::null_array), ["*-1\r\n", "_\r\n"]);
         assert_eq!(both(|r| r.map(2)), ["*4\r\n", "%2\r\n"]);
+        assert_eq!(both(|r| r.push(2)), ["*2\r\n", ">2\r\n"]);
         assert_eq!(both(|r| r.set(2)), ["*2\r\n", "~2\r\n"]);
-        assert_eq!(both(|r| r.boolean(true)), [":1\r\n", "#t\r\n"]);
-        assert_eq!(both(|r| r.double(1.5)), ["$3\r\n1.5\r\n", ",1.5\r\n"]);
-        assert_eq!(both(|r| r.double(f64::INFINITY)), ["$3\r\ninf\r\n", ",inf\r\n"]);
         assert_eq!(both(|r| r.verbatim("hi")), ["$2\r\nhi\r\n", "=6\r\ntxt:hi\r\n"]);
         assert_eq!(both(|r| r.bulk(b"")), ["$0\r\n\r\n"; 2]);
+        assert_eq!(both(|r| r.double(-1.5)), ["$4\r\n-1.5\r\n", ",-1.5\r\n"]);
         assert_eq!(both(|r| r.int(i64::MIN)), [":-9223372036854775808\r\n"; 2]);
         assert_eq!(both(|r| r.array(1 << 40)), ["*1099511627776\r\n"; 2]);
         assert_eq!(both(|r| r.error("ERR a\r\nb")), ["-ERR a  b\r\n"; 2]);

@@ -16,6 +16,7 @@
 
 use std::fmt;
 
+use super::args::{Args, Span};
 use super::{inline, number};
 
 /// Maximum length of an inline command, in bytes.
@@ -35,15 +36,6 @@ pub struct Limits {
     pub max_arguments: usize,
     /// Whether the client is authenticated; if not, lower limits apply.
     pub authenticated: bool,
-}
-
-/// Position of an argument.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
-    /// First byte.
-    pub start: usize,
-    /// Byte after the last.
-    pub end: usize,
 }
 
 /// Result of a parsing step.
@@ -112,56 +104,6 @@ impl std::error::Error for ProtocolError {}
 /// header before the body.
 pub(crate) fn is_http(word: &[u8]) -> bool {
     word.eq_ignore_ascii_case(b"post") || word.eq_ignore_ascii_case(b"host:")
-}
-
-/// Arguments of one command, borrowed from the input. The first is the command's name.
-#[derive(Debug, Clone, Copy)]
-pub struct Args<'a> {
-    bytes: &'a [u8],
-    spans: &'a [Span],
-}
-
-impl<'a> Args<'a> {
-    /// The parts of `bytes` described by `spans`.
-    pub fn new(bytes: &'a [u8], spans: &'a [Span]) -> Self {
-        Args { bytes, spans }
-    }
-
-    /// Number of arguments.
-    pub fn len(&self) -> usize {
-        self.spans.len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.spans.is_empty()
-    }
-
-    /// The argument at `index`, if there is one.
-    pub fn get(&self, index: usize) -> Option<&'a [u8]> {
-        self.spans.get(index).map(|span| &self.bytes[span.start..span.end])
-    }
-
-    /// The arguments in order.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone + use<'a> {
-        let bytes = self.bytes;
-        self.spans.iter().map(move |span| &bytes[span.start..span.end])
-    }
-
-    /// The arguments from `index` on.
-    pub fn from(&self, index: usize) -> Args<'a> {
-        Args { bytes: self.bytes, spans: self.spans.get(index..).unwrap_or_default() }
-    }
-}
-
-impl std::ops::Index<usize> for Args<'_> {
-    type Output = [u8];
-
-    /// The argument at `index`; a command's arity is checked before its handler runs.
-    fn index(&self, index: usize) -> &[u8] {
-        let span = self.spans[index];
-        &self.bytes[span.start..span.end]
-    }
 }
 
 /// Parser state of one connection.
@@ -263,7 +205,7 @@ impl Parser {
 
     /// Arguments of the request just found in `input`.
     pub fn args<'a>(&'a self, input: &'a [u8]) -> Args<'a> {
-        Args { bytes: if self.is_inline { &self.inline } else { input }, spans: &self.spans }
+        Args::new(if self.is_inline { &self.inline } else { input }, &self.spans)
     }
 
     /// Whether no request has been started.

@@ -2,16 +2,26 @@
 //!
 //! All writes of all clients go through [`Database::write`], under the locks of their keys; it
 //! notifies watches and marks the table for its next sync.
+//!
+//! An ordered engine also has the rows of collections, under a reserved prefix
+//! ([`siltstone_collections`]). A *stored key* is the key in the engine; it differs from the
+//! user's key only under that prefix. Batches and overlays have stored keys.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use siltstone_engine::{Durability, Engine, MAX_KEY_BYTES, Result, WriteBatch};
+use siltstone_collections::layout::PREFIX;
+use siltstone_collections::{Keyspace, UserKeys};
+use siltstone_engine::{
+    Cursor, Durability, Engine, Entry, MAX_KEY_BYTES, Op, Result, Timestamp, WriteBatch,
+};
 use siltstone_mica::Store;
 
 use super::fetch_times::FetchTimes;
 use super::flags_trailer;
 use super::locks::KeyLocks;
+use super::observers::Observers;
 use super::versions::Versions;
 use super::watch::Watches;
 
@@ -21,7 +31,13 @@ pub(crate) struct Database {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) locks: KeyLocks,
     pub(crate) watches: Watches,
+    /// Receivers of changed keys; shared by all tables.
+    observers: Arc<Observers>,
+    /// SELECT index.
+    index: usize,
     pub(crate) max_value_bytes: usize,
+    /// The collections, if the engine is ordered.
+    pub(crate) keyspace: Option<Keyspace>,
     /// The concrete store, if the engine is `mica`.
     pub(crate) mica: Option<Arc<Store>>,
     /// Version counters for `cas`, if the table serves memcached clients.
@@ -34,8 +50,20 @@ pub(crate) struct Database {
 
 impl Database {
     /// A table whose values have up to `max_value_bytes`, or fewer if the engine's limit is lower.
-    pub(crate) fn new(name: &str, engine: Arc<dyn Engine>, max_value_bytes: usize) -> Self {
-        Database {
+    /// Upgrades a table that is older than collections.
+    pub(crate) fn open(
+        index: usize,
+        name: &str,
+        engine: Arc<dyn Engine>,
+        max_value_bytes: usize,
+        now: Timestamp,
+        observers: Arc<Observers>,
+    ) -> Result<Self> {
+        let is_ordered = engine.capabilities().ordered;
+        Ok(Database {
+            index,
+            observers,
+            keyspace: is_ordered.then(|| Keyspace::open(engine.as_ref(), now)).transpose()?,
             name: name.to_owned(),
             locks: KeyLocks::new(),
             watches: Watches::default(),
@@ -45,35 +73,113 @@ impl Database {
             fetch_times: None,
             unsynced: AtomicBool::new(false),
             engine,
+        })
+    }
+
+    /// The stored key of a user's key.
+    #[inline]
+    pub(crate) fn stored_key<'k>(&self, key: &'k [u8]) -> Cow<'k, [u8]> {
+        match &self.keyspace {
+            Some(_) => siltstone_collections::stored_key(key),
+            None => Cow::Borrowed(key),
         }
     }
 
-    /// Applies a batch, buffered. The caller holds the locks of its keys.
+    /// The user's key of a stored key; `None` for rows of collections.
+    #[inline]
+    pub(crate) fn user_key<'k>(&self, stored: &'k [u8]) -> Option<Cow<'k, [u8]>> {
+        match &self.keyspace {
+            Some(_) => siltstone_collections::user_key(stored),
+            None => Some(Cow::Borrowed(stored)),
+        }
+    }
+
+    /// The row of a user's key: a value with its trailer, or the metadata of a collection.
+    #[inline]
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
+        self.engine.get(&self.stored_key(key))
+    }
+
+    /// Iterates over the user's keys.
+    pub(crate) fn iter(&self) -> Result<Box<dyn Cursor>> {
+        let rows = self.engine.iter()?;
+        Ok(if self.keyspace.is_some() { Box::new(UserKeys::new(rows)) } else { rows })
+    }
+
+    /// The engine's estimate of the number of keys; `None` if it would count rows of collections.
+    pub(crate) fn keys_estimate(&self) -> Option<u64> {
+        match &self.keyspace {
+            Some(keyspace) if keyspace.has_reserved_rows() => None,
+            _ => self.engine.stats().keys_estimate,
+        }
+    }
+
+    /// Replaces the user's keys of a batch by stored keys.
+    #[inline]
+    pub(crate) fn store_keys(&self, batch: &mut WriteBatch) {
+        let Some(keyspace) = &self.keyspace else { return };
+        if !batch.iter().any(|op| op.key().starts_with(&PREFIX)) {
+            return;
+        }
+        for op in std::mem::take(batch).iter() {
+            let key: &[u8] = &siltstone_collections::stored_key(op.key());
+            match op {
+                Op::Delete { .. } => batch.delete(key),
+                Op::Put { value, expires_at, .. } => batch.push(Op::Put { key, value, expires_at }),
+            };
+        }
+        keyspace.mark_batch(batch);
+    }
+
+    /// Applies a batch of stored keys, buffered. The caller holds the locks of its keys.
     #[inline]
     pub(crate) fn write(&self, batch: &WriteBatch) -> Result<()> {
         if batch.as_bytes().len() > self.max_value_bytes {
             batch.check(self.max_value_bytes)?;
         }
-        self.watches.touch(batch.iter().map(|op| op.key()));
+        self.watches.touch(batch.iter().filter_map(|op| self.user_key(op.key())));
         let written = self.engine.write(batch, Durability::Buffered);
         // After the write: a sync that began earlier does not cover it.
         self.unsynced.store(true, Ordering::Release);
         if let Some(versions) = &self.versions {
             // Whatever the outcome: a failed write may be applied in part.
-            for op in batch.iter() {
-                versions.record_write(op.key());
+            for key in batch.iter().filter_map(|op| self.user_key(op.key())) {
+                versions.record_write(&key);
             }
         }
+        self.record_change(batch.iter().filter_map(|op| {
+            let expires_at = match op {
+                Op::Put { expires_at, .. } => expires_at,
+                Op::Delete { .. } => None,
+            };
+            Some((self.user_key(op.key())?, expires_at))
+        }));
+        if let (Ok(()), Some(keyspace)) = (&written, &self.keyspace) {
+            keyspace.record_write(batch);
+        }
         written
+    }
+
+    /// Notifies the observers of written keys with their expiry, and of removed keys, after the
+    /// write. The caller holds their locks.
+    #[inline]
+    pub(crate) fn record_change<'k>(
+        &self,
+        keys: impl Iterator<Item = (Cow<'k, [u8]>, Option<Timestamp>)>,
+    ) {
+        self.observers.changed(self.index, keys);
     }
 
     /// Removes every key, durably. The caller holds all locks.
     pub(crate) fn clear(&self) -> Result<()> {
         // As in Redis, a watched key that does not exist is not changed.
         let mut watched = self.watches.keys();
-        watched.retain(|key| !matches!(self.engine.get(key), Ok(None)));
+        watched.retain(|key| !matches!(self.get(key), Ok(None)));
         self.watches.touch(watched.iter().map(Vec::as_slice));
         let cleared = self.engine.clear();
+        if let Some(keyspace) = &self.keyspace {
+            keyspace.record_clear();
+        }
         if let Some(versions) = &self.versions {
             // Whatever the outcome: it may be applied in part.
             versions.record_write_of_all();
@@ -90,10 +196,10 @@ impl Database {
     }
 
     /// Whether a key and a value are within the limits and need no escaping, checked before they
-    /// join a batch.
+    /// join a batch whose keys are stored keys.
     pub(crate) fn accepts(&self, key: &[u8], value: &[u8]) -> bool {
-        let fits =
-            !key.is_empty() && key.len() <= MAX_KEY_BYTES && value.len() <= self.max_value_bytes;
-        fits && !(self.has_flags_trailers() && flags_trailer::needs_escape(value))
+        let fits = key.len() <= MAX_KEY_BYTES && value.len() <= self.max_value_bytes;
+        let is_reserved = self.keyspace.is_some() && key.starts_with(&PREFIX);
+        fits && !is_reserved && !(self.has_flags_trailers() && flags_trailer::needs_escape(value))
     }
 }

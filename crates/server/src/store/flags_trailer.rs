@@ -13,13 +13,15 @@
 //! the state bits ([`super::item`]) in its high half. Clients of every protocol get the n bytes of
 //! the value; only a raw export (`siltstone export`) shows the trailer. A value without flags is
 //! stored unchanged. A value that itself ends in a valid trailer, which does not happen by
-//! accident, gets another one with flags 0, so every value reads back as written. Readers older
-//! than this format see the trailer as part of the value.
+//! accident, gets another one with flags 0, so every value reads back as written. So does a value
+//! that looks like the metadata of a collection. Readers older than this format see the trailer as
+//! part of the value.
 //!
 //! A write over RESP, including EXPIRE and RENAME, resets the flags to 0.
 //!
 //! Invariant: `strip` after `append` returns the value and the flags, for all values.
 
+use siltstone_collections::Metadata;
 use siltstone_engine::{Op, WriteBatch};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -71,10 +73,11 @@ pub(crate) fn strip(stored: &mut Vec<u8>) -> ItemMeta {
     meta
 }
 
-/// Whether a plain value must be escaped, because it would be read as a value with a trailer.
+/// Whether a plain value must be escaped, because it would be read as a value with a trailer or as
+/// the metadata of a collection.
 #[inline]
 pub(crate) fn needs_escape(value: &[u8]) -> bool {
-    split(value).is_some()
+    split(value).is_some() || Metadata::decode(value).is_some()
 }
 
 /// The stored form of a value; `None`: the value unchanged.
@@ -155,6 +158,18 @@ mod tests {
         }
         assert_eq!(values, [b"1".to_vec(), forged]);
         assert_eq!(batch.len(), 3);
+    }
+
+    #[test]
+    fn forged_metadata_of_a_collection_is_escaped() {
+        use siltstone_collections::{Encoding, Kind};
+        let metadata =
+            Metadata { kind: Kind::Set, version: 1, count: 1, head: 0, encoding: Encoding::Large };
+        let forged = metadata.encode();
+        let mut stored = append(&forged, ItemMeta::default()).unwrap();
+        assert_eq!(Metadata::decode(&stored), None);
+        assert_eq!(strip(&mut stored), ItemMeta::default());
+        assert_eq!(stored, forged);
     }
 
     #[test]

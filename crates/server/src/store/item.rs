@@ -3,9 +3,12 @@
 //! | | `mica` | every other engine |
 //! | --- | --- | --- |
 //! | flags and state bits | in the item | in a trailer, if non-zero ([`flags_trailer`]) |
-//! | cas | the item's stamp and partition number, with `cas=on`; else as the others | a counter ([`versions`](super::versions)) |
+//! | cas | the item's CAS version and partition number, with `cas=on`; else as the others | a counter ([`versions`](super::versions)) |
 //!
 //! Invariant: the caller of a write holds the key's lock, so what it has read is still current.
+
+use siltstone_collections::Metadata;
+use std::borrow::Cow;
 
 use siltstone_engine::{Result, Timestamp, WriteBatch};
 use siltstone_mica::{Action, Outcome, Request, Store, Value};
@@ -30,10 +33,10 @@ pub(crate) struct Item {
     pub(crate) cas: u64,
 }
 
-/// Combines a stamp with the partition, since each partition has its own counter.
-fn cas_of(store: &Store, request: &Request<'_>, stamp: u64) -> u64 {
+/// Combines the CAS version of an item with its partition, since each partition has its own counter.
+fn cas_of(store: &Store, request: &Request<'_>, version: u64) -> u64 {
     let partitions = store.partitions() as u64;
-    stamp.wrapping_mul(partitions) + store.partition_of(request.hash) as u64
+    version.wrapping_mul(partitions) + store.partition_of(request.hash) as u64
 }
 
 impl Database {
@@ -48,7 +51,11 @@ impl Database {
         // Read before the value: a concurrent write makes it too old, never too new.
         let version = self.versions.as_ref().map_or(0, |versions| versions.of(key));
         let Some(store) = &self.mica else {
-            let Some(mut entry) = self.engine.get(key)? else { return Ok(None) };
+            let Some(mut entry) = self.get(key)? else { return Ok(None) };
+            // memcached clients do not see collections, and may overwrite them.
+            if self.keyspace.is_some() && Metadata::decode(&entry.value).is_some() {
+                return Ok(None);
+            }
             let ItemMeta { flags, marks } = flags_trailer::strip(&mut entry.value);
             let (value, expires_at) = (entry.value, entry.expires_at);
             return Ok(Some(Item { value, flags, marks, expires_at, cas: version }));
@@ -57,7 +64,7 @@ impl Database {
         let request = Request { hash: store.hash(key), key, action: Action::Get };
         let answer = store.one(&request, &mut value);
         let meta = answer.meta;
-        let cas = if store.has_cas() { cas_of(store, &request, meta.stamp) } else { version };
+        let cas = if store.has_cas() { cas_of(store, &request, meta.cas) } else { version };
         let siltstone_mica::Meta { flags, marks, expires_at, .. } = meta;
         let item = Item { value, flags, marks, expires_at, cas };
         Ok((answer.outcome == Outcome::Found).then_some(item))
@@ -74,6 +81,7 @@ impl Database {
                 None => batch.put(key, value),
                 Some(at) => batch.put_until(key, value, at),
             };
+            self.store_keys(&mut batch);
             self.write(&batch)?;
             return Ok(self.versions.as_ref().map_or(0, |versions| versions.of(key)));
         };
@@ -82,10 +90,11 @@ impl Database {
         let request = Request { hash: store.hash(key), key, action };
         let answer = store.one(&request, &mut ());
         let version = self.versions.as_ref().map_or(0, |versions| versions.record_write(key));
+        self.record_change([(Cow::Borrowed(key), expires_at)].into_iter());
         let size = (key.len() + value.len()) as u64;
         match answer.outcome.failure("value", size, self.max_value_bytes as u64) {
             Some(error) => Err(error),
-            None if store.has_cas() => Ok(cas_of(store, &request, answer.meta.stamp)),
+            None if store.has_cas() => Ok(cas_of(store, &request, answer.meta.cas)),
             None => Ok(version),
         }
     }
@@ -94,6 +103,7 @@ impl Database {
     pub(crate) fn remove_item(&self, key: &[u8]) -> Result<()> {
         let mut batch = WriteBatch::new();
         batch.delete(key);
+        self.store_keys(&mut batch);
         self.write(&batch)
     }
 }

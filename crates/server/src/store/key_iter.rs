@@ -10,6 +10,7 @@
 //! values, which clients must not trigger, so its key iterator is used instead, which can pause
 //! between buckets.
 
+use std::borrow::Cow;
 use std::iter::Peekable;
 
 use siltstone_engine::{Cursor, Entry, Result, Timestamp};
@@ -26,7 +27,8 @@ pub(crate) enum Start {
 }
 
 /// Keys written by a transaction, in order.
-type OverlayKeys<'a> = Peekable<Box<dyn Iterator<Item = (&'a [u8], Option<&'a Entry>)> + 'a>>;
+type OverlayKeys<'a> = Peekable<Box<dyn Iterator<Item = OverlayKey<'a>> + 'a>>;
+type OverlayKey<'a> = (Cow<'a, [u8]>, Option<&'a Entry>);
 
 /// The engine's side of an iteration.
 enum Source<'a> {
@@ -49,7 +51,7 @@ impl<'a> Source<'a> {
             return Ok((Source::Keys(keys), is_valid));
         }
         let is_ordered = database.engine.capabilities().ordered;
-        let mut cursor = database.engine.iter()?;
+        let mut cursor = database.iter()?;
         cursor.skip_values();
         let is_valid = match start {
             Start::Key(key) if is_ordered && !key.is_empty() => cursor.seek(key)?,
@@ -91,6 +93,7 @@ pub(crate) enum PausedIter {
 
 /// Iteration over the keys of a table.
 pub(crate) struct KeyIter<'a> {
+    database: &'a Database,
     source: Source<'a>,
     engine_state: EngineState,
     is_ordered: bool,
@@ -135,10 +138,15 @@ impl<'a> KeyIter<'a> {
             _ => &[],
         };
         let overlay_keys: Box<dyn Iterator<Item = _>> = match overlay {
-            Some(overlay) => Box::new(overlay.from(first)),
+            Some(overlay) => Box::new(
+                overlay
+                    .from(&database.stored_key(first))
+                    .filter_map(|(key, entry)| Some((database.user_key(key)?, entry))),
+            ),
             None => Box::new(std::iter::empty()),
         };
         Ok(KeyIter {
+            database,
             source,
             engine_state: EngineState::next(is_valid),
             is_ordered,
@@ -177,11 +185,13 @@ impl<'a> KeyIter<'a> {
             PausedIter::Position(position) => Start::Position(position.to_le_bytes().to_vec()),
             PausedIter::Cursor(cursor) => {
                 return Ok(KeyIter {
+                    database,
                     source: Source::Cursor(cursor),
                     engine_state: EngineState::Returned,
                     is_ordered: database.engine.capabilities().ordered,
                     overlay: None,
-                    overlay_keys: (Box::new(std::iter::empty()) as Box<dyn Iterator<Item = _>>)
+                    overlay_keys: (Box::new(std::iter::empty())
+                        as Box<dyn Iterator<Item = OverlayKey<'a>>>)
                         .peekable(),
                     now,
                     key: Vec::new(),
@@ -215,25 +225,25 @@ impl<'a> KeyIter<'a> {
             let has_stored = self.engine_state == EngineState::Unread;
             // In an unordered engine the transaction's keys come last.
             let is_next = |key: &[u8]| !has_stored || (self.is_ordered && key <= self.source.key());
-            let overlay_keys = self.overlay_keys.peek().copied().filter(|(key, _)| is_next(key));
-            let Some((key, entry)) = overlay_keys else {
+            let Some((key, entry)) = self.overlay_keys.next_if(|(key, _)| is_next(key)) else {
                 if !has_stored {
                     return Ok(None);
                 }
                 self.engine_state = EngineState::Returned;
                 // The transaction's writes hide what is stored.
                 let stored = self.source.key();
-                if self.overlay.is_some_and(|overlay| overlay.get(stored).is_some()) {
+                let is_hidden =
+                    |overlay: &Overlay| overlay.get(&self.database.stored_key(stored)).is_some();
+                if self.overlay.is_some_and(is_hidden) {
                     continue;
                 }
                 self.key.clear();
                 self.key.extend_from_slice(stored);
                 return Ok(Some(&self.key));
             };
-            self.overlay_keys.next();
             if entry.is_some_and(|entry| !entry.is_expired(self.now)) {
                 self.key.clear();
-                self.key.extend_from_slice(key);
+                self.key.extend_from_slice(&key);
                 return Ok(Some(&self.key));
             }
         }

@@ -11,18 +11,24 @@
 //! | [`database`] | one SELECT index: an engine, its locks and watches |
 //! | [`locks`] | striped key locks for atomic read-modify-write |
 //! | [`watch`] | watched keys |
+//! | [`observers`] | receivers of changed keys, besides WATCH |
+//! | [`blocked_keys`] | keys that parked commands wait for |
+//! | [`expiries`] | expiries to be published when they pass |
 //! | [`key_iter`] | iteration over keys, including a transaction's own writes |
 //! | [`cursors`] | saved positions of SCAN |
 //! | [`write_batcher`] | batched SETs of an event-loop iteration |
 
 pub(crate) mod access_times;
+pub(crate) mod blocked_keys;
 pub(crate) mod cursors;
 pub(crate) mod database;
+pub(crate) mod expiries;
 pub(crate) mod fetch_times;
 pub(crate) mod flags_trailer;
 pub(crate) mod item;
 pub(crate) mod key_iter;
 pub(crate) mod locks;
+pub(crate) mod observers;
 pub(crate) mod versions;
 pub(crate) mod watch;
 pub(crate) mod write_batcher;

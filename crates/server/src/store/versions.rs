@@ -120,6 +120,9 @@ mod tests {
         assert_ne!(Versions::new().of(b"a"), Versions::new().of(b"a"));
     }
 
+    /// More pairs of keys with equal versions than can be expected.
+    const EQUAL_KEYS: usize = 5;
+
     #[test]
     fn versions_are_unique_over_keys() {
         let versions = Versions::new();
@@ -131,11 +134,13 @@ mod tests {
         });
         // Thousands of keys share counters here, and differ in their own bits.
         let after: std::collections::HashSet<u64> = all().collect();
-        assert_eq!((seen.len(), after.len()), (100_000, 100_000));
+        // The own bits are drawn, so two keys may have the same.
+        let least = 100_000 - EQUAL_KEYS;
+        assert!(seen.len() >= least && after.len() >= least, "{} {}", seen.len(), after.len());
         let unwritten = 100_000 - all().filter(|version| !seen.contains(version)).count();
         assert!((45_000..=50_000).contains(&unwritten), "{unwritten}");
         seen.extend(&after);
-        assert_eq!(seen.len(), 200_000 - unwritten);
+        assert!(seen.len() >= 200_000 - unwritten - 2 * EQUAL_KEYS, "{}", seen.len());
     }
 
     #[test]

@@ -64,13 +64,13 @@ impl Watches {
 
     /// Records writes of `keys`.
     #[inline]
-    pub(crate) fn touch<'k>(&self, touched: impl Iterator<Item = &'k [u8]>) {
+    pub(crate) fn touch<K: AsRef<[u8]>>(&self, touched: impl Iterator<Item = K>) {
         if self.active.load(Ordering::Acquire) == 0 {
             return;
         }
         let mut keys = self.keys.lock();
         for key in touched {
-            if let Some(watched) = keys.get_mut(key) {
+            if let Some(watched) = keys.get_mut(key.as_ref()) {
                 watched.version += 1;
             }
         }

@@ -15,6 +15,9 @@ use std::time::Instant;
 use siltstone_engine::{Error, Result, WriteBatch};
 
 use super::Database;
+use crate::clients::Client;
+use crate::keyspace_events::EventClass;
+use crate::mailbox::Completion;
 use crate::metrics::Samples;
 
 /// Batch size at which it is applied at once, in bytes; bounds memory.
@@ -32,6 +35,33 @@ pub(crate) struct WriteBatcher {
     pub(crate) samples: Samples,
     /// Reusable batch for the writes of a single command.
     pub(crate) scratch: WriteBatch,
+    /// Replies to commands of other connections that this worker has run, to be delivered once
+    /// their writes are synced.
+    deliveries: Vec<(Arc<Client>, Vec<u8>)>,
+    /// Keys written by the running command, while keyspace events are published.
+    pub(crate) key_writes: Vec<KeyWrite>,
+    /// Keyspace events to publish once their writes are applied.
+    pub(crate) events: Vec<KeyEvent>,
+    /// A script is busy in this iteration, so that commands must not touch keys.
+    pub(crate) is_busy: bool,
+}
+
+/// A key that a command has written.
+pub(crate) struct KeyWrite {
+    pub(crate) table: usize,
+    pub(crate) key: Vec<u8>,
+    /// It did not exist, if that matters.
+    pub(crate) is_new: bool,
+    pub(crate) is_removed: bool,
+    pub(crate) has_expiry: bool,
+}
+
+/// A keyspace event.
+pub(crate) struct KeyEvent {
+    pub(crate) table: usize,
+    pub(crate) class: EventClass,
+    pub(crate) event: &'static str,
+    pub(crate) key: Vec<u8>,
 }
 
 /// SETs of one client without replies so far.
@@ -53,6 +83,26 @@ impl WriteBatcher {
             clock: Instant::now(),
             samples: Samples::default(),
             scratch: WriteBatch::new(),
+            deliveries: Vec::new(),
+            key_writes: Vec::new(),
+            events: Vec::new(),
+            is_busy: false,
+        }
+    }
+
+    /// Keeps the reply to another client's command until the iteration's sync.
+    pub(crate) fn deliver_after_sync(&mut self, client: Arc<Client>, reply: Vec<u8>) {
+        self.deliveries.push((client, reply));
+    }
+
+    /// Delivers the replies kept for other clients, or an error in their place.
+    pub(crate) fn deliver(&mut self, sync_error: Option<&str>) {
+        for (client, reply) in self.deliveries.drain(..) {
+            let reply = match sync_error {
+                None => reply,
+                Some(text) => format!("-{}\r\n", text.replace(['\r', '\n'], " ")).into_bytes(),
+            };
+            client.complete(Completion::Reply(reply));
         }
     }
 

@@ -13,9 +13,10 @@
 //! Invariant: a packet is executed completely or dropped completely, without effect. The responses
 //! to a packet fit in the size that its client has stated.
 //!
-//! Source: thesis, section 5.3.2, "Zero-copy processing": there the request's packet buffer becomes
-//! the response's; here both are in user space and the system copies.
+//! Source: Lim, thesis, section 5.3.2, "Zero-copy processing": there the request's packet buffer
+//! becomes the response's; here both are in user space and the system copies.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -31,7 +32,7 @@ use siltstone_mica::{Access, Answer, Outcome, Output, Request, Store};
 use super::cookie::Cookies;
 use super::forwarding::{ForwardQueue, ForwardedPacket};
 use super::sessions::{PacketStatus, Sessions};
-use crate::command::constant_time_eq;
+use crate::password::constant_time_eq;
 use crate::shared::Shared;
 
 /// Size of a request with a key of eight bytes and no value, to size buffers.
@@ -457,6 +458,10 @@ impl BurstProcessor {
                     self.store.burst_to(self.number, &work.requests, &mut outcomes, &mut layout);
                 }
                 false => self.store.burst(&work.requests, &mut outcomes, &mut layout),
+            }
+            if writes().next().is_some() {
+                // Expiries over this protocol are not published when they pass.
+                database.record_change(writes().map(|key| (Cow::Borrowed(key), None)));
             }
             drop((batch, guard));
         }

@@ -13,7 +13,7 @@
 //! Invariant: an inbox is bounded; excess packets are dropped as by a network, and retransmitted by
 //! the client.
 //!
-//! Source: thesis, section 5.4.5, "Network stack", which uses DPDK's queues between cores.
+//! Source: Lim, thesis, section 5.4.5, "Network stack", which uses DPDK's queues between cores.
 
 use std::io;
 use std::net::SocketAddr;
@@ -39,7 +39,7 @@ pub(crate) struct ForwardedPacket {
 /// Requests to forward after a burst, by port.
 #[derive(Default)]
 pub(crate) struct ForwardQueue {
-    /// Those of the packet being read.
+    /// The parts to forward of the packet being read, by port.
     open: Vec<(usize, Header, ForwardedPacket)>,
     header: Option<(Header, SocketAddr)>,
     ready: Vec<(usize, ForwardedPacket)>,

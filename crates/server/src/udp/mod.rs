@@ -30,7 +30,7 @@
 //!   ([`crate::store::locks`]).
 //! - Malformed datagrams are dropped and counted; they change nothing and use no memory.
 //!
-//! Source: thesis, sections 5.3.1 and 5.3.2. It uses Intel's DPDK and the network card's Flow
+//! Source: Lim, thesis, sections 5.3.1 and 5.3.2. It uses Intel's DPDK and the network card's Flow
 //! Director to reach a core by port number; here each core has a socket bound to a port.
 
 mod burst;

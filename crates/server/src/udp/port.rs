@@ -7,7 +7,7 @@
 //! With client direction a thread blocks in the receiving call; with software direction it also
 //! waits for packets forwarded by other threads.
 //!
-//! Source: thesis, section 5.3.2, "Burst packet I/O".
+//! Source: Lim, thesis, section 5.3.2, "Burst packet I/O".
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};

@@ -21,10 +21,10 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 use siltstone::{
-    Capabilities, Clock, Durability, Engine, Entry, Error, Op, Result, Stats, SystemClock, Table,
-    VerifyReport, WriteBatch,
+    Capabilities, Clock, Durability, Engine, Entry, Error, KeyRange, Op, Result, Stats,
+    SystemClock, Table, VerifyReport, WriteBatch,
 };
-use siltstone_engine::{CheckpointSink, Cursor};
+use siltstone_engine::{CheckpointSink, Cursor, ReadPoint};
 use siltstone_server::{Fsync, Server, ServerOptions, StopHandle};
 
 type Map = BTreeMap<Vec<u8>, Entry>;
@@ -38,6 +38,8 @@ pub struct MapEngine {
     pub fail_syncs: AtomicBool,
     pub fail_writes: AtomicBool,
     pub disk_full: AtomicBool,
+    /// Each sync takes 5 ms.
+    pub slow_syncs: AtomicBool,
 }
 
 fn fault(operation: &'static str, kind: std::io::ErrorKind) -> Error {
@@ -55,11 +57,13 @@ impl Engine for MapEngine {
             durable: true,
             versioned: false,
             incremental_gc: false,
+            range_deletes: false,
             max_value_bytes: 32 << 20,
         }
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
+        siltstone_engine::entry::check_key(key)?;
         let now = SystemClock.now();
         Ok(self.map.read().get(key).filter(|entry| !entry.is_expired(now)).cloned())
     }
@@ -90,6 +94,9 @@ impl Engine for MapEngine {
 
     fn sync(&self) -> Result<()> {
         self.syncs.fetch_add(1, SeqCst);
+        if self.slow_syncs.load(SeqCst) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         if self.fail_syncs.load(SeqCst) {
             return Err(fault("sync", std::io::ErrorKind::Other));
         }
@@ -98,6 +105,14 @@ impl Engine for MapEngine {
 
     fn iter(&self) -> Result<Box<dyn Cursor>> {
         let map = self.map.read().clone();
+        Ok(Box::new(MapCursor { map, at: None, now: SystemClock.now() }))
+    }
+
+    fn range(&self, range: KeyRange, _at: Option<&ReadPoint>) -> Result<Box<dyn Cursor>> {
+        range.check()?;
+        let map = self.map.read().clone();
+        let inside = map.iter().filter(|(key, _)| range.contains(key));
+        let map = Arc::new(inside.map(|(key, entry)| (key.clone(), entry.clone())).collect());
         Ok(Box::new(MapCursor { map, at: None, now: SystemClock.now() }))
     }
 
@@ -361,7 +376,7 @@ impl Client {
         let (kind, rest) = line.split_at(1);
         let count = || rest.parse::<i64>().unwrap();
         Some(match kind {
-            "+" | "-" | ":" | "," | "#" => line,
+            "+" | "-" | ":" | "," | "#" | "(" => line,
             "_" => "nil".into(),
             "$" | "=" if count() < 0 => "nil".into(),
             "$" | "=" => {
@@ -371,7 +386,7 @@ impl Client {
                 format!("\"{}\"", String::from_utf8_lossy(&bytes))
             }
             "*" | "~" if count() < 0 => "nil".into(),
-            "*" | "~" | "%" => {
+            "*" | "~" | "%" | ">" => {
                 let count = count() * if kind == "%" { 2 } else { 1 };
                 let items: Vec<_> = (0..count).map(|_| self.read()).collect();
                 format!("[{}]", items.join(", "))
@@ -469,4 +484,12 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
         std::thread::sleep(Duration::from_millis(20));
     }
     panic!("never: {what}");
+}
+
+/// A server of a `mica` table with these options, over UDP too.
+pub fn udp_server(table: &str, change: impl FnOnce(&mut ServerOptions)) -> TestServer {
+    TestServer::over(Some(mica(table)), |options| {
+        options.udp = Some(([127, 0, 0, 1], 0).into());
+        change(options);
+    })
 }

@@ -5,20 +5,20 @@
 //! cuckoo table may have and the file can hold.
 
 use std::ops::Range;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use siltstone_engine::{Purpose, Result};
 use siltstone_structures::cuckoo::WAYS;
+use siltstone_table::FileSum;
 use siltstone_vfs::{File, Mode, Vfs};
 
-use super::HashStore;
 use super::format::{CRC, FOOTER, SPLIT_HEADER, Slot, StoreMeta};
-use crate::file::FileSum;
+use super::{FILES, HashStore};
 use crate::keys::KeyHasher;
 use crate::names::Kind;
 use crate::store_entry::StoreEntry;
+use crate::store_file::StoreFile;
 
 /// The largest slot size that is tried.
 const MAX_SLOT_BYTES: u64 = 1 << 20;
@@ -43,29 +43,20 @@ impl HashStore {
     /// # Errors
     /// `Refused` for a newer format; I/O errors.
     pub(crate) fn open_damaged(vfs: &Arc<dyn Vfs>, number: u64) -> Result<Option<Self>> {
-        let name = Kind::HashStore.name(number);
-        let file = vfs.open(&name, Mode::Read)?;
-        let sum = FileSum::new(number);
-        let (meta, end) = match FOOTER.read(file.as_ref(), &name, sum, PURPOSE) {
+        let unknown = StoreEntry { partition: 0, number, bytes: 0, entries: 0 };
+        let files = StoreFile::open(vfs, FILES, unknown)?;
+        let (meta, end) = match files.read_footer(&FOOTER, PURPOSE) {
             Ok((fields, end)) => (Some(StoreMeta::decode(&fields)), end),
-            Err(error) if error.is_corruption() => (infer_meta(file.as_ref(), sum)?, file.len()?),
+            Err(error) if error.is_corruption() => {
+                (infer_meta(files.file.as_ref(), files.sum)?, files.file.len()?)
+            }
             Err(other) => return Err(other),
         };
         let is_complete = |meta: &StoreMeta| {
             meta.slot_bytes as usize > CRC + SPLIT_HEADER && meta.slots_end() <= end
         };
-        Ok(meta.filter(is_complete).map(|meta| HashStore {
-            vfs: vfs.clone(),
-            file,
-            entry: StoreEntry { partition: meta.partition, number, bytes: 0, entries: 0 },
-            name,
-            sum,
-            meta,
-            end,
-            filter: ArcSwapOption::empty(),
-            warning: OnceLock::new(),
-            obsolete: AtomicBool::new(false),
-        }))
+        let filter = ArcSwapOption::empty();
+        Ok(meta.filter(is_complete).map(|meta| HashStore { files, meta, end, filter }))
     }
 
     /// The entry of a slot; `None` if it is empty.
@@ -99,7 +90,7 @@ fn infer_meta(file: &dyn File, sum: FileSum) -> Result<Option<StoreMeta>> {
     let mut running = sum.begin(0);
     let mut slot_bytes = None;
     for end in CRC + 1..=bytes.len() / 2 {
-        running = FileSum::go_on(running, &bytes[end - 1..end]);
+        running = crc32c::crc32c_append(running, &bytes[end - 1..end]);
         let second = &bytes[end..2 * end];
         let matches = || sum.of(end as u64, &second[CRC..]).to_le_bytes() == second[..CRC];
         if running.to_le_bytes() == crc && matches() {

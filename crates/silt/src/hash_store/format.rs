@@ -24,7 +24,10 @@
 //!
 //! Source: Lim, thesis, sections 2.2.2 and 2.3 (indirection with inlining).
 
-use crate::file::{Fields, FileSum, Footer};
+use siltstone_table::FileSum;
+
+use crate::file::{Fields, Footer};
+use crate::item;
 use crate::keys::KeyHasher;
 
 pub(crate) const FOOTER: Footer = Footer { magic: b"SILTHASH", version: 1, fields: 36 };
@@ -134,7 +137,7 @@ pub(super) fn decode_slot(
     if sum.of(offset, body).to_le_bytes() != crc {
         return Err("a slot does not match its checksum");
     }
-    if body.iter().take(2).all(|&byte| byte == 0) {
+    if item::is_end(body) {
         return Ok(Slot::Empty);
     }
     match body.split_at_checked(SPLIT_HEADER) {

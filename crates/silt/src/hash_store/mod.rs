@@ -18,44 +18,46 @@ mod format;
 mod write;
 
 pub(crate) use format::{FOOTER, StoreMeta, choose_slot_bytes};
-pub(crate) use write::{HashStoreWriter, discard, write_filter};
+pub(crate) use write::{HashStoreWriter, write_filter};
 
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_structures::cuckoo::WAYS;
 use siltstone_structures::{CuckooFilter, CuckooTable, HashKey};
-use siltstone_vfs::{File, Mode, Vfs};
+use siltstone_vfs::Vfs;
 
-use crate::file::{FileSum, read_derived};
 use crate::item::{self, Item};
 use crate::keys::cuckoo_bits;
 use crate::names::Kind;
 use crate::store_entry::StoreEntry;
+use crate::store_file::StoreFile;
 use format::{CRC, SPLIT_HEADER, Slot, decode_slot};
 
 /// Bytes that a scan reads at once, about.
 const CHUNK_BYTES: u32 = 256 << 10;
 
-/// An open HashStore. Once it is obsolete and the last version that names it is dropped, its files
-/// are removed.
+/// The files of a HashStore.
+const FILES: [Kind; 2] = [Kind::HashStore, Kind::Filter];
+
+/// An open HashStore.
 pub(crate) struct HashStore {
-    vfs: Arc<dyn Vfs>,
-    file: Arc<dyn File>,
-    entry: StoreEntry,
-    name: String,
-    sum: FileSum,
+    files: StoreFile,
     meta: StoreMeta,
     /// The file offset where the overflow area ends and the footer begins.
     end: u64,
     /// `None` while the filter is not loaded.
     filter: ArcSwapOption<CuckooFilter>,
-    /// Why the filter was rebuilt.
-    warning: OnceLock<String>,
-    obsolete: AtomicBool,
+}
+
+impl Deref for HashStore {
+    type Target = StoreFile;
+
+    fn deref(&self) -> &StoreFile {
+        &self.files
+    }
 }
 
 impl HashStore {
@@ -68,37 +70,22 @@ impl HashStore {
         entry: StoreEntry,
         purpose: Purpose,
     ) -> Result<Arc<Self>> {
-        let name = Kind::HashStore.name(entry.number);
-        let file = vfs.open(&name, Mode::Read)?;
-        let sum = FileSum::new(entry.number);
-        let (fields, end) = FOOTER.read(file.as_ref(), &name, sum, purpose)?;
+        let files = StoreFile::open(vfs, FILES, entry)?;
+        let (fields, end) = files.read_footer(&FOOTER, purpose)?;
         let meta = StoreMeta::decode(&fields);
         let named = (entry.partition, entry.entries, entry.bytes);
-        let is_named = (meta.partition, u64::from(meta.entries), file.len()?) == named;
+        let is_named = (meta.partition, u64::from(meta.entries), files.file.len()?) == named;
         let is_complete = meta.slot_bytes as usize > CRC + SPLIT_HEADER && meta.slots_end() <= end;
         if !is_named || !is_complete {
             let reason = "the HashStore is not the one that the manifest names";
-            return Err(Error::corruption(name, end, reason));
+            return Err(files.corruption(end, reason));
         }
-        Ok(Arc::new(HashStore {
-            vfs: vfs.clone(),
-            file,
-            entry,
-            name,
-            sum,
-            meta,
-            end,
-            filter: ArcSwapOption::empty(),
-            warning: OnceLock::new(),
-            obsolete: AtomicBool::new(false),
-        }))
+        Ok(Arc::new(HashStore { files, meta, end, filter: ArcSwapOption::empty() }))
     }
 
     /// Loads the filter, and rebuilds it if it is damaged or missing. Concurrent lookups continue.
     pub(crate) fn load(&self, purpose: Purpose) -> Result<()> {
-        let number = self.entry.number;
-        let read = read_derived(self.vfs.as_ref(), &Kind::Filter.name(number), number, purpose);
-        let parsed = read.and_then(|bytes| {
+        let parsed = self.read_derived(purpose).and_then(|bytes| {
             let filter = CuckooFilter::from_bytes(&bytes);
             let filter = filter.map_err(|error| self.corruption(0, &error.to_string()))?;
             let is_ours =
@@ -113,8 +100,8 @@ impl HashStore {
                 let table = self.table(purpose)?;
                 self.filter.store(Some(Arc::new(CuckooFilter::from_table(&table))));
                 // If writing fails, the next load rebuilds the filter again.
-                let _ = write_filter(self.vfs.as_ref(), number, &table);
-                let _ = self.warning.set(format!("{error}: rebuilt from {}", self.name));
+                let _ = write_filter(self.vfs.as_ref(), self.entry().number, &table);
+                self.warn(&error);
             }
             Err(other) => return Err(other),
         }
@@ -250,25 +237,19 @@ impl HashStore {
     pub(crate) fn verify(&self) -> Result<()> {
         let purpose = Purpose::Maintenance;
         let table = self.table(purpose)?;
-        let number = self.entry.number;
-        let name = Kind::Filter.name(number);
-        let bytes = read_derived(self.vfs.as_ref(), &name, number, purpose)?;
+        let bytes = self.read_derived(purpose)?;
         if bytes != CuckooFilter::from_table(&table).to_bytes() {
-            return Err(Error::corruption(name, 0, "the filter is not that of its HashStore"));
+            return Err(Error::corruption(
+                self.derived_name(),
+                0,
+                "the filter is not that of its HashStore",
+            ));
         }
         Ok(())
     }
 
     pub(crate) fn meta(&self) -> &StoreMeta {
         &self.meta
-    }
-
-    pub(crate) fn entry(&self) -> &StoreEntry {
-        &self.entry
-    }
-
-    pub(crate) fn warning(&self) -> Option<&str> {
-        self.warning.get().map(String::as_str)
     }
 
     /// Bytes of memory that the filter takes now.
@@ -290,30 +271,8 @@ impl HashStore {
         self.filter.store(None);
     }
 
-    /// The names of the store's files.
-    pub(crate) fn names(&self) -> [String; 2] {
-        [self.name.clone(), Kind::Filter.name(self.entry.number)]
-    }
-
-    /// Marks the store as obsolete: no later version names it.
-    pub(crate) fn retire(&self) {
-        self.obsolete.store(true, Ordering::Release);
-    }
-
     fn offset(&self, slot: u32) -> u64 {
         u64::from(slot) * u64::from(self.meta.slot_bytes)
-    }
-
-    fn corruption(&self, at: u64, reason: &str) -> Error {
-        Error::corruption(&self.name, at, reason)
-    }
-}
-
-impl Drop for HashStore {
-    fn drop(&mut self) {
-        if self.obsolete.load(Ordering::Acquire) {
-            discard(self.vfs.as_ref(), self.entry.number);
-        }
     }
 }
 

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Error, Op, Purpose, Result};
+use siltstone_engine::{Op, Purpose, Result};
 use siltstone_runtime::RateLimiter;
 use siltstone_structures::{CuckooFilter, CuckooTable};
+use siltstone_table::FileSum;
 use siltstone_vfs::{File, Vfs};
 
 use super::format::{self, FOOTER, StoreMeta};
-use crate::file::{FileSum, FileWriter, write_derived};
+use crate::file::{FileWriter, write_derived};
 use crate::item;
 use crate::names::Kind;
 
@@ -98,11 +99,4 @@ impl HashStoreWriter {
 pub(crate) fn write_filter(vfs: &dyn Vfs, number: u64, table: &CuckooTable) -> Result<()> {
     let bytes = CuckooFilter::from_table(table).to_bytes();
     write_derived(vfs, &Kind::Filter.name(number), number, &bytes, Purpose::Flush)
-}
-
-/// Removes the files of a HashStore that no manifest names; the next open removes what remains.
-pub(crate) fn discard(vfs: &dyn Vfs, number: u64) {
-    for kind in [Kind::HashStore, Kind::Filter] {
-        let _: Result<(), Error> = vfs.remove(&kind.name(number));
-    }
 }

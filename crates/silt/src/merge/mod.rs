@@ -28,13 +28,13 @@ use siltstone_structures::HashKey;
 
 use crate::engine::SiltEngine;
 use crate::item;
-use crate::sorted_store::{Plan, SortedStoreWriter, discard};
+use crate::sorted_store::{Plan, SortedStoreWriter};
 use crate::store_entry::StoreEntry;
+use crate::store_file::discard;
 use crate::version::{Edit, Partition};
-use sort::Sorter;
+use crate::view::View;
+use sort::{CHECK_INTERVAL, Sorter};
 
-/// Entries between two checks for cancellation.
-const CHECK_INTERVAL: u64 = 1024;
 const MAX_HASHES_PER_BLOCK: u64 = 1024;
 
 impl SiltEngine {
@@ -54,15 +54,18 @@ impl SiltEngine {
 
     /// Merges the HashStores of a partition into its SortedStore.
     pub(crate) fn merge(&self, at: usize) -> Result<()> {
+        self.with_view(|view| self.merge_of(view, at))
+    }
+
+    fn merge_of(&self, view: &View, at: usize) -> Result<()> {
         let began = Instant::now();
-        let view = self.view.load_full();
         let partition = &view.version.partitions[at];
         let number = self.versions.new_number();
         let merged = self.write_merged(at as u32, number, partition);
-        if !matches!(merged, Ok(Some(_))) {
+        if !matches!(merged, Ok((Some(_), _))) {
             discard(self.vfs.as_ref(), number);
         }
-        let written = merged?;
+        let (written, expired) = merged?;
         if written.is_some() {
             self.vfs.sync_dir(Purpose::Compaction)?;
         }
@@ -73,23 +76,27 @@ impl SiltEngine {
             sorted_stores: written.into_iter().collect(),
             ..Edit::default()
         };
-        let installed = self.install(edit, |_| ());
-        installed.inspect_err(|error| self.discard_if_unnamed(error, &[number]))?;
+        let installed = self.install(view.generation, edit, |_| ());
+        if !self.is_installed(installed, &[number])? {
+            return Ok(());
+        }
         let (bytes, entries) = written.map_or((0, 0), |store| (store.bytes, store.entries));
         self.counters.merges.fetch_add(1, Relaxed);
         self.counters.merged_out.fetch_add(entries, Relaxed);
+        self.counters.expired.fetch_add(expired, Relaxed);
         self.counters.sorted_bytes.fetch_add(bytes, Relaxed);
         self.counters.merge_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
         Ok(())
     }
 
-    /// Writes the SortedStore that results from a partition's stores; `None` if no entry remains.
+    /// Writes the SortedStore that results from a partition's stores, `None` if no entry remains;
+    /// returns it and the number of expired entries.
     fn write_merged(
         &self,
         at: u32,
         number: u64,
         partition: &Partition,
-    ) -> Result<Option<StoreEntry>> {
+    ) -> Result<(Option<StoreEntry>, u64)> {
         let plan = self.plan(at, partition);
         if let Some(written) = self.write_with_plan(number, partition, plan)? {
             return Ok(written);
@@ -97,7 +104,7 @@ impl SiltEngine {
         // Keys that share a hash do not fit blocks of one length.
         discard(self.vfs.as_ref(), number);
         let uneven = Plan { one_length: None, ..plan };
-        Ok(self.write_with_plan(number, partition, uneven)?.flatten())
+        Ok(self.write_with_plan(number, partition, uneven)?.unwrap_or_default())
     }
 
     /// Writes by `plan`; `None` if the entries do not fit its blocks of one length.
@@ -106,7 +113,7 @@ impl SiltEngine {
         number: u64,
         partition: &Partition,
         plan: Plan,
-    ) -> Result<Option<Option<StoreEntry>>> {
+    ) -> Result<Option<(Option<StoreEntry>, u64)>> {
         let keys = self.keys;
         let to_sort = partition.hash_stores.iter().map(|store| store.entry().entries).sum();
         let mut sorter = Sorter::new(self, to_sort, plan.mean_bytes);
@@ -139,7 +146,9 @@ impl SiltEngine {
         self.counters.merged_in.fetch_add(read, Relaxed);
         let written = writer.finish()?;
         let partition = plan.partition;
-        Ok(Some(written.map(|(bytes, entries)| StoreEntry { partition, number, bytes, entries })))
+        let written =
+            written.map(|(bytes, entries)| StoreEntry { partition, number, bytes, entries });
+        Ok(Some((written, group.expired)))
     }
 
     fn plan(&self, at: u32, partition: &Partition) -> Plan {
@@ -185,6 +194,8 @@ struct Group {
     bytes: Vec<u8>,
     /// The end of each entry in `bytes`.
     ends: Vec<usize>,
+    /// The number of expired entries in this group and all earlier ones.
+    expired: u64,
 }
 
 impl Group {
@@ -206,12 +217,18 @@ impl Group {
     /// Writes the live entries and clears the group. `false`: they do not fit the writer's plan.
     fn write(&mut self, writer: &mut SortedStoreWriter<'_>, now: Timestamp) -> Result<bool> {
         let Some(hash) = self.hash.take() else { return Ok(true) };
+        let mut expired = 0;
         let is_live = |entry: &&[u8]| match item::first(entry) {
-            Some((Op::Put { expires_at, .. }, _)) => expires_at.is_none_or(|at| at > now),
+            Some((Op::Put { expires_at: Some(at), .. }, _)) if at <= now => {
+                expired += 1;
+                false
+            }
+            Some((Op::Put { .. }, _)) => true,
             _ => false,
         };
         let live: Vec<&[u8]> = self.entries().filter(is_live).collect();
         let fits = live.is_empty() || writer.add(&hash, &live)?;
+        self.expired += expired;
         self.bytes.clear();
         self.ends.clear();
         Ok(fits)

@@ -13,10 +13,11 @@ use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_runtime::RateLimiter;
+use siltstone_table::FileSum;
 use siltstone_vfs::{File, Vfs};
 
 use super::sort::Age;
-use crate::file::{Fields, FileSum, FileWriter};
+use crate::file::{Fields, FileWriter};
 use crate::names::Kind;
 
 /// A chunk ends with the entry that brings it to this many bytes.

@@ -23,11 +23,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use siltstone_engine::{Purpose, Result};
 use siltstone_structures::HashKey;
 
-use super::CHECK_INTERVAL;
 use super::run::{CHUNK_BYTES, Run, RunReader, RunWriter};
 use crate::engine::SiltEngine;
 use crate::item;
 use crate::sorted_store::{Scan, SortedStore};
+
+/// Entries between two checks for cancellation.
+pub(super) const CHECK_INTERVAL: u64 = 1024;
 
 /// The age of an entry among those of its hash; 0 is the youngest.
 pub(super) type Age = u32;
@@ -43,7 +45,8 @@ struct BufferedEntry {
 /// Sorts entries that arrive in any order.
 pub(super) struct Sorter<'a> {
     engine: &'a SiltEngine,
-    /// Both are allocated once, because a vector that grows by doubling would exceed the limit.
+    /// The buffered bytes. Like `entries` allocated once, because a vector that grows by doubling
+    /// would exceed the limit.
     bytes: Vec<u8>,
     entries: Vec<BufferedEntry>,
     /// Runs by tier. A run of the next tier is the merge of all runs of a full tier.

@@ -7,7 +7,8 @@
 //!
 //! Invariant: each whole record is in the new chain, each gap in the report.
 
-use siltstone_durable::repair::{LogItem, log_outcome, salvage_records};
+use siltstone_durable::EditHeader;
+use siltstone_durable::repair::{LogItem, log_outcome, salvage_logs, salvage_records};
 use siltstone_engine::{Loss, Result};
 use siltstone_table::{LogMode, LogReader, LogSalvage, SegmentLink, WalWriter, salvage_chain};
 
@@ -27,13 +28,13 @@ impl Repair<'_> {
     ) -> Result<()> {
         // Without a manifest it is unknown which log is the first of the chain.
         let mut logs = match is_known {
-            true => self.chain(state.first_log, sealed_log)?,
+            true => salvage_logs(self.vfs.as_ref(), &EditHeader { sealed_log, ..state.header })?,
             false => salvage_chain(self.vfs.as_ref(), None, None, None)?,
         };
         if is_known {
             match recover::check_logs(self.vfs, state, sealed_log) {
                 Ok(()) if logs.iter().all(|log| log.damage.is_none()) => {
-                    state.sealed_log = sealed_log;
+                    state.header.sealed_log = sealed_log;
                     return Ok(());
                 }
                 Ok(()) => {}
@@ -65,12 +66,12 @@ impl Repair<'_> {
         // Synced, so that the old logs may be removed; not sealed, because it was not closed.
         chain.sync()?;
         self.files.keep_reported(logs.into_iter().filter_map(|log| log.file));
-        state.first_log = Some(first);
+        state.header.first_log = Some(first);
         Ok(())
     }
 
-    /// How many of the logs precede the first log, other than the very first, that begins a chain:
-    /// no later log of the table's own does.
+    /// The number of logs of the table's own chain. Only its first log has no predecessor, so the
+    /// next log without one begins another chain, left by an interrupted repair.
     fn own_logs(&self, logs: &[LogSalvage]) -> Result<usize> {
         for (at, log) in logs.iter().enumerate().skip(1) {
             let Some(file) = &log.file else { continue };
@@ -101,11 +102,10 @@ impl Repair<'_> {
                 .iter()
                 .enumerate()
                 .map(|(at, record)| [record::head(Some(at) == ends), &record[record::HEAD..]]);
-            let parts: Vec<[&[u8]; 2]> = parts.collect();
-            if !parts.is_empty() {
-                chain.append(&parts, &mut Vec::new())?;
+            if parts.len() > 0 {
+                chain.append(parts, &mut Vec::new())?;
             }
-            saved += parts.len();
+            saved += batch.len();
             batch.clear();
             Ok(())
         };

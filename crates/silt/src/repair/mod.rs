@@ -24,9 +24,10 @@ mod salvage;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use siltstone_durable::repair::{KnownManifest, ReplacedFiles};
+use siltstone_durable::repair::{KnownManifest, ReplacedFiles, salvage_logs};
+use siltstone_durable::{EditHeader, VersionEdit};
 use siltstone_engine::{Error, Loss, Purpose, RepairReport, Result};
-use siltstone_table::{FileNumbers, LogSalvage, Manifest, quarantine, salvage_chain};
+use siltstone_table::{FileNumbers, Manifest, quarantine};
 use siltstone_vfs::Vfs;
 
 use crate::hash_store::HashStore;
@@ -74,7 +75,8 @@ impl Repair<'_> {
             None => self.reconstruct_manifest(&numbered)?,
         };
         // Ignore a file number that no table can have reached.
-        let next = FileNumbers::of_manifest(known.next_file).map_or(1, |numbers| numbers.next());
+        let next =
+            FileNumbers::of_manifest(known.header.next_file).map_or(1, |numbers| numbers.next());
         self.next_file = self.next_file.max(next);
         let keys =
             known.keys.unwrap_or(KeyHasher { seed: 0, partitions: Options::default().partitions });
@@ -83,14 +85,15 @@ impl Repair<'_> {
             known.keys = Some(keys);
             self.write_first_manifest(&known)?;
         }
-        let mut state = Edit { keys: Some(keys), first_log: known.first_log, ..Edit::default() };
+        let mut state = Edit { keys: Some(keys), ..Edit::default() };
+        state.header.first_log = known.header.first_log;
         for entry in known.hash_stores {
             state.hash_stores.extend(self.check(Kind::HashStore, entry, keys)?);
         }
         for entry in known.sorted_stores {
             state.sorted_stores.extend(self.check(Kind::SortedStore, entry, keys)?);
         }
-        self.check_logs(&mut state, known.sealed_log, is_known)?;
+        self.check_logs(&mut state, known.header.sealed_log, is_known)?;
         if self.has_changed {
             self.write_manifest(state)
         } else {
@@ -127,25 +130,18 @@ impl Repair<'_> {
         let has_unnamed = numbered.iter().any(|file| is_store(file.0) && !named.contains(file));
         let lacks_a_store = || named.iter().any(|file| !numbered.contains(file));
         let lacks_a_log = || -> Result<bool> {
-            let logs = self.chain(known.first_log, known.sealed_log)?;
+            let logs = salvage_logs(self.vfs.as_ref(), &known.header)?;
             Ok(logs.iter().any(|log| log.file.is_none()))
         };
         Ok(has_unnamed && (lacks_a_store() || lacks_a_log()?))
-    }
-
-    fn chain(
-        &self,
-        first_log: Option<u64>,
-        sealed_log: Option<(u64, u64)>,
-    ) -> Result<Vec<LogSalvage>> {
-        salvage_chain(self.vfs.as_ref(), Some(first_log.unwrap_or(0)), sealed_log, None)
     }
 
     /// Reconstructs the content of the manifest from the footers of the stores.
     fn reconstruct_manifest(&mut self, numbered: &[(Kind, u64)]) -> Result<Edit> {
         let logs = numbered.iter().filter(|(kind, _)| *kind == Kind::Log);
         let first_log = Some(logs.map(|&(_, number)| number).min().unwrap_or(0));
-        let mut state = Edit { first_log, ..Edit::default() };
+        let header = EditHeader { first_log, ..EditHeader::default() };
+        let mut state = Edit { header, ..Edit::default() };
         let mut without_footer = Vec::new();
         let mut stores: Vec<(Kind, u64)> = numbered.to_vec();
         stores.sort_unstable_by_key(|&(_, number)| number);
@@ -331,7 +327,8 @@ impl Repair<'_> {
 
     /// Replaces the unusable manifest by one with this content.
     fn write_first_manifest(&mut self, state: &Edit) -> Result<()> {
-        let state = Edit { next_file: Some(self.next_file), ..state.clone() };
+        let mut state = state.clone();
+        state.header.next_file = Some(self.next_file);
         Manifest::replace(self.vfs, ENGINE, &state.encode(), false)?;
         self.is_manifest_intact = true;
         self.vfs.sync_dir(Purpose::Maintenance)
@@ -339,7 +336,7 @@ impl Repair<'_> {
 
     /// Puts a manifest with this content into force, and quarantines the damaged files.
     fn write_manifest(&mut self, mut state: Edit) -> Result<()> {
-        state.next_file = Some(self.next_file);
+        state.header.next_file = Some(self.next_file);
         let is_intact = self.is_manifest_intact;
         self.files.replace_manifest::<Version>(&[self.vfs], &state, is_intact)?;
         let (hash, sorted) = (state.hash_stores.len(), state.sorted_stores.len());

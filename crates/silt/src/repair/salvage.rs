@@ -17,9 +17,9 @@ use std::sync::Arc;
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_runtime::RateLimiter;
 use siltstone_structures::{CuckooTable, HashKey};
+use siltstone_table::FileSum;
 use siltstone_vfs::{File, Mode, Vfs};
 
-use crate::file::FileSum;
 use crate::hash_store::{HashStore, HashStoreWriter, StoreMeta, choose_slot_bytes, write_filter};
 use crate::item;
 use crate::keys::{KeyHasher, cuckoo_bits};
@@ -31,7 +31,7 @@ const PURPOSE: Purpose = Purpose::Maintenance;
 /// A block of several entries has at most this many bytes.
 const CHUNK: u64 = 4 << 20;
 /// A block of a single entry of the maximum size has at most this many bytes.
-const MAX_BLOCK_BYTES: u64 = crate::MAX_VALUE_BYTES as u64 + CHUNK;
+const MAX_BLOCK_BYTES: u64 = siltstone_engine::MAX_VALUE_BYTES as u64 + CHUNK;
 /// The load factor of a new HashStore.
 const LOAD_FACTOR: f64 = 0.9;
 /// The target size of a block in a new SortedStore.
@@ -275,7 +275,7 @@ fn block_len(bytes: &[u8], sum: FileSum, at: u64) -> Option<usize> {
     let mut running = sum.begin(at);
     let mut end = BLOCK_CRC;
     while let Some((_, len)) = item::first(&bytes[end..]) {
-        running = FileSum::go_on(running, &bytes[end..end + len]);
+        running = crc32c::crc32c_append(running, &bytes[end..end + len]);
         end += len;
         if running == crc {
             return Some(end);
@@ -283,7 +283,7 @@ fn block_len(bytes: &[u8], sum: FileSum, at: u64) -> Option<usize> {
         let padded = end.next_multiple_of(BLOCK_UNIT as usize);
         if padded > end
             && let Some(zeros) = bytes.get(end..padded)
-            && FileSum::go_on(running, zeros) == crc
+            && crc32c::crc32c_append(running, zeros) == crc
         {
             return Some(padded);
         }

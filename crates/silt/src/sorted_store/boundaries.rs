@@ -93,7 +93,7 @@ impl BoundariesBuilder {
 }
 
 impl Boundaries {
-    /// BlockScan of `stride` bytes each; the last may be shorter.
+    /// Boundaries of `blocks` blocks of `stride` bytes each, up to `end`; the last may be shorter.
     pub(crate) fn even(blocks: u64, stride: u64, end: u64) -> Self {
         Boundaries { blocks, end, form: Form::Even { stride } }
     }

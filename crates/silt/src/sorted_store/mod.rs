@@ -25,22 +25,23 @@ mod write;
 
 pub(crate) use boundaries::UNIT as BLOCK_UNIT;
 pub(crate) use format::{CRC as BLOCK_CRC, FOOTER, StoreMeta};
-pub(crate) use write::{Plan, SortedStoreWriter, discard};
+pub(crate) use write::{Plan, SortedStoreWriter};
 
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_structures::{Ect, EctBuilder, HashKey};
-use siltstone_vfs::{File, Mode, Vfs};
+use siltstone_table::FileSum;
+use siltstone_vfs::{Mode, Vfs};
 
-use crate::file::{FileSum, read_derived, write_derived};
+use crate::file::write_derived;
 use crate::item::{self, Item};
 use crate::keys::KeyHasher;
 use crate::names::Kind;
 use crate::store_entry::StoreEntry;
+use crate::store_file::StoreFile;
 use boundaries::{Boundaries, BoundariesBuilder, UNIT};
 use format::CRC;
 use write::{index_options, no_index};
@@ -48,23 +49,26 @@ use write::{index_options, no_index};
 /// Bytes that a scan reads at once, about.
 const CHUNK_BYTES: u64 = 256 << 10;
 
-/// An open SortedStore. Once it is obsolete and the last version that names it is dropped, its
-/// files are removed.
+/// The files of a SortedStore.
+const FILES: [Kind; 2] = [Kind::SortedStore, Kind::Index];
+
+/// An open SortedStore.
 pub(crate) struct SortedStore {
-    vfs: Arc<dyn Vfs>,
-    file: Arc<dyn File>,
-    entry: StoreEntry,
-    name: String,
-    sum: FileSum,
+    files: StoreFile,
     meta: StoreMeta,
     boundaries: Boundaries,
     /// `None` while the trie is not loaded.
     trie: ArcSwapOption<Ect>,
-    /// Why the index was rebuilt.
-    warning: OnceLock<String>,
     /// Whether a rebuilt index is written.
     writes_rebuilt: bool,
-    obsolete: AtomicBool,
+}
+
+impl Deref for SortedStore {
+    type Target = StoreFile;
+
+    fn deref(&self) -> &StoreFile {
+        &self.files
+    }
 }
 
 /// The stored form of an index.
@@ -108,29 +112,21 @@ impl SortedStore {
         entry: StoreEntry,
         purpose: Purpose,
     ) -> Result<Arc<Self>> {
-        let name = Kind::SortedStore.name(entry.number);
-        let file = vfs.open(&name, Mode::Read)?;
-        let sum = FileSum::new(entry.number);
-        let (fields, end) = FOOTER.read(file.as_ref(), &name, sum, purpose)?;
+        let files = StoreFile::open(vfs, FILES, entry)?;
+        let (fields, end) = files.read_footer(&FOOTER, purpose)?;
         let meta = StoreMeta::decode(&fields);
         let named = (entry.partition, entry.entries, entry.bytes);
-        let is_named = (meta.partition, meta.entries, file.len()?) == named;
+        let is_named = (meta.partition, meta.entries, files.file.len()?) == named;
         if !is_named || !meta.can_end_at(end) {
             let reason = "the SortedStore is not the one that the manifest names";
-            return Err(Error::corruption(name, end, reason));
+            return Err(files.corruption(end, reason));
         }
         let mut store = SortedStore {
-            vfs: vfs.clone(),
-            file,
-            entry,
-            name,
-            sum,
+            files,
             boundaries: Boundaries::even(meta.blocks(), meta.stride(), end),
             meta,
             trie: ArcSwapOption::empty(),
-            warning: OnceLock::new(),
             writes_rebuilt,
-            obsolete: AtomicBool::new(false),
         };
         if !meta.is_even {
             (_, store.boundaries) = store.read_index(purpose)?;
@@ -182,9 +178,8 @@ impl SortedStore {
 
     /// Reads the index from its file; rebuilds it if that is damaged or missing.
     fn read_index(&self, purpose: Purpose) -> Result<(Ect, Boundaries)> {
-        let number = self.entry.number;
-        let name = Kind::Index.name(number);
-        let read = read_derived(self.vfs.as_ref(), &name, number, purpose).and_then(|bytes| {
+        let name = self.derived_name();
+        let read = self.read_derived(purpose).and_then(|bytes| {
             let index = parse_index(&bytes).filter(|(trie, boundaries)| {
                 (trie.len(), boundaries.blocks()) == (self.meta.hashes, self.meta.blocks())
                     && boundaries.end() == self.end()
@@ -199,9 +194,10 @@ impl SortedStore {
                 if self.writes_rebuilt {
                     // If writing fails, the next load rebuilds the index again.
                     let bytes = index_bytes(&index.0, &index.1);
+                    let number = self.entry().number;
                     let _ = write_derived(self.vfs.as_ref(), &name, number, &bytes, purpose);
                 }
-                let _ = self.warning.set(format!("{error}: rebuilt from {}", self.name));
+                self.warn(&error);
                 Ok(index)
             }
             Err(other) => Err(other),
@@ -299,9 +295,8 @@ impl SortedStore {
         let purpose = Purpose::Maintenance;
         let end = self.end();
         let (trie, boundaries) = self.index(end, purpose)?;
-        let number = self.entry.number;
-        let name = Kind::Index.name(number);
-        let stored = read_derived(self.vfs.as_ref(), &name, number, purpose)?;
+        let stored = self.read_derived(purpose)?;
+        let name = self.derived_name();
         let wrong = || Error::corruption(&name, 0, "the index is not that of its SortedStore");
         let (stored, stored_boundaries) = parse_index(&stored).ok_or_else(wrong)?;
         // Two tries of the same hashes may differ in their bucket counts, so lookups are compared.
@@ -327,46 +322,16 @@ impl SortedStore {
 
     /// The file offset where the blocks end.
     fn end(&self) -> u64 {
-        self.entry.bytes - FOOTER.bytes() as u64
+        self.entry().bytes - FOOTER.bytes() as u64
     }
 
     pub(crate) fn meta(&self) -> &StoreMeta {
         &self.meta
     }
 
-    pub(crate) fn entry(&self) -> &StoreEntry {
-        &self.entry
-    }
-
-    pub(crate) fn warning(&self) -> Option<&str> {
-        self.warning.get().map(String::as_str)
-    }
-
     /// Bytes of memory that the index takes now.
     pub(crate) fn memory(&self) -> u64 {
         self.trie.load().as_ref().map_or(0, |trie| trie.size() as u64) + self.boundaries.memory()
-    }
-
-    /// The names of the store's files.
-    pub(crate) fn names(&self) -> [String; 2] {
-        [self.name.clone(), Kind::Index.name(self.entry.number)]
-    }
-
-    /// Marks the store as obsolete: no later version names it.
-    pub(crate) fn retire(&self) {
-        self.obsolete.store(true, Ordering::Release);
-    }
-
-    fn corruption(&self, at: u64, reason: &str) -> Error {
-        Error::corruption(&self.name, at, reason)
-    }
-}
-
-impl Drop for SortedStore {
-    fn drop(&mut self) {
-        if self.obsolete.load(Ordering::Acquire) {
-            discard(self.vfs.as_ref(), self.entry.number);
-        }
     }
 }
 

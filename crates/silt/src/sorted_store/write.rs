@@ -6,12 +6,13 @@ use siltstone_engine::{Error, Purpose, Result};
 use siltstone_runtime::RateLimiter;
 use siltstone_structures::ect::EctOptions;
 use siltstone_structures::{EctBuilder, HashKey};
+use siltstone_table::FileSum;
 use siltstone_vfs::{File, Vfs};
 
 use super::boundaries::{Boundaries, BoundariesBuilder, UNIT};
 use super::format::{CRC, FOOTER, StoreMeta};
 use super::index_bytes;
-use crate::file::{FileSum, FileWriter, write_derived};
+use crate::file::{FileWriter, write_derived};
 use crate::names::Kind;
 
 /// The properties of a SortedStore that a merge determines before it writes.
@@ -146,12 +147,5 @@ impl<'m> SortedStoreWriter<'m> {
         let name = Kind::Index.name(self.number);
         write_derived(self.vfs, &name, self.number, &bytes, Purpose::Compaction)?;
         Ok(Some((end + footer.len() as u64, self.meta.entries)))
-    }
-}
-
-/// Removes the files of a SortedStore that no manifest names; the next open removes what remains.
-pub(crate) fn discard(vfs: &dyn Vfs, number: u64) {
-    for kind in [Kind::SortedStore, Kind::Index] {
-        let _ = vfs.remove(&kind.name(number));
     }
 }

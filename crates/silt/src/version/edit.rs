@@ -9,6 +9,8 @@
 //!        | 5 partition number bytes entries           the SortedStore of a partition
 //!        | 6 number                                   a removed store
 //!        | 7 number bytes                             a log that was sealed at close
+//!        | 32 batch                                  batches over several tables up to here are
+//!                                                     settled
 //! ```
 //!
 //! Removals apply before additions. A reader refuses unknown fields: skipping one could lose data.
@@ -16,6 +18,7 @@
 //!
 //! Compare LevelDB's `VersionEdit`.
 
+use siltstone_durable::{EditHeader, VersionEdit};
 use siltstone_engine::batch::{read_varint, write_varint};
 
 use crate::keys::KeyHasher;
@@ -23,16 +26,13 @@ use crate::store_entry::StoreEntry;
 
 /// One change of the set of stores; a field that is `None` or empty changes nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Edit {
-    pub(crate) next_file: Option<u64>,
-    pub(crate) first_log: Option<u64>,
+pub struct Edit {
+    pub(crate) header: EditHeader,
     pub(crate) keys: Option<KeyHasher>,
     /// HashStores, the older ones of a partition first.
     pub(crate) hash_stores: Vec<StoreEntry>,
     pub(crate) sorted_stores: Vec<StoreEntry>,
     pub(crate) removed: Vec<u64>,
-    /// Number and length of the log that a clean close sealed.
-    pub(crate) sealed_log: Option<(u64, u64)>,
 }
 
 const NEXT_FILE: u64 = 1;
@@ -42,18 +42,23 @@ const HASH_STORE: u64 = 4;
 const SORTED_STORE: u64 = 5;
 const REMOVED: u64 = 6;
 const SEALED_LOG: u64 = 7;
+const SETTLED_BATCH: u64 = 32;
 
-impl Edit {
-    pub(crate) fn encode(&self) -> Vec<u8> {
+impl VersionEdit for Edit {
+    fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let mut put = |values: &[u64]| values.iter().for_each(|&v| write_varint(&mut out, v));
         if let Some(keys) = self.keys {
             // The seed takes two varints of 32 bits.
             put(&[KEYS, keys.partitions.into(), keys.seed >> 32, keys.seed & u64::from(u32::MAX)]);
         }
-        self.next_file.iter().for_each(|&number| put(&[NEXT_FILE, number]));
-        self.first_log.iter().for_each(|&number| put(&[FIRST_LOG, number]));
-        self.sealed_log.iter().for_each(|&(number, bytes)| put(&[SEALED_LOG, number, bytes]));
+        self.header.next_file.iter().for_each(|&number| put(&[NEXT_FILE, number]));
+        self.header.first_log.iter().for_each(|&number| put(&[FIRST_LOG, number]));
+        self.header
+            .sealed_log
+            .iter()
+            .for_each(|&(number, bytes)| put(&[SEALED_LOG, number, bytes]));
+        self.header.settled_batch.iter().for_each(|&batch| put(&[SETTLED_BATCH, batch]));
         self.removed.iter().for_each(|&number| put(&[REMOVED, number]));
         let kinds = [(HASH_STORE, &self.hash_stores), (SORTED_STORE, &self.sorted_stores)];
         for (kind, stores) in kinds {
@@ -64,8 +69,7 @@ impl Edit {
         out
     }
 
-    /// Decodes an edit; the error describes what is malformed.
-    pub(crate) fn decode(mut bytes: &[u8]) -> Result<Self, String> {
+    fn decode(mut bytes: &[u8]) -> Result<Self, String> {
         let mut edit = Edit::default();
         while !bytes.is_empty() {
             let mut number = || {
@@ -74,14 +78,15 @@ impl Edit {
                 Ok::<u64, String>(value)
             };
             match number()? {
-                NEXT_FILE => edit.next_file = Some(number()?),
-                FIRST_LOG => edit.first_log = Some(number()?),
+                NEXT_FILE => edit.header.next_file = Some(number()?),
+                FIRST_LOG => edit.header.first_log = Some(number()?),
                 KEYS => {
                     let partitions = small(number()?)?;
                     let seed = u64::from(small(number()?)?) << 32 | u64::from(small(number()?)?);
                     edit.keys = Some(KeyHasher { seed, partitions });
                 }
-                SEALED_LOG => edit.sealed_log = Some((number()?, number()?)),
+                SEALED_LOG => edit.header.sealed_log = Some((number()?, number()?)),
+                SETTLED_BATCH => edit.header.settled_batch = Some(number()?),
                 REMOVED => edit.removed.push(number()?),
                 kind @ (HASH_STORE | SORTED_STORE) => {
                     let store = StoreEntry {
@@ -102,6 +107,29 @@ impl Edit {
         }
         Ok(edit)
     }
+
+    fn header(&self) -> &EditHeader {
+        &self.header
+    }
+
+    fn header_mut(&mut self) -> &mut EditHeader {
+        &mut self.header
+    }
+
+    fn merge_files(&mut self, newer: Edit) -> Result<(), String> {
+        for number in newer.removed {
+            let before = self.hash_stores.len() + self.sorted_stores.len();
+            self.hash_stores.retain(|store| store.number != number);
+            self.sorted_stores.retain(|store| store.number != number);
+            if self.hash_stores.len() + self.sorted_stores.len() == before {
+                return Err(format!("removes store {number}, which is not there"));
+            }
+        }
+        self.hash_stores.extend(newer.hash_stores);
+        self.sorted_stores.extend(newer.sorted_stores);
+        self.keys = newer.keys.or(self.keys);
+        Ok(())
+    }
 }
 
 fn small(value: u64) -> Result<u32, String> {
@@ -119,8 +147,7 @@ impl std::fmt::Display for Edit {
                 format!("+{number}.{name} P{partition} {bytes}B {entries} entries")
             }));
         }
-        words.extend(self.first_log.map(|number| format!("logs from {number}")));
-        words.extend(self.sealed_log.map(|(number, len)| format!("log {number} sealed at {len}")));
+        words.extend(self.header.words());
         f.write_str(&words.join(", "))
     }
 }
@@ -133,13 +160,16 @@ mod tests {
     fn edits_round_trip_and_malformed_ones_are_rejected() {
         let store = StoreEntry { partition: 3, number: 9, bytes: 1 << 40, entries: 77 };
         let edit = Edit {
-            next_file: Some(300),
-            first_log: Some(12),
+            header: EditHeader {
+                next_file: Some(300),
+                first_log: Some(12),
+                sealed_log: Some((12, 999)),
+                ..EditHeader::default()
+            },
             keys: Some(KeyHasher { seed: 0xfedc_ba98_7654_3210, partitions: 4 }),
             hash_stores: vec![store, StoreEntry { number: 10, ..store }],
             sorted_stores: vec![StoreEntry { number: 11, ..store }],
             removed: vec![1, 2],
-            sealed_log: Some((12, 999)),
         };
         let good = edit.encode();
         assert_eq!(Edit::decode(&good).unwrap(), edit);

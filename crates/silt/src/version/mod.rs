@@ -27,7 +27,7 @@ use crate::store_entry::StoreEntry;
 
 /// The stores of all partitions.
 #[derive(Clone)]
-pub(crate) struct Version {
+pub struct Version {
     /// How keys are divided among partitions; never changes in the life of a table.
     keys: KeyHasher,
     pub(crate) partitions: Vec<Partition>,
@@ -43,7 +43,7 @@ pub(crate) struct Partition {
 
 /// Opened stores that an edit adds.
 #[derive(Default)]
-pub(crate) struct Added {
+pub(crate) struct NewStores {
     pub(crate) hash_stores: Vec<Arc<HashStore>>,
     pub(crate) sorted_stores: Vec<Arc<SortedStore>>,
 }
@@ -58,7 +58,7 @@ impl Version {
     ///
     /// # Errors
     /// `Corruption` of the manifest if the edit does not fit this version.
-    pub(crate) fn apply(&self, removed: &[u64], added: &Added) -> Result<Self> {
+    pub(crate) fn apply(&self, removed: &[u64], added: &NewStores) -> Result<Self> {
         let wrong = |reason: String| Error::corruption("MANIFEST", 0, reason);
         let mut next = self.clone();
         for &number in removed {
@@ -96,7 +96,7 @@ impl Version {
         self.partitions.iter().filter_map(|partition| partition.sorted.as_ref())
     }
 
-    fn stores(&self) -> usize {
+    pub(crate) fn stores(&self) -> usize {
         self.hash_stores().count() + self.sorted_stores().count()
     }
 

@@ -7,12 +7,12 @@
 use std::sync::Arc;
 
 use siltstone_durable::{
-    EditHeader, Recovered, VersionEdit, VersionSet, VersionState, missing_file, reject_orphans,
+    RecoveredManifest, VersionSet, VersionState, missing_file, reject_orphans,
 };
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_vfs::Vfs;
 
-use super::{Added, Edit, Version};
+use super::{Edit, NewStores, Version};
 use crate::hash_store::HashStore;
 use crate::indexes;
 use crate::keys::KeyHasher;
@@ -22,46 +22,6 @@ use crate::store_entry::StoreEntry;
 
 /// The engine's name in the manifest.
 pub(crate) const ENGINE: &str = "silt";
-
-impl VersionEdit for Edit {
-    fn encode(&self) -> Vec<u8> {
-        self.encode()
-    }
-
-    fn decode(bytes: &[u8]) -> std::result::Result<Self, String> {
-        Edit::decode(bytes)
-    }
-
-    fn header(&self) -> EditHeader {
-        EditHeader {
-            next_file: self.next_file,
-            first_log: self.first_log,
-            sealed_log: self.sealed_log,
-            ..EditHeader::default()
-        }
-    }
-
-    fn set_header(&mut self, header: EditHeader) {
-        self.next_file = header.next_file;
-        self.first_log = header.first_log;
-        self.sealed_log = header.sealed_log;
-    }
-
-    fn merge_files(&mut self, newer: Edit) -> std::result::Result<(), String> {
-        for number in newer.removed {
-            let before = self.hash_stores.len() + self.sorted_stores.len();
-            self.hash_stores.retain(|store| store.number != number);
-            self.sorted_stores.retain(|store| store.number != number);
-            if self.hash_stores.len() + self.sorted_stores.len() == before {
-                return Err(format!("removes store {number}, which is not there"));
-            }
-        }
-        self.hash_stores.extend(newer.hash_stores);
-        self.sorted_stores.extend(newer.sorted_stores);
-        self.keys = newer.keys.or(self.keys);
-        Ok(())
-    }
-}
 
 impl VersionState for Version {
     type Edit = Edit;
@@ -85,7 +45,7 @@ impl VersionState for Version {
 pub(crate) fn open_versions(
     vfs: &Arc<dyn Vfs>,
     keys: KeyHasher,
-) -> Result<(VersionSet<Version>, Recovered<Version>)> {
+) -> Result<(VersionSet<Version>, RecoveredManifest<Version>)> {
     let initial = Edit { keys: Some(keys), ..Edit::default() };
     let check_empty = || reject_orphans(vfs.as_ref(), |name| names::parse(name).is_some());
     VersionSet::open(vfs, initial, check_empty, |edit: &Edit| {
@@ -113,11 +73,18 @@ impl Version {
         indexes::load(&next, memory, &numbers, Purpose::Maintenance)?;
         Ok(next)
     }
+
+    /// The edit that removes every store, and the version after it.
+    pub(crate) fn cleared(&self) -> (Edit, Version) {
+        let (hash_stores, sorted_stores) = self.entries();
+        let removed = hash_stores.iter().chain(&sorted_stores).map(|store| store.number).collect();
+        (Edit { removed, ..Edit::default() }, Version::empty(self.keys))
+    }
 }
 
 /// Opens the stores that an edit adds; filters and indexes are not loaded yet.
-fn open_stores(vfs: &Arc<dyn Vfs>, edit: &Edit, purpose: Purpose) -> Result<Added> {
-    let mut added = Added::default();
+fn open_stores(vfs: &Arc<dyn Vfs>, edit: &Edit, purpose: Purpose) -> Result<NewStores> {
+    let mut added = NewStores::default();
     for &entry in &edit.sorted_stores {
         added.sorted_stores.push(SortedStore::open(vfs, entry, purpose)?);
     }

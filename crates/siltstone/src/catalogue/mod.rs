@@ -2,13 +2,16 @@
 //!
 //! ```text
 //! siltstone-catalogue 1 crc32c=1a2b3c4d\n      version, checksum of everything after the newline
-//! {"tables": {"default": {"engine": "lsm", "options": {…}}}, "pending": ["old"]}
+//! {"tables": {"default": {"engine": "lsm", "options": {…}}}, "pending": ["old"],
+//!  "ids": {"default": 7}, "next_id": 8}
 //! ```
 //!
 //! The file is text, so that people can read it, and is replaced atomically: written as a draft,
 //! synced, renamed, directory synced. In the file the list of pending tables is called `pending`.
-//! Version 1 has no such list, and is written while no table is pending. A reader refuses versions
-//! above its own. `repair` rebuilds a damaged or missing catalogue from the table directories.
+//! Version 1 has no such list, and is written while no table is pending. Version 3 adds `ids`, the
+//! tables that have taken part in batches over several tables, and is written once there are any. A
+//! reader refuses versions above its own. `repair` rebuilds a damaged or missing catalogue from
+//! the table directories.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -18,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_vfs::{Mode, Vfs};
 
-use crate::db::TABLE_PREFIX;
+use crate::names::TABLE_PREFIX;
 
 mod repair;
 
@@ -27,7 +30,9 @@ pub use repair::repair;
 const NAME: &str = "CATALOG";
 const DRAFT_NAME: &str = "CATALOG.new";
 const MAGIC: &str = "siltstone-catalogue";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+/// The version without identities of tables.
+const VERSION_WITHOUT_IDS: u32 = 2;
 /// The version without pending tables.
 const VERSION_WITHOUT_PENDING: u32 = 1;
 /// Far above any real catalogue; bounds the allocation for a file with a wrong length.
@@ -42,6 +47,16 @@ pub struct Catalogue {
     /// Tables that are being created or dropped; after a crash their directories are removed.
     #[serde(rename = "pending", default, skip_serializing_if = "BTreeSet::is_empty")]
     pub pending: BTreeSet<String>,
+    /// The identities of the tables that have taken part in batches over several tables.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ids: BTreeMap<String, u64>,
+    /// Greater than all identities that were assigned; 0 if there was none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub next_id: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A table's engine and options.
@@ -55,7 +70,10 @@ pub struct TableSpec {
 }
 
 impl Catalogue {
-    /// Whether `vfs` holds a catalogue, i.e. is a store.
+    /// Whether `vfs` contains a catalogue, i.e. is a store.
+    ///
+    /// # Errors
+    /// I/O errors.
     pub fn exists(vfs: &dyn Vfs) -> Result<bool> {
         vfs.exists(NAME)
     }
@@ -80,7 +98,8 @@ impl Catalogue {
     /// Reads the catalogue.
     ///
     /// # Errors
-    /// [`Error::Refused`] for a newer version, [`Error::Corruption`] for a damaged file.
+    /// [`Error::Refused`] for a newer version, [`Error::Corruption`] for a damaged file; I/O
+    /// errors.
     pub fn read(vfs: &dyn Vfs) -> Result<Self> {
         let file = vfs.open(NAME, Mode::Read)?;
         let len = file.len()?;
@@ -94,6 +113,9 @@ impl Catalogue {
     }
 
     /// Replaces the catalogue, atomically and durably.
+    ///
+    /// # Errors
+    /// I/O errors; the old or the new catalogue is there then.
     pub fn write(&self, vfs: &dyn Vfs) -> Result<()> {
         if vfs.exists(DRAFT_NAME)? {
             vfs.remove(DRAFT_NAME)?;
@@ -119,11 +141,20 @@ impl Catalogue {
         Ok(names)
     }
 
+    /// The oldest version that suffices.
+    fn version(&self) -> u32 {
+        match (self.next_id, self.pending.is_empty()) {
+            (0, true) => VERSION_WITHOUT_PENDING,
+            (0, false) => VERSION_WITHOUT_IDS,
+            _ => VERSION,
+        }
+    }
+
     fn format(&self) -> Vec<u8> {
         // A map of strings always has a JSON form.
         let body = serde_json::to_string_pretty(self).expect("strings have a JSON form");
         let crc = crc32c::crc32c(body.as_bytes());
-        let version = if self.pending.is_empty() { VERSION_WITHOUT_PENDING } else { VERSION };
+        let version = self.version();
         format!("{MAGIC} {version} crc32c={crc:08x}\n{body}").into_bytes()
     }
 
@@ -139,8 +170,8 @@ impl Catalogue {
         let [MAGIC, version, crc] = words[..] else {
             return Err(damaged(0, format!("does not begin with '{MAGIC}'")));
         };
-        match version.parse::<u32>() {
-            Ok(VERSION_WITHOUT_PENDING..=VERSION) => {}
+        let stated = match version.parse::<u32>() {
+            Ok(known @ VERSION_WITHOUT_PENDING..=VERSION) => known,
             Ok(newer) if newer > VERSION => {
                 return Err(Error::Refused {
                     path: path.to_owned(),
@@ -151,11 +182,17 @@ impl Catalogue {
                 });
             }
             _ => return Err(damaged(0, format!("unknown version '{version}'"))),
-        }
+        };
         if crc != format!("crc32c={:08x}", crc32c::crc32c(body)) {
             return Err(damaged(newline + 1, "checksum does not match".into()));
         }
-        serde_json::from_slice(body).map_err(|e| damaged(newline + 1, e.to_string()))
+        let catalogue: Catalogue =
+            serde_json::from_slice(body).map_err(|e| damaged(newline + 1, e.to_string()))?;
+        // The checksum does not cover the version.
+        match catalogue.version() == stated {
+            true => Ok(catalogue),
+            false => Err(damaged(0, format!("version {stated} does not have such contents"))),
+        }
     }
 }
 
@@ -184,24 +221,29 @@ mod tests {
             engine: "lsm".into(),
             options: [("memtable".to_owned(), "8MiB".to_owned())].into(),
         };
-        Catalogue { tables: [("words".to_owned(), spec)].into(), pending: BTreeSet::new() }
+        Catalogue { tables: [("words".to_owned(), spec)].into(), ..Catalogue::default() }
     }
 
     #[test]
     fn catalogue_reads_back() {
         let mut with_pending = sample();
         with_pending.pending.insert("old".to_owned());
-        for catalogue in [sample(), with_pending] {
+        let mut with_ids = with_pending.clone();
+        with_ids.ids.insert("words".to_owned(), 7);
+        with_ids.next_id = 8;
+        for catalogue in [sample(), with_pending, with_ids] {
             assert_eq!(Catalogue::parse(&catalogue.format(), "C").unwrap(), catalogue);
         }
     }
 
     #[test]
-    fn catalogue_without_pending_tables_has_the_older_version() {
+    fn catalogue_has_the_oldest_version_that_suffices() {
         let mut catalogue = sample();
         assert!(catalogue.format().starts_with(b"siltstone-catalogue 1 "));
         catalogue.pending.insert("old".to_owned());
         assert!(catalogue.format().starts_with(b"siltstone-catalogue 2 "));
+        catalogue.next_id = 8;
+        assert!(catalogue.format().starts_with(b"siltstone-catalogue 3 "));
     }
 
     #[test]

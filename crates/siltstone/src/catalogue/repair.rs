@@ -9,7 +9,7 @@
 //! Every table directory is listed, or nothing is written. A table that the damaged file lists as
 //! pending is left alone: damaged data never justifies a removal. The damaged file is kept as
 //! `CATALOG.damaged`. An intact catalogue that lacks tables, as a restored older one does, gets
-//! them added. Directories that are no tables are left alone.
+//! them added. Directories that are not tables are left alone.
 
 use std::path::Path;
 
@@ -17,8 +17,8 @@ use siltstone_engine::{Error, Purpose, Result};
 use siltstone_vfs::{Disk, Mode, Vfs};
 
 use super::{Catalogue, MAX_BYTES, NAME, TableSpec};
-use crate::db::{LOCK, TABLE_PREFIX};
 use crate::engines;
+use crate::names::{LOCK, TABLE_PREFIX};
 
 const QUARANTINED_NAME: &str = "CATALOG.damaged";
 

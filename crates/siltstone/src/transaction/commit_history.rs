@@ -1,4 +1,4 @@
-//! The keys of history writes, with the group of writes that wrote them last.
+//! The commit history: recently written keys, each with the commit group that wrote it last.
 //!
 //! ```text
 //!   group         7       8      9     10            a number per group of writes, in order
@@ -12,18 +12,22 @@
 //! (Kung and Robinson, "On Optimistic Methods for Concurrency Control", TODS 6(2), 1981).
 //!
 //! Groups that no open transaction needs are dropped at once. If the rest is over the budget, the
-//! oldest groups are dropped too, and transactions that began before them fail as expired. A group
-//! that removes every key is recorded by its number alone: it conflicts with every read.
+//! oldest groups are dropped too. For a transaction that began before them,
+//! [`CommitHistory::validate`] knows only a part, and
+//! [`check_unchanged`](super::revalidation::check_unchanged) has to read the rest. A group that
+//! removes every key is recorded by its number alone: it conflicts with every read. A deleted range
+//! is recorded as a range.
 //!
-//! Invariant: [`CommitHistory::validate`] succeeds only if every group after the transaction's
-//! beginning is recorded and none of them wrote what it read.
+//! Invariant: [`CommitHistory::validate`] returns [`Reach::Whole`] only if every group after the
+//! transaction's beginning is recorded and none of them wrote what it read.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use siltstone_engine::{Error, KeyRange, Result};
+use siltstone_engine::{BatchOp, Error, KeyRange, Result, WriteBatch};
 
+use super::live_bounds::LiveBounds;
 use super::read_set::ReadSet;
 
 /// Memory per recorded key besides its bytes: a node of the map, an entry of the order, the
@@ -35,13 +39,27 @@ const REPEAT_OVERHEAD_BYTES: usize = 32;
 /// The number of a group of writes.
 pub(super) type Group = u64;
 
+/// Whether the history has all groups since the beginning of a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Reach {
+    /// To its beginning.
+    Whole,
+    /// Groups after its beginning were dropped.
+    Part,
+}
+
 /// The keys of the groups that an open transaction may need.
 #[derive(Debug)]
 pub(super) struct CommitHistory {
+    /// Bounds of the live keys, as of the last recorded group.
+    pub(super) live: LiveBounds,
     /// The last group that wrote each key.
     keys: BTreeMap<Arc<[u8]>, Group>,
     /// Every write, by group.
     order: VecDeque<(Group, Arc<[u8]>)>,
+    /// The deleted ranges, by group.
+    ranges: VecDeque<(Group, DeletedRange)>,
     bytes: usize,
     budget_bytes: usize,
     /// Groups up to this one were dropped although an open transaction may need them.
@@ -57,8 +75,10 @@ pub(super) struct CommitHistory {
 impl CommitHistory {
     pub(super) fn new(budget_bytes: usize) -> Self {
         CommitHistory {
+            live: LiveBounds::default(),
             keys: BTreeMap::new(),
             order: VecDeque::new(),
+            ranges: VecDeque::new(),
             bytes: 0,
             budget_bytes,
             truncated: 0,
@@ -91,8 +111,23 @@ impl CommitHistory {
         self.complete + 1
     }
 
+    /// Records what the group in progress writes.
+    pub(super) fn record_batch(&mut self, batch: &WriteBatch) {
+        for op in batch.iter_all() {
+            match op {
+                BatchOp::Point(op) => self.record(op.key()),
+                BatchOp::DeleteRange { start, end } => {
+                    let range =
+                        DeletedRange { start: start.to_vec(), end: end.map(<[u8]>::to_vec) };
+                    self.bytes += range.bytes();
+                    self.ranges.push_back((self.next(), range));
+                }
+            }
+        }
+    }
+
     /// Records that the group in progress writes `key`.
-    pub(super) fn record(&mut self, key: &[u8]) {
+    fn record(&mut self, key: &[u8]) {
         let group = self.next();
         let known = self.keys.get_key_value(key).map(|(key, last)| (key.clone(), *last));
         let key = match known {
@@ -119,40 +154,47 @@ impl CommitHistory {
     pub(super) fn complete(&mut self) {
         self.complete += 1;
         self.drop_unneeded();
-        while self.bytes > self.budget_bytes
-            && let Some(&(oldest, _)) = self.order.front()
-        {
+        while self.bytes > self.budget_bytes {
+            let fronts = [self.order.front().map(|(group, _)| *group), self.oldest_range()];
+            let Some(oldest) = fronts.into_iter().flatten().min() else { break };
             self.drop_up_to(oldest);
             self.truncated = oldest;
         }
     }
 
-    /// Checks that nothing in `reads` was written after the group `begun`.
+    /// Whether every group after `begun` is recorded.
+    pub(super) fn reach(&self, begun: Group) -> Reach {
+        if begun < self.truncated { Reach::Part } else { Reach::Whole }
+    }
+
+    /// Checks that no recorded group after `begun` wrote anything in `reads`. Returns whether all
+    /// groups after it are recorded.
     ///
     /// # Errors
-    /// [`Error::Conflict`] with a key that was; [`Error::Expired`] if the history was truncated.
-    pub(super) fn validate(&self, begun: Group, reads: &ReadSet) -> Result<()> {
+    /// [`Error::Conflict`] with a key that was written.
+    pub(super) fn validate(&self, begun: Group, reads: &ReadSet) -> Result<Reach> {
         if reads.is_empty() {
-            return Ok(());
-        }
-        if begun < self.truncated {
-            return Err(Error::Expired {
-                reader: "transaction",
-                reason: format!(
-                    "more was written while it was open than the {} bytes of keys that are \
-                     remembered (TransactionOptions::remembered_bytes)",
-                    self.budget_bytes
-                ),
-            });
+            return Ok(Reach::Whole);
         }
         let is_later = |group: &Group| *group > begun;
         if is_later(&self.cleared) {
             return Err(Error::Conflict { key: reads.any_key() });
         }
-        if !self.order.back().is_some_and(|(group, _)| is_later(group)) {
-            return Ok(());
-        }
         let conflict = |key: &[u8]| Err(Error::Conflict { key: key.to_vec() });
+        for (_, deleted) in self.ranges.iter().rev().take_while(|(group, _)| is_later(group)) {
+            if let Some(key) = reads.keys().find(|key| deleted.contains(key)) {
+                return conflict(key);
+            }
+            if let Some(range) = reads.ranges().find(|range| deleted.overlaps(range)) {
+                return conflict(match &range.start {
+                    Bound::Included(key) | Bound::Excluded(key) => key.max(&deleted.start),
+                    Bound::Unbounded => &deleted.start,
+                });
+            }
+        }
+        if !self.order.back().is_some_and(|(group, _)| is_later(group)) {
+            return Ok(self.reach(begun));
+        }
         for key in reads.keys() {
             if self.keys.get(key).is_some_and(is_later) {
                 return conflict(key);
@@ -165,7 +207,7 @@ impl CommitHistory {
                 }
             }
         }
-        Ok(())
+        Ok(self.reach(begun))
     }
 
     fn in_range<'a>(
@@ -197,8 +239,17 @@ impl CommitHistory {
         self.drop_up_to(oldest);
     }
 
+    fn oldest_range(&self) -> Option<Group> {
+        self.ranges.front().map(|(group, _)| *group)
+    }
+
     /// Drops groups up to `last`.
     fn drop_up_to(&mut self, last: Group) {
+        while self.oldest_range().is_some_and(|group| group <= last)
+            && let Some((_, range)) = self.ranges.pop_front()
+        {
+            self.bytes -= range.bytes();
+        }
         while self.order.front().is_some_and(|(group, _)| *group <= last)
             && let Some((group, key)) = self.order.pop_front()
         {
@@ -213,6 +264,34 @@ impl CommitHistory {
         if self.order.is_empty() && self.order.capacity() > 1024 {
             self.order = VecDeque::new();
         }
+    }
+}
+
+/// The keys of a deleted range: from `start` to before `end`.
+#[derive(Debug)]
+struct DeletedRange {
+    start: Vec<u8>,
+    end: Option<Vec<u8>>,
+}
+
+impl DeletedRange {
+    fn bytes(&self) -> usize {
+        KEY_OVERHEAD_BYTES + self.start.len() + self.end.as_ref().map_or(0, Vec::len)
+    }
+
+    fn contains(&self, key: &[u8]) -> bool {
+        self.start.as_slice() <= key && self.end.as_ref().is_none_or(|end| key < end.as_slice())
+    }
+
+    /// Whether a key can be in both ranges.
+    fn overlaps(&self, read: &KeyRange) -> bool {
+        let begins_before_end = match &read.start {
+            Bound::Unbounded => true,
+            Bound::Included(key) | Bound::Excluded(key) => {
+                self.end.as_ref().is_none_or(|end| key < end)
+            }
+        };
+        begins_before_end && read.is_before_end(&self.start)
     }
 }
 
@@ -238,9 +317,10 @@ mod tests {
         history.complete();
     }
 
-    fn conflict(result: Result<()>) -> Option<String> {
+    fn conflict(result: Result<Reach>) -> Option<String> {
         match result {
-            Ok(()) => None,
+            Ok(Reach::Whole) => None,
+            Ok(Reach::Part) => Some("?".to_owned()),
             Err(Error::Conflict { key }) => Some(String::from_utf8(key).unwrap_or_default()),
             Err(other) => Some(other.to_string()),
         }
@@ -267,6 +347,41 @@ mod tests {
     }
 
     #[test]
+    fn deleted_range_conflicts_with_reads_in_it() {
+        let mut history = CommitHistory::new(1 << 20);
+        let begun = history.begin();
+        history.record_batch(WriteBatch::new().delete_range("d".."g"));
+        history.complete();
+        let check = |keys: &[&str], ranges: &[KeyRange]| {
+            conflict(history.validate(begun, &reads(keys, ranges)))
+        };
+        assert_eq!(check(&["a", "c", "g"], &[]), None);
+        assert_eq!(check(&["a", "d"], &[]), Some("d".to_owned()));
+        for (range, key) in [
+            (KeyRange::new("a".."d"), None),
+            (KeyRange::new("g"..), None),
+            (KeyRange::new("a"..="d"), Some("d")),
+            (KeyRange::new("f".."z"), Some("f")),
+            (KeyRange::all(), Some("d")),
+        ] {
+            assert_eq!(
+                check(&[], std::slice::from_ref(&range)),
+                key.map(str::to_owned),
+                "{range:?}"
+            );
+        }
+        assert!(history.bytes() > 0);
+        history.end(begun);
+        assert_eq!((history.bytes(), history.ranges.len()), (0, 0));
+        // Over the budget it is dropped, and its absence is known.
+        let mut history = CommitHistory::new(10);
+        let begun = history.begin();
+        history.record_batch(WriteBatch::new().delete_range("d".."g"));
+        history.complete();
+        assert_eq!(history.validate(begun, &reads(&["a"], &[])).unwrap(), Reach::Part);
+    }
+
+    #[test]
     fn unneeded_groups_are_dropped() {
         let mut history = CommitHistory::new(1 << 20);
         let first = history.begin();
@@ -281,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn history_over_its_budget_is_truncated_and_older_transactions_fail() {
+    fn history_over_its_budget_is_truncated_and_knows_a_part_for_older_transactions() {
         let mut history = CommitHistory::new(10 * (KEY_OVERHEAD_BYTES + 4));
         let old = history.begin();
         write(&mut history, &["old."]);
@@ -292,7 +407,11 @@ mod tests {
         let young = history.begin();
         write(&mut history, &["late"]);
         let unread = reads(&["else"], &[]);
-        assert!(matches!(history.validate(old, &unread), Err(Error::Expired { .. })));
+        assert_eq!(history.validate(old, &unread).unwrap(), Reach::Part);
+        assert_eq!(
+            conflict(history.validate(old, &reads(&["late"], &[]))),
+            Some("late".to_owned())
+        );
         // A transaction without reads conflicts with nothing.
         assert_eq!(conflict(history.validate(old, &ReadSet::default())), None);
         assert_eq!(conflict(history.validate(young, &unread)), None);
@@ -303,6 +422,6 @@ mod tests {
         // A group over the budget by itself.
         let keys: Vec<_> = (0..50).map(|i| format!("{i:04}")).collect();
         write(&mut history, &keys.iter().map(String::as_str).collect::<Vec<_>>());
-        assert!(matches!(history.validate(young, &unread), Err(Error::Expired { .. })));
+        assert_eq!(history.validate(young, &unread).unwrap(), Reach::Part);
     }
 }

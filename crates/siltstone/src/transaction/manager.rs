@@ -1,5 +1,5 @@
-//! The transaction manager: puts commits and all other writes to an engine into one order, and
-//! validates transactions optimistically.
+//! The transaction manager: orders commits and all other writes to an engine, and validates
+//! transactions (optimistic concurrency control).
 //!
 //! ```text
 //!   no transaction open      write ─ `active`, shared ───────────────────────────── engine
@@ -19,6 +19,11 @@
 //! atomic each way, and no key is recorded. Otherwise: an entry in the queue, and a recorded key
 //! per key written. `cargo bench -p siltstone --bench transactions` measures both.
 //!
+//! **Old transactions.** A transaction that is older than the commit history repeats its reads
+//! before it enters the queue. If the results are the same, it continues as if it had begun then;
+//! see [`revalidation`](super::revalidation). If the history has been truncated again by the time
+//! it is validated, the leader does the same for it.
+//!
 //! **Cost of a begin.** The first open transaction waits for the plain writes in progress, which
 //! are not recorded: as long as the slowest of them, including its sync.
 //!
@@ -35,16 +40,20 @@
 
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use parking_lot::{Mutex, RwLock};
-use siltstone_engine::{Durability, Engine, Result, Stats, WriteBatch, forward_engine};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use siltstone_engine::{
+    Durability, Engine, KeyRange, ReadPoint, Result, Stats, WriteBatch, forward_engine,
+};
 use siltstone_runtime::GroupCommit;
-use siltstone_runtime::group_commit::Size;
+use siltstone_runtime::group_commit::{self, Request};
 
-use super::commit_history::{CommitHistory, Group};
+use super::commit_history::{CommitHistory, Group, Reach};
+use super::live_bounds::End;
 use super::read_set::ReadSet;
-use crate::reader::{Reader, Readers};
+use super::revalidation::check_unchanged;
+use crate::reader::Readers;
 
 /// The most bytes of other threads' writes in one group.
 const MAX_GROUP_BYTES: usize = 1 << 20;
@@ -55,9 +64,13 @@ const WRITES_PER_EXPIRY_CHECK: u64 = 64;
 pub(crate) struct TransactionManager {
     engine: Arc<dyn Engine>,
     /// The number of open transactions. Unrecorded writes hold the lock shared.
-    active: RwLock<usize>,
-    commit_queue: GroupCommit<QueuedCommit>,
-    history: Mutex<CommitHistory>,
+    pub(super) active: RwLock<usize>,
+    commit_queue: GroupCommit<Commit>,
+    /// Held while a group, or a part of a batch over several tables, is validated and written.
+    pub(super) order: Mutex<()>,
+    pub(super) history: Mutex<CommitHistory>,
+    /// Whether the bounds of the live keys were ever used. Until then they are not maintained.
+    pub(super) uses_bounds: AtomicBool,
     readers: Arc<Readers>,
     counters: Counters,
 }
@@ -67,31 +80,62 @@ struct Counters {
     begun: AtomicU64,
     committed: AtomicU64,
     conflicts: AtomicU64,
+    revalidated: AtomicU64,
     tracked_writes: AtomicU64,
     writes_beside_readers: AtomicU64,
 }
 
 /// What a transaction read, for its validation.
 #[derive(Clone)]
-pub(super) struct ReadView {
+pub(crate) struct ReadView {
     pub(super) begun: Group,
+    /// Shows every group up to `begun`.
+    pub(super) point: ReadPoint,
     pub(super) reads: Arc<ReadSet>,
+    /// The entry that it removes because it is the first or last one.
+    pub(super) popped: Option<(End, Vec<u8>)>,
 }
 
-/// A write, a commit or a removal of all keys, in the commit queue.
-struct QueuedCommit {
-    batch: WriteBatch,
+/// Keeps the groups after one in the history.
+pub(crate) struct OpenGroup<'m> {
+    history: &'m Mutex<CommitHistory>,
+    begun: Group,
+}
+
+impl Drop for OpenGroup<'_> {
+    fn drop(&mut self) {
+        self.history.lock().end(self.begun);
+    }
+}
+
+/// A write, a commit or a removal of all keys.
+enum Commit {}
+
+/// One in the commit queue, borrowed from its thread.
+#[derive(Clone, Copy)]
+struct PendingCommit<'a> {
+    batch: &'a WriteBatch,
     /// Removes every key; the batch is empty.
     clears: bool,
     durability: Durability,
-    view: Option<ReadView>,
-    /// Set if the validation fails.
-    conflict: Arc<OnceLock<siltstone_engine::Error>>,
+    view: Option<&'a ReadView>,
+    /// Set if the validation fails: a conflict, or an error of reading again.
+    refusal: &'a OnceLock<siltstone_engine::Error>,
 }
 
-impl Size for QueuedCommit {
-    fn size_bytes(&self) -> usize {
-        self.batch.as_bytes().len()
+impl Request for Commit {
+    type Ref<'a> = PendingCommit<'a>;
+
+    fn shorten<'short, 'long: 'short>(commit: PendingCommit<'long>) -> PendingCommit<'short> {
+        commit
+    }
+
+    fn size_bytes(commit: PendingCommit<'_>) -> usize {
+        commit.batch.as_bytes().len()
+    }
+
+    fn is_slow(commit: PendingCommit<'_>) -> bool {
+        commit.durability == Durability::Synced
     }
 }
 
@@ -101,32 +145,62 @@ impl TransactionManager {
             engine,
             active: RwLock::new(0),
             commit_queue: GroupCommit::new(MAX_GROUP_BYTES),
+            order: Mutex::default(),
             history: Mutex::new(CommitHistory::new(budget)),
+            uses_bounds: AtomicBool::new(false),
             readers,
             counters: Counters::default(),
         })
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<dyn Engine> {
+        &self.engine
     }
 
     pub(crate) fn readers(&self) -> &Arc<Readers> {
         &self.readers
     }
 
-    /// Begins a transaction. Returns the last group that its snapshot surely shows, and its reader.
-    pub(super) fn begin(self: &Arc<Self>) -> Result<(Group, Reader)> {
+    /// Counts a transaction as open. Returns the last group that a snapshot which is taken
+    /// afterwards surely shows.
+    pub(super) fn begin(&self) -> Group {
         self.readers.expire_idle();
         // Waits for unrecorded writes; later writes are recorded.
         *self.active.write() += 1;
-        let begun = self.history.lock().begin();
-        let point = self.engine.snapshot().inspect_err(|_| self.end(begun))?;
         self.counters.begun.fetch_add(1, Relaxed);
-        let manager = self.clone();
-        let on_end = Box::new(move || manager.end(begun));
-        Ok((begun, self.readers.begin("transaction", point, on_end)))
+        self.history.lock().begin()
     }
 
-    fn end(&self, begun: Group) {
+    pub(super) fn end(&self, begun: Group) {
         self.history.lock().end(begun);
         *self.active.write() -= 1;
+    }
+
+    /// Expires idle readers, once in a number of writes.
+    pub(super) fn check_expiry(&self) {
+        let count = &self.counters.writes_beside_readers;
+        if self.readers.count() > 0
+            && count.fetch_add(1, Relaxed).is_multiple_of(WRITES_PER_EXPIRY_CHECK)
+        {
+            self.readers.expire_idle();
+        }
+    }
+
+    /// Admits a write of `batch` that needs no record, since no transaction is open; none begins
+    /// before the guard is dropped.
+    pub(crate) fn admit_untracked(&self, batch: &WriteBatch) -> Option<RwLockReadGuard<'_, usize>> {
+        let active = self.active.read();
+        if *active > 0 {
+            return None;
+        }
+        if self.uses_bounds.load(Relaxed) {
+            self.history.lock().live.note_writes(batch);
+        }
+        Some(active)
+    }
+
+    pub(super) fn count_tracked(&self) {
+        self.counters.tracked_writes.fetch_add(1, Relaxed);
     }
 
     /// Applies the writes of an open transaction if nothing that it read has changed.
@@ -136,12 +210,58 @@ impl TransactionManager {
         durability: Durability,
         view: ReadView,
     ) -> Result<()> {
-        let counters = &self.counters;
-        self.write_validated(batch, durability, Some(view))
-            .inspect(|()| _ = counters.committed.fetch_add(1, Relaxed))
-            .inspect_err(|error| {
-                _ = counters.conflicts.fetch_add(error.is_retryable().into(), Relaxed)
-            })
+        self.extend(view)
+            .and_then(|(view, _open)| self.write_validated(batch, durability, Some(view)))
+            .inspect(|()| self.count_committed())
+            .inspect_err(|error| self.count_conflict(error))
+    }
+
+    pub(super) fn count_committed(&self) {
+        self.counters.committed.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn count_conflict(&self, error: &siltstone_engine::Error) {
+        self.counters.conflicts.fetch_add(error.is_retryable().into(), Relaxed);
+    }
+
+    /// Moves the beginning of a transaction that is older than the history to now, if nothing that
+    /// it has read has changed.
+    pub(crate) fn extend(&self, view: ReadView) -> Result<(ReadView, Option<OpenGroup<'_>>)> {
+        let history = &self.history;
+        let open = {
+            let mut recorded = history.lock();
+            if view.reads.is_empty() || recorded.reach(view.begun) == Reach::Whole {
+                return Ok((view, None));
+            }
+            // A conflict with the part that is recorded is cheaper to find.
+            let _ = recorded.validate(view.begun, &view.reads)?;
+            OpenGroup { history, begun: recorded.begin() }
+        };
+        let point = self.engine.snapshot()?;
+        self.check_unchanged(&view, Some(&point))?;
+        Ok((ReadView { begun: open.begun, point, ..view }, Some(open)))
+    }
+
+    /// Checks that what a transaction has read is the same at `later`, or now.
+    fn check_unchanged(&self, view: &ReadView, later: Option<&ReadPoint>) -> Result<()> {
+        self.counters.revalidated.fetch_add(1, Relaxed);
+        let clock = self.readers.clock();
+        check_unchanged(self.engine.as_ref(), clock, &view.reads, &view.point, later)
+    }
+
+    /// Checks a commit against every group before it, and those before it in its own group.
+    pub(super) fn validate(&self, history: &CommitHistory, view: &ReadView) -> Result<()> {
+        match history.validate(view.begun, &view.reads)? {
+            Reach::Whole => Ok(()),
+            // The engine shows all groups but the one in progress, of which nothing was dropped.
+            Reach::Part => self.check_unchanged(view, None),
+        }
+    }
+
+    /// A range that holds every live key. From now on the bounds are maintained.
+    pub(super) fn live_range(&self) -> KeyRange {
+        self.uses_bounds.store(true, Relaxed);
+        self.history.lock().live.range()
     }
 
     fn write_validated(
@@ -162,45 +282,47 @@ impl TransactionManager {
         durability: Durability,
         view: Option<ReadView>,
     ) -> Result<()> {
-        let conflict = Arc::new(OnceLock::new());
-        let queued = || QueuedCommit {
-            batch: batch.clone(),
-            clears,
-            durability,
-            view: view.clone(),
-            conflict: conflict.clone(),
-        };
-        let own =
-            PendingCommit { batch, clears, durability, view: view.as_ref(), conflict: &conflict };
-        let written = self.commit_queue.commit(queued, |others| self.commit_group(own, others));
-        match conflict.get() {
-            Some(conflict) => Err(conflict.clone()),
+        let refusal = OnceLock::new();
+        let commit =
+            PendingCommit { batch, clears, durability, view: view.as_ref(), refusal: &refusal };
+        let written = self.commit_queue.commit(commit, |_| true, |group| self.commit_group(group));
+        match refusal.into_inner() {
+            Some(refusal) => Err(refusal),
             None => written,
         }
     }
 
-    /// Validates and writes this thread's commit and those of others, as one group.
-    fn commit_group(&self, own: PendingCommit<'_>, others: &[QueuedCommit]) -> Result<()> {
-        let mut accepted: Vec<PendingCommit<'_>> = Vec::with_capacity(1 + others.len());
+    /// Validates and writes commits as one group.
+    fn commit_group(&self, group: group_commit::Group<'_, Commit>) -> Result<()> {
+        let mut accepted: Vec<PendingCommit<'_>> = Vec::new();
+        let _order = self.order.lock();
         let mut history = self.history.lock();
-        for commit in std::iter::once(own).chain(others.iter().map(QueuedCommit::pending)) {
-            let valid = commit.view.map_or(Ok(()), |v| history.validate(v.begun, &v.reads));
+        for commit in group.requests() {
+            let valid = commit.view.map_or(Ok(()), |view| self.validate(&history, view));
             match valid {
                 Ok(()) => {
                     // Recorded before the later commits of the group are validated.
                     if commit.clears {
                         history.record_clear();
                     }
-                    commit.batch.iter().for_each(|op| history.record(op.key()));
+                    history.record_batch(commit.batch);
+                    history.live.note_writes(commit.batch);
+                    if let Some((end, key)) = commit.view.and_then(|view| view.popped.as_ref()) {
+                        history.live.note_removal(*end, key);
+                    }
                     accepted.push(commit);
                 }
-                Err(conflict) => _ = commit.conflict.set(conflict),
+                Err(refusal) => _ = commit.refusal.set(refusal),
             }
         }
         drop(history);
         let written = self.write_group(&accepted);
+        let mut history = self.history.lock();
+        if written.is_err() {
+            history.live.reset();
+        }
         // Also after a failure: the outcome of the group is unknown then.
-        self.history.lock().complete();
+        history.complete();
         written
     }
 
@@ -231,54 +353,23 @@ impl TransactionManager {
     }
 }
 
-/// A commit under validation, borrowed from its thread or from the queue.
-#[derive(Clone, Copy)]
-struct PendingCommit<'a> {
-    batch: &'a WriteBatch,
-    clears: bool,
-    durability: Durability,
-    view: Option<&'a ReadView>,
-    conflict: &'a OnceLock<siltstone_engine::Error>,
-}
-
-impl QueuedCommit {
-    fn pending(&self) -> PendingCommit<'_> {
-        PendingCommit {
-            batch: &self.batch,
-            clears: self.clears,
-            durability: self.durability,
-            view: self.view.as_ref(),
-            conflict: &self.conflict,
-        }
-    }
-}
-
-// Everything is forwarded except `behind`, whose writes would bypass validation.
+// Everything is forwarded except `as_any`, whose writes would bypass validation.
 impl Engine for TransactionManager {
-    forward_engine!(engine: name capabilities get get_at sync iter range random_key snapshot at);
-    forward_engine!(engine: flush checkpoint verify warnings trouble close);
+    forward_engine!(engine: name capabilities get get_at lookup multi_get);
+    forward_engine!(engine: sync iter range random_key snapshot at);
+    forward_engine!(engine: flush compact_range set_compaction_filter set_options checkpoint);
+    forward_engine!(engine: verify warnings trouble close);
 
     fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
-        if self.readers.count() > 0
-            && self
-                .counters
-                .writes_beside_readers
-                .fetch_add(1, Relaxed)
-                .is_multiple_of(WRITES_PER_EXPIRY_CHECK)
-        {
-            self.readers.expire_idle();
-        }
+        self.check_expiry();
         // An empty batch is a sync, which has no position in the order of writes.
         if batch.is_empty() {
             return self.engine.write(batch, durability);
         }
-        {
-            let active = self.active.read();
-            if *active == 0 {
-                return self.engine.write(batch, durability);
-            }
+        if let Some(_untracked) = self.admit_untracked(batch) {
+            return self.engine.write(batch, durability);
         }
-        self.counters.tracked_writes.fetch_add(1, Relaxed);
+        self.count_tracked();
         self.write_validated(batch, durability, None)
     }
 
@@ -302,12 +393,14 @@ impl Engine for TransactionManager {
         let mut stats = self.engine.stats();
         let active = *self.active.read();
         let history_bytes = self.history.lock().bytes();
-        let Counters { begun, committed, conflicts, tracked_writes, .. } = &self.counters;
+        let Counters { begun, committed, conflicts, revalidated, tracked_writes, .. } =
+            &self.counters;
         stats.counters.extend([
             ("transactions_open", active as u64),
             ("transactions_begun", begun.load(Relaxed)),
             ("transactions_committed", committed.load(Relaxed)),
             ("transaction_conflicts", conflicts.load(Relaxed)),
+            ("transactions_revalidated", revalidated.load(Relaxed)),
             ("transaction_history_bytes", history_bytes as u64),
             ("transactions_tracked_writes", tracked_writes.load(Relaxed)),
             ("readers", self.readers.count() as u64),

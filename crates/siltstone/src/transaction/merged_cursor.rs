@@ -73,7 +73,7 @@ impl MergedCursor {
     }
 
     /// Moves to the first entry from `start` on. `stored` is on its own first such entry.
-    fn settle(&mut self, start: Bound<Vec<u8>>) -> Result<bool> {
+    fn move_to_first_from(&mut self, start: Bound<Vec<u8>>) -> Result<bool> {
         let mut start = start;
         loop {
             let from = start.as_ref().map(Vec::as_slice);
@@ -98,7 +98,7 @@ impl MergedCursor {
     }
 
     /// Moves to the last entry up to `end`.
-    fn settle_back(&mut self, end: Bound<Vec<u8>>) -> Result<bool> {
+    fn move_to_last_to(&mut self, end: Bound<Vec<u8>>) -> Result<bool> {
         let mut end = end;
         loop {
             let to = end.as_ref().map(Vec::as_slice);
@@ -130,6 +130,7 @@ impl MergedCursor {
         self.key.clear();
         self.key.extend_from_slice(self.stored.key());
         self.position = Position::OnStored;
+        self.read.lock().note_expiry(self.stored.expires_at());
         self.cover(direction);
         true
     }
@@ -165,12 +166,12 @@ impl MergedCursor {
 impl Cursor for MergedCursor {
     fn first(&mut self) -> Result<bool> {
         self.position_stored(Direction::Forwards, |stored| stored.first())?;
-        self.settle(self.range.start.clone())
+        self.move_to_first_from(self.range.start.clone())
     }
 
     fn last(&mut self) -> Result<bool> {
         self.position_stored(Direction::Backwards, |stored| stored.last())?;
-        self.settle_back(self.range.end.clone())
+        self.move_to_last_to(self.range.end.clone())
     }
 
     fn seek(&mut self, key: &[u8]) -> Result<bool> {
@@ -178,7 +179,7 @@ impl Cursor for MergedCursor {
             return self.first();
         }
         self.position_stored(Direction::Forwards, |stored| stored.seek(key))?;
-        self.settle(Bound::Included(key.to_vec()))
+        self.move_to_first_from(Bound::Included(key.to_vec()))
     }
 
     fn seek_back(&mut self, key: &[u8]) -> Result<bool> {
@@ -186,7 +187,7 @@ impl Cursor for MergedCursor {
             return self.last();
         }
         self.position_stored(Direction::Backwards, |stored| stored.seek_back(key))?;
-        self.settle_back(Bound::Included(key.to_vec()))
+        self.move_to_last_to(Bound::Included(key.to_vec()))
     }
 
     fn next(&mut self) -> Result<bool> {
@@ -198,7 +199,7 @@ impl Cursor for MergedCursor {
         if self.stored.valid() && self.stored.key() == key {
             self.stored.next()?;
         }
-        self.settle(Bound::Excluded(key))
+        self.move_to_first_from(Bound::Excluded(key))
     }
 
     fn prev(&mut self) -> Result<bool> {
@@ -210,7 +211,11 @@ impl Cursor for MergedCursor {
         if self.stored.valid() && self.stored.key() == key {
             self.stored.prev()?;
         }
-        self.settle_back(Bound::Excluded(key))
+        self.move_to_last_to(Bound::Excluded(key))
+    }
+
+    fn skip_values(&mut self) {
+        self.stored.skip_values();
     }
 
     fn valid(&self) -> bool {

@@ -16,14 +16,18 @@
 //!
 //! Limits: the expiry of an entry (`put_until`) is not a write and conflicts with nothing. The
 //! read set and the write set are in memory until the transaction ends; an iterator made from it
-//! keeps it open. A transaction covers one table. While transactions are open, all writes to the
-//! table must go through the same [`Db`](crate::Db)'s [`Table`]s or their
-//! [`engine`](Table::engine), as the server's do.
+//! keeps it open. A [`DbTransaction`](crate::DbTransaction) covers several tables. While
+//! transactions are open, all writes to the table must go through the same [`Db`](crate::Db)'s
+//! [`Table`]s or their [`engine`](Table::engine), as the server's do.
 //!
 //! | module | contents |
 //! | --- | --- |
+//! | `options` | limits of transactions and snapshots |
 //! | `manager` | the order of commits and writes, and validation |
+//! | `order` | transactions and writes over several tables |
 //! | `commit_history` | the keys of recent writes, bounded |
+//! | `revalidation` | validation by reading again, beyond that bound |
+//! | `live_bounds` | where the live keys begin and end, for removals there |
 //! | `read_set` | what a transaction has read |
 //! | [`overlay`] | what a transaction has written |
 //! | `merged_cursor` | scans over both |
@@ -33,48 +37,46 @@
 //! Flash-based Key-Value Stores", sections 3.4 and 4.2; see `manager` for its own sources.
 
 mod commit_history;
+mod live_bounds;
 mod manager;
 mod merged_cursor;
+mod options;
+mod order;
 pub mod overlay;
 mod read_set;
 pub mod retry;
+mod revalidation;
 
+use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
-use siltstone_engine::{Durability, Entry, KeyRange, Op, Result, Timestamp, WriteBatch, entry};
+use siltstone_engine::{
+    Durability, Engine, Entry, Error, KeyRange, Op, ReadPoint, Result, Timestamp, WriteBatch, entry,
+};
 
+pub(crate) use live_bounds::End;
 pub(crate) use manager::TransactionManager;
+pub use options::TransactionOptions;
+pub(crate) use order::{OpenTransaction, TrackedWrite};
 pub use overlay::Overlay;
 pub use retry::Retry;
 
-use crate::reader::Reader;
-use crate::{Iter, Table};
+use crate::read::{Reads, entry_at, read_methods};
+use crate::reader::{PointGuard, Reader};
+use crate::{Cursor, Iter, Keys, Table};
 use commit_history::Group;
 use manager::ReadView;
 use merged_cursor::MergedCursor;
 use read_set::ReadSet;
 
-/// Limits of transactions and snapshots, per table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TransactionOptions {
-    /// A transaction or snapshot that is idle for this long expires, at the latest after twice this
-    /// time, so that it does not hold old versions for ever. `None`: never. Default: 5 minutes.
-    pub idle: Option<Duration>,
-    /// Memory for the keys written while transactions were open, in bytes. Over it the oldest are
-    /// dropped, and a transaction that began before them fails at commit, so this bounds the writes
-    /// during a transaction. Default: 32 MiB, about 250,000 writes of 16-byte keys.
-    pub remembered_bytes: usize,
-}
-
-impl Default for TransactionOptions {
-    fn default() -> Self {
-        TransactionOptions { idle: Some(Duration::from_secs(300)), remembered_bytes: 32 << 20 }
-    }
-}
-
 /// A transaction. Dropping it without [`commit`](Self::commit) discards its writes.
+///
+/// It has the reads of a [`Table`]: they show the table as of its beginning, with its own writes
+/// over it, and an iterator shows the own writes as of its creation. What was read is checked at
+/// commit; of a scan only the part that was scanned. Reads return
+/// [`Error::Expired`] after [`TransactionOptions::idle`]. On `skimpy` it
+/// reads single keys only.
 ///
 /// ```
 /// # use siltstone::{Db, DbOptions, Durability, Error};
@@ -97,85 +99,113 @@ pub struct Transaction {
     table: Table,
     manager: Arc<TransactionManager>,
     reader: Arc<Reader>,
+    /// The last commit group that was complete at the beginning.
     begun: Group,
     reads: Mutex<ReadSet>,
     // Shared with iterators; a write copies it while one lives.
     writes: Arc<Overlay>,
+    popped: Option<(End, Vec<u8>)>,
+}
+
+impl Table {
+    /// Begins a transaction: reads see the table at this moment, writes are applied together at
+    /// commit. Versioned engines only. If no other transaction is open, it waits for writes in
+    /// progress.
+    ///
+    /// # Errors
+    /// `Unsupported` if the engine is not versioned.
+    pub fn transaction(&self) -> Result<Transaction> {
+        Transaction::begin(self.clone(), self.transactions("transactions")?.clone())
+    }
 }
 
 impl Transaction {
-    pub(crate) fn begin(table: Table, manager: Arc<TransactionManager>) -> Result<Self> {
-        let (begun, reader) = manager.begin()?;
-        Ok(Transaction {
+    fn begin(table: Table, manager: Arc<TransactionManager>) -> Result<Self> {
+        let open = OpenTransaction::begin(&manager);
+        let point = manager.engine().snapshot()?;
+        Ok(Self::at(table, open, point))
+    }
+
+    /// A transaction on `table` that reads at `point`, a snapshot that was taken after it began.
+    pub(crate) fn at(table: Table, open: OpenTransaction, point: ReadPoint) -> Self {
+        let (manager, begun, reader) = open.read_at(point);
+        Transaction {
             table,
             manager,
             reader: Arc::new(reader),
             begun,
             reads: Mutex::default(),
             writes: Arc::default(),
-        })
+            popped: None,
+        }
     }
 
-    /// The value of `key`: this transaction's own write, or the value at its beginning.
+    pub(crate) fn table(&self) -> &Table {
+        &self.table
+    }
+
+    pub(crate) fn manager(&self) -> &Arc<TransactionManager> {
+        &self.manager
+    }
+
+    /// Its writes.
+    pub(crate) fn batch(&self) -> WriteBatch {
+        self.writes.to_batch()
+    }
+
+    /// Keeps the transaction from expiring.
     ///
     /// # Errors
-    /// [`Error::Expired`](crate::Error::Expired), as for all reads; errors of the engine.
-    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        Ok(self.get_entry(key)?.map(|entry| entry.value))
+    /// `Expired`.
+    pub(crate) fn hold_point(&self) -> Result<PointGuard<'_>> {
+        self.reader.point()
     }
 
-    /// The value of `key` and when it expires.
-    pub fn get_entry(&self, key: &[u8]) -> Result<Option<Entry>> {
-        let point = self.reader.point()?;
-        if let Some(written) = self.writes.get(key) {
-            let now = self.reader.readers().now();
-            return Ok(written.filter(|entry| !entry.is_expired(now)).cloned());
+    /// What it has read, for its validation. Its reads are over.
+    pub(crate) fn view(&self, point: &ReadPoint) -> ReadView {
+        ReadView {
+            begun: self.begun,
+            point: point.clone(),
+            reads: Arc::new(std::mem::take(&mut *self.reads.lock())),
+            popped: self.popped.clone(),
         }
-        // Even if the read fails: the caller has observed the failure.
-        self.reads.lock().add_key(key);
-        self.table.engine().get_at(key, &point)
     }
 
-    /// The entries of a range of keys, in order, including own writes as of the call. Ordered
-    /// engines only. Only the part that is scanned counts as read.
-    ///
-    /// ```
-    /// # use siltstone::{Db, DbOptions};
-    /// # let scratch = tempfile::tempdir().unwrap();
-    /// # let db = Db::open_or_create(scratch.path().join("s"), DbOptions::default())?;
-    /// # let table = db.table_or_create("t", "lsm", &Default::default())?;
-    /// table.put(b"a", b"")?;
-    /// table.put(b"b", b"")?;
-    /// let mut transaction = table.transaction()?;
-    /// transaction.delete(b"a")?;
-    /// transaction.put(b"c", b"")?;
-    /// let keys: Result<Vec<_>, _> = transaction.range("a".."z")?.map(|e| e.map(|(k, _)| k)).collect();
-    /// assert_eq!(keys?, [b"b", b"c"]);
-    /// # Ok::<(), siltstone::Error>(())
-    /// ```
-    pub fn range<K: AsRef<[u8]>>(&self, range: impl std::ops::RangeBounds<K>) -> Result<Iter> {
-        self.scan(KeyRange::new(range))
+    /// Removes the entry at an end of the table, and returns it.
+    pub(crate) fn pop(&mut self, end: End) -> Result<Option<(Vec<u8>, Entry)>> {
+        // Read after the snapshot was taken: what was written outside of it later is a conflict.
+        let live = self.manager.live_range();
+        let mut cursor = self.scan_part(KeyRange::all(), live)?;
+        let is_there = match end {
+            End::First => cursor.first()?,
+            End::Last => cursor.last()?,
+        };
+        if !is_there {
+            return Ok(None);
+        }
+        let (key, entry) = (cursor.key().to_vec(), entry_at(cursor.as_ref()));
+        drop(cursor);
+        self.delete(&key)?;
+        self.popped = Some((end, key.clone()));
+        Ok(Some((key, entry)))
     }
 
-    /// The entries whose keys start with `prefix`, in order.
-    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Iter> {
-        self.scan(KeyRange::prefix(prefix.as_ref()))
-    }
-
-    /// Every entry, in order.
-    pub fn iter(&self) -> Result<Iter> {
-        self.scan(KeyRange::all())
-    }
-
-    fn scan(&self, range: KeyRange) -> Result<Iter> {
+    /// A cursor over the entries in `part`, which counts as a scan of `range`: the caller knows
+    /// that nothing else of `range` exists.
+    fn scan_part(
+        &self,
+        range: KeyRange,
+        part: KeyRange,
+    ) -> Result<Box<dyn siltstone_engine::Cursor>> {
         let point = self.reader.point()?;
-        let stored = self.table.engine().range(range.clone(), Some(&point))?;
+        let stored = self.table.engine().range(part.clone(), Some(&point))?;
         let stored = self.reader.cursor(stored);
-        let read = self.reads.lock().add_range(range.clone());
+        let read = self.reads.lock().add_range(range);
         let now = self.reader.readers().now();
-        let merged = MergedCursor::new(stored, self.writes.clone(), range, read, now);
-        Ok(Iter::new(Box::new(merged)))
+        Ok(Box::new(MergedCursor::new(stored, self.writes.clone(), part, read, now)))
     }
+
+    read_methods!();
 
     /// Sets `key` to `value`.
     ///
@@ -186,11 +216,17 @@ impl Transaction {
     }
 
     /// Sets `key` to `value` until `expires_at` (milliseconds since 1970).
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
     pub fn put_until(&mut self, key: &[u8], value: &[u8], expires_at: Timestamp) -> Result<()> {
         self.push(Op::Put { key, value, expires_at: Some(expires_at) })
     }
 
-    /// Removes `key`. Removing a missing key is no error, and does not count as a read.
+    /// Removes `key`. Removing a missing key is not an error, and does not count as a read.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
     pub fn delete(&mut self, key: &[u8]) -> Result<()> {
         self.push(Op::Delete { key })
     }
@@ -204,11 +240,15 @@ impl Transaction {
         Ok(())
     }
 
-    /// Adds all writes of a batch.
+    /// Adds all writes of a batch, which must not delete ranges.
     ///
     /// # Errors
-    /// A key or a value over its limit; nothing has changed then.
+    /// `Invalid` for a range deletion; a key or a value over its limit. Nothing has changed then.
     pub fn write(&mut self, batch: &WriteBatch) -> Result<()> {
+        if batch.range_deletions() > 0 {
+            let reason = "a transaction cannot delete ranges: write the batch to the table instead";
+            return Err(Error::Invalid(reason.to_owned()));
+        }
         batch.check(self.table.engine().capabilities().max_value_bytes)?;
         Arc::make_mut(&mut self.writes).apply(batch);
         Ok(())
@@ -217,20 +257,75 @@ impl Transaction {
     /// Applies all writes, or none. A transaction without writes always succeeds.
     ///
     /// # Errors
-    /// [`Error::Conflict`](crate::Error::Conflict) with a key that was read and has changed since;
-    /// [`Error::Expired`](crate::Error::Expired). Nothing was applied then, and the transaction may
-    /// be retried. Other errors are those of [`Table::write`], with the same outcome.
+    /// [`Error::Conflict`] with a key that was read and has changed since;
+    /// [`Error::Expired`] after [`TransactionOptions::idle`]. Nothing was
+    /// applied then, and the transaction may be retried. Other errors are those of
+    /// [`Table::write`], with the same outcome; also errors of reading again, for a transaction
+    /// that is older than [`TransactionOptions::remembered_bytes`] reach.
     pub fn commit(self, durability: Durability) -> Result<()> {
         if self.writes.is_empty() {
             return Ok(());
         }
         // Keeps the transaction from expiring in the commit queue.
-        let _in_use = self.reader.point()?;
-        let reads = Arc::new(std::mem::take(&mut *self.reads.lock()));
-        let view = ReadView { begun: self.begun, reads };
-        self.manager.commit(&self.writes.to_batch(), durability, view)
+        let point = self.hold_point()?;
+        self.manager.commit(&self.batch(), durability, self.view(&point))
     }
 
     /// Discards all writes, as dropping does.
     pub fn rollback(self) {}
+}
+
+impl Reads for Transaction {
+    fn engine(&self) -> &dyn Engine {
+        self.table.engine().as_ref()
+    }
+
+    fn entry(&self, key: &[u8]) -> Result<Option<Entry>> {
+        let mut found = None;
+        self.lend(key, &mut |value, expires_at| {
+            found = Some(Entry { value: value.to_vec(), expires_at });
+        })?;
+        Ok(found)
+    }
+
+    fn lend(&self, key: &[u8], visit: &mut dyn FnMut(&[u8], Option<Timestamp>)) -> Result<bool> {
+        let point = self.reader.point()?;
+        if let Some(written) = self.writes.get(key) {
+            let now = self.reader.readers().now();
+            let entry = written.filter(|entry| !entry.is_expired(now));
+            if let Some(entry) = entry {
+                visit(&entry.value, entry.expires_at);
+            }
+            return Ok(entry.is_some());
+        }
+        // Even if the read fails: the caller has observed the failure.
+        self.reads.lock().add_key(key);
+        let mut expires_at = None;
+        let is_there = self.table.engine().lookup(key, Some(&point), &mut |value, expiry| {
+            expires_at = expiry;
+            visit(value, expiry);
+        })?;
+        if expires_at.is_some() {
+            self.reads.lock().note_expiry(expires_at);
+        }
+        Ok(is_there)
+    }
+
+    fn entries(&self, keys: &[&[u8]]) -> Result<Vec<Option<Entry>>> {
+        keys.iter().map(|key| self.entry(key)).collect()
+    }
+
+    fn scan(&self, range: KeyRange) -> Result<Box<dyn siltstone_engine::Cursor>> {
+        self.scan_part(range.clone(), range)
+    }
+}
+
+impl fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transaction")
+            .field("table", &self.table.name())
+            .field("sequence", &self.reader.sequence())
+            .field("bytes_written", &self.writes.bytes())
+            .finish_non_exhaustive()
+    }
 }

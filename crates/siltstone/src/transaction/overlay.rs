@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use siltstone_engine::{Entry, Op, WriteBatch};
+use siltstone_engine::{Entry, KeyRange, Op, WriteBatch};
 
 /// The write set for one table: an entry or a removal per key.
 #[derive(Debug, Clone, Default)]
@@ -69,6 +69,22 @@ impl Overlay {
         from: &[u8],
     ) -> impl Iterator<Item = (&'a [u8], Option<&'a Entry>)> + use<'a> {
         self.keys.range(from.to_vec()..).map(|(key, entry)| (key.as_slice(), entry.as_ref()))
+    }
+
+    /// The written keys of a range, in order, from both ends.
+    pub fn range<'a>(
+        &'a self,
+        range: &KeyRange,
+    ) -> impl DoubleEndedIterator<Item = (&'a [u8], Option<&'a Entry>)> + use<'a> {
+        use Bound::Excluded;
+        // A map panics at such a range.
+        let is_empty = range.check().is_err()
+            || matches!((&range.start, &range.end), (Excluded(a), Excluded(b)) if a == b);
+        let bounds = match is_empty {
+            false => (range.start.clone(), range.end.clone()),
+            true => (Bound::Included(Vec::new()), Excluded(Vec::new())),
+        };
+        self.keys.range(bounds).map(|(key, entry)| (key.as_slice(), entry.as_ref()))
     }
 
     /// The first written key from `start` on.

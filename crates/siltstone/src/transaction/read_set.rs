@@ -9,13 +9,15 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use siltstone_engine::KeyRange;
+use siltstone_engine::{KeyRange, Timestamp};
 
 /// The read set. Cost: a copy of each key read; a few words per range.
 #[derive(Debug, Default)]
 pub(super) struct ReadSet {
     keys: BTreeSet<Vec<u8>>,
     ranges: Vec<Arc<Mutex<RangeRead>>>,
+    /// The earliest expiry of an entry that was read by its key.
+    expires_at: Option<Timestamp>,
 }
 
 impl ReadSet {
@@ -27,10 +29,21 @@ impl ReadSet {
 
     /// Adds a range of which nothing has been read yet; its cursor records how far it came.
     pub(super) fn add_range(&mut self, range: KeyRange) -> Arc<Mutex<RangeRead>> {
-        let read = RangeRead { range, to: None, back_to: None, is_whole: false };
+        let read = RangeRead { range, to: None, back_to: None, is_whole: false, expires_at: None };
         let read = Arc::new(Mutex::new(read));
         self.ranges.push(read.clone());
         read
+    }
+
+    /// Records when an entry that was read by its key expires.
+    pub(super) fn note_expiry(&mut self, expires_at: Option<Timestamp>) {
+        self.expires_at = earlier(self.expires_at, expires_at);
+    }
+
+    /// The earliest expiry of all entries that were read.
+    pub(super) fn earliest_expiry(&self) -> Option<Timestamp> {
+        let of_ranges = self.ranges.iter().map(|range| range.lock().expires_at);
+        of_ranges.fold(self.expires_at, earlier)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -66,9 +79,21 @@ pub(super) struct RangeRead {
     /// Keys from this one on were read.
     back_to: Option<Vec<u8>>,
     is_whole: bool,
+    /// The earliest expiry of a stored entry that was returned.
+    expires_at: Option<Timestamp>,
+}
+
+/// The earlier of two expiries, of which either may be missing.
+fn earlier(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
+    one.into_iter().chain(other).min()
 }
 
 impl RangeRead {
+    /// Records when a stored entry that was returned expires.
+    pub(super) fn note_expiry(&mut self, expires_at: Option<Timestamp>) {
+        self.expires_at = earlier(self.expires_at, expires_at);
+    }
+
     /// Records that a forward scan came to this key.
     pub(super) fn cover_to(&mut self, key: &[u8]) {
         let to = self.to.get_or_insert_default();

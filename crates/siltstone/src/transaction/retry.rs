@@ -9,7 +9,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use siltstone_engine::{Durability, Result};
+use siltstone_engine::{Durability, Error, Result};
 
 use super::Transaction;
 use crate::Table;
@@ -37,8 +37,29 @@ impl Default for Retry {
 }
 
 impl Retry {
+    /// No limit, for work of this crate that is short and reads one key.
+    pub(crate) const UNLIMITED: Retry = Retry {
+        tries: u32::MAX,
+        first_pause: Duration::from_micros(100),
+        max_pause: Duration::from_millis(10),
+    };
+
+    /// Runs `attempt` until it succeeds, fails with an error that is not a conflict, or has failed
+    /// as often as permitted.
+    pub(crate) fn run<R>(&self, mut attempt: impl FnMut() -> Result<R>) -> Result<R> {
+        for number in 1.. {
+            match attempt() {
+                Err(error) if error.is_retryable() && number < self.tries => {
+                    std::thread::sleep(self.pause(number));
+                }
+                outcome => return outcome,
+            }
+        }
+        unreachable!("the last try returns")
+    }
+
     /// The pause after try `number`; the first is 1.
-    fn pause(&self, number: u32) -> Duration {
+    pub fn pause(&self, number: u32) -> Duration {
         static PAUSES: AtomicU64 = AtomicU64::new(1);
         const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
         let fraction = PAUSES.fetch_add(1, Relaxed).wrapping_mul(GOLDEN) as f64 / u64::MAX as f64;
@@ -75,7 +96,7 @@ impl Table {
     ///
     /// # Errors
     /// The error of the last try; any error but a conflict at once. After an error of `work`
-    /// nothing is applied.
+    /// nothing is applied. Work with errors of its own uses [`try_transact`](Self::try_transact).
     pub fn transact<R>(&self, work: impl FnMut(&mut Transaction) -> Result<R>) -> Result<R> {
         self.transact_with(Retry::default(), Durability::Buffered, work)
     }
@@ -88,21 +109,91 @@ impl Table {
         &self,
         retry: Retry,
         durability: Durability,
-        mut work: impl FnMut(&mut Transaction) -> Result<R>,
+        work: impl FnMut(&mut Transaction) -> Result<R>,
     ) -> Result<R> {
-        let mut attempt = || -> Result<R> {
+        self.run(retry, durability, work, Error::is_retryable)
+    }
+
+    /// [`transact`](Self::transact) with the application's own error type: an error of `work`
+    /// aborts the transaction and is returned as it is. Only a conflict at the commit is retried.
+    ///
+    /// ```
+    /// # use siltstone::{Db, DbOptions};
+    /// #[derive(Debug, PartialEq)]
+    /// enum ShopError {
+    ///     SoldOut,
+    ///     Store(String),
+    /// }
+    ///
+    /// impl From<siltstone::Error> for ShopError {
+    ///     fn from(error: siltstone::Error) -> Self {
+    ///         ShopError::Store(error.to_string())
+    ///     }
+    /// }
+    ///
+    /// # let scratch = tempfile::tempdir().unwrap();
+    /// # let db = Db::open_or_create(scratch.path().join("s"), DbOptions::default())?;
+    /// # let table = db.table_or_create("t", "lsm", &Default::default())?;
+    /// table.put(b"tickets", &[1])?;
+    /// let buy = || {
+    ///     table.try_transact(|tx| {
+    ///         let left = tx.get(b"tickets")?.map_or(0, |left| left[0]);
+    ///         let left = left.checked_sub(1).ok_or(ShopError::SoldOut)?;
+    ///         tx.put(b"tickets", &[left])?;
+    ///         Ok(left)
+    ///     })
+    /// };
+    /// assert_eq!(buy(), Ok(0));
+    /// assert_eq!(buy(), Err(ShopError::SoldOut));
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of `work`; the store's errors and the conflict of the last try, converted.
+    pub fn try_transact<R, E: From<Error>>(
+        &self,
+        work: impl FnMut(&mut Transaction) -> Result<R, E>,
+    ) -> Result<R, E> {
+        self.try_transact_with(Retry::default(), Durability::Buffered, work)
+    }
+
+    /// [`try_transact`](Self::try_transact) with another retry policy and durability.
+    ///
+    /// # Errors
+    /// Those of [`try_transact`](Self::try_transact).
+    pub fn try_transact_with<R, E: From<Error>>(
+        &self,
+        retry: Retry,
+        durability: Durability,
+        work: impl FnMut(&mut Transaction) -> Result<R, E>,
+    ) -> Result<R, E> {
+        self.run(retry, durability, work, |_| false)
+    }
+
+    /// Retries after a conflict at the commit, and after the errors of `work` that are retryable.
+    fn run<R, E: From<Error>>(
+        &self,
+        retry: Retry,
+        durability: Durability,
+        mut work: impl FnMut(&mut Transaction) -> Result<R, E>,
+        is_retryable: impl Fn(&E) -> bool,
+    ) -> Result<R, E> {
+        let mut number = 1;
+        loop {
             let mut transaction = self.transaction()?;
-            let result = work(&mut transaction)?;
-            transaction.commit(durability)?;
-            Ok(result)
-        };
-        for number in 1..retry.tries {
-            match attempt() {
-                Err(error) if error.is_retryable() => std::thread::sleep(retry.pause(number)),
-                done => return done,
+            let is_last = number >= retry.tries;
+            match work(&mut transaction) {
+                Ok(result) => match transaction.commit(durability) {
+                    Ok(()) => return Ok(result),
+                    Err(error) if is_last || !error.is_retryable() => return Err(error.into()),
+                    Err(_) => {}
+                },
+                Err(error) if is_last || !is_retryable(&error) => return Err(error),
+                Err(_) => drop(transaction),
             }
+            std::thread::sleep(retry.pause(number));
+            number += 1;
         }
-        attempt()
     }
 }
 

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A deletion or an expired entry that is the youngest version not above the watermark is
-//! discarded, too: nothing older is left that it could hide.
+//! discarded, too: nothing older is left that it could hide. So is one before a clear.
 //!
 //! Invariant: until the group is complete in the log, the old chain is valid and its blocks are
 //! kept.
@@ -18,16 +18,16 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use siltstone_engine::{Purpose, Result, Timestamp};
+use siltstone_engine::{Purpose, Result};
 
 use super::chain_iter::{ChainIter, LinkKind};
-use super::index::{Chains, Fetched};
+use super::index::{Chains, FetchOutcome};
 use crate::location::{self, Location, NONE, UNKNOWN};
 use crate::log::Writer;
 use crate::mapping::Mapping;
 use crate::page_reader::PageReader;
 use crate::record::{Content, FIRST, LAST, RELOCATED, Record};
-use crate::shared::Shared;
+use crate::shared::{Horizon, Shared};
 use crate::tail;
 
 /// A live version, and whether it is the newest of its key.
@@ -45,31 +45,36 @@ pub(super) struct BucketVersions {
 
 impl BucketVersions {
     /// The live versions, from the oldest to the newest over all keys.
-    fn live(&self, watermark: u64, now: Timestamp) -> BTreeMap<(u64, &[u8]), LiveVersion<'_>> {
+    fn live(&self, horizon: &Horizon) -> BTreeMap<(u64, &[u8]), LiveVersion<'_>> {
         let mut live = BTreeMap::new();
         for (key, of_key) in &self.by_key {
             let newest = of_key.keys().next_back().copied();
             for (timestamp, record) in of_key.iter().rev() {
-                let is_below = *timestamp <= watermark;
-                if !(is_below && record.is_gone(now)) {
+                if !horizon.is_past(record) {
                     let is_newest = Some(*timestamp) == newest;
                     live.insert((*timestamp, key.as_slice()), (record, is_newest));
                 }
-                if is_below {
+                if *timestamp <= horizon.watermark {
                     break;
                 }
             }
         }
         live
     }
+
+    /// The number of keys whose newest version is dropped because it has expired.
+    fn expired(&self, horizon: &Horizon) -> u64 {
+        let newest = self.by_key.values().filter_map(|of_key| of_key.values().next_back());
+        let is_past = |record: &&Arc<Record>| horizon.is_past(record);
+        newest.filter(is_past).filter(|record| record.is_expired(horizon.now)).count() as u64
+    }
 }
 
-/// A bucket to be relocated: its versions, and the watermark and time that decide which are live.
+/// A bucket to be relocated: its versions, and what decides which are live.
 pub(super) struct RelocationGroup {
     bucket: u32,
     versions: BucketVersions,
-    watermark: u64,
-    now: Timestamp,
+    horizon: Horizon,
     /// Bytes of the copies, without payload pages.
     pub(super) bytes: usize,
 }
@@ -98,11 +103,10 @@ impl Chains {
         if self.index().heads[bucket as usize] == NONE {
             return Ok(None);
         }
-        let watermark = shared.watermark();
-        let now = shared.env.clock.now();
-        let versions = self.versions(shared, pages, bucket, watermark)?;
-        let bytes = versions.live(watermark, now).values().map(|(it, _)| it.copied_bytes()).sum();
-        Ok(Some(RelocationGroup { bucket, versions, watermark, now, bytes }))
+        let horizon = shared.horizon();
+        let versions = self.versions(shared, pages, bucket, horizon.watermark)?;
+        let bytes = versions.live(&horizon).values().map(|(it, _)| it.copied_bytes()).sum();
+        Ok(Some(RelocationGroup { bucket, versions, horizon, bytes }))
     }
 
     /// Writes the live versions of a bucket to the log.
@@ -112,8 +116,8 @@ impl Chains {
         writer: &mut Writer,
         group: RelocationGroup,
     ) -> Result<()> {
-        let RelocationGroup { bucket, versions, watermark, now, .. } = group;
-        let live = versions.live(watermark, now);
+        let RelocationGroup { bucket, versions, horizon, .. } = group;
+        let live = versions.live(&horizon);
         tail::check_copies(
             shared,
             self,
@@ -173,6 +177,7 @@ impl Chains {
         }
         self.collected.fetch_add(1, Relaxed);
         self.dropped.fetch_add(discarded as u64, Relaxed);
+        shared.counters.expired.fetch_add(versions.expired(&horizon), Relaxed);
         writer.program_pending(shared, self, false)
     }
 
@@ -259,13 +264,13 @@ impl Chains {
         bucket: u32,
     ) -> Result<Option<Arc<Record>>> {
         match self.fetch(shared, pages, at, bucket)? {
-            Fetched::Moved => Ok(None),
-            Fetched::Record(record) if record.key.is_empty() => {
+            FetchOutcome::Moved => Ok(None),
+            FetchOutcome::Record(record) if !record.has_key() => {
                 let mut copy = record.copied();
                 pages.load(&mut copy, false)?;
                 Ok(Some(Arc::new(copy)))
             }
-            Fetched::Record(record) => Ok(Some(record)),
+            FetchOutcome::Record(record) => Ok(Some(record)),
         }
     }
 
@@ -279,8 +284,10 @@ impl Chains {
             }
         };
         let mut visible = Vec::new();
+        let cleared = shared.clears.seen_at(at);
         for of_key in versions.by_key.into_values() {
-            if let Some((_, record)) = of_key.range(..=at).next_back() {
+            let newest = of_key.range(..=at).next_back();
+            if let Some((_, record)) = newest.filter(|(timestamp, _)| **timestamp > cleared) {
                 let mut record = record.copied();
                 shared.device.load(&mut record, true, Purpose::Scan)?;
                 visible.push(record);

@@ -101,7 +101,7 @@ fn is_behind(stamp: u8, other: u8) -> bool {
 }
 
 /// A record of a chain.
-pub(super) enum Fetched {
+pub(super) enum FetchOutcome {
     Record(Arc<Record>),
     /// The record has moved since its location was read.
     Moved,
@@ -174,19 +174,19 @@ impl Chains {
         pages: &mut PageReader<'_>,
         at: Location,
         bucket: u32,
-    ) -> Result<Fetched> {
+    ) -> Result<FetchOutcome> {
         if location::is_pending(at) {
             let pending = shared.buffer.get(at);
             // The number may have been reused for a record of another bucket.
             let of_bucket = pending.filter(|record| self.bucket(record.hash) == bucket);
-            return Ok(of_bucket.map_or(Fetched::Moved, Fetched::Record));
+            return Ok(of_bucket.map_or(FetchOutcome::Moved, FetchOutcome::Record));
         }
         let record = pages.record(at)?;
         if matches!(record.content, Content::EmptyBucket(_)) || self.bucket(record.hash) != bucket {
             let page = shared.device.slots.page(at);
             return Err(shared.device.corrupt(page, "a chain links to a record of another bucket"));
         }
-        Ok(Fetched::Record(Arc::new(record)))
+        Ok(FetchOutcome::Record(Arc::new(record)))
     }
 
     /// Charges a bucket with extra page reads of a lookup. When the charges of all buckets reach
@@ -198,7 +198,7 @@ impl Chains {
         }
         let charged = self.charged_pages.fetch_add(pages, Relaxed) + pages;
         // Lost against a concurrent charge: due with the next one.
-        let settle = |charged| {
+        let take_charge = |charged| {
             self.charged_pages.compare_exchange(
                 charged,
                 charged - self.read_compaction_after,
@@ -206,7 +206,7 @@ impl Chains {
                 Relaxed,
             )
         };
-        if charged >= self.read_compaction_after && settle(charged).is_ok() {
+        if charged >= self.read_compaction_after && take_charge(charged).is_ok() {
             self.due_bucket.store(u64::from(bucket) + 1, Relaxed);
         }
     }
@@ -216,7 +216,7 @@ impl Chains {
         &self,
         shared: &Shared,
         search: &mut Search<'_, '_>,
-    ) -> Result<Option<Found>> {
+    ) -> Result<Option<SearchResult>> {
         let Search { key, hash, id, at, .. } = *search;
         let (head, cached, base) = {
             let mut index = self.index();
@@ -236,7 +236,7 @@ impl Chains {
             if place == NONE {
                 break None;
             }
-            let Fetched::Record(record) =
+            let FetchOutcome::Record(record) =
                 self.fetch(shared, &mut search.pages, place, id.bucket)?
             else {
                 return Ok(None);
@@ -280,7 +280,7 @@ impl Chains {
 }
 
 /// The record, and whether a younger version was seen.
-pub(super) type Found = (Option<Arc<Record>>, bool);
+pub(super) type SearchResult = (Option<Arc<Record>>, bool);
 
 /// A lookup of one key at one timestamp.
 pub(super) struct Search<'i, 'k> {
@@ -304,9 +304,9 @@ impl Search<'_, '_> {
         if record.hash != hash {
             return Ok(None);
         }
-        let record = match record.key.is_empty() {
-            false => record,
-            true => {
+        let record = match record.has_key() {
+            true => record,
+            false => {
                 // Just decoded from its page, so it is not shared.
                 let mut own = Arc::try_unwrap(record)
                     .map_err(|_| Error::Invalid("a record without a key is shared".into()))?;

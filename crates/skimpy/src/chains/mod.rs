@@ -143,7 +143,10 @@ impl Mapping for Chains {
             let is_hot = at.is_some_and(|at| self.hot_channels.record_lookup(block(at), bucket));
             self.hot_lookups.fetch_add(u64::from(is_hot), Relaxed);
             self.charge_lookup(bucket, further + if is_hot { HOT_CHANNEL_CHARGE } else { 0 });
-            let Some(found) = found else { return Ok((None, saw_younger)) };
+            let cleared = shared.clears.seen_at(search.at);
+            let Some(found) = found.filter(|record| record.timestamp > cleared) else {
+                return Ok((None, saw_younger));
+            };
             let mut record = Arc::try_unwrap(found).unwrap_or_else(|shared| shared.copied());
             search.pages.load(&mut record, true)?;
             return Ok((Some(record), saw_younger));

@@ -31,7 +31,7 @@ use siltstone_engine::{Purpose, Result};
 
 use super::chain_iter::{ChainIter, LinkKind};
 use super::collect::RelocationGroup;
-use super::index::{Chains, Fetched, Index};
+use super::index::{Chains, FetchOutcome, Index};
 use super::opportunistic::{candidates, window};
 use super::runs::{ChainReadahead, Sweep, SweepRun};
 use crate::location::{NONE, UNKNOWN};
@@ -263,7 +263,7 @@ impl Chains {
             if link == LinkKind::Skip && chain.hidden.contains(&at) {
                 continue;
             }
-            let Fetched::Record(record) = self.fetch(shared, pages, at, chain.bucket)? else {
+            let FetchOutcome::Record(record) = self.fetch(shared, pages, at, chain.bucket)? else {
                 return Ok(());
             };
             if record.timestamp <= watermark {

@@ -11,7 +11,7 @@ use siltstone_engine::{Purpose, Result};
 
 /// A page of a block in the block's current life.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct PageAddress {
     /// The page's number on the device.
     pub(super) page: u32,
     pub(super) block: u32,
@@ -46,13 +46,13 @@ pub(super) trait Cells: Send + Sync {
     fn load(&self, block: u32) -> Result<State>;
 
     /// Fills `buf`, which has the length of a page; `false` if the bytes are damaged.
-    fn read(&self, place: Place, buf: &mut [u8], purpose: Purpose) -> Result<bool>;
+    fn read(&self, address: PageAddress, buf: &mut [u8], purpose: Purpose) -> Result<bool>;
 
     /// Stores a page.
-    fn program(&self, place: Place, bytes: &[u8], purpose: Purpose) -> Result<()>;
+    fn program(&self, address: PageAddress, bytes: &[u8], purpose: Purpose) -> Result<()>;
 
     /// Stores a page again unchanged.
-    fn renew(&self, _place: Place, _purpose: Purpose) -> Result<()> {
+    fn renew(&self, _place: PageAddress, _purpose: Purpose) -> Result<()> {
         Ok(())
     }
 
@@ -71,9 +71,9 @@ pub(super) trait Cells: Send + Sync {
     }
 
     /// The content of a page; cells in memory do not copy it.
-    fn image(&self, place: Place, page_bytes: usize) -> Result<Image> {
+    fn image(&self, address: PageAddress, page_bytes: usize) -> Result<Image> {
         let mut bytes = vec![0; page_bytes];
-        let good = self.read(place, &mut bytes, Purpose::Maintenance)?;
+        let good = self.read(address, &mut bytes, Purpose::Maintenance)?;
         Ok(if good { Image::Bytes(bytes.into()) } else { Image::Unreadable })
     }
 }

@@ -3,7 +3,7 @@
 //! [`RealTime`] makes callers wait for the device. [`VirtualTime`] only advances a counter: a run
 //! of hours takes seconds and gives the same times on every machine. It is the time of the current
 //! client of a discrete event simulation: one thread runs all clients, always the one with the
-//! earliest time, and sets the clock to that client's time ([`VirtualTime::go_to`]) before its next
+//! earliest time, and sets the clock to that client's time ([`VirtualTime::set`]) before its next
 //! operation.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -61,7 +61,7 @@ impl VirtualTime {
     }
 
     /// Sets the time to that of another client, forwards or backwards.
-    pub fn go_to(&self, time: Duration) {
+    pub fn set(&self, time: Duration) {
         self.0.store(nanos(time), SeqCst);
     }
 }
@@ -91,7 +91,7 @@ mod tests {
         clock.wait_until(Duration::from_secs(3600));
         clock.wait_until(Duration::from_secs(1));
         assert_eq!(clock.now(), Duration::from_secs(3600));
-        clock.go_to(Duration::from_secs(1));
+        clock.set(Duration::from_secs(1));
         assert_eq!(clock.now(), Duration::from_secs(1));
 
         let (clock, before) = (RealTime::start(), Instant::now());

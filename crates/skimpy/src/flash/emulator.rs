@@ -22,7 +22,7 @@ use siltstone_engine::{Error, IoCounters, Purpose, Result};
 use siltstone_vfs::backend::join;
 use siltstone_vfs::{Mode, Vfs};
 
-use super::cells::{Cells, Place, State};
+use super::cells::{Cells, PageAddress, State};
 use super::file::FileCells;
 use super::memory::{BlockImage, MemoryCells};
 use super::power::{Change, InFlight, Power};
@@ -181,7 +181,7 @@ impl Emulator {
 
     fn block_image(&self, block: u32, state: State) -> Result<BlockImage> {
         let page_bytes = self.options.geometry.page_bytes();
-        let image = |index| self.cells.image(self.place(block, index, state.erases), page_bytes);
+        let image = |index| self.cells.image(self.address(block, index, state.erases), page_bytes);
         let pages = (0..state.next).map(image).collect::<Result<_>>()?;
         Ok(BlockImage { erases: state.erases, pages })
     }
@@ -190,8 +190,8 @@ impl Emulator {
         self.cells.name().to_owned()
     }
 
-    fn place(&self, block: u32, index: u32, erases: u64) -> Place {
-        Place { page: self.options.geometry.page(block, index), block, index, erases }
+    fn address(&self, block: u32, index: u32, erases: u64) -> PageAddress {
+        PageAddress { page: self.options.geometry.page(block, index), block, index, erases }
     }
 
     fn check_page(&self, page: u32, bytes: usize) -> FlashResult<(u32, u32)> {
@@ -255,7 +255,7 @@ impl Emulator {
         // A client at an earlier time does not wait for later requests.
         let ready = if now >= submitted { done } else { Duration::ZERO };
         let channel = self.options.timing.channel_of(number);
-        self.schedule.lock().place(now, ready, channel, cost)
+        self.schedule.lock().schedule(now, ready, channel, cost)
     }
 
     /// Schedules a change that was made, and records it as in flight.
@@ -273,7 +273,7 @@ impl Emulator {
         let cut = cut || power.is_off;
         // Changes of a block are serial, even if their clients are at different times.
         let channel = self.options.timing.channel_of(number);
-        let done = self.schedule.lock().place(now, block.changed.1, channel, cost);
+        let done = self.schedule.lock().schedule(now, block.changed.1, channel, cost);
         block.changed = (now, done);
         if let Some(change) = change {
             power.note(InFlight { done, block: number, change }, cut);
@@ -310,7 +310,7 @@ impl Flash for Emulator {
         if index >= state.next {
             return Err(FlashError::Erased { device: self.device(), page });
         }
-        if !self.cells.read(self.place(block, index, state.erases), buf, purpose)? {
+        if !self.cells.read(self.address(block, index, state.erases), buf, purpose)? {
             let (device, page_bytes) = (self.device(), buf.len());
             return Err(FlashError::Unreadable { device, page, block, page_bytes });
         }
@@ -332,12 +332,12 @@ impl Flash for Emulator {
             return Err(FlashError::OutOfOrder { device: self.device(), page, next });
         }
         let (cut, _) = self.begin_change()?;
-        let place = self.place(block, index, state.erases);
+        let address = self.address(block, index, state.erases);
         // The page counts as programmed even if this failed.
         guard.state = Some(State { next: state.next + 1, ..state });
-        self.cells.program(place, bytes, purpose)?;
+        self.cells.program(address, bytes, purpose)?;
         self.counters.write(purpose, bytes.len() as u64);
-        let change = Some(Change::Program(place));
+        let change = Some(Change::Program(address));
         self.commit(block, &mut guard, self.options.timing.program, change, cut)
     }
 
@@ -396,7 +396,7 @@ impl Flash for Emulator {
         let state = guard.state.unwrap_or_default();
         self.check_power(&self.power.lock())?;
         if index < state.next {
-            self.cells.renew(self.place(block, index, state.erases), purpose)?;
+            self.cells.renew(self.address(block, index, state.erases), purpose)?;
         }
         Ok(())
     }

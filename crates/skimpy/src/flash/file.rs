@@ -24,7 +24,7 @@ use siltstone_vfs::backend::join;
 use siltstone_vfs::{File, Mode, Vfs, removed_error};
 
 use super::Geometry;
-use super::cells::{Cells, Place, State};
+use super::cells::{Cells, PageAddress, State};
 use super::label::{self, Form, LABEL_BYTES};
 use super::slot::{self, HEAD_BYTES, Head};
 
@@ -112,8 +112,8 @@ impl FileCells {
         LABEL_BYTES + u64::from(block) * block_bytes(&self.geometry)
     }
 
-    fn slot_offset(&self, place: Place) -> u64 {
-        slot_offset(&self.geometry, place.block, place.index)
+    fn slot_offset(&self, address: PageAddress) -> u64 {
+        slot_offset(&self.geometry, address.block, address.index)
     }
 
     /// The life in the block's header.
@@ -130,7 +130,7 @@ impl FileCells {
         match header == block_header(block, life) && life > 0 {
             true => Ok(life),
             false => {
-                let reason = format!("the header of block {block} does not hold");
+                let reason = format!("the header of block {block} has a wrong checksum");
                 Err(Error::corruption(&self.name, offset, reason))
             }
         }
@@ -188,7 +188,7 @@ impl Cells for FileCells {
         for index in 0..self.geometry.pages_per_block() {
             let page = self.geometry.page(block, index);
             let mut head = [0; HEAD_BYTES];
-            let offset = self.slot_offset(Place { page, block, index, erases: 0 });
+            let offset = self.slot_offset(PageAddress { page, block, index, erases: 0 });
             // A hole of the file was never written.
             if data >= offset + HEAD_BYTES as u64 {
                 continue;
@@ -207,17 +207,17 @@ impl Cells for FileCells {
         Ok(State { erases: life - 1, next: next.max(damaged) })
     }
 
-    fn read(&self, place: Place, buf: &mut [u8], purpose: Purpose) -> Result<bool> {
-        read_slot(&*self.file, self.slot_offset(place), place, buf, purpose)
+    fn read(&self, address: PageAddress, buf: &mut [u8], purpose: Purpose) -> Result<bool> {
+        read_slot(&*self.file, self.slot_offset(address), address, buf, purpose)
     }
 
-    fn program(&self, place: Place, bytes: &[u8], purpose: Purpose) -> Result<()> {
-        write_slot(&*self.file, self.slot_offset(place), place, bytes, purpose)
+    fn program(&self, address: PageAddress, bytes: &[u8], purpose: Purpose) -> Result<()> {
+        write_slot(&*self.file, self.slot_offset(address), address, bytes, purpose)
     }
 
-    fn renew(&self, place: Place, purpose: Purpose) -> Result<()> {
+    fn renew(&self, address: PageAddress, purpose: Purpose) -> Result<()> {
         let mut slot = vec![0; slot_bytes(&self.geometry) as usize];
-        let offset = self.slot_offset(place);
+        let offset = self.slot_offset(address);
         self.file.read_at(offset, &mut slot, purpose)?;
         self.file.write_at(offset, &slot, purpose)
     }
@@ -255,14 +255,14 @@ impl Cells for FileCells {
 pub(super) fn write_slot(
     file: &dyn File,
     offset: u64,
-    place: Place,
+    address: PageAddress,
     bytes: &[u8],
     purpose: Purpose,
 ) -> Result<()> {
-    let life = place.erases + 1;
-    let slot = slot::encode(place.page, life, bytes);
+    let life = address.erases + 1;
+    let slot = slot::encode(address.page, life, bytes);
     let Err(error) = file.write_at(offset, &slot, purpose) else { return Ok(()) };
-    match take_back(file, offset, place, purpose) {
+    match take_back(file, offset, address, purpose) {
         Ok(()) => Err(error),
         Err(again) => {
             let cause = format!("{error}, and that could not be undone: {again}");
@@ -272,14 +272,14 @@ pub(super) fn write_slot(
 }
 
 /// Zeroes the header of a slot, unless it is invalid.
-fn take_back(file: &dyn File, offset: u64, place: Place, purpose: Purpose) -> Result<()> {
+fn take_back(file: &dyn File, offset: u64, address: PageAddress, purpose: Purpose) -> Result<()> {
     let mut head = [0; HEAD_BYTES];
     // If the file is shorter, not even the header was written. Zeroing it might need space.
     if file.len()? < offset + HEAD_BYTES as u64 {
         return Ok(());
     }
     file.read_at(offset, &mut head, purpose)?;
-    if slot::head(place.page, &head) != Head::Life(place.erases + 1) {
+    if slot::head(address.page, &head) != Head::Life(address.erases + 1) {
         return Ok(());
     }
     file.write_at(offset, &[0; HEAD_BYTES], purpose)?;
@@ -290,7 +290,7 @@ fn take_back(file: &dyn File, offset: u64, place: Place, purpose: Purpose) -> Re
 pub(super) fn read_slot(
     file: &dyn File,
     offset: u64,
-    place: Place,
+    address: PageAddress,
     buf: &mut [u8],
     purpose: Purpose,
 ) -> Result<bool> {
@@ -299,5 +299,5 @@ pub(super) fn read_slot(
     let mut head = [0; HEAD_BYTES];
     head.copy_from_slice(&slot[..HEAD_BYTES]);
     buf.copy_from_slice(&slot[HEAD_BYTES..]);
-    Ok(slot::is_valid(place.page, place.erases + 1, &head, buf))
+    Ok(slot::is_valid(address.page, address.erases + 1, &head, buf))
 }

@@ -27,8 +27,8 @@ impl Geometry {
     /// A geometry of pages of `page_bytes`, blocks of `pages_per_block`, and `blocks` blocks.
     ///
     /// # Errors
-    /// `InvalidOptions`, with every mistake: a page that is no multiple of 512 bytes or over 1 MiB;
-    /// no pages; no blocks; more than 2^32 pages.
+    /// `InvalidOptions`, with every mistake: a page that is not a multiple of 512 bytes, or larger
+    /// than 1 MiB; no pages; no blocks; more than 2^32 pages.
     pub fn new(page_bytes: u32, pages_per_block: u32, blocks: u32) -> Result<Self> {
         let mut mistakes = Vec::new();
         let mut refuse = |option: &str, reason: &str| {

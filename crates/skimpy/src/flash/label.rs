@@ -26,7 +26,7 @@ pub(super) const LABEL_BYTES: u64 = 512;
 const MAGIC: &[u8; 8] = b"SILTFLSH";
 const VERSION: u32 = 1;
 
-/// How the pages are arranged in files.
+/// How the pages are arranged in files; the number in the label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     OneFile = 1,
@@ -63,7 +63,7 @@ pub(super) fn check(file: &dyn File, name: &str, geometry: &Geometry, form: Form
     let [page_bytes, pages_per_block, blocks, is_form] = read(file, name)?;
     if is_form != form as u32 {
         return refuse(
-            "it is a flash device of the other form: one file, or one file per zone".into(),
+            "it is a flash device of the other layout: one file, or one file per zone".into(),
         );
     }
     let is = [page_bytes, pages_per_block, blocks];
@@ -71,7 +71,7 @@ pub(super) fn check(file: &dyn File, name: &str, geometry: &Geometry, form: Form
     match is == wanted {
         true => Ok(()),
         false => refuse(format!(
-            "it is a device of another geometry: {}, where {} are asked for",
+            "it is a device of another geometry: {}, but the options give {}",
             describe(is),
             describe(wanted)
         )),
@@ -90,10 +90,10 @@ fn read(file: &dyn File, name: &str) -> Result<[u32; 4]> {
         |at: usize| u32::from_le_bytes([label[at], label[at + 1], label[at + 2], label[at + 3]]);
     // Checked first, so that a damaged version is not mistaken for another version.
     if number(28) != crc32c::crc32c(&label[..28]) {
-        return damaged("the label's checksum does not hold");
+        return damaged("the label has a wrong checksum");
     }
     if &label[..8] != MAGIC {
-        return damaged("it is not a flash device: its first bytes are others");
+        return damaged("it is not a flash device: it does not begin with SILTFLSH");
     }
     if number(8) != VERSION {
         let version = number(8);

@@ -6,7 +6,7 @@
 use parking_lot::Mutex;
 use siltstone_engine::{Purpose, Result};
 
-use super::cells::{Cells, Image, Place, State};
+use super::cells::{Cells, Image, PageAddress, State};
 
 /// A block and its programmed pages.
 #[derive(Debug, Clone, Default)]
@@ -37,16 +37,16 @@ impl Cells for MemoryCells {
         Ok(State { erases: block.erases, next: block.pages.len() as u32 })
     }
 
-    fn read(&self, place: Place, buf: &mut [u8], _purpose: Purpose) -> Result<bool> {
-        let image = self.image(place, buf.len())?;
+    fn read(&self, address: PageAddress, buf: &mut [u8], _purpose: Purpose) -> Result<bool> {
+        let image = self.image(address, buf.len())?;
         if let Image::Bytes(bytes) = &image {
             buf.copy_from_slice(bytes);
         }
         Ok(matches!(image, Image::Bytes(_)))
     }
 
-    fn program(&self, place: Place, bytes: &[u8], _purpose: Purpose) -> Result<()> {
-        self.blocks[place.block as usize].lock().pages.push(Image::Bytes(bytes.into()));
+    fn program(&self, address: PageAddress, bytes: &[u8], _purpose: Purpose) -> Result<()> {
+        self.blocks[address.block as usize].lock().pages.push(Image::Bytes(bytes.into()));
         Ok(())
     }
 
@@ -59,7 +59,7 @@ impl Cells for MemoryCells {
         Ok(())
     }
 
-    fn image(&self, place: Place, _page_bytes: usize) -> Result<Image> {
-        Ok(self.blocks[place.block as usize].lock().pages[place.index as usize].clone())
+    fn image(&self, address: PageAddress, _page_bytes: usize) -> Result<Image> {
+        Ok(self.blocks[address.block as usize].lock().pages[address.index as usize].clone())
     }
 }

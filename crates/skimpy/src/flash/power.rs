@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use super::cells::Place;
+use super::cells::PageAddress;
 use super::memory::BlockImage;
 
 /// A change that may not have happened.
@@ -21,7 +21,7 @@ pub(super) struct InFlight {
 
 #[derive(Clone)]
 pub(super) enum Change {
-    Program(Place),
+    Program(PageAddress),
     /// With the content of the block before.
     Erase(BlockImage),
 }

@@ -61,9 +61,9 @@ impl Timing {
     }
 }
 
-/// The number of intervals that a channel remembers (gaps before them are closed), and the minimum
-/// length of the queue's history.
-const LANE_MEMORY: usize = 256;
+/// The number of busy intervals that a channel keeps (no request is scheduled before them), and the
+/// minimum length of the queue's history.
+const MAX_REMEMBERED_REQUESTS: usize = 256;
 
 /// The queue and the channels of one device.
 pub(super) struct Schedule {
@@ -77,26 +77,26 @@ pub(super) struct Schedule {
     latest: BinaryHeap<Reverse<Duration>>,
     /// The latest submission.
     horizon: Duration,
-    lanes: Vec<Lane>,
+    channels: Vec<ChannelSchedule>,
 }
 
 impl Schedule {
     pub(super) fn new(timing: &Timing) -> Self {
-        let lanes = (0..timing.channels.max(1)).map(|_| Lane::default()).collect();
+        let channels = (0..timing.channels.max(1)).map(|_| ChannelSchedule::default()).collect();
         Schedule {
             queue_depth: timing.queue_depth.max(1) as usize,
             queue: Vec::new(),
-            queue_limit: LANE_MEMORY,
+            queue_limit: MAX_REMEMBERED_REQUESTS,
             latest: BinaryHeap::new(),
             horizon: Duration::ZERO,
-            lanes,
+            channels,
         }
     }
 
     /// Schedules a request and returns its completion. It starts neither before it was `submitted`
     /// nor before its block is `ready`. Cost: logarithmic in the queue depth if requests are
     /// submitted in order, else linear in the requests in progress.
-    pub(super) fn place(
+    pub(super) fn schedule(
         &mut self,
         submitted: Duration,
         ready: Duration,
@@ -108,7 +108,7 @@ impl Schedule {
             false => self.admission(submitted),
         };
         self.horizon = self.horizon.max(submitted);
-        let done = self.lanes[channel as usize].fit(admitted.max(ready), cost);
+        let done = self.channels[channel as usize].fit(admitted.max(ready), cost);
         if done > admitted {
             self.note(admitted, done);
         }
@@ -124,7 +124,7 @@ impl Schedule {
         if self.queue.len() > self.queue_limit {
             let horizon = self.horizon;
             self.queue.retain(|&(_, done)| done > horizon);
-            self.queue_limit = LANE_MEMORY.max(2 * self.queue.len());
+            self.queue_limit = MAX_REMEMBERED_REQUESTS.max(2 * self.queue.len());
         }
     }
 
@@ -170,13 +170,13 @@ impl Schedule {
 
 /// The busy intervals of a channel, disjoint and in order.
 #[derive(Default)]
-struct Lane {
+struct ChannelSchedule {
     busy: VecDeque<(Duration, Duration)>,
     /// No request starts before this time.
     closed: Duration,
 }
 
-impl Lane {
+impl ChannelSchedule {
     /// Takes the first gap at or after `from`, and returns its end.
     fn fit(&mut self, from: Duration, cost: Duration) -> Duration {
         let mut start = from.max(self.closed);
@@ -203,7 +203,7 @@ impl Lane {
             (false, true) => self.busy[at].0 = start,
             (false, false) => self.busy.insert(at, (start, done)),
         }
-        if self.busy.len() > LANE_MEMORY
+        if self.busy.len() > MAX_REMEMBERED_REQUESTS
             && let Some((_, end)) = self.busy.pop_front()
         {
             self.closed = end;
@@ -229,7 +229,8 @@ mod tests {
     fn channels_work_in_parallel_and_each_is_serial() {
         let mut device = schedule(4, 128);
         let zero = Duration::ZERO;
-        let done: Vec<_> = (0..8).map(|n| device.place(zero, zero, n % 4, micros(100))).collect();
+        let done: Vec<_> =
+            (0..8).map(|n| device.schedule(zero, zero, n % 4, micros(100))).collect();
         assert_eq!(done, [100, 100, 100, 100, 200, 200, 200, 200].map(micros));
     }
 
@@ -237,21 +238,25 @@ mod tests {
     fn queue_admits_up_to_its_depth() {
         let mut device = schedule(8, 2);
         let zero = Duration::ZERO;
-        let done: Vec<_> = (0..6).map(|n| device.place(zero, zero, n, micros(100))).collect();
+        let done: Vec<_> = (0..6).map(|n| device.schedule(zero, zero, n, micros(100))).collect();
         assert_eq!(done, [100, 100, 200, 200, 300, 300].map(micros));
-        assert_eq!(device.place(micros(300), zero, 7, micros(50)), micros(350));
-        assert_eq!(device.place(micros(150), zero, 6, micros(50)), micros(350), "both are taken");
+        assert_eq!(device.schedule(micros(300), zero, 7, micros(50)), micros(350));
+        assert_eq!(
+            device.schedule(micros(150), zero, 6, micros(50)),
+            micros(350),
+            "both are taken"
+        );
     }
 
     #[test]
     fn request_from_an_earlier_time_takes_a_gap() {
         let mut device = schedule(1, 128);
         let zero = Duration::ZERO;
-        assert_eq!(device.place(micros(500), zero, 0, micros(100)), micros(600));
-        assert_eq!(device.place(micros(100), zero, 0, micros(100)), micros(200));
-        assert_eq!(device.place(micros(100), zero, 0, micros(300)), micros(500));
-        assert_eq!(device.place(micros(100), zero, 0, micros(1)), micros(601));
-        assert_eq!(device.place(micros(0), micros(50), 0, micros(50)), micros(100));
+        assert_eq!(device.schedule(micros(500), zero, 0, micros(100)), micros(600));
+        assert_eq!(device.schedule(micros(100), zero, 0, micros(100)), micros(200));
+        assert_eq!(device.schedule(micros(100), zero, 0, micros(300)), micros(500));
+        assert_eq!(device.schedule(micros(100), zero, 0, micros(1)), micros(601));
+        assert_eq!(device.schedule(micros(0), micros(50), 0, micros(50)), micros(100));
     }
 
     /// Compares with the definition: requests of a channel do not overlap, and each is admitted at
@@ -284,7 +289,7 @@ mod tests {
                     served.iter().all(clear)
                 };
                 let begin = (admitted..).find(|&t| free(t)).unwrap();
-                let done = device.place(micros(now), Duration::ZERO, channel, micros(cost));
+                let done = device.schedule(micros(now), Duration::ZERO, channel, micros(cost));
                 assert_eq!(done, micros(begin + cost), "seed {seed}");
                 served.push((channel, admitted, begin, begin + cost));
             }
@@ -297,14 +302,16 @@ mod tests {
         let mut random = SplitMix64::new(1);
         for n in 0..100_000 {
             let now = micros(n * 40 + random.below(400));
-            let done = device.place(now, Duration::ZERO, random.below(4) as u32, micros(100));
+            let done = device.schedule(now, Duration::ZERO, random.below(4) as u32, micros(100));
             assert!(done >= now + micros(100));
         }
-        assert!(device.queue.len() <= 4 * LANE_MEMORY, "{}", device.queue.len());
-        assert!(device.lanes.iter().all(|lane| lane.busy.len() <= LANE_MEMORY));
+        assert!(device.queue.len() <= 4 * MAX_REMEMBERED_REQUESTS, "{}", device.queue.len());
+        assert!(
+            device.channels.iter().all(|channel| channel.busy.len() <= MAX_REMEMBERED_REQUESTS)
+        );
         let mut device = schedule(4, 32);
         let zero = Duration::ZERO;
-        let last = (0..100_000).map(|n| device.place(zero, zero, n % 4, micros(100))).max();
+        let last = (0..100_000).map(|n| device.schedule(zero, zero, n % 4, micros(100))).max();
         assert_eq!(last, Some(micros(100 * 25_000)));
     }
 }

@@ -55,7 +55,7 @@ pub(super) fn cut(
 fn undo(blocks: &mut [BlockImage], change: &InFlight) {
     let block = &mut blocks[change.block as usize];
     match &change.change {
-        Change::Program(place) => block.pages.truncate(place.index as usize),
+        Change::Program(address) => block.pages.truncate(address.index as usize),
         Change::Erase(before) => *block = before.clone(),
     }
 }

@@ -26,7 +26,7 @@ use siltstone_vfs::backend::join;
 use siltstone_vfs::{File, Mode, Vfs};
 
 use super::Geometry;
-use super::cells::{Cells, Place, State};
+use super::cells::{Cells, PageAddress, State};
 use super::file::{read_slot, write_slot};
 use super::label::{self, Form};
 use super::slot::HEAD_BYTES;
@@ -72,8 +72,8 @@ impl ZoneCells {
         })
     }
 
-    fn slot_offset(&self, place: Place) -> u64 {
-        ZONE_HEADER_BYTES + u64::from(place.index) * self.slot_bytes()
+    fn slot_offset(&self, address: PageAddress) -> u64 {
+        ZONE_HEADER_BYTES + u64::from(address.index) * self.slot_bytes()
     }
 
     fn slot_bytes(&self) -> u64 {
@@ -142,7 +142,7 @@ impl Cells for ZoneCells {
         life.copy_from_slice(&header[..8]);
         let life = u64::from_le_bytes(life);
         if header != zone_header(block, life) || life == 0 {
-            return corrupt(0, "the zone's header does not hold");
+            return corrupt(0, "the zone's header has a wrong checksum");
         }
         // A slot torn by a power cut is an unreadable page.
         let next = (len - ZONE_HEADER_BYTES).div_ceil(self.slot_bytes());
@@ -153,34 +153,34 @@ impl Cells for ZoneCells {
         Ok(State { erases: life - 1, next: next as u32 })
     }
 
-    fn read(&self, place: Place, buf: &mut [u8], purpose: Purpose) -> Result<bool> {
-        let Some(file) = self.zone(place.block) else { return Ok(false) };
-        let offset = self.slot_offset(place);
+    fn read(&self, address: PageAddress, buf: &mut [u8], purpose: Purpose) -> Result<bool> {
+        let Some(file) = self.zone(address.block) else { return Ok(false) };
+        let offset = self.slot_offset(address);
         if file.len()? < offset + self.slot_bytes() {
             return Ok(false);
         }
-        read_slot(&*file, offset, place, buf, purpose)
+        read_slot(&*file, offset, address, buf, purpose)
     }
 
-    fn program(&self, place: Place, bytes: &[u8], purpose: Purpose) -> Result<()> {
-        let life = place.erases + 1;
-        let file = match self.zone(place.block) {
+    fn program(&self, address: PageAddress, bytes: &[u8], purpose: Purpose) -> Result<()> {
+        let life = address.erases + 1;
+        let file = match self.zone(address.block) {
             Some(file) => file,
-            None => self.reset(place.block, life, purpose)?,
+            None => self.reset(address.block, life, purpose)?,
         };
-        let written = write_slot(&*file, self.slot_offset(place), place, bytes, purpose);
+        let written = write_slot(&*file, self.slot_offset(address), address, bytes, purpose);
         // After the write, so that a concurrent flush does not mark the zone as synced.
-        self.unsynced.lock().insert(place.block, file);
+        self.unsynced.lock().insert(address.block, file);
         written
     }
 
-    fn renew(&self, place: Place, purpose: Purpose) -> Result<()> {
-        let Some(file) = self.zone(place.block) else { return Ok(()) };
+    fn renew(&self, address: PageAddress, purpose: Purpose) -> Result<()> {
+        let Some(file) = self.zone(address.block) else { return Ok(()) };
         let mut slot = vec![0; self.slot_bytes() as usize];
-        let offset = self.slot_offset(place);
+        let offset = self.slot_offset(address);
         file.read_at(offset, &mut slot, purpose)?;
         let written = file.write_at(offset, &slot, purpose);
-        self.unsynced.lock().insert(place.block, file);
+        self.unsynced.lock().insert(address.block, file);
         written
     }
 

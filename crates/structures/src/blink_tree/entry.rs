@@ -18,21 +18,22 @@ use std::slice;
 
 use super::version::{Chain, NewVersion, RecordRef, Version};
 use crate::arena::{ALIGN, Arena};
-use crate::sync::{AtomicU32, Ordering, Published};
+use crate::sync::{AtomicU32, Ordering, PublishedCell};
 
 /// The fixed part of an entry, followed by the key.
-struct Fixed {
+struct EntryHeader {
     chain: Chain,
     updates: AtomicU32,
-    length: Published<u32>,
+    length: PublishedCell<u32>,
 }
 
-const _: () = assert!(align_of::<Fixed>() <= ALIGN && size_of::<Fixed>().is_multiple_of(ALIGN));
+const _: () =
+    assert!(align_of::<EntryHeader>() <= ALIGN && size_of::<EntryHeader>().is_multiple_of(ALIGN));
 
 /// An entry: a key with its versions, in an arena that lives for `'a`.
 #[derive(Clone, Copy)]
 pub struct EntryRef<'a> {
-    fixed: NonNull<Fixed>,
+    fixed: NonNull<EntryHeader>,
     arena: PhantomData<&'a Arena>,
 }
 
@@ -50,16 +51,16 @@ impl<'a> EntryRef<'a> {
     pub(super) fn write(arena: &'a Arena, key: &[u8], first: &NewVersion<'_>) -> Self {
         let length = u32::try_from(key.len()).expect("keys are below 4 GiB");
         let padded = key.len().next_multiple_of(ALIGN);
-        let place = arena.allocate(size_of::<Fixed>() + padded + RecordRef::bytes(first));
+        let place = arena.allocate(size_of::<EntryHeader>() + padded + RecordRef::bytes(first));
         // SAFETY: the arena gave these bytes to us alone, aligned to `ALIGN`, of which each part is
         // a multiple; the parts written here are those that were added up.
         let fixed = unsafe {
-            let fixed = place.cast::<Fixed>();
+            let fixed = place.cast::<EntryHeader>();
             let bytes = fixed.add(1).cast::<u8>();
             bytes.copy_from_nonoverlapping(NonNull::from(key).cast(), key.len());
             let record = RecordRef::write_at(bytes.add(padded), first);
             let (chain, updates) = (Chain::new(record), AtomicU32::new(1));
-            fixed.write(Fixed { chain, updates, length: Published::new(length) });
+            fixed.write(EntryHeader { chain, updates, length: PublishedCell::new(length) });
             fixed
         };
         Self { fixed, arena: PhantomData }
@@ -133,7 +134,7 @@ impl<'a> EntryRef<'a> {
     }
 
     #[inline]
-    fn fixed(self) -> &'a Fixed {
+    fn fixed(self) -> &'a EntryHeader {
         // SAFETY: written before this reference to it was made, and kept for `'a`.
         unsafe { self.fixed.as_ref() }
     }

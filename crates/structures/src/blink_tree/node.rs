@@ -31,7 +31,7 @@ use super::entry::EntryRef;
 use super::permutation::{Permutation, SLOTS};
 use super::search_key::{SearchKey, prefix};
 use crate::arena::{ALIGN, Arena};
-use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, Published};
+use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, PublishedCell};
 
 /// A cache line, in bytes.
 const LINE_BYTES: usize = 64;
@@ -41,10 +41,10 @@ const LINE_BYTES: usize = 64;
 pub(super) struct Node {
     permutation: AtomicU64,
     splits: AtomicU32,
-    skip: Published<u16>,
-    height: Published<u8>,
+    skip: PublishedCell<u16>,
+    height: PublishedCell<u8>,
     next: AtomicPtr<Node>,
-    low_key: Published<LowKey>,
+    low_key: PublishedCell<LowKey>,
     prefixes: [AtomicU64; SLOTS],
     items: [AtomicPtr<u8>; SLOTS],
 }
@@ -151,10 +151,12 @@ impl Node {
         Node {
             permutation: AtomicU64::new(Permutation::of_first(0).word()),
             splits: AtomicU32::new(0),
-            skip: Published::new(skip),
-            height: Published::new(height),
+            skip: PublishedCell::new(skip),
+            height: PublishedCell::new(height),
             next: AtomicPtr::new(next),
-            low_key: Published::new(LowKey(low.map_or(std::ptr::null_mut(), EntryRef::address))),
+            low_key: PublishedCell::new(LowKey(
+                low.map_or(std::ptr::null_mut(), EntryRef::address),
+            )),
             prefixes: std::array::from_fn(|_| AtomicU64::new(0)),
             items: std::array::from_fn(|_| AtomicPtr::new(std::ptr::null_mut())),
         }
@@ -372,16 +374,8 @@ impl Node {
     }
 }
 
-/// Prefetches the cache line number `line` after `place`. A hint that does not affect results; does
-/// nothing on processors other than x86-64.
+/// Prefetches the cache line number `line` after `place`.
 #[inline]
 fn prefetch<T>(place: *const T, line: usize) {
-    #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch faults on no address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast::<i8>().wrapping_add(line * LINE_BYTES)) };
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(any(miri, loom)))))]
-    let _ = (place, line);
+    crate::prefetch(place.cast::<u8>().wrapping_add(line * LINE_BYTES));
 }

@@ -11,8 +11,7 @@
 //! Source: Bayer, Unterauer, "Prefix B-trees", TODS 1977; Graefe, Larson, "B-tree indexes and CPU
 //! caches", ICDE 2001 (poor man's normalized keys).
 
-/// Length of a prefix; shorter keys are padded with zeros.
-const PREFIX_BYTES: usize = size_of::<u64>();
+use crate::key_head;
 
 /// A key to search for.
 #[derive(Clone, Copy)]
@@ -38,13 +37,7 @@ impl<'k> SearchKey<'k> {
 /// The prefix of a key after its first `skip` bytes.
 #[inline]
 pub(super) fn prefix(key: &[u8], skip: usize) -> u64 {
-    let rest = key.get(skip..).unwrap_or_default();
-    if let Some(whole) = rest.first_chunk::<PREFIX_BYTES>() {
-        return u64::from_be_bytes(*whole);
-    }
-    let mut padded = [0; PREFIX_BYTES];
-    padded[..rest.len()].copy_from_slice(rest);
-    u64::from_be_bytes(padded)
+    key_head(key.get(skip..).unwrap_or_default())
 }
 
 /// Length of the longest common prefix.

@@ -18,7 +18,7 @@ use std::ptr::{self, NonNull};
 use std::slice;
 
 use crate::arena::{ALIGN, Arena};
-use crate::sync::{AtomicPtr, Ordering, Published};
+use crate::sync::{AtomicPtr, Ordering, PublishedCell};
 
 /// A version to insert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,11 +61,11 @@ impl<'a> Version<'a> {
 /// The fixed part of a version, followed by `length` bytes of value.
 struct Record {
     older: AtomicPtr<Record>,
-    sequence: Published<u64>,
-    expires_at: Published<u64>,
-    position: Published<u64>,
-    length: Published<u32>,
-    kind: Published<u8>,
+    sequence: PublishedCell<u64>,
+    expires_at: PublishedCell<u64>,
+    position: PublishedCell<u64>,
+    length: PublishedCell<u32>,
+    kind: PublishedCell<u8>,
 }
 
 const _: () = assert!(align_of::<Record>() <= ALIGN && size_of::<Record>().is_multiple_of(ALIGN));
@@ -160,11 +160,11 @@ impl<'a> RecordRef<'a> {
         let record = place.cast::<Record>();
         let fixed = Record {
             older: AtomicPtr::new(ptr::null_mut()),
-            sequence: Published::new(version.sequence),
-            expires_at: Published::new(version.expires_at),
-            position: Published::new(version.position),
-            length: Published::new(length),
-            kind: Published::new(version.kind),
+            sequence: PublishedCell::new(version.sequence),
+            expires_at: PublishedCell::new(version.expires_at),
+            position: PublishedCell::new(version.position),
+            length: PublishedCell::new(length),
+            kind: PublishedCell::new(version.kind),
         };
         // SAFETY: by the caller's guarantee these bytes are ours, aligned, and as many as written.
         unsafe {

@@ -21,6 +21,8 @@ use crate::hash::mix64;
 
 /// Bytes of a block: a cache line.
 const BLOCK: usize = 64;
+/// Words of 64 bits in a block.
+const WORDS: usize = BLOCK / 8;
 /// Bits that address a bit in a block.
 const SLICE: u32 = 9;
 /// Probes from one mixed hash.
@@ -48,7 +50,7 @@ impl BlockedBloom {
     ///
     /// If `bits_per_key` is negative or not finite, or the filter would exceed 2³² blocks.
     pub fn new(keys: usize, bits_per_key: f64) -> Self {
-        assert!(bits_per_key.is_finite() && bits_per_key >= 0.0, "{bits_per_key} bits a key");
+        assert!(bits_per_key.is_finite() && bits_per_key >= 0.0, "{bits_per_key} bits per key");
         if bits_per_key == 0.0 {
             return Self { bytes: Vec::new(), probes: 0 };
         }
@@ -134,6 +136,40 @@ impl<'a> BlockedBloomView<'a> {
         let mut all = 1;
         each_bit(hash, self.probes, |bit| all &= block[bit / 8] >> (bit % 8));
         all & 1 == 1
+    }
+}
+
+/// A hash to look up in several blocked filters.
+///
+/// Filters of one table mostly have the same number of probes, so the bits of the hash in its block
+/// are computed once.
+#[derive(Clone, Debug)]
+pub struct BloomProbe {
+    hash: u64,
+    probes: u8,
+    /// The bits of the hash for this number of probes.
+    bits: [u64; WORDS],
+}
+
+impl BloomProbe {
+    /// Prepares nothing yet.
+    #[inline]
+    pub fn new(hash: u64) -> Self {
+        BloomProbe { hash, probes: 0, bits: [0; WORDS] }
+    }
+
+    /// Whether the hash may have been inserted into `filter`; as [`BlockedBloomView::contains`].
+    #[inline]
+    pub fn is_in(&mut self, filter: &BlockedBloomView<'_>) -> bool {
+        let block = block_of(self.hash, filter.blocks.len());
+        let Some(block) = filter.blocks.get(block) else { return true };
+        if self.probes != filter.probes {
+            self.probes = filter.probes;
+            self.bits = [0; WORDS];
+            each_bit(self.hash, self.probes, |bit| self.bits[bit / 64] |= 1 << (bit % 64));
+        }
+        let words = self.bits.iter().zip(block.as_chunks().0);
+        words.fold(0, |missing, (bits, word)| missing | (bits & !u64::from_le_bytes(*word))) == 0
     }
 }
 

@@ -42,7 +42,7 @@ impl ClassicBloom {
     ///
     /// If `bits_per_key` is negative or not finite, or the filter would exceed 512 MiB.
     pub fn new(keys: usize, bits_per_key: f64) -> Self {
-        assert!(bits_per_key.is_finite() && bits_per_key >= 0.0, "{bits_per_key} bits a key");
+        assert!(bits_per_key.is_finite() && bits_per_key >= 0.0, "{bits_per_key} bits per key");
         if bits_per_key == 0.0 {
             return Self { bytes: Vec::new(), probes: 0 };
         }
@@ -125,14 +125,6 @@ impl<'a> ClassicBloomView<'a> {
             self.bytes[bit / 8] >> (bit % 8) & 1 == 1
         })
     }
-}
-
-/// The expected rate of false positives of a classic filter: `(1 - e^(-probes / bits))^probes`.
-///
-/// With the optimal number of probes 0.82 % at 10 bits per key, 0.046 % at 16 bits.
-pub fn classic_false_positive_rate(bits_per_key: f64, probes: u8) -> f64 {
-    let probes = f64::from(probes);
-    (1.0 - (-probes / bits_per_key).exp()).powf(probes)
 }
 
 /// Calls `each` with the bits of a hash until it returns false; returns whether it never did.

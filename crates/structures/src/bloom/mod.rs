@@ -24,8 +24,8 @@
 mod blocked;
 mod classic;
 
-pub use self::blocked::{BlockedBloom, BlockedBloomView, blocked_false_positive_rate};
-pub use self::classic::{ClassicBloom, ClassicBloomView, classic_false_positive_rate};
+pub use self::blocked::{BlockedBloom, BlockedBloomView, BloomProbe, blocked_false_positive_rate};
+pub use self::classic::{ClassicBloom, ClassicBloomView};
 
 /// Invalid bytes for a Bloom filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -11,7 +11,7 @@
 //!
 //! [`CuckooTable`] is the index of a log: it maps the hash of a key to candidate offsets, where the
 //! caller compares keys. [`CuckooFilter`] is what remains of a table when its entries are written
-//! out in table order: the tags alone, which tell whether and in which slots to look.
+//! out in table order: the tags alone, which select the slots that may hold a key.
 //!
 //! No key has the tag 0, which marks an empty slot. The thesis uses a valid bit for that; without
 //! it the filter packs 15 bits per entry, which gives the 16.12 bits per key of the thesis, and

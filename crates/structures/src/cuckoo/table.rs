@@ -61,7 +61,7 @@ impl Bucket {
 
 /// A bucket reached by the search.
 #[derive(Clone, Copy, Default)]
-struct Step {
+struct SearchNode {
     bucket: u32,
     /// Queue position of the bucket from which an entry would come.
     parent: u16,
@@ -293,7 +293,7 @@ impl<const TAG: u32> CuckooTable<TAG> {
     #[cold]
     fn displace(&mut self, home: u32, other: u32) -> Option<(u32, usize)> {
         // The search queue: full buckets, each with the entry that would move into it.
-        let mut queue = [Step::default(); MAX_SEARCHED];
+        let mut queue = [SearchNode::default(); MAX_SEARCHED];
         queue[0].bucket = home;
         queue[1].bucket = other;
         let (mut at, mut end) = (0, 2);
@@ -305,7 +305,7 @@ impl<const TAG: u32> CuckooTable<TAG> {
                     return Some(self.shift(&queue, at, way, (next, free)));
                 }
                 if end < MAX_SEARCHED {
-                    queue[end] = Step { bucket: next, parent: at as u16, way: way as u8 };
+                    queue[end] = SearchNode { bucket: next, parent: at as u16, way: way as u8 };
                     end += 1;
                 }
             }
@@ -318,13 +318,13 @@ impl<const TAG: u32> CuckooTable<TAG> {
     /// which still has its old entry, to be overwritten.
     fn shift(
         &mut self,
-        queue: &[Step; MAX_SEARCHED],
+        queue: &[SearchNode; MAX_SEARCHED],
         mut at: usize,
         mut way: usize,
         mut free: (u32, usize),
     ) -> (u32, usize) {
         loop {
-            let Step { bucket, parent, way: came_from } = queue[at];
+            let SearchNode { bucket, parent, way: came_from } = queue[at];
             let Bucket { tags, offsets } = *self.bucket(bucket);
             self.set(free.0, free.1, tags[way], offsets[way]);
             free = (bucket, way);

@@ -9,19 +9,18 @@
 //!
 //! Invariant: bits and index are those of the buckets before the current one.
 //!
-//! Source: the thesis, section 3.1 (figure 3.1).
+//! Source: Lim, thesis, section 3.1 (figure 3.1).
 
 use super::coder::MAX_HMAX;
 use super::index::{BucketIndex, Start};
 use super::key::{HashKey, Path, place};
 use super::lookup::{Ect, Form};
+use super::stored::MAX_ENTRIES_PER_BLOCK;
 use super::{EctError, EctOptions};
 use crate::bits::BitWriter;
 
 /// Maximum number of keys of a bucket on average.
 const MAX_KEYS_PER_BUCKET: u32 = 1 << 16;
-/// Maximum number of entries of a block.
-pub(super) const MAX_ENTRIES_PER_BLOCK: u32 = 1 << 24;
 
 /// Builds a trie from sorted hashes in one pass.
 #[derive(Debug)]

@@ -1,4 +1,5 @@
-//! Entropy code of a trie: the number of keys in the left subtrie, given that of the whole.
+//! Entropy coding of the nodes of a trie: the number of keys in the left subtrie of a node, given
+//! the number of keys n below the node.
 //!
 //! ```text
 //!  n ≤ hmax   Huffman code of the binomial of n, 0 and n being one symbol:
@@ -8,20 +9,21 @@
 //!  whole subtries of up to 8 keys: the next 12 bits ─▶ how many of them the subtrie takes
 //! ```
 //!
-//! A lookup mostly skips what is left of its path, and most subtries to skip are small. One table
-//! access skips such a subtrie, instead of about ten code words.
+//! A lookup mostly skips the subtries on the left of its path, and most of these are small. For a
+//! small subtrie, a table indexed by the next 12 bits has its length, so one table access replaces
+//! about ten code words.
 //!
-//! The thesis codes large numbers in Elias gamma, which is exponential Golomb of order 0; an order
-//! near the deviation of the binomial saves one or two bits per number, and is what the authors'
-//! code does.
+//! Lim's thesis (see the parent module) codes large numbers in Elias gamma, which is exponential
+//! Golomb of order 0; an order near the deviation of the binomial saves one or two bits per number,
+//! and is what the authors' code does.
 //!
 //! Invariant: a decoded number is less than n, and encoding it gives the bits that were read.
 //!
-//! Source: the thesis, sections 2.2.3 and 3.1.4; the tables of whole subtries are an addition.
+//! Source: Lim, thesis, sections 2.2.3 and 3.1.4; the tables of whole subtries are an addition.
 
 use super::cursor::Cursor;
 use super::huffman::{Huffman, TABLE_BITS};
-use super::trie::{Damaged, Tries};
+use super::trie::{MalformedTrie, Tries};
 use crate::bits::BitWriter;
 use std::sync::OnceLock;
 
@@ -77,11 +79,11 @@ impl Coder {
         }
     }
 
-    /// Reads the number of keys on the left, of n ≥ 2; 0 also if they are all on the right.
+    /// Reads the number of keys on the left, of n ≥ 2. 0 means that all n keys are on one side.
     ///
     /// Past the end it reads zeros, as the cursor does.
     #[inline]
-    pub(super) fn read(&self, n: u32, cursor: &mut Cursor<'_>) -> Result<u32, Damaged> {
+    pub(super) fn read(&self, n: u32, cursor: &mut Cursor<'_>) -> Result<u32, MalformedTrie> {
         cursor.ensure(TABLE_BITS);
         let at = (n as usize - 2) << TABLE_BITS | cursor.peek(TABLE_BITS) as usize;
         match self.tables.get(at) {
@@ -106,12 +108,12 @@ impl Coder {
 }
 
 /// Reads a number without a Huffman code.
-fn read_large(n: u32, cursor: &mut Cursor<'_>) -> Result<u32, Damaged> {
+fn read_large(n: u32, cursor: &mut Cursor<'_>) -> Result<u32, MalformedTrie> {
     cursor.refill();
     let zeros = cursor.zeros();
     // A folded difference has at most 33 bits.
     if zeros > 33 {
-        return Err(Damaged);
+        return Err(MalformedTrie);
     }
     cursor.consume(zeros);
     cursor.refill();
@@ -119,10 +121,11 @@ fn read_large(n: u32, cursor: &mut Cursor<'_>) -> Result<u32, Damaged> {
     let folded = cursor.peek(bits) - (1 << order(n));
     cursor.consume(bits);
     let difference = (folded >> 1) as i64 ^ -((folded & 1) as i64);
-    u32::try_from(i64::from(n / 2) + difference).ok().filter(|&left| left < n).ok_or(Damaged)
+    u32::try_from(i64::from(n / 2) + difference).ok().filter(|&left| left < n).ok_or(MalformedTrie)
 }
 
-/// How often each number of keys on the left occurs, of 2^n.
+/// The weight of each number of keys on the left, of 2^n in total; all keys on one side counts as
+/// 0.
 fn weights(n: u32) -> Vec<u128> {
     let mut coefficient = 1u128;
     let mut weights = vec![2];
@@ -145,8 +148,8 @@ fn small(coder: &Coder, n: u32) -> [u8; 1 << SMALL_BITS] {
     std::array::from_fn(|window| {
         let bytes = ((window as u16) << (u16::BITS - SMALL_BITS)).to_be_bytes();
         let mut cursor = Cursor::new(&bytes, 0);
-        // If the bits end within the trie, it takes more. The coder has no such tables yet, so
-        // numbers are read one by one.
+        // If the window ends within the trie, the trie is longer than the window. The coder has no
+        // tables of small tries yet, so the numbers are read one by one.
         tries.skip(n, SMALL_BITS.into(), &mut cursor).map_or(0, |()| cursor.position() as u8)
     })
 }

@@ -11,7 +11,7 @@
 //!
 //! Invariant: the starts never decrease, neither in bits nor in rank.
 //!
-//! Source: the thesis, section 3.1.3.
+//! Source: Lim, thesis, section 3.1.3.
 
 /// Keys per group of buckets on average, if the buckets have 256 keys or more.
 const GROUP_KEYS: u32 = 64 * 256;

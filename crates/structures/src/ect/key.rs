@@ -16,7 +16,7 @@
 //! Invariant: bucket and path order as the hashes do and differ where hashes differ, because
 //! multiplying by a positive number preserves order, and the whole product is kept.
 //!
-//! Source: the thesis, section 3.1.3; the product is from Lemire, "Fast random integer generation
+//! Source: Lim, thesis, section 3.1.3; the product is from Lemire, "Fast random integer generation
 //! in an interval", TOMACS 2019.
 
 /// The hash of a key: 160 uniform bits, the first byte the most significant.

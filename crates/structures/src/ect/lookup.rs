@@ -13,14 +13,14 @@
 //! Invariant: every bucket has a complete trie, or all separators, of its number of keys: the
 //! builder wrote it, or the reader of the stored form checked it. So lookups cannot fail.
 //!
-//! Source: the thesis, sections 3.1.3 and 3.1.4.
+//! Source: Lim, thesis, sections 3.1.3 and 3.1.4.
 
 use super::coder::Coder;
 use super::cursor::Cursor;
 use super::index::{BucketIndex, Start};
 use super::key::{HashKey, Path, place};
 use super::separators::Separators;
-use super::trie::{Damaged, Tries};
+use super::trie::{MalformedTrie, Tries};
 use crate::bits::BitWriter;
 
 /// The form of the buckets.
@@ -63,7 +63,7 @@ impl Form {
         place: u32,
         end: u64,
         cursor: &mut Cursor<'_>,
-    ) -> Result<(), Damaged> {
+    ) -> Result<(), MalformedTrie> {
         match self {
             Self::Dense(tries) => tries.skip(n, end, cursor),
             Self::Sparse(separators) => separators.skip(n, place, end, cursor),

@@ -32,13 +32,13 @@
 //! Invariant: separators do not decrease. The first hash of a block is at or above its separator,
 //! the last of the previous block is below it.
 //!
-//! Source: the thesis, section 3.1.6, for sparse indexing; separators instead of a trie are an
+//! Source: Lim, thesis, section 3.1.6, for sparse indexing; separators instead of a trie are an
 //! addition.
 
 use super::cursor::{Cursor, REFILLED};
 use super::huffman::{Huffman, TABLE_BITS};
 use super::key::{PATH_BITS, Path};
-use super::trie::Damaged;
+use super::trie::MalformedTrie;
 use crate::bits::BitWriter;
 
 /// Maximum number of distances with symbols: two symbols each, plus the escape, make 255.
@@ -123,7 +123,7 @@ impl Separators {
         place: u32,
         end: u64,
         cursor: &mut Cursor<'_>,
-    ) -> Result<u32, Damaged> {
+    ) -> Result<u32, MalformedTrie> {
         let (cell, rest) = path.scale(n.into());
         let mut at = -i64::from(place);
         for count in 0..self.separators(n, place) {
@@ -154,7 +154,7 @@ impl Separators {
         place: u32,
         end: u64,
         cursor: &mut Cursor<'_>,
-    ) -> Result<(), Damaged> {
+    ) -> Result<(), MalformedTrie> {
         let mut at = -i64::from(place);
         for _ in 0..self.separators(n, place) {
             if self.read_distance(&mut at, n, end, cursor)? {
@@ -162,7 +162,7 @@ impl Separators {
                 skip_bits(same, cursor);
             }
             if cursor.is_past(end) {
-                return Err(Damaged);
+                return Err(MalformedTrie);
             }
         }
         Ok(())
@@ -185,7 +185,7 @@ impl Separators {
         n: u32,
         end: u64,
         cursor: &mut Cursor<'_>,
-    ) -> Result<bool, Damaged> {
+    ) -> Result<bool, MalformedTrie> {
         let escape = 2 * self.distances;
         loop {
             cursor.ensure(TABLE_BITS);
@@ -204,13 +204,13 @@ impl Separators {
             }
             *at += cells as i64;
             if *at >= n.into() || cursor.is_past(end) {
-                return Err(Damaged);
+                return Err(MalformedTrie);
             }
             if symbol < escape {
                 // Before the first cell there is nothing to separate.
                 let is_inside = symbol % 2 == 1;
                 let is_possible = *at >= i64::from(!is_inside);
-                return is_possible.then_some(is_inside).ok_or(Damaged);
+                return is_possible.then_some(is_inside).ok_or(MalformedTrie);
             }
         }
     }
@@ -218,7 +218,7 @@ impl Separators {
 
 /// Reads the number of bits that are equal on both sides of a separator inside its cell.
 #[inline]
-fn read_same(end: u64, cursor: &mut Cursor<'_>) -> Result<u32, Damaged> {
+fn read_same(end: u64, cursor: &mut Cursor<'_>) -> Result<u32, MalformedTrie> {
     let mut same = 0;
     loop {
         cursor.refill();
@@ -227,12 +227,16 @@ fn read_same(end: u64, cursor: &mut Cursor<'_>) -> Result<u32, Damaged> {
             cursor.consume(zeros + 1);
             same += zeros;
             // The last bit differs.
-            return if same < PATH_BITS && !cursor.is_past(end) { Ok(same) } else { Err(Damaged) };
+            return if same < PATH_BITS && !cursor.is_past(end) {
+                Ok(same)
+            } else {
+                Err(MalformedTrie)
+            };
         }
         cursor.consume(REFILLED);
         same += REFILLED;
         if same >= PATH_BITS {
-            return Err(Damaged);
+            return Err(MalformedTrie);
         }
     }
 }

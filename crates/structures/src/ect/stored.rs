@@ -15,7 +15,6 @@
 //!
 //! Invariant: an accepted form is what writing it again would give.
 
-use super::build::MAX_ENTRIES_PER_BLOCK;
 use super::coder::MAX_HMAX;
 use super::cursor::Cursor;
 use super::index::{BucketIndex, MAX_LOG2_GROUP, Start};
@@ -24,6 +23,8 @@ use super::{Ect, EctError};
 
 /// Size of the header.
 pub(super) const HEADER: usize = 32;
+/// Maximum number of entries of a block.
+pub(super) const MAX_ENTRIES_PER_BLOCK: u32 = 1 << 24;
 /// Magic and version.
 const MAGIC: [u8; 5] = *b"sECT\x01";
 

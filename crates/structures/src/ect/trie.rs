@@ -11,7 +11,7 @@
 //! Invariant: a subtrie at depth 160 has one key, since hashes are distinct. Validation rejects
 //! other tries, which bounds the recursion.
 //!
-//! Source: the thesis, section 3.1.4, algorithms 1 and 2.
+//! Source: Lim, thesis, section 3.1.4, algorithms 1 and 2.
 
 use super::coder::{Coder, MAX_SMALL, SMALL_BITS};
 use super::cursor::Cursor;
@@ -20,7 +20,7 @@ use crate::bits::BitWriter;
 
 /// The bits are not those of a trie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Damaged;
+pub(super) struct MalformedTrie;
 
 /// The encoding of tries.
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +60,7 @@ impl<'a> Tries<'a> {
         mut n: u32,
         end: u64,
         cursor: &mut Cursor<'_>,
-    ) -> Result<u32, Damaged> {
+    ) -> Result<u32, MalformedTrie> {
         let (mut rank, mut depth) = (0, 0);
         while n > 1 {
             let left = self.read(n, end, cursor)?;
@@ -79,7 +79,12 @@ impl<'a> Tries<'a> {
 
     /// Validates and skips a trie of n keys, which ends before a position.
     #[inline]
-    pub(super) fn skip(&self, n: u32, end: u64, cursor: &mut Cursor<'_>) -> Result<(), Damaged> {
+    pub(super) fn skip(
+        &self,
+        n: u32,
+        end: u64,
+        cursor: &mut Cursor<'_>,
+    ) -> Result<(), MalformedTrie> {
         self.walk(n, 0, end, cursor)
     }
 
@@ -90,15 +95,15 @@ impl<'a> Tries<'a> {
         mut depth: u32,
         end: u64,
         cursor: &mut Cursor<'_>,
-    ) -> Result<(), Damaged> {
+    ) -> Result<(), MalformedTrie> {
         while n > 1 {
             // A table covers at most one level per bit, and none of them below the last.
             let has_table = n <= MAX_SMALL && depth <= PATH_BITS - SMALL_BITS;
             if has_table && self.coder.skip_small(n, cursor) {
-                return if cursor.is_past(end) { Err(Damaged) } else { Ok(()) };
+                return if cursor.is_past(end) { Err(MalformedTrie) } else { Ok(()) };
             }
             if depth == PATH_BITS {
-                return Err(Damaged);
+                return Err(MalformedTrie);
             }
             depth += 1;
             let left = self.read(n, end, cursor)?;
@@ -112,9 +117,9 @@ impl<'a> Tries<'a> {
 
     /// Reads the number of keys on the left, of n ≥ 2, from the bits before a position.
     #[inline]
-    fn read(&self, n: u32, end: u64, cursor: &mut Cursor<'_>) -> Result<u32, Damaged> {
+    fn read(&self, n: u32, end: u64, cursor: &mut Cursor<'_>) -> Result<u32, MalformedTrie> {
         let left = self.coder.read(n, cursor)?;
-        if cursor.is_past(end) { Err(Damaged) } else { Ok(left) }
+        if cursor.is_past(end) { Err(MalformedTrie) } else { Ok(left) }
     }
 }
 
@@ -173,7 +178,7 @@ mod tests {
         // Two keys that differ only below depth 160: a wildcard for every bit, and never a split.
         let coder = Coder::shared(64);
         let tries = Tries::new(coder);
-        for (depth, result) in [(159, Ok(())), (160, Err(Damaged))] {
+        for (depth, result) in [(159, Ok(())), (160, Err(MalformedTrie))] {
             let mut writer = BitWriter::new();
             (0..depth).for_each(|_| coder.write(2, 0, &mut writer));
             coder.write(2, 1, &mut writer);

@@ -6,8 +6,8 @@
 //!
 //! Memory: at most 5 + [`MAX_DIGITS`] bytes per key.
 
-use super::code::{KeyCode, MAX_DIGITS, Spans, common_prefix_of};
-use super::{LOW_BITS, common_prefix};
+use super::LOW_BITS;
+use super::code::{KeyCode, MAX_DIGITS, Spans, common_prefix, common_prefix_of};
 
 /// Collects the keys of a sorted run.
 #[derive(Debug, Default)]
@@ -59,7 +59,7 @@ impl RangeFilterBuilder {
         let shift = shift(&code, self.keys);
         let buckets = ((code.codes() - 1) >> shift >> LOW_BITS) + 1;
         let mut lows = Vec::with_capacity(self.keys as usize);
-        let mut highs = Highs::default();
+        let mut highs = HighBits::default();
         let mut previous = None;
         self.for_each(|key| {
             let number = code.of(key) >> shift;
@@ -105,13 +105,13 @@ fn shift(code: &KeyCode, keys: u64) -> u32 {
 
 /// A one for each key, and a zero at each bucket's end.
 #[derive(Default)]
-struct Highs {
+struct HighBits {
     bytes: Vec<u8>,
     bits: u64,
     bucket: u64,
 }
 
-impl Highs {
+impl HighBits {
     /// Ends all buckets before this one.
     fn begin(&mut self, bucket: u64) {
         while self.bucket < bucket {

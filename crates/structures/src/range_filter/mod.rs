@@ -204,9 +204,3 @@ fn starts(highs: &[u64], buckets: u64) -> Box<[u32]> {
     }
     starts.into()
 }
-
-/// Length of the longest common prefix.
-#[inline]
-fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
-}

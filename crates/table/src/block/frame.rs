@@ -21,6 +21,8 @@
 
 use std::cell::RefCell;
 
+use crate::FileSum;
+
 /// Bytes of a frame after the stored contents.
 pub(crate) const TRAILER: usize = 5;
 
@@ -40,28 +42,6 @@ pub enum Compression {
         /// The level.
         level: i32,
     },
-}
-
-/// The checksums of one file, seeded with its number.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct FileSum(u32);
-
-impl FileSum {
-    pub(crate) fn new(number: u64) -> Self {
-        FileSum(crc32c::crc32c(&number.to_le_bytes()))
-    }
-
-    /// The checksum of zero bytes at `offset` of the file, to be extended.
-    #[inline]
-    pub(crate) fn begin(self, offset: u64) -> u32 {
-        crc32c::crc32c_append(self.0, &offset.to_le_bytes())
-    }
-
-    /// The checksum of `bytes` at `offset` of the file.
-    #[inline]
-    pub(crate) fn of(self, offset: u64, bytes: &[u8]) -> u32 {
-        crc32c::crc32c_append(self.begin(offset), bytes)
-    }
 }
 
 /// Writes frames and reuses the compressor's memory between them.

@@ -36,6 +36,7 @@ pub use builder::BlockBuilder;
 pub use frame::Compression;
 pub use iter::BlockIter;
 
+use crate::cache::Cached;
 use crate::kind::{Kind, MAX_SEQUENCE};
 use crate::varint::varint;
 
@@ -55,6 +56,8 @@ pub struct Block {
     /// Where the entries end and the restart points begin.
     entries_end: usize,
     restarts: usize,
+    /// See `search`; empty unless the block was [`prepared`](Block::prepare).
+    heads: search::Heads,
 }
 
 /// One decoded entry; ranges are of the block's bytes.
@@ -87,7 +90,8 @@ impl Block {
         else {
             return bad(rest.len(), "a block has more restart points than bytes");
         };
-        let block = Block { bytes, entries_end, restarts };
+        let heads = search::Heads::default();
+        let block = Block { bytes, entries_end, restarts, heads };
         if restarts == 0 || block.restart(0) != 0 {
             return bad(entries_end, "a block does not start at a restart point");
         }
@@ -100,12 +104,8 @@ impl Block {
 
     /// A block without entries, as a placeholder. No file has one.
     pub(crate) fn empty() -> Block {
-        Block { bytes: Vec::new(), entries_end: 0, restarts: 0 }
-    }
-
-    /// Resident bytes.
-    pub fn memory_bytes(&self) -> usize {
-        self.bytes.capacity() + size_of::<Block>()
+        let (bytes, heads) = Default::default();
+        Block { bytes, entries_end: 0, restarts: 0, heads }
     }
 
     /// The block's buffer, for reuse.
@@ -140,6 +140,12 @@ impl Block {
     fn decode(&self, at: usize) -> Result<RawEntry, MalformedBlock> {
         decode(&self.bytes[..self.entries_end], at)
             .ok_or(MalformedBlock { offset: at, reason: "an entry is malformed" })
+    }
+}
+
+impl Cached for Block {
+    fn memory_bytes(&self) -> usize {
+        self.bytes.capacity() + self.heads.memory_bytes() + size_of::<Block>()
     }
 }
 

@@ -14,8 +14,8 @@
 
 use siltstone_engine::{Error, Purpose, Result};
 
+use super::access::LogAccess;
 use super::format::{BLOCK_BYTES, FRAGMENT_HEADER_BYTES, HEADER_BYTES, Part, fits_fragment};
-use super::reader::LogAccess;
 
 /// Bytes of a chunk.
 const CHUNK_BYTES: u64 = 16 * BLOCK_BYTES;

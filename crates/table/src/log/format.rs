@@ -30,6 +30,8 @@
 //! Source: the blocks and fragments of LevelDB's log; `synced_to`, PREV_SYNCED and the seal are
 //! additions, to distinguish a torn tail from corruption.
 
+use crate::FileSum;
+
 /// Bytes of a block.
 pub(crate) const BLOCK_BYTES: u64 = 32 << 10;
 /// Bytes of a block header.
@@ -82,7 +84,7 @@ impl Part {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LogSum {
     number: u64,
-    seed: u32,
+    sum: FileSum,
 }
 
 /// Why a block header is invalid.
@@ -104,7 +106,7 @@ pub(crate) struct Fragment {
 
 impl LogSum {
     pub(crate) fn new(number: u64) -> Self {
-        LogSum { number, seed: crc32c::crc32c(&number.to_le_bytes()) }
+        LogSum { number, sum: FileSum::new(number) }
     }
 
     /// The header of the block at `offset`.
@@ -114,7 +116,7 @@ impl LogSum {
         out[7] = VERSION;
         out[8..16].copy_from_slice(&self.number.to_le_bytes());
         out[16..24].copy_from_slice(&synced_to.to_le_bytes());
-        let crc = self.header_sum(offset, &out[4..]);
+        let crc = self.sum.of(offset, &out[4..]);
         out[..4].copy_from_slice(&crc.to_le_bytes());
         out
     }
@@ -124,17 +126,13 @@ impl LogSum {
         let Some(bytes) = block.first_chunk::<{ HEADER_BYTES as usize }>() else {
             return Err(HeaderFault::Damaged("the block header is truncated"));
         };
-        if bytes[4..7] != MAGIC || le32(bytes) != self.header_sum(offset, &bytes[4..]) {
+        if bytes[4..7] != MAGIC || le32(bytes) != self.sum.of(offset, &bytes[4..]) {
             return Err(HeaderFault::Damaged("the block header does not match its checksum"));
         }
         if bytes[7] > VERSION {
             return Err(HeaderFault::Newer(bytes[7]));
         }
         Ok(le64(&bytes[16..]))
-    }
-
-    fn header_sum(&self, offset: u64, bytes: &[u8]) -> u32 {
-        crc32c::crc32c_append(crc32c::crc32c_append(self.seed, &offset.to_le_bytes()), bytes)
     }
 
     /// The header of a fragment at `offset` in the file.
@@ -174,11 +172,7 @@ impl LogSum {
     }
 
     fn fragment_sum(&self, offset: u64, len: [u8; 2], kind: u8, payload: &[u8]) -> u32 {
-        let mut head = [0; 11];
-        head[..8].copy_from_slice(&offset.to_le_bytes());
-        head[8..10].copy_from_slice(&len);
-        head[10] = kind;
-        crc32c::crc32c_append(crc32c::crc32c_append(self.seed, &head), payload)
+        crc32c::crc32c_append(self.sum.begin_with(offset, [len[0], len[1], kind]), payload)
     }
 }
 
@@ -236,7 +230,7 @@ mod tests {
         assert!(matches!(sum.parse_header(0, &bytes), Err(HeaderFault::Damaged(_))));
         bytes[7] = 9;
         assert!(matches!(sum.parse_header(BLOCK_BYTES, &bytes), Err(HeaderFault::Damaged(_))));
-        let crc = sum.header_sum(BLOCK_BYTES, &bytes[4..]);
+        let crc = sum.sum.of(BLOCK_BYTES, &bytes[4..]);
         bytes[..4].copy_from_slice(&crc.to_le_bytes());
         assert!(matches!(sum.parse_header(BLOCK_BYTES, &bytes), Err(HeaderFault::Newer(9))));
     }

@@ -3,7 +3,7 @@
 use siltstone_engine::{Inspection, Result, VerifyReport};
 use siltstone_vfs::{Mode, Vfs};
 
-use super::{LogEnd, LogMode, LogReader, malformed};
+use super::{LogEnd, LogMode, LogReader, PartRecord, malformed};
 use crate::{FileKind, FileNumber};
 
 /// Verifies logs that are in use; `operations` returns the number of operations in a record, or
@@ -25,7 +25,10 @@ pub fn verify_logs(
             Ok(_) => {
                 let mut entries = 0;
                 let result = for_each_record(vfs, number, |_, record| {
-                    entries += operations(record)?;
+                    entries += match PartRecord::is_in(record) {
+                        true => PartRecord::decode(record).map(|_| 0)?,
+                        false => operations(record)?,
+                    };
                     Ok(())
                 });
                 report.note(result.map(|reader| (reader.valid_bytes(), entries)))?;
@@ -49,7 +52,10 @@ pub fn inspect_log(
     inspection.kind = "write-ahead log";
     let mut operations = 0;
     let reader = for_each_record(vfs, number, |position, record| {
-        let (text, count) = describe(record)?;
+        let (text, count) = match PartRecord::is_in(record) {
+            true => (PartRecord::decode(record)?.to_string(), 0),
+            false => describe(record)?,
+        };
         operations += count;
         inspection.item(limit, || format!("{position}: {text}"));
         Ok(())
@@ -93,7 +99,7 @@ mod tests {
     fn log_is_dumped_and_malformed_record_is_reported() {
         let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
         let mut log = WalWriter::create(&vfs, 7, SegmentLink::default()).unwrap();
-        log.append(&[[b"\x01", b"one"], [b"\x01", b"bad"]], &mut Vec::new()).unwrap();
+        log.append([[&b"\x01"[..], b"one"], [b"\x01", b"bad"]], &mut Vec::new()).unwrap();
         let vfs = vfs.as_ref();
         let mut inspection = Inspection::default();
         let describe = |record: &[u8]| Ok((record.escape_ascii().to_string(), 1));

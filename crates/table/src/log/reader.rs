@@ -1,8 +1,8 @@
-//! Log readers: sequential, and by position.
+//! Sequential log reader.
 //!
 //! [`LogReader`] returns a record as a slice of its read buffer if it is one fragment, and
 //! assembles it otherwise. At the first invalid bytes it asks `tail` whether they had been
-//! durable. [`LogAccess`] reads single records of a log, which may still be written to.
+//! durable.
 //!
 //! Invariant: memory is bounded by the read buffer (256 KiB) plus the largest actual record; every
 //! step advances, so reading terminates.
@@ -16,7 +16,6 @@ use super::format::{
     BLOCK_BYTES, FRAGMENT_HEADER_BYTES, HEADER_BYTES, HeaderFault, LogSum, Part, fits_fragment,
     parse_seal,
 };
-use super::writer::Shared;
 use crate::bytes_file::BytesFile;
 
 /// Bytes per sequential read.
@@ -25,7 +24,7 @@ const CHUNK_BYTES: u64 = 8 * BLOCK_BYTES;
 /// What the reader expects of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogMode {
-    /// After a possible crash: a torn tail of unsynced writes is no error.
+    /// After a possible crash: a torn tail of unsynced writes is not an error.
     Recover,
     /// The log was sealed: any missing byte is corruption.
     Sealed,
@@ -48,7 +47,7 @@ pub enum LogEnd {
 /// A record, borrowed from the reader until its next call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogRecord<'a> {
-    /// Its offset in the file, as returned by `append` and taken by [`LogAccess`].
+    /// Its offset in the file, as returned by `append` and taken by [`LogAccess`](super::LogAccess).
     pub position: u64,
     /// Its bytes.
     pub bytes: &'a [u8],
@@ -333,131 +332,6 @@ pub(super) fn newer(name: &str, version: u8) -> Error {
     Error::Refused {
         path: name.to_owned(),
         reason: format!("log format {version} is newer than this program; use a newer one"),
-    }
-}
-
-/// Reads single records of a log by position, also while it is written. Thread-safe.
-pub struct LogAccess {
-    file: Arc<dyn File>,
-    name: String,
-    sum: LogSum,
-    len: Length,
-}
-
-/// The length of a log.
-enum Length {
-    /// No longer written to.
-    Fixed(u64),
-    /// Up to what the writer has appended.
-    Growing(Arc<Shared>),
-}
-
-impl LogAccess {
-    /// Opens the log `name`, written with `number`.
-    ///
-    /// # Errors
-    /// I/O errors.
-    pub fn open(vfs: &dyn Vfs, name: &str, number: u64) -> Result<Self> {
-        Self::from_file(vfs.open(name, Mode::Read)?, name, number)
-    }
-
-    /// A log with an active writer: a record is readable as soon as it is appended.
-    pub(super) fn growing(file: Arc<dyn File>, sum: LogSum, shared: Arc<Shared>) -> Self {
-        let name = shared.name.clone();
-        LogAccess { file, name, sum, len: Length::Growing(shared) }
-    }
-
-    pub(super) fn file(&self) -> &dyn File {
-        self.file.as_ref()
-    }
-
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub(super) fn sum(&self) -> &LogSum {
-        &self.sum
-    }
-
-    /// The length of the file, in bytes.
-    pub fn file_bytes(&self) -> u64 {
-        match &self.len {
-            Length::Fixed(len) => *len,
-            Length::Growing(shared) => shared.written(),
-        }
-    }
-
-    /// Reads from an open file; `name` is for messages.
-    ///
-    /// # Errors
-    /// I/O errors.
-    pub fn from_file(file: Arc<dyn File>, name: &str, number: u64) -> Result<Self> {
-        let len = Length::Fixed(file.len()?);
-        Ok(LogAccess { file, name: name.into(), sum: LogSum::new(number), len })
-    }
-
-    /// Replaces `out` with the record at `position`, of about `expected` bytes. Cost: one read
-    /// request of that size (two if it was too small), then one for each further block.
-    ///
-    /// # Errors
-    /// `Corruption` if there is no valid record at `position`; I/O errors.
-    pub fn read(
-        &self,
-        position: u64,
-        expected: u64,
-        out: &mut Vec<u8>,
-        purpose: Purpose,
-    ) -> Result<()> {
-        out.clear();
-        let mut buffer = Vec::new();
-        let (mut at, mut first) = (position, true);
-        loop {
-            let left = FRAGMENT_HEADER_BYTES + expected.saturating_sub(out.len() as u64);
-            let part = self.fragment(at, left, &mut buffer, purpose)?;
-            match (part, first) {
-                (Part::Full, true) | (Part::First, true) | (Part::Middle | Part::Last, false) => {}
-                _ => return Err(Error::corruption(&self.name, at, "no record starts here")),
-            }
-            out.extend_from_slice(&buffer);
-            if matches!(part, Part::Full | Part::Last) {
-                return Ok(());
-            }
-            at = (at / BLOCK_BYTES + 1) * BLOCK_BYTES + HEADER_BYTES;
-            first = false;
-        }
-    }
-
-    /// Reads the fragment at `at`, of about `expected` bytes, into `buffer` and returns its part.
-    fn fragment(
-        &self,
-        at: u64,
-        expected: u64,
-        buffer: &mut Vec<u8>,
-        purpose: Purpose,
-    ) -> Result<Part> {
-        let (in_block, len) = (at % BLOCK_BYTES, self.file_bytes());
-        if in_block < HEADER_BYTES || !fits_fragment(in_block) || at >= len {
-            return Err(Error::corruption(&self.name, at, "no record can start here"));
-        }
-        let most = (BLOCK_BYTES - in_block).min(len - at);
-        let mut have = most.min(expected.max(FRAGMENT_HEADER_BYTES));
-        buffer.resize(have as usize, 0);
-        self.file.read_at(at, buffer, purpose)?;
-        if let [_, _, _, _, a, b, _, ..] = buffer[..] {
-            let whole = (FRAGMENT_HEADER_BYTES + u64::from(u16::from_le_bytes([a, b]))).min(most);
-            if whole > have {
-                buffer.resize(whole as usize, 0);
-                self.file.read_at(at + have, &mut buffer[have as usize..], purpose)?;
-                have = whole;
-            }
-        }
-        let fragment = self
-            .sum
-            .parse_fragment(at, &buffer[..have as usize])
-            .map_err(|reason| Error::corruption(&self.name, at, reason))?;
-        buffer.drain(..FRAGMENT_HEADER_BYTES as usize);
-        buffer.truncate(fragment.len);
-        Ok(fragment.part)
     }
 }
 

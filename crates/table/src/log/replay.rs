@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_vfs::{Mode, Vfs};
 
+use super::part::PartRecord;
 use super::wal::{KIND_LINK, SegmentLink};
 use super::{LogMode, LogReader};
 use crate::{FileKind, FileNumber, parse_file_name};
@@ -37,6 +38,12 @@ pub trait ReplayHandler {
     /// # Errors
     /// Any reason not to replay it; [`malformed`] if its contents are invalid.
     fn record(&mut self, position: u64, bytes: &[u8]) -> Result<()>;
+
+    /// A part of a batch over several tables begins in the current segment, after `end` bytes. Its
+    /// records follow.
+    fn part(&mut self, part: PartRecord, end: u64) {
+        let _ = (part, end);
+    }
 
     /// The current segment has records up to `end`, its number and length.
     fn end(&mut self, end: SegmentLink) {
@@ -56,6 +63,8 @@ pub struct ReplaySummary {
     /// The last replayed segment was not sealed. Its durability is unconfirmed, because the process
     /// that wrote it may have seen a failed sync, which no later sync repairs.
     pub is_unconfirmed: bool,
+    /// The last batch over several tables of which a part was replayed; 0 if there was none.
+    pub last_batch: u64,
 }
 
 /// An error for a record with a valid checksum and invalid contents.
@@ -64,24 +73,12 @@ pub fn malformed(log: u64, position: u64, reason: impl Into<String>) -> Error {
 }
 
 /// Replays the segments from `first`, the first one needed. `sealed` is the segment that a clean
-/// close sealed. When this returns, all replayed records are durable.
+/// close sealed; `synced` is one that, unless obsolete, is known to be durable up to a length. When
+/// this returns, all replayed records are durable.
 ///
 /// # Errors
 /// `Corruption` if synced or sealed records are missing; I/O errors; errors of `into`.
 pub fn replay(
-    vfs: &dyn Vfs,
-    first: u64,
-    sealed: Option<u64>,
-    into: &mut dyn ReplayHandler,
-) -> Result<ReplaySummary> {
-    replay_synced(vfs, first, sealed, None, into)
-}
-
-/// The same where it is known that a segment, unless obsolete, was durable up to a length.
-///
-/// # Errors
-/// Those of [`replay`](fn@replay); `Corruption` if the segment is shorter.
-pub fn replay_synced(
     vfs: &dyn Vfs,
     first: u64,
     sealed: Option<u64>,
@@ -117,7 +114,10 @@ pub fn replay_synced(
 }
 
 /// The numbers of the existing segments from `first` on, ascending.
-pub(super) fn logs_from(vfs: &dyn Vfs, first: u64) -> Result<Vec<u64>> {
+///
+/// # Errors
+/// I/O errors.
+pub fn logs_from(vfs: &dyn Vfs, first: u64) -> Result<Vec<u64>> {
     let names = vfs.list()?;
     let logs = names.iter().filter_map(|name| match parse_file_name(name) {
         Some((FileKind::Log, number)) if number.0 >= first => Some(number.0),
@@ -169,7 +169,9 @@ fn replay_log(
     into: &mut dyn ReplayHandler,
 ) -> Result<()> {
     let (mut first_link, mut is_chained) = (None, false);
-    while let Some(record) = reader.next()? {
+    loop {
+        let end = reader.valid_bytes();
+        let Some(record) = reader.next()? else { break };
         let position = record.position;
         if first_link.is_none() {
             let link = SegmentLink::decode(record.bytes)
@@ -186,6 +188,11 @@ fn replay_log(
             }
         } else if record.bytes.first() == Some(&KIND_LINK) {
             return Err(malformed(number, position, "a link after other records"));
+        } else if is_chained && PartRecord::is_in(record.bytes) {
+            let part =
+                PartRecord::decode(record.bytes).map_err(|why| malformed(number, position, why))?;
+            replayed.last_batch = replayed.last_batch.max(part.batch);
+            into.part(part, end);
         } else if is_chained {
             into.record(position, record.bytes)?;
         }
@@ -237,7 +244,7 @@ mod tests {
         let mut log = WalWriter::create(&vfs, 3, SegmentLink::default()).unwrap();
         for next in [5, 8, 0] {
             for record in [b"\x01one", b"\x01two"] {
-                log.append(&[[&record[..1], &record[1..]]], &mut Vec::new()).unwrap();
+                log.append([[&record[..1], &record[1..]]], &mut Vec::new()).unwrap();
             }
             if next > 0 {
                 log.rotate(next).unwrap();
@@ -247,7 +254,7 @@ mod tests {
             log.sync().unwrap();
         }
         // A record after the sync proves what was durable.
-        log.append(&[[b"\x01", b"three"]], &mut Vec::new()).unwrap();
+        log.append([[&b"\x01"[..], b"three"]], &mut Vec::new()).unwrap();
         vfs
     }
 
@@ -255,7 +262,7 @@ mod tests {
     fn spare_segment_is_not_part_of_log() {
         let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
         let mut log = WalWriter::create(&vfs, 3, SegmentLink::default()).unwrap();
-        log.append(&[[b"\x01", b"one"]], &mut Vec::new()).unwrap();
+        log.append([[&b"\x01"[..], b"one"]], &mut Vec::new()).unwrap();
         let next = SpareSegment::create(vfs.as_ref(), 5).unwrap();
         // As after a crash now: the spare segment has no record.
         let (logs, records, replayed) = replay_all(&vfs, 3).unwrap();
@@ -263,7 +270,7 @@ mod tests {
         assert_eq!(replayed.logs, [3]);
 
         log.rotate_to(next).unwrap();
-        log.append(&[[b"\x01", b"two"]], &mut Vec::new()).unwrap();
+        log.append([[&b"\x01"[..], b"two"]], &mut Vec::new()).unwrap();
         log.sync().unwrap();
         let (logs, records, replayed) = replay_all(&vfs, 3).unwrap();
         assert_eq!((logs, records, replayed.logs), (vec![3, 5], 2, vec![3, 5]));
@@ -274,7 +281,7 @@ mod tests {
 
     fn replay_all(vfs: &Arc<dyn Vfs>, first: u64) -> Result<(Vec<u64>, usize, ReplaySummary)> {
         let mut collector = Collector::default();
-        let replayed = replay(vfs.as_ref(), first, None, &mut collector)?;
+        let replayed = replay(vfs.as_ref(), first, None, None, &mut collector)?;
         let mut logs: Vec<u64> = collector.0.iter().map(|&(log, _)| log).collect();
         logs.dedup();
         Ok((logs, collector.0.len(), replayed))
@@ -312,7 +319,7 @@ mod tests {
         let vfs = chain(true);
         vfs.remove(&FileKind::Log.name(FileNumber(5))).unwrap();
         assert!(replay_all(&vfs, 5).unwrap_err().is_corruption());
-        let sealed = replay(chain(true).as_ref(), 9, Some(9), &mut Collector::default());
+        let sealed = replay(chain(true).as_ref(), 9, Some(9), None, &mut Collector::default());
         assert!(sealed.unwrap_err().is_corruption());
     }
 
@@ -322,12 +329,12 @@ mod tests {
         let vfs: Arc<dyn Vfs> = Arc::new(faulty.clone());
         let mut log = WalWriter::create(&vfs, 3, SegmentLink::default()).unwrap();
         vfs.sync_dir(Purpose::Log).unwrap();
-        log.append(&[[b"\x01", b"never synced"]], &mut Vec::new()).unwrap();
+        log.append([[&b"\x01"[..], b"never synced"]], &mut Vec::new()).unwrap();
         log.rotate(5).unwrap();
         vfs.sync_dir(Purpose::Log).unwrap();
         faulty.fail_next(FaultKind::Write, 1);
-        assert!(log.append(&[[b"\x01", b"refused"]], &mut Vec::new()).is_err());
-        log.append(&[[b"\x01", b"taken"]], &mut Vec::new()).unwrap();
+        assert!(log.append([[&b"\x01"[..], b"refused"]], &mut Vec::new()).is_err());
+        log.append([[&b"\x01"[..], b"taken"]], &mut Vec::new()).unwrap();
         let survivor: Arc<dyn Vfs> = Arc::new(faulty.survivors_as(Survival::LoseAll, 1));
         let (_, records, replayed) = replay_all(&survivor, 0).unwrap();
         assert_eq!((records, replayed.logs.len()), (0, 0), "log 3 was never synced");
@@ -342,7 +349,7 @@ mod tests {
         // The link, the cut, and the removal.
         faulty.fail_next(FaultKind::Any, 3);
         assert!(matches!(log.rotate_to(next), Err(Error::ReadOnly { .. })));
-        let appended = log.append(&[[b"\x01", b"x"]], &mut Vec::new());
+        let appended = log.append([[&b"\x01"[..], b"x"]], &mut Vec::new());
         assert!(matches!(appended, Err(Error::ReadOnly { .. })), "{appended:?}");
     }
 }

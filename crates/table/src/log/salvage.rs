@@ -29,6 +29,7 @@ use super::format::{
     BLOCK_BYTES, FRAGMENT_HEADER_BYTES, HEADER_BYTES, HeaderFault, LogSum, Part, fits_fragment,
     parse_seal,
 };
+use super::part::PartRecord;
 use super::reader::newer;
 use super::replay::logs_from;
 use super::wal::{KIND_LINK, SegmentLink};
@@ -69,8 +70,8 @@ impl LogSalvage {
         FileKind::Log.name(FileNumber(self.number))
     }
 
-    /// Visits every intact record and every gap, in order, without links. Cost: reads the segment
-    /// once.
+    /// Visits every intact record and every gap, in order, without links and beginnings of parts.
+    /// Cost: reads the segment once.
     ///
     /// # Errors
     /// I/O errors; errors of `visit`.
@@ -86,7 +87,7 @@ impl LogSalvage {
                 while let Some(gap) = gaps.next_if(|gap| gap.start <= position) {
                     visit(SalvageItem::Gap(gap))?;
                 }
-                if bytes.first() == Some(&KIND_LINK) {
+                if bytes.first() == Some(&KIND_LINK) || PartRecord::is_in(bytes) {
                     return Ok(());
                 }
                 visit(SalvageItem::Record { position, bytes })
@@ -198,7 +199,7 @@ impl GapTracker {
     }
 
     /// The same for logs whose records have consecutive sequence numbers: a gap between consecutive
-    /// operations then contained none and is no loss.
+    /// operations then contained none and is not a loss.
     pub fn consecutive(last: u64) -> Self {
         GapTracker { are_consecutive: true, ..Self::after(Some(last)) }
     }

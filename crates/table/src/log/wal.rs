@@ -18,11 +18,15 @@
 //! [`replay`]: super::replay()
 
 use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicBool,
+    Ordering::{Acquire, Release},
+};
 
-use siltstone_engine::{Purpose, Result};
+use siltstone_engine::{LogPosition, Purpose, Result};
 use siltstone_vfs::Vfs;
 
-use super::{LogAccess, LogWriter, SyncHandle};
+use super::{LogAccess, LogMark, LogWriter, SyncHandle};
 use crate::{FileKind, FileNumber};
 
 /// The first byte of a link record; engine records start with other bytes.
@@ -75,8 +79,48 @@ pub struct WalWriter {
     current: LogWriter,
     older: Vec<(u64, LogWriter)>,
     /// The current segment's name is durable in its directory.
-    is_named: bool,
+    is_named: Arc<AtomicBool>,
     vfs: Arc<dyn Vfs>,
+}
+
+/// An end of the log to which it can be cut back, within its current segment.
+#[derive(Debug, Clone, Copy)]
+pub struct WalMark {
+    number: u64,
+    log: LogMark,
+}
+
+/// A position in the log, which any thread can make durable while its segments exist.
+pub struct WalPosition {
+    /// The segments that were not synced, and the lengths that are needed of them; the current one
+    /// last, so there is at least one.
+    segments: Vec<(SyncHandle, u64)>,
+    is_named: Arc<AtomicBool>,
+    vfs: Arc<dyn Vfs>,
+}
+
+impl LogPosition for WalPosition {
+    fn is_durable(&self) -> bool {
+        self.is_named.load(Acquire)
+            && self.segments.iter().all(|(segment, bytes)| segment.synced_to() >= *bytes)
+    }
+
+    fn sync(&self) -> Result<()> {
+        let last = self.segments.len() - 1;
+        for (at, (segment, bytes)) in self.segments.iter().enumerate() {
+            if at == last && !self.is_named.load(Acquire) {
+                // A later success would not prove that the name is durable.
+                self.vfs
+                    .sync_dir(Purpose::Log)
+                    .inspect_err(|error| segment.poison(format!("syncing its name: {error}")))?;
+                self.is_named.store(true, Release);
+            }
+            if segment.synced_to() < *bytes {
+                segment.sync()?;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl WalWriter {
@@ -100,7 +144,7 @@ impl WalWriter {
         let SpareSegment { number, log } = next;
         let current = append_link(vfs.as_ref(), number, log, previous)?;
         let (older, vfs) = (Vec::new(), vfs.clone());
-        Ok(WalWriter { number, current, older, is_named: false, vfs })
+        Ok(WalWriter { number, current, older, is_named: Arc::default(), vfs })
     }
 
     /// Bytes of the current segment.
@@ -136,8 +180,38 @@ impl WalWriter {
     /// # Errors
     /// I/O errors. If the disk is full, nothing has changed; otherwise the log's contents are
     /// unknown.
-    pub fn append(&mut self, records: &[RecordParts<'_>], positions: &mut Vec<u64>) -> Result<()> {
+    pub fn append<'r>(
+        &mut self,
+        records: impl IntoIterator<Item = RecordParts<'r>>,
+        positions: &mut Vec<u64>,
+    ) -> Result<()> {
         self.current.append_group(records, positions)
+    }
+
+    /// The present end.
+    pub fn mark(&self) -> WalMark {
+        WalMark { number: self.number, log: self.current.mark() }
+    }
+
+    /// Durably removes what was appended after `mark`, which nobody may have read. The log must not
+    /// have been rotated since. Cost: a sync.
+    ///
+    /// # Errors
+    /// `ReadOnly` if that fails: the records may be in the log after the next open.
+    pub fn undo_to(&mut self, mark: WalMark) -> Result<()> {
+        debug_assert_eq!(mark.number, self.number, "rotated since");
+        self.current.undo_to(mark.log)
+    }
+
+    /// The present end, to be made durable later.
+    pub fn position(&self) -> WalPosition {
+        let older = self.older.iter().map(|(_, log)| log);
+        let segments = older.chain([&self.current]).map(|log| (log.sync_handle(), log.len()));
+        WalPosition {
+            segments: segments.collect(),
+            is_named: self.is_named.clone(),
+            vfs: self.vfs.clone(),
+        }
     }
 
     /// Makes every record so far durable, those of older segments first.
@@ -148,9 +222,9 @@ impl WalWriter {
         for (_, log) in &mut self.older {
             log.sync()?;
         }
-        if !self.is_named {
+        if !self.is_named.load(Acquire) {
             self.vfs.sync_dir(Purpose::Log)?;
-            self.is_named = true;
+            self.is_named.store(true, Release);
         }
         self.older.clear();
         self.current.sync()
@@ -182,7 +256,7 @@ impl WalWriter {
             .inspect_err(|error| self.current.poison_if_read_only(error))?;
         self.older.push((self.number, std::mem::replace(&mut self.current, log)));
         self.number = number;
-        self.is_named = false;
+        self.is_named = Arc::default();
         Ok(())
     }
 

@@ -19,13 +19,15 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_vfs::{File, Vfs, removed_error};
+use siltstone_vfs::{File, Vfs};
 
-use super::LogAccess;
+use super::access::LogAccess;
 use super::format::{
     BLOCK_BYTES, FRAGMENT_HEADER_BYTES, LogSum, PREV_SYNCED, Part, fits_fragment, seal_payload,
 };
+use super::shared::Shared;
 
 /// A buffer of this size is written out even in the middle of a record.
 const WRITE_BYTES: usize = 1 << 20;
@@ -46,22 +48,17 @@ pub struct LogWriter {
     records: u64,
 }
 
+/// An end of a log to which it can be cut back.
+#[derive(Debug, Clone, Copy)]
+pub struct LogMark {
+    tail: u64,
+    records: u64,
+}
+
 /// Syncs a log from any thread. Clones share the log.
 #[derive(Clone)]
 pub struct SyncHandle {
     shared: Arc<Shared>,
-}
-
-pub(super) struct Shared {
-    file: Arc<dyn File>,
-    pub(super) name: String,
-    purpose: Purpose,
-    /// The file's length up to the last append that succeeded.
-    written: AtomicU64,
-    /// The durable length.
-    synced: AtomicU64,
-    /// Why the log rejects appends.
-    fault: OnceLock<String>,
 }
 
 impl LogWriter {
@@ -84,6 +81,8 @@ impl LogWriter {
     }
 
     fn of(file: Arc<dyn File>, name: &str, number: u64, purpose: Purpose) -> Self {
+        // An idle log needs no open file, and a log whose file cannot be opened again is unchanged.
+        file.allow_close();
         let shared = Shared {
             file,
             name: name.into(),
@@ -91,6 +90,7 @@ impl LogWriter {
             written: AtomicU64::new(0),
             synced: AtomicU64::new(0),
             fault: OnceLock::new(),
+            syncing: Mutex::new(()),
         };
         LogWriter {
             shared: Arc::new(shared),
@@ -133,6 +133,22 @@ impl LogWriter {
             positions.truncate(before);
         }
         outcome
+    }
+
+    /// The present end.
+    pub fn mark(&self) -> LogMark {
+        LogMark { tail: self.tail, records: self.records }
+    }
+
+    /// Durably removes what was appended after `mark`, which nobody may have read. Cost: a sync.
+    ///
+    /// # Errors
+    /// `ReadOnly` if that fails: the records may be in the log after the next open, and the log
+    /// rejects everything.
+    pub fn undo_to(&mut self, mark: LogMark) -> Result<()> {
+        (self.tail, self.records) = (mark.tail, mark.records);
+        let cause = Error::Invalid("another table of the batch has refused its part".into());
+        self.shared.truncate_to(mark.tail, &cause)
     }
 
     /// Makes all appended records durable. Cost besides the sync: one query of the file's links.
@@ -288,8 +304,9 @@ impl LogWriter {
             return Ok(());
         }
         let at = self.tail - self.buffer.len() as u64;
-        self.reached_file = true;
-        self.shared.file.write_at(at, &self.buffer, self.shared.purpose)?;
+        let written = self.shared.file.write_at(at, &self.buffer, self.shared.purpose);
+        self.reached_file |= !written.as_ref().is_err_and(Error::is_failed_reopen);
+        written?;
         self.buffer.clear();
         Ok(())
     }
@@ -311,6 +328,11 @@ impl SyncHandle {
         self.shared.sync()
     }
 
+    /// Rejects further appends and syncs, because of `cause`.
+    pub(super) fn poison(&self, cause: String) {
+        self.shared.poison(cause);
+    }
+
     /// Starts writing back what a [`sync`](SyncHandle::sync) would.
     pub fn start_writeback(&self) {
         self.shared.file.begin_sync();
@@ -330,65 +352,6 @@ impl SyncHandle {
     /// The length appended so far, in bytes.
     pub fn written(&self) -> u64 {
         self.shared.written.load(Ordering::Acquire)
-    }
-}
-
-impl Shared {
-    /// The file's length up to the last append that succeeded.
-    pub(super) fn written(&self) -> u64 {
-        self.written.load(Ordering::Acquire)
-    }
-
-    fn check_usable(&self) -> Result<()> {
-        match self.fault.get() {
-            None => Ok(()),
-            Some(cause) => Err(Error::ReadOnly { cause: cause.clone() }),
-        }
-    }
-
-    fn sync(&self) -> Result<u64> {
-        self.check_usable()?;
-        let written = self.written.load(Ordering::Acquire);
-        if let Err(error) = self.file.sync(self.purpose) {
-            self.poison(format!("a sync of {} failed: {error}", self.name));
-            return Err(error);
-        }
-        // If another thread's sync failed meanwhile, the success of this one proves nothing.
-        self.check_usable()?;
-        self.synced.fetch_max(written, Ordering::AcqRel);
-        Ok(written)
-    }
-
-    /// Fails if the file was removed: its contents would be durable but unreachable.
-    fn check_not_removed(&self) -> Result<()> {
-        if !self.file.is_removed()? {
-            return Ok(());
-        }
-        let error = removed_error(&self.name);
-        self.poison(error.to_string());
-        Err(error)
-    }
-
-    /// Durably removes what a failed append may have left after `len`. This does not advance
-    /// `synced`: PREV_SYNCED in the next record would state that the previous segments were synced
-    /// too.
-    fn truncate_to(&self, len: u64, cause: &Error) -> Result<()> {
-        let truncated = self.file.set_len(len).and_then(|()| self.file.sync(self.purpose));
-        match truncated {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                self.poison(format!(
-                    "an append to {} failed ({cause}) and could not be undone ({error})",
-                    self.name
-                ));
-                self.check_usable()
-            }
-        }
-    }
-
-    fn poison(&self, cause: String) {
-        // Report the first cause.
-        let _ = self.fault.set(cause);
     }
 }
 

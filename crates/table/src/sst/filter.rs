@@ -10,7 +10,7 @@
 //!
 //! Invariant: no false negatives; `verify` checks every key.
 
-use siltstone_structures::bloom::{BlockedBloom, BlockedBloomView};
+use siltstone_structures::bloom::{BlockedBloom, BlockedBloomView, BloomProbe};
 
 /// Name of the meta block with the range filter.
 pub const RANGES: &str = "filter.ranges";
@@ -52,12 +52,12 @@ impl Filter {
         Ok(Filter { bytes, at, len: bits.len(), probes })
     }
 
-    /// Whether a key with this hash may exist.
+    /// Whether the key of `probe` may exist.
     #[inline]
-    pub fn may_contain(&self, hash: u64) -> bool {
+    pub fn may_contain(&self, probe: &mut BloomProbe) -> bool {
         let bits = &self.bytes[self.at..self.at + self.len];
         // Valid at loading, so valid now; if it were not, the filter would exclude nothing.
-        BlockedBloomView::open(bits, self.probes).map_or(true, |view| view.contains(hash))
+        BlockedBloomView::open(bits, self.probes).map_or(true, |view| probe.is_in(&view))
     }
 
     /// Resident bytes.

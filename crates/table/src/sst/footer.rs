@@ -19,7 +19,8 @@
 
 use siltstone_engine::{Error, Result};
 
-use crate::block::frame::{FileSum, TRAILER};
+use crate::FileSum;
+use crate::block::frame::TRAILER;
 use crate::number::FileNumber;
 
 /// Bytes of a footer.

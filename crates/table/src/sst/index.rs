@@ -10,8 +10,9 @@
 //! all versions (sequence 0). Only where one key's versions span two blocks is it that key with the
 //! last sequence number. The blocks are contiguous from offset 0.
 //!
-//! In memory, the first 8 bytes of all suffixes form an array of big-endian integers. A search is a
-//! binary search over integers, and compares whole suffixes only where the integers are equal.
+//! In memory, the first 8 bytes of all suffixes form an array of big-endian integers, the heads. A
+//! search is a binary search over every 16th head, which the CPU caches keep, then a scan of two
+//! cache lines. It compares whole suffixes only where heads are equal.
 //!
 //! Invariant: separators strictly ascend; memory is linear in the bytes decoded.
 //!
@@ -19,6 +20,8 @@
 //! array of heads is the "poor man's normalized key" of Graefe and Larson (2001).
 
 use std::ops::Range;
+
+use siltstone_structures::key_head;
 
 use crate::block::common_prefix;
 use crate::block::frame::TRAILER;
@@ -28,12 +31,17 @@ use crate::varint::{push_varint, varint};
 /// The meta block's name.
 pub const NAME: &str = "index";
 
+/// The number of heads in a group: two cache lines.
+const GROUP: usize = 16;
+
 /// A block index in memory.
 #[derive(Debug)]
 pub struct Index {
     common: Box<[u8]>,
     /// The first 8 bytes of each suffix, padded with zeros.
     heads: Box<[u64]>,
+    /// The last head of each whole group of `GROUP`.
+    group_ends: Box<[u64]>,
     suffixes: Box<[u8]>,
     /// End of each suffix.
     ends: Box<[u32]>,
@@ -83,7 +91,7 @@ impl Index {
             if frame_bytes < TRAILER as u64 || frame_bytes > u64::from(u32::MAX) {
                 return Err("the index gives a block an impossible length");
             }
-            heads.push(head(suffix));
+            heads.push(key_head(suffix));
             suffixes.extend_from_slice(suffix);
             ends.push(suffixes.len() as u32);
             offsets.push(offset);
@@ -95,6 +103,7 @@ impl Index {
         }
         Ok(Index {
             common,
+            group_ends: heads.iter().skip(GROUP - 1).step_by(GROUP).copied().collect(),
             heads: heads.into(),
             suffixes: suffixes.into(),
             ends: ends.into(),
@@ -111,8 +120,10 @@ impl Index {
         let Some(suffix) = key.strip_prefix(&*self.common) else {
             return if key < &*self.common { 0 } else { self.blocks() };
         };
-        let wanted = head(suffix);
-        let from = self.heads.partition_point(|&h| h < wanted);
+        let wanted = key_head(suffix);
+        let group = GROUP * self.group_ends.partition_point(|&end| end < wanted);
+        let heads = &self.heads[group..self.heads.len().min(group + GROUP)];
+        let from = group + heads.iter().filter(|&&head| head < wanted).count();
         if self.heads.get(from) != Some(&wanted) {
             return from;
         }
@@ -159,7 +170,8 @@ impl Index {
     /// Resident bytes.
     pub fn memory_bytes(&self) -> usize {
         self.common.len()
-            + 8 * (self.heads.len() + self.sequences.len() + self.offsets.len())
+            + 8 * (self.heads.len() + self.group_ends.len())
+            + 8 * (self.sequences.len() + self.offsets.len())
             + self.suffixes.len()
             + 4 * self.ends.len()
     }
@@ -247,17 +259,6 @@ fn push_separator(out: &mut Vec<u8>, last: &[u8], next: &[u8]) {
     }
 }
 
-/// The first 8 bytes as a big-endian integer, padded with zeros: monotonic in the key.
-#[inline]
-fn head(suffix: &[u8]) -> u64 {
-    if let Some(bytes) = suffix.first_chunk::<8>() {
-        return u64::from_be_bytes(*bytes);
-    }
-    let mut bytes = [0; 8];
-    bytes[..suffix.len()].copy_from_slice(suffix);
-    u64::from_be_bytes(bytes)
-}
-
 fn take<'a>(bytes: &'a [u8], at: &mut usize) -> Option<&'a [u8]> {
     let len = usize::try_from(varint(bytes, at)?).ok()?;
     let taken = bytes.get(*at..)?.get(..len)?;
@@ -273,7 +274,7 @@ mod tests {
     fn key() -> impl Strategy<Value = Vec<u8>> {
         prop::collection::vec(
             prop_oneof![Just(0u8), Just(1), Just(254), Just(255), any::<u8>()],
-            1..12,
+            0..12,
         )
     }
 

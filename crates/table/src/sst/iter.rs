@@ -328,11 +328,10 @@ impl Source {
             return self.fetch(i, memory).map(Arc::new);
         }
         if let Some(block) = self.table.cached_block(i) {
-            return Ok(block);
+            return Ok(block.into_arc());
         }
-        let block = Arc::new(self.fetch(i, memory)?);
-        self.table.cache_block(i, &block);
-        Ok(block)
+        let block = self.fetch(i, memory)?;
+        self.table.cache_block(i, block)
     }
 
     /// Block `i` from the window, which is moved if necessary.

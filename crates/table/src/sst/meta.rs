@@ -30,7 +30,7 @@ pub struct TableMeta {
     pub blocks: u64,
     /// Total size of keys and values, in bytes.
     pub user_bytes: u64,
-    /// The smallest user key; empty if there are no entries.
+    /// The smallest user key; also empty if there are no entries.
     pub smallest: Vec<u8>,
     /// The largest user key.
     pub largest: Vec<u8>,

@@ -24,7 +24,8 @@ use siltstone_vfs::File;
 use super::footer::{FOOTER_BYTES, Footer, decode_directory};
 use super::index::{self, Index};
 use super::table::read_frame;
-use crate::block::frame::{FileSum, TRAILER, open_frame};
+use crate::FileSum;
+use crate::block::frame::{TRAILER, open_frame};
 use crate::block::{Block, BlockIter};
 use crate::kind::{EntryRef, compare};
 use crate::number::FileNumber;
@@ -250,10 +251,10 @@ impl Salvage<'_> {
     }
 }
 
-/// Whether a data block may start with these bytes: its first entry shares nothing and has a key;
-/// if it is compressed, it states its length.
+/// Whether a data block may start with these bytes: its first entry shares nothing and has a key or,
+/// if the key is empty, a tag other than 0; if the block is compressed, it states its length.
 fn may_begin(bytes: &[u8]) -> bool {
     let Some(&[a, b, c, d]) = bytes.first_chunk() else { return false };
     let len = u32::from_le_bytes([a, b, c, d]) as usize;
-    (a == 0 && b != 0) || (TRAILER..MAX_CONTENTS_BYTES).contains(&len)
+    (a == 0 && (b != 0 || c != 0)) || (TRAILER..MAX_CONTENTS_BYTES).contains(&len)
 }

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_structures::RangeFilter;
+use siltstone_structures::{BloomProbe, RangeFilter};
 use siltstone_vfs::File;
 
 use super::filter::{self, Filter};
@@ -19,10 +19,11 @@ use super::footer::{FOOTER_BYTES, Footer, MetaBlock, decode_directory};
 use super::index::{self, Index};
 use super::meta::TableMeta;
 use super::writer::PROPERTIES;
-use crate::block::frame::{FileSum, open_frame};
+use crate::FileSum;
+use crate::block::frame::open_frame;
 use crate::block::{Block, MalformedBlock};
 use crate::bytes_file::BytesFile;
-use crate::cache::BlockCache;
+use crate::cache::{BlockCache, CacheRef, CachedFile};
 use crate::kind::Kind;
 use crate::number::FileNumber;
 
@@ -36,12 +37,12 @@ pub struct Table {
     ranges: Option<RangeFilter>,
     meta: TableMeta,
     metas: Vec<MetaBlock>,
-    /// The cache, and this SSTable's number in it.
-    cache: Option<(Arc<BlockCache>, u64)>,
+    /// Its blocks in the cache.
+    cached: Option<CachedFile<Block>>,
 }
 
 /// The version of a key found by a lookup. Keeps its block alive.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct PinnedEntry {
     /// Its sequence number.
     pub sequence: u64,
@@ -49,7 +50,7 @@ pub struct PinnedEntry {
     pub kind: Kind,
     /// Expiry time, in ms since 1970; 0 unless the kind is `PutExpiring`.
     pub expires_at: u64,
-    block: Arc<Block>,
+    block: CacheRef<Block>,
     value_at: usize,
     value_end: usize,
 }
@@ -120,11 +121,8 @@ impl Table {
                     .map_err(|bad| Error::corruption(name, place.offset, bad.to_string()))?,
             ),
         };
-        let cache = cache.map(|cache| {
-            let id = cache.register();
-            (cache, id)
-        });
-        Ok(Table { file, name: name.into(), sum, index, filter, ranges, meta, metas, cache })
+        let cached = cache.map(|cache| CachedFile::new(cache, index.blocks()));
+        Ok(Table { file, name: name.into(), sum, index, filter, ranges, meta, metas, cached })
     }
 
     /// Opens an SSTable from bytes, for fuzzers and tools.
@@ -135,10 +133,15 @@ impl Table {
         Self::open(Arc::new(BytesFile::new(bytes)), "table", number, None)
     }
 
-    /// Whether a key with this hash (`hash64`) may exist. Cost: one cache line.
+    /// Whether the key with the hash (`hash64`) of `probe` may exist. Cost: one cache line.
     #[inline]
-    pub fn may_contain(&self, hash: u64) -> bool {
-        self.filter.as_ref().is_none_or(|filter| filter.may_contain(hash))
+    pub fn may_contain(&self, probe: &mut BloomProbe) -> bool {
+        self.filter.as_ref().is_none_or(|filter| filter.may_contain(probe))
+    }
+
+    /// Whether [`may_contain`](Table::may_contain) excludes keys.
+    pub fn has_filter(&self) -> bool {
+        self.filter.is_some()
     }
 
     /// Whether a key in `from..=to` may exist. Cost: about three cache lines. Without a range
@@ -162,9 +165,21 @@ impl Table {
         at_sequence: u64,
         purpose: Purpose,
     ) -> Result<Option<PinnedEntry>> {
-        if !self.may_contain(hash) {
-            return Ok(None);
-        }
+        let may_exist = self.may_contain(&mut BloomProbe::new(hash));
+        if may_exist { self.find(key, at_sequence, purpose) } else { Ok(None) }
+    }
+
+    /// As [`get`](Table::get), for a key that the filter does not exclude.
+    ///
+    /// # Errors
+    /// As [`get`](Table::get).
+    #[inline]
+    pub fn find(
+        &self,
+        key: &[u8],
+        at_sequence: u64,
+        purpose: Purpose,
+    ) -> Result<Option<PinnedEntry>> {
         let i = self.index.find(key, at_sequence);
         if i == self.index.blocks() {
             return Ok(None);
@@ -248,14 +263,6 @@ impl Table {
         keys
     }
 
-    /// Evicts the SSTable's blocks from the cache, for a file about to be removed. Cost: one cache
-    /// lookup per block.
-    pub fn evict_blocks(&self) {
-        if let Some((cache, id)) = &self.cache {
-            cache.forget(*id, (0..self.index.blocks()).map(|i| self.index.range(i).start));
-        }
-    }
-
     /// Rereads the directory and compares it with the one in use.
     pub(super) fn check_directory(&self, footer: &Footer, purpose: Purpose) -> Result<()> {
         let at = footer.directory_offset;
@@ -286,32 +293,31 @@ impl Table {
 
     /// Block `i`, read through the cache.
     #[inline]
-    pub(super) fn block(&self, i: usize, purpose: Purpose) -> Result<Arc<Block>> {
-        if let Some((cache, id)) = &self.cache
-            && let Some(block) = cache.get(*id, self.index.range(i).start)
-        {
-            return Ok(block);
+    pub(super) fn block(&self, i: usize, purpose: Purpose) -> Result<CacheRef<Block>> {
+        match self.cached_block(i) {
+            Some(block) => Ok(block),
+            None => self.read_block_to_cache(i, purpose),
         }
-        self.read_block_to_cache(i, purpose)
     }
 
     #[cold]
-    fn read_block_to_cache(&self, i: usize, purpose: Purpose) -> Result<Arc<Block>> {
-        let block = Arc::new(self.read_block(i, Vec::new(), purpose)?);
-        self.cache_block(i, &block);
-        Ok(block)
+    fn read_block_to_cache(&self, i: usize, purpose: Purpose) -> Result<CacheRef<Block>> {
+        let block = self.read_block(i, Vec::new(), purpose)?;
+        Ok(self.cache_block(i, block)?.into())
     }
 
     /// Block `i` if it is cached.
-    pub(super) fn cached_block(&self, i: usize) -> Option<Arc<Block>> {
-        let (cache, id) = self.cache.as_ref()?;
-        cache.get(*id, self.index.range(i).start)
+    #[inline]
+    pub(super) fn cached_block(&self, i: usize) -> Option<CacheRef<Block>> {
+        self.cached.as_ref()?.get(i)
     }
 
-    pub(super) fn cache_block(&self, i: usize, block: &Arc<Block>) {
-        if let Some((cache, id)) = &self.cache {
-            cache.insert(*id, self.index.range(i).start, block.clone());
-        }
+    pub(super) fn cache_block(&self, i: usize, mut block: Block) -> Result<Arc<Block>> {
+        let Some(cached) = &self.cached else { return Ok(Arc::new(block)) };
+        block.prepare().map_err(|bad| self.malformed(i, bad))?;
+        let block = Arc::new(block);
+        cached.insert(i, block.clone());
+        Ok(block)
     }
 
     /// Reads block `i` into `memory`, bypassing the cache.
@@ -337,15 +343,6 @@ impl Table {
         let MalformedBlock { offset, reason } = bad;
         let reason = format!("{reason} (at byte {offset} of the block)");
         Error::corruption(&self.name, self.index.range(i).start, reason)
-    }
-}
-
-impl Drop for Table {
-    fn drop(&mut self) {
-        // Its number is never reused, so its cached blocks would only take space.
-        if self.cache.as_ref().is_some_and(|(cache, _)| cache.resident_bytes() > 0) {
-            self.evict_blocks();
-        }
     }
 }
 

@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_structures::hash::hash64;
+use siltstone_structures::{BloomProbe, hash64};
 
 use super::footer::{FOOTER_BYTES, Footer};
 use super::meta::TableMeta;
@@ -89,7 +89,8 @@ impl Table {
             if compare((entry.key, entry.sequence), (&separator.0, separator.1)).is_gt() {
                 return Err(wrong("an entry is beyond the separator of its block"));
             }
-            if self.filter().is_some_and(|filter| !filter.may_contain(hash64(entry.key))) {
+            let mut probe = BloomProbe::new(hash64(entry.key));
+            if self.filter().is_some_and(|filter| !filter.may_contain(&mut probe)) {
                 return Err(wrong("the filter excludes a key of the table"));
             }
             if !self.may_contain_range(entry.key, entry.key) {

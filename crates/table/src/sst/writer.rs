@@ -20,7 +20,8 @@ use super::filter::{self, Filter};
 use super::footer::{FOOTER_BYTES, Footer, MetaBlock, encode_directory};
 use super::index::{self, IndexBuilder};
 use super::meta::TableMeta;
-use crate::block::frame::{FileSum, Framer};
+use crate::FileSum;
+use crate::block::frame::Framer;
 use crate::block::{BlockBuilder, Compression};
 use crate::kind::{EntryRef, Kind, MAX_SEQUENCE, compare};
 use crate::number::FileNumber;
@@ -33,7 +34,7 @@ pub const SKETCH: &str = "hyperloglog";
 const WRITE_BUFFER_BYTES: usize = 1 << 20;
 
 /// Layout options of an SSTable.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct TableOptions {
     /// A block is closed when it reaches this size, uncompressed.
     pub block_bytes: usize,
@@ -148,8 +149,7 @@ impl TableWriter {
     /// Adds the next entry: a greater key than the previous one, or an older version of it.
     ///
     /// # Errors
-    /// `Invalid` if it is out of order (the SSTable is unchanged); `EmptyKey` and `TooLarge`; I/O
-    /// errors, after which the SSTable cannot be finished.
+    /// `Invalid` if it is out of order (the SSTable is unchanged); `TooLarge`; I/O errors, after which the SSTable cannot be finished.
     pub fn add(&mut self, entry: EntryRef<'_>) -> Result<()> {
         let new_key = self.check(&entry)?;
         // Versions of one key stay in one block unless it grows to twice its size.
@@ -263,7 +263,8 @@ impl TableWriter {
         if self.meta.entries > 0 && !order.is_lt() {
             return Err(Error::Invalid("entries are added to a table out of order".into()));
         }
-        Ok(last != entry.key)
+        // Before the first entry, `last` is empty, as a key may be.
+        Ok(self.meta.entries == 0 || last != entry.key)
     }
 
     fn note(&mut self, entry: &EntryRef<'_>, new_key: bool) {

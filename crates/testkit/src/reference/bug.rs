@@ -43,8 +43,8 @@ pub enum Bug {
     ShowsHalfBatches,
     /// Returns from a get the value before the last batch.
     LagsBehind,
-    /// Accepts an empty key.
-    TakesEmptyKey,
+    /// Accepts a key over the limit.
+    TakesLongKey,
     /// Applies the valid operations of a batch that it refuses.
     AppliesRefused,
 }

@@ -1,4 +1,4 @@
-//! A small complete engine: the [oracle](crate::oracle) in memory, a [journal](self) on the medium.
+//! A small complete engine: the [oracle](crate::oracle) in memory, a [journal](self) on disk.
 //!
 //! ```text
 //!   write   append to the journal ─ [sync] ─ apply to the oracle      under one lock
@@ -16,7 +16,7 @@ mod journal;
 
 use std::sync::Arc;
 
-use parking_lot::{RwLock, RwLockReadGuard};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use siltstone_engine::{
     Capabilities, CheckpointSink, Cursor, Damage, Durability, Engine, Entry, Error, KeyRange, Op,
     ReadPoint, Result, Stats, Timestamp, VerifyReport, WriteBatch,
@@ -98,6 +98,34 @@ impl Reference {
         }
     }
 
+    /// Logs a batch and applies it.
+    fn commit(
+        &self,
+        mut state: RwLockWriteGuard<'_, State>,
+        batch: &WriteBatch,
+        durability: Durability,
+    ) -> Result<()> {
+        state.check_writable()?;
+        state.log(&self.logged(batch)).map_err(|error| {
+            let is_transient = error.is_disk_full() && !self.has(Bug::FullForEver);
+            if is_transient { error } else { state.poison(error) }
+        })?;
+        if durability == Durability::Synced && !self.has(Bug::ForgetsSync) {
+            let synced = state.journal.sync();
+            match synced {
+                Err(_) if self.has(Bug::HidesFailedSync) => {}
+                synced => synced.map_err(|error| state.poison(error))?,
+            }
+        }
+        if self.has(Bug::ShowsHalfBatches) {
+            drop(state);
+            self.apply_piecewise(batch);
+        } else {
+            self.apply(&mut state, batch);
+        }
+        Ok(())
+    }
+
     /// Applies a logged batch, visible at once.
     fn apply(&self, state: &mut State, batch: &WriteBatch) {
         state.oracle.apply(batch, self.env.clock.now());
@@ -115,7 +143,7 @@ impl Reference {
 
     fn check(&self, batch: &WriteBatch) -> Result<()> {
         match batch.check(MAX_VALUE_BYTES) {
-            Err(Error::EmptyKey) if self.has(Bug::TakesEmptyKey) => Ok(()),
+            Err(Error::TooLarge { what: "key", .. }) if self.has(Bug::TakesLongKey) => Ok(()),
             Err(error) => {
                 if self.has(Bug::AppliesRefused) {
                     let mut good = WriteBatch::new();
@@ -188,27 +216,19 @@ impl Engine for Reference {
     }
 
     fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
+        batch.reject_range_deletions(self.name())?;
         self.check(batch)?;
-        let mut state = self.state.write();
-        state.check_writable()?;
-        state.log(&self.logged(batch)).map_err(|error| {
-            let is_transient = error.is_disk_full() && !self.has(Bug::FullForEver);
-            if is_transient { error } else { state.poison(error) }
-        })?;
-        if durability == Durability::Synced && !self.has(Bug::ForgetsSync) {
-            let synced = state.journal.sync();
-            match synced {
-                Err(_) if self.has(Bug::HidesFailedSync) => {}
-                synced => synced.map_err(|error| state.poison(error))?,
-            }
+        self.commit(self.state.write(), batch, durability)
+    }
+
+    fn clear(&self) -> Result<()> {
+        let state = self.state.write();
+        let mut batch = WriteBatch::new();
+        let now = self.env.clock.now();
+        for expected in state.oracle.range(&KeyRange::all(), state.oracle.sequence(), now) {
+            batch.delete(expected.key);
         }
-        if self.has(Bug::ShowsHalfBatches) {
-            drop(state);
-            self.apply_piecewise(batch);
-        } else {
-            self.apply(&mut state, batch);
-        }
-        Ok(())
+        self.commit(state, &batch, Durability::Synced)
     }
 
     fn sync(&self) -> Result<()> {
@@ -220,10 +240,12 @@ impl Engine for Reference {
     }
 
     fn range(&self, range: KeyRange, at: Option<&ReadPoint>) -> Result<Box<dyn Cursor>> {
+        range.check()?;
         let state = self.read()?;
         let sequence = self.sequence(&state, at)?;
         let now = self.env.clock.now();
-        let own = |expected: &crate::Expected<'_>| (expected.key.to_vec(), expected.entry.clone());
+        let own =
+            |expected: &crate::ExpectedEntry<'_>| (expected.key.to_vec(), expected.entry.clone());
         let entries = state.oracle.range(&range, sequence, now).iter().map(own).collect();
         let skips = self.has(Bug::SkipsOnTurn);
         Ok(Box::new(ListCursor { entries, at: None, came_forward: false, skips }))
@@ -240,6 +262,11 @@ impl Engine for Reference {
 
     fn maintain(&self) -> Result<()> {
         self.state.read().check_writable()
+    }
+
+    fn compact_range(&self, range: &KeyRange) -> Result<()> {
+        range.check()?;
+        self.maintain()
     }
 
     fn checkpoint(&self, sink: &mut dyn CheckpointSink) -> Result<()> {
@@ -295,6 +322,7 @@ pub const CAPABILITIES: Capabilities = Capabilities {
     durable: true,
     versioned: true,
     incremental_gc: false,
+    range_deletes: false,
     max_value_bytes: MAX_VALUE_BYTES,
 };
 

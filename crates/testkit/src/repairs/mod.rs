@@ -97,11 +97,10 @@ fn judge(tested: &dyn EngineUnderTest, store: &Store, damage: &Damage) -> Result
     let damaged = store.damaged(damage)?;
     let is_older_store = damage.is_older_copy() && tested.is_whole_store(damage.path());
     let may_lack_batches = is_older_store || !store.is_closed;
-    let opened =
-        catch_panics(|| before_repair(tested, store, &damaged.medium(), may_lack_batches))?;
-    let medium = damaged.medium();
-    let report = catch_panics(|| repair(tested, store, &medium, "repairing"))?;
-    let repaired = Image::of(&medium)?;
+    let opened = catch_panics(|| before_repair(tested, store, &damaged.disk(), may_lack_batches))?;
+    let disk = damaged.disk();
+    let report = catch_panics(|| repair(tested, store, &disk, "repairing"))?;
+    let repaired = Image::of(&disk)?;
     let lines = || report.lines.join("\n  ");
     for (path, bytes) in damaged.changed_from(&store.image) {
         let is_kept = bytes.is_empty() || repaired.files().any(|(_, kept)| kept == bytes);
@@ -109,15 +108,15 @@ fn judge(tested: &dyn EngineUnderTest, store: &Store, damage: &Damage) -> Result
             return Err(format!("the damaged {path} is not kept\n  {}", lines()));
         }
     }
-    let again = catch_panics(|| repair(tested, store, &medium, "repairing again"))?;
+    let again = catch_panics(|| repair(tested, store, &disk, "repairing again"))?;
     if !again.is_lossless() {
         return Err(format!("a second repair loses more: {:?}\n  {}", again.lines, lines()));
     }
-    if let Some(path) = Image::of(&medium)?.changed_from(&repaired).next() {
+    if let Some(path) = Image::of(&disk)?.changed_from(&repaired).next() {
         return Err(format!("a second repair changes {}\n  {}", path.0, lines()));
     }
     let found = catch_panics(|| {
-        let engine = open(tested, store, &medium)?;
+        let engine = open(tested, store, &disk)?;
         let verified = engine.verify(&mut |_, _| ())?;
         if !verified.is_sound() {
             return Err(CheckError::Mismatch(format!(
@@ -136,19 +135,19 @@ fn judge(tested: &dyn EngineUnderTest, store: &Store, damage: &Damage) -> Result
 fn open(
     tested: &dyn EngineUnderTest,
     store: &Store,
-    medium: &std::sync::Arc<Ram>,
+    disk: &std::sync::Arc<Ram>,
 ) -> Result<Box<dyn Engine>, CheckError> {
     let env = Env::replayable(store.clock.clone(), 0);
-    Ok(tested.open(medium.clone(), env, store.option_set)?)
+    Ok(tested.open(disk.clone(), env, store.option_set)?)
 }
 
 fn repair(
     tested: &dyn EngineUnderTest,
     store: &Store,
-    medium: &std::sync::Arc<Ram>,
+    disk: &std::sync::Arc<Ram>,
     what: &str,
 ) -> Result<RepairReport, CheckError> {
-    let vfs: std::sync::Arc<dyn siltstone_vfs::Vfs> = medium.clone();
+    let vfs: std::sync::Arc<dyn siltstone_vfs::Vfs> = disk.clone();
     let repaired = tested.repair(&vfs, store.option_set);
     repaired.map_err(|error| CheckError::Mismatch(format!("{what}: {error}")))
 }
@@ -158,7 +157,7 @@ fn repair(
 fn before_repair(
     tested: &dyn EngineUnderTest,
     store: &Store,
-    medium: &std::sync::Arc<Ram>,
+    disk: &std::sync::Arc<Ram>,
     may_lack_batches: bool,
 ) -> Result<Option<Rows>, CheckError> {
     let is_reported = |error: &Error| match error {
@@ -166,7 +165,7 @@ fn before_repair(
         Error::Corruption { file, reason, .. } => !file.is_empty() && !reason.is_empty(),
         _ => false,
     };
-    let engine = match open(tested, store, medium) {
+    let engine = match open(tested, store, disk) {
         Ok(engine) => engine,
         Err(CheckError::Engine(error)) if is_reported(&error) => return Ok(None),
         Err(wrong) => return Err(wrong),

@@ -28,7 +28,7 @@ use crate::{EngineUnderTest, TestRng};
 const BATCHES: u64 = 110;
 const KEYS: usize = 70;
 
-/// A store on a medium in memory.
+/// A store on a disk in memory.
 pub(super) struct Store {
     pub(super) image: Image,
     /// Earlier states of the files.
@@ -46,7 +46,7 @@ impl Store {
     pub(super) fn write(tested: &dyn EngineUnderTest, case: Case) -> Result<Self, String> {
         let mut rng = TestRng::of(case.seed, 11);
         let clock = Arc::new(ManualClock::at(EPOCH));
-        let medium = Arc::new(Ram::new());
+        let disk = Arc::new(Ram::new());
         let is_closed = rng.one_in(2);
         let keys: Vec<Vec<u8>> = (0..KEYS).map(|_| rng.bytes(14)).collect();
         let synced = *rng.pick(&[1, 4, 12, u64::MAX]);
@@ -54,10 +54,10 @@ impl Store {
         let (mut history, mut older) = (History::new(), Vec::new());
         catch_panics(|| {
             let env = Env::replayable(clock.clone(), case.seed);
-            let engine = tested.open(medium.clone(), env, case.option_set)?;
+            let engine = tested.open(disk.clone(), env, case.option_set)?;
             for number in 0..BATCHES {
                 if number == BATCHES / 2 || number == BATCHES * 4 / 5 {
-                    older.push(Image::of(&medium).map_err(crate::CheckError::Mismatch)?);
+                    older.push(Image::of(&disk).map_err(crate::CheckError::Mismatch)?);
                 }
                 if number == maintained {
                     engine.maintain()?;
@@ -81,7 +81,7 @@ impl Store {
             }
             if is_closed { Ok(engine.close()?) } else { Ok(()) }
         })?;
-        let (image, option_set, seed) = (Image::of(&medium)?, case.option_set, case.seed);
+        let (image, option_set, seed) = (Image::of(&disk)?, case.option_set, case.seed);
         let locations = OnceLock::new();
         Ok(Store { image, older, history, locations, option_set, is_closed, clock, seed })
     }
@@ -258,9 +258,9 @@ impl Image {
         Image(files.iter().map(|(path, bytes)| ((*path).to_owned(), (*bytes).into())).collect())
     }
 
-    pub(super) fn of(medium: &Ram) -> Result<Self, String> {
+    pub(super) fn of(disk: &Ram) -> Result<Self, String> {
         let mut image = Image::default();
-        image.read(medium, "").map_err(|error| error.to_string())?;
+        image.read(disk, "").map_err(|error| error.to_string())?;
         Ok(image)
     }
 
@@ -278,14 +278,14 @@ impl Image {
         Ok(())
     }
 
-    /// A medium with these files.
-    pub(super) fn medium(&self) -> Arc<Ram> {
-        let medium = Arc::new(Ram::new());
+    /// A disk with these files.
+    pub(super) fn disk(&self) -> Arc<Ram> {
+        let disk = Arc::new(Ram::new());
         for (path, bytes) in &self.0 {
             // Writes to memory succeed.
-            write(medium.clone(), path, bytes).expect("a write to memory succeeds");
+            write(disk.clone(), path, bytes).expect("a write to memory succeeds");
         }
-        medium
+        disk
     }
 
     pub(super) fn files(&self) -> impl Iterator<Item = (&str, &[u8])> {

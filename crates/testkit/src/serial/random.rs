@@ -20,12 +20,11 @@ use crate::TestRng;
 
 const LISTS: u64 = 5;
 const REGISTERS: u64 = 3;
-/// Keys per set: lists come first.
+/// The number of keys per set; lists come first.
 const KEYS_PER_SET: u64 = LISTS + REGISTERS;
 /// Transactions of a thread per set of keys.
 const TRANSACTIONS_PER_SET: u64 = 48;
-/// Transactions per thread.
-/// How many transactions each thread runs.
+/// The number of transactions that each thread runs.
 pub const TRANSACTIONS: u64 = 150;
 
 /// A store with transactions.

@@ -15,14 +15,14 @@
 use std::path::Path;
 use std::thread;
 
-use super::Fault;
+use super::fault::Fault;
 use super::steps::random_delay;
 use crate::corruption::{self, Corruption, Kind};
 use crate::finding::{Result, Stop};
 use crate::history::{History, REPLY_TIMEOUT};
 use crate::lane::{Lane, Tolerance, Workload};
 use crate::losses::Losses;
-use crate::oracle::{Observation, Reading, State};
+use crate::oracle::{Observation, ReadOutcome, State};
 use crate::process::{self, Answer, Server};
 use crate::tree;
 use crate::values;
@@ -120,6 +120,8 @@ fn check(history: &mut History<'_>, done: &Corruption, is_killed: bool) -> Resul
     let again = run(history, "repair", &store, &["--json"], &[0, 1])?;
     let changed = changed(&hashes, &tree::hashes(&store)?);
     if let (Some(0), None) = (again.status, &changed) {
+        // A rebuilt catalogue may lack options that never change: the table's files have them.
+        history.table = "default".to_owned();
         return serve_repaired(history, &repaired, &losses);
     }
     Err(wrong(&format!("a second repair reports losses or changes a file ({changed:?})"), &again))
@@ -169,8 +171,10 @@ fn serve_damaged(history: &mut History<'_>, copy: &Path, is_intact: bool) -> Res
     };
     for lane in &mut history.lanes {
         let observations = read_all(lane, &server)?;
-        let failed =
-            observations.iter().filter(|observation| observation.seen == Reading::Failed).count();
+        let failed = observations
+            .iter()
+            .filter(|observation| observation.seen == ReadOutcome::Failed)
+            .count();
         if is_intact && failed > 0 {
             return Err(Stop::Finding(format!(
                 "verify finds no damage, and {failed} reads of a lane fail"
@@ -188,7 +192,7 @@ fn serve_damaged(history: &mut History<'_>, copy: &Path, is_intact: bool) -> Res
 /// Reads all keys; a failed read is not a finding.
 fn read_all(lane: &mut Lane, server: &Server) -> Result<Vec<Observation>> {
     lane.counts.read += u64::from(lane.oracle.keys());
-    lane.read_all_with(server.address(), REPLY_TIMEOUT, &|_, _| Ok(Reading::Failed))
+    lane.read_all_with(server.address(), REPLY_TIMEOUT, &|_, _| Ok(ReadOutcome::Failed))
 }
 
 /// Exports the damaged store; the export must be complete or fail.
@@ -235,9 +239,9 @@ fn serve_repaired(history: &mut History<'_>, repaired: &Answer, losses: &Losses)
         for (key, observation) in (0..).zip(&observations) {
             let name = String::from_utf8_lossy(&values::key(lane.oracle.lane(), key)).into_owned();
             let is_own = match &observation.seen {
-                Reading::Value(write) => lane.oracle.has_sent(*write),
-                Reading::Absent | Reading::Number(_) => true,
-                Reading::Foreign(_) | Reading::Failed => false,
+                ReadOutcome::Value(write) => lane.oracle.has_sent(*write),
+                ReadOutcome::Absent | ReadOutcome::Number(_) => true,
+                ReadOutcome::Foreign(_) | ReadOutcome::Failed => false,
             };
             if !is_own {
                 return Err(Stop::Finding(format!(

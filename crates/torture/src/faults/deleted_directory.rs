@@ -1,7 +1,7 @@
 //! `deleted-directory`: the store's directory is removed under the running server.
 //!
 //! All later writes are lost with the process. Under `--fsync always` an acknowledgement means that
-//! the medium has the write, so the server must stop acknowledging within some seconds, and its
+//! the file system has the write, so the server must stop acknowledging within some seconds, and its
 //! exit status must not be 0.
 
 use std::fs::remove_dir_all;
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::Fault;
+use super::fault::Fault;
 use super::steps::random_delay;
 use crate::client::{Connection, Reply};
 use crate::finding::{Result, Stop};

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::Fault;
-use super::steps::{Ending, random_delay, restart, run_rounds};
+use super::fault::Fault;
+use super::steps::{StopSignal, random_delay, restart, run_rounds};
 use crate::finding::{Result, Stop};
 use crate::history::History;
 use crate::lane::Tolerance;
@@ -72,7 +72,7 @@ impl Fault for FailingCalls {
             };
             let delay = random_delay(&mut history.random);
             let duration = history.random.duration(Duration::from_millis(300));
-            let ending = Ending::draw(&mut history.random);
+            let ending = StopSignal::draw(&mut history.random);
             history.note(format!(
                 "strace inject={inject} after {delay:?}, for {duration:?}; then {}",
                 ending.signal()
@@ -84,7 +84,7 @@ impl Fault for FailingCalls {
                 let mut strace = Strace::attach(server, calls, &inject, &log)?;
                 thread::sleep(duration);
                 strace.detach();
-                if ending == Ending::Kill {
+                if ending == StopSignal::Kill {
                     server.kill();
                 } else if server.stop().is_err() && server.ended().is_none() {
                     let tail = server.stderr_tail();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::process::Resource;
 
-use super::Fault;
+use super::fault::Fault;
 use super::steps::{limit_under_load, random_delay, recover_and_restart, run_rounds};
 use crate::finding::Result;
 use crate::history::History;

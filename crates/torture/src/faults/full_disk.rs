@@ -13,8 +13,10 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use super::Fault;
-use super::steps::{Ending, RECOVERY_TIMEOUT, end_under_load, random_delay, restart, run_rounds};
+use super::fault::Fault;
+use super::steps::{
+    RECOVERY_TIMEOUT, StopSignal, end_under_load, random_delay, restart, run_rounds,
+};
 use crate::finding::{Result, Stop};
 use crate::history::History;
 use crate::lane::{Tolerance, Workload};
@@ -72,7 +74,7 @@ fn rounds(history: &mut History<'_>, disk: &Tmpfs) -> Result<()> {
         let slack = history.random.below(MAX_SLACK_BYTES);
         let while_full = history.random.duration(Duration::from_millis(250));
         let ends_full = history.random.percent(40);
-        let ending = Ending::draw(&mut history.random);
+        let ending = StopSignal::draw(&mut history.random);
         history.note(format!(
             "disk full except for {slack} bytes after {delay:?}, for {while_full:?}; {} {}",
             ending.signal(),
@@ -112,10 +114,10 @@ fn free(disk: &Tmpfs) -> Result<()> {
 }
 
 /// Ends the server on the full disk, where any exit status is valid after SIGTERM.
-fn end_while_full(server: &mut Server, ending: Ending) -> Result<()> {
+fn end_while_full(server: &mut Server, ending: StopSignal) -> Result<()> {
     match ending {
-        Ending::Kill => server.kill(),
-        Ending::Terminate => {
+        StopSignal::Kill => server.kill(),
+        StopSignal::Terminate => {
             if let Err(what) = server.stop()
                 && server.ended().is_none()
             {

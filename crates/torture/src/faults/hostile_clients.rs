@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
-use super::Fault;
+use super::fault::Fault;
 use super::steps::{restart, run_rounds};
 use crate::client;
 use crate::finding::{Result, Stop};

@@ -4,8 +4,8 @@
 //! any `--fsync`. Of the writes in flight a prefix per connection may be visible, and batches are
 //! atomic.
 
-use super::Fault;
-use super::steps::{Ending, end_under_load, random_delay, restart, run_rounds};
+use super::fault::Fault;
+use super::steps::{StopSignal, end_under_load, random_delay, restart, run_rounds};
 use crate::finding::Result;
 use crate::history::History;
 
@@ -27,7 +27,7 @@ impl Fault for Kill {
     fn run(&self, history: &mut History<'_>) -> Result<()> {
         run_rounds(history, |history, mut server| {
             let delay = random_delay(&mut history.random);
-            end_under_load(history, &mut server, Ending::Kill, delay)?;
+            end_under_load(history, &mut server, StopSignal::Kill, delay)?;
             restart(history)
         })
     }

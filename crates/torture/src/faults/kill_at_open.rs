@@ -5,8 +5,8 @@
 
 use std::thread;
 
-use super::Fault;
-use super::steps::{Ending, end_under_load, random_delay, restart, run_rounds};
+use super::fault::Fault;
+use super::steps::{StopSignal, end_under_load, random_delay, restart, run_rounds};
 use crate::finding::Result;
 use crate::history::History;
 use crate::process::Server;
@@ -32,7 +32,7 @@ impl Fault for KillAtOpen {
     fn run(&self, history: &mut History<'_>) -> Result<()> {
         run_rounds(history, |history, mut server| {
             let delay = random_delay(&mut history.random);
-            end_under_load(history, &mut server, Ending::Kill, delay)?;
+            end_under_load(history, &mut server, StopSignal::Kill, delay)?;
             for _ in 0..history.random.between(1, MAX_KILLS) {
                 let fsync = history.any_fsync();
                 // Most of them before the server is ready.

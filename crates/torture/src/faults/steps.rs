@@ -16,24 +16,24 @@ pub(super) const RECOVERY_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How a server is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum StopSignal {
     /// SIGKILL.
     Kill,
     /// SIGTERM, after which the exit status must be 0.
     Terminate,
 }
 
-impl Ending {
+impl StopSignal {
     /// SIGKILL in 60 percent of the cases.
     pub(super) fn draw(random: &mut Random) -> Self {
-        if random.percent(60) { Ending::Kill } else { Ending::Terminate }
+        if random.percent(60) { StopSignal::Kill } else { StopSignal::Terminate }
     }
 
     /// The name of the signal.
     pub(super) fn signal(self) -> &'static str {
         match self {
-            Ending::Kill => "SIGKILL",
-            Ending::Terminate => "SIGTERM",
+            StopSignal::Kill => "SIGKILL",
+            StopSignal::Terminate => "SIGTERM",
         }
     }
 }
@@ -73,7 +73,7 @@ pub(super) fn run_rounds(
 pub(super) fn end_under_load(
     history: &mut History<'_>,
     server: &mut Server,
-    ending: Ending,
+    ending: StopSignal,
     delay: Duration,
 ) -> Result<()> {
     history.note(format!("{} after {delay:?} of load", ending.signal()));
@@ -81,11 +81,11 @@ pub(super) fn end_under_load(
         thread::sleep(delay);
         control.expect_disconnects();
         match ending {
-            Ending::Kill => {
+            StopSignal::Kill => {
                 server.kill();
                 Ok(())
             }
-            Ending::Terminate => server.stop().map_err(Stop::Finding),
+            StopSignal::Terminate => server.stop().map_err(Stop::Finding),
         }
     })
 }
@@ -127,7 +127,7 @@ pub(super) fn recover_and_restart(history: &mut History<'_>, mut server: Server)
     history.await_writes(&mut server, RECOVERY_TIMEOUT)?;
     history.note("writes work again");
     let delay = random_delay(&mut history.random);
-    let ending = Ending::draw(&mut history.random);
+    let ending = StopSignal::draw(&mut history.random);
     end_under_load(history, &mut server, ending, delay)?;
     restart(history)
 }

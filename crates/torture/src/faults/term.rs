@@ -3,8 +3,8 @@
 //! The server finishes the commands in progress, syncs and exits with status 0. No acknowledged
 //! write is lost, and every file of the closed store passes verification.
 
-use super::Fault;
-use super::steps::{Ending, end_under_load, random_delay, restart, run_rounds};
+use super::fault::Fault;
+use super::steps::{StopSignal, end_under_load, random_delay, restart, run_rounds};
 use crate::finding::Result;
 use crate::history::History;
 
@@ -26,7 +26,7 @@ impl Fault for Term {
     fn run(&self, history: &mut History<'_>) -> Result<()> {
         run_rounds(history, |history, mut server| {
             let delay = random_delay(&mut history.random);
-            end_under_load(history, &mut server, Ending::Terminate, delay)?;
+            end_under_load(history, &mut server, StopSignal::Terminate, delay)?;
             history.stop_and_verify(&mut server)?;
             restart(history)
         })

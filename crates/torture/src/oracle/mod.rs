@@ -75,7 +75,7 @@ pub enum State {
 
 /// The result of reading a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reading {
+pub enum ReadOutcome {
     /// No such key.
     Absent,
     /// The complete value of a write.
@@ -92,7 +92,7 @@ pub enum Reading {
 #[derive(Debug, Clone)]
 pub struct Observation {
     /// The result.
-    pub seen: Reading,
+    pub seen: ReadOutcome,
     /// A time before the request was sent.
     pub from: Instant,
     /// A time after the reply was received.
@@ -145,11 +145,6 @@ impl Oracle {
         self.settled.len() as u32
     }
 
-    /// The number of writes whose outcome is unknown.
-    pub fn unknown_writes(&self) -> usize {
-        self.log.iter().filter(|entry| entry.group.is_some()).count()
-    }
-
     /// Allocates the number of the next write.
     pub fn next_write(&mut self) -> u64 {
         let write = self.next_write;
@@ -160,11 +155,6 @@ impl Oracle {
     /// Whether a write of this number was ever sent.
     pub fn has_sent(&self, write: u64) -> bool {
         write < self.next_write
-    }
-
-    /// Whether a write was refused.
-    pub fn has_refused(&self, write: u64) -> bool {
-        self.refused.contains(&write)
     }
 
     /// Records an acknowledged write.
@@ -254,12 +244,14 @@ impl Oracle {
         for ((settled, known), observation) in self.settled.iter_mut().zip(states).zip(observations)
         {
             *settled = match (&observation.seen, known) {
-                (Reading::Failed, known) => known,
-                (Reading::Value(write), State::Value(same, expiry)) if *write == same => {
+                (ReadOutcome::Failed, known) => known,
+                (ReadOutcome::Value(write), State::Value(same, expiry)) if *write == same => {
                     State::Value(same, expiry)
                 }
-                (Reading::Value(write), _) => State::Value(*write, expiry_of(&self.log, *write)),
-                (Reading::Number(number), _) => State::Number(*number),
+                (ReadOutcome::Value(write), _) => {
+                    State::Value(*write, expiry_of(&self.log, *write))
+                }
+                (ReadOutcome::Number(number), _) => State::Number(*number),
                 (_, State::Number(_)) => State::Number(0),
                 _ => State::Absent,
             };
@@ -292,14 +284,14 @@ impl Oracle {
         let name = String::from_utf8_lossy(&values::key(self.lane, key)).into_owned();
         let expected: Vec<_> = possible.iter().map(|state| self.describe_state(*state)).collect();
         let found = match &observation.seen {
-            Reading::Absent => "nothing".to_owned(),
-            Reading::Value(write) if self.refused.contains(write) => {
+            ReadOutcome::Absent => "nothing".to_owned(),
+            ReadOutcome::Value(write) if self.refused.contains(write) => {
                 format!("the value of write {write}, which was refused")
             }
-            Reading::Value(write) => format!("the value of write {write}"),
-            Reading::Number(number) => format!("the number {number}"),
-            Reading::Failed => "an error".to_owned(),
-            Reading::Foreign(bytes) => format!("bytes of no write of this key: {bytes}"),
+            ReadOutcome::Value(write) => format!("the value of write {write}"),
+            ReadOutcome::Number(number) => format!("the number {number}"),
+            ReadOutcome::Failed => "an error".to_owned(),
+            ReadOutcome::Foreign(bytes) => format!("bytes of no write of this key: {bytes}"),
         };
         let mut expected = expected;
         let more = expected.len().saturating_sub(6);
@@ -397,16 +389,16 @@ fn apply(states: &mut [State], write: &Write) {
 /// Whether a key in this state can have this reading.
 fn matches_state(state: State, observation: &Observation) -> bool {
     match (state, &observation.seen) {
-        (_, Reading::Failed) | (State::Absent, Reading::Absent) => true,
-        (State::Value(write, expiry), Reading::Value(seen)) => {
+        (_, ReadOutcome::Failed) | (State::Absent, ReadOutcome::Absent) => true,
+        (State::Value(write, expiry), ReadOutcome::Value(seen)) => {
             let is_there = |e: Expiry| observation.from <= e.latest + CLOCK_SLACK;
             write == *seen && expiry.is_none_or(is_there)
         }
-        (State::Value(_, Some(expiry)), Reading::Absent) => {
+        (State::Value(_, Some(expiry)), ReadOutcome::Absent) => {
             observation.until + CLOCK_SLACK >= expiry.earliest
         }
-        (State::Number(number), Reading::Number(seen)) => number == *seen,
-        (State::Number(0), Reading::Absent) => true,
+        (State::Number(number), ReadOutcome::Number(seen)) => number == *seen,
+        (State::Number(0), ReadOutcome::Absent) => true,
         _ => false,
     }
 }

@@ -7,7 +7,7 @@ fn put(oracle: &mut Oracle, keys: &[u32]) -> Write {
     Write { id, effects: keys.iter().map(|key| (*key, Effect::Put(None))).collect() }
 }
 
-fn observe(seen: &[Reading]) -> Vec<Observation> {
+fn observe(seen: &[ReadOutcome]) -> Vec<Observation> {
     let now = Instant::now();
     seen.iter().map(|seen| Observation { seen: seen.clone(), from: now, until: now }).collect()
 }
@@ -18,11 +18,11 @@ fn acknowledged_write_that_is_lost_is_detected() {
     let (first, second) = (put(&mut oracle, &[0]), put(&mut oracle, &[0]));
     oracle.acknowledge(first);
     oracle.acknowledge(second);
-    let error = oracle.check(&observe(&[Reading::Value(1)])).unwrap_err();
+    let error = oracle.check(&observe(&[ReadOutcome::Value(1)])).unwrap_err();
     assert_eq!(error, "key k0:0 has the value of write 1, expected the value of write 2");
-    assert!(oracle.check(&observe(&[Reading::Absent])).is_err());
-    assert!(oracle.check(&observe(&[Reading::Foreign("x".into())])).is_err());
-    oracle.check(&observe(&[Reading::Value(2)])).unwrap();
+    assert!(oracle.check(&observe(&[ReadOutcome::Absent])).is_err());
+    assert!(oracle.check(&observe(&[ReadOutcome::Foreign("x".into())])).is_err());
+    oracle.check(&observe(&[ReadOutcome::Value(2)])).unwrap();
 }
 
 #[test]
@@ -31,9 +31,9 @@ fn refused_write_that_is_visible_is_detected() {
     let (first, second) = (put(&mut oracle, &[0]), put(&mut oracle, &[0]));
     oracle.acknowledge(first);
     oracle.refuse(&second);
-    let error = oracle.check(&observe(&[Reading::Value(2)])).unwrap_err();
+    let error = oracle.check(&observe(&[ReadOutcome::Value(2)])).unwrap_err();
     assert!(error.contains("which was refused"), "{error}");
-    oracle.check(&observe(&[Reading::Value(1)])).unwrap();
+    oracle.check(&observe(&[ReadOutcome::Value(1)])).unwrap();
 }
 
 #[test]
@@ -44,9 +44,9 @@ fn unknown_write_that_was_read_is_settled() {
         oracle.acknowledge(first);
         oracle.record_unknown(vec![second]);
         let (seen, other) = if is_visible { (2, 1) } else { (1, 2) };
-        oracle.check(&observe(&[Reading::Value(seen)])).unwrap();
+        oracle.check(&observe(&[ReadOutcome::Value(seen)])).unwrap();
         assert!(
-            oracle.check(&observe(&[Reading::Value(other)])).is_err(),
+            oracle.check(&observe(&[ReadOutcome::Value(other)])).is_err(),
             "it was observed before"
         );
     }
@@ -57,9 +57,9 @@ fn torn_batch_is_detected() {
     let mut oracle = Oracle::new(0, 2, 0);
     let write = put(&mut oracle, &[0, 1]);
     oracle.record_unknown(vec![write]);
-    let error = oracle.check(&observe(&[Reading::Value(1), Reading::Absent])).unwrap_err();
+    let error = oracle.check(&observe(&[ReadOutcome::Value(1), ReadOutcome::Absent])).unwrap_err();
     assert!(error.contains("not together"), "{error}");
-    oracle.check(&observe(&[Reading::Value(1), Reading::Value(1)])).unwrap();
+    oracle.check(&observe(&[ReadOutcome::Value(1), ReadOutcome::Value(1)])).unwrap();
 }
 
 #[test]
@@ -67,15 +67,17 @@ fn group_with_a_hole_is_detected() {
     let mut oracle = Oracle::new(0, 3, 0);
     let writes = (0..3).map(|key| put(&mut oracle, &[key])).collect();
     oracle.record_unknown(writes);
-    let (a, b, c) = (Reading::Value(1), Reading::Value(2), Reading::Value(3));
-    assert!(oracle.check(&observe(&[Reading::Absent, b.clone(), Reading::Absent])).is_err());
-    assert!(oracle.check(&observe(&[a.clone(), Reading::Absent, c])).is_err());
-    oracle.check(&observe(&[a, b, Reading::Absent])).unwrap();
+    let (a, b, c) = (ReadOutcome::Value(1), ReadOutcome::Value(2), ReadOutcome::Value(3));
+    assert!(
+        oracle.check(&observe(&[ReadOutcome::Absent, b.clone(), ReadOutcome::Absent])).is_err()
+    );
+    assert!(oracle.check(&observe(&[a.clone(), ReadOutcome::Absent, c])).is_err());
+    oracle.check(&observe(&[a, b, ReadOutcome::Absent])).unwrap();
 }
 
 #[test]
 fn number_beyond_the_sum_of_increments_is_detected() {
-    let seen = |number| observe(&[Reading::Number(number)]);
+    let seen = |number| observe(&[ReadOutcome::Number(number)]);
     let mut oracle = Oracle::new(0, 0, 1);
     let mut add = || Write { id: oracle.next_write(), effects: vec![(0, Effect::Add(1))] };
     let writes = [add(), add(), add()];
@@ -96,15 +98,15 @@ fn expired_value_that_comes_back_is_detected() {
     let at = now + Duration::from_secs(10);
     let expiry = Expiry { earliest: at, latest: at };
     oracle.acknowledge(Write { id, effects: vec![(0, Effect::Put(Some(expiry)))] });
-    let observe_at = |seen: Reading, second| {
+    let observe_at = |seen: ReadOutcome, second| {
         let at = now + Duration::from_secs(second);
         vec![Observation { seen, from: at, until: at }]
     };
-    assert!(oracle.check(&observe_at(Reading::Absent, 9)).is_err(), "too early");
-    oracle.check(&observe_at(Reading::Value(1), 9)).unwrap();
-    assert!(oracle.check(&observe_at(Reading::Value(1), 11)).is_err(), "too late");
-    oracle.check(&observe_at(Reading::Absent, 11)).unwrap();
-    assert!(oracle.check(&observe_at(Reading::Value(1), 9)).is_err(), "it was gone");
+    assert!(oracle.check(&observe_at(ReadOutcome::Absent, 9)).is_err(), "too early");
+    oracle.check(&observe_at(ReadOutcome::Value(1), 9)).unwrap();
+    assert!(oracle.check(&observe_at(ReadOutcome::Value(1), 11)).is_err(), "too late");
+    oracle.check(&observe_at(ReadOutcome::Absent, 11)).unwrap();
+    assert!(oracle.check(&observe_at(ReadOutcome::Value(1), 9)).is_err(), "it was gone");
 }
 
 #[test]
@@ -114,9 +116,11 @@ fn uncertain_log_may_lose_only_its_end() {
     oracle.keep_log();
     writes.into_iter().for_each(|write| oracle.acknowledge(write));
     oracle.make_log_uncertain();
-    let (a, b) = (Reading::Value(1), Reading::Value(2));
-    assert!(oracle.check(&observe(&[Reading::Absent, b.clone(), Reading::Absent])).is_err());
-    oracle.check(&observe(&[a, b, Reading::Absent])).unwrap();
+    let (a, b) = (ReadOutcome::Value(1), ReadOutcome::Value(2));
+    assert!(
+        oracle.check(&observe(&[ReadOutcome::Absent, b.clone(), ReadOutcome::Absent])).is_err()
+    );
+    oracle.check(&observe(&[a, b, ReadOutcome::Absent])).unwrap();
 }
 
 #[test]
@@ -131,7 +135,12 @@ fn single_unknown_writes_are_independent() {
         oracle.record_unknown(vec![Write { id, effects: vec![(3, Effect::Add(1))] }]);
     }
     let seen = |number| {
-        observe(&[Reading::Absent, Reading::Value(2), Reading::Absent, Reading::Number(number)])
+        observe(&[
+            ReadOutcome::Absent,
+            ReadOutcome::Value(2),
+            ReadOutcome::Absent,
+            ReadOutcome::Number(number),
+        ])
     };
     assert!(oracle.check(&seen(41)).is_err());
     oracle.check(&seen(17)).unwrap();
@@ -146,7 +155,7 @@ fn torn_batch_among_unknown_removals_is_detected() {
         let id = oracle.next_write();
         oracle.record_unknown(vec![Write { id, effects: vec![(key, Effect::Remove)] }]);
     }
-    let mut seen = vec![Reading::Absent; 40];
-    seen[0] = Reading::Value(1);
+    let mut seen = vec![ReadOutcome::Absent; 40];
+    seen[0] = ReadOutcome::Value(1);
     assert!(oracle.check(&observe(&seen)).is_err());
 }

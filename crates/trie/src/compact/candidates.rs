@@ -9,8 +9,7 @@
 //!
 //! A store of 10 TB has about 4,700 containers, and each job changes a few of them. A container is
 //! rescored when it changes, and a task is picked from the heads of three ordered sets, skipping
-//! only those that running jobs block. So the cost of a pick does not depend on the number of
-//! containers, and a change costs its logarithm.
+//! only those that running jobs block. Cost: a pick is O(running jobs), a change O(log containers).
 //!
 //! Invariant: the sets contain exactly the last [`set`](Candidates::set) score of every container.
 
@@ -18,7 +17,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::Task;
-use crate::version::ContainerId;
+use crate::container_id::ContainerId;
 
 /// The compaction score of one container.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

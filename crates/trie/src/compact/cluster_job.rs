@@ -16,10 +16,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use siltstone_engine::{Purpose, Result};
 
 use crate::cluster::Cluster;
+use crate::container_id::ContainerId;
 use crate::engine::Tree;
 use crate::files::Kind;
 use crate::htable::{Filter, FilterBuilder, HTable, Stream};
-use crate::version::{ContainerId, Edit};
+use crate::version::Edit;
 use crate::view::View;
 
 impl Tree {

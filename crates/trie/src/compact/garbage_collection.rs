@@ -26,9 +26,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use siltstone_engine::{Purpose, Result};
 
 use super::{Merge, Output};
+use crate::container_id::ContainerId;
 use crate::engine::Tree;
 use crate::htable::Layout;
-use crate::version::{ContainerId, Edit, Version};
+use crate::version::{Edit, Version};
 use crate::view::View;
 
 /// The number of hash ranges in a sample.
@@ -36,23 +37,26 @@ const SAMPLES: u64 = 12;
 
 impl Tree {
     pub(super) fn collect(&self, view: &View, container_id: ContainerId) -> Result<()> {
-        let Some(edit) = self.merge_container(&view.version, container_id)? else { return Ok(()) };
+        let Some((edit, expired)) = self.merge_container(&view.version, container_id)? else {
+            return Ok(());
+        };
         if !self.finish_job(view.generation, edit)? {
             return Ok(());
         }
         self.counters.collections.fetch_add(1, Relaxed);
+        self.counters.expired.fetch_add(expired, Relaxed);
         // The estimate of its garbage is outdated.
         self.record_garbage(container_id, None);
         Ok(())
     }
 
     /// Merges the container's tables of that version; returns the edit that replaces them by the
-    /// result, which is written.
+    /// result, which is written, and the number of expired items.
     fn merge_container(
         &self,
         version: &Version,
         container_id: ContainerId,
-    ) -> Result<Option<Edit>> {
+    ) -> Result<Option<(Edit, u64)>> {
         let Some(container) = version.at(container_id) else { return Ok(None) };
         let layout = match self.options.dense_run_at {
             1.. if container_id.level >= self.last_level => Layout::Run,
@@ -76,9 +80,9 @@ impl Tree {
             merge.for_each(|hash, item| output.push(hash, item))?;
             self.counters.used_memory(merge.memory_bytes() + output.memory_bytes());
         }
-        output.finish(true, &mut edit)?;
+        let expired = output.finish(true, &mut edit)?;
         self.counters.items_in.fetch_add(expected.items, Relaxed);
-        Ok(Some(edit))
+        Ok(Some((edit, expired)))
     }
 
     /// The number of tables in the container, and the estimated garbage ratio of its items.
@@ -143,13 +147,13 @@ mod tests {
             let trie = open();
             put(&trie, b"oldest");
             put(&trie, b"older");
-            let view = trie.tree.view.load_full();
-            let edit = trie.tree.merge_container(&view.version, ROOT).unwrap().unwrap();
+            let view = trie.table().view.load_full();
+            let (edit, _) = trie.table().merge_container(&view.version, ROOT).unwrap().unwrap();
             put(&trie, b"newest");
-            trie.tree.finish_job(0, edit).unwrap();
+            trie.table().finish_job(0, edit).unwrap();
             let value = |trie: &Trie| trie.get(b"key").unwrap().map(|entry| entry.value);
             assert_eq!(value(&trie).as_deref(), Some(&b"newest"[..]));
-            assert_eq!(trie.tree.view.load().version.tables().count(), 2);
+            assert_eq!(trie.table().view.load().version.tables().count(), 2);
             // The manifest has the same order.
             drop((trie, view));
             assert_eq!(value(&open()).as_deref(), Some(&b"newest"[..]));

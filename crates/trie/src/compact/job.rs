@@ -8,9 +8,10 @@ use siltstone_engine::Result;
 use siltstone_runtime::Priority;
 
 use super::Task;
+use crate::container_id::ContainerId;
 use crate::engine::{State, Tree};
 use crate::files::Kind;
-use crate::version::{ContainerId, Edit};
+use crate::version::Edit;
 use crate::view::View;
 
 impl Tree {

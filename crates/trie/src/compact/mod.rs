@@ -29,7 +29,7 @@ pub(crate) use output::Output;
 
 use std::collections::HashMap;
 
-use crate::version::ContainerId;
+use crate::container_id::ContainerId;
 
 /// A background task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub(crate) struct RunningTasks {
 }
 
 impl RunningTasks {
-    /// Whether no running task blocks `task`.
+    /// Whether `task` may run now: no running task works on the same containers.
     pub(crate) fn allows(&self, task: Task, fanout_bits: u32) -> bool {
         let container_id = task.container_id();
         let is_child = |child: ContainerId, parent: ContainerId| {

@@ -9,12 +9,13 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use siltstone_engine::{Purpose, Result, Timestamp};
 
+use crate::container_id::ContainerId;
 use crate::engine::Tree;
 use crate::files::Kind;
 use crate::hash::Hash;
 use crate::htable::{Build, ExpectedSize, Origin, TableWriter};
 use crate::item::Item;
-use crate::version::{AddedTable, ContainerId, Edit};
+use crate::version::{AddedTable, Edit};
 
 /// The output table for one container, created by its first item.
 pub(crate) struct Output<'a> {
@@ -26,6 +27,8 @@ pub(crate) struct Output<'a> {
     purpose: Purpose,
     hides: bool,
     now: Timestamp,
+    /// Expired items that were dropped or replaced by deletions.
+    expired: u64,
     writer: Option<(u64, TableWriter<'a>)>,
 }
 
@@ -49,13 +52,16 @@ impl<'a> Output<'a> {
             purpose,
             hides,
             now,
+            expired: 0,
             writer: None,
         }
     }
 
     /// Adds the next item of the table.
     pub(crate) fn push(&mut self, hash: Hash, item: &Item<'_>) -> Result<()> {
-        match (item.is_gone(self.now), self.hides) {
+        let is_gone = item.is_gone(self.now);
+        self.expired += u64::from(is_gone && item.value.is_some());
+        match (is_gone, self.hides) {
             (true, false) => Ok(()),
             (true, true) => self.writer()?.push(hash, &Item::delete(item.key)),
             (false, _) => self.writer()?.push(hash, item),
@@ -88,9 +94,10 @@ impl<'a> Output<'a> {
         self.writer.as_ref().map_or(0, |(_, writer)| writer.memory_bytes())
     }
 
-    /// Finishes the table, if there is one, and adds it to `edit`.
-    pub(crate) fn finish(mut self, is_oldest: bool, edit: &mut Edit) -> Result<()> {
-        let Some((number, writer)) = self.writer.take() else { return Ok(()) };
+    /// Finishes the table, if there is one, and adds it to `edit`. Returns the number of expired
+    /// items, which are not in the table.
+    pub(crate) fn finish(mut self, is_oldest: bool, edit: &mut Edit) -> Result<u64> {
+        let Some((number, writer)) = self.writer.take() else { return Ok(self.expired) };
         let (container_id, tree) = (self.container_id, self.tree);
         let summary = writer.finish().inspect_err(|_| self.remove(number))?;
         tree.counters.wrote(container_id.level, summary.bytes);
@@ -102,7 +109,7 @@ impl<'a> Output<'a> {
             tree.counters.items_out.fetch_add(summary.items, Relaxed);
         }
         edit.added.push(AddedTable { container_id, number, bytes: summary.bytes, is_oldest });
-        Ok(())
+        Ok(self.expired)
     }
 
     fn remove(&self, number: u64) {

@@ -21,8 +21,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::candidates::CompactionScore;
 use super::{RunningTasks, Task};
+use crate::container_id::ContainerId;
 use crate::engine::{State, Tree};
-use crate::version::{Container, ContainerId, Version};
+use crate::version::{Container, Version};
 
 /// The minimum share of their full size for the tables of a full container.
 const MIN_FULL_SHARE: f64 = 0.7;
@@ -215,7 +216,7 @@ mod tests {
                 if rng.one_in(20) {
                     trie.maintain().unwrap();
                 }
-                let tree = &trie.tree;
+                let tree = trie.table();
                 let container_ids: Vec<_> =
                     tree.view.load().version.containers().map(|c| c.0).collect();
                 if rng.one_in(4) && !container_ids.is_empty() {
@@ -260,7 +261,7 @@ mod tests {
             );
             put(&trie, 0..keys);
             trie.maintain().unwrap();
-            let containers = trie.tree.view.load().version.containers().count();
+            let containers = trie.table().view.load().version.containers().count();
             let counters = trie.stats().counters;
             (containers, counters["candidates_seen"] as f64 / counters["choices"] as f64)
         };
@@ -282,10 +283,10 @@ mod tests {
         let mut max = 0;
         for _ in 0..60 {
             put(&trie, (0..2_000).map(|_| rng.below(500)).collect::<Vec<_>>().into_iter());
-            max = max.max(trie.tree.view.load().version.tables().count());
+            max = max.max(trie.table().view.load().version.tables().count());
         }
         trie.maintain().unwrap();
-        let version = trie.tree.view.load().version.clone();
+        let version = trie.table().view.load().version.clone();
         let bytes: u64 = version.tables().map(|table| table.bytes()).sum();
         println!("{max} tables at max, {} in the end, of {bytes} bytes", version.tables().count());
         // 500 items of about 50 bytes: a container of the first level holds more than twice as

@@ -15,9 +15,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use siltstone_engine::{Purpose, Result};
 
 use super::{Merge, Output};
+use crate::container_id::ContainerId;
 use crate::engine::Tree;
 use crate::htable::ExpectedSize;
-use crate::version::{ContainerId, Edit, Version};
+use crate::version::{Edit, Version};
 use crate::view::View;
 
 impl Tree {
@@ -32,11 +33,8 @@ impl Tree {
         }
         let mut merge = Merge::new(&container.tables, self.config.hash, Purpose::Compaction);
         let items_in = merge.expected().items;
-        if let Err(error) = self.write_children(&view.version, container_id, &mut merge, &mut edit)
-        {
-            self.remove_files(&edit);
-            return Err(error);
-        }
+        let written = self.write_children(&view.version, container_id, &mut merge, &mut edit);
+        let expired = written.inspect_err(|_| self.remove_files(&edit))?;
         self.counters.items_in.fetch_add(items_in, Relaxed);
         if !self.finish_job(view.generation, edit)? {
             return Ok(());
@@ -44,17 +42,19 @@ impl Tree {
         // It has descendants now, and the estimate is outdated.
         self.record_garbage(container_id, None);
         self.counters.compactions.fetch_add(1, Relaxed);
+        self.counters.expired.fetch_add(expired, Relaxed);
         Ok(())
     }
 
-    /// Writes the merged items to the children of `container_id`.
+    /// Writes the merged items to the children of `container_id`; returns the number of expired
+    /// ones.
     fn write_children(
         &self,
         version: &Version,
         container_id: ContainerId,
         merge: &mut Merge,
         edit: &mut Edit,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let (level, bits) = (container_id.level + 1, self.config.fanout_bits);
         let build = self.options.build(self.options.layout());
         let ExpectedSize { items, bytes } = merge.expected();
@@ -76,6 +76,6 @@ impl Tree {
             let written: usize = outputs.iter().map(Output::memory_bytes).sum();
             self.counters.used_memory(merge.memory_bytes() + written);
         }
-        outputs.into_iter().try_for_each(|output| output.finish(false, edit))
+        outputs.into_iter().map(|output| output.finish(false, edit)).sum()
     }
 }

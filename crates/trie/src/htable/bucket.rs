@@ -23,8 +23,8 @@
 //! Source: LSM-trie paper, section 2.4.2 (the migration record in the bucket).
 
 use siltstone_engine::batch::{read_varint, write_varint};
+use siltstone_table::FileSum;
 
-use crate::files::FileChecksum;
 use crate::item::Item;
 
 /// The size of a bucket's header.
@@ -37,7 +37,7 @@ const VARIABLE_LEN: u16 = u16::MAX;
 /// The format of the common items of a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct ItemFormat {
-    /// 0: there are no common items.
+    /// 0: there are no common items. An item of the empty key is never common.
     key_len: u16,
     value_len: u16,
 }
@@ -144,7 +144,7 @@ pub(crate) struct BucketHeader {
 
 impl BucketHeader {
     /// Writes the header of a bucket whose items are in place.
-    pub(crate) fn seal(&self, sum: FileChecksum, offset: u64, bucket: &mut [u8]) {
+    pub(crate) fn seal(&self, sum: FileSum, offset: u64, bucket: &mut [u8]) {
         bucket[4..8].copy_from_slice(&self.mark.to_le_bytes());
         bucket[8..12].copy_from_slice(&self.destination.to_le_bytes());
         let halves = [self.used, self.common, self.item_format.key_len, self.item_format.value_len];
@@ -162,7 +162,7 @@ impl BucketHeader {
     }
 
     /// Verifies a bucket and returns its header and the bytes of its items; `None`: damaged.
-    pub(crate) fn open(sum: FileChecksum, offset: u64, bucket: &[u8]) -> Option<(Self, &[u8])> {
+    pub(crate) fn open(sum: FileSum, offset: u64, bucket: &[u8]) -> Option<(Self, &[u8])> {
         let head = bucket.get(..BUCKET_HEADER_BYTES)?;
         let word =
             |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);

@@ -20,6 +20,7 @@
 
 use siltstone_engine::{Purpose, Result};
 use siltstone_runtime::RateLimiter;
+use siltstone_table::{FileSum, SUM_BYTES};
 use siltstone_vfs::Vfs;
 
 use super::balance::{BucketSpace, ItemWeight, Migration, balance};
@@ -31,7 +32,7 @@ use super::format::{
     encode_specials,
 };
 use super::page_index::PageIndexBuilder;
-use crate::files::{FRAME_TRAILER, FileChecksum, FileWriter, Kind};
+use crate::files::{FileWriter, Kind};
 use crate::hash::Hash;
 use crate::item::Item;
 
@@ -81,7 +82,7 @@ pub(crate) struct TableWriter<'a> {
     build: Build,
     origin: Origin,
     number: u64,
-    sum: FileChecksum,
+    sum: FileSum,
     file: FileWriter<'a>,
     /// The table gets 2^bits segments.
     bits: u32,
@@ -107,12 +108,12 @@ pub(crate) struct TableWriter<'a> {
 #[derive(Debug, Clone, Copy)]
 struct PendingItem {
     hash: Hash,
-    /// Offset in the arena: key and value of a plain put, the encoding of batches of any other
-    /// item.
+    /// Offset in the arena: key and value of a plain put of a key that is not empty, the encoding of
+    /// batches of any other item.
     at: u32,
-    /// 0: not a plain put.
+    /// 0: in the encoding of batches.
     key_len: u16,
-    /// The length of the value, or of the whole item if it is not a plain put.
+    /// The length of the value, or of the whole item if it is in the encoding of batches.
     len: u16,
 }
 
@@ -177,7 +178,7 @@ impl<'a> TableWriter<'a> {
         Ok(TableWriter {
             origin,
             number,
-            sum: FileChecksum::new(number),
+            sum: FileSum::new(number),
             file,
             bits: segments as u32,
             segments: Vec::new(),
@@ -225,7 +226,7 @@ impl<'a> TableWriter<'a> {
             return self.write_special(hash, &bytes);
         }
         let at = self.arena.len() as u32;
-        let (key_len, len) = match item.is_plain() {
+        let (key_len, len) = match item.may_be_common() {
             true => {
                 self.arena.extend_from_slice(item.key);
                 self.arena.extend_from_slice(value);
@@ -242,7 +243,7 @@ impl<'a> TableWriter<'a> {
 
     fn write_special(&mut self, hash: Hash, bytes: &[u8]) -> Result<()> {
         let offset = self.file.offset();
-        self.sum.frame(&mut self.file.buffer, offset, bytes);
+        self.sum.seal(&mut self.file.buffer, offset, bytes);
         self.specials.push(Special { hash, offset, bytes: bytes.len() as u32 });
         self.file.flush_if_full()
     }
@@ -477,8 +478,8 @@ impl<'a> TableWriter<'a> {
         for (frame, bytes) in frames.iter().zip(&mut footer.frames) {
             if !frame.is_empty() {
                 let offset = file.offset();
-                self.sum.frame(&mut file.buffer, offset, frame);
-                *bytes = (frame.len() + FRAME_TRAILER) as u32;
+                self.sum.seal(&mut file.buffer, offset, frame);
+                *bytes = (frame.len() + SUM_BYTES) as u32;
                 file.flush_if_full()?;
             }
         }

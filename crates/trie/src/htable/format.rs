@@ -42,9 +42,11 @@ use siltstone_engine::{Error, Result};
 
 use super::balance::Migration;
 use super::bucket::BUCKET_HEADER_BYTES;
-use crate::files::{FRAME_TRAILER, NamedFile};
+use crate::config::TrieConfig;
+use crate::container_id::{ContainerId, MAX_LEVEL};
+use crate::files::NamedFile;
 use crate::hash::{Hash, HashKind};
-use crate::version::{ContainerId, MAX_LEVEL, TrieConfig};
+use siltstone_table::SUM_BYTES;
 
 /// The size of the footer.
 pub(crate) const FOOTER_BYTES: usize = 112;
@@ -103,7 +105,7 @@ pub(crate) struct Footer {
 }
 
 impl Footer {
-    pub(crate) fn encode(&self, file: &crate::files::FileChecksum, number: u64) -> Vec<u8> {
+    pub(crate) fn encode(&self, file: &siltstone_table::FileSum, number: u64) -> Vec<u8> {
         let mut out = Vec::with_capacity(FOOTER_BYTES);
         for value in [self.buckets, self.bucket_bytes, self.layout as u32] {
             out.extend_from_slice(&value.to_le_bytes());
@@ -208,7 +210,7 @@ pub(crate) struct Special {
 impl Special {
     /// The size of its frame.
     pub(crate) fn frame_bytes(&self) -> u64 {
-        u64::from(self.bytes) + FRAME_TRAILER as u64
+        u64::from(self.bytes) + SUM_BYTES as u64
     }
 }
 

@@ -11,10 +11,11 @@ use siltstone_table::{GapTracker, LogSalvage, salvage_chain};
 
 use super::Repair;
 use super::tables::SavedItems;
+use crate::container_id::ContainerId;
 use crate::htable::Origin;
 use crate::item::Item;
 use crate::record::Record;
-use crate::version::{ContainerId, Edit};
+use crate::version::Edit;
 
 impl Repair {
     /// Writes the records of the logs to tables of the root; returns the last sequence number.
@@ -26,7 +27,7 @@ impl Repair {
         has_manifest: bool,
         state: &mut Edit,
     ) -> Result<u64> {
-        let in_tables = known.last_sequence.unwrap_or(0);
+        let in_tables = known.header.last_sequence.unwrap_or(0);
         let logs = match has_manifest {
             true => self.chain(known)?,
             false => salvage_chain(self.tiers.main.as_ref(), None, None, None)?,

@@ -30,18 +30,20 @@ mod tables;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use siltstone_durable::repair::{KnownManifest, ReplacedFiles};
+use siltstone_durable::EditHeader;
+use siltstone_durable::repair::{KnownManifest, ReplacedFiles, salvage_logs};
 use siltstone_engine::{Error, Purpose, RepairReport, Result};
 use siltstone_runtime::RateLimiter;
-use siltstone_table::{FileNumbers, LogSalvage, salvage_chain};
+use siltstone_table::{FileNumbers, LogSalvage};
 use siltstone_vfs::{Mode, Vfs};
 
 use crate::cluster::Cluster;
+use crate::config::TrieConfig;
 use crate::files::{Kind, StorageTiers};
 use crate::htable::{HTable, Origin};
 use crate::options::Options;
 use crate::tiering;
-use crate::version::{AddedTable, Edit, TrieConfig, Version};
+use crate::version::{AddedTable, Edit, Version};
 
 /// Saved items of a damaged file are written when they reach this size.
 const WINDOW_BYTES: usize = 64 << 20;
@@ -50,7 +52,8 @@ const WINDOW_BYTES: usize = 64 << 20;
 /// table recorded is used.
 ///
 /// # Errors
-/// Failures of the file system; a newer format. Damage is repaired and reported, and is no error.
+/// Failures of the file system; a newer format. Damage is repaired and reported, and is not an
+/// error.
 pub fn repair(vfs: &Arc<dyn Vfs>, options: &Options) -> Result<RepairReport> {
     // Without the fast tier its files would be reported as lost, and removed by the next open.
     let upper = options
@@ -119,7 +122,8 @@ impl Repair {
             }
         };
         // A number that cannot have been allocated is ignored.
-        let next = FileNumbers::of_manifest(known.next_file).map_or(1, |numbers| numbers.next());
+        let next =
+            FileNumbers::of_manifest(known.header.next_file).map_or(1, |numbers| numbers.next());
         self.next_file = self.next_file.max(next);
         self.config = known.config.unwrap_or(self.config);
         let mut state = Edit { config: Some(self.config), ..Edit::default() };
@@ -143,7 +147,7 @@ impl Repair {
         }
         self.repair_owner(&known)?;
         let last_sequence = self.replay_chain(&known, has_manifest, &mut state)?;
-        let state = Edit { last_sequence: Some(last_sequence), ..state };
+        state.header.last_sequence = Some(last_sequence);
         self.write_manifest(state, manifest.is_intact && has_manifest)
     }
 
@@ -191,8 +195,7 @@ impl Repair {
     }
 
     fn chain(&self, known: &Edit) -> Result<Vec<LogSalvage>> {
-        let first = Some(known.first_log.unwrap_or(0));
-        salvage_chain(self.tiers.main.as_ref(), first, known.sealed_log, None)
+        salvage_logs(self.tiers.main.as_ref(), &known.header)
     }
 
     /// Whether the manifest is older than the files: it names missing ones, and not all tables.
@@ -236,14 +239,15 @@ impl Repair {
             is_oldest: false,
         };
         let added = found.into_iter().map(added).collect();
-        Ok(Edit { added, config, last_sequence, ..Edit::default() })
+        let header = EditHeader { last_sequence, ..EditHeader::default() };
+        Ok(Edit { header, added, config, ..Edit::default() })
     }
 
-    fn write_manifest(&mut self, state: Edit, is_intact: bool) -> Result<()> {
-        let first = Some(self.next_file);
-        let state = Edit { next_file: first, first_log: first, ..state };
-        let media: Vec<_> = self.tiers.all().collect();
-        self.files.replace_manifest::<Version>(&media, &state, is_intact)?;
+    fn write_manifest(&mut self, mut state: Edit, is_intact: bool) -> Result<()> {
+        let next = Some(self.next_file);
+        (state.header.next_file, state.header.first_log) = (next, next);
+        let directories: Vec<_> = self.tiers.all().collect();
+        self.files.replace_manifest::<Version>(&directories, &state, is_intact)?;
         self.report.note(format!("the new manifest names {} tables", state.added.len()));
         Ok(())
     }

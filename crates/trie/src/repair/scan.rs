@@ -24,9 +24,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use siltstone_engine::{Purpose, Result};
+use siltstone_table::{FileSum, SUM_BYTES};
 use siltstone_vfs::File;
 
-use crate::files::{FRAME_TRAILER, FileChecksum};
 use crate::htable::{BucketHeader, Directory, FOOTER_BYTES, Filter, decode_specials};
 use crate::item::Item;
 
@@ -39,7 +39,7 @@ type SpecialIndex = BTreeMap<u64, u64>;
 /// A table file without a valid footer.
 pub(super) struct TableFile<'a> {
     pub(super) file: &'a dyn File,
-    pub(super) sum: FileChecksum,
+    pub(super) sum: FileSum,
     pub(super) len: u64,
 }
 
@@ -54,11 +54,11 @@ pub(super) struct TableParts {
     pub(super) lost: Vec<Range<u64>>,
 }
 
-/// The end of a walk over frames of items.
-struct Walked {
+/// The result of a scan over consecutive frames of items: where it ended.
+struct ScanEnd {
     /// The end of the last item.
     items: u64,
-    /// The same, or the end of the zeros behind it.
+    /// The end of the zeros that follow the last item; `items` if there are none.
     padding: u64,
 }
 
@@ -132,7 +132,7 @@ impl TableFile<'_> {
             }
         }
         let walked = match (&index, is_short) {
-            (None, true) => Walked { items: end_of_valid, padding: end_of_valid },
+            (None, true) => ScanEnd { items: end_of_valid, padding: end_of_valid },
             (index, _) => tail.walk(grid, index.as_ref(), &mut parts),
         };
         let is_complete = tail.ends_with_directory(walked.padding, grid)
@@ -193,7 +193,7 @@ impl TableFile<'_> {
 
 /// A part of the file in memory.
 struct Bytes<'a> {
-    sum: FileChecksum,
+    sum: FileSum,
     /// Its offset in the file.
     at: u64,
     bytes: &'a [u8],
@@ -212,14 +212,14 @@ impl Bytes<'_> {
     /// The content of a frame.
     fn content(&self, frame: &Range<u64>) -> &[u8] {
         let bytes = (frame.end - frame.start) as usize;
-        &self.rest(frame.start)[..bytes - FRAME_TRAILER]
+        &self.rest(frame.start)[..bytes - SUM_BYTES]
     }
 
     /// The end of the valid frame at `at`, if it contains exactly one item.
     fn item_frame(&self, at: u64) -> Option<u64> {
         let bytes = self.rest(at);
         let (_, used) = Item::parse(bytes)?;
-        let frame = bytes.get(..used + FRAME_TRAILER)?;
+        let frame = bytes.get(..used + SUM_BYTES)?;
         self.sum.open(at, frame).map(|_| at + frame.len() as u64)
     }
 
@@ -246,7 +246,7 @@ impl Bytes<'_> {
     }
 
     /// Adds the specials to `parts`, and the damaged ones that the index names.
-    fn walk(&self, grid: u64, index: Option<&SpecialIndex>, parts: &mut TableParts) -> Walked {
+    fn walk(&self, grid: u64, index: Option<&SpecialIndex>, parts: &mut TableParts) -> ScanEnd {
         let (mut items, mut at) = (self.at, self.at);
         loop {
             let item = self.item_frame(at);
@@ -264,7 +264,7 @@ impl Bytes<'_> {
                 // After damage the reading continues at the next item that the index names.
                 let mut rest = index.into_iter().flat_map(|index| index.range(at..self.end()));
                 let Some((&next, _)) = rest.find(|&(&next, _)| next > at) else {
-                    return Walked { items, padding: at };
+                    return ScanEnd { items, padding: at };
                 };
                 parts.lost.push(items..next);
                 (items, at) = (next, next);
@@ -293,13 +293,13 @@ impl Bytes<'_> {
 
 /// The length of the frame at the beginning of `bytes`, at offset `at` of the file: the first
 /// length with a valid checksum.
-fn frame_len(bytes: &[u8], sum: FileChecksum, at: u64) -> Option<usize> {
+fn frame_len(bytes: &[u8], sum: FileSum, at: u64) -> Option<usize> {
     let mut running = sum.of(at, &[]);
-    let last = (0..bytes.len().saturating_sub(FRAME_TRAILER)).find(|&last| {
+    let last = (0..bytes.len().saturating_sub(SUM_BYTES)).find(|&last| {
         running = crc32c::crc32c_append(running, &bytes[last..=last]);
-        running.to_le_bytes() == bytes[last + 1..last + 1 + FRAME_TRAILER]
+        running.to_le_bytes() == bytes[last + 1..last + 1 + SUM_BYTES]
     });
-    last.map(|last| last + 1 + FRAME_TRAILER)
+    last.map(|last| last + 1 + SUM_BYTES)
 }
 
 #[cfg(test)]
@@ -356,7 +356,7 @@ mod tests {
     fn scan(bytes: &[u8], end: usize) -> (TableParts, BTreeSet<Vec<u8>>) {
         let file = Ram::new().create("table").unwrap();
         file.write_at(0, bytes, Purpose::Flush).unwrap();
-        let sum = FileChecksum::new(NUMBER);
+        let sum = FileSum::new(NUMBER);
         let file = TableFile { file: file.as_ref(), sum, len: bytes.len() as u64 };
         let parts = file.scan(end as u64).unwrap();
         let mut keys = BTreeSet::new();
@@ -441,14 +441,14 @@ mod tests {
 
     #[test]
     fn filter_that_parses_as_an_item_is_no_item() {
-        let sum = FileChecksum::new(NUMBER);
+        let sum = FileSum::new(NUMBER);
         let mut filter = vec![2, 1, 0, 0, 0, 20, 0];
         filter.extend_from_slice(&[0, 0, 0, 0, 15]);
         filter.extend_from_slice(&[6; 15]);
         assert_eq!(Item::parse(&filter).unwrap().1, filter.len());
         assert!(Filter::from_bytes(&filter).is_some());
         let mut bytes = Vec::new();
-        sum.frame(&mut bytes, 512, &filter);
+        sum.seal(&mut bytes, 512, &filter);
         let bytes = Bytes { sum, at: 512, bytes: &bytes };
         assert_eq!(bytes.item_frames(256).len(), 1);
         let mut parts = TableParts::default();

@@ -11,11 +11,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Loss, Purpose, Result};
+use siltstone_table::FileSum;
 use siltstone_vfs::{File, Mode};
 
 use super::scan::{TableFile, TableParts};
 use super::{Repair, WINDOW_BYTES};
-use crate::files::{FileChecksum, Kind};
+use crate::files::Kind;
 use crate::hash::Hash;
 use crate::htable::{BucketHeader, ExpectedSize, HTable, Layout, Origin, TableWriter};
 use crate::item::Item;
@@ -125,7 +126,7 @@ impl Repair {
         state: &mut Edit,
     ) -> Result<u64> {
         let &AddedTable { container_id, number, bytes, .. } = added;
-        let (name, sum) = (Kind::HTable.name(number), FileChecksum::new(number));
+        let (name, sum) = (Kind::HTable.name(number), FileSum::new(number));
         let file = TableFile { file, sum, len: file.len()? };
         let origin = Origin { container_id, config: self.config, last_sequence: 0 };
         let (mut saved, mut count) = (SavedItems::default(), 0);

@@ -11,6 +11,8 @@
 //!        | 6 level id number bytes                  the container's new cluster; 0 0: none
 //!        | 7 number bytes                           a log that was sealed at close
 //!        | 8 seed weak_bits fanout_bits             the table's configuration, in every snapshot
+//!        | 32 batch                                batches over several tables up to here are
+//!                                                   settled
 //! ```
 //!
 //! Removals apply before additions, and both before clusters. A reader rejects unknown field
@@ -22,18 +24,13 @@
 
 use std::collections::BTreeSet;
 
+use siltstone_durable::{EditHeader, VersionEdit};
 use siltstone_engine::batch::{read_varint, write_varint};
 use siltstone_table::kind::check_sequence;
 
-use super::{ContainerId, MAX_LEVEL};
+use crate::config::TrieConfig;
+use crate::container_id::{ContainerId, MAX_LEVEL};
 use crate::hash::HashKind;
-
-/// The configuration that is fixed for the life of a table.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct TrieConfig {
-    pub(crate) hash: HashKind,
-    pub(crate) fanout_bits: u32,
-}
 
 /// An added table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,15 +44,12 @@ pub(crate) struct AddedTable {
 
 /// One change of the set of files; `None` and empty fields change nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Edit {
-    pub(crate) next_file: Option<u64>,
-    pub(crate) last_sequence: Option<u64>,
-    pub(crate) first_log: Option<u64>,
+pub struct Edit {
+    pub(crate) header: EditHeader,
     pub(crate) added: Vec<AddedTable>,
     pub(crate) removed: Vec<(ContainerId, u64)>,
     /// Container, number and length of its cluster; number 0 for none.
     pub(crate) clusters: Vec<(ContainerId, u64, u64)>,
-    pub(crate) sealed_log: Option<(u64, u64)>,
     pub(crate) config: Option<TrieConfig>,
 }
 
@@ -67,6 +61,7 @@ const REMOVED: u64 = 5;
 const CLUSTER: u64 = 6;
 const SEALED_LOG: u64 = 7;
 const CONFIG: u64 = 8;
+const SETTLED_BATCH: u64 = 32;
 
 impl Edit {
     /// The containers that it changes.
@@ -78,14 +73,16 @@ impl Edit {
             .chain(self.clusters.iter().map(|&(container_id, ..)| container_id))
             .collect()
     }
+}
 
-    pub(crate) fn encode(&self) -> Vec<u8> {
+impl VersionEdit for Edit {
+    fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let mut put = |values: &[u64]| values.iter().for_each(|&v| write_varint(&mut out, v));
         for (field, value) in [
-            (NEXT_FILE, self.next_file),
-            (LAST_SEQUENCE, self.last_sequence),
-            (FIRST_LOG, self.first_log),
+            (NEXT_FILE, self.header.next_file),
+            (LAST_SEQUENCE, self.header.last_sequence),
+            (FIRST_LOG, self.header.first_log),
         ] {
             value.into_iter().for_each(|value| put(&[field, value]));
         }
@@ -100,8 +97,11 @@ impl Edit {
         for &(ContainerId { level, id }, number, bytes) in &self.clusters {
             put(&[CLUSTER, level as u64, id, number, bytes]);
         }
-        if let Some((number, bytes)) = self.sealed_log {
+        if let Some((number, bytes)) = self.header.sealed_log {
             put(&[SEALED_LOG, number, bytes]);
+        }
+        if let Some(batch) = self.header.settled_batch {
+            put(&[SETTLED_BATCH, batch]);
         }
         if let Some(TrieConfig { hash, fanout_bits }) = self.config {
             put(&[CONFIG, hash.seed, hash.weak_bits.into(), fanout_bits.into()]);
@@ -109,16 +109,15 @@ impl Edit {
         out
     }
 
-    /// Parses an edit; the error describes what is malformed.
-    pub(crate) fn decode(mut bytes: &[u8]) -> Result<Edit, String> {
+    fn decode(mut bytes: &[u8]) -> Result<Edit, String> {
         let mut edit = Edit::default();
         while !bytes.is_empty() {
             let field = take(&mut bytes)?;
             let mut next = || take(&mut bytes);
             match field {
-                NEXT_FILE => edit.next_file = Some(next()?),
-                LAST_SEQUENCE => edit.last_sequence = Some(check_sequence(next()?)?),
-                FIRST_LOG => edit.first_log = Some(next()?),
+                NEXT_FILE => edit.header.next_file = Some(next()?),
+                LAST_SEQUENCE => edit.header.last_sequence = Some(check_sequence(next()?)?),
+                FIRST_LOG => edit.header.first_log = Some(next()?),
                 ADDED => {
                     let container_id = container_id(next()?, next()?)?;
                     let (number, bytes, is_oldest) = (next()?, next()?, next()? != 0);
@@ -126,7 +125,8 @@ impl Edit {
                 }
                 REMOVED => edit.removed.push((container_id(next()?, next()?)?, next()?)),
                 CLUSTER => edit.clusters.push((container_id(next()?, next()?)?, next()?, next()?)),
-                SEALED_LOG => edit.sealed_log = Some((next()?, next()?)),
+                SEALED_LOG => edit.header.sealed_log = Some((next()?, next()?)),
+                SETTLED_BATCH => edit.header.settled_batch = Some(next()?),
                 CONFIG => {
                     let seed = next()?;
                     let (weak_bits, fanout_bits) = (next()? as u32, next()? as u32);
@@ -140,6 +140,40 @@ impl Edit {
             }
         }
         Ok(edit)
+    }
+
+    fn header(&self) -> &EditHeader {
+        &self.header
+    }
+
+    fn header_mut(&mut self) -> &mut EditHeader {
+        &mut self.header
+    }
+
+    fn merge_files(&mut self, newer: Edit) -> Result<(), String> {
+        for (container_id, number) in newer.removed {
+            let at = self
+                .added
+                .iter()
+                .position(|a| (a.container_id, a.number) == (container_id, number));
+            let at =
+                at.ok_or_else(|| format!("removes table {number}, which {container_id:?} lacks"))?;
+            self.added.remove(at);
+        }
+        for added in newer.added {
+            let first =
+                self.added.iter().position(|other| other.container_id == added.container_id);
+            let at = first.filter(|_| added.is_oldest).unwrap_or(self.added.len());
+            self.added.insert(at, AddedTable { is_oldest: false, ..added });
+        }
+        for cluster in newer.clusters {
+            self.clusters.retain(|(container_id, ..)| *container_id != cluster.0);
+            if cluster.1 > 0 {
+                self.clusters.push(cluster);
+            }
+        }
+        self.config = newer.config.or(self.config);
+        Ok(())
     }
 }
 
@@ -160,16 +194,7 @@ impl std::fmt::Display for Edit {
                 _ => format!("{container_id} has cluster {number} of {bytes} bytes"),
             });
         }
-        for (what, value) in [
-            ("next file", self.next_file),
-            ("last sequence", self.last_sequence),
-            ("first log", self.first_log),
-        ] {
-            words.extend(value.map(|value| format!("{what} {value}")));
-        }
-        if let Some((number, bytes)) = self.sealed_log {
-            words.push(format!("log {number} was sealed with {bytes} bytes"));
-        }
+        words.extend(self.header.words());
         if let Some(TrieConfig { fanout_bits, .. }) = self.config {
             words.push(format!("fan-out of {fanout_bits} bits"));
         }
@@ -197,7 +222,8 @@ mod tests {
     #[test]
     fn sequence_number_without_successor_is_rejected() {
         for (last, holds) in [(u64::MAX, false), (1 << 61, false), ((1 << 61) - 1, true)] {
-            let edit = Edit { last_sequence: Some(last), ..Edit::default() };
+            let mut edit = Edit::default();
+            edit.header.last_sequence = Some(last);
             assert_eq!(Edit::decode(&edit.encode()).is_ok(), holds, "{last}");
         }
     }
@@ -206,13 +232,17 @@ mod tests {
     fn edit_survives_encoding_and_malformed_bytes_are_rejected() {
         let container_id = ContainerId { level: 3, id: 511 };
         let edit = Edit {
-            next_file: Some(12),
-            last_sequence: Some(1 << 40),
-            first_log: Some(3),
+            header: EditHeader {
+                next_file: Some(12),
+                last_sequence: Some(1 << 40),
+                first_log: Some(3),
+                sealed_log: Some((2, 300)),
+                synced_log: None,
+                settled_batch: Some(99),
+            },
             added: vec![AddedTable { container_id, number: 4, bytes: 5, is_oldest: true }],
             removed: vec![(container_id, 9)],
             clusters: vec![(container_id, 0, 0), (ContainerId { level: 1, id: 0 }, 7, 8)],
-            sealed_log: Some((2, 300)),
             config: Some(TrieConfig {
                 hash: HashKind { seed: u64::MAX, weak_bits: 4 },
                 fanout_bits: 3,

@@ -19,7 +19,7 @@
 mod edit;
 mod set;
 
-pub(crate) use edit::{AddedTable, Edit, TrieConfig};
+pub(crate) use edit::{AddedTable, Edit};
 pub(crate) use set::{ENGINE, open_versions};
 
 use std::collections::{BTreeMap, HashMap};
@@ -28,26 +28,10 @@ use std::sync::Arc;
 use siltstone_engine::{Error, Result};
 
 use crate::cluster::Cluster;
+use crate::config::TrieConfig;
+use crate::container_id::ContainerId;
 use crate::hash::Hash;
 use crate::htable::HTable;
-
-/// The maximum level: the options allow fewer levels, so a deeper one means damage. With five bits
-/// of prefix per level it needs fewer than 64 bits.
-pub(crate) const MAX_LEVEL: usize = 12;
-
-/// Identifies a container.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct ContainerId {
-    pub(crate) level: usize,
-    /// The hash prefix of its items.
-    pub(crate) id: u64,
-}
-
-impl std::fmt::Display for ContainerId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "container {} of level {}", self.id, self.level)
-    }
-}
 
 /// The tables of one node of the trie.
 #[derive(Clone, Default)]
@@ -72,7 +56,7 @@ impl Container {
 
 /// The files of the table at a point in time.
 #[derive(Clone, Default)]
-pub(crate) struct Version {
+pub struct Version {
     levels: Vec<Arc<BTreeMap<u64, Arc<Container>>>>,
     config: TrieConfig,
 }

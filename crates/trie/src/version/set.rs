@@ -6,71 +6,17 @@
 
 use std::sync::Arc;
 
-use siltstone_durable::{
-    EditHeader, Recovered, VersionEdit, VersionSet, VersionState, reject_orphans,
-};
+use siltstone_durable::{RecoveredManifest, VersionSet, VersionState, reject_orphans};
 use siltstone_engine::{Error, Result};
 
-use super::{AddedTable, Edit, OpenFiles, TrieConfig, Version};
+use super::{Edit, OpenFiles, Version};
 use crate::cluster::Cluster;
+use crate::config::TrieConfig;
 use crate::files::{Kind, StorageTiers};
 use crate::htable::HTable;
 
 /// The engine's name in the manifest.
 pub(crate) const ENGINE: &str = "trie";
-
-impl VersionEdit for Edit {
-    fn encode(&self) -> Vec<u8> {
-        self.encode()
-    }
-
-    fn decode(bytes: &[u8]) -> std::result::Result<Self, String> {
-        Edit::decode(bytes)
-    }
-
-    fn header(&self) -> EditHeader {
-        EditHeader {
-            next_file: self.next_file,
-            last_sequence: self.last_sequence,
-            first_log: self.first_log,
-            sealed_log: self.sealed_log,
-            synced_log: None,
-        }
-    }
-
-    fn set_header(&mut self, header: EditHeader) {
-        self.next_file = header.next_file;
-        self.last_sequence = header.last_sequence;
-        self.first_log = header.first_log;
-        self.sealed_log = header.sealed_log;
-    }
-
-    fn merge_files(&mut self, newer: Edit) -> std::result::Result<(), String> {
-        for (container_id, number) in newer.removed {
-            let at = self
-                .added
-                .iter()
-                .position(|a| (a.container_id, a.number) == (container_id, number));
-            let at =
-                at.ok_or_else(|| format!("removes table {number}, which {container_id:?} lacks"))?;
-            self.added.remove(at);
-        }
-        for added in newer.added {
-            let first =
-                self.added.iter().position(|other| other.container_id == added.container_id);
-            let at = first.filter(|_| added.is_oldest).unwrap_or(self.added.len());
-            self.added.insert(at, AddedTable { is_oldest: false, ..added });
-        }
-        for cluster in newer.clusters {
-            self.clusters.retain(|(container_id, ..)| *container_id != cluster.0);
-            if cluster.1 > 0 {
-                self.clusters.push(cluster);
-            }
-        }
-        self.config = newer.config.or(self.config);
-        Ok(())
-    }
-}
 
 impl VersionState for Version {
     type Edit = Edit;
@@ -109,7 +55,7 @@ impl VersionState for Version {
 pub(crate) fn open_versions(
     tiers: &StorageTiers,
     config: TrieConfig,
-) -> Result<(VersionSet<Version>, Recovered<Version>)> {
+) -> Result<(VersionSet<Version>, RecoveredManifest<Version>)> {
     let initial = Edit { config: Some(config), ..Edit::default() };
     VersionSet::open(
         &tiers.main,

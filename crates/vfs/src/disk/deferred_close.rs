@@ -8,8 +8,8 @@
 //! Invariant: the name is gone when the removal returns. Its space may be freed a moment later.
 
 use std::fs::File;
-use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use siltstone_runtime::thread_priority;
@@ -18,10 +18,10 @@ use siltstone_runtime::thread_priority;
 const CLOSE_DELAY: Duration = Duration::from_millis(5);
 
 /// Closes a removed file on the background thread.
-pub(super) fn close_later(file: File) {
-    static THREAD: OnceLock<Option<Sender<File>>> = OnceLock::new();
+pub(super) fn close_later(file: Arc<File>) {
+    static THREAD: OnceLock<Option<Sender<Arc<File>>>> = OnceLock::new();
     let thread = THREAD.get_or_init(|| {
-        let (sender, files) = channel::<File>();
+        let (sender, files) = channel::<Arc<File>>();
         let work = move || {
             thread_priority::lower_priority();
             thread_priority::set_batch_policy();
@@ -52,7 +52,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let target = std::fs::read_link(&path).unwrap();
-        close_later(file);
+        close_later(Arc::new(file));
         let began = Instant::now();
         while std::fs::read_link(&path).is_ok_and(|now| now == target) {
             assert!(began.elapsed() < Duration::from_secs(10), "{} stays open", target.display());

@@ -18,6 +18,8 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use siltstone_engine::{Error, Result};
 
+use super::open_files::OpenFiles;
+
 static LOCKED_PATHS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 /// A path in [`LOCKED_PATHS`]; removed from it on drop.
@@ -60,26 +62,33 @@ impl Drop for FileLock {
 }
 
 /// Locks the file at a canonical path exclusively; creates it if it does not exist.
-pub(super) fn lock(path: PathBuf) -> Result<FileLock> {
+pub(super) fn lock(files: &OpenFiles, path: PathBuf) -> Result<FileLock> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
-    take(path, &options, FlockOperation::NonBlockingLockExclusive)
+    take(files, path, &options, FlockOperation::NonBlockingLockExclusive)
 }
 
 /// Locks the file shared with other processes; `None` if it does not exist.
-pub(super) fn share(path: PathBuf) -> Result<Option<FileLock>> {
-    match take(path, OpenOptions::new().read(true), FlockOperation::NonBlockingLockShared) {
+pub(super) fn share(files: &OpenFiles, path: PathBuf) -> Result<Option<FileLock>> {
+    let operation = FlockOperation::NonBlockingLockShared;
+    match take(files, path, OpenOptions::new().read(true), operation) {
         Err(error) if error.is_not_found() => Ok(None),
         taken => taken.map(Some),
     }
 }
 
-fn take(path: PathBuf, options: &OpenOptions, operation: FlockOperation) -> Result<FileLock> {
+fn take(
+    files: &OpenFiles,
+    path: PathBuf,
+    options: &OpenOptions,
+    operation: FlockOperation,
+) -> Result<FileLock> {
     let name = path.display().to_string();
     let Some(claim) = PathClaim::new(path) else {
         return Err(Error::Locked { path: name, holder: Some(std::process::id()) });
     };
-    let file = options.open(&claim.0).map_err(|error| Error::io("lock", &*name, &error))?;
+    let file = files.retry(|| options.open(&claim.0));
+    let file = file.map_err(|error| Error::io("lock", &*name, &error))?;
     loop {
         match flock(&file, operation) {
             Ok(()) => return Ok(FileLock { file, _claim: claim }),
@@ -122,19 +131,20 @@ mod tests {
     fn flock_excludes_other_open_files_until_the_lock_is_dropped() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("LOCK");
-        let held = lock(path.clone()).unwrap();
+        let files = OpenFiles::new(1);
+        let held = lock(&files, path.clone()).unwrap();
         let other = File::open(&path).unwrap();
         let attempt = || flock(&other, FlockOperation::NonBlockingLockExclusive);
         assert_eq!(attempt(), Err(Errno::WOULDBLOCK));
         drop(held);
         attempt().unwrap();
         // The other process is this one.
-        let holder = match lock(path.clone()).map(drop) {
+        let holder = match lock(&files, path.clone()).map(drop) {
             Err(Error::Locked { holder, .. }) => holder,
             other => panic!("{other:?}"),
         };
         assert_eq!(holder, std::path::Path::new("/proc/locks").exists().then(std::process::id));
         flock(&other, FlockOperation::Unlock).unwrap();
-        lock(path).unwrap();
+        lock(&files, path).unwrap();
     }
 }

@@ -21,14 +21,15 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use siltstone_engine::{Purpose, Result};
 
-use super::disk_fault;
+use super::fault::disk_fault;
 use super::lock::{self, FileLock};
+use super::open_files::OpenFiles;
 use crate::pmem::{Backing, MappedMemory, Mapping, Memory, VolatileBacking, narrow, too_long};
 
 /// Maps the file at a canonical path.
-pub(super) fn map(path: &Path, bytes: u64) -> Result<Mapping> {
+pub(super) fn map(files: &OpenFiles, path: &Path, bytes: u64) -> Result<Mapping> {
     let fault = |operation: &'static str| move |error| disk_fault(operation, path, error);
-    let held = lock::lock(path.to_owned())?;
+    let held = lock::lock(files, path.to_owned())?;
     let file = held.file();
     let metadata = file.metadata().map_err(fault("get length of"))?;
     let name = path.display().to_string();
@@ -47,10 +48,10 @@ pub(super) fn map(path: &Path, bytes: u64) -> Result<Mapping> {
 }
 
 /// Maps the file at a canonical path privately, shared with other private mappings. `None` if there
-/// is no file of exactly this length.
-pub(super) fn map_private(path: &Path, bytes: u64) -> Result<Option<Mapping>> {
+/// is no file of this length.
+pub(super) fn map_private(files: &OpenFiles, path: &Path, bytes: u64) -> Result<Option<Mapping>> {
     let fault = |operation: &'static str| move |error| disk_fault(operation, path, error);
-    let Some(held) = lock::share(path.to_owned())? else { return Ok(None) };
+    let Some(held) = lock::share(files, path.to_owned())? else { return Ok(None) };
     if held.file().metadata().map_err(fault("get length of"))?.len() != bytes {
         return Ok(None);
     }

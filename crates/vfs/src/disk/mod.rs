@@ -1,8 +1,18 @@
 //! A directory of the operating system's file system.
 //!
-//! One operating-system file for each [`File`]; positioned reads and writes, so any
-//! number of threads share a handle. The directory itself is held open, to be synced. With
+//! Positioned reads and writes, so any number of threads share a handle. The operating-system file
+//! of a handle may be closed while it is idle, and is opened again by its name:
+//! [`DiskOptions::max_open_files`] bounds the open files of a directory and its subdirectories. With
 //! [`DiskOptions::direct`] reads bypass the page cache.
+//!
+//! | module | content |
+//! | --- | --- |
+//! | `descriptor` | one file that may be closed and opened again |
+//! | `open_files` | the budget: what is closed when there are too many |
+//! | `file` | positioned I/O |
+//! | `append_file`, `preallocator` | files that grow by small appends |
+//! | `direct` | reads that bypass the page cache |
+//! | `map`, `lock`, `deferred_close` | mappings, lock files, removed files |
 //!
 //! Invariant: nothing is reported durable before the system call that makes it so returned: a file
 //! after `fdatasync`, names after `fsync` of their directory. A failed sync is reported, never
@@ -20,24 +30,27 @@ use std::sync::atomic::AtomicBool;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use siltstone_engine::{Error, Purpose, Result};
+use siltstone_engine::{Purpose, Result};
 
 use crate::names::check;
-use crate::{File, LockGuard, Mapping, Mode, Vfs};
+use crate::{File, LockGuard, Mapping, Mode, OpenFileCounts, Vfs};
 
 mod append_file;
 mod deferred_close;
+mod descriptor;
 mod direct;
+mod fault;
 mod file;
 mod lock;
 mod map;
+mod open_files;
 mod preallocator;
 
-use append_file::AppendFile;
+use append_file::{AppendFile, TMPFS};
+use descriptor::{Access, Descriptor};
+use fault::{disk_fault, display};
 use file::DiskFile;
-
-/// The magic number of tmpfs, a file system in memory.
-const TMPFS: u64 = 0x0102_1994;
+use open_files::{DirectoryCount, OpenFiles};
 
 /// I/O options of a [`Disk`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,20 +66,40 @@ pub struct DiskOptions {
     /// `write`, on file systems known to support it (ext4, XFS, tmpfs). It is faster and does not
     /// wait for page allocation; the file's bytes are the same.
     pub map_appends: bool,
+    /// The maximum number of files that are open, in this directory and all directories opened
+    /// through it. Idle files beyond it are closed, and opened again when they are used. Logs with
+    /// unsynced bytes are closed only beyond twice the maximum, after a sync. Files in use, other
+    /// files that are written to, and removed files that are still read are not closed, so these
+    /// may exceed it. Up to half of it is for the directories, which stay open; further ones, lock
+    /// files and mapped files do not count.
+    ///
+    /// If the process's limit (RLIMIT_NOFILE) is lower, the maximum is that limit minus 32, and 16
+    /// at least. If an open fails because of it nevertheless, files are closed, synced before if
+    /// necessary, and the open is tried again.
+    pub max_open_files: usize,
+}
+
+impl DiskOptions {
+    /// The default of [`max_open_files`](Self::max_open_files).
+    pub const DEFAULT_MAX_OPEN_FILES: usize = 256;
 }
 
 impl Default for DiskOptions {
     fn default() -> Self {
-        DiskOptions { direct: false, map_appends: true }
+        let max_open_files = Self::DEFAULT_MAX_OPEN_FILES;
+        DiskOptions { direct: false, map_appends: true, max_open_files }
     }
 }
 
 /// A directory of the operating system's file system.
-#[derive(Debug)]
 pub struct Disk {
     path: PathBuf,
+    /// Held open: a sync of the directory must not fail for lack of a descriptor.
     handle: std::fs::File,
+    /// For a directory that was opened through another one.
+    _count: Option<DirectoryCount>,
     options: DiskOptions,
+    files: Arc<OpenFiles>,
     /// Whether [`AppendFile`]s of this directory are synced often, for the next one.
     has_frequent_syncs: Arc<AtomicBool>,
 }
@@ -76,12 +109,22 @@ impl Disk {
     ///
     /// # Errors
     /// `Io` if it cannot be opened, of kind `NotFound` if it does not exist and `NotADirectory` if
-    /// it is no directory.
+    /// it is not a directory.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
-        let path = path.into();
-        let handle = open_directory(&path)?;
-        let options = DiskOptions::default();
-        Ok(Disk { path, handle, options, has_frequent_syncs: Arc::default() })
+        let (path, options) = (path.into(), DiskOptions::default());
+        let files = Arc::new(OpenFiles::new(options.max_open_files));
+        let handle = open_directory(&files, &path)?;
+        let has_frequent_syncs = Arc::default();
+        Ok(Disk { path, handle, _count: None, options, files, has_frequent_syncs })
+    }
+
+    /// A directory that shares the budget of this one.
+    fn open_other(&self, path: PathBuf) -> Result<Self> {
+        let (options, files) = (self.options, self.files.clone());
+        let count = Some(DirectoryCount::new(&files));
+        let handle = open_directory(&files, &path)?;
+        let has_frequent_syncs = Arc::default();
+        Ok(Disk { path, handle, _count: count, options, files, has_frequent_syncs })
     }
 
     /// Opens a directory; creates it, durably and with its parents, if it does not exist.
@@ -96,7 +139,11 @@ impl Disk {
 
     /// The same directory with other options, for files opened later.
     pub fn with_options(self, options: DiskOptions) -> Self {
-        Disk { options, ..self }
+        let files = match options.max_open_files == self.options.max_open_files {
+            true => self.files,
+            false => Arc::new(OpenFiles::new(options.max_open_files)),
+        };
+        Disk { options, files, ..self }
     }
 
     /// The canonical path of a file, which is the same for every process.
@@ -111,28 +158,13 @@ impl Disk {
         Ok(self.path.join(name))
     }
 
-    fn open_file(
-        &self,
-        operation: &'static str,
-        path: &Path,
-        options: &mut OpenOptions,
-    ) -> Result<DiskFile> {
-        let fault = |error| disk_fault(operation, path, error);
-        let file = options.open(path).map_err(fault)?;
-        // Linux opens a directory for reading without an error.
-        if !file.metadata().map_err(fault)?.is_file() {
-            return Err(fault(ErrorKind::IsADirectory.into()));
-        }
-        let direct = match self.options.direct {
-            true => {
-                let mut options = OpenOptions::new();
-                options.read(true).custom_flags(OFlags::DIRECT.bits() as i32);
-                let handle = options.open(path);
-                Some(handle.map_err(|e| disk_fault("open for direct reads", path, e))?)
-            }
-            false => None,
-        };
-        Ok(DiskFile::new(display(path), file, direct))
+    /// Opens the file `name`, or creates it.
+    fn open_file(&self, name: &str, mode: Mode, is_new: bool) -> Result<DiskFile> {
+        let operation = if is_new { "create" } else { "open" };
+        let path = self.join(operation, name)?;
+        let access = Access { write: mode == Mode::ReadWrite, direct: self.options.direct };
+        let opened = Descriptor::open(&self.files, operation, &path, access, is_new);
+        opened.map(DiskFile::new)
     }
 
     /// The names of the entries that are `wanted`. Names that are not UTF-8 are skipped: no engine
@@ -140,7 +172,8 @@ impl Disk {
     fn entries(&self, wanted: fn(&std::fs::FileType) -> bool) -> Result<Vec<String>> {
         let fault = |error| disk_fault("list", &self.path, error);
         let mut names = Vec::new();
-        for entry in std::fs::read_dir(&self.path).map_err(fault)? {
+        let entries = self.files.retry(|| std::fs::read_dir(&self.path));
+        for entry in entries.map_err(fault)? {
             let entry = entry.map_err(fault)?;
             if wanted(&entry.file_type().map_err(fault)?) {
                 names.extend(entry.file_name().into_string());
@@ -150,7 +183,22 @@ impl Disk {
         Ok(names)
     }
 
-    fn sync_handle(&self) -> Result<()> {
+    /// Whether `metadata` finds something at `name`, and `wanted`.
+    fn has(
+        &self,
+        name: &str,
+        metadata: fn(PathBuf) -> io::Result<std::fs::Metadata>,
+        wanted: fn(&std::fs::Metadata) -> bool,
+    ) -> Result<bool> {
+        let path = self.join("look up", name)?;
+        match metadata(path.clone()) {
+            Ok(found) => Ok(wanted(&found)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(disk_fault("look up", &path, error)),
+        }
+    }
+
+    fn sync_directory(&self) -> Result<()> {
         self.handle.sync_all().map_err(|e| disk_fault("sync directory", &self.path, e))
     }
 }
@@ -161,34 +209,23 @@ impl Vfs for Disk {
     }
 
     fn create(&self, name: &str) -> Result<Arc<dyn File>> {
-        let path = self.join("create", name)?;
-        let file = self.open_file("create", &path, &mut new_file())?;
-        Ok(Arc::new(file))
+        Ok(Arc::new(self.open_file(name, Mode::ReadWrite, true)?))
     }
 
     fn create_append(&self, name: &str) -> Result<Arc<dyn File>> {
         if !self.options.map_appends || !supports_mapped_appends(&self.handle) {
             return self.create(name);
         }
-        let path = self.join("create", name)?;
-        let file = self.open_file("create", &path, &mut new_file())?;
+        let file = self.open_file(name, Mode::ReadWrite, true)?;
         Ok(Arc::new(AppendFile::new(file, self.has_frequent_syncs.clone())))
     }
 
     fn open(&self, name: &str, mode: Mode) -> Result<Arc<dyn File>> {
-        let path = self.join("open", name)?;
-        let write = mode == Mode::ReadWrite;
-        let file = self.open_file("open", &path, OpenOptions::new().read(true).write(write))?;
-        Ok(Arc::new(file))
+        Ok(Arc::new(self.open_file(name, mode, false)?))
     }
 
     fn exists(&self, name: &str) -> Result<bool> {
-        let path = self.join("look up", name)?;
-        match std::fs::metadata(&path) {
-            Ok(metadata) => Ok(metadata.is_file()),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(disk_fault("look up", &path, error)),
-        }
+        self.has(name, std::fs::metadata, std::fs::Metadata::is_file)
     }
 
     fn list(&self) -> Result<Vec<String>> {
@@ -197,7 +234,11 @@ impl Vfs for Disk {
 
     fn remove(&self, name: &str) -> Result<()> {
         let path = self.join("remove", name)?;
-        let held = std::fs::File::open(&path);
+        let mut change = self.files.begin_change(&path)?;
+        let held = change.file.take().or_else(|| {
+            let opened = self.files.retry(|| std::fs::File::open(&path));
+            opened.ok().map(Arc::new)
+        });
         std::fs::remove_file(&path).map_err(|e| disk_fault("remove", &path, e))?;
         held.into_iter().for_each(deferred_close::close_later);
         Ok(())
@@ -205,11 +246,13 @@ impl Vfs for Disk {
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         let (from, to) = (self.join("rename", from)?, self.join("rename", to)?);
+        // What is open under either name cannot be opened again by it.
+        let _changes = [self.files.begin_change(&from)?, self.files.begin_change(&to)?];
         std::fs::rename(&from, &to).map_err(|e| disk_fault("rename", &from, e))
     }
 
     fn sync_dir(&self, _purpose: Purpose) -> Result<()> {
-        self.sync_handle()
+        self.sync_directory()
     }
 
     fn subdirectory(&self, name: &str) -> Result<Arc<dyn Vfs>> {
@@ -219,26 +262,33 @@ impl Vfs for Disk {
                 return Err(disk_fault("create directory", &path, error));
             }
             // An existing directory may be from a process that crashed before its sync.
-            _ => self.sync_handle()?,
+            _ => self.sync_directory()?,
         }
-        Ok(Arc::new(Disk::open(path)?.with_options(self.options)))
+        Ok(Arc::new(self.open_other(path)?))
     }
 
     fn subdirectories(&self) -> Result<Vec<String>> {
         self.entries(std::fs::FileType::is_dir)
     }
 
+    fn has_subdirectory(&self, name: &str) -> Result<bool> {
+        // As in a list, a link to a directory is none.
+        self.has(name, std::fs::symlink_metadata, std::fs::Metadata::is_dir)
+    }
+
     fn remove_subdirectory(&self, name: &str) -> Result<()> {
         let path = self.join("remove directory", name)?;
-        std::fs::remove_dir_all(&path).map_err(|e| disk_fault("remove directory", &path, e))
+        self.files.pin_below(&path);
+        let removed = self.files.retry(|| std::fs::remove_dir_all(&path));
+        removed.map_err(|e| disk_fault("remove directory", &path, e))
     }
 
     fn lock(&self, name: &str) -> Result<LockGuard> {
-        lock::lock(self.canonical("lock", name)?).map(LockGuard::new)
+        lock::lock(&self.files, self.canonical("lock", name)?).map(LockGuard::new)
     }
 
     fn share_lock(&self, name: &str) -> Result<LockGuard> {
-        lock::share(self.canonical("lock", name)?).map(LockGuard::new)
+        lock::share(&self.files, self.canonical("lock", name)?).map(LockGuard::new)
     }
 
     fn link(&self, name: &str, target: &dyn Vfs, to_name: &str) -> Result<bool> {
@@ -257,26 +307,31 @@ impl Vfs for Disk {
     }
 
     fn map(&self, name: &str, bytes: u64) -> Result<Mapping> {
-        map::map(&self.canonical("map", name)?, bytes)
+        map::map(&self.files, &self.canonical("map", name)?, bytes)
     }
 
     fn map_private(&self, name: &str, bytes: u64) -> Result<Option<Mapping>> {
-        map::map_private(&self.canonical("map", name)?, bytes)
+        map::map_private(&self.files, &self.canonical("map", name)?, bytes)
     }
 
     fn open_dir(&self, path: &Path) -> Result<Arc<dyn Vfs>> {
-        Ok(Arc::new(Disk::create(path)?.with_options(self.options)))
+        create_durably(path)?;
+        Ok(Arc::new(self.open_other(path.to_owned())?))
     }
 
     fn path(&self) -> Option<&Path> {
         Some(&self.path)
     }
+
+    fn open_files(&self) -> Option<OpenFileCounts> {
+        Some(self.files.counts())
+    }
 }
 
-fn new_file() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create_new(true);
-    options
+impl std::fmt::Debug for Disk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Disk").field("path", &self.path).finish_non_exhaustive()
+    }
 }
 
 /// Whether reserved space is sure to be available to stores. A copy-on-write file system may still
@@ -293,12 +348,11 @@ fn cannot_link(error: &io::Error) -> bool {
         .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
-fn open_directory(path: &Path) -> Result<std::fs::File> {
-    OpenOptions::new()
-        .read(true)
-        .custom_flags(OFlags::DIRECTORY.bits() as i32)
-        .open(path)
-        .map_err(|error| disk_fault("open directory", path, error))
+fn open_directory(files: &OpenFiles, path: &Path) -> Result<std::fs::File> {
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(OFlags::DIRECTORY.bits() as i32);
+    let opened = files.retry(|| options.open(path));
+    opened.map_err(|error| disk_fault("open directory", path, error))
 }
 
 /// Creates a directory and its parents, syncing each in its parent before the next.
@@ -318,14 +372,7 @@ fn create_durably(path: &Path) -> Result<()> {
         }
         _ => {}
     }
-    let parent_handle = open_directory(parent)?;
+    let parent_handle =
+        std::fs::File::open(parent).map_err(|error| disk_fault("open directory", parent, error))?;
     parent_handle.sync_all().map_err(|error| disk_fault("sync directory", parent, error))
-}
-
-fn display(path: &Path) -> String {
-    path.display().to_string()
-}
-
-fn disk_fault(operation: &'static str, path: &Path, error: io::Error) -> Error {
-    Error::io(operation, display(path), &error)
 }

@@ -48,7 +48,6 @@ pub(super) enum FolioSize {
     #[default]
     Large,
     /// Single pages: a sync writes only pages that were stored to.
-    /// One page: a sync writes the pages that were stored to.
     Page,
 }
 

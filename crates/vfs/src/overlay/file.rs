@@ -1,4 +1,4 @@
-//! A file of the lower directory with its changed pages.
+//! A file of an overlay: a file of the lower (read-only) directory, with changed pages in memory.
 //!
 //! ```text
 //!   0 ──────────────── visible ───────── len
@@ -43,7 +43,7 @@ pub(super) struct FileContent {
 /// The memory of a mapped file, which replaces the lower file from then on.
 struct MappedContent {
     memory: Arc<Memory>,
-    /// The mapping holds it, if there is one.
+    /// Upgradable while a mapping of the file exists.
     token: Arc<()>,
     /// The private mapping of the lower file that the memory belongs to.
     _private: Option<Mapping>,

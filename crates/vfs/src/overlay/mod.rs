@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use siltstone_engine::{Error, Purpose, Result};
 
 use crate::names::{Names, Node, check, fault, join};
-use crate::{File, LockGuard, Mapping, Mode, Vfs};
+use crate::{File, LockGuard, Mapping, Mode, OpenFileCounts, Vfs};
 
 mod file;
 
@@ -205,6 +205,11 @@ impl Vfs for Overlay {
         self.directory.with(|state| Ok(state.names.directories()))
     }
 
+    fn has_subdirectory(&self, name: &str) -> Result<bool> {
+        check("look up", &self.name, name)?;
+        self.directory.with(|state| Ok(matches!(state.names.get(name), Some(Node::Directory(_)))))
+    }
+
     fn remove_subdirectory(&self, name: &str) -> Result<()> {
         let operation = "remove directory";
         let found = self.directory.with(|state| {
@@ -275,6 +280,10 @@ impl Vfs for Overlay {
         let name = path.display().to_string();
         let directory = Directory::over(lower.map_or(Lower::Nothing, Lower::Root));
         Ok(Arc::new(Overlay { name, directory }))
+    }
+
+    fn open_files(&self) -> Option<OpenFileCounts> {
+        self.directory.lower().ok()??.open_files()
     }
 }
 

@@ -64,7 +64,7 @@ impl PmemPool {
     pub fn open(mapping: Mapping, page_bytes: usize) -> Result<PageClaims> {
         if !page_bytes.is_power_of_two() || (page_bytes as u64) < LINE_BYTES {
             let reason = "a page has a power of two of bytes, at least 64";
-            return Err(Error::Invalid(format!("{page_bytes} bytes a page: {reason}")));
+            return Err(Error::Invalid(format!("{page_bytes} bytes per page: {reason}")));
         }
         let pages = u32::try_from(mapping.capacity_bytes() / page_bytes as u64);
         let pages = pages.map_err(|_| {

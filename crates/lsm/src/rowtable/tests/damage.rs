@@ -2,10 +2,11 @@
 
 use siltstone_engine::{Error, Result};
 use siltstone_faults::{FaultKind, FaultyVfs};
+use siltstone_table::FileSum;
 
 use super::super::header::{DIRECTORY_POSITION, HEADER_POSITION, METADATA_POSITION};
 use super::super::hints;
-use super::super::item::{RowChecksum, u32_at, u64_at};
+use super::super::item::{u32_at, u64_at};
 use super::super::search_stats::SearchStats;
 use super::super::{MIN_PAGE_BYTES, RowHandle};
 use super::*;
@@ -179,7 +180,7 @@ fn forge(pool: &mut [u8], handle: RowHandle) -> RowHandle {
     let page = |n: u32| n as usize * PAGE..(n as usize + 1) * PAGE;
     let start = page(handle.page).start;
     let header: Vec<u8> = pool[start..start + handle.bytes as usize].to_vec();
-    let sum = RowChecksum::new(4);
+    let sum = FileSum::new(4);
     // The counts of the original row, from which every case starts.
     let (data, metadata) = (number(&header, 68) as usize, number(&header, 72) as usize);
     let directory_bytes = u64_at(&header, 56).unwrap() as usize;

@@ -127,7 +127,7 @@ fn all_entries(row: &Arc<RowTable>) -> Vec<Entry> {
 fn key() -> impl Strategy<Value = Vec<u8>> {
     let byte = prop::sample::select(vec![0u8, b'a', b'b', 0xff]);
     let beginning = prop::sample::select(vec![&b""[..], b"a", b"user:", b"aaaaaaaaaaaa"]);
-    (beginning, prop::collection::vec(byte, 1..6)).prop_map(|(start, end)| [start, &end].concat())
+    (beginning, prop::collection::vec(byte, 0..6)).prop_map(|(start, end)| [start, &end].concat())
 }
 
 fn entry() -> impl Strategy<Value = Entry> {

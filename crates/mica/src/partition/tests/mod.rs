@@ -53,7 +53,13 @@ fn read_back(value: &[u8]) -> (u64, u64) {
 }
 
 fn context(access: Access, clock: &ManualClock) -> Context<'_> {
-    Context { access, now: Now::new(clock), has_cas: false, max_value: 1 << 20, marks_reads: true }
+    Context {
+        access,
+        now: LazyClock::new(clock),
+        has_cas: false,
+        max_value: 1 << 20,
+        marks_reads: true,
+    }
 }
 
 struct Harness<M> {
@@ -404,13 +410,14 @@ fn stale_match_does_not_corrupt_new_items() {
             let before = overlapping_keys();
             assert!(before.len() > 1, "{before:?}");
             let (memory, mut tally) = (&partition.memory, Tally::default());
+            let context = context(Access::Crcw, &clock);
             let value = value_of(1, 2, if action == "put" { 5 } else { 8 });
             let (key, meta) = (&1u64.to_le_bytes(), Meta::default());
             let new = NewItem { hash: hash_of(1), key, value: &value, meta };
             match action {
-                "remove" => memory.remove(Access::Crcw, hash_of(1), stale, None),
+                "remove" => memory.remove(&context, hash_of(1), stale, &mut tally, None),
                 "mark an access" => memory.mark_access(Access::Crcw, stale, &mut tally),
-                _ => memory.put(Access::Crcw, Some(stale), &new, &mut tally, None).unwrap(),
+                _ => memory.put(&context, Some(stale), &new, &mut tally, None).unwrap(),
             }
             assert_eq!(overlapping_keys(), before, "{eviction:?}: {action}");
             assert_eq!(memory.damage("x"), Vec::new(), "{eviction:?}: {action}");

@@ -34,28 +34,28 @@ fn is_readable(device: &Emulator, page: u32) -> bool {
 }
 
 /// Devices in one file and in zones.
-fn devices(medium: &FaultyVfs) -> [Emulator; 2] {
-    let zones: Arc<dyn Vfs> = medium.subdirectory("zones").unwrap();
+fn devices(disk: &FaultyVfs) -> [Emulator; 2] {
+    let zones: Arc<dyn Vfs> = disk.subdirectory("zones").unwrap();
     [
-        Emulator::in_file(medium, "flash", options()).unwrap(),
+        Emulator::in_file(disk, "flash", options()).unwrap(),
         Emulator::in_zones(zones, options()).unwrap(),
     ]
 }
 
 #[test]
 fn page_that_does_not_fit_is_invalid_now_and_after_reopening() {
-    let medium = FaultyVfs::new(1);
-    for (at, device) in devices(&medium).iter().enumerate() {
+    let disk = FaultyVfs::new(1);
+    for (at, device) in devices(&disk).iter().enumerate() {
         device.program(0, &page(), WHY).unwrap();
         // The header and all non-zero bytes are written.
-        medium.set_torn_on_full(true);
-        medium.set_capacity(medium.space_used() + 1024);
+        disk.set_torn_on_full(true);
+        disk.set_capacity(disk.space_used() + 1024);
         let refused = device.program(1, &page(), WHY).unwrap_err();
         assert!(Error::from(refused).is_disk_full());
         assert!(is_readable(device, 0) && !is_readable(device, 1));
-        medium.set_capacity(u64::MAX);
+        disk.set_capacity(u64::MAX);
         device.program(2, &page(), WHY).unwrap();
-        let again = &devices(&medium)[at];
+        let again = &devices(&disk)[at];
         assert_eq!([0, 1, 2].map(|page| is_readable(again, page)), [true, false, true]);
         assert_eq!(again.programmed(0).unwrap(), 3);
     }
@@ -63,15 +63,15 @@ fn page_that_does_not_fit_is_invalid_now_and_after_reopening() {
 
 #[test]
 fn failed_page_that_may_be_valid_makes_the_device_read_only() {
-    let medium = FaultyVfs::new(1);
-    for device in &devices(&medium) {
+    let disk = FaultyVfs::new(1);
+    for device in &devices(&disk) {
         device.program(0, &page(), WHY).unwrap();
-        medium.set_torn_on_full(true);
-        medium.set_capacity(medium.space_used() + 1024);
-        medium.fail_next(FaultKind::Sync, 1);
+        disk.set_torn_on_full(true);
+        disk.set_capacity(disk.space_used() + 1024);
+        disk.fail_next(FaultKind::Sync, 1);
         let refused = Error::from(device.program(1, &page(), WHY).unwrap_err());
         let Error::ReadOnly { cause } = refused else { panic!("{refused}") };
         assert!(cause.contains("no storage space"), "{cause}");
-        medium.set_capacity(u64::MAX);
+        disk.set_capacity(u64::MAX);
     }
 }

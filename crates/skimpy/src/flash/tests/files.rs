@@ -52,7 +52,7 @@ fn other_form_or_truncated_device_is_rejected() {
     let vfs = FaultyVfs::new(1);
     drop(Emulator::in_zones(Arc::new(vfs.clone()), options(4, 3)).unwrap());
     let text = refusal(Emulator::in_file(&vfs, "device", options(4, 3)));
-    assert!(text.contains("other form"), "{text}");
+    assert!(text.contains("other layout"), "{text}");
     drop(Emulator::in_file(&vfs, "f", options(4, 3)).unwrap());
     vfs.truncate("f", 1000).unwrap();
     assert!(refusal(Emulator::in_file(&vfs, "f", options(4, 3))).contains("truncated"));
@@ -106,7 +106,7 @@ fn flipped_bit_is_never_a_wrong_answer() {
 /// The possible contents of a page: everything since the last flushed erase, and what it must
 /// contain.
 #[derive(Clone, Default)]
-struct Known {
+struct KnownContent {
     ever: Vec<u64>,
     /// Programmed and not erased since.
     now: Option<u64>,
@@ -116,7 +116,7 @@ struct Known {
 }
 
 struct Run {
-    pages: Vec<Known>,
+    pages: Vec<KnownContent>,
     /// Whether power was cut.
     cut: bool,
 }
@@ -124,7 +124,7 @@ struct Run {
 fn run(device: &Emulator, seed: u64, per_block: u32) -> Run {
     let mut random = SplitMix64::new(seed);
     let geometry = device.geometry();
-    let mut pages = vec![Known::default(); geometry.pages() as usize];
+    let mut pages = vec![KnownContent::default(); geometry.pages() as usize];
     for step in 0..60 {
         let block = random.below(geometry.blocks().into()) as u32;
         let first = block * per_block;

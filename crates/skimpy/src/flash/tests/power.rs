@@ -13,18 +13,18 @@ enum Step {
 
 /// The possible content of a page.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum May {
-    Be(u64),
+enum PossibleContent {
+    Intact(u64),
     /// This content, garbage or unreadable.
-    BeSpoilt(u64),
-    BeUnreadable,
+    Spoilt(u64),
+    Unreadable,
 }
 
-fn apply(steps: &[Step]) -> Vec<May> {
+fn apply(steps: &[Step]) -> Vec<PossibleContent> {
     let mut pages = Vec::new();
     for step in steps {
         match step {
-            Step::Program(seed) => pages.push(May::Be(*seed)),
+            Step::Program(seed) => pages.push(PossibleContent::Intact(*seed)),
             Step::Erase => pages.clear(),
         }
     }
@@ -32,21 +32,21 @@ fn apply(steps: &[Step]) -> Vec<May> {
 }
 
 /// Every state that a cut may leave of a block whose first `sure` steps have happened.
-fn allowed(steps: &[Step], sure: usize, per_block: u32) -> Vec<Vec<May>> {
+fn allowed(steps: &[Step], sure: usize, per_block: u32) -> Vec<Vec<PossibleContent>> {
     let mut states = Vec::new();
     for happened in sure..=steps.len() {
         let whole = apply(&steps[..happened]);
         match steps.get(happened) {
             Some(Step::Program(seed)) => {
-                states.push([whole.as_slice(), &[May::BeSpoilt(*seed)]].concat());
+                states.push([whole.as_slice(), &[PossibleContent::Spoilt(*seed)]].concat());
             }
             Some(Step::Erase) => {
-                let spoilt = |page: &May| match page {
-                    May::Be(seed) => May::BeSpoilt(*seed),
+                let spoilt = |page: &PossibleContent| match page {
+                    PossibleContent::Intact(seed) => PossibleContent::Spoilt(*seed),
                     other => *other,
                 };
-                let mut pages: Vec<May> = whole.iter().map(spoilt).collect();
-                pages.resize(per_block as usize, May::BeUnreadable);
+                let mut pages: Vec<PossibleContent> = whole.iter().map(spoilt).collect();
+                pages.resize(per_block as usize, PossibleContent::Unreadable);
                 states.push(pages);
             }
             None => {}
@@ -56,15 +56,15 @@ fn allowed(steps: &[Step], sure: usize, per_block: u32) -> Vec<Vec<May>> {
     states
 }
 
-fn is_of(device: &Emulator, block: u32, state: &[May], per_block: u32) -> bool {
+fn is_of(device: &Emulator, block: u32, state: &[PossibleContent], per_block: u32) -> bool {
     device.programmed(block).unwrap() as usize == state.len()
         && (0..per_block).all(|index| {
             let found = read(device, block * per_block + index);
             match (state.get(index as usize), found) {
-                (Some(May::Be(seed)), Ok(bytes)) => bytes == page(*seed),
-                (Some(May::BeSpoilt(_)), Ok(_)) => true,
+                (Some(PossibleContent::Intact(seed)), Ok(bytes)) => bytes == page(*seed),
+                (Some(PossibleContent::Spoilt(_)), Ok(_)) => true,
                 (
-                    Some(May::BeSpoilt(_) | May::BeUnreadable),
+                    Some(PossibleContent::Spoilt(_) | PossibleContent::Unreadable),
                     Err(FlashError::Unreadable { .. }),
                 ) => true,
                 (None, Err(FlashError::Erased { .. })) => true,

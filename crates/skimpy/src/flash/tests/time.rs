@@ -63,9 +63,9 @@ fn reads_wait_for_programs_and_programs_for_erases() {
 fn requests_of_a_block_stay_in_order_with_gaps() {
     let at = |now: u64| {
         let (device, clock) = timed(Timing::PAPER);
-        clock.go_to(micros(now));
+        clock.set(micros(now));
         let _later = device.submit_program(16 * 32, &page(1), WHY).unwrap();
-        clock.go_to(Duration::ZERO);
+        clock.set(Duration::ZERO);
         device
     };
     let device = at(60);
@@ -86,7 +86,7 @@ fn play(clients: usize, operations: usize, timing: Timing) -> Vec<Duration> {
     let mut finished = Vec::new();
     for _ in 0..operations {
         let client = (0..clients).min_by_key(|&client| times[client]).unwrap();
-        clock.go_to(times[client]);
+        clock.set(times[client]);
         let block = random.below(64) as u32;
         let next = device.programmed(block).unwrap();
         match next {

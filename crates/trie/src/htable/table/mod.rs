@@ -228,10 +228,11 @@ impl HTable {
         }
         let Some(mut bucket) = self.home_bucket(hash) else { return Ok(None) };
         let mut buffer = vec![0; self.footer.bucket_bytes as usize];
-        // A chain visits no bucket twice; only undetected damage could make it endless.
+        // A chain visits no bucket twice, unless a cycle was written by a bug.
         for _ in 0..=self.footer.buckets {
-            while let Some(next) = self.cached_destination(bucket, hash) {
+            if let Some(next) = self.cached_destination(bucket, hash) {
                 bucket = next;
+                continue;
             }
             let (offset, header, items) = self.read_bucket(bucket, &mut buffer, purpose)?;
             if header.destination < self.footer.buckets && hash.rank(bucket) >= header.mark {
@@ -296,7 +297,7 @@ impl HTable {
     }
 
     /// The destination of the hash in the cached migration of `bucket`. Destinations were validated
-    /// at open; a chain in the cache ends, because it is a part of a chain of all migrations.
+    /// at open.
     fn cached_destination(&self, bucket: u32, hash: Hash) -> Option<u32> {
         let at = self.migrations.binary_search_by_key(&bucket, |m| m.source).ok()?;
         let migration = self.migrations[at];

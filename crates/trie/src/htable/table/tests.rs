@@ -1,11 +1,11 @@
 //! Tables of all layouts and versions return the items that were written.
 
 use super::*;
-use crate::files::FileChecksum;
 use crate::htable::bucket::BUCKET_HEADER_BYTES;
 use crate::htable::{Build, ExpectedSize, TableWriter};
 use proptest::prelude::*;
 use siltstone_runtime::RateLimiter;
+use siltstone_table::FileSum;
 use siltstone_vfs::{Mode, Ram};
 
 fn build(kind: Layout) -> Build {
@@ -95,6 +95,21 @@ fn round_trip(
     assert_eq!(streamed, order.iter().map(|&(hash, _)| hash).collect::<Vec<_>>());
 }
 
+/// A cycle of cached migrations, as an old bug might have written it under valid checksums.
+#[test]
+fn cycle_of_cached_migrations_is_corruption() {
+    let kind = HashKind { seed: 1, weak_bits: 0 };
+    let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
+    let (order, bytes) = write(vfs.as_ref(), 500, |_| 8, 0, kind, build(Layout::Buckets));
+    let mut table = Arc::into_inner(open(&vfs, bytes)).unwrap();
+    table.migrations = (0..table.footer.buckets)
+        .map(|source| Migration { source, destination: source ^ 1, mark: 0 })
+        .collect();
+    let (hash, key) = order[0];
+    let error = table.get(&key.to_le_bytes(), hash, Purpose::Get).unwrap_err().to_string();
+    assert!(error.contains("migrations form a cycle"), "{error}");
+}
+
 /// Version 2 has a full-size last bucket, and numbers of buckets in its directory.
 #[test]
 fn table_of_version_2_is_read() {
@@ -108,12 +123,12 @@ fn table_of_version_2_is_read() {
     assert_eq!((table.directory().bits(), table.footer.buckets), (0, 20));
     let name = table.name().to_owned();
     let Footer { frames, .. } = table.footer;
-    let (mut footer, sum) = (table.footer, FileChecksum::new(7));
+    let (mut footer, sum) = (table.footer, FileSum::new(7));
     footer.version = FULL_SIZE_BUCKETS_VERSION;
     let at = footer.frame_at(DIRECTORY);
     let mut directory = Vec::new();
     let stated = [&0u64.to_le_bytes()[..], &20u32.to_le_bytes()].concat();
-    sum.frame(&mut directory, at, &stated);
+    sum.seal(&mut directory, at, &stated);
     assert_eq!(directory.len(), frames[DIRECTORY] as usize);
     drop(table);
     let file = vfs.open(&name, Mode::ReadWrite).unwrap();
@@ -139,6 +154,51 @@ fn table_of_equal_items_has_no_slack_and_a_short_last_bucket() {
         assert_eq!(table.footer.buckets, buckets);
         let end = u64::from(buckets) * BUCKET_HEADER_BYTES as u64 + 12 * u64::from(keys);
         assert_eq!(table.footer.segments_end(), end, "{keys}");
+    }
+}
+
+/// In a bucket's header the key length 0 means that there are no common items.
+#[test]
+fn item_of_the_empty_key_is_found_in_every_layout() {
+    let kind = HashKind { seed: 1, weak_bits: 0 };
+    let layouts = [Layout::Buckets, Layout::Run, Layout::Sorted];
+    for (layout, others) in layouts.into_iter().flat_map(|layout| [(layout, 0), (layout, 200)]) {
+        for len in [0, 5, 300, 3000] {
+            let value = vec![9; len];
+            let put = |expires_at| Item { key: b"", value: Some(&value), expires_at };
+            for item in [put(None), put(Some(7)), Item::delete(b"")] {
+                let keys: Vec<_> = (0..others).map(u32::to_le_bytes).collect();
+                let mut items: Vec<_> = keys
+                    .iter()
+                    .map(|key| Item { key, value: Some(&value[..len.min(30)]), expires_at: None })
+                    .chain([item])
+                    .map(|item| (kind.hash(item.key), item))
+                    .collect();
+                items.sort_unstable_by_key(|(hash, _)| *hash);
+                let (vfs, rate) = (Arc::new(Ram::new()), RateLimiter::unlimited());
+                let expected = ExpectedSize { items: items.len() as u64, bytes: 4000 };
+                let (build, origin) = (build(layout), Origin::default());
+                let mut writer = TableWriter::create(
+                    vfs.as_ref(),
+                    7,
+                    build,
+                    origin,
+                    expected,
+                    &rate,
+                    Purpose::Flush,
+                )
+                .unwrap();
+                items.iter().for_each(|(hash, item)| writer.push(*hash, item).unwrap());
+                let bytes = writer.finish().unwrap().bytes;
+                let vfs: Arc<dyn Vfs> = vfs;
+                let table = open(&vfs, bytes);
+                table.verify(kind).unwrap();
+                for (hash, item) in &items {
+                    let found = table.get(item.key, *hash, Purpose::Get).unwrap();
+                    assert_eq!(found, Some(LookupResult::of(item)), "{layout:?} {others} {len}");
+                }
+            }
+        }
     }
 }
 

@@ -40,11 +40,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use siltstone_engine::{Error, Purpose, Result};
 
-use super::TMPFS;
-use super::file::DiskFile;
+use super::descriptor::OpenFile;
+use super::file::{DiskFile, reserve};
 use super::preallocator::{FolioSize, LARGE_FOLIO_BYTES, PendingWindow, Window, write_back};
 use crate::File;
 use crate::pmem::MAP_BYTES;
+
+/// The magic number of tmpfs, a file system in memory.
+pub(super) const TMPFS: u64 = 0x0102_1994;
 
 /// This much of a file is written with `pwrite` before the first window.
 const UNMAPPED_BYTES: u64 = 16 << 10;
@@ -194,7 +197,7 @@ impl AppendFile {
     }
 
     /// Requests the next window in time.
-    fn request_next(&self, windows: &mut Windows, end: u64) {
+    fn request_next(&self, open: &OpenFile, windows: &mut Windows, end: u64) {
         let is_expected = windows.remaining_expected(windows.requested_to(end)) > 0;
         let max_pending = if is_expected { EXPECTED_PENDING_WINDOWS } else { 1 };
         if windows.pending.len() >= max_pending
@@ -205,21 +208,21 @@ impl AppendFile {
         }
         // Do not request more between the last expected window and the announced size.
         if end >= windows.expected || is_expected {
-            self.request(windows, windows.requested_to(end));
+            self.request(open, windows, windows.requested_to(end));
         }
     }
 
     /// Reserves the announced size of an empty file, unless free space is short. Errors are
     /// ignored: nothing depends on the reservation.
-    fn reserve_expected(&self, len: u64) {
-        let is_plentiful = free_space(&self.inner.file) / MIN_FREE_FILES >= len;
-        if is_plentiful && self.inner.reserve(len).is_err() {
+    fn reserve_expected(&self, open: &OpenFile, len: u64) {
+        let is_plentiful = free_space(&open.file) / MIN_FREE_FILES >= len;
+        if is_plentiful && reserve(&open.file, len).is_err() {
             // A part may have been reserved.
-            let _ = self.inner.set_len(0);
+            let _ = open.file.set_len(0);
         }
     }
 
-    fn request(&self, windows: &mut Windows, start: u64) {
+    fn request(&self, open: &OpenFile, windows: &mut Windows, start: u64) {
         let bytes = match windows.remaining_expected(start) {
             0 => {
                 let bytes = windows.next_bytes;
@@ -232,17 +235,17 @@ impl AppendFile {
         if self.len.load(Ordering::Acquire).saturating_sub(windows.synced_to) > MAX_WINDOW_BYTES {
             self.set_folios(windows, FolioSize::Large);
         }
-        let next = Window::request(&self.inner.file, start, bytes, windows.folios);
+        let next = Window::request(&open.file, start, bytes, windows.folios);
         windows.pending.push_back(next);
     }
 
     /// Starts writeback of the bytes before the current window, in pieces. Pages of the window are
     /// excluded, because a store to a page under writeback waits.
-    fn advance_write_back(&self, windows: &mut Windows, end: u64) {
+    fn advance_write_back(&self, open: &OpenFile, windows: &mut Windows, end: u64) {
         let end = windows.current.as_ref().map_or(end, |current| current.start().min(end));
         if end >= windows.written_back + WRITE_BACK_BYTES {
             let end = end - end % MAP_BYTES as u64;
-            write_back(&self.inner.file, windows.written_back, end - windows.written_back);
+            write_back(&open.file, windows.written_back, end - windows.written_back);
             windows.written_back = end;
         }
     }
@@ -256,7 +259,7 @@ impl AppendFile {
     fn ends_early(&self, offset: u64) -> Error {
         let reason = format!("the file ends at {} bytes", self.len.load(Ordering::Acquire));
         let source = io::Error::new(io::ErrorKind::UnexpectedEof, reason);
-        Error::io("read", format!("{} at {offset}", self.inner.name), &source)
+        Error::io("read", format!("{} at {offset}", self.inner.name()), &source)
     }
 }
 
@@ -279,8 +282,10 @@ impl File for AppendFile {
         self.inner.read_at(offset, buf, purpose)
     }
 
-    fn write_at(&self, offset: u64, bytes: &[u8], purpose: Purpose) -> Result<()> {
+    fn write_at(&self, offset: u64, bytes: &[u8], _purpose: Purpose) -> Result<()> {
         let mut windows = self.windows.lock();
+        // Held until the bytes are marked as unsynced: the file may be closed while it has none.
+        let open = self.inner.open()?;
         if windows.current.is_none() {
             self.take_prepared(&mut windows, offset);
         }
@@ -288,15 +293,16 @@ impl File for AppendFile {
         let end = offset + bytes.len() as u64;
         if !is_stored {
             windows.pending.iter().for_each(|next| next.reserve_prefix(end));
-            self.inner.write_at(offset, bytes, purpose)?;
+            self.inner.write(&open, offset, bytes)?;
         }
+        self.inner.mark_unsynced();
         let before = self.len.fetch_max(end, Ordering::AcqRel);
         if end > before {
             windows.appends += 1;
             if end > UNMAPPED_BYTES {
                 self.take_prepared(&mut windows, end);
-                self.request_next(&mut windows, end);
-                self.advance_write_back(&mut windows, end);
+                self.request_next(&open, &mut windows, end);
+                self.advance_write_back(&open, &mut windows, end);
             }
         }
         Ok(())
@@ -311,6 +317,10 @@ impl File for AppendFile {
 
     fn is_removed(&self) -> Result<bool> {
         self.inner.is_removed()
+    }
+
+    fn allow_close(&self) {
+        self.inner.allow_close();
     }
 
     fn begin_sync(&self) {
@@ -341,15 +351,17 @@ impl File for AppendFile {
         if !is_new || bytes <= UNMAPPED_BYTES || windows.is_finished {
             return;
         }
+        // If it cannot be opened again, a write reports the error.
+        let Ok(open) = self.inner.open() else { return };
         windows.expected = bytes;
         if now == 0 {
-            self.reserve_expected(bytes + EXCESS_BYTES);
-            self.request(&mut windows, 0);
+            self.reserve_expected(&open, bytes + EXCESS_BYTES);
+            self.request(&open, &mut windows, 0);
             return;
         }
         windows.has_preallocation = true;
         let now = now.min(bytes).min(MAX_EXPECTED_WINDOW_BYTES).next_multiple_of(MAP_BYTES as u64);
-        match Window::make(&self.inner.file, now, windows.folios) {
+        match Window::make(&open.file, now, windows.folios) {
             Ok(window) => windows.current = window,
             // As if prepared too late: a write will report the error.
             Err(_) => windows.is_finished = true,

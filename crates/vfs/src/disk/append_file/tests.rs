@@ -3,11 +3,12 @@
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use super::*;
+use crate::disk::descriptor::Descriptor;
 
 fn append_file() -> (AppendFile, std::fs::File) {
     let file = tempfile::tempfile().unwrap();
     let other = file.try_clone().unwrap();
-    let inner = DiskFile::new("log".to_owned(), file, None);
+    let inner = DiskFile::new(Descriptor::unnamed(file));
     (AppendFile::new(inner, Arc::default()), other)
 }
 
@@ -75,7 +76,7 @@ fn frequent_syncs_choose_single_pages_until_syncs_are_rare() {
     assert_eq!(folios(&file), FolioSize::Page);
     // The preallocated space was released; a later file of the directory starts with single pages.
     assert_eq!(other.metadata().unwrap().len(), all.len() as u64);
-    let next = DiskFile::new("next".to_owned(), tempfile::tempfile().unwrap(), None);
+    let next = DiskFile::new(Descriptor::unnamed(tempfile::tempfile().unwrap()));
     assert_eq!(folios(&AppendFile::new(next, file.has_frequent_syncs.clone())), FolioSize::Page);
     for i in 0..3 * MAX_WINDOW_BYTES / 500 {
         append(&mut all, &[i as u8; 500]);

@@ -1,0 +1,169 @@
+//! The manifest of a backup: its files by the hashes of their blobs.
+//!
+//! ```text
+//!   {"version":1,"store":"/data/store","taken_at":1764136800,"files":[
+//!     {"path":"table-a/000007.sst","bytes":4096,"blobs":["af13…"],"modified_ns":…,"inode":…}, …]}\n
+//!   HASH\n                                  64 hex digits: BLAKE3 of everything before this line
+//! ```
+//!
+//! A reader refuses another version, and a manifest that does not match its own hash.
+
+use serde::{Deserialize, Serialize};
+use siltstone_engine::{Error, Result};
+
+use crate::blobs::{BLOB_BYTES, is_hash};
+
+/// The version that this program writes, and the only one that it reads.
+const VERSION: u32 = 1;
+
+/// The content of a backup: its files, by the hashes of their blobs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    version: u32,
+    /// The directory of the store that was backed up.
+    pub store: String,
+    /// Seconds since 1970-01-01 UTC at which the backup began.
+    pub taken_at: u64,
+    /// The files of the store, sorted by path. The catalogue is one of them.
+    pub files: Vec<BackupFile>,
+}
+
+/// A file of a backup.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackupFile {
+    /// The path in the store: a name, or a directory, a slash and a name.
+    pub path: String,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// The blobs of the content, in order: BLAKE3 of each as 64 hex digits.
+    pub blobs: Vec<String>,
+    /// The modification time in nanoseconds since 1970, and the inode: a file that has kept both,
+    /// its path and its length has not changed.
+    pub(crate) modified_ns: u128,
+    pub(crate) inode: u64,
+}
+
+impl BackupFile {
+    /// The directory in the store, if it is in one, and the name.
+    pub(crate) fn place(&self) -> (Option<&str>, &str) {
+        match self.path.split_once('/') {
+            Some((directory, name)) => (Some(directory), name),
+            None => (None, &self.path),
+        }
+    }
+
+    /// Whether the content cannot have changed since `self` was recorded.
+    pub(crate) fn is_unchanged(&self, now: &BackupFile) -> bool {
+        (self.bytes, self.modified_ns, self.inode) == (now.bytes, now.modified_ns, now.inode)
+    }
+}
+
+impl Manifest {
+    /// A manifest of `files`.
+    pub fn new(store: String, taken_at: u64, mut files: Vec<BackupFile>) -> Self {
+        files.sort_by(|a, b| a.path.cmp(&b.path));
+        Manifest { version: VERSION, store, taken_at, files }
+    }
+
+    /// The bytes of all files.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.bytes).sum()
+    }
+
+    pub(crate) fn encode(&self) -> Result<Vec<u8>> {
+        let mut text = serde_json::to_string(self).map_err(|e| Error::Invalid(e.to_string()))?;
+        text.push('\n');
+        let hash = blake3::hash(text.as_bytes()).to_hex();
+        text.push_str(&hash);
+        text.push('\n');
+        Ok(text.into_bytes())
+    }
+
+    /// Decodes the manifest in the file `name`.
+    ///
+    /// # Errors
+    /// `Corruption` if it does not match its hash or is malformed; `Invalid` for another version.
+    pub(crate) fn decode(name: &str, bytes: &[u8]) -> Result<Self> {
+        let damaged = |reason: &str| Error::corruption(name, 0, reason);
+        let end = bytes.iter().position(|&byte| byte == b'\n').ok_or_else(|| damaged("no line"))?;
+        let (text, hash) = bytes.split_at(end + 1);
+        if hash.strip_suffix(b"\n") != Some(blake3::hash(text).to_hex().as_bytes()) {
+            return Err(damaged("the manifest does not match its hash"));
+        }
+        let version: Version = serde_json::from_slice(text).map_err(|e| damaged(&e.to_string()))?;
+        if version.version != VERSION {
+            return Err(Error::Invalid(format!(
+                "the backup {name} has format {}, and this program reads format {VERSION}: use a \
+                 newer program",
+                version.version
+            )));
+        }
+        let manifest: Manifest =
+            serde_json::from_slice(text).map_err(|e| damaged(&e.to_string()))?;
+        if let Some(file) = manifest.files.iter().find(|file| !is_valid(file)) {
+            return Err(damaged(&format!("it names an invalid file: {:?}", file.path)));
+        }
+        Ok(manifest)
+    }
+}
+
+/// The part of a manifest that all versions have.
+#[derive(Deserialize)]
+struct Version {
+    version: u32,
+}
+
+/// Whether the file has its blobs and lies in the store or in one of its directories.
+fn is_valid(file: &BackupFile) -> bool {
+    let (directory, name) = file.place();
+    let is_name = |name: &str| !matches!(name, "" | "." | "..") && !name.contains(['/', '\0']);
+    let has_blobs = file.blobs.len() as u64 == file.bytes.div_ceil(BLOB_BYTES);
+    let are_hashes = file.blobs.iter().all(|blob| is_hash(blob));
+    has_blobs && are_hashes && is_name(name) && directory.is_none_or(is_name)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn manifest(path: &str) -> Manifest {
+        let file = BackupFile {
+            path: path.into(),
+            bytes: 7,
+            blobs: vec![blake3::hash(b"content").to_hex().to_string()],
+            modified_ns: 1 << 70,
+            inode: 5,
+        };
+        Manifest::new("/store".into(), 1_764_136_800, vec![file])
+    }
+
+    #[test]
+    fn manifest_round_trips_and_every_flipped_byte_is_detected() {
+        let manifest = manifest("table-a/1.sst");
+        let bytes = manifest.encode().unwrap();
+        assert_eq!(Manifest::decode("m", &bytes).unwrap(), manifest);
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 4;
+            assert!(Manifest::decode("m", &damaged).unwrap_err().is_corruption(), "{at}");
+            assert!(Manifest::decode("m", &bytes[..at]).unwrap_err().is_corruption(), "{at}");
+        }
+    }
+
+    #[test]
+    fn path_outside_of_the_store_is_rejected() {
+        for path in ["../a", "/etc/passwd", "a/../b", "a/b/c", "", "a/", ".."] {
+            let bytes = manifest(path).encode().unwrap();
+            assert!(Manifest::decode("m", &bytes).unwrap_err().is_corruption(), "{path}");
+        }
+    }
+
+    #[test]
+    fn newer_version_is_refused_by_name() {
+        let newer = Manifest { version: 2, ..manifest("a") };
+        let error = Manifest::decode("m", &newer.encode().unwrap()).unwrap_err();
+        assert!(error.to_string().contains("format 2"), "{error}");
+    }
+}

@@ -1,0 +1,74 @@
+//! Restores a backup: makes a store from its blobs.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use siltstone::PartialDirectory;
+use siltstone_engine::{Error, Purpose, Result};
+use siltstone_vfs::Vfs;
+
+use crate::repository::Repository;
+
+impl Repository {
+    /// Makes a store in the new directory `target` from the backup `id`. Each blob is compared with
+    /// its hash. The store is made in `target.partial` and renamed when it is complete and durable.
+    /// `progress` is called with the bytes done so far and those of the backup.
+    ///
+    /// # Errors
+    /// `Invalid` if there is no such backup; `Refused` if `target` exists; `Corruption` if a blob
+    /// is missing or damaged, with its path; I/O errors. There is no `target` then.
+    pub fn restore(
+        &self,
+        id: &str,
+        target: impl AsRef<Path>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<()> {
+        let target = target.as_ref();
+        let manifest = self.backup(id)?.manifest;
+        let blobs = self.blobs()?;
+        let partial = PartialDirectory::create(target)?;
+        let root = partial.vfs();
+        let mut directories: BTreeMap<&str, Arc<dyn Vfs>> = BTreeMap::new();
+        let (mut done, total) = (0, manifest.bytes());
+        // Files of the store's own directory last: a directory without the catalogue is not a
+        // store.
+        let (in_root, in_tables): (Vec<_>, Vec<_>) =
+            manifest.files.iter().partition(|file| file.place().0.is_none());
+        for file in in_tables.into_iter().chain(in_root) {
+            let (directory, name) = file.place();
+            let vfs: &dyn Vfs = match directory {
+                None => root,
+                Some(directory) => {
+                    if !directories.contains_key(directory) {
+                        directories.insert(directory, root.subdirectory(directory)?);
+                    }
+                    directories[directory].as_ref()
+                }
+            };
+            let created = vfs.create(name)?;
+            let mut offset = 0;
+            for hash in &file.blobs {
+                let content = blobs.read(hash)?;
+                // Holes stay holes.
+                if content.iter().any(|&byte| byte != 0) {
+                    created.write_at(offset, &content, Purpose::Maintenance)?;
+                }
+                offset += content.len() as u64;
+                done += content.len() as u64;
+                progress(done, total);
+            }
+            if offset != file.bytes {
+                let reason = format!("the blobs of {} have {offset} bytes", file.path);
+                return Err(Error::corruption(id, 0, reason));
+            }
+            created.set_len(file.bytes)?;
+            created.sync(Purpose::Maintenance)?;
+        }
+        for directory in directories.values() {
+            directory.sync_dir(Purpose::Maintenance)?;
+        }
+        root.sync_dir(Purpose::Maintenance)?;
+        partial.commit()
+    }
+}

@@ -1,0 +1,252 @@
+//! Backups of real stores: incremental, checked, restored, removed, and refused when damaged.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use siltstone::{Db, DbOptions, Durability, Error, Table, WriteBatch};
+use siltstone_backup::{BackupReport, Repository};
+use siltstone_faults::FaultyVfs;
+use siltstone_vfs::Vfs;
+use tempfile::TempDir;
+
+const ENGINES: [&str; 4] = ["lsm", "trie", "silt", "skimpy"];
+
+struct Fixture {
+    scratch: TempDir,
+    db: Db,
+    tables: Vec<Table>,
+}
+
+fn fixture() -> Fixture {
+    fixture_on(&ENGINES)
+}
+
+fn fixture_on(engines: &[&str]) -> Fixture {
+    let scratch = tempfile::tempdir().unwrap();
+    let db = Db::open_or_create(scratch.path().join("store"), DbOptions::default()).unwrap();
+    let create = |engine| db.table_or_create(engine, engine, &Default::default()).unwrap();
+    let tables = engines.iter().copied().map(create).collect();
+    Fixture { scratch, db, tables }
+}
+
+impl Fixture {
+    fn path(&self, name: &str) -> PathBuf {
+        self.scratch.path().join(name)
+    }
+
+    fn repository(&self) -> Repository {
+        Repository::open_or_create(self.path("backups")).unwrap()
+    }
+
+    /// Writes `count` keys from `first` on to each table, and flushes them.
+    fn write(&self, first: u32, count: u32) {
+        for table in &self.tables {
+            let mut batch = WriteBatch::new();
+            for i in first..first + count {
+                batch.put(format!("key{i:06}").as_bytes(), &[i as u8; 100]);
+            }
+            table.write(&batch, Durability::Synced).unwrap();
+            table.flush().unwrap();
+        }
+    }
+
+    fn back_up(&self) -> BackupReport {
+        self.repository().back_up(&self.db, &mut |_, _| {}).unwrap()
+    }
+}
+
+/// Asserts that the store in `dir` passes verification and has `count` keys in each table.
+fn assert_has(dir: &Path, count: u32) {
+    let db = Db::open(dir, DbOptions::default()).unwrap();
+    for engine in db.table_names().unwrap() {
+        let table = db.table(&engine).unwrap();
+        assert_eq!(table.verify(&mut |_, _| {}).unwrap().damage, []);
+        for i in 0..count + 100 {
+            let found = table.get(format!("key{i:06}").as_bytes()).unwrap();
+            let expected = (i < count).then(|| vec![i as u8; 100]);
+            assert_eq!(found, expected, "{engine} {i}");
+        }
+    }
+    db.close().unwrap();
+}
+
+#[test]
+fn each_backup_is_restored_as_the_store_was_then() {
+    let fixture = fixture();
+    let mut ids = Vec::new();
+    for generation in 0..3 {
+        fixture.write(generation * 1000, 1000);
+        ids.push(fixture.back_up().id);
+    }
+    // The store goes on; its backups stay.
+    fixture.write(3000, 500);
+    let repository = fixture.repository();
+    assert_eq!(repository.ids().unwrap(), ids);
+    for (generation, id) in ids.iter().enumerate() {
+        let target = fixture.path(&format!("restored{generation}"));
+        let (mut last, mut all) = (0, 0);
+        let mut progress = |done, total| (last, all) = (done, total);
+        repository.restore(id, &target, &mut progress).unwrap();
+        assert!(last == all && all > 0);
+        assert_has(&target, 1000 * (generation as u32 + 1));
+    }
+    let files = fixture.scratch.path().read_dir().unwrap();
+    let names: Vec<_> = files.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 5, "no checkpoint is left: {names:?}");
+}
+
+#[test]
+fn next_backup_reads_and_writes_what_is_new() {
+    let fixture = fixture();
+    fixture.write(0, 5000);
+    let first = fixture.back_up();
+    assert!(first.new_blobs > 4 && first.read_files == first.files, "{first:?}");
+    let unchanged = fixture.back_up();
+    assert!(unchanged.id > first.id);
+    assert!(unchanged.read_files < unchanged.files, "{unchanged:?}");
+    assert!(unchanged.new_bytes < first.new_bytes / 2, "{unchanged:?} after {first:?}");
+    fixture.write(5000, 100);
+    let grown = fixture.back_up();
+    assert!(grown.new_blobs > 0 && grown.read_files < grown.files, "{grown:?}");
+}
+
+#[test]
+fn damage_is_reported_by_name_and_never_restored() {
+    let fixture = fixture();
+    fixture.write(0, 1000);
+    let id = fixture.back_up().id;
+    let repository = fixture.repository();
+    let sound = repository.check(&mut |_| {}).unwrap();
+    assert_eq!((&sound.sound, sound.damaged.len()), (&vec![id.clone()], 0));
+    // The largest file of the table on lsm, which is not written any more.
+    let files = repository.backup(&id).unwrap().manifest.files.into_iter();
+    let files = files.filter(|file| file.path.starts_with("table-lsm/"));
+    let hash = files.max_by_key(|file| file.bytes).unwrap().blobs[0].clone();
+    let blob = fixture.path("backups/blobs").join(&hash[..2]).join(&hash);
+    let mut content = std::fs::read(&blob).unwrap();
+    let middle = content.len() / 2;
+    content[middle] ^= 1;
+    std::fs::write(&blob, &content).unwrap();
+    let damaged = repository.check(&mut |_| {}).unwrap();
+    assert!(damaged.sound.is_empty());
+    assert!(damaged.damaged[0].reasons[0].contains(&blob.display().to_string()), "{damaged:?}");
+    let target = fixture.path("restored");
+    let error = repository.restore(&id, &target, &mut |_, _| {}).unwrap_err();
+    assert!(error.is_corruption() && error.to_string().contains("blobs"), "{error}");
+    assert!(!target.exists() && !fixture.path("restored.partial").exists());
+    // The blob is quarantined, so the next backup stores its content again.
+    repository.set_aside(&damaged).unwrap();
+    let missing = repository.check(&mut |_| {}).unwrap();
+    assert!(missing.damaged[0].reasons[0].ends_with("is missing"), "{missing:?}");
+    let next = fixture.back_up().id;
+    assert_eq!(repository.check(&mut |_| {}).unwrap().sound, [id, next.clone()]);
+    repository.restore(&next, &target, &mut |_, _| {}).unwrap();
+    assert_has(&target, 1000);
+}
+
+#[test]
+fn damaged_manifest_is_reported_and_the_next_backup_is_whole() {
+    let fixture = fixture();
+    fixture.write(0, 100);
+    let id = fixture.back_up().id;
+    let manifest = fixture.path("backups/backups").join(&id);
+    let mut bytes = std::fs::read(&manifest).unwrap();
+    bytes[40] ^= 1;
+    std::fs::write(&manifest, bytes).unwrap();
+    let repository = fixture.repository();
+    assert!(repository.backups().unwrap_err().is_corruption());
+    let next = fixture.back_up().id;
+    let report = repository.check(&mut |_| {}).unwrap();
+    assert_eq!((report.sound, report.damaged.len()), (vec![next.clone()], 1));
+    // What the damaged one needs is unknown, so that it can be removed and not kept.
+    assert!(repository.keep_newest(2).unwrap_err().is_corruption());
+    assert_eq!(repository.keep_newest(1).unwrap().backups, [id]);
+    repository.restore(&next, fixture.path("restored"), &mut |_, _| {}).unwrap();
+    assert_has(&fixture.path("restored"), 100);
+}
+
+#[test]
+fn old_backups_are_removed_with_the_blobs_that_only_they_need() {
+    let fixture = fixture();
+    for generation in 0..4 {
+        fixture.write(generation * 500, 500);
+        fixture.back_up();
+    }
+    let repository = fixture.repository();
+    let ids = repository.ids().unwrap();
+    assert!(matches!(repository.keep_newest(0), Err(Error::Invalid(_))));
+    let removal = repository.keep_newest(2).unwrap();
+    assert_eq!(removal.backups, ids[..2]);
+    assert!(removal.blobs > 0 && removal.bytes > 0);
+    let report = repository.check(&mut |_| {}).unwrap();
+    assert_eq!((&report.sound[..], report.damaged.len()), (&ids[2..], 0));
+    assert_eq!(repository.keep_newest(2).unwrap().blobs, 0);
+    repository.restore(&ids[2], fixture.path("restored"), &mut |_, _| {}).unwrap();
+    assert_has(&fixture.path("restored"), 1500);
+}
+
+#[test]
+fn wrong_directories_and_names_are_refused() {
+    let fixture = fixture();
+    let other = fixture.path("other");
+    std::fs::create_dir(&other).unwrap();
+    assert!(matches!(Repository::open(&other), Err(Error::Refused { .. })));
+    std::fs::write(other.join("notes.txt"), "mine").unwrap();
+    let error = Repository::open_or_create(&other).unwrap_err();
+    assert!(error.to_string().contains("notes.txt"), "{error}");
+    // A store is no place for backups.
+    assert!(matches!(
+        Repository::open_or_create(fixture.path("store")),
+        Err(Error::Refused { .. })
+    ));
+    let repository = fixture.repository();
+    let error = repository.restore("20000101T000000Z", fixture.path("r"), &mut |_, _| {});
+    assert!(error.unwrap_err().to_string().contains("there is none"));
+    let id = fixture.back_up().id;
+    let error = repository.restore(&id, fixture.path("store"), &mut |_, _| {}).unwrap_err();
+    assert!(matches!(error, Error::Refused { .. }), "{error}");
+    std::fs::write(fixture.path("backups/FORMAT"), "siltstone backups 2\n").unwrap();
+    let error = Repository::open(fixture.path("backups")).unwrap_err();
+    assert!(error.to_string().contains("backups 2"), "{error}");
+}
+
+#[test]
+fn backup_cut_off_by_a_power_cut_or_an_error_leaves_the_earlier_ones_whole() {
+    let fixture = fixture_on(&["lsm"]);
+    fixture.write(0, 300);
+    // One backup is in the repository, and the second is interrupted at every 3rd operation.
+    let mut interrupted = 0;
+    for seed in 0.. {
+        let vfs = Arc::new(FaultyVfs::new(seed));
+        let open = || Repository::open_or_create_vfs(vfs.clone() as Arc<dyn Vfs>).unwrap();
+        let first = open().back_up(&fixture.db, &mut |_, _| {}).unwrap();
+        fixture.tables[0].put(format!("k{seed}").as_bytes(), b"new").unwrap();
+        vfs.cut_power_at(vfs.operations() + 3 * seed);
+        let second = open().back_up(&fixture.db, &mut |_, _| {});
+        let is_cut = vfs.power_is_off();
+        vfs.cut_power();
+        let vfs: Arc<dyn Vfs> = Arc::new(vfs.survivors(seed));
+        let after = Repository::open_vfs(vfs).unwrap();
+        let report = after.check(&mut |_| {}).unwrap();
+        assert!(report.damaged.is_empty(), "seed {seed}: {report:?}");
+        assert_eq!(report.sound[0], first.id);
+        if let Ok(second) = second {
+            assert!(
+                report.sound.contains(&second.id),
+                "seed {seed}: a backup that returned is lost"
+            );
+        }
+        let target = fixture.path(&format!("restored{seed}"));
+        after.restore(report.sound.last().unwrap(), &target, &mut |_, _| {}).unwrap();
+        assert_has(&target, 300);
+        std::fs::remove_dir_all(target).unwrap();
+        after.back_up(&fixture.db, &mut |_, _| {}).unwrap();
+        if !is_cut {
+            break;
+        }
+        interrupted += 1;
+    }
+    assert!(interrupted > 3, "{interrupted}");
+}

@@ -1,0 +1,250 @@
+//! `backup`, `restore` and `backups`: incremental backups in a repository.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use serde_json::json;
+use siltstone::Db;
+use siltstone_backup::{CheckReport, Repository};
+use siltstone_server::TakeBackup;
+
+use crate::outcome::{CommandResult, Failure, Outcome};
+use crate::progress;
+use crate::store::read_only;
+use indicatif::HumanBytes;
+
+/// Back up a store into a repository: the first time all of it, then what is new
+///
+/// A repository is a directory that holds any number of backups, and stores equal content once. The
+/// backup appears when it is complete and durable; a command that is killed leaves the earlier ones
+/// as they were.
+#[derive(Args)]
+pub(crate) struct Backup {
+    /// The directory of the store
+    dir: PathBuf,
+    /// The directory of the repository, created if it is missing or empty
+    repository: PathBuf,
+    /// Check every byte of the store first, and back up only a sound one
+    #[arg(long)]
+    verify: bool,
+    /// Afterwards keep only this many backups, the newest
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    keep: Option<u32>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Make a store from a backup
+///
+/// Each file is compared with its hash. The store appears when it is complete and durable.
+#[derive(Args)]
+pub(crate) struct Restore {
+    /// The directory of the repository
+    repository: PathBuf,
+    /// The directory of the new store, which must not exist
+    dir: PathBuf,
+    /// The backup, as `siltstone backups` lists it; by default the newest
+    #[arg(long, value_name = "ID")]
+    id: Option<String>,
+}
+
+/// List the backups of a repository, check them, or remove old ones
+///
+/// Exit status 1 if --check finds that a backup cannot be restored.
+#[derive(Args)]
+pub(crate) struct Backups {
+    /// The directory of the repository
+    repository: PathBuf,
+    /// Read everything and compare it with its hash
+    #[arg(long, conflicts_with = "keep")]
+    check: bool,
+    /// With --check: rename damaged files, so that the next backup stores their content again
+    #[arg(long, requires = "check")]
+    set_aside: bool,
+    /// Remove all backups but this many, the newest
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    keep: Option<u32>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Backup {
+    pub(crate) fn run(self) -> CommandResult {
+        let db = Db::open(&self.dir, read_only())?;
+        if self.verify {
+            check_store(&db)?;
+        }
+        let repository = Repository::open_or_create(&self.repository)?;
+        let bar = progress::bytes("backing up", 0);
+        let report = repository.back_up(&db, &mut |done, total| {
+            bar.set_length(total);
+            bar.set_position(done);
+        });
+        bar.finish_and_clear();
+        let report = report?;
+        db.close()?;
+        let removal = self.keep.map(|count| repository.keep_newest(count as usize)).transpose()?;
+        if self.json {
+            let removed = removal.map(|removal| removal.backups).unwrap_or_default();
+            println!(
+                "{}",
+                json!({
+                    "id": report.id, "files": report.files, "bytes": report.bytes,
+                    "read_files": report.read_files, "new_blobs": report.new_blobs,
+                    "new_bytes": report.new_bytes, "removed": removed,
+                })
+            );
+            return Ok(Outcome::Done);
+        }
+        println!(
+            "{}: {} files, {}; new: {}",
+            report.id,
+            report.files,
+            HumanBytes(report.bytes),
+            HumanBytes(report.new_bytes)
+        );
+        if let Some(removal) = removal.filter(|removal| !removal.backups.is_empty()) {
+            println!("removed {}: {}", removal.backups.join(", "), HumanBytes(removal.bytes));
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+/// Backs a store up that is served, and reports the outcome on the standard error stream.
+pub(crate) fn of_served(db: Db, repository: Repository, keep: Option<u32>) -> TakeBackup {
+    Arc::new(move || {
+        let taken = repository.back_up(&db, &mut |_, _| {});
+        let kept = taken.and_then(|report| {
+            let (id, new) = (&report.id, HumanBytes(report.new_bytes));
+            eprintln!(
+                "backup {id}: {} files, {}; new: {new}",
+                report.files,
+                HumanBytes(report.bytes)
+            );
+            keep.map_or(Ok(()), |count| repository.keep_newest(count as usize).map(drop))
+        });
+        kept.inspect_err(|error| eprintln!("the backup failed: {error}"))
+    })
+}
+
+impl Restore {
+    pub(crate) fn run(self) -> CommandResult {
+        let repository = Repository::open(&self.repository)?;
+        let newest = || {
+            let none = format!("there is no backup in {}", self.repository.display());
+            repository.ids()?.pop().ok_or(Failure::Store(none))
+        };
+        let id = self.id.clone().map_or_else(newest, Ok)?;
+        let bar = progress::bytes("restoring", 0);
+        let restored = repository.restore(&id, &self.dir, &mut |done, total| {
+            bar.set_length(total);
+            bar.set_position(done);
+        });
+        bar.finish_and_clear();
+        restored.map_err(|error| match error.is_corruption() {
+            true => Failure::Store(format!(
+                "{error}\n(`siltstone backups {} --check` lists the backups that are sound)",
+                self.repository.display()
+            )),
+            false => error.into(),
+        })?;
+        println!("restored {id} to {}", self.dir.display());
+        Ok(Outcome::Done)
+    }
+}
+
+impl Backups {
+    pub(crate) fn run(self) -> CommandResult {
+        let repository = Repository::open(&self.repository)?;
+        if self.check {
+            return self.check(&repository);
+        }
+        if let Some(count) = self.keep {
+            let removal = repository.keep_newest(count as usize)?;
+            if self.json {
+                println!("{}", json!({ "removed": removal.backups, "bytes": removal.bytes }));
+            } else {
+                println!(
+                    "removed {} backups, {}",
+                    removal.backups.len(),
+                    HumanBytes(removal.bytes)
+                );
+            }
+            return Ok(Outcome::Done);
+        }
+        let backups = repository.backups()?;
+        if self.json {
+            let row = |backup: &siltstone_backup::Backup| {
+                let manifest = &backup.manifest;
+                let (files, bytes) = (manifest.files.len(), manifest.bytes());
+                json!({ "id": backup.id, "store": manifest.store, "files": files, "bytes": bytes })
+            };
+            println!("{}", json!(backups.iter().map(row).collect::<Vec<_>>()));
+            return Ok(Outcome::Done);
+        }
+        for backup in &backups {
+            let manifest = &backup.manifest;
+            let (files, size) = (manifest.files.len(), HumanBytes(manifest.bytes()));
+            println!("{}  {files} files, {size}  {}", backup.id, manifest.store);
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn check(&self, repository: &Repository) -> CommandResult {
+        let bar = progress::spinner("checking");
+        let report = repository.check(&mut |done| bar.set_position(done));
+        bar.finish_and_clear();
+        let report = report?;
+        if self.set_aside {
+            repository.set_aside(&report)?;
+        }
+        self.print(&report);
+        Ok(if report.damaged.is_empty() { Outcome::Done } else { Outcome::No })
+    }
+
+    fn print(&self, report: &CheckReport) {
+        if self.json {
+            let damaged: serde_json::Map<_, _> = (report.damaged.iter())
+                .map(|backup| (backup.id.clone(), json!(backup.reasons)))
+                .collect();
+            println!(
+                "{}",
+                json!({ "sound": report.sound, "damaged": damaged, "bytes": report.bytes })
+            );
+            return;
+        }
+        for id in &report.sound {
+            println!("{id}: sound");
+        }
+        for backup in &report.damaged {
+            println!("{}: DAMAGED", backup.id);
+            backup.reasons.iter().for_each(|reason| println!("  {reason}"));
+        }
+        println!("{} blobs are sound, {}", report.blobs, HumanBytes(report.bytes));
+    }
+}
+
+/// Checks every byte of a store.
+///
+/// # Errors
+/// `Store` with the first damage of each table.
+fn check_store(db: &Db) -> Result<(), Failure> {
+    let bar = progress::bytes("verifying", 0);
+    for name in db.table_names()? {
+        let report = db.verify_table(&name, &mut |done, total| {
+            bar.set_length(total);
+            bar.set_position(done);
+        })?;
+        if let Some(damage) = report.damage.first() {
+            bar.finish_and_clear();
+            return Err(Failure::Store(format!(
+                "table {name} is damaged and was not backed up: {damage:?}\n(`siltstone verify` lists the damage)"
+            )));
+        }
+    }
+    bar.finish_and_clear();
+    Ok(())
+}

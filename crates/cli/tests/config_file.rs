@@ -1,0 +1,112 @@
+//! The configuration file of `serve`.
+
+#![allow(clippy::unwrap_used)]
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn serve(arguments: &[&str]) -> Output {
+    let program = env!("CARGO_BIN_EXE_siltstone");
+    Command::new(program).arg("serve").args(arguments).output().unwrap()
+}
+
+fn printed(arguments: &[&str]) -> String {
+    let output = serve(arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn write(path: &Path, text: &str) -> String {
+    std::fs::write(path, text).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn printed_file_gives_the_same_options_when_read() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("store").display().to_string();
+    let given = [
+        &*dir,
+        "--max-clients=7",
+        "--direct",
+        "--table=a",
+        "--table=b=mica,capacity=1MiB",
+        "--idle-timeout=3s",
+        "--print-config",
+    ];
+    let file = printed(&given);
+    let lines: Vec<_> = file.lines().filter(|line| !line.starts_with('#')).collect();
+    assert!(lines.contains(&"max-clients = 7") && lines.contains(&"direct = true"), "{file}");
+    assert!(lines.contains(&r#"table = ["a", "b=mica,capacity=1MiB"]"#), "{file}");
+    assert!(file.contains("# fsync = \"everysec\""), "{file}");
+    let path = write(&scratch.path().join("siltstone.toml"), &file);
+    assert_eq!(printed(&["--config", &path, "--print-config"]), file);
+    // The defaults as a file change nothing.
+    let default_of = |line: &str| line.strip_prefix("# ").map(str::to_owned);
+    let is_default = |line: &String| line.contains(" = ");
+    let defaults: Vec<_> =
+        printed(&["--print-config"]).lines().filter_map(default_of).filter(is_default).collect();
+    assert!(defaults.len() > 10, "{defaults:?}");
+    let path = write(&scratch.path().join("defaults.toml"), &defaults.join("\n"));
+    assert!(serve(&["--config", &path, "--print-config"]).status.success());
+}
+
+#[test]
+fn option_on_the_command_line_overrides_the_file() {
+    let scratch = tempfile::tempdir().unwrap();
+    let text = "dir = \"/of-the-file\"\nmax-clients = 5\ntable = [\"a\"]\n";
+    let path = write(&scratch.path().join("siltstone.toml"), text);
+    let given =
+        ["--config", &path, "--max-clients", "9", "--table", "b", "/given", "--print-config"];
+    let file = printed(&given);
+    for line in ["dir = \"/given\"", "max-clients = 9", "table = [\"a\", \"b\"]"] {
+        assert!(file.lines().any(|found| found == line), "{line} is not in {file}");
+    }
+}
+
+#[test]
+fn invalid_file_is_refused_with_all_mistakes_and_nothing_is_created() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("store");
+    for (text, words) in [
+        ("max-client = 5\ndirect = 1", &["'max-client'", "'max-clients'", "'direct'"][..]),
+        ("max-clients = \"many\"", &["many", "--max-clients"]),
+        ("listen = ", &["line 1"]),
+        ("config = \"other\"", &["'config'"]),
+        ("table = [1, true]", &["'table' is a list"]),
+    ] {
+        let path = write(&scratch.path().join("siltstone.toml"), text);
+        let output = serve(&["--config", &path, &dir.display().to_string()]);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        for word in words.iter().chain(&[&*path]) {
+            assert!(error.contains(word), "'{word}' is not in: {error}");
+        }
+    }
+    let missing = serve(&["--config", "/no/such/file.toml"]);
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("/no/such/file.toml"));
+    let path = write(&scratch.path().join("siltstone.toml"), "max-clients = 5");
+    let without_dir = serve(&["--config", &path]);
+    assert_eq!(without_dir.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&without_dir.stderr).contains("directory"));
+    assert!(!dir.exists());
+}
+
+#[test]
+fn server_starts_from_a_file_alone() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("store");
+    let text = format!("dir = \"{}\"\nlisten = \"127.0.0.1:0\"\n", dir.display());
+    let path = write(&scratch.path().join("siltstone.toml"), &text);
+    let mut server = Command::new(env!("CARGO_BIN_EXE_siltstone"))
+        .args(["serve", "--config", &path])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let line = BufReader::new(server.stderr.take().unwrap()).lines().next().unwrap().unwrap();
+    assert!(line.starts_with(&format!("serving {}", dir.display())), "{line}");
+    server.kill().unwrap();
+    server.wait().unwrap();
+}

@@ -1,0 +1,53 @@
+//! A `siltstone serve` process, and one client of it.
+
+#![allow(dead_code, reason = "each test is a crate and uses a part")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+pub(crate) struct Server {
+    child: Child,
+    stream: BufReader<TcpStream>,
+}
+
+impl Server {
+    /// Starts the command, which listens on any port, and connects.
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap());
+        let (mut line, mut errors) = (String::new(), String::new());
+        while !line.starts_with("serving ") {
+            errors += &std::mem::take(&mut line);
+            assert!(lines.read_line(&mut line).unwrap() > 0, "no server: {errors}");
+        }
+        let stream = TcpStream::connect(line.trim_end().rsplit(' ').next().unwrap()).unwrap();
+        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
+        Server { child, stream: BufReader::new(stream) }
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// Sends a command of words without spaces; returns the first line of the reply, or a bulk
+    /// value.
+    pub(crate) fn send(&mut self, command: &str) -> String {
+        self.stream.get_mut().write_all(format!("{command}\r\n").as_bytes()).unwrap();
+        let mut line = String::new();
+        self.stream.read_line(&mut line).unwrap();
+        if let Some(length) = line.strip_prefix('$').filter(|it| !it.starts_with('-')) {
+            let mut value = vec![0; length.trim_end().parse::<usize>().unwrap() + 2];
+            self.stream.read_exact(&mut value).unwrap();
+            line = String::from_utf8(value).unwrap();
+        }
+        line.trim_end().to_owned()
+    }
+
+    pub(crate) fn terminate(mut self) {
+        kill_process(self.pid(), Signal::TERM).unwrap();
+        assert!(self.child.wait().unwrap().success());
+    }
+}

@@ -1,0 +1,189 @@
+//! The common base of all collections: metadata, elements, the owner row.
+
+use std::ops::Bound;
+
+use siltstone_engine::{KeyRange, Result as StoreResult, Timestamp};
+
+use crate::error::{Error, Result};
+use crate::layout::{ELEMENT_PREFIX_BYTES, Space, element_key, hash_of, owner_key, stored_key};
+use crate::metadata::{Encoding, Kind, Metadata};
+use crate::rows::{Order, Visit};
+use crate::write_set::WriteSet;
+
+/// Draws a number below its argument, which is not 0.
+pub type Below<'b> = dyn FnMut(u64) -> u64 + 'b;
+
+/// A key and a value: of a row, or a field with its value.
+pub type Pair = (Vec<u8>, Vec<u8>);
+
+/// Part of a scan, and the position of the next part, if there is one.
+pub type Page<T> = (Vec<T>, Option<u32>);
+
+/// Up to this many elements a random element is drawn with exactly equal probabilities.
+const MAX_EXACT_DRAW: u64 = 128;
+/// Neighbours from which a random element of a larger collection is drawn.
+const NEIGHBOURS: usize = 16;
+
+/// A collection that is being read or changed.
+pub struct Collection<'w, 'r> {
+    writes: &'w mut WriteSet<'r>,
+    key: Vec<u8>,
+    pub(crate) metadata: Metadata,
+    expires_at: Option<Timestamp>,
+    /// Whether metadata and owner row exist.
+    is_stored: bool,
+}
+
+impl<'w, 'r> Collection<'w, 'r> {
+    pub(crate) fn open(writes: &'w mut WriteSet<'r>, key: &[u8], kind: Kind) -> Result<Self> {
+        let stored = writes.stored(key)?;
+        let is_stored = stored.is_some();
+        writes.count_lookup(is_stored);
+        let (metadata, expires_at) = match stored {
+            Some(stored) => match stored.metadata {
+                Some(metadata) if metadata.kind == kind => (metadata, stored.entry.expires_at),
+                _ => return Err(Error::WrongType { wanted: kind, found: stored.kind() }),
+            },
+            None => {
+                let version = writes.next_version();
+                let encoding =
+                    if kind == Kind::Set { Encoding::Integers } else { Encoding::Compact };
+                (Metadata { kind, version, count: 0, head: 1 << 63, encoding }, None)
+            }
+        };
+        Ok(Collection { writes, key: key.to_vec(), metadata, expires_at, is_stored })
+    }
+
+    pub(crate) fn element(&self, space: Space, head: &[u8], tail: &[u8]) -> Vec<u8> {
+        element_key(self.metadata.version, space, head, tail)
+    }
+
+    /// Key of an element that is found by its name.
+    pub(crate) fn hashed(&self, space: Space, name: &[u8]) -> Vec<u8> {
+        self.element(space, &hash_of(name).to_be_bytes(), name)
+    }
+
+    pub(crate) fn get(&self, key: &[u8]) -> StoreResult<Option<Vec<u8>>> {
+        // A new collection has no elements.
+        if self.metadata.count == 0 {
+            return Ok(None);
+        }
+        Ok(self.writes.row(key)?.map(|entry| entry.value))
+    }
+
+    pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) {
+        self.writes.put(key, value, None);
+    }
+
+    pub(crate) fn delete(&mut self, key: &[u8]) {
+        self.writes.delete(key);
+    }
+
+    pub(crate) fn scan(
+        &self,
+        range: &KeyRange,
+        order: Order,
+        visit: &mut Visit<'_>,
+    ) -> StoreResult<()> {
+        if self.metadata.count == 0 { Ok(()) } else { self.writes.scan(range, order, visit) }
+    }
+
+    /// All rows of a space.
+    pub(crate) fn space(&self, space: Space) -> KeyRange {
+        KeyRange::prefix(&self.element(space, &[], &[]))
+    }
+
+    /// Raises the encoding for an element of `bytes`, and for the count if it is above `max_count`.
+    pub(crate) fn raise_encoding(&mut self, max_count: u64, bytes: usize, max_bytes: usize) {
+        if self.metadata.count > max_count || bytes > max_bytes {
+            self.metadata.encoding = Encoding::Large;
+        }
+    }
+
+    /// Writes the metadata and, for a new collection, the owner row. Removes both if there are no
+    /// elements left.
+    pub(crate) fn save(&mut self) {
+        let owner = owner_key(self.metadata.version);
+        if self.metadata.count == 0 {
+            if self.is_stored {
+                self.writes.delete(&stored_key(&self.key));
+                self.writes.delete(&owner);
+            }
+            self.is_stored = false;
+            self.expires_at = None;
+            // Elements may be left: a later one must not meet them.
+            self.metadata.version = self.writes.next_version();
+            return;
+        }
+        self.writes.put(&stored_key(&self.key), &self.metadata.encode(), self.expires_at);
+        if !self.is_stored {
+            self.writes.put(&owner, &self.key, None);
+            self.is_stored = true;
+        }
+    }
+
+    /// Rows of a space whose elements are found by their names, from a hash on: at least `count` if
+    /// there are as many, and the hash from which to continue, if there are more.
+    pub(crate) fn scan_hashed(
+        &self,
+        space: Space,
+        from: u32,
+        count: usize,
+    ) -> StoreResult<Page<Pair>> {
+        let (mut rows, mut next): (Vec<Pair>, _) = (Vec::new(), None);
+        let start = Bound::Included(self.element(space, &from.to_be_bytes(), &[]));
+        let range = KeyRange { start, end: self.space(space).end };
+        let hash = |key: &[u8]| key[ELEMENT_PREFIX_BYTES..].first_chunk().copied();
+        self.scan(&range, Order::Ascending, &mut |key, value| {
+            // Elements with the same hash look the same to a cursor, so they stay together.
+            if rows.len() >= count && rows.last().is_some_and(|(last, _)| hash(last) != hash(key)) {
+                next = hash(key).map(u32::from_be_bytes);
+                return false;
+            }
+            rows.push((key.to_vec(), value.to_vec()));
+            true
+        })?;
+        Ok((rows, next))
+    }
+
+    /// A random row of a space whose elements are found by their names. Up to 128 elements all have
+    /// the same probability; above, about the same. Cost: a seek and up to 128 steps.
+    pub(crate) fn draw(&self, space: Space, below: &mut Below<'_>) -> StoreResult<Option<Pair>> {
+        let count = self.metadata.count;
+        let mut drawn = None;
+        if count <= MAX_EXACT_DRAW {
+            let mut rank = if count == 0 { 0 } else { below(count) };
+            self.scan(&self.space(space), Order::Ascending, &mut |key, value| {
+                if rank == 0 {
+                    drawn = Some((key.to_vec(), value.to_vec()));
+                    return false;
+                }
+                rank -= 1;
+                true
+            })?;
+            return Ok(drawn);
+        }
+        let start = self.element(space, &(below(1 << 32) as u32).to_be_bytes(), &[]);
+        let all = self.space(space);
+        let mut near = Vec::with_capacity(NEIGHBOURS);
+        let tail = KeyRange { start: Bound::Included(start), end: all.end.clone() };
+        // The elements before `start` follow those after it, as in a ring.
+        for range in [&tail, &all] {
+            self.scan(range, Order::Ascending, &mut |key, value| {
+                near.push((key.to_vec(), value.to_vec()));
+                near.len() < NEIGHBOURS
+            })?;
+            if near.len() == NEIGHBOURS {
+                break;
+            }
+        }
+        let at = below(near.len().max(1) as u64) as usize;
+        Ok((at < near.len()).then(|| near.swap_remove(at)))
+    }
+}
+
+impl std::fmt::Debug for Collection<'_, '_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Collection").field("metadata", &self.metadata).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,128 @@
+//! Hashes: fields with values. Rows lie in the order of the fields' hashes.
+
+use siltstone_engine::Result;
+
+use crate::collection::{Below, Collection, Page, Pair};
+use crate::error::Result as OpenResult;
+use crate::layout::{ELEMENT_PREFIX_BYTES, HASH_BYTES, Space};
+use crate::metadata::{Encoding, Kind, Metadata};
+use crate::rows::Order;
+use crate::write_set::WriteSet;
+
+/// Redis's `hash-max-listpack-entries`.
+const MAX_COMPACT_FIELDS: u64 = 128;
+/// Redis's `hash-max-listpack-value`.
+const MAX_COMPACT_BYTES: usize = 64;
+
+/// A hash in a [`WriteSet`].
+///
+/// Every change also writes the metadata. Errors are those of reads.
+#[derive(Debug)]
+pub struct Hash<'w, 'r>(pub(crate) Collection<'w, 'r>);
+
+/// The name of the field or member that follows the hash in a key.
+pub(crate) fn name_in(key: &[u8]) -> &[u8] {
+    key.get(ELEMENT_PREFIX_BYTES + HASH_BYTES..).unwrap_or_default()
+}
+
+/// Pairs of names and values, from rows.
+pub(crate) fn pairs(rows: Vec<Pair>) -> Vec<Pair> {
+    rows.into_iter().map(|(key, value)| (name_in(&key).to_vec(), value)).collect()
+}
+
+impl<'w, 'r> Hash<'w, 'r> {
+    /// Opens the hash at a key; an empty one if the key is missing.
+    ///
+    /// # Errors
+    /// [`Error::WrongType`](crate::Error::WrongType), and those of reads.
+    pub fn open(writes: &'w mut WriteSet<'r>, key: &[u8]) -> OpenResult<Self> {
+        Ok(Hash(Collection::open(writes, key, Kind::Hash)?))
+    }
+
+    /// The metadata.
+    pub fn metadata(&self) -> &Metadata {
+        &self.0.metadata
+    }
+
+    /// Number of fields.
+    pub fn len(&self) -> u64 {
+        self.0.metadata.count
+    }
+
+    /// Whether the hash is missing.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Value of a field. Cost: a lookup.
+    ///
+    /// # Errors
+    /// Those of reads.
+    pub fn get(&self, field: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.0.get(&self.0.hashed(Space::Fields, field))
+    }
+
+    /// Sets a field, and returns whether it is new.
+    ///
+    /// # Errors
+    /// Those of reads.
+    pub fn insert(&mut self, field: &[u8], value: &[u8]) -> Result<bool> {
+        let key = self.0.hashed(Space::Fields, field);
+        let is_new = self.0.get(&key)?.is_none();
+        self.0.metadata.count += u64::from(is_new);
+        self.0.raise_encoding(MAX_COMPACT_FIELDS, field.len().max(value.len()), MAX_COMPACT_BYTES);
+        self.0.put(&key, value);
+        self.0.save();
+        Ok(is_new)
+    }
+
+    /// Removes a field, and returns whether it existed.
+    ///
+    /// # Errors
+    /// Those of reads.
+    pub fn remove(&mut self, field: &[u8]) -> Result<bool> {
+        let key = self.0.hashed(Space::Fields, field);
+        let is_there = self.0.get(&key)?.is_some();
+        if is_there {
+            self.0.metadata.count -= 1;
+            self.0.delete(&key);
+            self.0.save();
+        }
+        Ok(is_there)
+    }
+
+    /// Visits fields and values until `visit` returns false. Cost: a step per field.
+    ///
+    /// # Errors
+    /// Those of reads.
+    pub fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
+        let range = self.0.space(Space::Fields);
+        self.0.scan(&range, Order::Ascending, &mut |key, value| visit(name_in(key), value))
+    }
+
+    /// Fields and values from a position on: at least `count`, if there are as many, and the
+    /// position from which to continue, if there are more. A scan from 0 to the end returns every
+    /// field that exists throughout.
+    ///
+    /// # Errors
+    /// Those of reads.
+    pub fn scan(&self, from: u32, count: usize) -> Result<Page<Pair>> {
+        let (rows, next) = self.0.scan_hashed(Space::Fields, from, count)?;
+        Ok((pairs(rows), next))
+    }
+
+    /// A random field and its value. Up to 128 fields all have the same probability, more have
+    /// about the same. Cost: up to 128 steps.
+    ///
+    /// # Errors
+    /// Those of reads.
+    pub fn draw(&self, below: &mut Below<'_>) -> Result<Option<Pair>> {
+        let drawn = self.0.draw(Space::Fields, below)?;
+        Ok(drawn.map(|(key, value)| (name_in(&key).to_vec(), value)))
+    }
+
+    /// Whether Redis would store it compactly.
+    pub fn is_compact(&self) -> bool {
+        self.0.metadata.encoding < Encoding::Large
+    }
+}

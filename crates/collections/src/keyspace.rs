@@ -1,0 +1,190 @@
+//! State of the collections of one table: the version counter and the format marker.
+//!
+//! # Upgrade
+//! Tables written before collections existed may have user keys under the reserved prefix. The
+//! marker distinguishes both: it is written in the batch of the first write that needs it, so a
+//! table without it holds only user keys. [`Keyspace::open`] then moves those under the prefix to
+//! their escaped place, together with the marker, in one batch; usually there are none, and
+//! nothing is written. A program that is older than the format shows reserved rows as keys.
+//!
+//! # Versions
+//! A version is larger than that of every row in the table, and not below the milliseconds since
+//! 1970 times 2^20. So it is new even if all rows of later versions were removed before a restart.
+//!
+//! # Dead rows
+//! Removing a collection removes its metadata and its owner row. Its elements, and the owner rows
+//! of collections that were overwritten or have expired, are dead: [`Keyspace::is_live`] finds the
+//! owner, and the metadata at the owner's key no longer has the version. Compactions drop them
+//! ([`DeadRows`]).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use siltstone::transaction::Overlay;
+use siltstone_engine::{
+    Durability, Engine, Entry, Error, KeyRange, Op, Result, Timestamp, WriteBatch,
+};
+
+use crate::dead_rows::DeadRows;
+use crate::layout::{
+    self, MARKER_KEY, MARKER_VALUE, PREFIX, owner_key, stored_key, version_of, versioned_rows,
+};
+use crate::metadata::Metadata;
+use crate::rows::{EngineRows, Order, Rows};
+
+/// Versions per millisecond since 1970.
+const VERSIONS_PER_MS: u64 = 1 << 20;
+
+/// Collections of one ordered table.
+#[derive(Debug)]
+pub struct Keyspace {
+    /// The last version drawn.
+    last_version: AtomicU64,
+    /// Whether the table has the format marker.
+    is_marked: AtomicBool,
+}
+
+impl Keyspace {
+    /// Reads the state of a table, and upgrades it if necessary. Replaces the table's compaction
+    /// filter by [`DeadRows`]. `now` is the time by the table's clock. Cost: four seeks.
+    ///
+    /// # Errors
+    /// `Unsupported` by an engine without order; `Corruption` if the marker is of an unknown
+    /// version; those of reads and, for an upgrade, of a synced write.
+    pub fn open(engine: &dyn Engine, now: Timestamp) -> Result<Self> {
+        if !engine.capabilities().ordered {
+            return Err(engine.unsupported("collections, as its keys have no order"));
+        }
+        let rows = EngineRows::newest(engine);
+        let is_marked = match marker(&rows)? {
+            Some(value) if value == MARKER_VALUE => true,
+            Some(value) if value.starts_with(b"siltstone collections ") => {
+                return Err(Error::Invalid(
+                    "the table has collections in a newer format; open it with a newer version of \
+                     siltstone"
+                        .into(),
+                ));
+            }
+            // Without the marker this is a user's key like the others.
+            _ => upgrade(engine, &rows)?,
+        };
+        match engine.set_compaction_filter(Some(Arc::new(DeadRows))) {
+            // An engine without compactions keeps dead rows.
+            Ok(()) | Err(Error::Unsupported { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        let mut last_version = now.saturating_mul(VERSIONS_PER_MS);
+        for range in versioned_rows() {
+            rows.scan(&range, Order::Descending, &mut |key, _| {
+                last_version = last_version.max(version_of(key).unwrap_or(0));
+                false
+            })?;
+        }
+        Ok(Keyspace {
+            last_version: AtomicU64::new(last_version),
+            is_marked: AtomicBool::new(is_marked),
+        })
+    }
+
+    /// Draws the version of a new collection.
+    pub(crate) fn next_version(&self) -> u64 {
+        self.last_version.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Whether the table may have reserved rows.
+    pub fn has_reserved_rows(&self) -> bool {
+        self.is_marked.load(Ordering::Acquire)
+    }
+
+    /// Adds the format marker to writes that need it. The caller reports the writes by
+    /// [`record_write`](Self::record_write).
+    pub fn add_marker(&self, writes: &mut Overlay) {
+        let is_reserved =
+            |writes: &Overlay| writes.range(&KeyRange::prefix(&PREFIX)).next().is_some();
+        if !self.has_reserved_rows() && is_reserved(writes) {
+            writes.push(Op::Put { key: &MARKER_KEY, value: MARKER_VALUE, expires_at: None });
+        }
+    }
+
+    /// As [`add_marker`](Self::add_marker), to a batch of stored keys.
+    pub fn mark_batch(&self, batch: &mut WriteBatch) {
+        if !self.has_reserved_rows() && batch.iter().any(|op| op.key().starts_with(&PREFIX)) {
+            batch.put(&MARKER_KEY, MARKER_VALUE);
+        }
+    }
+
+    /// Records that a batch was written, which may contain the marker.
+    pub fn record_write(&self, batch: &WriteBatch) {
+        if !self.has_reserved_rows() && batch.iter().any(|op| op.key() == MARKER_KEY) {
+            self.is_marked.store(true, Ordering::Release);
+        }
+    }
+
+    /// Records that all rows were removed. No other write may be in progress.
+    pub fn record_clear(&self) {
+        self.is_marked.store(false, Ordering::Release);
+    }
+
+    /// Whether a row is a plain key or part of an existing collection. A row that is not live never
+    /// becomes live again, so it can be dropped. All rows must be of one moment (a snapshot):
+    /// otherwise a RENAME between the two lookups would look like a removal. Cost: up to two
+    /// lookups, which are the same for all rows of a version.
+    ///
+    /// # Errors
+    /// Those of the lookups.
+    pub fn is_live(rows: &dyn Rows, stored: &[u8]) -> Result<bool> {
+        match version_of(stored) {
+            None => Ok(true),
+            Some(version) => is_version_live(version, &|key| rows.row(key)),
+        }
+    }
+}
+
+/// Whether a version is that of a collection, as [`Keyspace::is_live`].
+pub(crate) fn is_version_live(
+    version: u64,
+    get: &dyn Fn(&[u8]) -> Result<Option<Entry>>,
+) -> Result<bool> {
+    let Some(owner) = get(&owner_key(version))? else { return Ok(false) };
+    let entry = get(&stored_key(&owner.value))?;
+    let metadata = entry.and_then(|entry| Metadata::decode(&entry.value));
+    Ok(metadata.is_some_and(|metadata| metadata.version == version))
+}
+
+/// The value of the format marker. By a scan, as the table counts lookups for its user.
+fn marker(rows: &EngineRows<'_>) -> Result<Option<Vec<u8>>> {
+    let mut found = None;
+    rows.scan(&KeyRange::prefix(&MARKER_KEY), Order::Ascending, &mut |key, value| {
+        found = (key == MARKER_KEY).then(|| value.to_vec());
+        false
+    })?;
+    Ok(found)
+}
+
+/// Moves user keys under the reserved prefix to their escaped place. Returns whether there were
+/// any: the marker is written with them.
+fn upgrade(engine: &dyn Engine, rows: &EngineRows<'_>) -> Result<bool> {
+    let mut old = Vec::new();
+    rows.scan(&KeyRange::prefix(&PREFIX), Order::Ascending, &mut |key, _| {
+        old.push(key.to_vec());
+        true
+    })?;
+    if old.is_empty() {
+        return Ok(false);
+    }
+    // In an overlay, since the new place of one key may be the old place of another.
+    let mut writes = Overlay::default();
+    let mut entries = Vec::new();
+    for key in &old {
+        entries.extend(engine.get(key)?.map(|entry| (key, entry)));
+        writes.push(Op::Delete { key });
+    }
+    for (key, entry) in &entries {
+        let stored = layout::stored_key(key);
+        let (value, expires_at) = (&entry.value[..], entry.expires_at);
+        writes.push(Op::Put { key: &stored, value, expires_at });
+    }
+    writes.push(Op::Put { key: &MARKER_KEY, value: MARKER_VALUE, expires_at: None });
+    engine.write(&writes.to_batch(), Durability::Synced)?;
+    Ok(true)
+}

@@ -1,0 +1,63 @@
+//! Hashes, lists, sets and sorted sets over one ordered table, beside its plain keys.
+//!
+//! ```text
+//!   user's key ──▶ metadata: type, version, count        one lookup finds type and expiry
+//!                     │
+//!                     └─ version ──▶ elements            adjacent rows under a reserved prefix
+//! ```
+//!
+//! Every operation is one atomic batch. Removing, overwriting and expiry change the metadata alone:
+//! their cost does not depend on the number of elements. Elements of removed collections are dead
+//! ([`Keyspace::is_live`]) until compactions drop them ([`DeadRows`]). A later collection at the
+//! same key does not see them, because it has a new version.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`layout`] | keys of all rows, byte by byte |
+//! | [`metadata`] | the value at the user's key, byte by byte |
+//! | [`rows`] | reads of a table and of pending writes |
+//! | [`keyspace`] | upgrade of old tables, versions, dead rows |
+//! | [`dead_rows`] | the compaction filter that drops dead rows |
+//! | [`write_set`] | operations collected into one batch; removal, expiry, renaming, copying |
+//! | [`collection`] | common base of all types |
+//! | [`hash`], [`list`], [`set`], [`sorted_set`] | the types |
+//! | [`user_keys`] | a cursor over user keys alone |
+//! | [`collections`] | the API for programs: locks, one batch per operation |
+//!
+//! The design is that of Kvrocks and Pika: metadata by key, elements by version.
+//!
+//! # Limits
+//! A field or member has up to 64 KiB less 20 bytes, the limit of keys. Counting members by score
+//! and finding ranks costs a step per member.
+
+#![warn(missing_debug_implementations)]
+
+pub mod collection;
+pub mod collections;
+pub mod dead_rows;
+mod error;
+pub mod hash;
+pub mod keyspace;
+pub mod layout;
+pub mod list;
+pub mod metadata;
+pub mod rows;
+pub mod set;
+pub mod sorted_set;
+pub mod user_keys;
+pub mod write_set;
+
+pub use collection::Below;
+pub use collections::Collections;
+pub use dead_rows::DeadRows;
+pub use error::{Error, Result};
+pub use hash::Hash;
+pub use keyspace::Keyspace;
+pub use layout::{stored_key, user_key};
+pub use list::{End, List};
+pub use metadata::{Encoding, Kind, Metadata};
+pub use rows::{EngineRows, Order, OverlayRows, Rows};
+pub use set::Set;
+pub use sorted_set::{MemberRange, ScoreRange, SortedSet};
+pub use user_keys::UserKeys;
+pub use write_set::{Lookups, StoredValue, WriteSet};

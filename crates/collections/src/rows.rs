@@ -1,0 +1,159 @@
+//! Reads of rows, from a table or from a table under pending writes.
+//!
+//! Operations read through [`Rows`], so the same code works on a table, on a table under the writes
+//! of a transaction, and on either under its own writes ([`OverlayRows`]).
+//!
+//! ```text
+//!   write set of the operation      reads its own writes
+//!   writes of the transaction       if there is one
+//!   the table                       [`EngineRows`]
+//! ```
+
+use std::fmt;
+
+use siltstone::transaction::Overlay;
+use siltstone_engine::{Engine, Entry, KeyRange, ReadPoint, Result, Timestamp};
+
+/// Direction of a scan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// From the first row to the last.
+    Ascending,
+    /// From the last row to the first.
+    Descending,
+}
+
+/// Receives the key and value of each row; returns whether to continue.
+pub type Visit<'v> = dyn FnMut(&[u8], &[u8]) -> bool + 'v;
+
+/// Rows by stored key ([`crate::stored_key`]), in order.
+pub trait Rows {
+    /// The row of a key; `None` if it is missing or expired.
+    ///
+    /// # Errors
+    /// As [`Engine::get`].
+    fn row(&self, key: &[u8]) -> Result<Option<Entry>>;
+
+    /// Visits the rows of a range until `visit` returns false. Cost: a seek and a step per row.
+    ///
+    /// # Errors
+    /// As [`Engine::range`].
+    fn scan(&self, range: &KeyRange, order: Order, visit: &mut Visit<'_>) -> Result<()>;
+}
+
+/// Rows of an ordered table.
+pub struct EngineRows<'a> {
+    /// The table's engine.
+    pub engine: &'a dyn Engine,
+    /// The snapshot to read at; `None`: the newest rows.
+    pub at: Option<ReadPoint>,
+}
+
+impl<'a> EngineRows<'a> {
+    /// The newest rows of a table.
+    pub fn newest(engine: &'a dyn Engine) -> Self {
+        EngineRows { engine, at: None }
+    }
+}
+
+impl fmt::Debug for EngineRows<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EngineRows").field("at", &self.at).finish_non_exhaustive()
+    }
+}
+
+impl Rows for EngineRows<'_> {
+    fn row(&self, key: &[u8]) -> Result<Option<Entry>> {
+        match &self.at {
+            None => self.engine.get(key),
+            Some(at) => self.engine.get_at(key, at),
+        }
+    }
+
+    fn scan(&self, range: &KeyRange, order: Order, visit: &mut Visit<'_>) -> Result<()> {
+        let mut cursor = self.engine.range(range.clone(), self.at.as_ref())?;
+        let mut is_valid = match order {
+            Order::Ascending => cursor.first()?,
+            Order::Descending => cursor.last()?,
+        };
+        while is_valid && visit(cursor.key(), cursor.value()) {
+            is_valid = match order {
+                Order::Ascending => cursor.next()?,
+                Order::Descending => cursor.prev()?,
+            };
+        }
+        Ok(())
+    }
+}
+
+/// Rows under pending writes, which hide those below.
+pub struct OverlayRows<'a> {
+    /// Rows below.
+    pub below: &'a dyn Rows,
+    /// Pending writes.
+    pub writes: &'a Overlay,
+    /// Time at which entries of the pending writes expire.
+    pub now: Timestamp,
+}
+
+impl fmt::Debug for OverlayRows<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OverlayRows").field("writes", &self.writes).finish_non_exhaustive()
+    }
+}
+
+impl Rows for OverlayRows<'_> {
+    fn row(&self, key: &[u8]) -> Result<Option<Entry>> {
+        match self.writes.get(key) {
+            Some(written) => Ok(written.filter(|entry| !entry.is_expired(self.now)).cloned()),
+            None => self.below.row(key),
+        }
+    }
+
+    fn scan(&self, range: &KeyRange, order: Order, visit: &mut Visit<'_>) -> Result<()> {
+        let mut written = self.writes.range(range);
+        let mut advance = || match order {
+            Order::Ascending => written.next(),
+            Order::Descending => written.next_back(),
+        };
+        let is_before = |a: &[u8], b: &[u8]| match order {
+            Order::Ascending => a < b,
+            Order::Descending => a > b,
+        };
+        let mut pending = advance();
+        let mut is_stopped = false;
+        let visit_written = |key: &[u8], entry: Option<&Entry>, visit: &mut Visit<'_>| {
+            let visible = entry.filter(|entry| !entry.is_expired(self.now));
+            visible.is_none_or(|entry| visit(key, &entry.value))
+        };
+        if !self.writes.is_cleared() {
+            self.below.scan(range, order, &mut |key, value| {
+                while let Some((written, entry)) = pending
+                    && is_before(written, key)
+                {
+                    pending = advance();
+                    if !visit_written(written, entry, visit) {
+                        is_stopped = true;
+                        return false;
+                    }
+                }
+                let goes_on = match pending {
+                    Some((written, entry)) if written == key => {
+                        pending = advance();
+                        visit_written(written, entry, visit)
+                    }
+                    _ => visit(key, value),
+                };
+                is_stopped = !goes_on;
+                goes_on
+            })?;
+        }
+        while let Some((written, entry)) = pending
+            && !is_stopped
+        {
+            is_stopped = !visit_written(written, entry, visit);
+            pending = advance();
+        }
+        Ok(())
+    }
+}

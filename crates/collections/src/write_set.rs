@@ -1,0 +1,218 @@
+//! Operations on collections, collected into one atomic batch.
+//!
+//! A [`WriteSet`] reads rows under its own writes. The types ([`Hash`](crate::Hash), …) open a
+//! collection in it and change elements and metadata; [`WriteSet::into_batch`] returns all changes.
+//! The caller holds the locks of the keys from the first read until the batch is written.
+
+use siltstone::transaction::Overlay;
+use siltstone_engine::{Entry, KeyRange, Op, Result, Timestamp, WriteBatch};
+
+use crate::keyspace::Keyspace;
+use crate::layout::{ELEMENT_PREFIX_BYTES, elements_of, owner_key, stored_key};
+use crate::metadata::{Kind, Metadata};
+use crate::rows::{Order, OverlayRows, Rows, Visit};
+
+/// Pending changes of a table.
+pub struct WriteSet<'r> {
+    rows: &'r dyn Rows,
+    keyspace: &'r Keyspace,
+    now: Timestamp,
+    writes: Overlay,
+    lookups: Lookups,
+}
+
+/// Collections that were opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Lookups {
+    /// Lookups of existing keys.
+    pub hits: u64,
+    /// Lookups of missing keys.
+    pub misses: u64,
+}
+
+/// What is stored at a user's key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredValue {
+    /// The row: a plain value, or encoded metadata.
+    pub entry: Entry,
+    /// The metadata, if it is a collection.
+    pub metadata: Option<Metadata>,
+}
+
+impl StoredValue {
+    /// Interprets a row.
+    pub fn new(entry: Entry) -> Self {
+        let metadata = Metadata::decode(&entry.value);
+        StoredValue { entry, metadata }
+    }
+
+    /// The type, if it is a collection.
+    pub fn kind(&self) -> Option<Kind> {
+        self.metadata.map(|metadata| metadata.kind)
+    }
+}
+
+impl<'r> WriteSet<'r> {
+    /// No changes yet, over `rows`. `now` is the time by the table's clock.
+    pub fn new(rows: &'r dyn Rows, keyspace: &'r Keyspace, now: Timestamp) -> Self {
+        WriteSet { rows, keyspace, now, writes: Overlay::default(), lookups: Lookups::default() }
+    }
+
+    fn layered(&self) -> OverlayRows<'_> {
+        OverlayRows { below: self.rows, writes: &self.writes, now: self.now }
+    }
+
+    pub(crate) fn row(&self, key: &[u8]) -> Result<Option<Entry>> {
+        self.layered().row(key)
+    }
+
+    pub(crate) fn scan(&self, range: &KeyRange, order: Order, visit: &mut Visit<'_>) -> Result<()> {
+        self.layered().scan(range, order, visit)
+    }
+
+    pub(crate) fn put(&mut self, key: &[u8], value: &[u8], expires_at: Option<Timestamp>) {
+        self.writes.push(Op::Put { key, value, expires_at });
+    }
+
+    pub(crate) fn delete(&mut self, key: &[u8]) {
+        self.writes.push(Op::Delete { key });
+    }
+
+    pub(crate) fn count_lookup(&mut self, is_hit: bool) {
+        self.lookups.hits += u64::from(is_hit);
+        self.lookups.misses += u64::from(!is_hit);
+    }
+
+    /// The collections that were opened so far.
+    pub fn lookups(&self) -> Lookups {
+        self.lookups
+    }
+
+    pub(crate) fn next_version(&self) -> u64 {
+        self.keyspace.next_version()
+    }
+
+    /// What is stored at a user's key.
+    ///
+    /// # Errors
+    /// Those of reads.
+    pub fn stored(&self, key: &[u8]) -> Result<Option<StoredValue>> {
+        Ok(self.row(&stored_key(key))?.map(StoredValue::new))
+    }
+
+    /// Removes a key of any type, and returns whether it existed. The cost does not depend on the
+    /// size of a collection.
+    ///
+    /// # Errors
+    /// Those of reads.
+    pub fn remove(&mut self, key: &[u8]) -> Result<bool> {
+        let Some(stored) = self.stored(key)? else { return Ok(false) };
+        if let Some(metadata) = stored.metadata {
+            self.delete(&owner_key(metadata.version));
+        }
+        self.delete(&stored_key(key));
+        Ok(true)
+    }
+
+    /// Sets or removes the expiry of a key of any type, and returns whether the key exists. An
+    /// expiry in the past removes the key.
+    ///
+    /// # Errors
+    /// Those of reads.
+    pub fn set_expiry(&mut self, key: &[u8], expires_at: Option<Timestamp>) -> Result<bool> {
+        if expires_at.is_some_and(|at| at <= self.now) {
+            return self.remove(key);
+        }
+        let Some(stored) = self.stored(key)? else { return Ok(false) };
+        self.put(&stored_key(key), &stored.entry.value, expires_at);
+        Ok(true)
+    }
+
+    /// Moves a key of any type, with its expiry, over another one. Returns whether `from` exists.
+    /// The cost does not depend on the size of a collection.
+    ///
+    /// # Errors
+    /// Those of reads.
+    pub fn rename(&mut self, from: &[u8], to: &[u8]) -> Result<bool> {
+        let Some(stored) = self.stored(from)? else { return Ok(false) };
+        if from == to {
+            return Ok(true);
+        }
+        self.remove(to)?;
+        self.delete(&stored_key(from));
+        self.put(&stored_key(to), &stored.entry.value, stored.entry.expires_at);
+        if let Some(metadata) = stored.metadata {
+            self.put(&owner_key(metadata.version), to, None);
+        }
+        Ok(true)
+    }
+
+    /// Copies a key of any type, with its expiry, from a table (this or another one) over a key of
+    /// this one. Returns whether `from` exists. The cost grows with the size of the collection, and
+    /// the copy is one batch.
+    ///
+    /// # Errors
+    /// Those of reads.
+    pub fn copy_from(&mut self, source: &dyn Rows, from: &[u8], to: &[u8]) -> Result<bool> {
+        let Some(entry) = source.row(&stored_key(from))? else { return Ok(false) };
+        let stored = StoredValue::new(entry);
+        let Some(metadata) = stored.metadata else {
+            self.remove(to)?;
+            self.put(&stored_key(to), &stored.entry.value, stored.entry.expires_at);
+            return Ok(true);
+        };
+        let copy = Metadata { version: self.next_version(), ..metadata };
+        let mut elements = Vec::new();
+        source.scan(&elements_of(metadata.version), Order::Ascending, &mut |key, value| {
+            elements.push((key.to_vec(), value.to_vec()));
+            true
+        })?;
+        self.remove(to)?;
+        for (mut key, value) in elements {
+            // The space follows the version.
+            key[ELEMENT_PREFIX_BYTES - 9..ELEMENT_PREFIX_BYTES - 1]
+                .copy_from_slice(&copy.version.to_be_bytes());
+            self.put(&key, &value, None);
+        }
+        self.put(&stored_key(to), &copy.encode(), stored.entry.expires_at);
+        self.put(&owner_key(copy.version), to, None);
+        Ok(true)
+    }
+
+    /// Bytes of the keys and values of a collection's elements, extrapolated from the first
+    /// `samples` rows, or exact if it is 0.
+    ///
+    /// # Errors
+    /// Those of reads.
+    pub fn element_bytes(&self, key: &[u8], samples: u64) -> Result<u64> {
+        let Some(metadata) = self.stored(key)?.and_then(|stored| stored.metadata) else {
+            return Ok(0);
+        };
+        let (mut rows, mut bytes) = (0u64, 0u64);
+        self.scan(&elements_of(metadata.version), Order::Ascending, &mut |key, value| {
+            rows += 1;
+            bytes += (key.len() + value.len()) as u64;
+            rows != samples
+        })?;
+        // A member of a sorted set has two rows.
+        let all = metadata.count * if metadata.kind == Kind::SortedSet { 2 } else { 1 };
+        Ok(if rows == samples { bytes * all / rows.max(1) } else { bytes })
+    }
+
+    /// Bytes of keys and values written so far.
+    pub fn bytes(&self) -> usize {
+        self.writes.bytes()
+    }
+
+    /// All changes as one batch of stored keys, with the format marker if it is missing.
+    pub fn into_batch(mut self) -> WriteBatch {
+        self.keyspace.add_marker(&mut self.writes);
+        self.writes.to_batch()
+    }
+}
+
+impl std::fmt::Debug for WriteSet<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WriteSet").field("writes", &self.writes).finish_non_exhaustive()
+    }
+}

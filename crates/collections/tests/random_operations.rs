@@ -1,0 +1,50 @@
+//! Random operations agree with a model in standard types, also after the table was reopened and
+//! compacted, and while keys expire. `SILTSTONE_HISTORIES` sets the number of runs.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::sync::Arc;
+
+use siltstone::{Clock, Durability, ManualClock};
+use siltstone_faults::FaultyVfs;
+use siltstone_testkit::{Scale, TestRng};
+use support::{Models, live_rows, open, read_all, step};
+
+#[test]
+fn collections_agree_with_the_model() {
+    for seed in 0..Scale::from_env().histories.min(60) {
+        let (disk, clock) = (FaultyVfs::new(seed), Arc::new(ManualClock::at(1000)));
+        let mut rng = TestRng::of(seed, 1);
+        let mut models = Models::new();
+        let mut collections = open(&disk, &clock, seed).unwrap();
+        for _ in 0..150 {
+            step(&collections, &mut models, &clock, &mut rng, Durability::Buffered).unwrap();
+            if rng.one_in(4) {
+                clock.advance(rng.below(10));
+            }
+            if rng.one_in(40) {
+                let engine = collections.table().engine().clone();
+                if rng.one_in(2) {
+                    engine.flush().unwrap();
+                    engine.maintain().unwrap();
+                }
+                engine.close().unwrap();
+                collections = open(&disk, &clock, seed).unwrap();
+            }
+        }
+        let now = clock.now();
+        models.retain(|_, (_, expires_at)| expires_at.is_none_or(|at| at > now));
+        assert_eq!(read_all(&collections), models, "seed {seed}");
+        let rows_of = |model: &support::Model| match model {
+            support::Model::Hash(hash) => hash.len(),
+            support::Model::List(list) => list.len(),
+            support::Model::Set(set) => set.len(),
+            support::Model::SortedSet(set) => 2 * set.len(),
+        };
+        // An owner row per collection, and the marker.
+        let expected: usize = models.values().map(|(model, _)| rows_of(model) + 1).sum();
+        assert_eq!(live_rows(&collections).0, expected + 1, "seed {seed}");
+    }
+}

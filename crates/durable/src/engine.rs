@@ -1,0 +1,347 @@
+//! Implements [`Engine`] for every engine on top of [`Core`].
+//!
+//! ```text
+//!   open   recover ─ enable retries ─ start: flush what was recovered, if it must be
+//!   close  stop background work ─ seal log and manifest ─ release
+//!   drop   stop background work ─ release: what was written stays in the logs
+//! ```
+//!
+//! Writes, flushes and closing are the same for all engines. An engine implements reads,
+//! checkpoints and reports in [`OpenTable`].
+//!
+//! Invariant: background work of a table ends with its [`LogStructuredEngine`].
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use siltstone_engine::{
+    Capabilities, CheckpointSink, CompactionFilter, Cursor, Durability, Engine, Entry, Error,
+    KeyRange, MAX_VALUE_BYTES, PreparedPart, ReadPoint, Result, Stats, Timestamp, VerifyReport,
+    WriteBatch, sample,
+};
+use siltstone_runtime::{BackgroundWork, Env};
+use siltstone_vfs::Vfs;
+
+use crate::checkpoint::Checkpoint;
+use crate::clear::{self, Clear};
+use crate::core::Core;
+use crate::offline::Report;
+use crate::{PartSurvey, VersionState, commit, core, flush, prepare};
+
+/// The operations of an open table besides writes, which an engine implements. A method with the
+/// name of one of [`Engine`] has the same contract and the same errors.
+pub trait OpenTable: Checkpoint + Report + Clear {
+    /// The options of a table.
+    type Options;
+
+    /// Whether keys have an order, and reads may name a snapshot.
+    const IS_ORDERED_AND_VERSIONED: bool = false;
+
+    /// Whether batches may have range deletions.
+    const HAS_RANGE_DELETES: bool = false;
+
+    /// Recovers the table in `vfs`, or creates one. Returns `true` if the recovered memtable must
+    /// be flushed.
+    ///
+    /// # Errors
+    /// Those of [`LogStructuredEngine::open`].
+    fn recover(vfs: Arc<dyn Vfs>, env: Env, options: Self::Options) -> Result<(Arc<Self>, bool)>;
+
+    /// Begins background work, and flushes the recovered memtable if it must be.
+    ///
+    /// # Errors
+    /// Those of the flush.
+    fn start(&self, must_flush: bool) -> Result<()> {
+        if must_flush { flush::flush_recovered(self) } else { Ok(()) }
+    }
+
+    /// The entry of `key` now, or `at` a snapshot.
+    fn get(&self, key: &[u8], at: Option<&ReadPoint>) -> Result<Option<Entry>>;
+
+    /// See [`Engine::lookup`]. The default copies the value.
+    ///
+    /// # Errors
+    /// The same.
+    fn lookup(
+        &self,
+        key: &[u8],
+        at: Option<&ReadPoint>,
+        visit: &mut dyn FnMut(&[u8], Option<Timestamp>),
+    ) -> Result<bool> {
+        let found = self.get(key, at)?;
+        if let Some(entry) = &found {
+            visit(&entry.value, entry.expires_at);
+        }
+        Ok(found.is_some())
+    }
+
+    /// See [`Engine::multi_get`]. The default reads one key after the other.
+    ///
+    /// # Errors
+    /// The same.
+    fn multi_get(&self, keys: &[&[u8]], at: Option<&ReadPoint>) -> Result<Vec<Option<Entry>>> {
+        keys.iter().map(|key| self.get(key, at)).collect()
+    }
+
+    /// The entries in `range` now, or `at` a snapshot. For an unordered engine, `range` is always
+    /// all keys.
+    fn cursor(&self, range: KeyRange, at: Option<&ReadPoint>) -> Result<Box<dyn Cursor>>;
+
+    /// A snapshot; `None` if the engine has none.
+    fn snapshot(&self) -> Option<ReadPoint> {
+        None
+    }
+
+    /// A random key.
+    fn random_key(
+        engine: &LogStructuredEngine<Self>,
+        below: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<Option<Vec<u8>>> {
+        sample::random_of_first(engine.iter()?, below)
+    }
+
+    /// See [`Engine::set_compaction_filter`]. `false`: the engine has no compaction filters.
+    fn set_compaction_filter(&self, _filter: Option<Arc<dyn CompactionFilter>>) -> bool {
+        false
+    }
+
+    /// See [`Engine::compact_range`].
+    ///
+    /// # Errors
+    /// The same; the default refuses every call.
+    fn compact_range(&self, _range: &KeyRange) -> Result<()> {
+        let operation = "compaction of a range of keys";
+        Err(Error::Unsupported { engine: Self::Version::ENGINE, operation })
+    }
+
+    /// See [`Engine::set_options`].
+    ///
+    /// # Errors
+    /// The same; the default refuses every call.
+    fn set_options(&self, _changes: &BTreeMap<String, String>) -> Result<()> {
+        let operation = "options that change while the table is open";
+        Err(Error::Unsupported { engine: Self::Version::ENGINE, operation })
+    }
+
+    /// Writes everything in memory to files.
+    fn flush(&self) -> Result<()> {
+        flush::flush(self)
+    }
+
+    /// Ends background work.
+    fn stop(&self) {
+        self.core().background.stop();
+    }
+
+    /// Called when a close has ended background work, before log and manifest are sealed.
+    fn before_seal(&self) {}
+
+    /// Releases what the next open needs, e.g. a lock.
+    fn release(&self) {}
+}
+
+/// An open table of a log-structured engine.
+pub struct LogStructuredEngine<T: OpenTable> {
+    table: Arc<T>,
+}
+
+impl<T: OpenTable> LogStructuredEngine<T> {
+    /// Opens the table on `vfs`, or creates one. The caller ensures that it is open only once.
+    ///
+    /// # Errors
+    /// Corruption, a newer format, I/O errors; then nothing has changed.
+    pub fn open(vfs: Arc<dyn Vfs>, env: Env, options: T::Options) -> Result<Self> {
+        let (table, must_flush) = T::recover(vfs, env, options)?;
+        Self::start(table, must_flush)
+    }
+
+    /// Completes the opening of a table that has been recovered.
+    ///
+    /// # Errors
+    /// Those of [`OpenTable::start`].
+    pub fn start(table: Arc<T>, must_flush: bool) -> Result<Self> {
+        let engine = LogStructuredEngine { table };
+        engine.core().background.retry_with(engine.core().me.clone(), T::core);
+        engine.table.start(must_flush)?;
+        Ok(engine)
+    }
+
+    /// The parts of batches over several tables in the log of the table on `vfs`, which is not
+    /// open.
+    ///
+    /// # Errors
+    /// Corruption, a newer format, I/O errors.
+    pub fn survey_parts(vfs: &Arc<dyn Vfs>) -> Result<PartSurvey> {
+        PartSurvey::read::<T::Version>(vfs)
+    }
+
+    /// The state of the table.
+    pub fn table(&self) -> &T {
+        &self.table
+    }
+
+    fn core(&self) -> &Core<T> {
+        self.table.core()
+    }
+
+    /// Checks that the engine has the operations of a batch.
+    fn check_supported(&self, batch: &WriteBatch) -> Result<()> {
+        if T::HAS_RANGE_DELETES { Ok(()) } else { batch.reject_range_deletions(self.name()) }
+    }
+
+    fn check_snapshot(&self, at: Option<&ReadPoint>) -> Result<()> {
+        match at.is_none() || T::IS_ORDERED_AND_VERSIONED {
+            true => Ok(()),
+            false => Err(self.unsupported("reads at a snapshot")),
+        }
+    }
+}
+
+impl<T: OpenTable> Drop for LogStructuredEngine<T> {
+    fn drop(&mut self) {
+        self.core().background.close();
+        self.table.stop();
+        self.table.release();
+    }
+}
+
+impl<T: OpenTable> Engine for LogStructuredEngine<T> {
+    fn name(&self) -> &'static str {
+        T::Version::ENGINE
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            ordered: T::IS_ORDERED_AND_VERSIONED,
+            durable: true,
+            versioned: T::IS_ORDERED_AND_VERSIONED,
+            incremental_gc: false,
+            range_deletes: T::HAS_RANGE_DELETES,
+            max_value_bytes: MAX_VALUE_BYTES,
+        }
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
+        self.table.get(key, None)
+    }
+
+    fn get_at(&self, key: &[u8], at: &ReadPoint) -> Result<Option<Entry>> {
+        self.check_snapshot(Some(at))?;
+        self.table.get(key, Some(at))
+    }
+
+    fn lookup(
+        &self,
+        key: &[u8],
+        at: Option<&ReadPoint>,
+        visit: &mut dyn FnMut(&[u8], Option<Timestamp>),
+    ) -> Result<bool> {
+        self.check_snapshot(at)?;
+        self.table.lookup(key, at, visit)
+    }
+
+    fn multi_get(&self, keys: &[&[u8]], at: Option<&ReadPoint>) -> Result<Vec<Option<Entry>>> {
+        self.check_snapshot(at)?;
+        self.table.multi_get(keys, at)
+    }
+
+    fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
+        self.check_supported(batch)?;
+        commit::write(self.table(), batch, durability)
+    }
+
+    fn prepare<'a>(
+        &'a self,
+        batch: &'a WriteBatch,
+        may_wait: bool,
+    ) -> Result<Option<Box<dyn PreparedPart + 'a>>> {
+        self.check_supported(batch)?;
+        let prepared = prepare::prepare(self.table(), batch, may_wait)?;
+        Ok(prepared.map(|part| Box::new(part) as Box<dyn PreparedPart + 'a>))
+    }
+
+    /// Drops the files, atomically.
+    fn clear(&self) -> Result<()> {
+        clear::clear(self.table())
+    }
+
+    fn sync(&self) -> Result<()> {
+        commit::sync(self.table())
+    }
+
+    fn iter(&self) -> Result<Box<dyn Cursor>> {
+        self.table.cursor(KeyRange::all(), None)
+    }
+
+    fn range(&self, range: KeyRange, at: Option<&ReadPoint>) -> Result<Box<dyn Cursor>> {
+        range.check()?;
+        match T::IS_ORDERED_AND_VERSIONED {
+            true => self.table.cursor(range, at),
+            false => Err(self.unsupported("range scans")),
+        }
+    }
+
+    fn random_key(&self, below: &mut dyn FnMut(u64) -> u64) -> Result<Option<Vec<u8>>> {
+        T::random_key(self, below)
+    }
+
+    fn snapshot(&self) -> Result<ReadPoint> {
+        self.core().background.check_open()?;
+        self.table.snapshot().ok_or_else(|| self.unsupported("snapshots"))
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.table.flush()
+    }
+
+    fn maintain(&self) -> Result<()> {
+        self.core().drain_jobs()
+    }
+
+    fn set_compaction_filter(&self, filter: Option<Arc<dyn CompactionFilter>>) -> Result<()> {
+        self.core().background.check_open()?;
+        match self.table.set_compaction_filter(filter) {
+            true => Ok(()),
+            false => Err(self.unsupported("compaction filters")),
+        }
+    }
+
+    fn compact_range(&self, range: &KeyRange) -> Result<()> {
+        range.check()?;
+        self.table.compact_range(range)
+    }
+
+    fn set_options(&self, changes: &BTreeMap<String, String>) -> Result<()> {
+        self.core().background.check_open()?;
+        self.table.set_options(changes)
+    }
+
+    fn checkpoint(&self, sink: &mut dyn CheckpointSink) -> Result<()> {
+        self.table.checkpoint(sink)
+    }
+
+    fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport> {
+        self.table.verify(progress)
+    }
+
+    fn stats(&self) -> Stats {
+        self.table.stats()
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.table.warnings()
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.core().background.trouble()
+    }
+
+    fn close(&self) -> Result<()> {
+        let closed = core::close(self.table(), || {
+            self.table.stop();
+            self.table.before_seal();
+        });
+        self.table.release();
+        closed
+    }
+}

@@ -1,0 +1,164 @@
+//! The properties of a command without its handler: name, arity, flags, positions of its keys.
+//!
+//! A [`Definition`] knows no handler, so that everything below the handlers (the client registry,
+//! the metrics, the queue of a transaction) can name commands. [`super::table`] pairs both.
+
+use crate::resp::Args;
+use crate::resp::number::parse_u64;
+
+/// A command without its handler.
+pub(crate) struct Definition {
+    pub(crate) name: &'static str,
+    /// Number of arguments including the name; if negative, the minimum.
+    pub(crate) arity: i32,
+    pub(crate) flags: u16,
+    pub(crate) keys: KeyPositions,
+    pub(crate) group: &'static str,
+    pub(crate) summary: &'static str,
+}
+
+/// Positions of keys in the arguments: from `first` to `last` (negative: from the end), every
+/// `step`-th. `first` 0: none.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct KeyPositions {
+    pub(crate) first: usize,
+    pub(crate) last: i32,
+    pub(crate) step: usize,
+    /// Position of the argument that gives the number of further keys, which follow it; 0: none.
+    pub(crate) count_at: usize,
+}
+
+pub(crate) const NO_KEYS: (usize, i32, usize) = (0, 0, 0);
+pub(crate) const ONE_KEY: (usize, i32, usize) = (1, 1, 1);
+pub(crate) const TWO_KEYS: (usize, i32, usize) = (1, 2, 1);
+pub(crate) const ALL_KEYS: (usize, i32, usize) = (1, -1, 1);
+
+/// May write.
+pub(crate) const WRITE: u16 = 1;
+/// Reads keys.
+pub(crate) const READ: u16 = 1 << 1;
+/// Takes time independent of the table's size.
+pub(crate) const FAST: u16 = 1 << 2;
+/// Allowed before AUTH.
+pub(crate) const NO_AUTH: u16 = 1 << 3;
+/// Runs immediately between MULTI and EXEC, instead of being queued.
+pub(crate) const IMMEDIATE: u16 = 1 << 4;
+/// Not allowed between MULTI and EXEC.
+pub(crate) const NO_MULTI: u16 = 1 << 5;
+/// Administrative.
+pub(crate) const ADMIN: u16 = 1 << 6;
+/// Publishes or subscribes.
+pub(crate) const PUBSUB: u16 = 1 << 7;
+/// May wait for a write.
+pub(crate) const BLOCKING: u16 = 1 << 8;
+/// Replies with pushes.
+pub(crate) const PUSHES: u16 = 1 << 9;
+
+/// Runs a script.
+pub(crate) const SCRIPT: u16 = 1 << 10;
+
+/// Commands that scripts must not call, as in Redis 7.2.
+const NOT_IN_SCRIPTS: [&str; 41] = [
+    "acl",
+    "auth",
+    "bgsave",
+    "client",
+    "config",
+    "debug",
+    "discard",
+    "eval",
+    "eval_ro",
+    "evalsha",
+    "evalsha_ro",
+    "exec",
+    "fcall",
+    "fcall_ro",
+    "function",
+    "hello",
+    "latency",
+    "monitor",
+    "multi",
+    "psubscribe",
+    "psync",
+    "punsubscribe",
+    "quit",
+    "replicaof",
+    "reset",
+    "restore-asking",
+    "role",
+    "save",
+    "script",
+    "shutdown",
+    "slaveof",
+    "ssubscribe",
+    "subscribe",
+    "sunsubscribe",
+    "swapdb",
+    "sync",
+    "unsubscribe",
+    "unwatch",
+    "wait",
+    "waitaof",
+    "watch",
+];
+/// Commands that run while a script is busy: those without keys that a client needs to end it.
+const WHILE_BUSY: [&str; 8] =
+    ["auth", "discard", "hello", "multi", "quit", "reset", "unwatch", "watch"];
+
+/// Commands whose first argument names a subcommand.
+const CONTAINERS: [&str; 12] = [
+    "acl", "client", "command", "config", "debug", "function", "latency", "memory", "object",
+    "pubsub", "script", "slowlog",
+];
+
+impl Definition {
+    /// Name of the command, or `command|subcommand`.
+    pub(crate) fn full_name(&self, args: Args<'_>) -> String {
+        match args.get(1).filter(|_| CONTAINERS.contains(&self.name)) {
+            Some(word) => format!("{}|{}", self.name, String::from_utf8_lossy(word).to_lowercase()),
+            None => self.name.to_owned(),
+        }
+    }
+
+    /// Whether the command accepts this number of arguments, including its name.
+    pub(crate) fn takes(&self, arguments: usize) -> bool {
+        let arguments = arguments as i32;
+        if self.arity < 0 { arguments >= -self.arity } else { arguments == self.arity }
+    }
+
+    /// Whether scripts may call the command.
+    pub(crate) fn is_allowed_in_scripts(&self) -> bool {
+        !NOT_IN_SCRIPTS.contains(&self.name)
+    }
+
+    /// Whether the command runs while a script is busy.
+    pub(crate) fn is_allowed_while_busy(&self, args: Args<'_>) -> bool {
+        let has = |word: &[u8]| args.get(1).is_some_and(|arg| arg.eq_ignore_ascii_case(word));
+        match self.name {
+            "script" => has(b"kill"),
+            "function" => has(b"kill") || has(b"stats"),
+            "shutdown" => has(b"nosave"),
+            name => WHILE_BUSY.contains(&name),
+        }
+    }
+
+    pub(crate) fn has(&self, flag: u16) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// The keys among the arguments.
+    pub(crate) fn keys_in<'a>(&self, args: Args<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let KeyPositions { first, last, step, count_at } = self.keys;
+        let end = match last {
+            _ if first == 0 => 0,
+            last if last < 0 => args.len().saturating_sub((-last - 1) as usize),
+            last => (last as usize + 1).min(args.len()),
+        };
+        let counted = match args.get(count_at).filter(|_| count_at > 0).and_then(parse_u64) {
+            None => 0,
+            Some(count) => usize::try_from(count).unwrap_or(usize::MAX),
+        };
+        let fixed = args.iter().take(end).skip(first.max(1)).step_by(step.max(1));
+        fixed.chain(args.iter().skip(count_at + 1).take(counted))
+    }
+}

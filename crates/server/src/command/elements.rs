@@ -1,0 +1,248 @@
+//! Helpers of the commands on collections: arguments, random selections, scans of elements.
+
+use std::hash::{BuildHasher, RandomState};
+
+use super::context::Context;
+use super::decimal;
+use super::failure::{Failure, NOT_AN_INTEGER, Outcome, SYNTAX, reply_error};
+use crate::glob::Pattern;
+use crate::resp::{Args, RespVersion, number};
+
+pub(super) const NOT_A_FLOAT: Failure = reply_error("ERR value is not a valid float");
+const OUT_OF_RANGE: Failure = reply_error(
+    "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
+);
+const NOT_POSITIVE: Failure = reply_error("ERR value is out of range, must be positive");
+const INVALID_CURSOR: Failure = reply_error("ERR invalid cursor");
+const BAD_KEY_COUNT: Failure =
+    reply_error("ERR Number of keys can't be greater than number of args");
+
+/// Whether a word is `name`, in any case.
+pub(super) fn is(word: &[u8], name: &str) -> bool {
+    word.eq_ignore_ascii_case(name.as_bytes())
+}
+
+/// Parses an integer.
+pub(super) fn integer(word: &[u8]) -> Result<i64, Failure> {
+    number::parse_i64(word).ok_or(NOT_AN_INTEGER)
+}
+
+/// Parses a count of at least zero.
+pub(super) fn count(word: &[u8]) -> Result<u64, Failure> {
+    let count = number::parse_i64(word).ok_or(NOT_POSITIVE)?;
+    u64::try_from(count).map_err(|_| NOT_POSITIVE)
+}
+
+/// Parses a number of keys or elements of at least one; `text` is the error otherwise.
+pub(super) fn count_from_one(word: &[u8], text: &'static str) -> Result<u64, Failure> {
+    let count = number::parse_i64(word).filter(|count| *count > 0);
+    count.and_then(|count| u64::try_from(count).ok()).ok_or(reply_error(text))
+}
+
+/// Parses the count of a random selection: negative if elements may repeat.
+pub(super) fn selection(word: &[u8], is_paired: bool) -> Result<i64, Failure> {
+    let count = integer(word)?;
+    let limit = if is_paired { i64::MAX / 2 } else { i64::MAX };
+    if is_paired && !(-limit..=limit).contains(&count) {
+        return Err(reply_error("ERR value is out of range"));
+    }
+    if count == i64::MIN { Err(OUT_OF_RANGE) } else { Ok(count) }
+}
+
+/// Parses a score or an increment; NaN is none.
+pub(super) fn float(word: &[u8]) -> Option<f64> {
+    let value = decimal::parse_double(word).ok()?;
+    // A number beyond the range of doubles is not infinity.
+    let is_number = word.iter().any(u8::is_ascii_digit);
+    (value.is_finite() || !is_number).then_some(value)
+}
+
+/// Splits `numkeys key …` at the end of the keys.
+pub(super) fn counted_keys<'a>(
+    args: Args<'a>,
+    at: usize,
+) -> Result<(Vec<&'a [u8]>, Args<'a>), Failure> {
+    let keys = count_from_one(&args[at], "ERR numkeys should be greater than 0")?;
+    let keys = usize::try_from(keys).unwrap_or(usize::MAX);
+    if keys > args.len() - at - 1 {
+        return Err(BAD_KEY_COUNT);
+    }
+    Ok((args.from(at + 1).iter().take(keys).collect(), args.from(at + 1 + keys)))
+}
+
+/// Positions from `start` to `end`, both inclusive and counted from the end if negative, in a
+/// sequence of `len` elements.
+pub(super) fn resolve_range(start: i64, end: i64, len: u64) -> std::ops::Range<u64> {
+    let len = i64::try_from(len).unwrap_or(i64::MAX);
+    let from_end = |at: i64| if at < 0 { at.saturating_add(len) } else { at };
+    let (start, end) = (from_end(start).max(0), from_end(end).min(len - 1));
+    if start > end { 0..0 } else { start as u64..end as u64 + 1 }
+}
+
+/// Draws random numbers.
+pub(super) struct Dice {
+    state: RandomState,
+    drawn: u64,
+}
+
+impl Dice {
+    pub(super) fn new() -> Self {
+        Dice { state: RandomState::new(), drawn: 0 }
+    }
+
+    /// A number below `bound`, which is not 0.
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
+        self.drawn += 1;
+        // Modulo bias is negligible for 64 bits and such small bounds.
+        self.state.hash_one(self.drawn) % bound
+    }
+}
+
+/// Elements selected at random: `count` of `len`, distinct unless it is negative. `draw` draws one,
+/// `all` returns all.
+pub(super) fn select<T: Ord + Clone>(
+    count: i64,
+    len: u64,
+    dice: &mut Dice,
+    mut draw: impl FnMut(&mut Dice) -> Result<Option<T>, Failure>,
+    all: impl FnOnce() -> Result<Vec<T>, Failure>,
+) -> Result<Vec<T>, Failure> {
+    let wanted = count.unsigned_abs();
+    let mut selected = Vec::new();
+    if len == 0 || count == 0 {
+        return Ok(selected);
+    }
+    if count < 0 {
+        for _ in 0..wanted {
+            selected.extend(draw(dice)?);
+        }
+        return Ok(selected);
+    }
+    if wanted.saturating_mul(3) > len {
+        let mut rest = all()?;
+        // The first elements of a shuffle.
+        for at in 0..rest.len().min(usize::try_from(wanted).unwrap_or(usize::MAX)) {
+            let other = at + dice.below((rest.len() - at) as u64) as usize;
+            rest.swap(at, other);
+            selected.push(rest[at].clone());
+        }
+        return Ok(selected);
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    while (seen.len() as u64) < wanted {
+        if let Some(drawn) = draw(dice)?
+            && seen.insert(drawn.clone())
+        {
+            selected.push(drawn);
+        }
+    }
+    Ok(selected)
+}
+
+/// Arguments of HSCAN, SSCAN and ZSCAN.
+pub(super) struct ElementScan {
+    pub(super) from: u32,
+    pub(super) count: usize,
+    pattern: Option<Pattern>,
+}
+
+impl ElementScan {
+    pub(super) fn parse(args: Args<'_>) -> Result<Self, Failure> {
+        // A cursor of this server has 32 bits; a larger one is invented, and at the end.
+        let cursor = super::scan::parse_cursor(&args[2]).ok_or(INVALID_CURSOR)?;
+        let from = u32::try_from(cursor).unwrap_or(u32::MAX);
+        let mut scan = ElementScan { from, count: 10, pattern: None };
+        let mut words = args.from(3).iter();
+        while let Some(word) = words.next() {
+            let value = words.next().ok_or(SYNTAX)?;
+            if is(word, "match") {
+                scan.pattern = Some(Pattern::new(value));
+            } else if is(word, "count") {
+                let count = integer(value)?;
+                scan.count = usize::try_from(count).ok().filter(|n| *n > 0).ok_or(SYNTAX)?;
+            } else {
+                return Err(SYNTAX);
+            }
+        }
+        Ok(scan)
+    }
+
+    /// Number of elements to read: all of a small collection, as in Redis.
+    pub(super) fn count_of(&self, is_small: bool) -> usize {
+        if is_small { usize::MAX } else { self.count }
+    }
+
+    /// Replies with the next cursor, and the `words` of each element whose name matches.
+    pub(super) fn reply<const N: usize>(
+        &self,
+        context: &mut Context<'_>,
+        next: Option<u32>,
+        elements: Vec<[Vec<u8>; N]>,
+    ) -> Outcome {
+        let matches = |words: &[Vec<u8>; N]| {
+            self.pattern.as_ref().is_none_or(|pattern| pattern.matches(&words[0]))
+        };
+        let elements: Vec<_> = elements.into_iter().filter(matches).collect();
+        context.replies.array(2);
+        context.replies.bulk(next.unwrap_or(0).to_string().as_bytes());
+        context.replies.array(elements.len() * N);
+        for word in elements.iter().flatten() {
+            context.replies.bulk(word);
+        }
+        Ok(())
+    }
+}
+
+/// Replies with a list of byte strings.
+pub(super) fn reply_list(context: &mut Context<'_>, elements: &[Vec<u8>]) -> Outcome {
+    context.replies.array(elements.len());
+    for element in elements {
+        context.replies.bulk(element);
+    }
+    Ok(())
+}
+
+/// Begins a list of `len` pairs: nested in RESP3, flat in RESP2. Returns whether each pair begins
+/// its own array.
+pub(super) fn begin_pairs(context: &mut Context<'_>, len: usize) -> bool {
+    let is_nested = context.replies.version == RespVersion::Resp3;
+    context.replies.array(if is_nested { len } else { 2 * len });
+    is_nested
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_resolved_from_both_ends() {
+        assert_eq!(resolve_range(0, -1, 3), 0..3);
+        assert_eq!(resolve_range(-2, -1, 3), 1..3);
+        assert_eq!(resolve_range(-100, 100, 3), 0..3);
+        assert_eq!(resolve_range(2, 1, 3), 0..0);
+        assert_eq!(resolve_range(3, 5, 3), 0..0);
+        assert_eq!(resolve_range(i64::MIN, i64::MAX, 3), 0..3);
+        assert_eq!(resolve_range(0, -1, 0), 0..0);
+    }
+
+    #[test]
+    fn selections_are_distinct_unless_negative() {
+        let mut dice = Dice::new();
+        let all: Vec<u64> = (0..100).collect();
+        for (count, expected) in [(5, 5), (60, 60), (1000, 100), (-300, 300), (0, 0)] {
+            let draw = |dice: &mut Dice| Ok(Some(dice.below(100)));
+            let selected = select(count, 100, &mut dice, draw, || Ok(all.clone())).unwrap();
+            assert_eq!(selected.len(), expected);
+            let distinct: std::collections::BTreeSet<_> = selected.iter().collect();
+            assert_eq!(distinct.len() == expected, count >= 0);
+        }
+    }
+
+    #[test]
+    fn float_beyond_the_range_is_none() {
+        assert_eq!(float(b"1e400"), None);
+        assert_eq!(float(b"-inf"), Some(f64::NEG_INFINITY));
+        assert_eq!(float(b"nan"), None);
+        assert_eq!(float(b"0x10"), Some(16.0));
+    }
+}

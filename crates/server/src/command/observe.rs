@@ -1,0 +1,72 @@
+//! Reports a finished command to monitors, the slow log and the latency monitor.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use super::definition::{ADMIN, Definition, FAST};
+use super::session::Session;
+use crate::resp::Args;
+use crate::shared::Shared;
+use crate::slow_log;
+use crate::store::observers::MONITORS;
+
+/// Reports a command that took `duration`. Cost if nobody observes: two atomic loads.
+#[inline]
+pub(super) fn observe(
+    shared: &Shared,
+    session: &Session,
+    command: &Definition,
+    args: Args<'_>,
+    duration: Duration,
+) {
+    show(shared, session, command, args);
+    if shared.settings.is_slow(duration) {
+        log(shared, session, command, args, duration);
+    }
+}
+
+/// Shows a command to the monitors. Administrative commands are not shown.
+#[inline]
+pub(super) fn show(shared: &Shared, session: &Session, command: &Definition, args: Args<'_>) {
+    if shared.observers.has_any(MONITORS) && !command.has(ADMIN) {
+        let args = redacted(command, args);
+        let args = args.iter().map(Vec::as_slice);
+        shared.monitors.show(session.table, session.client().peer, args);
+    }
+}
+
+#[cold]
+fn log(
+    shared: &Shared,
+    session: &Session,
+    command: &Definition,
+    args: Args<'_>,
+    duration: Duration,
+) {
+    let event = if command.has(FAST) { "fast-command" } else { "command" };
+    shared.record_latency(event, duration);
+    let slow_us = shared.settings.slow_command_us.load(Relaxed);
+    if u64::try_from(slow_us).is_ok_and(|slow_us| duration >= Duration::from_micros(slow_us)) {
+        let args = redacted(command, args);
+        let args = slow_log::shorten(args.iter().map(Vec::as_slice));
+        let client = session.client();
+        let name = client.names.lock().name.clone();
+        let max_len = shared.settings.slow_log_len.load(Relaxed);
+        shared.slow_log.add(max_len, duration, args, client.peer.to_string(), name);
+    }
+}
+
+/// The arguments without passwords.
+fn redacted(command: &Definition, args: Args<'_>) -> Vec<Vec<u8>> {
+    let mut args: Vec<Vec<u8>> = args.iter().map(<[u8]>::to_vec).collect();
+    let secrets = match command.name {
+        "auth" => 1..args.len(),
+        "hello" => match args.iter().position(|arg| arg.eq_ignore_ascii_case(b"auth")) {
+            Some(at) => at + 1..args.len().min(at + 3),
+            None => 0..0,
+        },
+        _ => 0..0,
+    };
+    args[secrets].iter_mut().for_each(|arg| *arg = b"(redacted)".to_vec());
+    args
+}

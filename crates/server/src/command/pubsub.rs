@@ -1,0 +1,186 @@
+//! SUBSCRIBE, PUBLISH and their variants.
+//!
+//! A subscription is confirmed by a push, which in RESP2 is an array. A RESP2 client with
+//! subscriptions may only call a few commands, since its arrays could be messages as well
+//! ([`mod@super::execute`] checks it).
+//!
+//! Source: the documentation of Redis's pub/sub commands; replies of Redis 7.2.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::context::Context;
+use super::definition::{FAST, NO_KEYS, PUBSUB, PUSHES};
+use super::entry::{self, Command};
+use super::failure::{Outcome, reply_error, unknown_subcommand, wrong_subcommand_arity};
+use super::help;
+use crate::pubsub::Kind;
+use crate::resp::Args;
+
+pub(super) fn commands() -> Vec<Command> {
+    let command = |name, arity, flags, handler, summary| {
+        entry::command("pubsub", name, arity, flags | PUBSUB, NO_KEYS, handler, summary)
+    };
+    vec![
+        command("subscribe", -2, PUSHES, subscribe, "Subscribes to channels."),
+        command("unsubscribe", -1, PUSHES, unsubscribe, "Ends subscriptions to channels."),
+        command(
+            "psubscribe",
+            -2,
+            PUSHES,
+            psubscribe,
+            "Subscribes to all channels that match patterns.",
+        ),
+        command("punsubscribe", -1, PUSHES, punsubscribe, "Ends subscriptions to patterns."),
+        command("ssubscribe", -2, PUSHES, ssubscribe, "Subscribes to shard channels."),
+        command("sunsubscribe", -1, PUSHES, sunsubscribe, "Ends subscriptions to shard channels."),
+        command("publish", 3, FAST, publish, "Sends a message to the subscribers of a channel."),
+        command("spublish", 3, FAST, spublish, "Sends a message to a shard channel."),
+        command("pubsub", -2, 0, pubsub, "Shows channels, patterns and subscribers."),
+    ]
+}
+
+fn subscribe(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    add(context, args, Kind::Channel, "subscribe")
+}
+
+fn psubscribe(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    add(context, args, Kind::Pattern, "psubscribe")
+}
+
+fn ssubscribe(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    add(context, args, Kind::ShardChannel, "ssubscribe")
+}
+
+fn unsubscribe(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    remove(context, args, Kind::Channel, "unsubscribe")
+}
+
+fn punsubscribe(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    remove(context, args, Kind::Pattern, "punsubscribe")
+}
+
+fn sunsubscribe(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    remove(context, args, Kind::ShardChannel, "sunsubscribe")
+}
+
+/// Memory of a subscription: the session and the registry store its name.
+fn memory_bytes(name: &[u8]) -> usize {
+    2 * (name.len() + size_of::<Vec<u8>>())
+}
+
+fn add(context: &mut Context<'_>, args: Args<'_>, kind: Kind, word: &str) -> Outcome {
+    let bytes: usize = args.from(1).iter().map(memory_bytes).sum();
+    if context.session.subscription_bytes + bytes > context.shared.options.max_request_bytes {
+        return Err(reply_error(
+            "ERR the subscriptions exceed the request limit; subscribe to fewer channels",
+        ));
+    }
+    for name in args.from(1).iter() {
+        if context.session.subscriptions[kind as usize].insert(name.to_vec()) {
+            context.session.subscription_bytes += memory_bytes(name);
+            let client = context.session.client().clone();
+            context.shared.pubsub.subscribe(kind, name, &client);
+        }
+        confirm(context, kind, word, Some(name));
+    }
+    Ok(())
+}
+
+fn remove(context: &mut Context<'_>, args: Args<'_>, kind: Kind, word: &str) -> Outcome {
+    let names: Vec<Vec<u8>> = match args.len() {
+        1 => context.session.subscriptions[kind as usize].iter().cloned().collect(),
+        _ => args.from(1).iter().map(<[u8]>::to_vec).collect(),
+    };
+    if names.is_empty() {
+        confirm(context, kind, word, None);
+    }
+    for name in names {
+        if context.session.subscriptions[kind as usize].remove(&name) {
+            context.session.subscription_bytes -= memory_bytes(&name);
+            context.shared.pubsub.unsubscribe(kind, &name, context.session.client());
+        }
+        // A message that came before the end of the subscription must not follow its confirmation.
+        // Inside EXEC it would be taken for a reply, and follows.
+        if !context.is_in_transaction() {
+            context.session.client().mailbox.receive_messages(context.replies);
+        }
+        confirm(context, kind, word, Some(&name));
+    }
+    Ok(())
+}
+
+/// Writes the push that confirms a change: word, name, and the number of subscriptions left.
+fn confirm(context: &mut Context<'_>, kind: Kind, word: &str, name: Option<&[u8]>) {
+    let counts = &context.session.client().subscriptions;
+    let count = match kind {
+        Kind::ShardChannel => counts[2].load(Relaxed),
+        Kind::Channel | Kind::Pattern => counts[0].load(Relaxed) + counts[1].load(Relaxed),
+    };
+    context.replies.push(3);
+    context.replies.bulk(word.as_bytes());
+    context.replies.bulk_or_null(name);
+    context.replies.int(i64::from(count));
+}
+
+fn publish(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let receivers = context.shared.pubsub.publish(&args[1], &args[2]);
+    context.replies.count(receivers);
+    Ok(())
+}
+
+fn spublish(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let receivers = context.shared.pubsub.publish_to_shard(&args[1], &args[2]);
+    context.replies.count(receivers);
+    Ok(())
+}
+
+fn pubsub(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let registry = &context.shared.pubsub;
+    match (args[1].to_ascii_lowercase().as_slice(), args.len()) {
+        (b"channels", 2 | 3) => {
+            reply_channels(context, registry.channels(Kind::Channel, args.get(2)));
+        }
+        (b"shardchannels", 2 | 3) => {
+            reply_channels(context, registry.channels(Kind::ShardChannel, args.get(2)));
+        }
+        (b"numsub", _) => reply_numbers(context, args.from(2), Kind::Channel),
+        (b"shardnumsub", _) => reply_numbers(context, args.from(2), Kind::ShardChannel),
+        (b"numpat", 2) => context.replies.count(registry.counts()[1]),
+        (b"help", 2) => return help::reply(context.replies, "PUBSUB", &HELP),
+        (b"channels" | b"shardchannels" | b"numpat" | b"help", _) => {
+            return Err(wrong_subcommand_arity("pubsub", &args[1]));
+        }
+        _ => return Err(unknown_subcommand("PUBSUB", &args[1])),
+    }
+    Ok(())
+}
+
+fn reply_channels(context: &mut Context<'_>, channels: Vec<Vec<u8>>) {
+    context.replies.array(channels.len());
+    for channel in channels {
+        context.replies.bulk(&channel);
+    }
+}
+
+/// Pairs of channel and number of subscribers, flat in both protocol versions.
+fn reply_numbers(context: &mut Context<'_>, channels: Args<'_>, kind: Kind) {
+    context.replies.array(2 * channels.len());
+    for channel in channels.iter() {
+        context.replies.bulk(channel);
+        context.replies.count(context.shared.pubsub.subscribers(kind, channel));
+    }
+}
+
+const HELP: [&str; 11] = [
+    "CHANNELS [<pattern>]",
+    "    Return the currently active channels matching a <pattern> (default: '*').",
+    "NUMPAT",
+    "    Return number of subscriptions to patterns.",
+    "NUMSUB [<channel> ...]",
+    "    Return the number of subscribers for the specified channels, excluding",
+    "    pattern subscriptions(default: no channels).",
+    "SHARDCHANNELS [<pattern>]",
+    "    Return the currently active shard level channels matching a <pattern> (default: '*').",
+    "SHARDNUMSUB [<shardchannel> ...]",
+    "    Return the number of subscribers for the specified shard level channel(s)",
+];

@@ -1,0 +1,42 @@
+//! The thread of long scripts: runs parked EVAL commands, one at a time, while all workers wait.
+//!
+//! As on a worker, a reply is sent after its writes are synced, if the server promises it.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use super::serve;
+use crate::Fsync;
+use crate::shared::Shared;
+use crate::store::write_batcher::WriteBatcher;
+
+/// Runs long scripts until the server stops. `index` is the thread's among the metrics of workers.
+pub(crate) fn run_long_scripts(shared: &Shared, index: usize) {
+    let mut batcher = WriteBatcher::new(shared.databases.len());
+    while let Some(ticket) = shared.long_runs.next(|| shared.stop.is_stopping()) {
+        // The client may have gone.
+        let Some(waiter) = shared.waiters.start(ticket) else { continue };
+        let gate = shared.long_runs.begin(shared.settings.busy_threshold());
+        batcher.clock = Instant::now();
+        let reply = serve::run_again(shared, &mut batcher, &waiter);
+        shared.long_runs.end();
+        serve::serve_ready_keys(shared, &mut batcher);
+        drop(gate);
+        if let Some(reply) = reply
+            && shared.waiters.finish(&shared.observers, ticket)
+        {
+            batcher.deliver_after_sync(waiter.client.clone(), reply);
+        }
+        let synced = match shared.options.fsync {
+            Fsync::Always => batcher.sync(&shared.databases),
+            Fsync::EverySecond | Fsync::Never => Ok(()),
+        };
+        let error = synced.err().map(|error| {
+            shared.metrics.failed_syncs.fetch_add(1, Relaxed);
+            format!("ERR the write may not be durable: {error}")
+        });
+        batcher.deliver(error.as_deref());
+        batcher.finish_iteration();
+        shared.metrics.record(index, &mut batcher.samples);
+    }
+}

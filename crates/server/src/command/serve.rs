@@ -1,0 +1,92 @@
+//! Runs parked commands again after a write of their keys.
+//!
+//! The thread that wrote serves the commands, in the order of their arrival, before its own client
+//! gets its reply. So a client that has pushed an element sees that it was taken, as in Redis.
+//!
+//! ```text
+//! worker 1:  RPUSH jobs a ─ write ─ key ready ─ BLPOP of client 7 again ─ sync ─ deliver ─ send
+//! worker 2:                                        client 7's reply ◀──────────────┘
+//! ```
+
+use super::context::Context;
+use super::events;
+use super::session::Session;
+use super::table::TABLE;
+use super::waiters::Waiter;
+use crate::resp::Replies;
+use crate::shared::Shared;
+use crate::store::write_batcher::WriteBatcher;
+use crate::tracking::set_current_client;
+
+/// Runs the parked commands of all ready keys again. The caller holds no locks of keys. Cost if no
+/// key is ready: one atomic load.
+#[inline]
+pub(crate) fn serve_ready_keys(shared: &Shared, batcher: &mut WriteBatcher) {
+    if shared.observers.blocked.has_ready() {
+        serve(shared, batcher);
+    }
+}
+
+#[cold]
+fn serve(shared: &Shared, batcher: &mut WriteBatcher) {
+    let (waiters, observers) = (&shared.waiters, &shared.observers);
+    let _serving = waiters.serve();
+    while let Some(tickets) = observers.blocked.take_ready() {
+        let mut unserved = Vec::new();
+        for (ticket, kind) in tickets {
+            // The next command of this kind would find nothing, either.
+            if unserved.contains(&kind) {
+                continue;
+            }
+            let Some(waiter) = waiters.start(ticket) else { continue };
+            match run_again(shared, batcher, &waiter) {
+                None => {
+                    waiters.pause(observers, ticket);
+                    if kind.consumes() {
+                        unserved.push(kind);
+                    }
+                }
+                Some(reply) => {
+                    if waiters.finish(observers, ticket) {
+                        batcher.deliver_after_sync(waiter.client.clone(), reply);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Runs a parked command. Returns its reply, or `None` if it has found nothing.
+pub(super) fn run_again(
+    shared: &Shared,
+    batcher: &mut WriteBatcher,
+    waiter: &Waiter,
+) -> Option<Vec<u8>> {
+    let mut session = Session::retry(waiter.client.clone(), waiter.table);
+    let mut replies = Replies::new(shared.options.max_output_bytes);
+    replies.version = waiter.version;
+    let handlers = &TABLE.handlers;
+    let mut context = Context::new(shared, &mut session, &mut replies, batcher, &mut [], handlers);
+    let args = waiter.command.args();
+    let has_tracking = shared.observers.has_tracking();
+    if has_tracking {
+        set_current_client(waiter.client.id);
+    }
+    let outcome = handlers[waiter.command.command](&mut context, args);
+    if has_tracking {
+        set_current_client(0);
+    }
+    match outcome {
+        Ok(()) => events::derive(batcher, &TABLE.index[waiter.command.command], args),
+        Err(_) => batcher.key_writes.clear(),
+    }
+    events::publish(shared, batcher);
+    if session.parked.is_some() {
+        return None;
+    }
+    if let Err(failure) = outcome {
+        replies.rewind(0);
+        replies.error(&failure.text());
+    }
+    Some(replies.unsent().to_vec())
+}

@@ -1,0 +1,106 @@
+//! Limits of a running script: time, and requests to end it.
+//!
+//! The interpreter calls [`RunControl::check`] every [`INSTRUCTIONS_PER_CHECK`] instructions, and
+//! each command of a script does. Once it is aborted, every further instruction fails, so a script
+//! cannot catch it.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::long_runs::LongRuns;
+use crate::StopHandle;
+use crate::resp::RespVersion;
+
+/// Instructions of the interpreter between checks: some 100 µs.
+pub(super) const INSTRUCTIONS_PER_CHECK: u32 = 10_000;
+
+/// Why a script was aborted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Abort {
+    /// Its time on this thread is over.
+    OutOfTime,
+    /// It uses keys that it has not declared.
+    NeedsStore,
+    /// SCRIPT KILL.
+    Killed,
+    /// The server stops.
+    Stopping,
+}
+
+/// How long a script may run.
+#[derive(Clone)]
+pub(crate) enum TimeLimit {
+    /// Up to this time.
+    For(Duration),
+    /// Until it is killed, or the server stops.
+    UntilKilled { runs: Arc<LongRuns>, stop: StopHandle },
+}
+
+/// State of the running script.
+pub(super) struct RunControl {
+    limit: RefCell<TimeLimit>,
+    began: Cell<Instant>,
+    aborted: Cell<Option<Abort>>,
+    /// Version of `redis.setresp`.
+    pub(super) version: Cell<RespVersion>,
+    /// Where the script was aborted.
+    pub(super) place: RefCell<Option<(String, usize)>>,
+    /// Lines of `redis.log`.
+    pub(super) log: RefCell<Vec<String>>,
+}
+
+impl RunControl {
+    pub(super) fn new() -> Rc<Self> {
+        Rc::new(RunControl {
+            limit: RefCell::new(TimeLimit::For(Duration::MAX)),
+            began: Cell::new(Instant::now()),
+            aborted: Cell::new(None),
+            version: Cell::default(),
+            place: RefCell::default(),
+            log: RefCell::default(),
+        })
+    }
+
+    /// Begins a run.
+    pub(super) fn begin(&self, limit: TimeLimit) {
+        *self.limit.borrow_mut() = limit;
+        self.began.set(Instant::now());
+        self.aborted.set(None);
+        self.version.set(RespVersion::Resp2);
+        *self.place.borrow_mut() = None;
+        self.log.borrow_mut().clear();
+    }
+
+    /// Ends the script if a limit is reached.
+    pub(super) fn check(&self) -> Option<Abort> {
+        if self.aborted.get().is_none() {
+            self.aborted.set(self.find());
+        }
+        self.aborted.get()
+    }
+
+    fn find(&self) -> Option<Abort> {
+        match &*self.limit.borrow() {
+            TimeLimit::For(time) => {
+                (self.began.get().elapsed() >= *time).then_some(Abort::OutOfTime)
+            }
+            TimeLimit::UntilKilled { runs, stop } => {
+                if stop.is_stopping() {
+                    return Some(Abort::Stopping);
+                }
+                runs.is_killed().then_some(Abort::Killed)
+            }
+        }
+    }
+
+    /// Aborts the script.
+    pub(super) fn abort(&self, reason: Abort) {
+        self.aborted.set(Some(reason));
+    }
+
+    pub(super) fn aborted(&self) -> Option<Abort> {
+        self.aborted.get()
+    }
+}

@@ -1,0 +1,126 @@
+//! Scripts that run for long, one at a time, on a thread of their own.
+//!
+//! ```text
+//! worker:  EVAL ── runs for up to 5 ms ── not done: discards its writes, parks, enqueues ticket
+//! script thread:                             waits for the iterations of all workers to end
+//!                                            runs the script again, alone ── writes ── reply
+//! workers:   iteration ─▶ │ wait │ ... after busy-reply-threshold: BUSY to every command ... │
+//! ```
+//!
+//! A worker enters the gate in shared mode for each iteration of its event loop. The script thread
+//! enters it in exclusive mode. So nobody waits for a lock of keys that a long script holds, and
+//! SCRIPT KILL can always be read.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::clients::Ticket;
+
+/// Delay until a waiting worker looks whether the script is busy.
+const GATE_POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// Delay until the script thread looks whether the server stops.
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// State of the long script that runs.
+#[derive(Default)]
+pub(crate) struct LongRuns {
+    gate: RwLock<()>,
+    /// Parked commands that wait for their run.
+    queue: Mutex<VecDeque<Ticket>>,
+    arrived: Condvar,
+    is_running: AtomicBool,
+    /// When it is busy; `None`: never.
+    busy_from: Mutex<Option<Instant>>,
+    has_written: AtomicBool,
+    is_killed: AtomicBool,
+}
+
+/// Outcome of SCRIPT KILL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kill {
+    Requested,
+    NotRunning,
+    HasWritten,
+}
+
+impl LongRuns {
+    /// Enters the gate for an iteration of a worker. `None` if a script is busy: the worker must
+    /// not touch keys.
+    #[inline]
+    pub(crate) fn enter(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        self.gate.try_read().or_else(|| self.wait())
+    }
+
+    #[cold]
+    fn wait(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        loop {
+            if let Some(guard) = self.gate.try_read_for(GATE_POLL_INTERVAL) {
+                return Some(guard);
+            }
+            if self.busy_from.lock().is_some_and(|busy_from| busy_from <= Instant::now()) {
+                return None;
+            }
+        }
+    }
+
+    /// Enqueues a parked command.
+    pub(crate) fn enqueue(&self, ticket: Ticket) {
+        self.queue.lock().push_back(ticket);
+        self.arrived.notify_one();
+    }
+
+    /// The next parked command; `None` when the server stops.
+    pub(crate) fn next(&self, is_stopping: impl Fn() -> bool) -> Option<Ticket> {
+        let mut queue = self.queue.lock();
+        loop {
+            if is_stopping() {
+                return None;
+            }
+            if let Some(ticket) = queue.pop_front() {
+                return Some(ticket);
+            }
+            self.arrived.wait_for(&mut queue, STOP_POLL_INTERVAL);
+        }
+    }
+
+    /// Waits until all workers have ended their iterations, and keeps them from beginning others.
+    /// The script is busy after the threshold.
+    pub(crate) fn begin(&self, threshold: Duration) -> RwLockWriteGuard<'_, ()> {
+        let guard = self.gate.write();
+        self.has_written.store(false, Relaxed);
+        self.is_killed.store(false, Relaxed);
+        *self.busy_from.lock() = Instant::now().checked_add(threshold);
+        self.is_running.store(true, Relaxed);
+        guard
+    }
+
+    /// Ends the run.
+    pub(crate) fn end(&self) {
+        self.is_running.store(false, Relaxed);
+        *self.busy_from.lock() = None;
+    }
+
+    /// Requests the end of the script.
+    pub(crate) fn kill(&self) -> Kill {
+        match (self.is_running.load(Relaxed), self.has_written.load(Relaxed)) {
+            (false, _) => Kill::NotRunning,
+            (true, true) => Kill::HasWritten,
+            (true, false) => {
+                self.is_killed.store(true, Relaxed);
+                Kill::Requested
+            }
+        }
+    }
+
+    pub(crate) fn is_killed(&self) -> bool {
+        self.is_killed.load(Relaxed)
+    }
+
+    /// Records that the script has written.
+    pub(crate) fn set_written(&self) {
+        self.has_written.store(true, Relaxed);
+    }
+}

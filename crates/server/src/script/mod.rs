@@ -1,0 +1,36 @@
+//! Scripts in Lua: an interpreter per thread, the sandbox, the libraries, known scripts.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`sha1`], [`numbers`] | digests; numbers as text |
+//! | [`library`] | arguments and errors of library functions |
+//! | [`bit`], [`struct_pack`], [`cmsgpack`], [`cjson`], [`cjson_decode`] | the libraries |
+//! | [`replies`] | replies as Lua values, and the reverse |
+//! | [`long_runs`] | the script that runs alone, and the gate for all others |
+//! | [`limits`] | limits of a running script |
+//! | [`redis_api`] | the table `redis` |
+//! | [`cache`] | known scripts |
+//! | [`functions`], [`registration`] | libraries of functions; how they are loaded |
+//! | [`host`] | the interpreter |
+//!
+//! Nothing here knows a command: the commands run scripts, and scripts run commands by the trait
+//! [`host::Commands`].
+//!
+//! Source: the documentation of Redis's scripts, Lua API and their behaviour in Redis 7.0.
+
+mod bit;
+pub(crate) mod cache;
+mod cjson;
+mod cjson_decode;
+mod cmsgpack;
+pub(crate) mod functions;
+pub(crate) mod host;
+mod library;
+pub(crate) mod limits;
+pub(crate) mod long_runs;
+mod numbers;
+mod redis_api;
+mod registration;
+mod replies;
+mod sha1;
+mod struct_pack;

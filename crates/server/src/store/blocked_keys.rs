@@ -1,0 +1,170 @@
+//! Keys that parked commands wait for, such as those of BLPOP.
+//!
+//! ```text
+//! key "jobs"   ticket 3 (list)   ticket 7 (list)   ticket 9 (sorted set)      in order of arrival
+//! ```
+//!
+//! A write of a key that somebody waits for makes the key *ready*. The thread that wrote it then
+//! runs the waiting commands of the ready keys again, first come first served (`command::serve`).
+//!
+//! Invariant: a command that found nothing is added under the locks of its keys, so no write falls
+//! between its lookup and its entry here.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::clients::Ticket;
+
+/// Bit of `active` while somebody waits for a key.
+pub(super) const BLOCKED: u32 = 1;
+
+/// What a command waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WaitKind {
+    /// An element of a list, which the first command takes.
+    List,
+    /// A member of a sorted set, which the first command takes.
+    SortedSet,
+    /// Any change, which all commands may use.
+    Change,
+}
+
+impl WaitKind {
+    /// Whether the commands of this kind take what they find from those behind them.
+    pub(crate) fn consumes(self) -> bool {
+        self != WaitKind::Change
+    }
+}
+
+/// Keys that parked commands wait for, of all tables.
+#[derive(Default)]
+pub(crate) struct BlockedKeys {
+    /// A key is ready.
+    has_ready: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// By table.
+    queues: Vec<HashMap<Vec<u8>, Queue>>,
+    ready: VecDeque<(usize, Vec<u8>)>,
+}
+
+#[derive(Default)]
+struct Queue {
+    tickets: BTreeMap<Ticket, WaitKind>,
+    is_ready: bool,
+}
+
+impl BlockedKeys {
+    /// Adds a waiting command, and sets [`BLOCKED`]. The caller holds the lock of the key.
+    pub(super) fn add(
+        &self,
+        table: usize,
+        key: &[u8],
+        (ticket, kind): (Ticket, WaitKind),
+        active: &AtomicU32,
+    ) {
+        let mut state = self.state.lock();
+        active.fetch_or(BLOCKED, Ordering::AcqRel);
+        if state.queues.len() <= table {
+            state.queues.resize_with(table + 1, HashMap::new);
+        }
+        state.queues[table].entry(key.to_vec()).or_default().tickets.insert(ticket, kind);
+    }
+
+    /// Removes a waiting command, and clears [`BLOCKED`] if nobody waits for any key now.
+    pub(super) fn remove(&self, table: usize, key: &[u8], ticket: Ticket, active: &AtomicU32) {
+        let mut state = self.state.lock();
+        if let Some(queues) = state.queues.get_mut(table)
+            && let Some(queue) = queues.get_mut(key)
+        {
+            queue.tickets.remove(&ticket);
+            if queue.tickets.is_empty() {
+                queues.remove(key);
+            }
+        }
+        if state.queues.iter().all(HashMap::is_empty) {
+            active.fetch_and(!BLOCKED, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether a command of this kind waits for the key.
+    pub(crate) fn has_waiters(&self, table: usize, key: &[u8], kind: WaitKind) -> bool {
+        let state = self.state.lock();
+        let queue = state.queues.get(table).and_then(|queues| queues.get(key));
+        queue.is_some_and(|queue| queue.tickets.values().any(|waiting| *waiting == kind))
+    }
+
+    /// Marks a written key as ready if somebody waits for it.
+    pub(super) fn mark_ready(&self, table: usize, key: &[u8]) {
+        let mut state = self.state.lock();
+        let State { queues, ready } = &mut *state;
+        let queue = queues.get_mut(table).and_then(|queues| queues.get_mut(key));
+        if let Some(queue) = queue
+            && !std::mem::replace(&mut queue.is_ready, true)
+        {
+            ready.push_back((table, key.to_vec()));
+            self.has_ready.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether a key is ready. Cost: one atomic load.
+    #[inline]
+    pub(crate) fn has_ready(&self) -> bool {
+        self.has_ready.load(Ordering::Acquire)
+    }
+
+    /// Takes the next ready key, and returns the commands that wait for it, in order.
+    pub(crate) fn take_ready(&self) -> Option<Vec<(Ticket, WaitKind)>> {
+        let mut state = self.state.lock();
+        let Some((table, key)) = state.ready.pop_front() else {
+            self.has_ready.store(false, Ordering::Release);
+            return None;
+        };
+        let queue = state.queues[table].get_mut(&key);
+        let tickets = queue.map(|queue| {
+            queue.is_ready = false;
+            queue.tickets.iter().map(|(ticket, kind)| (*ticket, *kind)).collect()
+        });
+        Some(tickets.unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_written_key_is_ready_once_with_its_commands_in_order() {
+        let (blocked, active) = (BlockedKeys::default(), AtomicU32::new(0));
+        let write = |table, key: &[u8]| blocked.mark_ready(table, key);
+        write(0, b"a");
+        assert!(!blocked.has_ready(), "nobody waits");
+        blocked.add(1, b"a", (7, WaitKind::SortedSet), &active);
+        blocked.add(1, b"a", (3, WaitKind::List), &active);
+        assert!(blocked.has_waiters(1, b"a", WaitKind::List));
+        assert!(!blocked.has_waiters(1, b"a", WaitKind::Change));
+        assert!(!blocked.has_waiters(0, b"a", WaitKind::List));
+        write(0, b"a");
+        assert!(!blocked.has_ready(), "another table");
+        write(1, b"a");
+        write(1, b"a");
+        assert!(blocked.has_ready());
+        let tickets = vec![(3, WaitKind::List), (7, WaitKind::SortedSet)];
+        assert_eq!(blocked.take_ready(), Some(tickets));
+        assert_eq!(blocked.take_ready(), None);
+        assert!(!blocked.has_ready());
+        // A write during a turn makes the key ready again.
+        write(1, b"a");
+        blocked.remove(1, b"a", 3, &active);
+        assert_eq!(active.load(Ordering::Relaxed), BLOCKED);
+        blocked.remove(1, b"a", 7, &active);
+        assert_eq!(active.load(Ordering::Relaxed), 0);
+        assert_eq!(blocked.take_ready(), Some(Vec::new()));
+        assert_eq!(blocked.take_ready(), None);
+    }
+}

@@ -1,0 +1,162 @@
+//! Receivers of changed keys, besides WATCH, and of commands.
+//!
+//! Every write of every protocol calls [`Observers::changed`] after the engine has applied it,
+//! still under the locks of its keys.
+//!
+//! Cost while nobody observes: one atomic load per write, and one per batched SET.
+
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use siltstone_engine::Timestamp;
+
+use super::blocked_keys::{BLOCKED, BlockedKeys, WaitKind};
+use super::expiries::Expiries;
+use crate::clients::{Client, Ticket};
+use crate::tracking::{Tracking, TrackingOptions};
+
+/// Clients track keys.
+const TRACKING: u32 = 1 << 1;
+/// Keyspace events are published.
+const EVENTS: u32 = 1 << 2;
+/// `expired` events are published.
+const EXPIRED_EVENTS: u32 = 1 << 3;
+/// Clients monitor all commands.
+pub(crate) const MONITORS: u32 = 1 << 4;
+/// Every command is logged as slow.
+pub(crate) const LOG_ALL: u32 = 1 << 5;
+
+/// Receivers of changed keys, of all tables.
+#[derive(Default)]
+pub(crate) struct Observers {
+    /// Which observers there are, a bit each.
+    active: AtomicU32,
+    pub(crate) blocked: BlockedKeys,
+    pub(crate) tracking: Tracking,
+    pub(crate) expiries: Expiries,
+}
+
+impl Observers {
+    /// Notifies of written keys with their expiry, and of removed keys.
+    #[inline]
+    pub(super) fn changed<'k>(
+        &self,
+        table: usize,
+        mut keys: impl Iterator<Item = (Cow<'k, [u8]>, Option<Timestamp>)>,
+    ) {
+        let active = self.active.load(Ordering::Acquire);
+        if active != 0 {
+            self.notify(active, table, &mut keys);
+        }
+    }
+
+    #[cold]
+    fn notify<'k>(
+        &self,
+        active: u32,
+        table: usize,
+        keys: &mut dyn Iterator<Item = (Cow<'k, [u8]>, Option<Timestamp>)>,
+    ) {
+        let mut changed = Vec::new();
+        for (key, expires_at) in keys {
+            if active & BLOCKED != 0 {
+                self.blocked.mark_ready(table, &key);
+            }
+            if active & (TRACKING | EXPIRED_EVENTS) != 0 {
+                self.expiries.record(table, &key, expires_at);
+            }
+            if active & TRACKING != 0 {
+                changed.push(key);
+            }
+        }
+        if !changed.is_empty() {
+            let changed: Vec<&[u8]> = changed.iter().map(AsRef::as_ref).collect();
+            self.tracking.invalidate(&changed);
+        }
+    }
+
+    /// Notifies that one or all tables were cleared.
+    pub(crate) fn cleared(&self) {
+        if self.active.load(Ordering::Acquire) & TRACKING != 0 {
+            self.tracking.invalidate_all();
+        }
+    }
+
+    /// Whether the client and time of each SET matter, so that SETs are not batched.
+    #[inline]
+    pub(crate) fn need_single_sets(&self) -> bool {
+        self.active.load(Ordering::Acquire) & !BLOCKED != 0
+    }
+
+    /// Whether somebody receives all commands: [`MONITORS`] or [`LOG_ALL`].
+    #[inline]
+    pub(crate) fn has_any(&self, bits: u32) -> bool {
+        self.active.load(Ordering::Acquire) & bits != 0
+    }
+
+    /// Whether keyspace events are published.
+    #[inline]
+    pub(crate) fn has_events(&self) -> bool {
+        self.has_any(EVENTS)
+    }
+
+    /// Whether clients track keys.
+    #[inline]
+    pub(crate) fn has_tracking(&self) -> bool {
+        self.has_any(TRACKING)
+    }
+
+    /// Whether expiries are to be published.
+    pub(crate) fn has_expiries(&self) -> bool {
+        self.has_any(TRACKING | EXPIRED_EVENTS)
+    }
+
+    /// Sets whether there is an observer.
+    pub(crate) fn set(&self, bits: u32, is_active: bool) {
+        match is_active {
+            true => self.active.fetch_or(bits, Ordering::AcqRel),
+            false => self.active.fetch_and(!bits, Ordering::AcqRel),
+        };
+        if !self.has_expiries() {
+            self.expiries.clear();
+        }
+    }
+
+    /// Sets which keyspace events are published.
+    pub(crate) fn set_events(&self, any: bool, expired: bool) {
+        self.set(EVENTS, any);
+        self.set(EXPIRED_EVENTS, expired);
+    }
+
+    /// Adds a waiting command for a key. The caller holds the lock of the key.
+    pub(crate) fn block(&self, table: usize, key: &[u8], ticket: Ticket, kind: WaitKind) {
+        self.blocked.add(table, key, (ticket, kind), &self.active);
+    }
+
+    /// Removes a waiting command of a key.
+    pub(crate) fn unblock(&self, table: usize, key: &[u8], ticket: Ticket) {
+        self.blocked.remove(table, key, ticket, &self.active);
+    }
+
+    /// Begins or changes the tracking of a client.
+    pub(crate) fn track(
+        &self,
+        client: &std::sync::Arc<Client>,
+        receiver: std::sync::Arc<Client>,
+        options: TrackingOptions,
+    ) {
+        self.tracking.start(client, receiver, options);
+        self.set(TRACKING, true);
+    }
+
+    /// Ends the tracking of a client.
+    pub(crate) fn untrack(&self, id: u64) {
+        if self.tracking.stop(id) {
+            self.set(TRACKING, false);
+            // A client may have begun meanwhile.
+            if self.tracking.clients() > 0 {
+                self.set(TRACKING, true);
+            }
+        }
+    }
+}

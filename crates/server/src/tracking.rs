@@ -1,0 +1,249 @@
+//! Client-side caching: which clients are notified that a key has changed (CLIENT TRACKING).
+//!
+//! | mode | notified of |
+//! | --- | --- |
+//! | default | keys that the client has read since the last notification of them; then it must read again |
+//! | BCAST | every key with one of the client's prefixes |
+//!
+//! A read is recorded before the value is read, and a write notifies after it has been applied, so
+//! a client never keeps a value that changed in between. The keys of the default mode are bounded:
+//! beyond `tracking-table-max-keys` a key is reported as changed and forgotten.
+//!
+//! Invariant: with NOLOOP a client is not notified of its own writes, which the thread that runs
+//! the command identifies by [`set_current_client`].
+//!
+//! Source: the documentation of Redis's client-side caching; messages of Redis 7.2.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+
+use crate::clients::Client;
+use crate::resp::{Replies, RespVersion};
+
+/// Channel of invalidations for RESP2 clients that others redirect to.
+const CHANNEL: &[u8] = b"__redis__:invalidate";
+
+thread_local! {
+    /// Id of the client whose command this thread runs.
+    static CURRENT_CLIENT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Sets the client whose command this thread runs.
+pub(crate) fn set_current_client(id: u64) {
+    CURRENT_CLIENT.set(id);
+}
+
+/// How a client is notified.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct TrackingOptions {
+    /// Id of the client that receives the messages.
+    pub(crate) redirect: Option<u64>,
+    pub(crate) is_broadcast: bool,
+    /// The prefixes of BCAST; if empty, all keys.
+    pub(crate) prefixes: BTreeSet<Vec<u8>>,
+    pub(crate) no_loop: bool,
+    /// OPTIN: only keys of commands after CLIENT CACHING YES are tracked.
+    pub(crate) opt_in: bool,
+    /// OPTOUT: keys of commands after CLIENT CACHING NO are not tracked.
+    pub(crate) opt_out: bool,
+}
+
+/// Tracking clients and the keys that they have read.
+pub(crate) struct Tracking {
+    max_keys: AtomicUsize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    clients: BTreeMap<u64, TrackingClient>,
+    /// Ids of the clients that have read a key.
+    keys: HashMap<Vec<u8>, BTreeSet<u64>>,
+    /// Ids of the clients per prefix.
+    prefixes: BTreeMap<Vec<u8>, BTreeSet<u64>>,
+}
+
+struct TrackingClient {
+    client: Arc<Client>,
+    /// Receives the messages; the client itself, or the one of REDIRECT.
+    receiver: Arc<Client>,
+    options: TrackingOptions,
+}
+
+impl Default for Tracking {
+    fn default() -> Self {
+        Tracking { max_keys: AtomicUsize::new(1_000_000), state: Mutex::default() }
+    }
+}
+
+impl Tracking {
+    /// Begins or changes the tracking of a client.
+    pub(crate) fn start(
+        &self,
+        client: &Arc<Client>,
+        receiver: Arc<Client>,
+        options: TrackingOptions,
+    ) {
+        let mut state = self.state.lock();
+        state.forget_prefixes(client.id);
+        if options.is_broadcast {
+            let all = BTreeSet::from([Vec::new()]);
+            let prefixes = if options.prefixes.is_empty() { &all } else { &options.prefixes };
+            for prefix in prefixes {
+                state.prefixes.entry(prefix.clone()).or_default().insert(client.id);
+            }
+        }
+        state
+            .clients
+            .insert(client.id, TrackingClient { client: client.clone(), receiver, options });
+    }
+
+    /// Ends the tracking of a client. Returns whether no client is tracked now.
+    pub(crate) fn stop(&self, id: u64) -> bool {
+        let mut state = self.state.lock();
+        state.forget_prefixes(id);
+        state.clients.remove(&id);
+        if state.clients.is_empty() {
+            state.keys = HashMap::new();
+        }
+        state.clients.is_empty()
+    }
+
+    /// Number of tracked clients.
+    pub(crate) fn clients(&self) -> usize {
+        self.state.lock().clients.len()
+    }
+
+    /// Number of tracked keys, of clients per key summed up, and of prefixes.
+    pub(crate) fn counts(&self) -> [usize; 3] {
+        let state = self.state.lock();
+        let items = state.keys.values().map(BTreeSet::len).sum();
+        [state.keys.len(), items, state.prefixes.len()]
+    }
+
+    pub(crate) fn max_keys(&self) -> usize {
+        self.max_keys.load(Relaxed)
+    }
+
+    /// Sets the maximum number of tracked keys; 0: no limit.
+    pub(crate) fn set_max_keys(&self, max_keys: usize) {
+        self.max_keys.store(max_keys, Relaxed);
+    }
+
+    /// Records that a client is about to read keys.
+    pub(crate) fn record_reads<'k>(&self, id: u64, keys: impl Iterator<Item = &'k [u8]>) {
+        let max_keys = self.max_keys();
+        let mut state = self.state.lock();
+        for key in keys {
+            state.keys.entry(key.to_vec()).or_default().insert(id);
+            while max_keys > 0 && state.keys.len() > max_keys {
+                let Some(evicted) = state.keys.keys().find(|other| *other != key).cloned() else {
+                    break;
+                };
+                state.invalidate_read(&evicted);
+            }
+        }
+    }
+
+    /// Notifies the tracking clients of changed keys.
+    pub(crate) fn invalidate(&self, keys: &[&[u8]]) {
+        let mut state = self.state.lock();
+        for key in keys {
+            state.invalidate_read(key);
+        }
+        for (prefix, ids) in &state.prefixes {
+            let changed: Vec<&[u8]> =
+                keys.iter().copied().filter(|key| key.starts_with(prefix)).collect();
+            if !changed.is_empty() {
+                ids.iter().for_each(|id| state.notify(*id, Some(&changed)));
+            }
+        }
+    }
+
+    /// Notifies all tracking clients that every key has changed.
+    pub(crate) fn invalidate_all(&self) {
+        let mut state = self.state.lock();
+        state.keys.clear();
+        state.clients.keys().for_each(|id| state.notify(*id, None));
+    }
+}
+
+impl State {
+    fn forget_prefixes(&mut self, id: u64) {
+        let before = self.clients.get(&id).filter(|tracked| tracked.options.is_broadcast);
+        if before.is_some() {
+            self.prefixes.retain(|_, ids| {
+                ids.remove(&id);
+                !ids.is_empty()
+            });
+        }
+    }
+
+    /// Notifies the clients that have read a key, and forgets their reads of it.
+    fn invalidate_read(&mut self, key: &[u8]) {
+        let Some(ids) = self.keys.remove(key) else { return };
+        for id in ids {
+            // A client that has changed to BCAST is notified by its prefixes.
+            if self.clients.get(&id).is_some_and(|tracked| !tracked.options.is_broadcast) {
+                self.notify(id, Some(&[key]));
+            }
+        }
+    }
+
+    /// Sends an invalidation of keys, or of all.
+    fn notify(&self, id: u64, keys: Option<&[&[u8]]>) {
+        let Some(TrackingClient { client, receiver, options }) = self.clients.get(&id) else {
+            return;
+        };
+        if options.no_loop && keys.is_some() && CURRENT_CLIENT.get() == id {
+            return;
+        }
+        let is_redirected = receiver.id != id;
+        if is_redirected && receiver.is_gone() {
+            if client.is_resp3.load(Relaxed) {
+                client.push(&broken_redirection(receiver.id));
+            }
+        } else if receiver.is_resp3.load(Relaxed) {
+            receiver.push(&invalidation(RespVersion::Resp3, keys));
+        } else if is_redirected && receiver.is_subscriber() {
+            receiver.push(&invalidation(RespVersion::Resp2, keys));
+        }
+    }
+}
+
+fn broken_redirection(id: u64) -> Arc<[u8]> {
+    let mut replies = Replies::new(usize::MAX);
+    replies.version = RespVersion::Resp3;
+    replies.push(2);
+    replies.bulk(b"tracking-redir-broken");
+    replies.int(id as i64);
+    replies.unsent().into()
+}
+
+fn invalidation(version: RespVersion, keys: Option<&[&[u8]]>) -> Arc<[u8]> {
+    let mut replies = Replies::new(usize::MAX);
+    replies.version = version;
+    match version {
+        RespVersion::Resp2 => {
+            replies.push(3);
+            replies.bulk(b"message");
+            replies.bulk(CHANNEL);
+        }
+        RespVersion::Resp3 => {
+            replies.push(2);
+            replies.bulk(b"invalidate");
+        }
+    }
+    match keys {
+        None => replies.null(),
+        Some(keys) => {
+            replies.array(keys.len());
+            keys.iter().for_each(|key| replies.bulk(key));
+        }
+    }
+    replies.unsent().into()
+}

@@ -1,0 +1,43 @@
+//! A UDP client that builds each packet itself.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use siltstone_client::wire::request::RequestRef;
+use siltstone_client::wire::{HEADER_BYTES, Header, Kind};
+use siltstone_mica::Request;
+
+/// Longer than any response of a test server takes.
+const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
+
+pub(crate) fn bound_socket() -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(RESPONSE_TIMEOUT)).unwrap();
+    socket
+}
+
+/// Sends a packet and returns the response, if one arrives in time.
+pub(crate) fn ask(socket: &UdpSocket, server: SocketAddr, packet: &[u8]) -> Option<Vec<u8>> {
+    socket.send_to(packet, server).unwrap();
+    let mut buffer = [0; 65_536];
+    let count = socket.recv(&mut buffer).ok()?;
+    Some(buffer[..count].to_vec())
+}
+
+/// A packet with one request, whose opaque number is 3.
+pub(crate) fn packet(cookie: u64, sequence: u64, attempt: u16, request: Request<'_>) -> Vec<u8> {
+    let mut packet = vec![0; HEADER_BYTES];
+    RequestRef { request, opaque: 3, wants_meta: false }.write(&mut packet);
+    let header = Header {
+        kind: Kind::Requests,
+        length: 0,
+        count: 1,
+        sequence,
+        cookie,
+        oldest_offset: 0,
+        response_limit: 1400,
+        attempt,
+    };
+    header.write(&mut packet);
+    packet
+}

@@ -1,0 +1,67 @@
+//! Operations on every table of a store.
+
+use std::collections::BTreeMap;
+
+use siltstone_engine::Result;
+use siltstone_vfs::Mode;
+
+use super::Db;
+use crate::Table;
+use crate::names::directory;
+
+impl Db {
+    /// Makes every write that has returned, to any table, durable against a power cut. The tables
+    /// are synced one after the other, and each at its own moment: a power cut during the call may
+    /// leave the later writes of one table and not the earlier ones of another.
+    ///
+    /// # Errors
+    /// The first error of a table; the others are synced in any case.
+    pub fn sync(&self) -> Result<()> {
+        let tables: Vec<_> = self.state()?.tables.values().cloned().collect();
+        // Tables that were not opened have no unsynced writes of this process.
+        let outcomes: Vec<_> = tables.iter().map(Table::sync).collect();
+        outcomes.into_iter().collect()
+    }
+
+    /// The bytes of each table's files, by the table's name. Nothing is opened or read. Space that
+    /// is reserved in advance counts, and so do holes; [`Stats::space_bytes`] is what a table uses.
+    /// Files in another directory (`fast_dir` of `trie`) do not count.
+    ///
+    /// ```
+    /// # use siltstone::{Db, DbOptions};
+    /// # let scratch = tempfile::tempdir().unwrap();
+    /// # let db = Db::open_or_create(scratch.path().join("s"), DbOptions::default())?;
+    /// let table = db.table_or_create("t", "lsm", &Default::default())?;
+    /// table.put(b"k", &[0; 1000])?;
+    /// db.sync()?;
+    /// assert!(db.disk_usage()?["t"] >= 1000);
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    ///
+    /// [`Stats::space_bytes`]: crate::Stats::space_bytes
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn disk_usage(&self) -> Result<BTreeMap<String, u64>> {
+        let vfs = &self.inner.vfs;
+        let directories = vfs.subdirectories()?;
+        let mut usage = BTreeMap::new();
+        for name in self.table_names()? {
+            let directory = directory(&name);
+            let mut bytes = 0;
+            if directories.contains(&directory) {
+                let files = vfs.subdirectory(&directory)?;
+                for file in files.list()? {
+                    bytes += match files.open(&file, Mode::Read).and_then(|file| file.len()) {
+                        Ok(len) => len,
+                        // Compaction has removed it meanwhile.
+                        Err(error) if error.is_not_found() => 0,
+                        Err(error) => return Err(error),
+                    };
+                }
+            }
+            usage.insert(name, bytes);
+        }
+        Ok(usage)
+    }
+}

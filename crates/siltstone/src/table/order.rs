@@ -1,0 +1,42 @@
+//! The place of a write among the other writes of a table, for a write that is not applied by the
+//! table itself: its part of a batch over several tables.
+
+use parking_lot::RwLockReadGuard;
+use siltstone_engine::WriteBatch;
+
+use super::key_locks::Shared;
+use super::{Isolation, Table};
+use crate::transaction::TrackedWrite;
+
+/// A write that has its place in the order: no conflicting update comes in between until this is
+/// dropped.
+pub(crate) enum OrderedWrite<'t> {
+    /// No transaction is open, and none begins.
+    Untracked(#[expect(dead_code, reason = "held")] RwLockReadGuard<'t, usize>),
+    /// In the commit history, as a group of its own.
+    Tracked(TrackedWrite<'t>),
+    /// No update of its keys is in progress.
+    Locked(#[expect(dead_code, reason = "held")] Shared<'t>),
+}
+
+impl Table {
+    /// Waits until `batch` may be applied, and blocks conflicting writes.
+    pub(crate) fn order_write<'t>(&'t self, batch: &WriteBatch) -> OrderedWrite<'t> {
+        match &self.isolation {
+            Isolation::Transactions { manager, .. } => match manager.admit_untracked(batch) {
+                Some(active) => OrderedWrite::Untracked(active),
+                None => OrderedWrite::Tracked(manager.track(batch)),
+            },
+            Isolation::KeyLocks(locks) => OrderedWrite::Locked(locks.share(batch)),
+        }
+    }
+}
+
+impl OrderedWrite<'_> {
+    /// Called when the write is done, or has failed with an unknown outcome.
+    pub(crate) fn complete(&mut self, is_written: bool) {
+        if let OrderedWrite::Tracked(write) = self {
+            write.complete(is_written);
+        }
+    }
+}

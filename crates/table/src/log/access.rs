@@ -1,0 +1,259 @@
+//! Reads single records of a log by position, also while it is written.
+//!
+//! ```text
+//!   log      block of 32 KiB ──────────────────────┬─ …
+//!            [hdr][record][record][record][record] │
+//!   chunks   └─ 4 KiB ─┴─ 4 KiB ─┴─ …                 cached like the blocks of an SSTable
+//! ```
+//!
+//! With a block cache, a record that lies in one cached chunk is lent from there. A chunk is cached
+//! at the second read of a record in it, if the cache has space left; in a full cache only at every
+//! few misses, since random reads use little of each chunk. Only reads for users fill the cache.
+//!
+//! Invariant: a record is compared with its checksum at each read, also in a cached chunk.
+
+use std::sync::Arc;
+
+use siltstone_engine::{Error, Purpose, Result};
+use siltstone_structures::prefetch;
+use siltstone_vfs::{File, Mode, Vfs};
+
+use super::format::{
+    BLOCK_BYTES, FRAGMENT_HEADER_BYTES, HEADER_BYTES, LogSum, Part, fits_fragment,
+};
+use super::shared::Shared;
+use crate::cache::{BlockCache, CacheRef, Cached, CachedFile};
+
+/// Bytes of a log that are cached together.
+const CHUNK_BYTES: usize = 4 << 10;
+/// Prefetched of a record, in cache lines.
+const PREFETCHED_LINES: usize = 3;
+const LINE_BYTES: usize = 64;
+
+/// Random access to the records of a log. Thread-safe.
+pub struct LogAccess {
+    file: Arc<dyn File>,
+    name: String,
+    sum: LogSum,
+    len: Length,
+    cached: Option<CachedFile<Chunk>>,
+}
+
+/// The length of a log.
+enum Length {
+    /// No longer written to in these first bytes.
+    Fixed(u64),
+    /// Up to what the writer has appended.
+    Growing(Arc<Shared>),
+}
+
+/// A cached part of a log.
+struct Chunk([u8; CHUNK_BYTES]);
+
+impl Cached for Chunk {
+    fn memory_bytes(&self) -> usize {
+        size_of::<Chunk>()
+    }
+}
+
+impl LogAccess {
+    /// Opens the log `name`, written with `number`.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn open(vfs: &dyn Vfs, name: &str, number: u64) -> Result<Self> {
+        Self::from_file(vfs.open(name, Mode::Read)?, name, number)
+    }
+
+    /// A log with an active writer: a record is readable as soon as it is appended.
+    pub(super) fn growing(file: Arc<dyn File>, sum: LogSum, shared: Arc<Shared>) -> Self {
+        let name = shared.name.clone();
+        LogAccess { file, name, sum, len: Length::Growing(shared), cached: None }
+    }
+
+    /// Reads from an open file; `name` is for messages.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn from_file(file: Arc<dyn File>, name: &str, number: u64) -> Result<Self> {
+        let len = Length::Fixed(file.len()?);
+        Ok(LogAccess { file, name: name.into(), sum: LogSum::new(number), len, cached: None })
+    }
+
+    /// Opens the first `bytes` bytes of the log `name`, which are no longer written to. The file
+    /// may have a preallocated tail behind them, and lose it at any time: it is never read.
+    ///
+    /// # Errors
+    /// `Corruption` if the file is shorter; I/O errors.
+    pub fn open_prefix(vfs: &dyn Vfs, name: &str, number: u64, bytes: u64) -> Result<Self> {
+        let access = Self::open(vfs, name, number)?;
+        let file_bytes = access.file_bytes();
+        if file_bytes < bytes {
+            let reason = format!("this log has {file_bytes} bytes, and {bytes} of it are in use");
+            return Err(Error::corruption(name, file_bytes, reason));
+        }
+        Ok(LogAccess { len: Length::Fixed(bytes), ..access })
+    }
+
+    /// The same with a cache. The log must no longer be written to.
+    #[must_use]
+    pub fn with_cache(mut self, cache: &Arc<BlockCache>) -> Self {
+        let chunks = usize::try_from(self.file_bytes() / CHUNK_BYTES as u64).unwrap_or(0);
+        self.cached = Some(CachedFile::new(cache.clone(), chunks));
+        self
+    }
+
+    pub(super) fn file(&self) -> &dyn File {
+        self.file.as_ref()
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn sum(&self) -> &LogSum {
+        &self.sum
+    }
+
+    /// The readable length, in bytes.
+    pub fn file_bytes(&self) -> u64 {
+        match &self.len {
+            Length::Fixed(len) => *len,
+            Length::Growing(shared) => shared.written(),
+        }
+    }
+
+    /// Passes the record at `position`, of about `expected` bytes, to `visit`. Cost: no copy if the
+    /// record is in one cached chunk, else that of [`read`](Self::read).
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    #[inline]
+    pub fn visit<R>(
+        &self,
+        position: u64,
+        expected: u64,
+        purpose: Purpose,
+        visit: impl FnOnce(&[u8]) -> R,
+    ) -> Result<R> {
+        if let Some(chunk) = self.chunk(position, purpose)? {
+            let rest = &chunk.0[position as usize % CHUNK_BYTES..];
+            if let Ok(fragment) = self.sum.parse_fragment(position, rest)
+                && fragment.part == Part::Full
+            {
+                return Ok(visit(&rest[FRAGMENT_HEADER_BYTES as usize..][..fragment.len]));
+            }
+        }
+        let mut record = Vec::new();
+        self.read(position, expected, &mut record, purpose)?;
+        Ok(visit(&record))
+    }
+
+    /// Prefetches the start of the record at `position` into the CPU caches, if it is cached.
+    #[inline]
+    pub fn prefetch(&self, position: u64) {
+        let i = (position / CHUNK_BYTES as u64) as usize;
+        if let Some(cached) = self.cached.as_ref().filter(|cached| i < cached.blocks())
+            && let Some(chunk) = cached.peek(i)
+        {
+            let start = &raw const chunk.0[position as usize % CHUNK_BYTES];
+            (0..PREFETCHED_LINES).for_each(|line| prefetch(start.wrapping_add(line * LINE_BYTES)));
+        }
+    }
+
+    /// Replaces `out` with the record at `position`, of about `expected` bytes. Cost: one read
+    /// request of that size (two if it was too small), then one for each further block.
+    ///
+    /// # Errors
+    /// `Corruption` if there is no valid record at `position`; I/O errors.
+    pub fn read(
+        &self,
+        position: u64,
+        expected: u64,
+        out: &mut Vec<u8>,
+        purpose: Purpose,
+    ) -> Result<()> {
+        out.clear();
+        let mut buffer = Vec::new();
+        let (mut at, mut first) = (position, true);
+        loop {
+            let left = FRAGMENT_HEADER_BYTES + expected.saturating_sub(out.len() as u64);
+            let part = self.fragment(at, left, &mut buffer, purpose)?;
+            match (part, first) {
+                (Part::Full, true) | (Part::First, true) | (Part::Middle | Part::Last, false) => {}
+                _ => return Err(Error::corruption(&self.name, at, "no record starts here")),
+            }
+            out.extend_from_slice(&buffer);
+            if matches!(part, Part::Full | Part::Last) {
+                return Ok(());
+            }
+            at = (at / BLOCK_BYTES + 1) * BLOCK_BYTES + HEADER_BYTES;
+            first = false;
+        }
+    }
+
+    /// Reads the fragment at `at`, of about `expected` bytes, into `buffer` and returns its part.
+    fn fragment(
+        &self,
+        at: u64,
+        expected: u64,
+        buffer: &mut Vec<u8>,
+        purpose: Purpose,
+    ) -> Result<Part> {
+        let (in_block, len) = (at % BLOCK_BYTES, self.file_bytes());
+        if in_block < HEADER_BYTES || !fits_fragment(in_block) || at >= len {
+            return Err(Error::corruption(&self.name, at, "no record can start here"));
+        }
+        let most = (BLOCK_BYTES - in_block).min(len - at);
+        let mut have = most.min(expected.max(FRAGMENT_HEADER_BYTES));
+        buffer.resize(have as usize, 0);
+        self.file.read_at(at, buffer, purpose)?;
+        if let [_, _, _, _, a, b, _, ..] = buffer[..] {
+            let whole = (FRAGMENT_HEADER_BYTES + u64::from(u16::from_le_bytes([a, b]))).min(most);
+            if whole > have {
+                buffer.resize(whole as usize, 0);
+                self.file.read_at(at + have, &mut buffer[have as usize..], purpose)?;
+                have = whole;
+            }
+        }
+        let fragment = self
+            .sum
+            .parse_fragment(at, &buffer[..have as usize])
+            .map_err(|reason| Error::corruption(&self.name, at, reason))?;
+        buffer.drain(..FRAGMENT_HEADER_BYTES as usize);
+        buffer.truncate(fragment.len);
+        Ok(fragment.part)
+    }
+
+    /// The chunk with the byte at `position`, if it is cached or to be cached.
+    #[inline]
+    fn chunk(&self, position: u64, purpose: Purpose) -> Result<Option<CacheRef<Chunk>>> {
+        let Some(cached) = &self.cached else { return Ok(None) };
+        let i = (position / CHUNK_BYTES as u64) as usize;
+        if i >= cached.blocks() {
+            return Ok(None);
+        }
+        match cached.get(i) {
+            Some(chunk) => Ok(Some(chunk)),
+            None => self.read_chunk(cached, i, purpose),
+        }
+    }
+
+    #[cold]
+    fn read_chunk(
+        &self,
+        cached: &CachedFile<Chunk>,
+        i: usize,
+        purpose: Purpose,
+    ) -> Result<Option<CacheRef<Chunk>>> {
+        let is_for_user = matches!(purpose, Purpose::Get | Purpose::Scan);
+        if !is_for_user || !cached.admits(i, size_of::<Chunk>()) {
+            return Ok(None);
+        }
+        let mut chunk = Chunk([0; CHUNK_BYTES]);
+        self.file.read_at((i * CHUNK_BYTES) as u64, &mut chunk.0, purpose)?;
+        let chunk = Arc::new(chunk);
+        cached.insert(i, chunk.clone());
+        Ok(Some(chunk.into()))
+    }
+}

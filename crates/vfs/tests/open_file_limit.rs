@@ -1,0 +1,51 @@
+//! The process's limit of open files below the budget. One test: the limit is the process's.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use siltstone_engine::Purpose;
+use siltstone_vfs::{Disk, DiskOptions, Mode, Vfs};
+
+const WHY: Purpose = Purpose::Maintenance;
+
+fn set_limit(current: u64) {
+    let limit = Rlimit { current: Some(current), ..getrlimit(Resource::Nofile) };
+    setrlimit(Resource::Nofile, limit).unwrap();
+}
+
+#[test]
+fn process_limit_lowers_the_budget_and_is_survived_when_it_is_reached() {
+    let scratch = tempfile::tempdir().unwrap();
+    let open = || Disk::open(scratch.path()).unwrap();
+    assert_eq!(open().open_files().unwrap().max_open, DiskOptions::default().max_open_files as u64);
+    set_limit(64);
+    assert_eq!(open().open_files().unwrap().max_open, 32);
+    set_limit(40);
+    let disk = open();
+    assert_eq!(disk.open_files().unwrap().max_open, 16);
+    // Logs with unsynced bytes are not closed for the budget. At the limit they are, after a sync.
+    let logs: Vec<_> = (0..60)
+        .map(|i| {
+            let log = disk.create_append(&format!("{i}.log")).unwrap();
+            log.allow_close();
+            log.write_at(0, &[i; 100], WHY).unwrap();
+            log
+        })
+        .collect();
+    for (i, log) in logs.iter().enumerate() {
+        log.write_at(100, &[i as u8; 100], WHY).unwrap();
+        let read = disk.open(&format!("{i}.log"), Mode::Read).unwrap();
+        let mut bytes = [0; 200];
+        read.read_at(0, &mut bytes, WHY).unwrap();
+        assert_eq!(bytes, [i as u8; 200]);
+    }
+    // Everything else that takes a descriptor.
+    assert_eq!(disk.list().unwrap().len(), 60);
+    disk.sync_dir(WHY).unwrap();
+    let _lock = disk.lock("LOCK").unwrap();
+    let _mapping = disk.map("mapped", 4096).unwrap();
+    disk.subdirectory("sub").unwrap().create("file").unwrap();
+    disk.remove_subdirectory("sub").unwrap();
+    disk.remove("0.log").unwrap();
+    logs.iter().for_each(|log| log.sync(WHY).unwrap());
+}
