@@ -1,0 +1,825 @@
+/*
+ * The C interface of Siltstone, an embedded key-value store.
+ *
+ * Generated from bindings/c/src by `UPDATE=1 cargo test -p siltstone-c --test header`; do not edit.
+ *
+ * Errors      A function returns NULL for success, or an error object with a code and a message,
+ *             which the caller frees with siltstone_error_free(). Panics of the library are errors
+ *             with the code SILTSTONE_CODE_INTERNAL. After an error all outputs are NULL, 0 or
+ *             false. The comments name the codes without their prefix.
+ * Arguments   All are needed, unless the comment says otherwise; one that is NULL is reported as an
+ *             error. Keys and values are any bytes, given as pointer and length, and NULL with the
+ *             length 0 is the empty string. Names and paths are NUL-terminated UTF-8.
+ * Ownership   A function copies its arguments before it returns. Memory that it returns through a
+ *             `char **` is freed with siltstone_free(), and a handle with the _free function of its
+ *             type, in any order. A handle must not be used after it was freed; the library cannot
+ *             detect that. Cursors and callbacks state how long their keys and values are valid.
+ * Threads     Handles of stores, tables and snapshots can be used by several threads at the same
+ *             time. All others by one thread at a time. Freeing a handle is a use of it. Do not use
+ *             a store in a child process after fork(): open it there.
+ * Version     Functions stay as they are within one version of the soname.
+ */
+
+
+#ifndef SILTSTONE_H
+#define SILTSTONE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ Kinds of errors. Later versions may add numbers.
+ */
+typedef enum {
+  /*
+   Stored bytes are damaged. The message names the file and the offset.
+   */
+  SILTSTONE_CODE_CORRUPTION = 1,
+  /*
+   An I/O request failed.
+   */
+  SILTSTONE_CODE_IO = 2,
+  /*
+   A key, value or batch is over its limit. Nothing has changed.
+   */
+  SILTSTONE_CODE_TOO_LARGE = 3,
+  /*
+   The engine of the table does not have this operation.
+   */
+  SILTSTONE_CODE_UNSUPPORTED = 4,
+  /*
+   The time is before the watermark of the table's history.
+   */
+  SILTSTONE_CODE_BELOW_WATERMARK = 5,
+  /*
+   Invalid options; the message lists every mistake. Nothing was opened.
+   */
+  SILTSTONE_CODE_INVALID_OPTIONS = 6,
+  /*
+   The directory is not a store, has a newer format, or is open read-only.
+   */
+  SILTSTONE_CODE_REFUSED = 7,
+  /*
+   The store is open already, in this process or in another one.
+   */
+  SILTSTONE_CODE_LOCKED = 8,
+  /*
+   An earlier error made the table read-only. Reopen the store.
+   */
+  SILTSTONE_CODE_READ_ONLY = 9,
+  /*
+   Another writer changed what the transaction has read. Run it again.
+   */
+  SILTSTONE_CODE_CONFLICT = 10,
+  /*
+   The snapshot or transaction was idle for too long. Begin a new one.
+   */
+  SILTSTONE_CODE_EXPIRED = 11,
+  /*
+   The store is closed.
+   */
+  SILTSTONE_CODE_CLOSED = 12,
+  /*
+   An invalid argument. The message names it.
+   */
+  SILTSTONE_CODE_INVALID = 13,
+  /*
+   A defect of the library. Please report it with the message; close the store.
+   */
+  SILTSTONE_CODE_INTERNAL = 14,
+} siltstone_code;
+
+/*
+ A list of writes that is applied in order, completely or not at all. One thread at a time may
+ use it.
+ */
+typedef struct siltstone_batch siltstone_batch;
+
+/*
+ A position among the entries of a table, as of the creation of the cursor. One thread at a time
+ may use it.
+
+ A new cursor is not on an entry: siltstone_cursor_next() moves to the first one, and
+ siltstone_cursor_prev() to the last one. A cursor that has left its range stays there until it
+ is positioned by first, last, seek or seek_back. On unordered engines only first and next work.
+ An open cursor keeps files that compaction has replaced.
+ */
+typedef struct siltstone_cursor siltstone_cursor;
+
+/*
+ An open store. Any thread may use it, several at the same time.
+ */
+typedef struct siltstone_db siltstone_db;
+
+/*
+ An error. A function returns one, or NULL for success. Free it with siltstone_error_free().
+ */
+typedef struct siltstone_error siltstone_error;
+
+/*
+ Options of opening a store. They are copied when a store is opened and can be used again.
+ */
+typedef struct siltstone_options siltstone_options;
+
+/*
+ A table as of the creation of the snapshot. Any thread may use it, several at the same time. One
+ that is not used for `idle_ms` (see siltstone_options_set_idle_ms()) expires.
+ */
+typedef struct siltstone_snapshot siltstone_snapshot;
+
+/*
+ A table of a store. Any thread may use it, several at the same time.
+ */
+typedef struct siltstone_table siltstone_table;
+
+/*
+ A transaction on one table: reads show the table as of its beginning with its own writes, and
+ its writes are applied together if nothing that it has read has changed. One thread at a time
+ may use it.
+ */
+typedef struct siltstone_transaction siltstone_transaction;
+
+/*
+ Receives a value, which is valid until the function returns. The function must not use the
+ store, unwind or jump out. `arg` is the argument of the call that the function is passed to.
+ */
+typedef void (*siltstone_read_callback)(void *arg, const char *value, size_t value_len);
+
+/*
+ Reads and writes of a transaction. Returns whether to commit it. It must not free or keep the
+ transaction, and must not unwind or jump out. `arg` is the argument of
+ siltstone_table_transact().
+ */
+typedef bool (*siltstone_work)(siltstone_transaction *transaction, void *arg);
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/*
+ A new, empty batch. Free it with siltstone_batch_free().
+ */
+siltstone_batch *siltstone_batch_create(void);
+
+/*
+ Frees a batch. NULL is allowed.
+ */
+void siltstone_batch_free(siltstone_batch *batch);
+
+/*
+ Adds the assignment of a value to a key. Both are copied.
+ */
+siltstone_error *siltstone_batch_put(siltstone_batch *batch,
+                                     const char *key,
+                                     size_t key_len,
+                                     const char *value,
+                                     size_t value_len);
+
+/*
+ Adds the assignment of a value that expires at `expires_at`, in milliseconds since 1970.
+ */
+siltstone_error *siltstone_batch_put_until(siltstone_batch *batch,
+                                           const char *key,
+                                           size_t key_len,
+                                           const char *value,
+                                           size_t value_len,
+                                           uint64_t expires_at);
+
+/*
+ Adds the removal of a key. Removing a missing key is not an error.
+ */
+siltstone_error *siltstone_batch_delete(siltstone_batch *batch, const char *key, size_t key_len);
+
+/*
+ Removes all operations and keeps the memory for later ones.
+ */
+siltstone_error *siltstone_batch_clear(siltstone_batch *batch);
+
+/*
+ The number of operations; 0 for NULL.
+ */
+size_t siltstone_batch_count(const siltstone_batch *batch);
+
+/*
+ Frees a cursor. NULL is allowed.
+ */
+void siltstone_cursor_free(siltstone_cursor *cursor);
+
+/*
+ From the next move on, values may be empty where reading them would cost more. For scans of
+ keys.
+ */
+siltstone_error *siltstone_cursor_skip_values(siltstone_cursor *cursor);
+
+/*
+ Moves to the first entry.
+
+ Errors of all moves: UNSUPPORTED for a move that needs an order on an unordered engine; EXPIRED
+ of a snapshot or transaction; CORRUPTION; IO; CLOSED. The cursor is not on an entry then, and
+ can be positioned again.
+ */
+siltstone_error *siltstone_cursor_first(siltstone_cursor *cursor);
+
+/*
+ Moves to the last entry.
+ */
+siltstone_error *siltstone_cursor_last(siltstone_cursor *cursor);
+
+/*
+ Moves to the next entry; from a new cursor, to the first.
+ */
+siltstone_error *siltstone_cursor_next(siltstone_cursor *cursor);
+
+/*
+ Moves to the previous entry; from a new cursor, to the last.
+ */
+siltstone_error *siltstone_cursor_prev(siltstone_cursor *cursor);
+
+/*
+ Moves to the first entry whose key is not less than `key`.
+ */
+siltstone_error *siltstone_cursor_seek(siltstone_cursor *cursor, const char *key, size_t key_len);
+
+/*
+ Moves to the last entry whose key is not greater than `key`.
+ */
+siltstone_error *siltstone_cursor_seek_back(siltstone_cursor *cursor,
+                                            const char *key,
+                                            size_t key_len);
+
+/*
+ Whether the cursor is on an entry. False for NULL.
+ */
+bool siltstone_cursor_valid(const siltstone_cursor *cursor);
+
+/*
+ The key under the cursor, valid until the next move. NULL if the cursor is not on an entry.
+ */
+const char *siltstone_cursor_key(const siltstone_cursor *cursor, size_t *key_len);
+
+/*
+ The value under the cursor, valid until the next move. NULL if the cursor is not on an entry. An
+ empty value is not NULL.
+ */
+const char *siltstone_cursor_value(const siltstone_cursor *cursor, size_t *value_len);
+
+/*
+ When the entry under the cursor expires, in milliseconds since 1970. 0: never, or the cursor is
+ not on an entry.
+ */
+uint64_t siltstone_cursor_expires_at(const siltstone_cursor *cursor);
+
+/*
+ The version of the library, e.g. "0.1.0". It is never freed.
+ */
+const char *siltstone_version(void);
+
+/*
+ Opens the existing store in the directory `path`. `options` may be NULL. *db is set to the
+ store, or to NULL after an error. Close it with siltstone_close(), and free it with
+ siltstone_db_free().
+
+ Errors: REFUSED if the directory is not a store; LOCKED; CORRUPTION of the list of tables; IO.
+ */
+siltstone_error *siltstone_open(const char *path,
+                                const siltstone_options *options,
+                                siltstone_db **db);
+
+/*
+ Opens the store in the directory `path`, or creates one if the directory is missing or empty.
+ Otherwise as siltstone_open(). With `read_only` nothing is created.
+ */
+siltstone_error *siltstone_open_or_create(const char *path,
+                                          const siltstone_options *options,
+                                          siltstone_db **db);
+
+/*
+ Finishes background work, makes everything durable and releases the directory. All handles of
+ the store stay valid until they are freed, and calls with them fail with CLOSED. Closing a store
+ again does nothing.
+
+ Errors: IO and READ_ONLY. The store is closed in any case; some writes may not be durable then.
+ */
+siltstone_error *siltstone_close(const siltstone_db *db);
+
+/*
+ Frees a store. Its other handles stay valid. A store that was not closed is closed when its last
+ handle is freed; nothing that was guaranteed is lost. NULL is allowed.
+ */
+void siltstone_db_free(siltstone_db *db);
+
+/*
+ Opens the existing table `name`. Free it with siltstone_table_free(). All handles of a table
+ have the same content and transactions.
+
+ Errors: INVALID if there is no such table; CORRUPTION; IO.
+ */
+siltstone_error *siltstone_table_open(const siltstone_db *db,
+                                      const char *name,
+                                      siltstone_table **table);
+
+/*
+ Opens the table `name`, or creates it on the engine `engine` ("lsm", "trie", "silt", "mica" or
+ "skimpy") with `option_count` options of the form "key=value", e.g. "memtable=8MiB". Options
+ of an existing table that differ are applied or refused. Free it with siltstone_table_free().
+
+ Errors: INVALID_OPTIONS with every mistake; INVALID if the table is on another engine; IO.
+ */
+siltstone_error *siltstone_table_open_or_create(const siltstone_db *db,
+                                                const char *name,
+                                                const char *engine,
+                                                const char *const *options,
+                                                size_t option_count,
+                                                siltstone_table **table);
+
+/*
+ Removes the table `name` with all of its files. Calls with its handles fail with CLOSED.
+
+ Errors: INVALID if there is no such table; IO.
+ */
+siltstone_error *siltstone_table_drop(const siltstone_db *db, const char *name);
+
+/*
+ Renames a table of which no handle exists.
+
+ Errors: INVALID if there is no such table, if the new name is taken, or if the table is in use.
+ */
+siltstone_error *siltstone_table_rename(const siltstone_db *db,
+                                        const char *name,
+                                        const char *new_name);
+
+/*
+ The tables with their engines and options as a JSON object, e.g.
+ {"stock":{"engine":"lsm","options":{"memtable":"8MiB"}}}. Free *json with siltstone_free().
+ */
+siltstone_error *siltstone_tables(const siltstone_db *db, char **json);
+
+/*
+ Makes every write that has returned, to any table, durable against a power cut.
+ */
+siltstone_error *siltstone_sync(const siltstone_db *db);
+
+/*
+ Copies every table, each as of a moment during the call, into the new directory `path`, while
+ the store is in use. Files are linked where both directories are on one file system. The copy is
+ a store.
+
+ Errors: REFUSED if the directory exists or is inside a store; IO. There is no partial copy then.
+ */
+siltstone_error *siltstone_checkpoint(const siltstone_db *db, const char *path);
+
+/*
+ Reads and checks every byte of an open store. *is_sound is set to whether no damage was found,
+ and *json, which may be NULL, gets the report: {"catalogue":[],"unlisted":[],"tables":{NAME:
+ {"files":1,"bytes":2,"entries":3,"damage":[{"file":F,"offset":0,"reason":R}]}}}. Free *json with
+ siltstone_free(). Damage is not an error.
+
+ Errors: IO: a file could not be read.
+ */
+siltstone_error *siltstone_verify_open(const siltstone_db *db, bool *is_sound, char **json);
+
+/*
+ Reads and checks every byte of the store in the directory `path`, which no process has open.
+ Changes nothing. Damage to the list of tables is in the report, too. Otherwise as
+ siltstone_verify_open().
+
+ Errors: REFUSED if the directory is not a store; LOCKED; IO.
+ */
+siltstone_error *siltstone_verify(const char *path, bool *is_sound, char **json);
+
+/*
+ Repairs the store in the directory `path`, which no process has open, as far as possible.
+ Damaged files are kept as *.damaged. *is_lossless is set to whether nothing was lost, and *json,
+ which may be NULL, gets the report: {"catalogue":[LINE],"tables":{NAME:{"lines":[LINE],
+ "losses":[{"file":F,"bytes":{"start":0,"end":9},"effect":"entries"}]}}}. Free *json with
+ siltstone_free().
+
+ Errors: REFUSED if the directory is not a store; LOCKED; IO.
+ */
+siltstone_error *siltstone_repair(const char *path, bool *is_lossless, char **json);
+
+/*
+ The kind of an error; 0 for NULL.
+ */
+int32_t siltstone_error_code(const siltstone_error *error);
+
+/*
+ The text of an error in UTF-8: what happened, where, and what to do. It is valid until the error
+ is freed. An empty string for NULL.
+ */
+const char *siltstone_error_message(const siltstone_error *error);
+
+/*
+ Whether a transaction that failed with this error may succeed if it is run again from its
+ beginning.
+ */
+bool siltstone_error_is_retryable(const siltstone_error *error);
+
+/*
+ Whether a write failed for lack of space. Nothing was written, and writes succeed again when
+ there is space.
+ */
+bool siltstone_error_is_disk_full(const siltstone_error *error);
+
+/*
+ Frees an error. NULL is allowed.
+ */
+void siltstone_error_free(siltstone_error *error);
+
+/*
+ Frees memory that a function of this library has returned through a `char **`. NULL is allowed.
+ The same as free() of the C library that this library is linked with.
+ */
+void siltstone_free(void *memory);
+
+/*
+ New options with the defaults. Free them with siltstone_options_free().
+ */
+siltstone_options *siltstone_options_create(void);
+
+/*
+ Frees options. NULL is allowed.
+ */
+void siltstone_options_free(siltstone_options *options);
+
+/*
+ Opens the store read-only: nothing in its directory changes, writes fail, and other processes
+ may read it at the same time, but none may write it. Default: false.
+ */
+void siltstone_options_set_read_only(siltstone_options *options, bool read_only);
+
+/*
+ Reads bypass the page cache, so that memory holds only the engines' own caches. Default: false.
+ */
+void siltstone_options_set_direct_reads(siltstone_options *options, bool direct_reads);
+
+/*
+ Threads for background work, 1 to 256, besides one for flushes. Default: one per core, up to 4.
+ */
+void siltstone_options_set_threads(siltstone_options *options, size_t threads);
+
+/*
+ The maximum number of files that the store has open. Default: 256.
+ */
+void siltstone_options_set_max_open_files(siltstone_options *options, size_t files);
+
+/*
+ The size of one block cache for all tables, in place of one per table. 0: one per table, which
+ is the default.
+ */
+void siltstone_options_set_cache_bytes(siltstone_options *options, uint64_t bytes);
+
+/*
+ The time in milliseconds after which an idle snapshot or transaction expires. 0: never.
+ Default: 300000.
+ */
+void siltstone_options_set_idle_ms(siltstone_options *options, uint64_t milliseconds);
+
+/*
+ Memory per table for the keys written while transactions are open, in bytes. Default: 32 MiB.
+ */
+void siltstone_options_set_transaction_memory_bytes(siltstone_options *options, size_t bytes);
+
+/*
+ A view of the table at this moment, unaffected by later writes. While it lives, the versions
+ that it shows stay on disk. Free it with siltstone_snapshot_free().
+
+ Errors: UNSUPPORTED on trie, silt and mica; CLOSED.
+ */
+siltstone_error *siltstone_snapshot_create(const siltstone_table *table,
+                                           siltstone_snapshot **snapshot);
+
+/*
+ Frees a snapshot. NULL is allowed.
+ */
+void siltstone_snapshot_free(siltstone_snapshot *snapshot);
+
+/*
+ As siltstone_table_get(), at a snapshot.
+ */
+siltstone_error *siltstone_snapshot_get(const siltstone_snapshot *snapshot,
+                                        const char *key,
+                                        size_t key_len,
+                                        char **value,
+                                        size_t *value_len);
+
+/*
+ As siltstone_table_get_with(), at a snapshot.
+ */
+siltstone_error *siltstone_snapshot_get_with(const siltstone_snapshot *snapshot,
+                                             const char *key,
+                                             size_t key_len,
+                                             siltstone_read_callback read,
+                                             void *arg,
+                                             bool *is_found);
+
+/*
+ As siltstone_table_contains(), at a snapshot.
+ */
+siltstone_error *siltstone_snapshot_contains(const siltstone_snapshot *snapshot,
+                                             const char *key,
+                                             size_t key_len,
+                                             bool *is_found);
+
+/*
+ As siltstone_table_multi_get(), at a snapshot.
+ */
+siltstone_error *siltstone_snapshot_multi_get(const siltstone_snapshot *snapshot,
+                                              size_t count,
+                                              const char *const *keys,
+                                              const size_t *key_lens,
+                                              char **values,
+                                              size_t *value_lens);
+
+/*
+ As siltstone_table_cursor(), at a snapshot.
+ */
+siltstone_error *siltstone_snapshot_cursor(const siltstone_snapshot *snapshot,
+                                           const char *start,
+                                           size_t start_len,
+                                           const char *end,
+                                           size_t end_len,
+                                           siltstone_cursor **cursor);
+
+/*
+ As siltstone_table_cursor_prefix(), at a snapshot.
+ */
+siltstone_error *siltstone_snapshot_cursor_prefix(const siltstone_snapshot *snapshot,
+                                                  const char *prefix,
+                                                  size_t prefix_len,
+                                                  siltstone_cursor **cursor);
+
+/*
+ Frees a handle of a table. The table itself stays as it is. NULL is allowed.
+ */
+void siltstone_table_free(siltstone_table *table);
+
+/*
+ Sets the value of a key, buffered: it survives a crash of the process, not a power cut. Both are
+ copied. Waits while background work is behind.
+
+ Errors of all writes: TOO_LARGE and a full disk: nothing was written; READ_ONLY; REFUSED by a
+ store that is open read-only; CLOSED. After another IO error the outcome is unknown until the
+ store is reopened.
+ */
+siltstone_error *siltstone_table_put(const siltstone_table *table,
+                                     const char *key,
+                                     size_t key_len,
+                                     const char *value,
+                                     size_t value_len);
+
+/*
+ As siltstone_table_put(), for a value that expires at `expires_at`, in milliseconds since 1970.
+ */
+siltstone_error *siltstone_table_put_until(const siltstone_table *table,
+                                           const char *key,
+                                           size_t key_len,
+                                           const char *value,
+                                           size_t value_len,
+                                           uint64_t expires_at);
+
+/*
+ Removes a key, buffered. Removing a missing key is not an error.
+ */
+siltstone_error *siltstone_table_delete(const siltstone_table *table,
+                                        const char *key,
+                                        size_t key_len);
+
+/*
+ Applies a batch atomically. With `synced` it survives a power cut once this returns. The batch
+ stays as it is, and can be changed and applied again.
+ */
+siltstone_error *siltstone_table_write(const siltstone_table *table,
+                                       const siltstone_batch *batch,
+                                       bool synced);
+
+/*
+ Removes every key, durably. Earlier snapshots still show the keys.
+ */
+siltstone_error *siltstone_table_clear(const siltstone_table *table);
+
+/*
+ Makes every write that has returned durable against a power cut.
+
+ Errors: IO: it is unknown which of these writes are durable, and the table is read-only from
+ then on; READ_ONLY; CLOSED.
+ */
+siltstone_error *siltstone_table_sync(const siltstone_table *table);
+
+/*
+ Writes buffered data to the engine's files, durably.
+ */
+siltstone_error *siltstone_table_flush(const siltstone_table *table);
+
+/*
+ Runs background work (flushes, compactions) until none is due.
+ */
+siltstone_error *siltstone_table_maintain(const siltstone_table *table);
+
+/*
+ Counters and sizes as a JSON object. Free *json with siltstone_free().
+ */
+siltstone_error *siltstone_table_stats(const siltstone_table *table, char **json);
+
+/*
+ Counts the keys by a scan. The cost grows with their number.
+ */
+siltstone_error *siltstone_table_count(const siltstone_table *table, uint64_t *count);
+
+/*
+ Copies the value of a key. *value gets the bytes, followed by a NUL that *value_len does not
+ count; free them with siltstone_free(). *value is NULL if the key has no value.
+
+ Errors of all reads: TOO_LARGE for a key that is too long; CORRUPTION; IO; CLOSED.
+ */
+siltstone_error *siltstone_table_get(const siltstone_table *table,
+                                     const char *key,
+                                     size_t key_len,
+                                     char **value,
+                                     size_t *value_len);
+
+/*
+ Passes the value of a key to `read`, without a copy where the engine has it in memory, and
+ returns in *is_found whether there is one. `read` is called at most once, before this returns.
+ */
+siltstone_error *siltstone_table_get_with(const siltstone_table *table,
+                                          const char *key,
+                                          size_t key_len,
+                                          siltstone_read_callback read,
+                                          void *arg,
+                                          bool *is_found);
+
+/*
+ Whether a key has a value.
+ */
+siltstone_error *siltstone_table_contains(const siltstone_table *table,
+                                          const char *key,
+                                          size_t key_len,
+                                          bool *is_found);
+
+/*
+ Copies the values of `count` keys. values[i] and value_lens[i] are as from siltstone_table_get()
+ for keys[i]; free each value with siltstone_free(). On lsm all values are of one moment. After
+ an error all values are NULL.
+ */
+siltstone_error *siltstone_table_multi_get(const siltstone_table *table,
+                                           size_t count,
+                                           const char *const *keys,
+                                           const size_t *key_lens,
+                                           char **values,
+                                           size_t *value_lens);
+
+/*
+ A cursor over the keys from `start` to before `end`; NULL is no bound. Unordered engines have no
+ bounds. Free it with siltstone_cursor_free().
+
+ Errors: INVALID for a range that starts after its end; UNSUPPORTED; CORRUPTION; IO; CLOSED.
+ */
+siltstone_error *siltstone_table_cursor(const siltstone_table *table,
+                                        const char *start,
+                                        size_t start_len,
+                                        const char *end,
+                                        size_t end_len,
+                                        siltstone_cursor **cursor);
+
+/*
+ A cursor over the keys that start with `prefix`. Ordered engines only. Free it with
+ siltstone_cursor_free().
+ */
+siltstone_error *siltstone_table_cursor_prefix(const siltstone_table *table,
+                                               const char *prefix,
+                                               size_t prefix_len,
+                                               siltstone_cursor **cursor);
+
+/*
+ Begins a transaction. End it with siltstone_transaction_commit(), and free it with
+ siltstone_transaction_free().
+
+ Errors: UNSUPPORTED on trie, silt and mica; CLOSED.
+ */
+siltstone_error *siltstone_transaction_begin(const siltstone_table *table,
+                                             siltstone_transaction **transaction);
+
+/*
+ Applies all writes, or none; with `synced` they survive a power cut once this returns. The
+ transaction has ended in any case; the handle is still to be freed.
+
+ Errors: CONFLICT: what it has read has changed, and EXPIRED: nothing was applied, run it again
+ from its beginning. Others as of siltstone_table_put(). INVALID if it has ended already, or if
+ it is that of siltstone_table_transact().
+ */
+siltstone_error *siltstone_transaction_commit(siltstone_transaction *transaction, bool synced);
+
+/*
+ Frees a transaction. One that was not committed is discarded. NULL is allowed.
+ */
+void siltstone_transaction_free(siltstone_transaction *transaction);
+
+/*
+ Runs `work` in a transaction and commits it, again after a conflict, up to 16 times with growing
+ pauses. *is_committed is set to whether it was committed: it was not if `work` returned false.
+
+ Errors: CONFLICT of the last attempt; others as of siltstone_transaction_commit().
+ */
+siltstone_error *siltstone_table_transact(const siltstone_table *table,
+                                          siltstone_work work,
+                                          void *arg,
+                                          bool synced,
+                                          bool *is_committed);
+
+/*
+ Sets the value of a key at the commit. Both are copied.
+
+ Errors of all writes of a transaction: TOO_LARGE; INVALID if the transaction has ended.
+ */
+siltstone_error *siltstone_transaction_put(siltstone_transaction *transaction,
+                                           const char *key,
+                                           size_t key_len,
+                                           const char *value,
+                                           size_t value_len);
+
+/*
+ As siltstone_transaction_put(), for a value that expires at `expires_at`, in milliseconds since
+ 1970.
+ */
+siltstone_error *siltstone_transaction_put_until(siltstone_transaction *transaction,
+                                                 const char *key,
+                                                 size_t key_len,
+                                                 const char *value,
+                                                 size_t value_len,
+                                                 uint64_t expires_at);
+
+/*
+ Removes a key at the commit.
+ */
+siltstone_error *siltstone_transaction_delete(siltstone_transaction *transaction,
+                                              const char *key,
+                                              size_t key_len);
+
+/*
+ Adds all writes of a batch.
+ */
+siltstone_error *siltstone_transaction_write(siltstone_transaction *transaction,
+                                             const siltstone_batch *batch);
+
+/*
+ As siltstone_table_get(), in a transaction.
+ */
+siltstone_error *siltstone_transaction_get(const siltstone_transaction *transaction,
+                                           const char *key,
+                                           size_t key_len,
+                                           char **value,
+                                           size_t *value_len);
+
+/*
+ As siltstone_table_get_with(), in a transaction.
+ */
+siltstone_error *siltstone_transaction_get_with(const siltstone_transaction *transaction,
+                                                const char *key,
+                                                size_t key_len,
+                                                siltstone_read_callback read,
+                                                void *arg,
+                                                bool *is_found);
+
+/*
+ As siltstone_table_contains(), in a transaction.
+ */
+siltstone_error *siltstone_transaction_contains(const siltstone_transaction *transaction,
+                                                const char *key,
+                                                size_t key_len,
+                                                bool *is_found);
+
+/*
+ As siltstone_table_multi_get(), in a transaction.
+ */
+siltstone_error *siltstone_transaction_multi_get(const siltstone_transaction *transaction,
+                                                 size_t count,
+                                                 const char *const *keys,
+                                                 const size_t *key_lens,
+                                                 char **values,
+                                                 size_t *value_lens);
+
+/*
+ As siltstone_table_cursor(), in a transaction.
+ */
+siltstone_error *siltstone_transaction_cursor(const siltstone_transaction *transaction,
+                                              const char *start,
+                                              size_t start_len,
+                                              const char *end,
+                                              size_t end_len,
+                                              siltstone_cursor **cursor);
+
+/*
+ As siltstone_table_cursor_prefix(), in a transaction.
+ */
+siltstone_error *siltstone_transaction_cursor_prefix(const siltstone_transaction *transaction,
+                                                     const char *prefix,
+                                                     size_t prefix_len,
+                                                     siltstone_cursor **cursor);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* SILTSTONE_H */

@@ -1,0 +1,266 @@
+//! Stores: open, close, tables, checkpoint, verification and repair.
+
+use std::ffi::c_char;
+use std::mem::MaybeUninit;
+
+use store::{Db, Error, maintenance};
+
+use crate::error::{SiltstoneError, given, guard, release};
+use crate::memory::{Output, hand_out, handle_output, text};
+use crate::options::{SiltstoneOptions, table_options};
+use crate::table::SiltstoneTable;
+
+/// An open store. Any thread may use it, several at the same time.
+#[derive(Debug)]
+pub struct SiltstoneDb(Db);
+
+/// The version of the library, e.g. "0.1.0". It is never freed.
+#[unsafe(no_mangle)]
+pub extern "C" fn siltstone_version() -> *const c_char {
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}
+
+/// Opens the existing store in the directory `path`. `options` may be NULL. *db is set to the
+/// store, or to NULL after an error. Close it with siltstone_close(), and free it with
+/// siltstone_db_free().
+///
+/// Errors: REFUSED if the directory is not a store; LOCKED; CORRUPTION of the list of tables; IO.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_open(
+    path: *const c_char,
+    options: Option<&SiltstoneOptions>,
+    db: Option<&mut MaybeUninit<*mut SiltstoneDb>>,
+) -> Option<Box<SiltstoneError>> {
+    // SAFETY: the caller passes a NUL-terminated string.
+    unsafe { open(path, options, db, |path, options| Db::open(path, options)) }
+}
+
+/// Opens the store in the directory `path`, or creates one if the directory is missing or empty.
+/// Otherwise as siltstone_open(). With `read_only` nothing is created.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_open_or_create(
+    path: *const c_char,
+    options: Option<&SiltstoneOptions>,
+    db: Option<&mut MaybeUninit<*mut SiltstoneDb>>,
+) -> Option<Box<SiltstoneError>> {
+    // SAFETY: the caller passes a NUL-terminated string.
+    unsafe { open(path, options, db, |path, options| Db::open_or_create(path, options)) }
+}
+
+/// # Safety
+/// `path` is a NUL-terminated string, or NULL.
+unsafe fn open(
+    path: *const c_char,
+    options: Option<&SiltstoneOptions>,
+    db: Option<&mut MaybeUninit<*mut SiltstoneDb>>,
+    open: impl FnOnce(&str, store::DbOptions) -> Result<Db, Error>,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        let db = handle_output(db, "db")?;
+        // SAFETY: by the contract of this function.
+        let path = unsafe { text(path, "path") }?;
+        let options = options.map(SiltstoneOptions::to_db_options).unwrap_or_default();
+        hand_out(db, SiltstoneDb(open(path, options)?));
+        Ok(())
+    })
+}
+
+/// Finishes background work, makes everything durable and releases the directory. All handles of
+/// the store stay valid until they are freed, and calls with them fail with CLOSED. Closing a store
+/// again does nothing.
+///
+/// Errors: IO and READ_ONLY. The store is closed in any case; some writes may not be durable then.
+#[unsafe(no_mangle)]
+pub extern "C" fn siltstone_close(db: Option<&SiltstoneDb>) -> Option<Box<SiltstoneError>> {
+    guard(|| given(db, "db")?.0.close())
+}
+
+/// Frees a store. Its other handles stay valid. A store that was not closed is closed when its last
+/// handle is freed; nothing that was guaranteed is lost. NULL is allowed.
+#[unsafe(no_mangle)]
+pub extern "C" fn siltstone_db_free(db: Option<Box<SiltstoneDb>>) {
+    release(db);
+}
+
+/// Opens the existing table `name`. Free it with siltstone_table_free(). All handles of a table
+/// have the same content and transactions.
+///
+/// Errors: INVALID if there is no such table; CORRUPTION; IO.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_table_open(
+    db: Option<&SiltstoneDb>,
+    name: *const c_char,
+    table: Option<&mut MaybeUninit<*mut SiltstoneTable>>,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        let table = handle_output(table, "table")?;
+        // SAFETY: the caller passes a NUL-terminated string.
+        let name = unsafe { text(name, "name") }?;
+        hand_out(table, SiltstoneTable(given(db, "db")?.0.table(name)?));
+        Ok(())
+    })
+}
+
+/// Opens the table `name`, or creates it on the engine `engine` ("lsm", "trie", "silt", "mica" or
+/// "skimpy") with `option_count` options of the form "key=value", e.g. "memtable=8MiB". Options
+/// of an existing table that differ are applied or refused. Free it with siltstone_table_free().
+///
+/// Errors: INVALID_OPTIONS with every mistake; INVALID if the table is on another engine; IO.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_table_open_or_create(
+    db: Option<&SiltstoneDb>,
+    name: *const c_char,
+    engine: *const c_char,
+    options: *const *const c_char,
+    option_count: usize,
+    table: Option<&mut MaybeUninit<*mut SiltstoneTable>>,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        let table = handle_output(table, "table")?;
+        // SAFETY: the caller passes NUL-terminated strings, and an array of `option_count` of them.
+        let (name, engine, options) = unsafe {
+            (text(name, "name")?, text(engine, "engine")?, table_options(options, option_count)?)
+        };
+        let opened = given(db, "db")?.0.table_or_create(name, engine, &options)?;
+        hand_out(table, SiltstoneTable(opened));
+        Ok(())
+    })
+}
+
+/// Removes the table `name` with all of its files. Calls with its handles fail with CLOSED.
+///
+/// Errors: INVALID if there is no such table; IO.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_table_drop(
+    db: Option<&SiltstoneDb>,
+    name: *const c_char,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        // SAFETY: the caller passes a NUL-terminated string.
+        let name = unsafe { text(name, "name") }?;
+        given(db, "db")?.0.drop_table(name)
+    })
+}
+
+/// Renames a table of which no handle exists.
+///
+/// Errors: INVALID if there is no such table, if the new name is taken, or if the table is in use.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_table_rename(
+    db: Option<&SiltstoneDb>,
+    name: *const c_char,
+    new_name: *const c_char,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        // SAFETY: the caller passes NUL-terminated strings.
+        let (name, new_name) = unsafe { (text(name, "name")?, text(new_name, "new_name")?) };
+        given(db, "db")?.0.rename_table(name, new_name)
+    })
+}
+
+/// The tables with their engines and options as a JSON object, e.g.
+/// {"stock":{"engine":"lsm","options":{"memtable":"8MiB"}}}. Free *json with siltstone_free().
+#[unsafe(no_mangle)]
+pub extern "C" fn siltstone_tables(
+    db: Option<&SiltstoneDb>,
+    json: Option<&mut MaybeUninit<*mut c_char>>,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        let mut json = Output::text(json, "json")?;
+        json.set_json(&given(db, "db")?.0.catalogue()?.tables)
+    })
+}
+
+/// Makes every write that has returned, to any table, durable against a power cut.
+#[unsafe(no_mangle)]
+pub extern "C" fn siltstone_sync(db: Option<&SiltstoneDb>) -> Option<Box<SiltstoneError>> {
+    guard(|| given(db, "db")?.0.sync())
+}
+
+/// Copies every table, each as of a moment during the call, into the new directory `path`, while
+/// the store is in use. Files are linked where both directories are on one file system. The copy is
+/// a store.
+///
+/// Errors: REFUSED if the directory exists or is inside a store; IO. There is no partial copy then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_checkpoint(
+    db: Option<&SiltstoneDb>,
+    path: *const c_char,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        // SAFETY: the caller passes a NUL-terminated string.
+        let path = unsafe { text(path, "path") }?;
+        given(db, "db")?.0.checkpoint(path)
+    })
+}
+
+/// Reads and checks every byte of an open store. *is_sound is set to whether no damage was found,
+/// and *json, which may be NULL, gets the report: {"catalogue":[],"unlisted":[],"tables":{NAME:
+/// {"files":1,"bytes":2,"entries":3,"damage":[{"file":F,"offset":0,"reason":R}]}}}. Free *json with
+/// siltstone_free(). Damage is not an error.
+///
+/// Errors: IO: a file could not be read.
+#[unsafe(no_mangle)]
+pub extern "C" fn siltstone_verify_open(
+    db: Option<&SiltstoneDb>,
+    is_sound: Option<&mut MaybeUninit<bool>>,
+    json: Option<&mut MaybeUninit<*mut c_char>>,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| report_soundness(is_sound, json, || given(db, "db")?.0.verify()))
+}
+
+/// Reads and checks every byte of the store in the directory `path`, which no process has open.
+/// Changes nothing. Damage to the list of tables is in the report, too. Otherwise as
+/// siltstone_verify_open().
+///
+/// Errors: REFUSED if the directory is not a store; LOCKED; IO.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_verify(
+    path: *const c_char,
+    is_sound: Option<&mut MaybeUninit<bool>>,
+    json: Option<&mut MaybeUninit<*mut c_char>>,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        // SAFETY: the caller passes a NUL-terminated string.
+        let path = unsafe { text(path, "path") }?;
+        report_soundness(is_sound, json, || maintenance::verify(path))
+    })
+}
+
+/// Repairs the store in the directory `path`, which no process has open, as far as possible.
+/// Damaged files are kept as *.damaged. *is_lossless is set to whether nothing was lost, and *json,
+/// which may be NULL, gets the report: {"catalogue":[LINE],"tables":{NAME:{"lines":[LINE],
+/// "losses":[{"file":F,"bytes":{"start":0,"end":9},"effect":"entries"}]}}}. Free *json with
+/// siltstone_free().
+///
+/// Errors: REFUSED if the directory is not a store; LOCKED; IO.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_repair(
+    path: *const c_char,
+    is_lossless: Option<&mut MaybeUninit<bool>>,
+    json: Option<&mut MaybeUninit<*mut c_char>>,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        let is_lossless = given(is_lossless, "is_lossless")?;
+        is_lossless.write(false);
+        let mut json = json.map(|json| Output::text(Some(json), "json")).transpose()?;
+        // SAFETY: the caller passes a NUL-terminated string.
+        let path = unsafe { text(path, "path") }?;
+        let report = maintenance::repair(path, None)?;
+        is_lossless.write(report.is_lossless());
+        json.as_mut().map_or(Ok(()), |json| json.set_json(&report))
+    })
+}
+
+fn report_soundness(
+    is_sound: Option<&mut MaybeUninit<bool>>,
+    json: Option<&mut MaybeUninit<*mut c_char>>,
+    verify: impl FnOnce() -> Result<maintenance::StoreVerifyReport, Error>,
+) -> Result<(), Error> {
+    let is_sound = given(is_sound, "is_sound")?;
+    is_sound.write(false);
+    let mut json = json.map(|json| Output::text(Some(json), "json")).transpose()?;
+    let report = verify()?;
+    is_sound.write(report.is_sound());
+    json.as_mut().map_or(Ok(()), |json| json.set_json(&report))
+}

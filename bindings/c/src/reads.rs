@@ -1,0 +1,178 @@
+//! Reads that tables, snapshots and transactions have in common, written once over [`Source`].
+
+use std::ffi::{c_char, c_void};
+use std::mem::MaybeUninit;
+
+use store::{Cursor, Error, KeyRange, Snapshot, Table, Transaction};
+
+use crate::cursor::SiltstoneCursor;
+use crate::error::given;
+use crate::memory::{Output, array, bytes, copy, hand_out, handle_output, siltstone_free};
+
+/// Receives a value, which is valid until the function returns. The function must not use the
+/// store, unwind or jump out. `arg` is the argument of the call that the function is passed to.
+pub type SiltstoneReadCallback =
+    Option<unsafe extern "C" fn(arg: *mut c_void, value: *const c_char, value_len: usize)>;
+
+/// A table, a snapshot or a transaction.
+pub(crate) trait Source {
+    fn lend(&self, key: &[u8], read: &mut dyn FnMut(&[u8])) -> Result<bool, Error>;
+    fn contains(&self, key: &[u8]) -> Result<bool, Error>;
+    fn values(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, Error>;
+    fn scan(&self, range: KeyRange) -> Result<Cursor, Error>;
+}
+
+macro_rules! source {
+    ($($reader:ty)*) => {$(
+        impl Source for $reader {
+            fn lend(&self, key: &[u8], read: &mut dyn FnMut(&[u8])) -> Result<bool, Error> {
+                Ok(self.get_with(key, read)?.is_some())
+            }
+
+            fn contains(&self, key: &[u8]) -> Result<bool, Error> {
+                self.contains_key(key)
+            }
+
+            fn values(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, Error> {
+                self.multi_get(keys)
+            }
+
+            fn scan(&self, range: KeyRange) -> Result<Cursor, Error> {
+                self.cursor_range((range.start, range.end))
+            }
+        }
+    )*};
+}
+
+source!(Table Snapshot Transaction);
+
+/// Returns a copy of the value of a key to the caller.
+pub(crate) fn get(source: &impl Source, key: &[u8], mut value: Output<'_>) -> Result<(), Error> {
+    let mut copied = Ok(());
+    source.lend(key, &mut |bytes| copied = value.set(bytes))?;
+    copied
+}
+
+/// Passes the value of a key to a callback, which borrows it.
+///
+/// # Safety
+/// `read` may be called with `arg`.
+pub(crate) unsafe fn get_with(
+    source: &impl Source,
+    key: &[u8],
+    read: SiltstoneReadCallback,
+    arg: *mut c_void,
+    is_found: Option<&mut MaybeUninit<bool>>,
+) -> Result<(), Error> {
+    let (read, is_found) = (given(read, "read")?, given(is_found, "is_found")?);
+    is_found.write(false);
+    // SAFETY: by the contract of this function; the value is valid during the call.
+    let mut lend = |value: &[u8]| unsafe { read(arg, value.as_ptr().cast(), value.len()) };
+    is_found.write(source.lend(key, &mut lend)?);
+    Ok(())
+}
+
+/// Whether a key has a value.
+pub(crate) fn contains(
+    source: &impl Source,
+    key: &[u8],
+    is_found: Option<&mut MaybeUninit<bool>>,
+) -> Result<(), Error> {
+    let is_found = given(is_found, "is_found")?;
+    is_found.write(false);
+    is_found.write(source.contains(key)?);
+    Ok(())
+}
+
+/// The arrays of a batched read.
+pub(crate) struct MultiGet<'a> {
+    keys: Vec<&'a [u8]>,
+    values: &'a mut [MaybeUninit<*mut c_char>],
+    value_lens: &'a mut [MaybeUninit<usize>],
+}
+
+impl MultiGet<'_> {
+    /// # Safety
+    /// `keys` and `key_lens` point to `count` keys, `values` and `value_lens` to as much memory for
+    /// results, which nobody else uses. NULL is allowed.
+    pub(crate) unsafe fn new(
+        count: usize,
+        keys: *const *const c_char,
+        key_lens: *const usize,
+        values: *mut *mut c_char,
+        value_lens: *mut usize,
+    ) -> Result<Self, Error> {
+        // SAFETY: by the contract of this function. The checks of `array` hold for the results,
+        // whose types have the same sizes.
+        unsafe {
+            let (key_data, key_lens) =
+                (array(keys, count, "keys")?, array(key_lens, count, "key_lens")?);
+            array(values.cast::<MaybeUninit<usize>>(), count, "values")?;
+            array(value_lens.cast::<MaybeUninit<usize>>(), count, "value_lens")?;
+            let (values, value_lens) = match count {
+                0 => (&mut [][..], &mut [][..]),
+                _ => (
+                    std::slice::from_raw_parts_mut(values.cast(), count),
+                    std::slice::from_raw_parts_mut(value_lens.cast(), count),
+                ),
+            };
+            values.fill(MaybeUninit::new(std::ptr::null_mut()));
+            value_lens.fill(MaybeUninit::new(0));
+            let keys = key_data.iter().zip(key_lens);
+            let keys = keys.map(|(&key, &len)| bytes(key, len, "keys[]")).collect::<Result<_, _>>();
+            Ok(MultiGet { keys: keys?, values, value_lens })
+        }
+    }
+
+    /// Returns a copy of each value to the caller, or none after an error.
+    pub(crate) fn read(self, source: &impl Source) -> Result<(), Error> {
+        let found = source.values(&self.keys)?;
+        let mut copies = Vec::with_capacity(found.len());
+        for value in &found {
+            match value.as_deref().map(copy).transpose() {
+                Ok(data) => copies.push(data.unwrap_or(std::ptr::null_mut())),
+                Err(error) => {
+                    // SAFETY: each was allocated by `copy`, or is NULL, and nobody else has it.
+                    copies.into_iter().for_each(|data| unsafe { siltstone_free(data.cast()) });
+                    return Err(error);
+                }
+            }
+        }
+        let results = self.values.iter_mut().zip(self.value_lens.iter_mut());
+        for ((data, len), (copied, value)) in results.zip(copies.into_iter().zip(&found)) {
+            data.write(copied);
+            len.write(value.as_ref().map_or(0, Vec::len));
+        }
+        Ok(())
+    }
+}
+
+/// The bounds of a range: from `start` to before `end`, unbounded where the pointer is NULL.
+///
+/// # Safety
+/// As of [`bytes`].
+pub(crate) unsafe fn range(
+    start: *const c_char,
+    start_len: usize,
+    end: *const c_char,
+    end_len: usize,
+) -> Result<KeyRange, Error> {
+    use std::ops::Bound::{Excluded, Included, Unbounded};
+    // SAFETY: by the contract of this function.
+    let (from, to) = unsafe { (bytes(start, start_len, "start")?, bytes(end, end_len, "end")?) };
+    Ok(KeyRange {
+        start: if start.is_null() { Unbounded } else { Included(from.to_vec()) },
+        end: if end.is_null() { Unbounded } else { Excluded(to.to_vec()) },
+    })
+}
+
+/// Returns a cursor to the caller.
+pub(crate) fn cursor(
+    source: &impl Source,
+    range: KeyRange,
+    cursor: Option<&mut MaybeUninit<*mut SiltstoneCursor>>,
+) -> Result<(), Error> {
+    let cursor = handle_output(cursor, "cursor")?;
+    hand_out(cursor, SiltstoneCursor(source.scan(range)?));
+    Ok(())
+}

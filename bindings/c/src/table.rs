@@ -1,0 +1,264 @@
+//! Tables: reads, writes, statistics.
+
+use std::ffi::{c_char, c_void};
+use std::mem::MaybeUninit;
+
+use store::{Durability, Error, KeyRange, Table};
+
+use crate::batch::SiltstoneBatch;
+use crate::cursor::SiltstoneCursor;
+use crate::error::{SiltstoneError, given, guard, release};
+use crate::memory::{Output, bytes};
+use crate::reads::{self, MultiGet, SiltstoneReadCallback};
+
+/// A table of a store. Any thread may use it, several at the same time.
+#[derive(Debug)]
+pub struct SiltstoneTable(pub(crate) Table);
+
+/// The table behind a handle.
+pub(crate) fn inner(table: Option<&SiltstoneTable>) -> Result<&Table, Error> {
+    Ok(&given(table, "table")?.0)
+}
+
+/// Synced or buffered.
+pub(crate) fn durability(is_synced: bool) -> Durability {
+    if is_synced { Durability::Synced } else { Durability::Buffered }
+}
+
+/// Frees a handle of a table. The table itself stays as it is. NULL is allowed.
+#[unsafe(no_mangle)]
+pub extern "C" fn siltstone_table_free(table: Option<Box<SiltstoneTable>>) {
+    release(table);
+}
+
+/// Sets the value of a key, buffered: it survives a crash of the process, not a power cut. Both are
+/// copied. Waits while background work is behind.
+///
+/// Errors of all writes: TOO_LARGE and a full disk: nothing was written; READ_ONLY; REFUSED by a
+/// store that is open read-only; CLOSED. After another IO error the outcome is unknown until the
+/// store is reopened.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_table_put(
+    table: Option<&SiltstoneTable>,
+    key: *const c_char,
+    key_len: usize,
+    value: *const c_char,
+    value_len: usize,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        // SAFETY: the caller passes pointers to as many bytes as the lengths say.
+        let (key, value) =
+            unsafe { (bytes(key, key_len, "key")?, bytes(value, value_len, "value")?) };
+        inner(table)?.put(key, value)
+    })
+}
+
+/// As siltstone_table_put(), for a value that expires at `expires_at`, in milliseconds since 1970.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_table_put_until(
+    table: Option<&SiltstoneTable>,
+    key: *const c_char,
+    key_len: usize,
+    value: *const c_char,
+    value_len: usize,
+    expires_at: u64,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        // SAFETY: the caller passes pointers to as many bytes as the lengths say.
+        let (key, value) =
+            unsafe { (bytes(key, key_len, "key")?, bytes(value, value_len, "value")?) };
+        inner(table)?.put_until(key, value, expires_at)
+    })
+}
+
+/// Removes a key, buffered. Removing a missing key is not an error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_table_delete(
+    table: Option<&SiltstoneTable>,
+    key: *const c_char,
+    key_len: usize,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        // SAFETY: the caller passes a pointer to as many bytes as the length says.
+        let key = unsafe { bytes(key, key_len, "key") }?;
+        inner(table)?.delete(key)
+    })
+}
+
+/// Applies a batch atomically. With `synced` it survives a power cut once this returns. The batch
+/// stays as it is, and can be changed and applied again.
+#[unsafe(no_mangle)]
+pub extern "C" fn siltstone_table_write(
+    table: Option<&SiltstoneTable>,
+    batch: Option<&SiltstoneBatch>,
+    synced: bool,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| inner(table)?.write(&given(batch, "batch")?.0, durability(synced)))
+}
+
+/// Removes every key, durably. Earlier snapshots still show the keys.
+#[unsafe(no_mangle)]
+pub extern "C" fn siltstone_table_clear(
+    table: Option<&SiltstoneTable>,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| inner(table)?.clear())
+}
+
+/// Makes every write that has returned durable against a power cut.
+///
+/// Errors: IO: it is unknown which of these writes are durable, and the table is read-only from
+/// then on; READ_ONLY; CLOSED.
+#[unsafe(no_mangle)]
+pub extern "C" fn siltstone_table_sync(
+    table: Option<&SiltstoneTable>,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| inner(table)?.sync())
+}
+
+/// Writes buffered data to the engine's files, durably.
+#[unsafe(no_mangle)]
+pub extern "C" fn siltstone_table_flush(
+    table: Option<&SiltstoneTable>,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| inner(table)?.flush())
+}
+
+/// Runs background work (flushes, compactions) until none is due.
+#[unsafe(no_mangle)]
+pub extern "C" fn siltstone_table_maintain(
+    table: Option<&SiltstoneTable>,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| inner(table)?.maintain())
+}
+
+/// Counters and sizes as a JSON object. Free *json with siltstone_free().
+#[unsafe(no_mangle)]
+pub extern "C" fn siltstone_table_stats(
+    table: Option<&SiltstoneTable>,
+    json: Option<&mut MaybeUninit<*mut c_char>>,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| Output::text(json, "json")?.set_json(&inner(table)?.stats()))
+}
+
+/// Counts the keys by a scan. The cost grows with their number.
+#[unsafe(no_mangle)]
+pub extern "C" fn siltstone_table_count(
+    table: Option<&SiltstoneTable>,
+    count: Option<&mut MaybeUninit<u64>>,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        let count = given(count, "count")?;
+        count.write(0);
+        count.write(inner(table)?.len()?);
+        Ok(())
+    })
+}
+
+/// Copies the value of a key. *value gets the bytes, followed by a NUL that *value_len does not
+/// count; free them with siltstone_free(). *value is NULL if the key has no value.
+///
+/// Errors of all reads: TOO_LARGE for a key that is too long; CORRUPTION; IO; CLOSED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_table_get(
+    table: Option<&SiltstoneTable>,
+    key: *const c_char,
+    key_len: usize,
+    value: Option<&mut MaybeUninit<*mut c_char>>,
+    value_len: Option<&mut MaybeUninit<usize>>,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        let value = Output::bytes(value, value_len, "value")?;
+        // SAFETY: the caller passes a pointer to as many bytes as the length says.
+        let key = unsafe { bytes(key, key_len, "key") }?;
+        reads::get(inner(table)?, key, value)
+    })
+}
+
+/// Passes the value of a key to `read`, without a copy where the engine has it in memory, and
+/// returns in *is_found whether there is one. `read` is called at most once, before this returns.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_table_get_with(
+    table: Option<&SiltstoneTable>,
+    key: *const c_char,
+    key_len: usize,
+    read: SiltstoneReadCallback,
+    arg: *mut c_void,
+    is_found: Option<&mut MaybeUninit<bool>>,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        // SAFETY: the caller passes a pointer to as many bytes as the length says.
+        let key = unsafe { bytes(key, key_len, "key") }?;
+        // SAFETY: the caller passes a function that takes this argument.
+        unsafe { reads::get_with(inner(table)?, key, read, arg, is_found) }
+    })
+}
+
+/// Whether a key has a value.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_table_contains(
+    table: Option<&SiltstoneTable>,
+    key: *const c_char,
+    key_len: usize,
+    is_found: Option<&mut MaybeUninit<bool>>,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        // SAFETY: the caller passes a pointer to as many bytes as the length says.
+        let key = unsafe { bytes(key, key_len, "key") }?;
+        reads::contains(inner(table)?, key, is_found)
+    })
+}
+
+/// Copies the values of `count` keys. values[i] and value_lens[i] are as from siltstone_table_get()
+/// for keys[i]; free each value with siltstone_free(). On lsm all values are of one moment. After
+/// an error all values are NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_table_multi_get(
+    table: Option<&SiltstoneTable>,
+    count: usize,
+    keys: *const *const c_char,
+    key_lens: *const usize,
+    values: *mut *mut c_char,
+    value_lens: *mut usize,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        // SAFETY: the caller passes arrays of `count` elements.
+        let batch = unsafe { MultiGet::new(count, keys, key_lens, values, value_lens) }?;
+        batch.read(inner(table)?)
+    })
+}
+
+/// A cursor over the keys from `start` to before `end`; NULL is no bound. Unordered engines have no
+/// bounds. Free it with siltstone_cursor_free().
+///
+/// Errors: INVALID for a range that starts after its end; UNSUPPORTED; CORRUPTION; IO; CLOSED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_table_cursor(
+    table: Option<&SiltstoneTable>,
+    start: *const c_char,
+    start_len: usize,
+    end: *const c_char,
+    end_len: usize,
+    cursor: Option<&mut MaybeUninit<*mut SiltstoneCursor>>,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        // SAFETY: the caller passes pointers to as many bytes as the lengths say.
+        let range = unsafe { reads::range(start, start_len, end, end_len) }?;
+        reads::cursor(inner(table)?, range, cursor)
+    })
+}
+
+/// A cursor over the keys that start with `prefix`. Ordered engines only. Free it with
+/// siltstone_cursor_free().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_table_cursor_prefix(
+    table: Option<&SiltstoneTable>,
+    prefix: *const c_char,
+    prefix_len: usize,
+    cursor: Option<&mut MaybeUninit<*mut SiltstoneCursor>>,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        // SAFETY: the caller passes a pointer to as many bytes as the length says.
+        let prefix = unsafe { bytes(prefix, prefix_len, "prefix") }?;
+        reads::cursor(inner(table)?, KeyRange::prefix(prefix), cursor)
+    })
+}

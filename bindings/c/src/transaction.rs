@@ -1,0 +1,322 @@
+//! Serializable transactions.
+//!
+//! A handle owns its transaction until the commit. Exception: the callback of
+//! [`siltstone_table_transact`] gets a handle that borrows the transaction, which the store's retry
+//! loop owns.
+
+use std::ffi::{c_char, c_void};
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+
+use store::{Error, KeyRange, Retry, Transaction};
+
+use crate::batch::SiltstoneBatch;
+use crate::cursor::SiltstoneCursor;
+use crate::error::{SiltstoneError, given, guard, invalid, release};
+use crate::memory::{Output, bytes, hand_out, handle_output};
+use crate::reads::{self, MultiGet, SiltstoneReadCallback};
+use crate::table::{self, SiltstoneTable, durability};
+
+/// A transaction on one table: reads show the table as of its beginning with its own writes, and
+/// its writes are applied together if nothing that it has read has changed. One thread at a time
+/// may use it.
+#[derive(Debug)]
+pub struct SiltstoneTransaction(State);
+
+#[derive(Debug)]
+enum State {
+    Owned(Box<Transaction>),
+    /// During a call of the function that siltstone_table_transact() runs.
+    Lent(NonNull<Transaction>),
+    Ended,
+}
+
+impl SiltstoneTransaction {
+    fn get(&self) -> Result<&Transaction, Error> {
+        match &self.0 {
+            State::Owned(transaction) => Ok(transaction),
+            // SAFETY: the handle exists only during the call that lends the transaction, and has
+            // its only reference.
+            State::Lent(transaction) => Ok(unsafe { transaction.as_ref() }),
+            State::Ended => Err(ended()),
+        }
+    }
+
+    fn get_mut(&mut self) -> Result<&mut Transaction, Error> {
+        match &mut self.0 {
+            State::Owned(transaction) => Ok(transaction),
+            // SAFETY: as in `get`.
+            State::Lent(transaction) => Ok(unsafe { transaction.as_mut() }),
+            State::Ended => Err(ended()),
+        }
+    }
+}
+
+fn ended() -> Error {
+    invalid("the transaction has ended; begin a new one".to_owned())
+}
+
+fn inner(transaction: Option<&SiltstoneTransaction>) -> Result<&Transaction, Error> {
+    given(transaction, "transaction")?.get()
+}
+
+fn inner_mut(transaction: Option<&mut SiltstoneTransaction>) -> Result<&mut Transaction, Error> {
+    given(transaction, "transaction")?.get_mut()
+}
+
+/// Begins a transaction. End it with siltstone_transaction_commit(), and free it with
+/// siltstone_transaction_free().
+///
+/// Errors: UNSUPPORTED on trie, silt and mica; CLOSED.
+#[unsafe(no_mangle)]
+pub extern "C" fn siltstone_transaction_begin(
+    table: Option<&SiltstoneTable>,
+    transaction: Option<&mut MaybeUninit<*mut SiltstoneTransaction>>,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        let transaction = handle_output(transaction, "transaction")?;
+        let begun = Box::new(table::inner(table)?.transaction()?);
+        hand_out(transaction, SiltstoneTransaction(State::Owned(begun)));
+        Ok(())
+    })
+}
+
+/// Applies all writes, or none; with `synced` they survive a power cut once this returns. The
+/// transaction has ended in any case; the handle is still to be freed.
+///
+/// Errors: CONFLICT: what it has read has changed, and EXPIRED: nothing was applied, run it again
+/// from its beginning. Others as of siltstone_table_put(). INVALID if it has ended already, or if
+/// it is that of siltstone_table_transact().
+#[unsafe(no_mangle)]
+pub extern "C" fn siltstone_transaction_commit(
+    transaction: Option<&mut SiltstoneTransaction>,
+    synced: bool,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        let transaction = given(transaction, "transaction")?;
+        match std::mem::replace(&mut transaction.0, State::Ended) {
+            State::Owned(owned) => owned.commit(durability(synced)),
+            State::Ended => Err(ended()),
+            lent @ State::Lent(_) => {
+                transaction.0 = lent;
+                Err(invalid("siltstone_table_transact() commits this transaction".to_owned()))
+            }
+        }
+    })
+}
+
+/// Frees a transaction. One that was not committed is discarded. NULL is allowed.
+#[unsafe(no_mangle)]
+pub extern "C" fn siltstone_transaction_free(transaction: Option<Box<SiltstoneTransaction>>) {
+    release(transaction);
+}
+
+/// Reads and writes of a transaction. Returns whether to commit it. It must not free or keep the
+/// transaction, and must not unwind or jump out. `arg` is the argument of
+/// siltstone_table_transact().
+pub type SiltstoneWork =
+    Option<unsafe extern "C" fn(transaction: &mut SiltstoneTransaction, arg: *mut c_void) -> bool>;
+
+/// Runs `work` in a transaction and commits it, again after a conflict, up to 16 times with growing
+/// pauses. *is_committed is set to whether it was committed: it was not if `work` returned false.
+///
+/// Errors: CONFLICT of the last attempt; others as of siltstone_transaction_commit().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_table_transact(
+    table: Option<&SiltstoneTable>,
+    work: SiltstoneWork,
+    arg: *mut c_void,
+    synced: bool,
+    is_committed: Option<&mut MaybeUninit<bool>>,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        let (work, is_committed) = (given(work, "work")?, given(is_committed, "is_committed")?);
+        is_committed.write(false);
+        let run = |transaction: &mut Transaction| {
+            let mut handle = SiltstoneTransaction(State::Lent(NonNull::from(transaction)));
+            // SAFETY: the caller passes a function that takes this argument. It uses the handle
+            // only during the call.
+            let is_wanted = unsafe { work(&mut handle, arg) };
+            if is_wanted { Ok(()) } else { Err(Failure::Aborted) }
+        };
+        let durability = durability(synced);
+        match table::inner(table)?.try_transact_with(Retry::default(), durability, run) {
+            Ok(()) => drop(is_committed.write(true)),
+            Err(Failure::Aborted) => {}
+            Err(Failure::Store(error)) => return Err(error),
+        }
+        Ok(())
+    })
+}
+
+/// Why a transaction was not committed.
+enum Failure {
+    Aborted,
+    Store(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure::Store(error)
+    }
+}
+
+/// Sets the value of a key at the commit. Both are copied.
+///
+/// Errors of all writes of a transaction: TOO_LARGE; INVALID if the transaction has ended.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_transaction_put(
+    transaction: Option<&mut SiltstoneTransaction>,
+    key: *const c_char,
+    key_len: usize,
+    value: *const c_char,
+    value_len: usize,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        // SAFETY: the caller passes pointers to as many bytes as the lengths say.
+        let (key, value) =
+            unsafe { (bytes(key, key_len, "key")?, bytes(value, value_len, "value")?) };
+        inner_mut(transaction)?.put(key, value)
+    })
+}
+
+/// As siltstone_transaction_put(), for a value that expires at `expires_at`, in milliseconds since
+/// 1970.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_transaction_put_until(
+    transaction: Option<&mut SiltstoneTransaction>,
+    key: *const c_char,
+    key_len: usize,
+    value: *const c_char,
+    value_len: usize,
+    expires_at: u64,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        // SAFETY: the caller passes pointers to as many bytes as the lengths say.
+        let (key, value) =
+            unsafe { (bytes(key, key_len, "key")?, bytes(value, value_len, "value")?) };
+        inner_mut(transaction)?.put_until(key, value, expires_at)
+    })
+}
+
+/// Removes a key at the commit.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_transaction_delete(
+    transaction: Option<&mut SiltstoneTransaction>,
+    key: *const c_char,
+    key_len: usize,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        // SAFETY: the caller passes a pointer to as many bytes as the length says.
+        let key = unsafe { bytes(key, key_len, "key") }?;
+        inner_mut(transaction)?.delete(key)
+    })
+}
+
+/// Adds all writes of a batch.
+#[unsafe(no_mangle)]
+pub extern "C" fn siltstone_transaction_write(
+    transaction: Option<&mut SiltstoneTransaction>,
+    batch: Option<&SiltstoneBatch>,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| inner_mut(transaction)?.write(&given(batch, "batch")?.0))
+}
+
+/// As siltstone_table_get(), in a transaction.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_transaction_get(
+    transaction: Option<&SiltstoneTransaction>,
+    key: *const c_char,
+    key_len: usize,
+    value: Option<&mut MaybeUninit<*mut c_char>>,
+    value_len: Option<&mut MaybeUninit<usize>>,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        let value = Output::bytes(value, value_len, "value")?;
+        // SAFETY: the caller passes a pointer to as many bytes as the length says.
+        let key = unsafe { bytes(key, key_len, "key") }?;
+        reads::get(inner(transaction)?, key, value)
+    })
+}
+
+/// As siltstone_table_get_with(), in a transaction.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_transaction_get_with(
+    transaction: Option<&SiltstoneTransaction>,
+    key: *const c_char,
+    key_len: usize,
+    read: SiltstoneReadCallback,
+    arg: *mut c_void,
+    is_found: Option<&mut MaybeUninit<bool>>,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        // SAFETY: the caller passes a pointer to as many bytes as the length says.
+        let key = unsafe { bytes(key, key_len, "key") }?;
+        // SAFETY: the caller passes a function that takes this argument.
+        unsafe { reads::get_with(inner(transaction)?, key, read, arg, is_found) }
+    })
+}
+
+/// As siltstone_table_contains(), in a transaction.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_transaction_contains(
+    transaction: Option<&SiltstoneTransaction>,
+    key: *const c_char,
+    key_len: usize,
+    is_found: Option<&mut MaybeUninit<bool>>,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        // SAFETY: the caller passes a pointer to as many bytes as the length says.
+        let key = unsafe { bytes(key, key_len, "key") }?;
+        reads::contains(inner(transaction)?, key, is_found)
+    })
+}
+
+/// As siltstone_table_multi_get(), in a transaction.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_transaction_multi_get(
+    transaction: Option<&SiltstoneTransaction>,
+    count: usize,
+    keys: *const *const c_char,
+    key_lens: *const usize,
+    values: *mut *mut c_char,
+    value_lens: *mut usize,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        // SAFETY: the caller passes arrays of `count` elements.
+        let batch = unsafe { MultiGet::new(count, keys, key_lens, values, value_lens) }?;
+        batch.read(inner(transaction)?)
+    })
+}
+
+/// As siltstone_table_cursor(), in a transaction.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_transaction_cursor(
+    transaction: Option<&SiltstoneTransaction>,
+    start: *const c_char,
+    start_len: usize,
+    end: *const c_char,
+    end_len: usize,
+    cursor: Option<&mut MaybeUninit<*mut SiltstoneCursor>>,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        // SAFETY: the caller passes pointers to as many bytes as the lengths say.
+        let range = unsafe { reads::range(start, start_len, end, end_len) }?;
+        reads::cursor(inner(transaction)?, range, cursor)
+    })
+}
+
+/// As siltstone_table_cursor_prefix(), in a transaction.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_transaction_cursor_prefix(
+    transaction: Option<&SiltstoneTransaction>,
+    prefix: *const c_char,
+    prefix_len: usize,
+    cursor: Option<&mut MaybeUninit<*mut SiltstoneCursor>>,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        // SAFETY: the caller passes a pointer to as many bytes as the length says.
+        let prefix = unsafe { bytes(prefix, prefix_len, "prefix") }?;
+        reads::cursor(inner(transaction)?, KeyRange::prefix(prefix), cursor)
+    })
+}

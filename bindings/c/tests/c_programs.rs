@@ -1,0 +1,128 @@
+//! Compiles the C programs of this directory and the example with the C compiler, and runs them,
+//! also under the address sanitizer where the compiler has it.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Builds the library, which Cargo does not do for tests of a library that only C can link with,
+/// and returns its directory.
+fn library_directory() -> &'static Path {
+    static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
+    DIRECTORY.get_or_init(|| {
+        let program = std::env::current_exe().unwrap();
+        let directory = program.ancestors().nth(2).unwrap().to_owned();
+        let profile = match directory.file_name().unwrap().to_str().unwrap() {
+            "debug" => "dev",
+            name => name,
+        };
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--package", "siltstone-c", "--profile", profile])
+            .arg("--target-dir")
+            .arg(directory.parent().unwrap())
+            .current_dir(root())
+            .status()
+            .unwrap();
+        assert!(built.success());
+        directory
+    })
+}
+
+fn compile(source: &str, program: &Path, flags: &[&str]) -> Output {
+    let library = library_directory();
+    Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".to_owned()))
+        .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g", "-I"])
+        .arg(root().join("include"))
+        .args(flags)
+        .arg(root().join(source))
+        .arg("-o")
+        .arg(program)
+        .arg("-L")
+        .arg(library)
+        .arg(format!("-Wl,-rpath,{}", library.display()))
+        .args(["-lsiltstone", "-lpthread"])
+        .output()
+        .unwrap()
+}
+
+/// Whether the compiler can make and run programs with the address sanitizer.
+fn has_sanitizer(scratch: &Path) -> bool {
+    let (source, program) = (scratch.join("empty.c"), scratch.join("empty"));
+    fs::write(&source, "int main(void) { return 0; }\n").unwrap();
+    let source = source.to_str().unwrap();
+    compile(source, &program, &["-fsanitize=address"]).status.success()
+        && Command::new(&program).output().unwrap().status.success()
+}
+
+/// Compiles and runs a program in both ways; it must print `expected` at the end.
+fn run(source: &str, arguments: impl Fn(&Path) -> Vec<String>, expected: &str) {
+    let scratch = tempfile::tempdir().unwrap();
+    let mut variants = vec![vec![]];
+    if has_sanitizer(scratch.path()) {
+        variants.push(vec!["-fsanitize=address"]);
+    } else {
+        eprintln!("the compiler has no address sanitizer: {source} runs without it");
+    }
+    for (number, flags) in variants.iter().enumerate() {
+        let program = scratch.path().join(format!("program{number}"));
+        let compiled = compile(source, &program, flags);
+        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+        let directory = scratch.path().join(format!("dir{number}"));
+        fs::create_dir(&directory).unwrap();
+        let output = Command::new(&program).args(arguments(&directory)).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{source} {flags:?}: {:?}\n{errors}", output.status);
+        assert!(text.ends_with(expected), "{source} {flags:?}: {text}\n{errors}");
+    }
+}
+
+fn directory(directory: &Path) -> Vec<String> {
+    vec![directory.display().to_string()]
+}
+
+#[test]
+fn every_function_works_and_rejects_wrong_arguments() {
+    run("tests/api.c", directory, "ok\n");
+}
+
+#[test]
+fn damage_is_reported_and_repaired() {
+    run("tests/damage.c", directory, "ok\n");
+}
+
+#[test]
+fn example_shortens_addresses() {
+    run("examples/shortener.c", directory, "https://example.org/a/long/address visited 2 times\n");
+}
+
+#[test]
+fn example_counts_visits() {
+    run("examples/languages.c", directory, "c 1\n");
+}
+
+#[test]
+fn api_test_calls_every_function_of_the_header() {
+    let header = fs::read_to_string(root().join("include/siltstone.h")).unwrap();
+    let program = fs::read_to_string(root().join("tests/api.c")).unwrap()
+        + &fs::read_to_string(root().join("tests/damage.c")).unwrap()
+        + &fs::read_to_string(root().join("tests/check.h")).unwrap();
+    let mut names: Vec<_> = header.lines().filter(|line| !line.starts_with(" *")).collect();
+    names.retain(|line| line.contains('(') && !line.starts_with("typedef"));
+    let names: Vec<_> = names
+        .iter()
+        .filter_map(|line| line.split('(').next()?.rsplit([' ', '*']).next())
+        .filter(|name| name.starts_with("siltstone_"))
+        .collect();
+    assert!(names.len() > 70, "only {} functions were found", names.len());
+    for name in names {
+        assert!(program.contains(&format!("{name}(")), "no test calls {name}");
+    }
+}

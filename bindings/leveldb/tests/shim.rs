@@ -1,0 +1,138 @@
+//! Compiles `shim.c` with the C compiler and runs it, also under the address sanitizer where the
+//! compiler has it; checks the header and the names that the library exports.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Builds the library, which Cargo does not do for tests of a library that only C can link with,
+/// and returns its directory.
+fn library_directory() -> &'static Path {
+    static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
+    DIRECTORY.get_or_init(|| {
+        let program = std::env::current_exe().unwrap();
+        let directory = program.ancestors().nth(2).unwrap().to_owned();
+        let profile = match directory.file_name().unwrap().to_str().unwrap() {
+            "debug" => "dev",
+            name => name,
+        };
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--package", "siltstone-leveldb", "--profile", profile])
+            .arg("--target-dir")
+            .arg(directory.parent().unwrap())
+            .current_dir(root())
+            .status()
+            .unwrap();
+        assert!(built.success());
+        directory
+    })
+}
+
+fn compile(source: &Path, program: &Path, flags: &[&str]) -> Output {
+    Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".to_owned()))
+        .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g", "-I"])
+        .arg(root().join("include"))
+        .args(flags)
+        .arg(source)
+        .arg("-o")
+        .arg(program)
+        .arg("-L")
+        .arg(library_directory())
+        .arg("-lleveldb")
+        .output()
+        .unwrap()
+}
+
+fn run(flags: &[&str]) {
+    let scratch = tempfile::tempdir().unwrap();
+    // The name that programs look for.
+    let library = library_directory().join("libleveldb.so");
+    symlink(library, scratch.path().join("libleveldb.so.1")).unwrap();
+    let program = scratch.path().join("shim");
+    let compiled = compile(&root().join("tests/shim.c"), &program, flags);
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    let directory = scratch.path().join("databases");
+    fs::create_dir(&directory).unwrap();
+    let output = Command::new(&program)
+        .arg(&directory)
+        .env("LD_LIBRARY_PATH", scratch.path())
+        .env("TEST_TMPDIR", scratch.path().join("tmp"))
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{flags:?}: {:?}\n{errors}", output.status);
+    assert_eq!(output.stdout, b"ok\n");
+}
+
+#[test]
+fn every_function_works() {
+    run(&[]);
+}
+
+#[test]
+fn every_function_works_under_the_address_sanitizer() {
+    let scratch = tempfile::tempdir().unwrap();
+    let source = scratch.path().join("empty.c");
+    fs::write(&source, "int main(void) { return 0; }\n").unwrap();
+    let flags = ["-fsanitize=address"];
+    if compile(&source, &scratch.path().join("empty"), &flags).status.success() {
+        run(&flags);
+    } else {
+        eprintln!("the compiler has no address sanitizer: skipped");
+    }
+}
+
+/// The functions of LevelDB 1.23's header.
+const FUNCTIONS: &str = "open close put delete write get create_iterator create_snapshot
+    release_snapshot property_value approximate_sizes compact_range destroy_db repair_db iter_destroy
+    iter_valid iter_seek_to_first iter_seek_to_last iter_seek iter_next iter_prev iter_key iter_value
+    iter_get_error writebatch_create writebatch_destroy writebatch_clear writebatch_put
+    writebatch_delete writebatch_iterate writebatch_append options_create options_destroy
+    options_set_comparator options_set_filter_policy options_set_create_if_missing
+    options_set_error_if_exists options_set_paranoid_checks options_set_env options_set_info_log
+    options_set_write_buffer_size options_set_max_open_files options_set_cache options_set_block_size
+    options_set_block_restart_interval options_set_max_file_size options_set_compression
+    comparator_create comparator_destroy filterpolicy_create filterpolicy_destroy
+    filterpolicy_create_bloom readoptions_create readoptions_destroy readoptions_set_verify_checksums
+    readoptions_set_fill_cache readoptions_set_snapshot writeoptions_create writeoptions_destroy
+    writeoptions_set_sync cache_create_lru cache_destroy create_default_env env_destroy
+    env_get_test_directory free major_version minor_version";
+
+#[test]
+fn header_is_generated_from_the_sources_and_complete() {
+    let config = cbindgen::Config::from_file(root().join("cbindgen.toml")).unwrap();
+    let mut generated = Vec::new();
+    cbindgen::Builder::new()
+        .with_crate(root())
+        .with_config(config)
+        .generate()
+        .unwrap()
+        .write(&mut generated);
+    let generated = String::from_utf8(generated).unwrap();
+    let path = root().join("include/leveldb/c.h");
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(&path, &generated).unwrap();
+    }
+    assert!(
+        fs::read_to_string(&path).unwrap() == generated,
+        "include/leveldb/c.h is not up to date: UPDATE=1 cargo test -p siltstone-leveldb"
+    );
+    let program = fs::read_to_string(root().join("tests/shim.c")).unwrap();
+    for function in FUNCTIONS.split_whitespace() {
+        let call = format!("leveldb_{function}(");
+        assert!(generated.contains(&call), "the header has no {call}");
+        assert!(program.contains(&call), "no test calls {call}");
+    }
+    let declared = generated.lines().filter(|line| line.contains("(") && line.contains("leveldb_"));
+    let declared =
+        declared.filter(|line| !line.starts_with([' ', '/']) && !line.contains("typedef"));
+    assert_eq!(declared.count(), FUNCTIONS.split_whitespace().count());
+}

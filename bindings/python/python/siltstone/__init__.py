@@ -1,0 +1,69 @@
+"""Siltstone, an embedded key-value store with several storage engines.
+
+>>> import siltstone, tempfile
+>>> with siltstone.open(tempfile.mkdtemp()) as db:
+...     stock = db.table("stock")
+...     stock[b"apples"] = b"3"
+...     stock[b"apples"]
+b'3'
+
+The type stubs (``__init__.pyi``) say what each method does; so does ``help(siltstone.Table)``.
+"""
+
+from collections.abc import Iterator, Mapping, MutableMapping
+
+from ._siltstone import (
+    Batch,
+    BelowWatermarkError,
+    ClosedError,
+    ConflictError,
+    CorruptionError,
+    Db,
+    Entries,
+    Error,
+    ExpiredError,
+    InvalidError,
+    IoError,
+    LockedError,
+    OptionsError,
+    ReadOnlyError,
+    RefusedError,
+    Snapshot,
+    Table,
+    TooLargeError,
+    Transaction,
+    UnsupportedError,
+    open,
+    repair,
+    verify,
+)
+
+__all__ = [
+    "Batch",
+    "BelowWatermarkError",
+    "ClosedError",
+    "ConflictError",
+    "CorruptionError",
+    "Db",
+    "Entries",
+    "Error",
+    "ExpiredError",
+    "InvalidError",
+    "IoError",
+    "LockedError",
+    "OptionsError",
+    "ReadOnlyError",
+    "RefusedError",
+    "Snapshot",
+    "Table",
+    "TooLargeError",
+    "Transaction",
+    "UnsupportedError",
+    "open",
+    "repair",
+    "verify",
+]
+
+MutableMapping.register(Table)
+Mapping.register(Snapshot)
+Iterator.register(Entries)

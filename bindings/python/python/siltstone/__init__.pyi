@@ -1,0 +1,291 @@
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from os import PathLike
+from typing import Any, Generic, Literal, TypeVar, Union, final, overload
+
+from typing_extensions import Self, TypeAlias
+
+_T = TypeVar("_T")
+_Bytes: TypeAlias = Union[bytes, bytearray, memoryview]
+_Path: TypeAlias = Union[str, PathLike[str]]
+
+def open(
+    path: _Path,
+    *,
+    create: bool = True,
+    read_only: bool = False,
+    direct_reads: bool = False,
+    threads: int | None = None,
+    max_open_files: int | None = None,
+    cache_bytes: int | None = None,
+    idle: float = 300.0,
+    transaction_memory_bytes: int | None = None,
+) -> Db:
+    """Open the store in a directory, and create it if the directory is missing or empty.
+
+    create                    False: open an existing store only
+    read_only                 nothing in the directory changes, and writes fail
+    direct_reads              reads bypass the page cache
+    threads                   for background work, 1 to 256; default one per core, up to 4
+    max_open_files            default 256
+    cache_bytes               one block cache for all tables; default one per table
+    idle                      seconds after which an unused snapshot or transaction expires; math.inf: never
+    transaction_memory_bytes  per table, for keys written while transactions are open; default 32 MiB
+
+    Raises RefusedError, LockedError, CorruptionError, IoError.
+    """
+
+def verify(path: _Path) -> dict[str, Any]:
+    """Read and check every byte of a store that no process has open; changes nothing.
+
+    Returns {"sound": bool, "catalogue": [damage], "unlisted": [table], "tables": {name: report}}.
+    """
+
+def repair(path: _Path) -> dict[str, Any]:
+    """Repair a store that no process has open, as far as possible. Damaged files are kept.
+
+    Returns {"lossless": bool, "catalogue": [line], "tables": {name: {"lines": ..., "losses": ...}}}.
+    """
+
+@final
+class Db:
+    """An open store: a mapping from names to tables. As a context manager it closes itself."""
+
+    def __getitem__(self, name: str, /) -> Table:
+        """Open an existing table."""
+    def __delitem__(self, name: str, /) -> None:
+        """Remove a table with all of its files."""
+    def __contains__(self, name: str, /) -> bool: ...
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[str]: ...
+    def table(
+        self, name: str, engine: str = "lsm", options: Mapping[str, str] | None = None
+    ) -> Table:
+        """Open a table, and create it if there is none, e.g. with {"memtable": "8MiB"}.
+
+        Options of an existing table that differ are applied or refused.
+
+        Raises OptionsError with every mistake; InvalidError if the table is on another engine.
+        """
+    def rename(self, name: str, new_name: str) -> None:
+        """Rename a table of which no object exists."""
+    def tables(self) -> dict[str, dict[str, Any]]:
+        """The engine and the options of each table."""
+    def sync(self) -> None:
+        """Make every write that has returned, to any table, durable against a power cut."""
+    def checkpoint(self, path: _Path) -> None:
+        """Copy the store into a new directory while it is in use; links files where it can."""
+    def verify(self) -> dict[str, Any]:
+        """Read and check every byte; as the function verify."""
+    def close(self) -> None:
+        """Make everything durable and release the directory. Other objects raise ClosedError then."""
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_exception: object) -> Literal[False]: ...
+
+class _Reads:
+    def __getitem__(self, key: _Bytes, /) -> bytes: ...
+    def __contains__(self, key: _Bytes, /) -> bool: ...
+    def __len__(self) -> int:
+        """The number of keys, counted by a scan."""
+    def __bool__(self) -> bool:
+        """Whether there is a key; costs as much as finding the first one."""
+    def __iter__(self) -> Entries[bytes]: ...
+    @overload
+    def get(self, key: _Bytes, default: None = None) -> bytes | None: ...
+    @overload
+    def get(self, key: _Bytes, default: _T) -> bytes | _T: ...
+    def get_many(self, keys: Iterable[_Bytes]) -> list[bytes | None]:
+        """The values of keys in their order. On lsm all are of one moment."""
+    def expires_at(self, key: _Bytes) -> float | None:
+        """When the value of a key expires, in seconds since 1970. None: never, or no value."""
+    def items(
+        self,
+        *,
+        prefix: _Bytes | None = None,
+        start: _Bytes | None = None,
+        end: _Bytes | None = None,
+        reverse: bool = False,
+    ) -> Entries[tuple[bytes, bytes]]:
+        """The entries from start to before end, or with a prefix. Bounds and order: lsm only."""
+    def keys(
+        self,
+        *,
+        prefix: _Bytes | None = None,
+        start: _Bytes | None = None,
+        end: _Bytes | None = None,
+        reverse: bool = False,
+    ) -> Entries[bytes]: ...
+    def values(
+        self,
+        *,
+        prefix: _Bytes | None = None,
+        start: _Bytes | None = None,
+        end: _Bytes | None = None,
+        reverse: bool = False,
+    ) -> Entries[bytes]: ...
+
+@final
+class Table(_Reads):
+    """A mapping from bytes to bytes. Threads may share it.
+
+    Writes are buffered: they survive a crash of the process, and with sync=True also a power cut.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def engine(self) -> str: ...
+    def __setitem__(self, key: _Bytes, value: _Bytes, /) -> None: ...
+    def __delitem__(self, key: _Bytes, /) -> None:
+        """Remove a key that exists, atomically; else KeyError. Faster: delete."""
+    def put(
+        self,
+        key: _Bytes,
+        value: _Bytes,
+        *,
+        ttl: float | None = None,
+        expires_at: float | None = None,
+        sync: bool = False,
+    ) -> None:
+        """Set the value of a key, until ttl seconds from now or until a time in seconds since 1970."""
+    def delete(self, key: _Bytes, *, sync: bool = False) -> None:
+        """Remove a key. A missing one is not an error."""
+    @overload
+    def pop(self, key: _Bytes) -> bytes: ...
+    @overload
+    def pop(self, key: _Bytes, default: _T, /) -> bytes | _T: ...
+    def popitem(self) -> tuple[bytes, bytes]:
+        """Remove the last entry and return it; KeyError without one. lsm only."""
+    def pop_first(self) -> tuple[bytes, bytes] | None: ...
+    def pop_last(self) -> tuple[bytes, bytes] | None: ...
+    def setdefault(self, key: _Bytes, default: _Bytes) -> bytes: ...
+    def compare_and_swap(
+        self, key: _Bytes, expected: _Bytes | None, new: _Bytes | None
+    ) -> bool:
+        """Set a key to new if its value is expected, and return whether it was. None: no value."""
+    def update(
+        self,
+        entries: Mapping[bytes, _Bytes] | Iterable[tuple[_Bytes, _Bytes]],
+        *,
+        sync: bool = False,
+    ) -> None:
+        """Set all entries, atomically."""
+    def batch(self, *, sync: bool = False) -> Batch: ...
+    def snapshot(self) -> Snapshot:
+        """The table at this moment. lsm and skimpy only."""
+    def transaction(self, *, sync: bool = False) -> Transaction:
+        """Begin a transaction: `with table.transaction() as tx`. lsm and skimpy only."""
+    def transact(
+        self, work: Callable[[Transaction], _T], *, tries: int = 16, sync: bool = False
+    ) -> _T:
+        """Run work with a transaction, commit it, and return what work returned.
+
+        After ConflictError and ExpiredError it runs again, up to tries times with growing pauses.
+        Any other exception of work discards the writes and is raised.
+        """
+    def clear(self) -> None:
+        """Remove every key, durably."""
+    def sync(self) -> None:
+        """Make every write that has returned durable against a power cut."""
+    def flush(self) -> None:
+        """Write buffered data to the engine's files, durably."""
+    def maintain(self) -> None:
+        """Run background work (flushes, compactions) until none is due."""
+    def approximate_len(self) -> int | None:
+        """The number of keys as the engine estimates it; None if it cannot."""
+    def stats(self) -> dict[str, Any]:
+        """Counters and sizes."""
+
+@final
+class Snapshot(_Reads):
+    """A read-only mapping: the table as of its creation. A context manager that closes itself."""
+
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_exception: object) -> Literal[False]: ...
+
+@final
+class Transaction(_Reads):
+    """Reads as of its beginning with its own writes, and writes that are applied together.
+
+    As a context manager it commits, or discards its writes after an exception. The commit raises
+    ConflictError if what was read has changed; nothing was applied then.
+    """
+
+    def __setitem__(self, key: _Bytes, value: _Bytes, /) -> None: ...
+    def __delitem__(self, key: _Bytes, /) -> None: ...
+    def put(
+        self,
+        key: _Bytes,
+        value: _Bytes,
+        *,
+        ttl: float | None = None,
+        expires_at: float | None = None,
+    ) -> None: ...
+    def delete(self, key: _Bytes) -> None: ...
+    def commit(self) -> None: ...
+    def rollback(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, exception_type: object, *_rest: object) -> Literal[False]: ...
+
+@final
+class Batch:
+    """Writes that are applied together by write(), or at the end of a `with` block without exception.
+
+    One thread at a time may use it.
+    """
+
+    def __setitem__(self, key: _Bytes, value: _Bytes, /) -> None: ...
+    def __delitem__(self, key: _Bytes, /) -> None: ...
+    def __len__(self) -> int: ...
+    def put(
+        self,
+        key: _Bytes,
+        value: _Bytes,
+        *,
+        ttl: float | None = None,
+        expires_at: float | None = None,
+    ) -> None: ...
+    def delete(self, key: _Bytes) -> None: ...
+    def clear(self) -> None: ...
+    def write(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, exception_type: object, *_rest: object) -> Literal[False]: ...
+
+@final
+class Entries(Generic[_T]):
+    """An iterator over a table, as of its creation."""
+
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> _T: ...
+
+class Error(Exception):
+    """An error of the store."""
+
+    retryable: bool
+
+class CorruptionError(Error):
+    filename: str
+    offset: int
+
+class IoError(Error):
+    filename: str
+    errno: int | None
+    disk_full: bool
+
+class TooLargeError(Error): ...
+class UnsupportedError(Error): ...
+class BelowWatermarkError(Error): ...
+class OptionsError(Error): ...
+class RefusedError(Error): ...
+
+class LockedError(Error):
+    holder: int | None
+
+class ReadOnlyError(Error): ...
+
+class ConflictError(Error):
+    key: bytes
+
+class ExpiredError(Error): ...
+class ClosedError(Error): ...
+class InvalidError(Error): ...

@@ -1,0 +1,91 @@
+//! Write batches.
+
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use siltstone::{Durability, WriteBatch};
+
+use crate::bytes::{Bytes, expiry};
+use crate::errors::raise;
+
+/// Writes that are applied together: at the end of a `with` block, or by `write`.
+#[pyclass(module = "siltstone")]
+pub(crate) struct Batch {
+    table: siltstone::Table,
+    durability: Durability,
+    writes: WriteBatch,
+}
+
+impl Batch {
+    pub(crate) fn new(table: siltstone::Table, durability: Durability) -> Self {
+        Batch { table, durability, writes: WriteBatch::new() }
+    }
+}
+
+#[pymethods]
+impl Batch {
+    fn __setitem__(&mut self, key: Bytes<'_>, value: Bytes<'_>) {
+        self.writes.put(key.as_slice(), value.as_slice());
+    }
+
+    fn __delitem__(&mut self, key: Bytes<'_>) {
+        self.writes.delete(key.as_slice());
+    }
+
+    fn __len__(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// Adds the assignment of a value to a key.
+    #[pyo3(signature = (key, value, *, ttl = None, expires_at = None))]
+    fn put(
+        &mut self,
+        key: Bytes<'_>,
+        value: Bytes<'_>,
+        ttl: Option<f64>,
+        expires_at: Option<f64>,
+    ) -> PyResult<()> {
+        let (key, value) = (key.as_slice(), value.as_slice());
+        match expiry(ttl, expires_at)? {
+            None => self.writes.put(key, value),
+            Some(at) => self.writes.put_until(key, value, at),
+        };
+        Ok(())
+    }
+
+    /// Adds the removal of a key.
+    fn delete(&mut self, key: Bytes<'_>) {
+        self.writes.delete(key.as_slice());
+    }
+
+    /// Removes all operations.
+    fn clear(&mut self) {
+        self.writes.clear();
+    }
+
+    /// Applies the operations, and removes them from the batch.
+    fn write(&mut self, py: Python<'_>) -> PyResult<()> {
+        let Batch { table, durability, writes } = &*self;
+        py.detach(|| table.write(writes, *durability)).map_err(raise)?;
+        self.writes.clear();
+        Ok(())
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (exception_type, *_rest))]
+    fn __exit__(
+        &mut self,
+        py: Python<'_>,
+        exception_type: &Bound<'_, PyAny>,
+        _rest: &Bound<'_, PyTuple>,
+    ) -> PyResult<bool> {
+        if exception_type.is_none() {
+            self.write(py)?;
+        } else {
+            self.writes.clear();
+        }
+        Ok(false)
+    }
+}

@@ -1,0 +1,183 @@
+//! Stores: mappings from names to tables.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use pyo3::exceptions::PyKeyError;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use serde::Serialize;
+use siltstone::{DbOptions, Env, maintenance};
+
+use crate::errors::{invalid, raise};
+use crate::table::Table;
+
+/// An open store: a mapping from names to tables, and a context manager that closes it.
+#[pyclass(module = "siltstone", frozen)]
+pub(crate) struct Db(siltstone::Db);
+
+/// Opens the store in a directory, and creates it if the directory is missing or empty.
+#[pyfunction]
+#[pyo3(signature = (
+    path, *, create = true, read_only = false, direct_reads = false, threads = None,
+    max_open_files = None, cache_bytes = None, idle = 300.0, transaction_memory_bytes = None
+))]
+#[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
+pub(crate) fn open(
+    py: Python<'_>,
+    path: PathBuf,
+    create: bool,
+    read_only: bool,
+    direct_reads: bool,
+    threads: Option<usize>,
+    max_open_files: Option<usize>,
+    cache_bytes: Option<u64>,
+    idle: f64,
+    transaction_memory_bytes: Option<usize>,
+) -> PyResult<Db> {
+    let mut options = DbOptions { read_only, direct_reads, cache_bytes, ..DbOptions::default() };
+    if let Some(threads) = threads {
+        if !(1..=256).contains(&threads) {
+            return Err(invalid("threads must be from 1 to 256"));
+        }
+        options.env = Env::system(threads);
+    }
+    if let Some(files) = max_open_files {
+        options.max_open_files = files;
+    }
+    options.transactions.idle = match idle {
+        f64::INFINITY => None,
+        idle => {
+            let idle = Duration::try_from_secs_f64(idle);
+            Some(idle.map_err(|error| invalid(&format!("idle: {error}")))?)
+        }
+    };
+    if let Some(bytes) = transaction_memory_bytes {
+        options.transactions.remembered_bytes = bytes;
+    }
+    let opened = py.detach(|| match create {
+        true => siltstone::Db::open_or_create(path, options),
+        false => siltstone::Db::open(path, options),
+    });
+    opened.map(Db).map_err(raise)
+}
+
+#[pymethods]
+impl Db {
+    fn __getitem__(&self, py: Python<'_>, name: &str) -> PyResult<Table> {
+        py.detach(|| self.0.table(name)).map(Table::new).map_err(|error| match error {
+            siltstone::Error::Invalid(message) => PyKeyError::new_err(message),
+            other => raise(other),
+        })
+    }
+
+    fn __delitem__(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        if !self.__contains__(py, name)? {
+            return Err(PyKeyError::new_err(name.to_owned()));
+        }
+        py.detach(|| self.0.drop_table(name)).map_err(raise)
+    }
+
+    fn __contains__(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
+        Ok(self.names(py)?.iter().any(|table| table == name))
+    }
+
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.names(py)?.len())
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(self.names(py)?.into_pyobject(py)?.try_iter()?.into_any())
+    }
+
+    /// Opens a table, and creates it on `engine` with `options` if there is none.
+    #[pyo3(signature = (name, engine = "lsm", options = None))]
+    fn table(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        engine: &str,
+        options: Option<BTreeMap<String, String>>,
+    ) -> PyResult<Table> {
+        let options = options.unwrap_or_default();
+        let table = py.detach(|| self.0.table_or_create(name, engine, &options));
+        table.map(Table::new).map_err(raise)
+    }
+
+    /// Renames a table that is not in use.
+    fn rename(&self, py: Python<'_>, name: &str, new_name: &str) -> PyResult<()> {
+        py.detach(|| self.0.rename_table(name, new_name)).map_err(raise)
+    }
+
+    /// The engine and the options of each table.
+    fn tables<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        loads(py, &py.detach(|| self.0.catalogue()).map_err(raise)?.tables)
+    }
+
+    /// Makes every write that has returned, to any table, durable against a power cut.
+    fn sync(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.0.sync()).map_err(raise)
+    }
+
+    /// Copies the store into a new directory while it is in use.
+    fn checkpoint(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        py.detach(|| self.0.checkpoint(path)).map_err(raise)
+    }
+
+    /// Reads and checks every byte.
+    fn verify<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let report = py.detach(|| self.0.verify()).map_err(raise)?;
+        with_verdict(loads(py, &report)?, "sound", report.is_sound())
+    }
+
+    /// Makes everything durable, and releases the directory.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.0.close()).map_err(raise)
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<bool> {
+        self.close(py)?;
+        Ok(false)
+    }
+}
+
+impl Db {
+    fn names(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        py.detach(|| self.0.table_names()).map_err(raise)
+    }
+}
+
+/// Reads and checks every byte of a store that no process has open.
+#[pyfunction]
+pub(crate) fn verify(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyAny>> {
+    let report = py.detach(|| maintenance::verify(path)).map_err(raise)?;
+    with_verdict(loads(py, &report)?, "sound", report.is_sound())
+}
+
+/// Repairs a store that no process has open, as far as possible.
+#[pyfunction]
+pub(crate) fn repair(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyAny>> {
+    let report = py.detach(|| maintenance::repair(path, None)).map_err(raise)?;
+    with_verdict(loads(py, &report)?, "lossless", report.is_lossless())
+}
+
+/// A value as dictionaries, lists, strings and numbers.
+pub(crate) fn loads<'py>(py: Python<'py>, value: &impl Serialize) -> PyResult<Bound<'py, PyAny>> {
+    let json = serde_json::to_string(value).map_err(|error| invalid(&error.to_string()))?;
+    py.import("json")?.call_method1("loads", (json,))
+}
+
+fn with_verdict<'py>(
+    report: Bound<'py, PyAny>,
+    name: &str,
+    verdict: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    report.set_item(name, verdict)?;
+    Ok(report)
+}

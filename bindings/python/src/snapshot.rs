@@ -1,0 +1,55 @@
+//! Reads at a point in time.
+
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::exceptions::PyKeyError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use siltstone::{Error, KeyRange};
+
+use crate::bytes::Bytes;
+use crate::errors::raise;
+use crate::iterate::{Entries, Part};
+use crate::reads::{self, Reads, mapping_reads};
+
+/// A table as of the creation of the snapshot: a read-only mapping.
+#[pyclass(module = "siltstone", frozen)]
+pub(crate) struct Snapshot(Mutex<Option<siltstone::Snapshot>>);
+
+impl Snapshot {
+    pub(crate) fn new(snapshot: siltstone::Snapshot) -> Self {
+        Snapshot(Mutex::new(Some(snapshot)))
+    }
+
+    fn read<R>(
+        &self,
+        read: impl FnOnce(&siltstone::Snapshot) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        // A clone, so that threads read at the same time.
+        let snapshot = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match snapshot {
+            Some(snapshot) => read(&snapshot),
+            None => Err(Error::Invalid("the snapshot is closed".to_owned())),
+        }
+    }
+}
+
+mapping_reads!(Snapshot, false);
+
+#[pymethods]
+impl Snapshot {
+    /// Ends the snapshot, so that the versions that it shows need not be kept.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take()));
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, pyo3::types::PyTuple>) -> bool {
+        self.close(py);
+        false
+    }
+}

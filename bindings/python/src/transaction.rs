@@ -1,0 +1,171 @@
+//! Transactions, and `transact`, which repeats one after a conflict.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pyo3::exceptions::PyKeyError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+use siltstone::{Durability, Error, KeyRange, Retry};
+
+use crate::bytes::{Bytes, expiry};
+use crate::errors::{is_retryable, raise};
+use crate::iterate::{Entries, Part};
+use crate::reads::{self, Reads, mapping_reads};
+use crate::table::durability;
+
+/// Reads as of the beginning, and writes that are applied together if nothing that was read has
+/// changed. A mapping, and a context manager that commits.
+#[pyclass(module = "siltstone", frozen)]
+pub(crate) struct Transaction {
+    /// `None` after the end.
+    open: Mutex<Option<siltstone::Transaction>>,
+    durability: Durability,
+}
+
+impl Transaction {
+    pub(crate) fn begin(table: &siltstone::Table, durability: Durability) -> Result<Self, Error> {
+        Ok(Transaction { open: Mutex::new(Some(table.transaction()?)), durability })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<siltstone::Transaction>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read<R>(
+        &self,
+        read: impl FnOnce(&siltstone::Transaction) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        self.change(|transaction| read(transaction))
+    }
+
+    fn change<R>(
+        &self,
+        change: impl FnOnce(&mut siltstone::Transaction) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        change(self.lock().as_mut().ok_or_else(ended)?)
+    }
+
+    /// Commits the transaction. `None` if it had already ended: the caller decides whether that is
+    /// an error.
+    fn end(&self) -> Option<Result<(), Error>> {
+        let transaction = self.lock().take();
+        transaction.map(|transaction| transaction.commit(self.durability))
+    }
+}
+
+fn ended() -> Error {
+    Error::Invalid("the transaction has ended; begin a new one".to_owned())
+}
+
+mapping_reads!(Transaction, true);
+
+#[pymethods]
+impl Transaction {
+    fn __setitem__(&self, py: Python<'_>, key: Bytes<'_>, value: Bytes<'_>) -> PyResult<()> {
+        self.put(py, key, value, None, None)
+    }
+
+    /// Removes a key that exists.
+    fn __delitem__(&self, py: Python<'_>, key: Bytes<'_>) -> PyResult<()> {
+        let bytes = key.as_slice();
+        let delete = |transaction: &mut siltstone::Transaction| {
+            let is_there = transaction.contains_key(bytes)?;
+            if is_there {
+                transaction.delete(bytes)?;
+            }
+            Ok(is_there)
+        };
+        match py.detach(|| self.change(delete)).map_err(raise)? {
+            true => Ok(()),
+            false => Err(PyKeyError::new_err(PyBytes::new(py, bytes).unbind())),
+        }
+    }
+
+    /// Sets the value of a key at the commit.
+    #[pyo3(signature = (key, value, *, ttl = None, expires_at = None))]
+    fn put(
+        &self,
+        py: Python<'_>,
+        key: Bytes<'_>,
+        value: Bytes<'_>,
+        ttl: Option<f64>,
+        expires_at: Option<f64>,
+    ) -> PyResult<()> {
+        let (key, value, expiry) = (key.as_slice(), value.as_slice(), expiry(ttl, expires_at)?);
+        let put = |transaction: &mut siltstone::Transaction| match expiry {
+            None => transaction.put(key, value),
+            Some(at) => transaction.put_until(key, value, at),
+        };
+        py.detach(|| self.change(put)).map_err(raise)
+    }
+
+    /// Removes a key at the commit. A missing one is not an error.
+    fn delete(&self, py: Python<'_>, key: Bytes<'_>) -> PyResult<()> {
+        let key = key.as_slice();
+        py.detach(|| self.change(|transaction| transaction.delete(key))).map_err(raise)
+    }
+
+    /// Applies all writes, or none.
+    fn commit(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.end().unwrap_or_else(|| Err(ended()))).map_err(raise)
+    }
+
+    /// Discards all writes.
+    fn rollback(&self, py: Python<'_>) {
+        py.detach(|| drop(self.lock().take()));
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (exception_type, *_rest))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        exception_type: &Bound<'_, PyAny>,
+        _rest: &Bound<'_, PyTuple>,
+    ) -> PyResult<bool> {
+        if exception_type.is_none() {
+            py.detach(|| self.end().unwrap_or(Ok(()))).map_err(raise)?;
+        } else {
+            self.rollback(py);
+        }
+        Ok(false)
+    }
+}
+
+/// Runs `work` in a transaction and commits it. After a conflict it does both again, up to `tries`
+/// times in all.
+pub(crate) fn transact<'py>(
+    py: Python<'py>,
+    table: &siltstone::Table,
+    work: &Bound<'py, PyAny>,
+    tries: u32,
+    is_synced: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    let retry = Retry { tries, ..Retry::default() };
+    let attempt = || {
+        let begun = py.detach(|| Transaction::begin(table, durability(is_synced)));
+        let transaction = Bound::new(py, begun.map_err(raise)?)?;
+        let result = work.call1((&transaction,));
+        let transaction = transaction.get();
+        match result {
+            // The function may have committed it or rolled it back itself.
+            Ok(_) => py.detach(|| transaction.end().unwrap_or(Ok(()))).map_err(raise)?,
+            Err(_) => transaction.rollback(py),
+        }
+        result
+    };
+    let mut number = 1;
+    loop {
+        match attempt() {
+            Err(error) if number < retry.tries && is_retryable(py, &error) => {
+                py.detach(|| std::thread::sleep(retry.pause(number)));
+                py.check_signals()?;
+                number += 1;
+            }
+            result => return result,
+        }
+    }
+}
