@@ -1,0 +1,473 @@
+//! One node of a replicated group.
+//!
+//! A [`Group`] is a synchronous state machine. The caller calls [`tick`](Group::tick) at a fixed
+//! rate, [`step`](Group::step) for every packet, [`propose`](Group::propose) and
+//! [`read_index`](Group::read_index) for its clients, and [`ready`](Group::ready) after every few
+//! calls. All I/O happens in `ready` and, for chunks of a snapshot, in `step`. Each round of
+//! `ready`:
+//!
+//! ```text
+//!   1  a received snapshot: the log is replaced by one that names the new table (durable)
+//!      or entries, term and vote: one append, one sync
+//!   2  committed entries: one batch with the applied index; not synced, since the log is
+//!   3  packets and events are returned
+//! ```
+//!
+//! What was written is the effect of a command, never the command. To change what it has read, a
+//! caller locks its keys, reads at a [`ReadReady`](Event::ReadReady), and proposes in the same term
+//! ([`propose_at`](Group::propose_at)). Followers do not forward proposals.
+//!
+//! After an I/O error the node answers nothing but that error, until it is opened again.
+//!
+//! The crate `raft` draws election timeouts from the thread's random numbers. Here they are drawn
+//! from the seed, so that a run repeats. Rejections of entries that a follower has acknowledged are
+//! dropped: they are late, and 0.7.0 would go back behind what is known to match (raft-rs #557).
+
+mod round;
+mod snapshots;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use raft::eraftpb::{ConfState, Message, MessageType};
+use raft::{Config, RawNode, SnapshotStatus, StateRole};
+use siltstone_engine::{Durability, Engine, Error, Result, WriteBatch};
+use siltstone_structures::SplitMix64;
+use siltstone_vfs::Vfs;
+
+use crate::applied::{Applied, check_user_batch};
+use crate::log::{LogIdentity, Marker, RaftLog, lost};
+use crate::membership::{self, Change};
+use crate::packet::{ChunkAck, Packet};
+use crate::planted::{Fault, is_planted};
+use crate::requests::{Event, Rejection, RequestId, Requests};
+use crate::store::Store;
+use crate::stream::{Incoming, OpenTable, Outgoing, Progress, StagedTable, open_table, table_name};
+
+use round::encode_batch;
+
+/// The number of a new node's table.
+const FIRST_TABLE: u64 = 1;
+/// What may be appended and not committed, in bytes.
+const MAX_UNCOMMITTED_BYTES: u64 = 64 << 20;
+/// The entries of one message, in bytes.
+const MAX_MESSAGE_BYTES: u64 = 1 << 20;
+/// The committed entries that are applied in one batch, in bytes.
+const MAX_APPLY_BYTES: u64 = 8 << 20;
+
+/// The options of a node.
+#[derive(Debug, Clone)]
+pub struct GroupOptions {
+    /// The group's id.
+    pub group: u64,
+    /// The node's id, unique in the group for all time; not 0.
+    pub node: u64,
+    /// The seed of election timeouts.
+    pub seed: u64,
+    /// Ticks without a leader until an election; a node waits one to two times as long.
+    pub election_ticks: usize,
+    /// Ticks between a leader's heartbeats, fewer than `election_ticks`.
+    pub heartbeat_ticks: usize,
+    /// The log is compacted when this much has been appended since it last was, in bytes.
+    pub max_log_bytes: u64,
+    /// The applied entries that compaction retains for followers that lag behind, as far as they
+    /// take no more than half of `max_log_bytes`.
+    pub retained_entries: u64,
+    /// The rows of one chunk of a snapshot, in bytes.
+    pub max_chunk_bytes: usize,
+}
+
+impl GroupOptions {
+    /// The defaults for a node.
+    pub fn new(group: u64, node: u64, seed: u64) -> Self {
+        GroupOptions {
+            group,
+            node,
+            seed,
+            election_ticks: 10,
+            heartbeat_ticks: 2,
+            max_log_bytes: 64 << 20,
+            retained_entries: 10_000,
+            max_chunk_bytes: 1 << 20,
+        }
+    }
+}
+
+/// The result of [`Group::ready`].
+#[derive(Debug, Default)]
+pub struct Output {
+    /// To be sent, in this order; they may be lost.
+    pub packets: Vec<Packet>,
+    /// The outcomes of requests.
+    pub events: Vec<Event>,
+}
+
+/// One node of a group.
+pub struct Group {
+    vfs: Arc<dyn Vfs>,
+    open: OpenTable,
+    options: GroupOptions,
+    raft: RawNode<Store>,
+    table: Arc<dyn Engine>,
+    requests: Requests,
+    random: SplitMix64,
+    /// The present election timeout.
+    timeout_ticks: usize,
+    /// Snapshots being sent, by receiver.
+    outgoing: BTreeMap<u64, Outgoing>,
+    last_stream: u64,
+    incoming: Option<Incoming>,
+    /// A complete table of a snapshot that Raft has accepted.
+    staged: Option<StagedTable>,
+    /// The stream that was received last, and the ack of its last chunk.
+    received: Option<ChunkAck>,
+    last_table: u64,
+    output: Output,
+    failure: Option<String>,
+}
+
+impl Group {
+    /// Creates a node in an empty directory. The first nodes of a group all have the same `voters`;
+    /// a node that joins later has none. It is durable once this returns.
+    ///
+    /// # Errors
+    /// `Refused` if a node lives in the directory; those of the table; I/O errors.
+    pub fn create(
+        vfs: Arc<dyn Vfs>,
+        open: OpenTable,
+        options: GroupOptions,
+        voters: &[u64],
+    ) -> Result<Self> {
+        // An entry that all first nodes have in common: whoever joins later needs a snapshot.
+        let marker =
+            if voters.is_empty() { Marker::default() } else { Marker { index: 1, term: 1 } };
+        let mut applied = Applied { index: marker.index, term: marker.term, ..Applied::default() };
+        applied.set_members(ConfState { voters: voters.to_vec(), ..ConfState::default() });
+        let table = open_table(vfs.as_ref(), &open, FIRST_TABLE)?;
+        let mut batch = WriteBatch::new();
+        applied.put_into(&mut batch);
+        table.write(&batch, Durability::Synced)?;
+        let identity = LogIdentity { group: options.group, node: options.node };
+        let log = RaftLog::create(vfs.clone(), identity, marker, FIRST_TABLE)?;
+        Self::start(vfs, open, options, Store { log, applied }, table)
+    }
+
+    /// Opens a node.
+    ///
+    /// # Errors
+    /// If the log is damaged, missing or does not fit the table ([`crate::log::is_lost`]): the node
+    /// must be rebuilt under a new id. Those of the table; I/O errors.
+    pub fn open(vfs: Arc<dyn Vfs>, open: OpenTable, options: GroupOptions) -> Result<Self> {
+        let identity = LogIdentity { group: options.group, node: options.node };
+        let log = RaftLog::open(vfs.clone(), identity)?;
+        let name = table_name(log.table());
+        // Others are of snapshots that were not complete, or were replaced.
+        for other in vfs.subdirectories()? {
+            if other.starts_with("table-") && other != name {
+                vfs.remove_subdirectory(&other)?;
+            }
+        }
+        let path = format!("{}/{name}", vfs.name());
+        if !vfs.has_subdirectory(&name)? {
+            return Err(lost(path, "the node's table is missing"));
+        }
+        let table = open_table(vfs.as_ref(), &open, log.table())?;
+        let Some(applied) = Applied::read(table.as_ref(), None)? else {
+            return Err(lost(path, "the node's table has no applied index"));
+        };
+        let position = format!(
+            "the node's table has applied entry {} of term {}, and its log has entries {} to {}",
+            applied.index,
+            applied.term,
+            log.first_index(),
+            log.last_index()
+        );
+        if log.term(applied.index) != Some(applied.term) {
+            return Err(lost(path, &position));
+        }
+        Self::start(vfs, open, options, Store { log, applied }, table)
+    }
+
+    fn start(
+        vfs: Arc<dyn Vfs>,
+        open: OpenTable,
+        options: GroupOptions,
+        store: Store,
+        table: Arc<dyn Engine>,
+    ) -> Result<Self> {
+        let can = table.capabilities();
+        if !(can.ordered && can.durable && can.versioned) {
+            let engine = table.name();
+            let reason = format!("a replicated table cannot use the engine '{engine}'; use lsm");
+            return Err(Error::Invalid(reason));
+        }
+        let config = Config {
+            id: options.node,
+            election_tick: options.election_ticks,
+            heartbeat_tick: options.heartbeat_ticks,
+            applied: store.applied.index,
+            max_size_per_msg: MAX_MESSAGE_BYTES,
+            max_uncommitted_size: MAX_UNCOMMITTED_BYTES,
+            max_committed_size_per_ready: MAX_APPLY_BYTES,
+            check_quorum: true,
+            pre_vote: true,
+            ..Config::default()
+        };
+        let (incarnation, last_table) = (store.log.incarnation(), store.log.table());
+        let logger = slog::Logger::root(slog::Discard, slog::o!());
+        let raft = RawNode::new(&config, store, &logger)
+            .map_err(|error| Error::Invalid(format!("the group's options: {error}")))?;
+        Ok(Group {
+            vfs,
+            open,
+            raft,
+            table,
+            requests: Requests::new(options.node, incarnation),
+            random: SplitMix64::stream(options.seed, incarnation),
+            timeout_ticks: options.election_ticks,
+            outgoing: BTreeMap::new(),
+            last_stream: 0,
+            incoming: None,
+            staged: None,
+            received: None,
+            last_table,
+            output: Output::default(),
+            failure: None,
+            options,
+        })
+    }
+
+    /// Counts time: a fixed step of the caller's clock has passed.
+    pub fn tick(&mut self) {
+        if self.failure.is_some() {
+            return;
+        }
+        self.draw_timeout();
+        self.raft.tick();
+        let mut failed = Vec::new();
+        for (to, stream) in &mut self.outgoing {
+            match stream.tick() {
+                Progress::Send(chunk) => self.output.packets.push(Packet::Chunk(chunk)),
+                Progress::Failed => failed.push(*to),
+                Progress::Wait | Progress::Done => {}
+            }
+        }
+        failed.into_iter().for_each(|to| self.end_stream(to, SnapshotStatus::Failure));
+    }
+
+    /// Puts a timeout from the seed in place of the one that Raft has drawn: a new one whenever
+    /// Raft begins another wait.
+    fn draw_timeout(&mut self) {
+        let raft = &mut self.raft.raft;
+        if raft.election_elapsed == 0 {
+            let least = self.options.election_ticks as u64;
+            self.timeout_ticks = (least + self.random.below(least)) as usize;
+        }
+        raft.set_randomized_election_timeout(self.timeout_ticks);
+    }
+
+    /// Handles a packet. Packets to other nodes and unexpected ones are ignored.
+    ///
+    /// # Errors
+    /// `ReadOnly` after an earlier failure; I/O errors of the table that receives a snapshot.
+    pub fn step(&mut self, packet: Packet) -> Result<()> {
+        self.check_usable()?;
+        if packet.to() != self.options.node {
+            return Ok(());
+        }
+        let outcome = match packet {
+            Packet::Raft(message) => {
+                self.step_message(message);
+                Ok(())
+            }
+            Packet::Chunk(chunk) => self.receive(chunk),
+            Packet::Ack(ack) => self.acknowledge(&ack),
+        };
+        self.note_failure(outcome)
+    }
+
+    fn step_message(&mut self, message: Message) {
+        use MessageType::{MsgAppendResponse, MsgPropose, MsgReadIndex, MsgSnapshot};
+        let is_late = message.reject
+            && message.get_msg_type() == MsgAppendResponse
+            && self.matched(message.from).is_some_and(|matched| message.index <= matched);
+        // Snapshots come in chunks, and requests only from this node's own callers.
+        let is_foreign = matches!(message.get_msg_type(), MsgPropose | MsgReadIndex | MsgSnapshot);
+        if !is_late && !is_foreign {
+            // Messages of strangers are rejected, which is no failure.
+            let _ = self.raft.step(message);
+        }
+    }
+
+    /// Proposes a batch. Its outcome is an [`Event`].
+    ///
+    /// # Errors
+    /// The batch was not proposed.
+    pub fn propose(&mut self, batch: &WriteBatch) -> Result<RequestId, Rejection> {
+        self.propose_at(self.term(), batch)
+    }
+
+    /// Proposes a batch that depends on what was read in `term` ([`Event::ReadReady`]).
+    ///
+    /// # Errors
+    /// The batch was not proposed; [`Rejection::OldTerm`] if the term is over.
+    pub fn propose_at(&mut self, term: u64, batch: &WriteBatch) -> Result<RequestId, Rejection> {
+        self.check_leads()?;
+        if term != self.term() {
+            return Err(Rejection::OldTerm);
+        }
+        check_user_batch(batch).map_err(|error| Rejection::Invalid(error.to_string()))?;
+        let max_value = self.table.capabilities().max_value_bytes;
+        batch.check(max_value).map_err(|error| Rejection::Invalid(error.to_string()))?;
+        let (id, context) = self.requests.next();
+        let proposed = self.raft.propose(context, encode_batch(batch));
+        self.accept(id, proposed)
+    }
+
+    /// Proposes a change of membership. Its outcome is an [`Event`].
+    ///
+    /// # Errors
+    /// It was not proposed: it breaks a rule, or another change is pending.
+    pub fn change_membership(&mut self, changes: &[Change]) -> Result<RequestId, Rejection> {
+        self.check_leads()?;
+        let members = &self.raft.store().applied.members;
+        if self.raft.raft.has_pending_conf() || !members.voters_outgoing.is_empty() {
+            return Err(Rejection::Busy("a change of membership is pending"));
+        }
+        let encoded =
+            membership::encode(changes, members, self.options.node).map_err(Rejection::Invalid)?;
+        let (id, context) = self.requests.next();
+        let proposed = self.raft.propose_conf_change(context, encoded);
+        self.accept(id, proposed)
+    }
+
+    fn accept(
+        &mut self,
+        id: RequestId,
+        proposed: raft::Result<()>,
+    ) -> Result<RequestId, Rejection> {
+        match proposed {
+            Ok(()) => {}
+            Err(raft::Error::ProposalDropped) => {
+                return Err(Rejection::Busy("too much is not committed, or the leader changes"));
+            }
+            Err(error) => return Err(Rejection::Invalid(error.to_string())),
+        }
+        if is_planted(Fault::AckBeforeCommit) {
+            self.output.events.push(Event::Applied(id));
+            return Ok(id);
+        }
+        self.requests.add_proposal(id, self.term());
+        Ok(id)
+    }
+
+    /// Begins a linearizable read: when [`Event::ReadReady`] arrives, a read of the table has
+    /// everything that had been acknowledged anywhere before this call. Cost: a round of
+    /// heartbeats, shared by the reads that began before it ends.
+    ///
+    /// # Errors
+    /// There will be no event.
+    pub fn read_index(&mut self) -> Result<RequestId, Rejection> {
+        self.check_leads()?;
+        if !self.raft.raft.commit_to_current_term() {
+            return Err(Rejection::Busy("the leader has not committed in its term yet"));
+        }
+        let (id, context) = self.requests.next();
+        self.requests.add_read(id, self.term());
+        match is_planted(Fault::SkippedReadIndex) {
+            true => self.requests.confirmed(&context, 0),
+            false => self.raft.read_index(context),
+        }
+        Ok(id)
+    }
+
+    /// Asks the leader, this node, to hand over to `node`. There is no event: watch
+    /// [`leader`](Group::leader).
+    pub fn transfer_leadership(&mut self, node: u64) {
+        self.raft.transfer_leader(node);
+    }
+
+    /// Does the I/O that is due and returns packets and events.
+    ///
+    /// # Errors
+    /// I/O errors of log and table, and `Corruption` of an entry. The node then has to be opened
+    /// again; the outcome of its pending requests is unknown.
+    pub fn ready(&mut self) -> Result<Output> {
+        self.check_usable()?;
+        let outcome = self.process();
+        self.note_failure(outcome)?;
+        Ok(std::mem::take(&mut self.output))
+    }
+
+    /// Closes table and log, so that damage of any of their bytes is recognized later.
+    ///
+    /// # Errors
+    /// I/O errors. The node can be opened all the same.
+    pub fn close(mut self) -> Result<()> {
+        if let Some(incoming) = self.incoming.take() {
+            incoming.discard(self.vfs.as_ref())?;
+        }
+        self.table.close()?;
+        let Group { raft, .. } = self;
+        raft.raft.r.raft_log.store.log.close()
+    }
+
+    /// The table, for reads. A caller writes only by proposals.
+    pub fn table(&self) -> &Arc<dyn Engine> {
+        &self.table
+    }
+
+    /// The log.
+    pub fn log(&self) -> &RaftLog {
+        &self.raft.store().log
+    }
+
+    /// How far the log is applied, and the members.
+    pub fn applied(&self) -> &Applied {
+        &self.raft.store().applied
+    }
+
+    /// The term that this node is in.
+    pub fn term(&self) -> u64 {
+        self.raft.raft.term
+    }
+
+    /// Whether this node leads, as far as it knows.
+    pub fn leads(&self) -> bool {
+        self.raft.raft.state == StateRole::Leader
+    }
+
+    /// The leader, as far as this node knows.
+    pub fn leader(&self) -> Option<u64> {
+        Some(self.raft.raft.leader_id).filter(|&node| node != raft::INVALID_ID)
+    }
+
+    /// The last entry that `node` is known to have, as far as this node, the leader, knows.
+    pub fn matched(&self, node: u64) -> Option<u64> {
+        self.raft.raft.prs().get(node).map(|progress| progress.matched)
+    }
+
+    fn check_leads(&self) -> Result<(), Rejection> {
+        self.check_usable().map_err(Rejection::Failed)?;
+        match self.leads() {
+            true => Ok(()),
+            false => Err(Rejection::NotLeader { leader: self.leader() }),
+        }
+    }
+
+    fn check_usable(&self) -> Result<()> {
+        match &self.failure {
+            Some(cause) => Err(Error::ReadOnly { cause: cause.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    fn note_failure<T>(&mut self, outcome: Result<T>) -> Result<T> {
+        if let Err(error) = &outcome {
+            self.failure = Some(error.to_string());
+        }
+        outcome
+    }
+}

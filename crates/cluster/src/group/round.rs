@@ -1,0 +1,165 @@
+//! A round of I/O: what `raft` has ready is persisted, applied and sent, in this order.
+
+use protobuf::Message as _;
+use raft::Ready;
+use raft::eraftpb::{ConfChangeV2, Entry, EntryType};
+use siltstone_engine::batch::{read_varint, write_varint};
+use siltstone_engine::{Durability, Error, Result, WriteBatch};
+
+use super::{Group, GroupOptions};
+use crate::log::Marker;
+use crate::planted::{Fault, is_planted};
+use crate::requests::Event;
+use crate::stream::{Outgoing, StagedTable, no_applied_row, remove_table};
+
+impl Group {
+    /// Works until Raft has nothing more to do.
+    pub(super) fn process(&mut self) -> Result<()> {
+        while self.raft.has_ready() {
+            let mut ready = self.raft.ready();
+            let mut messages = ready.take_messages();
+            self.persist(&ready)?;
+            messages.extend(ready.take_persisted_messages());
+            for read in ready.take_read_states() {
+                self.requests.confirmed(&read.request_ctx, read.index);
+            }
+            let mut committed = ready.take_committed_entries();
+            // Before anything is applied: a leader that removes itself cannot count its own
+            // entries.
+            let mut light = self.raft.advance_append(ready);
+            messages.extend(light.take_messages());
+            committed.extend(light.take_committed_entries());
+            self.apply(committed)?;
+            self.raft.advance_apply();
+            self.follow_if_removed();
+            messages.into_iter().try_for_each(|message| self.send(message))?;
+        }
+        if !self.leads() {
+            self.outgoing.clear();
+        }
+        let leads = self.leads().then(|| self.term());
+        let applied = self.raft.store().applied.index;
+        self.requests.settle(applied, leads, &mut self.output.events);
+        self.compact()
+    }
+
+    /// Makes durable what this round's messages acknowledge.
+    fn persist(&mut self, ready: &Ready) -> Result<()> {
+        let hard_state = self.raft.raft.hard_state();
+        if !ready.snapshot().is_empty() {
+            return self.install(ready);
+        }
+        if ready.must_sync() {
+            let log = &mut self.raft.mut_store().log;
+            log.append(&hard_state, ready.entries())?;
+            log.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Puts the complete table of an accepted snapshot into use.
+    fn install(&mut self, ready: &Ready) -> Result<()> {
+        let metadata = ready.snapshot().get_metadata();
+        let marker = Marker { index: metadata.index, term: metadata.term };
+        let is_of_snapshot = |staged: &mut StagedTable| {
+            (staged.applied.index, staged.applied.term) == (marker.index, marker.term)
+        };
+        let staged = self.staged.take_if(is_of_snapshot).ok_or_else(no_applied_row)?;
+        let hard_state = self.raft.raft.hard_state();
+        let store = self.raft.mut_store();
+        let old_number = store.log.table();
+        store.log.replace(marker, staged.number, &hard_state, ready.entries())?;
+        store.applied = staged.applied;
+        let old = std::mem::replace(&mut self.table, staged.table);
+        self.output.events.push(Event::Restored);
+        remove_table(self.vfs.as_ref(), old, old_number)
+    }
+
+    /// Applies committed entries in one batch with the applied index.
+    fn apply(&mut self, entries: Vec<Entry>) -> Result<()> {
+        let Some(last) = entries.last() else { return Ok(()) };
+        let mut applied = self.raft.store().applied.clone();
+        (applied.index, applied.term) = (last.index, last.term);
+        let mut batch = WriteBatch::new();
+        for entry in &entries {
+            match entry.get_entry_type() {
+                EntryType::EntryNormal if entry.data.is_empty() => {}
+                EntryType::EntryNormal => {
+                    batch.append(&decode_batch(&entry.data).ok_or_else(|| malformed(entry))?);
+                }
+                // Nothing here proposes Raft's first form.
+                EntryType::EntryConfChange => return Err(malformed(entry)),
+                EntryType::EntryConfChangeV2 => {
+                    let change = ConfChangeV2::parse_from_bytes(&entry.data)
+                        .map_err(|_| malformed(entry))?;
+                    // A change that cannot be applied is skipped, by all nodes alike.
+                    if let Ok(members) = self.raft.apply_conf_change(&change) {
+                        applied.set_members(members);
+                    }
+                }
+            }
+        }
+        if is_planted(Fault::SeparateAppliedIndex) {
+            let mut separate = WriteBatch::new();
+            applied.put_into(&mut separate);
+            self.table.write(&separate, Durability::Buffered)?;
+        } else {
+            applied.put_into(&mut batch);
+        }
+        self.table.write(&batch, Durability::Buffered)?;
+        self.raft.mut_store().applied = applied;
+        let ids = entries.iter().filter_map(|entry| self.requests.applied(&entry.context));
+        self.output.events.extend(ids.map(Event::Applied));
+        Ok(())
+    }
+
+    /// A leader that was removed would lead on.
+    fn follow_if_removed(&mut self) {
+        let is_voter = |node| {
+            let members = &self.raft.store().applied.members;
+            members.voters.contains(&node) || members.voters_outgoing.contains(&node)
+        };
+        if self.leads() && !is_voter(self.options.node) {
+            let term = self.term();
+            self.raft.raft.become_follower(term, raft::INVALID_ID);
+        }
+    }
+
+    /// Compacts the log if it has grown, up to what the table is made to hold durably.
+    fn compact(&mut self) -> Result<()> {
+        let store = self.raft.store();
+        let GroupOptions { max_log_bytes, retained_entries, .. } = self.options;
+        if store.log.appended_bytes() < max_log_bytes {
+            return Ok(());
+        }
+        // A follower that has a snapshot needs what follows it.
+        let streams = self.outgoing.values().map(Outgoing::index).min().unwrap_or(u64::MAX);
+        let applied = store.applied.index;
+        let to = streams.min(store.log.start_of(applied, retained_entries, max_log_bytes / 2));
+        if to < store.log.first_index() {
+            return Ok(());
+        }
+        if !is_planted(Fault::EarlyCompaction) {
+            self.table.sync()?;
+        }
+        self.raft.mut_store().log.compact(to)
+    }
+}
+
+/// An entry's data: the number of operations as a varint, then the batch in its log form.
+pub(super) fn encode_batch(batch: &WriteBatch) -> Vec<u8> {
+    let mut out = Vec::with_capacity(batch.as_bytes().len() + 5);
+    write_varint(&mut out, batch.len() as u64);
+    out.extend_from_slice(batch.as_bytes());
+    out
+}
+
+fn decode_batch(data: &[u8]) -> Option<WriteBatch> {
+    let (count, used) = read_varint(data)?;
+    WriteBatch::from_bytes_with_ranges(&data[used..], u32::try_from(count).ok()?).ok()
+}
+
+fn malformed(entry: &Entry) -> Error {
+    let reason = format!("entry {} is malformed", entry.index);
+    Error::corruption("the Raft log", 0, reason)
+}

@@ -1,0 +1,106 @@
+//! Sending and receiving snapshots: Raft's messages about them, and the streams of their rows.
+
+use raft::SnapshotStatus;
+use raft::eraftpb::{Message, MessageType};
+use siltstone_engine::Result;
+
+use super::Group;
+use crate::packet::{Chunk, ChunkAck, Packet, StreamId};
+use crate::stream::{Incoming, Outgoing, Progress, StagedTable};
+
+impl Group {
+    /// Sends a message; one that announces a snapshot begins a stream instead.
+    pub(super) fn send(&mut self, message: Message) -> Result<()> {
+        if message.get_msg_type() != MessageType::MsgSnapshot {
+            self.output.packets.push(Packet::Raft(message));
+            return Ok(());
+        }
+        self.last_stream += 1;
+        let incarnation = self.raft.store().log.incarnation();
+        let stream = StreamId { node: self.options.node, incarnation, number: self.last_stream };
+        let to = message.to;
+        let max_bytes = self.options.max_chunk_bytes;
+        let outgoing = Outgoing::begin(self.table.clone(), message, stream, max_bytes)?;
+        self.output.packets.push(Packet::Chunk(outgoing.chunk()));
+        self.outgoing.insert(to, outgoing);
+        Ok(())
+    }
+
+    pub(super) fn acknowledge(&mut self, ack: &ChunkAck) -> Result<()> {
+        let Some(stream) = self.outgoing.get_mut(&ack.from) else { return Ok(()) };
+        match stream.acknowledge(ack)? {
+            Progress::Send(chunk) => self.output.packets.push(Packet::Chunk(chunk)),
+            Progress::Wait => {}
+            Progress::Done => self.end_stream(ack.from, SnapshotStatus::Finish),
+            Progress::Failed => self.end_stream(ack.from, SnapshotStatus::Failure),
+        }
+        Ok(())
+    }
+
+    pub(super) fn end_stream(&mut self, to: u64, status: SnapshotStatus) {
+        self.outgoing.remove(&to);
+        self.raft.report_snapshot(to, status);
+    }
+
+    /// Writes a chunk; the last one is given to Raft.
+    pub(super) fn receive(&mut self, chunk: Chunk) -> Result<()> {
+        let Chunk { stream, term, sequence, rows, last, .. } = chunk;
+        let is_stale = |known: StreamId| {
+            (known.node, known.incarnation) == (stream.node, stream.incarnation)
+                && known.number > stream.number
+        };
+        let known = self.incoming.as_ref().map(|incoming| incoming.stream);
+        let finished = self.received.map(|ack| ack.stream);
+        if term < self.term()
+            || self.leads()
+            || [known, finished].into_iter().flatten().any(is_stale)
+        {
+            return Ok(());
+        }
+        if let Some(ack) = self.received.filter(|ack| ack.stream == stream) {
+            self.output.packets.push(Packet::Ack(ack));
+            return Ok(());
+        }
+        if known != Some(stream) && sequence == 0 {
+            if let Some(old) = self.incoming.take() {
+                old.discard(self.vfs.as_ref())?;
+            }
+            self.last_table += 1;
+            let begun = Incoming::begin(self.vfs.as_ref(), &self.open, self.last_table, stream)?;
+            self.incoming = Some(begun);
+        }
+        let from = self.options.node;
+        let Some(mut incoming) = self.incoming.take_if(|incoming| incoming.stream == stream) else {
+            self.output.packets.push(Packet::Ack(ChunkAck { stream, from, next: 0 }));
+            return Ok(());
+        };
+        if sequence == incoming.next {
+            incoming.write(&rows)?;
+        }
+        let ack = ChunkAck { stream, from, next: incoming.next };
+        self.output.packets.push(Packet::Ack(ack));
+        match last.filter(|_| sequence + 1 == incoming.next) {
+            None => self.incoming = Some(incoming),
+            Some(message) => {
+                self.received = Some(ack);
+                self.offer(incoming.complete(&message)?, *message)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Offers a complete snapshot to Raft, and keeps its table if that accepts it.
+    fn offer(&mut self, staged: StagedTable, message: Message) -> Result<()> {
+        let _ = self.raft.step(message);
+        let is_accepted = self.raft.snap().is_some_and(|snapshot| {
+            let metadata = snapshot.get_metadata();
+            (metadata.index, metadata.term) == (staged.applied.index, staged.applied.term)
+        });
+        let unused = match is_accepted {
+            // It may take the place of one that was accepted since the last round.
+            true => self.staged.replace(staged),
+            false => Some(staged),
+        };
+        unused.map_or(Ok(()), |unused| unused.discard(self.vfs.as_ref()))
+    }
+}

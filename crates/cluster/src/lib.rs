@@ -1,0 +1,50 @@
+//! Replicated groups: one node's part of a Raft group over a table of Siltstone.
+//!
+//! ```text
+//!   propose ─▶ Raft ─▶ log append, one sync ─▶ messages ─▶ committed ─▶ table, events
+//!                      crates/cluster/src/log                            one batch with the
+//!                                                                        applied index
+//! ```
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`group`] | [`Group`]: the state machine that a caller drives with ticks and packets |
+//! | [`log`] | [`RaftLog`]: entries, hard state and compaction on the record log |
+//! | [`applied`] | how far a table has applied the log, in the table itself |
+//! | [`packet`] | what nodes send to each other |
+//! | [`membership`] | changes of membership, and the rules that they obey |
+//! | `store` | the log and the applied state as Raft sees them |
+//! | `stream` | snapshots as streams of chunks, and the table that receives one |
+//! | `requests` | proposals and reads whose outcome is pending |
+//!
+//! The consensus algorithm is the crate `raft` (decision record 0044). This crate has no threads,
+//! no clock and no network: the caller counts time in ticks, delivers packets, and calls
+//! [`Group::ready`] after every few calls. With the same calls and seed a run repeats exactly.
+//!
+//! Invariants:
+//! * What a node acknowledges (a vote, an appended entry) is synced before the packet is returned.
+//! * A table's applied index is written in the batch that it describes, so a table may lose its
+//!   last writes in a power cut: the log has them.
+//! * The log is compacted only up to what the table holds durably, and it is replaced only when the
+//!   snapshot's table is durable.
+//! * A node whose log is damaged or missing does not open, so it neither votes nor serves.
+
+pub mod applied;
+pub mod group;
+pub mod log;
+pub mod membership;
+pub mod packet;
+mod planted;
+mod requests;
+#[cfg(test)]
+mod sim;
+mod store;
+mod stream;
+
+pub use applied::{Applied, RESERVED_PREFIX};
+pub use group::{Group, GroupOptions, Output};
+pub use log::{LogIdentity, Marker, RaftLog};
+pub use membership::Change;
+pub use packet::{Chunk, ChunkAck, Packet, StreamId};
+pub use requests::{Event, Rejection, RequestId};
+pub use stream::OpenTable;

@@ -1,0 +1,88 @@
+//! What the nodes of a group send to each other.
+//!
+//! Packets may be lost, delayed, repeated and reordered. They must not be altered, and they must
+//! come from members: a transport authenticates its peers and checks its frames.
+
+use raft::eraftpb::Message;
+use siltstone_engine::Timestamp;
+
+/// A packet between two nodes.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Packet {
+    /// A message of the consensus algorithm.
+    Raft(Message),
+    /// A part of a snapshot.
+    Chunk(Chunk),
+    /// The answer to one.
+    Ack(ChunkAck),
+}
+
+impl Packet {
+    /// The receiver.
+    pub fn to(&self) -> u64 {
+        match self {
+            Packet::Raft(message) => message.to,
+            Packet::Chunk(chunk) => chunk.to,
+            Packet::Ack(ack) => ack.stream.node,
+        }
+    }
+
+    /// The sender.
+    pub fn from(&self) -> u64 {
+        match self {
+            Packet::Raft(message) => message.from,
+            Packet::Chunk(chunk) => chunk.stream.node,
+            Packet::Ack(ack) => ack.from,
+        }
+    }
+}
+
+/// A stream of one snapshot, unique for all time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StreamId {
+    /// The sending node.
+    pub node: u64,
+    /// The incarnation of that node.
+    pub incarnation: u64,
+    /// Ascending within the incarnation.
+    pub number: u64,
+}
+
+/// Consecutive rows of a snapshot, in key order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Chunk {
+    /// The stream.
+    pub stream: StreamId,
+    /// The receiver.
+    pub to: u64,
+    /// The sender's term.
+    pub term: u64,
+    /// 0 for the first chunk of the stream.
+    pub sequence: u64,
+    /// The rows.
+    pub rows: Vec<Row>,
+    /// In the last chunk: the message that the snapshot belongs to, with index, term and members.
+    pub last: Option<Box<Message>>,
+}
+
+/// A row of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// The key.
+    pub key: Vec<u8>,
+    /// The value.
+    pub value: Vec<u8>,
+    /// When it expires.
+    pub expires_at: Option<Timestamp>,
+}
+
+/// The receiver's answer to a chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChunkAck {
+    /// The stream.
+    pub stream: StreamId,
+    /// The receiver.
+    pub from: u64,
+    /// The next chunk that it expects; 0 if it does not have the stream's beginning.
+    pub next: u64,
+}

@@ -1,0 +1,48 @@
+//! Planted faults, with which tests show that the simulator finds them. Outside of tests none
+//! exists and every check is constant.
+
+/// A fault that a test can plant in the nodes of its thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// A proposal completes when it is appended, not when it is committed.
+    AckBeforeCommit,
+    /// The log is not synced.
+    SkippedSync,
+    /// Term and vote are not written.
+    ForgottenVote,
+    /// A leader reads without asking a majority whether it still leads.
+    SkippedReadIndex,
+    /// The applied index is written in a batch of its own, before the writes that it describes.
+    SeparateAppliedIndex,
+    /// A damaged log ends before the damage.
+    TruncatedLog,
+    /// The log is replaced while the snapshot's table is not durable.
+    EarlyLogReset,
+    /// The log is compacted while the table has not made its writes durable.
+    EarlyCompaction,
+}
+
+#[cfg(not(test))]
+#[inline(always)]
+pub(crate) const fn is_planted(_fault: Fault) -> bool {
+    false
+}
+
+#[cfg(test)]
+thread_local! {
+    static PLANTED: std::cell::Cell<Option<Fault>> = const { std::cell::Cell::new(None) };
+}
+
+#[cfg(test)]
+pub(crate) fn is_planted(fault: Fault) -> bool {
+    PLANTED.get() == Some(fault)
+}
+
+/// Runs `work` with a planted fault.
+#[cfg(test)]
+pub(crate) fn with_planted<T>(fault: Fault, work: impl FnOnce() -> T) -> T {
+    PLANTED.set(Some(fault));
+    let outcome = work();
+    PLANTED.set(None);
+    outcome
+}

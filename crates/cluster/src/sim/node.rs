@@ -1,0 +1,214 @@
+//! A simulated node: its disk, its power, and the operations that clients have pending at it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use siltstone_engine::{Engine, ManualClock, Result};
+use siltstone_faults::{FaultKind, FaultyVfs};
+use siltstone_lsm::{Lsm, Options};
+use siltstone_runtime::Env;
+use siltstone_testkit::TestRng;
+
+use super::clients::Operation;
+use crate::log::is_lost;
+use crate::{Group, GroupOptions, OpenTable, RequestId};
+
+pub(super) struct Node {
+    pub(super) id: u64,
+    seed: u64,
+    vfs: FaultyVfs,
+    /// `None` while it is down.
+    pub(super) group: Option<Group>,
+    /// When a node that is down starts again.
+    pub(super) starts_at: u64,
+    /// A stopped process neither ticks nor receives until then.
+    pub(super) stopped_until: u64,
+    /// Ticks of ten steps.
+    pub(super) tick_rate: u64,
+    /// A request to its disk was made to fail, so that it may report an error.
+    pub(super) may_report_error: bool,
+    /// Its log was damaged.
+    is_damaged: bool,
+    /// It will never start again.
+    pub(super) is_gone: bool,
+    /// What clients wait for.
+    pub(super) pending: BTreeMap<RequestId, Operation>,
+    /// The keys of pending operations.
+    pub(super) locked: BTreeSet<u64>,
+    /// The length of the log's file, and before its last growth: what is below has a later record.
+    log_bytes: (u64, u64),
+}
+
+fn open_table() -> OpenTable {
+    Arc::new(|vfs| {
+        let options = [("memtable", "8KiB"), ("cache", "64KiB")];
+        let options = options.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let env = Env::replayable(Arc::new(ManualClock::at(1)), 1);
+        let options = Options::from_map(&options.into()).expect("the options are legal");
+        Ok(Arc::new(Lsm::open(vfs, env, options)?) as Arc<dyn Engine>)
+    })
+}
+
+impl Node {
+    /// A new node with a disk of its own; one that joins later has no voters.
+    pub(super) fn create(id: u64, seed: u64, voters: &[u64], tick_rate: u64) -> Result<Self> {
+        let vfs = FaultyVfs::new(seed ^ id);
+        let options = options(id, seed);
+        let group = Group::create(Arc::new(vfs.clone()), open_table(), options, voters)?;
+        Ok(Node {
+            id,
+            seed,
+            vfs,
+            group: Some(group),
+            starts_at: 0,
+            stopped_until: 0,
+            tick_rate,
+            may_report_error: false,
+            is_damaged: false,
+            is_gone: false,
+            pending: BTreeMap::new(),
+            locked: BTreeSet::new(),
+            log_bytes: (0, 0),
+        })
+    }
+
+    pub(super) fn runs(&self, now: u64) -> bool {
+        self.group.is_some() && self.stopped_until <= now
+    }
+
+    /// Notes how far the log has grown.
+    pub(super) fn note_log(&mut self) {
+        let Some(group) = &self.group else { return };
+        let len = group.log().bytes();
+        if len < self.log_bytes.0 {
+            self.log_bytes = (len, 0);
+        } else if len > self.log_bytes.0 {
+            self.log_bytes = (len, self.log_bytes.0);
+        }
+    }
+
+    /// Power will fail in one of the next operations of the disk.
+    pub(super) fn cut_power_soon(&self, within: u64) {
+        self.vfs.cut_power_at(self.vfs.operations() + within);
+    }
+
+    pub(super) fn power_is_off(&self) -> bool {
+        self.vfs.power_is_off()
+    }
+
+    /// Ends the process by a power cut; the disk keeps what a power cut may leave.
+    pub(super) fn fail_power(
+        &mut self,
+        seed: u64,
+        starts_at: u64,
+    ) -> BTreeMap<RequestId, Operation> {
+        self.vfs.cut_power();
+        self.go_down(starts_at, |vfs| vfs.survivors(seed))
+    }
+
+    /// Ends the process; what it has written stays, but is not durable by that.
+    pub(super) fn kill(&mut self, seed: u64, starts_at: u64) -> BTreeMap<RequestId, Operation> {
+        self.go_down(starts_at, |vfs| vfs.after_crash(seed))
+    }
+
+    /// Ends the process in good order: any damage of its log will show.
+    pub(super) fn close(
+        &mut self,
+        seed: u64,
+        starts_at: u64,
+    ) -> Result<BTreeMap<RequestId, Operation>> {
+        if let Some(group) = self.group.take() {
+            group.close()?;
+            self.log_bytes.1 = self.log_bytes.0;
+        }
+        Ok(self.kill(seed, starts_at))
+    }
+
+    /// One of the next requests to the disk will fail.
+    pub(super) fn fail_io_soon(&mut self, rng: &mut TestRng) {
+        let kinds = [FaultKind::Write, FaultKind::Sync, FaultKind::DirSync, FaultKind::Names];
+        self.vfs.fail_next(*rng.pick(&kinds), 1);
+        self.may_report_error = true;
+    }
+
+    fn go_down(
+        &mut self,
+        starts_at: u64,
+        disk: impl FnOnce(&FaultyVfs) -> FaultyVfs,
+    ) -> BTreeMap<RequestId, Operation> {
+        let after = disk(&self.vfs);
+        self.group = None;
+        self.vfs = after;
+        self.starts_at = starts_at;
+        self.may_report_error = false;
+        self.locked.clear();
+        std::mem::take(&mut self.pending)
+    }
+
+    /// Flips a bit of the log of a killed node where later records show it; `false` if there is no
+    /// such place.
+    pub(super) fn damage_log(&mut self, rng: &mut TestRng) -> bool {
+        let logs: Vec<_> =
+            self.vfs.files().into_iter().filter(|file| file.path.ends_with(".log")).collect();
+        let logs: Vec<_> = logs.iter().filter(|file| file.path.starts_with("raft-")).collect();
+        let ([log], end) = (&logs[..], self.log_bytes.1) else { return false };
+        // The last bytes of a block may be unused.
+        if end == 0 || end > 32_000 {
+            return false;
+        }
+        let within = if rng.one_in(2) { end } else { end.min(200) };
+        let offset = end - 1 - rng.below(within);
+        self.is_damaged = self.vfs.flip_bit(&log.path, offset, rng.below(8) as u8).is_ok();
+        self.is_damaged
+    }
+
+    /// Starts a node that is down. Power may fail meanwhile.
+    pub(super) fn start(&mut self, seed: u64, now: u64, may_fail: bool) -> Result<(), String> {
+        let mut rng = TestRng::new(seed);
+        if may_fail && rng.one_in(4) {
+            self.vfs.cut_power_at(rng.below(30));
+        }
+        let options = options(self.id, self.seed);
+        match Group::open(Arc::new(self.vfs.clone()), open_table(), options) {
+            Ok(_) if self.is_damaged => Err(format!("node {} has opened a damaged log", self.id)),
+            Ok(group) => {
+                self.log_bytes = (group.log().bytes(), 0);
+                self.group = Some(group);
+                Ok(())
+            }
+            Err(_) if self.vfs.power_is_off() => {
+                self.vfs = self.vfs.survivors(rng.draw());
+                self.starts_at = now + 5;
+                Ok(())
+            }
+            Err(error) if self.is_damaged && is_lost(&error) => {
+                self.is_gone = true;
+                Ok(())
+            }
+            Err(_) if self.may_report_error => {
+                self.vfs = self.vfs.after_crash(rng.draw());
+                self.may_report_error = false;
+                self.starts_at = now + 5;
+                Ok(())
+            }
+            Err(error) => Err(format!("node {} does not start: {error}", self.id)),
+        }
+    }
+
+    /// Removes planned power cuts.
+    pub(super) fn heal(&mut self) {
+        self.vfs.clear_faults();
+        self.stopped_until = 0;
+        self.tick_rate = 10;
+    }
+}
+
+fn options(node: u64, seed: u64) -> GroupOptions {
+    let mut rng = TestRng::of(seed, 99);
+    GroupOptions {
+        max_log_bytes: *rng.pick(&[500, 2000, 20_000]),
+        retained_entries: *rng.pick(&[0, 3, 20]),
+        max_chunk_bytes: *rng.pick(&[50, 200, 5000]),
+        ..GroupOptions::new(7, node, seed ^ node)
+    }
+}

@@ -1,0 +1,236 @@
+//! Snapshots as streams of chunks.
+//!
+//! ```text
+//!   leader                                   follower
+//!   MsgSnapshot held back
+//!   read snapshot of the table
+//!   chunk 0 ────────────────────────────▶    new table, beside the one in use
+//!           ◀──────────────────── ack 1      rows written, not synced
+//!   …
+//!   chunk n with MsgSnapshot ───────────▶    applied row, synced: the table is complete
+//!                                            Raft accepts ─ log replaced (names the new table)
+//!           ◀────────────────── ack n+1      old table removed
+//! ```
+//!
+//! One chunk is in flight per stream. It is sent again after [`RESEND_TICKS`], and the stream fails
+//! after [`MAX_SENDS`]; Raft then begins another. Memory: one chunk on each side.
+
+use std::sync::Arc;
+
+use raft::eraftpb::Message;
+use siltstone_engine::{Durability, Engine, Error, ReadPoint, Result, WriteBatch};
+use siltstone_vfs::Vfs;
+
+use crate::applied::{Applied, user_keys};
+use crate::packet::{Chunk, ChunkAck, Row, StreamId};
+use crate::planted::{Fault, is_planted};
+
+/// Opens the table in a directory, or creates it. The engine must be ordered, durable and
+/// versioned.
+pub type OpenTable = Arc<dyn Fn(Arc<dyn Vfs>) -> Result<Arc<dyn Engine>> + Send + Sync>;
+
+/// Ticks until a chunk is sent again.
+const RESEND_TICKS: u64 = 4;
+/// How often a chunk is sent before the stream fails.
+const MAX_SENDS: u64 = 10;
+
+/// A snapshot that this node sends.
+pub(crate) struct Outgoing {
+    table: Arc<dyn Engine>,
+    at: ReadPoint,
+    /// The last key sent.
+    position: Option<Vec<u8>>,
+    message: Message,
+    in_flight: Chunk,
+    ticks: u64,
+    sends: u64,
+    max_chunk_bytes: usize,
+}
+
+/// What becomes of a stream.
+pub(crate) enum Progress {
+    /// This chunk is to be sent.
+    Send(Chunk),
+    /// Nothing to do.
+    Wait,
+    /// The receiver has everything.
+    Done,
+    /// The stream is given up.
+    Failed,
+}
+
+impl Outgoing {
+    /// Begins the stream that `message` announces, with the table as it is now.
+    pub(crate) fn begin(
+        table: Arc<dyn Engine>,
+        mut message: Message,
+        stream: StreamId,
+        max_chunk_bytes: usize,
+    ) -> Result<Self> {
+        let at = table.snapshot()?;
+        let applied = Applied::read(table.as_ref(), Some(&at))?.ok_or_else(no_applied_row)?;
+        let metadata = message.mut_snapshot().mut_metadata();
+        (metadata.index, metadata.term) = (applied.index, applied.term);
+        metadata.set_conf_state(applied.members);
+        let in_flight = Chunk {
+            stream,
+            to: message.to,
+            term: message.term,
+            sequence: 0,
+            rows: vec![],
+            last: None,
+        };
+        let (position, ticks, sends) = (None, 0, 1);
+        let mut outgoing =
+            Outgoing { table, at, position, message, in_flight, ticks, sends, max_chunk_bytes };
+        outgoing.fill()?;
+        Ok(outgoing)
+    }
+
+    /// Reads the rows of the chunk in flight.
+    fn fill(&mut self) -> Result<()> {
+        let range = user_keys(self.position.as_deref());
+        let mut cursor = self.table.range(range, Some(&self.at))?;
+        let (mut rows, mut bytes) = (Vec::new(), 0);
+        let mut is_there = cursor.first()?;
+        while is_there && bytes < self.max_chunk_bytes {
+            let (key, value) = (cursor.key().to_vec(), cursor.value().to_vec());
+            bytes += key.len() + value.len();
+            rows.push(Row { key, value, expires_at: cursor.expires_at() });
+            is_there = cursor.next()?;
+        }
+        self.position = rows.last().map(|row| row.key.clone()).or(self.position.take());
+        self.in_flight.rows = rows;
+        self.in_flight.last = (!is_there).then(|| Box::new(self.message.clone()));
+        Ok(())
+    }
+
+    pub(crate) fn chunk(&self) -> Chunk {
+        self.in_flight.clone()
+    }
+
+    /// The index that the snapshot reaches.
+    pub(crate) fn index(&self) -> u64 {
+        self.message.get_snapshot().get_metadata().index
+    }
+
+    pub(crate) fn acknowledge(&mut self, ack: &ChunkAck) -> Result<Progress> {
+        if ack.stream != self.in_flight.stream {
+            return Ok(Progress::Wait);
+        }
+        if ack.next == 0 {
+            return Ok(Progress::Failed);
+        }
+        if ack.next != self.in_flight.sequence + 1 {
+            return Ok(Progress::Wait);
+        }
+        if self.in_flight.last.is_some() {
+            return Ok(Progress::Done);
+        }
+        self.in_flight.sequence += 1;
+        (self.ticks, self.sends) = (0, 1);
+        self.fill()?;
+        Ok(Progress::Send(self.chunk()))
+    }
+
+    pub(crate) fn tick(&mut self) -> Progress {
+        self.ticks += 1;
+        if !self.ticks.is_multiple_of(RESEND_TICKS) {
+            return Progress::Wait;
+        }
+        self.sends += 1;
+        match self.sends > MAX_SENDS {
+            true => Progress::Failed,
+            false => Progress::Send(self.chunk()),
+        }
+    }
+}
+
+/// A snapshot that this node receives, into a table of its own.
+pub(crate) struct Incoming {
+    pub(crate) stream: StreamId,
+    /// The next chunk.
+    pub(crate) next: u64,
+    staged: StagedTable,
+}
+
+/// A table that is not in use yet.
+pub(crate) struct StagedTable {
+    pub(crate) number: u64,
+    pub(crate) table: Arc<dyn Engine>,
+    /// The state that it reaches, once it is complete.
+    pub(crate) applied: Applied,
+}
+
+impl Incoming {
+    /// Begins with an empty table of this number.
+    pub(crate) fn begin(
+        vfs: &dyn Vfs,
+        open: &OpenTable,
+        number: u64,
+        stream: StreamId,
+    ) -> Result<Self> {
+        let table = open_table(vfs, open, number)?;
+        let staged = StagedTable { number, table, applied: Applied::default() };
+        Ok(Incoming { stream, next: 0, staged })
+    }
+
+    /// Writes the rows of the next chunk.
+    pub(crate) fn write(&mut self, rows: &[Row]) -> Result<()> {
+        let mut batch = WriteBatch::new();
+        for Row { key, value, expires_at } in rows {
+            match expires_at {
+                None => batch.put(key, value),
+                Some(at) => batch.put_until(key, value, *at),
+            };
+        }
+        self.next += 1;
+        self.staged.table.write(&batch, Durability::Buffered)
+    }
+
+    /// Completes the table and makes it durable.
+    pub(crate) fn complete(mut self, message: &Message) -> Result<StagedTable> {
+        let metadata = message.get_snapshot().get_metadata();
+        let members = metadata.get_conf_state().clone();
+        self.staged.applied = Applied { index: metadata.index, term: metadata.term, members };
+        let mut batch = WriteBatch::new();
+        self.staged.applied.put_into(&mut batch);
+        let durability = match is_planted(Fault::EarlyLogReset) {
+            true => Durability::Buffered,
+            false => Durability::Synced,
+        };
+        self.staged.table.write(&batch, durability)?;
+        Ok(self.staged)
+    }
+
+    /// Removes the table.
+    pub(crate) fn discard(self, vfs: &dyn Vfs) -> Result<()> {
+        self.staged.discard(vfs)
+    }
+}
+
+impl StagedTable {
+    pub(crate) fn discard(self, vfs: &dyn Vfs) -> Result<()> {
+        remove_table(vfs, self.table, self.number)
+    }
+}
+
+/// Opens the table with this number, or creates it.
+pub(crate) fn open_table(vfs: &dyn Vfs, open: &OpenTable, number: u64) -> Result<Arc<dyn Engine>> {
+    open(vfs.subdirectory(&table_name(number))?)
+}
+
+/// Closes a table that is not in use any more, and removes its directory.
+pub(crate) fn remove_table(vfs: &dyn Vfs, table: Arc<dyn Engine>, number: u64) -> Result<()> {
+    table.close()?;
+    vfs.remove_subdirectory(&table_name(number))
+}
+
+/// The directory of the table with this number.
+pub(crate) fn table_name(number: u64) -> String {
+    format!("table-{number:06}")
+}
+
+pub(crate) fn no_applied_row() -> Error {
+    Error::corruption("the replicated table", 0, "the row of the applied index is missing")
+}
