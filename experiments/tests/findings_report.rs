@@ -14,7 +14,7 @@ fn repro(arguments: &[&str]) -> Output {
 
 fn run(more: &[&str], report: &Path) -> Output {
     let report = report.to_str().unwrap();
-    repro(&[&["run"], more, &["--scale", "0.01", "--report", report]].concat())
+    repro(&[&["run"], more, &["--scale", "0.01", "--runs", "2", "--report", report]].concat())
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -1,4 +1,4 @@
-//! Do arbitrary bytes parse as a batch only if they are one?
+//! Arbitrary bytes parse as a batch only if they are one.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

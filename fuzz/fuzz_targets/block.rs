@@ -1,4 +1,4 @@
-//! Can a block of arbitrary bytes be walked and searched without a panic?
+//! A block of arbitrary bytes can be iterated and searched.
 #![no_main]
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Is an arbitrary Bloom filter refused, or asked; does a built one contain what was inserted?
+//! An arbitrary Bloom filter answers; a built one contains every inserted key.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Is a BloomCluster of arbitrary contents under checksums that hold refused, or asked?
+//! A BloomCluster of arbitrary contents with valid checksums is rejected or read.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

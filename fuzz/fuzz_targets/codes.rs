@@ -1,4 +1,4 @@
-//! Do the universal codes read arbitrary bits to their end, and no further?
+//! The universal codes read to the end of their bits, and no further.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,11 +1,11 @@
-//! Is an arbitrary cuckoo table or filter refused, or asked; does a built one hold what was
-//! inserted?
+//! An arbitrary cuckoo table or filter is rejected or read; a built one contains every inserted
+//! key.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use siltstone_structures::cuckoo::{CuckooFilter, CuckooTable};
 
-fn asked<const TAG: u32>(bytes: &[u8], hashes: &[u64]) {
+fn check_queries<const TAG: u32>(bytes: &[u8], hashes: &[u64]) {
     if let Ok(table) = CuckooTable::<TAG>::from_bytes(bytes) {
         assert_eq!(table.to_bytes(), bytes);
         assert_eq!(table.iter().count(), table.len() as usize);
@@ -32,8 +32,8 @@ fn asked<const TAG: u32>(bytes: &[u8], hashes: &[u64]) {
 fuzz_target!(|bytes: &[u8]| {
     let (words, _) = bytes.as_chunks();
     let hashes: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
-    asked::<15>(bytes, &hashes);
-    asked::<3>(bytes, &hashes);
+    check_queries::<15>(bytes, &hashes);
+    check_queries::<3>(bytes, &hashes);
 
     let slots = bytes.first().copied().unwrap_or(0);
     let mut table = CuckooTable::<15>::with_slots(slots.into());

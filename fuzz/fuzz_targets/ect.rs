@@ -1,4 +1,4 @@
-//! Is an arbitrary entropy-coded trie refused, or looked up in; is one that was built right?
+//! An arbitrary entropy-coded trie is rejected or read; a built one is correct.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Is an HTable of arbitrary contents under checksums that hold refused, or answered from?
+//! An HTable of arbitrary contents with valid checksums is rejected or read.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Is an arbitrary sketch refused, or estimated and merged; is a merged one that of the union?
+//! An arbitrary sketch is rejected or merged; the merged one is that of the union.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

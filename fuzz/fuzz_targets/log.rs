@@ -1,4 +1,4 @@
-//! Does an arbitrary log end, in either mode, without a panic?
+//! Reading an arbitrary log ends, in either mode.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

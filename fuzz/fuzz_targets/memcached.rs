@@ -1,20 +1,20 @@
-//! Are arbitrary bytes from a memcached client answered the same, whole, in pieces and in
-//! datagrams?
+//! A client's commands have the same effect whole, in pieces and in datagrams, and the store is
+//! consistent afterwards.
 #![no_main]
 
 use std::cell::RefCell;
 
 use libfuzzer_sys::fuzz_target;
-use siltstone_server::fuzzing::Bench;
+use siltstone_server::fuzzing::ProtocolHarness;
 
 thread_local! {
-    static BENCH: RefCell<Bench> = RefCell::new(Bench::new().expect("a bench"));
+    static HARNESS: RefCell<ProtocolHarness> = RefCell::new(ProtocolHarness::new().expect("a harness"));
 }
 
 fuzz_target!(|bytes: &[u8]| {
     let piece = bytes.first().map_or(1, |byte| usize::from(*byte));
-    BENCH.with_borrow_mut(|bench| match piece {
-        0 => bench.memcached_datagram(&bytes[1..]),
-        _ => bench.memcached(bytes, piece),
+    HARNESS.with_borrow_mut(|harness| match piece {
+        0 => harness.memcached_datagram(&bytes[1..]),
+        _ => harness.memcached(bytes, piece),
     });
 });

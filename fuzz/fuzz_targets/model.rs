@@ -1,4 +1,4 @@
-//! Do arbitrary model parameters give an error or a finite answer, without a panic and in time?
+//! Arbitrary parameters cause an error or a finite result, in bounded time.
 #![no_main]
 
 use libfuzzer_sys::arbitrary::{Arbitrary, Result, Unstructured};
@@ -6,8 +6,8 @@ use libfuzzer_sys::fuzz_target;
 use siltstone_model::silt::SiltExample;
 use siltstone_model::simulate::{Load, Selection, Simulation};
 use siltstone_model::{
-    InvalidParameter, Breakdown, Cola, LevelDb, Lsm, Popularity, Samt, Silt, Skimpy, InterpolatedPopularity, Trie,
-    Wait,
+    Breakdown, Cola, InterpolatedPopularity, InvalidParameter, LevelDb, Lsm, Popularity, Samt,
+    Silt, Skimpy, Trie, Wait,
 };
 
 /// Half of all numbers are ordinary, so that checks are passed as well as met.
@@ -32,7 +32,9 @@ fn numbers(u: &mut Unstructured<'_>) -> Result<Vec<f64>> {
     Ok(numbers)
 }
 
-fn popularity(u: &mut Unstructured<'_>) -> Result<std::result::Result<Popularity, InvalidParameter>> {
+fn popularity(
+    u: &mut Unstructured<'_>,
+) -> Result<std::result::Result<Popularity, InvalidParameter>> {
     Ok(match u.int_in_range(0..=2)? {
         0 => Popularity::uniform(number(u)?),
         // More groups than this would only take longer.
@@ -78,7 +80,7 @@ fn try_all(u: &mut Unstructured<'_>) -> Result<()> {
             }
         }
         6 => {
-            let wait = Wait { overlap: number(u)?, most_rows: u.int_in_range(0..=20)? };
+            let wait = Wait { overlap: number(u)?, max_runs: u.int_in_range(0..=20)? };
             let lsm = Lsm {
                 tree,
                 hot_keys: number(u)?,

@@ -1,4 +1,4 @@
-//! Is an arbitrary filter for ranges refused, or asked; does a built one pass its keys?
+//! An arbitrary range filter is rejected or read; a built one passes its keys.
 #![no_main]
 
 use std::collections::BTreeSet;

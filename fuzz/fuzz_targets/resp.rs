@@ -1,4 +1,4 @@
-//! Do arbitrary bytes from a client parse without a panic, whole and in pieces alike?
+//! A client's bytes parse the same whole and in pieces.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Are arbitrary edits of silt's manifest, and positions of its cursors, refused or read?
+//! Arbitrary manifest edits and cursor positions of silt are rejected or read.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

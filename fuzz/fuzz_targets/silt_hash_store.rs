@@ -1,4 +1,4 @@
-//! Is an arbitrary HashStore whose checksums fit refused, or read, without a panic?
+//! An arbitrary HashStore with matching checksums is rejected or read.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Does a table made of arbitrary bytes open after its repair?
+//! A table of arbitrary bytes opens after its repair.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,4 @@
-//! Is an arbitrary SortedStore, with its index, whose checksums fit refused, or read, without a
-//! panic?
+//! An arbitrary SortedStore with matching checksums is rejected or read.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Is an arbitrary table refused, or answered from, without a panic?
+//! An arbitrary SSTable is rejected or read.
 #![no_main]
 
 use std::ops::ControlFlow;

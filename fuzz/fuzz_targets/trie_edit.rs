@@ -1,4 +1,4 @@
-//! Does an arbitrary edit of a trie's manifest come back from its bytes if it is taken for one?
+//! An arbitrary manifest edit of trie survives encoding and decoding.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -40,7 +40,7 @@ pub enum Protocol {
 
 /// The measurement of a run.
 #[derive(Debug, Clone)]
-pub struct Measured {
+pub struct Measurement {
     /// Operations per second.
     pub rate: f64,
     /// Nanoseconds from the start of a round to the end of a batch.
@@ -120,7 +120,7 @@ impl Driver {
     ///
     /// # Errors
     /// If a response is invalid.
-    pub fn run(&mut self, load: Load, seconds: f64) -> Result<Measured> {
+    pub fn run(&mut self, load: Load, seconds: f64) -> Result<Measurement> {
         let draws = load.draws(PREPARED);
         let mut latency = histogram();
         let (mut done, mut missed) = (0, 0);
@@ -146,7 +146,7 @@ impl Driver {
         if missed > done / 100 {
             return Err(Error::Invalid(format!("{missed} of {done} lookups missed")));
         }
-        Ok(Measured { rate: done as f64 / begin.elapsed().as_secs_f64(), latency })
+        Ok(Measurement { rate: done as f64 / begin.elapsed().as_secs_f64(), latency })
     }
 
     /// Sends batches and awaits their responses; returns the number of missed lookups.

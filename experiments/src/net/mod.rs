@@ -3,8 +3,8 @@
 //! A server is a process on some cores; the load comes from this thread on another core. Every
 //! protocol has the same rule: `batch` requests are sent together (in a packet, or one write to a
 //! socket), and up to `window` batches are in flight. The network of each protocol coalesces
-//! batches on its own: TCP segments, GSO for UDP ([`siltstone_client::segments`]), and AF_XDP
-//! frames ([`siltstone_client::bundle`]).
+//! batches on its own: TCP segments, GSO for UDP ([`siltstone_client::gso`]), and AF_XDP frames
+//! ([`siltstone_client::coalesce`]).
 //!
 //! | module | contents |
 //! | --- | --- |

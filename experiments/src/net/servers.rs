@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use siltstone_client::xdp::veth::{INTERFACE, Side, Wire};
+use siltstone_client::xdp::veth::{INTERFACE, Side, VethPair};
 use siltstone_engine::{Error, Result};
 use tempfile::TempDir;
 
@@ -46,7 +46,7 @@ pub enum Between<'w> {
     /// The loopback interface.
     Loopback,
     /// A pair of virtual interfaces in their own namespaces.
-    Wire(&'w Wire),
+    VethPair(&'w VethPair),
 }
 
 impl Between<'_> {
@@ -57,7 +57,7 @@ impl Between<'_> {
     pub fn enter(self) -> Result<()> {
         match self {
             Between::Loopback => Ok(()),
-            Between::Wire(wire) => {
+            Between::VethPair(wire) => {
                 wire.enter(Side::A).map_err(|error| failed("a network namespace", &error))
             }
         }
@@ -66,7 +66,7 @@ impl Between<'_> {
     fn address(self) -> IpAddr {
         match self {
             Between::Loopback => Ipv4Addr::LOCALHOST.into(),
-            Between::Wire(_) => Side::B.address().into(),
+            Between::VethPair(_) => Side::B.address().into(),
         }
     }
 }
@@ -75,8 +75,8 @@ impl Between<'_> {
 ///
 /// # Errors
 /// If root rights or a program are missing.
-pub fn wire() -> Result<Wire> {
-    Wire::new(&format!("siltstone-{}", std::process::id()))
+pub fn wire() -> Result<VethPair> {
+    VethPair::new(&format!("siltstone-{}", std::process::id()))
         .map_err(|error| failed("a pair of virtual interfaces, which takes root", &error))
 }
 
@@ -122,7 +122,7 @@ impl Server {
         let (port, threads) = (tcp.port().to_string(), threads.to_string());
         let mut command = match between {
             Between::Loopback => Command::new("taskset"),
-            Between::Wire(wire) => {
+            Between::VethPair(wire) => {
                 let mut command = Command::new("ip");
                 command.args(["netns", "exec", &wire.namespace(Side::B), "taskset"]);
                 command
@@ -154,11 +154,11 @@ impl Server {
                 command.arg(program).args(["serve", "store", "--listen", "127.0.0.1:0"]);
                 command.args(["--table", &table, "--threads", &threads, "--fsync", "no"]);
                 command.args(["--udp", &format!("{address}:0"), "--udp-ports", &ports.to_string()]);
-                command.args(["--udp-train", &gso_segments.to_string()]);
+                command.args(["--udp-gso-segments", &gso_segments.to_string()]);
                 command.args(["--udp-direction", if any_port { "any" } else { "client" }]);
                 match between {
                     Between::Loopback => command.args(["--memcached", "127.0.0.1:0"]),
-                    Between::Wire(_) => command.args(["--password", PASSWORD]),
+                    Between::VethPair(_) => command.args(["--password", PASSWORD]),
                 };
                 if xdp {
                     command.args(["--xdp", INTERFACE]);

@@ -96,7 +96,7 @@ impl Store for Fjall {
         self.keyspace.rotate_memtable_and_wait().map_err(failed)
     }
 
-    fn settle(&self) -> Result<()> {
+    fn wait_until_idle(&self) -> Result<()> {
         wait_until_idle();
         Ok(())
     }

@@ -202,7 +202,7 @@ impl Store for LevelDb {
         Ok(Box::new(IteratorCursor::new("LevelDB", calls, iterator, self)))
     }
 
-    fn settle(&self) -> Result<()> {
+    fn wait_until_idle(&self) -> Result<()> {
         wait_until_idle();
         Ok(())
     }

@@ -47,7 +47,7 @@ pub(super) trait Store: Send + Sync + 'static {
     }
 
     /// Waits until background work is idle.
-    fn settle(&self) -> Result<()> {
+    fn wait_until_idle(&self) -> Result<()> {
         Ok(())
     }
 
@@ -145,6 +145,7 @@ impl<S: Store> Engine for Peer<S> {
             durable: true,
             versioned: false,
             incremental_gc: false,
+            range_deletes: false,
             max_value_bytes: S::MAX_VALUE_BYTES,
         }
     }
@@ -184,7 +185,7 @@ impl<S: Store> Engine for Peer<S> {
     }
 
     fn maintain(&self) -> Result<()> {
-        self.store.settle()
+        self.store.wait_until_idle()
     }
 
     fn checkpoint(&self, _: &mut dyn CheckpointSink) -> Result<()> {

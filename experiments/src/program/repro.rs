@@ -43,7 +43,7 @@ struct Run {
     /// The experiment, as named by `repro list`
     #[arg(required_unless_present = "all")]
     id: Option<String>,
-    /// Run every experiment, one after the other: three quarters of an hour at scale 1
+    /// Run every experiment, one after the other: about four hours at scale 1
     #[arg(long, requires = "report", conflicts_with_all = ["id", "json", "plot"])]
     all: bool,
     /// Write a page with every claim, number and chart to index.html in this directory, and each
@@ -56,6 +56,9 @@ struct Run {
     /// Size of the experiment, as a share of its full size
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
+    /// Number of runs, judged by the medians; one run is no verdict
+    #[arg(long, default_value_t = repro::RUNS)]
+    runs: usize,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -85,6 +88,8 @@ impl List {
                         "paper": e.paper(),
                         "figure": e.figure(),
                         "claim": e.claim(),
+                        "is_ours": e.is_ours(),
+                        "paper_scale": e.paper_scale(),
                         "seconds": repro::seconds(e.id()),
                     })
                 })
@@ -116,14 +121,15 @@ impl Run {
             if self.resume
                 && let Some(entry) = report.as_ref().and_then(|report| report.get(experiment.id()))
                 && entry.scale == self.scale
-                && let Some(verdict) = entry.verdict
+                && entry.runs == self.runs
+                && let Some(verdict) = entry.judged()
             {
                 writeln!(out, "{:<width$} {}, before", entry.id, verdict.name())?;
                 is_confirmed &= verdict != Verdict::NotConfirmed;
                 continue;
             }
             let began = Instant::now();
-            let found = measure(experiment, self.scale);
+            let found = measure(experiment, self.scale, self.runs);
             is_confirmed &=
                 found.as_ref().is_ok_and(|finding| finding.verdict != Verdict::NotConfirmed);
             if let Ok(finding) = &found {
@@ -131,7 +137,13 @@ impl Run {
             }
             if let Some(report) = &mut report {
                 let seconds = began.elapsed().as_secs_f64();
-                report.add(Entry::of(experiment, self.scale, found.as_ref(), seconds))?;
+                report.add(Entry::of(
+                    experiment,
+                    self.scale,
+                    self.runs,
+                    found.as_ref(),
+                    seconds,
+                ))?;
             }
             match found {
                 // The other experiments can still run.
@@ -161,10 +173,10 @@ impl Run {
     }
 }
 
-fn measure(experiment: &dyn Experiment, scale: f64) -> Result<Finding, Error> {
+fn measure(experiment: &dyn Experiment, scale: f64, runs: usize) -> Result<Finding, Error> {
     let bar = console::progress_bar();
     bar.set_message(experiment.id());
-    let finding = repro::run(experiment, scale, &mut |done, total| {
+    let finding = repro::run(experiment, scale, runs, &mut |done, total| {
         bar.set_length(total);
         bar.set_position(done);
     });

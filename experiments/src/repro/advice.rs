@@ -8,13 +8,13 @@
 //!
 //! Compare: the thesis's models were within 3.8 % of LevelDB's write amplification (section 4.3.5).
 
-use siltstone_bench::advice::{CHECKED_KEYS, Figures, PredictionCheck, check};
+use siltstone_bench::advice::{CHECKED_KEYS, CheckedCosts, PredictionCheck, check};
 use siltstone_bench::plot::{Bars, Plot};
 use siltstone_engine::Result;
 use siltstone_model::Popularity;
 use siltstone_model::advise::{Requirements, advise};
 
-use super::{Check, Direction, Experiment, Measured, refused};
+use super::{Check, Experiment, Kind, Measurement, Origin, Side, refused};
 
 const KEYS: f64 = 1e8;
 const SKEWS: [f64; 2] = [0.0, 0.99];
@@ -52,7 +52,7 @@ impl Experiment for Advice {
          of what the engines do on average, and within 40 % at worst"
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let mut points = Vec::new();
         let grid = SKEWS.iter().flat_map(|&skew| VALUES.map(|value| (skew, value)));
         let rounds = (SKEWS.len() * VALUES.len()) as u64;
@@ -70,7 +70,7 @@ impl Experiment for Advice {
             }
         }
         progress(rounds, rounds);
-        Ok(Measured {
+        Ok(Measurement {
             scale: format!(
                 "{} workloads of 10^8 keys, measured with {} keys and fewer",
                 points.len(),
@@ -89,7 +89,7 @@ fn checks(points: &[Point]) -> Vec<Check> {
 }
 
 /// The mean error, and the prediction and measurement of each point.
-fn errors(points: &[Point], name: &str, figure: fn(&Figures) -> f64) -> Vec<Check> {
+fn errors(points: &[Point], name: &str, figure: fn(&CheckedCosts) -> f64) -> Vec<Check> {
     let both = |point: &Point| [&point.checked.predicted, &point.checked.measured].map(figure);
     let off = |point: &Point| {
         let [ours, measured] = both(point);
@@ -99,13 +99,12 @@ fn errors(points: &[Point], name: &str, figure: fn(&Figures) -> f64) -> Vec<Chec
         what: format!("{name}, mean error"),
         claimed: MEAN,
         ours: points.iter().map(off).sum::<f64>() / points.len().max(1) as f64,
-        tolerance: 0.0,
-        direction: Direction::AtMost(MEAN),
+        kind: Kind::AtMost(Origin::Ours),
     };
     let of_point = |point: &Point| {
         let [claimed, ours] = both(point);
         let what = format!("{}, {name}, predicted and measured", point.name);
-        Check { what, claimed, ours, tolerance: WORST, direction: Direction::AtMost(2.0 * claimed) }
+        Check { what, claimed, ours, kind: Kind::Equal { tolerance: WORST, side: Side::None } }
     };
     [mean].into_iter().chain(points.iter().map(of_point)).collect()
 }

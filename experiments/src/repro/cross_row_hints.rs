@@ -22,7 +22,7 @@ use siltstone_lsm::{Lsm, Options};
 use siltstone_runtime::Env;
 use siltstone_vfs::{Ram, Vfs};
 
-use super::{Check, Direction, Experiment, Measured};
+use super::{Check, Experiment, Kind, Measurement, Side};
 
 const ROWS: u64 = 64;
 /// Keys per L0 run at scale 1.
@@ -60,7 +60,7 @@ impl Experiment for CrossRowHints {
         "random reads of level 0 in persistent memory 18 times faster with hints (162.6 against 9 MB/s)"
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let keys = (KEYS * scale).max(64.0) as u64;
         let media: Arc<dyn Vfs> = Arc::new(Ram::new());
         let mut rng = stream(1, 0);
@@ -96,10 +96,12 @@ impl Experiment for CrossRowHints {
             what: what.to_owned(),
             claimed: 18.0,
             ours,
-            tolerance: 0.25,
-            direction: Direction::AtLeast(10.0),
+            kind: Kind::Equal {
+                tolerance: 0.25,
+                side: Side::EffectFrom { without: 1.0, from: 10.0 },
+            },
         };
-        Ok(Measured {
+        Ok(Measurement {
             scale: format!("{ROWS} L0 runs of {keys} keys"),
             checks: vec![
                 check("existing keys, comparisons, times fewer", factors[0].0),
@@ -130,8 +132,8 @@ fn open(media: &Arc<dyn Vfs>, keys: u64, hints: bool) -> Result<Lsm> {
 fn cost(lsm: &Lsm, keys: &[Vec<u8>]) -> Result<Cost> {
     let counters = lsm.stats().counters;
     // The first run, whose keys have no common prefix yet, is a sorted table.
-    if counters["nvm_rows"] != ROWS - 1 {
-        let reason = format!("{} rows are in persistent memory", counters["nvm_rows"]);
+    if counters["pmem_runs"] != ROWS - 1 {
+        let reason = format!("{} rows are in persistent memory", counters["pmem_runs"]);
         return Err(Error::Invalid(reason));
     }
     for key in keys {
@@ -139,5 +141,5 @@ fn cost(lsm: &Lsm, keys: &[Vec<u8>]) -> Result<Cost> {
     }
     let after = lsm.stats().counters;
     let each = |name: &str| (after[name] - counters[name]) as f64 / keys.len() as f64;
-    Ok(Cost { comparisons: each("nvm_comparisons"), lines: each("nvm_lines") })
+    Ok(Cost { comparisons: each("pmem_comparisons"), lines: each("pmem_lines") })
 }

@@ -22,7 +22,7 @@ use siltstone_engine::Result;
 use siltstone_structures::ect::EctOptions;
 use siltstone_structures::{HashKey, hash64};
 
-use super::{Check, Direction, Experiment, Measured, hashes};
+use super::{Check, Experiment, Kind, Measurement, Side, hashes};
 
 /// Total number of keys in the tries of one size.
 const KEYS: f64 = 400_000.0;
@@ -49,7 +49,7 @@ impl Experiment for EctFigures {
          takes fewer than 1"
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let keys = (KEYS * scale).round().max(20_000.0) as u64;
         let total = (SIZES.len() + BLOCKS.len()) as u64;
         let all = hashes::sorted(keys);
@@ -74,22 +74,19 @@ impl Experiment for EctFigures {
                 what: "bits per key of a trie of 256 keys".to_owned(),
                 claimed: 2.5,
                 ours: at_256,
-                tolerance: 0.06,
-                direction: Direction::AtMost(2.5),
+                kind: Kind::Equal { tolerance: 0.06, side: Side::Less },
             },
             Check {
                 what: "size of a trie of 256 keys over its entropy".to_owned(),
                 claimed: 1.0,
                 ours: at_256 / bound,
-                tolerance: 0.05,
-                direction: Direction::AtMost(2.5 / bound),
+                kind: Kind::Equal { tolerance: 0.05, side: Side::None },
             },
             Check {
                 what: "share of block sizes from 8 to 64 entries below 1 bit per key".to_owned(),
                 claimed: 1.0,
                 ours: below as f64 / of as f64,
-                tolerance: 0.0,
-                direction: Direction::None,
+                kind: Kind::Equal { tolerance: 0.0, side: Side::None },
             },
         ];
         let line =
@@ -105,7 +102,7 @@ impl Experiment for EctFigures {
             ],
         };
         let scale = format!("{keys} keys in tries of each size");
-        Ok(Measured { scale, checks, plot: Some(Plot::Lines(lines)) })
+        Ok(Measurement { scale, checks, plot: Some(Plot::Lines(lines)) })
     }
 }
 
@@ -160,7 +157,7 @@ mod tests {
 
     #[test]
     fn figures_are_confirmed_for_few_tries() {
-        let finding = run(&EctFigures, 0.05, &mut |_, _| ()).unwrap();
+        let finding = run(&EctFigures, 0.05, 1, &mut |_, _| ()).unwrap();
         assert_eq!(finding.verdict, Verdict::Confirmed, "{:?}", finding.checks);
         assert!(finding.plot.is_some());
     }

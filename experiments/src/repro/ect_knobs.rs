@@ -16,7 +16,7 @@ use siltstone_bench::plot::{Line, Lines, Plot};
 use siltstone_engine::Result;
 use siltstone_structures::ect::{EctOptions, HashKey};
 
-use super::{Check, Direction, Experiment, Measured, hashes};
+use super::{Check, Experiment, Kind, Measurement, Side, hashes};
 
 const KEYS: f64 = 2_000_000.0;
 /// Wide steps, so that times differ by more than noise.
@@ -58,7 +58,7 @@ impl Experiment for EctKnobs {
          8 to 64 being small as well as fast"
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let keys = (KEYS * scale).round().max(10_000.0) as u64;
         let hashes = hashes::sorted(keys);
         let total = (BUCKETS.len() + HMAX.len()) as u64;
@@ -85,7 +85,7 @@ impl Experiment for EctKnobs {
             y: "bits per key".to_owned(),
             series: vec![line("g from 16 to 1024", &by_g, false)],
         };
-        Ok(Measured { scale: format!("{keys} keys"), checks, plot: Some(Plot::Lines(lines)) })
+        Ok(Measurement { scale: format!("{keys} keys"), checks, plot: Some(Plot::Lines(lines)) })
     }
 }
 
@@ -101,8 +101,7 @@ fn checks(by_g: &[Point], by_hmax: &[Point]) -> Vec<Check> {
         what: what.to_owned(),
         claimed: 1.0,
         ours,
-        tolerance: 0.0,
-        direction: Direction::None,
+        kind: Kind::Equal { tolerance: 0.0, side: Side::None },
     };
     let saved = (at(by_hmax, 1) - at(by_hmax, 8)) / (at(by_hmax, 1) - at(by_hmax, 64));
     vec![
@@ -110,8 +109,7 @@ fn checks(by_g: &[Point], by_hmax: &[Point]) -> Vec<Check> {
             what: "bits per key at g = 256".to_owned(),
             claimed: 2.5,
             ours: at(by_g, 256),
-            tolerance: 0.01,
-            direction: Direction::AtMost(2.52),
+            kind: Kind::Equal { tolerance: 0.01, side: Side::Less },
         },
         always(
             "share of steps from g = 16 to 1024 that save bits",
@@ -130,8 +128,7 @@ fn checks(by_g: &[Point], by_hmax: &[Point]) -> Vec<Check> {
             claimed: 1.0,
             ours: saved,
             // Diminishing returns: 8 is a ninth of the range.
-            tolerance: 0.25,
-            direction: Direction::AtLeast(0.5),
+            kind: Kind::Equal { tolerance: 0.25, side: Side::Effect(0.0) },
         },
     ]
 }
@@ -143,7 +140,7 @@ mod tests {
 
     #[test]
     fn size_trends_are_confirmed_at_a_small_scale() {
-        let finding = run(&EctKnobs, 0.05, &mut |_, _| ()).unwrap();
+        let finding = run(&EctKnobs, 0.05, 1, &mut |_, _| ()).unwrap();
         // Times are not tested.
         let counted = finding.checks.iter().filter(|check| !check.what.contains("slow"));
         let worst = counted.map(Check::verdict).max();

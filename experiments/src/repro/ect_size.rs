@@ -10,7 +10,7 @@
 use siltstone_engine::Result;
 use siltstone_structures::ect::EctOptions;
 
-use super::{Check, Direction, Experiment, Measured, hashes};
+use super::{Check, Experiment, Kind, Measurement, Origin, Side, hashes};
 
 /// The thesis's number of keys, 16 M.
 const KEYS: f64 = 16_777_216.0;
@@ -36,7 +36,7 @@ impl Experiment for EctSize {
         "the index of 16 million keys takes 2.51 bits per key (g = 256, hmax = 64), with 8 entries per block less than 1"
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let keys = (KEYS * scale).round().max(10_000.0) as u64;
         progress(0, 4);
         let hashes = hashes::sorted(keys);
@@ -55,25 +55,22 @@ impl Experiment for EctSize {
                 what: "bits per key, header and index of buckets included".to_owned(),
                 claimed: CLAIMED,
                 ours: bits,
-                tolerance: 0.01,
-                direction: Direction::AtMost(CLAIMED + 0.01),
+                kind: Kind::Equal { tolerance: 0.01, side: Side::Less },
             },
             Check {
                 what: "the same with 8 entries per block".to_owned(),
                 claimed: 1.0,
                 ours: sparse.bits(),
-                tolerance: 0.0,
-                direction: Direction::AtMost(1.0),
+                kind: Kind::AtMost(Origin::Paper),
             },
             Check {
                 what: "share of keys whose lookups give their rank and block".to_owned(),
                 claimed: 1.0,
                 ours: right.min(sparse_right),
-                tolerance: 0.0,
-                direction: Direction::None,
+                kind: Kind::Equal { tolerance: 0.0, side: Side::None },
             },
         ];
-        Ok(Measured { scale: format!("{keys} keys"), checks, plot: None })
+        Ok(Measurement { scale: format!("{keys} keys"), checks, plot: None })
     }
 }
 
@@ -84,7 +81,7 @@ mod tests {
 
     #[test]
     fn size_is_confirmed_at_a_small_scale() {
-        let finding = run(&EctSize, 0.01, &mut |_, _| ()).unwrap();
+        let finding = run(&EctSize, 0.01, 1, &mut |_, _| ()).unwrap();
         assert_eq!(finding.verdict, Verdict::Confirmed, "{:?}", finding.checks);
     }
 }

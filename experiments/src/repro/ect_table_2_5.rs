@@ -19,7 +19,7 @@ use siltstone_engine::Result;
 use siltstone_structures::cuckoo::CuckooTable;
 use siltstone_structures::ect::{EctOptions, HashKey};
 
-use super::{Check, Direction, Experiment, Measured, hashes};
+use super::{Check, Experiment, Kind, Measurement, Origin, Side, hashes};
 
 /// An eighth of the thesis's 126 M, which take a gigabyte of tables.
 const KEYS: f64 = 15_750_000.0;
@@ -48,7 +48,7 @@ impl Experiment for EctTable25 {
          per second; a lookup in the trie takes 8.8 times one in the tables"
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let keys = (KEYS * scale).round().max(10_000.0) as u64;
         progress(0, 3);
         let hashes = hashes::sorted(keys);
@@ -63,8 +63,7 @@ impl Experiment for EctTable25 {
             what: what.to_owned(),
             claimed,
             ours,
-            tolerance: 0.05,
-            direction: Direction::AtLeast(claimed),
+            kind: Kind::Equal { tolerance: 0.05, side: Side::Effect(0.0) },
         };
         let checks = vec![
             at_least("cuckoo insertions, thousands per second", 10_182.0, cuckoo.insert),
@@ -75,25 +74,22 @@ impl Experiment for EctTable25 {
                 what: "microseconds of a trie lookup (our bar)".to_owned(),
                 claimed: 1.0,
                 ours: 1e3 / lookup,
-                tolerance: 0.0,
-                direction: Direction::AtMost(1.0),
+                kind: Kind::AtMost(Origin::Ours),
             },
             Check {
                 what: "time of a trie lookup over that of a cuckoo lookup".to_owned(),
                 claimed: 8.8,
                 ours: cuckoo.lookup / lookup,
-                tolerance: 0.25,
-                direction: Direction::AtMost(8.8),
+                kind: Kind::Equal { tolerance: 0.25, side: Side::Less },
             },
             Check {
                 what: "share of cuckoo lookups that find their key".to_owned(),
                 claimed: 1.0,
                 ours: cuckoo.right,
-                tolerance: 0.0,
-                direction: Direction::None,
+                kind: Kind::Equal { tolerance: 0.0, side: Side::None },
             },
         ];
-        Ok(Measured { scale: format!("{keys} keys"), checks, plot: None })
+        Ok(Measurement { scale: format!("{keys} keys"), checks, plot: None })
     }
 }
 
@@ -151,7 +147,7 @@ mod tests {
 
     #[test]
     fn lookups_find_all_keys_in_tables_and_trie() {
-        let finding = run(&EctTable25, 0.01, &mut |_, _| ()).unwrap();
+        let finding = run(&EctTable25, 0.01, 1, &mut |_, _| ()).unwrap();
         let right = finding.checks.last().unwrap();
         assert_eq!(right.ours, 1.0, "{right:?}");
         assert!(finding.checks.iter().all(|check| check.ours > 0.0));

@@ -14,7 +14,7 @@ use siltstone_bench::plot::{Line, Lines, Plot};
 use siltstone_engine::Result;
 
 use super::thesis::{KEYS, PAPER, SKEWS, popularity};
-use super::{Check, Direction, Experiment, Measured};
+use super::{Check, Experiment, Kind, Measurement, Side};
 
 /// Items of level 4.
 const SIZE: f64 = 10.0 * 1_048_576.0;
@@ -41,15 +41,14 @@ impl Experiment for LevelDensity {
          that fill it; skew bends the density, and the area under it stays the level's size"
     }
 
-    fn run(&self, _scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, _scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let uniform = popularity(KEYS, 0.0)?;
         let (interval, fill) = (uniform.compaction_interval(SIZE), uniform.unique_inverse(SIZE));
-        let check = |what: String, claimed: f64, ours, tolerance, direction| Check {
+        let check = |what: String, claimed: f64, ours, tolerance| Check {
             what,
             claimed,
             ours,
-            tolerance,
-            direction,
+            kind: Kind::Equal { tolerance, side: Side::None },
         };
         // The claim has three digits.
         let digits = |claimed: f64| 0.005e7 / claimed;
@@ -59,15 +58,8 @@ impl Experiment for LevelDensity {
                 2.26e7,
                 interval,
                 digits(2.26e7),
-                Direction::AtLeast(2.0 * fill),
             ),
-            check(
-                "requests that fill the level, uniform".to_owned(),
-                1.11e7,
-                fill,
-                digits(1.11e7),
-                Direction::None,
-            ),
+            check("requests that fill the level, uniform".to_owned(), 1.11e7, fill, digits(1.11e7)),
         ];
         let mut series = Vec::new();
         for (turn, (name, skew)) in SKEWS.into_iter().enumerate() {
@@ -83,7 +75,6 @@ impl Experiment for LevelDensity {
                 1.0,
                 area(&points) / SIZE,
                 0.001,
-                Direction::None,
             ));
             series.push(Line { name: name.to_owned(), points, is_reference: false });
             progress(turn as u64 + 1, SKEWS.len() as u64);
@@ -95,7 +86,7 @@ impl Experiment for LevelDensity {
             series,
         };
         let scale = "computed over 10^8 keys; the same at any scale".to_owned();
-        Ok(Measured { scale, checks, plot: Some(Plot::Lines(lines)) })
+        Ok(Measurement { scale, checks, plot: Some(Plot::Lines(lines)) })
     }
 }
 
@@ -112,7 +103,7 @@ mod tests {
 
     #[test]
     fn claim_is_confirmed() {
-        let finding = run(&LevelDensity, 1.0, &mut |_, _| ()).unwrap();
+        let finding = run(&LevelDensity, 1.0, 1, &mut |_, _| ()).unwrap();
         assert_eq!(finding.verdict, Verdict::Confirmed, "{:?}", finding.checks);
     }
 

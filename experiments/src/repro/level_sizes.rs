@@ -13,7 +13,7 @@ use siltstone_bench::plot::{Line, Lines, Plot};
 use siltstone_engine::Result;
 
 use super::thesis::{EXPONENTS, ITEM_BYTES, KEYS, PAPER, optimised, popularity, standard};
-use super::{Check, Direction, Experiment, Measured};
+use super::{Check, Experiment, Kind, Measurement, Side};
 
 const MIB: f64 = 1_048_576.0;
 /// Limits of low and high skew.
@@ -39,7 +39,7 @@ impl Experiment for LevelSizes {
         "low skew wants larger low levels than LevelDB's; high skew smaller ones that grow faster"
     }
 
-    fn run(&self, _scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, _scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let design = standard(KEYS)?;
         let fixed = &design.level_items;
         let mut found = Vec::new();
@@ -54,8 +54,7 @@ impl Experiment for LevelSizes {
                 what: format!("share of {of}"),
                 claimed: 1.0,
                 ours: count as f64 / among.len() as f64,
-                tolerance: 0.0,
-                direction: Direction::None,
+                kind: Kind::Equal { tolerance: 0.0, side: Side::None },
             }
         };
         let low = |skew: f64| skew <= LOW;
@@ -93,7 +92,7 @@ impl Experiment for LevelSizes {
             series,
         };
         let scale = "computed over 10^8 keys; the same at any scale".to_owned();
-        Ok(Measured { scale, checks, plot: Some(Plot::Lines(lines)) })
+        Ok(Measurement { scale, checks, plot: Some(Plot::Lines(lines)) })
     }
 }
 
@@ -109,7 +108,7 @@ mod tests {
 
     #[test]
     fn claim_is_confirmed() {
-        let finding = run(&LevelSizes, 1.0, &mut |_, _| ()).unwrap();
+        let finding = run(&LevelSizes, 1.0, 1, &mut |_, _| ()).unwrap();
         assert_eq!(finding.verdict, Verdict::Confirmed, "{:?}", finding.checks);
     }
 }

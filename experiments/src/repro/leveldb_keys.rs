@@ -24,7 +24,7 @@ use super::thesis::{
     KEY_COUNTS, KEYS_AXIS, PAPER, Parts, SKEWS, modelled, on_keys_axis, popularity, simulated,
     simulated_counts, standard,
 };
-use super::{Check, Direction, Experiment, Measured, refused};
+use super::{Check, Experiment, Kind, Measurement, Side, refused};
 
 /// Number of keys with the thesis's largest difference between model and measurement, and the
 /// difference.
@@ -51,7 +51,7 @@ impl Experiment for LevelDbKeys {
          too high"
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let counts = simulated_counts(scale);
         let mut parts = Parts::new(SKEWS.len() * counts.len(), progress);
         let (mut series, mut checks) = (Vec::new(), Vec::new());
@@ -80,8 +80,7 @@ impl Experiment for LevelDbKeys {
                     what: format!("model over simulator, {name}, {keys:.1e} keys"),
                     claimed,
                     ours: predicted / measured,
-                    tolerance,
-                    direction: Direction::None,
+                    kind: Kind::Equal { tolerance, side: Side::None },
                 });
                 simulation.push((on_keys_axis(keys), measured));
             }
@@ -99,8 +98,7 @@ impl Experiment for LevelDbKeys {
             what: what.to_owned(),
             claimed,
             ours,
-            tolerance,
-            direction: Direction::AtLeast(1.0),
+            kind: Kind::Equal { tolerance, side: Side::None },
         };
         let min = too_high.iter().copied().fold(f64::INFINITY, f64::min);
         let largest = too_high.iter().copied().fold(0.0, f64::max);
@@ -114,7 +112,7 @@ impl Experiment for LevelDbKeys {
         };
         let max = counts.last().copied().unwrap_or_default();
         let scale = format!("model: 10^6 to 10^9 keys; simulator: to {max:.1e} keys");
-        Ok(Measured { scale, checks, plot: Some(Plot::Lines(lines)) })
+        Ok(Measurement { scale, checks, plot: Some(Plot::Lines(lines)) })
     }
 }
 
@@ -126,7 +124,7 @@ mod tests {
     #[test]
     fn claim_is_confirmed_over_a_million_keys() {
         let mut last = (0, 0);
-        let finding = run(&LevelDbKeys, 0.5, &mut |done, total| last = (done, total)).unwrap();
+        let finding = run(&LevelDbKeys, 0.5, 1, &mut |done, total| last = (done, total)).unwrap();
         let ranges = &finding.checks[finding.checks.len() - 2..];
         assert!(ranges.iter().all(|check| check.verdict() == Verdict::Confirmed), "{ranges:?}");
         assert_eq!(last.0, last.1);

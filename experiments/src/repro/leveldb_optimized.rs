@@ -20,7 +20,7 @@ use super::thesis::{
     KEY_COUNTS, KEYS_AXIS, PAPER, Parts, SKEWS, modelled, on_keys_axis, optimised, popularity,
     simulated, simulated_counts, standard,
 };
-use super::{Check, Direction, Experiment, Measured};
+use super::{Check, Experiment, Kind, Measurement, Side};
 
 const MAX_SAVED: f64 = 0.094;
 /// Table 4.1: from 25.82 to 23.67.
@@ -45,7 +45,7 @@ impl Experiment for LevelDbOptimized {
         "optimised level sizes write up to 9.4 % less, and model and simulator agree on them"
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let counts = simulated_counts(scale);
         let mut parts = Parts::new(2 * SKEWS.len() * counts.len(), progress);
         let (mut series, mut checks) = (Vec::new(), Vec::new());
@@ -68,8 +68,7 @@ impl Experiment for LevelDbOptimized {
                         what: "saved at 10^8 uniform keys, by the model".to_owned(),
                         claimed: SAVED_AT_1E8,
                         ours: saved,
-                        tolerance: 0.02,
-                        direction: Direction::AtLeast(SAVED_AT_1E8),
+                        kind: Kind::Equal { tolerance: 0.02, side: Side::Effect(0.0) },
                     });
                 }
             }
@@ -92,8 +91,7 @@ impl Experiment for LevelDbOptimized {
                     what: format!("model over simulator, optimised, {name}, {keys:.1e} keys"),
                     claimed: 1.0,
                     ours: modelled(&best, &popularity)? / measured,
-                    tolerance: 0.038,
-                    direction: Direction::None,
+                    kind: Kind::Equal { tolerance: 0.038, side: Side::None },
                 });
             }
             let [fixed, best] = model;
@@ -115,8 +113,7 @@ impl Experiment for LevelDbOptimized {
                 what: what.to_owned(),
                 claimed: MAX_SAVED,
                 ours,
-                tolerance: 0.1,
-                direction: Direction::AtLeast(0.0),
+                kind: Kind::Equal { tolerance: 0.1, side: Side::Effect(0.0) },
             });
         }
         let lines = Lines {
@@ -127,7 +124,7 @@ impl Experiment for LevelDbOptimized {
         };
         let max = counts.last().copied().unwrap_or_default();
         let scale = format!("model: 10^6 to 10^9 keys; simulator: to {max:.1e} keys");
-        Ok(Measured { scale, checks, plot: Some(Plot::Lines(lines)) })
+        Ok(Measurement { scale, checks, plot: Some(Plot::Lines(lines)) })
     }
 }
 

@@ -9,7 +9,7 @@ use siltstone_bench::plot::{Line, Lines, Plot};
 use siltstone_engine::Result;
 
 use super::thesis::{EXPONENTS, KEYS, PAPER, modelled, popularity, standard};
-use super::{Check, Direction, Experiment, Measured, refused};
+use super::{Check, Experiment, Kind, Measurement, Side, refused};
 
 pub(super) struct LevelDbSkew;
 
@@ -30,7 +30,7 @@ impl Experiment for LevelDbSkew {
         "write amplification falls with skew; worst-case analysis gives one figure for all, higher"
     }
 
-    fn run(&self, _scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, _scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let design = standard(KEYS)?;
         let worst = design.worst_case(KEYS).map_err(refused)?.total();
         let mut model = Vec::new();
@@ -42,8 +42,7 @@ impl Experiment for LevelDbSkew {
             what: what.to_owned(),
             claimed,
             ours,
-            tolerance,
-            direction: Direction::None,
+            kind: Kind::Equal { tolerance, side: Side::None },
         };
         let checks = vec![
             check("write amplification, uniform", 25.82, model[0].1, 0.02 / 25.82),
@@ -71,7 +70,7 @@ impl Experiment for LevelDbSkew {
             series: vec![line("model", model, false), line("worst-case analysis", flat, true)],
         };
         let scale = "computed over 10^8 keys; the same at any scale".to_owned();
-        Ok(Measured { scale, checks, plot: Some(Plot::Lines(lines)) })
+        Ok(Measurement { scale, checks, plot: Some(Plot::Lines(lines)) })
     }
 }
 
@@ -82,7 +81,7 @@ mod tests {
 
     #[test]
     fn claim_is_confirmed() {
-        let finding = run(&LevelDbSkew, 1.0, &mut |_, _| ()).unwrap();
+        let finding = run(&LevelDbSkew, 1.0, 1, &mut |_, _| ()).unwrap();
         assert_eq!(finding.verdict, Verdict::Confirmed, "{:?}", finding.checks);
     }
 }

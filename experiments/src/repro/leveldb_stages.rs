@@ -17,7 +17,7 @@ use siltstone_model::simulate::Simulation;
 use siltstone_model::{Breakdown, LevelDb};
 
 use super::thesis::{ITEM_BYTES, KEYS, PAPER, Parts, optimised, popularity, standard};
-use super::{Check, Direction, Experiment, Measured, refused};
+use super::{Check, Experiment, Kind, Measurement, Side, refused};
 
 /// Simulated keys at scale 1.
 const SIMULATED_KEYS: f64 = 1e7;
@@ -49,7 +49,7 @@ impl Experiment for LevelDbStages {
         "analysis 25.82, 23.67 with optimised level sizes; simulation 25.31 and 23.26"
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let uniform = popularity(KEYS, 0.0)?;
         let standard = standard(KEYS)?;
         let best = optimised(&standard, &uniform)?;
@@ -67,32 +67,31 @@ impl Experiment for LevelDbStages {
             }
             simulation.push(parts.next(|progress| simulated.run(progress)).map_err(refused)?);
         }
-        let check = |what: String, claimed: f64, ours: f64, tolerance: f64, direction| Check {
+        let check = |what: String, claimed: f64, ours: f64, tolerance: f64| Check {
             what,
             claimed,
             ours,
-            tolerance,
-            direction,
+            kind: Kind::Equal { tolerance, side: Side::None },
         };
         let mut checks = Vec::new();
         for (i, column) in ["LevelDB's sizes", "optimised sizes"].into_iter().enumerate() {
             let by_stage = analysis[i].by_stage.iter().zip(ANALYSIS[i]);
             checks.extend(by_stage.map(|((stage, ours), claimed)| {
                 let what = format!("analysis, {column}, {stage}");
-                check(what, claimed, *ours, 0.02 / claimed, Direction::None)
+                check(what, claimed, *ours, 0.02 / claimed)
             }));
             let (claimed, ours) = (ANALYSIS_TOTALS[i], analysis[i].total());
             let tolerance = [0.02, 0.01][i] / claimed;
             let what = format!("analysis, {column}, sum");
-            checks.push(check(what, claimed, ours, tolerance, Direction::AtMost(claimed)));
+            checks.push(check(what, claimed, ours, tolerance));
             let (claimed, ours) = (SIMULATION_TOTALS[i], simulation[i].total());
             let what = format!("simulation, {column}, sum");
-            checks.push(check(what, claimed, ours, 0.02, Direction::AtMost(claimed)));
+            checks.push(check(what, claimed, ours, 0.02));
             if keys == KEYS {
                 let by_stage = simulation[i].by_stage.iter().zip(SIMULATION[i]);
                 checks.extend(by_stage.map(|((stage, ours), claimed)| {
                     let what = format!("simulation, {column}, {stage}");
-                    check(what, claimed, *ours, 0.02, Direction::None)
+                    check(what, claimed, *ours, 0.02)
                 }));
             }
         }
@@ -108,7 +107,7 @@ impl Experiment for LevelDbStages {
             ],
         };
         let scale = format!("model: 10^8 keys; simulator: {keys} keys, all sizes in proportion");
-        Ok(Measured { scale, checks, plot: Some(Plot::Bars(bars)) })
+        Ok(Measurement { scale, checks, plot: Some(Plot::Bars(bars)) })
     }
 }
 

@@ -12,7 +12,7 @@
 //!
 //! Invariant: the two trees of a pair run the same operations and differ in one option.
 //!
-//! Source: thesis, section 4.6.3, figure 4.12; there sizes are chosen before the run.
+//! Source: Lim, thesis, section 4.6.3, figure 4.12; there sizes are chosen before the run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use siltstone_engine::{ManualClock, Result};
 use siltstone_runtime::Env;
 
 use super::thesis::PAPER;
-use super::{Check, Direction, Experiment, Measured};
+use super::{Check, Experiment, Kind, Measurement, Side};
 
 const KEYS: f64 = 300_000.0;
 /// Overwrites per key.
@@ -64,7 +64,7 @@ impl Experiment for LiveLevelSizes {
         "optimised level sizes write up to 9.4 % less"
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let total = (LOADS.len() * OPTIONS.len()) as u64;
         let mut amplification = [[0.0; LOADS.len()]; OPTIONS.len()];
         for (l, &(_, skew, select)) in LOADS.iter().enumerate() {
@@ -80,21 +80,21 @@ impl Experiment for LiveLevelSizes {
         let details =
             details.map(|((load, ..), saved)| format!("{load}: {:.1} % saved", 100.0 * saved));
         let details: Vec<_> = details.collect();
-        let max_saved = Check {
-            what: "maximal saving".to_owned(),
+        let checks = LOADS.iter().zip(&all_saved).map(|((load, ..), &ours)| Check {
+            what: format!("saved, {load}"),
             claimed: MAX_SAVED,
-            ours: all_saved.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-            tolerance: 0.1,
-            direction: Direction::AtLeast(0.0),
-        };
+            ours,
+            kind: Kind::Equal { tolerance: 0.1, side: Side::Effect(0.0) },
+        });
+        let checks = checks.collect();
         let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
-        Ok(Measured {
+        Ok(Measurement {
             scale: format!(
                 "{:.0} keys of {KEY} + {VALUE} bytes, overwritten {ROUNDS} times; {}",
                 KEYS * scale,
                 details.join("; ")
             ),
-            checks: vec![max_saved],
+            checks,
             plot: Some(Plot::Bars(Bars {
                 title: "Level sizes that the running tree chooses".to_owned(),
                 y: "write amplification of overwrites".to_owned(),

@@ -25,7 +25,7 @@ use siltstone_bench::run::{Phase, Session, Settings};
 use siltstone_bench::workload::{Choices, Workload};
 use siltstone_engine::Result;
 
-use super::{Check, Direction, Experiment, Measured};
+use super::{Check, Experiment, Kind, Measurement, Origin};
 use crate::peers::{Task, in_process};
 
 const WORKLOADS: [&str; 6] =
@@ -84,7 +84,7 @@ impl Experiment for LsmRocksDb {
         )
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let sizes = [100usize, 1024];
         let mut checks = Vec::new();
         let mut details = Vec::new();
@@ -99,7 +99,7 @@ impl Experiment for LsmRocksDb {
                 bars = stores.map(|runs| runs.map(|run| run.ops_per_second / 1e3).to_vec()).into();
             }
         }
-        Ok(Measured {
+        Ok(Measurement {
             scale: details.join("; "),
             checks,
             plot: Some(Plot::Bars(Bars {
@@ -115,8 +115,8 @@ impl Experiment for LsmRocksDb {
 fn checks(value: usize, [ours, equal, half]: &[Runs; 3]) -> Vec<Check> {
     let mut checks = Vec::new();
     let mut at_least = |what: String, bar: f64, ratio: f64| {
-        let direction = Direction::AtLeast(bar);
-        checks.push(Check { what, claimed: bar, ours: ratio, tolerance: 0.0, direction });
+        let kind = Kind::AtLeast(Origin::Ours);
+        checks.push(Check { what, claimed: bar, ours: ratio, kind });
     };
     for w in 0..WORKLOADS.len() {
         let name = format!("{} of {value} bytes", WORKLOADS[w]);

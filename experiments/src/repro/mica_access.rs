@@ -14,7 +14,7 @@ use siltstone_engine::Result;
 use siltstone_mica::Access;
 
 use super::mica_bench::{Load, PAPER, filled, rates_of, requests};
-use super::{Check, Direction, Experiment, Measured};
+use super::{Check, Experiment, Kind, Measurement, Origin};
 
 const ITEMS: f64 = (8 << 20) as f64;
 const ROUNDS: usize = 12;
@@ -41,7 +41,7 @@ impl Experiment for MicaAccess {
         "with 50 % GET, EREW is not slower than CREW, nor CREW than CRCW, uniform and skewed"
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let items = (ITEMS * scale) as u64;
         let memory = items * 60 + (16 << 20);
         let text = format!("mode=cache memory={memory} item=16 partitions=4 hash_seed=1");
@@ -68,13 +68,12 @@ impl Experiment for MicaAccess {
                     what: format!("{pair}, {name} ({erew:.1}, {crew:.1}, {crcw:.1} M/s)"),
                     claimed: 1.0,
                     ours: ratio,
-                    tolerance: 0.0,
-                    direction: Direction::AtLeast(1.0),
+                    kind: Kind::AtLeast(Origin::Paper),
                 });
             }
             progress(turn + 1, 2);
         }
         let scale = format!("{items} items of 8 + 8 bytes, 2 threads, 4 partitions");
-        Ok(Measured { scale, checks, plot: None })
+        Ok(Measurement { scale, checks, plot: None })
     }
 }

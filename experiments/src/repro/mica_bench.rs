@@ -6,8 +6,8 @@
 //! Invariant: lookups find their items, or the run is an error; a lossy index may lose one in a
 //! hundred, because of full buckets.
 //!
-//! Source: thesis, section 5.4.1: tiny items of 8 + 8 bytes; skewed is Zipf of 0.99, 50 % and 95 %
-//! GET.
+//! Source: Lim, thesis, section 5.4.1: tiny items of 8 + 8 bytes; skewed is Zipf of 0.99, 50 % and
+//! 95 % GET.
 
 use std::sync::Barrier;
 use std::time::Instant;

@@ -12,7 +12,7 @@
 use siltstone_engine::Result;
 
 use super::mica_bench::{Load, PAPER, filled, rates};
-use super::{Check, Direction, Experiment, Measured};
+use super::{Check, Experiment, Kind, Measurement, Origin, Side};
 
 const ITEMS: f64 = (8 << 20) as f64;
 const ROUNDS: usize = 3;
@@ -39,7 +39,7 @@ impl Experiment for MicaCores {
          skew"
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let items = (ITEMS * scale) as u64;
         let memory = items * 60 + (16 << 20);
         let text = format!("mode=cache memory={memory} item=16 partitions=4 hash_seed=1");
@@ -75,8 +75,7 @@ impl Experiment for MicaCores {
                 ),
                 claimed: 2.0,
                 ours: sum(at + 1) / sum(at),
-                tolerance: 0.15,
-                direction: Direction::AtLeast(1.3),
+                kind: Kind::Equal { tolerance: 0.15, side: Side::Effect(1.0) },
             });
         }
         for (core, (skewed, uniform)) in best[1].iter().zip(&best[4]).enumerate() {
@@ -86,11 +85,10 @@ impl Experiment for MicaCores {
                 ),
                 claimed: 0.86,
                 ours: skewed / uniform,
-                tolerance: 0.0,
-                direction: Direction::AtLeast(0.86),
+                kind: Kind::AtLeast(Origin::Paper),
             });
         }
         let scale = format!("{items} items of 8 + 8 bytes, 4 partitions, in process");
-        Ok(Measured { scale, checks, plot: None })
+        Ok(Measurement { scale, checks, plot: None })
     }
 }

@@ -11,7 +11,7 @@
 use siltstone_engine::Result;
 
 use super::mica_bench::PAPER;
-use super::{Check, Direction, Experiment, Measured};
+use super::{Check, Experiment, Measurement, Side};
 use crate::net::Load;
 use crate::net::draws::Sizes;
 use crate::net::drivers::{Driver, Protocol};
@@ -41,7 +41,7 @@ impl Experiment for MicaDirection {
         "software direction reaches 44.1 % (uniform) and 40.0 % (skewed) of the client's"
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let items = (ITEMS * scale) as u64;
         let memory = (MEMORY_MIB * scale).ceil() as u64 + 64;
         // The thesis has one request per packet; small batches include both kinds of cost.
@@ -86,8 +86,7 @@ impl Experiment for MicaDirection {
                 what: format!("software against client direction, {name}"),
                 claimed: *claimed,
                 ours: software[at] / client[at],
-                tolerance: 0.15,
-                direction: Direction::AtMost(0.9),
+                kind: crate::repro::Kind::Equal { tolerance: 0.15, side: Side::Effect(1.0) },
             });
         }
         let millions = |rates: [f64; 2]| format!("{:.2} {:.2}", rates[0] / 1e6, rates[1] / 1e6);
@@ -98,6 +97,6 @@ impl Experiment for MicaDirection {
             millions(client),
             millions(software)
         );
-        Ok(Measured { scale, checks, plot: None })
+        Ok(Measurement { scale, checks, plot: None })
     }
 }

@@ -25,7 +25,7 @@ use siltstone_mica::{Action, Outcome, Request, Store, Value};
 use siltstone_runtime::Env;
 
 use super::mica_bench::{PAPER, options};
-use super::{Check, Direction, Experiment, Measured};
+use super::{Check, Experiment, Kind, Measurement, Origin};
 
 const KEYS: f64 = 1e6;
 /// Minimal number of keys: with fewer, the smallest log would be below the minimum of the engine.
@@ -60,7 +60,7 @@ impl Experiment for MicaEviction {
         "a log evicts as LRU does; by the clock, hits are within 1 % of an exact LRU's, and above FIFO's"
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         compare(scale, progress, |ratio| {
             let [lru, fifo, clock] = ["", "fifo", "clock"].map(ratio);
             let (lru, fifo, clock) = (lru?, fifo?, clock?);
@@ -90,7 +90,7 @@ impl Experiment for MicaReinsertion {
          here, hits within 1 % of an exact LRU's"
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         compare(scale, progress, |ratio| {
             let lru = ratio("")?;
             let mut checks = Vec::new();
@@ -105,8 +105,7 @@ impl Experiment for MicaReinsertion {
 }
 
 fn at_least(what: String, least: f64, ours: f64) -> Check {
-    let direction = Direction::AtLeast(least);
-    Check { what, claimed: least, ours, tolerance: 0.0, direction }
+    Check { what, claimed: least, ours, kind: Kind::AtLeast(Origin::Ours) }
 }
 
 /// Checks per size of the cache, by the hit ratio of a scheme; "" is the exact LRU.
@@ -114,7 +113,7 @@ fn compare(
     scale: f64,
     progress: &mut dyn FnMut(u64, u64),
     check: impl Fn(&dyn Fn(&str) -> Result<f64>) -> Result<Vec<Check>>,
-) -> Result<Measured> {
+) -> Result<Measurement> {
     let keys = (KEYS * scale).max(MIN_KEYS) as u64;
     let mut checks = Vec::new();
     for (turn, size) in (0..).zip(SIZES) {
@@ -141,7 +140,7 @@ fn compare(
         progress(turn + 1, SIZES.len() as u64);
     }
     let scale = format!("{keys} keys, Zipf 0.99, {} requests", keys * 12);
-    Ok(Measured { scale, checks, plot: None })
+    Ok(Measurement { scale, checks, plot: None })
 }
 
 /// Share of hits, with a warm cache.

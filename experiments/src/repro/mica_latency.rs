@@ -16,7 +16,7 @@ use siltstone_bench::plot::{Line, Lines, Plot};
 use siltstone_engine::{Error, Result};
 
 use super::mica_bench::PAPER;
-use super::{Check, Direction, Experiment, Measured};
+use super::{Check, Experiment, Measurement, Origin};
 use crate::net::draws::Sizes;
 use crate::net::drivers::{Driver, Protocol};
 use crate::net::servers::{Between, GSO_SEGMENTS, Kind, Server, wire};
@@ -51,10 +51,10 @@ impl Experiment for MicaLatency {
          kernel; the bar here is 4 times)"
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let items = (ITEMS * scale) as u64;
         let wire = if self.xdp { Some(wire()?) } else { None };
-        let between = wire.as_ref().map_or(Between::Loopback, Between::Wire);
+        let between = wire.as_ref().map_or(Between::Loopback, Between::VethPair);
         let ours = Kind::Ours {
             ports: 1,
             item: 16,
@@ -96,15 +96,13 @@ impl Experiment for MicaLatency {
                 ),
                 claimed: 4.0,
                 ours: max_rate(&within) / max_rate(peer),
-                tolerance: 0.0,
-                direction: Direction::AtLeast(4.0),
+                kind: crate::repro::Kind::AtLeast(Origin::Ours),
             },
             Check {
                 what: "95th percentile of one batch at a time, against memcached's".to_owned(),
                 claimed: 1.0,
                 ours: ours[0].1[1] / peer[0].1[1],
-                tolerance: 0.0,
-                direction: Direction::AtMost(1.0),
+                kind: crate::repro::Kind::AtMost(Origin::Ours),
             },
         ];
         let mut details = Vec::new();
@@ -134,7 +132,7 @@ impl Experiment for MicaLatency {
             "{items} items of 8 + 8 bytes, 50 % GET; operations/s: µs at 50/95/99/99.9 %: {}",
             details.join("; ")
         );
-        Ok(Measured { scale, checks, plot: Some(plot) })
+        Ok(Measurement { scale, checks, plot: Some(plot) })
     }
 }
 

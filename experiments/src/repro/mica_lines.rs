@@ -19,7 +19,7 @@ use siltstone_engine::{Error, Result};
 use siltstone_mica::{Action, Request, Value, lines};
 
 use super::mica_bench::{PAPER, filled};
-use super::{Check, Direction, Experiment, Measured};
+use super::{Check, Experiment, Kind, Measurement, Side};
 
 const ITEMS: f64 = (1 << 20) as f64;
 const SAMPLE: u64 = 100_000;
@@ -43,7 +43,7 @@ impl Experiment for MicaLines {
         "an index lookup reads close to 1 bucket (cuckoo hashing: 1.5), and an operation one item"
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let items = (ITEMS * scale) as u64;
         let memory = items * 60 + (4 << 20);
         let mut checks = Vec::new();
@@ -69,8 +69,7 @@ impl Experiment for MicaLines {
                     what: format!("cache lines of {what}, {mode}"),
                     claimed: expected,
                     ours: touched as f64 / SAMPLE as f64,
-                    tolerance: 0.1,
-                    direction: Direction::AtMost(expected),
+                    kind: Kind::Equal { tolerance: 0.1, side: Side::Less },
                 });
                 Ok(())
             };
@@ -79,6 +78,6 @@ impl Experiment for MicaLines {
             mean("a put of a new key", items, false)?;
             progress(turn + 1, 2);
         }
-        Ok(Measured { scale: format!("{items} items of 8 + 8 bytes"), checks, plot: None })
+        Ok(Measurement { scale: format!("{items} items of 8 + 8 bytes"), checks, plot: None })
     }
 }

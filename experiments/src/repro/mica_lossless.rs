@@ -11,7 +11,7 @@ use siltstone_engine::Result;
 use siltstone_mica::{Action, Answer, Outcome, Request};
 
 use super::mica_bench::{PAPER, filled, options};
-use super::{Check, Direction, Experiment, Measured};
+use super::{Check, Experiment, Kind, Measurement, Origin};
 
 /// Items at scale 1, an eighth of the thesis's.
 const ITEMS: f64 = (24 << 20) as f64;
@@ -38,7 +38,7 @@ impl Experiment for MicaLossless {
          of it in main buckets"
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let items = (ITEMS * scale) as u64;
         let buckets = (items as f64 / LOAD) as u64;
         let memory = items * 40 + buckets * 64 * 11 / 10 + (4 << 20);
@@ -63,22 +63,20 @@ impl Experiment for MicaLossless {
                 what: "share of the items that are stored".to_owned(),
                 claimed: 1.0,
                 ours: found as f64 / items as f64,
-                tolerance: 0.0,
-                direction: Direction::AtLeast(1.0),
+                kind: Kind::AtLeast(Origin::Paper),
             },
             Check {
                 what: "share of the entries in main buckets".to_owned(),
                 claimed: 0.95,
                 ours: in_main,
-                tolerance: 0.0,
-                direction: Direction::AtLeast(0.95),
+                kind: Kind::AtLeast(Origin::Paper),
             },
         ];
         let scale = format!(
             "{items} items, {buckets} main buckets of 7 entries, {} overflow buckets left",
             store.counters()["spare_buckets_left"]
         );
-        Ok(Measured { scale, checks, plot: None })
+        Ok(Measurement { scale, checks, plot: None })
     }
 }
 
@@ -89,7 +87,7 @@ mod tests {
 
     #[test]
     fn small_data_set_is_stored_completely() {
-        let finding = run(&MicaLossless, 0.01, &mut |_, _| ()).unwrap();
+        let finding = run(&MicaLossless, 0.01, 1, &mut |_, _| ()).unwrap();
         assert_eq!(finding.verdict, Verdict::Confirmed, "{:?}", finding.checks);
     }
 }

@@ -18,7 +18,7 @@ use std::time::Instant;
 use siltstone_engine::{Error, Result};
 
 use super::mica_bench::{Load, PAPER, PreparedRequests, filled, rates_of, requests};
-use super::{Check, Direction, Experiment, Measured};
+use super::{Check, Experiment, Kind, Measurement, Side};
 
 const ITEMS: f64 = (8 << 20) as f64;
 const ROUNDS: u64 = 3;
@@ -52,7 +52,7 @@ impl Experiment for MicaTrees {
         )
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let items = (ITEMS * scale) as u64;
         let memory = items * 60 + (8 << 20);
         let text = format!("mode=cache memory={memory} item=16 partitions=1 hash_seed=1");
@@ -78,11 +78,13 @@ impl Experiment for MicaTrees {
                 ),
                 claimed,
                 ours: trees / ours,
-                tolerance: 0.15,
-                direction: Direction::AtMost(0.5),
+                kind: Kind::Equal {
+                    tolerance: 0.15,
+                    side: Side::EffectFrom { without: 1.0, from: 0.5 },
+                },
             });
         }
-        Ok(Measured {
+        Ok(Measurement {
             scale: format!("{items} items of 8 + 8 bytes, one core, in process"),
             checks,
             plot: None,

@@ -45,6 +45,7 @@ mod mica_throughput;
 mod mica_trees;
 mod model_speed;
 pub mod page;
+mod runs;
 mod silt_combinations;
 mod silt_example;
 mod silt_inlining;
@@ -58,6 +59,7 @@ mod skimpy_buckets;
 mod skimpy_flash;
 mod skimpy_memory;
 mod skimpy_throughput;
+mod sources;
 mod table_selection;
 mod text;
 mod thesis;
@@ -80,8 +82,10 @@ mod write_stalls;
 mod zipf_merge;
 
 pub use durations::seconds;
+pub use runs::{RUNS, Spread};
+pub use sources::{claims, number_of_claims};
 pub use text::{id_width, list, text};
-pub use verdict::{Check, Direction, Verdict};
+pub use verdict::{Check, Kind, Origin, RULES, Side, Verdict};
 
 /// All experiments, in the order of their papers.
 pub const EXPERIMENTS: &[&dyn Experiment] = &[
@@ -169,16 +173,26 @@ pub trait Experiment: Sync {
         None
     }
 
+    /// The size of the paper's measurement, if it is known.
+    fn paper_scale(&self) -> Option<&'static str> {
+        sources::paper_scale(self.id())
+    }
+
+    /// Whether all bars are of this project instead of a paper.
+    fn is_ours(&self) -> bool {
+        sources::is_ours(self.id())
+    }
+
     /// Runs the measurement. `scale` is within [`SCALES`]; the tolerances are for scale 1.
     ///
     /// # Errors
     /// Errors of the engine, and I/O errors.
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured>;
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement>;
 }
 
 /// The measurement of an experiment.
 #[derive(Debug, Clone)]
-pub struct Measured {
+pub struct Measurement {
     /// Description of the size of the run.
     pub scale: String,
     /// Measured and claimed numbers, with tolerances.
@@ -200,9 +214,19 @@ pub struct Finding {
     pub claim: &'static str,
     /// Description of the size of the run.
     pub scale: String,
-    /// Measured and claimed numbers.
+    /// The size of the paper's measurement, if it is known.
+    pub paper_scale: Option<&'static str>,
+    /// The number of runs. One run is no verdict.
+    pub runs: usize,
+    /// Date of the rules of the verdict.
+    pub rules: &'static str,
+    /// Measured and claimed numbers: medians of the runs.
     pub checks: Vec<Check>,
-    /// The verdict.
+    /// Spread of the runs, for each check.
+    pub spread: Vec<Spread>,
+    /// The verdict on our own bars, if there are any and the experiment judges a paper too.
+    pub our_bars: Option<Verdict>,
+    /// The verdict on the claim, by the medians.
     pub verdict: Verdict,
     /// The known reason if the claim is not or only partly confirmed.
     pub cause: Option<&'static str>,
@@ -240,28 +264,49 @@ pub fn check_scale(scale: f64) -> Result<()> {
     }
 }
 
-/// Runs an experiment and judges its numbers.
+/// Runs an experiment `runs` times and judges the medians of its numbers.
 ///
 /// # Errors
-/// [`Error::InvalidOptions`] for a scale outside [`SCALES`]; errors of the experiment.
+/// [`Error::InvalidOptions`] for a scale outside [`SCALES`] and for no run; errors of the experiment.
 pub fn run(
     experiment: &dyn Experiment,
     scale: f64,
+    runs: usize,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Finding> {
     check_scale(scale)?;
-    let measured = experiment.run(scale, progress)?;
-    let verdict = Verdict::of(&measured.checks);
+    let mut all = Vec::new();
+    let mut last = None;
+    for _ in 0..runs {
+        let mut measured = experiment.run(scale, progress)?;
+        all.push(std::mem::take(&mut measured.checks));
+        last = Some(measured);
+    }
+    let Some(measured) = last else { return Err(bad("runs", "0 is not from 1".to_owned())) };
+    let (checks, spread) = runs::medians(&all)
+        .ok_or_else(|| Error::Invalid("two runs have different checks".to_owned()))?;
+    let is_bar = |check: &&Check| check.is_our_bar() && !experiment.is_ours();
+    let verdict = Verdict::of(checks.iter().filter(|check| !is_bar(check)));
+    let our_bars = checks.iter().any(|check| is_bar(&check));
+    let our_bars = our_bars.then(|| Verdict::of(checks.iter().filter(is_bar)));
     Ok(Finding {
         id: experiment.id(),
         paper: experiment.paper(),
         figure: experiment.figure(),
         claim: experiment.claim(),
         scale: measured.scale,
+        paper_scale: experiment.paper_scale(),
+        runs,
+        rules: RULES,
+        spread,
+        our_bars,
         verdict,
         cause: experiment.cause().filter(|_| verdict != Verdict::Confirmed),
-        checks: measured.checks,
-        command: format!("siltstone-experiments repro run {} --scale {scale}", experiment.id()),
+        checks,
+        command: format!(
+            "siltstone-experiments repro run {} --scale {scale} --runs {runs}",
+            experiment.id()
+        ),
         plot: measured.plot,
     })
 }
@@ -289,7 +334,7 @@ mod tests {
     #[test]
     fn invalid_scale_is_refused() {
         for scale in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            assert!(run(EXPERIMENTS[0], scale, &mut |_, _| ()).is_err(), "{scale}");
+            assert!(run(EXPERIMENTS[0], scale, 1, &mut |_, _| ()).is_err(), "{scale}");
         }
     }
 }

@@ -18,7 +18,7 @@ use siltstone_engine::Result;
 use siltstone_model::{InterpolatedPopularity, LevelDb, Popularity, Workload};
 
 use super::thesis::{KEYS, PAPER, SKEWS, modelled, popularity, standard};
-use super::{Check, Direction, Experiment, Measured, refused};
+use super::{Check, Experiment, Kind, Measurement, Origin, Side, refused};
 
 /// Evaluations per second in the thesis, uniform and Zipf.
 const CLAIMED: [f64; 2] = [3866.0, 107.0];
@@ -48,7 +48,7 @@ impl Experiment for ModelSpeed {
          popularity"
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let count = (EVALUATIONS * scale).max(1000.0) as usize;
         let mut checks = Vec::new();
         let mut rates = [Vec::new(), Vec::new()];
@@ -65,15 +65,13 @@ impl Experiment for ModelSpeed {
                 what: format!("part reached of {GOAL} times the claimed rate, {name}"),
                 claimed: 1.0,
                 ours: (quick / (GOAL * claimed)).min(1.0),
-                tolerance: 0.0,
-                direction: Direction::AtLeast(1.0 / GOAL),
+                kind: Kind::AtLeast(Origin::Ours),
             });
             checks.push(Check {
                 what: format!("interpolated over exact, furthest from 1, {name}"),
                 claimed: 1.0,
                 ours: furthest(&tabulated, &exact)?,
-                tolerance: 1e-9,
-                direction: Direction::None,
+                kind: Kind::Equal { tolerance: 1e-9, side: Side::None },
             });
             progress(turn as u64 + 1, SKEWS.len() as u64);
         }
@@ -97,7 +95,7 @@ impl Experiment for ModelSpeed {
             rates(&exact),
             builds.join(" and "),
         );
-        Ok(Measured { scale, checks, plot: Some(Plot::Bars(bars)) })
+        Ok(Measurement { scale, checks, plot: Some(Plot::Bars(bars)) })
     }
 }
 

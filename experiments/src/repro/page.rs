@@ -12,8 +12,8 @@ use std::fmt::Write;
 use serde::{Deserialize, Serialize};
 use siltstone_engine::Error;
 
-use super::text::number;
-use super::{Experiment, Finding, Verdict};
+use super::text::{number, relation};
+use super::{EXPERIMENTS, Experiment, Finding, RULES, Verdict, claims, number_of_claims};
 
 /// The outcome of an experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -22,6 +22,12 @@ pub struct Entry {
     pub id: String,
     /// Scale of the run, as a share of the full size.
     pub scale: f64,
+    /// Number of runs; 0 in entries that are older than the rules.
+    #[serde(default)]
+    pub runs: usize,
+    /// Date of the rules of the verdict; empty in older entries.
+    #[serde(default)]
+    pub rules: String,
     /// The verdict; `None` if the experiment failed.
     pub verdict: Option<Verdict>,
     /// Duration of the run.
@@ -36,16 +42,37 @@ impl Entry {
     pub fn of(
         experiment: &dyn Experiment,
         scale: f64,
+        runs: usize,
         outcome: Result<&Finding, &Error>,
         seconds: f64,
     ) -> Self {
         Entry {
             id: experiment.id().to_owned(),
             scale,
+            runs,
+            rules: RULES.to_owned(),
             verdict: outcome.ok().map(|finding| finding.verdict),
             seconds,
             figure: experiment.figure().to_owned(),
             section: section(experiment, outcome),
+        }
+    }
+}
+
+impl Entry {
+    /// The verdict if it is one by today's rules, of several runs.
+    pub fn judged(&self) -> Option<Verdict> {
+        self.verdict.filter(|_| self.rules == RULES && self.runs > 1)
+    }
+
+    fn words(&self) -> String {
+        match self.verdict {
+            None => "failed".to_owned(),
+            Some(_) if self.rules != RULES => {
+                format!("judged by the rules before {RULES}, to be run again")
+            }
+            Some(found) if self.runs < 2 => format!("{} (one run: no verdict)", verdict(found)),
+            Some(found) => verdict(found),
         }
     }
 }
@@ -77,7 +104,7 @@ pub fn page(entries: &[Entry], total: usize, environment: &str) -> String {
         put(&format!(
             "<tr><td><a href=\"#{id}\">{id}</a></td><td>{}</td><td>{}</td><td class=\"n\">{:.0}</td></tr>\n",
             escaped(&entry.figure),
-            verdict(entry.verdict.unwrap_or(Verdict::NotConfirmed)),
+            entry.words(),
             entry.seconds,
             id = escaped(&entry.id),
         ));
@@ -89,20 +116,29 @@ pub fn page(entries: &[Entry], total: usize, environment: &str) -> String {
 }
 
 fn summary(entries: &[Entry], total: usize) -> String {
-    let count =
-        |wanted: Verdict| entries.iter().filter(|entry| entry.verdict == Some(wanted)).count();
+    let judged: Vec<_> = EXPERIMENTS
+        .iter()
+        .filter_map(|&e| Some((e, entries.iter().find(|entry| entry.id == e.id())?.judged())))
+        .collect();
+    let bars: Vec<_> = judged.iter().filter(|(e, _)| e.is_ours()).filter_map(|of| of.1).collect();
     let failed = entries.iter().filter(|entry| entry.verdict.is_none()).count();
-    let mut text = format!(
-        "<p>{} of {total} experiments have run: {} confirmed, {} with the trend confirmed, {} not confirmed",
-        entries.len(),
-        count(Verdict::Confirmed),
-        count(Verdict::TrendOnly),
-        count(Verdict::NotConfirmed),
-    );
+    let mut text = format!("<p>{} of {total} experiments have run", entries.len());
     if failed > 0 {
         let _ = write!(text, ", {failed} failed");
     }
+    let _ = write!(
+        text,
+        ". Claims of papers, each figure once, of {}: {}. Our own bars: {}",
+        number_of_claims(),
+        counts(&claims(&judged)),
+        counts(&bars),
+    );
     text + ".</p>\n"
+}
+
+fn counts(verdicts: &[Verdict]) -> String {
+    let count = |wanted: Verdict| verdicts.iter().filter(|of| **of == wanted).count();
+    Verdict::ALL.map(|wanted| format!("{} {}", count(wanted), wanted.name())).join(", ")
 }
 
 fn section(experiment: &dyn Experiment, outcome: Result<&Finding, &Error>) -> String {
@@ -125,17 +161,19 @@ fn section(experiment: &dyn Experiment, outcome: Result<&Finding, &Error>) -> St
 
 fn found(finding: &Finding) -> String {
     let mut text = format!(
-        "<p>{}; {}.</p>\n<table><tr><th></th><th>claimed</th><th>measured</th><th></th></tr>\n",
-        verdict(finding.verdict),
+        "<p>{}; {}; in the paper: {}.</p>\n<table><tr><th></th><th>claimed</th><th>measured</th><th></th></tr>\n",
+        escaped(&super::text::verdict(finding)),
         escaped(&finding.scale),
+        escaped(finding.paper_scale.unwrap_or("not recorded")),
     );
-    for check in &finding.checks {
+    for (check, spread) in finding.checks.iter().zip(&finding.spread) {
         let _ = writeln!(
             text,
-            "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}</td></tr>",
+            "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}{}</td><td>{}</td></tr>",
             escaped(&check.what),
-            number(check.claimed),
+            escaped(&relation(check)),
             number(check.ours),
+            super::text::runs(finding.runs, spread),
             verdict(check.verdict()),
         );
     }
@@ -153,7 +191,7 @@ fn found(finding: &Finding) -> String {
 fn verdict(verdict: Verdict) -> String {
     let class = match verdict {
         Verdict::Confirmed => "confirmed",
-        Verdict::TrendOnly => "trend",
+        Verdict::Better | Verdict::TrendOnly => "trend",
         Verdict::NotConfirmed => "failed",
     };
     format!("<span class=\"verdict {class}\">{}</span>", verdict.name())
@@ -175,37 +213,40 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Check, Direction, EXPERIMENTS, run};
+    use super::super::{Check, EXPERIMENTS, Kind, Side, run};
     use super::*;
 
     #[test]
     fn page_has_all_claims_numbers_and_charts() {
         let experiment = EXPERIMENTS.iter().find(|e| e.id() == "unique-keys").unwrap();
-        let mut finding = run(*experiment, 0.01, &mut |_, _| {}).unwrap();
+        let mut finding = run(*experiment, 0.01, 2, &mut |_, _| {}).unwrap();
         finding.checks.push(Check {
             what: "a < b & c".to_owned(),
             claimed: 1.0,
             ours: 9.0,
-            tolerance: 0.1,
-            direction: Direction::None,
+            kind: Kind::Equal { tolerance: 0.1, side: Side::None },
         });
+        finding.spread.push(finding.spread[0].clone());
         finding.verdict = Verdict::of(&finding.checks);
         finding.cause = Some("it is <made> so");
         let svg = finding.plot.as_ref().map(siltstone_bench::plot::Plot::svg);
         let error = Error::Invalid("no \"disk\"".into());
         let entries = [
-            Entry::of(*experiment, 0.01, Ok(&finding), 1.0),
-            Entry::of(*experiment, 0.01, Err(&error), 0.0),
+            Entry::of(*experiment, 0.01, 2, Ok(&finding), 1.0),
+            Entry::of(*experiment, 0.01, 2, Err(&error), 0.0),
+            Entry { rules: String::new(), ..Entry::of(*experiment, 0.01, 2, Ok(&finding), 1.0) },
         ];
         let json = serde_json::to_string(&entries).unwrap();
         let entries: Vec<Entry> = serde_json::from_str(&json).unwrap();
         let page = page(&entries, 5, "made here");
         for part in [
-            "2 of 5 experiments have run: 0 confirmed, 0 with the trend confirmed, 1 not confirmed, 1 failed",
+            "3 of 5 experiments have run, 1 failed",
+            "0 confirmed, 0 differs: better, 0 trend confirmed, 1 not confirmed. Our own bars: 0 confirmed",
+            "judged by the rules before",
             "a &lt; b &amp; c",
             "it is &lt;made&gt; so",
             "no &quot;disk&quot;",
-            "siltstone-experiments repro run unique-keys --scale 0.01",
+            "siltstone-experiments repro run unique-keys --scale 0.01 --runs 2",
         ] {
             assert!(page.contains(part), "{part}");
         }

@@ -26,7 +26,7 @@ use siltstone_engine::Result;
 
 use super::silt_memory::{Growth, memory_chart};
 use super::silt_table::{PAPER, keys};
-use super::{Check, Direction, Experiment, Measured};
+use super::{Check, Experiment, Kind, Measurement, Side};
 
 /// Slots per table at scale 1.
 const SLOTS: f64 = 256.0;
@@ -58,13 +58,13 @@ impl Experiment for SiltCombinations {
          HashStore twice"
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let slots = ((SLOTS * scale).max(64.0) as u64).next_power_of_two();
         let total = keys(slots as f64);
         let (mut bytes, mut lines) = (Vec::new(), Vec::new());
         for (at, (name, stores, _)) in STORES.iter().enumerate() {
             // Every entry is in the trie, as in the thesis.
-            let more = [("stores", *stores), ("block", "1")];
+            let more = [("experimental.stores", *stores), ("block_size", "1")];
             let growth = Growth::measure(&more, slots, total, &mut |done| {
                 progress(at as u64 * total + done, STORES.len() as u64 * total);
             })?;
@@ -76,13 +76,12 @@ impl Experiment for SiltCombinations {
             what: format!("{name}, times the memory of all stores"),
             claimed,
             ours: ours / all,
-            tolerance: 0.25,
-            direction: Direction::AtLeast(0.5 * claimed),
+            kind: Kind::Equal { tolerance: 0.25, side: Side::Effect(1.0) },
         };
         let each =
             (STORES.iter().zip(&bytes)).map(|((name, ..), bytes)| format!("{name} {bytes:.3}"));
         let each = each.collect::<Vec<_>>().join(", ");
-        Ok(Measured {
+        Ok(Measurement {
             scale: format!(
                 "{total} entries of 20 + 1000 bytes, half of them inserted; bytes per entry: {each}"
             ),

@@ -11,7 +11,7 @@
 use siltstone_engine::Result;
 use siltstone_model::{Popularity, Silt, SiltExample as Example};
 
-use super::{Check, Direction, Experiment, Measured, refused};
+use super::{Check, Experiment, Kind, Measurement, Side, refused};
 
 /// One of four instances that share 10^8 keys.
 const INSTANCE_KEYS: f64 = 25e6;
@@ -36,7 +36,7 @@ impl Experiment for SiltExample {
         "WA 5.4, RA 1.008, 0.73 B per item, 3 years; at Zipf 0.99 WA 3.0 with 62 HashStores and 5.4 with 25"
     }
 
-    fn run(&self, _scale: f64, _progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, _scale: f64, _progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let costs = Example::default().costs().map_err(refused)?;
         let zipf = Popularity::zipf(INSTANCE_KEYS, SKEW).map_err(refused)?;
         let uniform = Popularity::uniform(INSTANCE_KEYS).map_err(refused)?;
@@ -48,8 +48,7 @@ impl Experiment for SiltExample {
             what: what.to_owned(),
             claimed,
             ours,
-            tolerance,
-            direction: Direction::None,
+            kind: Kind::Equal { tolerance, side: Side::None },
         };
         let checks = vec![
             check("write amplification (2.4)", 5.4, costs.write_amplification, 0.01),
@@ -62,6 +61,6 @@ impl Experiment for SiltExample {
             check("WA, Zipf 0.99, 62 HashStores", 3.0, wa(62.0, &zipf)?, 0.02),
             check("WA, Zipf 0.99, 25 HashStores", 5.4, wa(25.0, &zipf)?, 0.02),
         ];
-        Ok(Measured { scale: "computed; the same at any scale".to_owned(), checks, plot: None })
+        Ok(Measurement { scale: "computed; the same at any scale".to_owned(), checks, plot: None })
     }
 }

@@ -20,7 +20,7 @@ use siltstone_engine::{Durability, ManualClock, Result, WriteBatch};
 use siltstone_runtime::Env;
 
 use super::silt_table::PAPER;
-use super::{Check, Direction, Experiment, Measured};
+use super::{Check, Experiment, Kind, Measurement, Side};
 
 const SMALLEST: f64 = 4.0;
 const LARGEST: usize = 1 << 20;
@@ -28,7 +28,7 @@ const HEADER: f64 = 4.0;
 const POINTER: f64 = 4.0;
 /// The exponents of the figure.
 const EXPONENTS: [f64; 5] = [1.0, 1.25, 1.5, 1.75, 2.0];
-/// StoreFigures items per distribution at scale 1.
+/// Stored items per distribution at scale 1.
 const ITEMS: f64 = 900.0;
 /// Measured slot sizes in bytes.
 const SLOTS: [u64; 4] = [64, 512, 4 << 10, 32 << 10];
@@ -80,7 +80,7 @@ impl Experiment for SiltInlining {
         "larger slots trade space for reads, from 2 reads down to 1; blocks of any length need neither"
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         // With exponent 1 the mean item has 84 KB, and all are in memory.
         let items = (ITEMS * scale).clamp(100.0, 9_000.0) as u64;
         let total = (EXPONENTS.len() * (SLOTS.len() + 1)) as u64;
@@ -120,7 +120,7 @@ impl Experiment for SiltInlining {
             done += 1;
             progress(done, total);
         }
-        Ok(Measured {
+        Ok(Measurement {
             scale: format!("{items} items of each distribution stored; the figure computed"),
             checks: worst.checks(),
             plot: Some(Plot::Lines(Lines {
@@ -170,8 +170,7 @@ impl Worst {
             what: what.to_owned(),
             claimed: 1.0,
             ours,
-            tolerance,
-            direction: Direction::None,
+            kind: Kind::Equal { tolerance, side: Side::None },
         };
         vec![
             check(
@@ -201,7 +200,8 @@ struct StoreFigures {
 impl StoreFigures {
     fn in_slots(slot: u64, sizes: &[(f64, f64)]) -> Result<Self> {
         let inline = slot.to_string();
-        let table = table(sizes, &[("stores", "log-hash"), ("inline", &inline)])?;
+        let table =
+            table(sizes, &[("experimental.stores", "log-hash"), ("inline_value_bytes", &inline)])?;
         let stores = &table.engine.stats().levels[1];
         let slots = table_slots(sizes.len()) as u64 * stores.files;
         let empty = (slots - stores.entries) * slot;
@@ -209,7 +209,7 @@ impl StoreFigures {
     }
 
     fn in_blocks(sizes: &[(f64, f64)]) -> Result<Self> {
-        let table = table(sizes, &[("hash_stores", "1")])?;
+        let table = table(sizes, &[("merge_trigger", "1")])?;
         let bytes = table.engine.stats().levels[2].bytes;
         Self::of(&table, sizes, bytes)
     }
@@ -237,7 +237,7 @@ fn table_slots(items: usize) -> u32 {
 /// options.
 fn table(sizes: &[(f64, f64)], more: &[(&str, &str)]) -> Result<OpenEngine> {
     let slots = table_slots(sizes.len()).to_string();
-    let base = [("partitions", "1"), ("slots", &slots), ("load", "0.97")];
+    let base = [("partitions", "1"), ("log_store_slots", &slots), ("max_load_factor", "0.97")];
     let options = base.iter().chain(more);
     let target = Target {
         engine: "silt".to_owned(),

@@ -17,7 +17,7 @@ use siltstone_engine::{ManualClock, Result};
 use siltstone_runtime::Env;
 
 use super::silt_table::{PAPER, SiltTable, keys, options};
-use super::{Check, Direction, Experiment, Measured};
+use super::{Check, Experiment, Kind, Measurement, Origin};
 
 /// Slots per table at scale 1.
 const SLOTS: f64 = 1024.0;
@@ -43,14 +43,14 @@ impl Experiment for SiltMemory {
         "at most 0.69 bytes of memory per entry while 50 M entries are inserted into 50 M"
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let slots = ((SLOTS * scale).max(64.0) as u64).next_power_of_two();
         let total = keys(slots as f64);
         let (mut checks, mut parts, mut growths) = (Vec::new(), Vec::new(), Vec::new());
         for (at, (name, block)) in
             [("every entry in the trie", "1"), ("blocks of 4 KiB", "4KiB")].into_iter().enumerate()
         {
-            let growth = Growth::measure(&[("block", block)], slots, total, &mut |done| {
+            let growth = Growth::measure(&[("block_size", block)], slots, total, &mut |done| {
                 progress(at as u64 * total + done, 2 * total);
             })?;
             let peak = growth.peak();
@@ -61,13 +61,12 @@ impl Experiment for SiltMemory {
                 what: format!("{name}: maximal bytes of memory per entry"),
                 claimed: 0.69,
                 ours: peak.bytes(),
-                tolerance: 0.01,
-                direction: Direction::AtMost(0.69),
+                kind: Kind::AtMost(Origin::Paper),
             });
             growths.push(growth);
         }
         let parts = parts.join("; ");
-        Ok(Measured {
+        Ok(Measurement {
             scale: format!("{total} entries of 20 + 1000 bytes, half of them inserted; {parts}"),
             checks,
             plot: growths.first().map(|growth| Plot::Lines(growth.by_structure())),

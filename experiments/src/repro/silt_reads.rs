@@ -14,7 +14,7 @@ use siltstone_engine::{ManualClock, Result};
 use siltstone_runtime::Env;
 
 use super::silt_table::{PAPER, SiltTable, key, keys, mix, options};
-use super::{Check, Direction, Experiment, Measured};
+use super::{Check, Experiment, Kind, Measurement, Side};
 
 /// Slots per table at scale 1.
 const SLOTS: f64 = 256.0;
@@ -43,7 +43,7 @@ impl Experiment for SiltReads {
         "1.01 flash reads per GET, found or not"
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let slots = (SLOTS * scale).max(64.0) as u64;
         let slots = slots.next_power_of_two();
         let loaded = keys(slots as f64);
@@ -80,10 +80,9 @@ impl Experiment for SiltReads {
             what: what.to_owned(),
             claimed: 1.01,
             ours,
-            tolerance: 0.005,
-            direction: Direction::AtMost(1.01),
+            kind: Kind::Equal { tolerance: 0.005, side: Side::Less },
         };
-        Ok(Measured {
+        Ok(Measurement {
             scale: format!("{next} keys of 20 + 1000 bytes, {stores:.0} HashStores per instance"),
             checks: vec![check("reads per GET, found", hit), check("reads per GET, missing", miss)],
             plot: None,

@@ -29,7 +29,7 @@ use siltstone_runtime::Env;
 use siltstone_vfs::{Disk, DiskOptions, File, Mode, Vfs};
 
 use super::silt_table::{PAPER, SiltTable, key, mix, options};
-use super::{Check, Direction, Experiment, Measured};
+use super::{Check, Experiment, Kind, Measurement, Side};
 
 /// Slots per table at scale 1.
 const SLOTS: f64 = 4096.0;
@@ -79,7 +79,7 @@ impl Experiment for SiltStores {
          miss a filter; a GET from a SortedStore takes at most 1.19 times as long as from a LogStore (309 of 367 µs)"
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let slots = ((SLOTS * scale).max(64.0) as u64).next_power_of_two();
         let entries = 4 * slots * STORES * 9 / 10;
         let log = measure("log", slots, entries)?;
@@ -92,15 +92,14 @@ impl Experiment for SiltStores {
             what: what.to_owned(),
             claimed,
             ours,
-            tolerance: 0.1,
-            direction: Direction::AtLeast(claimed),
+            kind: Kind::Equal { tolerance: 0.1, side: Side::Effect(0.0) },
         };
         let of_raw_reads = |what: &str, claimed: f64, ours: f64, speed: &Speed| {
             check(&format!("{what}, of raw reads"), claimed / THEIR_DRIVE, ours / speed.raw_reads)
         };
         let micros = [log, hash, sorted].map(|store| 1e3 / store.hits);
         let latency = (sorted.raw_reads / sorted.hits) / (log.raw_reads / log.hits);
-        Ok(Measured {
+        Ok(Measurement {
             scale: format!(
                 "{entries} entries of 20 + 1000 bytes; reads a hit {:.3} {:.3} {:.3}; hits {:.1} {:.1} \
                  {:.1} K/s ({:.0} {:.0} {:.0} µs) with {:.1} {:.1} {:.1} K raw reads/s",
@@ -131,8 +130,7 @@ impl Experiment for SiltStores {
                     what: "SortedStore's latency over a LogStore's".to_owned(),
                     claimed: THEIR_LATENCY / THEIR_LOG_LATENCY,
                     ours: latency,
-                    tolerance: 0.1,
-                    direction: Direction::AtMost(THEIR_LATENCY / THEIR_LOG_LATENCY),
+                    kind: Kind::Equal { tolerance: 0.1, side: Side::Less },
                 },
             ],
             plot: Some(Plot::Bars(Bars {
@@ -155,9 +153,9 @@ impl Experiment for SiltStores {
 
 fn measure(stores: &str, slots: u64, entries: u64) -> Result<Speed> {
     let hash_stores = STORES.to_string();
-    let mut options = options(slots, &[("stores", stores), ("block", "1")]);
+    let mut options = options(slots, &[("experimental.stores", stores), ("block_size", "1")]);
     if stores == "all" {
-        options.insert("hash_stores".to_owned(), hash_stores);
+        options.insert("merge_trigger".to_owned(), hash_stores);
     }
     let storage = Storage::Direct(default_directory());
     let table = SiltTable::open(options, storage, Env::system(1))?;

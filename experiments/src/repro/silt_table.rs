@@ -45,11 +45,11 @@ pub(super) fn keys(slots: f64) -> u64 {
 pub(super) fn options(slots: u64, more: &[(&str, &str)]) -> BTreeMap<String, String> {
     let slots = slots.to_string();
     let base = [
-        ("slots", slots.as_str()),
-        ("load", "0.93"),
-        ("hash_stores", "62"),
-        ("stop", "1000"),
-        ("sort", "1TiB"),
+        ("log_store_slots", slots.as_str()),
+        ("max_load_factor", "0.93"),
+        ("merge_trigger", "62"),
+        ("stop_trigger", "1000"),
+        ("sort_memory", "1TiB"),
     ];
     let all = base.iter().chain(more).map(|&(name, value)| (name.to_owned(), value.to_owned()));
     all.collect()

@@ -15,7 +15,7 @@ use siltstone_engine::{ManualClock, Result};
 use siltstone_runtime::Env;
 
 use super::silt_table::{INSTANCES, LOAD, PAPER, SiltTable, keys, mix, options};
-use super::{Check, Direction, Experiment, Measured};
+use super::{Check, Experiment, Kind, Measurement, Side};
 
 /// Slots per table at scale 1.
 const SLOTS: f64 = 512.0;
@@ -41,7 +41,7 @@ impl Experiment for SiltWriteAmplification {
         "WA = 2.075 + N / (d P): 5.4 for 100 M keys, 4 instances, 7.5 M entries per merge"
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let slots = ((SLOTS * scale).max(64.0) as u64).next_power_of_two();
         let n = keys(slots as f64);
         let env = Env::replayable(Arc::new(ManualClock::at(0)), 1);
@@ -75,14 +75,13 @@ impl Experiment for SiltWriteAmplification {
         let merges = after.counters["merges"] - before.counters["merges"];
         let d = converted as f64 / merges as f64;
         let claimed = 1.0 + 1.0 / LOAD + n as f64 / (d * INSTANCES);
-        Ok(Measured {
+        Ok(Measurement {
             scale: format!("{n} keys of 20 + 1000 bytes, {d:.0} entries per merge of an instance"),
             checks: vec![Check {
                 what: "write amplification".to_owned(),
                 claimed,
                 ours: written as f64 / user as f64,
-                tolerance: 0.03,
-                direction: Direction::AtMost(claimed * 1.03),
+                kind: Kind::Equal { tolerance: 0.03, side: Side::Less },
             }],
             plot: None,
         })

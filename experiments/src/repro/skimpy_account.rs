@@ -13,8 +13,8 @@ use std::fmt::Write;
 use siltstone_engine::Result;
 
 use super::skimpy_flash::{CAUSES, DeviceTime, KEYS, MIN_KEYS, PAPER};
-use super::skimpy_throughput::{MAPPINGS, MIN_SHARE, MIXES, each_mix};
-use super::{Check, Direction, Experiment, Measured};
+use super::skimpy_throughput::{MAPPINGS, MIXES, each_mix, share_of_semel};
+use super::{Experiment, Measurement};
 
 pub(super) struct SkimpyAccount;
 
@@ -48,23 +48,20 @@ impl Experiment for SkimpyAccount {
         )
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let keys = ((KEYS * scale) as u64).max(MIN_KEYS);
         let mut times = vec![Vec::new(); MAPPINGS.len()];
         each_mix(&MAPPINGS, keys, progress, |at, _, run| times[at].push(run.device))?;
-        let check = |(mix, puts): (usize, &u32)| Check {
-            what: format!("SEMEL's device time over SkimpyFTL's, {puts} % puts"),
-            claimed: MIN_SHARE,
-            ours: times[0][mix].sum() / times[1][mix].sum(),
-            tolerance: 0.0,
-            direction: Direction::AtLeast(MIN_SHARE),
+        let check = |(mix, puts): (usize, &u32)| {
+            let what = format!("SEMEL's device time over SkimpyFTL's, {puts} % puts");
+            share_of_semel(what, *puts, times[0][mix].sum() / times[1][mix].sum())
         };
         let scale = format!(
             "{keys} keys of 512 bytes, 128 clients; microseconds of device time per operation\n{}",
             table(&times)
         );
         let checks = MIXES.iter().enumerate().map(check).collect();
-        Ok(Measured { scale, checks, plot: None })
+        Ok(Measurement { scale, checks, plot: None })
     }
 }
 

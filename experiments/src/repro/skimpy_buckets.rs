@@ -8,7 +8,7 @@ use siltstone_bench::plot::{Line, Lines, Plot};
 use siltstone_engine::Result;
 
 use super::skimpy_flash::{FlashTable, KEYS, MIN_KEYS, PAPER};
-use super::{Check, Direction, Experiment, Measured};
+use super::{Check, Experiment, Kind, Measurement};
 
 const KEYS_PER_BUCKET: [u64; 5] = [1, 5, 10, 20, 40];
 
@@ -31,7 +31,7 @@ impl Experiment for SkimpyBuckets {
         "throughput falls with the keys per bucket, at 10 % writes"
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let keys = ((KEYS * scale) as u64).max(MIN_KEYS);
         let mut points: Vec<(f64, f64)> = Vec::new();
         for (at, keys_per_bucket) in KEYS_PER_BUCKET.into_iter().enumerate() {
@@ -47,8 +47,7 @@ impl Experiment for SkimpyBuckets {
             what: format!("throughput at {} keys per bucket over that at {}", pair[1].0, pair[0].0),
             claimed: 1.0,
             ours: pair[1].1 / pair[0].1,
-            tolerance: 0.0,
-            direction: Direction::AtMost(1.0),
+            kind: Kind::Below,
         });
         let checks = checks.collect();
         let details: Vec<_> =
@@ -63,7 +62,7 @@ impl Experiment for SkimpyBuckets {
         let details = details.join(", ");
         let scale =
             format!("{keys} keys of 512 bytes; thousand per second by keys per bucket: {details}");
-        Ok(Measured { scale, checks, plot: Some(Plot::Lines(plot)) })
+        Ok(Measurement { scale, checks, plot: Some(Plot::Lines(plot)) })
     }
 }
 

@@ -27,14 +27,14 @@ use siltstone_bench::generate::{Chooser, Draw, KeySpace, Rng, stream};
 use siltstone_engine::{Clock, Durability, Engine, IoCounts, Result, Stats, Timestamp, WriteBatch};
 use siltstone_runtime::Env;
 use siltstone_skimpy::flash::{DeviceClock, Emulator, FlashOptions, Geometry, Timing, VirtualTime};
-use siltstone_skimpy::{Below, Options, Skimpy};
+use siltstone_skimpy::{FtlPlacement, Options, Skimpy};
 
 pub(super) const PAPER: &str =
     "Misra, Chase, Gehrke, Lebeck, Multi-version Indexing in Flash-based Key-Value Stores, 2018";
 /// VFTL as described in the paper, with two uncoordinated logs.
 pub(super) const VFTL_UNCOORDINATED: &str = "vftl-apart";
 /// VFTL with as many buffered pages of records as SkimpyFTL.
-pub(super) const VFTL_BUFFERED: &str = "vftl-gathers";
+pub(super) const VFTL_BUFFERED: &str = "vftl-accumulates";
 /// Keys at scale 1.
 pub(super) const KEYS: f64 = 40_000.0;
 /// Minimal number of keys: their device has the blocks that a table of eight channels needs.
@@ -43,7 +43,7 @@ pub(super) const MIN_KEYS: u64 = 10_000;
 const ROOM: f64 = 67.1 / 20.0;
 const CLIENTS: usize = 128;
 /// The number of channels of the device.
-const LANES: u32 = Timing::PAPER.channels;
+const CHANNELS: u32 = Timing::PAPER.channels;
 const KEY_BYTES: usize = 16;
 /// With its key and overhead a record takes at most an eighth of a page.
 pub(super) const VALUE_BYTES: usize = 440;
@@ -162,7 +162,7 @@ impl DeviceTime {
         DeviceTime {
             micros,
             packed: (put + remapped) / pages.max(1.0),
-            busy: busy / took.as_secs_f64() / f64::from(LANES),
+            busy: busy / took.as_secs_f64() / f64::from(CHANNELS),
         }
     }
 
@@ -187,18 +187,18 @@ impl FlashTable {
     pub(super) fn open(mapping: &str, keys: u64, keys_per_bucket: u64) -> Result<Self> {
         let block_bytes = 4096 * 32;
         let blocks = (keys as f64 * ROOM * 512.0 / f64::from(block_bytes)).ceil() as u32;
-        let (mapping, below, gathers) = match mapping {
-            VFTL_UNCOORDINATED => ("vftl", Below::Idlest, false),
-            VFTL_BUFFERED => ("vftl", Below::InTurn, true),
-            other => (other, Below::InTurn, false),
+        let (mapping, ftl_placement, accumulates_writes) = match mapping {
+            VFTL_UNCOORDINATED => ("vftl", FtlPlacement::LeastLoaded, false),
+            VFTL_BUFFERED => ("vftl", FtlPlacement::RoundRobin, true),
+            other => (other, FtlPlacement::RoundRobin, false),
         };
         let options: BTreeMap<String, String> = [
             ("capacity", (u64::from(blocks) * u64::from(block_bytes as u32)).to_string()),
             ("mapping", mapping.to_owned()),
             ("buckets", (keys / keys_per_bucket).max(1).to_string()),
             ("cache", (keys / 10).to_string()),
-            ("lanes", LANES.to_string()),
-            ("free", "0.1".to_owned()),
+            ("channels", CHANNELS.to_string()),
+            ("reserved_space", "0.1".to_owned()),
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into();
@@ -210,7 +210,7 @@ impl FlashTable {
             endurance: u64::MAX,
         });
         let env = Env::replayable(Arc::new(DeviceTimeClock(time.clone())), SEED);
-        let options = Options { below, gathers, ..Options::from_map(&options)? };
+        let options = Options { ftl_placement, accumulates_writes, ..Options::from_map(&options)? };
         let engine = Skimpy::over(Arc::new(device), env, options)?;
         let (engine, space) = (Arc::new(engine), KeySpace::new(KEY_BYTES, keys)?);
         let chooser = Chooser::new(Draw::Zipf { skew: SKEW }, keys, SEED, 0, 1);
@@ -259,7 +259,7 @@ impl FlashTable {
         let mut end = start;
         for _ in 0..operations {
             let Some(Reverse((at, client))) = clients.pop() else { break };
-            self.time.go_to(at);
+            self.time.set(at);
             let key = self.chooser.next(&mut self.rng, self.keys);
             if self.rng.random_range(0..100) < puts {
                 self.put(key)?;
@@ -271,7 +271,7 @@ impl FlashTable {
             end = end.max(now);
             clients.push(Reverse((now, client)));
         }
-        self.time.go_to(end);
+        self.time.set(end);
         let after = self.engine.stats();
         let more = |name: &str| (of(&after, name) - of(&before, name)) as f64;
         let (hits, misses) = (more("translation_cache_hits"), more("translation_cache_misses"));

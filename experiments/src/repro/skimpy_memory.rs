@@ -11,7 +11,7 @@
 use siltstone_engine::Result;
 
 use super::skimpy_flash::{FlashTable, KEYS, MIN_KEYS, PAPER};
-use super::{Check, Direction, Experiment, Measured};
+use super::{Check, Experiment, Kind, Measurement, Origin, Side};
 
 pub(super) struct SkimpyMemory;
 
@@ -33,7 +33,7 @@ impl Experiment for SkimpyMemory {
          hit rate is about 90 %"
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let keys = ((KEYS * scale) as u64).max(MIN_KEYS);
         let mut skimpy = FlashTable::open("skimpy", keys, 5)?;
         skimpy.condition()?;
@@ -55,15 +55,16 @@ impl Experiment for SkimpyMemory {
                 what: "memory of the map over SEMEL's".to_owned(),
                 claimed: 0.05,
                 ours: sum as f64 / theirs as f64,
-                tolerance: 0.0,
-                direction: Direction::AtMost(0.05),
+                kind: Kind::AtMost(Origin::Paper),
             },
             Check {
                 what: "hit rate of the translation cache at 10 % puts".to_owned(),
                 claimed: 0.9,
                 ours: run.hit_rate,
-                tolerance: 0.05,
-                direction: Direction::AtLeast(0.75),
+                kind: Kind::Equal {
+                    tolerance: 0.05,
+                    side: Side::EffectFrom { without: 0.0, from: 0.75 },
+                },
             },
         ];
         let a_key = |bytes: u64| bytes as f64 / keys as f64;
@@ -74,6 +75,6 @@ impl Experiment for SkimpyMemory {
             parts.join(", "),
             a_key(theirs)
         );
-        Ok(Measured { scale, checks, plot: None })
+        Ok(Measurement { scale, checks, plot: None })
     }
 }

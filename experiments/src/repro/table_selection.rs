@@ -17,7 +17,7 @@ use siltstone_model::simulate::{Selection, Simulation};
 use super::thesis::{
     ITEM_BYTES, KEYS_AXIS, PAPER, Parts, SKEWS, on_keys_axis, simulated_counts, standard,
 };
-use super::{Check, Direction, Experiment, Measured, refused};
+use super::{Check, Experiment, Kind, Measurement, Side, refused};
 
 pub(super) struct TableSelection;
 
@@ -38,7 +38,7 @@ impl Experiment for TableSelection {
         "compacting tables in turn writes up to 32.2 % less than the largest first"
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let counts = simulated_counts(scale);
         let mut parts = Parts::new(2 * SKEWS.len() * counts.len(), progress);
         let mut series = Vec::new();
@@ -72,16 +72,14 @@ impl Experiment for TableSelection {
                 what: "maximal saving of round-robin selection".to_owned(),
                 claimed: 0.322,
                 ours: saved.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-                tolerance: 0.25,
-                direction: Direction::AtLeast(0.05),
+                kind: Kind::Equal { tolerance: 0.25, side: Side::Effect(0.0) },
             },
             Check {
                 what: "share of runs in which it saves".to_owned(),
                 claimed: 1.0,
                 ours: saved.iter().filter(|saved| **saved > 0.0).count() as f64
                     / saved.len() as f64,
-                tolerance: 0.0,
-                direction: Direction::None,
+                kind: Kind::Equal { tolerance: 0.0, side: Side::None },
             },
         ];
         let lines = Lines {
@@ -91,7 +89,7 @@ impl Experiment for TableSelection {
             series,
         };
         let max = counts.last().copied().unwrap_or_default();
-        Ok(Measured {
+        Ok(Measurement {
             scale: format!("simulator, to {max:.1e} keys"),
             checks,
             plot: Some(Plot::Lines(lines)),
@@ -106,7 +104,7 @@ mod tests {
 
     #[test]
     fn the_direction_holds() {
-        let finding = run(&TableSelection, 0.3, &mut |_, _| ()).unwrap();
+        let finding = run(&TableSelection, 0.3, 1, &mut |_, _| ()).unwrap();
         assert!(finding.verdict <= Verdict::TrendOnly, "{:?}", finding.checks);
     }
 }

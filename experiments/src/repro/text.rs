@@ -5,7 +5,7 @@
 use std::fmt::Write;
 
 use super::durations::seconds;
-use super::{Direction, EXPERIMENTS, Finding};
+use super::{Check, EXPERIMENTS, Finding, Kind, Origin, Spread};
 
 /// Length of the longest name of an experiment.
 pub fn id_width() -> usize {
@@ -16,8 +16,9 @@ pub fn id_width() -> usize {
 pub fn list() -> String {
     let width = id_width();
     let line = |text: String, e: &&dyn super::Experiment| {
+        let ours = if e.is_ours() { "our bar: " } else { "" };
         let seconds = seconds(e.id()).map_or(String::new(), |seconds| format!("{seconds} s"));
-        text + &format!("{:<width$} {seconds:>6}  {}: {}\n", e.id(), e.figure(), e.claim())
+        text + &format!("{:<width$} {seconds:>6}  {ours}{}: {}\n", e.id(), e.figure(), e.claim())
     };
     EXPERIMENTS.iter().fold(String::new(), line)
 }
@@ -30,32 +31,68 @@ pub fn text(finding: &Finding) -> String {
         ("figure", finding.figure),
         ("claim", finding.claim),
         ("scale", &finding.scale),
+        ("there", finding.paper_scale.unwrap_or("not recorded")),
     ];
     for (name, value) in rows {
         put(&mut text, name, value);
     }
-    for check in &finding.checks {
-        let side = match check.direction {
-            Direction::AtMost(most) => format!(", trend up to {}", number(most)),
-            Direction::AtLeast(least) => format!(", trend from {}", number(least)),
-            Direction::None => String::new(),
-        };
+    for (check, spread) in finding.checks.iter().zip(&finding.spread) {
         let value = format!(
-            "{}: {} (claimed {} ± {:.3} %{side}): {}",
+            "{}: {} ({}){}: {}",
             check.what,
             number(check.ours),
-            number(check.claimed),
-            100.0 * check.tolerance,
+            relation(check),
+            runs(finding.runs, spread),
             check.verdict().name(),
         );
         put(&mut text, "ours", &value);
     }
-    put(&mut text, "verdict", finding.verdict.name());
+    put(&mut text, "verdict", &verdict(finding));
+    if let Some(our_bars) = finding.our_bars {
+        put(&mut text, "our bars", our_bars.name());
+    }
     if let Some(cause) = finding.cause {
         put(&mut text, "cause", cause);
     }
     put(&mut text, "command", &finding.command);
     text
+}
+
+/// The verdict in words. One run is none.
+pub(super) fn verdict(finding: &Finding) -> String {
+    match finding.runs {
+        1 => format!("none by one run; its numbers: {}", finding.verdict.name()),
+        runs => format!("{}, by the medians of {runs} runs", finding.verdict.name()),
+    }
+}
+
+/// The spread of several runs in words; nothing for one run.
+pub(super) fn runs(runs: usize, spread: &Spread) -> String {
+    if runs == 1 {
+        return String::new();
+    }
+    let (smallest, largest) = (number(spread.smallest), number(spread.largest));
+    format!(", {smallest} to {largest}, confirmed in {:.0} % of {runs} runs", 100.0 * spread.held)
+}
+
+/// The claimed relation in words.
+pub(super) fn relation(check: &Check) -> String {
+    let claimed = number(check.claimed);
+    let whose = |origin| match origin {
+        Origin::Paper => "claimed",
+        Origin::Ours => "our bar:",
+    };
+    match check.kind {
+        Kind::Equal { tolerance, side } => {
+            let trend = side.trend(check.claimed).map(number);
+            let trend = trend.map_or(String::new(), |from| format!(", trend from {from}"));
+            format!("claimed {claimed} ± {:.3} %{trend}", 100.0 * tolerance)
+        }
+        Kind::AtLeast(origin) => format!("{} at least {claimed}", whose(origin)),
+        Kind::AtMost(origin) => format!("{} at most {claimed}", whose(origin)),
+        Kind::Above => format!("claimed above {claimed}"),
+        Kind::Below => format!("claimed below {claimed}"),
+    }
 }
 
 fn put(text: &mut String, name: &str, value: &str) {
@@ -74,7 +111,7 @@ pub(super) fn number(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Check, Verdict};
+    use super::super::{RULES, Side, Verdict};
     use super::*;
 
     #[test]
@@ -83,8 +120,7 @@ mod tests {
             what: "WA of L1".to_owned(),
             claimed: 4.0,
             ours: 5.5,
-            tolerance: 0.1,
-            direction: Direction::AtMost(6.0),
+            kind: Kind::Equal { tolerance: 0.1, side: Side::Effect(7.0) },
         };
         let finding = Finding {
             id: "x",
@@ -92,6 +128,11 @@ mod tests {
             figure: "F",
             claim: "C",
             scale: "S".to_owned(),
+            paper_scale: Some("T"),
+            runs: 5,
+            rules: RULES,
+            spread: vec![Spread { smallest: 5.25, largest: 7.0, held: 0.4 }],
+            our_bars: None,
             cause: Some("known"),
             verdict: Verdict::of(std::slice::from_ref(&check)),
             checks: vec![check],
@@ -99,8 +140,13 @@ mod tests {
             plot: None,
         };
         let printed = text(&finding);
-        let words =
-            ["WA of L1: 5.500", "claimed 4.000 ± 10.000 %", "up to 6.000", "trend confirmed"];
+        let words = [
+            "WA of L1: 5.500",
+            "claimed 4.000 ± 10.000 %",
+            "trend from 5.500",
+            "trend confirmed",
+            "5.250 to 7.000, confirmed in 40 % of 5 runs",
+        ];
         for word in words.into_iter().chain([
             "P",
             "F",

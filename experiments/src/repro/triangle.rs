@@ -45,7 +45,7 @@ use siltstone_bench::plot::{Bars, Plot};
 use siltstone_engine::{Durability, Engine, ManualClock, Result, WriteBatch};
 use siltstone_runtime::{Env, Scheduler};
 
-use super::{Check, Direction, Experiment, Measured};
+use super::{Check, Experiment, Kind, Measurement, Origin, Side};
 
 /// Bytes per memtable and per table at scale 1.
 const MEMTABLE: f64 = 512.0 * 1024.0;
@@ -125,7 +125,7 @@ impl Experiment for Triangle {
         )
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let steps = SETS.len() as u64 + 3;
         let mut runs = [Run::default(); SETS.len()];
         for (s, (_, options)) in SETS.iter().enumerate() {
@@ -151,7 +151,7 @@ impl Experiment for Triangle {
                 .collect(),
         };
         let memtable = memtable(scale);
-        Ok(Measured {
+        Ok(Measurement {
             scale: format!(
                 "{} and {} MiB of {KEY} + {VALUE} bytes, memtables of {} KiB, {} MiB of persistent memory",
                 (memtable * NVM * ROUNDS) as u64 >> 20,
@@ -171,45 +171,36 @@ fn checks(runs: &[Run; SETS.len()], more: &[Run; 3]) -> Vec<Check> {
         what: format!("{}, write amplification, times lower than on the SSD", SETS[s].0),
         claimed,
         ours: amplification(SSD) / amplification(s),
-        tolerance: 0.25,
-        direction: Direction::AtLeast(least),
+        kind: Kind::Equal { tolerance: 0.25, side: Side::EffectFrom { without: 1.0, from: least } },
     };
     let others = [SSD, L0_NVM, NOVELSM].map(amplification);
-    let order = |what: &str, claimed: f64, ours: f64| Check {
+    let order = |what: &str, ours: f64| Check {
         what: what.to_owned(),
-        claimed,
+        claimed: 1.0,
         ours,
-        tolerance: 0.0,
-        direction: Direction::AtLeast(1.0),
+        kind: Kind::Above,
     };
     let [rocks, flat, sized] = more.map(|run| run.amplification);
     let of_more = |what: &str, least: f64, ours: f64| Check {
         what: format!("at {MORE_ROUNDS} times the memory, TriangleKV {what}, times lower"),
         claimed: 3.26,
         ours,
-        tolerance: 0.25,
-        direction: Direction::AtLeast(least),
+        kind: Kind::Equal { tolerance: 0.25, side: Side::EffectFrom { without: 1.0, from: least } },
     };
     let largest = |s: usize| Check {
         what: format!("{}, largest compaction of level 0, in AF·S", SETS[s].0),
         claimed: 1.0,
         ours: runs[s].largest,
-        tolerance: 0.0,
-        direction: Direction::AtMost(1.0),
+        kind: Kind::AtMost(Origin::Paper),
     };
     vec![
         lower(TRIANGLE, 3.26, 2.5),
         lower(MATRIX, 2.56, 1.9),
         lower(NOVELSM, 1.83, 1.0),
         lower(L0_NVM, 1.99, 1.0),
-        order(
-            "MatrixKV over TriangleKV",
-            3.26 / 2.56,
-            amplification(MATRIX) / amplification(TRIANGLE),
-        ),
+        order("MatrixKV over TriangleKV", amplification(MATRIX) / amplification(TRIANGLE)),
         order(
             "the best of the others over MatrixKV",
-            2.56 / 1.99,
             others.iter().fold(f64::INFINITY, |a, &b| a.min(b)) / amplification(MATRIX),
         ),
         largest(TRIANGLE),

@@ -17,7 +17,7 @@ use siltstone_engine::Result;
 use siltstone_structures::{ClassicBloom, hash64};
 use siltstone_trie::paper_figures::{BucketLoads, bucket_loads, build_table};
 
-use super::{Check, Direction, Experiment, Measured};
+use super::{Check, Experiment, Kind, Measurement, Side};
 
 const BUCKETS: u32 = 8192;
 const BUCKET_BYTES: u32 = 4096;
@@ -57,7 +57,7 @@ impl Experiment for TrieBalance {
          fifth of the migrations cached; 2.30 % false positives over 50 sub-levels at 16 bits"
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let tables = (TABLES * scale).ceil() as u64;
         let probes = (PROBES * scale.min(1.0)) as u64;
         let mut checks = Vec::new();
@@ -85,8 +85,7 @@ impl Experiment for TrieBalance {
                 what: format!("items of 1–{max} B that overflow, in {tables} tables, plus 1"),
                 claimed: 1.0,
                 ours: 1.0 + overflow as f64,
-                tolerance: 0.0,
-                direction: Direction::None,
+                kind: Kind::Equal { tolerance: 0.0, side: Side::None },
             });
             if max == 200 || max == 800 {
                 let built = in_parallel(tables, |seed| build_table(&items(max, seed)));
@@ -101,8 +100,7 @@ impl Experiment for TrieBalance {
                     ),
                     claimed: 1.0,
                     ours: 1.0 + overflow as f64,
-                    tolerance: 0.0,
-                    direction: Direction::None,
+                    kind: Kind::Equal { tolerance: 0.0, side: Side::None },
                 });
             }
             if max == 200 {
@@ -110,8 +108,7 @@ impl Experiment for TrieBalance {
                     what: "bucket reads per lookup, 1–200 B, 20 % of migrations cached".to_owned(),
                     claimed: 1.01,
                     ours: reads,
-                    tolerance: 0.005,
-                    direction: Direction::AtMost(1.05),
+                    kind: Kind::Equal { tolerance: 0.005, side: Side::Less },
                 });
             }
         }
@@ -124,8 +121,7 @@ impl Experiment for TrieBalance {
                     ),
                     claimed,
                     ours: sub_levels * rate,
-                    tolerance: 0.1,
-                    direction: Direction::AtMost(1.5 * claimed),
+                    kind: Kind::Equal { tolerance: 0.1, side: Side::Less },
                 });
             }
             step();
@@ -138,7 +134,7 @@ impl Experiment for TrieBalance {
         };
         let scale =
             format!("{tables} tables of 32 MiB a size; {probes} absent keys a row of Table 1");
-        Ok(Measured { scale, checks, plot: Some(Plot::Lines(plot)) })
+        Ok(Measurement { scale, checks, plot: Some(Plot::Lines(plot)) })
     }
 }
 
@@ -207,7 +203,7 @@ mod tests {
 
     #[test]
     fn small_run_confirms_the_tables() {
-        let finding = run(&TrieBalance, 0.01, &mut |_, _| ()).unwrap();
+        let finding = run(&TrieBalance, 0.01, 1, &mut |_, _| ()).unwrap();
         // Few probes cannot measure rare false positives, so only the tables are judged.
         let tables = finding.checks.iter().take(7);
         for check in tables {

@@ -35,7 +35,7 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// So many items at scale 1, of 16 + 100 bytes, in tables of 512 KiB on three levels.
+    /// The number of items at scale 1, of 16 + 100 bytes, in tables of 512 KiB on three levels.
     pub(super) fn of(items: f64, scale: f64) -> Self {
         let items = (items * scale) as u64;
         let (value_bytes, table_bytes, draw) = (100, 512 << 10, Draw::Uniform);

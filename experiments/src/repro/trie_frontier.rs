@@ -10,7 +10,7 @@ use siltstone_bench::plot::{Line, Lines, Plot};
 use siltstone_engine::Result;
 
 use super::trie_bench::{Load, Run};
-use super::{Check, Direction, Experiment, Measured};
+use super::{Check, Experiment, Kind, Measurement, Origin};
 
 pub(super) struct TrieFrontier;
 
@@ -48,7 +48,7 @@ impl Experiment for TrieFrontier {
          memory, and a write amplification of at most 7"
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let mut series = Vec::new();
         let mut best: Option<[f64; 3]> = None;
         // The largest excess over the three bars.
@@ -80,8 +80,7 @@ impl Experiment for TrieFrontier {
             what: format!("{what}, of the setting closest to all three"),
             claimed,
             ours,
-            tolerance: 0.0,
-            direction: Direction::AtMost(claimed),
+            kind: Kind::AtMost(Origin::Ours),
         };
         let checks = vec![
             check("write amplification, log included", 7.0, amplification),
@@ -94,7 +93,7 @@ impl Experiment for TrieFrontier {
             y: "write amplification".to_owned(),
             series,
         };
-        Ok(Measured { scale: load.words(), checks, plot: Some(Plot::Lines(plot)) })
+        Ok(Measurement { scale: load.words(), checks, plot: Some(Plot::Lines(plot)) })
     }
 }
 

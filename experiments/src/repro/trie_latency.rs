@@ -18,7 +18,7 @@ use siltstone_bench::generate::{KeySpace, ValueSize, Values, stream};
 use siltstone_engine::{Durability, Engine, Result, WriteBatch};
 
 use super::trie_bench::PAPER;
-use super::{Check, Direction, Experiment, Measured};
+use super::{Check, Experiment, Kind, Measurement, Origin, Side};
 
 const ITEMS: f64 = 4e6;
 const KEY_BYTES: usize = 16;
@@ -57,7 +57,7 @@ impl Experiment for TrieLatency {
         )
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let (items, reads) = ((ITEMS * scale) as u64, (READS * scale.min(1.0)) as u64);
         let target = Target {
             engine: "trie".to_owned(),
@@ -86,8 +86,7 @@ impl Experiment for TrieLatency {
                 what: format!("{name} percentile, largest over smallest of three mixes"),
                 claimed: spread(&|mix| TABLE_3[mix].1[at]),
                 ours: spread(&|mix| found[mix][at]),
-                tolerance: 0.15,
-                direction: Direction::AtMost(2.0),
+                kind: Kind::Equal { tolerance: 0.15, side: Side::Less },
             });
         }
         for ((share, paper), ours) in TABLE_3.iter().zip(&found) {
@@ -99,8 +98,7 @@ impl Experiment for TrieLatency {
                 ),
                 claimed: 1000.0,
                 ours: ours[1],
-                tolerance: 0.0,
-                direction: Direction::AtMost(1000.0),
+                kind: Kind::AtMost(Origin::Paper),
             });
         }
         let details: Vec<_> =
@@ -109,7 +107,7 @@ impl Experiment for TrieLatency {
             "{items} items of 16 + 1 to 200 bytes, tables of 4 MiB, {reads} reads per mix; µs at 95 and 99 %: {}",
             details.join(", ")
         );
-        Ok(Measured { scale, checks, plot: None })
+        Ok(Measurement { scale, checks, plot: None })
     }
 }
 

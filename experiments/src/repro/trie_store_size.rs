@@ -11,7 +11,7 @@ use siltstone_bench::plot::{Line, Lines, Plot};
 use siltstone_engine::Result;
 
 use super::trie_bench::{Load, PAPER, Run};
-use super::{Check, Direction, Experiment, Measured};
+use super::{Check, Experiment, Kind, Measurement, Side};
 
 pub(super) struct TrieStoreSize;
 
@@ -33,7 +33,7 @@ impl Experiment for TrieStoreSize {
          flash they fall towards half as the store outgrows the levels above"
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let mut series = Vec::new();
         let mut ends = Vec::new();
         for (name, options) in [
@@ -54,8 +54,7 @@ impl Experiment for TrieStoreSize {
             what: what.to_owned(),
             claimed,
             ours,
-            tolerance: 0.1,
-            direction: Direction::None,
+            kind: Kind::Equal { tolerance: 0.1, side: Side::None },
         };
         let checks = vec![
             check(
@@ -72,6 +71,6 @@ impl Experiment for TrieStoreSize {
             series,
         };
         let scale = Load::of(4e6, scale).words();
-        Ok(Measured { scale: format!("up to {scale}"), checks, plot: Some(Plot::Lines(plot)) })
+        Ok(Measurement { scale: format!("up to {scale}"), checks, plot: Some(Plot::Lines(plot)) })
     }
 }

@@ -18,7 +18,7 @@ use siltstone_bench::plot::{Line, Lines, Plot};
 use siltstone_engine::{Error, Result, Stats};
 
 use super::trie_bench::{Load, PAPER, Run};
-use super::{Check, Direction, Experiment, Measured};
+use super::{Check, Experiment, Kind, Measurement, Origin, Side};
 
 /// Bytes per second of sequential writes and reads of a device (Table 2).
 type Device = [f64; 2];
@@ -47,7 +47,7 @@ impl Experiment for TrieThroughput {
          grows; under Zipf a third of the items never gets there"
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let load = Load { table_bytes: TABLE_BYTES, levels: 5, ..Load::of(8e6, scale) };
         let zipf = Load { draw: Draw::Zipf { skew: 0.99 }, ..load };
         let memtable = TABLE_BYTES.to_string();
@@ -65,7 +65,8 @@ impl Experiment for TrieThroughput {
         ];
         // Four partitions, each with LogStores of a memtable's number of items.
         let slots = (TABLE_BYTES / 116).next_power_of_two().to_string();
-        let silt = [("partitions", "4"), ("slots", slots.as_str()), ("sort", "1TiB")];
+        let silt =
+            [("partitions", "4"), ("log_store_slots", slots.as_str()), ("sort_memory", "1TiB")];
         let trie = Run::of(load, &[("gc_garbage_ratio", "1")], progress)?;
         let skewed = Run::of(zipf, &[("gc_garbage_ratio", "1")], progress)?;
         let leveldb = Run::of_engine("lsm", load, &leveldb, progress)?;
@@ -81,19 +82,14 @@ impl Experiment for TrieThroughput {
         let (early, late) = (rate(&first.1, middle, SSD), rate(middle, &last.1, SSD));
         // Without collection in the last level.
         let left = skewed.settled.levels.iter().map(|level| level.entries).sum::<u64>();
-        let check = |what: String, claimed: f64, ours: f64, direction| Check {
-            what,
-            claimed,
-            ours,
-            tolerance: 0.1,
-            direction,
-        };
+        let check =
+            |what: String, claimed: f64, ours: f64, kind| Check { what, claimed, ours, kind };
         let checks = vec![
             check(
                 "puts on the disk over those of the best other store on the SSD".to_owned(),
                 2.0,
                 ends(&trie, DISK) / others,
-                Direction::AtLeast(2.0),
+                Kind::AtLeast(Origin::Paper),
             ),
             check(
                 format!(
@@ -102,31 +98,31 @@ impl Experiment for TrieThroughput {
                 ),
                 20.0,
                 ends(&trie, SSD) / ends(&leveldb, SSD),
-                Direction::AtLeast(2.0),
+                Kind::Equal { tolerance: 0.1, side: Side::Effect(1.0) },
             ),
             check(
                 "the same over `silt`'s".to_owned(),
                 20.0,
                 ends(&trie, SSD) / ends(&silt, SSD),
-                Direction::AtLeast(2.0),
+                Kind::Equal { tolerance: 0.1, side: Side::Effect(1.0) },
             ),
             check(
                 "puts in the last half of the cycles over the first half's".to_owned(),
                 1.0,
                 late / early,
-                Direction::AtLeast(0.95),
+                Kind::Equal { tolerance: 0.1, side: Side::None },
             ),
             check(
                 "share of the items that never reach the last level, Zipf 0.99".to_owned(),
                 1.0 / 3.0,
                 1.0 - left as f64 / skewed.settled.writes as f64,
-                Direction::AtLeast(1.0 / 3.0),
+                Kind::Equal { tolerance: 0.1, side: Side::Effect(0.0) },
             ),
             check(
                 "write amplification under Zipf over that under uniform keys".to_owned(),
                 1.0,
                 skewed.amplification() / trie.amplification(),
-                Direction::AtMost(1.0),
+                Kind::Below,
             ),
         ];
         let series = [
@@ -151,7 +147,7 @@ impl Experiment for TrieThroughput {
             amplification(&leveldb),
             amplification(&silt)
         );
-        Ok(Measured { scale, checks, plot: Some(Plot::Lines(plot)) })
+        Ok(Measurement { scale, checks, plot: Some(Plot::Lines(plot)) })
     }
 
     fn cause(&self) -> Option<&'static str> {

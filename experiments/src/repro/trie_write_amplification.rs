@@ -16,7 +16,7 @@ use siltstone_bench::plot::{Line, Lines, Plot};
 use siltstone_engine::{Error, Result, Stats};
 
 use super::trie_bench::{Load, PAPER, Run, tables_written};
-use super::{Check, Direction, Experiment, Measured};
+use super::{Check, Experiment, Kind, Measurement, Side};
 
 pub(super) struct TrieWriteAmplification;
 
@@ -47,7 +47,7 @@ impl Experiment for TrieWriteAmplification {
         )
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let table_bytes = (65536.0 * scale.max(1.0)) as u64;
         let load = Load { table_bytes, levels: 5, ..Load::of(24e6, scale) };
         let run = Run::of(load, &[("gc_garbage_ratio", "1")], progress)?;
@@ -64,8 +64,7 @@ impl Experiment for TrieWriteAmplification {
             what: what.to_owned(),
             claimed: 5.0,
             ours,
-            tolerance: 0.02,
-            direction: Direction::AtMost(5.1),
+            kind: Kind::Equal { tolerance: 0.02, side: Side::Less },
         };
         let checks = vec![
             bar("bytes of tables written per byte of the user, five levels", all),
@@ -74,15 +73,13 @@ impl Experiment for TrieWriteAmplification {
                 what: "the last half's over the first half's".to_owned(),
                 claimed: 1.0,
                 ours: late / early,
-                tolerance: 0.05,
-                direction: Direction::AtMost(1.05),
+                kind: Kind::Equal { tolerance: 0.05, side: Side::None },
             },
             Check {
                 what: "lookups that miss an existing key, plus 1".to_owned(),
                 claimed: 1.0,
                 ours: 1.0 + run.missed,
-                tolerance: 0.0,
-                direction: Direction::None,
+                kind: Kind::Equal { tolerance: 0.0, side: Side::None },
             },
         ];
         let share = |stats: &Stats, bytes: u64| bytes as f64 / stats.user_bytes_written as f64;
@@ -108,7 +105,7 @@ impl Experiment for TrieWriteAmplification {
             cycles.len(),
             causes(middle, last)
         );
-        Ok(Measured { scale, checks, plot: Some(Plot::Lines(plot)) })
+        Ok(Measurement { scale, checks, plot: Some(Plot::Lines(plot)) })
     }
 }
 

@@ -27,7 +27,7 @@ use siltstone_runtime::Env;
 
 use super::skimpy_flash::PAPER;
 use super::txn_social::{Client, LoadedTable, TransactionPlan, load};
-use super::{Check, Direction, Experiment, Measured};
+use super::{Check, Experiment, Kind, Measurement, Side};
 
 const KEYS: f64 = 200_000.0;
 /// Finished transactions per load.
@@ -57,7 +57,7 @@ impl Experiment for TxnAborts {
         "several versions halve the abort rate of one, and gain more as load grows"
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let keys = (KEYS * scale).max(1000.0) as u64;
         let transactions = (TRANSACTIONS * scale).max(1000.0) as u64;
         let (mut single, mut multi) = (Vec::new(), Vec::new());
@@ -80,8 +80,7 @@ impl Experiment for TxnAborts {
                 ),
                 claimed: 0.5,
                 ours: multi / single,
-                tolerance: 0.0,
-                direction: Direction::AtMost(0.5),
+                kind: Kind::Equal { tolerance: 0.25, side: Side::Effect(1.0) },
             })
             .collect();
         let avoided: Vec<f64> =
@@ -90,15 +89,14 @@ impl Experiment for TxnAborts {
             what: "aborts avoided at the highest load over those at the lowest".to_owned(),
             claimed: 1.0,
             ours: avoided[LOADS.len() - 1] / avoided[0],
-            tolerance: 0.0,
-            direction: Direction::AtLeast(1.0),
+            kind: Kind::Above,
         });
         let line = |name: &str, rates: &[f64]| Line {
             name: name.to_owned(),
             points: LOADS.iter().zip(rates).map(|(x, y)| (*x as f64, y * 100.0)).collect(),
             is_reference: false,
         };
-        Ok(Measured {
+        Ok(Measurement {
             scale: format!(
                 "{keys} keys, {transactions} transactions at each load; 90 % read-only, Zipf 0.99 \
                  and 0.75"

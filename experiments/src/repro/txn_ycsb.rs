@@ -22,7 +22,7 @@ use siltstone_skimpy::flash::{DeviceClock, VirtualTime};
 
 use super::skimpy_flash::{DeviceTime, FlashTable, KEYS, MIN_KEYS, PAPER, PARTS};
 use super::txn_social::{Client, TransactionPlan};
-use super::{Check, Direction, Experiment, Measured};
+use super::{Check, Experiment, Kind, Measurement, Origin};
 
 /// The paper's three; the first is the reference of the others.
 const STORES: [&str; 3] = ["semel", "skimpy", "vftl"];
@@ -64,7 +64,7 @@ impl Experiment for TxnYcsb {
         "85 % of SEMEL's peak, VFTL below both, and about 96 % committed before saturation"
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let keys = ((KEYS * scale) as u64).max(MIN_KEYS);
         let transactions = (keys as f64 * TRANSACTIONS) as u64;
         let total = (STORES.len() * LOADS.len()) as u64;
@@ -84,8 +84,7 @@ impl Experiment for TxnYcsb {
                 what: format!("{store}: committed before the peak"),
                 claimed: COMMITTED,
                 ours: before,
-                tolerance: 0.0,
-                direction: Direction::AtLeast(COMMITTED),
+                kind: Kind::AtLeast(Origin::Paper),
             });
             details.push(format!("{store} {:.0} ({})", peak.per_second, peak.device.summary()));
             series.push(Line {
@@ -95,16 +94,16 @@ impl Experiment for TxnYcsb {
             });
         }
         progress(total, total);
-        let ratio = |what: &str, claimed, ours| Check {
-            what: what.to_owned(),
-            claimed,
-            ours,
-            tolerance: 0.0,
-            direction: Direction::AtLeast(claimed),
-        };
-        checks.push(ratio("SkimpyFTL's peak over SEMEL's", PEAK, peaks[1] / peaks[0]));
-        checks.push(ratio("SkimpyFTL's peak over VFTL's", 1.0, peaks[1] / peaks[2]));
-        Ok(Measured {
+        let ratio =
+            |what: &str, claimed, ours, kind| Check { what: what.to_owned(), claimed, ours, kind };
+        checks.push(ratio(
+            "SkimpyFTL's peak over SEMEL's",
+            PEAK,
+            peaks[1] / peaks[0],
+            Kind::AtLeast(Origin::Paper),
+        ));
+        checks.push(ratio("SkimpyFTL's peak over VFTL's", 1.0, peaks[1] / peaks[2], Kind::Above));
+        Ok(Measurement {
             scale: format!(
                 "{keys} keys of 512 bytes, {transactions} transactions at each load, {} to {} clients; \
                  peaks: transactions per second, with the microseconds of the device per transaction ({PARTS}): {}",
@@ -155,7 +154,7 @@ fn measure(flash: &FlashTable, keys: u64, clients: u64, transactions: u64) -> Re
     while ended < ignored + transactions
         && let Some(Reverse((at, number))) = agenda.pop()
     {
-        flash.time.go_to(at);
+        flash.time.set(at);
         let worker = &mut workers[number];
         let outcome = worker.step(&table, &flash.time)?;
         // A client without a wait still runs after the others.
@@ -173,7 +172,7 @@ fn measure(flash: &FlashTable, keys: u64, clients: u64, transactions: u64) -> Re
             end = end.max(now);
         }
     }
-    flash.time.go_to(end);
+    flash.time.set(end);
     let all = transactions as f64;
     Ok(Point {
         per_second: all / end.saturating_sub(from).as_secs_f64(),

@@ -14,10 +14,10 @@ use siltstone_engine::Result;
 use siltstone_model::Popularity;
 
 use super::thesis::{EXPONENTS, KEYS, PAPER, popularity};
-use super::{Check, Direction, Experiment, Measured};
+use super::{Check, Experiment, Kind, Measurement, Side};
 
 /// End of the figure's horizontal axis, in requests.
-const MOST_REQUESTS: f64 = 1e9;
+const MAX_REQUESTS: f64 = 1e9;
 const POINTS: usize = 50;
 
 /// Number of keys in the drawn sample at scale 1, and requests per key.
@@ -46,7 +46,7 @@ impl Experiment for UniqueKeys {
         "distinct keys rise with requests, ever more slowly, and the more slowly the more skew"
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let mut curves = Vec::new();
         for exponent in EXPONENTS {
             curves.push(curve(&popularity(KEYS, exponent)?));
@@ -64,8 +64,7 @@ impl Experiment for UniqueKeys {
             what: what.to_owned(),
             claimed: 1.0,
             ours,
-            tolerance: 0.0,
-            direction: Direction::None,
+            kind: Kind::Equal { tolerance: 0.0, side: Side::None },
         };
         let checks = vec![
             check(
@@ -97,12 +96,12 @@ impl Experiment for UniqueKeys {
             series,
         };
         let scale = format!("sums over 10^8 keys; requests drawn over {keys} keys");
-        Ok(Measured { scale, checks, plot: Some(Plot::Lines(lines)) })
+        Ok(Measurement { scale, checks, plot: Some(Plot::Lines(lines)) })
     }
 }
 
 fn curve(popularity: &Popularity) -> Vec<(f64, f64)> {
-    let requests = |i: usize| MOST_REQUESTS * i as f64 / POINTS as f64;
+    let requests = |i: usize| MAX_REQUESTS * i as f64 / POINTS as f64;
     (0..=POINTS).map(|i| (requests(i), popularity.unique(requests(i)))).collect()
 }
 
@@ -148,7 +147,7 @@ mod tests {
 
     #[test]
     fn the_claim_holds() {
-        let finding = run(&UniqueKeys, 0.1, &mut |_, _| ()).unwrap();
+        let finding = run(&UniqueKeys, 0.1, 1, &mut |_, _| ()).unwrap();
         assert_eq!(finding.verdict, Verdict::Confirmed, "{:?}", finding.checks);
         assert!(finding.plot.is_some());
     }

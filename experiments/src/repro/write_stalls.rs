@@ -23,7 +23,7 @@ use siltstone_bench::run::{Phase, Session, Settings};
 use siltstone_bench::workload::{Choices, Workload};
 use siltstone_engine::Result;
 
-use super::{Check, Direction, Experiment, Measured};
+use super::{Check, Experiment, Kind, Measurement, Origin};
 use crate::peers::{Task, in_process};
 
 /// Bytes per memtable at scale 1.
@@ -101,7 +101,7 @@ impl Experiment for WriteStalls {
         )
     }
 
-    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let mut runs = Vec::new();
         for (s, (name, options)) in SETS.iter().enumerate() {
             progress(s as u64, SETS.len() as u64 + 1);
@@ -114,8 +114,7 @@ impl Experiment for WriteStalls {
             what: format!("{}, longest stall by the engine, ms", runs[s].name),
             claimed: MAX_STALL_MS,
             ours: runs[s].longest_stall_ms,
-            tolerance: 0.0,
-            direction: Direction::AtMost(MAX_STALL_MS),
+            kind: Kind::AtMost(Origin::Ours),
         });
         let checks = checks.collect();
         let details = runs.iter().map(|run| {
@@ -129,7 +128,7 @@ impl Experiment for WriteStalls {
         });
         let details: Vec<_> = details.collect();
         let mib = |memtables: f64| (MEMTABLE * scale * memtables) as u64 >> 20;
-        Ok(Measured {
+        Ok(Measurement {
             scale: format!(
                 "{} MiB of {KEY} + {VALUE} bytes, container of {} MiB; {}",
                 mib(CONTAINER * ROUNDS),

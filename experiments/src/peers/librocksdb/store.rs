@@ -1,7 +1,7 @@
 //! A RocksDB database as a [`Store`].
 //!
 //! Counters are the library's tickers. This version has no call to wait for compactions, so
-//! [`settle`](Store::settle) polls until none is pending.
+//! [`wait_until_idle`](Store::wait_until_idle) polls until none is pending.
 //!
 //! Invariant: a handle is used only between its creation and its destruction in `drop`.
 //!
@@ -215,7 +215,7 @@ impl Store for RocksDb {
         }
     }
 
-    fn settle(&self) -> Result<()> {
+    fn wait_until_idle(&self) -> Result<()> {
         let mut idle_polls = 0;
         // Between a flush and the compaction that it triggers nothing is pending for a moment.
         while idle_polls < 3 {
