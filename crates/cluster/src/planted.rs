@@ -20,6 +20,30 @@ pub(crate) enum Fault {
     EarlyLogReset,
     /// The log is compacted while the table has not made its writes durable.
     EarlyCompaction,
+    /// The log is synced in the round after the one whose messages acknowledge it.
+    LateSync,
+    /// A round without entries does not sync term and vote.
+    UnsyncedVote,
+    /// The directory is not synced when a new log file replaces the old one.
+    SkippedDirectorySync,
+    /// The old log file is removed while the new one is not durable.
+    EarlyLogRemoval,
+    /// The old table is removed while the log still names it.
+    EarlyTableRemoval,
+    /// A proposal of a leader that has lost its leadership counts as applied.
+    AckOfLostProposal,
+    /// What depends on a read is proposed in a later term.
+    OldTermProposal,
+    /// Any node reads, as if it led.
+    FollowerRead,
+    /// A leader reads as long as it believes that no other has been elected, by its own clock.
+    LongLease,
+    /// The rows of a snapshot are read as they are when each chunk is sent.
+    MovingSnapshot,
+    /// A change of membership is not written.
+    ForgottenMembers,
+    /// A node that starts again takes the late answers to its earlier requests for its own.
+    ReusedIncarnation,
 }
 
 #[cfg(not(test))]

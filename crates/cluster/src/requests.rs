@@ -15,6 +15,8 @@ use std::collections::BTreeMap;
 
 use siltstone_engine::Error;
 
+use crate::planted::{Fault, is_planted};
+
 /// A request, unique in its incarnation of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
@@ -134,7 +136,11 @@ impl Requests {
         let is_current = |term: u64| Some(term) == leads;
         self.proposals.retain(|id, term| {
             let is_pending = is_current(*term);
-            events.extend((!is_pending).then_some(Event::Unknown(*id)));
+            let outcome = match is_planted(Fault::AckOfLostProposal) {
+                true => Event::Applied(*id),
+                false => Event::Unknown(*id),
+            };
+            events.extend((!is_pending).then_some(outcome));
             is_pending
         });
         self.reads.retain(|id, term| {

@@ -90,7 +90,8 @@ impl Outgoing {
     /// Reads the rows of the chunk in flight.
     fn fill(&mut self) -> Result<()> {
         let range = user_keys(self.position.as_deref());
-        let mut cursor = self.table.range(range, Some(&self.at))?;
+        let at = (!is_planted(Fault::MovingSnapshot)).then_some(&self.at);
+        let mut cursor = self.table.range(range, at)?;
         let (mut rows, mut bytes) = (Vec::new(), 0);
         let mut is_there = cursor.first()?;
         while is_there && bytes < self.max_chunk_bytes {

@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use raft::eraftpb::{ConfState, Message, MessageType};
-use raft::{Config, RawNode, SnapshotStatus, StateRole};
+use raft::{Config, RawNode, ReadOnlyOption, SnapshotStatus, StateRole};
 use siltstone_engine::{Durability, Engine, Error, Result, WriteBatch};
 use siltstone_structures::SplitMix64;
 use siltstone_vfs::Vfs;
@@ -213,6 +213,10 @@ impl Group {
             max_committed_size_per_ready: MAX_APPLY_BYTES,
             check_quorum: true,
             pre_vote: true,
+            read_only_option: match is_planted(Fault::LongLease) {
+                true => ReadOnlyOption::LeaseBased,
+                false => ReadOnlyOption::Safe,
+            },
             ..Config::default()
         };
         let (incarnation, last_table) = (store.log.incarnation(), store.log.table());
@@ -315,7 +319,7 @@ impl Group {
     /// The batch was not proposed; [`Rejection::OldTerm`] if the term is over.
     pub fn propose_at(&mut self, term: u64, batch: &WriteBatch) -> Result<RequestId, Rejection> {
         self.check_leads()?;
-        if term != self.term() {
+        if term != self.term() && !is_planted(Fault::OldTermProposal) {
             return Err(Rejection::OldTerm);
         }
         check_user_batch(batch).map_err(|error| Rejection::Invalid(error.to_string()))?;
@@ -370,6 +374,11 @@ impl Group {
     /// # Errors
     /// There will be no event.
     pub fn read_index(&mut self) -> Result<RequestId, Rejection> {
+        if is_planted(Fault::FollowerRead) && !self.leads() {
+            let (id, _) = self.requests.next();
+            self.output.events.push(Event::ReadReady { id, term: self.term() });
+            return Ok(id);
+        }
         self.check_leads()?;
         if !self.raft.raft.commit_to_current_term() {
             return Err(Rejection::Busy("the leader has not committed in its term yet"));

@@ -51,7 +51,14 @@ impl Group {
         }
         if ready.must_sync() {
             let log = &mut self.raft.mut_store().log;
+            if is_planted(Fault::LateSync) {
+                log.sync()?;
+                return log.append(&hard_state, ready.entries());
+            }
             log.append(&hard_state, ready.entries())?;
+            if is_planted(Fault::UnsyncedVote) && ready.entries().is_empty() {
+                return Ok(());
+            }
             log.sync()?;
         }
         Ok(())
@@ -68,9 +75,13 @@ impl Group {
         let hard_state = self.raft.raft.hard_state();
         let store = self.raft.mut_store();
         let old_number = store.log.table();
-        store.log.replace(marker, staged.number, &hard_state, ready.entries())?;
         store.applied = staged.applied;
         let old = std::mem::replace(&mut self.table, staged.table);
+        if is_planted(Fault::EarlyTableRemoval) {
+            remove_table(self.vfs.as_ref(), old, old_number)?;
+            return store.log.replace(marker, staged.number, &hard_state, ready.entries());
+        }
+        store.log.replace(marker, staged.number, &hard_state, ready.entries())?;
         self.output.events.push(Event::Restored);
         remove_table(self.vfs.as_ref(), old, old_number)
     }
@@ -93,7 +104,9 @@ impl Group {
                     let change = ConfChangeV2::parse_from_bytes(&entry.data)
                         .map_err(|_| malformed(entry))?;
                     // A change that cannot be applied is skipped, by all nodes alike.
-                    if let Ok(members) = self.raft.apply_conf_change(&change) {
+                    if let Ok(members) = self.raft.apply_conf_change(&change)
+                        && !is_planted(Fault::ForgottenMembers)
+                    {
                         applied.set_members(members);
                     }
                 }

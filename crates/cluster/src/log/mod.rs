@@ -147,7 +147,7 @@ impl RaftLog {
             );
             return Err(Error::Refused { path: vfs.name(), reason });
         }
-        content.state.incarnation += 1;
+        content.state.incarnation += u64::from(!is_planted(Fault::ReusedIncarnation));
         Self::begin(vfs, last + 1, content)
     }
 
@@ -343,8 +343,12 @@ fn write_file(
     let name = file_name(number);
     let mut writer = LogWriter::create_append(vfs, &name, number, Purpose::Log)?;
     writer.append(&[&encode_preamble(state, hard_state, entries.iter())])?;
-    writer.sync()?;
-    vfs.sync_dir(Purpose::Log)?;
+    if !is_planted(Fault::EarlyLogRemoval) {
+        writer.sync()?;
+    }
+    if !is_planted(Fault::SkippedDirectorySync) {
+        vfs.sync_dir(Purpose::Log)?;
+    }
     let mut is_removed = false;
     for old in files(vfs)?.into_iter().filter(|&old| old != number) {
         vfs.remove(&file_name(old))?;

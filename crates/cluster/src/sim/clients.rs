@@ -22,6 +22,8 @@ enum Stage {
     Get,
     /// A compare-and-swap, for its read.
     SwapRead { to: u64 },
+    /// A compare-and-swap that has read `from`, for its turn to propose, at the step `due`.
+    SwapProposal { from: Option<u64>, to: u64, term: u64, due: u64 },
     /// A write that was proposed.
     Write(Act),
 }
@@ -157,6 +159,7 @@ impl Clients {
     pub(super) fn handle(
         &mut self,
         event: &Event,
+        now: u64,
         node: &mut Node,
         rng: &mut TestRng,
     ) -> Result<(), String> {
@@ -174,30 +177,11 @@ impl Clients {
             }
             (Stage::SwapRead { to }, Event::ReadReady { term, .. }) => {
                 let from = read(node, operation.key)?;
-                let batch = batch(operation.key, to, rng);
-                let group = node.group.as_mut().ok_or("the node is down")?;
-                match group.propose_at(*term, &batch) {
-                    Ok(request) if !operation.has_given_up => {
-                        let stage = Stage::Write(Act::Swap { from, to: Some(to) });
-                        node.pending.insert(request, Operation { stage, ..operation });
-                        if let Client::Waits { request: waits, .. } =
-                            &mut self.clients[operation.client]
-                        {
-                            *waits = request;
-                        }
-                    }
-                    Ok(request) => {
-                        // Its client is gone, and the write is under way all the same.
-                        let act = Act::Swap { from, to: Some(to) };
-                        node.pending
-                            .insert(request, Operation { stage: Stage::Write(act), ..operation });
-                        self.record(operation, act, NEVER);
-                    }
-                    Err(_) => {
-                        node.locked.remove(&operation.key);
-                        self.end(operation, None);
-                    }
-                }
+                // Some take their time, in which another node may lead for a while.
+                let due = if rng.one_in(2) { now } else { now + rng.below(4 * PATIENCE_STEPS) };
+                let stage = Stage::SwapProposal { from, to, term: *term, due };
+                node.pending.insert(request, Operation { stage, ..operation });
+                self.propose_swaps(now, node, rng);
             }
             (Stage::Write(act), Event::Applied(_)) => {
                 node.locked.remove(&operation.key);
@@ -211,6 +195,32 @@ impl Clients {
             }
         }
         Ok(())
+    }
+
+    /// Proposes the compare-and-swaps of a node that are due.
+    pub(super) fn propose_swaps(&mut self, now: u64, node: &mut Node, rng: &mut TestRng) {
+        let requests: Vec<_> = node.pending.keys().copied().collect();
+        for request in requests {
+            let Some(&operation) = node.pending.get(&request) else { continue };
+            let Stage::SwapProposal { from, to, term, due } = operation.stage else { continue };
+            let Some(group) = node.group.as_mut().filter(|_| due <= now) else { continue };
+            node.pending.remove(&request);
+            let batch = batch(operation.key, to, rng);
+            let Ok(request) = group.propose_at(term, &batch) else {
+                node.locked.remove(&operation.key);
+                self.end(operation, None);
+                continue;
+            };
+            let act = Act::Swap { from, to: Some(to) };
+            node.pending.insert(request, Operation { stage: Stage::Write(act), ..operation });
+            match &mut self.clients[operation.client] {
+                Client::Waits { request: waits, .. } if !operation.has_given_up => {
+                    *waits = request;
+                }
+                // Its client is gone, and the write is under way all the same.
+                _ => self.record(operation, act, NEVER),
+            }
+        }
     }
 
     /// The operation has ended, with an effect or a result, or without.

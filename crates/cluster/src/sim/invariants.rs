@@ -28,7 +28,8 @@ pub(super) struct Invariants {
 #[derive(Clone, Copy, Default)]
 struct Seen {
     applied: u64,
-    incarnation: u64,
+    /// How often the node had been started.
+    starts: u64,
     term: u64,
     /// The vote that may have been sent, and its term.
     vote: (u64, u64),
@@ -42,7 +43,7 @@ impl Invariants {
     }
 
     /// Checks a node after each of its rounds.
-    pub(super) fn check(&mut self, node: u64, group: &Group) -> Result<(), String> {
+    pub(super) fn check(&mut self, node: u64, starts: u64, group: &Group) -> Result<(), String> {
         let before = self.nodes.get(&node).copied().unwrap_or_default();
         let log = group.log();
         let (term, applied) = (group.term(), group.applied());
@@ -53,7 +54,7 @@ impl Invariants {
         if state.term == before.vote.0 && before.vote.1 != 0 && state.vote != before.vote.1 {
             return Err(format!("node {node}: two votes in term {}", state.term));
         }
-        if log.incarnation() == before.incarnation && applied.index < before.applied {
+        if starts == before.starts && applied.index < before.applied {
             return Err(format!("node {node}: applied {} after {}", applied.index, before.applied));
         }
         if group.leads() {
@@ -68,12 +69,12 @@ impl Invariants {
         if seen_log != before.log {
             self.check_log(node, group)?;
         }
-        if applied.index != before.applied || log.incarnation() != before.incarnation {
+        if applied.index != before.applied || starts != before.starts {
             self.check_applied(node, group, before.applied)?;
         }
         let seen = Seen {
             applied: applied.index,
-            incarnation: log.incarnation(),
+            starts,
             term,
             vote: (state.term, state.vote),
             log: seen_log,

@@ -19,6 +19,8 @@ pub(super) struct Node {
     vfs: FaultyVfs,
     /// `None` while it is down.
     pub(super) group: Option<Group>,
+    /// How often it was started.
+    pub(super) starts: u64,
     /// When a node that is down starts again.
     pub(super) starts_at: u64,
     /// A stopped process neither ticks nor receives until then.
@@ -60,6 +62,7 @@ impl Node {
             seed,
             vfs,
             group: Some(group),
+            starts: 1,
             starts_at: 0,
             stopped_until: 0,
             tick_rate,
@@ -174,6 +177,7 @@ impl Node {
             Ok(group) => {
                 self.log_bytes = (group.log().bytes(), 0);
                 self.group = Some(group);
+                self.starts += 1;
                 Ok(())
             }
             Err(_) if self.vfs.power_is_off() => {

@@ -1,5 +1,7 @@
 //! One schedule: a group of nodes, its clients, and what goes wrong.
 
+use std::ops::AddAssign;
+
 use siltstone_testkit::TestRng;
 
 use super::clients::Clients;
@@ -30,6 +32,18 @@ pub(super) struct Counts {
     pub(super) damaged: u64,
     pub(super) snapshots: u64,
     pub(super) changes: u64,
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.operations += other.operations;
+        self.entries += other.entries;
+        self.power_cuts += other.power_cuts;
+        self.io_errors += other.io_errors;
+        self.damaged += other.damaged;
+        self.snapshots += other.snapshots;
+        self.changes += other.changes;
+    }
 }
 
 struct World {
@@ -137,6 +151,9 @@ impl World {
             }
         }
         self.clients.give_up(now, &mut self.nodes);
+        for node in self.nodes.iter_mut().filter(|node| node.runs(now)) {
+            self.clients.propose_swaps(now, node, &mut self.rng);
+        }
         for client in 0..CLIENTS {
             let at = self.believed_leader();
             if has_load && self.nodes[at].runs(now) {
@@ -157,14 +174,14 @@ impl World {
         let node = &mut self.nodes[at];
         node.note_log();
         if let Some(group) = &node.group {
-            self.invariants.check(node.id, group)?;
+            self.invariants.check(node.id, node.starts, group)?;
         }
         for packet in output.packets {
             self.network.send(self.now, packet, &mut self.rng);
         }
         for event in &output.events {
             self.counts.snapshots += u64::from(*event == crate::Event::Restored);
-            self.clients.handle(event, node, &mut self.rng)?;
+            self.clients.handle(event, self.now, node, &mut self.rng)?;
         }
         Ok(())
     }
