@@ -37,7 +37,7 @@ pub unsafe extern "C" fn siltstone_batch_put(
         // SAFETY: the caller passes pointers to as many bytes as the lengths say.
         let (key, value) =
             unsafe { (bytes(key, key_len, "key")?, bytes(value, value_len, "value")?) };
-        given(batch, "batch")?.0.put(key, value);
+        required(batch, "batch")?.0.put(key, value);
         Ok(())
     })
 }
@@ -56,7 +56,7 @@ pub unsafe extern "C" fn siltstone_batch_put_until(
         // SAFETY: the caller passes pointers to as many bytes as the lengths say.
         let (key, value) =
             unsafe { (bytes(key, key_len, "key")?, bytes(value, value_len, "value")?) };
-        given(batch, "batch")?.0.put_until(key, value, expires_at);
+        required(batch, "batch")?.0.put_until(key, value, expires_at);
         Ok(())
     })
 }
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn siltstone_batch_delete(
     guard(|| {
         // SAFETY: the caller passes a pointer to as many bytes as the length says.
         let key = unsafe { bytes(key, key_len, "key") }?;
-        given(batch, "batch")?.0.delete(key);
+        required(batch, "batch")?.0.delete(key);
         Ok(())
     })
 }
@@ -82,7 +82,7 @@ pub extern "C" fn siltstone_batch_clear(
     batch: Option<&mut SiltstoneBatch>,
 ) -> Option<Box<SiltstoneError>> {
     guard(|| {
-        given(batch, "batch")?.0.clear();
+        required(batch, "batch")?.0.clear();
         Ok(())
     })
 }

@@ -31,7 +31,7 @@ pub extern "C" fn siltstone_cursor_skip_values(
     cursor: Option<&mut SiltstoneCursor>,
 ) -> Option<Box<SiltstoneError>> {
     guard(|| {
-        given(cursor, "cursor")?.0.skip_values();
+        required(cursor, "cursor")?.0.skip_values();
         Ok(())
     })
 }
@@ -100,7 +100,7 @@ fn go(
     cursor: Option<&mut SiltstoneCursor>,
     step: impl FnOnce(&mut Cursor) -> Result<Option<EntryRef<'_>>, Error>,
 ) -> Option<Box<SiltstoneError>> {
-    guard(|| step(&mut given(cursor, "cursor")?.0).map(|_| ()))
+    guard(|| step(&mut required(cursor, "cursor")?.0).map(|_| ()))
 }
 
 /// Whether the cursor is on an entry. False for NULL.

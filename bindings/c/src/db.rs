@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use store::{Db, Error, maintenance};
 
 use crate::error::{SiltstoneError, given, guard, release};
-use crate::memory::{Output, hand_out, handle_output, text};
+use crate::memory::{Output, handle_output, set_handle, text};
 use crate::options::{SiltstoneOptions, table_options};
 use crate::table::SiltstoneTable;
 
@@ -60,7 +60,7 @@ unsafe fn open(
         // SAFETY: by the contract of this function.
         let path = unsafe { text(path, "path") }?;
         let options = options.map(SiltstoneOptions::to_db_options).unwrap_or_default();
-        hand_out(db, SiltstoneDb(open(path, options)?));
+        set_handle(db, SiltstoneDb(open(path, options)?));
         Ok(())
     })
 }
@@ -72,7 +72,7 @@ unsafe fn open(
 /// Errors: IO and READ_ONLY. The store is closed in any case; some writes may not be durable then.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_close(db: Option<&SiltstoneDb>) -> Option<Box<SiltstoneError>> {
-    guard(|| given(db, "db")?.0.close())
+    guard(|| required(db, "db")?.0.close())
 }
 
 /// Frees a store. Its other handles stay valid. A store that was not closed is closed when its last
@@ -96,7 +96,7 @@ pub unsafe extern "C" fn siltstone_table_open(
         let table = handle_output(table, "table")?;
         // SAFETY: the caller passes a NUL-terminated string.
         let name = unsafe { text(name, "name") }?;
-        hand_out(table, SiltstoneTable(given(db, "db")?.0.table(name)?));
+        set_handle(table, SiltstoneTable(required(db, "db")?.0.table(name)?));
         Ok(())
     })
 }
@@ -121,8 +121,8 @@ pub unsafe extern "C" fn siltstone_table_open_or_create(
         let (name, engine, options) = unsafe {
             (text(name, "name")?, text(engine, "engine")?, table_options(options, option_count)?)
         };
-        let opened = given(db, "db")?.0.table_or_create(name, engine, &options)?;
-        hand_out(table, SiltstoneTable(opened));
+        let opened = required(db, "db")?.0.table_or_create(name, engine, &options)?;
+        set_handle(table, SiltstoneTable(opened));
         Ok(())
     })
 }
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn siltstone_table_drop(
     guard(|| {
         // SAFETY: the caller passes a NUL-terminated string.
         let name = unsafe { text(name, "name") }?;
-        given(db, "db")?.0.drop_table(name)
+        required(db, "db")?.0.drop_table(name)
     })
 }
 
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn siltstone_table_rename(
     guard(|| {
         // SAFETY: the caller passes NUL-terminated strings.
         let (name, new_name) = unsafe { (text(name, "name")?, text(new_name, "new_name")?) };
-        given(db, "db")?.0.rename_table(name, new_name)
+        required(db, "db")?.0.rename_table(name, new_name)
     })
 }
 
@@ -167,14 +167,14 @@ pub extern "C" fn siltstone_tables(
 ) -> Option<Box<SiltstoneError>> {
     guard(|| {
         let mut json = Output::text(json, "json")?;
-        json.set_json(&given(db, "db")?.0.catalogue()?.tables)
+        json.set_json(&required(db, "db")?.0.catalogue()?.tables)
     })
 }
 
 /// Makes every write that has returned, to any table, durable against a power cut.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_sync(db: Option<&SiltstoneDb>) -> Option<Box<SiltstoneError>> {
-    guard(|| given(db, "db")?.0.sync())
+    guard(|| required(db, "db")?.0.sync())
 }
 
 /// Copies every table, each as of a moment during the call, into the new directory `path`, while
@@ -190,7 +190,7 @@ pub unsafe extern "C" fn siltstone_checkpoint(
     guard(|| {
         // SAFETY: the caller passes a NUL-terminated string.
         let path = unsafe { text(path, "path") }?;
-        given(db, "db")?.0.checkpoint(path)
+        required(db, "db")?.0.checkpoint(path)
     })
 }
 
@@ -206,7 +206,7 @@ pub extern "C" fn siltstone_verify_open(
     is_sound: Option<&mut MaybeUninit<bool>>,
     json: Option<&mut MaybeUninit<*mut c_char>>,
 ) -> Option<Box<SiltstoneError>> {
-    guard(|| report_soundness(is_sound, json, || given(db, "db")?.0.verify()))
+    guard(|| report_soundness(is_sound, json, || required(db, "db")?.0.verify()))
 }
 
 /// Reads and checks every byte of the store in the directory `path`, which no process has open.
@@ -241,7 +241,7 @@ pub unsafe extern "C" fn siltstone_repair(
     json: Option<&mut MaybeUninit<*mut c_char>>,
 ) -> Option<Box<SiltstoneError>> {
     guard(|| {
-        let is_lossless = given(is_lossless, "is_lossless")?;
+        let is_lossless = required(is_lossless, "is_lossless")?;
         is_lossless.write(false);
         let mut json = json.map(|json| Output::text(Some(json), "json")).transpose()?;
         // SAFETY: the caller passes a NUL-terminated string.
@@ -257,7 +257,7 @@ fn report_soundness(
     json: Option<&mut MaybeUninit<*mut c_char>>,
     verify: impl FnOnce() -> Result<maintenance::StoreVerifyReport, Error>,
 ) -> Result<(), Error> {
-    let is_sound = given(is_sound, "is_sound")?;
+    let is_sound = required(is_sound, "is_sound")?;
     is_sound.write(false);
     let mut json = json.map(|json| Output::text(Some(json), "json")).transpose()?;
     let report = verify()?;

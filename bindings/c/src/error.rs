@@ -111,7 +111,7 @@ pub(crate) fn invalid(text: String) -> Error {
 }
 
 /// A handle or output that must not be NULL.
-pub(crate) fn given<T>(argument: Option<T>, name: &str) -> Result<T, Error> {
+pub(crate) fn required<T>(argument: Option<T>, name: &str) -> Result<T, Error> {
     argument.ok_or_else(|| invalid(format!("the argument '{name}' is NULL")))
 }
 

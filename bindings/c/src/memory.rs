@@ -21,7 +21,7 @@ pub(crate) unsafe fn bytes<'a>(
     name: &str,
 ) -> Result<&'a [u8], Error> {
     if data.is_null() {
-        return if len == 0 { Ok(&[]) } else { given(None, name) };
+        return if len == 0 { Ok(&[]) } else { required(None, name) };
     }
     if len > isize::MAX as usize {
         return Err(invalid(format!("the length of '{name}', {len}, is no length of an object")));
@@ -40,7 +40,7 @@ pub(crate) unsafe fn array<'a, T>(
     name: &str,
 ) -> Result<&'a [T], Error> {
     if data.is_null() {
-        return if len == 0 { Ok(&[]) } else { given(None, name) };
+        return if len == 0 { Ok(&[]) } else { required(None, name) };
     }
     if len > isize::MAX as usize / size_of::<T>().max(1) {
         return Err(invalid(format!("the length of '{name}', {len}, is no length of an array")));
@@ -54,7 +54,7 @@ pub(crate) unsafe fn array<'a, T>(
 /// # Safety
 /// `text` points to a NUL-terminated string that nobody changes during `'a`, unless it is NULL.
 pub(crate) unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<&'a str, Error> {
-    given((!text.is_null()).then_some(()), name)?;
+    required((!text.is_null()).then_some(()), name)?;
     // SAFETY: by the contract of this function.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_str().map_err(|_| invalid(format!("the argument '{name}' is not UTF-8")))
@@ -90,7 +90,7 @@ impl<'a> Output<'a> {
         len: Option<&'a mut MaybeUninit<usize>>,
         name: &str,
     ) -> Result<Self, Error> {
-        let len = given(len, &format!("{name}_len"))?;
+        let len = required(len, &format!("{name}_len"))?;
         len.write(0);
         Ok(Output { len: Some(len), ..Output::text(data, name)? })
     }
@@ -100,7 +100,7 @@ impl<'a> Output<'a> {
         data: Option<&'a mut MaybeUninit<*mut c_char>>,
         name: &str,
     ) -> Result<Self, Error> {
-        let data = given(data, name)?;
+        let data = required(data, name)?;
         data.write(std::ptr::null_mut());
         Ok(Output { data, len: None })
     }
@@ -122,16 +122,16 @@ impl<'a> Output<'a> {
 }
 
 /// Returns a new handle to the caller.
-pub(crate) fn hand_out<T>(output: &mut MaybeUninit<*mut T>, handle: T) {
+pub(crate) fn set_handle<T>(output: &mut MaybeUninit<*mut T>, handle: T) {
     output.write(Box::into_raw(Box::new(handle)));
 }
 
-/// Checks an output argument for a handle, and sets it to NULL until [`hand_out`].
+/// Checks an output argument for a handle, and sets it to NULL until [`set_handle`].
 pub(crate) fn handle_output<'a, T>(
     output: Option<&'a mut MaybeUninit<*mut T>>,
     name: &str,
 ) -> Result<&'a mut MaybeUninit<*mut T>, Error> {
-    let output = given(output, name)?;
+    let output = required(output, name)?;
     output.write(std::ptr::null_mut());
     Ok(output)
 }

@@ -7,7 +7,7 @@ use store::{Cursor, Error, KeyRange, Snapshot, Table, Transaction};
 
 use crate::cursor::SiltstoneCursor;
 use crate::error::given;
-use crate::memory::{Output, array, bytes, copy, hand_out, handle_output, siltstone_free};
+use crate::memory::{Output, array, bytes, copy, handle_output, set_handle, siltstone_free};
 
 /// Receives a value, which is valid until the function returns. The function must not use the
 /// store, unwind or jump out. `arg` is the argument of the call that the function is passed to.
@@ -64,7 +64,7 @@ pub(crate) unsafe fn get_with(
     arg: *mut c_void,
     is_found: Option<&mut MaybeUninit<bool>>,
 ) -> Result<(), Error> {
-    let (read, is_found) = (given(read, "read")?, given(is_found, "is_found")?);
+    let (read, is_found) = (required(read, "read")?, required(is_found, "is_found")?);
     is_found.write(false);
     // SAFETY: by the contract of this function; the value is valid during the call.
     let mut lend = |value: &[u8]| unsafe { read(arg, value.as_ptr().cast(), value.len()) };
@@ -78,7 +78,7 @@ pub(crate) fn contains(
     key: &[u8],
     is_found: Option<&mut MaybeUninit<bool>>,
 ) -> Result<(), Error> {
-    let is_found = given(is_found, "is_found")?;
+    let is_found = required(is_found, "is_found")?;
     is_found.write(false);
     is_found.write(source.contains(key)?);
     Ok(())
@@ -173,6 +173,6 @@ pub(crate) fn cursor(
     cursor: Option<&mut MaybeUninit<*mut SiltstoneCursor>>,
 ) -> Result<(), Error> {
     let cursor = handle_output(cursor, "cursor")?;
-    hand_out(cursor, SiltstoneCursor(source.scan(range)?));
+    set_handle(cursor, SiltstoneCursor(source.scan(range)?));
     Ok(())
 }

@@ -7,7 +7,7 @@ use store::{Error, KeyRange, Snapshot};
 
 use crate::cursor::SiltstoneCursor;
 use crate::error::{SiltstoneError, given, guard, release};
-use crate::memory::{Output, bytes, hand_out, handle_output};
+use crate::memory::{Output, bytes, handle_output, set_handle};
 use crate::reads::{self, MultiGet, SiltstoneReadCallback};
 use crate::table::{self, SiltstoneTable};
 
@@ -17,7 +17,7 @@ use crate::table::{self, SiltstoneTable};
 pub struct SiltstoneSnapshot(Snapshot);
 
 fn inner(snapshot: Option<&SiltstoneSnapshot>) -> Result<&Snapshot, Error> {
-    Ok(&given(snapshot, "snapshot")?.0)
+    Ok(&required(snapshot, "snapshot")?.0)
 }
 
 /// A view of the table at this moment, unaffected by later writes. While it lives, the versions
@@ -31,7 +31,7 @@ pub extern "C" fn siltstone_snapshot_create(
 ) -> Option<Box<SiltstoneError>> {
     guard(|| {
         let snapshot = handle_output(snapshot, "snapshot")?;
-        hand_out(snapshot, SiltstoneSnapshot(table::inner(table)?.snapshot()?));
+        set_handle(snapshot, SiltstoneSnapshot(table::inner(table)?.snapshot()?));
         Ok(())
     })
 }

@@ -17,7 +17,7 @@ pub struct SiltstoneTable(pub(crate) Table);
 
 /// The table behind a handle.
 pub(crate) fn inner(table: Option<&SiltstoneTable>) -> Result<&Table, Error> {
-    Ok(&given(table, "table")?.0)
+    Ok(&required(table, "table")?.0)
 }
 
 /// Synced or buffered.
@@ -93,7 +93,7 @@ pub extern "C" fn siltstone_table_write(
     batch: Option<&SiltstoneBatch>,
     synced: bool,
 ) -> Option<Box<SiltstoneError>> {
-    guard(|| inner(table)?.write(&given(batch, "batch")?.0, durability(synced)))
+    guard(|| inner(table)?.write(&required(batch, "batch")?.0, durability(synced)))
 }
 
 /// Removes every key, durably. Earlier snapshots still show the keys.
@@ -147,7 +147,7 @@ pub extern "C" fn siltstone_table_count(
     count: Option<&mut MaybeUninit<u64>>,
 ) -> Option<Box<SiltstoneError>> {
     guard(|| {
-        let count = given(count, "count")?;
+        let count = required(count, "count")?;
         count.write(0);
         count.write(inner(table)?.len()?);
         Ok(())

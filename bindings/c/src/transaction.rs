@@ -13,7 +13,7 @@ use store::{Error, KeyRange, Retry, Transaction};
 use crate::batch::SiltstoneBatch;
 use crate::cursor::SiltstoneCursor;
 use crate::error::{SiltstoneError, given, guard, invalid, release};
-use crate::memory::{Output, bytes, hand_out, handle_output};
+use crate::memory::{Output, bytes, handle_output, set_handle};
 use crate::reads::{self, MultiGet, SiltstoneReadCallback};
 use crate::table::{self, SiltstoneTable, durability};
 
@@ -57,11 +57,11 @@ fn ended() -> Error {
 }
 
 fn inner(transaction: Option<&SiltstoneTransaction>) -> Result<&Transaction, Error> {
-    given(transaction, "transaction")?.get()
+    required(transaction, "transaction")?.get()
 }
 
 fn inner_mut(transaction: Option<&mut SiltstoneTransaction>) -> Result<&mut Transaction, Error> {
-    given(transaction, "transaction")?.get_mut()
+    required(transaction, "transaction")?.get_mut()
 }
 
 /// Begins a transaction. End it with siltstone_transaction_commit(), and free it with
@@ -76,7 +76,7 @@ pub extern "C" fn siltstone_transaction_begin(
     guard(|| {
         let transaction = handle_output(transaction, "transaction")?;
         let begun = Box::new(table::inner(table)?.transaction()?);
-        hand_out(transaction, SiltstoneTransaction(State::Owned(begun)));
+        set_handle(transaction, SiltstoneTransaction(State::Owned(begun)));
         Ok(())
     })
 }
@@ -93,7 +93,7 @@ pub extern "C" fn siltstone_transaction_commit(
     synced: bool,
 ) -> Option<Box<SiltstoneError>> {
     guard(|| {
-        let transaction = given(transaction, "transaction")?;
+        let transaction = required(transaction, "transaction")?;
         match std::mem::replace(&mut transaction.0, State::Ended) {
             State::Owned(owned) => owned.commit(durability(synced)),
             State::Ended => Err(ended()),
@@ -130,7 +130,8 @@ pub unsafe extern "C" fn siltstone_table_transact(
     is_committed: Option<&mut MaybeUninit<bool>>,
 ) -> Option<Box<SiltstoneError>> {
     guard(|| {
-        let (work, is_committed) = (given(work, "work")?, given(is_committed, "is_committed")?);
+        let (work, is_committed) =
+            (required(work, "work")?, required(is_committed, "is_committed")?);
         is_committed.write(false);
         let run = |transaction: &mut Transaction| {
             let mut handle = SiltstoneTransaction(State::Lent(NonNull::from(transaction)));
@@ -219,7 +220,7 @@ pub extern "C" fn siltstone_transaction_write(
     transaction: Option<&mut SiltstoneTransaction>,
     batch: Option<&SiltstoneBatch>,
 ) -> Option<Box<SiltstoneError>> {
-    guard(|| inner_mut(transaction)?.write(&given(batch, "batch")?.0))
+    guard(|| inner_mut(transaction)?.write(&required(batch, "batch")?.0))
 }
 
 /// As siltstone_table_get(), in a transaction.

@@ -378,13 +378,14 @@ mod tests {
     #[test]
     fn arena_recycles_chunks_and_pool_stays_within_limit() {
         let pool = Arc::new(ChunkPool::new(3 * MAX_CHUNK_BYTES));
+        const LEN: usize = if cfg!(miri) { 50_000 } else { 1000 };
         let fill = |bytes: usize| {
             let arena = Arena::with_chunk_pool(pool.clone());
-            let places: Vec<_> = (0..bytes / 1000).map(|_| arena.allocate(1000)).collect();
+            let places: Vec<_> = (0..bytes / LEN).map(|_| arena.allocate(LEN)).collect();
             // SAFETY: the arena has just handed out these bytes.
-            places.iter().for_each(|place| unsafe { place.write_bytes(0xcd, 1000) });
+            places.iter().for_each(|place| unsafe { place.write_bytes(0xcd, LEN) });
             let ranges: Vec<_> =
-                places.iter().map(|place| (place.as_ptr() as usize, 1000)).collect();
+                places.iter().map(|place| (place.as_ptr() as usize, LEN)).collect();
             assert_disjoint(&ranges);
             (arena, places)
         };
@@ -395,7 +396,7 @@ mod tests {
         let (second, again) = fill(6 << 20);
         assert!(pool.bytes() < 3 * MAX_CHUNK_BYTES);
         let before: std::collections::HashSet<_> = places.iter().collect();
-        assert!(again.iter().filter(|place| before.contains(place)).count() > 1000);
+        assert!(again.iter().filter(|place| before.contains(place)).count() > again.len() / 6);
         drop(second);
         // A value of the size of a chunk is a chunk like any other.
         let arena = Arena::with_chunk_pool(pool.clone());

@@ -43,8 +43,8 @@ const RETRY_EVICTIONS: usize = 8;
 const RETRIES: usize = 4;
 /// The ring position of a file that is closed.
 pub(super) const NOT_IN_RING: usize = usize::MAX;
-/// The minimum number of files that one eviction looks at before it gives up.
-const MIN_LOOKS: usize = 64;
+/// The minimum number of files that one eviction scans before it gives up.
+const MIN_SCANNED: usize = 64;
 
 /// The open files of a directory and its subdirectories.
 pub(super) struct OpenFiles {
@@ -155,11 +155,11 @@ impl OpenFiles {
         state.open += descriptors;
         let excess = state.open.saturating_sub(self.file_budget());
         if excess > 0 {
-            let looks = 2 * state.ring.len().min(self.max_open).max(MIN_LOOKS);
-            state.close_idle(excess, looks, &mut closed);
+            let max_scanned = 2 * state.ring.len().min(self.max_open).max(MIN_SCANNED);
+            state.close_idle(excess, max_scanned, &mut closed);
         }
         if state.open > 2 * self.max_open {
-            unsynced = state.idle(MIN_LOOKS);
+            unsynced = state.idle(MIN_SCANNED);
         }
         drop(state);
         // One per file that is opened, so that the excess does not grow and nobody waits for many.
@@ -183,9 +183,9 @@ impl OpenFiles {
     fn close_some(&self) -> bool {
         let mut closed = Vec::new();
         let mut state = self.state.lock();
-        let looks = 2 * state.ring.len();
-        state.close_idle(RETRY_EVICTIONS, looks, &mut closed);
-        let unsynced = if closed.is_empty() { state.idle(looks) } else { Vec::new() };
+        let max_scanned = 2 * state.ring.len();
+        state.close_idle(RETRY_EVICTIONS, max_scanned, &mut closed);
+        let unsynced = if closed.is_empty() { state.idle(max_scanned) } else { Vec::new() };
         drop(state);
         let synced = unsynced.iter().filter_map(|file| file.sync_and_close());
         closed.extend(synced.take(RETRY_EVICTIONS));
@@ -275,10 +275,10 @@ impl Drop for NameChange<'_> {
 }
 
 impl State {
-    /// Closes up to `wanted` files that are idle and synced, and looks at up to `looks`.
-    fn close_idle(&mut self, wanted: usize, looks: usize, closed: &mut Vec<OpenFile>) {
+    /// Closes up to `wanted` files that are idle and synced, and scans at most `max_scanned`.
+    fn close_idle(&mut self, wanted: usize, max_scanned: usize, closed: &mut Vec<OpenFile>) {
         let mut freed = 0;
-        for _ in 0..looks {
+        for _ in 0..max_scanned {
             if freed >= wanted || self.ring.is_empty() {
                 return;
             }
@@ -300,10 +300,10 @@ impl State {
         }
     }
 
-    /// Idle files among the next `looks` of the clock. They may have unsynced bytes.
-    fn idle(&mut self, looks: usize) -> Vec<Arc<Descriptor>> {
+    /// Idle files among the next `max_scanned` of the clock. They may have unsynced bytes.
+    fn idle(&mut self, max_scanned: usize) -> Vec<Arc<Descriptor>> {
         let mut idle = Vec::new();
-        for _ in 0..looks.min(2 * self.ring.len()) {
+        for _ in 0..max_scanned.min(2 * self.ring.len()) {
             self.hand %= self.ring.len();
             let descriptor = &self.ring[self.hand];
             if descriptor.is_closable() && !descriptor.take_reference() {
