@@ -343,7 +343,8 @@ siltstone_error *siltstone_table_drop(const siltstone_db *db, const char *name);
 /*
  Renames a table of which no handle exists.
 
- Errors: INVALID if there is no such table, if the new name is taken, or if the table is in use.
+ Errors: INVALID if there is no such table, or if the new name is taken; REFUSED if the table is in
+ use.
  */
 siltstone_error *siltstone_table_rename(const siltstone_db *db,
                                         const char *name,

@@ -4,7 +4,7 @@ use std::ffi::c_char;
 
 use store::WriteBatch;
 
-use crate::error::{SiltstoneError, given, guard, release};
+use crate::error::{SiltstoneError, guard, release, required};
 use crate::memory::bytes;
 
 /// A list of writes that is applied in order, completely or not at all. One thread at a time may

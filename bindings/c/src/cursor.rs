@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 
 use store::{Cursor, EntryRef, Error};
 
-use crate::error::{SiltstoneError, given, guard, release};
+use crate::error::{SiltstoneError, guard, release, required};
 use crate::memory::bytes;
 
 /// A position among the entries of a table, as of the creation of the cursor. One thread at a time

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 
 use store::{Db, Error, maintenance};
 
-use crate::error::{SiltstoneError, given, guard, release};
+use crate::error::{SiltstoneError, guard, release, required};
 use crate::memory::{Output, handle_output, set_handle, text};
 use crate::options::{SiltstoneOptions, table_options};
 use crate::table::SiltstoneTable;
@@ -144,7 +144,8 @@ pub unsafe extern "C" fn siltstone_table_drop(
 
 /// Renames a table of which no handle exists.
 ///
-/// Errors: INVALID if there is no such table, if the new name is taken, or if the table is in use.
+/// Errors: INVALID if there is no such table, or if the new name is taken; REFUSED if the table is in
+/// use.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siltstone_table_rename(
     db: Option<&SiltstoneDb>,

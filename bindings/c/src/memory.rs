@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 
 use store::Error;
 
-use crate::error::{given, invalid};
+use crate::error::{invalid, required};
 
 /// Borrows the caller's bytes at `data`. NULL is allowed for a length of 0.
 ///

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use store::{Cursor, Error, KeyRange, Snapshot, Table, Transaction};
 
 use crate::cursor::SiltstoneCursor;
-use crate::error::given;
+use crate::error::required;
 use crate::memory::{Output, array, bytes, copy, handle_output, set_handle, siltstone_free};
 
 /// Receives a value, which is valid until the function returns. The function must not use the

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use store::{Error, KeyRange, Snapshot};
 
 use crate::cursor::SiltstoneCursor;
-use crate::error::{SiltstoneError, given, guard, release};
+use crate::error::{SiltstoneError, guard, release, required};
 use crate::memory::{Output, bytes, handle_output, set_handle};
 use crate::reads::{self, MultiGet, SiltstoneReadCallback};
 use crate::table::{self, SiltstoneTable};

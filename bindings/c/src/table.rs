@@ -7,7 +7,7 @@ use store::{Durability, Error, KeyRange, Table};
 
 use crate::batch::SiltstoneBatch;
 use crate::cursor::SiltstoneCursor;
-use crate::error::{SiltstoneError, given, guard, release};
+use crate::error::{SiltstoneError, guard, release, required};
 use crate::memory::{Output, bytes};
 use crate::reads::{self, MultiGet, SiltstoneReadCallback};
 

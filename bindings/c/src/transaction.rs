@@ -12,7 +12,7 @@ use store::{Error, KeyRange, Retry, Transaction};
 
 use crate::batch::SiltstoneBatch;
 use crate::cursor::SiltstoneCursor;
-use crate::error::{SiltstoneError, given, guard, invalid, release};
+use crate::error::{SiltstoneError, guard, invalid, release, required};
 use crate::memory::{Output, bytes, handle_output, set_handle};
 use crate::reads::{self, MultiGet, SiltstoneReadCallback};
 use crate::table::{self, SiltstoneTable, durability};
