@@ -1,0 +1,179 @@
+/*
+ * Calls of libsiltstone in the form that is cheapest for Go: results are returned by value, so that no
+ * output argument is allocated on Go's heap, and a step that Go does often is one call. Tables,
+ * snapshots and transactions have the same reads, which are one function here.
+ */
+
+#ifndef SILTSTONE_GO_BRIDGE_H
+#define SILTSTONE_GO_BRIDGE_H
+
+#include <siltstone.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Whose reads: the type of the handle. */
+typedef enum { OF_TABLE, OF_SNAPSHOT, OF_TRANSACTION } reader;
+
+typedef struct {
+  siltstone_error *error;
+  void *handle;
+} handle_result;
+
+typedef struct {
+  siltstone_error *error;
+  bool flag;
+  char *data; /* NULL, or to be freed with siltstone_free() */
+  size_t len;
+} result;
+
+/* The entry under a cursor after a move. The key and the value are valid until the next move. */
+typedef struct {
+  siltstone_error *error;
+  bool is_valid;
+  const char *key, *value;
+  size_t key_len, value_len;
+  uint64_t expires_at;
+} move_result;
+
+typedef enum { MOVE_FIRST, MOVE_LAST, MOVE_NEXT, MOVE_PREV, MOVE_SEEK, MOVE_SEEK_BACK } move;
+
+/* The names of the functions of one kind of reader. */
+#define OF(reader, of, name, ...)                                             \
+  ((reader) == OF_TABLE      ? siltstone_table_##name((of), __VA_ARGS__)      \
+   : (reader) == OF_SNAPSHOT ? siltstone_snapshot_##name((of), __VA_ARGS__)   \
+                             : siltstone_transaction_##name((of), __VA_ARGS__))
+
+static inline result read_get(reader reader, void *of, const char *key, size_t key_len) {
+  result r = {0};
+  r.error = OF(reader, of, get, key, key_len, &r.data, &r.len);
+  return r;
+}
+
+static inline result read_contains(reader reader, void *of, const char *key, size_t key_len) {
+  result r = {0};
+  r.error = OF(reader, of, contains, key, key_len, &r.flag);
+  return r;
+}
+
+/* The keys are in `text` one after the other. values[i] are freed with free_values(). */
+static inline siltstone_error *read_multi_get(reader reader, void *of, size_t count, const char *text,
+                                              const size_t *key_lens, char **values,
+                                              size_t *value_lens) {
+  const char **keys = malloc((count + 1) * sizeof *keys);
+  siltstone_error *error;
+  if (!keys) abort();
+  for (size_t i = 0, at = 0; i < count; at += key_lens[i++]) keys[i] = text ? text + at : "";
+  error = OF(reader, of, multi_get, count, keys, key_lens, values, value_lens);
+  free(keys);
+  return error;
+}
+
+static inline void free_values(size_t count, char **values) {
+  for (size_t i = 0; i < count; i++) siltstone_free(values[i]);
+}
+
+static inline handle_result read_cursor(reader reader, void *of, const char *start, size_t start_len,
+                                        const char *end, size_t end_len) {
+  siltstone_cursor *cursor = NULL;
+  siltstone_error *error = OF(reader, of, cursor, start, start_len, end, end_len, &cursor);
+  return (handle_result){error, cursor};
+}
+
+static inline handle_result read_cursor_prefix(reader reader, void *of, const char *prefix,
+                                               size_t prefix_len) {
+  siltstone_cursor *cursor = NULL;
+  siltstone_error *error = OF(reader, of, cursor_prefix, prefix, prefix_len, &cursor);
+  return (handle_result){error, cursor};
+}
+
+static inline move_result cursor_move(siltstone_cursor *cursor, move move, const char *key,
+                                      size_t key_len) {
+  move_result r = {0};
+  switch (move) {
+    case MOVE_FIRST: r.error = siltstone_cursor_first(cursor); break;
+    case MOVE_LAST: r.error = siltstone_cursor_last(cursor); break;
+    case MOVE_NEXT: r.error = siltstone_cursor_next(cursor); break;
+    case MOVE_PREV: r.error = siltstone_cursor_prev(cursor); break;
+    case MOVE_SEEK: r.error = siltstone_cursor_seek(cursor, key, key_len); break;
+    case MOVE_SEEK_BACK: r.error = siltstone_cursor_seek_back(cursor, key, key_len); break;
+  }
+  if (r.error || !siltstone_cursor_valid(cursor)) return r;
+  r.is_valid = true;
+  r.key = siltstone_cursor_key(cursor, &r.key_len);
+  r.value = siltstone_cursor_value(cursor, &r.value_len);
+  r.expires_at = siltstone_cursor_expires_at(cursor);
+  return r;
+}
+
+static inline handle_result db_open(const char *path, const siltstone_options *options, bool create) {
+  siltstone_db *db = NULL;
+  siltstone_error *error = create ? siltstone_open_or_create(path, options, &db)
+                                  : siltstone_open(path, options, &db);
+  return (handle_result){error, db};
+}
+
+static inline handle_result table_open(const siltstone_db *db, const char *name) {
+  siltstone_table *table = NULL;
+  siltstone_error *error = siltstone_table_open(db, name, &table);
+  return (handle_result){error, table};
+}
+
+/* The options are in `text` one after the other, each with its NUL. */
+static inline handle_result table_open_or_create(const siltstone_db *db, const char *name,
+                                                 const char *engine, size_t count,
+                                                 const char *text) {
+  siltstone_table *table = NULL;
+  siltstone_error *error;
+  const char **options = malloc((count + 1) * sizeof *options);
+  if (!options) abort();
+  for (size_t i = 0; i < count; text += strlen(text) + 1) options[i++] = text;
+  error = siltstone_table_open_or_create(db, name, engine, options, count, &table);
+  free(options);
+  return (handle_result){error, table};
+}
+
+static inline handle_result snapshot_create(const siltstone_table *table) {
+  siltstone_snapshot *snapshot = NULL;
+  siltstone_error *error = siltstone_snapshot_create(table, &snapshot);
+  return (handle_result){error, snapshot};
+}
+
+static inline handle_result transaction_begin(const siltstone_table *table) {
+  siltstone_transaction *transaction = NULL;
+  siltstone_error *error = siltstone_transaction_begin(table, &transaction);
+  return (handle_result){error, transaction};
+}
+
+/* Text results: `data` is set to JSON. */
+static inline result db_tables(const siltstone_db *db) {
+  result r = {0};
+  r.error = siltstone_tables(db, &r.data);
+  return r;
+}
+
+static inline result db_verify(const siltstone_db *db) {
+  result r = {0};
+  r.error = siltstone_verify_open(db, &r.flag, &r.data);
+  return r;
+}
+
+static inline result verify(const char *path) {
+  result r = {0};
+  r.error = siltstone_verify(path, &r.flag, &r.data);
+  return r;
+}
+
+static inline result repair(const char *path) {
+  result r = {0};
+  r.error = siltstone_repair(path, &r.flag, &r.data);
+  return r;
+}
+
+static inline result table_stats(const siltstone_table *table) {
+  result r = {0};
+  r.error = siltstone_table_stats(table, &r.data);
+  return r;
+}
+
+#endif

@@ -1,0 +1,3 @@
+module siltstone
+
+go 1.23
