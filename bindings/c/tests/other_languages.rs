@@ -1,0 +1,225 @@
+//! Runs the tests of the packages for Go and Java, the programs of their READMEs, and the program of
+//! the book's page "Other languages" in C, Go and Java on one store.
+//!
+//! A language whose tools are not installed is skipped, with a line on standard error. Nothing is
+//! downloaded, and nothing is written into the source tree.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
+use std::collections::hash_map::DefaultHasher;
+use std::fs;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use library::{compile, library_directory, root};
+
+mod library;
+
+const MIN_GO_MINOR: u32 = 23;
+const MIN_JAVA: u32 = 22;
+
+fn bindings() -> &'static Path {
+    root().parent().unwrap()
+}
+
+/// Runs a command, which must succeed, and returns its output.
+fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let [text, errors] =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert!(output.status.success(), "{command:?}: {:?}\n{text}\n{errors}", output.status);
+    text
+}
+
+/// The first number in the output of a command; `None` if it cannot be run.
+fn version(program: &Path, argument: &str, after: &str) -> Option<u32> {
+    let output = Command::new(program).arg(argument).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    let number = text.split_once(after)?.1;
+    number.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+/// The parts of a README's program: the program, and the output that it states.
+fn quick_start(readme: &Path, language: &str) -> (String, String) {
+    let text = fs::read_to_string(readme).unwrap();
+    let block = |kind: &str| {
+        let (_, rest) = text.split_once(&format!("```{kind}\n")).unwrap();
+        rest.split_once("```\n").unwrap().0.to_owned()
+    };
+    (block(language), block("text"))
+}
+
+/// Whether Go is installed in a sufficient version.
+fn has_go() -> bool {
+    let is_sufficient =
+        version(Path::new("go"), "version", "go1.").is_some_and(|minor| minor >= MIN_GO_MINOR);
+    if !is_sufficient {
+        eprintln!("there is no Go 1.{MIN_GO_MINOR} or later: its package is not tested");
+    }
+    is_sufficient
+}
+
+/// A Go command that finds the library. Go does not look at the header, so its hash is in the flags.
+fn go(directory: &Path) -> Command {
+    let library = library_directory().display();
+    let include = root().join("include");
+    let mut hasher = DefaultHasher::new();
+    fs::read(include.join("siltstone.h")).unwrap().hash(&mut hasher);
+    let hash = hasher.finish();
+    let mut go = Command::new("go");
+    go.current_dir(directory)
+        .env("CGO_CFLAGS", format!("-I{} -DHEADER_HASH={hash}", include.display()))
+        .env("CGO_LDFLAGS", format!("-L{library} -Wl,-rpath,{library}"))
+        .env("GODEBUG", "cgocheck=1")
+        .env("GOFLAGS", "-mod=mod")
+        .env("GOPROXY", "off")
+        .env("GOTOOLCHAIN", "local")
+        .env("GOWORK", "off");
+    go
+}
+
+/// The directory of the programs of a Java development kit in a sufficient version.
+fn java_tools() -> Option<PathBuf> {
+    let mut homes: Vec<PathBuf> =
+        std::env::var_os("JAVA_HOME").map(Into::into).into_iter().collect();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    homes.extend(std::env::split_paths(&path).filter_map(|bin| Some(bin.parent()?.to_owned())));
+    let installed = fs::read_dir("/usr/lib/jvm").into_iter().flatten();
+    homes.extend(installed.filter_map(|entry| Some(entry.ok()?.path())));
+    let tools = homes.iter().map(|home| home.join("bin")).find(|tools| {
+        version(&tools.join("javac"), "-version", "javac ").is_some_and(|major| major >= MIN_JAVA)
+    });
+    if tools.is_none() {
+        eprintln!("there is no JDK {MIN_JAVA} or later: the package for Java is not tested");
+    }
+    tools
+}
+
+/// The Java package, compiled to a jar in a directory of its own.
+struct Java {
+    tools: PathBuf,
+    directory: tempfile::TempDir,
+}
+
+impl Java {
+    /// `None`: there is no Java.
+    fn build() -> Option<Self> {
+        let java = Java { tools: java_tools()?, directory: tempfile::tempdir().unwrap() };
+        let classes = java.directory.path().join("classes");
+        java.compile(&bindings().join("java/src/siltstone"), &classes);
+        let mut jar = java.tool("jar");
+        run(jar.args(["--create", "--file"]).arg(java.jar()).arg("-C").arg(&classes).arg("."));
+        Some(java)
+    }
+
+    fn tool(&self, name: &str) -> Command {
+        Command::new(self.tools.join(name))
+    }
+
+    fn jar(&self) -> PathBuf {
+        self.directory.path().join("siltstone.jar")
+    }
+
+    /// Compiles all sources of a directory.
+    fn compile(&self, sources: &Path, classes: &Path) {
+        let entries = fs::read_dir(sources).unwrap();
+        let files: Vec<_> = entries
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|extension| extension == "java"))
+            .collect();
+        assert!(!files.is_empty());
+        let release = MIN_JAVA.to_string();
+        let lints = ["-Xlint:all,-restricted", "-Xdoclint:all,-missing", "-Werror"];
+        let mut javac = self.tool("javac");
+        javac.args(["--release", &release]).args(lints).arg("-cp").arg(self.jar());
+        run(javac.arg("-d").arg(classes).args(files));
+    }
+
+    /// A program with the package and more classes.
+    fn program(&self, classes: &Path) -> Command {
+        let library = library_directory().join("libsiltstone.so");
+        let mut java = self.tool("java");
+        java.args(["--enable-native-access=ALL-UNNAMED", "-ea", "-cp"])
+            .arg(format!("{}:{}", self.jar().display(), classes.display()))
+            .arg(format!("-Dsiltstone.library={}", library.display()));
+        java
+    }
+}
+
+#[test]
+fn go_package_passes_its_tests() {
+    if !has_go() {
+        return;
+    }
+    let package = bindings().join("go");
+    run(go(&package).args(["vet", "./..."]));
+    run(go(&package).args(["test", "-count=1", "./..."]));
+    // The README's program, in a module of its own.
+    let (program, expected) = quick_start(&package.join("README.md"), "go");
+    let scratch = tempfile::tempdir().unwrap();
+    fs::write(scratch.path().join("main.go"), program).unwrap();
+    run(go(scratch.path()).args(["mod", "init", "fruit"]));
+    run(go(scratch.path())
+        .args(["mod", "edit", "-require=siltstone@v0.0.0"])
+        .arg(format!("-replace=siltstone={}", package.display())));
+    let output = run(go(scratch.path()).args(["run", "."]).arg(scratch.path().join("store")));
+    assert_eq!(output, expected);
+}
+
+#[test]
+fn java_package_passes_its_tests() {
+    let Some(java) = Java::build() else { return };
+    let package = bindings().join("java");
+    let scratch = tempfile::tempdir().unwrap();
+    let classes = scratch.path().join("classes");
+    java.compile(&package.join("test/siltstone"), &classes);
+    let output = run(java.program(&classes).arg("siltstone.Tests"));
+    assert!(output.ends_with("ok\n"), "{output}");
+    // The README's program, compiled by its launcher.
+    let (program, expected) = quick_start(&package.join("README.md"), "java");
+    let source = scratch.path().join("QuickStart.java");
+    fs::write(&source, program).unwrap();
+    let output = run(java.program(&classes).arg(&source).arg(scratch.path().join("store")));
+    assert_eq!(output, expected);
+}
+
+#[test]
+fn programs_in_all_languages_count_in_one_store() {
+    let scratch = tempfile::tempdir().unwrap();
+    let store = scratch.path().join("visits");
+    let mut programs: Vec<(&str, Box<dyn Fn() -> Command>)> = Vec::new();
+    let c = scratch.path().join("languages-c");
+    let compiled = compile("examples/languages.c", &c, &[]);
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    programs.push(("c", Box::new(move || Command::new(&c))));
+    if has_go() {
+        let program = scratch.path().join("languages-go");
+        let mut build = go(&bindings().join("go"));
+        run(build.arg("build").arg("-o").arg(&program).arg("./examples/languages"));
+        programs.push(("go", Box::new(move || Command::new(&program))));
+    }
+    if let Some(java) = Java::build() {
+        let classes = scratch.path().join("classes");
+        java.compile(&bindings().join("java/examples"), &classes);
+        programs.push((
+            "java",
+            Box::new(move || {
+                let mut program = java.program(&classes);
+                program.arg("Languages");
+                program
+            }),
+        ));
+    }
+    // The names are in the order of keys, and each program runs after those before it.
+    for round in 1..=2 {
+        for (turn, (name, program)) in programs.iter().enumerate() {
+            let lines = programs.iter().enumerate().map(|(other, (name, _))| {
+                let count = if other <= turn { round } else { round - 1 };
+                if count > 0 { format!("{name} {count}\n") } else { String::new() }
+            });
+            let output = run(program().arg(&store));
+            assert_eq!(output, lines.collect::<String>(), "{name}, round {round}");
+        }
+    }
+}

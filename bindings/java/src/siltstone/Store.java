@@ -1,0 +1,283 @@
+package siltstone;
+
+import static java.lang.foreign.ValueLayout.ADDRESS;
+import static java.lang.foreign.ValueLayout.JAVA_BOOLEAN;
+import static java.lang.foreign.ValueLayout.JAVA_LONG;
+
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.lang.invoke.MethodHandle;
+import java.nio.file.Path;
+import java.util.Map;
+import java.util.TreeMap;
+
+/** An open store. One process at a time has a store open for writing. */
+public final class Store implements AutoCloseable {
+  private static final MethodHandle FREE = Library.procedure("db_free", ADDRESS);
+  private static final MethodHandle OPEN = Library.fallible("open", ADDRESS, ADDRESS, ADDRESS);
+  private static final MethodHandle OPEN_OR_CREATE =
+      Library.fallible("open_or_create", ADDRESS, ADDRESS, ADDRESS);
+  private static final MethodHandle CLOSE = Library.fallible("close", ADDRESS);
+  private static final MethodHandle TABLE_OPEN =
+      Library.fallible("table_open", ADDRESS, ADDRESS, ADDRESS);
+  private static final MethodHandle TABLE_OPEN_OR_CREATE =
+      Library.fallible(
+          "table_open_or_create", ADDRESS, ADDRESS, ADDRESS, ADDRESS, JAVA_LONG, ADDRESS);
+  private static final MethodHandle TABLE_DROP = Library.fallible("table_drop", ADDRESS, ADDRESS);
+  private static final MethodHandle TABLE_RENAME =
+      Library.fallible("table_rename", ADDRESS, ADDRESS, ADDRESS);
+  private static final MethodHandle TABLES = Library.fallible("tables", ADDRESS, ADDRESS);
+  private static final MethodHandle SYNC = Library.fallible("sync", ADDRESS);
+  private static final MethodHandle CHECKPOINT = Library.fallible("checkpoint", ADDRESS, ADDRESS);
+  private static final MethodHandle VERIFY_OPEN =
+      Library.fallible("verify_open", ADDRESS, ADDRESS, ADDRESS);
+  private static final MethodHandle VERIFY =
+      Library.fallible("verify", ADDRESS, ADDRESS, ADDRESS);
+  private static final MethodHandle REPAIR =
+      Library.fallible("repair", ADDRESS, ADDRESS, ADDRESS);
+
+  private final Handle handle;
+
+  private Store(MemorySegment db) {
+    handle = new Handle(db, "store", FREE);
+  }
+
+  /** The version of the C library, e.g. "0.1.0". */
+  public static String libraryVersion() {
+    return Library.version();
+  }
+
+  /** Opens an existing store with the default options. */
+  public static Store open(Path path) {
+    return open(path, new Options());
+  }
+
+  /**
+   * Opens the existing store in a directory.
+   *
+   * <p>Errors: {@link Code#REFUSED} if the directory is not a store; {@link Code#LOCKED}; {@link
+   * Code#CORRUPTION} of the list of tables; {@link Code#IO}.
+   */
+  public static Store open(Path path, Options options) {
+    return open(OPEN, path, options);
+  }
+
+  /** Opens or creates a store with the default options. */
+  public static Store openOrCreate(Path path) {
+    return openOrCreate(path, new Options());
+  }
+
+  /**
+   * Opens the store in a directory, or creates one if the directory is missing or empty. With {@link
+   * Options#readOnly} nothing is created. Errors are as of {@link #open}.
+   */
+  public static Store openOrCreate(Path path, Options options) {
+    return open(OPEN_OR_CREATE, path, options);
+  }
+
+  private static Store open(MethodHandle open, Path path, Options options) {
+    MemorySegment built = options.build();
+    try (Arena arena = Arena.ofConfined()) {
+      MemorySegment db = arena.allocate(ADDRESS);
+      Library.run(open, Library.text(arena, path.toString(), "path"), built, db);
+      return new Store(db.get(ADDRESS, 0));
+    } finally {
+      Options.free(built);
+    }
+  }
+
+  /**
+   * Opens an existing table.
+   *
+   * <p>Errors: {@link Code#INVALID} if there is no such table; {@link Code#CORRUPTION}; {@link Code#IO}.
+   */
+  public Table table(String name) {
+    MemorySegment db = handle.acquire();
+    try (Arena arena = Arena.ofConfined()) {
+      MemorySegment table = arena.allocate(ADDRESS);
+      Library.run(TABLE_OPEN, db, Library.text(arena, name, "name"), table);
+      return new Table(table.get(ADDRESS, 0));
+    } finally {
+      handle.release();
+    }
+  }
+
+  /** Opens a table, or creates it with the engine's default options. */
+  public Table tableOrCreate(String name, String engine) {
+    return tableOrCreate(name, engine, Map.of());
+  }
+
+  /**
+   * Opens a table, or creates it on the engine "lsm", "trie", "silt", "mica" or "skimpy" with options,
+   * e.g. {@code Map.of("memtable", "8MiB")}. Options of an existing table that differ are applied or
+   * refused.
+   *
+   * <p>Errors: {@link Code#INVALID_OPTIONS} with every mistake; {@link Code#INVALID} if the table is on
+   * another engine; {@link Code#IO}.
+   */
+  public Table tableOrCreate(String name, String engine, Map<String, String> options) {
+    MemorySegment db = handle.acquire();
+    try (Arena arena = Arena.ofConfined()) {
+      MemorySegment list = arena.allocate(ADDRESS, options.size());
+      int count = 0;
+      for (Map.Entry<String, String> option : new TreeMap<>(options).entrySet()) {
+        String text = option.getKey() + "=" + option.getValue();
+        list.setAtIndex(ADDRESS, count++, Library.text(arena, text, "options"));
+      }
+      MemorySegment table = arena.allocate(ADDRESS);
+      Library.run(
+          TABLE_OPEN_OR_CREATE,
+          db,
+          Library.text(arena, name, "name"),
+          Library.text(arena, engine, "engine"),
+          list,
+          (long) count,
+          table);
+      return new Table(table.get(ADDRESS, 0));
+    } finally {
+      handle.release();
+    }
+  }
+
+  /**
+   * Removes a table with all of its files. Calls with its other objects throw {@link Code#CLOSED}.
+   *
+   * <p>Errors: {@link Code#INVALID} if there is no such table; {@link Code#IO}.
+   */
+  public void dropTable(String name) {
+    MemorySegment db = handle.acquire();
+    try (Arena arena = Arena.ofConfined()) {
+      Library.run(TABLE_DROP, db, Library.text(arena, name, "name"));
+    } finally {
+      handle.release();
+    }
+  }
+
+  /**
+   * Renames a table that is not in use: close every {@link Table} of it first.
+   *
+   * <p>Errors: {@link Code#INVALID} if there is no such table, or if the new name is taken; {@link
+   * Code#REFUSED} if the table is in use.
+   */
+  public void renameTable(String name, String newName) {
+    MemorySegment db = handle.acquire();
+    try (Arena arena = Arena.ofConfined()) {
+      Library.run(
+          TABLE_RENAME,
+          db,
+          Library.text(arena, name, "name"),
+          Library.text(arena, newName, "newName"));
+    } finally {
+      handle.release();
+    }
+  }
+
+  /**
+   * The tables with their engines and options as a JSON object, e.g. {@code
+   * {"stock":{"engine":"lsm","options":{"memtable":"8MiB"}}}}.
+   */
+  public String tables() {
+    MemorySegment db = handle.acquire();
+    try (Arena arena = Arena.ofConfined()) {
+      MemorySegment json = arena.allocate(ADDRESS);
+      Library.run(TABLES, db, json);
+      return Library.takeString(json);
+    } finally {
+      handle.release();
+    }
+  }
+
+  /** Makes every write that has returned, to any table, durable against a power cut. */
+  public void sync() {
+    MemorySegment db = handle.acquire();
+    try {
+      Library.run(SYNC, db);
+    } finally {
+      handle.release();
+    }
+  }
+
+  /**
+   * Copies every table, each as of a moment during the call, into a new directory, while the store is in
+   * use. Files are linked where both directories are on one file system. The copy is a store.
+   *
+   * <p>Errors: {@link Code#REFUSED} if the directory exists or is inside a store; {@link Code#IO}. There
+   * is no partial copy then.
+   */
+  public void checkpoint(Path path) {
+    MemorySegment db = handle.acquire();
+    try (Arena arena = Arena.ofConfined()) {
+      Library.run(CHECKPOINT, db, Library.text(arena, path.toString(), "path"));
+    } finally {
+      handle.release();
+    }
+  }
+
+  /**
+   * Reads and checks every byte of the open store. Damage is in the report, and is not an error.
+   *
+   * <p>Errors: {@link Code#IO}: a file could not be read.
+   */
+  public VerifyReport verify() {
+    MemorySegment db = handle.acquire();
+    try (Arena arena = Arena.ofConfined()) {
+      MemorySegment outputs = Library.outputs(arena);
+      Library.run(VERIFY_OPEN, db, outputs.asSlice(8), outputs);
+      return new VerifyReport(outputs.get(JAVA_BOOLEAN, 8), Library.takeString(outputs));
+    } finally {
+      handle.release();
+    }
+  }
+
+  /**
+   * Reads and checks every byte of the store in a directory, which no process has open. Changes nothing.
+   * Damage is in the report, also that of the list of tables, and is not an error.
+   *
+   * <p>Errors: {@link Code#REFUSED} if the directory is not a store; {@link Code#LOCKED}; {@link Code#IO}.
+   */
+  public static VerifyReport verify(Path path) {
+    try (Arena arena = Arena.ofConfined()) {
+      MemorySegment outputs = Library.outputs(arena);
+      Library.run(
+          VERIFY, Library.text(arena, path.toString(), "path"), outputs.asSlice(8), outputs);
+      return new VerifyReport(outputs.get(JAVA_BOOLEAN, 8), Library.takeString(outputs));
+    }
+  }
+
+  /**
+   * Repairs the store in a directory, which no process has open, as far as possible. Damaged files are
+   * kept as {@code *.damaged}.
+   *
+   * <p>Errors: {@link Code#REFUSED} if the directory is not a store; {@link Code#LOCKED}; {@link Code#IO}.
+   */
+  public static RepairReport repair(Path path) {
+    try (Arena arena = Arena.ofConfined()) {
+      MemorySegment outputs = Library.outputs(arena);
+      Library.run(
+          REPAIR, Library.text(arena, path.toString(), "path"), outputs.asSlice(8), outputs);
+      return new RepairReport(outputs.get(JAVA_BOOLEAN, 8), Library.takeString(outputs));
+    }
+  }
+
+  /**
+   * Finishes background work, makes everything durable and releases the directory. Calls with the tables,
+   * snapshots and transactions of the store throw {@link Code#CLOSED} from then on. Closing again does
+   * nothing.
+   *
+   * <p>Errors: {@link Code#IO} and {@link Code#READ_ONLY}. The store is closed in any case; some writes
+   * may not be durable then.
+   */
+  @Override
+  public void close() {
+    MemorySegment db = handle.acquireIfOpen();
+    if (db == null) {
+      return;
+    }
+    try {
+      Library.run(CLOSE, db);
+    } finally {
+      handle.release();
+      handle.close();
+    }
+  }
+}

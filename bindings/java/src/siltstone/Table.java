@@ -1,0 +1,217 @@
+package siltstone;
+
+import static java.lang.foreign.ValueLayout.ADDRESS;
+import static java.lang.foreign.ValueLayout.JAVA_BOOLEAN;
+import static java.lang.foreign.ValueLayout.JAVA_LONG;
+
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.lang.invoke.MethodHandle;
+import java.time.Duration;
+import java.time.Instant;
+import java.util.concurrent.ThreadLocalRandom;
+import java.util.concurrent.locks.LockSupport;
+
+/**
+ * A table of a store. Several can be open of one table: they have the same content and transactions.
+ *
+ * <p>Writes are buffered: they survive a crash of the process, and a power cut once {@link #sync}, {@link
+ * #writeSync}, {@link Transaction#commitSync} or {@link #transactSync} has returned. Errors of all writes:
+ * {@link Code#TOO_LARGE} and a full disk: nothing was written; {@link Code#READ_ONLY}; {@link
+ * Code#REFUSED} by a store that is open read-only; {@link Code#CLOSED}. After another {@link Code#IO} the
+ * outcome is unknown until the store is reopened.
+ */
+public final class Table extends NativeReads implements AutoCloseable {
+  private static final MethodHandle FREE = Library.procedure("table_free", ADDRESS);
+  private static final Functions FUNCTIONS = Functions.of("table");
+  private static final Writes WRITES = Writes.of("table");
+  private static final MethodHandle WRITE =
+      Library.fallible("table_write", ADDRESS, ADDRESS, JAVA_BOOLEAN);
+  private static final MethodHandle CLEAR = Library.fallible("table_clear", ADDRESS);
+  private static final MethodHandle SYNC = Library.fallible("table_sync", ADDRESS);
+  private static final MethodHandle FLUSH = Library.fallible("table_flush", ADDRESS);
+  private static final MethodHandle MAINTAIN = Library.fallible("table_maintain", ADDRESS);
+  private static final MethodHandle STATS = Library.fallible("table_stats", ADDRESS, ADDRESS);
+  private static final MethodHandle COUNT = Library.fallible("table_count", ADDRESS, ADDRESS);
+  private static final MethodHandle SNAPSHOT = Library.fallible("snapshot_create", ADDRESS, ADDRESS);
+  private static final MethodHandle BEGIN = Library.fallible("transaction_begin", ADDRESS, ADDRESS);
+
+  private static final int MAX_TRIES = 16;
+  private static final long FIRST_PAUSE_NS = 100_000;
+  private static final long MAX_PAUSE_NS = 10_000_000;
+
+  Table(MemorySegment table) {
+    super(new Handle(table, "table", FREE), FUNCTIONS);
+  }
+
+  /** Sets the value of a key. Waits while background work is behind. */
+  public void put(byte[] key, byte[] value) {
+    WRITES.put(handle, key, value);
+  }
+
+  /** Sets the value of a key, which expires after a time. */
+  public void put(byte[] key, byte[] value, Duration ttl) {
+    put(key, value, Instant.now().plus(ttl));
+  }
+
+  /** Sets the value of a key, which expires at a time. */
+  public void put(byte[] key, byte[] value, Instant expiresAt) {
+    WRITES.put(handle, key, value, expiresAt);
+  }
+
+  /** Removes a key. Removing a missing key is not an error. */
+  public void delete(byte[] key) {
+    WRITES.delete(handle, key);
+  }
+
+  /** Applies a batch atomically. The batch stays as it is, and can be changed and applied again. */
+  public void write(Batch batch) {
+    write(batch, false);
+  }
+
+  /** {@link #write}, and the batch survives a power cut once it returns. */
+  public void writeSync(Batch batch) {
+    write(batch, true);
+  }
+
+  private void write(Batch batch, boolean synced) {
+    MemorySegment table = handle.acquire();
+    try {
+      batch.apply(WRITE, table, synced);
+    } finally {
+      handle.release();
+    }
+  }
+
+  private void run(MethodHandle function) {
+    MemorySegment table = handle.acquire();
+    try {
+      Library.run(function, table);
+    } finally {
+      handle.release();
+    }
+  }
+
+  /** Removes every key, durably. Earlier snapshots still show the keys. */
+  public void clear() {
+    run(CLEAR);
+  }
+
+  /**
+   * Makes every write that has returned durable against a power cut.
+   *
+   * <p>Errors: {@link Code#IO}: it is unknown which of these writes are durable, and the table is
+   * read-only from then on; {@link Code#READ_ONLY}; {@link Code#CLOSED}.
+   */
+  public void sync() {
+    run(SYNC);
+  }
+
+  /** Writes buffered data to the engine's files, durably. */
+  public void flush() {
+    run(FLUSH);
+  }
+
+  /** Runs background work (flushes, compactions) until none is due. */
+  public void maintain() {
+    run(MAINTAIN);
+  }
+
+  /** Counters and sizes as a JSON object. */
+  public String stats() {
+    MemorySegment table = handle.acquire();
+    try (Arena arena = Arena.ofConfined()) {
+      MemorySegment json = arena.allocate(ADDRESS);
+      Library.run(STATS, table, json);
+      return Library.takeString(json);
+    } finally {
+      handle.release();
+    }
+  }
+
+  /** Counts the keys by a scan. The cost grows with their number. */
+  public long count() {
+    MemorySegment table = handle.acquire();
+    try (Arena arena = Arena.ofConfined()) {
+      MemorySegment count = arena.allocate(JAVA_LONG);
+      Library.run(COUNT, table, count);
+      return count.get(JAVA_LONG, 0);
+    } finally {
+      handle.release();
+    }
+  }
+
+  /** Returns the pointer that a function returns in its second argument. */
+  private MemorySegment create(MethodHandle function) {
+    MemorySegment table = handle.acquire();
+    try (Arena arena = Arena.ofConfined()) {
+      MemorySegment created = arena.allocate(ADDRESS);
+      Library.run(function, table, created);
+      return created.get(ADDRESS, 0);
+    } finally {
+      handle.release();
+    }
+  }
+
+  /**
+   * A view of the table at this moment, unaffected by later writes.
+   *
+   * <p>Errors: {@link Code#UNSUPPORTED} on the engines trie, silt and mica; {@link Code#CLOSED}.
+   */
+  public Snapshot snapshot() {
+    return new Snapshot(create(SNAPSHOT));
+  }
+
+  /**
+   * Begins a transaction. End it with {@link Transaction#commit}, or with {@code close}, which discards
+   * its writes.
+   *
+   * <p>Errors: {@link Code#UNSUPPORTED} on the engines trie, silt and mica; {@link Code#CLOSED}.
+   */
+  public Transaction begin() {
+    return new Transaction(create(BEGIN));
+  }
+
+  /**
+   * Runs {@code work} in a transaction, commits it, and returns what {@code work} returned. If {@code
+   * work} throws, the writes are discarded. After a conflict, or another exception of the store that is
+   * retryable, it runs again from its beginning, up to 16 times with growing pauses.
+   *
+   * <p>Errors: {@link Code#CONFLICT} of the last try; others as of {@link Transaction#commit}.
+   */
+  public <T, E extends Exception> T transact(Transaction.Work<T, E> work) throws E {
+    return transact(work, false);
+  }
+
+  /** {@link #transact}, and the writes survive a power cut once it returns. */
+  public <T, E extends Exception> T transactSync(Transaction.Work<T, E> work) throws E {
+    return transact(work, true);
+  }
+
+  private <T, E extends Exception> T transact(Transaction.Work<T, E> work, boolean synced)
+      throws E {
+    long limit = FIRST_PAUSE_NS;
+    for (int number = 1; ; number++) {
+      try (Transaction transaction = begin()) {
+        T result = work.run(transaction);
+        transaction.commit(synced);
+        return result;
+      } catch (SiltstoneException failed) {
+        if (!failed.isRetryable() || number == MAX_TRIES) {
+          throw failed;
+        }
+      }
+      LockSupport.parkNanos(ThreadLocalRandom.current().nextLong(limit));
+      limit = Math.min(2 * limit, MAX_PAUSE_NS);
+    }
+  }
+
+  /**
+   * Releases this object. The table in the store stays as it is, and snapshots, transactions and cursors
+   * can still be used.
+   */
+  @Override
+  public void close() {
+    handle.close();
+  }
+}
