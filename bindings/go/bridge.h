@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whose reads: the type of the handle. */
+/* The type of the handle that is read. */
 typedef enum { OF_TABLE, OF_SNAPSHOT, OF_TRANSACTION } reader;
 
 typedef struct {
