@@ -121,7 +121,7 @@ impl Java {
         self.directory.path().join("siltstone.jar")
     }
 
-    /// Compiles all sources of a directory.
+    /// Compiles all sources of a directory, against the jar once there is one.
     fn compile(&self, sources: &Path, classes: &Path) {
         let entries = fs::read_dir(sources).unwrap();
         let files: Vec<_> = entries
@@ -132,7 +132,10 @@ impl Java {
         let release = MIN_JAVA.to_string();
         let lints = ["-Xlint:all,-restricted", "-Xdoclint:all,-missing", "-Werror"];
         let mut javac = self.tool("javac");
-        javac.args(["--release", &release]).args(lints).arg("-cp").arg(self.jar());
+        javac.args(["--release", &release]).args(lints);
+        if self.jar().exists() {
+            javac.arg("-cp").arg(self.jar());
+        }
         run(javac.arg("-d").arg(classes).args(files));
     }
 
