@@ -12,7 +12,7 @@ use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use library::{compile, library_directory, root};
+use library::{compile, header_functions, library_directory, root};
 
 mod library;
 
@@ -147,6 +147,38 @@ impl Java {
             .arg(format!("{}:{}", self.jar().display(), classes.display()))
             .arg(format!("-Dsiltstone.library={}", library.display()));
         java
+    }
+}
+
+/// The sources of a directory, one after the other.
+fn sources(directory: &Path) -> String {
+    let paths = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    paths.filter(|path| path.is_file()).map(|path| fs::read_to_string(path).unwrap()).collect()
+}
+
+/// Functions that the packages do without: those with callbacks.
+fn has_callback(function: &str) -> bool {
+    function.ends_with("_get_with") || function == "siltstone_table_transact"
+}
+
+#[test]
+fn packages_call_every_function_of_the_header() {
+    let go = sources(&bindings().join("go"));
+    let java = sources(&bindings().join("java/src/siltstone"));
+    for function in header_functions().iter().filter(|function| !has_callback(function)) {
+        let name = function.strip_prefix("siltstone_").unwrap();
+        // Functions that several types have are called by the type and the rest of the name.
+        let (of, rest) = name.split_once('_').unwrap_or(("", name));
+        let is_read = ["table", "snapshot", "transaction"].contains(&of);
+        let is_shared = is_read || of == "batch";
+        let in_go = go.contains(&format!("{function}("))
+            || is_read && go.contains(&format!("OF(reader, of, {rest},"));
+        assert!(in_go, "the package for Go does not call {function}");
+        let option = name.strip_prefix("options_set_").unwrap_or(name);
+        let in_java = java.contains(&format!("\"{name}\""))
+            || java.contains(&format!("setter(\"{option}\""))
+            || is_shared && java.contains(&format!("type + \"_{rest}\""));
+        assert!(in_java, "the package for Java does not call {function}");
     }
 }
 

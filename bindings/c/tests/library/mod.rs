@@ -1,5 +1,6 @@
-//! Builds the C library for tests, and compiles C programs with it.
+//! Builds the C library for tests, compiles C programs with it, and lists its functions.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -48,4 +49,18 @@ pub(crate) fn compile(source: &str, program: &Path, flags: &[&str]) -> Output {
         .args(["-lsiltstone", "-lpthread"])
         .output()
         .unwrap()
+}
+
+/// The names of all functions of the header.
+pub(crate) fn header_functions() -> Vec<String> {
+    let header = fs::read_to_string(root().join("include/siltstone.h")).unwrap();
+    let lines =
+        header.lines().filter(|line| !line.starts_with(" *") && !line.starts_with("typedef"));
+    let names: Vec<_> = lines
+        .filter_map(|line| line.split_once('(')?.0.rsplit([' ', '*']).next())
+        .filter(|name| name.starts_with("siltstone_"))
+        .map(str::to_owned)
+        .collect();
+    assert!(names.len() > 70, "only {} functions were found", names.len());
+    names
 }
