@@ -79,6 +79,9 @@ fn go(directory: &Path) -> Command {
     go
 }
 
+/// Returns the command that runs a program.
+type Program = Box<dyn Fn() -> Command>;
+
 /// The directory of the programs of a Java development kit in a sufficient version.
 fn java_tools() -> Option<PathBuf> {
     let mut homes: Vec<PathBuf> =
@@ -223,7 +226,7 @@ fn java_package_passes_its_tests() {
 fn programs_in_all_languages_count_in_one_store() {
     let scratch = tempfile::tempdir().unwrap();
     let store = scratch.path().join("visits");
-    let mut programs: Vec<(&str, Box<dyn Fn() -> Command>)> = Vec::new();
+    let mut programs: Vec<(&str, Program)> = Vec::new();
     let c = scratch.path().join("languages-c");
     let compiled = compile("examples/languages.c", &c, &[]);
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
