@@ -8,8 +8,8 @@ import (
 	"unsafe"
 )
 
-// A Batch is a list of writes that is applied in order, completely or not at all, by [Table.Write] or
-// [Transaction.Write].
+// A Batch is a list of writes that is applied in order, completely or not at all, by [Table.Write]
+// or [Transaction.Write].
 type Batch struct{ *handle }
 
 // NewBatch returns an empty batch.

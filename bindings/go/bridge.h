@@ -1,6 +1,6 @@
 /*
- * Calls of libsiltstone in the form that is cheapest for Go: results are returned by value, so that no
- * output argument is allocated on Go's heap, and a step that Go does often is one call. Tables,
+ * Calls of libsiltstone in the form that is cheapest for Go: results are returned by value, so that
+ * no output argument is allocated on Go's heap, and a step that Go does often is one call. Tables,
  * snapshots and transactions have the same reads, which are one function here.
  */
 

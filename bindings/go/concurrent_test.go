@@ -13,7 +13,8 @@ import (
 // number returns the 8 bytes of a number.
 func number(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 
-// TestTable_ReadersSeeWholeBatchesOfWriters has writers that set four keys to one number, atomically.
+// TestTable_ReadersSeeWholeBatchesOfWriters has writers that set four keys to one number,
+// atomically.
 func TestTable_ReadersSeeWholeBatchesOfWriters(t *testing.T) {
 	table := newTestTable(t, "lsm")
 	keys := [][]byte{[]byte("a"), []byte("b"), []byte("c"), []byte("d")}
@@ -133,8 +134,8 @@ func TestDB_ClosedWhileInUse(t *testing.T) {
 	}
 }
 
-// TestHandle_CollectorFreesWhatNobodyClosed drops objects without closing them; a table that is still in
-// use could not be renamed.
+// TestHandle_CollectorFreesWhatNobodyClosed drops objects without closing them; a table that is
+// still in use could not be renamed.
 func TestHandle_CollectorFreesWhatNobodyClosed(t *testing.T) {
 	db := newDB(t)
 	func() {

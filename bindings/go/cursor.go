@@ -11,11 +11,11 @@ import (
 
 // A Cursor is a position among the entries of a table, as of the creation of the cursor.
 //
-// A new cursor is not on an entry: Next moves to the first one, and Prev to the last one. A move returns
-// whether the cursor is on an entry; if not, Err tells an error from the end of the range. A cursor that
-// has left its range stays there until it is positioned by First, Last, Seek or SeekBack. On engines
-// without order only First and Next work. An open cursor keeps files that compaction has replaced, so
-// close it.
+// A new cursor is not on an entry: Next moves to the first one, and Prev to the last one. A move
+// returns whether the cursor is on an entry; if not, Err tells an error from the end of the range.
+// A cursor that has left its range stays there until it is positioned by First, Last, Seek or
+// SeekBack. On engines without order only First and Next work. An open cursor keeps files that
+// compaction has replaced, so close it.
 type Cursor struct {
 	*handle
 	key, value []byte // nil: not on an entry
@@ -75,8 +75,8 @@ func (c *Cursor) Key() []byte { return c.key }
 // Value returns the value under the cursor; nil if the cursor is not on an entry.
 func (c *Cursor) Value() []byte { return c.value }
 
-// ExpiresAt returns when the entry under the cursor expires. The zero time: never, or the cursor is not
-// on an entry.
+// ExpiresAt returns when the entry under the cursor expires. The zero time: never, or the cursor is
+// not on an entry.
 func (c *Cursor) ExpiresAt() time.Time {
 	if c.expiresAt == 0 {
 		return time.Time{}
@@ -84,12 +84,12 @@ func (c *Cursor) ExpiresAt() time.Time {
 	return time.UnixMilli(int64(min(c.expiresAt, math.MaxInt64)))
 }
 
-// Err returns the error of the last move; nil if it has succeeded or left the range. The cursor can be
-// positioned again after an error.
+// Err returns the error of the last move; nil if it has succeeded or left the range. The cursor can
+// be positioned again after an error.
 func (c *Cursor) Err() error { return c.err }
 
-// All iterates over keys and values from the first entry on. Err returns the error that has ended the
-// iteration early, if any.
+// All iterates over keys and values from the first entry on. Err returns the error that has ended
+// the iteration early, if any.
 func (c *Cursor) All() iter.Seq2[[]byte, []byte] {
 	return c.iterate(c.First, c.Next)
 }

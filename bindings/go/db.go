@@ -56,9 +56,9 @@ func (db *DB) Table(name string) (*Table, error) {
 	})
 }
 
-// TableOrCreate opens a table, or creates it on the engine "lsm", "trie", "silt", "mica" or "skimpy" with
-// options, e.g. {"memtable": "8MiB"}, which may be nil. Options of an existing table that differ are
-// applied or refused.
+// TableOrCreate opens a table, or creates it on the engine "lsm", "trie", "silt", "mica" or
+// "skimpy" with options, e.g. {"memtable": "8MiB"}, which may be nil. Options of an existing table
+// that differ are applied or refused.
 //
 // Errors: [ErrInvalidOptions] with every mistake; [ErrInvalid] if the table is on another engine;
 // [ErrIO].
@@ -107,7 +107,8 @@ func (db *DB) withNames(names []string, call func([]*C.char) *C.siltstone_error)
 	return check(call(texts))
 }
 
-// DropTable removes a table with all of its files. Calls with its other objects fail with [ErrClosed].
+// DropTable removes a table with all of its files. Calls with its other objects fail with
+// [ErrClosed].
 //
 // Errors: [ErrInvalid] if there is no such table; [ErrIO].
 func (db *DB) DropTable(name string) error {
@@ -118,8 +119,8 @@ func (db *DB) DropTable(name string) error {
 
 // RenameTable renames a table that is not in use: close every [Table] of it first.
 //
-// Errors: [ErrInvalid] if there is no such table, or if the new name is taken; [ErrRefused] if the table
-// is in use.
+// Errors: [ErrInvalid] if there is no such table, or if the new name is taken; [ErrRefused] if the
+// table is in use.
 func (db *DB) RenameTable(name, newName string) error {
 	return db.withNames([]string{name, newName}, func(names []*C.char) *C.siltstone_error {
 		return C.siltstone_table_rename(db.c(), names[0], names[1])
@@ -156,23 +157,23 @@ func (db *DB) Sync() error {
 }
 
 // Checkpoint copies every table, each as of a moment during the call, into the new directory path,
-// while the store is in use. Files are linked where both directories are on one file system. The copy
-// is a store.
+// while the store is in use. Files are linked where both directories are on one file system. The
+// copy is a store.
 //
-// Errors: [ErrRefused] if the directory exists or is inside a store; [ErrIO]. There is no partial copy
-// then.
+// Errors: [ErrRefused] if the directory exists or is inside a store; [ErrIO]. There is no partial
+// copy then.
 func (db *DB) Checkpoint(path string) error {
 	return db.withNames([]string{path}, func(paths []*C.char) *C.siltstone_error {
 		return C.siltstone_checkpoint(db.c(), paths[0])
 	})
 }
 
-// Close finishes background work, makes everything durable and releases the directory. Calls with the
-// tables, snapshots and transactions of the store fail with [ErrClosed] from then on. Closing again does
-// nothing.
+// Close finishes background work, makes everything durable and releases the directory. Calls with
+// the tables, snapshots and transactions of the store fail with [ErrClosed] from then on. Closing
+// again does nothing.
 //
-// Errors: [ErrIO] and [ErrReadOnly]. The store is closed in any case; some writes may not be durable
-// then.
+// Errors: [ErrIO] and [ErrReadOnly]. The store is closed in any case; some writes may not be
+// durable then.
 func (db *DB) Close() error {
 	if db.acquire() != nil {
 		return nil

@@ -75,12 +75,12 @@ func (e *Error) Error() string { return "siltstone: " + e.Message }
 // Unwrap returns the code, so that errors.Is and errors.As find it.
 func (e *Error) Unwrap() error { return e.Code }
 
-// IsRetryable reports whether a transaction that failed with this error may succeed if it is run again
-// from its beginning.
+// IsRetryable reports whether a transaction that failed with this error may succeed if it is run
+// again from its beginning.
 func (e *Error) IsRetryable() bool { return e.isRetryable }
 
-// IsDiskFull reports whether a write failed for lack of space. Nothing was written, and writes succeed
-// again when there is space.
+// IsDiskFull reports whether a write failed for lack of space. Nothing was written, and writes
+// succeed again when there is space.
 func (e *Error) IsDiskFull() bool { return e.isDiskFull }
 
 // check converts and frees an error of the C library.

@@ -9,10 +9,10 @@ import (
 	"unsafe"
 )
 
-// A handle is a pointer to an object of the C library, and the lock that keeps the object alive while
-// a call uses it: calls of a shared object hold the lock for reading, calls of others exclude one
-// another, and closing holds it for writing. The garbage collector closes a handle that nobody can
-// reach. No call acquires a second handle, except that a write acquires its batch, last.
+// A handle is a pointer to an object of the C library, and the lock that keeps the object alive
+// while a call uses it: calls of a shared object hold the lock for reading, calls of others exclude
+// one another, and closing holds it for writing. The garbage collector closes a handle that nobody
+// can reach. No call acquires a second handle, except that a write acquires its batch, last.
 type handle struct {
 	mu       sync.RWMutex
 	pointer  unsafe.Pointer // nil: closed
@@ -21,7 +21,8 @@ type handle struct {
 	isShared bool
 }
 
-// newHandle owns an object. isShared says whether several threads may use the object at the same time.
+// newHandle owns an object. isShared says whether several threads may use the object at the same
+// time.
 func newHandle(pointer unsafe.Pointer, name string, isShared bool, free func(unsafe.Pointer)) *handle {
 	h := &handle{pointer: pointer, free: free, name: name, isShared: isShared}
 	runtime.SetFinalizer(h, (*handle).close)

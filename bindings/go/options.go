@@ -10,9 +10,11 @@ type Options struct {
 	// ReadOnly opens the store read-only: nothing in its directory changes, writes fail, and other
 	// processes may read it at the same time, but none may write it.
 	ReadOnly bool
-	// DirectReads makes reads bypass the page cache, so that memory holds only the engines' own caches.
+	// DirectReads makes reads bypass the page cache, so that memory holds only the engines' own
+	// caches.
 	DirectReads bool
-	// Threads for background work, 1 to 256, besides one for flushes. Default: one per core, up to 4.
+	// Threads for background work, 1 to 256, besides one for flushes. Default: one per core, up to
+	// 4.
 	Threads int
 	// MaxOpenFiles is the maximum number of files that the store has open. Default: 256.
 	MaxOpenFiles int
@@ -21,8 +23,8 @@ type Options struct {
 	// Idle is the time after which an idle snapshot or transaction expires, in whole milliseconds.
 	// Negative: never. Default: 5 minutes.
 	Idle time.Duration
-	// TransactionMemoryBytes is the memory per table for the keys that are written while transactions
-	// are open. Default: 32 MiB.
+	// TransactionMemoryBytes is the memory per table for the keys that are written while
+	// transactions are open. Default: 32 MiB.
 	TransactionMemoryBytes int
 }
 

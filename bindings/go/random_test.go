@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestTable_RandomOperationsMatchAMap compares a table, a snapshot of it and transactions on it with maps.
+// TestTable_RandomOperationsMatchAMap compares a table, a snapshot of it and transactions on it
+// with maps.
 func TestTable_RandomOperationsMatchAMap(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store")
 	const seed = 7
@@ -87,7 +88,8 @@ func TestTable_RandomOperationsMatchAMap(t *testing.T) {
 	}
 }
 
-// match compares a reader with a map: all entries in both directions, gets, and random seeks and ranges.
+// match compares a reader with a map: all entries in both directions, gets, and random seeks and
+// ranges.
 func match(t *testing.T, r Reader, model map[string]string, random *rand.Rand, key func() string) {
 	t.Helper()
 	keys := slices.Sorted(maps.Keys(model))

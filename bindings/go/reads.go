@@ -19,8 +19,8 @@ type Reader interface {
 	MultiGet(keys ...[]byte) ([][]byte, error)
 	// Cursor returns a cursor over all entries.
 	Cursor() (*Cursor, error)
-	// Range returns a cursor over the keys from start to before end; nil is no bound. Engines without
-	// order have no bounds.
+	// Range returns a cursor over the keys from start to before end; nil is no bound. Engines
+	// without order have no bounds.
 	Range(start, end []byte) (*Cursor, error)
 	// Prefix returns a cursor over the keys that start with prefix. Engines with an order only.
 	Prefix(prefix []byte) (*Cursor, error)
@@ -96,8 +96,8 @@ func (r reads) Cursor() (*Cursor, error) {
 	return r.Range(nil, nil)
 }
 
-// Range returns a cursor over the keys from start to before end; nil is no bound. Engines without order
-// have no bounds.
+// Range returns a cursor over the keys from start to before end; nil is no bound. Engines without
+// order have no bounds.
 //
 // Errors: [ErrInvalid] for a range that starts after its end; [ErrUnsupported].
 func (r reads) Range(start, end []byte) (*Cursor, error) {

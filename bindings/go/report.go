@@ -54,7 +54,8 @@ type TableRepair struct {
 	Losses []json.RawMessage `json:"losses"`
 }
 
-// Verify reads and checks every byte of the open store. Damage is in the report, and is not an error.
+// Verify reads and checks every byte of the open store. Damage is in the report, and is not an
+// error.
 //
 // Errors: [ErrIO]: a file could not be read.
 func (db *DB) Verify() (*VerifyReport, error) {
@@ -66,7 +67,8 @@ func (db *DB) Verify() (*VerifyReport, error) {
 }
 
 // Verify reads and checks every byte of the store in the directory path, which no process has open.
-// It changes nothing. Damage is in the report, also that of the list of tables, and is not an error.
+// It changes nothing. Damage is in the report, also that of the list of tables, and is not an
+// error.
 //
 // Errors: [ErrRefused] if the directory is not a store; [ErrLocked]; [ErrIO].
 func Verify(path string) (*VerifyReport, error) {

@@ -5,8 +5,8 @@ import "C"
 
 import "unsafe"
 
-// A Snapshot is a table as of the creation of the snapshot. While it lives, the versions that it shows
-// stay on disk. One that is not used for Options.Idle expires.
+// A Snapshot is a table as of the creation of the snapshot. While it lives, the versions that it
+// shows stay on disk. One that is not used for Options.Idle expires.
 type Snapshot struct{ reads }
 
 // Snapshot returns a view of the table at this moment, unaffected by later writes.

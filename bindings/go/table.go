@@ -13,9 +13,9 @@ import (
 // transactions.
 //
 // Writes are buffered: they survive a crash of the process, and a power cut once Sync, WriteSync,
-// CommitSync or TransactSync has returned. Errors of all writes: [ErrTooLarge] and a full disk: nothing
-// was written; [ErrReadOnly]; [ErrRefused] by a store that is open read-only; [ErrClosed]. After
-// another [ErrIO] the outcome is unknown until the store is reopened.
+// CommitSync or TransactSync has returned. Errors of all writes: [ErrTooLarge] and a full disk:
+// nothing was written; [ErrReadOnly]; [ErrRefused] by a store that is open read-only; [ErrClosed].
+// After another [ErrIO] the outcome is unknown until the store is reopened.
 type Table struct{ reads }
 
 func newTable(table unsafe.Pointer) *Table {
@@ -86,8 +86,8 @@ func (t *Table) Clear() error {
 
 // Sync makes every write that has returned durable against a power cut.
 //
-// Errors: [ErrIO]: it is unknown which of these writes are durable, and the table is read-only from then
-// on; [ErrReadOnly]; [ErrClosed].
+// Errors: [ErrIO]: it is unknown which of these writes are durable, and the table is read-only from
+// then on; [ErrReadOnly]; [ErrClosed].
 func (t *Table) Sync() error {
 	if err := t.acquire(); err != nil {
 		return err

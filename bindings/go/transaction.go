@@ -83,8 +83,9 @@ func (tx *Transaction) Write(batch *Batch) error {
 
 // Commit applies all writes, or none, and ends the transaction in any case.
 //
-// Errors: [ErrConflict]: what it has read has changed, and [ErrExpired]: nothing was applied, run it
-// again from its beginning. [ErrInvalid] if it has ended already. Others as of the writes of [Table].
+// Errors: [ErrConflict]: what it has read has changed, and [ErrExpired]: nothing was applied, run
+// it again from its beginning. [ErrInvalid] if it has ended already. Others as of the writes of
+// [Table].
 func (tx *Transaction) Commit() error { return tx.commit(false) }
 
 // CommitSync is Commit, and the writes survive a power cut once it returns.
@@ -108,9 +109,9 @@ const (
 )
 
 // Transact runs work in a transaction and commits it. If work returns an error, the writes are
-// discarded and the error is returned. After a conflict work runs again from its beginning, up to 16
-// times with growing pauses; so it does if it returns an error that wraps one that is retryable. work
-// must neither commit nor keep the transaction.
+// discarded and the error is returned. After a conflict work runs again from its beginning, up to
+// 16 times with growing pauses; so it does if it returns an error that wraps one that is retryable.
+// work must neither commit nor keep the transaction.
 //
 // Errors: [ErrConflict] of the last try; others as of [Transaction.Commit].
 func (t *Table) Transact(work func(*Transaction) error) error {

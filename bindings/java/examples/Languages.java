@@ -1,4 +1,5 @@
-// Counts visits by language, and prints all counts: the program of the book's page "Other languages".
+// Counts visits by language, and prints all counts: the program of the book's page "Other
+// languages".
 
 // ANCHOR: program
 import static java.nio.charset.StandardCharsets.UTF_8;
@@ -25,7 +26,8 @@ public class Languages {
       visits.transact(Languages::countVisit);
       try (Cursor cursor = visits.cursor()) {
         while (cursor.next()) {
-          System.out.println(new String(cursor.key(), UTF_8) + " " + new String(cursor.value(), UTF_8));
+          String language = new String(cursor.key(), UTF_8);
+          System.out.println(language + " " + new String(cursor.value(), UTF_8));
         }
       }
     }

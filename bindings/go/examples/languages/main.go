@@ -1,4 +1,5 @@
-// Counts visits by language, and prints all counts: the program of the book's page "Other languages".
+// Counts visits by language, and prints all counts: the program of the book's page "Other
+// languages".
 package main
 
 // ANCHOR: program

@@ -9,8 +9,8 @@ import java.time.Duration;
 import java.time.Instant;
 
 /**
- * A list of writes that is applied in order, completely or not at all, by {@link Table#write} or {@link
- * Transaction#write}.
+ * A list of writes that is applied in order, completely or not at all, by {@link Table#write} or
+ * {@link Transaction#write}.
  */
 public final class Batch implements AutoCloseable {
   private static final MethodHandle CREATE = Library.function("batch_create", ADDRESS);

@@ -14,7 +14,9 @@ public enum Code {
   BELOW_WATERMARK(5),
   /** Invalid options; the message lists every mistake. Nothing was opened. */
   INVALID_OPTIONS(6),
-  /** The directory is not a store, has a newer format, or is open read-only; or a table is in use. */
+  /**
+   * The directory is not a store, has a newer format, or is open read-only; or a table is in use.
+   */
   REFUSED(7),
   /** The store is open already, in this process or in another one. */
   LOCKED(8),

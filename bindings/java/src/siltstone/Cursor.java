@@ -12,15 +12,15 @@ import java.time.Instant;
 /**
  * A position among the entries of a table, as of the creation of the cursor.
  *
- * <p>A new cursor is not on an entry: {@link #next} moves to the first one, and {@link #prev} to the last
- * one. A move returns whether the cursor is on an entry. A cursor that has left its range stays there
- * until it is positioned by {@code first}, {@code last}, {@code seek} or {@code seekBack}. On engines
- * without order only {@code first} and {@code next} work. An open cursor keeps files that compaction has
- * replaced, so close it.
+ * <p>A new cursor is not on an entry: {@link #next} moves to the first one, and {@link #prev} to
+ * the last one. A move returns whether the cursor is on an entry. A cursor that has left its range
+ * stays there until it is positioned by {@code first}, {@code last}, {@code seek} or {@code
+ * seekBack}. On engines without order only {@code first} and {@code next} work. An open cursor
+ * keeps files that compaction has replaced, so close it.
  *
- * <p>Errors of all moves: {@link Code#UNSUPPORTED}; {@link Code#EXPIRED} of a snapshot or transaction;
- * {@link Code#CORRUPTION}; {@link Code#IO}; {@link Code#CLOSED}. The cursor is not on an entry then, and
- * can be positioned again.
+ * <p>Errors of all moves: {@link Code#UNSUPPORTED}; {@link Code#EXPIRED} of a snapshot or
+ * transaction; {@link Code#CORRUPTION}; {@link Code#IO}; {@link Code#CLOSED}. The cursor is not on
+ * an entry then, and can be positioned again.
  */
 public final class Cursor implements AutoCloseable {
   private static final MethodHandle FREE = Library.procedure("cursor_free", ADDRESS);

@@ -5,8 +5,8 @@ import java.lang.invoke.MethodHandle;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /**
- * A pointer to an object of the C library, and a count of the calls that use the object, so that it is
- * not freed under them: {@link #close} frees it if there are none, otherwise the last call does.
+ * A pointer to an object of the C library, and a count of the calls that use the object, so that it
+ * is not freed under them: {@link #close} frees it if there are none, otherwise the last call does.
  */
 final class Handle {
   /** The sign bit of {@code uses}. */

@@ -18,8 +18,9 @@ import java.nio.file.Path;
 /**
  * Loads the C library, and converts arguments, results and errors.
  *
- * <p>A function of the C library that can fail returns an error object, {@link #check}. Byte strings are
- * copied to memory of an arena for a call. Lengths ({@code size_t}) are {@code long}: 64-bit systems only.
+ * <p>A function of the C library that can fail returns an error object, {@link #check}. Byte
+ * strings are copied to memory of an arena for a call. Lengths ({@code size_t}) are {@code long}:
+ * 64-bit systems only.
  */
 final class Library {
   private static final Linker LINKER = Linker.nativeLinker();

@@ -8,7 +8,9 @@ import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.invoke.MethodHandle;
 
-/** The reads of tables, snapshots and transactions, which differ in the functions that they call. */
+/**
+ * The reads of tables, snapshots and transactions, which differ in the functions that they call.
+ */
 abstract sealed class NativeReads implements Reads permits Table, Snapshot, Transaction {
   /** The functions for one type of objects. */
   record Functions(

@@ -37,21 +37,25 @@ public final class Options {
   }
 
   /**
-   * Opens the store read-only: nothing in its directory changes, writes fail, and other processes may
-   * read it at the same time, but none may write it. Default: false.
+   * Opens the store read-only: nothing in its directory changes, writes fail, and other processes
+   * may read it at the same time, but none may write it. Default: false.
    */
   public Options readOnly(boolean readOnly) {
     this.readOnly = readOnly;
     return this;
   }
 
-  /** Reads bypass the page cache, so that memory holds only the engines' own caches. Default: false. */
+  /**
+   * Reads bypass the page cache, so that memory holds only the engines' own caches. Default: false.
+   */
   public Options directReads(boolean directReads) {
     this.directReads = directReads;
     return this;
   }
 
-  /** Threads for background work, 1 to 256, besides one for flushes. Default: one per core, up to 4. */
+  /**
+   * Threads for background work, 1 to 256, besides one for flushes. Default: one per core, up to 4.
+   */
   public Options threads(int threads) {
     this.threads = atLeast("threads", 1, threads);
     return this;
@@ -70,8 +74,8 @@ public final class Options {
   }
 
   /**
-   * The time after which an idle snapshot or transaction expires, in whole milliseconds. Zero: never.
-   * Default: 5 minutes.
+   * The time after which an idle snapshot or transaction expires, in whole milliseconds. Zero:
+   * never. Default: 5 minutes.
    */
   public Options idle(Duration idle) {
     atLeast("idle", 0, idle.toMillis());

@@ -30,8 +30,8 @@ public final class SiltstoneException extends RuntimeException {
   }
 
   /**
-   * Whether a write failed for lack of space. Nothing was written, and writes succeed again when there
-   * is space.
+   * Whether a write failed for lack of space. Nothing was written, and writes succeed again when
+   * there is space.
    */
   public boolean isDiskFull() {
     return isDiskFull;

@@ -6,8 +6,8 @@ import java.lang.foreign.MemorySegment;
 import java.lang.invoke.MethodHandle;
 
 /**
- * A table as of the creation of the snapshot. While it lives, the versions that it shows stay on disk.
- * One that is not used for {@link Options#idle} expires.
+ * A table as of the creation of the snapshot. While it lives, the versions that it shows stay on
+ * disk. One that is not used for {@link Options#idle} expires.
  */
 public final class Snapshot extends NativeReads implements AutoCloseable {
   private static final MethodHandle FREE = Library.procedure("snapshot_free", ADDRESS);

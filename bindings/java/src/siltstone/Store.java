@@ -68,8 +68,8 @@ public final class Store implements AutoCloseable {
   }
 
   /**
-   * Opens the store in a directory, or creates one if the directory is missing or empty. With {@link
-   * Options#readOnly} nothing is created. Errors are as of {@link #open}.
+   * Opens the store in a directory, or creates one if the directory is missing or empty. With
+   * {@link Options#readOnly} nothing is created. Errors are as of {@link #open}.
    */
   public static Store openOrCreate(Path path, Options options) {
     return open(OPEN_OR_CREATE, path, options);
@@ -89,7 +89,8 @@ public final class Store implements AutoCloseable {
   /**
    * Opens an existing table.
    *
-   * <p>Errors: {@link Code#INVALID} if there is no such table; {@link Code#CORRUPTION}; {@link Code#IO}.
+   * <p>Errors: {@link Code#INVALID} if there is no such table; {@link Code#CORRUPTION}; {@link
+   * Code#IO}.
    */
   public Table table(String name) {
     MemorySegment db = handle.acquire();
@@ -108,12 +109,12 @@ public final class Store implements AutoCloseable {
   }
 
   /**
-   * Opens a table, or creates it on the engine "lsm", "trie", "silt", "mica" or "skimpy" with options,
-   * e.g. {@code Map.of("memtable", "8MiB")}. Options of an existing table that differ are applied or
-   * refused.
+   * Opens a table, or creates it on the engine "lsm", "trie", "silt", "mica" or "skimpy" with
+   * options, e.g. {@code Map.of("memtable", "8MiB")}. Options of an existing table that differ are
+   * applied or refused.
    *
-   * <p>Errors: {@link Code#INVALID_OPTIONS} with every mistake; {@link Code#INVALID} if the table is on
-   * another engine; {@link Code#IO}.
+   * <p>Errors: {@link Code#INVALID_OPTIONS} with every mistake; {@link Code#INVALID} if the table
+   * is on another engine; {@link Code#IO}.
    */
   public Table tableOrCreate(String name, String engine, Map<String, String> options) {
     MemorySegment db = handle.acquire();
@@ -198,11 +199,11 @@ public final class Store implements AutoCloseable {
   }
 
   /**
-   * Copies every table, each as of a moment during the call, into a new directory, while the store is in
-   * use. Files are linked where both directories are on one file system. The copy is a store.
+   * Copies every table, each as of a moment during the call, into a new directory, while the store
+   * is in use. Files are linked where both directories are on one file system. The copy is a store.
    *
-   * <p>Errors: {@link Code#REFUSED} if the directory exists or is inside a store; {@link Code#IO}. There
-   * is no partial copy then.
+   * <p>Errors: {@link Code#REFUSED} if the directory exists or is inside a store; {@link Code#IO}.
+   * There is no partial copy then.
    */
   public void checkpoint(Path path) {
     MemorySegment db = handle.acquire();
@@ -230,10 +231,11 @@ public final class Store implements AutoCloseable {
   }
 
   /**
-   * Reads and checks every byte of the store in a directory, which no process has open. Changes nothing.
-   * Damage is in the report, also that of the list of tables, and is not an error.
+   * Reads and checks every byte of the store in a directory, which no process has open. Changes
+   * nothing. Damage is in the report, also that of the list of tables, and is not an error.
    *
-   * <p>Errors: {@link Code#REFUSED} if the directory is not a store; {@link Code#LOCKED}; {@link Code#IO}.
+   * <p>Errors: {@link Code#REFUSED} if the directory is not a store; {@link Code#LOCKED}; {@link
+   * Code#IO}.
    */
   public static VerifyReport verify(Path path) {
     try (Arena arena = Arena.ofConfined()) {
@@ -245,10 +247,11 @@ public final class Store implements AutoCloseable {
   }
 
   /**
-   * Repairs the store in a directory, which no process has open, as far as possible. Damaged files are
-   * kept as {@code *.damaged}.
+   * Repairs the store in a directory, which no process has open, as far as possible. Damaged files
+   * are kept as {@code *.damaged}.
    *
-   * <p>Errors: {@link Code#REFUSED} if the directory is not a store; {@link Code#LOCKED}; {@link Code#IO}.
+   * <p>Errors: {@link Code#REFUSED} if the directory is not a store; {@link Code#LOCKED}; {@link
+   * Code#IO}.
    */
   public static RepairReport repair(Path path) {
     try (Arena arena = Arena.ofConfined()) {
@@ -260,12 +263,12 @@ public final class Store implements AutoCloseable {
   }
 
   /**
-   * Finishes background work, makes everything durable and releases the directory. Calls with the tables,
-   * snapshots and transactions of the store throw {@link Code#CLOSED} from then on. Closing again does
-   * nothing.
+   * Finishes background work, makes everything durable and releases the directory. Calls with the
+   * tables, snapshots and transactions of the store throw {@link Code#CLOSED} from then on. Closing
+   * again does nothing.
    *
-   * <p>Errors: {@link Code#IO} and {@link Code#READ_ONLY}. The store is closed in any case; some writes
-   * may not be durable then.
+   * <p>Errors: {@link Code#IO} and {@link Code#READ_ONLY}. The store is closed in any case; some
+   * writes may not be durable then.
    */
   @Override
   public void close() {

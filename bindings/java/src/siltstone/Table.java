@@ -13,13 +13,14 @@ import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * A table of a store. Several can be open of one table: they have the same content and transactions.
+ * A table of a store. Several can be open of one table: they have the same content and
+ * transactions.
  *
- * <p>Writes are buffered: they survive a crash of the process, and a power cut once {@link #sync}, {@link
- * #writeSync}, {@link Transaction#commitSync} or {@link #transactSync} has returned. Errors of all writes:
- * {@link Code#TOO_LARGE} and a full disk: nothing was written; {@link Code#READ_ONLY}; {@link
- * Code#REFUSED} by a store that is open read-only; {@link Code#CLOSED}. After another {@link Code#IO} the
- * outcome is unknown until the store is reopened.
+ * <p>Writes are buffered: they survive a crash of the process, and a power cut once {@link #sync},
+ * {@link #writeSync}, {@link Transaction#commitSync} or {@link #transactSync} has returned. Errors
+ * of all writes: {@link Code#TOO_LARGE} and a full disk: nothing was written; {@link
+ * Code#READ_ONLY}; {@link Code#REFUSED} by a store that is open read-only; {@link Code#CLOSED}.
+ * After another {@link Code#IO} the outcome is unknown until the store is reopened.
  */
 public final class Table extends NativeReads implements AutoCloseable {
   private static final MethodHandle FREE = Library.procedure("table_free", ADDRESS);
@@ -163,8 +164,8 @@ public final class Table extends NativeReads implements AutoCloseable {
   }
 
   /**
-   * Begins a transaction. End it with {@link Transaction#commit}, or with {@code close}, which discards
-   * its writes.
+   * Begins a transaction. End it with {@link Transaction#commit}, or with {@code close}, which
+   * discards its writes.
    *
    * <p>Errors: {@link Code#UNSUPPORTED} on the engines trie, silt and mica; {@link Code#CLOSED}.
    */
@@ -173,9 +174,9 @@ public final class Table extends NativeReads implements AutoCloseable {
   }
 
   /**
-   * Runs {@code work} in a transaction, commits it, and returns what {@code work} returned. If {@code
-   * work} throws, the writes are discarded. After a conflict, or another exception of the store that is
-   * retryable, it runs again from its beginning, up to 16 times with growing pauses.
+   * Runs {@code work} in a transaction, commits it, and returns what {@code work} returned. If
+   * {@code work} throws, the writes are discarded. After a conflict, or another exception of the
+   * store that is retryable, it runs again from its beginning, up to 16 times with growing pauses.
    *
    * <p>Errors: {@link Code#CONFLICT} of the last try; others as of {@link Transaction#commit}.
    */
@@ -207,8 +208,8 @@ public final class Table extends NativeReads implements AutoCloseable {
   }
 
   /**
-   * Releases this object. The table in the store stays as it is, and snapshots, transactions and cursors
-   * can still be used.
+   * Releases this object. The table in the store stays as it is, and snapshots, transactions and
+   * cursors can still be used.
    */
   @Override
   public void close() {

@@ -10,8 +10,8 @@ import java.time.Instant;
 
 /**
  * A transaction on one table: reads show the table as of its beginning with its own writes, and its
- * writes are applied together if nothing that it has read has changed. One that is not used for {@link
- * Options#idle} expires. {@link #close} discards the writes of one that was not committed.
+ * writes are applied together if nothing that it has read has changed. One that is not used for
+ * {@link Options#idle} expires. {@link #close} discards the writes of one that was not committed.
  *
  * <p>Errors of its writes: {@link Code#TOO_LARGE}; {@link Code#INVALID} if it was committed; {@link
  * Code#CLOSED}.
@@ -94,9 +94,9 @@ public final class Transaction extends NativeReads implements AutoCloseable {
   /**
    * Applies all writes, or none, and ends the transaction in any case.
    *
-   * <p>Errors: {@link Code#CONFLICT}: what it has read has changed, and {@link Code#EXPIRED}: nothing
-   * was applied, run it again from its beginning. {@link Code#INVALID} if it has ended already. Others
-   * as of the writes of {@link Table}.
+   * <p>Errors: {@link Code#CONFLICT}: what it has read has changed, and {@link Code#EXPIRED}:
+   * nothing was applied, run it again from its beginning. {@link Code#INVALID} if it has ended
+   * already. Others as of the writes of {@link Table}.
    */
   public void commit() {
     commit(false);

@@ -8,7 +8,10 @@ import java.lang.foreign.MemorySegment;
 import java.lang.invoke.MethodHandle;
 import java.time.Instant;
 
-/** The writes of one key, of tables, batches and transactions: the functions for one type of objects. */
+/**
+ * The writes of one key, of tables, batches and transactions: the functions for one type of
+ * objects.
+ */
 record Writes(MethodHandle put, MethodHandle putUntil, MethodHandle delete) {
   static Writes of(String type) {
     return new Writes(

@@ -73,7 +73,9 @@ final class ConcurrentTests {
     }
   }
 
-  /** Closes a store and its objects under threads that use them: each call works or throws CLOSED. */
+  /**
+   * Closes a store and its objects under threads that use them: each call works or throws CLOSED.
+   */
   static void close_whileInUse(Path scratch) throws Exception {
     for (int round = 0; round < 20; round++) {
       closeInUse(Files.createDirectory(scratch.resolve("store" + round)), round);

@@ -10,7 +10,9 @@ import java.util.Comparator;
 import java.util.List;
 import java.util.stream.Stream;
 
-/** Runs each static method of the test classes that takes a new directory. Prints "ok" at the end. */
+/**
+ * Runs each static method of the test classes that takes a new directory. Prints "ok" at the end.
+ */
 public final class Tests {
   private static final List<Class<?>> CLASSES =
       List.of(
