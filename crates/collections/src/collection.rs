@@ -48,7 +48,7 @@ impl<'w, 'r> Collection<'w, 'r> {
                 let version = writes.next_version();
                 let encoding =
                     if kind == Kind::Set { Encoding::Integers } else { Encoding::Compact };
-                let stream = StreamState { next_number: 1, ..StreamState::default() };
+                let stream = StreamState { next_group: 1, ..StreamState::default() };
                 let stream = if kind == Kind::Stream { stream } else { StreamState::default() };
                 (Metadata { kind, version, count: 0, head: 1 << 63, encoding, stream }, None)
             }

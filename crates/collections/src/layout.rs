@@ -17,7 +17,7 @@
 //!   's'    sorted set   score:u64  member           empty
 //!   'e'    stream       ms:u64  seq:u64             fields: (length:u32  bytes)*
 //!   'g'    stream       group's name                number:u64  last id:u64 u64  read:u64
-//!                                                   pending:u64
+//!                                                   pending:u64  next consumer:u64
 //!   'c'    stream       group:u64  consumer's name  number:u64  seen:u64  active:u64  pending:u64
 //!   'p'    stream       group:u64  ms:u64  seq:u64  delivered:u64  deliveries:u64  consumer's name
 //!   'q'    stream       group:u64  consumer:u64     empty

@@ -7,7 +7,7 @@
 //!
 //!   stream: between encoding and mark
 //!   26          42           58         66             74         82      86
-//!   last id     deleted id   added      next number    mark       "slc"   01
+//!   last id     deleted id   added      next group     mark       "slc"   01
 //!   u64 u64     u64 u64      u64        u64            u64                format version
 //! ```
 //!
@@ -95,8 +95,8 @@ pub struct StreamState {
     pub deleted: StreamId,
     /// Number of entries that were ever added.
     pub added: u64,
-    /// Number of the next group or consumer.
-    pub next_number: u64,
+    /// Number of the next group.
+    pub next_group: u64,
 }
 
 /// Metadata of a collection.
@@ -126,8 +126,8 @@ impl Metadata {
         }
         value.push(self.encoding as u8);
         if self.kind == Kind::Stream {
-            let StreamState { last, deleted, added, next_number } = self.stream;
-            for field in [last.ms, last.seq, deleted.ms, deleted.seq, added, next_number] {
+            let StreamState { last, deleted, added, next_group } = self.stream;
+            for field in [last.ms, last.seq, deleted.ms, deleted.seq, added, next_group] {
                 value.extend_from_slice(&field.to_le_bytes());
             }
         }
@@ -162,7 +162,7 @@ impl Metadata {
                 last: id_at(26)?,
                 deleted: id_at(42)?,
                 added: u64_at(58)?,
-                next_number: u64_at(66)?,
+                next_group: u64_at(66)?,
             },
         };
         Some(Metadata {
@@ -190,7 +190,7 @@ mod tests {
             last: StreamId::MIN,
             deleted: StreamId::MIN,
             added: 0,
-            next_number: 0,
+            next_group: 0,
         },
     };
     const STREAM: Metadata = Metadata {
@@ -199,7 +199,7 @@ mod tests {
             last: StreamId { ms: 5, seq: 6 },
             deleted: StreamId { ms: 7, seq: 8 },
             added: 9,
-            next_number: 10,
+            next_group: 10,
         },
         ..LIST
     };

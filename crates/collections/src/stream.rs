@@ -112,10 +112,10 @@ impl<'w, 'r> Stream<'w, 'r> {
         self.0.save();
     }
 
-    /// Draws the number of a new group or consumer.
-    pub(crate) fn draw_number(&mut self) -> u64 {
-        let number = self.0.metadata.stream.next_number;
-        self.0.metadata.stream.next_number += 1;
+    /// Draws the number of a new group.
+    pub(crate) fn draw_group_number(&mut self) -> u64 {
+        let number = self.0.metadata.stream.next_group;
+        self.0.metadata.stream.next_group += 1;
         self.0.save();
         number
     }
@@ -231,8 +231,9 @@ impl<'w, 'r> Stream<'w, 'r> {
         Ok(edge.into_iter().next())
     }
 
-    /// Deletes entries from the front: as many as `to` asks for, up to `max`, rounded down to a
-    /// multiple of `step`. Returns their number. Cost: a deletion per entry.
+    /// Deletes entries from the front: as many as `to` asks for, up to `max`. Unless these are all,
+    /// fewer are deleted: the number of entries that were ever added and are gone becomes a multiple
+    /// of `step`. Returns the number of deletions, which is the cost.
     ///
     /// # Errors
     /// Those of reads.
@@ -248,7 +249,12 @@ impl<'w, 'r> Stream<'w, 'r> {
                 (keys.len() as u64) < limit
             })?;
         }
-        keys.truncate(keys.len() - keys.len() % usize::try_from(step.max(1)).unwrap_or(usize::MAX));
+        if (keys.len() as u64) < self.len() {
+            let gone = self.state().added.saturating_sub(self.len());
+            let step = step.max(1);
+            let aligned = (gone.saturating_add(keys.len() as u64) / step * step).max(gone) - gone;
+            keys.truncate(usize::try_from(aligned).unwrap_or(usize::MAX));
+        }
         for id in &keys {
             let key = self.key(*id);
             self.0.delete(&key);

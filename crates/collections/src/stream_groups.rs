@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   group "g" (number 1)     last id, entries read, number of pending entries
-//!     consumer "a" (2)       times, number of pending entries
+//!     consumer "a" (1)       times, number of pending entries
 //!     pending 5-0            consumer "a", time, deliveries     'p' row, by group
 //!                            and an empty 'q' row               by group and consumer
 //! ```
@@ -10,8 +10,8 @@
 //! Groups and consumers have numbers, so that the keys of pending entries are short and those of one
 //! group are adjacent. Groups and consumers are enumerated in the order of their names.
 //!
-//! Changes of a group write its own rows. They leave the metadata alone, except that new groups and
-//! consumers take a number, and that removing a group writes it so that waiting readers learn of it.
+//! Changes of a group write its own rows. They leave the metadata alone, except that a new group
+//! takes a number, and that removing a group writes it so that waiting readers learn of it.
 //!
 //! Invariant: each pending entry has both rows, of an existing group and consumer, whose counts
 //! include it.
@@ -43,6 +43,8 @@ pub struct Group {
     pub read: Option<u64>,
     /// Number of pending entries.
     pub pending: u64,
+    /// Number of the next consumer.
+    next_consumer: u64,
 }
 
 /// A consumer of a group.
@@ -84,9 +86,10 @@ fn encode(numbers: &[u64]) -> Vec<u8> {
 }
 
 fn decode_group(name: &[u8], value: &[u8]) -> Group {
-    let ([number, ms, seq, read, pending], _) = numbers(value);
+    let ([number, ms, seq, read, pending, next_consumer], _) = numbers(value);
     let read = (read != UNKNOWN).then_some(read);
-    Group { name: name.to_vec(), number, last: StreamId { ms, seq }, read, pending }
+    let (name, last) = (name.to_vec(), StreamId { ms, seq });
+    Group { name, number, last, read, pending, next_consumer }
 }
 
 fn decode_consumer(name: &[u8], value: &[u8]) -> Consumer {
@@ -147,15 +150,16 @@ impl Stream<'_, '_> {
         if self.group(name)?.is_some() {
             return Ok(false);
         }
-        let number = self.draw_number();
-        self.save_group(&Group { name: name.to_vec(), number, last, read, pending: 0 });
+        let (name, number) = (name.to_vec(), self.draw_group_number());
+        self.save_group(&Group { name, number, last, read, pending: 0, next_consumer: 1 });
         Ok(true)
     }
 
     /// Writes a changed group.
     pub fn save_group(&mut self, group: &Group) {
-        let Group { number, last, read, pending, .. } = *group;
-        let value = encode(&[number, last.ms, last.seq, read.unwrap_or(UNKNOWN), pending]);
+        let Group { number, last, read, pending, next_consumer, .. } = *group;
+        let read = read.unwrap_or(UNKNOWN);
+        let value = encode(&[number, last.ms, last.seq, read, pending, next_consumer]);
         let key = self.group_key(&group.name);
         self.0.put(&key, &value);
     }
@@ -202,8 +206,10 @@ impl Stream<'_, '_> {
     }
 
     /// Adds a consumer, which must not exist.
-    pub fn create_consumer(&mut self, group: &Group, name: &[u8], now: Timestamp) -> Consumer {
-        let number = self.draw_number();
+    pub fn create_consumer(&mut self, group: &mut Group, name: &[u8], now: Timestamp) -> Consumer {
+        let number = group.next_consumer;
+        group.next_consumer += 1;
+        self.save_group(group);
         let name = name.to_vec();
         let consumer = Consumer { name, number, seen_at: now, active_at: None, pending: 0 };
         self.save_consumer(group, &consumer);

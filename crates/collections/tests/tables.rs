@@ -122,7 +122,7 @@ fn removal_renaming_and_expiry_of_a_stream_write_few_rows() {
             }
             stream.create_group(b"g", StreamId::MIN, None)?;
             let mut group = stream.group(b"g")?.unwrap();
-            let mut consumer = stream.create_consumer(&group, b"c", 1);
+            let mut consumer = stream.create_consumer(&mut group, b"c", 1);
             for ms in 1..=100 {
                 let id = StreamId { ms, seq: 0 };
                 stream.deliver(&mut group, &mut consumer, (id, 1, 1))?;

@@ -133,7 +133,14 @@ pub fn change(
                     (TrimTo::MinId(some_id), below)
                 }
             };
-            let trimmed = (wanted as u64).min(max) / step * step;
+            let mut trimmed = (wanted as u64).min(max);
+            let gone = model.added.saturating_sub(known.len() as u64);
+            while trimmed > 0
+                && (trimmed as usize) < known.len()
+                && !(gone + trimmed).is_multiple_of(step)
+            {
+                trimmed -= 1;
+            }
             assert_eq!(stream.trim(to, max, step)?, trimmed);
             for id in &known[..trimmed as usize] {
                 model.entries.remove(id);
@@ -177,7 +184,7 @@ fn change_group(
     let now = rng.below(1000);
     match stream.consumer(&group, &consumer_name)? {
         None => {
-            stream.create_consumer(&group, &consumer_name, now);
+            stream.create_consumer(&mut group, &consumer_name, now);
             state.consumers.insert(consumer_name, (now, None));
         }
         Some(consumer) if rng.one_in(10) => {

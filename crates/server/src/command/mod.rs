@@ -19,6 +19,8 @@
 //! | [`hashes`], [`lists`], [`sets`] | commands on hashes, lists and sets |
 //! | [`sorted_sets`], [`sorted_set_ranges`], [`sorted_set_algebra`] | commands on sorted sets |
 //! | [`geo`], [`geo_cells`] | positions in sorted sets, and their cells |
+//! | [`streams`], [`stream_reads`], [`stream_args`] | commands on the entries of streams |
+//! | [`stream_groups`], [`stream_pending`], [`stream_info`], [`stream_lag`] | consumer groups |
 //! | [`elements`] | helpers of the commands on collections |
 //! | [`keys`], [`expiry`], [`scan`] | commands on keys: existence, expiry, enumeration |
 //! | [`keyspace`] | number of keys, and of keys that expire |
@@ -83,6 +85,13 @@ mod slow_log;
 mod sorted_set_algebra;
 mod sorted_set_ranges;
 mod sorted_sets;
+mod stream_args;
+mod stream_groups;
+mod stream_info;
+mod stream_lag;
+mod stream_pending;
+mod stream_reads;
+mod streams;
 mod strings;
 mod table;
 mod tracking;

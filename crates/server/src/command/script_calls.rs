@@ -11,6 +11,7 @@ use super::context::Context;
 use super::definition::{Definition, WRITE};
 use super::events;
 use super::failure;
+use super::stream_reads;
 use crate::pubsub::Kind;
 use crate::resp::{Args, RespVersion};
 use crate::script::host::{CallError, Commands};
@@ -82,6 +83,11 @@ impl Commands for ScriptCalls<'_, '_> {
         }
         if !command.is_allowed_in_scripts() {
             return failed("ERR This Redis command is not allowed from script");
+        }
+        if ["xread", "xreadgroup"].contains(&command.name) && stream_reads::has_block(args) {
+            let name = String::from_utf8_lossy(&args[0]);
+            let text = "command is not allowed with BLOCK option from scripts";
+            return failed(&format!("ERR {name} {text}"));
         }
         if self.is_read_only && command.has(WRITE) {
             return failed("ERR Write commands are not allowed from read-only scripts.");

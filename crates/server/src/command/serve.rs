@@ -87,6 +87,7 @@ pub(super) fn run_again(
     if let Err(failure) = outcome {
         replies.rewind(0);
         replies.error(&failure.text());
+        shared.metrics.record_error(&failure.text());
     }
     Some(replies.unsent().to_vec())
 }

@@ -11,8 +11,8 @@ use super::index::{CommandIndex, pack};
 use super::{
     admin, bitfield, bitmaps, blocking, client, config, connection, expiry, functions, geo, hashes,
     history, hyperloglog, info, introspect, keys, latency, lists, numbers, pubsub, ranges, scan,
-    scripts, sets, slow_log, sorted_set_algebra, sorted_set_ranges, sorted_sets, strings,
-    transactions,
+    scripts, sets, slow_log, sorted_set_algebra, sorted_set_ranges, sorted_sets, stream_groups,
+    stream_info, stream_pending, stream_reads, streams, strings, transactions,
 };
 
 /// All commands.
@@ -59,6 +59,11 @@ pub(super) static TABLE: LazyLock<Table> = LazyLock::new(|| {
         sorted_sets::commands(),
         sorted_set_ranges::commands(),
         sorted_set_algebra::commands(),
+        streams::commands(),
+        stream_reads::commands(),
+        stream_groups::commands(),
+        stream_pending::commands(),
+        stream_info::commands(),
         history::commands(),
         transactions::commands(),
     ];
