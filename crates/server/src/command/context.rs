@@ -79,6 +79,11 @@ impl<'a> Context<'a> {
         if self.is_in_transaction() { Guard::AlreadyHeld } else { self.database().locks.many(keys) }
     }
 
+    /// Locks all keys of the selected table.
+    pub(crate) fn lock_table(&self) -> Guard<'a> {
+        if self.is_in_transaction() { Guard::AlreadyHeld } else { self.database().locks.all() }
+    }
+
     /// String at a key of the selected table, for a command that is about to write it. Fails for
     /// any other type.
     #[inline]

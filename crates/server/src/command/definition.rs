@@ -35,7 +35,7 @@ pub(crate) struct KeyPositions {
 pub(crate) struct KeyOption {
     /// Position of the first option.
     pub(crate) from: usize,
-    /// Options with a key.
+    /// Options with a key, of which the last one counts.
     pub(crate) names: &'static [&'static str],
     /// Other options that take arguments, with their number.
     pub(crate) others: &'static [(&'static str, usize)],
@@ -54,7 +54,8 @@ impl KeyOption {
                     let rest = args.from(at);
                     return rest.iter().take(rest.len() / 2).collect();
                 }
-                keys.extend(args.get(at));
+                // The last one counts.
+                keys = args.get(at).into_iter().collect();
                 at += 1;
             } else if let Some((_, count)) = self.others.iter().find(|(name, _)| is(name)) {
                 at += count;

@@ -183,6 +183,7 @@ fn event_of(
         ("smove", _) => (EventClass::SET, "sadd"),
         ("zadd", _) if has("incr") => (EventClass::SORTED_SET, "zincr"),
         ("georadius" | "georadiusbymember", _) => (EventClass::SORTED_SET, "georadiusstore"),
+        ("sort", _) => (EventClass::LIST, "sortstore"),
         ("geosearchstore", _) => (EventClass::SORTED_SET, "geosearchstore"),
         ("zdiffstore", _) => (EventClass::SORTED_SET, "zdiffstore"),
         _ => {

@@ -11,7 +11,7 @@ use super::context::Context;
 use super::definition::{Definition, WRITE};
 use super::events;
 use super::failure;
-use super::stream_reads;
+use super::{sort, stream_reads};
 use crate::pubsub::Kind;
 use crate::resp::{Args, RespVersion};
 use crate::script::host::{CallError, Commands};
@@ -55,7 +55,8 @@ impl ScriptCalls<'_, '_> {
     /// Whether the locks of all keys of a command are held.
     fn may_access(&self, command: &Definition, args: Args<'_>) -> bool {
         let Some((table, declared)) = &self.declared else { return true };
-        if WHOLE_TABLE.contains(&command.name) {
+        let sorts = ["sort", "sort_ro"].contains(&command.name);
+        if WHOLE_TABLE.contains(&command.name) || sorts && sort::reads_unnamed_keys(args) {
             return false;
         }
         let is_declared = |key| *table == self.context.session.table && declared.contains(key);
