@@ -199,6 +199,11 @@ fn waiting_group_reader_fails_when_its_key_goes() {
         writer.call(removal);
         assert!(reader.read().starts_with("-NOGROUP No such key 's'"), "{removal}");
     }
+    assert!(writer.call("INFO errorstats").contains("errorstat_NOGROUP:count=3"));
+    let calls = writer.call("INFO commandstats");
+    let failed =
+        |line: &str| line.contains("xreadgroup:calls=3") && line.ends_with("failed_calls=3");
+    assert!(calls.lines().any(failed), "{calls}");
     writer.call("XGROUP CREATE s g $ MKSTREAM");
     park(&mut reader, &mut writer, "XREADGROUP GROUP g a BLOCK 0 STREAMS s >", 1);
     writer.call("SET s v");
