@@ -6,7 +6,7 @@ use siltstone_engine::{KeyRange, Result as StoreResult, Timestamp};
 
 use crate::error::{Error, Result};
 use crate::layout::{ELEMENT_PREFIX_BYTES, Space, element_key, hash_of, owner_key, stored_key};
-use crate::metadata::{Encoding, Kind, Metadata};
+use crate::metadata::{Encoding, Kind, Metadata, StreamState};
 use crate::rows::{Order, Visit};
 use crate::write_set::WriteSet;
 
@@ -48,7 +48,9 @@ impl<'w, 'r> Collection<'w, 'r> {
                 let version = writes.next_version();
                 let encoding =
                     if kind == Kind::Set { Encoding::Integers } else { Encoding::Compact };
-                (Metadata { kind, version, count: 0, head: 1 << 63, encoding }, None)
+                let stream = StreamState { next_group: 1, ..StreamState::default() };
+                let stream = if kind == Kind::Stream { stream } else { StreamState::default() };
+                (Metadata { kind, version, count: 0, head: 1 << 63, encoding, stream }, None)
             }
         };
         Ok(Collection { writes, key: key.to_vec(), metadata, expires_at, is_stored })
@@ -63,9 +65,21 @@ impl<'w, 'r> Collection<'w, 'r> {
         self.element(space, &hash_of(name).to_be_bytes(), name)
     }
 
+    /// Whether metadata and owner row exist.
+    pub(crate) fn is_stored(&self) -> bool {
+        self.is_stored
+    }
+
+    /// Whether the collection has no rows of elements.
+    fn has_no_rows(&self) -> bool {
+        match self.metadata.kind.may_be_empty() {
+            true => !self.is_stored,
+            false => self.metadata.count == 0,
+        }
+    }
+
     pub(crate) fn get(&self, key: &[u8]) -> StoreResult<Option<Vec<u8>>> {
-        // A new collection has no elements.
-        if self.metadata.count == 0 {
+        if self.has_no_rows() {
             return Ok(None);
         }
         Ok(self.writes.row(key)?.map(|entry| entry.value))
@@ -85,7 +99,7 @@ impl<'w, 'r> Collection<'w, 'r> {
         order: Order,
         visit: &mut Visit<'_>,
     ) -> StoreResult<()> {
-        if self.metadata.count == 0 { Ok(()) } else { self.writes.scan(range, order, visit) }
+        if self.has_no_rows() { Ok(()) } else { self.writes.scan(range, order, visit) }
     }
 
     /// All rows of a space.
@@ -101,10 +115,10 @@ impl<'w, 'r> Collection<'w, 'r> {
     }
 
     /// Writes the metadata and, for a new collection, the owner row. Removes both if there are no
-    /// elements left.
+    /// elements left, unless it may be empty.
     pub(crate) fn save(&mut self) {
         let owner = owner_key(self.metadata.version);
-        if self.metadata.count == 0 {
+        if self.metadata.count == 0 && !self.metadata.kind.may_be_empty() {
             if self.is_stored {
                 self.writes.delete(&stored_key(&self.key));
                 self.writes.delete(&owner);

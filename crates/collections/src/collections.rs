@@ -16,7 +16,7 @@ use crate::write_set::WriteSet;
 /// Keys are hashed to this many locks.
 const STRIPES: usize = 256;
 
-/// Hashes, lists, sets and sorted sets in one ordered table.
+/// Hashes, lists, sets, sorted sets and streams in one ordered table.
 ///
 /// All programs that use a table's collections at the same time must share one value of this type:
 /// its locks make operations atomic.

@@ -7,6 +7,10 @@
 //! their escaped place, together with the marker, in one batch; usually there are none, and
 //! nothing is written. A program that is older than the format shows reserved rows as keys.
 //!
+//! The marker of a table from before there were streams is replaced in the batch of the next write
+//! of reserved rows. A program of that time rejects the table from then on: it would take the
+//! metadata of a stream for a string, and its compactions would drop the entries.
+//!
 //! # Versions
 //! A version is larger than that of every row in the table, and not below the milliseconds since
 //! 1970 times 2^20. So it is new even if all rows of later versions were removed before a restart.
@@ -27,7 +31,8 @@ use siltstone_engine::{
 
 use crate::dead_rows::DeadRows;
 use crate::layout::{
-    self, MARKER_KEY, MARKER_VALUE, PREFIX, owner_key, stored_key, version_of, versioned_rows,
+    self, MARKER_KEY, MARKER_VALUE, OLD_MARKER_VALUE, PREFIX, owner_key, stored_key, version_of,
+    versioned_rows,
 };
 use crate::metadata::Metadata;
 use crate::rows::{EngineRows, Order, Rows};
@@ -40,8 +45,10 @@ const VERSIONS_PER_MS: u64 = 1 << 20;
 pub struct Keyspace {
     /// The last version drawn.
     last_version: AtomicU64,
-    /// Whether the table has the format marker.
+    /// Whether the table has a format marker.
     is_marked: AtomicBool,
+    /// Whether it is that of the current format.
+    is_current: AtomicBool,
 }
 
 impl Keyspace {
@@ -56,8 +63,9 @@ impl Keyspace {
             return Err(engine.unsupported("collections, as its keys have no order"));
         }
         let rows = EngineRows::newest(engine);
-        let is_marked = match marker(&rows)? {
-            Some(value) if value == MARKER_VALUE => true,
+        let (is_marked, is_current) = match marker(&rows)? {
+            Some(value) if value == MARKER_VALUE => (true, true),
+            Some(value) if value == OLD_MARKER_VALUE => (true, false),
             Some(value) if value.starts_with(b"siltstone collections ") => {
                 return Err(Error::Invalid(
                     "the table has collections in a newer format; open it with a newer version of \
@@ -66,7 +74,10 @@ impl Keyspace {
                 ));
             }
             // Without the marker this is a user's key like the others.
-            _ => upgrade(engine, &rows)?,
+            _ => {
+                let is_marked = upgrade(engine, &rows)?;
+                (is_marked, is_marked)
+            }
         };
         match engine.set_compaction_filter(Some(Arc::new(DeadRows))) {
             // An engine without compactions keeps dead rows.
@@ -83,6 +94,7 @@ impl Keyspace {
         Ok(Keyspace {
             last_version: AtomicU64::new(last_version),
             is_marked: AtomicBool::new(is_marked),
+            is_current: AtomicBool::new(is_current),
         })
     }
 
@@ -96,33 +108,40 @@ impl Keyspace {
         self.is_marked.load(Ordering::Acquire)
     }
 
+    /// Whether the table has the marker of the current format.
+    fn is_current(&self) -> bool {
+        self.is_current.load(Ordering::Acquire)
+    }
+
     /// Adds the format marker to writes that need it. The caller reports the writes by
     /// [`record_write`](Self::record_write).
     pub fn add_marker(&self, writes: &mut Overlay) {
         let is_reserved =
             |writes: &Overlay| writes.range(&KeyRange::prefix(&PREFIX)).next().is_some();
-        if !self.has_reserved_rows() && is_reserved(writes) {
+        if !self.is_current() && is_reserved(writes) {
             writes.push(Op::Put { key: &MARKER_KEY, value: MARKER_VALUE, expires_at: None });
         }
     }
 
     /// As [`add_marker`](Self::add_marker), to a batch of stored keys.
     pub fn mark_batch(&self, batch: &mut WriteBatch) {
-        if !self.has_reserved_rows() && batch.iter().any(|op| op.key().starts_with(&PREFIX)) {
+        if !self.is_current() && batch.iter().any(|op| op.key().starts_with(&PREFIX)) {
             batch.put(&MARKER_KEY, MARKER_VALUE);
         }
     }
 
     /// Records that a batch was written, which may contain the marker.
     pub fn record_write(&self, batch: &WriteBatch) {
-        if !self.has_reserved_rows() && batch.iter().any(|op| op.key() == MARKER_KEY) {
+        if !self.is_current() && batch.iter().any(|op| op.key() == MARKER_KEY) {
             self.is_marked.store(true, Ordering::Release);
+            self.is_current.store(true, Ordering::Release);
         }
     }
 
     /// Records that all rows were removed. No other write may be in progress.
     pub fn record_clear(&self) {
         self.is_marked.store(false, Ordering::Release);
+        self.is_current.store(false, Ordering::Release);
     }
 
     /// Whether a row is a plain key or part of an existing collection. A row that is not live never

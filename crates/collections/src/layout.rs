@@ -15,11 +15,20 @@
 //!   'm'    set          hash:u32  member            empty
 //!   'm'    sorted set   hash:u32  member            the score, f64 bits
 //!   's'    sorted set   score:u64  member           empty
+//!   'e'    stream       ms:u64  seq:u64             fields: (length:u32  bytes)*
+//!   'g'    stream       group's name                number:u64  last id:u64 u64  read:u64
+//!                                                   pending:u64  next consumer:u64
+//!   'c'    stream       group:u64  consumer's name  number:u64  seen:u64  active:u64  pending:u64
+//!   'p'    stream       group:u64  ms:u64  seq:u64  delivered:u64  deliveries:u64  consumer's name
+//!   'q'    stream       group:u64  consumer:u64     empty
+//!                       ms:u64  seq:u64
 //! ```
 //!
-//! Integers in keys are big-endian, so that rows sort by them. `hash` is the upper half of XXH3-64:
+//! Integers in keys are big-endian, so that rows sort by them; in values of streams they are
+//! little-endian. `hash` is the upper half of XXH3-64:
 //! elements lie in random order, so a random element and the position of a scan cost one seek.
-//! `score` is the order-preserving code of `score_code`.
+//! `score` is the order-preserving code of `score_code`. `group` and `consumer` in the key of
+//! another row are the numbers of their own rows. `read` and `active` are `u64::MAX` if unknown.
 //!
 //! Invariant: the mapping of user keys preserves their order, and no user key maps to a reserved
 //! row. Elements of one collection are adjacent; rows of different versions of a collection never
@@ -40,7 +49,9 @@ const MARKER: u8 = 3;
 /// Key of the format marker.
 pub const MARKER_KEY: [u8; 3] = [PREFIX[0], PREFIX[1], MARKER];
 /// Value of the format marker.
-pub const MARKER_VALUE: &[u8] = b"siltstone collections 1\n";
+pub const MARKER_VALUE: &[u8] = b"siltstone collections 2\n";
+/// Value of the format marker before there were streams.
+pub const OLD_MARKER_VALUE: &[u8] = b"siltstone collections 1\n";
 
 /// Bytes of an element's key before its suffix.
 pub(crate) const ELEMENT_PREFIX_BYTES: usize = 12;
@@ -57,6 +68,11 @@ pub(crate) enum Space {
     Indices = b'i',
     Members = b'm',
     Scores = b's',
+    Entries = b'e',
+    Groups = b'g',
+    Consumers = b'c',
+    Pending = b'p',
+    PendingByConsumer = b'q',
 }
 
 /// The key under which a user's key is stored.

@@ -1,4 +1,4 @@
-//! Hashes, lists, sets and sorted sets over one ordered table, beside its plain keys.
+//! Hashes, lists, sets, sorted sets and streams over one ordered table, beside its plain keys.
 //!
 //! ```text
 //!   user's key ──▶ metadata: type, version, count        one lookup finds type and expiry
@@ -21,6 +21,7 @@
 //! | [`write_set`] | operations collected into one batch; removal, expiry, renaming, copying |
 //! | [`collection`] | common base of all types |
 //! | [`hash`], [`list`], [`set`], [`sorted_set`] | the types |
+//! | [`stream`], [`stream_groups`], [`stream_id`] | streams, their consumer groups, ids of entries |
 //! | [`user_keys`] | a cursor over user keys alone |
 //! | [`collections`] | the API for programs: locks, one batch per operation |
 //!
@@ -44,6 +45,9 @@ pub mod metadata;
 pub mod rows;
 pub mod set;
 pub mod sorted_set;
+pub mod stream;
+pub mod stream_groups;
+pub mod stream_id;
 pub mod user_keys;
 pub mod write_set;
 
@@ -55,9 +59,12 @@ pub use hash::Hash;
 pub use keyspace::Keyspace;
 pub use layout::{stored_key, user_key};
 pub use list::{End, List};
-pub use metadata::{Encoding, Kind, Metadata};
+pub use metadata::{Encoding, Kind, Metadata, StreamState};
 pub use rows::{EngineRows, Order, OverlayRows, Rows};
 pub use set::Set;
 pub use sorted_set::{MemberRange, ScoreRange, SortedSet};
+pub use stream::{Stream, TrimTo, fields};
+pub use stream_groups::{Consumer, Group, PendingEntry};
+pub use stream_id::StreamId;
 pub use user_keys::UserKeys;
 pub use write_set::{Lookups, StoredValue, WriteSet};

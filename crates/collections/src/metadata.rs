@@ -4,20 +4,31 @@
 //!   0     1          9         17          25        26         34      38
 //!   kind  version    count     head        encoding  mark       "slc"   01       little-endian
 //!   u8    u64        u64       u64         u8        u64                format version
+//!
+//!   stream: between encoding and mark
+//!   26          42           58         66             74         82      86
+//!   last id     deleted id   added      next group     mark       "slc"   01
+//!   u64 u64     u64 u64      u64        u64            u64                format version
 //! ```
 //!
-//! The mark is a seeded XXH3-64 of the 26 bytes before it. Plain strings are stored without a frame
-//! beside it, so a value is metadata if it has this length, magic and mark. A client's value does
+//! The mark is a seeded XXH3-64 of the bytes before it. Plain strings are stored without a frame
+//! beside it, so a value is metadata if it has such a length, magic and mark. A client's value does
 //! not match by accident; one that matches on purpose is escaped by the server (`flags_trailer`),
 //! like a forged trailer. `head` is the index of a list's first element, 0 for others. `encoding` is
 //! what OBJECT ENCODING needs ([`Encoding`]). Older readers see a short value.
 //!
-//! Invariant: the count is that of the elements; a collection without elements has no metadata.
+//! Invariant: the count is that of the elements; a collection without elements has no metadata,
+//! unless it is a stream.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-const BYTES: usize = 38;
-const MARKED_BYTES: usize = 26;
+use crate::stream_id::StreamId;
+
+/// Bytes before the mark, without those of a stream.
+const COMMON_BYTES: usize = 26;
+const STREAM_BYTES: usize = 48;
+/// Bytes of mark and magic.
+const FRAME_BYTES: usize = 12;
 const MAGIC: [u8; 4] = *b"slc\x01";
 const SEED: u64 = 0x736c_635f_6d65_7461;
 
@@ -33,6 +44,8 @@ pub enum Kind {
     Set = 3,
     /// Distinct members, ordered by score.
     SortedSet = 4,
+    /// Entries in the order of their ids, with consumer groups.
+    Stream = 5,
 }
 
 impl Kind {
@@ -43,11 +56,17 @@ impl Kind {
             Kind::List => "list",
             Kind::Set => "set",
             Kind::SortedSet => "zset",
+            Kind::Stream => "stream",
         }
     }
 
+    /// Whether a collection of this type exists without elements.
+    pub fn may_be_empty(self) -> bool {
+        self == Kind::Stream
+    }
+
     fn from_code(code: u8) -> Option<Self> {
-        [Kind::Hash, Kind::List, Kind::Set, Kind::SortedSet]
+        [Kind::Hash, Kind::List, Kind::Set, Kind::SortedSet, Kind::Stream]
             .into_iter()
             .find(|kind| *kind as u8 == code)
     }
@@ -67,6 +86,19 @@ pub enum Encoding {
     Large = 2,
 }
 
+/// What the metadata of a stream has besides.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StreamState {
+    /// The highest id that was ever added.
+    pub last: StreamId,
+    /// The highest id that was ever deleted by name.
+    pub deleted: StreamId,
+    /// Number of entries that were ever added.
+    pub added: u64,
+    /// Number of the next group.
+    pub next_group: u64,
+}
+
 /// Metadata of a collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metadata {
@@ -80,17 +112,25 @@ pub struct Metadata {
     pub head: u64,
     /// Representation that Redis would have.
     pub encoding: Encoding,
+    /// Of a stream; the default for others.
+    pub stream: StreamState,
 }
 
 impl Metadata {
     /// Encodes the value.
     pub fn encode(&self) -> Vec<u8> {
-        let mut value = Vec::with_capacity(BYTES);
+        let mut value = Vec::with_capacity(COMMON_BYTES + STREAM_BYTES + FRAME_BYTES);
         value.push(self.kind as u8);
         for field in [self.version, self.count, self.head] {
             value.extend_from_slice(&field.to_le_bytes());
         }
         value.push(self.encoding as u8);
+        if self.kind == Kind::Stream {
+            let StreamState { last, deleted, added, next_group } = self.stream;
+            for field in [last.ms, last.seq, deleted.ms, deleted.seq, added, next_group] {
+                value.extend_from_slice(&field.to_le_bytes());
+            }
+        }
         value.extend_from_slice(&xxh3_64_with_seed(&value, SEED).to_le_bytes());
         value.extend_from_slice(&MAGIC);
         value
@@ -99,12 +139,15 @@ impl Metadata {
     /// Decodes a value; `None` if it is a plain string.
     #[inline]
     pub fn decode(value: &[u8]) -> Option<Self> {
-        if value.len() != BYTES || !value.ends_with(&MAGIC) {
+        let marked = value.len().checked_sub(FRAME_BYTES)?;
+        let has_stream = marked == COMMON_BYTES + STREAM_BYTES;
+        if marked != COMMON_BYTES && !has_stream || !value.ends_with(&MAGIC) {
             return None;
         }
-        let mark = xxh3_64_with_seed(&value[..MARKED_BYTES], SEED);
+        let mark = xxh3_64_with_seed(&value[..marked], SEED);
         let u64_at = |at: usize| value[at..].first_chunk().map(|b| u64::from_le_bytes(*b));
-        if u64_at(MARKED_BYTES)? != mark {
+        let kind = Kind::from_code(value[0])?;
+        if u64_at(marked)? != mark || has_stream != (kind == Kind::Stream) {
             return None;
         }
         let encoding = match value[25] {
@@ -112,12 +155,23 @@ impl Metadata {
             1 => Encoding::Compact,
             _ => Encoding::Large,
         };
+        let id_at = |at: usize| Some(StreamId { ms: u64_at(at)?, seq: u64_at(at + 8)? });
+        let stream = match has_stream {
+            false => StreamState::default(),
+            true => StreamState {
+                last: id_at(26)?,
+                deleted: id_at(42)?,
+                added: u64_at(58)?,
+                next_group: u64_at(66)?,
+            },
+        };
         Some(Metadata {
-            kind: Kind::from_code(value[0])?,
+            kind,
             version: u64_at(1)?,
             count: u64_at(9)?,
             head: u64_at(17)?,
             encoding,
+            stream,
         })
     }
 }
@@ -126,30 +180,65 @@ impl Metadata {
 mod tests {
     use super::*;
 
-    const METADATA: Metadata =
-        Metadata { kind: Kind::List, version: 2, count: 3, head: 4, encoding: Encoding::Compact };
+    const LIST: Metadata = Metadata {
+        kind: Kind::List,
+        version: 2,
+        count: 3,
+        head: 4,
+        encoding: Encoding::Compact,
+        stream: StreamState {
+            last: StreamId::MIN,
+            deleted: StreamId::MIN,
+            added: 0,
+            next_group: 0,
+        },
+    };
+    const STREAM: Metadata = Metadata {
+        kind: Kind::Stream,
+        stream: StreamState {
+            last: StreamId { ms: 5, seq: 6 },
+            deleted: StreamId { ms: 7, seq: 8 },
+            added: 9,
+            next_group: 10,
+        },
+        ..LIST
+    };
 
     #[test]
     fn metadata_round_trips_and_changed_bytes_are_a_string() {
-        let value = METADATA.encode();
-        assert_eq!(Metadata::decode(&value), Some(METADATA));
-        for at in 0..value.len() {
-            let mut changed = value.clone();
-            changed[at] ^= 1;
-            assert_eq!(Metadata::decode(&changed), None, "byte {at}");
+        for metadata in [LIST, STREAM] {
+            let value = metadata.encode();
+            assert_eq!(Metadata::decode(&value), Some(metadata));
+            for at in 0..value.len() {
+                let mut changed = value.clone();
+                changed[at] ^= 1;
+                assert_eq!(Metadata::decode(&changed), None, "byte {at}");
+            }
+            assert_eq!(Metadata::decode(&value[1..]), None);
         }
-        assert_eq!(Metadata::decode(&value[1..]), None);
         assert_eq!(Metadata::decode(b""), None);
     }
 
     #[test]
     fn format_is_pinned() {
         // Pinned: a failure means that existing stores can no longer be read.
-        let value = METADATA.encode();
+        let value = LIST.encode();
         assert_eq!(value[..26], *b"\x02\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0\x04\0\0\0\0\0\0\0\x01");
-        assert_eq!(u64::from_le_bytes(value[26..34].try_into().unwrap()), PINNED);
+        assert_eq!(
+            u64::from_le_bytes(value[26..34].try_into().unwrap()),
+            14_209_808_006_472_075_600
+        );
         assert_eq!(value[34..], *b"slc\x01");
+        let value = STREAM.encode();
+        assert_eq!(value[..26], [b"\x05", &LIST.encode()[1..26]].concat());
+        let fields: Vec<u64> = value[26..74]
+            .chunks(8)
+            .map(|field| u64::from_le_bytes(field.try_into().unwrap()))
+            .collect();
+        assert_eq!(fields, [5, 6, 7, 8, 9, 10]);
+        assert_eq!(u64::from_le_bytes(value[74..82].try_into().unwrap()), STREAM_MARK);
+        assert_eq!(value[82..], *b"slc\x01");
     }
 
-    const PINNED: u64 = 14_209_808_006_472_075_600;
+    const STREAM_MARK: u64 = 16_621_278_336_530_993_546;
 }

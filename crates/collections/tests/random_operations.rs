@@ -37,14 +37,8 @@ fn collections_agree_with_the_model() {
         let now = clock.now();
         models.retain(|_, (_, expires_at)| expires_at.is_none_or(|at| at > now));
         assert_eq!(read_all(&collections), models, "seed {seed}");
-        let rows_of = |model: &support::Model| match model {
-            support::Model::Hash(hash) => hash.len(),
-            support::Model::List(list) => list.len(),
-            support::Model::Set(set) => set.len(),
-            support::Model::SortedSet(set) => 2 * set.len(),
-        };
         // An owner row per collection, and the marker.
-        let expected: usize = models.values().map(|(model, _)| rows_of(model) + 1).sum();
+        let expected: usize = models.values().map(|(model, _)| model.rows() + 1).sum();
         assert_eq!(live_rows(&collections).0, expected + 1, "seed {seed}");
     }
 }

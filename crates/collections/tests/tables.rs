@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use siltstone::{Durability, ManualClock, WriteBatch};
 use siltstone_collections::{
-    Collections, End, EngineRows, Error, Hash, Keyspace, List, Set, UserKeys, stored_key, user_key,
+    Collections, End, EngineRows, Error, Hash, Keyspace, List, Set, Stream, StreamId, UserKeys,
+    stored_key, user_key,
 };
 use siltstone_engine::Cursor;
 use siltstone_faults::FaultyVfs;
@@ -77,9 +78,78 @@ fn table_without_reserved_keys_is_not_written_at_open() {
 fn marker_of_a_newer_format_is_rejected() {
     let (disk, clock) = (FaultyVfs::new(1), Arc::new(ManualClock::at(1000)));
     let engine = engine(&disk, &clock, 1).unwrap();
-    engine.write(WriteBatch::new().put(b"\xff\xc0\x03", b"siltstone collections 2\n"), B).unwrap();
+    engine.write(WriteBatch::new().put(b"\xff\xc0\x03", b"siltstone collections 3\n"), B).unwrap();
     let error = Keyspace::open(engine.as_ref(), 1000).unwrap_err().to_string();
     assert!(error.contains("newer"), "{error}");
+}
+
+#[test]
+fn marker_of_the_format_without_streams_is_replaced_by_the_next_write_of_a_collection() {
+    const OLD: &[u8] = b"siltstone collections 1\n";
+    let (disk, clock, collections) = table();
+    let insert = |collections: &Collections, member: &[u8]| {
+        let insert = |writes: &mut siltstone_collections::WriteSet<'_>| {
+            Ok(Set::open(writes, b"s")?.insert(member)?)
+        };
+        collections.with(&[b"s"], B, insert).unwrap();
+    };
+    let marker = |collections: &Collections| {
+        collections.table().engine().get(b"\xff\xc0\x03").unwrap().unwrap().value
+    };
+    insert(&collections, b"a");
+    // As a table of that time.
+    collections.table().put(b"\xff\xc0\x03", OLD).unwrap();
+    collections.table().engine().close().unwrap();
+    let collections = open(&disk, &clock, 1).unwrap();
+    collections.table().put(b"plain", b"1").unwrap();
+    assert_eq!(marker(&collections), OLD);
+    insert(&collections, b"b");
+    assert_eq!(marker(&collections), b"siltstone collections 2\n");
+    collections.table().engine().close().unwrap();
+    let collections = open(&disk, &clock, 1).unwrap();
+    let len = |writes: &mut siltstone_collections::WriteSet<'_>| Ok(Set::open(writes, b"s")?.len());
+    assert_eq!(collections.with(&[b"s"], B, len).unwrap(), 2);
+}
+
+#[test]
+fn removal_renaming_and_expiry_of_a_stream_write_few_rows() {
+    let (_disk, clock, collections) = table();
+    let fill = |key: &[u8]| {
+        let fill = |writes: &mut siltstone_collections::WriteSet<'_>| {
+            let mut stream = Stream::open(writes, key)?;
+            for ms in 1..=500 {
+                stream.append(StreamId { ms, seq: 0 }, [&b"field"[..], b"value"].into_iter());
+            }
+            stream.create_group(b"g", StreamId::MIN, None)?;
+            let mut group = stream.group(b"g")?.unwrap();
+            let mut consumer = stream.create_consumer(&mut group, b"c", 1);
+            for ms in 1..=100 {
+                let id = StreamId { ms, seq: 0 };
+                stream.deliver(&mut group, &mut consumer, (id, 1, 1))?;
+            }
+            stream.save_group(&group);
+            stream.save_consumer(&group, &consumer);
+            Ok(())
+        };
+        collections.with(&[key], B, fill).unwrap();
+    };
+    // Entries, pending ones twice, group and consumer.
+    const ROWS: usize = 500 + 2 * 100 + 2;
+    let writes = || collections.table().engine().stats().writes;
+    fill(b"s");
+    assert_eq!(live_rows(&collections), (ROWS + 2, 0));
+    let before = writes();
+    collections.with(&[b"s", b"t"], B, |writes| Ok(writes.rename(b"s", b"t")?)).unwrap();
+    collections.with(&[b"t"], B, |writes| Ok(writes.set_expiry(b"t", Some(2000))?)).unwrap();
+    assert!(writes() - before <= 4, "rows were rewritten");
+    assert_eq!(live_rows(&collections), (ROWS + 2, 0));
+    clock.set(2000);
+    assert_eq!(live_rows(&collections), (1, ROWS + 1), "the owner row is dead, too");
+    fill(b"s");
+    let before = writes();
+    collections.with(&[b"s"], B, |writes| Ok(writes.remove(b"s")?)).unwrap();
+    assert!(writes() - before <= 2, "rows were removed one by one");
+    assert_eq!(live_rows(&collections).0, 1);
 }
 
 #[test]

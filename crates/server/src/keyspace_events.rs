@@ -23,6 +23,7 @@ impl EventClass {
     pub(crate) const HASH: Self = EventClass(1 << 6);
     pub(crate) const SORTED_SET: Self = EventClass(1 << 7);
     pub(crate) const EXPIRED: Self = EventClass(1 << 8);
+    pub(crate) const STREAM: Self = EventClass(1 << 10);
     pub(crate) const MISS: Self = EventClass(1 << 12);
     pub(crate) const NEW: Self = EventClass(1 << 13);
 }
@@ -39,7 +40,7 @@ const LETTERS: [(char, u32); 14] = [
     ('z', EventClass::SORTED_SET.0),
     ('x', EventClass::EXPIRED.0),
     ('e', 1 << 9),
-    ('t', 1 << 10),
+    ('t', EventClass::STREAM.0),
     ('d', 1 << 11),
     ('n', EventClass::NEW.0),
     ('K', KEYSPACE),

@@ -33,8 +33,7 @@
 //! - A server without a password is reachable from its own machine only.
 //!
 //! # Differences from Redis
-//! - Hashes, lists, sets and sorted sets exist on ordered engines (`lsm`) only; there are no
-//!   streams.
+//! - Hashes, lists, sets, sorted sets and streams exist on ordered engines (`lsm`) only.
 //! - The maximum value size is that of the engine.
 //! - A transaction or script writes to one table; COPY to another table is not part of it.
 //! - DBSIZE is an estimate above a million keys, unless there are collections. SCAN cursors are

@@ -23,6 +23,8 @@ pub(crate) struct Settings {
     pub(crate) busy_threshold_ms: AtomicU64,
     /// Maximum memory of a script in bytes; 0: unlimited.
     pub(crate) script_memory_bytes: AtomicUsize,
+    /// Entries of which trimming with `~` deletes a multiple; 0: as many as asked for.
+    pub(crate) stream_node_entries: AtomicUsize,
     /// Duration in nanoseconds from which a command is slow for either; `u64::MAX`: none.
     slow_ns: AtomicU64,
 }
@@ -38,6 +40,7 @@ impl Settings {
             latency_threshold_ms: AtomicU64::new(0),
             busy_threshold_ms: AtomicU64::new(5000),
             script_memory_bytes: AtomicUsize::new(256 << 20),
+            stream_node_entries: AtomicUsize::new(100),
             slow_ns: AtomicU64::new(u64::MAX),
         };
         settings.update();

@@ -2,16 +2,20 @@
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test uses a part")]
 
+mod streams;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use siltstone::{Clock, Durability, Engine, Env, ManualClock, Table, engines};
 use siltstone_collections::{
-    Collections, End, Error, Hash, Kind, List, Order, Result, ScoreRange, Set, SortedSet, WriteSet,
+    Collections, End, Error, Hash, Kind, List, Order, Result, ScoreRange, Set, SortedSet, Stream,
+    WriteSet,
 };
 use siltstone_faults::FaultyVfs;
 use siltstone_testkit::TestRng;
 use siltstone_vfs::Vfs;
+pub use streams::StreamModel;
 
 /// Keys of random operations, among them some that need an escape.
 pub const KEYS: [&[u8]; 6] = [b"a", b"b", b"", b"\xff\xc0\x01", b"\xff\xc0", b"\xff\xff"];
@@ -25,6 +29,7 @@ pub enum Model {
     List(Vec<Vec<u8>>),
     Set(BTreeSet<Name>),
     SortedSet(BTreeMap<Name, f64>),
+    Stream(StreamModel),
 }
 
 impl Model {
@@ -34,6 +39,18 @@ impl Model {
             Model::List(list) => list.is_empty(),
             Model::Set(set) => set.is_empty(),
             Model::SortedSet(set) => set.is_empty(),
+            Model::Stream(stream) => !stream.exists,
+        }
+    }
+
+    /// Number of rows besides owner and metadata.
+    pub fn rows(&self) -> usize {
+        match self {
+            Model::Hash(hash) => hash.len(),
+            Model::List(list) => list.len(),
+            Model::Set(set) => set.len(),
+            Model::SortedSet(set) => 2 * set.len(),
+            Model::Stream(stream) => stream.rows(),
         }
     }
 }
@@ -135,15 +152,17 @@ pub fn read(writes: &mut WriteSet<'_>, key: &[u8]) -> Result<Option<(Model, Opti
             }
             Model::SortedSet(members.into_iter().collect())
         }
+        Kind::Stream => Model::Stream(streams::read(writes, key)?),
     };
     let count = match &model {
         Model::Hash(hash) => hash.len(),
         Model::List(list) => list.len(),
         Model::Set(set) => set.len(),
         Model::SortedSet(set) => set.len(),
+        Model::Stream(stream) => stream.entries.len(),
     };
     assert_eq!(metadata.count, count as u64);
-    assert!(count > 0, "an empty collection is stored");
+    assert!(count > 0 || metadata.kind == Kind::Stream, "an empty collection is stored");
     Ok(Some((model, stored.entry.expires_at)))
 }
 
@@ -253,10 +272,11 @@ fn change(
     rng: &mut TestRng,
     durability: Durability,
 ) -> Result<()> {
-    let empty = match rng.below(4) {
+    let empty = match rng.below(5) {
         0 => Model::Hash(BTreeMap::new()),
         1 => Model::List(Vec::new()),
         2 => Model::Set(BTreeSet::new()),
+        3 => Model::Stream(StreamModel::default()),
         _ => Model::SortedSet(BTreeMap::new()),
     };
     let (model, expires_at) = models.entry(key.to_vec()).or_insert((empty.clone(), None));
@@ -270,8 +290,16 @@ fn change(
             Model::List(_) => drop(List::open(writes, key)?),
             Model::Set(_) => drop(Set::open(writes, key)?),
             Model::SortedSet(_) => drop(SortedSet::open(writes, key)?),
+            Model::Stream(_) => drop(Stream::open(writes, key)?),
         }
         match model {
+            Model::Stream(model) => {
+                let mut stream = Stream::open(writes, key)?;
+                for _ in 0..2 * steps {
+                    streams::change(&mut stream, model, rng)?;
+                }
+                assert_eq!(streams::read(writes, key)?, *model);
+            }
             Model::Hash(model) => {
                 let mut hash = Hash::open(writes, key)?;
                 for _ in 0..steps {

@@ -153,6 +153,10 @@ fn change<'a>(shared: &Shared, name: &str, value: &[u8]) -> Result<Change<'a>, S
             }
             Ok(Box::new(move |shared| shared.settings.script_memory_bytes.store(bytes, Relaxed)))
         }
+        "stream-node-max-entries" => {
+            let entries = count(0, i64::MAX)?;
+            Ok(Box::new(move |shared| shared.settings.stream_node_entries.store(entries, Relaxed)))
+        }
         "tracking-table-max-keys" => {
             let max = count(0, i64::MAX)?;
             Ok(Box::new(move |shared| shared.observers.tracking.set_max_keys(max)))
@@ -321,6 +325,7 @@ fn settings(context: &Context<'_>) -> Vec<(&'static str, String)> {
         ("busy-reply-threshold", settings.busy_threshold_ms.load(Relaxed).to_string()),
         ("lua-time-limit", settings.busy_threshold_ms.load(Relaxed).to_string()),
         ("script-memory-limit", settings.script_memory_bytes.load(Relaxed).to_string()),
+        ("stream-node-max-entries", settings.stream_node_entries.load(Relaxed).to_string()),
         ("timeout", timeout.to_string()),
         ("io-threads", options.workers().to_string()),
         ("cluster-enabled", "no".to_owned()),

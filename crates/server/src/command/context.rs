@@ -7,7 +7,7 @@
 use std::cell::Cell;
 
 use siltstone_collections::rows::Visit;
-use siltstone_collections::{EngineRows, Order, OverlayRows, Rows, StoredValue, WriteSet};
+use siltstone_collections::{EngineRows, Lookups, Order, OverlayRows, Rows, StoredValue, WriteSet};
 use siltstone_engine::{Entry, Error, KeyRange, Result, Timestamp, WriteBatch};
 
 use super::definition::{Definition, READ};
@@ -77,6 +77,11 @@ impl<'a> Context<'a> {
     /// Locks several keys.
     pub(crate) fn lock_many<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Guard<'a> {
         if self.is_in_transaction() { Guard::AlreadyHeld } else { self.database().locks.many(keys) }
+    }
+
+    /// Locks all keys of the selected table.
+    pub(crate) fn lock_table(&self) -> Guard<'a> {
+        if self.is_in_transaction() { Guard::AlreadyHeld } else { self.database().locks.all() }
     }
 
     /// String at a key of the selected table, for a command that is about to write it. Fails for
@@ -265,10 +270,19 @@ impl<'a> Context<'a> {
             let result = operation(writes)?;
             Ok((result, writes.lookups()))
         })?;
+        self.record_reads(keys, lookups);
+        Ok(result)
+    }
+
+    /// Counts the lookups of a command that has read collections, and records the access time.
+    pub(crate) fn record_reads<'k>(
+        &mut self,
+        keys: impl Iterator<Item = &'k [u8]>,
+        lookups: Lookups,
+    ) {
         self.batcher.samples.hits += lookups.hits;
         self.batcher.samples.misses += lookups.misses;
         keys.for_each(|key| self.record_access(self.session.table, key));
-        Ok(result)
     }
 
     /// Runs an operation that changes the collection at a key of the selected table, under its

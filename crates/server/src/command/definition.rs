@@ -26,6 +26,43 @@ pub(crate) struct KeyPositions {
     pub(crate) step: usize,
     /// Position of the argument that gives the number of further keys, which follow it; 0: none.
     pub(crate) count_at: usize,
+    /// Further keys that follow an option.
+    pub(crate) option: Option<KeyOption>,
+}
+
+/// Keys that follow an option of a command.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct KeyOption {
+    /// Position of the first option.
+    pub(crate) from: usize,
+    /// Options with a key, of which the last one counts.
+    pub(crate) names: &'static [&'static str],
+    /// Other options that take arguments, with their number.
+    pub(crate) others: &'static [(&'static str, usize)],
+    /// The option is the last one, and the first half of the arguments behind it are keys.
+    pub(crate) takes_half: bool,
+}
+
+impl KeyOption {
+    fn keys_in<'a>(&self, args: Args<'a>) -> Vec<&'a [u8]> {
+        let (mut keys, mut at) = (Vec::new(), self.from);
+        while let Some(word) = args.get(at) {
+            let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+            at += 1;
+            if self.names.iter().any(|name| is(name)) {
+                if self.takes_half {
+                    let rest = args.from(at);
+                    return rest.iter().take(rest.len() / 2).collect();
+                }
+                // The last one counts.
+                keys = args.get(at).into_iter().collect();
+                at += 1;
+            } else if let Some((_, count)) = self.others.iter().find(|(name, _)| is(name)) {
+                at += count;
+            }
+        }
+        keys
+    }
 }
 
 pub(crate) const NO_KEYS: (usize, i32, usize) = (0, 0, 0);
@@ -106,9 +143,9 @@ const WHILE_BUSY: [&str; 8] =
     ["auth", "discard", "hello", "multi", "quit", "reset", "unwatch", "watch"];
 
 /// Commands whose first argument names a subcommand.
-const CONTAINERS: [&str; 12] = [
+const CONTAINERS: [&str; 14] = [
     "acl", "client", "command", "config", "debug", "function", "latency", "memory", "object",
-    "pubsub", "script", "slowlog",
+    "pubsub", "script", "slowlog", "xgroup", "xinfo",
 ];
 
 impl Definition {
@@ -148,7 +185,7 @@ impl Definition {
 
     /// The keys among the arguments.
     pub(crate) fn keys_in<'a>(&self, args: Args<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        let KeyPositions { first, last, step, count_at } = self.keys;
+        let KeyPositions { first, last, step, count_at, option } = self.keys;
         let end = match last {
             _ if first == 0 => 0,
             last if last < 0 => args.len().saturating_sub((-last - 1) as usize),
@@ -159,6 +196,7 @@ impl Definition {
             Some(count) => usize::try_from(count).unwrap_or(usize::MAX),
         };
         let fixed = args.iter().take(end).skip(first.max(1)).step_by(step.max(1));
-        fixed.chain(args.iter().skip(count_at + 1).take(counted))
+        let counted = args.iter().skip(count_at + 1).take(counted);
+        fixed.chain(counted).chain(option.map(|option| option.keys_in(args)).unwrap_or_default())
     }
 }

@@ -1,7 +1,7 @@
 //! A command as its module lists it: definition and handler.
 
 use super::context::Handler;
-use super::definition::{Definition, KeyPositions};
+use super::definition::{Definition, KeyOption, KeyPositions};
 
 /// A command: its definition and handler.
 pub(super) struct Command {
@@ -13,6 +13,12 @@ impl Command {
     /// The same command, with keys whose number is the argument at a position before them.
     pub(super) const fn with_counted_keys(mut self, count_at: usize) -> Self {
         self.definition.keys.count_at = count_at;
+        self
+    }
+
+    /// The same command, with keys behind an option.
+    pub(super) const fn with_key_option(mut self, option: KeyOption) -> Self {
+        self.definition.keys.option = Some(option);
         self
     }
 }
@@ -27,6 +33,7 @@ pub(super) const fn command(
     handler: Handler,
     summary: &'static str,
 ) -> Command {
-    let keys = KeyPositions { first: keys.0, last: keys.1, step: keys.2, count_at: 0 };
+    let (first, last, step) = keys;
+    let keys = KeyPositions { first, last, step, count_at: 0, option: None };
     Command { definition: Definition { name, arity, flags, keys, group, summary }, handler }
 }

@@ -1,7 +1,8 @@
 //! Which keyspace events a command causes: from the keys that it wrote and its name.
 //!
-//! Handlers know nothing of events. [`Context`] notes the written keys while events are
-//! published, and after the handler [`derive()`] names the events. They are published when the
+//! Handlers know nothing of events, except those whose events depend on what they did
+//! ([`name_event`]). [`Context`] notes the written keys while events are published, and after the
+//! handler [`derive()`] names the events. They are published when the
 //! writes have been applied: at the end of the command, or of EXEC.
 //!
 //! Source: the documentation of Redis's keyspace notifications.
@@ -83,7 +84,29 @@ pub(super) fn note_writes(context: &mut Context<'_>, table: usize, batch: &Write
             Op::Delete { .. } => (true, false),
         };
         let key = key.into_owned();
-        context.batcher.key_writes.push(KeyWrite { table, key, is_new, is_removed, has_expiry });
+        let named = Vec::new();
+        let write = KeyWrite { table, key, is_new, is_removed, has_expiry, named };
+        context.batcher.key_writes.push(write);
+    }
+}
+
+/// Names an event of a key of the selected table, which the running command has changed.
+pub(super) fn name_event(
+    context: &mut Context<'_>,
+    key: &[u8],
+    class: EventClass,
+    event: &'static str,
+) {
+    if !context.shared.observers.has_events() {
+        return;
+    }
+    let table = context.session.table;
+    let batcher = &mut *context.batcher;
+    let mut writes = batcher.key_writes.iter_mut();
+    match writes.find(|write| write.table == table && write.key == key) {
+        Some(write) => write.named.push((class, event)),
+        // Rows of the collection were written, and the row of its key was not.
+        None => batcher.events.push(KeyEvent { table, class, event, key: key.to_vec() }),
     }
 }
 
@@ -116,6 +139,7 @@ fn events_of(
     let own = event_of(command, args, position, write);
     let mut events = Vec::new();
     events.extend(write.is_new.then_some((EventClass::NEW, "new")));
+    events.extend(&write.named);
     match write.is_removed {
         false => events.extend(own),
         true => {
@@ -159,6 +183,7 @@ fn event_of(
         ("smove", _) => (EventClass::SET, "sadd"),
         ("zadd", _) if has("incr") => (EventClass::SORTED_SET, "zincr"),
         ("georadius" | "georadiusbymember", _) => (EventClass::SORTED_SET, "georadiusstore"),
+        ("sort", _) => (EventClass::LIST, "sortstore"),
         ("geosearchstore", _) => (EventClass::SORTED_SET, "geosearchstore"),
         ("zdiffstore", _) => (EventClass::SORTED_SET, "zdiffstore"),
         _ => {

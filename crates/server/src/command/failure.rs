@@ -65,6 +65,13 @@ pub(crate) fn unknown_subcommand(command: &str, word: &[u8]) -> Failure {
     Failure::Text(format!("ERR unknown subcommand '{word}'. Try {command} HELP.").into())
 }
 
+/// Error for an unknown subcommand, or one with wrong arguments.
+pub(crate) fn bad_subcommand(command: &str, word: &[u8]) -> Failure {
+    let word = String::from_utf8_lossy(&word[..word.len().min(128)]);
+    let text = "ERR unknown subcommand or wrong number of arguments for";
+    Failure::Text(format!("{text} '{word}'. Try {command} HELP.").into())
+}
+
 /// Error for a reply that exceeds `max_output_bytes`.
 pub(crate) fn reply_too_large(max_output_bytes: usize) -> Failure {
     let limit = format!("the reply exceeds the limit of {max_output_bytes} bytes");

@@ -47,7 +47,7 @@ fn unit(word: &[u8]) -> Result<f64, Failure> {
     }
 }
 
-fn point(longitude: &[u8], latitude: &[u8]) -> Result<Point, Failure> {
+pub(super) fn point(longitude: &[u8], latitude: &[u8]) -> Result<Point, Failure> {
     let parse = |word| float(word).ok_or(NOT_A_FLOAT);
     let (longitude, latitude) = (parse(longitude)?, parse(latitude)?);
     Point::new(longitude, latitude).ok_or_else(|| {
@@ -180,7 +180,7 @@ fn geohash(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 
 /// A parsed GEOSEARCH.
 #[derive(Default)]
-struct Search<'a> {
+pub(super) struct Search<'a> {
     from_member: Option<&'a [u8]>,
     from_point: Option<Point>,
     /// Width and height of a box, or twice the radius of a circle, in metres.
@@ -193,8 +193,11 @@ struct Search<'a> {
     with_point: bool,
     with_distance: bool,
     with_score: bool,
-    stores_distance: bool,
+    pub(super) stores_distance: bool,
 }
+
+/// Options that add to the members of a reply.
+const EXTRAS: [&str; 3] = ["withcoord", "withdist", "withhash"];
 
 /// A member that was found.
 struct GeoMatch {
@@ -218,12 +221,7 @@ impl<'a> Search<'a> {
                 search.from_point = Some(point(&args[at + 1], &args[at + 2])?);
                 at += 2;
             } else if is(word, "byradius") && left >= 2 && search.size.is_none() {
-                let radius = float(&args[at + 1]).ok_or(reply_error("ERR need numeric radius"))?;
-                if radius < 0.0 {
-                    return Err(reply_error("ERR radius cannot be negative"));
-                }
-                search.unit = unit(&args[at + 2])?;
-                search.size = Some((2.0 * radius * search.unit, 2.0 * radius * search.unit));
+                search.set_radius(&args[at + 1], &args[at + 2])?;
                 at += 2;
             } else if is(word, "bybox") && left >= 3 && search.size.is_none() {
                 let width = float(&args[at + 1]).ok_or(reply_error("ERR need numeric width"))?;
@@ -235,30 +233,12 @@ impl<'a> Search<'a> {
                 search.size = Some((width * search.unit, height * search.unit));
                 search.is_box = true;
                 at += 3;
-            } else if is(word, "asc") {
-                search.is_sorted = Some(true);
-            } else if is(word, "desc") {
-                search.is_sorted = Some(false);
-            } else if is(word, "count") && left >= 1 {
-                integer(&args[at + 1])?;
-                search.count = Some(count_from_one(&args[at + 1], "ERR COUNT must be > 0")?);
-                at += 1;
-                if args.get(at + 1).is_some_and(|word| is(word, "any")) {
-                    search.takes_any = true;
-                    at += 1;
-                }
-            } else if is(word, "any") {
-                search.takes_any = true;
-            } else if is(word, "withcoord") && !is_stored {
-                search.with_point = true;
-            } else if is(word, "withdist") && !is_stored {
-                search.with_distance = true;
-            } else if is(word, "withhash") && !is_stored {
-                search.with_score = true;
             } else if is(word, "storedist") && is_stored {
                 search.stores_distance = true;
-            } else {
+            } else if is_stored && EXTRAS.iter().any(|extra| is(word, extra)) {
                 return Err(SYNTAX);
+            } else {
+                at += search.parse_option(args.from(at))? - 1;
             }
             at += 1;
         }
@@ -270,14 +250,66 @@ impl<'a> Search<'a> {
             let text = "ERR exactly one of BYRADIUS and BYBOX can be specified for";
             return Err(format!("{text} {name}").into());
         }
-        if search.takes_any && search.count.is_none() {
+        search.finish()?;
+        Ok(search)
+    }
+
+    /// A search around a point, whose radius is set afterwards.
+    pub(super) fn around_point(point: Point) -> Self {
+        Search { from_point: Some(point), unit: 1.0, ..Search::default() }
+    }
+
+    /// A search around a member, whose radius is set afterwards.
+    pub(super) fn around_member(member: &'a [u8]) -> Self {
+        Search { from_member: Some(member), unit: 1.0, ..Search::default() }
+    }
+
+    /// Sets the radius of a circle, in a unit.
+    pub(super) fn set_radius(&mut self, radius: &[u8], name: &[u8]) -> Outcome {
+        let radius = float(radius).ok_or(reply_error("ERR need numeric radius"))?;
+        if radius < 0.0 {
+            return Err(reply_error("ERR radius cannot be negative"));
+        }
+        self.unit = unit(name)?;
+        self.size = Some((2.0 * radius * self.unit, 2.0 * radius * self.unit));
+        Ok(())
+    }
+
+    /// Parses one option of order, number and content at the beginning of the arguments. Returns
+    /// the number of its words.
+    pub(super) fn parse_option(&mut self, args: Args<'_>) -> Result<usize, Failure> {
+        match args.get(0).unwrap_or_default() {
+            word if is(word, "asc") => self.is_sorted = Some(true),
+            word if is(word, "desc") => self.is_sorted = Some(false),
+            word if is(word, "any") => self.takes_any = true,
+            word if is(word, "withcoord") => self.with_point = true,
+            word if is(word, "withdist") => self.with_distance = true,
+            word if is(word, "withhash") => self.with_score = true,
+            word if is(word, "count") && args.len() > 1 => {
+                integer(&args[1])?;
+                self.count = Some(count_from_one(&args[1], "ERR COUNT must be > 0")?);
+                return Ok(2);
+            }
+            _ => return Err(SYNTAX),
+        }
+        Ok(1)
+    }
+
+    /// Checks that the options fit together.
+    pub(super) fn finish(&mut self) -> Outcome {
+        if self.takes_any && self.count.is_none() {
             return Err(reply_error("ERR the ANY argument requires COUNT argument"));
         }
         // The nearest are returned, unless any are asked for.
-        if search.count.is_some() && search.is_sorted.is_none() && !search.takes_any {
-            search.is_sorted = Some(true);
+        if self.count.is_some() && self.is_sorted.is_none() && !self.takes_any {
+            self.is_sorted = Some(true);
         }
-        Ok(search)
+        Ok(())
+    }
+
+    /// Whether more than the members is asked for.
+    pub(super) fn has_extras(&self) -> bool {
+        self.with_distance || self.with_score || self.with_point
     }
 
     fn has_no_centre(&self) -> bool {
@@ -327,43 +359,52 @@ impl<'a> Search<'a> {
 }
 
 fn geosearch(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    let search = Search::parse(args.from(2), &args[0], false)?;
-    let found = context.view(&args[1], |writes| search.run(writes, &args[1]))?;
-    let extras = [search.with_distance, search.with_score, search.with_point];
-    let extras = extras.into_iter().filter(|is_wanted| *is_wanted).count();
-    context.replies.array(found.len());
-    for GeoMatch { member, score, metres } in found {
-        if extras > 0 {
-            context.replies.array(1 + extras);
-        }
-        context.replies.bulk(&member);
-        if search.with_distance {
-            reply_distance(context, metres, search.unit);
-        }
-        if search.with_score {
-            context.replies.int(score as i64);
-        }
-        if search.with_point {
-            reply_point(context, Point::of_score(score));
-        }
-    }
-    Ok(())
+    Search::parse(args.from(2), &args[0], false)?.reply_from(context, &args[1])
 }
 
 fn geosearchstore(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    let (target, source) = (&args[1], &args[2]);
-    let search = Search::parse(args.from(3), &args[0], true)?;
-    let stored = context.change_many([target, source].into_iter(), |writes| {
-        let found = search.run(writes, source)?;
-        // Any type is overwritten.
-        writes.remove(target)?;
-        let mut set = SortedSet::open(writes, target)?;
-        for GeoMatch { member, score, metres } in &found {
-            let stored = if search.stores_distance { metres / search.unit } else { *score };
-            set.insert(member, stored)?;
+    Search::parse(args.from(3), &args[0], true)?.store(context, &args[2], &args[1])
+}
+
+impl Search<'_> {
+    /// Searches a sorted set, and replies with what was found.
+    pub(super) fn reply_from(&self, context: &mut Context<'_>, key: &[u8]) -> Outcome {
+        let found = context.view(key, |writes| self.run(writes, key))?;
+        let extras = [self.with_distance, self.with_score, self.with_point];
+        let extras = extras.into_iter().filter(|is_wanted| *is_wanted).count();
+        context.replies.array(found.len());
+        for GeoMatch { member, score, metres } in found {
+            if extras > 0 {
+                context.replies.array(1 + extras);
+            }
+            context.replies.bulk(&member);
+            if self.with_distance {
+                reply_distance(context, metres, self.unit);
+            }
+            if self.with_score {
+                context.replies.int(score as i64);
+            }
+            if self.with_point {
+                reply_point(context, Point::of_score(score));
+            }
         }
-        Ok(found.len())
-    })?;
-    context.replies.count(stored);
-    Ok(())
+        Ok(())
+    }
+
+    /// Searches a sorted set, and stores what was found at another key.
+    pub(super) fn store(&self, context: &mut Context<'_>, source: &[u8], target: &[u8]) -> Outcome {
+        let stored = context.change_many([target, source].into_iter(), |writes| {
+            let found = self.run(writes, source)?;
+            // Any type is overwritten.
+            writes.remove(target)?;
+            let mut set = SortedSet::open(writes, target)?;
+            for GeoMatch { member, score, metres } in &found {
+                let stored = if self.stores_distance { metres / self.unit } else { *score };
+                set.insert(member, stored)?;
+            }
+            Ok(found.len())
+        })?;
+        context.replies.count(stored);
+        Ok(())
+    }
 }

@@ -8,7 +8,7 @@ use super::definition::Definition;
 /// Definitions of all commands.
 pub(crate) struct CommandIndex {
     /// Packed names in the order of `definitions`, contiguous for the binary search.
-    names: Vec<u128>,
+    names: Vec<Packed>,
     /// Sorted by packed name.
     definitions: Vec<Definition>,
 }
@@ -41,16 +41,20 @@ impl std::ops::Index<usize> for CommandIndex {
     }
 }
 
-/// Packs a name of up to 16 bytes into a number of the same order, in lower case.
+/// A packed name: its first 16 bytes, and the others.
+pub(super) type Packed = (u128, u32);
+
+/// Packs a name of up to 20 bytes into numbers of the same order, in lower case.
 #[inline]
-pub(super) fn pack(name: &[u8]) -> Option<u128> {
+pub(super) fn pack(name: &[u8]) -> Option<Packed> {
     // Trailing zeros would be confused with padding.
     if name.last() == Some(&0) {
         return None;
     }
-    let mut bytes = [0; 16];
+    let mut bytes = [0; 20];
     let slot = bytes.get_mut(..name.len())?;
     slot.copy_from_slice(name);
     bytes.make_ascii_lowercase();
-    Some(u128::from_be_bytes(bytes))
+    let (first, rest) = bytes.split_first_chunk()?;
+    Some((u128::from_be_bytes(*first), u32::from_be_bytes(*rest.first_chunk()?)))
 }

@@ -94,6 +94,9 @@ fn clients(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
         shared.settings.max_clients.load(Relaxed)
     )?;
     write!(out, "blocked_clients:{}\r\n", shared.clients.blocked())?;
+    let (keys, without_key) = shared.observers.blocked.count();
+    write!(out, "total_blocking_keys:{keys}\r\n")?;
+    write!(out, "total_blocking_keys_on_nokey:{without_key}\r\n")?;
     write!(out, "tracking_clients:{}\r\n", shared.observers.tracking.clients())
 }
 

@@ -105,9 +105,8 @@ fn has_category(command: &Definition, category: &[u8]) -> bool {
         b"admin" => command.has(ADMIN),
         b"pubsub" => command.has(PUBSUB),
         b"blocking" => command.has(BLOCKING),
-        b"string" | b"bitmap" | b"geo" | b"hyperloglog" | b"hash" | b"list" | b"set" => {
-            command.group.as_bytes().eq_ignore_ascii_case(category)
-        }
+        b"string" | b"bitmap" | b"geo" | b"hyperloglog" | b"hash" | b"list" | b"set"
+        | b"stream" => command.group.as_bytes().eq_ignore_ascii_case(category),
         b"sortedset" => command.group == "sorted-set",
         b"keyspace" => command.group == "generic",
         b"connection" => command.group == "connection",
@@ -158,7 +157,8 @@ fn reply_info(replies: &mut Replies, command: &Definition) {
         flags.iter().filter(|(flag, _)| command.has(*flag)).map(|(_, name)| *name).collect();
     flags.extend((!command.is_allowed_in_scripts()).then_some("noscript"));
     // The keys of others begin and end at fixed positions.
-    flags.extend((command.keys.count_at > 0).then_some("movablekeys"));
+    let is_movable = command.keys.count_at > 0 || command.keys.option.is_some();
+    flags.extend(is_movable.then_some("movablekeys"));
     replies.array(10);
     replies.bulk(command.name.as_bytes());
     replies.int(i64::from(command.arity));

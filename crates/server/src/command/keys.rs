@@ -259,6 +259,7 @@ fn encoding(stored: &StoredValue) -> &'static str {
         };
     };
     match (metadata.kind, metadata.encoding) {
+        (Kind::Stream, _) => "stream",
         (Kind::Set, Encoding::Integers) => "intset",
         (_, Encoding::Integers | Encoding::Compact) => "listpack",
         (Kind::Hash | Kind::Set, Encoding::Large) => "hashtable",

@@ -13,12 +13,15 @@
 //! | [`parking`] | parks the running command: its reply comes later |
 //! | [`entry`], [`help`] | a command as its module lists it; HELP of commands with subcommands |
 //! | [`strings`], [`numbers`], [`ranges`] | commands on values: complete, as numbers, in part |
-//! | [`history`] | historical values |
+//! | [`history`], [`lcs`] | historical values; what two values have in common |
 //! | [`hyperloglog`], [`hll_registers`] | commands on HyperLogLogs, and their format |
 //! | [`bitmaps`], [`bitfield`] | commands on the bits of values |
 //! | [`hashes`], [`lists`], [`sets`] | commands on hashes, lists and sets |
 //! | [`sorted_sets`], [`sorted_set_ranges`], [`sorted_set_algebra`] | commands on sorted sets |
-//! | [`geo`], [`geo_cells`] | positions in sorted sets, and their cells |
+//! | [`geo`], [`geo_radius`], [`geo_cells`] | positions in sorted sets, and their cells |
+//! | [`streams`], [`stream_reads`], [`stream_args`] | commands on the entries of streams |
+//! | [`stream_groups`], [`stream_pending`], [`stream_info`], [`stream_lag`] | consumer groups |
+//! | [`sort`] | SORT of lists, sets and sorted sets |
 //! | [`elements`] | helpers of the commands on collections |
 //! | [`keys`], [`expiry`], [`scan`] | commands on keys: existence, expiry, enumeration |
 //! | [`keyspace`] | number of keys, and of keys that expire |
@@ -53,6 +56,7 @@ mod failure;
 mod functions;
 mod geo;
 mod geo_cells;
+mod geo_radius;
 mod hashes;
 mod help;
 mod history;
@@ -64,6 +68,7 @@ mod introspect;
 mod keys;
 mod keyspace;
 mod latency;
+mod lcs;
 mod lists;
 mod numbers;
 mod observe;
@@ -80,9 +85,17 @@ mod session;
 mod sets;
 mod sliced;
 mod slow_log;
+mod sort;
 mod sorted_set_algebra;
 mod sorted_set_ranges;
 mod sorted_sets;
+mod stream_args;
+mod stream_groups;
+mod stream_info;
+mod stream_lag;
+mod stream_pending;
+mod stream_reads;
+mod streams;
 mod strings;
 mod table;
 mod tracking;

@@ -11,6 +11,7 @@ use super::context::Context;
 use super::definition::{Definition, WRITE};
 use super::events;
 use super::failure;
+use super::{sort, stream_reads};
 use crate::pubsub::Kind;
 use crate::resp::{Args, RespVersion};
 use crate::script::host::{CallError, Commands};
@@ -54,7 +55,8 @@ impl ScriptCalls<'_, '_> {
     /// Whether the locks of all keys of a command are held.
     fn may_access(&self, command: &Definition, args: Args<'_>) -> bool {
         let Some((table, declared)) = &self.declared else { return true };
-        if WHOLE_TABLE.contains(&command.name) {
+        let sorts = ["sort", "sort_ro"].contains(&command.name);
+        if WHOLE_TABLE.contains(&command.name) || sorts && sort::reads_unnamed_keys(args) {
             return false;
         }
         let is_declared = |key| *table == self.context.session.table && declared.contains(key);
@@ -82,6 +84,11 @@ impl Commands for ScriptCalls<'_, '_> {
         }
         if !command.is_allowed_in_scripts() {
             return failed("ERR This Redis command is not allowed from script");
+        }
+        if ["xread", "xreadgroup"].contains(&command.name) && stream_reads::has_block(args) {
+            let name = String::from_utf8_lossy(&args[0]);
+            let text = "command is not allowed with BLOCK option from scripts";
+            return failed(&format!("ERR {name} {text}"));
         }
         if self.is_read_only && command.has(WRITE) {
             return failed("ERR Write commands are not allowed from read-only scripts.");

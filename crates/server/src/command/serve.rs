@@ -13,6 +13,7 @@ use super::events;
 use super::session::Session;
 use super::table::TABLE;
 use super::waiters::Waiter;
+use crate::metrics::CallOutcome;
 use crate::resp::Replies;
 use crate::shared::Shared;
 use crate::store::write_batcher::WriteBatcher;
@@ -87,6 +88,8 @@ pub(super) fn run_again(
     if let Err(failure) = outcome {
         replies.rewind(0);
         replies.error(&failure.text());
+        shared.metrics.record_error(&failure.text());
+        batcher.samples.add_error(waiter.command.command, CallOutcome::Failed);
     }
     Some(replies.unsent().to_vec())
 }

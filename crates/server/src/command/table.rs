@@ -9,9 +9,10 @@ use super::context::Handler;
 use super::entry::Command;
 use super::index::{CommandIndex, pack};
 use super::{
-    admin, bitfield, bitmaps, blocking, client, config, connection, expiry, functions, geo, hashes,
-    history, hyperloglog, info, introspect, keys, latency, lists, numbers, pubsub, ranges, scan,
-    scripts, sets, slow_log, sorted_set_algebra, sorted_set_ranges, sorted_sets, strings,
+    admin, bitfield, bitmaps, blocking, client, config, connection, expiry, functions, geo,
+    geo_radius, hashes, history, hyperloglog, info, introspect, keys, latency, lcs, lists, numbers,
+    pubsub, ranges, scan, scripts, sets, slow_log, sort, sorted_set_algebra, sorted_set_ranges,
+    sorted_sets, stream_groups, stream_info, stream_pending, stream_reads, streams, strings,
     transactions,
 };
 
@@ -52,13 +53,21 @@ pub(super) static TABLE: LazyLock<Table> = LazyLock::new(|| {
         blocking::commands(),
         functions::commands(),
         geo::commands(),
+        geo_radius::commands(),
         hashes::commands(),
         hyperloglog::commands(),
         lists::commands(),
+        lcs::commands(),
+        sort::commands(),
         sets::commands(),
         sorted_sets::commands(),
         sorted_set_ranges::commands(),
         sorted_set_algebra::commands(),
+        streams::commands(),
+        stream_reads::commands(),
+        stream_groups::commands(),
+        stream_pending::commands(),
+        stream_info::commands(),
         history::commands(),
         transactions::commands(),
     ];
@@ -79,7 +88,7 @@ mod tests {
     fn every_command_is_found_by_its_name_in_any_case() {
         let index = command_index();
         let packed = index.all().iter().map(|command| pack(command.name.as_bytes()));
-        let packed: Vec<u128> = packed.map(|name| name.expect("no name is too long")).collect();
+        let packed: Vec<_> = packed.map(|name| name.expect("no name is too long")).collect();
         assert!(packed.is_sorted_by(|a, b| a < b), "a name is duplicated");
         for (number, command) in index.all().iter().enumerate() {
             assert_eq!(command.name, command.name.to_lowercase());

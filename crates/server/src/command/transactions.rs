@@ -26,7 +26,7 @@ use super::entry::{self, Command};
 use super::failure::{Failure, Outcome, reply_error};
 use super::queued::QueuedCommand;
 use super::session::{Transaction, WatchedKey};
-use super::{events, observe};
+use super::{events, observe, sort};
 use crate::resp::{Args, number};
 use crate::store::Overlay;
 use crate::store::key_iter::{KeyIter, Start};
@@ -138,6 +138,9 @@ fn lock_all<'a>(context: &Context<'a>, commands: &[QueuedCommand]) -> Vec<Guard<
         match command.name {
             "flushall" => is_whole.fill(true),
             "flushdb" => is_whole[table] = true,
+            "sort" | "sort_ro" if sort::reads_unnamed_keys(queued.args()) => {
+                is_whole[table] = true;
+            }
             // A script may use keys that it does not declare.
             _ if command.has(SCRIPT) => is_whole.fill(true),
             _ => {}

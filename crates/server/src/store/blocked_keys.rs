@@ -27,6 +27,10 @@ pub(crate) enum WaitKind {
     List,
     /// A member of a sorted set, which the first command takes.
     SortedSet,
+    /// Entries of a stream, which all commands may read.
+    Stream,
+    /// Entries of a stream for a consumer group. The commands fail if the group disappears.
+    Group,
     /// Any change, which all commands may use.
     Change,
 }
@@ -34,7 +38,7 @@ pub(crate) enum WaitKind {
 impl WaitKind {
     /// Whether the commands of this kind take what they find from those behind them.
     pub(crate) fn consumes(self) -> bool {
-        self != WaitKind::Change
+        matches!(self, WaitKind::List | WaitKind::SortedSet)
     }
 }
 
@@ -112,6 +116,31 @@ impl BlockedKeys {
         }
     }
 
+    /// Marks all keys as ready that somebody waits for: their commands may want to fail.
+    pub(super) fn mark_all_ready(&self) {
+        let mut state = self.state.lock();
+        let State { queues, ready } = &mut *state;
+        for (table, queues) in queues.iter_mut().enumerate() {
+            for (key, queue) in queues.iter_mut() {
+                if !std::mem::replace(&mut queue.is_ready, true) {
+                    ready.push_back((table, key.clone()));
+                }
+            }
+        }
+        self.has_ready.store(!ready.is_empty(), Ordering::Release);
+    }
+
+    /// Number of keys that somebody waits for, and of those whose removal ends a command.
+    pub(crate) fn count(&self) -> (usize, usize) {
+        let state = self.state.lock();
+        let mut counts = (0, 0);
+        for queue in state.queues.iter().flat_map(HashMap::values) {
+            counts.0 += 1;
+            counts.1 += usize::from(queue.tickets.values().any(|kind| *kind == WaitKind::Group));
+        }
+        counts
+    }
+
     /// Whether a key is ready. Cost: one atomic load.
     #[inline]
     pub(crate) fn has_ready(&self) -> bool {
@@ -137,6 +166,21 @@ impl BlockedKeys {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_keys_of_all_tables_become_ready_once() {
+        let (blocked, active) = (BlockedKeys::default(), AtomicU32::new(0));
+        blocked.mark_all_ready();
+        assert!(!blocked.has_ready());
+        blocked.add(0, b"a", (1, WaitKind::Group), &active);
+        blocked.add(2, b"b", (2, WaitKind::Stream), &active);
+        assert_eq!(blocked.count(), (2, 1));
+        blocked.mark_ready(2, b"b");
+        blocked.mark_all_ready();
+        let ready = [vec![(2, WaitKind::Stream)], vec![(1, WaitKind::Group)]];
+        assert_eq!([blocked.take_ready().unwrap(), blocked.take_ready().unwrap()], ready);
+        assert_eq!(blocked.take_ready(), None);
+    }
 
     #[test]
     fn a_written_key_is_ready_once_with_its_commands_in_order() {

@@ -163,8 +163,14 @@ mod tests {
     #[test]
     fn forged_metadata_of_a_collection_is_escaped() {
         use siltstone_collections::{Encoding, Kind};
-        let metadata =
-            Metadata { kind: Kind::Set, version: 1, count: 1, head: 0, encoding: Encoding::Large };
+        let metadata = Metadata {
+            kind: Kind::Stream,
+            version: 1,
+            count: 1,
+            head: 0,
+            encoding: Encoding::Large,
+            stream: Default::default(),
+        };
         let forged = metadata.encode();
         let mut stored = append(&forged, ItemMeta::default()).unwrap();
         assert_eq!(Metadata::decode(&stored), None);

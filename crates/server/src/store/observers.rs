@@ -77,7 +77,11 @@ impl Observers {
 
     /// Notifies that one or all tables were cleared.
     pub(crate) fn cleared(&self) {
-        if self.active.load(Ordering::Acquire) & TRACKING != 0 {
+        let active = self.active.load(Ordering::Acquire);
+        if active & BLOCKED != 0 {
+            self.blocked.mark_all_ready();
+        }
+        if active & TRACKING != 0 {
             self.tracking.invalidate_all();
         }
     }

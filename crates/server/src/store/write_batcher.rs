@@ -54,6 +54,8 @@ pub(crate) struct KeyWrite {
     pub(crate) is_new: bool,
     pub(crate) is_removed: bool,
     pub(crate) has_expiry: bool,
+    /// Events that the command has named itself.
+    pub(crate) named: Vec<(EventClass, &'static str)>,
 }
 
 /// A keyspace event.
