@@ -8,9 +8,9 @@
 //! Loads `keys` keys of 16 bytes with values of 100 bytes in random order into DIR, unless they are
 //! there already, waits for background work, and reads every key once to fill the cache. Then each
 //! operation runs with one and with two threads. With `ops=N` each thread runs N operations, not for
-//! a time: to count instructions and cache misses of the function `operation` with a profiler.
-//! Other pairs are options of the table: `memtable=1MiB l0_capacity=64MiB` gives a level 0 of many
-//! runs.
+//! a time, and `warm=16` reads only every 16th key before: to count instructions and cache misses of
+//! the function `operation` with a profiler. Other pairs are options of the table: `memtable=1MiB
+//! l0_capacity=64MiB` gives a level 0 of many runs.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark may panic and print")]
 
 use std::collections::BTreeMap;
@@ -138,7 +138,7 @@ fn main() {
         }
     };
     let mut options = BTreeMap::from([("cache".to_owned(), "1GiB".to_owned())]);
-    let own = ["keys", "seconds", "ops", "only", "threads", "stats"];
+    let own = ["keys", "seconds", "ops", "only", "threads", "stats", "warm"];
     let pairs = given.iter().filter_map(|arg| arg.split_once('='));
     let others = pairs.filter(|(name, _)| !own.contains(name));
     options.extend(others.map(|(name, value)| (name.to_owned(), value.to_owned())));
@@ -148,7 +148,8 @@ fn main() {
     if table.get(&key(0)).unwrap().is_none() {
         load(&table, keys);
     }
-    (0..keys).for_each(|i| drop(black_box(table.get(&key(i)).unwrap())));
+    let step = value("warm", "1").parse().unwrap();
+    (0..keys).step_by(step).for_each(|i| drop(black_box(table.get(&key(i)).unwrap())));
     table.maintain().unwrap();
     let only = value("only", "get,miss,seek,scan");
     for name in only.split(',') {

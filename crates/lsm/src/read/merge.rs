@@ -29,6 +29,7 @@ use siltstone_table::{IterOptions, Kind};
 use super::Source;
 use crate::live_range::LiveRange;
 use crate::rowtable::{RowTableIter, hints};
+use crate::version::L0Run;
 use crate::view::View;
 
 /// After this many steps all deferred seeks are done: checking filters at each step would cost
@@ -40,6 +41,8 @@ pub(crate) struct Merge {
     runs: Vec<Source>,
     /// The view with the lazy runs.
     view: Option<Arc<View>>,
+    /// The index of the first L0 run of the view.
+    first_l0: usize,
     heap: Vec<HeapItem>,
     direction: Direction,
     /// By run. The keys of deferred runs come after the top.
@@ -93,6 +96,7 @@ impl Merge {
             heap,
             runs,
             view: None,
+            first_l0: 0,
             direction,
             seek_states,
             deferred: 0,
@@ -106,7 +110,13 @@ impl Merge {
     /// A merge of all runs of a view, as of sequence `at`.
     pub(crate) fn of_view(view: Arc<View>, at: u64, hints: bool) -> Self {
         let runs = super::runs(&view, at);
-        Merge { view: Some(view), ..Self::new(runs, hints) }
+        let first_l0 = view.memtables().count();
+        Merge { view: Some(view), first_l0, ..Self::new(runs, hints) }
+    }
+
+    /// Run `i`, if it is an L0 run of the view.
+    fn l0_run(&self, i: usize) -> Option<&L0Run> {
+        self.view.as_ref()?.version.level0.get(i.checked_sub(self.first_l0)?)
     }
 
     /// Creates the iterator of run `i` if it is lazy.
@@ -128,9 +138,9 @@ impl Merge {
 
     /// Whether run `i` may have versions of `key`.
     fn may_hold(&self, i: usize, key: &[u8], probe: &mut BloomProbe) -> bool {
-        match (&self.runs[i], &self.view) {
-            (Source::Lazy(run), Some(view)) => view.version.level0[*run].may_hold(probe),
-            (run, _) => run.may_hold(key, probe),
+        match self.l0_run(i) {
+            Some(run) => run.may_hold(probe),
+            None => self.runs[i].may_hold(key, probe),
         }
     }
 

@@ -13,6 +13,7 @@
 mod edit;
 mod file;
 mod file_opener;
+mod l0_filter;
 mod l0_occupancy;
 mod l0_run;
 mod log_file;
@@ -21,6 +22,7 @@ mod set;
 pub(crate) use edit::{Edit, FileEntry, L0RunEntry};
 pub(crate) use file::TableFile;
 pub(crate) use file_opener::{FileOpener, OpenFile, PmemRuns};
+pub(crate) use l0_filter::FilterSpan;
 pub(crate) use l0_run::{L0Lookup, L0Run};
 pub(crate) use log_file::{HAS_EXPIRY, LOG_OF_RUN, LogFile, LoggedValue};
 pub(crate) use set::{ENGINE, open_versions};
@@ -55,6 +57,8 @@ pub struct Version {
     l0_occupancy: u64,
     /// See [`live_runs`](Version::live_runs).
     are_runs_nested: bool,
+    /// The runs of level 0 by the way in which their filters are asked.
+    pub(crate) filter_spans: Vec<FilterSpan>,
 }
 
 impl Version {
@@ -124,6 +128,22 @@ impl Version {
         sketches.count() as u64 * HyperLogLog::BYTES as u64
     }
 
+    /// The memory of the filters, in bytes.
+    pub(crate) fn filter_bytes(&self) -> u64 {
+        let tables = self.files().map(|(_, file)| file.filter_bytes()).sum::<usize>();
+        (tables + l0_filter::memory_bytes(&self.level0)) as u64
+    }
+
+    /// The filter queries that a get of an absent key makes in level 0.
+    pub(crate) fn l0_filter_queries(&self) -> u64 {
+        l0_filter::queries(&self.level0, &self.filter_spans) as u64
+    }
+
+    /// The sizes of the Bloom filters of level 0 in bytes, newest first, each once.
+    pub(crate) fn l0_filter_sizes(&self) -> Vec<usize> {
+        l0_filter::sizes(&self.level0)
+    }
+
     /// The occupied part of the L0 capacity, in bytes: see [`l0_occupancy`].
     pub(crate) fn l0_occupancy(&self) -> u64 {
         self.l0_occupancy
@@ -137,6 +157,7 @@ impl Version {
         self.l0_occupancy = l0_occupancy::occupancy(&self.level0);
         let is_within = |pair: &[L0Run]| pair[1].live().is_within(pair[0].live());
         self.are_runs_nested = self.level0.windows(2).all(is_within);
+        self.filter_spans = l0_filter::spans(&self.level0);
         self
     }
 
@@ -224,6 +245,7 @@ impl Version {
                 )));
             }
         }
+        l0_filter::arrange(&mut next.level0);
         Ok(next.with_totals())
     }
 
