@@ -51,6 +51,7 @@ pub(crate) enum RunFilter {
 
 impl RunFilter {
     /// Whether the run may contain the key of `probe`.
+    #[inline]
     pub(crate) fn may_contain(&self, probe: &mut BloomProbe) -> bool {
         match self {
             RunFilter::None => true,
@@ -67,7 +68,7 @@ impl RunFilter {
     fn shape(&self) -> Option<(usize, u8)> {
         match self {
             RunFilter::None => None,
-            RunFilter::Own(filter) => filter.view().map(|view| view.shape()).ok(),
+            RunFilter::Own(filter) => Some(filter.view().shape()),
             RunFilter::Column(sliced, _) => Some(sliced.shape()),
         }
     }
@@ -270,7 +271,7 @@ fn build(planes: &[Plane], filters: &mut [RunFilter]) -> bool {
             Some((sliced, at)) => Some(PlaneSource::Plane(sliced, *at)),
             None => {
                 let own = filters[plane.runs.clone()].iter().map_while(|filter| match filter {
-                    RunFilter::Own(filter) => filter.view().ok(),
+                    RunFilter::Own(filter) => Some(filter.view()),
                     _ => None,
                 });
                 let own: Vec<_> = own.collect();

@@ -114,7 +114,9 @@ impl Version {
         if !self.are_runs_nested {
             return (self.level0.len(), false);
         }
-        (self.level0.partition_point(|run| run.live().contains(key)), true)
+        let is_from_cursor_on = *self.cursor <= *key;
+        let is_live = |run: &L0Run| run.live().contains_beside_cursor(key, is_from_cursor_on);
+        (self.level0.partition_point(is_live), true)
     }
 
     /// The bytes of level 1 and all deeper levels.
@@ -156,7 +158,8 @@ impl Version {
         self.bytes = std::iter::once(runs).chain(tables).collect();
         self.l0_occupancy = l0_occupancy::occupancy(&self.level0);
         let is_within = |pair: &[L0Run]| pair[1].live().is_within(pair[0].live());
-        self.are_runs_nested = self.level0.windows(2).all(is_within);
+        self.are_runs_nested = self.level0.windows(2).all(is_within)
+            && self.level0.iter().all(|run| run.live().has_cursor_at(&self.cursor));
         self.filter_spans = l0_filter::spans(&self.level0);
         self
     }

@@ -153,6 +153,12 @@ impl<'a> BlockedBloomView<'a> {
         Ok(Self { blocks, probes })
     }
 
+    /// The filter in these blocks, unchecked: with the wrong number of probes, any answer is possible.
+    #[inline]
+    pub fn of_blocks(blocks: &'a [[u8; BLOCK]], probes: u8) -> Self {
+        Self { blocks, probes }
+    }
+
     /// The number of blocks and of probes.
     pub fn shape(&self) -> (usize, u8) {
         (self.blocks.len(), self.probes)

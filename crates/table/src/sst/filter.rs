@@ -64,22 +64,14 @@ impl Filter {
     /// Whether the key of `probe` may exist.
     #[inline]
     pub fn may_contain(&self, probe: &mut BloomProbe) -> bool {
-        // Valid at loading, so valid now; if it were not, the filter would exclude nothing.
-        self.view().map_or(true, |view| probe.is_in(&view))
+        probe.is_in(&self.view())
     }
 
     /// The bits.
-    ///
-    /// # Errors
-    /// None: they were valid at loading.
     #[inline]
-    pub fn view(&self) -> Result<BlockedBloomView<'_>, BloomError> {
-        BlockedBloomView::open(&self.bytes[self.at..self.at + self.len], self.probes)
-    }
-
-    /// The number of bytes of its bits.
-    pub fn bits_bytes(&self) -> usize {
-        self.len
+    pub fn view(&self) -> BlockedBloomView<'_> {
+        let bits = &self.bytes[self.at..self.at + self.len];
+        BlockedBloomView::of_blocks(bits.as_chunks().0, self.probes)
     }
 
     /// Resident bytes.
