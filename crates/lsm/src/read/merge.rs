@@ -29,7 +29,7 @@ use siltstone_table::{IterOptions, Kind};
 use super::Source;
 use crate::live_range::LiveRange;
 use crate::rowtable::{RowTableIter, hints};
-use crate::version::L0Run;
+use crate::version::AskedFilter;
 use crate::view::View;
 
 /// After this many steps all deferred seeks are done: checking filters at each step would cost
@@ -114,11 +114,6 @@ impl Merge {
         Merge { view: Some(view), first_l0, ..Self::new(runs, hints) }
     }
 
-    /// Run `i`, if it is an L0 run of the view.
-    fn l0_run(&self, i: usize) -> Option<&L0Run> {
-        self.view.as_ref()?.version.level0.get(i.checked_sub(self.first_l0)?)
-    }
-
     /// Creates the iterator of run `i` if it is lazy.
     fn open_lazy(&mut self, i: usize) {
         if let (Source::Lazy(run), Some(view)) = (&self.runs[i], &self.view) {
@@ -133,14 +128,6 @@ impl Merge {
             (Source::Lazy(run), Some(view)) => Some(view.version.level0[*run].live()),
             (Source::L0Run(run), _) => Some(run.live()),
             _ => None,
-        }
-    }
-
-    /// Whether run `i` may have versions of `key`.
-    fn may_hold(&self, i: usize, key: &[u8], probe: &mut BloomProbe) -> bool {
-        match self.l0_run(i) {
-            Some(run) => run.may_hold(probe),
-            None => self.runs[i].may_hold(key, probe),
         }
     }
 
@@ -172,15 +159,27 @@ impl Merge {
 
     pub(crate) fn seek(&mut self, key: &[u8], sequence: u64) -> Result<()> {
         let mut probe = BloomProbe::new(hash64(key));
-        let live_runs = self.view.as_ref().map_or((0, false), |view| view.version.live_runs(key));
-        for i in 0..self.runs.len() {
-            let is_dead = match self.runs[i] {
-                Source::Lazy(run) if live_runs.1 => run >= live_runs.0,
-                _ => self.live(i).is_some_and(|live| !live.contains(key)),
+        let view = self.view.clone();
+        let (level0, (live, are_nested)) = match view.as_ref().map(|view| &view.version) {
+            Some(version) => (&version.level0[..], version.live_runs(key)),
+            None => (&[][..], (0, false)),
+        };
+        let mut asked = AskedFilter::default();
+        for (i, run) in self.runs.iter().enumerate() {
+            let l0_index = i.checked_sub(self.first_l0).filter(|&i| i < level0.len());
+            let is_dead = match (run, l0_index) {
+                (Source::Lazy(_) | Source::L0Run(_), Some(index)) if are_nested => index >= live,
+                (Source::Lazy(_), Some(index)) => !level0[index].live().contains(key),
+                (Source::L0Run(run), _) => !run.live().contains(key),
+                _ => false,
+            };
+            let mut may_hold = || match l0_index {
+                Some(index) => level0[index].may_hold(&mut probe, &mut asked),
+                None => run.may_hold(key, &mut probe),
             };
             self.seek_states[i] = if is_dead {
                 SeekState::DeferredByLiveRange
-            } else if !self.may_hold(i, key, &mut probe) {
+            } else if !may_hold() {
                 SeekState::DeferredByFilter
             } else {
                 SeekState::Done
