@@ -28,8 +28,6 @@ use std::sync::Arc;
 use siltstone_structures::{BloomProbe, PlaneSource, SlicedBloom};
 use siltstone_table::Filter;
 
-use super::L0Run;
-
 /// Bytes of a block of a filter.
 const BLOCK_BYTES: usize = 64;
 
@@ -121,13 +119,8 @@ impl SlicedSpan {
     }
 }
 
-/// Splits level 0 into spans.
-pub(super) fn spans(level0: &[L0Run]) -> Vec<FilterSpan> {
-    spans_of(level0.iter().map(|run| (run.filter(), run.pmem_table().is_some())))
-}
-
 /// Splits runs into spans: their filters, and whether they are in persistent memory.
-fn spans_of<'a>(runs: impl Iterator<Item = (&'a RunFilter, bool)>) -> Vec<FilterSpan> {
+pub(super) fn spans<'a>(runs: impl Iterator<Item = (&'a RunFilter, bool)>) -> Vec<FilterSpan> {
     let mut spans: Vec<FilterSpan> = Vec::new();
     let mut last_is_in_pmem = false;
     for (i, (filter, is_in_pmem)) in runs.enumerate() {
@@ -164,44 +157,39 @@ fn is_column_of(filter: &RunFilter, sliced: &Arc<SlicedBloom>) -> bool {
     matches!(filter, RunFilter::Column(other, _) if Arc::ptr_eq(other, sliced))
 }
 
-/// The filter queries that a get of an absent key makes in level 0.
-pub(super) fn queries(level0: &[L0Run], spans: &[FilterSpan]) -> usize {
-    let of_span = |span: &FilterSpan| match &span.sliced {
-        Some(_) => 1,
-        None => level0[span.runs.clone()].iter().filter(|run| run.filter().is_own()).count(),
-    };
-    spans.iter().map(of_span).sum()
+/// The filter queries that a get of an absent key makes.
+pub(super) fn queries<'a>(
+    filters: impl Iterator<Item = &'a RunFilter>,
+    spans: &[FilterSpan],
+) -> usize {
+    let sliced = spans.iter().filter(|span| span.sliced.is_some());
+    filters.filter(|filter| filter.is_own()).count() + sliced.count()
 }
 
-/// The bytes of all filters of level 0.
-pub(super) fn memory_bytes(level0: &[L0Run]) -> usize {
-    let own = level0.iter().map(|run| match run.filter() {
+/// The bytes of all filters.
+pub(super) fn memory_bytes<'a>(
+    filters: impl Iterator<Item = &'a RunFilter>,
+    spans: &[FilterSpan],
+) -> usize {
+    let own = filters.map(|filter| match filter {
         RunFilter::Own(filter) => filter.memory_bytes(),
         _ => 0,
     });
-    let mut sliced: Vec<_> = spans(level0).into_iter().filter_map(|span| span.sliced).collect();
+    let mut sliced: Vec<_> = spans.iter().filter_map(|span| span.sliced.as_ref()).collect();
     sliced.dedup_by(|a, b| Arc::ptr_eq(&a.filter, &b.filter));
     own.sum::<usize>() + sliced.iter().map(|span| span.filter.memory_bytes()).sum::<usize>()
 }
 
-/// The sizes of the filters of level 0 in bytes, newest first, each once.
-pub(super) fn sizes(level0: &[L0Run]) -> Vec<usize> {
+/// The sizes of the filters in bytes, in their order, each once.
+pub(super) fn sizes<'a>(filters: impl Iterator<Item = &'a RunFilter>) -> Vec<usize> {
     let mut sizes = Vec::new();
-    for (blocks, _) in level0.iter().filter_map(|run| run.filter().shape()) {
+    for (blocks, _) in filters.filter_map(RunFilter::shape) {
         let bytes = blocks * BLOCK_BYTES;
         if !sizes.contains(&bytes) {
             sizes.push(bytes);
         }
     }
     sizes
-}
-
-/// Slices the filters of consecutive runs, newest first; see above.
-pub(super) fn arrange(level0: &mut [L0Run]) {
-    let mut filters: Vec<RunFilter> = level0.iter().map(|run| run.filter().clone()).collect();
-    if slice(&mut filters) {
-        level0.iter_mut().zip(filters).for_each(|(run, filter)| run.set_filter(filter));
-    }
 }
 
 /// Consecutive runs whose filters are or become a plane.
@@ -212,8 +200,9 @@ struct Plane {
     sliced: Option<(Arc<SlicedBloom>, usize)>,
 }
 
-/// Slices the filters of consecutive runs; returns whether any changed.
-fn slice(filters: &mut [RunFilter]) -> bool {
+/// Slices the filters of consecutive runs, newest first, as described above; returns whether any
+/// changed.
+pub(super) fn slice(filters: &mut [RunFilter]) -> bool {
     let mut has_changed = false;
     for plane in planes(filters) {
         if plane.sliced.is_some() && plane.runs.len() < MIN_RUNS_PER_PLANE {
@@ -365,7 +354,7 @@ mod tests {
         }
 
         fn spans(&self) -> Vec<FilterSpan> {
-            spans_of(self.filters.iter().map(|filter| (filter, false)))
+            spans(self.filters.iter().map(|filter| (filter, false)))
         }
 
         /// The runs that may contain a key, by spans.

@@ -130,20 +130,32 @@ impl Version {
         sketches.count() as u64 * HyperLogLog::BYTES as u64
     }
 
+    fn l0_filters(&self) -> impl Iterator<Item = &l0_filter::RunFilter> {
+        self.level0.iter().map(L0Run::filter)
+    }
+
+    /// Slices the filters of level 0.
+    fn slice_filters(&mut self) {
+        let mut filters: Vec<_> = self.l0_filters().cloned().collect();
+        if l0_filter::slice(&mut filters) {
+            self.level0.iter_mut().zip(filters).for_each(|(run, filter)| run.set_filter(filter));
+        }
+    }
+
     /// The memory of the filters, in bytes.
     pub(crate) fn filter_bytes(&self) -> u64 {
         let tables = self.files().map(|(_, file)| file.filter_bytes()).sum::<usize>();
-        (tables + l0_filter::memory_bytes(&self.level0)) as u64
+        (tables + l0_filter::memory_bytes(self.l0_filters(), &self.filter_spans)) as u64
     }
 
     /// The filter queries that a get of an absent key makes in level 0.
     pub(crate) fn l0_filter_queries(&self) -> u64 {
-        l0_filter::queries(&self.level0, &self.filter_spans) as u64
+        l0_filter::queries(self.l0_filters(), &self.filter_spans) as u64
     }
 
     /// The sizes of the Bloom filters of level 0 in bytes, newest first, each once.
     pub(crate) fn l0_filter_sizes(&self) -> Vec<usize> {
-        l0_filter::sizes(&self.level0)
+        l0_filter::sizes(self.l0_filters())
     }
 
     /// The occupied part of the L0 capacity, in bytes: see [`l0_occupancy`].
@@ -160,7 +172,8 @@ impl Version {
         let is_within = |pair: &[L0Run]| pair[1].live().is_within(pair[0].live());
         self.are_runs_nested = self.level0.windows(2).all(is_within)
             && self.level0.iter().all(|run| run.live().has_cursor_at(&self.cursor));
-        self.filter_spans = l0_filter::spans(&self.level0);
+        let filters = self.level0.iter().map(|run| (run.filter(), run.pmem_table().is_some()));
+        self.filter_spans = l0_filter::spans(filters);
         self
     }
 
@@ -248,7 +261,7 @@ impl Version {
                 )));
             }
         }
-        l0_filter::arrange(&mut next.level0);
+        next.slice_filters();
         Ok(next.with_totals())
     }
 
