@@ -2,12 +2,15 @@
 //!
 //! ```text
 //! cargo run --release -p siltstone-lsm --example reads -- DIR [keys=4000000] [cache=1GiB]
-//!                                                        [seconds=3] [only=get,miss,seek,scan]
+//!                                          [seconds=3] [only=get,miss,seek,scan] [OPTION=VALUE]…
 //! ```
 //!
 //! Loads `keys` keys of 16 bytes with values of 100 bytes in random order into DIR, unless they are
 //! there already, waits for background work, and reads every key once to fill the cache. Then each
-//! operation runs with one and with two threads.
+//! operation runs with one and with two threads. With `ops=N` each thread runs N operations, not for
+//! a time, and `warm=16` reads only every 16th key before: to count instructions and cache misses of
+//! the function `operation` with a profiler. Other pairs are options of the table: `memtable=1MiB
+//! l0_capacity=64MiB` gives a level 0 of many runs.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark may panic and print")]
 
 use std::collections::BTreeMap;
@@ -54,6 +57,7 @@ fn load(table: &Lsm, keys: u64) {
     table.maintain().unwrap();
 }
 
+#[inline(never)]
 fn operation(table: &Lsm, name: &str, i: u64) {
     let key = key(i);
     match name {
@@ -88,18 +92,25 @@ fn cpu_ns() -> u64 {
     stat.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
 }
 
+/// When a thread ends.
+#[derive(Clone, Copy)]
+struct Limit {
+    time: Duration,
+    operations: u64,
+}
+
 /// Operations per second of all threads together, and per second of one CPU.
-fn measure(table: &Lsm, name: &str, keys: u64, threads: u64, limit: Duration) -> (f64, f64) {
+fn measure(table: &Lsm, name: &str, keys: u64, threads: u64, limit: Limit) -> (f64, f64) {
     let run = |thread: u64| {
         let mut random = 0x9e37_79b9 * (thread + 1);
         let (began, cpu_before, mut done) = (Instant::now(), cpu_ns(), 0);
-        while began.elapsed() < limit {
+        while began.elapsed() < limit.time && done < limit.operations {
             for _ in 0..100 {
                 operation(table, name, next_random(&mut random) % keys);
             }
             done += 100;
         }
-        let done = f64::from(done);
+        let done = done as f64;
         (done / began.elapsed().as_secs_f64(), done / ((cpu_ns() - cpu_before) as f64 / 1e9))
     };
     let speeds: Vec<_> = std::thread::scope(|scope| {
@@ -119,15 +130,26 @@ fn main() {
         pairs.find(|(given, _)| *given == name).map_or(default, |(_, value)| value).to_owned()
     };
     let keys: u64 = value("keys", "4000000").parse().unwrap();
-    let limit = Duration::from_secs_f64(value("seconds", "3").parse().unwrap());
-    let options = BTreeMap::from([("cache".to_owned(), value("cache", "1GiB"))]);
+    let limit = match value("ops", "").parse() {
+        Ok(operations) => Limit { time: Duration::MAX, operations },
+        Err(_) => {
+            let time = Duration::from_secs_f64(value("seconds", "3").parse().unwrap());
+            Limit { time, operations: u64::MAX }
+        }
+    };
+    let mut options = BTreeMap::from([("cache".to_owned(), "1GiB".to_owned())]);
+    let own = ["keys", "seconds", "ops", "only", "threads", "stats", "warm"];
+    let pairs = given.iter().filter_map(|arg| arg.split_once('='));
+    let others = pairs.filter(|(name, _)| !own.contains(name));
+    options.extend(others.map(|(name, value)| (name.to_owned(), value.to_owned())));
     std::fs::create_dir_all(&directory).unwrap();
     let vfs = Arc::new(MeteredVfs::new(Arc::new(Disk::open(&directory).unwrap())));
     let table = Lsm::open(vfs, Env::system(2), Options::from_map(&options).unwrap()).unwrap();
     if table.get(&key(0)).unwrap().is_none() {
         load(&table, keys);
     }
-    (0..keys).for_each(|i| drop(black_box(table.get(&key(i)).unwrap())));
+    let step = value("warm", "1").parse().unwrap();
+    (0..keys).step_by(step).for_each(|i| drop(black_box(table.get(&key(i)).unwrap())));
     table.maintain().unwrap();
     let only = value("only", "get,miss,seek,scan");
     for name in only.split(',') {

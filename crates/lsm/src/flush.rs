@@ -240,7 +240,9 @@ impl Tree {
         // L0 occupancy is estimated from it: see `version/l0_occupancy.rs`.
         options.sketch |=
             self.options.load().is_l0_sliced() && memtable.bytes() >= MIN_SKETCHED_BYTES;
-        let mut table = self.table_writer_as(number, Purpose::Flush, options)?;
+        let table = self.table_writer_as(number, Purpose::Flush, options)?;
+        // Filters of one size are asked together: see `version/l0_filter.rs`.
+        let mut table = table.with_filter_sizes(self.view.load().version.l0_filter_sizes());
         if let Some(log) = log {
             let mut contents = Vec::new();
             write_varint(&mut contents, log.number);

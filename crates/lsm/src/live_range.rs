@@ -67,12 +67,23 @@ impl LiveRange {
 
     /// Whether `key` is live. Cost: two comparisons.
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
-        let (cursor, inserted_at) = (&*self.cursor, &*self.inserted_at);
+        self.contains_beside_cursor(key, *self.cursor <= *key)
+    }
+
+    /// As [`contains`](Self::contains), for a key of which it is known whether it is at the cursor
+    /// or behind it: many runs have one cursor. Cost: one comparison.
+    #[inline]
+    pub(crate) fn contains_beside_cursor(&self, key: &[u8], is_from_cursor_on: bool) -> bool {
         match self.order {
-            Ordering::Less => cursor <= key && key < inserted_at,
-            Ordering::Greater => cursor <= key || key < inserted_at,
+            Ordering::Less => is_from_cursor_on && *key < *self.inserted_at,
+            Ordering::Greater => is_from_cursor_on || *key < *self.inserted_at,
             Ordering::Equal => true,
         }
+    }
+
+    /// Whether the cursor is at `key`.
+    pub(crate) fn has_cursor_at(&self, key: &[u8]) -> bool {
+        *self.cursor == *key
     }
 
     /// The live keys as up to two disjoint intervals, in key order.

@@ -54,7 +54,7 @@ impl Report for Tree {
         let memory = [
             ("memtable", view.memtables().map(|memtable| memtable.bytes()).sum()),
             ("spare_memtable", self.spares.bytes() as u64),
-            ("filter", tables().map(|table| table.filter_bytes() as u64).sum()),
+            ("filter", view.version.filter_bytes()),
             ("index", tables().map(|table| table.index_bytes() as u64).sum()),
             ("block_cache", if self.shares_cache { 0 } else { self.cache.resident_bytes() }),
             ("sketch", view.version.sketch_bytes()),
@@ -82,6 +82,7 @@ impl Report for Tree {
             ("largest_level0_bytes", c.largest_level0_bytes.load(Relaxed)),
             ("background_us", c.background_us.load(Relaxed)),
             ("l0_bytes", view.version.l0_occupancy()),
+            ("l0_filter_queries", view.version.l0_filter_queries()),
             ("l0_cursor_ppm", view.version.passed_ppm()),
             ("pmem_pages", pages(PmemPool::pages)),
             ("pmem_pages_free", pages(PmemPool::free_pages)),

@@ -38,7 +38,10 @@ mod sync;
 pub use arena::ChunkPool;
 pub use bits::{BitReader, BitWriter};
 pub use blink_tree::{BLinkTree, Cursor, EntryRef, NewVersion, Version};
-pub use bloom::{BlockedBloom, BlockedBloomView, BloomProbe, ClassicBloom, ClassicBloomView};
+pub use bloom::{
+    BlockedBloom, BlockedBloomView, BloomProbe, ClassicBloom, ClassicBloomView, PlaneSource,
+    SlicedBloom,
+};
 pub use cuckoo::{CuckooFilter, CuckooTable};
 pub use ect::{Ect, EctBuilder, HashKey};
 pub use hash::hash64;

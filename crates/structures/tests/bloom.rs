@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use siltstone_structures::bloom::{
     BlockedBloom, BlockedBloomView, BloomError, BloomProbe, ClassicBloom, ClassicBloomView,
-    blocked_false_positive_rate,
+    PlaneSource, SlicedBloom, blocked_false_positive_rate,
 };
 use siltstone_structures::hash::hash64;
 
@@ -177,5 +177,103 @@ fn rate_of_full_filter_is_computed_quickly() {
     for probes in 1..4 {
         let rates = [0.25, 0.2499].map(|bits| blocked_false_positive_rate(bits, probes));
         assert!((rates[0] - rates[1]).abs() < 2e-3, "{probes}: {rates:?}");
+    }
+}
+
+/// Filters of 3000 keys each, of one size; the keys of filter `i` begin at `10_000 * i`.
+fn filters_of_one_size(count: u64) -> Vec<BlockedBloom> {
+    (0..count).map(|i| BlockedBloom::build(&hashes(10_000 * i, 3000), 10.0)).collect()
+}
+
+fn planes_of(filters: &[BlockedBloom]) -> Vec<PlaneSource<'_>> {
+    let (planes, _) = filters.as_chunks::<{ SlicedBloom::COLUMNS_PER_PLANE }>();
+    planes.iter().map(|plane| PlaneSource::Filters(plane.each_ref().map(|it| it.view()))).collect()
+}
+
+#[test]
+fn sliced_filter_gives_the_results_of_its_filters() {
+    for planes in 1..=SlicedBloom::MAX_PLANES as u64 {
+        let filters = filters_of_one_size(8 * planes);
+        let sliced = SlicedBloom::build(&planes_of(&filters)).unwrap();
+        for hash in (0..8 * planes).flat_map(|i| hashes(10_000 * i + 2900, 200)) {
+            let columns = (filters.iter().enumerate())
+                .fold(0, |columns, (i, filter)| columns | u64::from(filter.contains(hash)) << i);
+            assert_eq!(sliced.columns_of(hash), columns, "{planes} planes");
+        }
+    }
+}
+
+#[test]
+fn sliced_filter_stays_within_one_percent_per_column() {
+    let filters: Vec<_> =
+        (0..16).map(|i| BlockedBloom::build(&hashes(100_000 * i, 20_000), 10.0)).collect();
+    let sliced = SlicedBloom::build(&planes_of(&filters)).unwrap();
+    let columns = hashes(1 << 40, 200_000).into_iter().map(|hash| sliced.columns_of(hash));
+    let claimed: u32 = columns.map(u64::count_ones).sum();
+    let rate = f64::from(claimed) / (16.0 * 200_000.0);
+    assert!(rate <= 0.010, "{rate}");
+    let bytes: usize = filters.iter().map(|filter| filter.as_bytes().len()).sum();
+    assert!(sliced.memory_bytes() <= bytes + 8, "{} of {bytes}", sliced.memory_bytes());
+}
+
+/// Planes of filters and of sliced filters, in any order, are the columns of the new filter; taken
+/// apart, they are the filters again.
+#[test]
+fn sliced_filter_is_rebuilt_from_any_planes() {
+    let filters = filters_of_one_size(40);
+    let planes = planes_of(&filters);
+    let all = SlicedBloom::build(&planes).unwrap();
+    let few = SlicedBloom::build(&planes[1..3]).unwrap();
+    let mixed = SlicedBloom::build(&[
+        PlaneSource::Plane(&all, 4),
+        planes[0],
+        PlaneSource::Plane(&few, 1),
+        PlaneSource::Plane(&all, 0),
+    ]);
+    let mixed = mixed.unwrap();
+    for (plane, origin) in [4, 0, 2, 0].into_iter().enumerate() {
+        let originals = filters[8 * origin..][..8].iter().map(|it| it.as_bytes().to_vec());
+        assert_eq!(mixed.filters_of(plane).to_vec(), originals.collect::<Vec<_>>(), "{plane}");
+    }
+}
+
+#[test]
+fn filters_of_several_sizes_are_not_sliced() {
+    let filters = filters_of_one_size(8);
+    let others = [(3500, 10.0), (3000, 20.0), (0, 0.0)]
+        .map(|(keys, bits)| BlockedBloom::build(&hashes(0, keys), bits));
+    for other in others {
+        let mut views: [_; 8] = std::array::from_fn(|i| filters[i].view());
+        views[3] = other.view();
+        assert!(SlicedBloom::build(&[PlaneSource::Filters(views)]).is_none());
+        let more = [(); 8].map(|()| other.view());
+        let both = [planes_of(&filters)[0], PlaneSource::Filters(more)];
+        assert!(SlicedBloom::build(&both).is_none());
+    }
+    let sliced = SlicedBloom::build(&planes_of(&filters)).unwrap();
+    assert!(SlicedBloom::build(&[PlaneSource::Plane(&sliced, 1)]).is_none(), "no such plane");
+    assert!(SlicedBloom::build(&[PlaneSource::Plane(&sliced, 0); 9]).is_none(), "too many");
+    assert!(SlicedBloom::build(&[]).is_none());
+}
+
+#[test]
+fn sliced_filter_without_bits_contains_everything() {
+    let empty = BlockedBloom::new(1000, 0.0);
+    let sliced = SlicedBloom::build(&[PlaneSource::Filters([(); 8].map(|()| empty.view()))]);
+    assert_eq!(sliced.unwrap().columns_of(7), 0xff);
+}
+
+/// A filter takes the size of another one if that is close to its own, and keeps its rate.
+#[test]
+fn filter_like_another_one_has_its_size_if_that_is_close() {
+    for (keys, is_close) in [(100_000, true), (95_000, true), (105_000, true), (80_000, false)] {
+        let keys = hashes(0, keys);
+        let own = BlockedBloom::build(&keys, 10.0).as_bytes().len();
+        let bloom = BlockedBloom::build_like(&keys, 10.0, &[64, 125_056, 125_120]);
+        let expected = if is_close { 125_056 } else { own };
+        assert_eq!(bloom.as_bytes().len(), expected, "{} keys", keys.len());
+        assert!(keys.iter().all(|&hash| bloom.contains(hash)));
+        let rate = measured(|hash| bloom.contains(hash), 1_000_000);
+        assert!(rate <= 0.013, "{} keys: {rate}", keys.len());
     }
 }

@@ -45,6 +45,6 @@ pub use log::{
 pub use manifest::{Manifest, ManifestSalvage};
 pub use number::{FileKind, FileNumber, FileNumbers, parse_file_name, parse_number};
 pub use sst::{
-    IterOptions, PinnedEntry, SKETCH, Table, TableIter, TableMeta, TableOptions, TableWriter,
-    UnsyncedTable, salvage_table,
+    Filter, IterOptions, PinnedEntry, SKETCH, Table, TableIter, TableMeta, TableOptions,
+    TableWriter, UnsyncedTable, salvage_table,
 };

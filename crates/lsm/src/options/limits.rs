@@ -20,7 +20,8 @@ const MIN_DEFAULT_L0_BYTES: u64 = 512 << 20;
 const L0_CAPACITY_DIVISOR: u64 = 6;
 /// The minimum size of level 1, in L0 capacities.
 const LEVEL_1_CAPACITIES: u64 = 2;
-/// The maximum default capacity of level 0, in memtables: a get checks the filter of each run.
+/// The maximum default capacity of level 0, in memtables: one filter query covers that many runs
+/// (see `version/l0_filter.rs`).
 const MAX_L0_MEMTABLES: u64 = 64;
 
 /// The limits of a memtable in force. Each write compares them, so they are beside the options.

@@ -11,7 +11,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use siltstone_engine::{Purpose, Result};
-use siltstone_structures::BloomProbe;
 use siltstone_table::{IterOptions, Kind, TableIter};
 
 use super::value_prefetcher::{PrefetchBudget, ValuePrefetcher};
@@ -109,10 +108,6 @@ impl L0RunIter {
     pub(crate) fn seek_back(&mut self, key: &[u8], sequence: u64) -> Result<()> {
         self.table.seek_back(key, sequence)?;
         self.skip_dead_backward()
-    }
-
-    pub(crate) fn may_hold(&self, probe: &mut BloomProbe) -> bool {
-        self.table.table().may_contain(probe)
     }
 
     pub(crate) fn may_contain_range(&self, from: &[u8], to: &[u8]) -> bool {

@@ -46,7 +46,7 @@ impl LevelIter {
 
     pub(crate) fn may_hold(&self, key: &[u8], probe: &mut BloomProbe) -> bool {
         let table = self.tables.get(self.find(key)).filter(|table| table.smallest() <= key);
-        table.is_some_and(|table| table.table().may_contain(probe))
+        table.is_some_and(|table| table.may_contain(probe))
     }
 
     /// Whether one of the tables may contain a key in `from..=to`.

@@ -29,6 +29,7 @@ use siltstone_table::{IterOptions, Kind};
 use super::Source;
 use crate::live_range::LiveRange;
 use crate::rowtable::{RowTableIter, hints};
+use crate::version::AskedFilter;
 use crate::view::View;
 
 /// After this many steps all deferred seeks are done: checking filters at each step would cost
@@ -40,6 +41,8 @@ pub(crate) struct Merge {
     runs: Vec<Source>,
     /// The view with the lazy runs.
     view: Option<Arc<View>>,
+    /// The index of the first L0 run of the view.
+    first_l0: usize,
     heap: Vec<HeapItem>,
     direction: Direction,
     /// By run. The keys of deferred runs come after the top.
@@ -93,6 +96,7 @@ impl Merge {
             heap,
             runs,
             view: None,
+            first_l0: 0,
             direction,
             seek_states,
             deferred: 0,
@@ -106,7 +110,8 @@ impl Merge {
     /// A merge of all runs of a view, as of sequence `at`.
     pub(crate) fn of_view(view: Arc<View>, at: u64, hints: bool) -> Self {
         let runs = super::runs(&view, at);
-        Merge { view: Some(view), ..Self::new(runs, hints) }
+        let first_l0 = view.memtables().count();
+        Merge { view: Some(view), first_l0, ..Self::new(runs, hints) }
     }
 
     /// Creates the iterator of run `i` if it is lazy.
@@ -123,14 +128,6 @@ impl Merge {
             (Source::Lazy(run), Some(view)) => Some(view.version.level0[*run].live()),
             (Source::L0Run(run), _) => Some(run.live()),
             _ => None,
-        }
-    }
-
-    /// Whether run `i` may have versions of `key`.
-    fn may_hold(&self, i: usize, key: &[u8], probe: &mut BloomProbe) -> bool {
-        match (&self.runs[i], &self.view) {
-            (Source::Lazy(run), Some(view)) => view.version.level0[*run].may_hold(probe),
-            (run, _) => run.may_hold(key, probe),
         }
     }
 
@@ -162,15 +159,27 @@ impl Merge {
 
     pub(crate) fn seek(&mut self, key: &[u8], sequence: u64) -> Result<()> {
         let mut probe = BloomProbe::new(hash64(key));
-        let live_runs = self.view.as_ref().map_or((0, false), |view| view.version.live_runs(key));
-        for i in 0..self.runs.len() {
-            let is_dead = match self.runs[i] {
-                Source::Lazy(run) if live_runs.1 => run >= live_runs.0,
-                _ => self.live(i).is_some_and(|live| !live.contains(key)),
+        let view = self.view.clone();
+        let (level0, (live, are_nested)) = match view.as_ref().map(|view| &view.version) {
+            Some(version) => (&version.level0[..], version.live_runs(key)),
+            None => (&[][..], (0, false)),
+        };
+        let mut asked = AskedFilter::default();
+        for (i, run) in self.runs.iter().enumerate() {
+            let l0_index = i.checked_sub(self.first_l0).filter(|&i| i < level0.len());
+            let is_dead = match (run, l0_index) {
+                (Source::Lazy(_) | Source::L0Run(_), Some(index)) if are_nested => index >= live,
+                (Source::Lazy(_), Some(index)) => !level0[index].live().contains(key),
+                (Source::L0Run(run), _) => !run.live().contains(key),
+                _ => false,
+            };
+            let mut may_hold = || match l0_index {
+                Some(index) => level0[index].may_hold(&mut probe, &mut asked),
+                None => run.may_hold(key, &mut probe),
             };
             self.seek_states[i] = if is_dead {
                 SeekState::DeferredByLiveRange
-            } else if !self.may_hold(i, key, &mut probe) {
+            } else if !may_hold() {
                 SeekState::DeferredByFilter
             } else {
                 SeekState::Done

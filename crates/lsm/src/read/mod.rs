@@ -96,27 +96,34 @@ fn find_in_level0(
     hints: bool,
     stats: &mut SearchStats,
 ) -> Result<Option<LookupResult<'static>>> {
-    let live = &view.version.level0[..view.version.live_runs(key).0];
-    for runs in live.chunk_by(are_both_in_pmem) {
-        if hints && runs[0].pmem_table().is_some() {
+    let version = &view.version;
+    let live = &version.level0[..version.live_runs(key).0];
+    for span in &version.filter_spans {
+        let runs = live.get(span.runs.start..span.runs.end.min(live.len())).unwrap_or_default();
+        if runs.is_empty() {
+            break;
+        }
+        if let Some(sliced) = &span.sliced {
+            // Newest first, so the live runs come first.
+            for run in sliced.candidates(probe).map_while(|offset| runs.get(offset)) {
+                if let Some(found) = run.find(key, at, stats)? {
+                    return Ok(Some(found.into()));
+                }
+            }
+        } else if hints && runs[0].pmem_table().is_some() {
             let live = runs.iter().filter(|run| run.live().contains(key));
             if let Some(found) = hints::get(live.filter_map(L0Run::pmem_table), key, at, stats)? {
                 return Ok(Some(found.into()));
             }
-            continue;
-        }
-        for run in runs {
-            if let Some(found) = run.get(key, probe, at, stats)? {
-                return Ok(Some(found.into()));
+        } else {
+            for run in runs {
+                if let Some(found) = run.get(key, probe, at, stats)? {
+                    return Ok(Some(found.into()));
+                }
             }
         }
     }
     Ok(None)
-}
-
-/// Whether one search by hints covers both runs.
-fn are_both_in_pmem(newer: &L0Run, older: &L0Run) -> bool {
-    newer.pmem_table().is_some() && older.pmem_table().is_some()
 }
 
 /// The version of a key that a lookup found.

@@ -89,12 +89,12 @@ impl Source {
         run!(self, it => it.seek(key, sequence))
     }
 
-    /// Whether it may contain versions of `key`; `true` without a filter. Cost: one cache line.
+    /// Whether it may contain versions of `key`; `true` without a filter, and for an L0 run, whose
+    /// filter is in the version. Cost: one cache line.
     pub(crate) fn may_hold(&self, key: &[u8], probe: &mut BloomProbe) -> bool {
         match self {
-            Source::L0Run(run) => run.may_hold(probe),
             Source::Level(level) => level.may_hold(key, probe),
-            Source::Memtable(_) | Source::RowTable(_) | Source::Lazy(_) => true,
+            Source::L0Run(_) | Source::Memtable(_) | Source::RowTable(_) | Source::Lazy(_) => true,
         }
     }
 

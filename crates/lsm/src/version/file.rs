@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_structures::{BloomProbe, HyperLogLog};
-use siltstone_table::{BlockCache, FileKind, FileNumber, PinnedEntry, SKETCH, Table};
+use siltstone_table::{BlockCache, FileKind, FileNumber, Filter, PinnedEntry, SKETCH, Table};
 use siltstone_vfs::{Mode, Vfs};
 
 use super::FileEntry;
@@ -13,7 +13,10 @@ use super::FileEntry;
 /// An open sorted table at a level of a version. Its file is removed when it is obsolete and the
 /// last version that names it, on any level, is dropped.
 pub(crate) struct TableFile {
+    /// Without its Bloom filter.
     table: Arc<Table>,
+    /// `None` for an L0 run too, whose filter is in the version: see `l0_filter`.
+    filter: Option<Arc<Filter>>,
     entry: FileEntry,
     file: Arc<SharedFile>,
     sketch: OnceLock<Option<HyperLogLog>>,
@@ -45,10 +48,33 @@ impl TableFile {
         entry: FileEntry,
         cache: &Arc<BlockCache>,
     ) -> Result<Arc<Self>> {
+        let (file, filter) = Self::open_parts(vfs, entry, cache)?;
+        Ok(Arc::new(TableFile { filter, ..file }))
+    }
+
+    /// Opens the table of an L0 run; returns its filter, too.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub(super) fn open_run(
+        vfs: &Arc<dyn Vfs>,
+        entry: FileEntry,
+        cache: &Arc<BlockCache>,
+    ) -> Result<(Arc<Self>, Option<Arc<Filter>>)> {
+        let (file, filter) = Self::open_parts(vfs, entry, cache)?;
+        Ok((Arc::new(file), filter))
+    }
+
+    /// The table without a filter, and its filter.
+    fn open_parts(
+        vfs: &Arc<dyn Vfs>,
+        entry: FileEntry,
+        cache: &Arc<BlockCache>,
+    ) -> Result<(Self, Option<Arc<Filter>>)> {
         let number = FileNumber(entry.number);
         let name = FileKind::Table.name(number);
         let file = vfs.open(&name, Mode::Read)?;
-        let table = Table::open(file, &name, number, Some(cache.clone()))?;
+        let mut table = Table::open(file, &name, number, Some(cache.clone()))?;
         let meta = table.meta();
         let named = (entry.bytes, &entry.smallest, &entry.largest);
         if (meta.bytes, &meta.smallest, &meta.largest) != named {
@@ -58,15 +84,31 @@ impl TableFile {
                 "the table is not the one that the manifest names",
             ));
         }
+        let filter = table.take_filter().map(Arc::new);
         let (vfs, obsolete) = (vfs.clone(), AtomicBool::new(false));
         let file = Arc::new(SharedFile { number: entry.number, vfs, obsolete });
-        Ok(Arc::new(TableFile { table: Arc::new(table), entry, file, sketch: OnceLock::new() }))
+        let (table, sketch) = (Arc::new(table), OnceLock::new());
+        Ok((TableFile { table, filter: None, entry, file, sketch }, filter))
     }
 
-    /// The same table on another level.
-    pub(crate) fn moved(&self, entry: FileEntry) -> Arc<Self> {
-        let (table, file) = (self.table.clone(), self.file.clone());
-        Arc::new(TableFile { table, entry, file, sketch: self.sketch.clone() })
+    /// The same table on another level. Reads the filter of an L0 run.
+    ///
+    /// # Errors
+    /// `Corruption` in the filter; I/O errors.
+    pub(crate) fn moved(&self, entry: FileEntry) -> Result<Arc<Self>> {
+        let filter = match &self.filter {
+            Some(filter) => Some(filter.clone()),
+            None => self.table.read_filter(Purpose::Compaction)?.map(Arc::new),
+        };
+        let (table, file, sketch) = (self.table.clone(), self.file.clone(), self.sketch.clone());
+        Ok(Arc::new(TableFile { table, filter, entry, file, sketch }))
+    }
+
+    /// Whether the table may contain the key of `probe`; `true` without a filter. Cost: one cache
+    /// line.
+    #[inline]
+    pub(crate) fn may_contain(&self, probe: &mut BloomProbe) -> bool {
+        self.filter.as_ref().is_none_or(|filter| filter.may_contain(probe))
     }
 
     /// The version of `key` in this table that is visible at `at`.
@@ -76,16 +118,27 @@ impl TableFile {
         probe: &mut BloomProbe,
         at: u64,
     ) -> Result<Option<PinnedEntry>> {
-        if self.table.may_contain(probe) { self.find(key, at) } else { Ok(None) }
+        let may_exist = match &self.filter {
+            // The filter excludes nearly all that the bounds would.
+            Some(filter) => filter.may_contain(probe),
+            None => self.is_within_bounds(key),
+        };
+        if may_exist { self.find(key, at) } else { Ok(None) }
     }
 
     /// As [`get`](Self::get), for a key that the filter does not exclude.
     pub(crate) fn find(&self, key: &[u8], at: u64) -> Result<Option<PinnedEntry>> {
-        // The filter excludes nearly all that the bounds would.
-        if !self.table.has_filter() && (key < self.smallest() || key > self.largest()) {
-            return Ok(None);
-        }
         self.table.find(key, at, Purpose::Get)
+    }
+
+    /// Whether `key` is neither before the first nor after the last key.
+    pub(crate) fn is_within_bounds(&self, key: &[u8]) -> bool {
+        self.smallest() <= key && key <= self.largest()
+    }
+
+    /// Resident bytes of its filters; the Bloom filter of an L0 run is not among them.
+    pub(crate) fn filter_bytes(&self) -> usize {
+        self.table.filter_bytes() + self.filter.as_ref().map_or(0, |it| it.memory_bytes())
     }
 
     pub(crate) fn table(&self) -> &Arc<Table> {

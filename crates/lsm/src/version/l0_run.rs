@@ -19,6 +19,7 @@ use siltstone_table::{Kind, PinnedEntry};
 
 use super::edit::{FileEntry, L0RunEntry};
 use super::file_opener::{FileOpener, PmemRuns};
+use super::l0_filter::{AskedFilter, RunFilter};
 use super::{LOG_OF_RUN, LogFile, LoggedValue, TableFile};
 use crate::live_range::LiveRange;
 use crate::pool::POOL_FILE;
@@ -28,6 +29,7 @@ use crate::rowtable::{RowTable, RowVersion, SearchStats};
 #[derive(Clone)]
 pub(crate) struct L0Run {
     body: Body,
+    filter: RunFilter,
     live: LiveRange,
     /// About the size of the live keys and values, in bytes.
     live_bytes: u64,
@@ -78,9 +80,11 @@ impl L0Run {
                     return Err(Error::corruption(POOL_FILE, 0, reason));
                 }
             };
-            return Ok(Self::new(Body::Pmem { table, entry: Arc::new(entry.clone()) }, live));
+            let body = Body::Pmem { table, entry: Arc::new(entry.clone()) };
+            return Ok(Self::new(body, RunFilter::None, live));
         }
-        let file = TableFile::open(opener.vfs, entry.clone(), opener.cache)?;
+        let (file, filter) = TableFile::open_run(opener.vfs, entry.clone(), opener.cache)?;
+        let filter = filter.map_or(RunFilter::None, RunFilter::Own);
         let open = |(number, bytes)| LogFile::open(opener.vfs, number, bytes, Some(opener.cache));
         let log = run.log.map(open);
         let log = log.transpose()?;
@@ -90,11 +94,11 @@ impl L0Run {
         {
             log.set_format(&block);
         }
-        Ok(Self::new(Body::File { file, log }, LiveRange::all()))
+        Ok(Self::new(Body::File { file, log }, filter, LiveRange::all()))
     }
 
-    fn new(body: Body, live: LiveRange) -> Self {
-        let mut run = L0Run { body, live, live_bytes: 0, owned_bytes: 0 };
+    fn new(body: Body, filter: RunFilter, live: LiveRange) -> Self {
+        let mut run = L0Run { body, filter, live, live_bytes: 0, owned_bytes: 0 };
         let live = run.live.intervals().map(|(from, to)| run.bytes_between(from, to)).sum();
         run.live_bytes = live;
         run.owned_bytes = run.pmem_table().map_or(live, |table| table.owned_bytes().iter().sum());
@@ -119,7 +123,7 @@ impl L0Run {
             }
             body => body.clone(),
         };
-        Ok(Self::new(body, live))
+        Ok(Self::new(body, self.filter.clone(), live))
     }
 
     /// The newest version of `key` in this run that is visible at `at`. Cost: that of the table,
@@ -132,7 +136,18 @@ impl L0Run {
         stats: &mut SearchStats,
     ) -> Result<Option<L0Lookup>> {
         // The filter first: it excludes most runs, and costs less than the live range.
-        if !self.may_hold(probe) || !self.live.contains(key) {
+        let may_hold = self.may_hold(probe, &mut AskedFilter::default());
+        if may_hold { self.find(key, at, stats) } else { Ok(None) }
+    }
+
+    /// As [`get`](Self::get), for a key that the filter does not exclude.
+    pub(crate) fn find(
+        &self,
+        key: &[u8],
+        at: u64,
+        stats: &mut SearchStats,
+    ) -> Result<Option<L0Lookup>> {
+        if !self.live.contains(key) {
             return Ok(None);
         }
         let (file, log) = match &self.body {
@@ -141,6 +156,9 @@ impl L0Run {
                 return Ok(table.get(key, at, stats)?.map(L0Lookup::Pmem));
             }
         };
+        if matches!(self.filter, RunFilter::None) && !file.is_within_bounds(key) {
+            return Ok(None);
+        }
         let Some(found) = file.find(key, at)? else { return Ok(None) };
         match (log, found.kind) {
             (Some(log), Kind::Position) => {
@@ -153,9 +171,23 @@ impl L0Run {
         }
     }
 
-    /// Whether it may contain the key of `probe`; `true` without a filter. Cost: one cache line.
-    pub(crate) fn may_hold(&self, probe: &mut BloomProbe) -> bool {
-        self.file().is_none_or(|file| file.table().may_contain(probe))
+    /// Whether it may contain the key of `probe`; `true` without a filter. Cost: one cache line;
+    /// of a sliced filter, one per probe, unless `asked` has the result. `asked`: of one key.
+    #[inline]
+    pub(crate) fn may_hold<'v>(
+        &'v self,
+        probe: &mut BloomProbe,
+        asked: &mut AskedFilter<'v>,
+    ) -> bool {
+        self.filter.may_contain(probe, asked)
+    }
+
+    pub(super) fn filter(&self) -> &RunFilter {
+        &self.filter
+    }
+
+    pub(super) fn set_filter(&mut self, filter: RunFilter) {
+        self.filter = filter;
     }
 
     /// Whether it may contain a key in `from..=to`; `true` without a filter. Cost: about three

@@ -13,6 +13,7 @@
 mod edit;
 mod file;
 mod file_opener;
+mod l0_filter;
 mod l0_occupancy;
 mod l0_run;
 mod log_file;
@@ -21,6 +22,7 @@ mod set;
 pub(crate) use edit::{Edit, FileEntry, L0RunEntry};
 pub(crate) use file::TableFile;
 pub(crate) use file_opener::{FileOpener, OpenFile, PmemRuns};
+pub(crate) use l0_filter::{AskedFilter, FilterSpan};
 pub(crate) use l0_run::{L0Lookup, L0Run};
 pub(crate) use log_file::{HAS_EXPIRY, LOG_OF_RUN, LogFile, LoggedValue};
 pub(crate) use set::{ENGINE, open_versions};
@@ -55,6 +57,8 @@ pub struct Version {
     l0_occupancy: u64,
     /// See [`live_runs`](Version::live_runs).
     are_runs_nested: bool,
+    /// The runs of level 0 by the way in which their filters are asked.
+    pub(crate) filter_spans: Vec<FilterSpan>,
 }
 
 impl Version {
@@ -110,7 +114,9 @@ impl Version {
         if !self.are_runs_nested {
             return (self.level0.len(), false);
         }
-        (self.level0.partition_point(|run| run.live().contains(key)), true)
+        let is_from_cursor_on = *self.cursor <= *key;
+        let is_live = |run: &L0Run| run.live().contains_beside_cursor(key, is_from_cursor_on);
+        (self.level0.partition_point(is_live), true)
     }
 
     /// The bytes of level 1 and all deeper levels.
@@ -122,6 +128,34 @@ impl Version {
     pub(crate) fn sketch_bytes(&self) -> u64 {
         let sketches = self.level0.iter().filter_map(|run| run.file()?.sketch());
         sketches.count() as u64 * HyperLogLog::BYTES as u64
+    }
+
+    fn l0_filters(&self) -> impl Iterator<Item = &l0_filter::RunFilter> {
+        self.level0.iter().map(L0Run::filter)
+    }
+
+    /// Slices the filters of level 0.
+    fn slice_filters(&mut self) {
+        let mut filters: Vec<_> = self.l0_filters().cloned().collect();
+        if l0_filter::slice(&mut filters) {
+            self.level0.iter_mut().zip(filters).for_each(|(run, filter)| run.set_filter(filter));
+        }
+    }
+
+    /// The memory of the filters, in bytes.
+    pub(crate) fn filter_bytes(&self) -> u64 {
+        let tables = self.files().map(|(_, file)| file.filter_bytes()).sum::<usize>();
+        (tables + l0_filter::memory_bytes(self.l0_filters(), &self.filter_spans)) as u64
+    }
+
+    /// The filter queries that a get of an absent key makes in level 0.
+    pub(crate) fn l0_filter_queries(&self) -> u64 {
+        l0_filter::queries(self.l0_filters(), &self.filter_spans) as u64
+    }
+
+    /// The sizes of the Bloom filters of level 0 in bytes, newest first, each once.
+    pub(crate) fn l0_filter_sizes(&self) -> Vec<usize> {
+        l0_filter::sizes(self.l0_filters())
     }
 
     /// The occupied part of the L0 capacity, in bytes: see [`l0_occupancy`].
@@ -136,7 +170,10 @@ impl Version {
         self.bytes = std::iter::once(runs).chain(tables).collect();
         self.l0_occupancy = l0_occupancy::occupancy(&self.level0);
         let is_within = |pair: &[L0Run]| pair[1].live().is_within(pair[0].live());
-        self.are_runs_nested = self.level0.windows(2).all(is_within);
+        self.are_runs_nested = self.level0.windows(2).all(is_within)
+            && self.level0.iter().all(|run| run.live().has_cursor_at(&self.cursor));
+        let filters = self.level0.iter().map(|run| (run.filter(), run.pmem_table().is_some()));
+        self.filter_spans = l0_filter::spans(filters);
         self
     }
 
@@ -224,6 +261,7 @@ impl Version {
                 )));
             }
         }
+        next.slice_filters();
         Ok(next.with_totals())
     }
 

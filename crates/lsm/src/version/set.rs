@@ -124,7 +124,7 @@ impl Version {
             let is_moved = edit.removed.iter().any(|&(_, number)| number == entry.number);
             let file = || self.files().map(|(_, file)| file).find(|it| it.number() == entry.number);
             match is_moved.then(file).flatten() {
-                Some(file) if entry.level > 0 => Ok(OpenFile::Table(file.moved(entry.clone()))),
+                Some(file) if entry.level > 0 => Ok(OpenFile::Table(file.moved(entry.clone())?)),
                 _ => opener.open(entry),
             }
         };

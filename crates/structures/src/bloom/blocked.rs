@@ -20,7 +20,9 @@ use super::BloomError;
 use crate::hash::mix64;
 
 /// Bytes of a block: a cache line.
-const BLOCK: usize = 64;
+pub(super) const BLOCK: usize = 64;
+/// Bits of a block.
+pub(super) const BITS: usize = 8 * BLOCK;
 /// Words of 64 bits in a block.
 const WORDS: usize = BLOCK / 8;
 /// Bits that address a bit in a block.
@@ -29,6 +31,10 @@ const SLICE: u32 = 9;
 const SLICES: u8 = 7;
 /// With more keys per bit on average, all blocks are assumed equally full.
 const MAX_KEYS_PER_BIT: f64 = 4.0;
+
+/// A filter may be longer or shorter by this part of its size, to be as long as another one. At 10
+/// bits per key the rate of false positives is then between 0.75 % and 1.25 %.
+const SIZE_TOLERANCE_DIVISOR: usize = 16;
 
 /// Maximum number of probes: those from two mixed hashes.
 const MAX_PROBES: u8 = 2 * SLICES;
@@ -68,7 +74,25 @@ impl BlockedBloom {
     ///
     /// As [`BlockedBloom::new`].
     pub fn build(hashes: &[u64], bits_per_key: f64) -> Self {
+        Self::build_like(hashes, bits_per_key, &[])
+    }
+
+    /// As [`build`](BlockedBloom::build), but as long as the first of `sizes` (in bytes) that
+    /// differs by up to 1/16: only filters of one size can be sliced (see
+    /// [`SlicedBloom`](super::SlicedBloom)).
+    ///
+    /// # Panics
+    ///
+    /// As [`BlockedBloom::new`].
+    pub fn build_like(hashes: &[u64], bits_per_key: f64, sizes: &[usize]) -> Self {
         let mut bloom = Self::new(hashes.len(), bits_per_key);
+        let own = bloom.bytes.len();
+        let is_close = |size: &&usize| {
+            size.is_multiple_of(BLOCK) && size.abs_diff(own) <= own / SIZE_TOLERANCE_DIVISOR
+        };
+        if let Some(&size) = sizes.iter().find(is_close) {
+            bloom.bytes.resize(size, 0);
+        }
         hashes.iter().for_each(|&hash| bloom.insert(hash));
         bloom
     }
@@ -129,6 +153,22 @@ impl<'a> BlockedBloomView<'a> {
         Ok(Self { blocks, probes })
     }
 
+    /// The filter in these blocks, unchecked: with the wrong number of probes, any answer is possible.
+    #[inline]
+    pub fn of_blocks(blocks: &'a [[u8; BLOCK]], probes: u8) -> Self {
+        Self { blocks, probes }
+    }
+
+    /// The number of blocks and of probes.
+    pub fn shape(&self) -> (usize, u8) {
+        (self.blocks.len(), self.probes)
+    }
+
+    /// The bytes to be stored.
+    pub fn as_bytes(&self) -> &'a [u8] {
+        self.blocks.as_flattened()
+    }
+
     /// Whether the hash may have been inserted; costs one cache miss, and no branch on the bits.
     #[inline]
     pub fn contains(&self, hash: u64) -> bool {
@@ -156,6 +196,12 @@ impl BloomProbe {
     #[inline]
     pub fn new(hash: u64) -> Self {
         BloomProbe { hash, probes: 0, bits: [0; WORDS] }
+    }
+
+    /// The hash.
+    #[inline]
+    pub fn hash(&self) -> u64 {
+        self.hash
     }
 
     /// Whether the hash may have been inserted into `filter`; as [`BlockedBloomView::contains`].
@@ -204,13 +250,13 @@ pub fn blocked_false_positive_rate(bits_per_key: f64, probes: u8) -> f64 {
 
 /// The block of a hash: its high half, scaled to the number of blocks; zero if there are none.
 #[inline]
-fn block_of(hash: u64, blocks: usize) -> usize {
+pub(super) fn block_of(hash: u64, blocks: usize) -> usize {
     (((hash >> 32) * blocks as u64) >> 32) as usize
 }
 
 /// Calls `each` with the bits of a hash in its block.
 #[inline]
-fn each_bit(hash: u64, probes: u8, mut each: impl FnMut(usize)) {
+pub(super) fn each_bit(hash: u64, probes: u8, mut each: impl FnMut(usize)) {
     let mut slices = mix64(hash);
     for _ in 0..probes.min(SLICES) {
         each((slices % (1 << SLICE)) as usize);

@@ -10,7 +10,7 @@
 //!
 //! Invariant: no false negatives; `verify` checks every key.
 
-use siltstone_structures::bloom::{BlockedBloom, BlockedBloomView, BloomProbe};
+use siltstone_structures::bloom::{BlockedBloom, BlockedBloomView, BloomError, BloomProbe};
 
 /// Name of the meta block with the range filter.
 pub const RANGES: &str = "filter.ranges";
@@ -30,9 +30,10 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Builds the meta block from the hashes of distinct keys.
-    pub(crate) fn encode(hashes: &[u64], bits_per_key: f64) -> Vec<u8> {
-        let bloom = BlockedBloom::build(hashes, bits_per_key);
+    /// Builds the meta block from the hashes of distinct keys; `sizes` as in
+    /// [`BlockedBloom::build_like`].
+    pub(crate) fn encode(hashes: &[u64], bits_per_key: f64, sizes: &[usize]) -> Vec<u8> {
+        let bloom = BlockedBloom::build_like(hashes, bits_per_key, sizes);
         let mut out = Vec::with_capacity(1 + bloom.as_bytes().len());
         out.push(bloom.probes());
         out.extend_from_slice(bloom.as_bytes());
@@ -45,7 +46,15 @@ impl Filter {
     /// A message if it is malformed.
     pub fn decode(contents: &[u8]) -> Result<Filter, &'static str> {
         let (&probes, bits) = contents.split_first().ok_or("the filter is empty")?;
-        BlockedBloomView::open(bits, probes).map_err(|_| "the filter is malformed")?;
+        Filter::new(bits, probes).map_err(|_| "the filter is malformed")
+    }
+
+    /// The filter of these bits.
+    ///
+    /// # Errors
+    /// If no filter has this length or this number of probes.
+    pub fn new(bits: &[u8], probes: u8) -> Result<Filter, BloomError> {
+        BlockedBloomView::open(bits, probes)?;
         let mut bytes = vec![0; bits.len() + LINE_BYTES];
         let at = bytes.as_ptr().align_offset(LINE_BYTES).min(LINE_BYTES);
         bytes[at..at + bits.len()].copy_from_slice(bits);
@@ -55,9 +64,14 @@ impl Filter {
     /// Whether the key of `probe` may exist.
     #[inline]
     pub fn may_contain(&self, probe: &mut BloomProbe) -> bool {
+        probe.is_in(&self.view())
+    }
+
+    /// The bits.
+    #[inline]
+    pub fn view(&self) -> BlockedBloomView<'_> {
         let bits = &self.bytes[self.at..self.at + self.len];
-        // Valid at loading, so valid now; if it were not, the filter would exclude nothing.
-        BlockedBloomView::open(bits, self.probes).map_or(true, |view| probe.is_in(&view))
+        BlockedBloomView::of_blocks(bits.as_chunks().0, self.probes)
     }
 
     /// Resident bytes.

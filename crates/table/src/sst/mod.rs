@@ -30,6 +30,7 @@ pub mod table;
 pub mod verify;
 pub mod writer;
 
+pub use filter::Filter;
 pub use iter::{IterOptions, TableIter};
 pub use meta::TableMeta;
 pub use salvage::salvage_table;

@@ -139,9 +139,21 @@ impl Table {
         self.filter.as_ref().is_none_or(|filter| filter.may_contain(probe))
     }
 
-    /// Whether [`may_contain`](Table::may_contain) excludes keys.
-    pub fn has_filter(&self) -> bool {
-        self.filter.is_some()
+    /// Removes the Bloom filter from memory and returns it. The caller asks it from now on:
+    /// [`may_contain`](Table::may_contain) excludes no key any more.
+    pub fn take_filter(&mut self) -> Option<Filter> {
+        self.filter.take()
+    }
+
+    /// Reads the Bloom filter from the file; `None` if there is none.
+    ///
+    /// # Errors
+    /// `Corruption`; I/O errors.
+    pub fn read_filter(&self, purpose: Purpose) -> Result<Option<Filter>> {
+        let Some(contents) = self.meta_block(filter::NAME, purpose)? else { return Ok(None) };
+        let at = || self.metas.iter().find(|meta| meta.name == filter::NAME).map(|it| it.offset);
+        let bad = |reason| Error::corruption(&self.name, at().unwrap_or(0), reason);
+        Filter::decode(&contents).map(Some).map_err(bad)
     }
 
     /// Whether a key in `from..=to` may exist. Cost: about three cache lines. Without a range

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_structures::{BloomProbe, hash64};
 
+use super::filter::Filter;
 use super::footer::{FOOTER_BYTES, Footer};
 use super::meta::TableMeta;
 use super::table::Table;
@@ -21,7 +22,8 @@ use crate::kind::{Kind, compare};
 
 impl Table {
     /// Verifies the whole file. `progress` receives the bytes verified after each block and may
-    /// stop the verification without an error. Cost: one read per block, bypassing the cache.
+    /// stop the verification without an error. Cost: one read per block, bypassing the cache, and
+    /// the memory of the Bloom filter if that was taken.
     ///
     /// # Errors
     /// `Corruption` at the first damage; I/O errors.
@@ -29,8 +31,10 @@ impl Table {
         let purpose = Purpose::Maintenance;
         let mut actual = TableMeta { bytes: self.meta().bytes, ..TableMeta::default() };
         let mut before: Option<(Vec<u8>, u64)> = None;
+        let taken = if self.filter().is_none() { self.read_filter(purpose)? } else { None };
+        let filter = self.filter().or(taken.as_ref());
         for i in 0..self.index().blocks() {
-            self.verify_block(i, &mut before, &mut actual)?;
+            self.verify_block(i, filter, &mut before, &mut actual)?;
             if progress(self.index().range(i).end).is_break() {
                 return Ok(());
             }
@@ -55,6 +59,7 @@ impl Table {
     fn verify_block(
         &self,
         i: usize,
+        filter: Option<&Filter>,
         before: &mut Option<(Vec<u8>, u64)>,
         actual: &mut TableMeta,
     ) -> Result<()> {
@@ -90,7 +95,7 @@ impl Table {
                 return Err(wrong("an entry is beyond the separator of its block"));
             }
             let mut probe = BloomProbe::new(hash64(entry.key));
-            if self.filter().is_some_and(|filter| !filter.may_contain(&mut probe)) {
+            if filter.is_some_and(|filter| !filter.may_contain(&mut probe)) {
                 return Err(wrong("the filter excludes a key of the table"));
             }
             if !self.may_contain_range(entry.key, entry.key) {

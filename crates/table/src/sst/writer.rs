@@ -85,6 +85,8 @@ pub struct TableWriter {
     last_key: Vec<u8>,
     index: IndexBuilder,
     hashes: Vec<u64>,
+    /// See [`with_filter_sizes`](Self::with_filter_sizes).
+    filter_sizes: Vec<usize>,
     ranges: Option<RangeFilterBuilder>,
     sketch: Option<Box<HyperLogLog>>,
     metas: Vec<(String, Vec<u8>)>,
@@ -121,6 +123,7 @@ impl TableWriter {
             name: name.into(),
             purpose,
             rate: None,
+            filter_sizes: Vec::new(),
             sum: FileSum::new(number.0),
             framer,
             block: BlockBuilder::new(options.restart_interval),
@@ -143,6 +146,14 @@ impl TableWriter {
     #[must_use]
     pub fn with_rate_hook(mut self, hook: RateHook) -> Self {
         self.rate = Some(hook);
+        self
+    }
+
+    /// Gives the Bloom filter the first of these sizes, in bytes, that is close to its own: see
+    /// [`BlockedBloom::build_like`](siltstone_structures::BlockedBloom::build_like).
+    #[must_use]
+    pub fn with_filter_sizes(mut self, sizes: Vec<usize>) -> Self {
+        self.filter_sizes = sizes;
         self
     }
 
@@ -219,7 +230,8 @@ impl TableWriter {
         let mut metas = Vec::new();
         if self.options.filter_bits_per_key > 0.0 && !self.hashes.is_empty() {
             let hashes = std::mem::take(&mut self.hashes);
-            let filter = Filter::encode(&hashes, self.options.filter_bits_per_key);
+            let bits_per_key = self.options.filter_bits_per_key;
+            let filter = Filter::encode(&hashes, bits_per_key, &self.filter_sizes);
             self.write_meta(&mut metas, filter::NAME, &filter, false)?;
         }
         if let Some(ranges) = self.ranges.take().and_then(RangeFilterBuilder::finish) {
