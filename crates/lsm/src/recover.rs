@@ -28,6 +28,7 @@ use crate::compact::{LevelSizes, LeveledStrategy, Strategy};
 use crate::counters::Counters;
 use crate::engine::{Jobs, Tree};
 use crate::memtable::Memtable;
+use crate::merge_state::MergeState;
 use crate::options::{LiveOptions, MemtableLimits, Options};
 use crate::pool;
 use crate::record::{Position, Record};
@@ -77,6 +78,7 @@ pub(crate) fn open(
     log.preallocate(options.memtable_limits().0, INITIAL_PREALLOC_BYTES);
     let log = WalWriter::create_in(&vfs, log, replayed.end)?;
     let must_flush = must_flush(&replayed);
+    let merges = MergeState::recovered(version.merge_operator.as_deref());
     let sizes = Arc::new(LevelSizes::new(&options, &version));
     let memtable_limits = MemtableLimits::new(&options);
     let (hints, l0_policy) = (options.hints, options.l0_policy());
@@ -106,6 +108,7 @@ pub(crate) fn open(
         shares_cache,
         pool: Mutex::new(pool.filter(|_| wanted > 0)),
         compaction_filter: Mutex::new(None),
+        merges,
         range_compaction: Mutex::new(()),
         compaction_waiters: AtomicUsize::new(0),
         strategy: Box::new(strategy),

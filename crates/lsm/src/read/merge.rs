@@ -109,6 +109,12 @@ impl Merge {
         Merge { view: Some(view), ..Self::new(runs, hints) }
     }
 
+    /// A merge of all runs of a view in files.
+    pub(super) fn of_files(view: Arc<View>, hints: bool) -> Self {
+        let runs = super::file_runs(&view).collect();
+        Merge { view: Some(view), ..Self::new(runs, hints) }
+    }
+
     /// Creates the iterator of run `i` if it is lazy.
     fn open_lazy(&mut self, i: usize) {
         if let (Source::Lazy(run), Some(view)) = (&self.runs[i], &self.view) {
