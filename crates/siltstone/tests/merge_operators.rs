@@ -72,7 +72,7 @@ fn counter_is_read_by_every_kind_of_read_before_and_after_compaction() {
     let scratch = tempfile::tempdir().unwrap();
     let (_db, table) = counter(&scratch.path().join("s"));
     table.put(b"b", &10i64.to_le_bytes()).unwrap();
-    for round in 0..3 {
+    for round in 0..3i64 {
         for by in [5, -3] {
             add(&table, b"a", by);
             add(&table, b"b", by);
@@ -85,12 +85,13 @@ fn counter_is_read_by_every_kind_of_read_before_and_after_compaction() {
             let found = table.multi_get(&[b"a", b"b"]).unwrap();
             assert_eq!(found, values.iter().cloned().map(Some).collect::<Vec<_>>());
             assert_eq!(table.get_with(b"a", <[u8]>::to_vec).unwrap(), Some(values[0].clone()));
-            let all: Vec<_> = table.iter().unwrap().map(|entry| entry.unwrap()).collect();
+            let all: Vec<_> =
+                table.iter().unwrap().map(|e| e.map(|(key, e)| (key, e.value)).unwrap()).collect();
             assert_eq!(
                 all,
                 [(b"a".to_vec(), values[0].clone()), (b"b".to_vec(), values[1].clone())]
             );
-            let back: Vec<_> = table.iter().unwrap().rev().map(|e| e.unwrap().1).collect();
+            let back: Vec<_> = table.iter().unwrap().rev().map(|e| e.unwrap().1.value).collect();
             assert_eq!(back, [values[1].clone(), values[0].clone()]);
             assert_eq!(table.keys().unwrap().count(), 2);
             assert_eq!(snapshot.get(b"b").unwrap(), Some(values[1].clone()), "stage {stage}");
@@ -291,7 +292,7 @@ fn transaction_reads_its_own_merges_and_conflicts_with_others() {
     transaction.merge(b"k", &10i64.to_le_bytes()).unwrap();
     transaction.merge(b"k", &10i64.to_le_bytes()).unwrap();
     assert_eq!(transaction.get(b"k").unwrap().as_deref(), Some(&21i64.to_le_bytes()[..]));
-    let seen: Vec<_> = transaction.iter().unwrap().map(|entry| entry.unwrap().1).collect();
+    let seen: Vec<_> = transaction.iter().unwrap().map(|entry| entry.unwrap().1.value).collect();
     assert_eq!(seen, [21i64.to_le_bytes()]);
     transaction.commit(Durability::Buffered).unwrap();
     assert_eq!(sum(&table, b"k"), Some(21));
