@@ -103,7 +103,7 @@ impl Folder {
     pub(crate) fn fold_over(&mut self, base: &EntryRef<'_>, emit: Emit<'_>) -> Result<bool> {
         self.chain.remove_up_to(base.sequence);
         if self.chain.is_empty() {
-            // A crash left the operands in a log after they had become part of the value.
+            // A repair saved operands from a log that had become part of the value.
             self.reset();
             return Ok(false);
         }

@@ -5,10 +5,13 @@
 //! does a value that was made of operands: it covers everything up to its own sequence number.
 //!
 //! ```text
-//!   log, replayed after a crash        5  4                    the logs of a NoveLSM overlay may
-//!   run of level 0                  [1 … 5]                    contain what is in tables already
+//!   log, saved by a repair             5  4
+//!   run of level 0                  [1 … 5]
 //!   the operands of the key         [1 … 5]
 //! ```
+//!
+//! A repair may save a log whose operands are in tables already. (Recovery leaves such operands out: see
+//! `read::replayed`.)
 //!
 //! Invariant: the operands are disjoint, the newest first. Of two that cover the same sequence number
 //! the wider one has the effect of the other, because ranges are nested or disjoint.
@@ -130,7 +133,7 @@ mod tests {
 
     #[test]
     fn operand_that_was_merged_into_another_applies_once() {
-        // Replayed from the log, and then the same merged in a table; and the other way round.
+        // Saved from the log, and then the same merged in a table; and the other way round.
         let mut chain = MergeChain::default();
         chain.push(8, 0, b"d");
         chain.push(5, 0, b"c");

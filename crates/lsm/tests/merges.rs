@@ -228,3 +228,65 @@ fn merge_before_an_operator_is_set_is_refused() {
     assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
     assert!(lsm.capabilities().merge && lsm.merge_operator().is_none());
 }
+
+/// The logs of a NoveLSM overlay contain what is in tables already, and are replayed after a crash. A
+/// table that was flushed beside the overlay is folded with the older value by a compaction.
+#[test]
+fn operands_replayed_beside_their_tables_count_once() {
+    let texts = [SMALL, "memtable=4KiB l0_policy=novelsm pmem.size=128KiB"];
+    let (mut random, mut overlaid, mut compacted) = (1u64, 0, 0);
+    let mut draw = |below: u64| {
+        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        (random >> 33) % below
+    };
+    for _ in 0..12 {
+        let (vfs, mut expected) = (ram(), [0u64; 8]);
+        for life in 0..40 {
+            // Now and then with another policy, which has to cope with what the overlay left.
+            let texts = if life % 4 == 3 { &texts[..1] } else { &texts[..] };
+            let lsm = open_in(&vfs, Env::system(2), texts);
+            lsm.set_merge_operator(Some(Arc::new(MergeCounter))).unwrap();
+            for (at, sum) in expected.iter().enumerate() {
+                let found = lsm.get(&[at as u8]).unwrap();
+                let found = found.map_or(0, |e| u64::from_le_bytes(e.value.try_into().unwrap()));
+                assert_eq!(found, *sum, "counter {at} in life {life}");
+            }
+            for _ in 0..20 + draw(1_500) {
+                let (at, by) = (draw(8), 1 + draw(9));
+                let mut batch = WriteBatch::new();
+                batch.put(&draw(1_000).to_be_bytes(), &[7; 50]);
+                let key = [at as u8];
+                let sum = &mut expected[at as usize];
+                *sum = match draw(200) {
+                    0..3 => {
+                        batch.put(&key, &by.to_le_bytes());
+                        by
+                    }
+                    3..6 => {
+                        batch.delete(&key);
+                        0
+                    }
+                    6 => {
+                        batch.delete_range(key..[key[0] + 1]);
+                        0
+                    }
+                    _ => {
+                        batch.merge(&key, &by.to_le_bytes());
+                        *sum + by
+                    }
+                };
+                lsm.write(&batch, Durability::Buffered).unwrap();
+            }
+            if draw(4) == 0 {
+                lsm.maintain().unwrap();
+            }
+            let counters = lsm.stats().counters;
+            overlaid += counters["large_memtable_writes"];
+            compacted += counters["compactions"];
+        }
+    }
+    assert!(
+        overlaid > 0 && compacted > 0,
+        "{overlaid} writes to overlays, {compacted} compactions"
+    );
+}

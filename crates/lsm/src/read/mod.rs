@@ -16,12 +16,14 @@ mod level;
 mod merge;
 mod merged_value;
 mod random;
+mod replayed;
 mod source;
 mod value_prefetcher;
 mod view_deletes;
 
 pub(crate) use level::LevelIter;
 pub(crate) use merge::Merge;
+pub(crate) use replayed::ReplayFilter;
 pub(crate) use source::{MemtableIter, Source};
 pub(crate) use value_prefetcher::PrefetchBudget;
 
