@@ -5,8 +5,8 @@
 //!         └─▶ oracle ──▶ result ─┴─▶ equal?      and: how much is acknowledged, how much synced
 //! ```
 //!
-//! On an engine with merges every other session, by its seed, sets the oracle's merge operator, which
-//! excludes entries that expire. The others leave the merges of a history out.
+//! On an engine with merges every other session, by seed and option set, sets the oracle's merge
+//! operator, which excludes entries that expire. The others leave the merges of a history out.
 //!
 //! Invariant: after a step that succeeded the oracle has the state of the engine. After one that
 //! failed it has the engine's state before the step; the check that injected the fault adjusts it.
@@ -244,7 +244,8 @@ impl<'s> Session<'s> {
 
     /// Whether the session merges.
     fn has_merges(&self) -> bool {
-        self.tested.capabilities().merge && self.seed % 2 == 1
+        let is_odd = (self.seed + u64::from(self.option_set)) % 2 == 1;
+        self.tested.capabilities().merge && is_odd
     }
 
     /// The operations of a batch that the engine takes: histories delete ranges, merge, and put entries
