@@ -10,7 +10,8 @@ use std::sync::Arc;
 use siltstone_engine::{MergeOperator, Result, Timestamp, merge_operator};
 use siltstone_table::Kind;
 
-use super::{Merge, view_deletes};
+use super::merge::Merge;
+use super::view_deletes;
 use crate::memtable::kind_of;
 use crate::merge_chain::MergeChain;
 use crate::view::View;

@@ -24,7 +24,7 @@ mod view_deletes;
 pub(crate) use level::LevelIter;
 pub(crate) use merge::Merge;
 pub(crate) use replayed::ReplayFilter;
-pub(crate) use source::{MemtableIter, Source};
+pub(crate) use source::Source;
 pub(crate) use value_prefetcher::PrefetchBudget;
 
 use std::sync::Arc;
@@ -33,7 +33,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use arc_swap::Guard;
 use siltstone_engine::{Entry, Error, Purpose, ReadPoint, Result, Timestamp};
 use siltstone_structures::{BloomProbe, hash64};
-use siltstone_table::{IterOptions, Kind, PinnedEntry};
+use siltstone_table::{Kind, PinnedEntry};
 
 use crate::engine::Tree;
 use crate::memtable::kind_of;
@@ -41,26 +41,6 @@ use crate::rowtable::{RowVersion, SearchStats, hints};
 use crate::version::{L0Lookup, L0Run};
 use crate::view::View;
 use merged_value::MergeReader;
-
-/// Every sorted run, for a cursor at sequence `at`. L0 runs in files are lazy: most seeks need
-/// few.
-pub(crate) fn runs(view: &View, at: u64) -> Vec<Source> {
-    let memtables = view.memtables().map(|m| Source::Memtable(MemtableIter::new(m, at)));
-    memtables.chain(file_runs(view)).collect()
-}
-
-/// Every sorted run in files.
-fn file_runs(view: &View) -> impl Iterator<Item = Source> {
-    let (purpose, options) = (Purpose::Scan, IterOptions::SCAN);
-    let runs = view.version.level0.iter().enumerate().map(move |(i, run)| match run.pmem_table() {
-        None => Source::Lazy(i),
-        Some(_) => Source::of_l0_run(run, purpose, options),
-    });
-    let levels = view.version.levels.iter().filter(|tables| !tables.is_empty()).cloned();
-    let levels =
-        levels.map(move |tables| Source::Level(Box::new(LevelIter::new(tables, purpose, options))));
-    runs.chain(levels)
-}
 
 /// The newest version of `key` up to `at`. `hints`: adjacent RowTables narrow each other's
 /// searches; `stats` counts their reads.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use siltstone_engine::Result;
 
-use super::Merge;
+use super::merge::Merge;
 use crate::memtable::Memtable;
 use crate::version::Version;
 use crate::view::View;
