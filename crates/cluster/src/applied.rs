@@ -97,6 +97,7 @@ pub(crate) fn check_user_batch(batch: &WriteBatch) -> Result<()> {
     let is_reserved = |key: &[u8]| key.first() == Some(&RESERVED_PREFIX);
     let is_bad = batch.iter_all().any(|op| match op {
         BatchOp::Point(op) => is_reserved(op.key()),
+        BatchOp::Merge { key, .. } => is_reserved(key),
         BatchOp::DeleteRange { end, .. } => {
             end.is_none_or(|end| end > [RESERVED_PREFIX].as_slice())
         }

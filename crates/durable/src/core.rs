@@ -77,10 +77,11 @@ pub trait LogStructured: Deref<Target = Core<Self>> + Send + Sync + Sized + 'sta
         self
     }
 
-    /// Rejects batches that are too large for the log or a memtable.
+    /// Rejects batches that are too large for the log or a memtable, and those with operations that
+    /// the table does not take.
     ///
     /// # Errors
-    /// `TooLarge`.
+    /// `TooLarge`; `Invalid`.
     fn check_batch(&self, _batch: &WriteBatch) -> Result<()> {
         Ok(())
     }

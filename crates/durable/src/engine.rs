@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use siltstone_engine::{
     Capabilities, CheckpointSink, CompactionFilter, Cursor, Durability, Engine, Entry, Error,
-    KeyRange, MAX_VALUE_BYTES, PreparedPart, ReadPoint, Result, Stats, Timestamp, VerifyReport,
-    WriteBatch, sample,
+    KeyRange, MAX_VALUE_BYTES, MergeOperator, PreparedPart, ReadPoint, Result, Stats, Timestamp,
+    VerifyReport, WriteBatch, sample,
 };
 use siltstone_runtime::{BackgroundWork, Env};
 use siltstone_vfs::Vfs;
@@ -39,6 +39,9 @@ pub trait OpenTable: Checkpoint + Report + Clear {
 
     /// Whether batches may have range deletions.
     const HAS_RANGE_DELETES: bool = false;
+
+    /// Whether batches may have merges.
+    const HAS_MERGES: bool = false;
 
     /// Recovers the table in `vfs`, or creates one. Returns `true` if the recovered memtable must
     /// be flushed.
@@ -103,6 +106,19 @@ pub trait OpenTable: Checkpoint + Report + Clear {
     /// See [`Engine::set_compaction_filter`]. `false`: the engine has no compaction filters.
     fn set_compaction_filter(&self, _filter: Option<Arc<dyn CompactionFilter>>) -> bool {
         false
+    }
+
+    /// See [`Engine::set_merge_operator`].
+    ///
+    /// # Errors
+    /// The same; the default refuses every call.
+    fn set_merge_operator(&self, _operator: Option<Arc<dyn MergeOperator>>) -> Result<()> {
+        Err(Error::Unsupported { engine: Self::Version::ENGINE, operation: "merges" })
+    }
+
+    /// See [`Engine::merge_operator`].
+    fn merge_operator(&self) -> Option<Arc<dyn MergeOperator>> {
+        None
     }
 
     /// See [`Engine::compact_range`].
@@ -186,7 +202,10 @@ impl<T: OpenTable> LogStructuredEngine<T> {
 
     /// Checks that the engine has the operations of a batch.
     fn check_supported(&self, batch: &WriteBatch) -> Result<()> {
-        if T::HAS_RANGE_DELETES { Ok(()) } else { batch.reject_range_deletions(self.name()) }
+        if !T::HAS_RANGE_DELETES {
+            batch.reject_range_deletions(self.name())?;
+        }
+        if T::HAS_MERGES { Ok(()) } else { batch.reject_merges(self.name()) }
     }
 
     fn check_snapshot(&self, at: Option<&ReadPoint>) -> Result<()> {
@@ -217,6 +236,7 @@ impl<T: OpenTable> Engine for LogStructuredEngine<T> {
             versioned: T::IS_ORDERED_AND_VERSIONED,
             incremental_gc: false,
             range_deletes: T::HAS_RANGE_DELETES,
+            merge: T::HAS_MERGES,
             max_value_bytes: MAX_VALUE_BYTES,
         }
     }
@@ -304,6 +324,21 @@ impl<T: OpenTable> Engine for LogStructuredEngine<T> {
             true => Ok(()),
             false => Err(self.unsupported("compaction filters")),
         }
+    }
+
+    fn check_write(&self, batch: &WriteBatch) -> Result<()> {
+        self.check_supported(batch)?;
+        batch.check(MAX_VALUE_BYTES)?;
+        self.table.check_batch(batch)
+    }
+
+    fn set_merge_operator(&self, operator: Option<Arc<dyn MergeOperator>>) -> Result<()> {
+        self.core().background.check_open()?;
+        self.table.set_merge_operator(operator)
+    }
+
+    fn merge_operator(&self) -> Option<Arc<dyn MergeOperator>> {
+        self.table.merge_operator()
     }
 
     fn compact_range(&self, range: &KeyRange) -> Result<()> {

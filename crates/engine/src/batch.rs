@@ -11,6 +11,7 @@
 //!   the key_len of an empty key has two bytes: 0x80 0x00
 //! range deletion := 3:u8  start_len:varint  start  end_code:varint  [end]
 //!   the keys from start to before end; end_code is end_len + 1, or 0 for no end
+//! merge := 4:u8  key_len:varint  key  operand_len:varint  operand
 //! ```
 //!
 //! So no operation begins with two zeros, and zeros can end a list of operations, as in `silt`.
@@ -19,8 +20,8 @@
 //! batch in memory are valid by construction. In a log they are covered by its checksum, and
 //! [`WriteBatch::from_bytes`] checks the structure again when they are read back.
 //!
-//! Only engines with range deletions accept them: [`WriteBatch::iter`] and [`operations`] show
-//! operations on single keys, [`WriteBatch::iter_all`] and [`all_operations`] both kinds.
+//! Only some engines accept range deletions and merges: [`WriteBatch::iter`] and [`operations`] show
+//! puts and deletes, [`WriteBatch::iter_all`] and [`all_operations`] all kinds.
 
 use std::ops::{Bound, RangeBounds};
 
@@ -31,6 +32,7 @@ const KIND_DELETE: u8 = 0;
 const KIND_PUT: u8 = 1;
 const KIND_PUT_EXPIRING: u8 = 2;
 const KIND_DELETE_RANGE: u8 = 3;
+const KIND_MERGE: u8 = 4;
 
 /// One operation of a batch, borrowed from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,7 +62,7 @@ impl<'a> Op<'a> {
     }
 }
 
-/// One operation of a batch that may delete ranges.
+/// One operation of a batch that may delete ranges and merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BatchOp<'a> {
     /// An operation on one key.
@@ -72,6 +74,13 @@ pub enum BatchOp<'a> {
         /// The first key after the range; `None`: there is none.
         end: Option<&'a [u8]>,
     },
+    /// Merges an operand into the value of a key.
+    Merge {
+        /// The key.
+        key: &'a [u8],
+        /// The operand.
+        operand: &'a [u8],
+    },
 }
 
 /// A list of writes that is applied in order, completely or not at all.
@@ -81,6 +90,10 @@ pub struct WriteBatch {
     count: u32,
     /// How many of them are range deletions.
     ranges: u32,
+    /// How many of them are merges.
+    merges: u32,
+    /// How many of them are puts that expire.
+    expiring: u32,
     user_bytes: u64,
     largest_key: usize,
     largest_value: usize,
@@ -103,6 +116,7 @@ impl WriteBatch {
     /// Adds `key → value` until `expires_at`, in milliseconds since 1970.
     pub fn put_until(&mut self, key: &[u8], value: &[u8], expires_at: Timestamp) -> &mut Self {
         self.bytes.push(KIND_PUT_EXPIRING);
+        self.expiring += 1;
         self.push_key(key);
         self.bytes.extend_from_slice(&expires_at.to_le_bytes());
         self.push_value(value);
@@ -122,6 +136,24 @@ impl WriteBatch {
         self.bytes.push(KIND_DELETE);
         self.push_key(key);
         self.count += 1;
+        self
+    }
+
+    /// Adds the merge of `operand` into the value of `key` by the table's
+    /// [`MergeOperator`](crate::MergeOperator). Nothing is read. Only engines with
+    /// [merges](crate::Capabilities::merge) accept it.
+    ///
+    /// ```
+    /// # use siltstone_engine::WriteBatch;
+    /// let mut batch = WriteBatch::new();
+    /// batch.merge(b"clicks", &1u64.to_le_bytes());
+    /// assert_eq!((batch.len(), batch.merges()), (1, 1));
+    /// ```
+    pub fn merge(&mut self, key: &[u8], operand: &[u8]) -> &mut Self {
+        self.bytes.push(KIND_MERGE);
+        self.push_key(key);
+        self.push_value(operand);
+        self.merges += 1;
         self
     }
 
@@ -171,6 +203,16 @@ impl WriteBatch {
         self.ranges as usize
     }
 
+    /// The number of merges.
+    pub fn merges(&self) -> usize {
+        self.merges as usize
+    }
+
+    /// The number of puts that expire.
+    pub fn expiring_puts(&self) -> usize {
+        self.expiring as usize
+    }
+
     /// For engines without range deletions.
     ///
     /// # Errors
@@ -179,6 +221,17 @@ impl WriteBatch {
         match self.ranges {
             0 => Ok(()),
             _ => Err(Error::Unsupported { engine, operation: "range deletions" }),
+        }
+    }
+
+    /// For engines without merges.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the batch has any.
+    pub fn reject_merges(&self, engine: &'static str) -> Result<()> {
+        match self.merges {
+            0 => Ok(()),
+            _ => Err(Error::Unsupported { engine, operation: "merges" }),
         }
     }
 
@@ -191,11 +244,22 @@ impl WriteBatch {
         }
     }
 
+    /// Adds an operation of any kind.
+    pub fn push_any(&mut self, op: BatchOp<'_>) -> &mut Self {
+        match op {
+            BatchOp::Point(op) => self.push(op),
+            BatchOp::DeleteRange { start, end } => self.push_range(start, end),
+            BatchOp::Merge { key, operand } => self.merge(key, operand),
+        }
+    }
+
     /// Adds all operations of another batch, in their order. Cost: one copy of its bytes.
     pub fn append(&mut self, other: &WriteBatch) -> &mut Self {
         self.bytes.extend_from_slice(&other.bytes);
         self.count += other.count;
         self.ranges += other.ranges;
+        self.merges += other.merges;
+        self.expiring += other.expiring;
         self.user_bytes += other.user_bytes;
         self.largest_key = self.largest_key.max(other.largest_key);
         self.largest_value = self.largest_value.max(other.largest_value);
@@ -229,11 +293,11 @@ impl WriteBatch {
         *self = WriteBatch { bytes, ..Self::default() };
     }
 
-    /// The operations on single keys, in order.
+    /// The puts and deletes, in order.
     pub fn iter(&self) -> impl Iterator<Item = Op<'_>> {
         self.iter_all().filter_map(|op| match op {
             BatchOp::Point(op) => Some(op),
-            BatchOp::DeleteRange { .. } => None,
+            BatchOp::DeleteRange { .. } | BatchOp::Merge { .. } => None,
         })
     }
 
@@ -314,12 +378,18 @@ impl WriteBatch {
     /// # Errors
     /// The same.
     pub fn from_bytes_with_ranges(bytes: &[u8], count: u32) -> Result<Self, String> {
+        let batch = Self::from_bytes_with_merges(bytes, count)?;
+        if batch.merges > 0 { Err(unexpected_merge()) } else { Ok(batch) }
+    }
+
+    /// As [`from_bytes`](Self::from_bytes), for logs that may have operations of all kinds.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn from_bytes_with_merges(bytes: &[u8], count: u32) -> Result<Self, String> {
         let mut batch = WriteBatch::new();
         for op in (Decoder { bytes }) {
-            match op? {
-                BatchOp::Point(op) => batch.push(op),
-                BatchOp::DeleteRange { start, end } => batch.push_range(start, end),
-            };
+            batch.push_any(op?);
         }
         if batch.count != count {
             return Err(format!("batch has {} operations, its header says {count}", batch.count));
@@ -342,7 +412,7 @@ impl WriteBatch {
     }
 }
 
-/// Decodes the operations of a log form without range deletions, in order.
+/// Decodes the operations of a log form of puts and deletes alone, in order.
 ///
 /// # Errors
 /// The first malformed operation yields a description of the error, without position, and ends the
@@ -351,6 +421,7 @@ pub fn operations(bytes: &[u8]) -> impl Iterator<Item = Result<Op<'_>, String>> 
     all_operations(bytes).map(|op| match op? {
         BatchOp::Point(op) => Ok(op),
         BatchOp::DeleteRange { .. } => Err(unexpected_range()),
+        BatchOp::Merge { .. } => Err(unexpected_merge()),
     })
 }
 
@@ -364,6 +435,10 @@ pub fn all_operations(bytes: &[u8]) -> impl Iterator<Item = Result<BatchOp<'_>, 
 
 fn unexpected_range() -> String {
     "a range deletion where none may be".to_owned()
+}
+
+fn unexpected_merge() -> String {
+    "a merge where none may be".to_owned()
 }
 
 /// Decodes the log form; ends after the first malformed operation.
@@ -385,12 +460,16 @@ impl<'a> Decoder<'a> {
                 };
                 return Some(BatchOp::DeleteRange { start: key, end });
             }
-            KIND_PUT => None,
+            KIND_PUT | KIND_MERGE => None,
             KIND_PUT_EXPIRING => Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?)),
             _ => return None,
         };
         let value_len = self.varint()?;
-        Some(BatchOp::Point(Op::Put { key, value: self.take(value_len)?, expires_at }))
+        let value = self.take(value_len)?;
+        Some(match kind {
+            KIND_MERGE => BatchOp::Merge { key, operand: value },
+            _ => BatchOp::Point(Op::Put { key, value, expires_at }),
+        })
     }
 
     fn take(&mut self, n: usize) -> Option<&'a [u8]> {

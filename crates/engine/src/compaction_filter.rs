@@ -18,6 +18,8 @@
 //! * **Snapshots are respected.** Only rows that no snapshot from before that moment sees are
 //!   offered, and of each key only its newest version in the compaction. The key may have been
 //!   overwritten or deleted since.
+//! * **Values, not operands.** A row with operands of merges is offered when they are folded into a
+//!   value.
 //! * **Any thread.** Passes run on background threads, several at a time, and in a thread that
 //!   calls `maintain` or waits for background work.
 //! * **Reads are allowed**, of the given content and of any table by its `get`s and iterators.

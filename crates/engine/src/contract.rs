@@ -25,7 +25,8 @@ use serde::Serialize;
 
 use crate::error::display_key;
 use crate::{
-    CompactionFilter, Cursor, Entry, Error, PreparedPart, Result, Stats, Timestamp, WriteBatch,
+    CompactionFilter, Cursor, Entry, Error, MergeOperator, PreparedPart, Result, Stats, Timestamp,
+    WriteBatch,
 };
 
 /// A storage engine: an ordered or unordered map from keys to entries.
@@ -224,6 +225,34 @@ pub trait Engine: Send + Sync {
         Err(self.unsupported("compaction filters"))
     }
 
+    /// Checks what [`write`](Self::write) checks in a batch before it changes anything, as far as that
+    /// depends on the batch alone.
+    ///
+    /// # Errors
+    /// Those of `write`.
+    fn check_write(&self, batch: &WriteBatch) -> Result<()> {
+        batch.check(self.capabilities().max_value_bytes)
+    }
+
+    /// Sets the operator that merges operands into values, or none. Its name is stored with the
+    /// first one, and another name is refused from then on; the built-in operators are set by their
+    /// stored names when the table is opened, others must be set after every open. A table with an
+    /// operator takes no entries that expire. Engines with [merges](Capabilities::merge) only.
+    ///
+    /// The first time, a table that is not empty is scanned for entries that expire.
+    ///
+    /// # Errors
+    /// `Unsupported` by other engines; `Invalid` for an operator of another name, and for a table
+    /// with entries that expire; `Io`.
+    fn set_merge_operator(&self, _operator: Option<Arc<dyn MergeOperator>>) -> Result<()> {
+        Err(self.unsupported("merges"))
+    }
+
+    /// The operator in force; `None` by engines without merges.
+    fn merge_operator(&self) -> Option<Arc<dyn MergeOperator>> {
+        None
+    }
+
     /// Changes options while the table is open: `changes` has values by name, of options whose
     /// change is [`OptionChange::Live`](crate::OptionChange::Live). All of them are in force when
     /// this returns, or none. They are not stored: the caller gives them at the next open. Does not
@@ -299,6 +328,9 @@ pub struct Capabilities {
     pub incremental_gc: bool,
     /// Batches may have [range deletions](WriteBatch::delete_range).
     pub range_deletes: bool,
+    /// Batches may have [merges](WriteBatch::merge), once a
+    /// [merge operator](Engine::set_merge_operator) is set.
+    pub merge: bool,
     /// The largest value in bytes.
     pub max_value_bytes: usize,
 }

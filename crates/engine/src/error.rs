@@ -222,7 +222,7 @@ fn is_sync(operation: &str) -> bool {
 }
 
 /// A key as text: escaped, and truncated if it is longer than a line.
-pub(crate) fn display_key(key: &[u8]) -> String {
+pub fn display_key(key: &[u8]) -> String {
     const MAX_DISPLAY_BYTES: usize = 60;
     match key.get(..MAX_DISPLAY_BYTES) {
         Some(start) => format!("key '{}…' of {} bytes", start.escape_ascii(), key.len()),

@@ -143,6 +143,24 @@ macro_rules! forward_engine {
             self.$field.set_compaction_filter(filter)
         }
     };
+    (@one set_merge_operator $field:tt) => {
+        fn set_merge_operator(
+            &self,
+            operator: Option<std::sync::Arc<dyn $crate::MergeOperator>>,
+        ) -> $crate::Result<()> {
+            self.$field.set_merge_operator(operator)
+        }
+    };
+    (@one check_write $field:tt) => {
+        fn check_write(&self, batch: &$crate::WriteBatch) -> $crate::Result<()> {
+            self.$field.check_write(batch)
+        }
+    };
+    (@one merge_operator $field:tt) => {
+        fn merge_operator(&self) -> Option<std::sync::Arc<dyn $crate::MergeOperator>> {
+            self.$field.merge_operator()
+        }
+    };
     (@one set_options $field:tt) => {
         fn set_options(
             &self,

@@ -18,6 +18,7 @@
 //! | [`names`] | suggestions for mistyped names |
 //! | [`options`] | `key=value` options, rejected together with every mistake named |
 //! | [`compaction_filter`] | hooks that drop obsolete rows in compactions |
+//! | [`merge_operator`] | how operands of merges become values: counters, lists, user-defined ones |
 //! | [`clear`] | deletion of every key, for engines without a faster way |
 //! | [`clock`] | the injected clock |
 //! | [`part`] | parts of batches over several tables |
@@ -35,6 +36,7 @@ pub mod error;
 mod forward;
 pub mod inspection;
 pub mod io;
+pub mod merge_operator;
 pub mod names;
 pub mod options;
 pub mod part;
@@ -55,6 +57,7 @@ pub use entry::{Entry, MAX_KEY_BYTES, MAX_VALUE_BYTES, Timestamp};
 pub use error::{Error, InvalidOption, Result};
 pub use inspection::Inspection;
 pub use io::{IoCounters, IoCounts, NvmCounts, Purpose};
+pub use merge_operator::{MergeAppend, MergeCounter, MergeOperator};
 pub use options::{OptionChange, OptionReader};
 pub use part::{LogPosition, PartDependencies, PartHeader, PreparedPart};
 pub use repair::{KeyBounds, Loss, LossEffect, RepairReport};

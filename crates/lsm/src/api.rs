@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use siltstone_durable::{self as durable, LogStructuredEngine, OpenTable, flush};
-use siltstone_engine::{CompactionFilter, Cursor, Entry, KeyRange, ReadPoint, Result, Timestamp};
+use siltstone_engine::{
+    CompactionFilter, Cursor, Entry, KeyRange, MergeOperator, ReadPoint, Result, Timestamp,
+};
 use siltstone_runtime::Env;
 use siltstone_table::BlockCache;
 use siltstone_vfs::Vfs;
@@ -41,6 +43,7 @@ impl OpenTable for Tree {
 
     const IS_ORDERED_AND_VERSIONED: bool = true;
     const HAS_RANGE_DELETES: bool = true;
+    const HAS_MERGES: bool = true;
 
     fn recover(vfs: Arc<dyn Vfs>, env: Env, options: Options) -> Result<(Arc<Self>, bool)> {
         recover::open(vfs, env, options, None)
@@ -81,6 +84,14 @@ impl OpenTable for Tree {
     fn set_compaction_filter(&self, filter: Option<Arc<dyn CompactionFilter>>) -> bool {
         *self.compaction_filter.lock() = filter;
         true
+    }
+
+    fn set_merge_operator(&self, operator: Option<Arc<dyn MergeOperator>>) -> Result<()> {
+        self.set_operator(operator)
+    }
+
+    fn merge_operator(&self) -> Option<Arc<dyn MergeOperator>> {
+        self.merges.operator()
     }
 
     /// Cost: reads and writes the data of the range at each level, and all of level 0 that overlaps

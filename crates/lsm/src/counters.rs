@@ -39,6 +39,10 @@ pub(crate) struct Counters {
     pub(crate) range_deleted_tables: AtomicU64,
     /// Rows that the compaction filter dropped.
     pub(crate) filtered: AtomicU64,
+    /// Reads of keys whose newest version is an operand of a merge.
+    pub(crate) merged_reads: AtomicU64,
+    /// Operands that flushes and compactions merged into values or into one another.
+    pub(crate) operands_folded: AtomicU64,
     /// Maximum bytes of keys and values that one compaction took from level 0.
     pub(crate) largest_level0_bytes: AtomicU64,
     pub(crate) background_us: AtomicU64,

@@ -20,6 +20,7 @@ use siltstone_vfs::PmemPool;
 use crate::checkpoint_lock::CheckpointLock;
 use crate::compact::{Compaction, InProgress, LevelSizes, Strategy};
 use crate::counters::Counters;
+use crate::merge_state::MergeState;
 use crate::options::{L0Policy, LiveOptions, MemtableLimits};
 use crate::rowtable::RowTable;
 use crate::snapshots::Snapshots;
@@ -43,6 +44,7 @@ pub struct Tree {
     pub(crate) pool: Mutex<Option<PmemPool>>,
     /// Set by the application; each compaction uses the one that is set when it begins.
     pub(crate) compaction_filter: Mutex<Option<Arc<dyn CompactionFilter>>>,
+    pub(crate) merges: MergeState,
     /// Held while a range is compacted on request.
     pub(crate) range_compaction: Mutex<()>,
     /// Requests that wait for compactions in progress: no other one begins meanwhile.

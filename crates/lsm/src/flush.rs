@@ -32,6 +32,7 @@ use siltstone_vfs::PmemPool;
 
 use crate::compact::MemtableStats;
 use crate::engine::{State, Tree};
+use crate::folder::{Folded, Folder};
 use crate::hot_key_retention::RetainedKeys;
 use crate::memtable::{Memtable, SealedWal};
 use crate::range_deletes::{DeleteFilter, DeletedVersion, RangeDeletes};
@@ -278,12 +279,11 @@ impl Tree {
         by_position: bool,
     ) -> Result<Option<(TableMeta, FlushResult)>> {
         let mut encoded = Vec::new();
-        let flushed = self.write_versions(input, |entry, position| {
-            if by_position && entry.value.len() > MAX_INLINE_BYTES {
+        let flushed = self.write_versions(input, |entry, position| match position {
+            Some(position) if by_position && entry.value.len() > MAX_INLINE_BYTES => {
                 table.add(as_position(entry, position, &mut encoded))
-            } else {
-                table.add(entry)
             }
+            _ => table.add(entry),
         })?;
         if table.entries() == 0 {
             return Ok(None);
@@ -291,38 +291,60 @@ impl Tree {
         Ok(Some((table.finish()?, flushed)))
     }
 
-    /// Passes the visible versions, with their positions in the log, to `write`.
+    /// Passes the visible versions, with the positions of puts in the log, to `write`. Operands of
+    /// merges are folded.
     fn write_versions(
         &self,
         input: &FlushInput<'_>,
-        mut write: impl FnMut(EntryRef<'_>, Position) -> Result<()>,
+        mut write: impl FnMut(EntryRef<'_>, Option<Position>) -> Result<()>,
     ) -> Result<FlushResult> {
         let &FlushInput { memtable, retained, deletes } = input;
         let (mut filter, mut oldest_hiding) = (DeleteFilter::new(deletes), u64::MAX);
         let mut gc = VersionGc::new(self.snapshots.boundaries(&self.visible));
         let mut saved = 0;
         let (mut visited, mut data_bytes) = (0u64, 0u64);
+        let mut folder = Folder::new(self.merges.operator(), self.env.clock.now());
+        let mut write = |entry: EntryRef<'_>, deleted: DeletedVersion, position| {
+            if let DeletedVersion::ForLater(oldest) = deleted {
+                oldest_hiding = oldest_hiding.min(oldest);
+            }
+            data_bytes += (entry.key.len() + entry.value.len()) as u64;
+            write(entry, position)
+        };
         memtable.for_each(|entry, location| {
             visited += 1;
             if visited.is_multiple_of(CHECK_INTERVAL) {
                 self.background.check_cancelled()?;
             }
             let is_retained = location.is_newest && retained.contains(location.key_index);
-            let Some(kept) = gc.keep(entry.key, entry.sequence).filter(|_| !is_retained) else {
+            let is_merge = entry.kind == Kind::Merge && !is_retained;
+            let kept = gc.keep(entry.key, entry.sequence, is_merge).filter(|_| !is_retained);
+            let mut emit = |made: Folded<'_>| write(made.entry, made.deleted, None);
+            let Some(kept) = kept else {
                 saved += 1;
                 return Ok(());
             };
-            match filter.check(entry.key, entry.sequence, kept.last_read_at) {
-                DeletedVersion::No => {}
-                DeletedVersion::ForLater(oldest) => oldest_hiding = oldest_hiding.min(oldest),
-                DeletedVersion::ForAll => {
-                    saved += 1;
-                    return Ok(());
-                }
+            if folder.is_pending() && !folder.is_below(entry.key, kept.last_read_at) {
+                folder.end(true, &mut emit)?;
             }
-            data_bytes += (entry.key.len() + entry.value.len()) as u64;
-            write(entry, location.position)
+            let deleted = filter.check(entry.key, entry.sequence, kept.last_read_at);
+            if deleted == DeletedVersion::ForAll {
+                saved += 1;
+                return if folder.is_pending() { folder.end(false, &mut emit) } else { Ok(()) };
+            }
+            if is_merge {
+                folder.push(&entry, kept, deleted);
+                return Ok(());
+            }
+            if folder.is_pending() && folder.fold_over(&entry, &mut emit)? {
+                return Ok(());
+            }
+            write(entry, deleted, Some(location.position))
         })?;
+        if folder.is_pending() {
+            folder.end(true, &mut |made| write(made.entry, made.deleted, None))?;
+        }
+        self.counters.operands_folded.fetch_add(folder.folded(), Relaxed);
         self.counters.flush_entries_saved.fetch_add(saved, Relaxed);
         let deletes_applied = deletes.max_sequence().min(oldest_hiding - 1);
         Ok(FlushResult { data_bytes, deletes_applied })

@@ -146,11 +146,15 @@ impl Tree {
                 // The oldest of the newer versions decides which snapshots still see this one.
                 Some(successor) => {
                     let next = successor.versions().last().map_or(0, |next| next.sequence);
-                    retained.skip[at] = stripe(version.sequence) == stripe(next);
+                    // An operand does not hide what is below it.
+                    let hides = successor.versions().last().is_some_and(|next| !is_merge(&next));
+                    retained.skip[at] = hides && stripe(version.sequence) == stripe(next);
                 }
                 // Older versions that a snapshot reads would remain in this run alone, and runs are
                 // ordered by their newest entry.
                 None if is_read_before(entry, &version, stripe) => {}
+                // What is below an operand is in this run or below it.
+                None if is_merge(&version) => {}
                 None => {
                     batch.push(operation(entry.key(), &version));
                     sequences.push(version.sequence);
@@ -204,12 +208,17 @@ fn is_read_before(
     stripe(oldest) != stripe(newest.sequence)
 }
 
-/// The operation that wrote a version.
+/// Whether a version is an operand of a merge.
+fn is_merge(version: &Version<'_>) -> bool {
+    kind_of(version.kind) == Kind::Merge
+}
+
+/// The operation that wrote a version, which is no merge.
 fn operation<'a>(key: &'a [u8], version: &Version<'a>) -> Op<'a> {
     let expires_at = match kind_of(version.kind) {
         Kind::Delete => return Op::Delete { key },
         Kind::PutExpiring => Some(version.expires_at),
-        Kind::Put | Kind::Position => None,
+        Kind::Put | Kind::Position | Kind::Merge => None,
     };
     Op::Put { key, value: version.value, expires_at }
 }

@@ -87,6 +87,7 @@ fn log(
                 let first = batch.iter_all().next().map(|op| match op {
                     BatchOp::Point(Op::Put { key, .. }) => format!("put {}", shown(key)),
                     BatchOp::Point(Op::Delete { key }) => format!("delete {}", shown(key)),
+                    BatchOp::Merge { key, .. } => format!("merge {}", shown(key)),
                     BatchOp::DeleteRange { start, end } => {
                         format!("delete {}..{}", shown(start), end.map(shown).unwrap_or_default())
                     }

@@ -23,6 +23,10 @@
 //!
 //! Range deletions (`range_deletes`) are kept apart from the keys, in memtables and versions.
 //!
+//! # Merges
+//! An operand of a merge is a version of its key. A read that meets one collects the operands down to
+//! the value below them (`read::merged_value`); flushes and compactions fold them (`folder`).
+//!
 //! # Durability and recovery
 //! The manifest (`version`) names the tables. The chain of logs (`write`) contains the writes that
 //! are not yet in a table. Recovery (`recover`) reads the manifest, replays the logs up to the
@@ -39,12 +43,15 @@ mod compact;
 mod counters;
 mod engine;
 mod flush;
+mod folder;
 mod hot_key_retention;
 mod hotness;
 mod inspect;
 mod live_options;
 mod live_range;
 mod memtable;
+mod merge_chain;
+mod merge_state;
 mod options;
 mod pool;
 mod range_deletes;

@@ -108,6 +108,23 @@ impl Memtable {
             Op::Put { value, expires_at: None, .. } => (Kind::Put, 0, value),
             Op::Put { value, expires_at: Some(at), .. } => (Kind::PutExpiring, at, value),
         };
+        self.insert(op.key(), sequence, kind, expires_at, position, value);
+    }
+
+    /// Adds the merge of an operand.
+    pub(crate) fn merge(&self, sequence: u64, key: &[u8], operand: &[u8], position: Position) {
+        self.insert(key, sequence, Kind::Merge, 0, position, operand);
+    }
+
+    fn insert(
+        &self,
+        key: &[u8],
+        sequence: u64,
+        kind: Kind,
+        expires_at: u64,
+        position: Position,
+        value: &[u8],
+    ) {
         let position = position.bits();
         let version = NewVersion { sequence, kind: kind as u8, expires_at, position, value };
         // Before the version can be seen, so that readers of both see the bounds.
@@ -117,7 +134,7 @@ impl Memtable {
         if sequence > self.max_sequence.load(Relaxed) {
             self.max_sequence.store(sequence, Relaxed);
         }
-        self.tree.insert(op.key(), version);
+        self.tree.insert(key, version);
     }
 
     /// Adds a range deletion.
@@ -131,6 +148,7 @@ impl Memtable {
         match op {
             BatchOp::Point(op) => self.add(sequence, op, position),
             BatchOp::DeleteRange { start, end } => self.delete_range(sequence, start, end),
+            BatchOp::Merge { key, operand } => self.merge(sequence, key, operand, position),
         }
     }
 

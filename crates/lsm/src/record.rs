@@ -6,12 +6,14 @@
 //! part     := 2:u8  the same                the batch continues in the next record
 //! retained := 3:u8  operations:varint  sequence:varint*  operation*
 //! ranges   := 4:u8  is_last:u8  first sequence:varint  operations:varint  operation*
+//! merges   := 5:u8  the same
 //! ```
 //!
 //! The operations of a batch have consecutive sequence numbers. A large batch is divided into
 //! parts, so that one operation can be read by its position without the whole batch. The parts are
 //! adjacent in one log; without the last of them (a `batch`) none is valid. A batch with range
-//! deletions consists of `ranges` instead, which versions before range deletions refuse. Retained
+//! deletions consists of `ranges` instead, which versions before range deletions refuse, and one with
+//! merges, with or without range deletions, of `merges`. Retained
 //! operations were written before and are repeated so that an older log can be deleted (TRIAD-MEM);
 //! they keep their sequence numbers.
 //!
@@ -25,24 +27,46 @@ const KIND_BATCH: u8 = 1;
 const KIND_PART: u8 = 2;
 const KIND_RETAINED: u8 = 3;
 const KIND_RANGES: u8 = 4;
+const KIND_MERGES: u8 = 5;
 
 /// The maximum size of a part: the most that a lookup by position reads, unless the value is
 /// larger.
 pub(crate) const PART_BYTES: usize = 4 << 10;
 
-/// Appends the header of a record of consecutive operations; `is_last` ends the batch,
-/// `has_ranges`: it has range deletions.
+/// The kinds of operations in a batch, which decide on its kind of record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BatchKind {
+    /// Puts and deletes.
+    Points,
+    /// Range deletions, too.
+    Ranges,
+    /// Any.
+    Merges,
+}
+
+impl BatchKind {
+    pub(crate) fn of(batch: &WriteBatch) -> Self {
+        match (batch.merges(), batch.range_deletions()) {
+            (0, 0) => BatchKind::Points,
+            (0, _) => BatchKind::Ranges,
+            _ => BatchKind::Merges,
+        }
+    }
+}
+
+/// Appends the header of a record of consecutive operations; `is_last` ends the batch.
 pub(crate) fn push_header(
     out: &mut Vec<u8>,
     first_sequence: u64,
     operations: u32,
     is_last: bool,
-    has_ranges: bool,
+    kind: BatchKind,
 ) {
-    match (has_ranges, is_last) {
-        (true, is_last) => out.extend_from_slice(&[KIND_RANGES, u8::from(is_last)]),
-        (false, true) => out.push(KIND_BATCH),
-        (false, false) => out.push(KIND_PART),
+    match (kind, is_last) {
+        (BatchKind::Points, true) => out.push(KIND_BATCH),
+        (BatchKind::Points, false) => out.push(KIND_PART),
+        (BatchKind::Ranges, is_last) => out.extend_from_slice(&[KIND_RANGES, u8::from(is_last)]),
+        (BatchKind::Merges, is_last) => out.extend_from_slice(&[KIND_MERGES, u8::from(is_last)]),
     }
     write_varint(out, first_sequence);
     write_varint(out, u64::from(operations));
@@ -82,6 +106,7 @@ impl Record {
                 let (count, is_last) = (header.count, header.is_last);
                 let batch = match kind {
                     KIND_RANGES => WriteBatch::from_bytes_with_ranges(header.body, count)?,
+                    KIND_MERGES => WriteBatch::from_bytes_with_merges(header.body, count)?,
                     _ => WriteBatch::from_bytes(header.body, count)?,
                 };
                 Ok(match header.sequences {
@@ -117,6 +142,7 @@ pub(crate) fn find(record: &[u8], sequence: u64) -> Result<Op<'_>, String> {
         Some(Ok(BatchOp::DeleteRange { .. })) => {
             Err(format!("operation {sequence} is a range deletion"))
         }
+        Some(Ok(BatchOp::Merge { .. })) => Err(format!("operation {sequence} is a merge")),
         Some(Err(reason)) => Err(reason),
         None => Err("a record is cut off".into()),
     }
@@ -136,7 +162,7 @@ pub(crate) fn extract(
         _ => {
             scratch.clear();
             scratch.push(op);
-            push_header(out, sequence, 1, true, false);
+            push_header(out, sequence, 1, true, BatchKind::Points);
             out.extend_from_slice(scratch.as_bytes());
         }
     }
@@ -165,9 +191,9 @@ impl<'a> Header<'a> {
         let (&kind, mut rest) = bytes.split_first().ok_or("empty record")?;
         let out_of_range = || "sequence number out of range".to_owned();
         match kind {
-            KIND_BATCH | KIND_PART | KIND_RANGES => {
+            KIND_BATCH | KIND_PART | KIND_RANGES | KIND_MERGES => {
                 let is_last = match kind {
-                    KIND_RANGES => take_flag(&mut rest)?,
+                    KIND_RANGES | KIND_MERGES => take_flag(&mut rest)?,
                     kind => kind == KIND_BATCH,
                 };
                 let first = take_varint(&mut rest)?;
@@ -295,7 +321,7 @@ mod tests {
     fn operation_is_found_by_its_sequence_number() {
         let batch = batch_of(9);
         let mut consecutive = Vec::new();
-        push_header(&mut consecutive, 100, 9, true, false);
+        push_header(&mut consecutive, 100, 9, true, BatchKind::Points);
         consecutive.extend_from_slice(batch.as_bytes());
         let scattered: Vec<u64> = (0..9).map(|i| i * i * 1000 + 7).collect();
         let mut retained = retained_header(&scattered);
@@ -327,7 +353,7 @@ mod tests {
         batch.delete_range("a".."b").put(b"z", b"1");
         for is_last in [false, true] {
             let mut record = Vec::new();
-            push_header(&mut record, 7, 3, is_last, true);
+            push_header(&mut record, 7, 3, is_last, BatchKind::Ranges);
             record.extend_from_slice(batch.as_bytes());
             let Ok(Record::Batch { first_sequence: 7, batch: decoded, is_last: last }) =
                 Record::decode(&record)
@@ -339,9 +365,35 @@ mod tests {
             assert!(find(&record, 8).is_err(), "a range deletion has no value");
         }
         let mut plain = Vec::new();
-        push_header(&mut plain, 7, 3, true, false);
+        push_header(&mut plain, 7, 3, true, BatchKind::Points);
         plain.extend_from_slice(batch.as_bytes());
         assert!(Record::decode(&plain).is_err());
+    }
+
+    #[test]
+    fn merges_are_read_back_from_their_kind_of_record_alone() {
+        let mut batch = batch_of(1);
+        batch.merge(b"m", b"+1").delete_range("a".."b").put(b"z", b"1");
+        assert_eq!(BatchKind::of(&batch), BatchKind::Merges);
+        for is_last in [false, true] {
+            let mut record = Vec::new();
+            push_header(&mut record, 7, 4, is_last, BatchKind::Merges);
+            record.extend_from_slice(batch.as_bytes());
+            let Ok(Record::Batch { first_sequence: 7, batch: decoded, is_last: last }) =
+                Record::decode(&record)
+            else {
+                panic!("not read back")
+            };
+            assert_eq!((decoded, last), (batch.clone(), is_last));
+            assert_eq!(find(&record, 10).map(|op| op.key()), Ok(&b"z"[..]));
+            assert!(find(&record, 8).is_err(), "an operand is no value");
+        }
+        for kind in [BatchKind::Points, BatchKind::Ranges] {
+            let mut other = Vec::new();
+            push_header(&mut other, 7, 4, true, kind);
+            other.extend_from_slice(batch.as_bytes());
+            assert!(Record::decode(&other).is_err());
+        }
     }
 
     #[test]
@@ -349,12 +401,16 @@ mod tests {
         let mut retained = retained_header(&[1, 2, 1 << 40]);
         retained.extend_from_slice(batch_of(3).as_bytes());
         let mut part = Vec::new();
-        push_header(&mut part, 5, 3, false, false);
+        push_header(&mut part, 5, 3, false, BatchKind::Points);
         part.extend_from_slice(batch_of(3).as_bytes());
         let (mut ranges, mut batch) = (Vec::new(), batch_of(2));
-        push_header(&mut ranges, 5, 3, false, true);
+        push_header(&mut ranges, 5, 3, false, BatchKind::Ranges);
         ranges.extend_from_slice(batch.delete_range("a".."b").as_bytes());
-        for good in [retained, part, ranges, SegmentLink { number: 3, bytes: 4 }.encode().to_vec()]
+        let mut merges = Vec::new();
+        push_header(&mut merges, 5, 3, true, BatchKind::Merges);
+        merges.extend_from_slice(batch_of(2).merge(b"m", b"1").as_bytes());
+        for good in
+            [retained, part, ranges, merges, SegmentLink { number: 3, bytes: 4 }.encode().to_vec()]
         {
             assert!(Record::decode(&good).is_ok());
             for at in 0..good.len() {

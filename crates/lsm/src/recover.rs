@@ -14,7 +14,7 @@ use siltstone_durable::recovery::{
     confirm_recovery, must_flush, remove_obsolete_files, replay_logs,
 };
 use siltstone_durable::{Core, CoreParts};
-use siltstone_engine::{Result, WriteBatch};
+use siltstone_engine::{BatchOp, Result, WriteBatch};
 use siltstone_runtime::{Env, WriteController};
 use siltstone_structures::ChunkPool;
 use siltstone_table::log::malformed;
@@ -28,8 +28,10 @@ use crate::compact::{LevelSizes, LeveledStrategy, Strategy};
 use crate::counters::Counters;
 use crate::engine::{Jobs, Tree};
 use crate::memtable::Memtable;
+use crate::merge_state::MergeState;
 use crate::options::{LiveOptions, MemtableLimits, Options};
 use crate::pool;
+use crate::read::ReplayFilter;
 use crate::record::{Position, Record};
 use crate::snapshots::Snapshots;
 use crate::version::{Version, open_versions};
@@ -58,6 +60,7 @@ pub(crate) fn open(
 
     let spares = Arc::new(ChunkPool::new(options.memtable_limits().1 as usize));
     let mut writes = Writes::new(known.header.last_sequence.unwrap_or(0), spares.clone());
+    writes.filter = ReplayFilter::new(&version, writes.last_sequence);
     let replayed = replay_logs(vfs.as_ref(), known.header, &mut writes)?;
     // Files and pool pages that the manifest on disk may name are kept until the manifest just read
     // is durable.
@@ -77,6 +80,7 @@ pub(crate) fn open(
     log.preallocate(options.memtable_limits().0, INITIAL_PREALLOC_BYTES);
     let log = WalWriter::create_in(&vfs, log, replayed.end)?;
     let must_flush = must_flush(&replayed);
+    let merges = MergeState::recovered(version.merge_operator.as_deref());
     let sizes = Arc::new(LevelSizes::new(&options, &version));
     let memtable_limits = MemtableLimits::new(&options);
     let (hints, l0_policy) = (options.hints, options.l0_policy());
@@ -106,6 +110,7 @@ pub(crate) fn open(
         shares_cache,
         pool: Mutex::new(pool.filter(|_| wanted > 0)),
         compaction_filter: Mutex::new(None),
+        merges,
         range_compaction: Mutex::new(()),
         compaction_waiters: AtomicUsize::new(0),
         strategy: Box::new(strategy),
@@ -146,12 +151,14 @@ struct Writes {
     /// The first log that was replayed.
     first_log: Option<u64>,
     spares: Arc<ChunkPool>,
+    filter: Option<ReplayFilter>,
 }
 
 impl Writes {
     fn new(last_sequence: u64, spares: Arc<ChunkPool>) -> Self {
         let (memtable, parts) = (None, Vec::new());
-        Writes { memtable, last_sequence, parts, log: 0, first_log: None, spares }
+        let (log, first_log, filter) = (0, None, None);
+        Writes { memtable, last_sequence, parts, log, first_log, spares, filter }
     }
 
     fn memtable(&mut self) -> &mut Memtable {
@@ -160,13 +167,33 @@ impl Writes {
         self.memtable.get_or_insert_with(fresh)
     }
 
-    fn enter_parts(&mut self) {
+    /// Adds an operation to the memtable, unless a table with merges has it already.
+    fn replay(&mut self, sequence: u64, op: BatchOp<'_>, position: Position) -> Result<()> {
+        let key = match op {
+            BatchOp::Point(op) => Some(op.key()),
+            BatchOp::Merge { key, .. } => Some(key),
+            BatchOp::DeleteRange { .. } => None,
+        };
+        let is_in_tables = match (key, &self.filter) {
+            (Some(key), Some(filter)) => filter.is_in_tables(key, sequence)?,
+            _ => false,
+        };
+        // Also without its operation: it marks that a record was replayed.
+        let memtable = self.memtable();
+        if !is_in_tables {
+            memtable.apply(sequence, op, position);
+        }
+        Ok(())
+    }
+
+    fn enter_parts(&mut self) -> Result<()> {
         for (first_sequence, batch, position) in std::mem::take(&mut self.parts) {
             for (sequence, op) in (first_sequence..).zip(batch.iter_all()) {
-                self.memtable().apply(sequence, op, position);
+                self.replay(sequence, op, position)?;
             }
             self.last_sequence = first_sequence + batch.len() as u64 - 1;
         }
+        Ok(())
     }
 }
 
@@ -192,12 +219,12 @@ impl ReplayHandler for Writes {
                 }
                 self.parts.push((first_sequence, batch, here));
                 if is_last {
-                    self.enter_parts();
+                    self.enter_parts()?;
                 }
             }
             Record::Retained { sequences, batch } if self.parts.is_empty() => {
                 for (sequence, op) in sequences.into_iter().zip(batch.iter()) {
-                    self.memtable().add(sequence, op, here);
+                    self.replay(sequence, BatchOp::Point(op), here)?;
                     self.last_sequence = self.last_sequence.max(sequence);
                 }
             }

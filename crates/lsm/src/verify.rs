@@ -79,6 +79,8 @@ impl Report for Tree {
             ("range_deleted_entries", c.range_deleted_entries.load(Relaxed)),
             ("range_deleted_tables", c.range_deleted_tables.load(Relaxed)),
             ("compaction_filter_drops", c.filtered.load(Relaxed)),
+            ("merged_reads", c.merged_reads.load(Relaxed)),
+            ("merge_operands_folded", c.operands_folded.load(Relaxed)),
             ("largest_level0_bytes", c.largest_level0_bytes.load(Relaxed)),
             ("background_us", c.background_us.load(Relaxed)),
             ("l0_bytes", view.version.l0_occupancy()),

@@ -9,6 +9,8 @@
 //!   retained       8  |       15    |        30   |
 //! ```
 //!
+//! Below an operand of a merge the next older version of the stripe is visible, too, through it.
+//!
 //! A tombstone or an expired entry in the oldest stripe is dropped unless a deeper level may
 //! contain an older version of its key.
 
@@ -19,6 +21,8 @@ pub(crate) struct VersionGc {
     key: Vec<u8>,
     /// The stripe of the previous version of `key`, if there was one.
     last: Option<usize>,
+    /// The previous kept version of `key` is an operand of a merge.
+    is_merging: bool,
 }
 
 /// The result for a version that is kept.
@@ -37,11 +41,12 @@ pub(crate) struct Retention {
 
 impl VersionGc {
     pub(crate) fn new(snapshots: Vec<u64>) -> Self {
-        VersionGc { snapshots, key: Vec::new(), last: None }
+        VersionGc { snapshots, key: Vec::new(), last: None, is_merging: false }
     }
 
     /// Returns how to keep the version (`key`, `sequence`); `None`: no snapshot sees it, drop it.
-    pub(crate) fn keep(&mut self, key: &[u8], sequence: u64) -> Option<Retention> {
+    /// `is_merge`: it is an operand of a merge.
+    pub(crate) fn keep(&mut self, key: &[u8], sequence: u64, is_merge: bool) -> Option<Retention> {
         if self.last.is_none() || self.key != key {
             self.key.clear();
             self.key.extend_from_slice(key);
@@ -52,9 +57,10 @@ impl VersionGc {
             [now] => usize::from(sequence > now),
             _ => self.snapshots.partition_point(|&snapshot| snapshot < sequence),
         };
-        if self.last == Some(stripe) {
+        if self.last == Some(stripe) && !self.is_merging {
             return None;
         }
+        self.is_merging = is_merge;
         let is_newest = self.last.replace(stripe).is_none();
         let is_newest_stripe = stripe + 1 >= self.snapshots.len();
         let last_read_at = self.snapshots.get(stripe).copied().unwrap_or(u64::MAX);
@@ -72,17 +78,30 @@ mod tests {
         let mut gc = VersionGc::new(vec![10, 20, 40]);
         let kept: Vec<u64> = [30, 21, 15, 12, 8, 3]
             .into_iter()
-            .filter(|&sequence| gc.keep(b"k", sequence).is_some())
+            .filter(|&sequence| gc.keep(b"k", sequence, false).is_some())
             .collect();
         assert_eq!(kept, [30, 15, 8]);
         let retention = |is_oldest_stripe, is_newest, is_newest_stripe, last_read_at| {
             Some(Retention { is_oldest_stripe, is_newest, is_newest_stripe, last_read_at })
         };
-        assert_eq!(gc.keep(b"l", 9), retention(true, true, false, 10));
-        assert_eq!(gc.keep(b"m", 21), retention(false, true, true, 40));
-        assert_eq!(gc.keep(b"m", 20), retention(false, false, false, 20));
-        assert_eq!(gc.keep(b"m", 10), retention(true, false, false, 10));
-        assert_eq!(VersionGc::new(vec![40]).keep(b"m", 10), retention(true, true, true, 40));
+        assert_eq!(gc.keep(b"l", 9, false), retention(true, true, false, 10));
+        assert_eq!(gc.keep(b"m", 21, false), retention(false, true, true, 40));
+        assert_eq!(gc.keep(b"m", 20, false), retention(false, false, false, 20));
+        assert_eq!(gc.keep(b"m", 10, false), retention(true, false, false, 10));
+        assert_eq!(VersionGc::new(vec![40]).keep(b"m", 10, false), retention(true, true, true, 40));
+    }
+
+    #[test]
+    fn operands_are_retained_down_to_the_value_below_them() {
+        let mut gc = VersionGc::new(vec![10, 20, 40]);
+        let versions = [(30, true), (21, true), (15, true), (12, false), (11, false), (8, true)];
+        let kept: Vec<u64> = versions
+            .into_iter()
+            .filter(|&(sequence, is_merge)| gc.keep(b"k", sequence, is_merge).is_some())
+            .map(|(sequence, _)| sequence)
+            .collect();
+        assert_eq!(kept, [30, 21, 15, 12, 8]);
+        assert!(gc.keep(b"l", 8, false).is_some() && gc.keep(b"l", 7, false).is_none());
     }
 
     #[test]
@@ -94,7 +113,7 @@ mod tests {
             snapshots.push(40);
             let mut gc = VersionGc::new(snapshots.clone());
             let kept: Vec<u64> =
-                versions.into_iter().filter(|&s| gc.keep(b"k", s).is_some()).collect();
+                versions.into_iter().filter(|&s| gc.keep(b"k", s, false).is_some()).collect();
             for snapshot in snapshots {
                 let seen = |all: &[u64]| all.iter().copied().find(|&s| s <= snapshot);
                 assert_eq!(seen(&kept), seen(&versions), "snapshot {snapshot}");

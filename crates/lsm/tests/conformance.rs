@@ -83,6 +83,7 @@ impl EngineUnderTest for LsmUnderTest {
             versioned: true,
             incremental_gc: false,
             range_deletes: true,
+            merge: true,
             max_value_bytes: MAX_VALUE_BYTES,
         }
     }

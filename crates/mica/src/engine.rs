@@ -74,6 +74,7 @@ impl Engine for Mica {
             versioned: false,
             incremental_gc: false,
             range_deletes: false,
+            merge: false,
             max_value_bytes: self.store.max_value_bytes(),
         }
     }
@@ -92,6 +93,7 @@ impl Engine for Mica {
         self.check_open()?;
         batch.check(self.store.max_value_bytes())?;
         batch.reject_range_deletions(self.name())?;
+        batch.reject_merges(self.name())?;
         let mut requests = batch.iter().map(|op| self.request(op));
         let outcome = match batch.len() {
             0 => return Ok(()),

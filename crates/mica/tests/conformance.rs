@@ -65,6 +65,7 @@ impl EngineUnderTest for MicaUnderTest {
             versioned: false,
             incremental_gc: false,
             range_deletes: false,
+            merge: false,
             max_value_bytes: options(0).max_value_bytes(),
         }
     }

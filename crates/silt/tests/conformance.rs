@@ -51,6 +51,7 @@ impl EngineUnderTest for SiltUnderTest {
             versioned: false,
             incremental_gc: false,
             range_deletes: false,
+            merge: false,
             max_value_bytes: MAX_VALUE_BYTES,
         }
     }

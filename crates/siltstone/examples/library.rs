@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use siltstone::{
     CompactionFilter, Db, DbOptions, Durability, FilterContent, FilterDecision, FilterPass,
-    FilterRow, Retry, Table, WriteBatch,
+    FilterRow, MergeCounter, Retry, Table, WriteBatch,
 };
 
 fn main() -> siltstone::Result<()> {
@@ -33,6 +33,7 @@ fn open(scratch: &std::path::Path) -> siltstone::Result<()> {
         OrderError::Store(error) => error,
         OrderError::OutOfStock => siltstone::Error::Invalid("out of stock".to_owned()),
     })?;
+    merges(&db)?;
     filters(&scratch.join("filtered"))?;
     // ANCHOR: store
     db.sync()?; // every write so far, of every table, survives a power cut
@@ -148,6 +149,18 @@ fn transactions(table: &Table) -> Result<(), OrderError> {
     Ok(())
 }
 // ANCHOR_END: transact
+
+fn merges(db: &Db) -> siltstone::Result<()> {
+    // ANCHOR: merge
+    let clicks = db.table_or_create("clicks", "lsm", &BTreeMap::new())?;
+    clicks.set_merge_operator(Some(Arc::new(MergeCounter)))?; // recorded: once is enough
+    clicks.merge(b"home", &1i64.to_le_bytes())?; // reads nothing
+    clicks.merge(b"home", &41i64.to_le_bytes())?;
+    assert_eq!(clicks.get(b"home")?.as_deref(), Some(&42i64.to_le_bytes()[..]));
+    // ANCHOR_END: merge
+    drop(clicks);
+    db.drop_table("clicks")
+}
 
 // ANCHOR: filter
 /// Drops the orders of customers that are gone: `order/CUSTOMER/…` without `customer/CUSTOMER`.

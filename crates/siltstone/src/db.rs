@@ -31,7 +31,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use siltstone_engine::names::suggest;
-use siltstone_engine::{CompactionFilter, Error, Purpose, Result};
+use siltstone_engine::{CompactionFilter, Error, MergeOperator, Purpose, Result};
 use siltstone_runtime::{Env, Scheduler};
 use siltstone_vfs::{Disk, DiskOptions, LockGuard, MeteredVfs, Overlay, Vfs};
 
@@ -76,6 +76,11 @@ pub struct DbOptions {
     /// the table's open on. A renamed table has the filter of its new name. See
     /// [`compaction_filter`](crate::compaction_filter) for what a filter may do.
     pub compaction_filters: BTreeMap<String, Arc<dyn CompactionFilter>>,
+    /// Merge operators by the name of the table, which must be on `lsm`. A table's first operator is
+    /// recorded in it by name; the built-in ones need to be named here once only, others at every
+    /// open. See [`Table::set_merge_operator`] for what they exclude, and
+    /// [`merge_operator`](crate::merge_operator) for what an operator must keep to.
+    pub merge_operators: BTreeMap<String, Arc<dyn MergeOperator>>,
 }
 
 impl fmt::Debug for DbOptions {
@@ -100,6 +105,7 @@ impl Default for DbOptions {
             max_open_files: Self::DEFAULT_MAX_OPEN_FILES,
             cache_bytes: None,
             compaction_filters: BTreeMap::new(),
+            merge_operators: BTreeMap::new(),
         }
     }
 }
@@ -294,8 +300,9 @@ impl Db {
     /// Opens the existing table `name`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is none, or if [`DbOptions::compaction_filters`] has a filter
-    /// for a table that is not on `lsm`; errors of opening it.
+    /// [`Error::Invalid`] if there is none, or if [`DbOptions::compaction_filters`] or
+    /// [`DbOptions::merge_operators`] name a table that is not on `lsm`; errors of opening it, and of
+    /// [`Table::set_merge_operator`].
     pub fn table(&self, name: &str) -> Result<Table> {
         self.table_locked(&mut *self.state()?, name)
     }
@@ -305,9 +312,7 @@ impl Db {
             return Ok(table.clone());
         }
         let spec = self.spec(open, name)?;
-        if self.inner.options.compaction_filters.contains_key(name) {
-            engines::check_compaction_filter(name, &spec.engine)?;
-        }
+        self.check_hooks(name, &spec.engine)?;
         // An engine would create a new table in an empty directory.
         if self.are_files_missing(name, &spec)? {
             let path = format!("{}/{}", self.inner.vfs.name(), directory(name));
@@ -379,9 +384,7 @@ impl Db {
             None => self.check_writable()?,
         }
         self.inner.shared.check(engine, options)?;
-        if self.inner.options.compaction_filters.contains_key(name) {
-            engines::check_compaction_filter(name, engine)?;
-        }
+        self.check_hooks(name, engine)?;
         let mut open = self.state()?;
         let vfs = self.inner.vfs.as_ref();
         self.check_not_unlisted(&open, name)?;
@@ -537,6 +540,18 @@ impl Db {
         }
     }
 
+    /// Checks that the engine has the hooks that the options have for the table.
+    fn check_hooks(&self, name: &str, engine: &str) -> Result<()> {
+        let options = &self.inner.options;
+        if options.compaction_filters.contains_key(name) {
+            engines::check_compaction_filter(name, engine)?;
+        }
+        match options.merge_operators.contains_key(name) {
+            true => engines::check_merge_operator(name, engine),
+            false => Ok(()),
+        }
+    }
+
     fn open_table(&self, name: &str, spec: &TableSpec, id: Option<u64>) -> Result<Table> {
         let vfs = self.inner.vfs.subdirectory(&directory(name))?;
         let vfs: Arc<dyn Vfs> = Arc::new(MeteredVfs::new(vfs));
@@ -546,6 +561,9 @@ impl Db {
             engines::open_shared(&spec.engine, vfs, &options.env, &spec.options, shared)?;
         if let Some(filter) = options.compaction_filters.get(name) {
             engine.set_compaction_filter(Some(filter.clone()))?;
+        }
+        if let Some(operator) = options.merge_operators.get(name) {
+            engine.set_merge_operator(Some(operator.clone()))?;
         }
         if options.read_only {
             engine = Arc::new(ReadOnly::new(engine, self.inner.vfs.name()));

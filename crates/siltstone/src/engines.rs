@@ -251,6 +251,20 @@ pub fn check_compaction_filter(table: &str, engine: &str) -> Result<()> {
     )))
 }
 
+/// Checks that tables on the engine may have merge operators.
+///
+/// # Errors
+/// [`Error::Invalid`] that names the table and the engine.
+pub fn check_merge_operator(table: &str, engine: &str) -> Result<()> {
+    if engine == "lsm" {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!(
+        "table '{table}' is on the {engine} engine, which has no merges; remove the table from \
+         DbOptions::merge_operators, or create it on lsm"
+    )))
+}
+
 /// The longest value that a table on this engine with these options accepts, without opening one.
 ///
 /// # Errors

@@ -22,7 +22,8 @@
 //!
 //! Besides these calls there are batched reads ([`Table::multi_get`]), iteration over ranges,
 //! prefixes and keys ([`Table::range`], [`Table::keys_prefix`]), a lending [`Cursor`], atomic
-//! updates of one key ([`Table::compare_and_swap`], [`Table::fetch_and_update`]), [`Snapshot`]s and
+//! updates of one key ([`Table::compare_and_swap`], [`Table::fetch_and_update`]), merges that read
+//! nothing ([`Table::merge`]), [`Snapshot`]s and
 //! serializable transactions ([`Table::transact`]). The book's page "The library" shows them in the
 //! order in which a program needs them; `examples/` has whole programs.
 //!
@@ -84,8 +85,9 @@ pub use partial_directory::PartialDirectory;
 pub use siltstone_engine::{
     BatchOp, Capabilities, Clock, CompactionFilter, Damage, Durability, Engine, Entry, Error,
     FilterContent, FilterDecision, FilterPass, FilterRow, InvalidOption, KeyRange, Loss,
-    LossEffect, MAX_KEY_BYTES, MAX_VALUE_BYTES, ManualClock, Op, OptionChange, RepairReport,
-    Result, Stats, SystemClock, Timestamp, VerifyReport, WriteBatch, compaction_filter, options,
+    LossEffect, MAX_KEY_BYTES, MAX_VALUE_BYTES, ManualClock, MergeAppend, MergeCounter,
+    MergeOperator, Op, OptionChange, RepairReport, Result, Stats, SystemClock, Timestamp,
+    VerifyReport, WriteBatch, compaction_filter, merge_operator, options,
 };
 pub use siltstone_runtime::Env;
 pub use snapshot::Snapshot;

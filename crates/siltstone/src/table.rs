@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use siltstone_engine::{
-    Clock, CompactionFilter, Durability, Engine, Entry, Error, KeyRange, Result, Stats,
-    SystemClock, Timestamp, VerifyReport, WriteBatch,
+    Clock, CompactionFilter, Durability, Engine, Entry, Error, KeyRange, MergeOperator, Result,
+    Stats, SystemClock, Timestamp, VerifyReport, WriteBatch,
 };
 
 use crate::batch::member::Member;
@@ -181,6 +181,29 @@ impl Table {
     /// As [`write`](Self::write).
     pub fn put_until(&self, key: &[u8], value: &[u8], expires_at: Timestamp) -> Result<()> {
         self.write(WriteBatch::new().put_until(key, value, expires_at), Durability::Buffered)
+    }
+
+    /// Merges `operand` into the value of `key` by the table's merge operator, buffered. Nothing is
+    /// read: the operand is stored, and reads, flushes and compactions apply it. `lsm` only.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use siltstone::{Db, DbOptions, MergeCounter};
+    /// # let scratch = tempfile::tempdir().unwrap();
+    /// # let db = Db::open_or_create(scratch.path().join("s"), DbOptions::default())?;
+    /// let clicks = db.table_or_create("clicks", "lsm", &Default::default())?;
+    /// clicks.set_merge_operator(Some(Arc::new(MergeCounter)))?;
+    /// clicks.merge(b"page", &3u64.to_le_bytes())?;
+    /// clicks.merge(b"page", &4u64.to_le_bytes())?;
+    /// assert_eq!(clicks.get(b"page")?.as_deref(), Some(&7u64.to_le_bytes()[..]));
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`write`](Self::write); `Invalid` without a merge operator, or if it refuses the operand;
+    /// `Unsupported` by other engines.
+    pub fn merge(&self, key: &[u8], operand: &[u8]) -> Result<()> {
+        self.write(WriteBatch::new().merge(key, operand), Durability::Buffered)
     }
 
     /// Removes `key`, buffered. Removing a missing key is not an error.
@@ -356,6 +379,24 @@ impl Table {
     /// `Unsupported` by other engines.
     pub fn set_compaction_filter(&self, filter: Option<Arc<dyn CompactionFilter>>) -> Result<()> {
         self.engine.set_compaction_filter(filter)
+    }
+
+    /// Sets the operator that merges operands into values, or none. The first one is recorded in the
+    /// table by its name, for good: another name is refused. The built-in operators
+    /// ([`MergeCounter`](crate::MergeCounter), [`MergeAppend`](crate::MergeAppend)) are set by their
+    /// recorded name when the table is opened; others must be set after every open, best by
+    /// [`DbOptions::merge_operators`](crate::DbOptions::merge_operators). Without its operator, keys
+    /// with operands cannot be read. `lsm` only.
+    ///
+    /// A table with an operator takes no entries that expire (`put_until`): the first operator is
+    /// refused by a table that has some. To find them, a table that is not empty is scanned once.
+    /// Versions of Siltstone before merges refuse to open a table with an operator.
+    ///
+    /// # Errors
+    /// `Unsupported` by other engines; `Invalid` for an operator of another name, and for a table
+    /// with entries that expire.
+    pub fn set_merge_operator(&self, operator: Option<Arc<dyn MergeOperator>>) -> Result<()> {
+        self.engine.set_merge_operator(operator)
     }
 
     /// Reads and checks every byte; `progress` receives the bytes done and the total. Damage is in

@@ -73,6 +73,7 @@ impl Engine for Skimpy {
             versioned: true,
             incremental_gc: true,
             range_deletes: false,
+            merge: false,
             max_value_bytes: self.table.shared.options.max_value_bytes(),
         }
     }
@@ -87,6 +88,7 @@ impl Engine for Skimpy {
 
     fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
         batch.reject_range_deletions(self.name())?;
+        batch.reject_merges(self.name())?;
         self.table.write(batch, durability)
     }
 

@@ -4,8 +4,8 @@
 //! tag := sequence << 3 | kind        a varint in a block
 //! ```
 //!
-//! Kinds 4 to 7 are unused; a reader reports them as corruption, so a new kind needs a new format
-//! version of the SSTable.
+//! Kind 4 is in tables of format version 2 alone. Kinds 5 to 7 are unused; a reader reports them as
+//! corruption, so a new kind needs a new format version of the SSTable.
 //!
 //! Invariant: a sequence number fits in 61 bits.
 
@@ -32,6 +32,8 @@ pub enum Kind {
     PutExpiring = 2,
     /// The value is the position of the operation in a log (TRIAD's CL-SSTable).
     Position = 3,
+    /// An operand is merged into the value that the key had before.
+    Merge = 4,
 }
 
 impl Kind {
@@ -43,8 +45,15 @@ impl Kind {
             1 => Kind::Put,
             2 => Kind::PutExpiring,
             3 => Kind::Position,
+            4 => Kind::Merge,
             _ => return None,
         })
+    }
+
+    /// Whether entries of this kind store [`expires_at`](EntryRef::expires_at).
+    #[inline]
+    pub fn stores_expiry(self) -> bool {
+        matches!(self, Kind::PutExpiring | Kind::Merge)
     }
 }
 
@@ -57,7 +66,8 @@ pub struct EntryRef<'a> {
     pub sequence: u64,
     /// Its effect.
     pub kind: Kind,
-    /// Expiry time, in milliseconds since 1970; 0 unless the kind is `PutExpiring`.
+    /// Of the kind `PutExpiring` the expiry time, in milliseconds since 1970. Of `Merge` the number
+    /// of older sequence numbers whose operands are in this one. Else 0.
     pub expires_at: u64,
     /// The value; empty for a delete.
     pub value: &'a [u8],

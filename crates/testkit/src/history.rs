@@ -21,10 +21,14 @@ pub const EPOCH: Timestamp = 1_000_000;
 /// omits them for engines without range deletions.
 const RANGE_DELETION_INTERVAL: u64 = 40;
 
+/// The maximum length of an operand of a merge.
+const MAX_OPERAND_BYTES: usize = 60;
+
 /// One operation on an engine.
 #[derive(Debug, Clone)]
 pub enum Step {
-    /// Write a batch.
+    /// Write a batch. Sessions omit the operations that their engine does not take: see
+    /// [`Session`](crate::Session).
     Write(WriteBatch, Durability),
     /// Get a key.
     Get(Vec<u8>),
@@ -173,7 +177,8 @@ impl Generator<'_> {
                 batch.delete_range((start, end));
             }
             let key = self.key();
-            match self.rng.below(8) {
+            match self.rng.below(10) {
+                8.. => batch.merge(&key, &keys::value(&mut self.rng, MAX_OPERAND_BYTES)),
                 0..2 => batch.delete(&key),
                 2 => {
                     let value = keys::value(&mut self.rng, self.shape.value_bytes);
@@ -267,6 +272,9 @@ impl fmt::Display for Step {
                 for op in batch.iter_all() {
                     match op {
                         BatchOp::Point(Op::Delete { key }) => write!(f, "  -{}", show(key))?,
+                        BatchOp::Merge { key, operand } => {
+                            write!(f, "  {}+{}", show(key), show(operand))?;
+                        }
                         BatchOp::DeleteRange { start, end } => {
                             let end = end.map(show).unwrap_or_default();
                             write!(f, "  -{}..{end}", show(start))?;

@@ -16,8 +16,14 @@
 //! Invariant: an older version never reappears.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use siltstone_engine::{BatchOp, Entry, KeyRange, Op, Timestamp, WriteBatch};
+use siltstone_engine::{
+    BatchOp, Entry, KeyRange, MergeAppend, MergeOperator, Op, Timestamp, WriteBatch,
+};
+
+/// Between two operands of a value.
+const MERGE_SEPARATOR: &[u8] = b",";
 
 /// A model of one table.
 #[derive(Debug, Clone, Default)]
@@ -70,6 +76,10 @@ impl Oracle {
                     self.delete_range(start, end, now);
                     continue;
                 }
+                BatchOp::Merge { key, operand } => {
+                    self.merge(key, operand, now);
+                    continue;
+                }
             };
             let entry = match op {
                 Op::Delete { .. } => None,
@@ -80,6 +90,21 @@ impl Oracle {
             let versions = self.keys.entry(op.key().to_vec()).or_default();
             push(versions, Version { sequence: self.sequence, entry, latest: now });
         }
+    }
+
+    /// Merges as [`operator`](Self::operator) does. Tables with merges have no expiring entries.
+    fn merge(&mut self, key: &[u8], operand: &[u8], now: Timestamp) {
+        let versions = self.keys.entry(key.to_vec()).or_default();
+        let before = versions.last().and_then(|version| version.entry.as_ref());
+        let parts = before.map(|entry| entry.value.as_slice()).into_iter().chain([operand]);
+        let value = parts.collect::<Vec<_>>().join(MERGE_SEPARATOR);
+        let entry = Some(Entry { value, expires_at: None });
+        push(versions, Version { sequence: self.sequence, entry, latest: now });
+    }
+
+    /// The merge operator of the model, whose operands do not commute.
+    pub fn operator() -> Arc<dyn MergeOperator> {
+        Arc::new(MergeAppend::new(MERGE_SEPARATOR))
     }
 
     fn delete_range(&mut self, start: &[u8], end: Option<&[u8]>, now: Timestamp) {

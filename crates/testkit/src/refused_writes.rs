@@ -27,7 +27,6 @@
 //! Source: Rebello et al., "Can Applications Recover from fsync Failures?", ATC 2020, for the
 //! failed syncs.
 
-use std::ops::Bound;
 use std::sync::Arc;
 
 use siltstone_engine::{BatchOp, Durability, Error, Op, WriteBatch};
@@ -409,11 +408,7 @@ fn end_values_in_zeros(step: &mut Step, rng: &mut TestRng) {
                     None => changed.put(key, &value),
                 }
             }
-            BatchOp::Point(op) => changed.push(op),
-            BatchOp::DeleteRange { start, end } => {
-                let end = end.map_or(Bound::Unbounded, Bound::Excluded);
-                changed.delete_range::<&[u8]>((Bound::Included(start), end))
-            }
+            other => changed.push_any(other),
         };
     }
     *batch = changed;

@@ -5,6 +5,9 @@
 //!         └─▶ oracle ──▶ result ─┴─▶ equal?      and: how much is acknowledged, how much synced
 //! ```
 //!
+//! On an engine with merges every other session, by seed and option set, sets the oracle's merge
+//! operator, which excludes entries that expire. The others leave the merges of a history out.
+//!
 //! Invariant: after a step that succeeded the oracle has the state of the engine. After one that
 //! failed it has the engine's state before the step; the check that injected the fault adjusts it.
 
@@ -14,8 +17,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use siltstone_engine::{
-    Clock, Cursor, Durability, Engine, Entry, Error, KeyRange, ManualClock, ReadPoint, Timestamp,
-    WriteBatch,
+    BatchOp, Clock, Cursor, Durability, Engine, Entry, Error, KeyRange, ManualClock, Op, ReadPoint,
+    Timestamp, WriteBatch,
 };
 use siltstone_runtime::Env;
 use siltstone_vfs::{Ram, Vfs};
@@ -92,7 +95,11 @@ impl<'s> Session<'s> {
     pub fn open(&mut self) -> siltstone_engine::Result<()> {
         self.drop_engine();
         let env = Env::replayable(self.clock.clone(), self.seed);
-        self.engine = Some(self.tested.open(self.vfs.clone(), env, self.option_set)?);
+        let engine = self.tested.open(self.vfs.clone(), env, self.option_set)?;
+        if self.has_merges() {
+            engine.set_merge_operator(Some(Oracle::operator()))?;
+        }
+        self.engine = Some(engine);
         Ok(())
     }
 
@@ -235,14 +242,34 @@ impl<'s> Session<'s> {
         }
     }
 
-    /// The operations of a batch that the engine has: histories delete ranges.
+    /// Whether the session merges.
+    fn has_merges(&self) -> bool {
+        let is_odd = (self.seed + u64::from(self.option_set)) % 2 == 1;
+        self.tested.capabilities().merge && is_odd
+    }
+
+    /// The operations of a batch that the engine takes: histories delete ranges, merge, and put entries
+    /// that expire.
     fn supported<'b>(&self, batch: &'b WriteBatch) -> Cow<'b, WriteBatch> {
-        if batch.range_deletions() == 0 || self.tested.capabilities().range_deletes {
+        let (has_ranges, has_merges) =
+            (self.tested.capabilities().range_deletes, self.has_merges());
+        let is_supported = (batch.range_deletions() == 0 || has_ranges)
+            && if has_merges { batch.expiring_puts() == 0 } else { batch.merges() == 0 };
+        if is_supported {
             return Cow::Borrowed(batch);
         }
-        let mut points = WriteBatch::new();
-        batch.iter().for_each(|op| _ = points.push(op));
-        Cow::Owned(points)
+        let mut supported = WriteBatch::new();
+        for op in batch.iter_all() {
+            match op {
+                BatchOp::Merge { .. } if !has_merges => &mut supported,
+                BatchOp::DeleteRange { .. } if !has_ranges => &mut supported,
+                BatchOp::Point(Op::Put { key, value, .. }) if has_merges => {
+                    supported.put(key, value)
+                }
+                other => supported.push_any(other),
+            };
+        }
+        Cow::Owned(supported)
     }
 
     fn write(&mut self, batch: &WriteBatch, durability: Durability) -> Result<(), CheckError> {

@@ -55,6 +55,7 @@ impl EngineUnderTest for TrieUnderTest {
             versioned: false,
             incremental_gc: false,
             range_deletes: false,
+            merge: false,
             max_value_bytes: MAX_VALUE_BYTES,
         }
     }

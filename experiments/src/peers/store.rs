@@ -146,6 +146,7 @@ impl<S: Store> Engine for Peer<S> {
             versioned: false,
             incremental_gc: false,
             range_deletes: false,
+            merge: false,
             max_value_bytes: S::MAX_VALUE_BYTES,
         }
     }

@@ -3,7 +3,7 @@
 //! The thread of the job and up to `max_subcompactions` − 1 helpers take subcompactions from a
 //! list, so no thread waits for one that has not begun. An output table ends when it is full, or
 //! before it overlaps too much of the level after. A compaction filter decides about the live rows
-//! that no older snapshot sees. Outputs are synced a few tables later, when the device has had time
+//! that no older snapshot sees. Operands of merges are folded before that (`folder`). Outputs are synced a few tables later, when the device has had time
 //! to write them.
 
 use std::collections::VecDeque;
@@ -13,18 +13,19 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::{Condvar, Mutex};
 use siltstone_engine::{
-    CompactionFilter, Entry, Error, FilterContent, FilterDecision, FilterRow, Purpose, ReadPoint,
-    Result,
+    CompactionFilter, Entry, Error, FilterContent, FilterDecision, FilterPass, FilterRow, Purpose,
+    ReadPoint, Result,
 };
 use siltstone_runtime::Priority;
 use siltstone_table::{EntryRef, FileNumber, IterOptions, Kind, TableWriter, UnsyncedTable};
 
 use super::Compaction;
 use crate::engine::Tree;
+use crate::folder::{Folded, Folder};
 use crate::range_deletes::{DeleteFilter, DeletedVersion, RangeDeletes};
 use crate::read::{LevelIter, Merge, PrefetchBudget, Source};
 use crate::version::{FileEntry, TableFile};
-use crate::version_gc::VersionGc;
+use crate::version_gc::{Retention, VersionGc};
 
 /// A smaller key range is not worth a thread.
 const MIN_SUBCOMPACTION_BYTES: u64 = 4 << 20;
@@ -247,13 +248,14 @@ impl Tree {
         output: &mut Output<'_>,
     ) -> Result<()> {
         let mut gc = VersionGc::new(subcompactions.snapshots.clone());
-        let (mut entries_in, mut entries_out) = (0u64, 0u64);
-        let (mut expired, mut filtered, mut range_deleted) = (0u64, 0u64, 0u64);
+        let (mut entries_in, mut range_deleted) = (0u64, 0u64);
         let mut deletes = DeleteFilter::new(&subcompactions.deletes);
         let filter = subcompactions.filter.as_ref();
         let content = filter.map(|Filter { point, .. }| Content { tree: self, point });
-        let mut pass = filter.zip(content.as_ref()).map(|(f, content)| f.filter.begin(content));
-        let is_bottom = subcompactions.compaction.is_bottom();
+        let pass = filter.zip(content.as_ref()).map(|(f, content)| f.filter.begin(content));
+        let mut kept =
+            KeptEntries { subcompactions, pass, output, entries: 0, expired: 0, filtered: 0 };
+        let mut folder = Folder::new(self.merges.operator(), subcompactions.now);
         while merge.valid() && end.is_none_or(|end| merge.key() < end.as_slice()) {
             entries_in += 1;
             if entries_in.is_multiple_of(CHECK_INTERVAL) {
@@ -262,55 +264,115 @@ impl Tree {
                     return Err(Error::Closed);
                 }
             }
-            if let Some(retention) = gc.keep(merge.key(), merge.sequence()) {
+            // The kind of an operand is in its run, that of other versions may be in a log.
+            let is_merge = merge.kind() == Kind::Merge;
+            if let Some(retention) = gc.keep(merge.key(), merge.sequence(), is_merge) {
+                if folder.is_pending() && !folder.is_below(merge.key(), retention.last_read_at) {
+                    // The version here is in an older stripe, or of another key.
+                    let has_older = folder.key() == merge.key() || kept.may_be_deeper(folder.key());
+                    kept.end(&mut folder, has_older)?;
+                }
                 let (key, sequence) = (merge.key(), merge.sequence());
                 let deleted = deletes.check(key, sequence, retention.last_read_at);
                 if deleted == DeletedVersion::ForAll {
                     range_deleted += 1;
+                    if folder.is_pending() {
+                        kept.end(&mut folder, false)?;
+                    }
                     merge.next()?;
                     continue;
                 }
                 merge.resolve()?;
-                let mut entry = EntryRef {
+                let entry = EntryRef {
                     key: merge.key(),
                     sequence: merge.sequence(),
                     kind: merge.kind(),
                     expires_at: merge.expires_at(),
                     value: merge.value(),
                 };
-                if entry.kind == Kind::PutExpiring && entry.expires_at <= subcompactions.now {
-                    // A version that is not the newest was overwritten, perhaps before it expired.
-                    expired += u64::from(retention.is_newest);
-                    // From now on it is read as missing but hides older versions: a tombstone.
-                    entry = EntryRef { kind: Kind::Delete, expires_at: 0, value: &[], ..entry };
-                }
-                if entry.kind != Kind::Delete
-                    && retention.is_newest_stripe
-                    && let Some(pass) = &mut pass
-                    && pass.decide(row(&entry)) == FilterDecision::Drop
+                if is_merge {
+                    folder.push(&entry, retention, deleted);
+                } else if !folder.is_pending()
+                    || !folder.fold_over(&entry, &mut |made| kept.add_folded(made))?
                 {
-                    filtered += 1;
-                    entry = EntryRef { kind: Kind::Delete, expires_at: 0, value: &[], ..entry };
-                }
-                let hides_nothing =
-                    || is_bottom || !subcompactions.compaction.may_be_deeper(entry.key);
-                let is_dropped =
-                    entry.kind == Kind::Delete && retention.is_oldest_stripe && hides_nothing();
-                if !is_dropped {
-                    output.add(entry, deleted)?;
-                    entries_out += 1;
+                    kept.add(entry, retention, deleted)?;
                 }
             }
             merge.next()?;
         }
+        if folder.is_pending() {
+            let has_older = kept.may_be_deeper(folder.key());
+            kept.end(&mut folder, has_older)?;
+        }
+        let KeptEntries { output, entries: entries_out, expired, filtered, .. } = kept;
         output.end_table()?;
         output.sync_all_but(0)?;
+        self.counters.operands_folded.fetch_add(folder.folded(), Relaxed);
         self.counters.compaction_entries_in.fetch_add(entries_in, Relaxed);
         self.counters.compaction_entries_out.fetch_add(entries_out, Relaxed);
         self.counters.range_deleted_entries.fetch_add(range_deleted, Relaxed);
         subcompactions.expired.fetch_add(expired, Relaxed);
         subcompactions.filtered.fetch_add(filtered, Relaxed);
         Ok(())
+    }
+}
+
+/// The versions that a subcompaction keeps, on their way to its tables: expired ones and rows that the
+/// filter drops become tombstones, and tombstones that hide nothing are dropped.
+struct KeptEntries<'s, 'o, 't> {
+    subcompactions: &'s Subcompactions,
+    pass: Option<Box<dyn FilterPass + 's>>,
+    output: &'o mut Output<'t>,
+    /// Those in the tables.
+    entries: u64,
+    expired: u64,
+    filtered: u64,
+}
+
+impl KeptEntries<'_, '_, '_> {
+    fn add(
+        &mut self,
+        mut entry: EntryRef<'_>,
+        retention: Retention,
+        deleted: DeletedVersion,
+    ) -> Result<()> {
+        if entry.kind == Kind::PutExpiring && entry.expires_at <= self.subcompactions.now {
+            // A version that is not the newest was overwritten, perhaps before it expired.
+            self.expired += u64::from(retention.is_newest);
+            // From now on it is read as missing but hides older versions: a tombstone.
+            entry = EntryRef { kind: Kind::Delete, expires_at: 0, value: &[], ..entry };
+        }
+        if !matches!(entry.kind, Kind::Delete | Kind::Merge)
+            && retention.is_newest_stripe
+            && let Some(pass) = &mut self.pass
+            && pass.decide(row(&entry)) == FilterDecision::Drop
+        {
+            self.filtered += 1;
+            entry = EntryRef { kind: Kind::Delete, expires_at: 0, value: &[], ..entry };
+        }
+        let is_dropped = entry.kind == Kind::Delete
+            && retention.is_oldest_stripe
+            && !self.may_be_deeper(entry.key);
+        if !is_dropped {
+            self.output.add(entry, deleted)?;
+            self.entries += 1;
+        }
+        Ok(())
+    }
+
+    fn add_folded(&mut self, made: Folded<'_>) -> Result<()> {
+        self.add(made.entry, made.retention, made.deleted)
+    }
+
+    /// Ends the operands of a key; `has_older`: there may be older versions elsewhere.
+    fn end(&mut self, folder: &mut Folder, has_older: bool) -> Result<()> {
+        folder.end(has_older, &mut |made| self.add_folded(made))
+    }
+
+    /// Whether a level deeper than the target may contain `key`.
+    fn may_be_deeper(&self, key: &[u8]) -> bool {
+        let compaction = &self.subcompactions.compaction;
+        !compaction.is_bottom() && compaction.may_be_deeper(key)
     }
 }
 

@@ -3,7 +3,8 @@
 //! Forwards, the first version of a key that is not newer is the visible one, and the others are
 //! skipped. Backwards, the versions of a key come oldest first, so the cursor passes all of them,
 //! copies the newest visible one, and ends before the key. A version that is older than a range
-//! deletion of its key is missing. Runs in which all keys of a deleted range are older than the
+//! deletion of its key is missing. If the visible version is an operand of a merge, the key is looked
+//! up (`merged_value`). Runs in which all keys of a deleted range are older than the
 //! deletion are moved past the range by one seek.
 
 use std::sync::{Arc, Weak};
@@ -13,6 +14,7 @@ use siltstone_engine::{Clock, Cursor, KeyRange, ReadPoint, Result, Timestamp};
 use siltstone_table::Kind;
 
 use super::Merge;
+use super::merged_value::MergeReader;
 use super::view_deletes::{SkipGuard, ViewDeletes};
 use crate::engine::Tree;
 use crate::view::View;
@@ -34,6 +36,8 @@ pub(crate) struct TreeCursor {
     value: Vec<u8>,
     expires_at: u64,
     wants_values: bool,
+    /// Of a table with merges.
+    merges: Option<MergeReader>,
     // Keeps memtables and files alive.
     view: Arc<View>,
     /// For counters; a cursor may outlive its tree.
@@ -45,6 +49,8 @@ enum State {
     Invalid,
     /// The merge is at the entry.
     OnMerge,
+    /// The merge is at the newest operand of the entry; the value was made of it and older versions.
+    OnOperand,
     /// The entry was copied; the merge is before its oldest version.
     Copied,
 }
@@ -59,7 +65,9 @@ impl Tree {
         let view = Guard::into_inner(view);
         let merge = Merge::of_view(view.clone(), at, self.hints);
         let tree = self.me.clone();
-        Ok(Box::new(TreeCursor::new(merge, at, range, self.env.clock.clone(), view, tree)))
+        let merges = view.version.merge_operator.is_some().then(|| self.merge_reader());
+        let cursor = TreeCursor::new(merge, at, range, self.env.clock.clone(), view, tree);
+        Ok(Box::new(TreeCursor { merges, ..cursor }))
     }
 
     /// Charges the runs that a cursor was positioned in and those that it skipped, and begins the
@@ -92,6 +100,7 @@ impl TreeCursor {
             value: Vec::new(),
             expires_at: 0,
             wants_values: true,
+            merges: None,
             view,
             tree,
         }
@@ -131,13 +140,34 @@ impl TreeCursor {
             }
             let is_gone = self.merge.sequence() < deleted
                 || is_gone(self.merge.kind(), self.merge.expires_at(), &*self.clock);
-            if !is_gone {
+            if !is_gone && self.merge.kind() == Kind::Merge {
+                let key = self.merge.key().to_vec();
+                if self.read_operands(&key)? {
+                    self.state = State::OnOperand;
+                    return Ok(true);
+                }
+            } else if !is_gone {
                 self.state = State::OnMerge;
                 return Ok(true);
             }
             self.skip_key()?;
         }
         Ok(false)
+    }
+
+    /// Makes the value of `key` of operands; `false` if there is none.
+    fn read_operands(&mut self, key: &[u8]) -> Result<bool> {
+        self.value.clear();
+        self.expires_at = 0;
+        if !self.wants_values {
+            return Ok(true);
+        }
+        let nothing_set = MergeReader { operator: None, hints: false };
+        let merges = self.merges.as_ref().unwrap_or(&nothing_set);
+        let found = merges.read(&self.view, key, self.at, || self.clock.now())?;
+        let Some((value, expires_at)) = found else { return Ok(false) };
+        (self.value, self.expires_at) = (value, expires_at.unwrap_or(0));
+        Ok(true)
     }
 
     fn resolve(&mut self) -> Result<()> {
@@ -207,9 +237,17 @@ impl TreeCursor {
             if let Some((kind, expires_at)) = newest
                 && !is_gone(kind, expires_at, &*self.clock)
             {
-                self.expires_at = if kind == Kind::PutExpiring { expires_at } else { 0 };
-                self.state = State::Copied;
-                return Ok(true);
+                let is_there = if kind == Kind::Merge {
+                    let key = self.key.clone();
+                    self.read_operands(&key)?
+                } else {
+                    self.expires_at = if kind == Kind::PutExpiring { expires_at } else { 0 };
+                    true
+                };
+                if is_there {
+                    self.state = State::Copied;
+                    return Ok(true);
+                }
             }
         }
         Ok(false)
@@ -308,7 +346,7 @@ impl Cursor for TreeCursor {
         self.move_with(|c| {
             match c.state {
                 State::Invalid => return Err(not_positioned()),
-                State::OnMerge => c.skip_key()?,
+                State::OnMerge | State::OnOperand => c.skip_key()?,
                 State::Copied => {
                     c.skips.reset();
                     let key = std::mem::take(&mut c.key);
@@ -327,7 +365,7 @@ impl Cursor for TreeCursor {
         self.move_with(|c| {
             match c.state {
                 State::Invalid => return Err(not_positioned()),
-                State::OnMerge => {
+                State::OnMerge | State::OnOperand => {
                     c.skips.reset();
                     let key = c.merge.key().to_vec();
                     // The newest version of the key comes first: seek to the one before it.
@@ -348,7 +386,7 @@ impl Cursor for TreeCursor {
 
     fn key(&self) -> &[u8] {
         match self.state {
-            State::OnMerge => self.merge.key(),
+            State::OnMerge | State::OnOperand => self.merge.key(),
             State::Copied => &self.key,
             State::Invalid => panic!("the cursor is not positioned"),
         }
@@ -357,7 +395,7 @@ impl Cursor for TreeCursor {
     fn value(&self) -> &[u8] {
         match self.state {
             State::OnMerge => self.merge.value(),
-            State::Copied => &self.value,
+            State::OnOperand | State::Copied => &self.value,
             State::Invalid => panic!("the cursor is not positioned"),
         }
     }
@@ -365,7 +403,7 @@ impl Cursor for TreeCursor {
     fn expires_at(&self) -> Option<Timestamp> {
         let at = match self.state {
             State::OnMerge if self.merge.kind() == Kind::PutExpiring => self.merge.expires_at(),
-            State::Copied => self.expires_at,
+            State::OnOperand | State::Copied => self.expires_at,
             _ => 0,
         };
         (at > 0).then_some(at)

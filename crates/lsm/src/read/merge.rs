@@ -26,7 +26,7 @@ use siltstone_engine::{Error, Purpose, Result};
 use siltstone_structures::{BloomProbe, hash64, key_head};
 use siltstone_table::{IterOptions, Kind};
 
-use super::Source;
+use super::source::{self, Source};
 use crate::live_range::LiveRange;
 use crate::rowtable::{RowTableIter, hints};
 use crate::version::AskedFilter;
@@ -109,9 +109,15 @@ impl Merge {
 
     /// A merge of all runs of a view, as of sequence `at`.
     pub(crate) fn of_view(view: Arc<View>, at: u64, hints: bool) -> Self {
-        let runs = super::runs(&view, at);
+        let runs = source::runs(&view, at);
         let first_l0 = view.memtables().count();
         Merge { view: Some(view), first_l0, ..Self::new(runs, hints) }
+    }
+
+    /// A merge of all runs of a view in files.
+    pub(super) fn of_files(view: Arc<View>, hints: bool) -> Self {
+        let runs = source::file_runs(&view).collect();
+        Merge { view: Some(view), ..Self::new(runs, hints) }
     }
 
     /// Creates the iterator of run `i` if it is lazy.

@@ -5,7 +5,8 @@
 //!              → level 1 → level 2 → …      the first visible version is the result
 //! ```
 //!
-//! The result is missing if a range deletion of the key is newer (`view_deletes`).
+//! The result is missing if a range deletion of the key is newer (`view_deletes`). If it is an operand
+//! of a merge, the value is made of it and older versions (`merged_value`).
 //!
 //! A view is one pointer, loaded without a lock, and keeps the files that it names alive.
 
@@ -13,44 +14,33 @@ mod cursor;
 mod l0_run_iter;
 mod level;
 mod merge;
+mod merged_value;
 mod random;
+mod replayed;
 mod source;
 mod value_prefetcher;
 mod view_deletes;
 
 pub(crate) use level::LevelIter;
 pub(crate) use merge::Merge;
-pub(crate) use source::{MemtableIter, Source};
+pub(crate) use replayed::ReplayFilter;
+pub(crate) use source::Source;
 pub(crate) use value_prefetcher::PrefetchBudget;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use arc_swap::Guard;
 use siltstone_engine::{Entry, Error, Purpose, ReadPoint, Result, Timestamp};
 use siltstone_structures::{BloomProbe, hash64};
-use siltstone_table::{IterOptions, Kind, PinnedEntry};
+use siltstone_table::{Kind, PinnedEntry};
 
 use crate::engine::Tree;
 use crate::memtable::kind_of;
 use crate::rowtable::{RowVersion, SearchStats, hints};
 use crate::version::{L0Lookup, L0Run};
 use crate::view::View;
-
-/// Every sorted run, for a cursor at sequence `at`. L0 runs in files are lazy: most seeks need
-/// few.
-pub(crate) fn runs(view: &View, at: u64) -> Vec<Source> {
-    let (purpose, options) = (Purpose::Scan, IterOptions::SCAN);
-    let memtables = view.memtables().map(|m| Source::Memtable(MemtableIter::new(m, at)));
-    let runs = view.version.level0.iter().enumerate().map(|(i, run)| match run.pmem_table() {
-        None => Source::Lazy(i),
-        Some(_) => Source::of_l0_run(run, purpose, options),
-    });
-    let levels = view.version.levels.iter().filter(|tables| !tables.is_empty()).cloned();
-    let levels =
-        levels.map(|tables| Source::Level(Box::new(LevelIter::new(tables, purpose, options))));
-    memtables.chain(runs).chain(levels).collect()
-}
+use merged_value::MergeReader;
 
 /// The newest version of `key` up to `at`. `hints`: adjacent RowTables narrow each other's
 /// searches; `stats` counts their reads.
@@ -232,7 +222,7 @@ impl Tree {
     /// range, or has expired.
     fn find_live<'v>(
         &self,
-        view: &'v View,
+        view: &'v Arc<View>,
         key: &[u8],
         at: u64,
     ) -> Result<Option<(Value<'v>, Option<Timestamp>)>> {
@@ -248,8 +238,22 @@ impl Tree {
         if is_gone {
             return Ok(None);
         }
+        if found.kind == Kind::Merge {
+            self.counters.merged_reads.fetch_add(1, Relaxed);
+            let now = || self.env.clock.now();
+            let Some((value, expires_at)) = self.merge_reader().read(view, key, at, now)? else {
+                return Ok(None);
+            };
+            self.counters.gets_found.increment();
+            return Ok(Some((Value::Owned(value), expires_at)));
+        }
         self.counters.gets_found.increment();
         Ok(Some((found.value, expires_at)))
+    }
+
+    /// Reads keys with operands of merges.
+    fn merge_reader(&self) -> MergeReader {
+        MergeReader { operator: self.merges.operator(), hints: self.hints }
     }
 
     /// A view, and the sequence number at which to read it.

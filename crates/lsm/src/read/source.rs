@@ -17,6 +17,7 @@ use crate::memtable::{Memtable, kind_of};
 use crate::pool::POOL_FILE;
 use crate::rowtable;
 use crate::version::L0Run;
+use crate::view::View;
 
 /// A sorted run. An enum rather than a trait object: the merge calls it for every entry.
 pub(crate) enum Source {
@@ -206,6 +207,26 @@ impl Source {
     pub(crate) fn is_before(&self, other: &Source) -> bool {
         self.key().cmp(other.key()).then_with(|| other.sequence().cmp(&self.sequence())).is_lt()
     }
+}
+
+/// Every sorted run, for a cursor at sequence `at`. L0 runs in files are lazy: most seeks need
+/// few.
+pub(super) fn runs(view: &View, at: u64) -> Vec<Source> {
+    let memtables = view.memtables().map(|m| Source::Memtable(MemtableIter::new(m, at)));
+    memtables.chain(file_runs(view)).collect()
+}
+
+/// Every sorted run in files.
+pub(super) fn file_runs(view: &View) -> impl Iterator<Item = Source> {
+    let (purpose, options) = (Purpose::Scan, IterOptions::SCAN);
+    let runs = view.version.level0.iter().enumerate().map(move |(i, run)| match run.pmem_table() {
+        None => Source::Lazy(i),
+        Some(_) => Source::of_l0_run(run, purpose, options),
+    });
+    let levels = view.version.levels.iter().filter(|tables| !tables.is_empty()).cloned();
+    let levels =
+        levels.map(move |tables| Source::Level(Box::new(LevelIter::new(tables, purpose, options))));
+    runs.chain(levels)
 }
 
 /// A memtable as of one sequence number: each key once, with its visible version.

@@ -10,7 +10,7 @@
 
 use siltstone_durable::repair::{LogItem, LogOutcome, log_outcome, salvage_records};
 use siltstone_engine::Result;
-use siltstone_table::{GapTracker, LogSalvage, salvage_log};
+use siltstone_table::{GapTracker, Kind, LogSalvage, salvage_log};
 
 use super::Repair;
 use crate::live_range::LiveRange;
@@ -82,8 +82,9 @@ impl Repair<'_> {
         let (run, mut writer) = self.writer()?;
         let mut retain = VersionGc::new(vec![u64::MAX]);
         memtable.for_each(|entry, _| {
-            let is_kept =
-                live.contains(entry.key) && retain.keep(entry.key, entry.sequence).is_some();
+            let is_merge = entry.kind == Kind::Merge;
+            let is_kept = live.contains(entry.key)
+                && retain.keep(entry.key, entry.sequence, is_merge).is_some();
             if is_kept { writer.add(entry) } else { Ok(()) }
         })?;
         // Also of a log whose range deletions the manifest has had and forgotten: then what they

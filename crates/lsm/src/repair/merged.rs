@@ -8,6 +8,8 @@
 //! level. A table with the newest entry of all may contain an old version of another key, so the
 //! tables have to be merged by sequence number.
 //!
+//! Operands of merges are kept with the version below them.
+//!
 //! Invariant: the result contains the newest readable version of each key, once.
 
 use std::cmp::Reverse;
@@ -47,7 +49,8 @@ impl Repair<'_> {
             self.files.remove(FileKind::Table.name(FileNumber(draft)));
             sources.push(draft);
         }
-        let mut state = Edit::default();
+        let merge_operator = known.and_then(|known| known.merge_operator.clone());
+        let mut state = Edit { merge_operator, ..Edit::default() };
         let tables = sources.into_iter().map(|number| self.open(number).map(Arc::new));
         let tables = tables.collect::<Result<Vec<_>>>()?;
         self.merge(&tables, &mut state)?;
@@ -112,8 +115,9 @@ impl Repair<'_> {
             let source = &mut sources[at];
             let entry = source.entry();
             // No level below level 1 has versions that a tombstone must hide.
-            let is_newest = gc.keep(entry.key, entry.sequence).is_some();
-            if is_newest && entry.kind != Kind::Delete {
+            let is_merge = entry.kind == Kind::Merge;
+            let is_kept = gc.keep(entry.key, entry.sequence, is_merge).is_some();
+            if is_kept && entry.kind != Kind::Delete {
                 let (_, writer) = match &mut writing {
                     Some(writing) => writing,
                     none => none.insert(self.writer()?),

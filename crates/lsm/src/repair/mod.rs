@@ -165,6 +165,7 @@ impl Repair<'_> {
         state.header.first_log = Some(0);
         state.cursors.clone_from(&known.cursors);
         state.cursor.clone_from(&known.cursor);
+        state.merge_operator.clone_from(&known.merge_operator);
         for entry in &known.added {
             match &entry.run {
                 Some(run @ L0RunEntry { pmem: Some(handle), .. }) => {

@@ -8,7 +8,7 @@
 //!    8  tag         u64    sequence << 3 | kind
 //!   16  key_len     u32
 //!   20  value_len   u32
-//!   24  expires_at  u64    of kind PutExpiring alone
+//!   24  expires_at  u64    of kinds PutExpiring and Merge alone
 //!   ..  key  value         then zeros up to a multiple of 8, which are never read
 //! ```
 //!
@@ -70,7 +70,7 @@ impl Item {
     }
 
     fn header_len(&self) -> usize {
-        if self.kind == Kind::PutExpiring { ITEM_HEADER_BYTES + 8 } else { ITEM_HEADER_BYTES }
+        if self.kind.stores_expiry() { ITEM_HEADER_BYTES + 8 } else { ITEM_HEADER_BYTES }
     }
 
     /// The number of bytes before the value.
@@ -91,7 +91,7 @@ impl Item {
         if head.len() != self.head_len() || sum.of(self.address, &head[4..]) != self.key_sum {
             return Err("an item does not match its checksum");
         }
-        if self.kind == Kind::PutExpiring {
+        if self.kind.stores_expiry() {
             self.expires_at = u64_at(head, ITEM_HEADER_BYTES).unwrap_or(0);
         }
         Ok(self)
@@ -111,7 +111,7 @@ pub(super) fn encode_head(entry: &EntryRef<'_>, sum: FileSum, address: u64, out:
     out.extend_from_slice(&(entry.sequence << 3 | entry.kind as u64).to_le_bytes());
     out.extend_from_slice(&(entry.key.len() as u32).to_le_bytes());
     out.extend_from_slice(&(entry.value.len() as u32).to_le_bytes());
-    if entry.kind == Kind::PutExpiring {
+    if entry.kind.stores_expiry() {
         out.extend_from_slice(&entry.expires_at.to_le_bytes());
     }
     out.extend_from_slice(entry.key);

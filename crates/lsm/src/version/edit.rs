@@ -20,8 +20,9 @@
 //!        | 14 sequence                    a range deletion that hides nothing any more
 //!        | 15 number sequence             the added table or run `number` contains no key that a
 //!             range deletion up to `sequence` hides
+//!        | 16 name                        the merge operator of the table, in UTF-8
 //!        | 32 batch                      batches over several tables up to here are settled
-//! start, end, smallest, largest, key, inserted_at := length bytes
+//! start, end, smallest, largest, key, name, inserted_at := length bytes
 //! ```
 //!
 //! `inserted_at` of an L0 run is the L0 cursor at its insertion (see `live_range`). A run with a
@@ -30,7 +31,7 @@
 //! memory `bytes` is the size of the pages that it was built in, and the last three fields are its
 //! handle (see `rowtable`).
 //!
-//! Versions before range deletions refuse fields 13 to 15. A reader rejects unknown field numbers,
+//! Versions before range deletions refuse fields 13 to 15, those before merges field 16. A reader rejects unknown field numbers,
 //! because skipping one could lose data. The manifest
 //! guarantees integrity, so a parse error here means a bug or a newer version.
 
@@ -61,6 +62,8 @@ pub struct Edit {
     pub(crate) range_deletes: Vec<Arc<RangeDelete>>,
     /// The sequence numbers of range deletions that are removed, if they are there.
     pub(crate) forgotten: Vec<u64>,
+    /// The name of the merge operator, recorded once.
+    pub(crate) merge_operator: Option<Arc<str>>,
 }
 
 /// A table in the manifest.
@@ -126,6 +129,7 @@ const SYNCED_LOG: u64 = 12;
 const RANGE_DELETE: u64 = 13;
 const FORGOTTEN: u64 = 14;
 const DELETES_APPLIED: u64 = 15;
+const MERGE_OPERATOR: u64 = 16;
 const SETTLED_BATCH: u64 = 32;
 /// The only kind of table in field 4.
 const PLAIN_TABLE: u64 = 0;
@@ -196,6 +200,10 @@ impl VersionEdit for Edit {
             }
         }
         self.forgotten.iter().for_each(|&sequence| put_all(&mut out, &[FORGOTTEN, sequence]));
+        if let Some(name) = &self.merge_operator {
+            put_all(&mut out, &[MERGE_OPERATOR]);
+            put_bytes(&mut out, name.as_bytes());
+        }
         out
     }
 
@@ -244,6 +252,11 @@ impl VersionEdit for Edit {
                 INSERTED_AT => edit.insertions.push((reader.number()?, reader.bytes()?)),
                 RANGE_DELETE => edit.range_deletes.push(Arc::new(reader.range_delete()?)),
                 FORGOTTEN => edit.forgotten.push(reader.number()?),
+                MERGE_OPERATOR => {
+                    let name = String::from_utf8(reader.bytes()?);
+                    let name = name.map_err(|_| "the name of a merge operator is not UTF-8")?;
+                    edit.merge_operator = Some(name.into());
+                }
                 DELETES_APPLIED => {
                     let (number, sequence) = (reader.number()?, reader.number()?);
                     let file = edit.added.iter_mut().rfind(|file| file.number == number);
@@ -275,6 +288,7 @@ impl VersionEdit for Edit {
         self.added.extend(newer.added);
         merge_cursors(&mut self.cursors, &newer.cursors);
         self.cursor = newer.cursor.or(self.cursor.take());
+        self.merge_operator = newer.merge_operator.or(self.merge_operator.take());
         for (number, inserted_at) in newer.insertions {
             let run = self.added.iter_mut().find(|file| (file.level, file.number) == (0, number));
             let run = run.and_then(|file| file.run.as_mut());
@@ -305,6 +319,7 @@ impl std::fmt::Display for Edit {
             format!("keys {start}..{end} deleted @{}", delete.sequence)
         }));
         words.extend(self.forgotten.iter().map(|sequence| format!("deletion @{sequence} dropped")));
+        words.extend(self.merge_operator.as_ref().map(|name| format!("merge operator {name}")));
         f.write_str(&words.join(", "))
     }
 }
@@ -461,6 +476,7 @@ mod tests {
                 .map(|end| Arc::new(RangeDelete { start: b"d".to_vec(), end, sequence: 77 }))
                 .to_vec(),
             forgotten: vec![5, 6],
+            merge_operator: Some("siltstone.counter".into()),
         }
     }
 

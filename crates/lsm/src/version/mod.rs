@@ -51,6 +51,8 @@ pub struct Version {
     compaction_cursors: Vec<(usize, Vec<u8>)>,
     /// The range deletions of all flushed memtables that may still hide anything.
     pub(crate) range_deletes: Arc<RangeDeletes>,
+    /// The name of the merge operator; `None`: there are no operands.
+    pub(crate) merge_operator: Option<Arc<str>>,
     /// By level, 0 first: see [`bytes`](Version::bytes). Cached, because every seek needs it.
     bytes: Vec<u64>,
     /// See [`l0_occupancy`].
@@ -250,6 +252,7 @@ impl Version {
             let kept = present.filter(|delete| !edit.forgotten.contains(&delete.sequence));
             next.range_deletes = Arc::new(RangeDeletes::new(kept.cloned().collect()));
         }
+        next.merge_operator = edit.merge_operator.clone().or(next.merge_operator);
         next.move_cursor(edit)?;
         for (i, tables) in next.levels.iter().enumerate() {
             if let Some(pair) = tables.windows(2).find(|p| p[0].largest() >= p[1].smallest()) {

@@ -33,6 +33,7 @@ impl VersionState for Version {
             cursors: self.compaction_cursors.clone(),
             cursor: Some(self.cursor.to_vec()),
             range_deletes: self.range_deletes.iter().cloned().collect(),
+            merge_operator: self.merge_operator.clone(),
             ..Edit::default()
         }
     }
@@ -141,6 +142,8 @@ impl Version {
             ..Edit::default()
         };
         let compaction_cursors = self.compaction_cursors.clone();
-        (edit, Version { compaction_cursors, ..Version::new(self.levels.len()) })
+        let merge_operator = self.merge_operator.clone();
+        let empty = Version::new(self.levels.len());
+        (edit, Version { compaction_cursors, merge_operator, ..empty })
     }
 }

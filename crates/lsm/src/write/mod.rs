@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use siltstone_durable::{self as durable, Clear, Group, LogRecords, LogStructured, Writer};
-use siltstone_engine::Result;
+use siltstone_engine::{Result, WriteBatch};
 use siltstone_table::SpareSegment;
 
 use crate::engine::{Jobs, State, Tree};
 use crate::memtable::{Memtable, SealedWal};
-use crate::record::{self, Position};
+use crate::record::{self, BatchKind, Position};
 use crate::version::{Edit, Version};
 use crate::view::View;
 use overlay::Overlay;
@@ -52,6 +52,10 @@ impl LogStructured for Tree {
     type Jobs = Jobs;
     type WriterState = WriterState;
     type LoggedGroup<'b> = ();
+
+    fn check_batch(&self, batch: &WriteBatch) -> Result<()> {
+        self.merges.check(batch)
+    }
 
     fn log_group(&self, writer: &mut Writer<Self>, group: &Group<'_>) -> Result<()> {
         let mut state = std::mem::take(&mut writer.state);
@@ -206,12 +210,14 @@ impl Tree {
         let mut records = LogRecords::new(headers);
         let mut sequence = writer.last_sequence + 1;
         for batch in group.batches() {
-            let has_ranges = batch.range_deletions() > 0;
+            // Again under the lock: a merge operator may have been set since.
+            self.merges.check_expiry(batch)?;
+            let kind = BatchKind::of(batch);
             let mut parts = batch.pieces(record::PART_BYTES).peekable();
             while let Some((bytes, count)) = parts.next() {
                 let is_last = parts.peek().is_none();
                 let header = |out: &mut Vec<u8>| {
-                    record::push_header(out, sequence, count, is_last, has_ranges);
+                    record::push_header(out, sequence, count, is_last, kind);
                 };
                 records.push(header, bytes);
                 pieces.push((count, Position::new(0, 0)));

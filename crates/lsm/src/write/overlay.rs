@@ -50,8 +50,10 @@ pub(super) fn insert(
     position: Position,
     is_full: bool,
 ) -> bool {
-    let op = match op {
-        BatchOp::Point(op) => op,
+    let (key, bytes) = match op {
+        BatchOp::Point(Op::Put { key, value, .. }) => (key, key.len() + value.len()),
+        BatchOp::Point(Op::Delete { key }) => (key, key.len()),
+        BatchOp::Merge { key, operand } => (key, key.len() + operand.len()),
         // Readers compare sequence numbers, so any memtable will do. The DRAM memtable is flushed
         // first, so that range deletions enter versions in their order.
         BatchOp::DeleteRange { start, end } => {
@@ -59,19 +61,16 @@ pub(super) fn insert(
             return false;
         }
     };
-    let bytes = match op {
-        Op::Put { key, value, .. } => key.len() + value.len(),
-        Op::Delete { key } => key.len(),
-    } as u64;
+    let bytes = bytes as u64;
     match &mut writer.state.overlay {
-        Some(overlay) if is_full || overlay.memtable.tree().entry(op.key()).is_some() => {
+        Some(overlay) if is_full || overlay.memtable.tree().entry(key).is_some() => {
             overlay.bytes += bytes;
-            overlay.memtable.add(sequence, op, position);
+            overlay.memtable.apply(sequence, op, position);
             true
         }
         _ => {
             writer.state.bytes += bytes;
-            writer.memtable.add(sequence, op, position);
+            writer.memtable.apply(sequence, op, position);
             false
         }
     }

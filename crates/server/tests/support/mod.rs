@@ -58,6 +58,7 @@ impl Engine for MapEngine {
             versioned: false,
             incremental_gc: false,
             range_deletes: false,
+            merge: false,
             max_value_bytes: 32 << 20,
         }
     }

@@ -116,6 +116,7 @@ impl CommitHistory {
         for op in batch.iter_all() {
             match op {
                 BatchOp::Point(op) => self.record(op.key()),
+                BatchOp::Merge { key, .. } => self.record(key),
                 BatchOp::DeleteRange { start, end } => {
                     let range =
                         DeletedRange { start: start.to_vec(), end: end.map(<[u8]>::to_vec) };

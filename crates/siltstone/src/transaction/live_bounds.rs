@@ -16,7 +16,7 @@
 
 use std::ops::Bound;
 
-use siltstone_engine::{KeyRange, Op, WriteBatch};
+use siltstone_engine::{BatchOp, KeyRange, Op, WriteBatch};
 
 /// An end of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,10 +49,12 @@ impl LiveBounds {
         }
     }
 
-    /// Notes the puts of a batch.
+    /// Notes the puts and merges of a batch.
     pub(super) fn note_writes(&mut self, batch: &WriteBatch) {
-        for op in batch.iter() {
-            let Op::Put { key, .. } = op else { continue };
+        for op in batch.iter_all() {
+            let (BatchOp::Point(Op::Put { key, .. }) | BatchOp::Merge { key, .. }) = op else {
+                continue;
+            };
             if key < self.start.as_slice() {
                 self.start = key.to_vec();
             }

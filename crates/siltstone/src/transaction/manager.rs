@@ -271,7 +271,7 @@ impl TransactionManager {
         view: Option<ReadView>,
     ) -> Result<()> {
         // A batch that the engine would refuse must not fail the rest of its group.
-        batch.check(self.engine.capabilities().max_value_bytes)?;
+        self.engine.check_write(batch)?;
         self.enqueue(batch, false, durability, view)
     }
 
@@ -358,6 +358,7 @@ impl Engine for TransactionManager {
     forward_engine!(engine: name capabilities get get_at lookup multi_get);
     forward_engine!(engine: sync iter range random_key snapshot at);
     forward_engine!(engine: flush compact_range set_compaction_filter set_options checkpoint);
+    forward_engine!(engine: check_write set_merge_operator merge_operator);
     forward_engine!(engine: verify warnings trouble close);
 
     fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {

@@ -52,7 +52,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use siltstone_engine::{
-    Durability, Engine, Entry, Error, KeyRange, Op, ReadPoint, Result, Timestamp, WriteBatch, entry,
+    BatchOp, Durability, Engine, Entry, Error, KeyRange, Op, ReadPoint, Result, Timestamp,
+    WriteBatch, entry, merge_operator,
 };
 
 pub(crate) use live_bounds::End;
@@ -231,6 +232,28 @@ impl Transaction {
         self.push(Op::Delete { key })
     }
 
+    /// Merges `operand` into the value of `key` by the table's merge operator. In a transaction this
+    /// reads the key: the merged value is written at commit, and another write of the key in between is
+    /// a conflict. [`Table::merge`] reads nothing.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put); those of reading the key and of [`Table::merge`].
+    pub fn merge(&mut self, key: &[u8], operand: &[u8]) -> Result<()> {
+        let engine = self.table.engine();
+        if !engine.capabilities().merge {
+            return Err(engine.unsupported("merges"));
+        }
+        let operator = engine.merge_operator().ok_or_else(merge_operator::no_operator)?;
+        merge_operator::check_operand(operator.as_ref(), key, operand)?;
+        entry::check_key(key)?;
+        let before = self.entry(key)?;
+        let value = before.as_ref().map(|entry| entry.value.as_slice());
+        let merged = operator.full_merge(key, value, &[operand]);
+        let merged = merged.map_err(|reason| merge_operator::failure(key, &reason))?;
+        let expires_at = before.and_then(|entry| entry.expires_at);
+        self.push(Op::Put { key, value: &merged, expires_at })
+    }
+
     fn push(&mut self, op: Op<'_>) -> Result<()> {
         entry::check_key(op.key())?;
         if let Op::Put { value, .. } = op {
@@ -240,7 +263,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Adds all writes of a batch, which must not delete ranges.
+    /// Adds all writes of a batch, which must not delete ranges. Its merges read their keys: see
+    /// [`merge`](Self::merge).
     ///
     /// # Errors
     /// `Invalid` for a range deletion; a key or a value over its limit. Nothing has changed then.
@@ -250,8 +274,17 @@ impl Transaction {
             return Err(Error::Invalid(reason.to_owned()));
         }
         batch.check(self.table.engine().capabilities().max_value_bytes)?;
-        Arc::make_mut(&mut self.writes).apply(batch);
-        Ok(())
+        if batch.merges() == 0 {
+            Arc::make_mut(&mut self.writes).apply(batch);
+            return Ok(());
+        }
+        let before = self.writes.clone();
+        let added = batch.iter_all().try_for_each(|op| match op {
+            BatchOp::Point(op) => self.push(op),
+            BatchOp::Merge { key, operand } => self.merge(key, operand),
+            BatchOp::DeleteRange { .. } => Ok(()),
+        });
+        added.inspect_err(|_| self.writes = before)
     }
 
     /// Applies all writes, or none. A transaction without writes always succeeds.

@@ -50,6 +50,7 @@ impl EngineUnderTest for MappingUnderTest {
             versioned: true,
             incremental_gc: true,
             range_deletes: false,
+            merge: false,
             max_value_bytes: self.options(0, CAPACITY).max_value_bytes(),
         }
     }

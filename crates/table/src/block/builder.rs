@@ -48,7 +48,7 @@ impl BlockBuilder {
         push_varint(out, shared as u64);
         push_varint(out, suffix.len() as u64);
         push_varint(out, entry.sequence << 3 | entry.kind as u64);
-        if entry.kind == Kind::PutExpiring {
+        if entry.kind.stores_expiry() {
             push_varint(out, entry.expires_at);
         }
         if entry.kind != Kind::Delete {

@@ -13,7 +13,7 @@
 //! entry    := shared:varint  unshared:varint  tag:varint  [expires_at:varint]  [value_len:varint]
 //!             key_suffix[unshared]  value[value_len]
 //!   tag    = sequence << 3 | kind
-//!   expires_at only if kind is PutExpiring; no value_len if kind is Delete
+//!   expires_at only if kind is PutExpiring or Merge; no value_len if kind is Delete
 //! restart  := offset of an entry with shared = 0; the first is 0, then ascending
 //! ```
 //!
@@ -157,7 +157,7 @@ fn decode(entries: &[u8], at: usize) -> Option<RawEntry> {
     let unshared = varint(entries, &mut at)?;
     let tag = varint(entries, &mut at)?;
     let kind = Kind::from_bits((tag & 7) as u8)?;
-    let expires_at = if kind == Kind::PutExpiring { varint(entries, &mut at)? } else { 0 };
+    let expires_at = if kind.stores_expiry() { varint(entries, &mut at)? } else { 0 };
     let value_len = if kind == Kind::Delete { 0 } else { varint(entries, &mut at)? };
     // Each length is compared with the remaining bytes, so that no sum can overflow.
     let left = (entries.len() - at) as u64;

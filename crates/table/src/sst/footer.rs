@@ -12,7 +12,8 @@
 //! the directory's frame, and the footer. The footer's checksum is seeded with the file's number
 //! and the footer's offset and covers the footer's first 32 bytes. Magic, checksum and version keep
 //! their positions and meanings in every version, so that a newer file is distinguished from a
-//! damaged one and rejected by name. A reader skips meta blocks with unknown names.
+//! damaged one and rejected by name. Version 2 has entries of the kind `Merge`; tables without them
+//! have version 1, so that earlier programs read them. A reader skips meta blocks with unknown names.
 //!
 //! Invariant: a truncated or extended file does not open, because `file_bytes` states its length
 //! and the footer the position of everything else.
@@ -25,8 +26,10 @@ use crate::number::FileNumber;
 
 /// Bytes of a footer.
 pub const FOOTER_BYTES: usize = 44;
-/// The format version that this program writes, and the newest it reads.
-pub const VERSION: u32 = 1;
+/// The newest format version that this program writes and reads: a table with merges.
+pub const VERSION: u32 = 2;
+/// A table without merges.
+const VERSION_WITHOUT_MERGES: u32 = 1;
 
 const MAGIC: [u8; 8] = *b"SILTSTSB";
 const CHECKSUMMED_BYTES: usize = 32;
@@ -38,6 +41,8 @@ pub struct Footer {
     pub directory_offset: u64,
     /// The length of that frame.
     pub directory_bytes: u32,
+    /// Whether the table may have entries of the kind `Merge`.
+    pub has_merges: bool,
 }
 
 /// A meta block in the file.
@@ -59,7 +64,8 @@ impl Footer {
         out.extend_from_slice(&self.directory_bytes.to_le_bytes());
         out.extend_from_slice(&number.0.to_le_bytes());
         out.extend_from_slice(&file_bytes.to_le_bytes());
-        out.extend_from_slice(&VERSION.to_le_bytes());
+        let version = if self.has_merges { VERSION } else { VERSION_WITHOUT_MERGES };
+        out.extend_from_slice(&version.to_le_bytes());
         let crc = FileSum::new(number.0).of(file_bytes - FOOTER_BYTES as u64, &out);
         out.extend_from_slice(&crc.to_le_bytes());
         out.extend_from_slice(&MAGIC);
@@ -102,7 +108,11 @@ impl Footer {
         if u64_at(20) != file_bytes {
             return Err(bad(&format!("the table had {} bytes, not {file_bytes}", u64_at(20))));
         }
-        let footer = Footer { directory_offset: u64_at(0), directory_bytes: u32_at(8) };
+        let footer = Footer {
+            directory_offset: u64_at(0),
+            directory_bytes: u32_at(8),
+            has_merges: version == VERSION,
+        };
         let ends = footer.directory_offset.checked_add(u64::from(footer.directory_bytes));
         if ends != Some(at) {
             return Err(bad("the directory does not end at the footer"));

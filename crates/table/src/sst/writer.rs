@@ -94,6 +94,7 @@ pub struct TableWriter {
     /// Bytes already written; the buffer follows them.
     written: u64,
     meta: TableMeta,
+    has_merges: bool,
     failed: bool,
 }
 
@@ -138,6 +139,7 @@ impl TableWriter {
             buffer: Vec::with_capacity(WRITE_BUFFER_BYTES + (64 << 10)),
             written: 0,
             meta: TableMeta { number, ..TableMeta::default() },
+            has_merges: false,
             failed: false,
         })
     }
@@ -251,7 +253,7 @@ impl TableWriter {
         let directory_offset = self.position();
         let directory = encode_directory(data_bytes, &metas);
         let directory_bytes = self.write_frame(&directory, false)?;
-        let footer = Footer { directory_offset, directory_bytes };
+        let footer = Footer { directory_offset, directory_bytes, has_merges: self.has_merges };
         self.meta.bytes = self.position() + FOOTER_BYTES as u64;
         let footer = footer.encode(self.meta.number, self.meta.bytes);
         self.buffer.extend_from_slice(&footer);
@@ -310,6 +312,7 @@ impl TableWriter {
                 let at = entry.expires_at;
                 meta.oldest_expiry = Some(meta.oldest_expiry.map_or(at, |oldest| oldest.min(at)));
             }
+            Kind::Merge => self.has_merges = true,
             Kind::Put | Kind::Position => {}
         }
     }

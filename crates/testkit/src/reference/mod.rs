@@ -217,6 +217,7 @@ impl Engine for Reference {
 
     fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
         batch.reject_range_deletions(self.name())?;
+        batch.reject_merges(self.name())?;
         self.check(batch)?;
         self.commit(self.state.write(), batch, durability)
     }
@@ -323,6 +324,7 @@ pub const CAPABILITIES: Capabilities = Capabilities {
     versioned: true,
     incremental_gc: false,
     range_deletes: false,
+    merge: false,
     max_value_bytes: MAX_VALUE_BYTES,
 };
 
