@@ -309,3 +309,68 @@ fn streams_survive_a_restart() {
         db.close().unwrap();
     }
 }
+
+#[test]
+fn entries_are_delivered_once_to_concurrent_consumers() {
+    const ENTRIES: usize = 400;
+    const CONSUMERS: usize = 4;
+    let server = TestServer::start();
+    server.client().expect(&[("XGROUP CREATE s g $ MKSTREAM", "+OK")]);
+    let mut delivered = Vec::new();
+    std::thread::scope(|scope| {
+        let server = &server;
+        let consumers: Vec<_> = (0..CONSUMERS)
+            .map(|number| {
+                scope.spawn(move || {
+                    let mut client = server.client();
+                    let read = format!("XREADGROUP GROUP g c{number} COUNT 3 BLOCK 0 STREAMS s >");
+                    let mut ids = Vec::new();
+                    // A consumer leaves with the first "end" that it gets.
+                    loop {
+                        let reply = client.call(&read);
+                        let fields = reply.split('"').skip(3).step_by(2);
+                        let words: Vec<String> = fields.map(str::to_owned).collect();
+                        ids.extend(words.chunks(3).map(|entry| entry[0].clone()));
+                        if words.chunks(3).any(|entry| entry[1] == "end") {
+                            return ids;
+                        }
+                    }
+                })
+            })
+            .collect();
+        let writers: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(move || {
+                    let mut client = server.client();
+                    for _ in 0..ENTRIES / 2 {
+                        client.call("XADD s * k v");
+                    }
+                })
+            })
+            .collect();
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        // One end per reply of up to three entries, so that each consumer gets one.
+        let mut client = server.client();
+        let mut left = consumers;
+        while !left.is_empty() {
+            client.call("XADD s * end 1");
+            let is_left = |client: &mut Client| {
+                let lag = client.call("XINFO GROUPS s");
+                lag.contains("\"lag\", :0]")
+            };
+            eventually("the end is delivered", || is_left(&mut client));
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            let (ended, waiting): (Vec<_>, Vec<_>) =
+                left.into_iter().partition(|consumer| consumer.is_finished());
+            delivered.extend(ended.into_iter().flat_map(|consumer| consumer.join().unwrap()));
+            left = waiting;
+        }
+    });
+    let count = delivered.len();
+    delivered.sort();
+    delivered.dedup();
+    assert_eq!(delivered.len(), count, "an entry was delivered twice");
+    let len = server.client().call("XLEN s");
+    assert_eq!(len, format!(":{count}"), "an entry was not delivered");
+    assert!(count >= ENTRIES + CONSUMERS);
+}
