@@ -11,9 +11,9 @@
 //! planes are in one sliced filter, of up to 64 runs. When four runs of a plane have left level 0,
 //! the others get their own filters back, so that little memory is taken by runs that have left.
 //!
-//! Flushes give filters the size of earlier ones where that is close. So a get makes up to 7 queries
-//! of single runs and one per 64 others, unless the number of keys per flush varies much: runs
-//! with filters of other sizes are asked one by one.
+//! Flushes give filters the size of earlier ones where that is close. So a get makes up to 7
+//! queries of new runs, up to 4 of the oldest, and one per 64 others, unless the number of keys per
+//! flush varies much: runs with filters of other sizes are asked one by one.
 //!
 //! A version has the filters of its runs, none of which changes. A rebuilt filter has the bits of
 //! the filters it was built from, so no filter depends on the history of level 0, and none is

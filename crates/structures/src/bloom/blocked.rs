@@ -153,7 +153,8 @@ impl<'a> BlockedBloomView<'a> {
         Ok(Self { blocks, probes })
     }
 
-    /// The filter in these blocks, unchecked: with the wrong number of probes, any answer is possible.
+    /// The filter in these blocks, unchecked: with the wrong number of probes, any answer is
+    /// possible.
     #[inline]
     pub fn of_blocks(blocks: &'a [[u8; BLOCK]], probes: u8) -> Self {
         Self { blocks, probes }
