@@ -1,5 +1,5 @@
-//! Runs the tests of the packages for Go and Java, the programs of their READMEs, and the program of
-//! the book's page "Other languages" in C, Go and Java on one store.
+//! Runs the tests of the packages for Go and Java, the programs of their READMEs, and the program
+//! of the book's page "Other languages" in C, Go and Java on one store.
 //!
 //! A language whose tools are not installed is skipped, with a line on standard error. Nothing is
 //! downloaded, and nothing is written into the source tree.
@@ -60,7 +60,8 @@ fn has_go() -> bool {
     is_sufficient
 }
 
-/// A Go command that finds the library. Go does not look at the header, so its hash is in the flags.
+/// A Go command that finds the library. Go does not look at the header, so its hash is in the
+/// flags.
 fn go(directory: &Path) -> Command {
     let library = library_directory().display();
     let include = root().join("include");

@@ -182,7 +182,8 @@ impl Client {
 
     /// Executes operations in any order, and calls `on_reply` once per operation, in any order,
     /// with its index. Operations that depend on each other need separate calls. Lookups return the
-    /// flags, expiry and CAS version of an item only with [`execute_with_meta`](Self::execute_with_meta).
+    /// flags, expiry and CAS version of an item only with
+    /// [`execute_with_meta`](Self::execute_with_meta).
     ///
     /// # Errors
     /// [`ClientError::TooLarge`] before anything is sent; otherwise why responses are missing.

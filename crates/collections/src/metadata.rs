@@ -14,8 +14,8 @@
 //! The mark is a seeded XXH3-64 of the bytes before it. Plain strings are stored without a frame
 //! beside it, so a value is metadata if it has such a length, magic and mark. A client's value does
 //! not match by accident; one that matches on purpose is escaped by the server (`flags_trailer`),
-//! like a forged trailer. `head` is the index of a list's first element, 0 for others. `encoding` is
-//! what OBJECT ENCODING needs ([`Encoding`]). Older readers see a short value.
+//! like a forged trailer. `head` is the index of a list's first element, 0 for others. `encoding`
+//! is what OBJECT ENCODING needs ([`Encoding`]). Older readers see a short value.
 //!
 //! Invariant: the count is that of the elements; a collection without elements has no metadata,
 //! unless it is a stream.

@@ -232,8 +232,8 @@ impl<'w, 'r> Stream<'w, 'r> {
     }
 
     /// Deletes entries from the front: as many as `to` asks for, up to `max`. Unless these are all,
-    /// fewer are deleted: the number of entries that were ever added and are gone becomes a multiple
-    /// of `step`. Returns the number of deletions, which is the cost.
+    /// fewer are deleted: the number of entries that were ever added and are gone becomes a
+    /// multiple of `step`. Returns the number of deletions, which is the cost.
     ///
     /// # Errors
     /// Those of reads.

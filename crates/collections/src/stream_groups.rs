@@ -1,4 +1,5 @@
-//! Consumer groups of a stream, their consumers, and the entries that these have yet to acknowledge.
+//! Consumer groups of a stream, their consumers, and the entries that these have yet to
+//! acknowledge.
 //!
 //! ```text
 //!   group "g" (number 1)     last id, entries read, number of pending entries
@@ -7,8 +8,8 @@
 //!                            and an empty 'q' row               by group and consumer
 //! ```
 //!
-//! Groups and consumers have numbers, so that the keys of pending entries are short and those of one
-//! group are adjacent. Groups and consumers are enumerated in the order of their names.
+//! Groups and consumers have numbers, so that the keys of pending entries are short and those of
+//! one group are adjacent. Groups and consumers are enumerated in the order of their names.
 //!
 //! Changes of a group write its own rows. They leave the metadata alone, except that a new group
 //! takes a number, and that removing a group writes it so that waiting readers learn of it.

@@ -37,8 +37,8 @@ pub trait Clear: LogStructured {
     /// The edit that removes all files of a version, and the version after it.
     fn cleared(version: &Self::Version) -> (EditOf<Self>, Self::Version);
 
-    /// Whether a version has files, or state that depends on removed keys. Without it, and with empty
-    /// memtables, there is nothing to clear.
+    /// Whether a version has files, or state that depends on removed keys. Without it, and with
+    /// empty memtables, there is nothing to clear.
     fn has_files(version: &Self::Version) -> bool;
 
     /// The logs that have become files of a version.

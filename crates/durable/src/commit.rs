@@ -24,8 +24,8 @@ use crate::stall;
 /// Applies `batch` atomically.
 ///
 /// # Errors
-/// I/O errors, also of the flush or compaction that the write waits for; `ReadOnly` after an earlier
-/// failure; `Closed`; invalid keys or values.
+/// I/O errors, also of the flush or compaction that the write waits for; `ReadOnly` after an
+/// earlier failure; `Closed`; invalid keys or values.
 pub fn write<T: LogStructured>(
     table: &T,
     batch: &WriteBatch,

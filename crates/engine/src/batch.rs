@@ -20,8 +20,8 @@
 //! batch in memory are valid by construction. In a log they are covered by its checksum, and
 //! [`WriteBatch::from_bytes`] checks the structure again when they are read back.
 //!
-//! Only some engines accept range deletions and merges: [`WriteBatch::iter`] and [`operations`] show
-//! puts and deletes, [`WriteBatch::iter_all`] and [`all_operations`] all kinds.
+//! Only some engines accept range deletions and merges: [`WriteBatch::iter`] and [`operations`]
+//! show puts and deletes, [`WriteBatch::iter_all`] and [`all_operations`] all kinds.
 
 use std::ops::{Bound, RangeBounds};
 

@@ -27,7 +27,7 @@ pub fn delete_all(
             batch.clear();
         }
     }
-    // With the last batch, so that a disk that is full for the sync refuses the batch, too. An empty
-    // batch is a sync.
+    // With the last batch, so that a disk that is full for the sync refuses the batch, too. An
+    // empty batch is a sync.
     write(&batch, Durability::Synced)
 }

@@ -87,8 +87,8 @@ pub trait Engine: Send + Sync {
         keys.iter().map(get).collect()
     }
 
-    /// Applies `batch` atomically. An empty batch does nothing; with [`Durability::Synced`] it makes
-    /// every earlier write durable.
+    /// Applies `batch` atomically. An empty batch does nothing; with [`Durability::Synced`] it
+    /// makes every earlier write durable.
     ///
     /// May block while background work is behind.
     ///
@@ -199,13 +199,13 @@ pub trait Engine: Send + Sync {
 
     /// Moves everything in `range` that was written before the call to the deepest level that has
     /// keys in the range, and drops what nobody reads: overwritten and deleted versions that no
-    /// snapshot sees, tombstones, expired entries, and rows that the compaction filter drops. Blocks
-    /// until that is done, beside writers and background work. Flushes first if memory has keys of
-    /// the range. A crash meanwhile leaves the same content.
+    /// snapshot sees, tombstones, expired entries, and rows that the compaction filter drops.
+    /// Blocks until that is done, beside writers and background work. Flushes first if memory has
+    /// keys of the range. A crash meanwhile leaves the same content.
     ///
     /// Cost: the range is read and written about once per level; up to as much temporary space.
-    /// Useful after many deletions, and before a read-only phase; background compactions do the rest
-    /// by themselves. Only for engines whose files have ranges of keys.
+    /// Useful after many deletions, and before a read-only phase; background compactions do the
+    /// rest by themselves. Only for engines whose files have ranges of keys.
     ///
     /// # Errors
     /// `Invalid` for an inverted range; `Unsupported`; those of [`maintain`](Self::maintain). What
@@ -225,8 +225,8 @@ pub trait Engine: Send + Sync {
         Err(self.unsupported("compaction filters"))
     }
 
-    /// Checks what [`write`](Self::write) checks in a batch before it changes anything, as far as that
-    /// depends on the batch alone.
+    /// Checks what [`write`](Self::write) checks in a batch before it changes anything, as far as
+    /// that depends on the batch alone.
     ///
     /// # Errors
     /// Those of `write`.

@@ -16,8 +16,8 @@
 //! * **Partial merges change nothing.** `full_merge` with some adjacent operands replaced by their
 //!   `partial_merge` has the same result, and so has `full_merge` in two steps, with the result of
 //!   the first operands as the value for the others.
-//! * **A failure is not an end.** If `full_merge` fails, reads of the key and iterations over it fail
-//!   with its reason. Compactions keep the operands. A put or a delete of the key mends it.
+//! * **A failure is not an end.** If `full_merge` fails, reads of the key and iterations over it
+//!   fail with its reason. Compactions keep the operands. A put or a delete of the key mends it.
 //! * **The name is the format of the operands.** It is stored in the table, which refuses an
 //!   operator of another name.
 //! * Operators read and write nothing else: they run inside reads and compactions.
@@ -63,8 +63,8 @@ pub trait MergeOperator: Send + Sync {
 ///
 /// The sum is modulo 2⁶⁴, so the same bytes serve `i64` and `u64`, subtraction is the addition of a
 /// negative `i64`, and an overflow wraps around. A missing value is 0. An operand of another length
-/// is refused when it is written; a value of another length, which a put has written, fails the reads
-/// of its key.
+/// is refused when it is written; a value of another length, which a put has written, fails the
+/// reads of its key.
 ///
 /// ```
 /// # use siltstone_engine::{MergeCounter, MergeOperator};

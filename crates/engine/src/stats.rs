@@ -26,8 +26,8 @@ pub struct Stats {
     pub gets_found: u64,
     /// Positioned cursors (seeks).
     pub seeks: u64,
-    /// Entries that expiry removed: each is counted once, when the engine drops it, replaces it by a
-    /// tombstone or gives its memory to a later write of its key. An entry that only reads as
+    /// Entries that expiry removed: each is counted once, when the engine drops it, replaces it by
+    /// a tombstone or gives its memory to a later write of its key. An entry that only reads as
     /// missing is not counted yet. One that was overwritten is counted only if the engine drops it
     /// before it meets the later write. [`clear`](crate::Engine::clear) counts none.
     pub expired_entries_dropped: u64,

@@ -7,9 +7,9 @@
 //! current = durable + pending[0] + pending[1] + … + the stores to its mapping
 //! ```
 //!
-//! Invariant: the equation above, except for *poisoned* changes: those that were pending when a sync
-//! failed. The kernel marks their pages clean, so a later sync succeeds without writing them. They
-//! stay pending: readers see them, and a power cut may lose them.
+//! Invariant: the equation above, except for *poisoned* changes: those that were pending when a
+//! sync failed. The kernel marks their pages clean, so a later sync succeeds without writing them.
+//! They stay pending: readers see them, and a power cut may lose them.
 //!
 //! Source: Rebello et al., "Can Applications Recover from fsync Failures?", ATC 2020, section 3.
 

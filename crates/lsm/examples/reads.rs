@@ -7,10 +7,10 @@
 //!
 //! Loads `keys` keys of 16 bytes with values of 100 bytes in random order into DIR, unless they are
 //! there already, waits for background work, and reads every key once to fill the cache. Then each
-//! operation runs with one and with two threads. With `ops=N` each thread runs N operations, not for
-//! a time, and `warm=16` reads only every 16th key before: to count instructions and cache misses of
-//! the function `operation` with a profiler. Other pairs are options of the table: `memtable=1MiB
-//! l0_capacity=64MiB` gives a level 0 of many runs.
+//! operation runs with one and with two threads. With `ops=N` each thread runs N operations, not
+//! for a time, and `warm=16` reads only every 16th key before: to count instructions and cache
+//! misses of the function `operation` with a profiler. Other pairs are options of the table:
+//! `memtable=1MiB l0_capacity=64MiB` gives a level 0 of many runs.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark may panic and print")]
 
 use std::collections::BTreeMap;

@@ -1,7 +1,8 @@
 //! Serializes checkpoints, and shows flushes that one is running.
 //!
-//! A checkpoint copies files, not memtables. So while it runs, flushes retain no hot keys in memory,
-//! and with a NoveLSM overlay no memtable is flushed before the overlay, which has older writes.
+//! A checkpoint copies files, not memtables. So while it runs, flushes retain no hot keys in
+//! memory, and with a NoveLSM overlay no memtable is flushed before the overlay, which has older
+//! writes.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 

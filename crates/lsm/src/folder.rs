@@ -11,8 +11,8 @@
 //!
 //! If the operator fails, or none is set, versions are passed on as they are.
 //!
-//! Invariant: only versions of one stripe are folded (see `version_gc`), so each snapshot reads what it
-//! read before.
+//! Invariant: only versions of one stripe are folded (see `version_gc`), so each snapshot reads
+//! what it read before.
 
 use std::sync::Arc;
 
@@ -77,7 +77,8 @@ impl Folder {
         &self.key
     }
 
-    /// Whether a version of `key` that is read up to `last_read_at` is in the stripe of the operands.
+    /// Whether a version of `key` that is read up to `last_read_at` is in the stripe of the
+    /// operands.
     pub(crate) fn is_below(&self, key: &[u8], last_read_at: u64) -> bool {
         self.key == key && self.retention.is_some_and(|of| of.last_read_at == last_read_at)
     }
@@ -98,8 +99,8 @@ impl Folder {
         self.deleted.push((entry.sequence, deleted));
     }
 
-    /// Folds the operands over the version below them; `false`: they were passed on as they are, and
-    /// so must `base` be.
+    /// Folds the operands over the version below them; `false`: they were passed on as they are,
+    /// and so must `base` be.
     pub(crate) fn fold_over(&mut self, base: &EntryRef<'_>, emit: Emit<'_>) -> Result<bool> {
         self.chain.remove_up_to(base.sequence);
         if self.chain.is_empty() {

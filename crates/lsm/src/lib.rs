@@ -24,8 +24,8 @@
 //! Range deletions (`range_deletes`) are kept apart from the keys, in memtables and versions.
 //!
 //! # Merges
-//! An operand of a merge is a version of its key. A read that meets one collects the operands down to
-//! the value below them (`read::merged_value`); flushes and compactions fold them (`folder`).
+//! An operand of a merge is a version of its key. A read that meets one collects the operands down
+//! to the value below them (`read::merged_value`); flushes and compactions fold them (`folder`).
 //!
 //! # Durability and recovery
 //! The manifest (`version`) names the tables. The chain of logs (`write`) contains the writes that

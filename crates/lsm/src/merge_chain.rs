@@ -1,8 +1,9 @@
 //! The operands of one key between its newest version and the value below them.
 //!
-//! Versions are added from the newest to the oldest. A flush or a compaction may have merged several
-//! operands into one, which then covers a range of sequence numbers, from `first` to `sequence`; so
-//! does a value that was made of operands: it covers everything up to its own sequence number.
+//! Versions are added from the newest to the oldest. A flush or a compaction may have merged
+//! several operands into one, which then covers a range of sequence numbers, from `first` to
+//! `sequence`; so does a value that was made of operands: it covers everything up to its own
+//! sequence number.
 //!
 //! ```text
 //!   log, saved by a repair             5  4
@@ -10,11 +11,11 @@
 //!   the operands of the key         [1 … 5]
 //! ```
 //!
-//! A repair may save a log whose operands are in tables already. (Recovery leaves such operands out: see
-//! `read::replayed`.)
+//! A repair may save a log whose operands are in tables already. (Recovery leaves such operands
+//! out: see `read::replayed`.)
 //!
-//! Invariant: the operands are disjoint, the newest first. Of two that cover the same sequence number
-//! the wider one has the effect of the other, because ranges are nested or disjoint.
+//! Invariant: the operands are disjoint, the newest first. Of two that cover the same sequence
+//! number the wider one has the effect of the other, because ranges are nested or disjoint.
 
 use siltstone_engine::{MAX_VALUE_BYTES, MergeOperator};
 

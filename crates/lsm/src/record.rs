@@ -12,10 +12,10 @@
 //! The operations of a batch have consecutive sequence numbers. A large batch is divided into
 //! parts, so that one operation can be read by its position without the whole batch. The parts are
 //! adjacent in one log; without the last of them (a `batch`) none is valid. A batch with range
-//! deletions consists of `ranges` instead, which versions before range deletions refuse, and one with
-//! merges, with or without range deletions, of `merges`. Retained
-//! operations were written before and are repeated so that an older log can be deleted (TRIAD-MEM);
-//! they keep their sequence numbers.
+//! deletions consists of `ranges` instead, which versions before range deletions refuse, and one
+//! with merges, with or without range deletions, of `merges`. Retained operations were written
+//! before and are repeated so that an older log can be deleted (TRIAD-MEM); they keep their
+//! sequence numbers.
 //!
 //! A reader rejects unknown kinds: skipping one could lose writes.
 

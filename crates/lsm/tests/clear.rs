@@ -1,5 +1,5 @@
-//! Clearing all keys: snapshots and cursors from before, and the cost. The conformance kit clears in
-//! its histories, power cuts and faults, and concurrently with writers.
+//! Clearing all keys: snapshots and cursors from before, and the cost. The conformance kit clears
+//! in its histories, power cuts and faults, and concurrently with writers.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 

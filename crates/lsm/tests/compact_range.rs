@@ -1,4 +1,5 @@
-//! Compaction of a range of keys: what it frees, what it keeps, and what errors and power cuts leave.
+//! Compaction of a range of keys: what it frees, what it keeps, and what errors and power cuts
+//! leave.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,5 @@
-//! Options that change while the table is open: each changes what the table does, not only a number.
+//! Options that change while the table is open: each changes what the table does, not only a
+//! number.
 //!
 //! Every option has a check below that would fail if the option kept its old value.
 

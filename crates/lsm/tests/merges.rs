@@ -1,5 +1,5 @@
-//! Merges at the engine: what flushes and compactions fold, threads that merge beside background work,
-//! the refusal by earlier versions. The conformance kit has merges in its histories.
+//! Merges at the engine: what flushes and compactions fold, threads that merge beside background
+//! work, the refusal by earlier versions. The conformance kit has merges in its histories.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
@@ -229,8 +229,8 @@ fn merge_before_an_operator_is_set_is_refused() {
     assert!(lsm.capabilities().merge && lsm.merge_operator().is_none());
 }
 
-/// The logs of a NoveLSM overlay contain what is in tables already, and are replayed after a crash. A
-/// table that was flushed beside the overlay is folded with the older value by a compaction.
+/// The logs of a NoveLSM overlay contain what is in tables already, and are replayed after a crash.
+/// A table that was flushed beside the overlay is folded with the older value by a compaction.
 #[test]
 fn operands_replayed_beside_their_tables_count_once() {
     let texts = [SMALL, "memtable=4KiB l0_policy=novelsm pmem.size=128KiB"];

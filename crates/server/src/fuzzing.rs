@@ -1,7 +1,7 @@
 //! Entry points for fuzzers and property tests: the protocols over a small store, without sockets.
 //!
-//! A [`ProtocolHarness`] has two servers with equal tables and a stopped clock. Commands are run at once in
-//! one and in pieces, or as a datagram, in the other; both must give the same responses. A
+//! A [`ProtocolHarness`] has two servers with equal tables and a stopped clock. Commands are run at
+//! once in one and in pieces, or as a datagram, in the other; both must give the same responses. A
 //! [`UdpHarness`] is a port of the UDP server.
 //!
 //! Invariant: everything driven here is the code that serves clients.

@@ -76,9 +76,9 @@ pub struct DbOptions {
     /// the table's open on. A renamed table has the filter of its new name. See
     /// [`compaction_filter`](crate::compaction_filter) for what a filter may do.
     pub compaction_filters: BTreeMap<String, Arc<dyn CompactionFilter>>,
-    /// Merge operators by the name of the table, which must be on `lsm`. A table's first operator is
-    /// recorded in it by name; the built-in ones need to be named here once only, others at every
-    /// open. See [`Table::set_merge_operator`] for what they exclude, and
+    /// Merge operators by the name of the table, which must be on `lsm`. A table's first operator
+    /// is recorded in it by name; the built-in ones need to be named here once only, others at
+    /// every open. See [`Table::set_merge_operator`] for what they exclude, and
     /// [`merge_operator`](crate::merge_operator) for what an operator must keep to.
     pub merge_operators: BTreeMap<String, Arc<dyn MergeOperator>>,
 }
@@ -301,8 +301,8 @@ impl Db {
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is none, or if [`DbOptions::compaction_filters`] or
-    /// [`DbOptions::merge_operators`] name a table that is not on `lsm`; errors of opening it, and of
-    /// [`Table::set_merge_operator`].
+    /// [`DbOptions::merge_operators`] name a table that is not on `lsm`; errors of opening it, and
+    /// of [`Table::set_merge_operator`].
     pub fn table(&self, name: &str) -> Result<Table> {
         self.table_locked(&mut *self.state()?, name)
     }
@@ -345,11 +345,10 @@ impl Db {
         })
     }
 
-    /// Opens the table `name`, or creates it on `engine` with `options` if there is none. Options of
-    /// an existing table that differ are applied, durably, or refused: those that are fixed at
+    /// Opens the table `name`, or creates it on `engine` with `options` if there is none. Options
+    /// of an existing table that differ are applied, durably, or refused: those that are fixed at
     /// creation, and those of an open table that only change when it is opened. Options that are
-    /// not given stay as they are. See
-    /// [`engines::option_change`].
+    /// not given stay as they are. See [`engines::option_change`].
     ///
     /// ```
     /// # use siltstone::{Db, DbOptions};

@@ -364,8 +364,8 @@ impl Table {
     /// the range, with what lies below it in level 1.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for an inverted range; `Unsupported` by other engines, whose files have no
-    /// ranges of keys; those of [`maintain`](Self::maintain).
+    /// [`Error::Invalid`] for an inverted range; `Unsupported` by other engines, whose files have
+    /// no ranges of keys; those of [`maintain`](Self::maintain).
     pub fn compact_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
         self.engine.compact_range(&KeyRange::new(range))
     }
@@ -381,12 +381,12 @@ impl Table {
         self.engine.set_compaction_filter(filter)
     }
 
-    /// Sets the operator that merges operands into values, or none. The first one is recorded in the
-    /// table by its name, for good: another name is refused. The built-in operators
-    /// ([`MergeCounter`](crate::MergeCounter), [`MergeAppend`](crate::MergeAppend)) are set by their
-    /// recorded name when the table is opened; others must be set after every open, best by
-    /// [`DbOptions::merge_operators`](crate::DbOptions::merge_operators). Without its operator, keys
-    /// with operands cannot be read. `lsm` only.
+    /// Sets the operator that merges operands into values, or none. The first one is recorded in
+    /// the table by its name, for good: another name is refused. The built-in operators
+    /// ([`MergeCounter`](crate::MergeCounter), [`MergeAppend`](crate::MergeAppend)) are set by
+    /// their recorded name when the table is opened; others must be set after every open, best by
+    /// [`DbOptions::merge_operators`](crate::DbOptions::merge_operators). Without its operator,
+    /// keys with operands cannot be read. `lsm` only.
     ///
     /// A table with an operator takes no entries that expire (`put_until`): the first operator is
     /// refused by a table that has some. To find them, a table that is not empty is scanned once.

@@ -1,5 +1,5 @@
-//! On engines without transactions, no write of the table comes between the read and the write of an
-//! update. The engine below pauses after the read.
+//! On engines without transactions, no write of the table comes between the read and the write of
+//! an update. The engine below pauses after the read.
 
 #![allow(clippy::unwrap_used)]
 

@@ -16,8 +16,8 @@
 //! ```
 //!
 //! A *tombstoned* version (hash tombstone) has flags 1 and 4, lengths 0, and no page: only the hash
-//! of its key. (Any other version with flag 4 has a page, also that of the empty key.) It replaces a version that is no longer visible, and hides older ones of the hash
-//! (see `version_map`).
+//! of its key. (Any other version with flag 4 has a page, also that of the empty key.) It replaces
+//! a version that is no longer visible, and hides older ones of the hash (see `version_map`).
 //!
 //! All numbers are little-endian. A *group* is atomic: the operations of a batch, or of several
 //! that were sorted together (`write_buffer`), or the live versions of a collected bucket. Its

@@ -248,8 +248,8 @@ impl<'s> Session<'s> {
         self.tested.capabilities().merge && is_odd
     }
 
-    /// The operations of a batch that the engine takes: histories delete ranges, merge, and put entries
-    /// that expire.
+    /// The operations of a batch that the engine takes: histories delete ranges, merge, and put
+    /// entries that expire.
     fn supported<'b>(&self, batch: &'b WriteBatch) -> Cow<'b, WriteBatch> {
         let (has_ranges, has_merges) =
             (self.tested.capabilities().range_deletes, self.has_merges());

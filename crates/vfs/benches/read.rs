@@ -1,7 +1,7 @@
 //! The cost of a positioned read of an open file.
 //!
-//! `cargo bench -p siltstone-vfs --bench read -- [reads]`; `valgrind --tool=callgrind` on the binary
-//! counts its instructions. The file is in the current directory.
+//! `cargo bench -p siltstone-vfs --bench read -- [reads]`; `valgrind --tool=callgrind` on the
+//! binary counts its instructions. The file is in the current directory.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark prints its results")]
 

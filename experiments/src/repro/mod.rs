@@ -267,7 +267,8 @@ pub fn check_scale(scale: f64) -> Result<()> {
 /// Runs an experiment `runs` times and judges the medians of its numbers.
 ///
 /// # Errors
-/// [`Error::InvalidOptions`] for a scale outside [`SCALES`] and for no run; errors of the experiment.
+/// [`Error::InvalidOptions`] for a scale outside [`SCALES`] and for no run; errors of the
+/// experiment.
 pub fn run(
     experiment: &dyn Experiment,
     scale: f64,

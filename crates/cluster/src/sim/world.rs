@@ -274,7 +274,8 @@ impl World {
                 }
             }
             8 => {
-                // A leader that was stopped leads again when it continues, until it learns of the next one.
+                // A leader that was stopped leads again when it continues, until it learns of the
+                // next one.
                 let at = self.leader().filter(|_| self.rng.one_in(2)).unwrap_or(at);
                 self.nodes[at].stopped_until = self.now + self.rng.below(80);
             }

@@ -3,8 +3,8 @@
 //! The thread of the job and up to `max_subcompactions` − 1 helpers take subcompactions from a
 //! list, so no thread waits for one that has not begun. An output table ends when it is full, or
 //! before it overlaps too much of the level after. A compaction filter decides about the live rows
-//! that no older snapshot sees. Operands of merges are folded before that (`folder`). Outputs are synced a few tables later, when the device has had time
-//! to write them.
+//! that no older snapshot sees. Operands of merges are folded before that (`folder`). Outputs are
+//! synced a few tables later, when the device has had time to write them.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -317,8 +317,8 @@ impl Tree {
     }
 }
 
-/// The versions that a subcompaction keeps, on their way to its tables: expired ones and rows that the
-/// filter drops become tombstones, and tombstones that hide nothing are dropped.
+/// The versions that a subcompaction keeps, on their way to its tables: expired ones and rows that
+/// the filter drops become tombstones, and tombstones that hide nothing are dropped.
 struct KeptEntries<'s, 'o, 't> {
     subcompactions: &'s Subcompactions,
     pass: Option<Box<dyn FilterPass + 's>>,

@@ -1,6 +1,6 @@
 //! Compaction: selection ([`pick`], [`level0`], [`level_sizes`], [`range_deletions`]), inputs
-//! ([`compaction`]), merging ([`merge`]), the background job ([`job`]), and compaction of a range on
-//! request ([`range`]).
+//! ([`compaction`]), merging ([`merge`]), the background job ([`job`]), and compaction of a range
+//! on request ([`range`]).
 //!
 //! ```text
 //!   level 1    [a....f] [g....m] [n....z]          one table is selected

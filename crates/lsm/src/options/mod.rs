@@ -47,8 +47,8 @@ pub struct Options {
     /// Level 0: when it is compacted, and when writers are delayed and stopped.
     pub level0: L0Options,
     /// The format of sorted tables: `block_size`, 256B to 4MiB, default 4KiB;
-    /// `experimental.block_restart_interval`, 1 to 1024, default 16; `filter_bits_per_key`, 0 to 64,
-    /// default 10; `experimental.range_filter`, for tables above the deepest level, default on;
+    /// `experimental.block_restart_interval`, 1 to 1024, default 16; `filter_bits_per_key`, 0 to
+    /// 64, default 10; `experimental.range_filter`, for tables above the deepest level, default on;
     /// `compression`, `none` (default), `lz4` or `zstd`.
     pub file: TableOptions,
     /// `cache`: size, default 64MiB. The block cache. Raise it to the size of the hot data, as far

@@ -3,8 +3,8 @@
 //! Forwards, the first version of a key that is not newer is the visible one, and the others are
 //! skipped. Backwards, the versions of a key come oldest first, so the cursor passes all of them,
 //! copies the newest visible one, and ends before the key. A version that is older than a range
-//! deletion of its key is missing. If the visible version is an operand of a merge, the key is looked
-//! up (`merged_value`). Runs in which all keys of a deleted range are older than the
+//! deletion of its key is missing. If the visible version is an operand of a merge, the key is
+//! looked up (`merged_value`). Runs in which all keys of a deleted range are older than the
 //! deletion are moved past the range by one seek.
 
 use std::sync::{Arc, Weak};
@@ -49,7 +49,8 @@ enum State {
     Invalid,
     /// The merge is at the entry.
     OnMerge,
-    /// The merge is at the newest operand of the entry; the value was made of it and older versions.
+    /// The merge is at the newest operand of the entry; the value was made of it and older
+    /// versions.
     OnOperand,
     /// The entry was copied; the merge is before its oldest version.
     Copied,

@@ -1,9 +1,9 @@
 //! The value of a key whose newest version is an operand of a merge.
 //!
 //! A lookup or a cursor that meets an operand reads the key here: operands from the newest to the
-//! oldest, through the memtables and then a merge of all files, until a value, a deletion or the end
-//! of the key is met. Cost: the lookup of the key in each run that may have it, and the operands that
-//! no compaction has folded.
+//! oldest, through the memtables and then a merge of all files, until a value, a deletion or the
+//! end of the key is met. Cost: the lookup of the key in each run that may have it, and the
+//! operands that no compaction has folded.
 
 use std::sync::Arc;
 

@@ -5,8 +5,8 @@
 //!              → level 1 → level 2 → …      the first visible version is the result
 //! ```
 //!
-//! The result is missing if a range deletion of the key is newer (`view_deletes`). If it is an operand
-//! of a merge, the value is made of it and older versions (`merged_value`).
+//! The result is missing if a range deletion of the key is newer (`view_deletes`). If it is an
+//! operand of a merge, the value is made of it and older versions (`merged_value`).
 //!
 //! A view is one pointer, loaded without a lock, and keeps the files that it names alive.
 
@@ -261,10 +261,10 @@ impl Tree {
     /// The view is loaded before the sequence number. So it contains every write up to the number
     /// that this thread could have seen, and no needed version was compacted away in between.
     ///
-    /// Memtables are normally filled one after the other, so the view contains a prefix of the later
-    /// writes. A NoveLSM overlay takes writes beside the active memtable: after a rotation the old
-    /// view would contain some of the later writes and lack others. So with an overlay the view must
-    /// still be the current one after the sequence number is loaded.
+    /// Memtables are normally filled one after the other, so the view contains a prefix of the
+    /// later writes. A NoveLSM overlay takes writes beside the active memtable: after a rotation
+    /// the old view would contain some of the later writes and lack others. So with an overlay the
+    /// view must still be the current one after the sequence number is loaded.
     pub(crate) fn pin(&self, point: Option<&ReadPoint>) -> Result<(Guard<Arc<View>>, u64)> {
         self.background.check_open()?;
         let mut view = self.view.load();

@@ -1,14 +1,14 @@
 //! Finds out during recovery whether the tables of a table with merges have what is replayed.
 //!
-//! The logs of a NoveLSM overlay stay until the overlay is flushed, and contain what memtables beside it
-//! have put into tables. A value that is replayed from them replaces itself. An operand would be merged
-//! twice, and after a flush nobody could see that, because the tables may have it as a part of another
-//! operand or of a value. If operands were left out alone, an older value that is replayed would hide
-//! them.
+//! The logs of a NoveLSM overlay stay until the overlay is flushed, and contain what memtables
+//! beside it have put into tables. A value that is replayed from them replaces itself. An operand
+//! would be merged twice, and after a flush nobody could see that, because the tables may have it
+//! as a part of another operand or of a value. If operands were left out alone, an older value that
+//! is replayed would hide them.
 //!
-//! The versions of a key are flushed in their order. So all that is not newer than the newest version of
-//! its key in tables is left out. Other logs have nothing that is in a table, and nothing is looked up
-//! for them.
+//! The versions of a key are flushed in their order. So all that is not newer than the newest
+//! version of its key in tables is left out. Other logs have nothing that is in a table, and
+//! nothing is looked up for them.
 
 use std::sync::Arc;
 

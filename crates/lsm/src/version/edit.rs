@@ -31,9 +31,9 @@
 //! memory `bytes` is the size of the pages that it was built in, and the last three fields are its
 //! handle (see `rowtable`).
 //!
-//! Versions before range deletions refuse fields 13 to 15, those before merges field 16. A reader rejects unknown field numbers,
-//! because skipping one could lose data. The manifest
-//! guarantees integrity, so a parse error here means a bug or a newer version.
+//! Versions before range deletions refuse fields 13 to 15, those before merges field 16. A reader
+//! rejects unknown field numbers, because skipping one could lose data. The manifest guarantees
+//! integrity, so a parse error here means a bug or a newer version.
 
 use std::sync::Arc;
 

@@ -110,8 +110,8 @@ impl LogFile {
         Position::decode(bytes).ok_or_else(|| Error::corruption(self.name(), 0, malformed))
     }
 
-    /// Reads the value that (`key`, `sequence`) wrote, from the record at `position`, and appends it
-    /// to `out`. Cost: a copy of the value if the record is cached, else a read.
+    /// Reads the value that (`key`, `sequence`) wrote, from the record at `position`, and appends
+    /// it to `out`. Cost: a copy of the value if the record is cached, else a read.
     ///
     /// # Errors
     /// `Corruption` if the record contains anything else.

@@ -14,8 +14,8 @@
 //! call. If the system preempts the leader, the others go to sleep, and the leader commits all of
 //! them when it runs again.
 //!
-//! A slow request (a sync) is different: its writer sleeps at once. Its leader commits one group and
-//! wakes its writers before it resigns, and the next leader yields to them before it takes the
+//! A slow request (a sync) is different: its writer sleeps at once. Its leader commits one group
+//! and wakes its writers before it resigns, and the next leader yields to them before it takes the
 //! queue: so with writers that do nothing else, almost all of them share each sync.
 //!
 //! Invariant: there is at most one leader. It commits each request in exactly one group, with which

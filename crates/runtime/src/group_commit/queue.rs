@@ -12,12 +12,13 @@
 //! next leader, by its state. The threads to be woken are returned: waking one takes a system call
 //! after which the leader may be preempted, so the leader does it last.
 //!
-//! Invariant: a writer leaves [`Queue::enter`] only after its state has left `WAITING` and `ASLEEP`,
-//! and the one [`Chain`] with its waiter changes that state in the same call that removes the
-//! waiter. So each waiter in a chain is valid, and nothing of a waiter is used after the change.
+//! Invariant: a writer leaves [`Queue::enter`] only after its state has left `WAITING` and
+//! `ASLEEP`, and the one [`Chain`] with its waiter changes that state in the same call that removes
+//! the waiter. So each waiter in a chain is valid, and nothing of a waiter is used after the
+//! change.
 //!
-//! Source: the stack of waiting requests is that of flat combining (Hendler, Incze, Shavit, Tzafrir,
-//! "Flat Combining and the Synchronization-Parallelism Tradeoff", SPAA 2010), in outline.
+//! Source: the stack of waiting requests is that of flat combining (Hendler, Incze, Shavit,
+//! Tzafrir, "Flat Combining and the Synchronization-Parallelism Tradeoff", SPAA 2010), in outline.
 
 use std::marker::PhantomData;
 use std::ptr;

@@ -33,7 +33,8 @@ pub(crate) struct Item {
     pub(crate) cas: u64,
 }
 
-/// Combines the CAS version of an item with its partition, since each partition has its own counter.
+/// Combines the CAS version of an item with its partition, since each partition has its own
+/// counter.
 fn cas_of(store: &Store, request: &Request<'_>, version: u64) -> u64 {
     let partitions = store.partitions() as u64;
     version.wrapping_mul(partitions) + store.partition_of(request.hash) as u64

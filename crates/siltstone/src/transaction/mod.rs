@@ -232,9 +232,9 @@ impl Transaction {
         self.push(Op::Delete { key })
     }
 
-    /// Merges `operand` into the value of `key` by the table's merge operator. In a transaction this
-    /// reads the key: the merged value is written at commit, and another write of the key in between is
-    /// a conflict. [`Table::merge`] reads nothing.
+    /// Merges `operand` into the value of `key` by the table's merge operator. In a transaction
+    /// this reads the key: the merged value is written at commit, and another write of the key in
+    /// between is a conflict. [`Table::merge`] reads nothing.
     ///
     /// # Errors
     /// As [`put`](Self::put); those of reading the key and of [`Table::merge`].

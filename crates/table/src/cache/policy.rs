@@ -36,9 +36,9 @@ const MIN_STALE: usize = 64;
 pub(super) struct BlockState(AtomicU8);
 
 impl BlockState {
-    /// Counts a use. Writes nothing once a block is used often, so that the cache line stays shared by
-    /// all CPUs. Concurrent uses may count as one. A concurrent [`set`](Self::set) is kept: a store
-    /// would put the block back into its former queue.
+    /// Counts a use. Writes nothing once a block is used often, so that the cache line stays shared
+    /// by all CPUs. Concurrent uses may count as one. A concurrent [`set`](Self::set) is kept: a
+    /// store would put the block back into its former queue.
     #[inline]
     pub(super) fn count_use(&self) {
         let state = self.0.load(Relaxed);

@@ -47,7 +47,8 @@ pub enum LogEnd {
 /// A record, borrowed from the reader until its next call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogRecord<'a> {
-    /// Its offset in the file, as returned by `append` and taken by [`LogAccess`](super::LogAccess).
+    /// Its offset in the file, as returned by `append` and taken by
+    /// [`LogAccess`](super::LogAccess).
     pub position: u64,
     /// Its bytes.
     pub bytes: &'a [u8],

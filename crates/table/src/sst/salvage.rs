@@ -251,8 +251,8 @@ impl Salvage<'_> {
     }
 }
 
-/// Whether a data block may start with these bytes: its first entry shares nothing and has a key or,
-/// if the key is empty, a tag other than 0; if the block is compressed, it states its length.
+/// Whether a data block may start with these bytes: its first entry shares nothing and has a key
+/// or, if the key is empty, a tag other than 0; if the block is compressed, it states its length.
 fn may_begin(bytes: &[u8]) -> bool {
     let Some(&[a, b, c, d]) = bytes.first_chunk() else { return false };
     let len = u32::from_le_bytes([a, b, c, d]) as usize;

@@ -162,7 +162,8 @@ impl TableWriter {
     /// Adds the next entry: a greater key than the previous one, or an older version of it.
     ///
     /// # Errors
-    /// `Invalid` if it is out of order (the SSTable is unchanged); `TooLarge`; I/O errors, after which the SSTable cannot be finished.
+    /// `Invalid` if it is out of order (the SSTable is unchanged); `TooLarge`; I/O errors, after
+    /// which the SSTable cannot be finished.
     pub fn add(&mut self, entry: EntryRef<'_>) -> Result<()> {
         let new_key = self.check(&entry)?;
         // Versions of one key stay in one block unless it grows to twice its size.

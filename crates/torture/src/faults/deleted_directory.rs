@@ -1,8 +1,8 @@
 //! `deleted-directory`: the store's directory is removed under the running server.
 //!
 //! All later writes are lost with the process. Under `--fsync always` an acknowledgement means that
-//! the file system has the write, so the server must stop acknowledging within some seconds, and its
-//! exit status must not be 0.
+//! the file system has the write, so the server must stop acknowledging within some seconds, and
+//! its exit status must not be 0.
 
 use std::fs::remove_dir_all;
 use std::path::Path;

@@ -108,8 +108,8 @@ pub(crate) struct TableWriter<'a> {
 #[derive(Debug, Clone, Copy)]
 struct PendingItem {
     hash: Hash,
-    /// Offset in the arena: key and value of a plain put of a key that is not empty, the encoding of
-    /// batches of any other item.
+    /// Offset in the arena: key and value of a plain put of a key that is not empty, the encoding
+    /// of batches of any other item.
     at: u32,
     /// 0: in the encoding of batches.
     key_len: u16,

@@ -7,8 +7,8 @@
 //!    make deleted keys reappear, and the report says so.
 //! 2. Each table is read completely. In a damaged one valid buckets are found by its directory or,
 //!    without one, on the grid of its buckets, by their checksums, which are seeded with the file's
-//!    number and the offset; so are the frames of large items (`scan`). Their items go to new tables
-//!    of the same container (`tables`).
+//!    number and the offset; so are the frames of large items (`scan`). Their items go to new
+//!    tables of the same container (`tables`).
 //! 3. A damaged BloomCluster is dropped: the tables have their own filters, too.
 //! 4. The chain of logs is read as by recovery, and also behind each damaged part: every intact
 //!    record goes into a new table of the root container (`logs`).

@@ -13,8 +13,8 @@
 //!    bucket.
 //! 3. The gaps between buckets, and the tail, are read as frames of one item each, and zeros up to
 //!    the next multiple of the bucket size. With a special index exactly the frames that it names
-//!    are items; a damaged one does not prevent the reading of the next. Without an index a frame is
-//!    an item if it parses as one and not as a filter.
+//!    are items; a damaged one does not prevent the reading of the next. Without an index a frame
+//!    is an item if it parses as one and not as a filter.
 //!
 //! Memory: one gap.
 //!

@@ -275,8 +275,9 @@ impl Descriptor {
         self.is_referenced.swap(false, Ordering::Relaxed)
     }
 
-    /// Notes that bytes may have changed. The caller has the guard of [`get`](Self::get) since before
-    /// the change, and calls this after it: a concurrent sync may not have covered the change.
+    /// Notes that bytes may have changed. The caller has the guard of [`get`](Self::get) since
+    /// before the change, and calls this after it: a concurrent sync may not have covered the
+    /// change.
     pub(super) fn mark_unsynced(&self) {
         self.has_unsynced.store(self.access.write, Ordering::Release);
     }

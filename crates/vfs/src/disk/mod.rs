@@ -2,8 +2,8 @@
 //!
 //! Positioned reads and writes, so any number of threads share a handle. The operating-system file
 //! of a handle may be closed while it is idle, and is opened again by its name:
-//! [`DiskOptions::max_open_files`] bounds the open files of a directory and its subdirectories. With
-//! [`DiskOptions::direct`] reads bypass the page cache.
+//! [`DiskOptions::max_open_files`] bounds the open files of a directory and its subdirectories.
+//! With [`DiskOptions::direct`] reads bypass the page cache.
 //!
 //! | module | content |
 //! | --- | --- |
