@@ -62,11 +62,10 @@ impl Table {
             checkpoint::write_in_new_epoch(shared, mapping, writer)
                 .inspect_err(|_| shared.clears.set(before))?;
             shared.visible.fetch_max(clear, AcqRel);
-            match checkpoint::write(shared, mapping, writer) {
-                // A later checkpoint will be the second one.
-                Err(error) if error.is_transient() => Ok(()),
-                written => written,
-            }
+            // The clear is durable. The second checkpoint is a copy against damage: after a
+            // transient error a later one serves, and after any other the table is read-only.
+            let _ = checkpoint::write(shared, mapping, writer);
+            Ok(())
         })
     }
 
