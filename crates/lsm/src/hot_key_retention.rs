@@ -182,7 +182,9 @@ impl Tree {
     }
 
     /// Syncs the log `number` and all later ones; returns the number and the length in bytes of the
-    /// last one.
+    /// last one. Earlier logs may stay unsynced: they are needed until the flush succeeds, so the
+    /// logs themselves must not state that everything before is durable. The manifest does, when it
+    /// no longer names the earlier ones.
     pub(crate) fn sync_logs_from(&self, number: u64) -> Result<(u64, u64)> {
         let (handles, last) = {
             let writer = self.writer.lock();
@@ -191,7 +193,7 @@ impl Tree {
             (writer.log.sync_handles_after(number - 1), last)
         };
         for handle in handles {
-            handle.sync()?;
+            handle.sync_alone()?;
         }
         self.vfs.sync_dir(Purpose::Log)?;
         Ok(last)

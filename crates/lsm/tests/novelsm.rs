@@ -232,3 +232,32 @@ fn batch_is_atomic_for_iteration_while_memtables_rotate() {
     });
     assert!(counter(&lsm, "large_memtable_writes") > 0);
 }
+
+/// A flush syncs the logs after that of its memtable. If it fails, that one is still needed, and may
+/// be shorter after a power cut than the next log states: the rest of the writes is lost with it.
+#[test]
+fn power_cut_after_a_failed_flush_leaves_a_prefix() {
+    let mut shorter = 0;
+    for seed in 0..40 {
+        let disk = FaultyVfs::new(seed);
+        let (lsm, _) = open(&(Arc::new(disk.clone()) as Arc<dyn Vfs>));
+        let put = |number: u32| {
+            let mut batch = WriteBatch::new();
+            batch.put(&key(number), &[number as u8; 600]);
+            lsm.write(&batch, Durability::Buffered).unwrap();
+        };
+        (0..8).for_each(put);
+        disk.set_capacity(disk.space_used());
+        lsm.maintain().unwrap_err();
+        disk.set_capacity(u64::MAX);
+        (8..11).for_each(put);
+        disk.cut_power();
+        drop(lsm);
+        let (lsm, _) = open(&(Arc::new(disk.survivors(seed)) as Arc<dyn Vfs>));
+        let found = (0..11).take_while(|&number| lsm.get(&key(number)).unwrap().is_some()).count();
+        shorter += u64::from(found < 6);
+        let model: Model = (0..found as u32).map(|it| (key(it), vec![it as u8; 600])).collect();
+        check(&lsm, &model, None);
+    }
+    assert!(shorter > 0, "no power cut took a part of the first log");
+}

@@ -41,12 +41,23 @@ impl Shared {
         let _syncing = self.syncing.lock();
         self.check_usable()?;
         let written = self.written.load(Ordering::Acquire);
-        if let Err(error) = self.file.sync(self.purpose) {
-            self.poison(format!("a sync of {} failed: {error}", self.name));
-            return Err(error);
-        }
+        self.sync_file()?;
         self.synced.fetch_max(written, Ordering::AcqRel);
         Ok(written)
+    }
+
+    /// Makes everything appended durable, and does not advance `synced`: PREV_SYNCED in the next
+    /// record would state that the previous segments were synced too.
+    pub(super) fn sync_alone(&self) -> Result<()> {
+        let _syncing = self.syncing.lock();
+        self.check_usable()?;
+        self.sync_file()
+    }
+
+    fn sync_file(&self) -> Result<()> {
+        self.file.sync(self.purpose).inspect_err(|error| {
+            self.poison(format!("a sync of {} failed: {error}", self.name));
+        })
     }
 
     /// Fails if the file was removed: its contents would be durable but unreachable.
@@ -60,8 +71,7 @@ impl Shared {
     }
 
     /// Durably removes what comes after `len`: what a failed append has left, or records that
-    /// nobody has read. This does not advance `synced`: PREV_SYNCED in the next record would state
-    /// that the previous segments were synced too.
+    /// nobody has read. This does not advance `synced`, as in [`sync_alone`](Self::sync_alone).
     pub(super) fn truncate_to(&self, len: u64, cause: &Error) -> Result<()> {
         let _syncing = self.syncing.lock();
         self.written.store(len, Ordering::Release);

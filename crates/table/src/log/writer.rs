@@ -328,6 +328,15 @@ impl SyncHandle {
         self.shared.sync()
     }
 
+    /// As [`sync`](SyncHandle::sync), for a segment whose predecessors may not be synced: later
+    /// records do not state that what is before them is durable.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn sync_alone(&self) -> Result<()> {
+        self.shared.sync_alone()
+    }
+
     /// Rejects further appends and syncs, because of `cause`.
     pub(super) fn poison(&self, cause: String) {
         self.shared.poison(cause);
