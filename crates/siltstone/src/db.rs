@@ -247,8 +247,13 @@ impl Db {
         let lock = vfs.lock(LOCK)?;
         let catalogue = Catalogue::read(vfs.as_ref())?;
         // The process that replaced it may have crashed before the rename was durable. A power cut
-        // would then lose tables it created, or bring back dropped tables without their files.
-        vfs.sync_dir(Purpose::Manifest)?;
+        // would then lose tables that it created and the identities that batches have used, or
+        // bring back dropped tables without their files. If a sync of the directory had failed,
+        // no later one makes the rename durable, but a copy is.
+        match catalogue.write(vfs.as_ref()) {
+            Err(error) if error.is_transient() => vfs.sync_dir(Purpose::Manifest)?,
+            written => written?,
+        }
         Self::with(vfs, path, options, catalogue, lock)
     }
 

@@ -5,7 +5,8 @@
 //! prefix of its writes that it must equal. Checked after each opening: every table has such a
 //! prefix, with all that was reported as durable, and after a process crash with all that was
 //! reported at all; every batch is in all of its tables or in none. A write that fails while its
-//! tables accept others is nowhere. `SILTSTONE_POWER_CUTS` sets the number of stores.
+//! tables accept others is nowhere. `SILTSTONE_POWER_CUTS` sets the number of stores, and
+//! `SILTSTONE_SEED` one of them.
 
 #![allow(clippy::unwrap_used)]
 
@@ -348,7 +349,9 @@ impl Run {
 fn batches_over_tables_are_whole_after_crashes_and_power_cuts() {
     let mut counts = Counts::default();
     let scale = Scale::from_env();
-    for case in scale.seed.map_or(0..scale.power_cuts / 4, |seed| seed..seed + 1) {
+    // The identities of tables were lost with a rename of the catalogue in case 5171.
+    let cases = (0..scale.power_cuts / 4).chain([5171]);
+    for case in cases.filter(|case| scale.seed.is_none_or(|seed| *case == seed)) {
         let mut run = Run::new(case);
         let mut length = 2000;
         for life in 0..LIVES {
@@ -390,5 +393,6 @@ fn batches_over_tables_are_whole_after_crashes_and_power_cuts() {
         "{cuts} cuts; {incomplete} of {batches} batches lost; {lost} writes lost; {refused} refused, \
          {read_only} stores with a read-only table"
     );
-    assert!(incomplete > 0 && lost > 0 && refused > read_only, "too few faults");
+    let has_faults = incomplete > 0 && lost > 0 && refused > read_only;
+    assert!(has_faults || scale.seed.is_some(), "too few faults");
 }
