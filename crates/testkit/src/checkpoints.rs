@@ -5,11 +5,15 @@
 //!   copies     opened:   hot-w = n  ⇔  log-w-0 … log-w-n and no other
 //! ```
 //!
+//! While a copy is checked, the writers pause: on a store that only grows, each check would take
+//! longer than the one before.
+//!
 //! Checked: a checkpoint is a state of the table that existed, for every writer, and not
 //! before the call; and the call returns although writers never pause.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
 
 use siltstone_engine::{Durability, Engine, WriteBatch};
 use siltstone_runtime::Env;
@@ -39,17 +43,26 @@ pub fn concurrent_checkpoints(tested: &dyn EngineUnderTest, scale: &Scale) -> Ch
 fn run_threads(tested: &dyn EngineUnderTest, case: Case) -> Result<u64, CheckError> {
     let env = Env::system(2);
     let engine = tested.open(Arc::new(Ram::new()), env.clone(), case.option_set)?;
-    let (engine, over) = (engine.as_ref(), AtomicBool::new(false));
+    let engine = engine.as_ref();
+    let (over, is_checking) = (AtomicBool::new(false), AtomicBool::new(false));
     let written: Vec<AtomicU64> = (0..WRITERS).map(|_| AtomicU64::new(0)).collect();
     let batches = std::thread::scope(|scope| {
-        let over = &over;
+        let (over, is_checking) = (&over, &is_checking);
         let writers: Vec<_> = (0..)
             .zip(&written)
-            .map(|(id, written)| scope.spawn(move || write(engine, case.seed, id, over, written)))
+            .map(|(id, written)| {
+                let pauses = || is_checking.load(SeqCst) && !over.load(SeqCst);
+                scope.spawn(move || write(engine, case.seed, id, over, pauses, written))
+            })
             .collect();
         let copied: Result<u64, CheckError> = (0..COPIES).try_fold(0, |batches, _| {
             let floors: Vec<u64> = written.iter().map(|written| written.load(SeqCst)).collect();
-            Ok(batches + copy(tested, engine, case, &env, &floors)?)
+            let target: Arc<dyn Vfs> = Arc::new(Ram::new());
+            engine.checkpoint(&mut VfsSink::new(target.clone()))?;
+            is_checking.store(true, SeqCst);
+            let checked = check_copy(tested, target, case, &env, &floors);
+            is_checking.store(false, SeqCst);
+            Ok(batches + checked?)
         });
         over.store(true, SeqCst);
         for writer in writers {
@@ -66,10 +79,14 @@ fn write(
     seed: u64,
     id: u64,
     over: &AtomicBool,
+    pauses: impl Fn() -> bool,
     written: &AtomicU64,
 ) -> Result<(), CheckError> {
     let mut rng = TestRng::of(seed, id);
     while !over.load(SeqCst) {
+        while pauses() {
+            std::thread::sleep(Duration::from_micros(100));
+        }
         let number = written.load(SeqCst) + 1;
         let mut batch = WriteBatch::new();
         batch.put(format!("hot-{id}").as_bytes(), &number.to_be_bytes());
@@ -84,16 +101,14 @@ fn write(
     Ok(())
 }
 
-/// Takes a checkpoint, opens it, and counts its batches; each writer has at least its floor.
-fn copy(
+/// Opens a checkpoint and counts its batches; each writer has at least its floor.
+fn check_copy(
     tested: &dyn EngineUnderTest,
-    engine: &dyn Engine,
+    target: Arc<dyn Vfs>,
     case: Case,
     env: &Env,
     floors: &[u64],
 ) -> Result<u64, CheckError> {
-    let target: Arc<dyn Vfs> = Arc::new(Ram::new());
-    engine.checkpoint(&mut VfsSink::new(target.clone()))?;
     let copied = tested.open(target, env.clone(), case.option_set)?;
     let found = session::contents(copied.as_ref())?;
     let mut batches = 0;
