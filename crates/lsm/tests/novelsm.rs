@@ -233,8 +233,8 @@ fn batch_is_atomic_for_iteration_while_memtables_rotate() {
     assert!(counter(&lsm, "large_memtable_writes") > 0);
 }
 
-/// A flush syncs the logs after that of its memtable. If it fails, that one is still needed, and may
-/// be shorter after a power cut than the next log states: the rest of the writes is lost with it.
+/// A flush syncs the logs after that of its memtable. If it fails, that log is still needed. After
+/// a power cut it may be shorter than the next log states; then the later writes are lost, too.
 #[test]
 fn power_cut_after_a_failed_flush_leaves_a_prefix() {
     let mut shorter = 0;
