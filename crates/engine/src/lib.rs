@@ -24,6 +24,7 @@
 //! | [`part`] | parts of batches over several tables |
 //! | [`sample`] | a random key, for engines without a faster way |
 //! | [`repair`] | the result of a repair, with what was lost |
+//! | [`varint`] | variable-length integers |
 
 pub mod batch;
 pub mod clear;
@@ -43,6 +44,7 @@ pub mod part;
 pub mod repair;
 pub mod sample;
 pub mod stats;
+pub mod varint;
 
 pub use batch::{BatchOp, Op, WriteBatch};
 pub use clock::{Clock, ManualClock, SystemClock};

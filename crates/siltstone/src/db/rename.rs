@@ -13,7 +13,8 @@
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_vfs::{Mode, Vfs};
 
-use super::{Db, remove_files};
+use super::Db;
+use super::tables::remove_files;
 use crate::names::directory;
 use crate::{catalogue, engines};
 

@@ -1,20 +1,7 @@
 //! A list of writes that is applied atomically.
 //!
-//! A batch is stored in its log form, so that an engine appends it to a log without encoding each
-//! operation again:
-//!
-//! ```text
-//! operation := kind:u8  key_len:varint  key  [expires_at:u64 LE]  [value_len:varint  value]
-//!   kind 0 = delete  (no expiry, no value)
-//!   kind 1 = put     (value)
-//!   kind 2 = put that expires (expires_at in ms since 1970, value)
-//!   the key_len of an empty key has two bytes: 0x80 0x00
-//! range deletion := 3:u8  start_len:varint  start  end_code:varint  [end]
-//!   the keys from start to before end; end_code is end_len + 1, or 0 for no end
-//! merge := 4:u8  key_len:varint  key  operand_len:varint  operand
-//! ```
-//!
-//! So no operation begins with two zeros, and zeros can end a list of operations, as in `silt`.
+//! A batch is stored in its [log form](log_form), so that an engine appends it to a log without
+//! encoding each operation again.
 //!
 //! Operations are applied in order: the last write to a key within a batch wins. The bytes of a
 //! batch in memory are valid by construction. In a log they are covered by its checksum, and
@@ -23,65 +10,19 @@
 //! Only some engines accept range deletions and merges: [`WriteBatch::iter`] and [`operations`]
 //! show puts and deletes, [`WriteBatch::iter_all`] and [`all_operations`] all kinds.
 
+pub mod log_form;
+
 use std::ops::{Bound, RangeBounds};
 
 use crate::error::display_key;
 use crate::{Entry, Error, Result, Timestamp, entry};
+use log_form::{
+    Decoder, KIND_DELETE, KIND_DELETE_RANGE, KIND_MERGE, KIND_PUT, KIND_PUT_EXPIRING,
+    unexpected_merge, unexpected_range,
+};
 
-const KIND_DELETE: u8 = 0;
-const KIND_PUT: u8 = 1;
-const KIND_PUT_EXPIRING: u8 = 2;
-const KIND_DELETE_RANGE: u8 = 3;
-const KIND_MERGE: u8 = 4;
-
-/// One operation of a batch, borrowed from it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Op<'a> {
-    /// Sets the value of a key.
-    Put {
-        /// The key.
-        key: &'a [u8],
-        /// The value.
-        value: &'a [u8],
-        /// When the entry expires.
-        expires_at: Option<Timestamp>,
-    },
-    /// Deletes a key.
-    Delete {
-        /// The key.
-        key: &'a [u8],
-    },
-}
-
-impl<'a> Op<'a> {
-    /// The key of the operation.
-    pub fn key(&self) -> &'a [u8] {
-        match *self {
-            Op::Put { key, .. } | Op::Delete { key } => key,
-        }
-    }
-}
-
-/// One operation of a batch that may delete ranges and merge.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BatchOp<'a> {
-    /// An operation on one key.
-    Point(Op<'a>),
-    /// Deletes the keys of a range.
-    DeleteRange {
-        /// The first key.
-        start: &'a [u8],
-        /// The first key after the range; `None`: there is none.
-        end: Option<&'a [u8]>,
-    },
-    /// Merges an operand into the value of a key.
-    Merge {
-        /// The key.
-        key: &'a [u8],
-        /// The operand.
-        operand: &'a [u8],
-    },
-}
+pub use crate::varint::{read_varint, write_varint};
+pub use log_form::{BatchOp, Op, all_operations, operations, write_key};
 
 /// A list of writes that is applied in order, completely or not at all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -412,126 +353,6 @@ impl WriteBatch {
     }
 }
 
-/// Decodes the operations of a log form of puts and deletes alone, in order.
-///
-/// # Errors
-/// The first malformed operation yields a description of the error, without position, and ends the
-/// iteration.
-pub fn operations(bytes: &[u8]) -> impl Iterator<Item = Result<Op<'_>, String>> {
-    all_operations(bytes).map(|op| match op? {
-        BatchOp::Point(op) => Ok(op),
-        BatchOp::DeleteRange { .. } => Err(unexpected_range()),
-        BatchOp::Merge { .. } => Err(unexpected_merge()),
-    })
-}
-
-/// Decodes the operations of a log form, in order.
-///
-/// # Errors
-/// As from [`operations`].
-pub fn all_operations(bytes: &[u8]) -> impl Iterator<Item = Result<BatchOp<'_>, String>> {
-    Decoder { bytes }
-}
-
-fn unexpected_range() -> String {
-    "a range deletion where none may be".to_owned()
-}
-
-fn unexpected_merge() -> String {
-    "a merge where none may be".to_owned()
-}
-
-/// Decodes the log form; ends after the first malformed operation.
-struct Decoder<'a> {
-    bytes: &'a [u8],
-}
-
-impl<'a> Decoder<'a> {
-    fn op(&mut self) -> Option<BatchOp<'a>> {
-        let kind = self.take(1)?[0];
-        let key_len = self.varint()?;
-        let key = self.take(key_len)?;
-        let expires_at = match kind {
-            KIND_DELETE => return Some(BatchOp::Point(Op::Delete { key })),
-            KIND_DELETE_RANGE => {
-                let end = match self.varint()?.checked_sub(1) {
-                    Some(end_len) => Some(self.take(end_len)?),
-                    None => None,
-                };
-                return Some(BatchOp::DeleteRange { start: key, end });
-            }
-            KIND_PUT | KIND_MERGE => None,
-            KIND_PUT_EXPIRING => Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?)),
-            _ => return None,
-        };
-        let value_len = self.varint()?;
-        let value = self.take(value_len)?;
-        Some(match kind {
-            KIND_MERGE => BatchOp::Merge { key, operand: value },
-            _ => BatchOp::Point(Op::Put { key, value, expires_at }),
-        })
-    }
-
-    fn take(&mut self, n: usize) -> Option<&'a [u8]> {
-        let (head, tail) = self.bytes.split_at_checked(n)?;
-        self.bytes = tail;
-        Some(head)
-    }
-
-    fn varint(&mut self) -> Option<usize> {
-        let (value, used) = read_varint(self.bytes)?;
-        self.bytes = &self.bytes[used..];
-        usize::try_from(value).ok()
-    }
-}
-
-impl<'a> Iterator for Decoder<'a> {
-    type Item = Result<BatchOp<'a>, String>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.bytes.is_empty() {
-            return None;
-        }
-        Some(self.op().ok_or_else(|| {
-            self.bytes = &[];
-            "malformed operation in a batch".to_owned()
-        }))
-    }
-}
-
-/// Appends the `key_len` and the `key` of an operation.
-pub fn write_key(out: &mut Vec<u8>, key: &[u8]) {
-    match key {
-        [] => out.extend_from_slice(&[0x80, 0]),
-        key => write_varint(out, key.len() as u64),
-    }
-    out.extend_from_slice(key);
-}
-
-/// Appends `value` as a LEB128 varint of 1 to 10 bytes.
-pub fn write_varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
-/// Reads a LEB128 varint and its length in bytes; `None` if it is cut off or over 64 bits.
-pub fn read_varint(bytes: &[u8]) -> Option<(u64, usize)> {
-    let mut value = 0u64;
-    for (i, &byte) in bytes.iter().take(10).enumerate() {
-        if i == 9 && byte > 1 {
-            return None;
-        }
-        value |= u64::from(byte & 0x7f) << (7 * i);
-        if byte < 0x80 {
-            return Some((value, i + 1));
-        }
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -650,18 +471,5 @@ mod tests {
         assert_eq!(&batch.as_bytes()[..3], [KIND_DELETE, 0x80, 0]);
         assert_eq!(WriteBatch::from_bytes(batch.as_bytes(), 4).unwrap(), batch);
         assert!(batch.iter().all(|op| op.key().is_empty()));
-    }
-
-    #[test]
-    fn varints_round_trip_at_every_width() {
-        for shift in 0..64 {
-            for value in [(1u64 << shift) - 1, 1 << shift, u64::MAX >> shift] {
-                let mut out = Vec::new();
-                write_varint(&mut out, value);
-                assert_eq!(read_varint(&out), Some((value, out.len())));
-                assert_eq!(read_varint(&out[..out.len() - 1]), None);
-            }
-        }
-        assert_eq!(read_varint(&[0xff; 11]), None);
     }
 }

@@ -1,0 +1,155 @@
+//! The store's directory: its lock, its catalogue, its tables.
+//!
+//! ```text
+//! DIR/
+//!   LOCK              held while the store is open
+//!   CATALOG           the list of tables (see `catalogue`)
+//!   table-NAME/       one directory per table, owned by its engine
+//! ```
+//!
+//! To create a table, the store lists it as pending in the catalogue, creates its directory with
+//! the engine's files, durably, and then lists it as a table. A drop goes the opposite way:
+//! pending, removal of the files, removal from the catalogue. What a crash leaves of a pending
+//! table is removed at open: first its files in other directories (`upper=DIR` of `trie`), then
+//! its own directory. If the other directory cannot be reached, the table stays pending until a
+//! later open.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `db_options` | the options of opening a store |
+//! | `open` | opening and creating a store |
+//! | `tables` | opening, creating and dropping tables |
+//! | `rename` | renaming a table |
+//! | `all_tables` | operations on every table |
+//! | `options` | options of tables that change |
+//! | `members` | identities of tables, for batches over several tables |
+//!
+//! Invariant: a table directory that the catalogue does not list is never removed, since an older
+//! catalogue may have been restored.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use siltstone_engine::{Error, Result};
+use siltstone_vfs::{LockGuard, Vfs};
+
+use crate::batch::open::OpenBatches;
+use crate::catalogue::Catalogue;
+use crate::engines::Shared;
+use crate::names::directory;
+use crate::{Table, read_only};
+
+mod all_tables;
+mod db_options;
+mod members;
+mod open;
+mod options;
+mod rename;
+mod tables;
+
+pub use db_options::DbOptions;
+pub(crate) use open::refuse_inside;
+
+/// An open store. Clones share it. [`close`](Db::close), or dropping the last clone and table,
+/// releases the lock.
+#[derive(Clone)]
+pub struct Db {
+    inner: Arc<Inner>,
+}
+
+impl fmt::Debug for Db {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Db").field("directory", &self.inner.vfs.name()).finish_non_exhaustive()
+    }
+}
+
+struct Inner {
+    vfs: Arc<dyn Vfs>,
+    /// The directory in the operating system's file system, absolute.
+    path: Option<PathBuf>,
+    options: DbOptions,
+    /// What its tables share.
+    shared: Shared,
+    batches: Arc<OpenBatches>,
+    open: Mutex<Open>,
+    // Last: the lock is released after everything that uses the directory.
+    lock: Mutex<Option<LockGuard>>,
+}
+
+#[derive(Default)]
+struct Open {
+    catalogue: Catalogue,
+    tables: BTreeMap<String, Table>,
+    closed: bool,
+}
+
+impl Db {
+    /// The absolute path of the directory; `None` if it is not in the operating system's file
+    /// system.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        self.inner.path.as_deref()
+    }
+
+    /// The names of all tables, sorted.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn table_names(&self) -> Result<Vec<String>> {
+        Ok(self.state()?.catalogue.tables.keys().cloned().collect())
+    }
+
+    /// A copy of the catalogue: every table with its engine and options.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn catalogue(&self) -> Result<Catalogue> {
+        Ok(self.state()?.catalogue.clone())
+    }
+
+    /// The file system that the store is on.
+    pub fn vfs(&self) -> &Arc<dyn Vfs> {
+        &self.inner.vfs
+    }
+
+    /// Finishes background work, makes everything durable, and releases the directory. Tables that
+    /// are still in use return [`Error::Closed`] afterwards.
+    ///
+    /// # Errors
+    /// The first error of a table's [`close`](siltstone_engine::Engine::close); all tables are
+    /// closed in any case.
+    pub fn close(&self) -> Result<()> {
+        let mut open = self.inner.open.lock();
+        open.closed = true;
+        let mut first_error = Ok(());
+        for table in std::mem::take(&mut open.tables).into_values() {
+            first_error = first_error.and(table.engine().close());
+        }
+        self.inner.lock.lock().take();
+        first_error
+    }
+
+    /// The table's directory, for tools that read its files. It is created if it does not exist.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn table_vfs(&self, name: &str) -> Result<Arc<dyn Vfs>> {
+        self.inner.vfs.subdirectory(&directory(name))
+    }
+
+    fn state(&self) -> Result<parking_lot::MutexGuard<'_, Open>> {
+        let open = self.inner.open.lock();
+        if open.closed { Err(Error::Closed) } else { Ok(open) }
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.inner.options.read_only {
+            Err(read_only::refusal(&self.inner.vfs.name()))
+        } else {
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Opening, creating and dropping tables.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use siltstone_engine::names::suggest;
+use siltstone_engine::{Error, Result};
+use siltstone_vfs::{MeteredVfs, Vfs};
+
+use super::{Db, Inner, Open};
+use crate::batch::member::Member;
+use crate::catalogue::{self, TableSpec};
+use crate::names::directory;
+use crate::read_only::ReadOnly;
+use crate::table::TableOptions;
+use crate::{Table, engines};
+
+impl Db {
+    /// Opens the existing table `name`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is none, or if [`DbOptions::compaction_filters`] or
+    /// [`DbOptions::merge_operators`] name a table that is not on `lsm`; errors of opening it, and
+    /// of [`Table::set_merge_operator`].
+    pub fn table(&self, name: &str) -> Result<Table> {
+        self.table_locked(&mut *self.state()?, name)
+    }
+
+    pub(super) fn table_locked(&self, open: &mut Open, name: &str) -> Result<Table> {
+        if let Some(table) = open.tables.get(name) {
+            return Ok(table.clone());
+        }
+        let spec = self.spec(open, name)?;
+        self.check_hooks(name, &spec.engine)?;
+        // An engine would create a new table in an empty directory.
+        if self.are_files_missing(name, &spec)? {
+            let path = format!("{}/{}", self.inner.vfs.name(), directory(name));
+            let reason =
+                "the table's files are missing, though CATALOG names it; put them back from a copy";
+            return Err(Error::corruption(path, 0, reason));
+        }
+        let table = self.open_table(name, &spec, open.catalogue.ids.get(name).copied())?;
+        open.tables.insert(name.to_owned(), table.clone());
+        Ok(table)
+    }
+
+    /// The engine and options of the table `name`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is none.
+    pub fn spec_of(&self, name: &str) -> Result<TableSpec> {
+        self.spec(&*self.state()?, name)
+    }
+
+    pub(super) fn spec(&self, open: &Open, name: &str) -> Result<TableSpec> {
+        open.catalogue.tables.get(name).cloned().ok_or_else(|| {
+            let names: Vec<_> = open.catalogue.tables.keys().map(String::as_str).collect();
+            let others = if names.is_empty() { "none".into() } else { names.join(", ") };
+            let suggestion = suggest(name, names.iter().copied());
+            Error::Invalid(format!(
+                "no table '{name}' in {}{suggestion} (tables: {others})",
+                self.inner.vfs.name()
+            ))
+        })
+    }
+
+    /// Opens the table `name`, or creates it on `engine` with `options` if there is none. Options
+    /// of an existing table that differ are applied, durably, or refused: those that are fixed at
+    /// creation, and those of an open table that only change when it is opened. Options that are
+    /// not given stay as they are. See [`engines::option_change`].
+    ///
+    /// ```
+    /// # use siltstone::{Db, DbOptions};
+    /// # let scratch = tempfile::tempdir().unwrap();
+    /// # let db = Db::open_or_create(scratch.path().join("s"), DbOptions::default())?;
+    /// let options = [("memtable".to_owned(), "8MiB".to_owned())].into();
+    /// let table = db.table_or_create("events", "lsm", &options)?;
+    /// assert_eq!(db.table_names()?, ["events"]);
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the table exists on another engine; [`Error::InvalidOptions`] with all
+    /// mistakes and refused options, among them a new `cache` if [`DbOptions::cache_bytes`] is set.
+    /// Nothing is applied then. [`Error::Refused`] if one differs in a read-only store.
+    pub fn table_or_create(
+        &self,
+        name: &str,
+        engine: &str,
+        options: &BTreeMap<String, String>,
+    ) -> Result<Table> {
+        catalogue::check_name(name)?;
+        engines::check(engine, options)?;
+        let known = self.state()?.catalogue.tables.get(name).map(|spec| spec.engine.clone());
+        match known {
+            Some(known) if known == engine => return self.table_with(name, options),
+            Some(known) => {
+                return Err(Error::Invalid(format!(
+                    "table '{name}' is on the {known} engine, not on {engine}"
+                )));
+            }
+            None => self.check_writable()?,
+        }
+        self.inner.shared.check(engine, options)?;
+        self.check_hooks(name, engine)?;
+        let mut open = self.state()?;
+        let vfs = self.inner.vfs.as_ref();
+        self.check_not_unlisted(&open, name)?;
+        let mut catalogue = open.catalogue.clone();
+        catalogue.pending.insert(name.to_owned());
+        catalogue.write(vfs)?;
+        open.catalogue = catalogue.clone();
+        // What a dropped table or an interrupted creation left.
+        remove_files(vfs, name)?;
+        let spec = TableSpec { engine: engine.to_owned(), options: options.clone() };
+        let table = self.open_table(name, &spec, None)?;
+        catalogue.tables.insert(name.to_owned(), spec);
+        catalogue.pending.remove(name);
+        catalogue.write(vfs)?;
+        open.catalogue = catalogue;
+        open.tables.insert(name.to_owned(), table.clone());
+        Ok(table)
+    }
+
+    /// Removes the table `name` with all of its files, wherever they are. If that is interrupted
+    /// after the catalogue stopped listing the table, the next open removes the rest.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is none; I/O errors.
+    pub fn drop_table(&self, name: &str) -> Result<()> {
+        self.check_writable()?;
+        let mut open = self.state()?;
+        let mut catalogue = open.catalogue.clone();
+        if catalogue.tables.remove(name).is_none() {
+            return Err(Error::Invalid(format!("no table '{name}' to drop")));
+        }
+        if let Some(table) = open.tables.remove(name) {
+            match table.engine().close() {
+                // Its files are removed anyway.
+                Err(Error::ReadOnly { .. }) => {}
+                closed => closed?,
+            }
+        }
+        if let Some(id) = catalogue.ids.remove(name) {
+            self.inner.batches.forget(id);
+        }
+        catalogue.pending.insert(name.to_owned());
+        let vfs = self.inner.vfs.as_ref();
+        catalogue.write(vfs)?;
+        open.catalogue = catalogue.clone();
+        remove_files(vfs, name)?;
+        catalogue.pending.remove(name);
+        catalogue.write(vfs)?;
+        open.catalogue = catalogue;
+        Ok(())
+    }
+
+    /// The tables whose directories exist but which the catalogue does not list, sorted, as after
+    /// an older catalogue was restored. [`repair`](crate::catalogue::repair) lists them again.
+    ///
+    /// # Errors
+    /// [`Error::Closed`]; I/O errors.
+    pub fn unlisted_tables(&self) -> Result<Vec<String>> {
+        self.state()?.catalogue.unlisted(self.inner.vfs.as_ref())
+    }
+
+    /// Whether all files of the table are missing. A listed table always has files, unless its
+    /// engine keeps none.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such table; I/O errors.
+    pub fn are_table_files_missing(&self, name: &str) -> Result<bool> {
+        let spec = self.spec_of(name)?;
+        self.are_files_missing(name, &spec)
+    }
+
+    fn are_files_missing(&self, name: &str, spec: &TableSpec) -> Result<bool> {
+        let (vfs, directory) = (&self.inner.vfs, directory(name));
+        if !engines::has_files(&spec.engine) {
+            return Ok(false);
+        }
+        let exists = vfs.has_subdirectory(&directory)?;
+        Ok(!exists || vfs.subdirectory(&directory)?.list()?.is_empty())
+    }
+
+    /// Refuses a name whose directory exists though the catalogue does not list it.
+    pub(super) fn check_not_unlisted(&self, open: &Open, name: &str) -> Result<()> {
+        let vfs = self.inner.vfs.as_ref();
+        let is_listed =
+            open.catalogue.tables.contains_key(name) || open.catalogue.pending.contains(name);
+        if is_listed || !vfs.has_subdirectory(&directory(name))? {
+            return Ok(());
+        }
+        Err(Error::Refused {
+            path: format!("{}/{}", vfs.name(), directory(name)),
+            reason: "the directory exists but the catalogue does not list it, as after an older CATALOG was \
+                     restored; run `siltstone repair` to list it again, or move it away"
+                .to_owned(),
+        })
+    }
+
+    /// Checks that the engine has the hooks that the options have for the table.
+    fn check_hooks(&self, name: &str, engine: &str) -> Result<()> {
+        let options = &self.inner.options;
+        if options.compaction_filters.contains_key(name) {
+            engines::check_compaction_filter(name, engine)?;
+        }
+        match options.merge_operators.contains_key(name) {
+            true => engines::check_merge_operator(name, engine),
+            false => Ok(()),
+        }
+    }
+
+    fn open_table(&self, name: &str, spec: &TableSpec, id: Option<u64>) -> Result<Table> {
+        let vfs = self.inner.vfs.subdirectory(&directory(name))?;
+        let vfs: Arc<dyn Vfs> = Arc::new(MeteredVfs::new(vfs));
+        let options = &self.inner.options;
+        let shared = &self.inner.shared;
+        let mut engine =
+            engines::open_shared(&spec.engine, vfs, &options.env, &spec.options, shared)?;
+        if let Some(filter) = options.compaction_filters.get(name) {
+            engine.set_compaction_filter(Some(filter.clone()))?;
+        }
+        if let Some(operator) = options.merge_operators.get(name) {
+            engine.set_merge_operator(Some(operator.clone()))?;
+        }
+        if options.read_only {
+            engine = Arc::new(ReadOnly::new(engine, self.inner.vfs.name()));
+        }
+        let table = Table::with(name, engine, options.env.clock.clone(), &options.transactions);
+        let mut in_force = spec.options.clone();
+        shared.remove_from(&spec.engine, &mut in_force);
+        let store: Weak<Inner> = Arc::downgrade(&self.inner);
+        let member = Member::new(id, self.inner.batches.clone());
+        Ok(table.of_store(member, TableOptions::new(store, in_force)))
+    }
+}
+
+/// Removes the directory of a table, if there is one, and the table's files in other directories.
+pub(super) fn remove_files(vfs: &dyn Vfs, table: &str) -> Result<()> {
+    let directory = directory(table);
+    if !vfs.has_subdirectory(&directory)? {
+        return Ok(());
+    }
+    engines::remove_external_files(vfs.subdirectory(&directory)?.as_ref())?;
+    vfs.remove_subdirectory(&directory)
+}
