@@ -4,6 +4,7 @@
 //! failure, 128 plus the signal's number if a signal interrupted it.
 
 mod bench;
+mod compare;
 mod console;
 mod failure;
 mod repro;
@@ -28,12 +29,14 @@ enum Command {
     Repro(repro::Repro),
     /// Measure an engine and another store under the same workload
     Bench(bench::Bench),
+    Compare(compare::Compare),
 }
 
 fn main() -> ExitCode {
     let outcome = match Program::parse().command {
         Command::Repro(command) => command.run(),
         Command::Bench(command) => command.run(),
+        Command::Compare(command) => command.run(),
     };
     match outcome {
         Ok(is_success) => ExitCode::from(u8::from(!is_success)),

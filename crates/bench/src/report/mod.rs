@@ -33,6 +33,13 @@ pub struct Figures {
     pub seconds: f64,
     /// Time after them until background work was idle; its writes are counted below.
     pub settle_seconds: Option<f64>,
+    /// CPU time of all threads of the process in both, per operation: it includes drawing the keys
+    /// and values.
+    #[serde(default)]
+    pub cpu_us_per_op: Option<f64>,
+    /// Resident memory of the process at the end.
+    #[serde(default)]
+    pub rss_bytes: Option<u64>,
     /// Throughput of the operations.
     pub ops_per_second: f64,
     /// Bytes of keys and values written.

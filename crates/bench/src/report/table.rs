@@ -14,6 +14,8 @@ const ROWS: &[Row] = &[
     ("operations", |f| Some(f.ops.to_string())),
     ("seconds", |f| Some(format!("{:.2}", f.seconds))),
     ("operations/s", |f| Some(format!("{:.0}", f.ops_per_second))),
+    ("CPU µs per operation", |f| decimal(f.cpu_us_per_op)),
+    ("resident memory", |f| f.rss_bytes.map(human)),
     ("user bytes written", |f| bytes_unless_zero(f.user_bytes_written)),
     ("media bytes written", |f| bytes_unless_zero(f.media_bytes_written)),
     ("process bytes written", |f| f.process_bytes_written.and_then(bytes_unless_zero)),

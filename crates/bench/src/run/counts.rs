@@ -32,6 +32,8 @@ pub struct Counts {
     pub seconds: f64,
     /// Time after them until background work was idle.
     pub settle_seconds: f64,
+    /// CPU time of all threads of the process in both, in seconds.
+    pub cpu_seconds: f64,
     /// Bytes of keys and values written.
     pub user_bytes: u64,
     /// Bytes written to storage, by purpose.
@@ -67,6 +69,8 @@ pub struct State {
     pub space_bytes: u64,
     /// Bytes and files of each level.
     pub levels: BTreeMap<String, (u64, u64)>,
+    /// Resident memory of the process.
+    pub rss_bytes: Option<u64>,
 }
 
 impl Counts {
@@ -126,6 +130,7 @@ impl Counts {
     pub fn add(&mut self, other: &Counts) {
         self.seconds += other.seconds;
         self.settle_seconds += other.settle_seconds;
+        self.cpu_seconds += other.cpu_seconds;
         self.user_bytes += other.user_bytes;
         for (purpose, bytes) in &other.written {
             *self.written.entry(purpose.clone()).or_default() += bytes;
@@ -181,6 +186,9 @@ impl Counts {
             threads: identity.threads,
             seconds: self.seconds,
             settle_seconds: Some(self.settle_seconds),
+            cpu_us_per_op: (self.ops > 0 && self.cpu_seconds > 0.0)
+                .then(|| self.cpu_seconds * 1e6 / self.ops as f64),
+            rss_bytes: state.rss_bytes,
             ops_per_second: if self.seconds > 0.0 { self.ops as f64 / self.seconds } else { 0.0 },
             user_bytes_written: self.user_bytes,
             media_bytes_written,
@@ -226,9 +234,10 @@ impl Counts {
 }
 
 impl State {
-    /// The sizes of an engine.
+    /// The sizes of an engine, and of this process now.
     pub fn of(stats: &Stats) -> Self {
         State {
+            rss_bytes: process::rss_bytes(),
             keys: stats.keys_estimate.unwrap_or(0),
             memory: stats.memory.iter().map(|(name, bytes)| (name.to_string(), *bytes)).collect(),
             space_bytes: stats.space_bytes,

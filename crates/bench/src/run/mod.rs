@@ -253,6 +253,7 @@ impl Session {
         }
         let before = engine.stats();
         let device_writes_before = self.device_writes();
+        let cpu_before = process::cpu_time();
         let mut growth = Vec::new();
         let mut watch = |done| {
             report(done);
@@ -270,6 +271,7 @@ impl Session {
             self.run_due_jobs()?;
         }
         let settle_seconds = settling.elapsed().as_secs_f64();
+        let cpu_seconds = process::cpu_time().saturating_sub(cpu_before).as_secs_f64();
         let after = engine.stats();
         let device_writes = self.device_writes().since(device_writes_before);
 
@@ -284,6 +286,7 @@ impl Session {
             ops,
             seconds,
             settle_seconds,
+            cpu_seconds,
             device_writes,
             ..Counts::between(&before, &after)
         };

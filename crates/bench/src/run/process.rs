@@ -1,4 +1,4 @@
-//! Memory of this process and of child processes, from the operating system.
+//! CPU time and memory of this process, and memory of child processes, from the operating system.
 //!
 //! Invariant: a value that the system does not offer is missing, never zero.
 //!
@@ -26,6 +26,17 @@ pub fn peak_rss_bytes() -> Option<u64> {
     peak_in(&std::fs::read_to_string("/proc/self/status").ok()?)
 }
 
+/// Resident memory of this process in bytes.
+pub fn rss_bytes() -> Option<u64> {
+    bytes_in(&std::fs::read_to_string("/proc/self/status").ok()?, "VmRSS:")
+}
+
+/// CPU time of all threads of this process.
+pub fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
 /// Runs a program to its end; returns its output and its peak resident memory in bytes, sampled
 /// five times per second.
 ///
@@ -50,7 +61,11 @@ pub fn run_watched(program: &mut Command) -> io::Result<(Output, Option<u64>)> {
 }
 
 fn peak_in(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    bytes_in(status, "VmHWM:")
+}
+
+fn bytes_in(status: &str, field: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib * 1024)
 }
@@ -64,6 +79,16 @@ mod tests {
         assert_eq!(peak_in("Name:\tx\nVmHWM:\t    1234 kB\nVmRSS:\t 1 kB\n"), Some(1_263_616));
         assert_eq!(peak_in("Name:\tx\n"), None);
         assert_eq!(peak_in("VmHWM:\tmany kB\n"), None);
+    }
+
+    #[test]
+    fn cpu_time_grows_with_work() {
+        let before = cpu_time();
+        let start = std::time::Instant::now();
+        while start.elapsed() < Duration::from_millis(20) {
+            std::hint::spin_loop();
+        }
+        assert!(cpu_time() > before && rss_bytes().is_some_and(|bytes| bytes > 100_000));
     }
 
     #[test]

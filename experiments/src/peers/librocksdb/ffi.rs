@@ -9,8 +9,9 @@ use siltstone_engine::Result;
 use crate::peers::leveldb_c_api::leveldb_c_api_methods;
 use crate::peers::library::{self, Handle, library};
 
-/// File names in distributions, the preferred first.
-const NAMES: [&str; 3] = ["librocksdb.so.7.8", "librocksdb.so.7", "librocksdb.so"];
+/// File names, the preferred first.
+const NAMES: [&str; 4] =
+    ["librocksdb.so.11.8", "librocksdb.so.11", "librocksdb.so.7.8", "librocksdb.so.7"];
 
 library! { "rocksdb_"
     free: fn(Handle);
