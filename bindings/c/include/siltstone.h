@@ -249,6 +249,25 @@ siltstone_error *siltstone_cursor_seek_back(siltstone_cursor *cursor,
                                             size_t key_len);
 
 /*
+ Moves up to `max_entries` times, forwards or backwards, and copies the entry after each move: one
+ call for many entries, for languages in which a call is expensive. It stops early behind the last
+ entry of the range, and once the copies have `max_bytes` bytes or more. `*count` is set to the
+ number of entries. `*entries` gets them one after the other, and is freed with siltstone_free():
+
+ key_len (4 bytes), value_len (4 bytes), both little-endian, key, value
+
+ Errors: as of the moves; INVALID if `max_entries` or `max_bytes` is 0. The entries that were
+ copied before an error are lost.
+ */
+siltstone_error *siltstone_cursor_read(siltstone_cursor *cursor,
+                                       bool is_backward,
+                                       size_t max_entries,
+                                       size_t max_bytes,
+                                       char **entries,
+                                       size_t *entries_len,
+                                       size_t *count);
+
+/*
  Whether the cursor is on an entry. False for NULL.
  */
 bool siltstone_cursor_valid(const siltstone_cursor *cursor);

@@ -5,8 +5,8 @@ use std::mem::MaybeUninit;
 
 use store::{Cursor, EntryRef, Error};
 
-use crate::error::{SiltstoneError, guard, release, required};
-use crate::memory::bytes;
+use crate::error::{SiltstoneError, guard, invalid, release, required};
+use crate::memory::{Output, bytes};
 
 /// A position among the entries of a table, as of the creation of the cursor. One thread at a time
 /// may use it.
@@ -101,6 +101,51 @@ fn go(
     step: impl FnOnce(&mut Cursor) -> Result<Option<EntryRef<'_>>, Error>,
 ) -> Option<Box<SiltstoneError>> {
     guard(|| step(&mut required(cursor, "cursor")?.0).map(|_| ()))
+}
+
+/// Moves up to `max_entries` times, forwards or backwards, and copies the entry after each move: one
+/// call for many entries, for languages in which a call is expensive. It stops early behind the last
+/// entry of the range, and once the copies have `max_bytes` bytes or more. `*count` is set to the
+/// number of entries. `*entries` gets them one after the other, and is freed with siltstone_free():
+///
+/// key_len (4 bytes), value_len (4 bytes), both little-endian, key, value
+///
+/// Errors: as of the moves; INVALID if `max_entries` or `max_bytes` is 0. The entries that were
+/// copied before an error are lost.
+#[unsafe(no_mangle)]
+pub extern "C" fn siltstone_cursor_read(
+    cursor: Option<&mut SiltstoneCursor>,
+    is_backward: bool,
+    max_entries: usize,
+    max_bytes: usize,
+    entries: Option<&mut MaybeUninit<*mut c_char>>,
+    entries_len: Option<&mut MaybeUninit<usize>>,
+    count: Option<&mut MaybeUninit<usize>>,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        let mut output = Output::bytes(entries, entries_len, "entries")?;
+        let count = required(count, "count")?;
+        count.write(0);
+        let cursor = &mut required(cursor, "cursor")?.0;
+        if max_entries == 0 || max_bytes == 0 {
+            return Err(invalid("'max_entries' and 'max_bytes' must be at least 1".to_owned()));
+        }
+        let (mut copies, mut copied) = (Vec::new(), 0);
+        while copied < max_entries && copies.len() < max_bytes {
+            let moved = if is_backward { cursor.prev() } else { cursor.next() };
+            let Some(entry) = moved? else { break };
+            for part in [entry.key, entry.value] {
+                // At most 512 MiB.
+                copies.extend_from_slice(&(part.len() as u32).to_le_bytes());
+            }
+            copies.extend_from_slice(entry.key);
+            copies.extend_from_slice(entry.value);
+            copied += 1;
+        }
+        output.set(&copies)?;
+        count.write(copied);
+        Ok(())
+    })
 }
 
 /// Whether the cursor is on an entry. False for NULL.

@@ -226,6 +226,29 @@ static void iterate(siltstone_table *table) {
   OK(siltstone_cursor_last(cursor));
   CHECK(is_on(cursor, "b2"));
   siltstone_cursor_free(cursor);
+
+  char *entries;
+  size_t count;
+  OK(siltstone_table_cursor_prefix(table, S("b"), &cursor));
+  OK(siltstone_cursor_read(cursor, false, 9, 9, &entries, &len, &count)); /* at the limit of bytes */
+  CHECK(count == 1 && len == 10 && memcmp(entries, "\2\0\0\0\0\0\0\0b1", 10) == 0);
+  siltstone_free(entries);
+  OK(siltstone_cursor_read(cursor, false, 9, 1000, &entries, &len, &count)); /* at the end */
+  CHECK(count == 1 && len == 11 && memcmp(entries, "\2\0\0\0\1\0\0\0b23", 11) == 0);
+  siltstone_free(entries);
+  OK(siltstone_cursor_read(cursor, false, 9, 1000, &entries, &len, &count));
+  CHECK(count == 0 && len == 0 && entries != NULL && !siltstone_cursor_valid(cursor));
+  siltstone_free(entries);
+  OK(siltstone_cursor_seek(cursor, S("b2")));
+  OK(siltstone_cursor_read(cursor, true, 1, 1000, &entries, &len, &count)); /* at the limit of entries */
+  CHECK(count == 1 && is_on(cursor, "b1"));
+  siltstone_free(entries);
+  FAILS(siltstone_cursor_read(cursor, true, 0, 1, &entries, &len, &count), SILTSTONE_CODE_INVALID,
+        "'max_entries'");
+  FAILS(siltstone_cursor_read(NULL, true, 1, 1, &entries, &len, &count), SILTSTONE_CODE_INVALID,
+        "'cursor'");
+  CHECK(entries == NULL && len == 0 && count == 0);
+  siltstone_cursor_free(cursor);
   FAILS(siltstone_table_cursor(table, S("z"), S("a"), &cursor), SILTSTONE_CODE_INVALID, "inverted");
   CHECK(cursor == NULL);
   FAILS(siltstone_table_cursor(table, NULL, 0, NULL, 0, NULL), SILTSTONE_CODE_INVALID, "'cursor'");

@@ -1,14 +1,16 @@
-//! Runs the tests of the packages for Go and Java, the programs of their READMEs, and the program
-//! of the book's page "Other languages" in C, Go and Java on one store.
+//! Runs the tests of the packages for Go, Java and Node, the programs of their READMEs, and the
+//! program of the book's page "Other languages" in C, Go, Java and Node on one store.
 //!
-//! A language whose tools are not installed is skipped, with a line on standard error. Nothing is
-//! downloaded, and nothing is written into the source tree.
+//! A language whose tools are not installed is skipped, with a line on standard error; for Node
+//! these are the packages of `npm install` too. Nothing is downloaded, and nothing is written into
+//! the source tree.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
 use std::hash::{Hash, Hasher};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -18,6 +20,7 @@ mod library;
 
 const MIN_GO_MINOR: u32 = 23;
 const MIN_JAVA: u32 = 22;
+const MIN_NODE: u32 = 20;
 
 fn bindings() -> &'static Path {
     root().parent().unwrap()
@@ -154,22 +157,47 @@ impl Java {
     }
 }
 
+/// Whether Node and the packages that ours needs are installed.
+fn has_node() -> bool {
+    let is_sufficient =
+        version(Path::new("node"), "--version", "v").is_some_and(|major| major >= MIN_NODE);
+    let is_installed = is_sufficient && bindings().join("node/node_modules").is_dir();
+    if !is_installed {
+        eprintln!(
+            "there is no Node {MIN_NODE} or later with the packages of `npm install` in \
+             bindings/node: its package is not tested"
+        );
+    }
+    is_installed
+}
+
+/// A program of Node, in the package's directory.
+fn node(program: &Path) -> Command {
+    let mut node = Command::new("node");
+    node.arg(program)
+        .current_dir(bindings().join("node"))
+        .env("SILTSTONE_LIBRARY", library_directory().join("libsiltstone.so"));
+    node
+}
+
 /// The sources of a directory, one after the other.
 fn sources(directory: &Path) -> String {
     let paths = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     paths.filter(|path| path.is_file()).map(|path| fs::read_to_string(path).unwrap()).collect()
 }
 
-/// Functions that the packages do without: those with callbacks.
-fn has_callback(function: &str) -> bool {
-    function.ends_with("_get_with") || function == "siltstone_table_transact"
+/// Functions that the packages do without: those with callbacks, and the one for languages in which
+/// a call is more expensive.
+fn is_left_out(function: &str) -> bool {
+    function.ends_with("_get_with")
+        || ["siltstone_table_transact", "siltstone_cursor_read"].contains(&function)
 }
 
 #[test]
 fn packages_call_every_function_of_the_header() {
     let go = sources(&bindings().join("go"));
     let java = sources(&bindings().join("java/src/siltstone"));
-    for function in header_functions().iter().filter(|function| !has_callback(function)) {
+    for function in header_functions().iter().filter(|function| !is_left_out(function)) {
         let name = function.strip_prefix("siltstone_").unwrap();
         // Functions that several types have are called by the type and the rest of the name.
         let (of, rest) = name.split_once('_').unwrap_or(("", name));
@@ -224,6 +252,30 @@ fn java_package_passes_its_tests() {
 }
 
 #[test]
+fn node_package_passes_its_tests() {
+    if !has_node() {
+        return;
+    }
+    let mut tests = node(Path::new("test/all.js"));
+    // The tests create hundreds of stores.
+    if Path::new("/dev/shm").is_dir() {
+        tests.env("TMPDIR", "/dev/shm");
+    }
+    let output = run(&mut tests);
+    assert!(output.ends_with("# ok\n\n"), "{output}");
+    // The README's program. Node looks for the package by its name in NODE_PATH.
+    let package = bindings().join("node");
+    let (program, expected) = quick_start(&package.join("README.md"), "js");
+    let scratch = tempfile::tempdir().unwrap();
+    let source = scratch.path().join("quick-start.js");
+    fs::write(&source, program).unwrap();
+    symlink(&package, scratch.path().join("siltstone-level")).unwrap();
+    let output =
+        run(node(&source).env("NODE_PATH", scratch.path()).arg(scratch.path().join("store")));
+    assert_eq!(output, expected);
+}
+
+#[test]
 fn programs_in_all_languages_count_in_one_store() {
     let scratch = tempfile::tempdir().unwrap();
     let store = scratch.path().join("visits");
@@ -249,6 +301,10 @@ fn programs_in_all_languages_count_in_one_store() {
                 program
             }),
         ));
+    }
+    if has_node() {
+        let program = || node(Path::new("examples/languages.js"));
+        programs.push(("node", Box::new(program)));
     }
     // The names are in the order of keys, and each program runs after those before it.
     for round in 1..=2 {

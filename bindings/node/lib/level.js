@@ -1,0 +1,243 @@
+'use strict'
+
+// A table of a store as an abstract-level database.
+//
+// Each write is one batch: it is built at once, with copies of keys and values, and applied on
+// another thread. A read without a snapshot takes one for itself at once, so it does not see writes
+// that are called after it.
+//
+// Invariant: a handle is freed when no call uses it any more: `_close` waits for the calls that run.
+
+const fs = require('fs')
+const path = require('path')
+const { AbstractLevel } = require('abstract-level')
+const library = require('./library')
+const { SiltstoneIterator } = require('./iterator')
+const { SiltstoneSnapshot } = require('./snapshot')
+
+const ENGINE = 'lsm'
+const CLEAR_BATCH = 1000
+
+class SiltstoneLevel extends AbstractLevel {
+  constructor (location, options = {}) {
+    if (typeof location !== 'string' || location === '') {
+      throw new TypeError("The first argument 'location' must be a non-empty string")
+    }
+    super({
+      encodings: { buffer: true },
+      seek: true,
+      has: true,
+      getSync: true,
+      implicitSnapshots: true,
+      explicitSnapshots: true,
+      createIfMissing: true,
+      errorIfExists: true,
+      additionalMethods: { maintain: true, stats: true }
+    }, options)
+    this._location = location
+    this._calls = 0
+    this._whenIdle = null
+  }
+
+  get location () {
+    return this._location
+  }
+
+  async _open (options) {
+    const location = path.resolve(this._location)
+    const exists = fs.existsSync(path.join(location, 'CATALOG'))
+    if (exists && options.errorIfExists) {
+      throw new Error(`${location} exists, and errorIfExists is set`)
+    }
+    if (!exists && !options.createIfMissing) {
+      throw new Error(`the store ${location} does not exist, and createIfMissing is not set`)
+    }
+    if (!exists && !options.readOnly) fs.mkdirSync(path.dirname(location), { recursive: true })
+    const storeOptions = optionsOf(options)
+    const db = [null]
+    try {
+      await library.later(exists ? 'open' : 'open_or_create', location, storeOptions, db)
+    } finally {
+      library.options_free(storeOptions)
+    }
+    const table = [null]
+    const tableOptions = Object.entries(options.tableOptions || {}).map(([k, v]) => `${k}=${v}`)
+    const name = options.table || 'level'
+    try {
+      await library.later('table_open_or_create', db[0], name, ENGINE, tableOptions,
+        tableOptions.length, table)
+    } catch (error) {
+      await library.later('close', db[0]).catch(() => {})
+      library.db_free(db[0])
+      throw error
+    }
+    this._db = db[0]
+    this._table = table[0]
+  }
+
+  async _close () {
+    if (this._calls > 0) await new Promise(resolve => { this._whenIdle = resolve })
+    try {
+      await library.later('close', this._db)
+    } finally {
+      library.table_free(this._table)
+      library.db_free(this._db)
+      this._table = this._db = null
+    }
+  }
+
+  // Runs a call on another thread, which `_close` waits for.
+  async _later (...call) {
+    this._calls++
+    try {
+      return await library.later(...call)
+    } finally {
+      this._calls--
+      if (this._calls === 0 && this._whenIdle) this._whenIdle()
+    }
+  }
+
+  // Reads with the given snapshot, or one of this moment.
+  async _read (snapshot, read) {
+    if (snapshot) return snapshot._use(read)
+    const handle = [null]
+    library.now('snapshot_create', this._table, handle)
+    try {
+      return await read(handle[0])
+    } finally {
+      library.snapshot_free(handle[0])
+    }
+  }
+
+  _get (key, options) {
+    return this._read(options.snapshot, async snapshot => {
+      const [copy, value, length] = [Buffer.from(key), [null], [0]]
+      await this._later('snapshot_get', snapshot, copy, copy.length, value, length)
+      return library.take(value[0], Number(length[0]))
+    })
+  }
+
+  _getSync (key, options) {
+    const [value, length] = [[null], [0]]
+    const [name, of] = options.snapshot
+      ? ['snapshot_get', options.snapshot._handle]
+      : ['table_get', this._table]
+    library.now(name, of, key, key.length, value, length)
+    return library.take(value[0], Number(length[0]))
+  }
+
+  _getMany (keys, options) {
+    return this._read(options.snapshot, async snapshot => {
+      const copies = keys.map(key => Buffer.from(key))
+      const pointers = BigUint64Array.from(copies, copy => library.address(copy))
+      const lengths = BigUint64Array.from(copies, copy => BigInt(copy.length))
+      const values = new BigUint64Array(keys.length)
+      const valueLengths = new BigUint64Array(keys.length)
+      await this._later('snapshot_multi_get', snapshot, keys.length, pointers, lengths, values,
+        valueLengths)
+      // The copies live until here.
+      return copies.map((_, i) =>
+        library.take(values[i] === 0n ? null : values[i], Number(valueLengths[i])))
+    })
+  }
+
+  _has (key, options) {
+    return this._read(options.snapshot, snapshot => this._contains(snapshot, key))
+  }
+
+  _hasMany (keys, options) {
+    return this._read(options.snapshot, snapshot =>
+      Promise.all(keys.map(key => this._contains(snapshot, key))))
+  }
+
+  async _contains (snapshot, key) {
+    const [copy, found] = [Buffer.from(key), [false]]
+    await this._later('snapshot_contains', snapshot, copy, copy.length, found)
+    return found[0]
+  }
+
+  _put (key, value, options) {
+    return this._batch([{ type: 'put', key, value }], options)
+  }
+
+  _del (key, options) {
+    return this._batch([{ type: 'del', key }], options)
+  }
+
+  async _batch (operations, options) {
+    const batch = library.batch_create()
+    try {
+      for (const { type, key, value } of operations) {
+        if (type === 'put') {
+          library.now('batch_put', batch, key, key.length, value, value.length)
+        } else {
+          library.now('batch_delete', batch, key, key.length)
+        }
+      }
+      await this._later('table_write', this._table, batch, options.sync === true)
+    } finally {
+      library.batch_free(batch)
+    }
+  }
+
+  async _clear (options) {
+    const hasBounds = ['gt', 'gte', 'lt', 'lte'].some(bound => options[bound] !== undefined)
+    if (!hasBounds && options.limit === -1 && !options.snapshot) {
+      return this._later('table_clear', this._table)
+    }
+    const iterator = this._iterator({ ...options, keys: true, values: false })
+    try {
+      let left = options.limit === -1 ? Infinity : options.limit
+      while (left > 0) {
+        const entries = await iterator._nextv(Math.min(left, CLEAR_BATCH), {})
+        if (entries.length === 0) break
+        await this._batch(entries.map(([key]) => ({ type: 'del', key })), {})
+        left -= entries.length
+      }
+    } finally {
+      await iterator.close()
+    }
+  }
+
+  _iterator (options) {
+    return new SiltstoneIterator(this, options)
+  }
+
+  _snapshot (options) {
+    return new SiltstoneSnapshot(this, options)
+  }
+
+  // Runs flushes and compactions until none is due.
+  async maintain () {
+    this._assertOpen()
+    await this._later('table_maintain', this._table)
+  }
+
+  // Counters and sizes of the table.
+  async stats () {
+    this._assertOpen()
+    const json = [null]
+    await this._later('table_stats', this._table, json)
+    return JSON.parse(library.takeText(json[0]))
+  }
+
+  _assertOpen () {
+    if (this.status === 'open') return
+    const error = new Error('Database is not open')
+    error.code = 'LEVEL_DATABASE_NOT_OPEN'
+    throw error
+  }
+}
+
+function optionsOf ({ readOnly, threads, maxOpenFiles, cacheBytes }) {
+  const options = library.options_create()
+  // Snapshots live until they are closed.
+  library.options_set_idle_ms(options, 0)
+  if (readOnly) library.options_set_read_only(options, true)
+  if (threads !== undefined) library.options_set_threads(options, threads)
+  if (maxOpenFiles !== undefined) library.options_set_max_open_files(options, maxOpenFiles)
+  if (cacheBytes !== undefined) library.options_set_cache_bytes(options, cacheBytes)
+  return options
+}
+
+module.exports = { SiltstoneLevel }

@@ -1,0 +1,27 @@
+'use strict'
+
+// A table as of the creation of the snapshot.
+
+const { AbstractSnapshot } = require('abstract-level')
+const library = require('./library')
+
+class SiltstoneSnapshot extends AbstractSnapshot {
+  constructor (db, options) {
+    super(options)
+    const handle = [null]
+    library.now('snapshot_create', db._table, handle)
+    this._handle = handle[0]
+  }
+
+  // Reads, while abstract-level keeps the snapshot from being closed.
+  async _use (read) {
+    return read(this._handle)
+  }
+
+  async _close () {
+    library.snapshot_free(this._handle)
+    this._handle = null
+  }
+}
+
+module.exports = { SiltstoneSnapshot }
