@@ -271,7 +271,7 @@ impl Session {
             self.run_due_jobs()?;
         }
         let settle_seconds = settling.elapsed().as_secs_f64();
-        let cpu_seconds = process::cpu_time().saturating_sub(cpu_before).as_secs_f64();
+        let cpu = process::cpu_time().zip(cpu_before).map(|(now, before)| now - before);
         let after = engine.stats();
         let device_writes = self.device_writes().since(device_writes_before);
 
@@ -286,7 +286,7 @@ impl Session {
             ops,
             seconds,
             settle_seconds,
-            cpu_seconds,
+            cpu_seconds: cpu.unwrap_or_default().as_secs_f64(),
             device_writes,
             ..Counts::between(&before, &after)
         };
