@@ -100,6 +100,22 @@ impl<'r> WriteSet<'r> {
         Ok(self.row(&stored_key(key))?.map(StoredValue::new))
     }
 
+    /// Stores a plain value over a key of any type. `value` is what is stored, so one that looks
+    /// like metadata must have been escaped.
+    ///
+    /// # Errors
+    /// Those of reads.
+    pub fn put_string(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        expires_at: Option<Timestamp>,
+    ) -> Result<()> {
+        self.remove(key)?;
+        self.put(&stored_key(key), value, expires_at);
+        Ok(())
+    }
+
     /// Removes a key of any type, and returns whether it existed. The cost does not depend on the
     /// size of a collection.
     ///
