@@ -168,6 +168,11 @@ impl Client {
         self.wakeups.wake(self.token);
     }
 
+    /// Lets its worker serve it.
+    pub(crate) fn wake(&self) {
+        self.wakeups.wake(self.token);
+    }
+
     /// Leaves a message, to be sent after the messages before it. A client whose messages exceed
     /// the limits is closed.
     pub(crate) fn push(&self, message: &Arc<[u8]>) {

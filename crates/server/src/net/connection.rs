@@ -114,6 +114,10 @@ impl Connection {
             // The idle time begins with the reply.
             self.activity.last_received = batcher.clock;
         }
+        if self.protocol.is_paused() {
+            self.protocol.end_pause();
+            self.activity.last_received = batcher.clock;
+        }
         if self.protocol.is_busy() {
             self.activity.last_received = batcher.clock;
             self.protocol.resume(shared, &mut self.replies, batcher);
@@ -156,7 +160,7 @@ impl Connection {
         }
     }
 
-    /// When the time of the parked command is over.
+    /// When the time of the parked command or of the pause is over.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.protocol.deadline()
     }
@@ -286,7 +290,7 @@ impl Connection {
         if self.is_closing || self.is_throttled(shared) {
             return false;
         }
-        if self.protocol.is_parked() {
+        if self.protocol.is_parked() || self.protocol.is_paused() {
             // A message, a deadline or a wake-up comes.
             return self.protocol.client().mailbox.is_pending();
         }
@@ -318,9 +322,11 @@ impl Connection {
         let is_killed = self.protocol.client().killed.load(Relaxed);
         let client = self.protocol.client();
         self.is_dead |= client.check_messages(now);
-        // Neither a parked command nor a subscription is silence.
-        let may_be_silent =
-            client.is_subscriber() || client.has_flag(flag::MONITOR) || self.protocol.is_parked();
+        // Neither a command that waits nor a subscription is silence.
+        let may_be_silent = client.is_subscriber()
+            || client.has_flag(flag::MONITOR)
+            || self.protocol.is_parked()
+            || self.protocol.is_paused();
         let timeouts = (shared.options.stall_timeout, shared.settings.idle_timeout());
         if self.activity.has_timed_out(now, timeouts, may_be_silent) {
             shared.metrics.timeouts.fetch_add(1, Relaxed);
