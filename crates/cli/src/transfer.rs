@@ -46,11 +46,12 @@ fn shown(file: &Path) -> String {
     file.display().to_string()
 }
 
-/// Load rows from a file or standard input
+/// Load rows from a file or standard input, or a dump file of Redis
 ///
 /// The store and the table are created if they do not exist. Rows replace existing ones with the
 /// same key. A file with a bad row is refused as a whole; from standard input and other pipes the
-/// rows before it are imported.
+/// rows before it are imported. A dump file of Redis (`dump.rdb`) has one or more databases, of which
+/// one is imported, with all types of values and their expiries.
 #[derive(Args)]
 pub(crate) struct Import {
     #[command(flatten)]

@@ -66,6 +66,11 @@ impl<'r> WriteSet<'r> {
         self.layered().row(key)
     }
 
+    /// A row as this write set writes it, if it does.
+    pub(crate) fn pending_row(&self, key: &[u8]) -> Option<&Entry> {
+        self.writes.get(key).flatten()
+    }
+
     pub(crate) fn scan(&self, range: &KeyRange, order: Order, visit: &mut Visit<'_>) -> Result<()> {
         self.layered().scan(range, order, visit)
     }

@@ -49,6 +49,7 @@ mod zipmap;
 
 pub use error::{Error, Result};
 pub use file::{DumpFile, Entry, Item};
+pub use siltstone_collections::Encoding;
 pub use store::StoreError;
 pub use stream::{Pending, Stream, StreamConsumer, StreamEntry, StreamGroup};
 pub use value::Value;

@@ -412,3 +412,67 @@ fn encode_group(out: &mut Vec<u8>, group: &StreamGroup) {
         ids.into_iter().for_each(|id| put_raw_id(out, id));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A group with a consumer and a pending entry; `active` follows the time it was last seen.
+    fn group(read: &[u8], active: &[u8]) -> Vec<u8> {
+        let (id, time) = ([&[0; 7][..], &[5], &[0; 7], &[1]].concat(), [7, 0, 0, 0, 0, 0, 0, 0]);
+        let pending = [&[1][..], &id, &time, &[3]].concat();
+        let consumers = [&[1, 1, b'c'][..], &time, active, &[1], &id].concat();
+        [&[1, 1, b'g', 6, 0][..], read, &pending, &consumers].concat()
+    }
+
+    fn read(version: Version, head: &[u8], group: &[u8]) -> Result<Stream> {
+        // One node with the entries 5-0 and 5-1, of which the first is deleted.
+        let mut pack = ListpackWriter::new();
+        [1, 1, 1].iter().for_each(|number| pack.push_int(*number));
+        pack.push(b"f");
+        [0, 3, 0, 0, 7, 4, 2, 0, 1, 8, 4].iter().for_each(|number| pack.push_int(*number));
+        let mut input = vec![1, 16];
+        put_raw_id(&mut input, StreamId { ms: 5, seq: 0 });
+        put_bytes(&mut input, &pack.finish());
+        // One entry, and the last id.
+        input.extend_from_slice(&[1, 6, 0]);
+        input.extend_from_slice(head);
+        input.extend_from_slice(group);
+        decode(&mut Source::new(&input[..], 1 << 20, false), version)
+    }
+
+    #[test]
+    fn streams_of_all_versions_are_read() {
+        let head = [5, 1, 5, 0, 9];
+        let active = 11_u64.to_le_bytes();
+        let three = read(Version::Three, &head, &group(&[2], &active)).unwrap();
+        let entry = StreamEntry {
+            id: StreamId { ms: 5, seq: 1 },
+            fields: vec![b"f".to_vec(), b"8".to_vec()],
+        };
+        let consumer = |active_at| StreamConsumer { name: b"c".to_vec(), seen_at: 7, active_at };
+        let pending = Pending { id: entry.id, consumer: 0, delivered_at: 7, deliveries: 3 };
+        let expected = Stream {
+            entries: vec![entry],
+            last: StreamId { ms: 6, seq: 0 },
+            deleted: StreamId { ms: 5, seq: 0 },
+            added: 9,
+            groups: vec![StreamGroup {
+                name: b"g".to_vec(),
+                last: StreamId { ms: 6, seq: 0 },
+                read: Some(2),
+                consumers: vec![consumer(Some(11))],
+                pending: vec![pending],
+            }],
+        };
+        assert_eq!(three, expected);
+        let never = read(Version::Three, &head, &group(&[2], &[0xff; 8])).unwrap();
+        assert_eq!(never.groups[0].consumers, [consumer(None)]);
+        let unknown = [&[0x81][..], &[0xff; 8]].concat();
+        let two = read(Version::Two, &head, &group(&unknown, &[])).unwrap();
+        assert_eq!(two.groups[0].consumers, [consumer(Some(7))]);
+        assert_eq!(two.groups[0].read, None);
+        let one = read(Version::One, &[], &group(&[], &[])).unwrap();
+        assert_eq!((one.entries.len(), one.added, one.groups[0].read), (1, 1, None));
+    }
+}

@@ -391,6 +391,10 @@ mod tests {
             ])
         );
         assert_eq!(
+            decoded(b"\x14\x0d\x0d\0\0\0\x02\0\x81b\x02\xc0\x85\x02\xff").unwrap(),
+            Value::Set(bytes(&["b", "133"]))
+        );
+        assert_eq!(
             decoded(b"\x09\x07\x01\x01a\x01\x00b\xff").unwrap(),
             Value::Hash(vec![(b"a".to_vec(), b"b".to_vec())])
         );

@@ -204,7 +204,15 @@ fn view(client: &mut Client, key: &str) -> Vec<String> {
         "list" => vec![ask("LRANGE KEY 0 -1")],
         "hash" => vec![sorted(ask("HGETALL KEY"))],
         "set" => vec![sorted(ask("SMEMBERS KEY"))],
-        "zset" => vec![ask("ZRANGE KEY 0 -1 WITHSCORES")],
+        // Redis 7.0 writes 17 digits of a score, and later versions as many as it needs.
+        "zset" => {
+            let number = |part: &str| match part.trim_matches('"').parse::<f64>() {
+                Ok(number) => number.to_string(),
+                Err(_) => part.to_owned(),
+            };
+            let reply = ask("ZRANGE KEY 0 -1 WITHSCORES");
+            reply.trim_matches(['[', ']']).split(", ").map(number).collect()
+        }
         _ => {
             let mut info = ask("XINFO STREAM KEY");
             // The nodes of Redis's tree, which we have not.

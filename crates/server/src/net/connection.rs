@@ -95,6 +95,11 @@ impl Connection {
             self.is_dead = true;
         }
         self.receive_mail(shared);
+        if self.protocol.is_paused() {
+            // The command looks again whether it must wait.
+            self.protocol.end_pause();
+            self.activity.last_received = batcher.clock;
+        }
         if self.is_throttled(shared) {
             // A request cannot complete while nothing is read, so its timeout is suspended.
             self.activity.request = None;
@@ -112,10 +117,6 @@ impl Connection {
                 return;
             }
             // The idle time begins with the reply.
-            self.activity.last_received = batcher.clock;
-        }
-        if self.protocol.is_paused() {
-            self.protocol.end_pause();
             self.activity.last_received = batcher.clock;
         }
         if self.protocol.is_busy() {
