@@ -21,9 +21,9 @@ use std::io::Read;
 use siltstone_engine::Timestamp;
 
 use crate::error::{Error, Result};
+use crate::modules;
 use crate::source::Source;
-use crate::value::{self, Value};
-use crate::{MAX_VERSION, modules};
+use crate::value::{self, MAX_VERSION, Value};
 
 const SLOT_INFO: u8 = 0xf4;
 const FUNCTIONS: u8 = 0xf5;

@@ -49,12 +49,8 @@ mod zipmap;
 
 pub use error::{Error, Result};
 pub use file::{DumpFile, Entry, Item};
+pub use payload::WRITTEN_VERSION;
 pub use siltstone_collections::Encoding;
 pub use store::StoreError;
 pub use stream::{Pending, Stream, StreamConsumer, StreamEntry, StreamGroup};
-pub use value::Value;
-
-/// The highest version that is read: that of Redis 7.4.
-pub const MAX_VERSION: u16 = 12;
-/// The version that is written: that of Redis 7.0.
-pub const WRITTEN_VERSION: u16 = 10;
+pub use value::{MAX_VERSION, Value};

@@ -12,8 +12,10 @@ use siltstone_collections::Encoding;
 use crate::crc64::crc64;
 use crate::error::Result;
 use crate::source::Source;
-use crate::value::{self, Value};
-use crate::{MAX_VERSION, WRITTEN_VERSION};
+use crate::value::{self, MAX_VERSION, Value};
+
+/// The version that is written: that of Redis 7.0.
+pub const WRITTEN_VERSION: u16 = 10;
 
 const CRC_BYTES: usize = 8;
 

@@ -34,7 +34,6 @@ use crate::listpack::{Listpack, ListpackWriter};
 use crate::packed::{Entry, Packed};
 use crate::sink::{put_bytes, put_length, put_string};
 use crate::source::Source;
-use crate::value::memory_bytes;
 
 const UNKNOWN: u64 = u64::MAX;
 const DELETED: i64 = 1;
@@ -211,7 +210,8 @@ fn decode_node<R: Read>(
             parts.iter().map(|p| if let Entry::Bytes(b) = p { b.len() } else { 20 }).sum()
         };
         let bytes = len(entry.fields) + len(&entry.values);
-        source.charge(memory_bytes(1 + entry.fields.len() + entry.values.len(), bytes))?;
+        source.charge_elements(1 + entry.fields.len() + entry.values.len())?;
+        source.charge(bytes as u64)?;
         let fields = match flags & SAME_FIELDS != 0 {
             true => {
                 let pairs = entry.fields.iter().zip(&entry.values);

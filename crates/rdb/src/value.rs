@@ -37,9 +37,12 @@ use crate::error::{Error, Result};
 use crate::listpack::ListpackWriter;
 use crate::packed::{Entry, Packed, parse_score};
 use crate::sink::{canonical_integer, put_bytes, put_length, put_string};
-use crate::source::{ELEMENT_OVERHEAD_BYTES, Source};
+use crate::source::Source;
 use crate::stream::{self, Stream};
 use crate::{intset, listpack, modules, ziplist, zipmap};
+
+/// The highest version whose encodings are known: that of Redis 7.4.
+pub const MAX_VERSION: u16 = 12;
 
 pub(crate) const STRING: u8 = 0x00;
 const LIST: u8 = 0x01;
@@ -344,11 +347,6 @@ fn encode_list(out: &mut Vec<u8>, elements: &[Vec<u8>]) {
     out.push(QUICKLIST_2);
     put_length(out, count);
     out.append(&mut nodes);
-}
-
-/// Memory that a decoded value is counted with.
-pub(crate) fn memory_bytes(parts: usize, bytes: usize) -> u64 {
-    (parts as u64).saturating_mul(ELEMENT_OVERHEAD_BYTES).saturating_add(bytes as u64)
 }
 
 #[cfg(test)]
