@@ -227,44 +227,52 @@ impl<'a> EntryLoader<'a> {
     }
 }
 
-/// Stores a value over a key, in parts.
+/// Cuts a value into parts of a limited number of elements, from its end, so that each is moved once.
+fn parts(mut value: Value) -> Vec<Value> {
+    let mut parts = Vec::new();
+    while value.len() > PART_ELEMENTS {
+        let at = (value.len() - 1) / PART_ELEMENTS * PART_ELEMENTS;
+        parts.push(value.split_off(at));
+    }
+    parts.push(value);
+    parts.reverse();
+    parts
+}
+
+/// Stores a value over a key, in parts. Each part sets the expiry, and a key that expires meanwhile
+/// is left: the next part would begin a new collection, which does not expire.
 fn store(
     collections: &Collections,
     key: &[u8],
-    mut value: Value,
+    value: Value,
     expires_at: Option<u64>,
 ) -> Result<(), Failure> {
-    let mut is_first = true;
-    loop {
-        let rest = (value.len() > PART_ELEMENTS).then(|| value.split_off(PART_ELEMENTS));
+    for (at, part) in parts(value).into_iter().enumerate() {
+        if at > 0 && expires_at.is_some_and(|at| at <= now()) {
+            break;
+        }
         let mut is_duplicate = false;
-        collections
-            .with(&[key], Durability::Buffered, |writes| {
-                if is_first {
-                    writes.remove(key)?;
-                }
-                match value.store(writes, key) {
-                    Ok(()) => {}
-                    Err(StoreError::Table(error)) => return Err(error),
-                    Err(StoreError::Duplicate) => is_duplicate = true,
-                }
-                if is_first && expires_at.is_some() {
-                    writes.set_expiry(key, expires_at)?;
-                }
-                Ok(())
-            })
-            .map_err(failure)?;
+        let stored = collections.with(&[key], Durability::Buffered, |writes| {
+            if at == 0 {
+                writes.remove(key)?;
+            }
+            match part.store(writes, key) {
+                Ok(()) => {}
+                Err(StoreError::Table(error)) => return Err(error),
+                Err(StoreError::Duplicate) => is_duplicate = true,
+            }
+            if expires_at.is_some() {
+                writes.set_expiry(key, expires_at)?;
+            }
+            Ok(())
+        });
+        stored.map_err(failure)?;
         if is_duplicate {
-            let key = key.escape_ascii();
-            let kind = value.type_name();
+            let (key, kind) = (key.escape_ascii(), part.type_name());
             return Err(Failure::Usage(format!("key '{key}': a {kind} has an element twice")));
         }
-        match rest {
-            None => return Ok(()),
-            Some(rest) => value = rest,
-        }
-        is_first = false;
     }
+    Ok(())
 }
 
 fn failure(error: siltstone_collections::Error) -> Failure {

@@ -152,7 +152,7 @@ fn dump_file_is_imported_with_types_and_expiries() {
             assert!(found == expected, "{}", key.escape_ascii());
         }
     }
-    assert_eq!(siltstone(&["verify", &store]).lines().last(), Some("sound"));
+    assert!(siltstone(&["verify", &store]).ends_with("sound\n"));
     let json = siltstone(&["import", &scratch.text("other"), &file, "--json"]);
     assert!(json.contains(r#""keys":8"#) && json.contains(r#""redis_version":"7.0.15""#), "{json}");
 }
@@ -176,7 +176,7 @@ fn damaged_dump_file_is_refused_by_offset_and_leaves_nothing() {
         refused("a.rdb", &damaged, "");
         refused("a.rdb", &file[..at], "");
     }
-    let at = file.len() - 20;
+    let at = file.windows(7).position(|bytes| bytes == b"element").unwrap();
     let mut damaged = file.clone();
     damaged[at] ^= 1;
     refused("a.rdb", &damaged, "the checksum of the file is wrong");
@@ -211,7 +211,7 @@ fn table_without_order_takes_strings_and_refuses_collections() {
     let scratch = Scratch::new();
     let string = (0, &b"s"[..], Value::String(b"text".to_vec()), None);
     let list = (0, &b"l"[..], Value::List(vec![b"a".to_vec()]), None);
-    let strings = scratch.write("strings.rdb", &dump_file(&[string.clone()]));
+    let strings = scratch.write("strings.rdb", &dump_file(std::slice::from_ref(&string)));
     let lists = scratch.write("lists.rdb", &dump_file(&[string, list]));
     let (store, table) = (scratch.text("s"), "default=silt,partitions=2");
     let refused = run(&["import", &store, &lists, "--table", table]);

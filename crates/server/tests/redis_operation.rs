@@ -218,12 +218,27 @@ fn client_pause_holds_commands_back_until_its_end() {
         ("GET k", "+QUEUED"),
         ("EXEC", "[\"old\"]"),
         ("EVAL_RO return(7) 0", ":7"),
+        ("SET k", "-ERR wrong number of arguments for 'set' command"),
+        ("EVALSHA x 0", "-NOSCRIPT No matching script. Please use EVAL."),
     ]);
+    let read_only = reader.call_bytes(&[b"EVAL", b"#!lua flags=no-writes\nreturn 6", b"0"]);
+    assert_eq!(read_only, ":6");
     reader.send_raw(b"EVAL return(8) 0\r\n");
+    eventually("two clients wait", || operator.call("INFO clients").contains("blocked_clients:2"));
     assert_eq!(operator.call("GET k"), "\"old\"");
     assert_eq!(operator.call("CLIENT UNPAUSE"), "+OK");
     assert_eq!([writer.read(), writer.read()], ["+OK", "\"new\""]);
     assert_eq!(reader.read(), ":8");
+    assert!(operator.call("INFO clients").contains("blocked_clients:0"));
+    // A transaction waits as a whole.
+    writer.expect(&[("MULTI", "+OK"), ("SET k newest", "+QUEUED")]);
+    assert_eq!(operator.call("CLIENT PAUSE 60000 WRITE"), "+OK");
+    writer.send_raw(b"EXEC\r\n");
+    eventually("the transaction waits", || {
+        operator.call("INFO clients").contains("blocked_clients:1")
+    });
+    operator.expect(&[("GET k", "\"new\""), ("CLIENT UNPAUSE", "+OK")]);
+    assert_eq!(writer.read(), "[+OK]");
 
     let began = std::time::Instant::now();
     assert_eq!(operator.call("CLIENT PAUSE 300 ALL"), "+OK");

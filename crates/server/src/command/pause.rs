@@ -5,12 +5,13 @@
 use std::time::{Duration, Instant};
 
 use super::context::Context;
-use super::definition::{Definition, SCRIPT, WRITE};
+use super::definition::{Definition, WRITE};
 use super::elements::is;
 use super::failure::{Outcome, reply_error};
 use super::session::Session;
 use crate::pause::PauseKind;
 use crate::resp::{Args, number};
+use crate::script::cache::Script;
 use crate::shared::Shared;
 
 /// Commands that write nothing here, and do so on the replicas of Redis.
@@ -56,17 +57,23 @@ pub(crate) fn paused_until(
         return None;
     }
     // Commands that will be refused are answered at once.
-    let command = shared.commands.find(&args[0]).filter(|_| session.is_authenticated)?;
-    shared.pause.until(may_write(shared, session, &shared.commands[command]), now)
+    let number = shared.commands.find(&args[0]).filter(|_| session.is_authenticated)?;
+    let command = &shared.commands[number];
+    if !command.takes(args.len()) {
+        return None;
+    }
+    let mut queued = session.transaction.iter().flat_map(|transaction| &transaction.commands);
+    let may_write = may_write(shared, command, args)
+        || command.name == "exec"
+            && queued.any(|c| may_write(shared, &shared.commands[c.command], c.args()));
+    shared.pause.until(may_write, now)
 }
 
-fn may_write(shared: &Shared, session: &Session, command: &Definition) -> bool {
-    let own = |command: &Definition| {
-        command.has(WRITE)
-            || command.has(SCRIPT) && !command.name.ends_with("_ro")
-            || REPLICATED.contains(&command.name)
-    };
-    let queued = session.transaction.iter().flat_map(|transaction| &transaction.commands);
-    own(command)
-        || command.name == "exec" && queued.into_iter().any(|c| own(&shared.commands[c.command]))
+fn may_write(shared: &Shared, command: &Definition, args: Args<'_>) -> bool {
+    match command.name {
+        "eval" => !Script::parse(&args[1]).is_ok_and(|script| script.is_read_only),
+        "evalsha" => shared.scripts.find(&args[1]).is_some_and(|script| !script.is_read_only),
+        "fcall" => shared.functions.find(&args[1]).is_some_and(|script| !script.is_read_only),
+        name => command.has(WRITE) || REPLICATED.contains(&name),
+    }
 }

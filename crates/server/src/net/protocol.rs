@@ -96,6 +96,7 @@ impl ProtocolState {
                 if !args.is_empty() {
                     session.paused_until = paused_until(shared, session, args, batcher.clock);
                     if session.paused_until.is_some() {
+                        session.client().set_paused(true);
                         // It is parsed again when the pause ends.
                         return Ok(Progress::Incomplete);
                     }
@@ -159,6 +160,7 @@ impl ProtocolState {
     pub(crate) fn end_pause(&mut self) {
         if let ProtocolState::Resp { session, .. } = self {
             session.paused_until = None;
+            session.client().set_paused(false);
         }
     }
 
