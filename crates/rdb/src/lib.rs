@@ -15,7 +15,7 @@
 //! | `modules` | names of module types |
 //! | [`stream`], [`value`] | values, byte by byte |
 //! | [`payload`] | DUMP and RESTORE |
-//! | [`file`] | whole dump files |
+//! | [`mod@file`] | whole dump files |
 //! | [`store`] | values from and to the collections of a table |
 //!
 //! All encodings up to version 12 (Redis 7.4) are read, except values of modules and hashes whose

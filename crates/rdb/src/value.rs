@@ -1,6 +1,6 @@
 //! Values and their encodings.
 //!
-//! A value is a type and a body. `string` and `length` are those of [`crate::source`].
+//! A value is a type and a body. `string` and `length` are those of `source.rs`.
 //!
 //! ```text
 //!   type                      body                                              written

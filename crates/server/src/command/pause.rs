@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use super::context::Context;
-use super::definition::{Definition, WRITE};
+use super::definition::Definition;
 use super::elements::is;
 use super::failure::{Outcome, reply_error};
 use super::session::Session;
@@ -13,9 +13,6 @@ use crate::pause::PauseKind;
 use crate::resp::{Args, number};
 use crate::script::cache::Script;
 use crate::shared::Shared;
-
-/// Commands that write nothing here, and do so on the replicas of Redis.
-const REPLICATED: [&str; 3] = ["pfcount", "publish", "spublish"];
 
 /// CLIENT PAUSE: a timeout in milliseconds, and WRITE or ALL.
 pub(super) fn pause(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
@@ -74,6 +71,6 @@ fn may_write(shared: &Shared, command: &Definition, args: Args<'_>) -> bool {
         "eval" => !Script::parse(&args[1]).is_ok_and(|script| script.is_read_only),
         "evalsha" => shared.scripts.find(&args[1]).is_some_and(|script| !script.is_read_only),
         "fcall" => shared.functions.find(&args[1]).is_some_and(|script| !script.is_read_only),
-        name => command.has(WRITE) || REPLICATED.contains(&name),
+        _ => command.may_replicate(),
     }
 }
