@@ -16,6 +16,7 @@ mod checkpoint;
 mod compact;
 mod config;
 mod data;
+mod dump_import;
 mod format;
 mod inspect;
 mod interrupt;

@@ -130,6 +130,15 @@ impl NewStoreArgs {
         Ok(siltstone::engines::max_value_bytes(&planned.engine, &planned.options)?)
     }
 
+    /// Whether the table, which need not exist, has an order of keys. Nothing is created.
+    pub(crate) fn is_ordered(&self) -> Result<bool, Failure> {
+        let known = match Db::exists(&self.dir)? {
+            true => Db::open(&self.dir, read_only())?.catalogue()?,
+            false => Catalogue::default(),
+        };
+        Ok(self.table.planned(&known).engine == "lsm")
+    }
+
     /// Opens the store and its table, or creates them. Nothing is created for an invalid table.
     pub(crate) fn open_or_create(&self) -> Result<(Db, Table), Failure> {
         self.table.check()?;

@@ -5,6 +5,8 @@
 //! rows.gz)`, cannot be read twice: a bad row ends the import there, and the message has the
 //! number of rows imported before it, as after an interrupt.
 //!
+//! A dump file of Redis is imported by [`crate::dump_import`].
+//!
 //! An export is written to a temporary file and renamed when it is complete.
 
 use std::fs::{File, Permissions};
@@ -12,11 +14,12 @@ use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 use siltstone::{Durability, Table, WriteBatch};
 use tempfile::NamedTempFile;
 
+use crate::dump_import::{self, EntryLoader, Selection, TableLimits};
 use crate::format::quotes::QuoteTracker;
 use crate::format::{self, Format, Row, json_row, tsv};
 use crate::interrupt::Interrupt;
@@ -25,7 +28,7 @@ use crate::progress;
 use crate::store::{NewStoreArgs, StoreArgs};
 
 /// The size at which a batch is written.
-const BATCH_BYTES: usize = 256 << 10;
+pub(crate) const BATCH_BYTES: usize = 256 << 10;
 const BUFFER_BYTES: usize = 1 << 20;
 
 /// Whether a file is standard input or output.
@@ -43,11 +46,12 @@ fn shown(file: &Path) -> String {
     file.display().to_string()
 }
 
-/// Load rows from a file or standard input
+/// Load rows from a file or standard input, or a dump file of Redis
 ///
 /// The store and the table are created if they do not exist. Rows replace existing ones with the
 /// same key. A file with a bad row is refused as a whole; from standard input and other pipes the
-/// rows before it are imported.
+/// rows before it are imported. A dump file of Redis (`dump.rdb`) has one or more databases, of which
+/// one is imported, with all types of values and their expiries.
 #[derive(Args)]
 pub(crate) struct Import {
     #[command(flatten)]
@@ -56,16 +60,32 @@ pub(crate) struct Import {
     file: PathBuf,
     #[command(flatten)]
     format_args: FormatArgs,
+    /// A dump file of Redis: the database to import; by default the only one that has keys
+    #[arg(long, value_name = "NUMBER")]
+    database: Option<u64>,
     /// Print one JSON object with the counts
     #[arg(long)]
     json: bool,
+}
+
+/// The format of an imported file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ImportFormat {
+    /// `key TAB value` lines
+    Tsv,
+    /// Comma-separated, the key in the first column
+    Csv,
+    /// One JSON object per line
+    Jsonl,
+    /// A dump file of Redis (`dump.rdb`)
+    Rdb,
 }
 
 #[derive(Args)]
 struct FormatArgs {
     /// The format; by default from the file's extension, else TSV
     #[arg(long)]
-    format: Option<Format>,
+    format: Option<ImportFormat>,
     /// CSV: the first line has the names of the columns
     #[arg(long)]
     header: bool,
@@ -78,6 +98,13 @@ impl Import {
     pub(crate) fn run(self) -> CommandResult {
         let interrupt = Interrupt::watch()?;
         let max_value_bytes = self.store.max_value_bytes()?;
+        if self.is_dump() {
+            return self.run_dump(max_value_bytes, &interrupt);
+        }
+        if self.database.is_some() {
+            let text = "--database is for dump files of Redis (--format rdb)";
+            return Err(Failure::Usage(text.to_owned()));
+        }
         if !is_read_once(&self.file) {
             // Before a store is created: an invalid file leaves nothing behind.
             self.read_all("checking", max_value_bytes, &interrupt, &mut |_| interrupt.check())?;
@@ -121,8 +148,91 @@ impl Import {
         Ok(Outcome::Done)
     }
 
+    /// Whether the file is a dump file of Redis.
+    fn is_dump(&self) -> bool {
+        let extension = || self.file.extension().is_some_and(|e| e.eq_ignore_ascii_case("rdb"));
+        self.format_args.format.map_or_else(extension, |format| format == ImportFormat::Rdb)
+    }
+
     fn format(&self) -> Format {
-        self.format_args.format.unwrap_or_else(|| Format::of(&self.file))
+        match self.format_args.format {
+            Some(ImportFormat::Csv) => Format::Csv,
+            Some(ImportFormat::Jsonl) => Format::Jsonl,
+            Some(ImportFormat::Tsv) => Format::Tsv,
+            Some(ImportFormat::Rdb) | None => Format::of(&self.file),
+        }
+    }
+
+    /// Imports a dump file of Redis.
+    fn run_dump(&self, max_value_bytes: usize, interrupt: &Interrupt) -> CommandResult {
+        let limits = TableLimits { max_value_bytes, is_ordered: self.store.is_ordered()? };
+        let selection = Selection { database: self.database, now: dump_import::now() };
+        let name = &self.file_name();
+        let read = |doing, take: &mut dyn FnMut(_) -> Result<(), Failure>| {
+            let (input, bar) = self.open(doing, interrupt)?;
+            let input = BufReader::with_capacity(BUFFER_BYTES, bar.wrap_read(input));
+            let summary = dump_import::read(input, name, selection, limits, interrupt, take);
+            bar.finish_and_clear();
+            summary
+        };
+        if !is_read_once(&self.file) {
+            // Before a store is created: a damaged file leaves nothing behind.
+            read("checking", &mut |_| Ok(()))?;
+        }
+        let (db, table) = self.store.open_or_create()?;
+        let mut loader = EntryLoader::new(&table)?;
+        let loaded = read("importing", &mut |entry| loader.add(entry));
+        let written = loader.write();
+        let keys = loader.keys;
+        drop(loader);
+        let synced = table.sync();
+        let closed = db.close();
+        let summary = loaded.and_then(|summary| written.map(|()| summary));
+        let summary = summary.map_err(|failure| {
+            let text = format!("{keys} keys are imported");
+            match interrupt.check().err().unwrap_or(failure) {
+                Failure::Interrupted { signal, .. } => Failure::Interrupted {
+                    signal,
+                    text: format!("{text}; the same import again completes them"),
+                },
+                Failure::Usage(reason) => Failure::Usage(format!("{reason} ({text})")),
+                Failure::Store(reason) if synced.is_ok() => Failure::Store(format!(
+                    "{reason}\n({text}; the same import again completes them)"
+                )),
+                other => other,
+            }
+        })?;
+        synced?;
+        closed?;
+        summary.print(name, self.json);
+        Ok(Outcome::Done)
+    }
+
+    /// Opens the file or standard input, with a bar of its progress.
+    fn open<'a>(
+        &self,
+        doing: &'static str,
+        interrupt: &'a Interrupt,
+    ) -> Result<(Box<dyn Read + 'a>, ProgressBar), Failure> {
+        if is_stdio(&self.file) {
+            let stdin =
+                interrupt.stdin().map_err(|e| Failure::file("read", "standard input", &e))?;
+            return Ok((Box::new(stdin), progress::spinner(doing)));
+        }
+        let open = |path: &Path| -> std::io::Result<(File, u64)> {
+            let file = File::open(path)?;
+            let metadata = file.metadata()?;
+            match metadata.is_dir() {
+                true => Err(std::io::ErrorKind::IsADirectory.into()),
+                false => Ok((file, metadata.len())),
+            }
+        };
+        let (file, len) =
+            open(&self.file).map_err(|e| Failure::file("read", &shown(&self.file), &e))?;
+        Ok(match is_read_once(&self.file) {
+            true => (Box::new(interrupt.interruptible(file)), progress::spinner(doing)),
+            false => (Box::new(file), progress::bytes(doing, len)),
+        })
     }
 
     /// Passes every row of the input to `take`; values may have up to `max_value_bytes`.
@@ -133,26 +243,7 @@ impl Import {
         interrupt: &Interrupt,
         take: &mut dyn FnMut(Row) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let (input, bar): (Box<dyn Read>, ProgressBar) = if is_stdio(&self.file) {
-            let stdin =
-                interrupt.stdin().map_err(|e| Failure::file("read", "standard input", &e))?;
-            (Box::new(stdin), progress::spinner(doing))
-        } else {
-            let open = |path: &Path| -> std::io::Result<(File, u64)> {
-                let file = File::open(path)?;
-                let metadata = file.metadata()?;
-                match metadata.is_dir() {
-                    true => Err(std::io::ErrorKind::IsADirectory.into()),
-                    false => Ok((file, metadata.len())),
-                }
-            };
-            let (file, len) =
-                open(&self.file).map_err(|e| Failure::file("read", &shown(&self.file), &e))?;
-            match is_read_once(&self.file) {
-                true => (Box::new(interrupt.interruptible(file)), progress::spinner(doing)),
-                false => (Box::new(file), progress::bytes(doing, len)),
-            }
-        };
+        let (input, bar) = self.open(doing, interrupt)?;
         let input = BufReader::with_capacity(BUFFER_BYTES, bar.wrap_read(input));
         let result = match self.format() {
             Format::Csv => self.read_csv(input, max_value_bytes, take),
@@ -224,10 +315,13 @@ impl Import {
         batch.check(max_value_bytes).map_err(|e| self.bad_row(line, &e.to_string()))
     }
 
+    /// The file's name for messages.
+    fn file_name(&self) -> String {
+        if is_stdio(&self.file) { "standard input".to_owned() } else { shown(&self.file) }
+    }
+
     fn bad_row(&self, line: u64, reason: &str) -> Failure {
-        let file =
-            if is_stdio(&self.file) { "standard input".to_owned() } else { shown(&self.file) };
-        Failure::Usage(format!("{file}, line {line}: {reason}"))
+        Failure::Usage(format!("{}, line {line}: {reason}", self.file_name()))
     }
 }
 

@@ -32,6 +32,8 @@ pub struct Collection<'w, 'r> {
     expires_at: Option<Timestamp>,
     /// Whether metadata and owner row exist.
     is_stored: bool,
+    /// The version was drawn here, so all rows are pending writes.
+    is_new: bool,
 }
 
 impl<'w, 'r> Collection<'w, 'r> {
@@ -53,7 +55,8 @@ impl<'w, 'r> Collection<'w, 'r> {
                 (Metadata { kind, version, count: 0, head: 1 << 63, encoding, stream }, None)
             }
         };
-        Ok(Collection { writes, key: key.to_vec(), metadata, expires_at, is_stored })
+        let (key, is_new) = (key.to_vec(), !is_stored);
+        Ok(Collection { writes, key, metadata, expires_at, is_stored, is_new })
     }
 
     pub(crate) fn element(&self, space: Space, head: &[u8], tail: &[u8]) -> Vec<u8> {
@@ -81,6 +84,9 @@ impl<'w, 'r> Collection<'w, 'r> {
     pub(crate) fn get(&self, key: &[u8]) -> StoreResult<Option<Vec<u8>>> {
         if self.has_no_rows() {
             return Ok(None);
+        }
+        if self.is_new {
+            return Ok(self.writes.pending_row(key).map(|entry| entry.value.clone()));
         }
         Ok(self.writes.row(key)?.map(|entry| entry.value))
     }
@@ -127,6 +133,7 @@ impl<'w, 'r> Collection<'w, 'r> {
             self.expires_at = None;
             // Elements may be left: a later one must not meet them.
             self.metadata.version = self.writes.next_version();
+            self.is_new = true;
             return;
         }
         self.writes.put(&stored_key(&self.key), &self.metadata.encode(), self.expires_at);

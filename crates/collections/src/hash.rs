@@ -10,7 +10,7 @@ use crate::rows::Order;
 use crate::write_set::WriteSet;
 
 /// Redis's `hash-max-listpack-entries`.
-const MAX_COMPACT_FIELDS: u64 = 128;
+const MAX_COMPACT_FIELDS: u64 = 512;
 /// Redis's `hash-max-listpack-value`.
 const MAX_COMPACT_BYTES: usize = 64;
 

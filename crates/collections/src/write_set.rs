@@ -66,6 +66,11 @@ impl<'r> WriteSet<'r> {
         self.layered().row(key)
     }
 
+    /// A row as this write set writes it, if it does.
+    pub(crate) fn pending_row(&self, key: &[u8]) -> Option<&Entry> {
+        self.writes.get(key).flatten()
+    }
+
     pub(crate) fn scan(&self, range: &KeyRange, order: Order, visit: &mut Visit<'_>) -> Result<()> {
         self.layered().scan(range, order, visit)
     }
@@ -98,6 +103,22 @@ impl<'r> WriteSet<'r> {
     /// Those of reads.
     pub fn stored(&self, key: &[u8]) -> Result<Option<StoredValue>> {
         Ok(self.row(&stored_key(key))?.map(StoredValue::new))
+    }
+
+    /// Stores a plain value over a key of any type. `value` is what is stored, so one that looks
+    /// like metadata must have been escaped.
+    ///
+    /// # Errors
+    /// Those of reads.
+    pub fn put_string(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        expires_at: Option<Timestamp>,
+    ) -> Result<()> {
+        self.remove(key)?;
+        self.put(&stored_key(key), value, expires_at);
+        Ok(())
     }
 
     /// Removes a key of any type, and returns whether it existed. The cost does not depend on the

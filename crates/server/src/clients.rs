@@ -24,7 +24,7 @@ pub(crate) struct Clients {
     next_id: AtomicU64,
     connected: AtomicUsize,
     by_id: Mutex<BTreeMap<u64, Arc<Client>>>,
-    /// Clients whose command is parked.
+    /// Clients whose command is parked, or waits for the end of CLIENT PAUSE.
     blocked: AtomicUsize,
     /// Clients that were closed because their messages exceeded a limit.
     overflows: AtomicU64,
@@ -70,6 +70,8 @@ pub(crate) mod flag {
     pub(crate) const BROADCAST: u32 = 1 << 2;
     /// Disconnected.
     pub(crate) const GONE: u32 = 1 << 3;
+    /// The next command waits for the end of CLIENT PAUSE.
+    pub(crate) const PAUSED: u32 = 1 << 4;
 }
 
 /// Number of a parked command, in the order of arrival. The numbers of all clients differ.
@@ -140,7 +142,7 @@ impl Clients {
         self.by_id.lock().get(&id).cloned()
     }
 
-    /// Number of clients whose command is parked.
+    /// Number of clients whose command is parked, or waits for the end of CLIENT PAUSE.
     pub(crate) fn blocked(&self) -> usize {
         self.blocked.load(Relaxed)
     }
@@ -165,6 +167,11 @@ impl Client {
     /// Requests its worker to close the connection.
     pub(crate) fn kill(&self) {
         self.killed.store(true, Relaxed);
+        self.wakeups.wake(self.token);
+    }
+
+    /// Lets its worker serve it.
+    pub(crate) fn wake(&self) {
         self.wakeups.wake(self.token);
     }
 
@@ -207,6 +214,20 @@ impl Client {
         }
     }
 
+    /// Records that the next command waits for the end of CLIENT PAUSE, or no longer. As in Redis,
+    /// the client counts as blocked meanwhile.
+    pub(crate) fn set_paused(&self, is_paused: bool) {
+        let before = match is_paused {
+            true => self.flags.fetch_or(flag::PAUSED, Relaxed),
+            false => self.flags.fetch_and(!flag::PAUSED, Relaxed),
+        };
+        match (before & flag::PAUSED != 0, is_paused) {
+            (false, true) => drop(self.registry.blocked.fetch_add(1, Relaxed)),
+            (true, false) => drop(self.registry.blocked.fetch_sub(1, Relaxed)),
+            _ => {}
+        }
+    }
+
     /// Sets or clears flags.
     pub(crate) fn set_flags(&self, flags: u32, is_set: bool) {
         match is_set {
@@ -242,7 +263,7 @@ impl Client {
         let mut flags = String::new();
         for (flag, is_set) in [
             ('O', self.has_flag(flag::MONITOR)),
-            ('b', self.parked.lock().is_some()),
+            ('b', self.parked.lock().is_some() || self.has_flag(flag::PAUSED)),
             ('P', self.is_subscriber()),
             ('t', self.has_flag(flag::TRACKING)),
             ('B', self.has_flag(flag::BROADCAST)),
@@ -275,6 +296,7 @@ impl Client {
 impl Drop for Registration {
     fn drop(&mut self) {
         self.client.set_parked(None);
+        self.client.set_paused(false);
         self.client.set_flags(flag::GONE, true);
         self.client.registry.by_id.lock().remove(&self.client.id);
         self.client.registry.leave();

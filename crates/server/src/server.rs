@@ -40,6 +40,7 @@ use crate::net::accept::Acceptor;
 use crate::net::listen::listen;
 use crate::net::protocol::Protocol;
 use crate::net::worker::Worker;
+use crate::pause::Pause;
 use crate::pubsub::PubSub;
 use crate::script::cache::ScriptCache;
 use crate::script::functions::Functions;
@@ -188,6 +189,7 @@ impl Server {
             waiters: Waiters::default(),
             pubsub: PubSub::default(),
             monitors: Monitors::default(),
+            pause: Pause::default(),
             events: KeyspaceEvents::default(),
             settings: Settings::new(&options),
             scripts: ScriptCache::default(),

@@ -15,6 +15,7 @@ use crate::latency::LatencyMonitor;
 use crate::memcached::MemcachedCounters;
 use crate::metrics::Metrics;
 use crate::monitors::Monitors;
+use crate::pause::Pause;
 use crate::pubsub::PubSub;
 use crate::script::cache::ScriptCache;
 use crate::script::functions::Functions;
@@ -39,6 +40,8 @@ pub(crate) struct Shared {
     pub(crate) waiters: Waiters,
     pub(crate) pubsub: PubSub,
     pub(crate) monitors: Monitors,
+    /// CLIENT PAUSE.
+    pub(crate) pause: Pause,
     pub(crate) events: KeyspaceEvents,
     /// Settings that CONFIG SET changes.
     pub(crate) settings: Settings,

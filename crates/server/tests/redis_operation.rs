@@ -193,3 +193,124 @@ fn latency_of_syncs_is_monitored() {
     client.expect(&[("CONFIG SET latency-monitor-threshold 0", "+OK")]);
     assert!(client.call("LATENCY RESET aof-fsync-always").starts_with(":1"));
 }
+
+#[test]
+fn client_pause_holds_commands_back_until_its_end() {
+    let server = TestServer::start();
+    let [mut operator, mut writer, mut reader] = [(); 3].map(|()| server.client());
+    operator.expect(&[
+        ("CLIENT PAUSE", "-ERR wrong number of arguments for 'client|pause' command"),
+        ("CLIENT PAUSE x", "-ERR timeout is not an integer or out of range"),
+        ("CLIENT PAUSE -1", "-ERR timeout is negative"),
+        ("CLIENT PAUSE 1 FOO", "-ERR CLIENT PAUSE mode must be WRITE or ALL"),
+        ("CLIENT UNPAUSE x", "-ERR wrong number of arguments for 'client|unpause' command"),
+        ("CLIENT UNPAUSE", "+OK"),
+        ("SET k old", "+OK"),
+        ("CLIENT PAUSE 60000 WRITE", "+OK"),
+        // A shorter pause changes nothing.
+        ("CLIENT PAUSE 1 WRITE", "+OK"),
+    ]);
+    writer.send_raw(b"GET k\r\nSET k new\r\nGET k\r\n");
+    assert_eq!(writer.read(), "\"old\"");
+    reader.expect(&[
+        ("GET k", "\"old\""),
+        ("MULTI", "+OK"),
+        ("GET k", "+QUEUED"),
+        ("EXEC", "[\"old\"]"),
+        ("EVAL_RO return(7) 0", ":7"),
+        ("SET k", "-ERR wrong number of arguments for 'set' command"),
+        ("EVALSHA x 0", "-NOSCRIPT No matching script. Please use EVAL."),
+    ]);
+    let read_only = reader.call_bytes(&[b"EVAL", b"#!lua flags=no-writes\nreturn 6", b"0"]);
+    assert_eq!(read_only, ":6");
+    reader.send_raw(b"EVAL return(8) 0\r\n");
+    eventually("two clients wait", || operator.call("INFO clients").contains("blocked_clients:2"));
+    assert_eq!(operator.call("GET k"), "\"old\"");
+    assert_eq!(operator.call("CLIENT UNPAUSE"), "+OK");
+    assert_eq!([writer.read(), writer.read()], ["+OK", "\"new\""]);
+    assert_eq!(reader.read(), ":8");
+    assert!(operator.call("INFO clients").contains("blocked_clients:0"));
+    // A transaction waits as a whole.
+    writer.expect(&[("MULTI", "+OK"), ("SET k newest", "+QUEUED")]);
+    assert_eq!(operator.call("CLIENT PAUSE 60000 WRITE"), "+OK");
+    writer.send_raw(b"EXEC\r\n");
+    eventually("the transaction waits", || {
+        operator.call("INFO clients").contains("blocked_clients:1")
+    });
+    operator.expect(&[("GET k", "\"new\""), ("CLIENT UNPAUSE", "+OK")]);
+    assert_eq!(writer.read(), "[+OK]");
+
+    let began = std::time::Instant::now();
+    assert_eq!(operator.call("CLIENT PAUSE 300 ALL"), "+OK");
+    assert_eq!(reader.call("PING"), "+PONG");
+    assert!(began.elapsed() >= std::time::Duration::from_millis(300));
+    operator.expect(&[("SET k last", "+OK"), ("GET k", "\"last\"")]);
+}
+
+#[test]
+fn move_takes_a_key_to_another_table() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client.expect(&[
+        ("SET s v PX 100000", "+OK"),
+        ("HSET h f v", ":1"),
+        ("MOVE s 0", "-ERR source and destination objects are the same"),
+        ("MOVE s 2", "-ERR DB index is out of range"),
+        ("MOVE s x", "-ERR value is not an integer or out of range"),
+        ("MOVE none 1", ":0"),
+        ("CONFIG SET notify-keyspace-events EA", "+OK"),
+    ]);
+    let mut listener = server.client();
+    listener.call("PSUBSCRIBE __keyevent*");
+    client.expect(&[("MOVE s 1", ":1"), ("MOVE h 1", ":1"), ("DBSIZE", ":0")]);
+    for event in ["@0__:move_from", "@1__:move_to"] {
+        let received = listener.read();
+        assert!(received.contains(event), "{received}");
+    }
+    client.expect(&[
+        ("SET s other", "+OK"),
+        ("SELECT 1", "+OK"),
+        ("GET s", "\"v\""),
+        ("TTL s", ":100"),
+        ("HGETALL h", "[\"f\", \"v\"]"),
+        ("MOVE s 0", ":0"),
+        ("GET s", "\"v\""),
+        ("MULTI", "+OK"),
+        ("MOVE h 0", "+QUEUED"),
+        ("EXEC", "[-ERR MOVE is not allowed in transactions: they write to one table]"),
+    ]);
+    let refusal = client.call("SWAPDB 0 1");
+    assert!(refusal.starts_with("-ERR SWAPDB is not supported"), "{refusal}");
+}
+
+#[test]
+fn move_syncs_the_copy_before_it_removes_the_key() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client.expect(&[("SELECT 1", "+OK"), ("SET k v", "+OK")]);
+    server.engine.fail_syncs.store(true, std::sync::atomic::Ordering::SeqCst);
+    assert!(client.call("MOVE k 0").starts_with("-ERR"));
+    assert_eq!(client.call("GET k"), "\"v\"");
+    server.engine.fail_syncs.store(false, std::sync::atomic::Ordering::SeqCst);
+}
+
+#[test]
+fn waitaof_syncs_and_waits_for_replicas() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client.expect(&[
+        ("WAITAOF 2 0 0", "-ERR value is out of range, must be between 0 and 1"),
+        ("WAITAOF 0 -1 0", "-ERR value is out of range, must be positive"),
+        ("WAITAOF x 0 0", "-ERR value is not an integer or out of range"),
+        ("WAITAOF 0 0 -1", "-ERR timeout is negative"),
+        ("SET k v", "+OK"),
+        ("WAITAOF 0 0 0", "[:0, :0]"),
+    ]);
+    let syncs = || server.engine.syncs.load(std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(syncs(), 0);
+    assert_eq!(client.call("WAITAOF 1 0 0"), "[:1, :0]");
+    assert_eq!(syncs(), 1);
+    let began = std::time::Instant::now();
+    assert_eq!(client.call("WAITAOF 1 1 60"), "[:1, :0]");
+    assert!(began.elapsed() >= std::time::Duration::from_millis(60));
+}

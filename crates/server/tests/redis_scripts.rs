@@ -102,6 +102,8 @@ fn commands_have_the_replies_of_redis() {
             "-ERR Error compiling script (new function): user_script:1: '=' expected near '+'",
         ),
         (&["EVAL_RO", "return redis.call('set','a',1)", "1", "a"], read_only),
+        (&["EVAL_RO", "return redis.call('publish','a','b')", "0"], read_only),
+        (&["EVAL", "return redis.call('publish','a','b')", "0"], ":0"),
         (&["EVAL", "#!lua flags=x\nreturn 1", "0"], "-ERR Unexpected flag in script shebang: x"),
         (&["EVAL", "#!lua x=1\nreturn 1", "0"], "-ERR Unknown lua shebang option: x=1"),
         (&["EVAL", "#!py\nreturn 1", "0"], "-ERR Unexpected engine in script shebang: #!py"),

@@ -15,6 +15,7 @@ const LAYERS: &[&[&str]] = &[
     &["lsm", "mica", "silt", "skimpy", "trie"],
     &["siltstone", "client", "cluster"],
     &["collections"],
+    &["rdb"],
     &["server", "bench", "backup"],
     &["cli"],
     &["torture"],

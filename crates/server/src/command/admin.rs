@@ -11,6 +11,7 @@ use super::entry::{self, Command};
 use super::failure::{Outcome, SYNTAX, reply_error};
 use super::parking::{self, Wait};
 use super::session::TimeoutReply;
+use crate::Fsync;
 use crate::clients::flag;
 use crate::resp::Args;
 use crate::store::blocked_keys::WaitKind;
@@ -33,6 +34,7 @@ pub(super) fn commands() -> Vec<Command> {
             wait,
             "Waits for replicas, of which there are none, and returns 0.",
         ),
+        command("waitaof", 4, BLOCKING, waitaof, "Makes all writes durable; waits for replicas."),
         command("shutdown", -1, ADMIN | NO_MULTI, shutdown, "Shuts the server down."),
         command("debug", -2, ADMIN, debug, "Not allowed."),
         command("monitor", 1, ADMIN | NO_MULTI, monitor, "Shows the commands of all clients."),
@@ -100,6 +102,31 @@ fn wait(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         return Ok(());
     }
     let on_timeout = TimeoutReply::Int(0);
+    context.park(args, Wait { kind: WaitKind::Change, keys: Vec::new(), deadline, on_timeout });
+    Ok(())
+}
+
+/// WAITAOF: of this server and of replicas, the number of those on whose disks the client's writes
+/// are. A client that waits for replicas waits until its timeout, as for WAIT.
+fn waitaof(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let (servers, replicas) = (connection::integer(&args[1])?, connection::integer(&args[2])?);
+    if !(0..=1).contains(&servers) {
+        return Err(reply_error("ERR value is out of range, must be between 0 and 1"));
+    }
+    if replicas < 0 {
+        return Err(reply_error("ERR value is out of range, must be positive"));
+    }
+    let deadline = parking::deadline_ms(&args[3])?;
+    // With fsync always, no reply is sent before the writes are durable.
+    let is_always = context.shared.options.fsync == Fsync::Always;
+    if servers > 0 && !is_always {
+        sync_all(context)?;
+    }
+    let on_timeout = TimeoutReply::Pair(i64::from(is_always).max(servers), 0);
+    if replicas == 0 || context.is_in_transaction() {
+        parking::timeout_reply(context.replies, on_timeout);
+        return Ok(());
+    }
     context.park(args, Wait { kind: WaitKind::Change, keys: Vec::new(), deadline, on_timeout });
     Ok(())
 }

@@ -11,7 +11,7 @@ use super::failure::{
 };
 use super::session::ReplyMode;
 use super::waiters::Cancelled;
-use super::{help, tracking};
+use super::{help, pause, tracking};
 use crate::clients::Client;
 use crate::mailbox::Completion;
 use crate::resp::{Args, number};
@@ -52,6 +52,8 @@ fn client(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         (b"reply", 3) => reply(context, &args[2])?,
         (b"kill", 3..) => kill(context, args)?,
         (b"unblock", 3 | 4) => unblock(context, args)?,
+        (b"pause", 3 | 4) => pause::pause(context, args.from(2))?,
+        (b"unpause", 2) => pause::unpause(context)?,
         (b"tracking", 3..) => tracking::tracking(context, args.from(2))?,
         (b"caching", 3) => tracking::caching(context, &args[2])?,
         (b"getredir", 2) => tracking::get_redirection(context),
@@ -66,7 +68,7 @@ fn client(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         (
             b"id" | b"getname" | b"setname" | b"setinfo" | b"info" | b"reply" | b"kill"
             | b"unblock" | b"tracking" | b"caching" | b"getredir" | b"trackinginfo" | b"no-evict"
-            | b"no-touch" | b"help",
+            | b"no-touch" | b"pause" | b"unpause" | b"help",
             _,
         ) => return Err(wrong_subcommand_arity("client", &args[1])),
         _ => return Err(unknown_subcommand("CLIENT", &args[1])),
@@ -264,7 +266,7 @@ fn unblock(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-const HELP: [&str; 47] = [
+const HELP: [&str; 51] = [
     "CACHING (YES|NO)",
     "    Enable/disable tracking of the keys for next command in OPTIN/OPTOUT modes.",
     "GETREDIR",
@@ -295,12 +297,16 @@ const HELP: [&str; 47] = [
     "      Return clients of specified type.",
     "    * ID <client-id> [<client-id> ...]",
     "      Return the clients with the specified IDs.",
+    "PAUSE <timeout> [WRITE|ALL]",
+    "    Suspend all, or just write, commands of clients for <timeout> milliseconds.",
     "REPLY (ON|OFF|SKIP)",
     "    Control the replies sent to the current connection.",
     "SETINFO <option> <value>",
     "    Set the name (LIB-NAME) or the version (LIB-VER) of the client's library.",
     "SETNAME <name>",
     "    Assign the name <name> to the current connection.",
+    "UNPAUSE",
+    "    Stop the current client pause, resuming commands.",
     "UNBLOCK <clientid> [TIMEOUT|ERROR]",
     "    Unblock the specified blocked client.",
     "TRACKING (ON|OFF) [REDIRECT <id>] [BCAST] [PREFIX <prefix> [...]]",

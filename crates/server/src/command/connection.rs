@@ -148,7 +148,7 @@ fn set_version(context: &mut Context<'_>, version: RespVersion) {
 }
 
 /// Parses a table index.
-fn table_index(context: &Context<'_>, text: &[u8]) -> Result<usize, Failure> {
+pub(super) fn table_index(context: &Context<'_>, text: &[u8]) -> Result<usize, Failure> {
     let index = integer(text)?;
     let tables = context.shared.databases.len();
     let index = usize::try_from(index).ok().filter(|index| *index < tables);

@@ -138,6 +138,8 @@ const NOT_IN_SCRIPTS: [&str; 41] = [
     "waitaof",
     "watch",
 ];
+/// Commands that write nothing here, and reach the replicas of Redis like writes.
+const REPLICATED: [&str; 3] = ["pfcount", "publish", "spublish"];
 /// Commands that run while a script is busy: those without keys that a client needs to end it.
 const WHILE_BUSY: [&str; 8] =
     ["auth", "discard", "hello", "multi", "quit", "reset", "unwatch", "watch"];
@@ -177,6 +179,11 @@ impl Definition {
             "shutdown" => has(b"nosave"),
             name => WHILE_BUSY.contains(&name),
         }
+    }
+
+    /// Whether the command counts as a write for read-only scripts and CLIENT PAUSE WRITE.
+    pub(crate) fn may_replicate(&self) -> bool {
+        self.has(WRITE) || REPLICATED.contains(&self.name)
     }
 
     pub(crate) fn has(&self, flag: u16) -> bool {

@@ -18,7 +18,7 @@ use crate::store::write_batcher::{KeyEvent, KeyWrite, WriteBatcher};
 
 /// Event of the commands that write a key, and its class. Commands whose event depends on the key
 /// or on what they did are in [`events_of`].
-const EVENTS: [(EventClass, &str, &[&str]); 40] = [
+const EVENTS: [(EventClass, &str, &[&str]); 41] = [
     (
         EventClass::STRING,
         "set",
@@ -34,6 +34,7 @@ const EVENTS: [(EventClass, &str, &[&str]); 40] = [
     (EventClass::GENERIC, "persist", &["persist"]),
     (EventClass::GENERIC, "rename_to", &["rename", "renamenx"]),
     (EventClass::GENERIC, "copy_to", &["copy"]),
+    (EventClass::GENERIC, "restore", &["restore"]),
     (EventClass::LIST, "lpush", &["lpush", "lpushx"]),
     (EventClass::LIST, "rpush", &["rpush", "rpushx"]),
     (EventClass::LIST, "lpop", &["lpop", "blpop"]),

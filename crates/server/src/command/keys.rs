@@ -198,7 +198,7 @@ fn copy(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 }
 
 /// Locks one key in each of two tables, in the order of the tables.
-fn lock_in_two<'a>(
+pub(super) fn lock_in_two<'a>(
     context: &Context<'a>,
     source_table: usize,
     from: &[u8],

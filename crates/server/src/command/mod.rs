@@ -24,11 +24,14 @@
 //! | [`sort`] | SORT of lists, sets and sorted sets |
 //! | [`elements`] | helpers of the commands on collections |
 //! | [`keys`], [`expiry`], [`scan`] | commands on keys: existence, expiry, enumeration |
+//! | [`mod@dump`] | DUMP and RESTORE: values in Redis's format |
 //! | [`keyspace`] | number of keys, and of keys that expire |
 //! | [`transactions`] | MULTI, EXEC, WATCH |
 //! | [`blocking`] | pops that wait |
 //! | [`scripts`], [`functions`], [`script_calls`] | EVAL, SCRIPT, FCALL; what scripts run |
 //! | [`connection`], [`client`], [`tracking`] | the connection and the client |
+//! | [`pause`] | CLIENT PAUSE |
+//! | [`databases`] | MOVE |
 //! | [`mod@pubsub`] | channels, patterns, messages |
 //! | [`admin`], [`config`], [`info`], [`introspect`], [`slow_log`], [`latency`] | the server |
 //! | [`table`] | the commands of all these modules |
@@ -45,8 +48,10 @@ mod client;
 mod config;
 mod connection;
 mod context;
+mod databases;
 mod decimal;
 pub(crate) mod definition;
+mod dump;
 mod elements;
 mod entry;
 mod events;
@@ -73,6 +78,7 @@ mod lists;
 mod numbers;
 mod observe;
 mod parking;
+mod pause;
 mod pubsub;
 mod queued;
 mod ranges;
@@ -105,6 +111,7 @@ mod waiters;
 pub(crate) use execute::{answer_batched_sets, complete_parked, execute, expire_parked, resume};
 pub(crate) use failure::store_text;
 pub(crate) use index::CommandIndex;
+pub(crate) use pause::paused_until;
 pub(crate) use script_thread::run_long_scripts;
 pub(crate) use serve::serve_ready_keys;
 pub(crate) use session::Session;

@@ -64,10 +64,15 @@ impl Context<'_> {
 }
 
 /// Writes the reply to a command whose time is over.
-fn timeout_reply(replies: &mut Replies, reply: TimeoutReply) {
+pub(super) fn timeout_reply(replies: &mut Replies, reply: TimeoutReply) {
     match reply {
         TimeoutReply::NullArray => replies.null_array(),
         TimeoutReply::Int(number) => replies.int(number),
+        TimeoutReply::Pair(first, second) => {
+            replies.array(2);
+            replies.int(first);
+            replies.int(second);
+        }
     }
 }
 

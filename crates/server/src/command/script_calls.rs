@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 
 use super::context::Context;
-use super::definition::{Definition, WRITE};
+use super::definition::Definition;
 use super::events;
 use super::failure;
 use super::{sort, stream_reads};
@@ -90,7 +90,7 @@ impl Commands for ScriptCalls<'_, '_> {
             let text = "command is not allowed with BLOCK option from scripts";
             return failed(&format!("ERR {name} {text}"));
         }
-        if self.is_read_only && command.has(WRITE) {
+        if self.is_read_only && command.may_replicate() {
             return failed("ERR Write commands are not allowed from read-only scripts.");
         }
         if !self.may_access(command, args) {

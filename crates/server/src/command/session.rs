@@ -37,6 +37,8 @@ pub(crate) struct Session {
     pub(crate) sliced_call: Option<Call>,
     /// The last command, while it waits.
     pub(crate) parked: Option<Box<ParkedCommand>>,
+    /// Until when the next command waits, during CLIENT PAUSE.
+    pub(crate) paused_until: Option<Instant>,
     /// A parked command is being run again.
     pub(crate) is_retry: bool,
     /// CLIENT TRACKING.
@@ -80,6 +82,8 @@ pub(crate) enum TimeoutReply {
     /// Null in place of an array.
     NullArray,
     Int(i64),
+    /// Two numbers.
+    Pair(i64, i64),
 }
 
 /// Reply mode (CLIENT REPLY).
@@ -134,6 +138,7 @@ impl Session {
             sliced: None,
             sliced_call: None,
             parked: None,
+            paused_until: None,
             is_retry: false,
             tracking: None,
             subscriptions: Default::default(),

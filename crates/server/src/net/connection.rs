@@ -95,6 +95,11 @@ impl Connection {
             self.is_dead = true;
         }
         self.receive_mail(shared);
+        if self.protocol.is_paused() {
+            // The command looks again whether it must wait.
+            self.protocol.end_pause();
+            self.activity.last_received = batcher.clock;
+        }
         if self.is_throttled(shared) {
             // A request cannot complete while nothing is read, so its timeout is suspended.
             self.activity.request = None;
@@ -156,7 +161,7 @@ impl Connection {
         }
     }
 
-    /// When the time of the parked command is over.
+    /// When the time of the parked command or of the pause is over.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.protocol.deadline()
     }
@@ -286,7 +291,7 @@ impl Connection {
         if self.is_closing || self.is_throttled(shared) {
             return false;
         }
-        if self.protocol.is_parked() {
+        if self.protocol.is_parked() || self.protocol.is_paused() {
             // A message, a deadline or a wake-up comes.
             return self.protocol.client().mailbox.is_pending();
         }
@@ -318,9 +323,11 @@ impl Connection {
         let is_killed = self.protocol.client().killed.load(Relaxed);
         let client = self.protocol.client();
         self.is_dead |= client.check_messages(now);
-        // Neither a parked command nor a subscription is silence.
-        let may_be_silent =
-            client.is_subscriber() || client.has_flag(flag::MONITOR) || self.protocol.is_parked();
+        // Neither a command that waits nor a subscription is silence.
+        let may_be_silent = client.is_subscriber()
+            || client.has_flag(flag::MONITOR)
+            || self.protocol.is_parked()
+            || self.protocol.is_paused();
         let timeouts = (shared.options.stall_timeout, shared.settings.idle_timeout());
         if self.activity.has_timed_out(now, timeouts, may_be_silent) {
             shared.metrics.timeouts.fetch_add(1, Relaxed);

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use crate::clients::{Client, Registration};
 use crate::command::{
-    Session, answer_batched_sets, complete_parked, execute, expire_parked, resume,
+    Session, answer_batched_sets, complete_parked, execute, expire_parked, paused_until, resume,
 };
 use crate::mailbox::Completion;
 use crate::memcached::MemcachedSession;
@@ -94,6 +94,12 @@ impl ProtocolState {
             Ok(ParseStatus::Request { consumed }) => {
                 let args = parser.args(input);
                 if !args.is_empty() {
+                    session.paused_until = paused_until(shared, session, args, batcher.clock);
+                    if session.paused_until.is_some() {
+                        session.client().set_paused(true);
+                        // It is parsed again when the pause ends.
+                        return Ok(Progress::Incomplete);
+                    }
                     execute(shared, session, replies, batcher, args);
                 }
                 Ok(Progress::Consumed(consumed))
@@ -145,10 +151,26 @@ impl ProtocolState {
         matches!(self, ProtocolState::Resp { session, .. } if session.parked.is_some())
     }
 
-    /// When the time of the parked command is over.
+    /// Whether the next command waits for the end of CLIENT PAUSE.
+    pub(crate) fn is_paused(&self) -> bool {
+        matches!(self, ProtocolState::Resp { session, .. } if session.paused_until.is_some())
+    }
+
+    /// Lets the next command look again whether it must wait.
+    pub(crate) fn end_pause(&mut self) {
+        if let ProtocolState::Resp { session, .. } = self {
+            session.paused_until = None;
+            session.client().set_paused(false);
+        }
+    }
+
+    /// When the time of the parked command or of the pause is over.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self {
-            ProtocolState::Resp { session, .. } => session.parked.as_ref()?.deadline,
+            ProtocolState::Resp { session, .. } => match &session.parked {
+                Some(parked) => parked.deadline,
+                None => session.paused_until,
+            },
             ProtocolState::Memcached { .. } => None,
         }
     }

@@ -21,6 +21,8 @@
 //!
 //! Invariant: `strip` after `append` returns the value and the flags, for all values.
 
+use std::borrow::Cow;
+
 use siltstone_collections::Metadata;
 use siltstone_engine::{Op, WriteBatch};
 use xxhash_rust::xxh3::Xxh3;
@@ -93,6 +95,12 @@ pub(crate) fn append(value: &[u8], meta: ItemMeta) -> Option<Vec<u8>> {
     stored.extend_from_slice(&MAGIC);
     stored.push(VERSION | meta.marks << 4);
     Some(stored)
+}
+
+/// What the server stores for a string, on every engine but `mica`: the string, unless it looks like
+/// something else. For programs that write to a table which is not being served.
+pub fn stored_string(value: &[u8]) -> Cow<'_, [u8]> {
+    append(value, ItemMeta::default()).map_or(Cow::Borrowed(value), Cow::Owned)
 }
 
 /// Escapes the values of a batch where needed.

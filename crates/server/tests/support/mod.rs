@@ -353,6 +353,19 @@ impl Client {
         self.read()
     }
 
+    /// The bulk string of a reply; `None` for null.
+    pub fn call_for_bulk(&mut self, args: &[&[u8]]) -> Option<Vec<u8>> {
+        self.send(args);
+        let mut line = String::new();
+        self.reader.read_line(&mut line).unwrap();
+        let len = line.strip_prefix('$').unwrap_or_else(|| panic!("no bulk: {line}"));
+        let len = usize::try_from(len.trim().parse::<i64>().unwrap()).ok()?;
+        let mut bytes = vec![0; len + 2];
+        self.reader.read_exact(&mut bytes).unwrap();
+        bytes.truncate(len);
+        Some(bytes)
+    }
+
     /// Asserts the replies to a sequence of commands.
     pub fn expect(&mut self, steps: &[(&str, &str)]) {
         for (command, expected) in steps {
