@@ -92,12 +92,17 @@ pub(crate) fn user_keys(after: Option<&[u8]>) -> KeyRange {
     KeyRange { start, end: Excluded(vec![RESERVED_PREFIX]) }
 }
 
-/// Checks that the batch changes no reserved key.
+/// Checks that the batch changes no reserved key, and that all nodes can apply it alike: a merge
+/// depends on the operator that each node has.
 pub(crate) fn check_user_batch(batch: &WriteBatch) -> Result<()> {
+    if batch.merges() > 0 {
+        let reason = "merges are not replicated; write the merged value";
+        return Err(Error::Invalid(reason.into()));
+    }
     let is_reserved = |key: &[u8]| key.first() == Some(&RESERVED_PREFIX);
     let is_bad = batch.iter_all().any(|op| match op {
         BatchOp::Point(op) => is_reserved(op.key()),
-        BatchOp::Merge { key, .. } => is_reserved(key),
+        BatchOp::Merge { .. } => true,
         BatchOp::DeleteRange { end, .. } => {
             end.is_none_or(|end| end > [RESERVED_PREFIX].as_slice())
         }
