@@ -102,11 +102,16 @@ pub(crate) fn is_reserved(key: &[u8]) -> bool {
     key.starts_with(&RESERVED_PREFIX)
 }
 
-/// Checks that the batch changes no reserved key.
+/// Checks that the batch changes no reserved key, and that all nodes can apply it alike: a merge
+/// depends on the operator that each node has.
 pub(crate) fn check_user_batch(batch: &WriteBatch) -> Result<()> {
+    if batch.merges() > 0 {
+        let reason = "merges are not replicated; write the merged value";
+        return Err(Error::Invalid(reason.into()));
+    }
     let is_bad = batch.iter_all().any(|op| match op {
         BatchOp::Point(op) => is_reserved(op.key()),
-        BatchOp::Merge { key, .. } => is_reserved(key),
+        BatchOp::Merge { .. } => true,
         BatchOp::DeleteRange { start, end } => {
             start < AFTER_RESERVED.as_slice() && end.is_none_or(|end| end > &RESERVED_PREFIX[..])
         }

@@ -33,6 +33,7 @@ pub mod applied;
 pub mod group;
 pub mod log;
 pub mod membership;
+pub mod node;
 pub mod packet;
 mod planted;
 mod requests;

@@ -27,6 +27,7 @@ mod round;
 mod snapshots;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,6 +46,8 @@ use crate::planted::{Fault, is_planted};
 use crate::requests::{Event, Rejection, RequestId, Requests};
 use crate::store::Store;
 use crate::stream::{Incoming, OpenTable, Outgoing, Progress, StagedTable, open_table, table_name};
+
+pub use view::PeerStatus;
 
 use round::encode_batch;
 
@@ -261,6 +264,15 @@ impl Group {
         failed.into_iter().for_each(|to| self.end_stream(to, SnapshotStatus::Failure));
     }
 
+    /// Campaigns at once, if this node is the only voter: there is no leader to wait for.
+    pub fn campaign_if_alone(&mut self) {
+        let members = &self.raft.store().applied.members;
+        if members.voters == [self.options.node] && members.voters_outgoing.is_empty() {
+            // Refused to a node that leads already.
+            let _ = self.raft.campaign();
+        }
+    }
+
     /// Puts a timeout from the seed in place of the one that Raft has drawn: a new one whenever
     /// Raft begins another wait.
     fn draw_timeout(&mut self) {
@@ -390,6 +402,13 @@ impl Group {
             false => self.raft.read_index(context),
         }
         Ok(id)
+    }
+
+    /// Notes that packets to `node` have been lost.
+    pub fn report_unreachable(&mut self, node: u64) {
+        if self.failure.is_none() {
+            self.raft.report_unreachable(node);
+        }
     }
 
     /// Asks the leader, this node, to hand over to `node`. There is no event: watch
