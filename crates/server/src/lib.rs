@@ -58,6 +58,7 @@ mod options;
 mod password;
 mod process;
 mod pubsub;
+mod replication;
 pub mod resp;
 mod script;
 mod server;
@@ -71,5 +72,6 @@ mod udp;
 
 pub use backups::{BackupOptions, TakeBackup};
 pub use options::{Fsync, ServerOptions};
+pub use replication::options::{ClusterOptions, Member};
 pub use server::{Server, SignalGuard};
 pub use stop::StopHandle;

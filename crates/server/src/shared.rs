@@ -16,6 +16,7 @@ use crate::memcached::MemcachedCounters;
 use crate::metrics::Metrics;
 use crate::monitors::Monitors;
 use crate::pubsub::PubSub;
+use crate::replication::Replication;
 use crate::script::cache::ScriptCache;
 use crate::script::functions::Functions;
 use crate::script::long_runs::LongRuns;
@@ -63,6 +64,8 @@ pub(crate) struct Shared {
     pub(crate) stop: StopHandle,
     pub(crate) started: Instant,
     pub(crate) backups: Option<Backups>,
+    /// The group, if the table is replicated. There is one database then.
+    pub(crate) replication: Option<Replication>,
     /// Time at which all tables were last synced, in seconds since 1970.
     pub(crate) last_sync: AtomicU64,
 }
@@ -74,6 +77,23 @@ impl Shared {
         match &self.backups {
             Some(backups) => backups.report().completed_at_s.unwrap_or(0),
             None => self.last_sync.load(Relaxed),
+        }
+    }
+
+    /// Whether commands have to wait until writes to a replicated table are proposed.
+    #[inline]
+    pub(crate) fn has_full_proposal(&self) -> bool {
+        self.replication.as_ref().is_some_and(|replication| replication.table.is_full())
+    }
+
+    /// Prepares a replicated table for commands: other nodes may have written it.
+    pub(crate) fn begin_term(&self) {
+        for database in &self.databases {
+            if let Err(error) = database.reload(self.options.clock.now()) {
+                // Commands on collections would be wrong.
+                eprintln!("the replicated table cannot be read: {error}; the server stops");
+                self.stop.stop();
+            }
         }
     }
 

@@ -221,7 +221,11 @@ impl Connection {
     /// Runs the commands at the start of `input`, and returns the number of bytes consumed.
     fn run(&mut self, shared: &Shared, batcher: &mut WriteBatcher, input: &[u8]) -> usize {
         let mut consumed = 0;
-        while !self.is_closing && !self.is_throttled(shared) && !self.protocol.is_busy() {
+        while !self.is_closing
+            && !self.is_throttled(shared)
+            && !self.protocol.is_busy()
+            && !shared.has_full_proposal()
+        {
             match self.protocol.step(shared, &mut self.replies, batcher, &input[consumed..]) {
                 Ok(Progress::Incomplete) => break,
                 Ok(Progress::Consumed(count)) => {

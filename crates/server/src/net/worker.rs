@@ -285,7 +285,8 @@ impl Worker {
 
     /// Begins the commit that the held replies wait for, unless one is under way.
     fn submit(&mut self, replication: &Replication) {
-        if self.held.is_waiting() && replication.submit() {
+        let has_work = self.held.is_waiting() || replication.table.has_open();
+        if has_work && replication.submit() {
             self.held.begin();
         }
     }

@@ -25,6 +25,7 @@
 //! | `unexpired` | a cursor that hides what has expired by the leader's clock |
 //! | [`clock`] | the group's time |
 //! | [`slots`] | slots of keys |
+//! | [`start`] | starts the node |
 //!
 //! Held replies are the worker's ([`crate::net::held_replies`]). Which commands run here is decided
 //! by `command::routing`.
@@ -32,6 +33,7 @@
 pub(crate) mod clock;
 pub(crate) mod options;
 pub(crate) mod slots;
+pub(crate) mod start;
 pub(crate) mod table;
 mod unexpired;
 

@@ -30,9 +30,9 @@ use super::clock::GroupClock;
 use super::unexpired::Unexpired;
 
 /// Maximum size of the writes of one command, transaction or script, in bytes.
-pub(crate) const MAX_COMMAND_BYTES: usize = 16 << 20;
+pub(crate) const MAX_COMMAND_BYTES: usize = 4 << 20;
 /// Size of the open writes from which on no further command runs until they are proposed.
-const FULL_BYTES: usize = 4 << 20;
+const FULL_BYTES: usize = 2 << 20;
 
 /// The table with its uncommitted writes.
 pub(crate) struct SpeculativeTable {
@@ -65,6 +65,11 @@ impl SpeculativeTable {
     /// Whether no further command should run before the open writes are proposed.
     pub(crate) fn is_full(&self) -> bool {
         self.is_pending.load(Ordering::Acquire) && self.pending.read().open.bytes() > FULL_BYTES
+    }
+
+    /// Whether there are writes to propose.
+    pub(crate) fn has_open(&self) -> bool {
+        self.is_pending.load(Ordering::Acquire) && !self.pending.read().open.is_empty()
     }
 
     /// Takes the open writes as the next proposal, with the leader's time; `None` if there is
