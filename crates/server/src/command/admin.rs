@@ -4,13 +4,13 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::{cluster, connection};
 use super::context::Context;
 use super::definition::{ADMIN, BLOCKING, FAST, NO_KEYS, NO_MULTI};
 use super::entry::{self, Command};
 use super::failure::{Outcome, SYNTAX, reply_error};
 use super::parking::{self, Wait};
 use super::session::TimeoutReply;
+use super::{cluster, connection};
 use crate::clients::flag;
 use crate::resp::Args;
 use crate::store::blocked_keys::WaitKind;

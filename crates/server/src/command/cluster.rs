@@ -90,11 +90,8 @@ fn leader<'a>(replication: &'a Replication, status: &Status) -> Option<&'a Membe
 /// The leader first, then the others.
 fn by_role<'a>(replication: &'a Replication, status: &Status) -> Vec<(&'a Member, bool)> {
     let leader = leader(replication, status).map(|leader| leader.node);
-    let mut members: Vec<_> = replication
-        .members
-        .iter()
-        .map(|member| (member, Some(member.node) == leader))
-        .collect();
+    let mut members: Vec<_> =
+        replication.members.iter().map(|member| (member, Some(member.node) == leader)).collect();
     members.sort_by_key(|(member, leads)| (!leads, member.node));
     members
 }
@@ -203,8 +200,7 @@ fn shards(context: &mut Context<'_>, replication: &Replication, status: &Status)
 fn count_keys(context: &mut Context<'_>, slot: i64) -> Outcome {
     let slot = u16::try_from(slot).ok().filter(|slot| *slot < SLOTS);
     let slot = slot.ok_or(reply_error("ERR Invalid slot"))?;
-    let mut keys =
-        KeyIter::new(context.database(), None, &Start::Key(Vec::new()), context.now())?;
+    let mut keys = KeyIter::new(context.database(), None, &Start::Key(Vec::new()), context.now())?;
     let (mut seen, mut count) = (0, 0);
     while let Some(key) = keys.next()? {
         count += usize::from(slot_of(key) == slot);
@@ -232,9 +228,8 @@ pub(super) fn replication_info(replication: &Replication, out: &mut String) -> s
         None if status.role == Role::Leader => write!(out, "role:master\r\n")?,
         None => write!(out, "role:slave\r\nmaster_link_status:down\r\n")?,
     }
-    let others = status.peers.iter().filter_map(|peer| {
-        Some((replication.member(peer.node)?, peer.matched))
-    });
+    let others =
+        status.peers.iter().filter_map(|peer| Some((replication.member(peer.node)?, peer.matched)));
     let others: Vec<_> = others.collect();
     write!(out, "connected_slaves:{}\r\n", others.len())?;
     for (index, (member, matched)) in others.iter().enumerate() {

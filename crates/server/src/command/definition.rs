@@ -144,8 +144,8 @@ const WHILE_BUSY: [&str; 8] =
 
 /// Commands whose first argument names a subcommand.
 const CONTAINERS: [&str; 15] = [
-    "acl", "client", "cluster", "command", "config", "debug", "function", "latency", "memory", "object",
-    "pubsub", "script", "slowlog", "xgroup", "xinfo",
+    "acl", "client", "cluster", "command", "config", "debug", "function", "latency", "memory",
+    "object", "pubsub", "script", "slowlog", "xgroup", "xinfo",
 ];
 
 impl Definition {

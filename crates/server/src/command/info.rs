@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use siltstone_engine::Stats;
 
-use super::config;
 use super::cluster as nodes;
+use super::config;
 use super::context::Context;
 use super::definition::NO_KEYS;
 use super::entry::{self, Command};

@@ -91,9 +91,10 @@ fn is_read(command: &Definition) -> bool {
 /// The first key of the transaction.
 fn queued_key(session: &Session) -> Option<&[u8]> {
     let transaction = session.transaction.as_ref()?;
-    transaction.commands.iter().find_map(|queued| {
-        TABLE.index[queued.command].keys_in(queued.args()).next()
-    })
+    transaction
+        .commands
+        .iter()
+        .find_map(|queued| TABLE.index[queued.command].keys_in(queued.args()).next())
 }
 
 /// The error for a command that does not run here.

@@ -9,11 +9,11 @@ use super::context::Handler;
 use super::entry::Command;
 use super::index::{CommandIndex, pack};
 use super::{
-    admin, bitfield, bitmaps, blocking, client, cluster, config, connection, expiry, functions, geo,
-    geo_radius, hashes, history, hyperloglog, info, introspect, keys, latency, lcs, lists, numbers,
-    pubsub, ranges, scan, scripts, sets, slow_log, sort, sorted_set_algebra, sorted_set_ranges,
-    sorted_sets, stream_groups, stream_info, stream_pending, stream_reads, streams, strings,
-    transactions,
+    admin, bitfield, bitmaps, blocking, client, cluster, config, connection, expiry, functions,
+    geo, geo_radius, hashes, history, hyperloglog, info, introspect, keys, latency, lcs, lists,
+    numbers, pubsub, ranges, scan, scripts, sets, slow_log, sort, sorted_set_algebra,
+    sorted_set_ranges, sorted_sets, stream_groups, stream_info, stream_pending, stream_reads,
+    streams, strings, transactions,
 };
 
 /// All commands.

@@ -121,9 +121,7 @@ impl Waiters {
     pub(super) fn remove_all(&self, observers: &Observers) -> Vec<Arc<Waiter>> {
         let mut waiting = self.waiting.lock();
         let removed: Vec<_> = waiting
-            .extract_if(|_, entry| {
-                entry.state == State::Waiting && !entry.waiter.keys.is_empty()
-            })
+            .extract_if(|_, entry| entry.state == State::Waiting && !entry.waiter.keys.is_empty())
             .collect();
         drop(waiting);
         let waiters = removed.iter().map(|(_, entry)| entry.waiter.clone()).collect();

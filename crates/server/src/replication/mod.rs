@@ -126,16 +126,9 @@ pub(crate) fn opener(options: &ClusterOptions, clock: &Arc<GroupClock>) -> OpenT
 }
 
 impl Replication {
-    pub(crate) fn new(
-        node: NodeHandle,
-        options: &ClusterOptions,
-        clock: Arc<GroupClock>,
-    ) -> Self {
-        let machine = Machine {
-            state: State::Following,
-            is_in_flight: false,
-            prepares_from: Instant::now(),
-        };
+    pub(crate) fn new(node: NodeHandle, options: &ClusterOptions, clock: Arc<GroupClock>) -> Self {
+        let machine =
+            Machine { state: State::Following, is_in_flight: false, prepares_from: Instant::now() };
         Replication {
             id: options.node,
             members: options.members.clone(),

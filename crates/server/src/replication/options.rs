@@ -37,9 +37,10 @@ impl FromStr for Member {
             Some((address, port)) => (address, Some(port.parse().map_err(|_| invalid())?)),
         };
         let client: SocketAddr = address.parse().map_err(|_| invalid())?;
-        let port = port.or_else(|| client.port().checked_add(BUS_PORT_OFFSET)).ok_or_else(|| {
-            format!("{text:?}: the port for nodes would be above 65535; give it behind an @")
-        })?;
+        let port =
+            port.or_else(|| client.port().checked_add(BUS_PORT_OFFSET)).ok_or_else(|| {
+                format!("{text:?}: the port for nodes would be above 65535; give it behind an @")
+            })?;
         Ok(Member { node, client, bus: SocketAddr::new(client.ip(), port) })
     }
 }
@@ -144,8 +145,7 @@ mod tests {
         };
         let Err(Error::InvalidOptions(errors)) = options.check(&server) else { panic!("accepted") };
         let names: Vec<_> = errors.iter().map(|error| error.option.as_str()).collect();
-        let expected =
-            ["node-id", "initial-cluster", "memcached", "threads", "initial-cluster"];
+        let expected = ["node-id", "initial-cluster", "memcached", "threads", "initial-cluster"];
         assert_eq!(names, expected);
     }
 }

@@ -22,8 +22,8 @@ use parking_lot::RwLock;
 use siltstone::transaction::{Overlay, overlay_cursor};
 use siltstone_cluster::node::NodeHandle;
 use siltstone_engine::{
-    Capabilities, CheckpointSink, Clock, CompactionFilter, Cursor, Durability, Engine, Entry, Error,
-    KeyRange, Op, ReadPoint, Result, Stats, Timestamp, VerifyReport, WriteBatch,
+    Capabilities, CheckpointSink, Clock, CompactionFilter, Cursor, Durability, Engine, Entry,
+    Error, KeyRange, Op, ReadPoint, Result, Stats, Timestamp, VerifyReport, WriteBatch,
 };
 
 use super::clock::GroupClock;

@@ -14,11 +14,7 @@ pub(super) struct Unexpired {
 }
 
 impl Unexpired {
-    pub(super) fn new(
-        inner: Box<dyn Cursor>,
-        now: Timestamp,
-        has_hidden: Arc<AtomicBool>,
-    ) -> Self {
+    pub(super) fn new(inner: Box<dyn Cursor>, now: Timestamp, has_hidden: Arc<AtomicBool>) -> Self {
         Unexpired { inner, now, has_hidden }
     }
 
