@@ -78,14 +78,7 @@ impl Applied {
         let mut out = vec![VERSION];
         out.extend_from_slice(&self.index.to_le_bytes());
         out.extend_from_slice(&self.term.to_le_bytes());
-        let members = &self.members;
-        for nodes in
-            [&members.voters, &members.learners, &members.voters_outgoing, &members.learners_next]
-        {
-            out.extend_from_slice(&(nodes.len() as u32).to_le_bytes());
-            nodes.iter().for_each(|node| out.extend_from_slice(&node.to_le_bytes()));
-        }
-        out.push(u8::from(members.auto_leave));
+        push_members(&mut out, &self.members);
         batch.put(KEY, &out);
     }
 }
@@ -128,15 +121,31 @@ pub(crate) fn check_user_batch(batch: &WriteBatch) -> Result<()> {
 
 fn decode(bytes: &mut &[u8]) -> Option<Applied> {
     let (index, term) = (take_u64(bytes)?, take_u64(bytes)?);
-    let members = ConfState {
+    let members = take_members(bytes)?;
+    bytes.is_empty().then_some(Applied { index, term, members })
+}
+
+/// Appends members as in the row.
+pub(crate) fn push_members(out: &mut Vec<u8>, members: &ConfState) {
+    for nodes in
+        [&members.voters, &members.learners, &members.voters_outgoing, &members.learners_next]
+    {
+        out.extend_from_slice(&(nodes.len() as u32).to_le_bytes());
+        nodes.iter().for_each(|node| out.extend_from_slice(&node.to_le_bytes()));
+    }
+    out.push(u8::from(members.auto_leave));
+}
+
+/// Decodes members from the front of the bytes.
+pub(crate) fn take_members(bytes: &mut &[u8]) -> Option<ConfState> {
+    Some(ConfState {
         voters: take_nodes(bytes)?,
         learners: take_nodes(bytes)?,
         voters_outgoing: take_nodes(bytes)?,
         learners_next: take_nodes(bytes)?,
         auto_leave: *bytes.split_off_first()? != 0,
         ..ConfState::default()
-    };
-    bytes.is_empty().then_some(Applied { index, term, members })
+    })
 }
 
 fn take_nodes(bytes: &mut &[u8]) -> Option<Vec<u64>> {

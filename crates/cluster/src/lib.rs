@@ -30,9 +30,11 @@
 //! * A node whose log is damaged or missing does not open, so it neither votes nor serves.
 
 pub mod applied;
+pub mod codec;
 pub mod group;
 pub mod log;
 pub mod membership;
+pub mod network;
 pub mod node;
 pub mod packet;
 mod planted;
@@ -41,6 +43,7 @@ mod requests;
 mod sim;
 mod store;
 mod stream;
+pub mod transport;
 
 pub use applied::{Applied, RESERVED_PREFIX};
 pub use group::{Group, GroupOptions, Output};

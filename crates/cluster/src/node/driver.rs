@@ -20,11 +20,11 @@ use std::time::Instant;
 use siltstone_engine::{Error, Result};
 
 use super::inputs::{Input, Inputs};
-use super::network::Network;
 use super::options::NodeOptions;
 use super::request::{Callback, Committed, Leader, ReadIndex, Refusal, RequestError};
 use super::status::{Published, Role, Status};
 use crate::group::{Group, Output};
+use crate::network::Network;
 use crate::requests::{Event, Rejection, RequestId};
 
 /// A proposal that Raft has accepted.

@@ -11,6 +11,7 @@ use siltstone_engine::WriteBatch;
 
 use super::request::{Callback, Committed, ReadIndex, Refusal, RequestError};
 use crate::membership::Change;
+use crate::network::Receiver;
 use crate::packet::Packet;
 
 /// Something for the thread to do.
@@ -87,5 +88,15 @@ impl Inputs {
     /// Packets that found the queue full.
     pub(super) fn dropped_packets(&self) -> u64 {
         self.state.lock().dropped_packets
+    }
+}
+
+impl Receiver for Inputs {
+    fn deliver(&self, packet: Packet) {
+        self.push(Input::Packet(packet));
+    }
+
+    fn report_unreachable(&self, node: u64) {
+        self.push(Input::Unreachable(node));
     }
 }

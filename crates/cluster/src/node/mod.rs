@@ -38,7 +38,6 @@
 mod driver;
 mod handle;
 mod inputs;
-mod network;
 mod options;
 mod request;
 mod status;
@@ -51,8 +50,8 @@ use siltstone_engine::{Error, Result};
 use siltstone_vfs::{LockGuard, Vfs};
 
 pub use crate::group::PeerStatus;
+pub use crate::network::{Network, NoPeers};
 pub use handle::NodeHandle;
-pub use network::{Inbox, Network, NoPeers};
 pub use options::NodeOptions;
 pub use request::{Committed, Leader, ReadIndex, Refusal, RequestError};
 pub use status::{Role, Status};
@@ -127,7 +126,7 @@ impl Node {
             )),
             max_batch_bytes: options.max_batch_bytes,
         };
-        network.attach(group.id(), Inbox(inputs.clone()));
+        network.attach(group.id(), inputs.clone());
         let name = format!("raft-{}", group.id());
         let driver = Driver::new(group, options, network, inputs.clone(), published.clone());
         let run = move || {

@@ -1,8 +1,7 @@
-//! What a node needs of a network, and the inbox that a network delivers to.
+//! What a node needs of a network, and what a network delivers to.
 
 use std::sync::Arc;
 
-use super::inputs::{Input, Inputs};
 use crate::packet::Packet;
 
 /// Carries packets between the nodes of groups. Packets may be lost, delayed, repeated and
@@ -11,8 +10,8 @@ pub trait Network: Send + Sync {
     /// Sends a packet, or drops it. Does not block.
     fn send(&self, group: u64, packet: Packet);
 
-    /// Delivers the packets of a group to this inbox from now on.
-    fn attach(&self, group: u64, inbox: Inbox);
+    /// Delivers the packets of a group to this receiver from now on.
+    fn attach(&self, group: u64, receiver: Arc<dyn Receiver>);
 
     /// Delivers no packets of a group any more.
     fn detach(&self, group: u64);
@@ -21,20 +20,13 @@ pub trait Network: Send + Sync {
     fn client_address(&self, node: u64) -> Option<String>;
 }
 
-/// Where the packets of a node arrive.
-#[derive(Clone)]
-pub struct Inbox(pub(super) Arc<Inputs>);
+/// Receives the packets of a group's node. Does not block.
+pub trait Receiver: Send + Sync {
+    /// Takes a packet, or drops it.
+    fn deliver(&self, packet: Packet);
 
-impl Inbox {
-    /// Delivers a packet. It is dropped if too many wait.
-    pub fn deliver(&self, packet: Packet) {
-        self.0.push(Input::Packet(packet));
-    }
-
-    /// Reports that packets to a node have been lost. Raft then probes what that node has.
-    pub fn report_unreachable(&self, node: u64) {
-        self.0.push(Input::Unreachable(node));
-    }
+    /// Packets to a node have been lost. Raft then probes what that node has.
+    fn report_unreachable(&self, node: u64);
 }
 
 /// The network of a group of one node: it has no peers.
@@ -47,7 +39,7 @@ pub struct NoPeers {
 impl Network for NoPeers {
     fn send(&self, _group: u64, _packet: Packet) {}
 
-    fn attach(&self, _group: u64, _inbox: Inbox) {}
+    fn attach(&self, _group: u64, _receiver: Arc<dyn Receiver>) {}
 
     fn detach(&self, _group: u64) {}
 
