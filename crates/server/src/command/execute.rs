@@ -126,8 +126,9 @@ pub(crate) fn resume(
 ) {
     let Some(mut sliced) = session.sliced.take() else { return };
     let mark = replies.mark();
+    let routed = routing::route_slice(shared, session);
     let mut context = Context::new(shared, session, replies, batcher, &mut [], &TABLE.handlers);
-    let outcome = sliced.resume(context.database(), context.now());
+    let outcome = routed.and_then(|()| sliced.resume(context.database(), context.now()));
     if outcome.is_ok() {
         context.end_slice(*sliced);
     }
@@ -164,6 +165,8 @@ pub(crate) fn expire_parked(
     now: Instant,
 ) {
     if parking::expire(shared, session, now) {
+        // Nothing was found, as far as a leader can say that.
+        session.needs_commit = shared.replication.is_some();
         complete_parked(shared, session, replies, Completion::TimedOut);
     }
 }

@@ -40,6 +40,17 @@ pub(super) fn route(
     }
 }
 
+/// Decides whether the next slice of an unfinished command runs here.
+pub(super) fn route_slice(shared: &Shared, session: &mut Session) -> Result<(), Failure> {
+    let Some(replication) = &shared.replication else { return Ok(()) };
+    let status = replication.node.status();
+    session.needs_commit = replication.leads(&status);
+    match session.needs_commit || session.is_replica_reader {
+        true => Ok(()),
+        false => Err(redirect(replication, &status, 0)),
+    }
+}
+
 /// Whether a SET may join the batch of its iteration: it runs here.
 #[inline]
 pub(super) fn may_batch_sets(shared: &Shared, session: &mut Session) -> bool {
@@ -60,6 +71,7 @@ fn route_replicated(
         let name = command.name.to_uppercase();
         return Err(format!("ERR {name} is not there for a replicated table yet").into());
     }
+    replication.table.end_snapshot();
     let mut keys = command.keys_in(args);
     let first_key = keys.next();
     if first_key.is_none() && !command.has(SCRIPT) && !UNNAMED_KEYS.contains(&command.name) {
@@ -73,7 +85,7 @@ fn route_replicated(
     // Uncommitted writes are dropped when the state becomes that of a follower.
     let may_read = session.is_replica_reader && replication.state() == State::Following;
     if may_read && is_read(command) {
-        return Ok(());
+        return Ok(replication.table.begin_snapshot()?);
     }
     let slot = first_key.or_else(|| queued_key(session)).map_or(0, slot_of);
     Err(redirect(replication, &status, slot))

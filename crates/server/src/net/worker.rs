@@ -27,7 +27,7 @@ use super::timeouts::{self, Deadlines};
 use super::wakeups::Wakeups;
 use crate::Fsync;
 use crate::command::{end_parked, serve_ready_keys};
-use crate::replication::{Progress, Replication};
+use crate::replication::{Progress, Replication, State};
 use crate::shared::Shared;
 use crate::store::write_batcher::WriteBatcher;
 
@@ -235,7 +235,8 @@ impl Worker {
             shared.metrics.failed_syncs.fetch_add(1, Relaxed);
             format!("ERR the write may not be durable: {error}")
         });
-        if shared.replication.is_some() {
+        if let Some(replication) = &shared.replication {
+            replication.table.end_snapshot();
             self.hold_replies(&tokens);
         } else {
             self.batcher.deliver(sync_error.as_deref());
@@ -286,8 +287,24 @@ impl Worker {
     /// Begins the commit that the held replies wait for, unless one is under way.
     fn submit(&mut self, replication: &Replication) {
         let has_work = self.held.is_waiting() || replication.table.has_open();
-        if has_work && replication.submit() {
+        if !has_work {
+            return;
+        }
+        if replication.submit() {
             self.held.begin();
+        } else if replication.state() == State::Following {
+            replication.table.discard();
+            self.lose();
+        }
+    }
+
+    /// Closes all connections with held replies: the outcome of their commands is unknown.
+    fn lose(&mut self) {
+        for mut held in self.held.lost() {
+            for holder in &held.holders {
+                self.fail(holder);
+            }
+            held.fail_deliveries();
         }
     }
 
@@ -308,12 +325,7 @@ impl Worker {
                     held.deliver();
                 }
                 Progress::Lost => {
-                    for mut held in self.held.lost() {
-                        for holder in &held.holders {
-                            self.fail(holder);
-                        }
-                        held.fail_deliveries();
-                    }
+                    self.lose();
                     end_parked(&shared);
                     shared.observers.tracking.invalidate_all();
                 }

@@ -6,8 +6,10 @@
 //! was committed. Every proposal carries the leader's time, in one row of the table:
 //!
 //! ```text
+// ANCHOR: layout
 //! key   := 0xff 0xc0 0xfe "time"
 //! value := milliseconds since 1970:u64, little endian
+// ANCHOR_END: layout
 //! ```
 //!
 //! | who | what has expired |

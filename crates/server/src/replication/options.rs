@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use siltstone_engine::{Error, InvalidOption, Result};
 
@@ -12,6 +13,9 @@ use crate::ServerOptions;
 /// Distance of a node's port for other nodes from its port for clients, unless it is given; as in
 /// Redis Cluster.
 const BUS_PORT_OFFSET: u16 = 10_000;
+
+const MIN_ELECTION_TIMEOUT: Duration = Duration::from_millis(100);
+const MAX_ELECTION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A node of the group, and where it is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +62,9 @@ pub struct ClusterOptions {
     pub dir: PathBuf,
     /// Options of the engine `lsm`, by name.
     pub table: BTreeMap<String, String>,
+    /// How long a follower hears nothing of a leader until it wants to become the leader: once to
+    /// twice this.
+    pub election_timeout: Duration,
 }
 
 impl ClusterOptions {
@@ -79,6 +86,11 @@ impl ClusterOptions {
             }
         };
         require(self.group != 0, "cluster-id", "it must not be 0");
+        require(
+            (MIN_ELECTION_TIMEOUT..=MAX_ELECTION_TIMEOUT).contains(&self.election_timeout),
+            "election-timeout",
+            "it must be from 100ms to 60s",
+        );
         let is_member = self.own().is_some();
         require(is_member, "node-id", "it is not among the nodes of --initial-cluster");
         let mut ids: Vec<_> = self.members.iter().map(|member| member.node).collect();
@@ -137,6 +149,7 @@ mod tests {
             members: members.into(),
             dir: PathBuf::new(),
             table: BTreeMap::new(),
+            election_timeout: Duration::from_secs(1),
         };
         let server = ServerOptions {
             memcached: Some("127.0.0.1:1".parse().unwrap()),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use siltstone_cluster::GroupOptions;
 use siltstone_cluster::node::{Network, NoPeers, Node, NodeOptions};
+use siltstone_cluster::transport::{Transport, TransportEvent, TransportOptions};
 use siltstone_engine::{Error, Result};
 use siltstone_vfs::Disk;
 
@@ -20,7 +21,8 @@ use super::options::ClusterOptions;
 pub(crate) fn start(options: &ClusterOptions, clock: &Arc<GroupClock>) -> Result<Node> {
     let seed = RandomState::new().hash_one("election timeouts");
     let group = GroupOptions::new(options.group, options.node, seed);
-    let node = NodeOptions::new(group);
+    let tick = options.election_timeout / group.election_ticks as u32;
+    let node = NodeOptions { tick, ..NodeOptions::new(group) };
     let is_new = is_empty(options)?;
     let vfs = Arc::new(Disk::create(&options.dir)?);
     let (open, network) = (opener(options, clock), network(options)?);
@@ -40,10 +42,49 @@ fn is_empty(options: &ClusterOptions) -> Result<bool> {
     }
 }
 
+/// The connections to the other nodes. What they refuse is on standard error, where the server's
+/// log is.
 fn network(options: &ClusterOptions) -> Result<Arc<dyn Network>> {
-    let own = options.own().map(|member| member.client.to_string());
-    if options.members.len() > 1 {
-        return Err(Error::Invalid("several nodes need a transport".into()));
+    let Some(own) = options.own() else {
+        return Err(Error::Invalid("the node is not among the members".into()));
+    };
+    let client_address = Some(own.client.to_string());
+    let others = options.members.iter().filter(|member| member.node != own.node);
+    let peers: Vec<_> = others.map(|member| (member.node, member.bus.to_string())).collect();
+    if peers.is_empty() {
+        return Ok(Arc::new(NoPeers { client_address }));
     }
-    Ok(Arc::new(NoPeers { client_address: own }))
+    Ok(Transport::bind(TransportOptions {
+        client_address,
+        peers,
+        listener: Arc::new(report),
+        ..TransportOptions::new(options.group, options.node, own.bus)
+    })?)
+}
+
+/// Writes a line for what an operator wants to know.
+fn report(event: &TransportEvent) {
+    match event {
+        TransportEvent::Connected { node, address } => {
+            eprintln!("connected to node {node}, {address}")
+        }
+        TransportEvent::Disconnected { node, reason } => {
+            eprintln!("not connected to node {node}: {reason}");
+        }
+        TransportEvent::Accepted { node, address } => {
+            eprintln!("node {node} has connected from {address}");
+        }
+        TransportEvent::Refused { address, refusal } => {
+            eprintln!("the connection from {address} is refused: {refusal}");
+        }
+        TransportEvent::RefusedBy { node, reason } => {
+            eprintln!("node {node} refuses this node: {reason}");
+        }
+        TransportEvent::Closed { address, reason } => {
+            eprintln!("the connection from {address} is closed: {reason}");
+        }
+        TransportEvent::TooLarge { node } => {
+            eprintln!("a packet to node {node} was too large and was dropped");
+        }
+    }
 }

@@ -12,13 +12,16 @@
 //! with all these replies. Nothing is proposed while another proposal is in flight, so what depends
 //! on a proposal is never proposed without it.
 //!
+//! On a follower commands only read, and the node's thread writes meanwhile. There each command reads
+//! at a snapshot.
+//!
 //! Invariant: a write is in exactly one of the three when a command reads; between the moment when
 //! it is applied and its removal from `in flight` it is in both, with the same value.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use siltstone::transaction::{Overlay, overlay_cursor};
 use siltstone_cluster::node::NodeHandle;
 use siltstone_engine::{
@@ -43,6 +46,15 @@ pub(crate) struct SpeculativeTable {
     is_pending: AtomicBool,
     /// A command has seen that an entry has expired at a time that is not committed.
     must_commit_time: Arc<AtomicBool>,
+    /// What a command on a follower reads.
+    snapshot: Mutex<Option<Snapshot>>,
+}
+
+/// A table as of one moment.
+#[derive(Clone)]
+struct Snapshot {
+    table: Arc<dyn Engine>,
+    at: ReadPoint,
 }
 
 #[derive(Default)]
@@ -59,6 +71,7 @@ impl SpeculativeTable {
             pending: RwLock::default(),
             is_pending: AtomicBool::new(false),
             must_commit_time: Arc::default(),
+            snapshot: Mutex::default(),
         }
     }
 
@@ -98,6 +111,19 @@ impl SpeculativeTable {
         *self.pending.write() = Pending::default();
         self.is_pending.store(false, Ordering::Release);
         self.must_commit_time.store(false, Ordering::Release);
+    }
+
+    /// Lets commands read the table as it is now, until [`end_snapshot`](Self::end_snapshot).
+    pub(crate) fn begin_snapshot(&self) -> Result<()> {
+        let table = self.table();
+        let at = table.snapshot()?;
+        *self.snapshot.lock() = Some(Snapshot { table, at });
+        Ok(())
+    }
+
+    /// Lets commands read the newest rows. Cost if they do: an uncontended lock.
+    pub(crate) fn end_snapshot(&self) {
+        *self.snapshot.lock() = None;
     }
 
     fn table(&self) -> Arc<dyn Engine> {
@@ -161,7 +187,12 @@ impl Engine for SpeculativeTable {
                 return Ok(entry.and_then(|entry| self.visible(entry, now)));
             }
         }
-        Ok(self.table().get(key)?.and_then(|entry| self.visible(entry, now)))
+        let snapshot = self.snapshot.lock().clone();
+        let stored = match snapshot {
+            Some(Snapshot { table, at }) => table.get_at(key, &at)?,
+            None => self.table().get(key)?,
+        };
+        Ok(stored.and_then(|entry| self.visible(entry, now)))
     }
 
     fn write(&self, batch: &WriteBatch, _durability: Durability) -> Result<()> {
@@ -197,7 +228,11 @@ impl Engine for SpeculativeTable {
         // The pending writes first: what is applied meanwhile is in both.
         let writes = self.pending_in(&range);
         let now = self.clock.now();
-        let stored = self.table().range(range.clone(), None)?;
+        let snapshot = self.snapshot.lock().clone();
+        let stored = match snapshot {
+            Some(Snapshot { table, at }) => table.range(range.clone(), Some(&at))?,
+            None => self.table().range(range.clone(), None)?,
+        };
         let stored = match now > self.clock.committed() {
             true => Box::new(Unexpired::new(stored, now, self.must_commit_time.clone())),
             false => stored,

@@ -272,6 +272,7 @@ impl TestServer {
             members: vec!["1=127.0.0.1:7001".parse().unwrap()],
             dir: dir.to_owned(),
             table: BTreeMap::new(),
+            election_timeout: Duration::from_millis(100),
         };
         let options = ServerOptions { threads: 0, ..options };
         let server = Server::bind_replicated(&cluster, options).unwrap();
