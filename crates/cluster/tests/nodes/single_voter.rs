@@ -1,7 +1,5 @@
 //! Running nodes of groups with one voter.
 
-#![allow(clippy::unwrap_used)]
-
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
