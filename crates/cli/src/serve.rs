@@ -296,7 +296,7 @@ impl Serve {
 
     /// Serves this node of a replicated table.
     fn run_replicated(&self, node: u64, dir: &Path, mut options: ServerOptions) -> CommandResult {
-        if Db::exists(dir)? {
+        if is_store(dir) {
             let dir = dir.display();
             return Err(Failure::Usage(format!(
                 "{dir} is a store, not the directory of a node of a replicated table; name another \
@@ -359,6 +359,12 @@ impl Serve {
         }
         names.into_iter().map(TableSpec::named).collect()
     }
+}
+
+/// Whether a directory has the catalogue of a store.
+fn is_store(dir: &Path) -> bool {
+    let entries = dir.read_dir().into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).any(|n| Catalogue::owns(&n))
 }
 
 /// Prints the table of each database number, if there is more than one table.

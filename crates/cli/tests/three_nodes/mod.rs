@@ -10,6 +10,7 @@
 mod client;
 mod nodes;
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
@@ -24,8 +25,8 @@ fn kills() -> u64 {
 }
 
 /// Increments a counter until the end. Returns the number of acknowledged increments.
-fn increment(nodes: &Nodes, key: &str, ends: &AtomicBool, last_ack: &AtomicU64) -> u64 {
-    let mut client = ClusterClient::new(&nodes.clients);
+fn increment(nodes: &[SocketAddr], key: &str, ends: &AtomicBool, last_ack: &AtomicU64) -> u64 {
+    let mut client = ClusterClient::new(nodes);
     let (mut value, mut unknown, mut acknowledged) = (0, 0, 0);
     loop {
         match client.call(&["INCR", key]) {
@@ -47,8 +48,8 @@ fn increment(nodes: &Nodes, key: &str, ends: &AtomicBool, last_ack: &AtomicU64) 
 }
 
 /// Writes ascending numbers to a register; `written` is the last acknowledged one.
-fn write_register(nodes: &Nodes, ends: &AtomicBool, written: &AtomicU64) {
-    let mut client = ClusterClient::new(&nodes.clients);
+fn write_register(nodes: &[SocketAddr], ends: &AtomicBool, written: &AtomicU64) {
+    let mut client = ClusterClient::new(nodes);
     let mut next = 1;
     while !ends.load(SeqCst) {
         if let Answer::Reply(reply) = client.call(&["SET", "register", &next.to_string()]) {
@@ -60,8 +61,8 @@ fn write_register(nodes: &Nodes, ends: &AtomicBool, written: &AtomicU64) {
 }
 
 /// Reads the register. Returns the number of answered reads.
-fn read_register(nodes: &Nodes, ends: &AtomicBool, written: &AtomicU64) -> u64 {
-    let mut client = ClusterClient::new(&nodes.clients);
+fn read_register(nodes: &[SocketAddr], ends: &AtomicBool, written: &AtomicU64) -> u64 {
+    let mut client = ClusterClient::new(nodes);
     let (mut last, mut reads) = (0, 0);
     while !ends.load(SeqCst) {
         let least = written.load(SeqCst).max(last);
@@ -80,17 +81,17 @@ fn killed_leader_loses_no_acknowledged_write_and_reads_stay_fresh() {
     let mut nodes = Nodes::start(3);
     nodes.leader();
     let (ends, acks, written) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
-    let shared = Nodes { clients: nodes.clients.clone(), ..Nodes::default() };
+    let clients = nodes.clients.clone();
     let mut refusals = Vec::new();
     let (acknowledged, reads) = std::thread::scope(|scope| {
-        let (shared, ends, acks, written) = (&shared, &ends, &acks, &written);
+        let (clients, ends, acks, written) = (&clients[..], &ends, &acks, &written);
         // A failed assertion below must not leave the threads running.
         let _end = nodes::SetOnDrop(ends);
         let counters: Vec<_> = (0..COUNTERS)
-            .map(|c| scope.spawn(move || increment(shared, &format!("counter:{c}"), ends, acks)))
+            .map(|c| scope.spawn(move || increment(clients, &format!("counter:{c}"), ends, acks)))
             .collect();
-        scope.spawn(|| write_register(shared, ends, written));
-        let reader = scope.spawn(|| read_register(shared, ends, written));
+        scope.spawn(|| write_register(clients, ends, written));
+        let reader = scope.spawn(|| read_register(clients, ends, written));
         for _ in 0..kills() {
             nodes::wait_for("writes", || acks.load(SeqCst) > 20);
             let leader = nodes.leader();

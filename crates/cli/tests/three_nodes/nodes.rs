@@ -11,9 +11,8 @@ use super::client::Connection;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The processes; dropping it kills them.
-#[derive(Default)]
 pub struct Nodes {
-    dir: Option<tempfile::TempDir>,
+    dir: tempfile::TempDir,
     cluster: String,
     pub clients: Vec<SocketAddr>,
     processes: Vec<Option<Child>>,
@@ -32,7 +31,7 @@ impl Nodes {
         let members = clients.iter().zip(buses).enumerate();
         let members = members.map(|(i, (own, bus))| format!("{}={own}@{}", i + 1, bus.port()));
         let mut nodes = Nodes {
-            dir: Some(tempfile::tempdir().unwrap()),
+            dir: tempfile::tempdir().unwrap(),
             cluster: members.collect::<Vec<_>>().join(","),
             clients: clients.to_vec(),
             processes: (0..count).map(|_| None).collect(),
@@ -42,7 +41,7 @@ impl Nodes {
     }
 
     pub fn restart(&mut self, node: usize) {
-        let dir = self.dir.as_ref().unwrap().path().join(format!("node-{node}"));
+        let dir = self.dir.path().join(format!("node-{node}"));
         let mut child = Command::new(env!("CARGO_BIN_EXE_siltstone"))
             .args(["serve", &dir.display().to_string(), "--node-id", &(node + 1).to_string()])
             .args(["--initial-cluster", &self.cluster, "--cluster-id", "77"])

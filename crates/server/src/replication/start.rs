@@ -13,6 +13,9 @@ use super::clock::GroupClock;
 use super::opener;
 use super::options::ClusterOptions;
 
+/// The lock file of a node.
+const LOCK: &str = "NODE-LOCK";
+
 /// Starts the node. A node that has lost its log or its table does not start; a directory that
 /// somebody has emptied looks like that of a new node.
 ///
@@ -36,7 +39,10 @@ pub(crate) fn start(options: &ClusterOptions, clock: &Arc<GroupClock>) -> Result
 
 fn is_empty(options: &ClusterOptions) -> Result<bool> {
     match std::fs::read_dir(&options.dir) {
-        Ok(mut entries) => Ok(entries.next().is_none()),
+        // An interrupted start leaves the lock file.
+        Ok(mut entries) => {
+            Ok(entries.all(|entry| entry.is_ok_and(|entry| entry.file_name() == LOCK)))
+        }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(true),
         Err(error) => Err(Error::io("list", options.dir.display().to_string(), &error)),
     }
