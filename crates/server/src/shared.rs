@@ -25,7 +25,7 @@ use crate::slow_log::SlowLog;
 use crate::store::access_times::AccessTimes;
 use crate::store::observers::Observers;
 use crate::store::{Cursors, Database};
-use crate::{ServerOptions, StopHandle, udp};
+use crate::{ServerOptions, StopHandle, process, udp};
 
 /// State shared by all threads of a server.
 pub(crate) struct Shared {
@@ -91,7 +91,8 @@ impl Shared {
         for database in &self.databases {
             if let Err(error) = database.reload(self.options.clock.now()) {
                 // Commands on collections would be wrong.
-                eprintln!("the replicated table cannot be read: {error}; the server stops");
+                let text = "the replicated table cannot be read, so the server stops";
+                process::log(&format!("{text}: {error}"));
                 self.stop.stop();
             }
         }

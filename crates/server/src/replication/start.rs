@@ -12,6 +12,7 @@ use siltstone_vfs::Disk;
 use super::clock::GroupClock;
 use super::opener;
 use super::options::ClusterOptions;
+use crate::process;
 
 /// The lock file of a node.
 const LOCK: &str = "NODE-LOCK";
@@ -63,34 +64,34 @@ fn network(options: &ClusterOptions) -> Result<Arc<dyn Network>> {
     Ok(Transport::bind(TransportOptions {
         client_address,
         peers,
-        listener: Arc::new(report),
+        listener: Arc::new(|event| process::log(&line(event))),
         ..TransportOptions::new(options.group, options.node, own.bus)
     })?)
 }
 
-/// Writes a line for what an operator wants to know.
-fn report(event: &TransportEvent) {
+/// The line for what an operator wants to know.
+fn line(event: &TransportEvent) -> String {
     match event {
         TransportEvent::Connected { node, address } => {
-            eprintln!("connected to node {node}, {address}")
+            format!("connected to node {node}, {address}")
         }
         TransportEvent::Disconnected { node, reason } => {
-            eprintln!("not connected to node {node}: {reason}");
+            format!("not connected to node {node}: {reason}")
         }
         TransportEvent::Accepted { node, address } => {
-            eprintln!("node {node} has connected from {address}");
+            format!("node {node} has connected from {address}")
         }
         TransportEvent::Refused { address, refusal } => {
-            eprintln!("the connection from {address} is refused: {refusal}");
+            format!("the connection from {address} is refused: {refusal}")
         }
         TransportEvent::RefusedBy { node, reason } => {
-            eprintln!("node {node} refuses this node: {reason}");
+            format!("node {node} refuses this node: {reason}")
         }
         TransportEvent::Closed { address, reason } => {
-            eprintln!("the connection from {address} is closed: {reason}");
+            format!("the connection from {address} is closed: {reason}")
         }
         TransportEvent::TooLarge { node } => {
-            eprintln!("a packet to node {node} was too large and was dropped");
+            format!("a packet to node {node} was too large and was dropped")
         }
     }
 }
