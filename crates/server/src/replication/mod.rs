@@ -35,6 +35,8 @@ pub(crate) mod options;
 pub(crate) mod slots;
 pub(crate) mod start;
 pub(crate) mod table;
+#[cfg(test)]
+mod tests;
 mod unexpired;
 
 use std::sync::{Arc, OnceLock};
