@@ -4,8 +4,8 @@
 //!   loop   wait for inputs, or for the next tick
 //!          packets, proposals, reads ─▶ Group        all that wait
 //!          tick, if it is due                        at most one per round
-//!          Group::ready                              one sync for all proposals of the round
-//!          packets ─▶ network
+//!          Group::ready_with                         one sync for all proposals of the round
+//!            packets ─▶ network
 //!          status, table ─▶ handles
 //!          outcomes ─▶ callbacks
 //! ```
@@ -23,7 +23,7 @@ use super::inputs::{Input, Inputs};
 use super::options::NodeOptions;
 use super::request::{Callback, Committed, Leader, ReadIndex, Refusal, RequestError};
 use super::status::{Published, Role, Status};
-use crate::group::{Group, Output};
+use crate::group::Group;
 use crate::network::Network;
 use crate::requests::{Event, Rejection, RequestId};
 
@@ -93,8 +93,7 @@ impl Driver {
     fn serve(&mut self) -> Result<()> {
         let mut next_tick = Instant::now() + self.options.tick;
         self.group.campaign_if_alone();
-        let output = self.group.ready()?;
-        self.handle_output(output);
+        self.round()?;
         loop {
             for input in self.inputs.take(next_tick) {
                 self.handle(input)?;
@@ -105,8 +104,7 @@ impl Driver {
                 next_tick = now + self.options.tick;
             }
             self.begin_reads();
-            let output = self.group.ready()?;
-            self.handle_output(output);
+            self.round()?;
             if self.stops_at.is_some_and(|at| self.proposals.is_empty() || at <= now) {
                 return Ok(());
             }
@@ -191,19 +189,18 @@ impl Driver {
         self.stops_at.get_or_insert(Instant::now() + self.options.drain);
     }
 
-    fn handle_output(&mut self, output: Output) {
-        let id = self.group.id();
-        for packet in output.packets {
-            self.network.send(id, packet);
-        }
-        if output.events.contains(&Event::Restored) {
+    /// Does the I/O, and completes what is done.
+    fn round(&mut self) -> Result<()> {
+        let (id, network) = (self.group.id(), self.network.clone());
+        let events = self.group.ready_with(&mut |packet| network.send(id, packet))?;
+        if events.contains(&Event::Restored) {
             self.snapshots += 1;
             self.published.table.store(Arc::new(self.group.table().clone()));
         }
         let status = Status::of(&self.group, self.snapshots, |node| self.leader(node));
         self.published.publish(status);
         let index = self.group.applied().index;
-        for event in output.events {
+        for event in events {
             match event {
                 Event::Applied(id) => {
                     if let Some(Proposal { term, callback }) = self.proposals.remove(&id) {
@@ -231,6 +228,7 @@ impl Driver {
                 Event::Restored => {}
             }
         }
+        Ok(())
     }
 
     /// Answers everything, and publishes why.
