@@ -105,7 +105,7 @@ impl Driver {
             }
             self.begin_reads();
             self.round()?;
-            if self.stops_at.is_some_and(|at| self.proposals.is_empty() || at <= now) {
+            if self.stops_at.is_some_and(|at| at <= now || self.may_stop()) {
                 return Ok(());
             }
         }
@@ -184,9 +184,25 @@ impl Driver {
         Ok(())
     }
 
-    /// Stops once the writes in flight are done.
+    /// Stops once the writes in flight are done, and a leader has handed over.
     fn begin_stop(&mut self) {
         self.stops_at.get_or_insert(Instant::now() + self.options.drain);
+    }
+
+    /// Whether nothing keeps the node from stopping. A leader hands over to the voter that has most
+    /// of its log: otherwise the group would be without a leader for an election timeout.
+    fn may_stop(&mut self) -> bool {
+        if !self.proposals.is_empty() {
+            return false;
+        }
+        let peers = self.group.peers();
+        let voters = peers.iter().filter(|peer| peer.is_voter && peer.is_active);
+        let Some(next) = voters.max_by_key(|peer| peer.matched) else { return true };
+        // One that was given up is begun again.
+        if !self.group.is_transferring() {
+            self.group.transfer_leadership(next.node);
+        }
+        false
     }
 
     /// Does the I/O, and completes what is done.

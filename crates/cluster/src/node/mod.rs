@@ -76,7 +76,8 @@ impl Node {
     /// same `voters`; a node that joins later has none. If it was interrupted, it may be repeated.
     ///
     /// # Errors
-    /// `Refused` if a node lives in the directory; `Locked`; those of the table; I/O errors.
+    /// `Refused` if a node lives in the directory; `Locked`; `Invalid` options; those of the table;
+    /// I/O errors.
     pub fn create(
         options: NodeOptions,
         vfs: Arc<dyn Vfs>,
@@ -84,6 +85,7 @@ impl Node {
         network: Arc<dyn Network>,
         voters: &[u64],
     ) -> Result<Self> {
+        options.check()?;
         let lock = vfs.lock(LOCK_FILE)?;
         let group = Group::create(vfs, open, options.group.clone(), voters)?;
         Self::run(options, group, network, lock)
@@ -93,13 +95,14 @@ impl Node {
     ///
     /// # Errors
     /// As from [`Group::open`]: a node that has lost its log or table does not open
-    /// ([`is_lost`](crate::log::is_lost)). `Locked` if it runs already.
+    /// ([`is_lost`](crate::log::is_lost)). `Locked` if it runs already; `Invalid` options.
     pub fn open(
         options: NodeOptions,
         vfs: Arc<dyn Vfs>,
         open: OpenTable,
         network: Arc<dyn Network>,
     ) -> Result<Self> {
+        options.check()?;
         let lock = vfs.lock(LOCK_FILE)?;
         let group = Group::open(vfs, open, options.group.clone())?;
         Self::run(options, group, network, lock)
@@ -145,8 +148,8 @@ impl Node {
         &self.handle
     }
 
-    /// Refuses new requests, waits for the writes in flight up to [`NodeOptions::drain`], and closes
-    /// log and table.
+    /// Refuses new requests, waits for the writes in flight, hands over if it leads, and closes log
+    /// and table. It waits up to [`NodeOptions::drain`].
     ///
     /// # Errors
     /// The error that has stopped the node earlier; I/O errors. It can be opened all the same.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use parking_lot::{Mutex, RwLock};
 
 use super::event::{HelloRefusal, TransportEvent};
-use super::link::Link;
+use super::link::{Link, Pushed};
 use super::options::TransportOptions;
 use crate::codec::Hello;
 use crate::network::Receiver;
@@ -168,8 +168,13 @@ impl Shared {
 
     pub(super) fn send(&self, group: u64, packet: Packet) {
         let node = packet.to();
-        if !self.link(node).is_some_and(|link| link.push(group, packet)) {
+        let pushed = self.link(node).map_or(Pushed::Dropped, |link| link.push(group, packet));
+        if pushed != Pushed::Queued {
             self.dropped_packets.fetch_add(1, Relaxed);
+        }
+        if pushed == Pushed::Overflows {
+            // Raft then sends one packet at a time, until the peer answers.
+            self.report_unreachable(node);
         }
     }
 
