@@ -19,12 +19,14 @@ use std::time::Instant;
 
 use siltstone_engine::{Error, Result};
 
+use super::identities::Identities;
 use super::inputs::{Input, Inputs};
 use super::options::NodeOptions;
 use super::request::{Callback, Committed, Leader, ReadIndex, Refusal, RequestError};
 use super::status::{Published, Role, Status};
 use crate::group::Group;
 use crate::network::Network;
+use crate::packet::Envelope;
 use crate::requests::{Event, Rejection, RequestId};
 
 /// A proposal that Raft has accepted.
@@ -37,6 +39,7 @@ struct Proposal {
 pub(super) struct Driver {
     group: Group,
     options: NodeOptions,
+    identities: Identities,
     network: Arc<dyn Network>,
     inputs: Arc<Inputs>,
     published: Arc<Published>,
@@ -54,6 +57,7 @@ impl Driver {
     pub(super) fn new(
         group: Group,
         options: NodeOptions,
+        identities: Identities,
         network: Arc<dyn Network>,
         inputs: Arc<Inputs>,
         published: Arc<Published>,
@@ -61,6 +65,7 @@ impl Driver {
         Driver {
             group,
             options,
+            identities,
             network,
             inputs,
             published,
@@ -113,7 +118,11 @@ impl Driver {
 
     fn handle(&mut self, input: Input) -> Result<()> {
         match input {
-            Input::Packet(packet) => self.group.step(packet)?,
+            Input::Packet(Envelope { directory, packet, .. }) => {
+                if self.identities.accept(packet.from(), directory)? {
+                    self.group.step(packet)?;
+                }
+            }
             Input::Unreachable(node) => self.group.report_unreachable(node),
             Input::Stop => self.begin_stop(),
             // Refused as their callbacks say.
@@ -207,14 +216,15 @@ impl Driver {
 
     /// Does the I/O, and completes what is done.
     fn round(&mut self) -> Result<()> {
-        let (id, network) = (self.group.id(), self.network.clone());
-        let events = self.group.ready_with(&mut |packet| network.send(id, packet))?;
+        let (group, directory) = (self.group.id(), self.identities.own());
+        let network = self.network.clone();
+        let mut send = |packet| network.send(Envelope { group, directory, packet });
+        let events = self.group.ready_with(&mut send)?;
         if events.contains(&Event::Restored) {
             self.snapshots += 1;
             self.published.table.store(Arc::new(self.group.table().clone()));
         }
-        let status = Status::of(&self.group, self.snapshots, |node| self.leader(node));
-        self.published.publish(status);
+        self.published.publish(self.status());
         let index = self.group.applied().index;
         for event in events {
             match event {
@@ -249,7 +259,7 @@ impl Driver {
 
     /// Answers everything, and publishes why.
     fn fail(&mut self, error: &Error) {
-        let mut status = Status::of(&self.group, self.snapshots, |node| self.leader(node));
+        let mut status = self.status();
         (status.role, status.failure) = (Role::Outsider, Some(error.to_string()));
         self.published.publish(status);
         for (_, proposal) in self.proposals.drain() {
@@ -261,6 +271,12 @@ impl Driver {
             read.complete(Err(Refusal::Failed(error.clone())));
         }
         self.inputs.close();
+    }
+
+    fn status(&self) -> Status {
+        let mut status = Status::of(&self.group, |node| self.leader(node));
+        (status.snapshots, status.refused_nodes) = (self.snapshots, self.identities.refused());
+        status
     }
 
     fn leader(&self, node: u64) -> Leader {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use parking_lot::{Condvar, Mutex};
 
 use crate::codec::packet_bytes;
-use crate::packet::Packet;
+use crate::packet::Envelope;
 
 /// A link to a peer.
 pub(super) struct Link {
@@ -22,8 +22,7 @@ pub(super) struct Link {
 
 #[derive(Default)]
 struct Queue {
-    /// Packets and their groups.
-    packets: VecDeque<(u64, Packet)>,
+    packets: VecDeque<Envelope>,
     bytes: usize,
     /// The connection and the peer's process.
     connection: Option<(TcpStream, u64)>,
@@ -46,7 +45,7 @@ pub(super) enum Pushed {
 
 /// What the thread of a link has to do.
 pub(super) enum Work {
-    Send(VecDeque<(u64, Packet)>),
+    Send(VecDeque<Envelope>),
     /// The deadline has passed.
     Idle,
     /// The connection is dead.
@@ -61,8 +60,8 @@ impl Link {
     }
 
     /// Queues a packet, or drops it.
-    pub(super) fn push(&self, group: u64, packet: Packet) -> Pushed {
-        let bytes = packet_bytes(&packet);
+    pub(super) fn push(&self, envelope: Envelope) -> Pushed {
+        let bytes = packet_bytes(&envelope.packet);
         let mut queue = self.queue.lock();
         let is_full = queue.packets.len() >= self.max_packets
             || (queue.bytes > 0 && queue.bytes + bytes > self.max_bytes);
@@ -74,7 +73,7 @@ impl Link {
             return if is_first { Pushed::Overflows } else { Pushed::Dropped };
         }
         queue.bytes += bytes;
-        queue.packets.push_back((group, packet));
+        queue.packets.push_back(envelope);
         if queue.packets.len() == 1 {
             self.changed.notify_one();
         }

@@ -13,7 +13,7 @@ use super::link::{Link, Pushed};
 use super::options::TransportOptions;
 use crate::codec::Hello;
 use crate::network::Receiver;
-use crate::packet::Packet;
+use crate::packet::Envelope;
 
 /// The versions of the protocol that this program speaks, oldest and newest.
 const VERSIONS: (u16, u16) = (1, 1);
@@ -160,15 +160,15 @@ impl Shared {
         }
     }
 
-    pub(super) fn deliver(&self, group: u64, packet: Packet) {
-        if let Some(receiver) = self.groups.read().get(&group) {
-            receiver.deliver(packet);
+    pub(super) fn deliver(&self, envelope: Envelope) {
+        if let Some(receiver) = self.groups.read().get(&envelope.group) {
+            receiver.deliver(envelope);
         }
     }
 
-    pub(super) fn send(&self, group: u64, packet: Packet) {
-        let node = packet.to();
-        let pushed = self.link(node).map_or(Pushed::Dropped, |link| link.push(group, packet));
+    pub(super) fn send(&self, envelope: Envelope) {
+        let node = envelope.packet.to();
+        let pushed = self.link(node).map_or(Pushed::Dropped, |link| link.push(envelope));
         if pushed != Pushed::Queued {
             self.dropped_packets.fetch_add(1, Relaxed);
         }

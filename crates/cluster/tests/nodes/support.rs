@@ -12,7 +12,7 @@ use siltstone_cluster::node::{
     Committed, Node, NodeHandle, NodeOptions, ReadIndex, Refusal, RequestError, Role,
 };
 use siltstone_cluster::transport::{Transport, TransportOptions};
-use siltstone_cluster::{Change, GroupOptions, OpenTable, Packet};
+use siltstone_cluster::{Change, Envelope, GroupOptions, OpenTable};
 use siltstone_engine::{Engine, IoCounters, Purpose, Result, WriteBatch};
 use siltstone_lsm::{Lsm, Options};
 use siltstone_runtime::Env;
@@ -96,9 +96,9 @@ struct Counted {
 }
 
 impl Network for Counted {
-    fn send(&self, group: u64, packet: Packet) {
+    fn send(&self, envelope: Envelope) {
         self.sent_packets.fetch_add(1, SeqCst);
-        self.transport.send(group, packet);
+        self.transport.send(envelope);
     }
 
     fn attach(&self, group: u64, receiver: Arc<dyn Receiver>) {
@@ -208,15 +208,29 @@ impl TestCluster {
 
     /// Opens a node that was stopped.
     pub(crate) fn open(&mut self, at: usize) -> Result<()> {
+        let (id, transport) = self.bind_again(at)?;
+        let (vfs, network) = (self.nodes[at].vfs(), self.nodes[at].network(transport.clone()));
+        let node = Node::open((self.options)(id), vfs, open_table(), network)?;
+        self.nodes[at].running = Some((node, transport));
+        Ok(())
+    }
+
+    /// Empties the directory of a node that was stopped, and creates the node again.
+    pub(crate) fn create_again(&mut self, at: usize, voters: &[u64]) {
+        std::fs::remove_dir_all(&self.nodes[at].directory).unwrap();
+        let (id, transport) = self.bind_again(at).unwrap();
+        let (vfs, network) = (self.nodes[at].vfs(), self.nodes[at].network(transport.clone()));
+        let node = Node::create((self.options)(id), vfs, open_table(), network, voters).unwrap();
+        self.nodes[at].running = Some((node, transport));
+    }
+
+    fn bind_again(&self, at: usize) -> Result<(u64, Arc<Transport>)> {
         let TestNode { id, address, .. } = self.nodes[at];
         let transport = bind(id, address);
         for other in self.nodes.iter().filter(|other| other.id != id) {
             transport.set_peer(other.id, other.address.to_string())?;
         }
-        let (vfs, network) = (self.nodes[at].vfs(), self.nodes[at].network(transport.clone()));
-        let node = Node::open((self.options)(id), vfs, open_table(), network)?;
-        self.nodes[at].running = Some((node, transport));
-        Ok(())
+        Ok((id, transport))
     }
 
     /// Where the leader of the latest term is, once there is one.

@@ -8,7 +8,9 @@ use siltstone_cluster::log::is_lost;
 use siltstone_cluster::node::{NodeHandle, Refusal, RequestError, Role};
 
 use crate::clients::{Answer, Histories, Service};
-use crate::support::{TestCluster, TestNode, node_options, propose, put, read_index, wait_for};
+use crate::support::{
+    TICK, TestCluster, TestNode, node_options, propose, put, read_index, wait_for,
+};
 
 /// The handles of the running nodes.
 #[derive(Default)]
@@ -199,6 +201,43 @@ fn node_without_its_directory_is_refused_and_replaced_under_a_new_id() {
     cluster.nodes[other].stop();
     cluster.write("k", "2");
     assert!(cluster.root().exists());
+}
+
+#[test]
+fn emptied_node_under_its_old_id_cannot_lose_an_acknowledged_write() {
+    let mut cluster = TestCluster::start(3, node_options);
+    cluster.check_that_all_agree();
+    let behind = (cluster.leader() + 1) % 3;
+    let (kept, emptied) = ((behind + 1) % 3, (behind + 2) % 3);
+    cluster.nodes[behind].stop();
+    // Two nodes have this write. One of them is emptied, and the other one is down.
+    cluster.write("k", "acknowledged");
+    cluster.nodes[emptied].stop();
+    cluster.nodes[kept].stop();
+    cluster.create_again(emptied, &[1, 2, 3]);
+    cluster.open(behind).unwrap();
+    let emptied_id = cluster.nodes[emptied].id;
+    let handle = cluster.nodes[behind].handle().clone();
+    wait_for("a refusal", || handle.status().refused_nodes == [emptied_id]);
+    // Several election timeouts.
+    std::thread::sleep(100 * TICK);
+    for node in [behind, emptied] {
+        assert_ne!(cluster.nodes[node].handle().status().role, Role::Leader);
+    }
+    cluster.open(kept).unwrap();
+    cluster.write("k2", "v");
+    let leader = cluster.leader();
+    assert!(leader != emptied);
+    let table = cluster.nodes[leader].handle().table();
+    assert_eq!(table.get(b"k").unwrap().unwrap().value, b"acknowledged");
+    // It joins again under a new id.
+    cluster.nodes[emptied].stop();
+    cluster.create(4, &[]);
+    cluster.change(&[Change::AddLearner(4)]);
+    let joined = cluster.nodes[3].handle().clone();
+    wait_for("the new node to catch up", || joined.table().get(b"k2").is_ok_and(|k| k.is_some()));
+    cluster.change(&[Change::Promote(4), Change::Remove(emptied_id)]);
+    cluster.check_that_all_agree();
 }
 
 #[test]
