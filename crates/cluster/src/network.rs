@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::packet::Packet;
+use crate::packet::Envelope;
 
 /// Carries packets between the nodes of groups. Packets may be lost, delayed, repeated and
 /// reordered, but not altered, and they come from nodes of this cluster only.
 pub trait Network: Send + Sync {
     /// Sends a packet, or drops it. Does not block.
-    fn send(&self, group: u64, packet: Packet);
+    fn send(&self, envelope: Envelope);
 
     /// Delivers the packets of a group to this receiver from now on.
     fn attach(&self, group: u64, receiver: Arc<dyn Receiver>);
@@ -22,8 +22,8 @@ pub trait Network: Send + Sync {
 
 /// Receives the packets of a group's node. Does not block.
 pub trait Receiver: Send + Sync {
-    /// Takes a packet, or drops it.
-    fn deliver(&self, packet: Packet);
+    /// Takes a packet of its group, or drops it.
+    fn deliver(&self, envelope: Envelope);
 
     /// Packets to a node have been lost. Raft then probes what that node has.
     fn report_unreachable(&self, node: u64);
@@ -37,7 +37,7 @@ pub struct NoPeers {
 }
 
 impl Network for NoPeers {
-    fn send(&self, _group: u64, _packet: Packet) {}
+    fn send(&self, _envelope: Envelope) {}
 
     fn attach(&self, _group: u64, _receiver: Arc<dyn Receiver>) {}
 

@@ -14,18 +14,18 @@
 //!            process:u64  address_len:u16  address      of clients; later versions may add bytes
 //! answer  := refusal_len:u16  refusal                   empty: the connection is accepted
 //!
-//! raft    := group:u64  message
+//! raft    := group:u64  directory:u64  message         directory of the sender: a random id
 //! message := type:u8  to:u64  from:u64  term:u64  log_term:u64  index:u64  commit:u64
 //!            commit_term:u64  reject_hint:u64  request_snapshot:u64  priority:u64
 //!            old_priority:u64  reject:u8  context_len:u32  context  entries  snapshot
 //! entries := as in the log
 //! snapshot := 0:u8 | 1:u8  index:u64  term:u64  members          members as in the table's row
 //!
-//! chunk   := group:u64  stream  to:u64  term:u64  sequence:u64
+//! chunk   := group:u64  directory:u64  stream  to:u64  term:u64  sequence:u64
 //!            row_count:u32  row[row_count]  0:u8 | 1:u8 message
 //! stream  := node:u64  incarnation:u64  number:u64
 //! row     := key_len:u32  value_len:u32  expires:u8  expires_at:u64  key  value
-//! ack     := group:u64  stream  from:u64  next:u64
+//! ack     := group:u64  directory:u64  stream  from:u64  next:u64
 // ANCHOR_END: layout
 //! ```
 //!

@@ -9,7 +9,7 @@ use siltstone_table::fixed::{take_u32, take_u64};
 use super::{FrameError, kind, malformed};
 use crate::applied::{push_members, take_members};
 use crate::log::{push_entries, take_bytes, take_entries, take_u8};
-use crate::packet::{Chunk, ChunkAck, Packet, Row, StreamId};
+use crate::packet::{Chunk, ChunkAck, Envelope, Packet, Row, StreamId};
 
 /// The types of messages by their numbers. Those that a node sends to itself alone are not here.
 const TYPES: [(u8, MessageType); 14] = [
@@ -45,14 +45,15 @@ pub fn packet_bytes(packet: &Packet) -> usize {
     }
 }
 
-/// Appends the body of a group's packet.
-pub fn encode_packet(out: &mut Vec<u8>, group: u64, packet: &Packet) {
+/// Appends the body of a packet.
+pub fn encode_packet(out: &mut Vec<u8>, envelope: &Envelope) {
+    let Envelope { group, directory, packet } = envelope;
     out.push(match packet {
         Packet::Raft(_) => kind::RAFT,
         Packet::Chunk(_) => kind::CHUNK,
         Packet::Ack(_) => kind::ACK,
     });
-    push_numbers(out, [group]);
+    push_numbers(out, [*group, *directory]);
     match packet {
         Packet::Raft(message) => push_message(out, message),
         Packet::Chunk(chunk) => push_chunk(out, chunk),
@@ -63,15 +64,15 @@ pub fn encode_packet(out: &mut Vec<u8>, group: u64, packet: &Packet) {
     }
 }
 
-/// Decodes the body of a packet; also returns its group.
+/// Decodes the body of a packet.
 ///
 /// # Errors
 /// `Malformed`.
-pub fn decode_packet(body: &[u8]) -> Result<(u64, Packet), FrameError> {
+pub fn decode_packet(body: &[u8]) -> Result<Envelope, FrameError> {
     let at = &mut &*body;
     let mut decode = || {
         let kind = take_u8(at)?;
-        let group = take_u64(at)?;
+        let (group, directory) = (take_u64(at)?, take_u64(at)?);
         let packet = match kind {
             kind::RAFT => Packet::Raft(take_message(at)?),
             kind::CHUNK => Packet::Chunk(take_chunk(at)?),
@@ -81,7 +82,7 @@ pub fn decode_packet(body: &[u8]) -> Result<(u64, Packet), FrameError> {
             }
             _ => return None,
         };
-        at.is_empty().then_some((group, packet))
+        at.is_empty().then_some(Envelope { group, directory, packet })
     };
     decode().ok_or_else(|| malformed(body))
 }

@@ -4,7 +4,7 @@ use raft::eraftpb::{ConfState, Entry, EntryType, Message, MessageType};
 use siltstone_testkit::TestRng;
 
 use super::*;
-use crate::packet::{Chunk, ChunkAck, Packet, Row, StreamId};
+use crate::packet::{Chunk, ChunkAck, Envelope, Packet, Row, StreamId};
 
 fn random_bytes(rng: &mut TestRng) -> Vec<u8> {
     let len = rng.index(20);
@@ -95,11 +95,11 @@ fn read(mut bytes: &[u8]) -> Result<Vec<u8>, FrameError> {
 fn packets_round_trip_and_truncated_ones_are_rejected() {
     let mut rng = TestRng::new(1);
     for group in 0..300 {
-        let packet = random_packet(&mut rng);
+        let envelope = Envelope { group, directory: rng.draw(), packet: random_packet(&mut rng) };
         let mut bytes = Vec::new();
-        assert!(push_frame(&mut bytes, |out| encode_packet(out, group, &packet)));
+        assert!(push_frame(&mut bytes, |out| encode_packet(out, &envelope)));
         let body = read(&bytes).unwrap();
-        assert_eq!(decode_packet(&body).unwrap(), (group, packet));
+        assert_eq!(decode_packet(&body).unwrap(), envelope);
         for len in 0..body.len() {
             assert!(decode_packet(&body[..len]).is_err(), "{len} of {} bytes", body.len());
         }
@@ -113,9 +113,9 @@ fn packets_round_trip_and_truncated_ones_are_rejected() {
 fn changed_bytes_of_a_frame_are_recognized() {
     let mut rng = TestRng::new(2);
     for _ in 0..300 {
-        let packet = random_packet(&mut rng);
+        let envelope = Envelope { group: 1, directory: 2, packet: random_packet(&mut rng) };
         let mut bytes = Vec::new();
-        push_frame(&mut bytes, |out| encode_packet(out, 1, &packet));
+        push_frame(&mut bytes, |out| encode_packet(out, &envelope));
         let at = rng.index(bytes.len());
         bytes[at] ^= 1 << rng.below(8);
         assert!(read(&bytes).is_err(), "byte {at}");
@@ -131,7 +131,10 @@ fn random_and_mutated_bodies_are_decoded_or_rejected() {
         match rng.below(4) {
             0 => body = random_bytes(&mut rng),
             1 => hello().push(&mut body),
-            _ => encode_packet(&mut body, 1, &random_packet(&mut rng)),
+            _ => {
+                let packet = random_packet(&mut rng);
+                encode_packet(&mut body, &Envelope { group: 1, directory: 2, packet });
+            }
         }
         for _ in 0..rng.below(4) {
             if !body.is_empty() {
@@ -140,7 +143,12 @@ fn random_and_mutated_bodies_are_decoded_or_rejected() {
                 body[at] = *rng.pick(&[0, 1, 0x7f, 0xff, random]);
             }
         }
-        decoded += usize::from(decode_packet(&body).is_ok());
+        if let Ok(envelope) = decode_packet(&body) {
+            let mut again = Vec::new();
+            encode_packet(&mut again, &envelope);
+            assert_eq!(decode_packet(&again).unwrap(), envelope);
+            decoded += 1;
+        }
         decoded += usize::from(Hello::decode(&body).is_ok());
         let _ = Answer::decode(&body);
         let _ = read(&body);

@@ -7,11 +7,15 @@
 //! `ready`:
 //!
 //! ```text
-//!   1  a received snapshot: the log is replaced by one that names the new table (durable)
+//!   1  a leader's packets are sent, if its term and vote are durable already
+//!   2  a received snapshot: the log is replaced by one that names the new table (durable)
 //!      or entries, term and vote: one append, one sync
-//!   2  committed entries: one batch with the applied index; not synced, since the log is
-//!   3  packets and events are returned
+//!   3  committed entries: one batch with the applied index; not synced, since the log is
+//!   4  all other packets are sent, and events are returned
 //! ```
+//!
+//! So a leader and its followers sync an entry at the same time. The leader counts its own copy
+//! only when it is durable.
 //!
 //! What was written is the effect of a command, never the command. To change what it has read, a
 //! caller locks its keys, reads at a [`ReadReady`](Event::ReadReady), and proposes in the same term
@@ -294,18 +298,27 @@ impl Group {
             return Ok(());
         }
         let outcome = match packet {
-            Packet::Raft(message) => {
-                self.step_message(message);
-                Ok(())
-            }
+            Packet::Raft(message) => self.step_message(message),
             Packet::Chunk(chunk) => self.receive(chunk),
             Packet::Ack(ack) => self.acknowledge(&ack),
         };
         self.note_failure(outcome)
     }
 
-    fn step_message(&mut self, message: Message) {
-        use MessageType::{MsgAppendResponse, MsgPropose, MsgReadIndex, MsgSnapshot};
+    fn step_message(&mut self, message: Message) -> Result<()> {
+        use MessageType::{MsgAppendResponse, MsgHeartbeat, MsgPropose, MsgReadIndex, MsgSnapshot};
+        let last = self.raft.raft.raft_log.last_index();
+        if message.get_msg_type() == MsgHeartbeat
+            && message.term >= self.term()
+            && message.commit > last
+        {
+            let (leader, commit) = (message.from, message.commit);
+            let what = format!(
+                "its leader, node {leader}, counts on entry {commit} here, and the log ends at \
+                 entry {last}"
+            );
+            return Err(lost(self.vfs.name(), &what));
+        }
         let is_late = message.reject
             && message.get_msg_type() == MsgAppendResponse
             && self.matched(message.from).is_some_and(|matched| message.index <= matched);
@@ -315,6 +328,7 @@ impl Group {
             // Messages of strangers are rejected, which is no failure.
             let _ = self.raft.step(message);
         }
+        Ok(())
     }
 
     /// Proposes a batch. Its outcome is an [`Event`].
@@ -423,10 +437,21 @@ impl Group {
     /// I/O errors of log and table, and `Corruption` of an entry. The node then has to be opened
     /// again; the outcome of its pending requests is unknown.
     pub fn ready(&mut self) -> Result<Output> {
+        let mut packets = Vec::new();
+        let events = self.ready_with(&mut |packet| packets.push(packet))?;
+        Ok(Output { packets, events })
+    }
+
+    /// As [`ready`](Group::ready), but gives each packet to `send` as soon as it may be sent: the
+    /// entries of a leader before its own sync.
+    ///
+    /// # Errors
+    /// The same. What was sent before stays sent.
+    pub fn ready_with(&mut self, send: &mut dyn FnMut(Packet)) -> Result<Vec<Event>> {
         self.check_usable()?;
-        let outcome = self.process();
+        let outcome = self.process(send);
         self.note_failure(outcome)?;
-        Ok(std::mem::take(&mut self.output))
+        Ok(std::mem::take(&mut self.output).events)
     }
 
     /// Closes table and log, so that damage of any of their bytes is recognized later.

@@ -42,6 +42,11 @@ impl Group {
         matches!(self.raft.raft.state, StateRole::Candidate | StateRole::PreCandidate)
     }
 
+    /// Whether this node, the leader, is handing over to another one.
+    pub fn is_transferring(&self) -> bool {
+        self.raft.raft.lead_transferee.is_some()
+    }
+
     /// The last entry that is known to be committed.
     pub fn commit(&self) -> u64 {
         self.raft.raft.raft_log.committed

@@ -4,8 +4,8 @@
 //!   loop   wait for inputs, or for the next tick
 //!          packets, proposals, reads ─▶ Group        all that wait
 //!          tick, if it is due                        at most one per round
-//!          Group::ready                              one sync for all proposals of the round
-//!          packets ─▶ network
+//!          Group::ready_with                         one sync for all proposals of the round
+//!            packets ─▶ network
 //!          status, table ─▶ handles
 //!          outcomes ─▶ callbacks
 //! ```
@@ -19,12 +19,14 @@ use std::time::Instant;
 
 use siltstone_engine::{Error, Result};
 
+use super::identities::Identities;
 use super::inputs::{Input, Inputs};
 use super::options::NodeOptions;
 use super::request::{Callback, Committed, Leader, ReadIndex, Refusal, RequestError};
 use super::status::{Published, Role, Status};
-use crate::group::{Group, Output};
+use crate::group::Group;
 use crate::network::Network;
+use crate::packet::Envelope;
 use crate::requests::{Event, Rejection, RequestId};
 
 /// A proposal that Raft has accepted.
@@ -37,6 +39,7 @@ struct Proposal {
 pub(super) struct Driver {
     group: Group,
     options: NodeOptions,
+    identities: Identities,
     network: Arc<dyn Network>,
     inputs: Arc<Inputs>,
     published: Arc<Published>,
@@ -54,6 +57,7 @@ impl Driver {
     pub(super) fn new(
         group: Group,
         options: NodeOptions,
+        identities: Identities,
         network: Arc<dyn Network>,
         inputs: Arc<Inputs>,
         published: Arc<Published>,
@@ -61,6 +65,7 @@ impl Driver {
         Driver {
             group,
             options,
+            identities,
             network,
             inputs,
             published,
@@ -93,8 +98,7 @@ impl Driver {
     fn serve(&mut self) -> Result<()> {
         let mut next_tick = Instant::now() + self.options.tick;
         self.group.campaign_if_alone();
-        let output = self.group.ready()?;
-        self.handle_output(output);
+        self.round()?;
         loop {
             for input in self.inputs.take(next_tick) {
                 self.handle(input)?;
@@ -105,9 +109,8 @@ impl Driver {
                 next_tick = now + self.options.tick;
             }
             self.begin_reads();
-            let output = self.group.ready()?;
-            self.handle_output(output);
-            if self.stops_at.is_some_and(|at| self.proposals.is_empty() || at <= now) {
+            self.round()?;
+            if self.stops_at.is_some_and(|at| at <= now || self.may_stop()) {
                 return Ok(());
             }
         }
@@ -115,7 +118,11 @@ impl Driver {
 
     fn handle(&mut self, input: Input) -> Result<()> {
         match input {
-            Input::Packet(packet) => self.group.step(packet)?,
+            Input::Packet(Envelope { directory, packet, .. }) => {
+                if self.identities.accept(packet.from(), directory)? {
+                    self.group.step(packet)?;
+                }
+            }
             Input::Unreachable(node) => self.group.report_unreachable(node),
             Input::Stop => self.begin_stop(),
             // Refused as their callbacks say.
@@ -186,24 +193,40 @@ impl Driver {
         Ok(())
     }
 
-    /// Stops once the writes in flight are done.
+    /// Stops once the writes in flight are done, and a leader has handed over.
     fn begin_stop(&mut self) {
         self.stops_at.get_or_insert(Instant::now() + self.options.drain);
     }
 
-    fn handle_output(&mut self, output: Output) {
-        let id = self.group.id();
-        for packet in output.packets {
-            self.network.send(id, packet);
+    /// Whether nothing keeps the node from stopping. A leader hands over to the voter that has most
+    /// of its log: otherwise the group would be without a leader for an election timeout.
+    fn may_stop(&mut self) -> bool {
+        if !self.proposals.is_empty() {
+            return false;
         }
-        if output.events.contains(&Event::Restored) {
+        let peers = self.group.peers();
+        let voters = peers.iter().filter(|peer| peer.is_voter && peer.is_active);
+        let Some(next) = voters.max_by_key(|peer| peer.matched) else { return true };
+        // One that was given up is begun again.
+        if !self.group.is_transferring() {
+            self.group.transfer_leadership(next.node);
+        }
+        false
+    }
+
+    /// Does the I/O, and completes what is done.
+    fn round(&mut self) -> Result<()> {
+        let (group, directory) = (self.group.id(), self.identities.own());
+        let network = self.network.clone();
+        let mut send = |packet| network.send(Envelope { group, directory, packet });
+        let events = self.group.ready_with(&mut send)?;
+        if events.contains(&Event::Restored) {
             self.snapshots += 1;
             self.published.table.store(Arc::new(self.group.table().clone()));
         }
-        let status = Status::of(&self.group, self.snapshots, |node| self.leader(node));
-        self.published.publish(status);
+        self.published.publish(self.status());
         let index = self.group.applied().index;
-        for event in output.events {
+        for event in events {
             match event {
                 Event::Applied(id) => {
                     if let Some(Proposal { term, callback }) = self.proposals.remove(&id) {
@@ -231,11 +254,12 @@ impl Driver {
                 Event::Restored => {}
             }
         }
+        Ok(())
     }
 
     /// Answers everything, and publishes why.
     fn fail(&mut self, error: &Error) {
-        let mut status = Status::of(&self.group, self.snapshots, |node| self.leader(node));
+        let mut status = self.status();
         (status.role, status.failure) = (Role::Outsider, Some(error.to_string()));
         self.published.publish(status);
         for (_, proposal) in self.proposals.drain() {
@@ -247,6 +271,12 @@ impl Driver {
             read.complete(Err(Refusal::Failed(error.clone())));
         }
         self.inputs.close();
+    }
+
+    fn status(&self) -> Status {
+        let mut status = Status::of(&self.group, |node| self.leader(node));
+        (status.snapshots, status.refused_nodes) = (self.snapshots, self.identities.refused());
+        status
     }
 
     fn leader(&self, node: u64) -> Leader {

@@ -12,11 +12,11 @@ use siltstone_engine::WriteBatch;
 use super::request::{Callback, Committed, ReadIndex, Refusal, RequestError};
 use crate::membership::Change;
 use crate::network::Receiver;
-use crate::packet::Packet;
+use crate::packet::Envelope;
 
 /// Something for the thread to do.
 pub(super) enum Input {
-    Packet(Packet),
+    Packet(Envelope),
     /// Packets to this node have been lost.
     Unreachable(u64),
     Propose(Option<u64>, WriteBatch, Callback<Committed, RequestError>),
@@ -92,8 +92,8 @@ impl Inputs {
 }
 
 impl Receiver for Inputs {
-    fn deliver(&self, packet: Packet) {
-        self.push(Input::Packet(packet));
+    fn deliver(&self, envelope: Envelope) {
+        self.push(Input::Packet(envelope));
     }
 
     fn report_unreachable(&self, node: u64) {

@@ -33,10 +33,13 @@
 //!
 //! Invariants:
 //! * A callback is called exactly once, and says `NotProposed` only if the write never has an effect.
+//! * A node is heard only as long as it runs on the directory that it was first heard from: one that
+//!   was created again under its old id neither votes nor counts.
 //! * One process at a time runs the node of a directory: the lock file `NODE-LOCK` is held.
 
 mod driver;
 mod handle;
+mod identities;
 mod inputs;
 mod options;
 mod request;
@@ -59,6 +62,7 @@ pub use status::{Role, Status};
 use crate::group::Group;
 use crate::stream::OpenTable;
 use driver::Driver;
+use identities::Identities;
 use inputs::{Input, Inputs};
 use request::InFlight;
 use status::Published;
@@ -76,7 +80,8 @@ impl Node {
     /// same `voters`; a node that joins later has none. If it was interrupted, it may be repeated.
     ///
     /// # Errors
-    /// `Refused` if a node lives in the directory; `Locked`; those of the table; I/O errors.
+    /// `Refused` if a node lives in the directory; `Locked`; `Invalid` options; those of the table;
+    /// I/O errors.
     pub fn create(
         options: NodeOptions,
         vfs: Arc<dyn Vfs>,
@@ -84,37 +89,42 @@ impl Node {
         network: Arc<dyn Network>,
         voters: &[u64],
     ) -> Result<Self> {
+        options.check()?;
         let lock = vfs.lock(LOCK_FILE)?;
+        let identities = Identities::create(vfs.clone())?;
         let group = Group::create(vfs, open, options.group.clone(), voters)?;
-        Self::run(options, group, network, lock)
+        Self::run(options, group, identities, network, lock)
     }
 
     /// Opens the node of a directory and runs it.
     ///
     /// # Errors
     /// As from [`Group::open`]: a node that has lost its log or table does not open
-    /// ([`is_lost`](crate::log::is_lost)). `Locked` if it runs already.
+    /// ([`is_lost`](crate::log::is_lost)). `Locked` if it runs already; `Invalid` options.
     pub fn open(
         options: NodeOptions,
         vfs: Arc<dyn Vfs>,
         open: OpenTable,
         network: Arc<dyn Network>,
     ) -> Result<Self> {
+        options.check()?;
         let lock = vfs.lock(LOCK_FILE)?;
+        let identities = Identities::open(vfs.clone())?;
         let group = Group::open(vfs, open, options.group.clone())?;
-        Self::run(options, group, network, lock)
+        Self::run(options, group, identities, network, lock)
     }
 
     fn run(
         options: NodeOptions,
         group: Group,
+        identities: Identities,
         network: Arc<dyn Network>,
         lock: LockGuard,
     ) -> Result<Self> {
         let inputs = Arc::new(Inputs::new(options.max_waiting_packets));
         let leader = |node| Leader { node, client_address: network.client_address(node) };
         let published = Arc::new(Published {
-            status: ArcSwap::from_pointee(Status::of(&group, 0, leader)),
+            status: ArcSwap::from_pointee(Status::of(&group, leader)),
             table: ArcSwap::from_pointee(group.table().clone()),
         });
         let handle = NodeHandle {
@@ -128,7 +138,8 @@ impl Node {
         };
         network.attach(group.id(), inputs.clone());
         let name = format!("raft-{}", group.id());
-        let driver = Driver::new(group, options, network, inputs.clone(), published.clone());
+        let driver =
+            Driver::new(group, options, identities, network, inputs.clone(), published.clone());
         let run = move || {
             let _end = EndGuard { inputs, published };
             let outcome = driver.run();
@@ -145,8 +156,8 @@ impl Node {
         &self.handle
     }
 
-    /// Refuses new requests, waits for the writes in flight up to [`NodeOptions::drain`], and closes
-    /// log and table.
+    /// Refuses new requests, waits for the writes in flight, hands over if it leads, and closes log
+    /// and table. It waits up to [`NodeOptions::drain`].
     ///
     /// # Errors
     /// The error that has stopped the node earlier; I/O errors. It can be opened all the same.

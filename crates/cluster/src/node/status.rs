@@ -52,6 +52,9 @@ pub struct Status {
     pub peers: Vec<PeerStatus>,
     /// How often a received snapshot has replaced the table.
     pub snapshots: u64,
+    /// Nodes that run on another directory than before, and so have forgotten what they have
+    /// acknowledged. Their packets are dropped; they must join again under new ids.
+    pub refused_nodes: Vec<u64>,
     /// The error that has stopped the node.
     pub failure: Option<String>,
     /// Whether the node's thread has ended.
@@ -59,7 +62,7 @@ pub struct Status {
 }
 
 impl Status {
-    pub(super) fn of(group: &Group, snapshots: u64, leader: impl FnOnce(u64) -> Leader) -> Self {
+    pub(super) fn of(group: &Group, leader: impl FnOnce(u64) -> Leader) -> Self {
         let (applied, log, node) = (group.applied(), group.log(), group.node());
         let members = &applied.members;
         let mut voters = [&members.voters[..], &members.voters_outgoing].concat();
@@ -87,7 +90,8 @@ impl Status {
             peers: group.peers(),
             voters,
             learners,
-            snapshots,
+            snapshots: 0,
+            refused_nodes: Vec::new(),
             failure: None,
             is_stopped: false,
         }

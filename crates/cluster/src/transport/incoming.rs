@@ -110,12 +110,13 @@ fn serve(
         if is_ping(&body) {
             continue;
         }
-        let (group, packet) = decode_packet(&body)?;
-        if packet.from() != hello.from {
-            let reason = format!("node {} sends as node {}", hello.from, packet.from());
+        let envelope = decode_packet(&body)?;
+        let from = envelope.packet.from();
+        if from != hello.from {
+            let reason = format!("node {} sends as node {from}", hello.from);
             return Err(CloseReason::Failed(reason));
         }
-        shared.deliver(group, packet);
+        shared.deliver(envelope);
         body.shrink_to(4 * READ_BYTES);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use parking_lot::{Condvar, Mutex};
 
 use crate::codec::packet_bytes;
-use crate::packet::Packet;
+use crate::packet::Envelope;
 
 /// A link to a peer.
 pub(super) struct Link {
@@ -22,19 +22,30 @@ pub(super) struct Link {
 
 #[derive(Default)]
 struct Queue {
-    /// Packets and their groups.
-    packets: VecDeque<(u64, Packet)>,
+    packets: VecDeque<Envelope>,
     bytes: usize,
     /// The connection and the peer's process.
     connection: Option<(TcpStream, u64)>,
     /// The peer's process has connected to this node: connect to it now.
     is_hurried: bool,
+    /// A packet was dropped since the thread last took what waits.
+    is_overflowing: bool,
     is_closed: bool,
+}
+
+/// What became of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pushed {
+    Queued,
+    /// Dropped: there is no connection, or an earlier packet was dropped for the same reason.
+    Dropped,
+    /// Dropped, as the first of several: too much waits.
+    Overflows,
 }
 
 /// What the thread of a link has to do.
 pub(super) enum Work {
-    Send(VecDeque<(u64, Packet)>),
+    Send(VecDeque<Envelope>),
     /// The deadline has passed.
     Idle,
     /// The connection is dead.
@@ -48,21 +59,25 @@ impl Link {
         Link { node, address, queue, changed, max_packets, max_bytes }
     }
 
-    /// Queues a packet; `false` if it is dropped.
-    pub(super) fn push(&self, group: u64, packet: Packet) -> bool {
-        let bytes = packet_bytes(&packet);
+    /// Queues a packet, or drops it.
+    pub(super) fn push(&self, envelope: Envelope) -> Pushed {
+        let bytes = packet_bytes(&envelope.packet);
         let mut queue = self.queue.lock();
         let is_full = queue.packets.len() >= self.max_packets
             || (queue.bytes > 0 && queue.bytes + bytes > self.max_bytes);
-        if queue.is_closed || queue.connection.is_none() || is_full {
-            return false;
+        if queue.is_closed || queue.connection.is_none() {
+            return Pushed::Dropped;
+        }
+        if is_full {
+            let is_first = !std::mem::replace(&mut queue.is_overflowing, true);
+            return if is_first { Pushed::Overflows } else { Pushed::Dropped };
         }
         queue.bytes += bytes;
-        queue.packets.push_back((group, packet));
+        queue.packets.push_back(envelope);
         if queue.packets.len() == 1 {
             self.changed.notify_one();
         }
-        true
+        Pushed::Queued
     }
 
     /// Waits for packets until the deadline.
@@ -76,7 +91,7 @@ impl Link {
                 return Work::Broken;
             }
             if !queue.packets.is_empty() {
-                queue.bytes = 0;
+                (queue.bytes, queue.is_overflowing) = (0, false);
                 return Work::Send(std::mem::take(&mut queue.packets));
             }
             if self.changed.wait_until(&mut queue, deadline).timed_out() {
@@ -107,7 +122,7 @@ impl Link {
     /// Drops what waits, and accepts no packets until it is opened again.
     pub(super) fn reset(&self) {
         let mut queue = self.queue.lock();
-        (queue.connection, queue.bytes) = (None, 0);
+        (queue.connection, queue.bytes, queue.is_overflowing) = (None, 0, false);
         queue.packets.clear();
     }
 

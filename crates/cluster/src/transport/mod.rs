@@ -40,7 +40,7 @@ pub use event::{HelloRefusal, TransportEvent};
 pub use options::{EventListener, TransportOptions};
 
 use crate::network::{Network, Receiver};
-use crate::packet::Packet;
+use crate::packet::Envelope;
 use link::Link;
 use shared::Shared;
 
@@ -112,8 +112,8 @@ impl Transport {
 }
 
 impl Network for Transport {
-    fn send(&self, group: u64, packet: Packet) {
-        self.shared.send(group, packet);
+    fn send(&self, envelope: Envelope) {
+        self.shared.send(envelope);
     }
 
     fn attach(&self, group: u64, receiver: Arc<dyn Receiver>) {

@@ -146,8 +146,8 @@ fn send(shared: &Shared, link: &Link, mut stream: TcpStream) -> io::Result<()> {
             Work::Broken => return Err(io::Error::from(io::ErrorKind::ConnectionReset)),
             Work::Idle => push_ping(&mut out),
             Work::Send(packets) => {
-                for (group, packet) in packets {
-                    if !push_frame(&mut out, |out| encode_packet(out, group, &packet)) {
+                for envelope in packets {
+                    if !push_frame(&mut out, |out| encode_packet(out, &envelope)) {
                         shared.report(TransportEvent::TooLarge { node: link.node });
                     }
                     if out.len() >= WRITE_BYTES {

@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use parking_lot::{Mutex, RwLock};
 
 use super::event::{HelloRefusal, TransportEvent};
-use super::link::Link;
+use super::link::{Link, Pushed};
 use super::options::TransportOptions;
 use crate::codec::Hello;
 use crate::network::Receiver;
-use crate::packet::Packet;
+use crate::packet::Envelope;
 
 /// The versions of the protocol that this program speaks, oldest and newest.
 const VERSIONS: (u16, u16) = (1, 1);
@@ -160,16 +160,21 @@ impl Shared {
         }
     }
 
-    pub(super) fn deliver(&self, group: u64, packet: Packet) {
-        if let Some(receiver) = self.groups.read().get(&group) {
-            receiver.deliver(packet);
+    pub(super) fn deliver(&self, envelope: Envelope) {
+        if let Some(receiver) = self.groups.read().get(&envelope.group) {
+            receiver.deliver(envelope);
         }
     }
 
-    pub(super) fn send(&self, group: u64, packet: Packet) {
-        let node = packet.to();
-        if !self.link(node).is_some_and(|link| link.push(group, packet)) {
+    pub(super) fn send(&self, envelope: Envelope) {
+        let node = envelope.packet.to();
+        let pushed = self.link(node).map_or(Pushed::Dropped, |link| link.push(envelope));
+        if pushed != Pushed::Queued {
             self.dropped_packets.fetch_add(1, Relaxed);
+        }
+        if pushed == Pushed::Overflows {
+            // Raft then sends one packet at a time, until the peer answers.
+            self.report_unreachable(node);
         }
     }
 

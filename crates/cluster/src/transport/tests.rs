@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::*;
 use crate::codec::{Answer, Hello, MAX_HELLO_BYTES, push_frame, read_frame};
-use crate::packet::{ChunkAck, StreamId};
+use crate::packet::{ChunkAck, Packet, StreamId};
 
 const CLUSTER: u64 = 77;
 const GROUP: u64 = 5;
@@ -22,9 +22,9 @@ struct Peer {
 struct Collector(Sender<Packet>);
 
 impl Receiver for Collector {
-    fn deliver(&self, packet: Packet) {
+    fn deliver(&self, envelope: Envelope) {
         // A test that does not read them has ended.
-        let _ = self.0.send(packet);
+        let _ = self.0.send(envelope.packet);
     }
 
     fn report_unreachable(&self, _node: u64) {}
@@ -89,7 +89,7 @@ impl Peer {
     fn reaches(&self, from: u64, to: u64, other: &Peer) {
         let deadline = Instant::now() + TIMEOUT;
         while Instant::now() < deadline {
-            self.transport.send(GROUP, packet(from, to, 0));
+            self.transport.send(packet(from, to, 0));
             if other.packets.recv_timeout(Duration::from_millis(20)).is_ok() {
                 return;
             }
@@ -98,8 +98,13 @@ impl Peer {
     }
 }
 
-fn packet(from: u64, to: u64, next: u64) -> Packet {
-    Packet::Ack(ChunkAck { stream: StreamId { node: to, incarnation: 1, number: 1 }, from, next })
+fn envelope(packet: Packet) -> Envelope {
+    Envelope { group: GROUP, directory: 1, packet }
+}
+
+fn packet(from: u64, to: u64, next: u64) -> Envelope {
+    let stream = StreamId { node: to, incarnation: 1, number: 1 };
+    envelope(Packet::Ack(ChunkAck { stream, from, next }))
 }
 
 #[test]
@@ -110,16 +115,16 @@ fn packets_arrive_in_order_and_client_addresses_are_known() {
     one.is_connected(2);
     two.is_connected(1);
     for number in 0..500 {
-        one.transport.send(GROUP, packet(1, 2, number));
-        two.transport.send(GROUP, packet(2, 1, number));
+        one.transport.send(packet(1, 2, number));
+        two.transport.send(packet(2, 1, number));
     }
     for number in 0..500 {
-        assert_eq!(two.packets.recv_timeout(TIMEOUT).unwrap(), packet(1, 2, number));
-        assert_eq!(one.packets.recv_timeout(TIMEOUT).unwrap(), packet(2, 1, number));
+        assert_eq!(two.packets.recv_timeout(TIMEOUT).unwrap(), packet(1, 2, number).packet);
+        assert_eq!(one.packets.recv_timeout(TIMEOUT).unwrap(), packet(2, 1, number).packet);
     }
     assert_eq!(one.transport.client_address(2).as_deref(), Some("client-of-2:6379"));
     assert_eq!(two.transport.client_address(1).as_deref(), Some("client-of-1:6379"));
-    one.transport.send(GROUP, packet(1, 3, 0));
+    one.transport.send(packet(1, 3, 0));
     assert_eq!(one.transport.dropped_packets(), 1);
 }
 
@@ -201,7 +206,7 @@ fn strangers_are_closed_and_others_served_on() {
     }
     two.reaches(2, 1, &one);
     // A node that sends in the name of another one is closed.
-    two.transport.shared.link(1).unwrap().push(GROUP, packet(9, 1, 0));
+    two.transport.shared.link(1).unwrap().push(packet(9, 1, 0));
     let event = one.sees(|event| matches!(event, TransportEvent::Closed { .. }));
     let TransportEvent::Closed { reason, .. } = event else { unreachable!() };
     assert_eq!(reason, "node 2 sends as node 9");
@@ -255,7 +260,7 @@ fn peer_that_does_not_read_neither_blocks_nor_takes_memory() {
         last: None,
     };
     for _ in 0..4000 {
-        one.transport.send(GROUP, Packet::Chunk(chunk.clone()));
+        one.transport.send(envelope(Packet::Chunk(chunk.clone())));
     }
     let dropped = one.transport.dropped_packets();
     assert!(dropped > 1000, "only {dropped} packets were dropped");

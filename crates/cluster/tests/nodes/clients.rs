@@ -44,13 +44,17 @@ pub(crate) struct Histories {
     last_value: AtomicU64,
     phase: AtomicU64,
     registers: Mutex<BTreeMap<String, Vec<Operation>>>,
-    /// Acknowledged numbers, and those of unknown outcome, by list.
-    appends: Mutex<BTreeMap<String, (Vec<u64>, HashSet<u64>)>>,
-    /// Reads of lists with the times of their call and return.
-    list_reads: Mutex<BTreeMap<String, Vec<(u64, u64, Vec<u64>)>>>,
+    appends: Mutex<BTreeMap<String, Appends>>,
+    list_reads: Mutex<BTreeMap<String, Vec<ListRead>>>,
     locks: Mutex<HashMap<(u64, String), ()>>,
     acknowledged: AtomicU64,
 }
+
+/// Numbers that were appended to a list: acknowledged ones, and those of unknown outcome.
+type Appends = (Vec<u64>, HashSet<u64>);
+
+/// A read of a list: the times of its call and return, and what it has seen.
+type ListRead = (u64, u64, Vec<u64>);
 
 impl Histories {
     fn tick(&self) -> u64 {

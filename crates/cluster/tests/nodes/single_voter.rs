@@ -156,3 +156,46 @@ fn failed_sync_leaves_the_outcome_unknown_and_stops_the_node() {
     let node = open(Arc::new(vfs.after_crash(1))).unwrap();
     read_index(node.handle()).unwrap();
 }
+
+#[test]
+fn callback_that_panics_stops_the_node_and_leaves_no_request_without_an_answer() {
+    let node = create(Arc::new(Ram::new()), options());
+    let handle = node.handle().clone();
+    read_index(&handle).unwrap();
+    let (entered, has_entered) = channel();
+    let (release, released) = channel::<()>();
+    handle.propose(None, put(b"first", b""), move |_| {
+        entered.send(()).unwrap();
+        released.recv().unwrap();
+    });
+    has_entered.recv().unwrap();
+    // The three are in the next round, and the second one panics when it is completed.
+    let first = propose(&handle, None, put(b"a", b""));
+    handle.propose(None, put(b"b", b""), |_| panic!("planted"));
+    let last = propose(&handle, None, put(b"c", b""));
+    release.send(()).unwrap();
+    assert!(first.recv().unwrap().is_ok());
+    let last = last.recv().unwrap();
+    assert!(matches!(last, Err(RequestError::OutcomeUnknown(_))), "{last:?}");
+    assert!(node.shutdown().is_err());
+    let status = handle.status();
+    assert!(status.is_stopped && status.failure.is_some(), "{status:?}");
+    assert!(matches!(read_index(&handle), Err(Refusal::Stopped)));
+}
+
+#[test]
+fn unusable_options_are_refused() {
+    for options in [
+        NodeOptions { tick: Duration::ZERO, ..options() },
+        NodeOptions { max_batch_bytes: usize::MAX, ..options() },
+        NodeOptions {
+            group: GroupOptions { heartbeat_ticks: 100, ..GroupOptions::new(1, 7, 3) },
+            ..options()
+        },
+    ] {
+        let network = Arc::new(NoPeers::default());
+        let refused = Node::create(options, Arc::new(Ram::new()), open_table(), network, &[7]);
+        let error = refused.err().unwrap();
+        assert!(matches!(error, Error::Invalid(_)), "{error}");
+    }
+}

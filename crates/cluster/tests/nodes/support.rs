@@ -3,18 +3,20 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
+use siltstone_cluster::network::{Network, Receiver};
 use siltstone_cluster::node::{
     Committed, Node, NodeHandle, NodeOptions, ReadIndex, Refusal, RequestError, Role,
 };
 use siltstone_cluster::transport::{Transport, TransportOptions};
-use siltstone_cluster::{Change, GroupOptions, OpenTable};
-use siltstone_engine::{Engine, Result, WriteBatch};
+use siltstone_cluster::{Change, Envelope, GroupOptions, OpenTable};
+use siltstone_engine::{Engine, IoCounters, Purpose, Result, WriteBatch};
 use siltstone_lsm::{Lsm, Options};
 use siltstone_runtime::Env;
-use siltstone_vfs::{Disk, Vfs};
+use siltstone_vfs::{Disk, MeteredVfs, Vfs};
 
 pub(crate) const GROUP: u64 = 1;
 pub(crate) const TICK: Duration = Duration::from_millis(20);
@@ -31,7 +33,8 @@ pub(crate) fn open_table() -> OpenTable {
 }
 
 pub(crate) fn node_options(id: u64) -> NodeOptions {
-    NodeOptions { tick: TICK, ..NodeOptions::new(GroupOptions::new(GROUP, id, id)) }
+    let drain = TIMEOUT / 2;
+    NodeOptions { tick: TICK, drain, ..NodeOptions::new(GroupOptions::new(GROUP, id, id)) }
 }
 
 pub(crate) fn put(key: &str, value: &str) -> WriteBatch {
@@ -82,6 +85,33 @@ pub(crate) struct TestNode {
     pub(crate) directory: PathBuf,
     pub(crate) address: SocketAddr,
     running: Option<(Node, Arc<Transport>)>,
+    counters: Arc<IoCounters>,
+    sent_packets: Arc<AtomicU64>,
+}
+
+/// Counts the packets of a transport.
+struct Counted {
+    transport: Arc<Transport>,
+    sent_packets: Arc<AtomicU64>,
+}
+
+impl Network for Counted {
+    fn send(&self, envelope: Envelope) {
+        self.sent_packets.fetch_add(1, SeqCst);
+        self.transport.send(envelope);
+    }
+
+    fn attach(&self, group: u64, receiver: Arc<dyn Receiver>) {
+        self.transport.attach(group, receiver);
+    }
+
+    fn detach(&self, group: u64) {
+        self.transport.detach(group);
+    }
+
+    fn client_address(&self, node: u64) -> Option<String> {
+        self.transport.client_address(node)
+    }
 }
 
 impl TestNode {
@@ -98,7 +128,21 @@ impl TestNode {
     }
 
     fn vfs(&self) -> Arc<dyn Vfs> {
-        Arc::new(Disk::create(&self.directory).unwrap())
+        let disk = Arc::new(Disk::create(&self.directory).unwrap());
+        Arc::new(MeteredVfs::with_counters(disk, self.counters.clone()))
+    }
+
+    fn network(&self, transport: Arc<Transport>) -> Arc<dyn Network> {
+        Arc::new(Counted { transport, sent_packets: self.sent_packets.clone() })
+    }
+
+    /// Syncs of its log, and of the log of its table.
+    pub(crate) fn log_syncs(&self) -> u64 {
+        self.counters.get(Purpose::Log).syncs
+    }
+
+    pub(crate) fn sent_packets(&self) -> u64 {
+        self.sent_packets.load(SeqCst)
     }
 
     /// Closes the node in good order.
@@ -140,6 +184,8 @@ impl TestCluster {
             directory: self.root.path().join(format!("node-{id}")),
             address: transport.address(),
             running: None,
+            counters: Arc::default(),
+            sent_packets: Arc::default(),
         };
         for other in &self.nodes {
             transport.set_peer(other.id, other.address.to_string()).unwrap();
@@ -148,23 +194,43 @@ impl TestCluster {
             }
         }
         let options = (self.options)(id);
-        let created =
-            Node::create(options, node.vfs(), open_table(), transport.clone(), voters).unwrap();
+        let created = Node::create(
+            options,
+            node.vfs(),
+            open_table(),
+            node.network(transport.clone()),
+            voters,
+        )
+        .unwrap();
         node.running = Some((created, transport));
         self.nodes.push(node);
     }
 
     /// Opens a node that was stopped.
     pub(crate) fn open(&mut self, at: usize) -> Result<()> {
+        let (id, transport) = self.bind_again(at)?;
+        let (vfs, network) = (self.nodes[at].vfs(), self.nodes[at].network(transport.clone()));
+        let node = Node::open((self.options)(id), vfs, open_table(), network)?;
+        self.nodes[at].running = Some((node, transport));
+        Ok(())
+    }
+
+    /// Empties the directory of a node that was stopped, and creates the node again.
+    pub(crate) fn create_again(&mut self, at: usize, voters: &[u64]) {
+        std::fs::remove_dir_all(&self.nodes[at].directory).unwrap();
+        let (id, transport) = self.bind_again(at).unwrap();
+        let (vfs, network) = (self.nodes[at].vfs(), self.nodes[at].network(transport.clone()));
+        let node = Node::create((self.options)(id), vfs, open_table(), network, voters).unwrap();
+        self.nodes[at].running = Some((node, transport));
+    }
+
+    fn bind_again(&self, at: usize) -> Result<(u64, Arc<Transport>)> {
         let TestNode { id, address, .. } = self.nodes[at];
         let transport = bind(id, address);
         for other in self.nodes.iter().filter(|other| other.id != id) {
             transport.set_peer(other.id, other.address.to_string())?;
         }
-        let vfs = self.nodes[at].vfs();
-        let node = Node::open((self.options)(id), vfs, open_table(), transport.clone())?;
-        self.nodes[at].running = Some((node, transport));
-        Ok(())
+        Ok((id, transport))
     }
 
     /// Where the leader of the latest term is, once there is one.
