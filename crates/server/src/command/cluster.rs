@@ -238,7 +238,9 @@ pub(super) fn replication_info(replication: &Replication, out: &mut String) -> s
     }
     write!(out, "master_failover_state:no-failover\r\n")?;
     write!(out, "master_repl_offset:{}\r\nraft_term:{}\r\n", status.commit, status.term)?;
-    write!(out, "raft_log_first:{}\r\nraft_log_last:{}\r\n", status.log.0, status.log.1)
+    write!(out, "raft_log_first:{}\r\nraft_log_last:{}\r\n", status.log.0, status.log.1)?;
+    let refused: Vec<_> = status.refused_nodes.iter().map(u64::to_string).collect();
+    write!(out, "raft_refused_nodes:{}\r\n", refused.join(","))
 }
 
 /// The reply to ROLE.
