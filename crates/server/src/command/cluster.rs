@@ -9,16 +9,17 @@ use std::fmt::Write;
 
 use siltstone_cluster::node::{Role, Status};
 
-use super::connection::integer;
 use super::context::Context;
 use super::definition::{FAST, NO_KEYS};
 use super::entry::{self, Command};
-use super::failure::{Failure, Outcome, bad_subcommand, reply_error, wrong_subcommand_arity};
+use super::failure::{
+    Failure, NOT_AN_INTEGER, Outcome, bad_subcommand, reply_error, wrong_subcommand_arity,
+};
 use super::help;
 use crate::replication::Replication;
 use crate::replication::options::Member;
 use crate::replication::slots::{SLOTS, slot_of};
-use crate::resp::Args;
+use crate::resp::{Args, number};
 use crate::store::key_iter::{KeyIter, Start};
 
 /// Maximum number of keys that COUNTKEYSINSLOT looks at.
@@ -66,7 +67,7 @@ fn cluster(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         (b"slots", 2) => slots(context, replication, &status),
         (b"shards", 2) => shards(context, replication, &status),
         (b"keyslot", 3) => context.replies.int(slot_of(&args[2]).into()),
-        (b"countkeysinslot", 3) => count_keys(context, integer(&args[2])?)?,
+        (b"countkeysinslot", 3) => count_keys(context, &args[2])?,
         (b"help", 2) => return help::reply(context.replies, "CLUSTER", &HELP),
         (
             b"info" | b"nodes" | b"myid" | b"slots" | b"shards" | b"keyslot" | b"countkeysinslot",
@@ -197,7 +198,8 @@ fn shards(context: &mut Context<'_>, replication: &Replication, status: &Status)
 }
 
 /// COUNTKEYSINSLOT looks at all keys, as they are not ordered by slot.
-fn count_keys(context: &mut Context<'_>, slot: i64) -> Outcome {
+fn count_keys(context: &mut Context<'_>, slot: &[u8]) -> Outcome {
+    let slot = number::parse_i64(slot).ok_or(NOT_AN_INTEGER)?;
     let slot = u16::try_from(slot).ok().filter(|slot| *slot < SLOTS);
     let slot = slot.ok_or(reply_error("ERR Invalid slot"))?;
     let mut keys = KeyIter::new(context.database(), None, &Start::Key(Vec::new()), context.now())?;
