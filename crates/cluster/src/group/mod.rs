@@ -37,7 +37,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use raft::eraftpb::{ConfState, Message, MessageType};
-use raft::{Config, RawNode, ReadOnlyOption, SnapshotStatus, StateRole};
+use raft::{Config, RawNode, ReadOnlyOption, SnapshotStatus};
 use siltstone_engine::{Durability, Engine, Error, Result, WriteBatch};
 use siltstone_structures::SplitMix64;
 use siltstone_vfs::Vfs;
@@ -465,41 +465,6 @@ impl Group {
         self.table.close()?;
         let Group { raft, .. } = self;
         raft.raft.r.raft_log.store.log.close()
-    }
-
-    /// The table, for reads. A caller writes only by proposals.
-    pub fn table(&self) -> &Arc<dyn Engine> {
-        &self.table
-    }
-
-    /// The log.
-    pub fn log(&self) -> &RaftLog {
-        &self.raft.store().log
-    }
-
-    /// How far the log is applied, and the members.
-    pub fn applied(&self) -> &Applied {
-        &self.raft.store().applied
-    }
-
-    /// The term that this node is in.
-    pub fn term(&self) -> u64 {
-        self.raft.raft.term
-    }
-
-    /// Whether this node leads, as far as it knows.
-    pub fn leads(&self) -> bool {
-        self.raft.raft.state == StateRole::Leader
-    }
-
-    /// The leader, as far as this node knows.
-    pub fn leader(&self) -> Option<u64> {
-        Some(self.raft.raft.leader_id).filter(|&node| node != raft::INVALID_ID)
-    }
-
-    /// The last entry that `node` is known to have, as far as this node, the leader, knows.
-    pub fn matched(&self, node: u64) -> Option<u64> {
-        self.raft.raft.prs().get(node).map(|progress| progress.matched)
     }
 
     fn check_leads(&self) -> Result<(), Rejection> {

@@ -1,8 +1,13 @@
 //! What a group shows of itself.
 
+use std::sync::Arc;
+
 use raft::{ProgressState, StateRole};
+use siltstone_engine::Engine;
 
 use super::Group;
+use crate::applied::Applied;
+use crate::log::RaftLog;
 
 /// A member, as the leader sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +40,41 @@ impl Group {
     /// How often the node was created or opened.
     pub fn incarnation(&self) -> u64 {
         self.raft.store().log.incarnation()
+    }
+
+    /// The table, for reads. A caller writes only by proposals.
+    pub fn table(&self) -> &Arc<dyn Engine> {
+        &self.table
+    }
+
+    /// The log.
+    pub fn log(&self) -> &RaftLog {
+        &self.raft.store().log
+    }
+
+    /// How far the log is applied, and the members.
+    pub fn applied(&self) -> &Applied {
+        &self.raft.store().applied
+    }
+
+    /// The term that this node is in.
+    pub fn term(&self) -> u64 {
+        self.raft.raft.term
+    }
+
+    /// Whether this node leads, as far as it knows.
+    pub fn leads(&self) -> bool {
+        self.raft.raft.state == StateRole::Leader
+    }
+
+    /// The leader, as far as this node knows.
+    pub fn leader(&self) -> Option<u64> {
+        Some(self.raft.raft.leader_id).filter(|&node| node != raft::INVALID_ID)
+    }
+
+    /// The last entry that `node` is known to have, as far as this node, the leader, knows.
+    pub fn matched(&self, node: u64) -> Option<u64> {
+        self.raft.raft.prs().get(node).map(|progress| progress.matched)
     }
 
     /// Whether this node wants to become the leader.
