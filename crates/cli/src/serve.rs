@@ -1,5 +1,6 @@
 //! `serve`: serves a store to clients of Redis, memcached and mica, until SIGTERM or SIGINT.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,18 +12,25 @@ use siltstone::options::{parse_duration, parse_size};
 use siltstone::{Db, DbOptions, Table};
 use siltstone_backup::Repository;
 use siltstone_bench::trace::{Recorder, RecordingEngine};
-use siltstone_server::{BackupOptions, Fsync, Server, ServerOptions};
+use siltstone_server::{BackupOptions, ClusterOptions, Fsync, Member, Server, ServerOptions};
 
 use crate::backup;
 use crate::outcome::{CommandResult, Failure, Outcome};
 use crate::store::{DEFAULT_TABLE, TableSpec, warn};
 use crate::trouble::TroubleReporter;
 
+/// The address for Redis clients, unless it is given.
+const DEFAULT_LISTEN: &str = "127.0.0.1:6379";
+
 /// Serve a store to clients of Redis and memcached over TCP, and a table of mica over UDP
 ///
 /// The store is created if the directory is missing or empty. SELECT 0 is the first table given
 /// (or `default`), SELECT 1 the second, and so on. SIGTERM and SIGINT drain, sync and end with
 /// status 0.
+///
+/// With --node-id the table is replicated (experimental): the nodes of --initial-cluster form one
+/// Raft group, which loses no acknowledged write while a majority of them is there. Clients use the
+/// protocol of Redis Cluster. The book has a page on it.
 #[derive(Args)]
 #[command(args_override_self = true)]
 pub(crate) struct Serve {
@@ -37,8 +45,9 @@ pub(crate) struct Serve {
     /// Print the options in force as a configuration file, and exit
     #[arg(long)]
     print_config: bool,
-    /// The address for Redis clients; addresses other than loopback need --password
-    #[arg(long, default_value = "127.0.0.1:6379")]
+    /// The address for Redis clients; addresses other than loopback need --password. A node of a
+    /// replicated table listens on its address in --initial-cluster, unless another one is given
+    #[arg(long, default_value = DEFAULT_LISTEN)]
     listen: SocketAddr,
     /// The address for memcached clients (text and meta commands over TCP), e.g. 127.0.0.1:11211
     #[arg(long, value_name = "ADDRESS")]
@@ -127,7 +136,39 @@ pub(crate) struct Serve {
     /// The table whose requests are recorded; by default the first
     #[arg(long, alias = "record-table", value_name = "NAME", requires = "trace_out")]
     trace_table: Option<String>,
+    /// Serve a replicated table (experimental), as the node with this number. The directory is that
+    /// of the node; a new number needs an empty one, and an empty one needs a new number
+    #[arg(long, value_name = "ID", requires = "initial_cluster", conflicts_with_all = NOT_REPLICATED)]
+    node_id: Option<u64>,
+    /// All nodes of a replicated table when it is created, the same list at each of them: numbers,
+    /// addresses for clients, and ports for the other nodes, which are 10000 higher by default
+    #[arg(long, value_name = "ID=IP:PORT[@PORT]", value_delimiter = ',', requires = "node_id")]
+    initial_cluster: Vec<Member>,
+    /// The number of the replicated table, the same at all its nodes: nodes of different tables
+    /// refuse each other. Choose another one for each table
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    cluster_id: u64,
+    /// How long a node of a replicated table waits for a leader that is silent, before it wants to
+    /// lead: once to twice this. Longer than pauses of processes and network
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse_duration)]
+    election_timeout: Duration,
 }
+
+/// Options that a replicated table does not have.
+const NOT_REPLICATED: [&str; 12] = [
+    "memcached",
+    "memcached_udp",
+    "memcached_table",
+    "udp",
+    "udp_table",
+    "xdp",
+    "direct",
+    "cache",
+    "backup",
+    "backup_interval",
+    "trace_out",
+    "trace_table",
+];
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum FsyncArg {
@@ -194,6 +235,9 @@ impl Serve {
             threads: self.threads,
             ..ServerOptions::default()
         };
+        if let Some(node) = self.node_id {
+            return self.run_replicated(node, dir, options);
+        }
         let repository = self.backup.as_ref().map(Repository::open_or_create).transpose()?;
         // Checked before a store or a table is created.
         let existing = match Db::exists(dir)? {
@@ -250,6 +294,58 @@ impl Serve {
         Ok(Outcome::Done)
     }
 
+    /// Serves this node of a replicated table.
+    fn run_replicated(&self, node: u64, dir: &Path, mut options: ServerOptions) -> CommandResult {
+        if is_store(dir) {
+            let dir = dir.display();
+            return Err(Failure::Usage(format!(
+                "{dir} is a store, not the directory of a node of a replicated table; name another \
+                 directory, and copy the keys with redis-cli or a program"
+            )));
+        }
+        if matches!(self.fsync, FsyncArg::No) {
+            return Err(Failure::Usage(
+                "--fsync no: a replicated table syncs every write at a majority of its nodes; leave \
+                 the option out"
+                    .into(),
+            ));
+        }
+        let table = match self.tables.as_slice() {
+            [] => BTreeMap::new(),
+            [table] => table.replicated()?,
+            [_, other, ..] => {
+                return Err(Failure::Usage(format!(
+                    "--table {}: a replicated server has one table; leave the others out",
+                    other.name
+                )));
+            }
+        };
+        let cluster = ClusterOptions {
+            group: self.cluster_id,
+            node,
+            members: self.initial_cluster.clone(),
+            dir: dir.to_owned(),
+            table,
+            election_timeout: self.election_timeout,
+        };
+        let own = cluster.members.iter().find(|member| member.node == node);
+        if let Some(own) = own.filter(|_| options.listen.to_string() == DEFAULT_LISTEN) {
+            options.listen = own.client;
+        }
+        let server = Server::bind_replicated(&cluster, options)?;
+        let _signals = server.stop_on_signal()?;
+        eprintln!("serving {} on {}", dir.display(), server.local_addr());
+        if let Some(own) = own {
+            let nodes = cluster.members.len();
+            eprintln!("node {node} of {nodes}, for the other nodes on {}", own.bus);
+        }
+        if let Some(metrics) = server.metrics_addr() {
+            eprintln!("metrics on http://{metrics}/metrics, a console on http://{metrics}/");
+        }
+        server.run()?;
+        Ok(Outcome::Done)
+    }
+
     /// The tables to serve: those given, else all of the store, else a new one.
     fn tables_to_serve(&self, known: &Catalogue) -> Vec<TableSpec> {
         if !self.tables.is_empty() {
@@ -263,6 +359,12 @@ impl Serve {
         }
         names.into_iter().map(TableSpec::named).collect()
     }
+}
+
+/// Whether a directory has the catalogue of a store.
+fn is_store(dir: &Path) -> bool {
+    let entries = dir.read_dir().into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).any(|n| Catalogue::owns(&n))
 }
 
 /// Prints the table of each database number, if there is more than one table.

@@ -180,6 +180,18 @@ impl TableSpec {
         })
     }
 
+    /// The options of a replicated table, which is on `lsm`.
+    pub(crate) fn replicated(&self) -> Result<BTreeMap<String, String>, Failure> {
+        if self.engine() != "lsm" {
+            return Err(Failure::Usage(format!(
+                "--table {}: a replicated table cannot use the engine '{}'; use lsm",
+                self.name,
+                self.engine()
+            )));
+        }
+        Ok(self.options.clone())
+    }
+
     fn engine(&self) -> &str {
         self.engine.as_deref().unwrap_or("lsm")
     }

@@ -1,6 +1,8 @@
 //! A server under `--fsync always` that is killed during writes keeps each acknowledged one.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stdout, unreachable_pub)]
+
+mod three_nodes;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;

@@ -5,7 +5,7 @@
 //!
 //! ```text
 // ANCHOR: layout
-//! key   := 0xff "applied"
+//! key   := 0xff 0xc0 0xff "applied"
 //! value := version:u8  index:u64  term:u64
 //!          voters  learners  outgoing  learners_next  auto_leave:u8
 //! voters, learners, outgoing, learners_next := count:u32  node:u64[count]
@@ -19,11 +19,16 @@ use raft::eraftpb::ConfState;
 use siltstone_engine::{BatchOp, Engine, Error, KeyRange, ReadPoint, Result, WriteBatch};
 use siltstone_table::fixed::{take_u32, take_u64};
 
-/// Keys with this prefix belong to the group itself; a user's key is never one of them.
-pub const RESERVED_PREFIX: u8 = 0xff;
+/// Keys with this prefix belong to the group itself; a user's key is never one of them. The server
+/// never stores a user's key there either: it escapes keys that begin with `ff c0`.
+pub const RESERVED_PREFIX: [u8; 3] = [0xff, 0xc0, 0xff];
 
-const KEY: &[u8] = b"\xffapplied";
+const KEY: &[u8] = b"\xff\xc0\xffapplied";
+/// The first key after the reserved ones.
+const AFTER_RESERVED: [u8; 2] = [0xff, 0xc1];
 const VERSION: u8 = 1;
+/// The row in error messages.
+const ROW: &str = "the row \\xff\\xc0\\xffapplied";
 
 /// The last applied entry and the members after it.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -52,7 +57,7 @@ impl Applied {
             Some(&VERSION) => {}
             Some(version) => {
                 let reason = format!("the row has version {version}; run a newer program");
-                return Err(Error::Refused { path: "the row \\xffapplied".into(), reason });
+                return Err(Error::Refused { path: ROW.into(), reason });
             }
             None => return Err(malformed()),
         }
@@ -73,39 +78,41 @@ impl Applied {
         let mut out = vec![VERSION];
         out.extend_from_slice(&self.index.to_le_bytes());
         out.extend_from_slice(&self.term.to_le_bytes());
-        let members = &self.members;
-        for nodes in
-            [&members.voters, &members.learners, &members.voters_outgoing, &members.learners_next]
-        {
-            out.extend_from_slice(&(nodes.len() as u32).to_le_bytes());
-            nodes.iter().for_each(|node| out.extend_from_slice(&node.to_le_bytes()));
-        }
-        out.push(u8::from(members.auto_leave));
+        push_members(&mut out, &self.members);
         batch.put(KEY, &out);
     }
 }
 
-/// The keys that are not reserved.
-pub(crate) fn user_keys(after: Option<&[u8]>) -> KeyRange {
+/// The keys after `after`, or all; the caller skips those that are reserved ([`is_reserved`]).
+pub(crate) fn keys_after(after: Option<&[u8]>) -> KeyRange {
     use std::ops::Bound::{Excluded, Unbounded};
     let start = after.map_or(Unbounded, |key| Excluded(key.to_vec()));
-    KeyRange { start, end: Excluded(vec![RESERVED_PREFIX]) }
+    KeyRange { start, end: Unbounded }
 }
 
-/// Checks that the batch changes no reserved key.
+/// Whether a key belongs to the group itself.
+pub(crate) fn is_reserved(key: &[u8]) -> bool {
+    key.starts_with(&RESERVED_PREFIX)
+}
+
+/// Checks that the batch changes no reserved key, and that all nodes can apply it alike: a merge
+/// depends on the operator that each node has.
 pub(crate) fn check_user_batch(batch: &WriteBatch) -> Result<()> {
-    let is_reserved = |key: &[u8]| key.first() == Some(&RESERVED_PREFIX);
+    if batch.merges() > 0 {
+        let reason = "merges are not replicated; write the merged value";
+        return Err(Error::Invalid(reason.into()));
+    }
     let is_bad = batch.iter_all().any(|op| match op {
         BatchOp::Point(op) => is_reserved(op.key()),
-        BatchOp::Merge { key, .. } => is_reserved(key),
-        BatchOp::DeleteRange { end, .. } => {
-            end.is_none_or(|end| end > [RESERVED_PREFIX].as_slice())
+        BatchOp::Merge { .. } => true,
+        BatchOp::DeleteRange { start, end } => {
+            start < AFTER_RESERVED.as_slice() && end.is_none_or(|end| end > &RESERVED_PREFIX[..])
         }
     });
     match is_bad {
         true => Err(Error::Invalid(
-            "keys that begin with the byte 0xff are reserved in a replicated table; end range \
-             deletions at that byte"
+            "keys that begin with the bytes ff c0 ff are reserved in a replicated table; delete \
+             ranges before and after them"
                 .into(),
         )),
         false => Ok(()),
@@ -114,15 +121,31 @@ pub(crate) fn check_user_batch(batch: &WriteBatch) -> Result<()> {
 
 fn decode(bytes: &mut &[u8]) -> Option<Applied> {
     let (index, term) = (take_u64(bytes)?, take_u64(bytes)?);
-    let members = ConfState {
+    let members = take_members(bytes)?;
+    bytes.is_empty().then_some(Applied { index, term, members })
+}
+
+/// Appends members as in the row.
+pub(crate) fn push_members(out: &mut Vec<u8>, members: &ConfState) {
+    for nodes in
+        [&members.voters, &members.learners, &members.voters_outgoing, &members.learners_next]
+    {
+        out.extend_from_slice(&(nodes.len() as u32).to_le_bytes());
+        nodes.iter().for_each(|node| out.extend_from_slice(&node.to_le_bytes()));
+    }
+    out.push(u8::from(members.auto_leave));
+}
+
+/// Decodes members from the front of the bytes.
+pub(crate) fn take_members(bytes: &mut &[u8]) -> Option<ConfState> {
+    Some(ConfState {
         voters: take_nodes(bytes)?,
         learners: take_nodes(bytes)?,
         voters_outgoing: take_nodes(bytes)?,
         learners_next: take_nodes(bytes)?,
         auto_leave: *bytes.split_off_first()? != 0,
         ..ConfState::default()
-    };
-    bytes.is_empty().then_some(Applied { index, term, members })
+    })
 }
 
 fn take_nodes(bytes: &mut &[u8]) -> Option<Vec<u64>> {
@@ -131,7 +154,7 @@ fn take_nodes(bytes: &mut &[u8]) -> Option<Vec<u64>> {
 }
 
 fn malformed() -> Error {
-    Error::corruption("the row \\xffapplied", 0, "it is malformed")
+    Error::corruption(ROW, 0, "it is malformed")
 }
 
 #[cfg(test)]
@@ -141,13 +164,15 @@ mod tests {
     #[test]
     fn batch_with_reserved_key_is_rejected() {
         let mut batch = WriteBatch::new();
-        batch.put(b"a", b"1").delete_range(&b"b"[..]..&b"\xff"[..]);
+        batch.put(b"a", b"1").put(b"\xff\xc0", b"2").put(b"\xff\xff", b"3");
+        batch.delete_range(&b"b"[..]..&b"\xff\xc0\xff"[..]).delete_range(&b"\xff\xc1"[..]..);
         assert!(check_user_batch(&batch).is_ok());
         for change in [
-            |batch: &mut WriteBatch| batch.put(b"\xffapplied", b"").len(),
-            |batch: &mut WriteBatch| batch.delete(b"\xff").len(),
+            |batch: &mut WriteBatch| batch.put(KEY, b"").len(),
+            |batch: &mut WriteBatch| batch.delete(&RESERVED_PREFIX).len(),
             |batch: &mut WriteBatch| batch.delete_range(&b"b"[..]..).len(),
-            |batch: &mut WriteBatch| batch.delete_range(&b"b"[..]..=&b"\xff"[..]).len(),
+            |batch: &mut WriteBatch| batch.delete_range(&b"\xff\xc0\xffz"[..]..).len(),
+            |batch: &mut WriteBatch| batch.delete_range(&b"b"[..]..=&RESERVED_PREFIX[..]).len(),
         ] {
             let mut batch = batch.clone();
             change(&mut batch);

@@ -11,15 +11,20 @@
 //! | [`group`] | [`Group`]: the state machine that a caller drives with ticks and packets |
 //! | [`log`] | [`RaftLog`]: entries, hard state and compaction on the record log |
 //! | [`applied`] | how far a table has applied the log, in the table itself |
+//! | [`node`] | [`Node`]: a group that runs in a thread, and its handles |
+//! | [`network`] | what a node needs of a network |
+//! | [`transport`] | a network over TCP |
+//! | [`codec`] | its frames, byte by byte |
 //! | [`packet`] | what nodes send to each other |
 //! | [`membership`] | changes of membership, and the rules that they obey |
 //! | `store` | the log and the applied state as Raft sees them |
 //! | `stream` | snapshots as streams of chunks, and the table that receives one |
 //! | `requests` | proposals and reads whose outcome is pending |
 //!
-//! The consensus algorithm is the crate `raft` (decision record 0044). This crate has no threads,
+//! The consensus algorithm is the crate `raft` (decision record 0044). A [`Group`] has no threads,
 //! no clock and no network: the caller counts time in ticks, delivers packets, and calls
-//! [`Group::ready`] after every few calls. With the same calls and seed a run repeats exactly.
+//! [`Group::ready`] after every few calls. With the same calls and seed a run repeats exactly. A
+//! [`Node`] is such a caller (decision record 0051).
 //!
 //! Invariants:
 //! * What a node acknowledges (a vote, an appended entry) is synced before the packet is returned.
@@ -30,9 +35,12 @@
 //! * A node whose log is damaged or missing does not open, so it neither votes nor serves.
 
 pub mod applied;
+pub mod codec;
 pub mod group;
 pub mod log;
 pub mod membership;
+pub mod network;
+pub mod node;
 pub mod packet;
 mod planted;
 mod requests;
@@ -40,11 +48,13 @@ mod requests;
 mod sim;
 mod store;
 mod stream;
+pub mod transport;
 
 pub use applied::{Applied, RESERVED_PREFIX};
 pub use group::{Group, GroupOptions, Output};
 pub use log::{LogIdentity, Marker, RaftLog};
 pub use membership::Change;
-pub use packet::{Chunk, ChunkAck, Packet, StreamId};
+pub use node::{Node, NodeHandle, NodeOptions};
+pub use packet::{Chunk, ChunkAck, Envelope, Packet, StreamId};
 pub use requests::{Event, Rejection, RequestId};
 pub use stream::OpenTable;

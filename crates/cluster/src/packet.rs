@@ -6,6 +6,17 @@
 use raft::eraftpb::Message;
 use siltstone_engine::Timestamp;
 
+/// A packet of a group on its way.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Envelope {
+    /// The group.
+    pub group: u64,
+    /// The id of the sender's directory, random and never used again.
+    pub directory: u64,
+    /// The packet.
+    pub packet: Packet,
+}
+
 /// A packet between two nodes.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Packet {

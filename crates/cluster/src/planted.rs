@@ -42,6 +42,8 @@ pub(crate) enum Fault {
     MovingSnapshot,
     /// A change of membership is not written.
     ForgottenMembers,
+    /// A leader sends entries of a term that it has not written.
+    EarlyFirstAppend,
     /// A node that starts again takes the late answers to its earlier requests for its own.
     ReusedIncarnation,
 }

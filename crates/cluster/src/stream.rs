@@ -21,7 +21,7 @@ use raft::eraftpb::Message;
 use siltstone_engine::{Durability, Engine, Error, ReadPoint, Result, WriteBatch};
 use siltstone_vfs::Vfs;
 
-use crate::applied::{Applied, user_keys};
+use crate::applied::{Applied, is_reserved, keys_after};
 use crate::packet::{Chunk, ChunkAck, Row, StreamId};
 use crate::planted::{Fault, is_planted};
 
@@ -89,12 +89,16 @@ impl Outgoing {
 
     /// Reads the rows of the chunk in flight.
     fn fill(&mut self) -> Result<()> {
-        let range = user_keys(self.position.as_deref());
+        let range = keys_after(self.position.as_deref());
         let at = (!is_planted(Fault::MovingSnapshot)).then_some(&self.at);
         let mut cursor = self.table.range(range, at)?;
         let (mut rows, mut bytes) = (Vec::new(), 0);
         let mut is_there = cursor.first()?;
         while is_there && bytes < self.max_chunk_bytes {
+            if is_reserved(cursor.key()) {
+                is_there = cursor.next()?;
+                continue;
+            }
             let (key, value) = (cursor.key().to_vec(), cursor.value().to_vec());
             bytes += key.len() + value.len();
             rows.push(Row { key, value, expires_at: cursor.expires_at() });

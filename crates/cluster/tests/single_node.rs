@@ -71,7 +71,12 @@ fn proposal_is_applied_and_read_back_after_reopen() {
 fn wrong_requests_are_rejected() {
     let mut group = create(&Arc::new(Ram::new()));
     elect(&mut group);
-    assert!(matches!(group.propose(&put(b"\xffx", b"v")), Err(Rejection::Invalid(_))));
+    assert!(matches!(group.propose(&put(b"\xff\xc0\xffx", b"v")), Err(Rejection::Invalid(_))));
+    let mut merge = WriteBatch::new();
+    merge.merge(b"k", b"operand");
+    let rejection = group.propose(&merge);
+    assert!(matches!(rejection, Err(Rejection::Invalid(_))), "{rejection:?}");
+    group.ready().unwrap();
     let error = group.change_membership(&[Change::Remove(7)]).unwrap_err().to_string();
     assert!(error.contains("leads"), "{error}");
     let id = group.change_membership(&[Change::AddLearner(8)]).unwrap();

@@ -67,11 +67,7 @@ impl Keyspace {
             Some(value) if value == MARKER_VALUE => (true, true),
             Some(value) if value == OLD_MARKER_VALUE => (true, false),
             Some(value) if value.starts_with(b"siltstone collections ") => {
-                return Err(Error::Invalid(
-                    "the table has collections in a newer format; open it with a newer version of \
-                     siltstone"
-                        .into(),
-                ));
+                return Err(newer_format());
             }
             // Without the marker this is a user's key like the others.
             _ => {
@@ -84,18 +80,44 @@ impl Keyspace {
             Ok(()) | Err(Error::Unsupported { .. }) => {}
             Err(error) => return Err(error),
         }
-        let mut last_version = now.saturating_mul(VERSIONS_PER_MS);
-        for range in versioned_rows() {
-            rows.scan(&range, Order::Descending, &mut |key, _| {
-                last_version = last_version.max(version_of(key).unwrap_or(0));
-                false
-            })?;
-        }
         Ok(Keyspace {
-            last_version: AtomicU64::new(last_version),
+            last_version: AtomicU64::new(newest_version(&rows, now)?),
             is_marked: AtomicBool::new(is_marked),
             is_current: AtomicBool::new(is_current),
         })
+    }
+
+    /// Reads the state of a table that others write, too: a replicated one. It is never upgraded,
+    /// since it is younger than collections, and its filter is set by whoever opens it. `now` is as
+    /// for [`open`](Self::open).
+    ///
+    /// # Errors
+    /// As from [`open`](Self::open).
+    pub fn attach(engine: &dyn Engine, now: Timestamp) -> Result<Self> {
+        let keyspace = Keyspace {
+            last_version: AtomicU64::new(0),
+            is_marked: AtomicBool::new(false),
+            is_current: AtomicBool::new(false),
+        };
+        keyspace.reload(engine, now)?;
+        Ok(keyspace)
+    }
+
+    /// Reads the state again, after others may have written. No write may be in progress.
+    ///
+    /// # Errors
+    /// As from [`attach`](Self::attach).
+    pub fn reload(&self, engine: &dyn Engine, now: Timestamp) -> Result<()> {
+        let rows = EngineRows::newest(engine);
+        let is_current = match marker(&rows)? {
+            Some(value) if value == MARKER_VALUE => true,
+            Some(_) => return Err(newer_format()),
+            None => false,
+        };
+        self.is_marked.store(is_current, Ordering::Release);
+        self.is_current.store(is_current, Ordering::Release);
+        self.last_version.fetch_max(newest_version(&rows, now)?, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Draws the version of a new collection.
@@ -168,6 +190,24 @@ pub(crate) fn is_version_live(
     let entry = get(&stored_key(&owner.value))?;
     let metadata = entry.and_then(|entry| Metadata::decode(&entry.value));
     Ok(metadata.is_some_and(|metadata| metadata.version == version))
+}
+
+fn newer_format() -> Error {
+    let reason =
+        "the table has collections in a newer format; open it with a newer version of siltstone";
+    Error::Invalid(reason.into())
+}
+
+/// A version that is not below those of all rows.
+fn newest_version(rows: &EngineRows<'_>, now: Timestamp) -> Result<u64> {
+    let mut newest = now.saturating_mul(VERSIONS_PER_MS);
+    for range in versioned_rows() {
+        rows.scan(&range, Order::Descending, &mut |key, _| {
+            newest = newest.max(version_of(key).unwrap_or(0));
+            false
+        })?;
+    }
+    Ok(newest)
 }
 
 /// The value of the format marker. By a scan, as the table counts lookups for its user.

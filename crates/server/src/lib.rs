@@ -59,6 +59,7 @@ mod password;
 mod pause;
 mod process;
 mod pubsub;
+mod replication;
 pub mod resp;
 mod script;
 mod server;
@@ -72,6 +73,7 @@ mod udp;
 
 pub use backups::{BackupOptions, TakeBackup};
 pub use options::{Fsync, ServerOptions};
+pub use replication::options::{ClusterOptions, Member};
 pub use server::{Server, SignalGuard};
 pub use stop::StopHandle;
 pub use store::flags_trailer::stored_string;

@@ -1,4 +1,4 @@
-//! CPU time and memory of this process, from `/proc`.
+//! CPU time and memory of this process, from `/proc`, and its log.
 //!
 //! Source: proc_pid_stat(5): fields 14 (`utime`) and 15 (`stime`), in ticks of 1/100 s on every
 //! Linux machine. proc_pid_status(5): `VmRSS`.
@@ -39,6 +39,13 @@ pub(crate) fn resident_bytes() -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim_end().parse().ok()?;
     Some(kib << 10)
+}
+
+/// Writes a line to standard error, where the server's log is.
+pub(crate) fn log(line: &str) {
+    use std::io::Write;
+    // Whether or not somebody reads the log, the server goes on.
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
 #[cfg(test)]

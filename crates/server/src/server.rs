@@ -11,7 +11,7 @@
 //! | `siltstone-mc-udp` | serves memcached over UDP, if enabled |
 //!
 //! Shutdown: no more clients are accepted; workers run received requests and send pending replies
-//! within `drain_timeout`; then every table is synced.
+//! within `drain_timeout`; then every table is synced. The node of a replicated table stops last.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -24,6 +24,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 use siltstone::Table;
 use siltstone::catalogue::TableSpec;
+use siltstone_cluster::node::Node;
 use siltstone_engine::{Error, InvalidOption, Result};
 use siltstone_mica::Store;
 
@@ -42,6 +43,9 @@ use crate::net::protocol::Protocol;
 use crate::net::worker::Worker;
 use crate::pause::Pause;
 use crate::pubsub::PubSub;
+use crate::replication::clock::GroupClock;
+use crate::replication::options::ClusterOptions;
+use crate::replication::{self, Replication};
 use crate::script::cache::ScriptCache;
 use crate::script::functions::Functions;
 use crate::settings::Settings;
@@ -65,6 +69,15 @@ pub struct Server {
     memcached_udp: Option<UdpSocket>,
     udp: Option<(Ports, Arc<Store>)>,
     metrics: Option<(SocketAddr, mio::net::TcpListener)>,
+    /// This node of a replicated table.
+    node: Option<Node>,
+}
+
+/// The tables that a server is bound to.
+struct Tables {
+    databases: Vec<Database>,
+    observers: Arc<Observers>,
+    replication: Option<(Replication, Node)>,
 }
 
 /// Signals stop the server while it lives: see [`Server::stop_on_signal`].
@@ -113,8 +126,51 @@ impl Server {
     /// reach without a password; [`Error::Io`] if an address cannot be bound; those of an upgrade
     /// of an old table to collections ([`siltstone_collections::Keyspace::open`]).
     pub fn bind(tables: Vec<Table>, options: ServerOptions) -> Result<Self> {
+        let names: Vec<_> = tables.iter().map(Table::name).collect();
+        Self::bind_tables(&names, options, |options| {
+            let observers = Arc::new(Observers::default());
+            let databases = tables.iter().enumerate().map(|(index, table)| {
+                let (name, engine) = (table.name(), table.engine().clone());
+                let now = options.clock.now();
+                let max_value_bytes = options.max_value_bytes();
+                Database::open(index, name, engine, max_value_bytes, now, observers.clone())
+            });
+            let databases = databases.collect::<Result<_>>()?;
+            Ok(Tables { databases, observers, replication: None })
+        })
+    }
+
+    /// Binds the listeners for this node of a replicated table, and starts the node. It is created
+    /// if its directory is missing or empty. Experimental.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOptions`] for invalid options; [`Error::Io`] if an address cannot be bound;
+    /// those of opening the node: one that has lost its log or its table does not open.
+    pub fn bind_replicated(cluster: &ClusterOptions, options: ServerOptions) -> Result<Self> {
+        cluster.check(&options)?;
+        let clock = Arc::new(GroupClock::default());
+        let options =
+            ServerOptions { threads: 1, fsync: Fsync::Always, clock: clock.clone(), ..options };
+        Self::bind_tables(&["replicated"], options, |options| {
+            let observers = Arc::new(Observers::default());
+            let node = replication::start::start(cluster, &clock)?;
+            let replication = Replication::new(node.handle().clone(), cluster, clock);
+            let engine = replication.table.clone();
+            let (max_value_bytes, now) = (options.max_value_bytes(), options.clock.now());
+            let database =
+                Database::open_replicated(engine, max_value_bytes, now, observers.clone())?;
+            let replication = Some((replication, node));
+            Ok(Tables { databases: vec![database], observers, replication })
+        })
+    }
+
+    fn bind_tables(
+        names: &[&str],
+        options: ServerOptions,
+        open: impl FnOnce(&ServerOptions) -> Result<Tables>,
+    ) -> Result<Self> {
         options.check()?;
-        if tables.is_empty() {
+        if names.is_empty() {
             return Err(invalid_option(
                 "tables",
                 "there is no table to serve; name at least one".to_owned(),
@@ -137,17 +193,10 @@ impl Server {
         }
         let memcached_udp = options.memcached_udp.map(bind_udp).transpose()?;
         let metrics = options.metrics.map(bound).transpose()?;
-        let names: Vec<_> = tables.iter().map(Table::name).collect();
-        check_names(&names)?;
-        let memcached_table = find_table(&names, options.memcached_table.as_deref())?;
-        let max_value_bytes = options.max_value_bytes();
-        let observers = Arc::new(Observers::default());
-        let databases = tables.iter().enumerate().map(|(index, table)| {
-            let (name, engine) = (table.name(), table.engine().clone());
-            let now = options.clock.now();
-            Database::open(index, name, engine, max_value_bytes, now, observers.clone())
-        });
-        let mut databases = databases.collect::<Result<Vec<_>>>()?;
+        check_names(names)?;
+        let memcached_table = find_table(names, options.memcached_table.as_deref())?;
+        let Tables { mut databases, observers, replication } = open(&options)?;
+        let (replication, node) = replication.unzip();
         let has_memcached = memcached_address.is_some() || memcached_udp.is_some();
         if has_memcached {
             databases[memcached_table].versions = Some(Versions::new());
@@ -211,11 +260,12 @@ impl Server {
                 .backup
                 .clone()
                 .map(|backup| Backups::new(backup, options.clock.clone())),
+            replication,
             last_sync: AtomicU64::new(0),
             options,
         });
         shared.record_sync();
-        Ok(Server { shared, listeners, memcached_udp, udp, metrics })
+        Ok(Server { shared, listeners, memcached_udp, udp, metrics, node })
     }
 
     pub(crate) fn udp_store(&self) -> Option<&Arc<Store>> {
@@ -370,6 +420,9 @@ impl Server {
         let mut synced = Ok(());
         for database in &shared.databases {
             synced = synced.and(database.engine.sync());
+        }
+        if let Some(node) = self.node {
+            synced = synced.and(node.shutdown());
         }
         synced.and(outcome.map_err(failed))
     }

@@ -17,6 +17,7 @@ use crate::metrics::Metrics;
 use crate::monitors::Monitors;
 use crate::pause::Pause;
 use crate::pubsub::PubSub;
+use crate::replication::Replication;
 use crate::script::cache::ScriptCache;
 use crate::script::functions::Functions;
 use crate::script::long_runs::LongRuns;
@@ -25,7 +26,7 @@ use crate::slow_log::SlowLog;
 use crate::store::access_times::AccessTimes;
 use crate::store::observers::Observers;
 use crate::store::{Cursors, Database};
-use crate::{ServerOptions, StopHandle, udp};
+use crate::{ServerOptions, StopHandle, process, udp};
 
 /// State shared by all threads of a server.
 pub(crate) struct Shared {
@@ -66,6 +67,8 @@ pub(crate) struct Shared {
     pub(crate) stop: StopHandle,
     pub(crate) started: Instant,
     pub(crate) backups: Option<Backups>,
+    /// The group, if the table is replicated. There is one database then.
+    pub(crate) replication: Option<Replication>,
     /// Time at which all tables were last synced, in seconds since 1970.
     pub(crate) last_sync: AtomicU64,
 }
@@ -77,6 +80,24 @@ impl Shared {
         match &self.backups {
             Some(backups) => backups.report().completed_at_s.unwrap_or(0),
             None => self.last_sync.load(Relaxed),
+        }
+    }
+
+    /// Whether commands have to wait until writes to a replicated table are proposed.
+    #[inline]
+    pub(crate) fn has_full_proposal(&self) -> bool {
+        self.replication.as_ref().is_some_and(|replication| replication.table.is_full())
+    }
+
+    /// Prepares a replicated table for commands: other nodes may have written it.
+    pub(crate) fn begin_term(&self) {
+        for database in &self.databases {
+            if let Err(error) = database.reload(self.options.clock.now()) {
+                // Commands on collections would be wrong.
+                let text = "the replicated table cannot be read, so the server stops";
+                process::log(&format!("{text}: {error}"));
+                self.stop.stop();
+            }
         }
     }
 

@@ -7,11 +7,15 @@
 //! `ready`:
 //!
 //! ```text
-//!   1  a received snapshot: the log is replaced by one that names the new table (durable)
+//!   1  a leader's packets are sent, if its term and vote are durable already
+//!   2  a received snapshot: the log is replaced by one that names the new table (durable)
 //!      or entries, term and vote: one append, one sync
-//!   2  committed entries: one batch with the applied index; not synced, since the log is
-//!   3  packets and events are returned
+//!   3  committed entries: one batch with the applied index; not synced, since the log is
+//!   4  all other packets are sent, and events are returned
 //! ```
+//!
+//! So a leader and its followers sync an entry at the same time. The leader counts its own copy
+//! only when it is durable.
 //!
 //! What was written is the effect of a command, never the command. To change what it has read, a
 //! caller locks its keys, reads at a [`ReadReady`](Event::ReadReady), and proposes in the same term
@@ -27,12 +31,13 @@ mod round;
 mod snapshots;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use raft::eraftpb::{ConfState, Message, MessageType};
-use raft::{Config, RawNode, ReadOnlyOption, SnapshotStatus, StateRole};
+use raft::{Config, RawNode, ReadOnlyOption, SnapshotStatus};
 use siltstone_engine::{Durability, Engine, Error, Result, WriteBatch};
 use siltstone_structures::SplitMix64;
 use siltstone_vfs::Vfs;
@@ -45,6 +50,8 @@ use crate::planted::{Fault, is_planted};
 use crate::requests::{Event, Rejection, RequestId, Requests};
 use crate::store::Store;
 use crate::stream::{Incoming, OpenTable, Outgoing, Progress, StagedTable, open_table, table_name};
+
+pub use view::PeerStatus;
 
 use round::encode_batch;
 
@@ -261,6 +268,15 @@ impl Group {
         failed.into_iter().for_each(|to| self.end_stream(to, SnapshotStatus::Failure));
     }
 
+    /// Campaigns at once, if this node is the only voter: there is no leader to wait for.
+    pub fn campaign_if_alone(&mut self) {
+        let members = &self.raft.store().applied.members;
+        if members.voters == [self.options.node] && members.voters_outgoing.is_empty() {
+            // Refused to a node that leads already.
+            let _ = self.raft.campaign();
+        }
+    }
+
     /// Puts a timeout from the seed in place of the one that Raft has drawn: a new one whenever
     /// Raft begins another wait.
     fn draw_timeout(&mut self) {
@@ -282,18 +298,27 @@ impl Group {
             return Ok(());
         }
         let outcome = match packet {
-            Packet::Raft(message) => {
-                self.step_message(message);
-                Ok(())
-            }
+            Packet::Raft(message) => self.step_message(message),
             Packet::Chunk(chunk) => self.receive(chunk),
             Packet::Ack(ack) => self.acknowledge(&ack),
         };
         self.note_failure(outcome)
     }
 
-    fn step_message(&mut self, message: Message) {
-        use MessageType::{MsgAppendResponse, MsgPropose, MsgReadIndex, MsgSnapshot};
+    fn step_message(&mut self, message: Message) -> Result<()> {
+        use MessageType::{MsgAppendResponse, MsgHeartbeat, MsgPropose, MsgReadIndex, MsgSnapshot};
+        let last = self.raft.raft.raft_log.last_index();
+        if message.get_msg_type() == MsgHeartbeat
+            && message.term >= self.term()
+            && message.commit > last
+        {
+            let (leader, commit) = (message.from, message.commit);
+            let what = format!(
+                "its leader, node {leader}, counts on entry {commit} here, and the log ends at \
+                 entry {last}"
+            );
+            return Err(lost(self.vfs.name(), &what));
+        }
         let is_late = message.reject
             && message.get_msg_type() == MsgAppendResponse
             && self.matched(message.from).is_some_and(|matched| message.index <= matched);
@@ -303,6 +328,7 @@ impl Group {
             // Messages of strangers are rejected, which is no failure.
             let _ = self.raft.step(message);
         }
+        Ok(())
     }
 
     /// Proposes a batch. Its outcome is an [`Event`].
@@ -392,6 +418,13 @@ impl Group {
         Ok(id)
     }
 
+    /// Notes that packets to `node` have been lost.
+    pub fn report_unreachable(&mut self, node: u64) {
+        if self.failure.is_none() {
+            self.raft.report_unreachable(node);
+        }
+    }
+
     /// Asks the leader, this node, to hand over to `node`. There is no event: watch
     /// [`leader`](Group::leader).
     pub fn transfer_leadership(&mut self, node: u64) {
@@ -404,10 +437,21 @@ impl Group {
     /// I/O errors of log and table, and `Corruption` of an entry. The node then has to be opened
     /// again; the outcome of its pending requests is unknown.
     pub fn ready(&mut self) -> Result<Output> {
+        let mut packets = Vec::new();
+        let events = self.ready_with(&mut |packet| packets.push(packet))?;
+        Ok(Output { packets, events })
+    }
+
+    /// As [`ready`](Group::ready), but gives each packet to `send` as soon as it may be sent: the
+    /// entries of a leader before its own sync.
+    ///
+    /// # Errors
+    /// The same. What was sent before stays sent.
+    pub fn ready_with(&mut self, send: &mut dyn FnMut(Packet)) -> Result<Vec<Event>> {
         self.check_usable()?;
-        let outcome = self.process();
+        let outcome = self.process(send);
         self.note_failure(outcome)?;
-        Ok(std::mem::take(&mut self.output))
+        Ok(std::mem::take(&mut self.output).events)
     }
 
     /// Closes table and log, so that damage of any of their bytes is recognized later.
@@ -421,41 +465,6 @@ impl Group {
         self.table.close()?;
         let Group { raft, .. } = self;
         raft.raft.r.raft_log.store.log.close()
-    }
-
-    /// The table, for reads. A caller writes only by proposals.
-    pub fn table(&self) -> &Arc<dyn Engine> {
-        &self.table
-    }
-
-    /// The log.
-    pub fn log(&self) -> &RaftLog {
-        &self.raft.store().log
-    }
-
-    /// How far the log is applied, and the members.
-    pub fn applied(&self) -> &Applied {
-        &self.raft.store().applied
-    }
-
-    /// The term that this node is in.
-    pub fn term(&self) -> u64 {
-        self.raft.raft.term
-    }
-
-    /// Whether this node leads, as far as it knows.
-    pub fn leads(&self) -> bool {
-        self.raft.raft.state == StateRole::Leader
-    }
-
-    /// The leader, as far as this node knows.
-    pub fn leader(&self) -> Option<u64> {
-        Some(self.raft.raft.leader_id).filter(|&node| node != raft::INVALID_ID)
-    }
-
-    /// The last entry that `node` is known to have, as far as this node, the leader, knows.
-    pub fn matched(&self, node: u64) -> Option<u64> {
-        self.raft.raft.prs().get(node).map(|progress| progress.matched)
     }
 
     fn check_leads(&self) -> Result<(), Rejection> {

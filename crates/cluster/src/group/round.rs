@@ -2,22 +2,29 @@
 
 use protobuf::Message as _;
 use raft::Ready;
-use raft::eraftpb::{ConfChangeV2, Entry, EntryType};
+use raft::eraftpb::{ConfChangeV2, Entry, EntryType, Message, MessageType};
 use siltstone_engine::batch::{read_varint, write_varint};
 use siltstone_engine::{Durability, Error, Result, WriteBatch};
 
 use super::{Group, GroupOptions};
 use crate::log::Marker;
+use crate::packet::Packet;
 use crate::planted::{Fault, is_planted};
 use crate::requests::Event;
 use crate::stream::{Outgoing, StagedTable, no_applied_row, remove_table};
 
 impl Group {
     /// Works until Raft has nothing more to do.
-    pub(super) fn process(&mut self) -> Result<()> {
+    pub(super) fn process(&mut self, send: &mut dyn FnMut(Packet)) -> Result<()> {
         while self.raft.has_ready() {
             let mut ready = self.raft.ready();
             let mut messages = ready.take_messages();
+            if self.is_term_durable() {
+                let is_early =
+                    |message: &mut Message| message.get_msg_type() != MessageType::MsgSnapshot;
+                self.output.packets.extend(messages.extract_if(.., is_early).map(Packet::Raft));
+            }
+            self.output.packets.drain(..).for_each(&mut *send);
             self.persist(&ready)?;
             messages.extend(ready.take_persisted_messages());
             for read in ready.take_read_states() {
@@ -33,7 +40,9 @@ impl Group {
             self.raft.advance_apply();
             self.follow_if_removed();
             messages.into_iter().try_for_each(|message| self.send(message))?;
+            self.output.packets.drain(..).for_each(&mut *send);
         }
+        self.output.packets.drain(..).for_each(&mut *send);
         if !self.leads() {
             self.outgoing.clear();
         }
@@ -41,6 +50,13 @@ impl Group {
         let applied = self.raft.store().applied.index;
         self.requests.settle(applied, leads, &mut self.output.events);
         self.compact()
+    }
+
+    /// Whether term and vote are those of the log. A sole voter leads at once in a new term: what
+    /// it sends to learners must wait, or it could lead twice in that term with other entries.
+    fn is_term_durable(&self) -> bool {
+        let (now, durable) = (self.raft.raft.hard_state(), self.log().hard_state());
+        is_planted(Fault::EarlyFirstAppend) || (now.term, now.vote) == (durable.term, durable.vote)
     }
 
     /// Makes durable what this round's messages acknowledge.

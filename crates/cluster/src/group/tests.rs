@@ -1,18 +1,27 @@
 #![allow(clippy::unwrap_used)]
 
 use siltstone_engine::ManualClock;
+use siltstone_faults::{FaultKind, FaultyVfs};
 use siltstone_lsm::{Lsm, Options};
 use siltstone_runtime::Env;
 use siltstone_vfs::Ram;
 
 use super::*;
+use crate::planted::with_planted;
 
-fn node(id: u64) -> Group {
-    let open: OpenTable = Arc::new(|vfs| {
+fn open_table() -> OpenTable {
+    Arc::new(|vfs| {
         let env = Env::replayable(Arc::new(ManualClock::at(1)), 1);
         Ok(Arc::new(Lsm::open(vfs, env, Options::default())?) as Arc<dyn Engine>)
-    });
-    Group::create(Arc::new(Ram::new()), open, GroupOptions::new(1, id, id), &[1, 2]).unwrap()
+    })
+}
+
+fn node_on(vfs: Arc<dyn Vfs>, id: u64, voters: &[u64]) -> Group {
+    Group::create(vfs, open_table(), GroupOptions::new(1, id, id), voters).unwrap()
+}
+
+fn node(id: u64) -> Group {
+    node_on(Arc::new(Ram::new()), id, &[1, 2])
 }
 
 /// Delivers everything until there is no more.
@@ -108,4 +117,54 @@ fn later_snapshot_takes_the_place_of_one_that_is_not_installed() {
     assert_eq!(follower.applied(), leader.applied());
     assert_eq!(follower.table.get(b"k").unwrap().unwrap().value, [2]);
     assert_eq!(follower.vfs.subdirectories().unwrap().len(), 1);
+}
+
+#[test]
+fn sole_voter_sends_nothing_of_a_new_term_before_it_is_durable() {
+    assert_eq!(sent_before_a_failed_first_sync(), []);
+    let sent = with_planted(Fault::EarlyFirstAppend, sent_before_a_failed_first_sync);
+    assert_eq!(sent.len(), 1);
+}
+
+fn sent_before_a_failed_first_sync() -> Vec<Packet> {
+    let vfs = FaultyVfs::new(1);
+    let mut node = node_on(Arc::new(vfs.clone()), 1, &[1]);
+    node.campaign_if_alone();
+    node.ready().unwrap();
+    node.change_membership(&[Change::AddLearner(2)]).unwrap();
+    node.ready().unwrap();
+    node.close().unwrap();
+    let options = GroupOptions::new(1, 1, 1);
+    let mut node = Group::open(Arc::new(vfs.clone()), open_table(), options).unwrap();
+    node.campaign_if_alone();
+    vfs.fail_next(FaultKind::Sync, 1);
+    let mut sent = Vec::new();
+    node.ready_with(&mut |packet| sent.push(packet)).unwrap_err();
+    sent
+}
+
+#[test]
+fn leader_sends_entries_before_its_own_sync() {
+    let vfs = FaultyVfs::new(1);
+    let mut nodes = [node_on(Arc::new(vfs.clone()), 1, &[1, 2]), node(2)];
+    elect(&mut nodes);
+    nodes[0].propose(&WriteBatch::new()).unwrap();
+    vfs.fail_next(FaultKind::Sync, 1);
+    let mut sent = Vec::new();
+    nodes[0].ready_with(&mut |packet| sent.push(packet)).unwrap_err();
+    assert!(matches!(&sent[..], [Packet::Raft(append)] if append.get_entries().len() == 1));
+}
+
+#[test]
+fn heartbeat_that_counts_on_lost_entries_stops_the_node() {
+    let mut nodes = [node(1), node(2)];
+    elect(&mut nodes);
+    let last = nodes[1].log().last_index();
+    let mut heartbeat = Message::default();
+    (heartbeat.from, heartbeat.to, heartbeat.term) = (1, 2, nodes[0].term());
+    heartbeat.set_msg_type(MessageType::MsgHeartbeat);
+    heartbeat.commit = last + 1;
+    let error = nodes[1].step(Packet::Raft(heartbeat)).unwrap_err();
+    assert!(crate::log::is_lost(&error) && error.to_string().contains("counts on"), "{error}");
+    assert!(nodes[1].ready().is_err());
 }

@@ -103,7 +103,7 @@ fn take_state(at: &mut &[u8]) -> Option<HardState> {
     Some(state)
 }
 
-fn push_entries<'e>(
+pub(crate) fn push_entries<'e>(
     out: &mut Vec<u8>,
     first: u64,
     entries: impl ExactSizeIterator<Item = &'e Entry>,
@@ -124,7 +124,7 @@ fn push_entries<'e>(
     }
 }
 
-fn take_entries(at: &mut &[u8]) -> Option<Vec<Entry>> {
+pub(crate) fn take_entries(at: &mut &[u8]) -> Option<Vec<Entry>> {
     let (count, first) = (take_u32(at)?, take_u64(at)?);
     let mut entries = Vec::new();
     for index in 0..u64::from(count) {
@@ -144,11 +144,11 @@ fn take_entries(at: &mut &[u8]) -> Option<Vec<Entry>> {
     Some(entries)
 }
 
-fn take_u8(at: &mut &[u8]) -> Option<u8> {
+pub(crate) fn take_u8(at: &mut &[u8]) -> Option<u8> {
     at.split_off_first().copied()
 }
 
-fn take_bytes<'b>(at: &mut &'b [u8], len: usize) -> Option<&'b [u8]> {
+pub(crate) fn take_bytes<'b>(at: &mut &'b [u8], len: usize) -> Option<&'b [u8]> {
     at.split_off(..len)
 }
 

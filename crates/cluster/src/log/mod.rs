@@ -38,6 +38,8 @@ use siltstone_table::{LogMode, LogReader, LogWriter};
 use siltstone_vfs::Vfs;
 
 use crate::planted::{Fault, is_planted};
+pub(crate) use format::{push_entries, take_bytes, take_entries, take_u8};
+
 use format::{Preamble, Record, decode, encode_append, encode_preamble};
 
 /// What to do about a node whose log is lost.

@@ -82,14 +82,14 @@ macro_rules! planted {
 
 planted! {
     acknowledgement_before_commit_is_found: AckBeforeCommit in 50, as "is not linearizable";
-    skipped_sync_is_found: SkippedSync in 50, as "to_commit" | "does not start" | ": term ";
+    skipped_sync_is_found: SkippedSync in 50, as "counts on entry" | "two votes" | "does not start" | ": term ";
     double_vote_is_found: ForgottenVote in 100, as "two votes" | ": term ";
     skipped_read_index_is_found: SkippedReadIndex in 200, as "is not linearizable";
     separate_applied_index_is_found: SeparateAppliedIndex in 100, as "the table at entry" | "is not linearizable";
     silently_truncated_log_is_found: TruncatedLog in 100, as "has opened a damaged log";
     log_cleared_before_the_snapshot_is_durable_is_found: EarlyLogReset in 200, as "has no applied index";
     log_compacted_before_the_table_is_durable_is_found: EarlyCompaction in 100, as "does not start";
-    late_sync_is_found: LateSync in 1000, as "to_commit" | "does not start" | ": term ";
+    late_sync_is_found: LateSync in 1000, as "counts on entry" | "does not start" | ": term ";
     unsynced_vote_is_found: UnsyncedVote in 1000, as "two votes" | ": term ";
     skipped_directory_sync_is_found: SkippedDirectorySync in 1000, as "log is missing";
     early_removal_of_the_log_is_found: EarlyLogRemoval in 1000, as "log is missing";

@@ -169,17 +169,19 @@ impl World {
             return Ok(());
         }
         let Some(group) = &mut self.nodes[at].group else { return Ok(()) };
-        let outcome = group.ready();
-        let Some(output) = self.check_io(at, outcome)? else { return Ok(()) };
+        let mut packets = Vec::new();
+        let outcome = group.ready_with(&mut |packet| packets.push(packet));
+        // Those that were sent before the power failed, too.
+        for packet in packets {
+            self.network.send(self.now, packet, &mut self.rng);
+        }
+        let Some(events) = self.check_io(at, outcome)? else { return Ok(()) };
         let node = &mut self.nodes[at];
         node.note_log();
         if let Some(group) = &node.group {
             self.invariants.check(node.id, node.starts, group)?;
         }
-        for packet in output.packets {
-            self.network.send(self.now, packet, &mut self.rng);
-        }
-        for event in &output.events {
+        for event in &events {
             self.counts.snapshots += u64::from(*event == crate::Event::Restored);
             self.clients.handle(event, self.now, node, &mut self.rng)?;
         }

@@ -4,13 +4,13 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::connection;
 use super::context::Context;
 use super::definition::{ADMIN, BLOCKING, FAST, NO_KEYS, NO_MULTI};
 use super::entry::{self, Command};
 use super::failure::{Outcome, SYNTAX, reply_error};
 use super::parking::{self, Wait};
 use super::session::TimeoutReply;
+use super::{cluster, connection};
 use crate::Fsync;
 use crate::clients::flag;
 use crate::resp::Args;
@@ -86,6 +86,10 @@ fn sync_all(context: &Context<'_>) -> Outcome {
 }
 
 fn role(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
+    if let Some(replication) = &context.shared.replication {
+        cluster::role(context, replication);
+        return Ok(());
+    }
     context.replies.array(3);
     context.replies.bulk(b"master");
     context.replies.int(0);
@@ -97,6 +101,12 @@ fn role(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
 fn wait(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let replicas = connection::integer(&args[1])?;
     let deadline = parking::deadline_ms(&args[2])?;
+    if let Some(replication) = &context.shared.replication {
+        // The replies before this one wait until a majority has their writes.
+        context.session.needs_commit = true;
+        context.replies.count(replication.node.status().voters.len() / 2);
+        return Ok(());
+    }
     if replicas <= 0 || context.is_in_transaction() {
         context.replies.int(0);
         return Ok(());

@@ -133,7 +133,13 @@ fn hello(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     replies.int(if version == RespVersion::Resp3 { 3 } else { 2 });
     replies.bulk(b"id");
     replies.int(id as i64);
-    for (field, value) in [("mode", "standalone"), ("role", "master")] {
+    let (mode, role) = match &context.shared.replication {
+        None => ("standalone", "master"),
+        Some(group) if group.leads(&group.node.status()) => ("cluster", "master"),
+        Some(_) => ("cluster", "replica"),
+    };
+    let replies = &mut *context.replies;
+    for (field, value) in [("mode", mode), ("role", role)] {
         replies.bulk(field.as_bytes());
         replies.bulk(value.as_bytes());
     }
@@ -150,6 +156,9 @@ fn set_version(context: &mut Context<'_>, version: RespVersion) {
 /// Parses a table index.
 pub(super) fn table_index(context: &Context<'_>, text: &[u8]) -> Result<usize, Failure> {
     let index = integer(text)?;
+    if context.shared.replication.is_some() && index != 0 {
+        return Err(reply_error("ERR SELECT is not allowed in cluster mode"));
+    }
     let tables = context.shared.databases.len();
     let index = usize::try_from(index).ok().filter(|index| *index < tables);
     index.ok_or(reply_error("ERR DB index is out of range"))
@@ -176,6 +185,7 @@ fn reset(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
     context.session.end_monitor(context.shared);
     context.session.select(0);
     context.session.reply = ReplyMode::On;
+    context.session.is_replica_reader = false;
     context.session.is_authenticated = context.shared.options.password.is_none();
     context.session.client().names.lock().name.clear();
     set_version(context, RespVersion::Resp2);

@@ -145,9 +145,9 @@ const WHILE_BUSY: [&str; 8] =
     ["auth", "discard", "hello", "multi", "quit", "reset", "unwatch", "watch"];
 
 /// Commands whose first argument names a subcommand.
-const CONTAINERS: [&str; 14] = [
-    "acl", "client", "command", "config", "debug", "function", "latency", "memory", "object",
-    "pubsub", "script", "slowlog", "xgroup", "xinfo",
+const CONTAINERS: [&str; 15] = [
+    "acl", "client", "cluster", "command", "config", "debug", "function", "latency", "memory",
+    "object", "pubsub", "script", "slowlog", "xgroup", "xinfo",
 ];
 
 impl Definition {

@@ -12,7 +12,7 @@ use super::failure::{self, Failure, Outcome, wrong_arity};
 use super::queued::QueuedCommand;
 use super::session::{Call, ReplyMode, Session};
 use super::table::TABLE;
-use super::{events, observe, parking, serve};
+use super::{events, observe, parking, routing, serve};
 use crate::mailbox::Completion;
 use crate::metrics::CallOutcome;
 use crate::resp::{Args, Replies, RespVersion};
@@ -44,7 +44,9 @@ pub(crate) fn execute(
     let began = batcher.clock;
     let is_queued = session.transaction.is_some()
         && found.is_some_and(|command| !TABLE.index[command].has(IMMEDIATE));
-    let (outcome, ended) = match check(session, replies.version, batcher.is_busy, found, args) {
+    let checked = check(session, replies.version, batcher.is_busy, found, args)
+        .and_then(|command| routing::route(shared, session, command, args).map(|()| command));
+    let (outcome, ended) = match checked {
         Ok(command) => {
             let outcome = dispatch(shared, session, replies, batcher, command, args);
             let is_done = outcome.is_ok();
@@ -124,8 +126,9 @@ pub(crate) fn resume(
 ) {
     let Some(mut sliced) = session.sliced.take() else { return };
     let mark = replies.mark();
+    let routed = routing::route_slice(shared, session);
     let mut context = Context::new(shared, session, replies, batcher, &mut [], &TABLE.handlers);
-    let outcome = sliced.resume(context.database(), context.now());
+    let outcome = routed.and_then(|()| sliced.resume(context.database(), context.now()));
     if outcome.is_ok() {
         context.end_slice(*sliced);
     }
@@ -162,6 +165,8 @@ pub(crate) fn expire_parked(
     now: Instant,
 ) {
     if parking::expire(shared, session, now) {
+        // Nothing was found, as far as a leader can say that.
+        session.needs_commit = shared.replication.is_some();
         complete_parked(shared, session, replies, Completion::TimedOut);
     }
 }
@@ -204,6 +209,7 @@ fn batch_set(
         && session.transaction.is_none()
         && session.reply == ReplyMode::On
         && !session.is_subscriber()
+        && routing::may_batch_sets(shared, session)
         && !batcher.is_busy
         && !shared.observers.need_single_sets();
     if !is_plain || !shared.databases[session.table].accepts(&args[1], &args[2]) {
@@ -289,6 +295,9 @@ fn reject(
     {
         session.transaction = None;
         session.unwatch(shared);
+        if failure.is_redirection() {
+            return failure;
+        }
         let text = failure.text();
         let reason = text.strip_prefix("ERR ").unwrap_or(&text);
         return format!("EXECABORT Transaction discarded because of: {reason}").into();

@@ -84,6 +84,11 @@ impl Failure {
         self.text().starts_with("WRONGTYPE ")
     }
 
+    /// Whether the command was not run because another node serves its keys, or none does.
+    pub(crate) fn is_redirection(&self) -> bool {
+        ["MOVED ", "CLUSTERDOWN "].iter().any(|code| self.text().starts_with(code))
+    }
+
     /// Text of the error reply.
     pub(crate) fn text(&self) -> Cow<'_, str> {
         match self {

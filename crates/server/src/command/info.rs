@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use siltstone_engine::Stats;
 
+use super::cluster as nodes;
 use super::config;
 use super::context::Context;
 use super::definition::NO_KEYS;
@@ -78,7 +79,8 @@ fn server(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     let shared = context.shared;
     write!(out, "redis_version:{REDIS_VERSION}\r\n")?;
     write!(out, "siltstone_version:{}\r\n", env!("CARGO_PKG_VERSION"))?;
-    write!(out, "redis_mode:standalone\r\nos:{}\r\n", std::env::consts::OS)?;
+    let mode = if shared.replication.is_some() { "cluster" } else { "standalone" };
+    write!(out, "redis_mode:{mode}\r\nos:{}\r\n", std::env::consts::OS)?;
     write!(out, "process_id:{}\r\n", std::process::id())?;
     write!(out, "tcp_port:{}\r\n", shared.address.port())?;
     write!(out, "io_threads_active:{}\r\n", shared.options.workers())?;
@@ -197,7 +199,10 @@ fn evictions(database: &Database) -> u64 {
     ["evictions", "index_evictions"].iter().filter_map(|name| counters.get(name)).sum()
 }
 
-fn replication(_context: &Context<'_>, out: &mut String) -> std::fmt::Result {
+fn replication(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
+    if let Some(replication) = &context.shared.replication {
+        return nodes::replication_info(replication, out);
+    }
     write!(out, "role:master\r\nconnected_slaves:0\r\nmaster_failover_state:no-failover\r\n")?;
     write!(out, "master_repl_offset:0\r\nrepl_backlog_active:0\r\n")
 }
@@ -239,8 +244,8 @@ fn latency_stats(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-fn cluster(_context: &Context<'_>, out: &mut String) -> std::fmt::Result {
-    write!(out, "cluster_enabled:0\r\n")
+fn cluster(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
+    write!(out, "cluster_enabled:{}\r\n", u8::from(context.shared.replication.is_some()))
 }
 
 fn keyspace(context: &Context<'_>, out: &mut String) -> std::fmt::Result {

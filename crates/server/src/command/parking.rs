@@ -118,6 +118,17 @@ pub(super) fn expire(shared: &Shared, session: &mut Session, now: Instant) -> bo
     }
 }
 
+/// Ends all parked commands that wait for keys of a replicated table, since this node does not lead
+/// any more.
+pub(crate) fn end_parked(shared: &Shared) {
+    const ENDED: &[u8] =
+        b"-UNBLOCKED force unblock from blocking operation, instance state changed \
+        (master -> replica?)\r\n";
+    for waiter in shared.waiters.remove_all(&shared.observers) {
+        waiter.client.complete(Completion::Reply(ENDED.to_vec()));
+    }
+}
+
 /// Parses a timeout in milliseconds; 0: without end.
 pub(super) fn deadline_ms(text: &[u8]) -> Result<Option<Instant>, Failure> {
     let timeout_ms = crate::resp::number::parse_i64(text)

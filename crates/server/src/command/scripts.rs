@@ -50,6 +50,11 @@ const WORKER_TIME: Duration = Duration::from_millis(5);
 /// Maximum time of a script in EXEC if `busy-reply-threshold` is 0 or longer.
 const MAX_TIME_IN_TRANSACTION: Duration = Duration::from_secs(60);
 
+const TOO_LONG: Failure = reply_error(
+    "ERR the script ran for longer than busy-reply-threshold, and a replicated table has no longer \
+     ones; it was not applied",
+);
+
 const NO_SCRIPT: Failure = reply_error("NOSCRIPT No matching script. Please use EVAL.");
 
 pub(super) fn commands() -> Vec<Command> {
@@ -189,7 +194,12 @@ fn run_on_worker(
     invocation: &Invocation<'_>,
 ) -> Outcome {
     let script = &invocation.script;
-    let time = WORKER_TIME.min(context.shared.settings.busy_threshold());
+    let is_replicated = context.shared.replication.is_some();
+    let threshold = context.shared.settings.busy_threshold();
+    let time = match is_replicated {
+        true => threshold.min(MAX_TIME_IN_TRANSACTION),
+        false => threshold.min(WORKER_TIME),
+    };
     while !script.is_long.load(Relaxed) {
         let declares_all = !script.needs_store.load(Relaxed);
         let guards = match declares_all {
@@ -203,6 +213,8 @@ fn run_on_worker(
         match outcome {
             Ok(outcome) => return outcome,
             Err(Ended::Aborted(Abort::NeedsStore, _)) => script.needs_store.store(true, Relaxed),
+            // The script thread would not see what is uncommitted as of one moment.
+            Err(_) if is_replicated => return Err(TOO_LONG),
             Err(_) => script.is_long.store(true, Relaxed),
         }
     }

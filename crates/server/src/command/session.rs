@@ -41,6 +41,10 @@ pub(crate) struct Session {
     pub(crate) paused_until: Option<Instant>,
     /// A parked command is being run again.
     pub(crate) is_retry: bool,
+    /// Commands of this iteration have seen or written what may not be committed.
+    pub(crate) needs_commit: bool,
+    /// READONLY: reads may be answered by a follower, from what it has applied.
+    pub(crate) is_replica_reader: bool,
     /// CLIENT TRACKING.
     pub(crate) tracking: Option<Box<SessionTracking>>,
     /// Channels, patterns and shard channels.
@@ -140,6 +144,8 @@ impl Session {
             parked: None,
             paused_until: None,
             is_retry: false,
+            needs_commit: false,
+            is_replica_reader: false,
             tracking: None,
             subscriptions: Default::default(),
             subscription_bytes: 0,

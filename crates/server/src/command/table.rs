@@ -9,11 +9,11 @@ use super::context::Handler;
 use super::entry::Command;
 use super::index::{CommandIndex, pack};
 use super::{
-    admin, bitfield, bitmaps, blocking, client, config, connection, databases, dump, expiry,
-    functions, geo, geo_radius, hashes, history, hyperloglog, info, introspect, keys, latency, lcs,
-    lists, numbers, pubsub, ranges, scan, scripts, sets, slow_log, sort, sorted_set_algebra,
-    sorted_set_ranges, sorted_sets, stream_groups, stream_info, stream_pending, stream_reads,
-    streams, strings, transactions,
+    admin, bitfield, bitmaps, blocking, client, cluster, config, connection, databases, dump,
+    expiry, functions, geo, geo_radius, hashes, history, hyperloglog, info, introspect, keys,
+    latency, lcs, lists, numbers, pubsub, ranges, scan, scripts, sets, slow_log, sort,
+    sorted_set_algebra, sorted_set_ranges, sorted_sets, stream_groups, stream_info, stream_pending,
+    stream_reads, streams, strings, transactions,
 };
 
 /// All commands.
@@ -34,6 +34,7 @@ pub(super) static TABLE: LazyLock<Table> = LazyLock::new(|| {
     let families = [
         admin::commands(),
         client::commands(),
+        cluster::commands(),
         config::commands(),
         connection::commands(),
         databases::commands(),

@@ -117,6 +117,20 @@ impl Waiters {
         still_waits
     }
 
+    /// Removes all commands that wait for keys.
+    pub(super) fn remove_all(&self, observers: &Observers) -> Vec<Arc<Waiter>> {
+        let mut waiting = self.waiting.lock();
+        let removed: Vec<_> = waiting
+            .extract_if(|_, entry| entry.state == State::Waiting && !entry.waiter.keys.is_empty())
+            .collect();
+        drop(waiting);
+        let waiters = removed.iter().map(|(_, entry)| entry.waiter.clone()).collect();
+        for (ticket, entry) in removed {
+            forget(observers, ticket, Some(entry));
+        }
+        waiters
+    }
+
     /// Removes a command whose time is over.
     pub(crate) fn cancel(&self, observers: &Observers, ticket: Ticket) -> Cancelled {
         let mut waiting = self.waiting.lock();

@@ -11,6 +11,9 @@
 //! Other threads reach a client through its mailbox: pushed messages, and the reply to a parked
 //! command. Messages move to the replies while less than the soft limit is unsent there.
 //!
+//! Replies that depend on uncommitted writes of a replicated table are held back: nothing behind
+//! `held_from` is sent until the worker releases it.
+//!
 //! Invariant: [`Connection::send`] is called after the worker has synced what the replies
 //! acknowledge; `unsynced` marks the replies to retract if the sync fails.
 
@@ -37,6 +40,12 @@ pub(crate) struct Connection {
     replies: Replies,
     /// Position up to which replies were released before this iteration.
     unsynced: usize,
+    /// Bytes sent since the connection began.
+    sent_bytes: u64,
+    /// Position in the stream of replies from which on they are held back.
+    held_from: Option<u64>,
+    /// Position up to which replies were written before this iteration.
+    served_from: u64,
     /// The socket may have more to read.
     pub(crate) is_readable: bool,
     /// The socket may accept more.
@@ -71,6 +80,9 @@ impl Connection {
             input: Vec::new(),
             replies: Replies::new(options.max_output_bytes),
             unsynced: 0,
+            sent_bytes: 0,
+            held_from: None,
+            served_from: 0,
             is_readable: true,
             is_writable: true,
             is_end_pending: false,
@@ -91,6 +103,7 @@ impl Connection {
         scratch: &mut [u8],
     ) {
         self.unsynced = self.replies.mark();
+        self.served_from = self.reply_end();
         if self.protocol.client().killed.load(Relaxed) {
             self.is_dead = true;
         }
@@ -213,7 +226,11 @@ impl Connection {
     /// Runs the commands at the start of `input`, and returns the number of bytes consumed.
     fn run(&mut self, shared: &Shared, batcher: &mut WriteBatcher, input: &[u8]) -> usize {
         let mut consumed = 0;
-        while !self.is_closing && !self.is_throttled(shared) && !self.protocol.is_busy() {
+        while !self.is_closing
+            && !self.is_throttled(shared)
+            && !self.protocol.is_busy()
+            && !shared.has_full_proposal()
+        {
             match self.protocol.step(shared, &mut self.replies, batcher, &input[consumed..]) {
                 Ok(Progress::Incomplete) => break,
                 Ok(Progress::Consumed(count)) => {
@@ -263,14 +280,53 @@ impl Connection {
         }
     }
 
+    /// The position behind the last reply.
+    pub(crate) fn reply_end(&self) -> u64 {
+        self.sent_bytes + self.replies.len() as u64
+    }
+
+    /// Holds the replies of this iteration back if they depend on a commit, or follow some that are
+    /// held. Returns whether a commit has to release them.
+    pub(crate) fn hold(&mut self) -> bool {
+        let needs_commit = self.protocol.take_needs_commit();
+        let has_replied = self.reply_end() > self.served_from;
+        if needs_commit && has_replied && self.held_from.is_none() {
+            self.held_from = Some(self.served_from);
+        }
+        has_replied && self.held_from.is_some()
+    }
+
+    /// Releases the replies up to a position.
+    pub(crate) fn release(&mut self, end: u64) {
+        self.held_from = (end < self.reply_end()).then_some(end);
+    }
+
+    /// Ends the connection: the outcome of its last commands is unknown.
+    pub(crate) fn fail(&mut self) {
+        self.is_dead = true;
+    }
+
+    /// The number of the client, unique in the server.
+    pub(crate) fn client_id(&self) -> u64 {
+        self.protocol.client().id
+    }
+
+    /// Bytes that may be sent.
+    fn sendable(&self) -> usize {
+        let end = self.held_from.unwrap_or_else(|| self.reply_end());
+        (end - self.sent_bytes) as usize
+    }
+
     /// Sends as much as the socket accepts.
     pub(crate) fn send(&mut self, shared: &Shared) {
         let mut sent = 0;
-        while self.is_writable && !self.is_dead && !self.replies.is_empty() {
-            match self.stream.write(self.replies.unsent()) {
+        while self.is_writable && !self.is_dead && self.sendable() > 0 {
+            let sendable = self.sendable();
+            match self.stream.write(&self.replies.unsent()[..sendable]) {
                 Ok(0) => self.is_dead = true,
                 Ok(count) => {
                     self.replies.advance(count);
+                    self.sent_bytes += count as u64;
                     sent += count;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -279,7 +335,8 @@ impl Connection {
             }
         }
         self.activity.unread = match self.activity.unread {
-            _ if self.replies.is_empty() => None,
+            // What is held back does not wait for the client.
+            _ if self.sendable() == 0 => None,
             Some(since) if sent == 0 => Some(since),
             _ => Some(Instant::now()),
         };

@@ -13,11 +13,13 @@
 //! | [`worker`] | the event loop: read and run, sync, send |
 //! | [`protocol`] | protocol of a connection: RESP or memcached |
 //! | [`connection`] | buffers of one client |
+//! | [`held_replies`] | replies of a replicated table that wait for a commit |
 //! | [`timeouts`] | idle and stalled clients, deadlines of parked commands |
 //! | [`wakeups`] | wakes a worker for connections that another thread has changed |
 
 pub(crate) mod accept;
 pub(crate) mod connection;
+mod held_replies;
 pub(crate) mod inbox;
 pub(crate) mod listen;
 pub(crate) mod protocol;

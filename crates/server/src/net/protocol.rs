@@ -222,6 +222,14 @@ impl ProtocolState {
         }
     }
 
+    /// Takes whether replies of this iteration depend on what may not be committed.
+    pub(crate) fn take_needs_commit(&mut self) -> bool {
+        match self {
+            ProtocolState::Resp { session, .. } => std::mem::take(&mut session.needs_commit),
+            ProtocolState::Memcached { .. } => false,
+        }
+    }
+
     /// Releases memory that the last requests needed.
     pub(crate) fn shrink(&mut self) {
         if let ProtocolState::Resp { parser, .. } = self {

@@ -21,17 +21,21 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use parking_lot::Mutex;
 
 use super::connection::Connection;
+use super::held_replies::{HeldReplies, Holder};
 use super::inbox::{Arrival, Inbox};
 use super::timeouts::{self, Deadlines};
 use super::wakeups::Wakeups;
 use crate::Fsync;
-use crate::command::serve_ready_keys;
+use crate::command::{end_parked, serve_ready_keys};
+use crate::replication::{Progress, Replication, State};
 use crate::shared::Shared;
 use crate::store::write_batcher::WriteBatcher;
 
 const WAKE: Token = Token(usize::MAX);
 /// Interval at which passed expiries are published.
 const EXPIRY_INTERVAL: Duration = Duration::from_millis(50);
+/// Interval at which the worker of a replicated table looks at the node's status.
+const STATUS_INTERVAL: Duration = Duration::from_millis(20);
 /// Bytes per read.
 const SCRATCH_BYTES: usize = 64 << 10;
 
@@ -49,6 +53,8 @@ pub(crate) struct Worker {
     /// Deadlines of parked commands.
     deadlines: Deadlines,
     batcher: WriteBatcher,
+    /// Replies that wait for a commit, if the table is replicated.
+    held: HeldReplies,
     scratch: Vec<u8>,
 }
 
@@ -59,6 +65,9 @@ impl Worker {
         let wakeups = Arc::new(Wakeups::new(Waker::new(poll.registry(), WAKE)?));
         let inbox = Arc::new(Inbox { arrivals: Mutex::default(), wakeups });
         let batcher = WriteBatcher::new(shared.databases.len());
+        if let Some(replication) = &shared.replication {
+            replication.wake(inbox.wakeups.clone());
+        }
         let worker = Worker {
             index,
             shared,
@@ -69,6 +78,7 @@ impl Worker {
             scheduled: Vec::new(),
             deadlines: Deadlines::default(),
             batcher,
+            held: HeldReplies::default(),
             scratch: vec![0; SCRATCH_BYTES],
         };
         Ok((worker, inbox))
@@ -86,9 +96,13 @@ impl Worker {
             if publishes_expired {
                 wait = wait.min(EXPIRY_INTERVAL);
             }
+            if self.shared.replication.is_some() {
+                wait = wait.min(STATUS_INTERVAL);
+            }
             self.poll_events(&mut events, wait)?;
             self.accept_arrivals();
             self.schedule_woken();
+            self.follow_group();
             self.run_iteration();
             if publishes_expired {
                 self.shared.publish_expired();
@@ -110,7 +124,8 @@ impl Worker {
 
     /// Waits for events unless there is work, and schedules their connections.
     fn poll_events(&mut self, events: &mut Events, wait: Duration) -> std::io::Result<()> {
-        let wait = if self.scheduled.is_empty() { wait } else { Duration::ZERO };
+        let has_work = !self.scheduled.is_empty() && !self.is_congested();
+        let wait = if has_work { Duration::ZERO } else { wait };
         match self.poll.poll(events, Some(wait)) {
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => return Ok(()),
             polled => polled?,
@@ -180,7 +195,7 @@ impl Worker {
 
     /// Serves all scheduled connections.
     fn run_iteration(&mut self) {
-        if self.scheduled.is_empty() {
+        if self.scheduled.is_empty() || self.is_congested() {
             return;
         }
         let shared = self.shared.clone();
@@ -220,7 +235,12 @@ impl Worker {
             shared.metrics.failed_syncs.fetch_add(1, Relaxed);
             format!("ERR the write may not be durable: {error}")
         });
-        self.batcher.deliver(sync_error.as_deref());
+        if let Some(replication) = &shared.replication {
+            replication.table.end_snapshot();
+            self.hold_replies(&tokens);
+        } else {
+            self.batcher.deliver(sync_error.as_deref());
+        }
         for token in &tokens {
             let Some(connection) = &mut self.connections[*token] else { continue };
             if let Some(text) = &sync_error {
@@ -243,6 +263,92 @@ impl Worker {
         self.batcher.finish_iteration();
         self.shared.metrics.record(self.index, &mut self.batcher.samples);
         self.reuse(tokens);
+        if let Some(replication) = &shared.replication {
+            self.submit(replication);
+        }
+    }
+
+    /// Whether commands have to wait for a commit.
+    fn is_congested(&self) -> bool {
+        self.shared.replication.as_ref().is_some_and(Replication::is_congested)
+    }
+
+    /// Holds back the replies of this iteration that depend on a commit.
+    fn hold_replies(&mut self, tokens: &[usize]) {
+        let connections = &mut self.connections;
+        let holders = tokens.iter().filter_map(|token| {
+            let connection = connections[*token].as_mut()?;
+            let (client, end) = (connection.client_id(), connection.reply_end());
+            connection.hold().then_some(Holder { token: *token, client, end })
+        });
+        self.held.add(holders, self.batcher.take_deliveries());
+    }
+
+    /// Begins the commit that the held replies wait for, unless one is under way.
+    fn submit(&mut self, replication: &Replication) {
+        let has_work = self.held.is_waiting() || replication.table.has_open();
+        if !has_work {
+            return;
+        }
+        if replication.submit() {
+            self.held.begin();
+        } else if replication.state() == State::Following {
+            replication.table.discard();
+            self.lose();
+        }
+    }
+
+    /// Closes all connections with held replies: the outcome of their commands is unknown.
+    fn lose(&mut self) {
+        for mut held in self.held.lost() {
+            for holder in &held.holders {
+                self.fail(holder);
+            }
+            held.fail_deliveries();
+        }
+    }
+
+    /// Follows the group of a replicated table: releases committed replies, and closes connections
+    /// whose replies are lost.
+    fn follow_group(&mut self) {
+        let shared = self.shared.clone();
+        let Some(replication) = &shared.replication else { return };
+        loop {
+            match replication.advance() {
+                Progress::None => break,
+                Progress::Began => shared.begin_term(),
+                Progress::Committed => {
+                    let mut held = self.held.committed();
+                    for holder in &held.holders {
+                        self.release(holder);
+                    }
+                    held.deliver();
+                }
+                Progress::Lost => {
+                    self.lose();
+                    end_parked(&shared);
+                    shared.observers.tracking.invalidate_all();
+                }
+            }
+        }
+        self.submit(replication);
+    }
+
+    fn release(&mut self, holder: &Holder) {
+        let Some(Some(connection)) = self.connections.get_mut(holder.token) else { return };
+        if connection.client_id() == holder.client {
+            connection.release(holder.end);
+            connection.send(&self.shared);
+            schedule(&mut self.scheduled, holder.token, connection);
+        }
+    }
+
+    fn fail(&mut self, holder: &Holder) {
+        let Some(Some(connection)) = self.connections.get_mut(holder.token) else { return };
+        if connection.client_id() == holder.client {
+            connection.fail();
+            schedule(&mut self.scheduled, holder.token, connection);
+        }
     }
 
     /// Recycles a list of served tokens.
@@ -285,6 +391,7 @@ impl Worker {
             schedule(&mut self.scheduled, token, connection);
         }
         loop {
+            self.follow_group();
             self.run_iteration();
             let waits = self.connections.iter().flatten().any(|c| c.has_replies());
             if Instant::now() >= deadline || self.scheduled.is_empty() && !waits {

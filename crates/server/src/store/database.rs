@@ -76,6 +76,35 @@ impl Database {
         })
     }
 
+    /// A replicated table, which other nodes write, too.
+    pub(crate) fn open_replicated(
+        engine: Arc<dyn Engine>,
+        max_value_bytes: usize,
+        now: Timestamp,
+        observers: Arc<Observers>,
+    ) -> Result<Self> {
+        Ok(Database {
+            index: 0,
+            observers,
+            keyspace: Some(Keyspace::attach(engine.as_ref(), now)?),
+            name: "replicated".to_owned(),
+            locks: KeyLocks::new(),
+            watches: Watches::default(),
+            max_value_bytes: max_value_bytes.min(engine.capabilities().max_value_bytes),
+            mica: None,
+            versions: None,
+            fetch_times: None,
+            unsynced: AtomicBool::new(false),
+            engine,
+        })
+    }
+
+    /// Reads the state of the table again after other nodes may have written it.
+    pub(crate) fn reload(&self, now: Timestamp) -> Result<()> {
+        self.watches.touch(self.watches.keys().iter());
+        self.keyspace.iter().try_for_each(|keyspace| keyspace.reload(self.engine.as_ref(), now))
+    }
+
     /// The stored key of a user's key.
     #[inline]
     pub(crate) fn stored_key<'k>(&self, key: &'k [u8]) -> Cow<'k, [u8]> {

@@ -108,6 +108,11 @@ impl WriteBatcher {
         }
     }
 
+    /// Takes the replies kept for other clients.
+    pub(crate) fn take_deliveries(&mut self) -> Vec<(Arc<Client>, Vec<u8>)> {
+        std::mem::take(&mut self.deliveries)
+    }
+
     /// Adds a SET and returns its batch id. An open batch of another table is applied first.
     #[inline]
     pub(crate) fn add_set(

@@ -25,7 +25,7 @@ use siltstone::{
     SystemClock, Table, VerifyReport, WriteBatch,
 };
 use siltstone_engine::{CheckpointSink, Cursor, ReadPoint};
-use siltstone_server::{Fsync, Server, ServerOptions, StopHandle};
+use siltstone_server::{ClusterOptions, Fsync, Server, ServerOptions, StopHandle};
 
 type Map = BTreeMap<Vec<u8>, Entry>;
 
@@ -223,6 +223,8 @@ pub struct TestServer {
     pub stop: StopHandle,
     pub engine: Arc<MapEngine>,
     thread: Option<JoinHandle<Result<()>>>,
+    /// The directory of a replicated table, unless it is kept.
+    dir: Option<tempfile::TempDir>,
 }
 
 impl TestServer {
@@ -243,17 +245,61 @@ impl TestServer {
             ..ServerOptions::default()
         };
         change(&mut options);
+        if std::env::var_os("SILTSTONE_TEST_REPLICATED").is_some() && first.is_none() {
+            return Self::replicated(options);
+        }
         let engine = Arc::new(MapEngine::default());
         let first: Arc<dyn Engine> = first.unwrap_or_else(|| engine.clone());
         let tables =
             vec![Table::new("first", first), Table::new("second", Arc::new(MapEngine::default()))];
         let server = Server::bind(tables, options).unwrap();
+        Self::run(server, engine)
+    }
+
+    /// With a replicated table of one node in a directory of its own.
+    fn replicated(options: ServerOptions) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut server = Self::replicated_in(&dir.path().join("node"), options);
+        server.dir = Some(dir);
+        server
+    }
+
+    /// With a replicated table of one node, which leads once this returns.
+    pub fn replicated_in(dir: &std::path::Path, options: ServerOptions) -> Self {
+        let cluster = ClusterOptions {
+            group: 1,
+            node: 1,
+            members: vec!["1=127.0.0.1:7001".parse().unwrap()],
+            dir: dir.to_owned(),
+            table: BTreeMap::new(),
+            election_timeout: Duration::from_millis(100),
+        };
+        let options = ServerOptions { threads: 0, ..options };
+        let server = Server::bind_replicated(&cluster, options).unwrap();
+        let server = Self::run(server, Arc::default());
+        eventually("the node leads", || {
+            server.client().call("GET k") == "nil" || server.client().call("GET k").starts_with('"')
+        });
+        server
+    }
+
+    fn run(server: Server, engine: Arc<MapEngine>) -> Self {
         let (address, metrics) = (server.local_addr(), server.metrics_addr());
         let (memcached, memcached_udp) = (server.memcached_addr(), server.memcached_udp_addr());
         let udp = server.udp_addr();
         let stop = server.stop_handle();
         let thread = Some(std::thread::spawn(move || server.run()));
-        TestServer { address, metrics, memcached, memcached_udp, udp, stop, engine, thread }
+        TestServer {
+            address,
+            metrics,
+            memcached,
+            memcached_udp,
+            udp,
+            stop,
+            engine,
+            thread,
+            dir: None,
+        }
     }
 
     pub fn client(&self) -> Client {

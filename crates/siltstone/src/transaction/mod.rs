@@ -71,6 +71,19 @@ use manager::ReadView;
 use merged_cursor::MergedCursor;
 use read_set::ReadSet;
 
+/// A cursor over `stored`, which is one over `range`, with `writes` over it, of which those that have
+/// expired at `now` are hidden.
+pub fn overlay_cursor(
+    stored: Box<dyn siltstone_engine::Cursor>,
+    writes: Arc<Overlay>,
+    range: KeyRange,
+    now: Timestamp,
+) -> Box<dyn siltstone_engine::Cursor> {
+    // Nobody validates what it reads.
+    let read = ReadSet::default().add_range(range.clone());
+    Box::new(MergedCursor::new(stored, writes, range, read, now))
+}
+
 /// A transaction. Dropping it without [`commit`](Self::commit) discards its writes.
 ///
 /// It has the reads of a [`Table`]: they show the table as of its beginning, with its own writes

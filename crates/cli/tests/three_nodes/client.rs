@@ -1,0 +1,124 @@
+//! A client of a replicated table that follows redirections.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// Longer than the outcome of any command takes.
+const TIMEOUT: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// A connection to one node.
+pub struct Connection {
+    address: SocketAddr,
+    reader: BufReader<TcpStream>,
+}
+
+impl Connection {
+    pub fn open(address: SocketAddr) -> std::io::Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_nodelay(true)?;
+        Ok(Connection { address, reader: BufReader::new(stream) })
+    }
+
+    pub fn reconnect(&mut self) -> std::io::Result<()> {
+        *self = Self::open(self.address)?;
+        Ok(())
+    }
+
+    /// The reply, or the value of a bulk string; `None` if the connection has ended.
+    pub fn call(&mut self, words: &[&str]) -> Option<String> {
+        let mut request = format!("*{}\r\n", words.len());
+        for word in words {
+            request += &format!("${}\r\n{word}\r\n", word.len());
+        }
+        self.reader.get_mut().write_all(request.as_bytes()).ok()?;
+        let reply = self.line()?;
+        let Some(length) = reply.strip_prefix('$').filter(|length| *length != "-1") else {
+            return Some(reply);
+        };
+        let mut bytes = vec![0; length.parse::<usize>().unwrap() + 2];
+        self.reader.read_exact(&mut bytes).ok()?;
+        bytes.truncate(bytes.len() - 2);
+        Some(String::from_utf8(bytes).unwrap())
+    }
+
+    fn line(&mut self) -> Option<String> {
+        let mut line = String::new();
+        match self.reader.read_line(&mut line) {
+            Ok(0) => None,
+            Ok(_) => line.strip_suffix("\r\n").map(str::to_owned),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                panic!("no answer within {TIMEOUT:?}, and the connection is open")
+            }
+            Err(_) => None,
+        }
+    }
+}
+
+/// What is known of a command.
+#[derive(Debug)]
+pub enum Answer {
+    Reply(String),
+    /// It certainly had no effect.
+    Refused,
+    /// It may have had one, or not.
+    Unknown,
+}
+
+/// A client that looks for the leader.
+pub struct ClusterClient {
+    nodes: Vec<SocketAddr>,
+    next: usize,
+    connection: Option<Connection>,
+}
+
+impl ClusterClient {
+    pub fn new(nodes: &[SocketAddr]) -> Self {
+        ClusterClient { nodes: nodes.to_vec(), next: 0, connection: None }
+    }
+
+    /// Sends a command once.
+    pub fn call(&mut self, words: &[&str]) -> Answer {
+        let Some(connection) = self.connect() else {
+            std::thread::sleep(PAUSE);
+            return Answer::Refused;
+        };
+        match connection.call(words) {
+            None => {
+                self.connection = None;
+                Answer::Unknown
+            }
+            Some(reply) => self.judge(reply),
+        }
+    }
+
+    fn connect(&mut self) -> Option<&mut Connection> {
+        if self.connection.is_none() {
+            let address = self.nodes[self.next];
+            self.next = (self.next + 1) % self.nodes.len();
+            self.connection = Connection::open(address).ok();
+        }
+        self.connection.as_mut()
+    }
+
+    fn judge(&mut self, reply: String) -> Answer {
+        if let Some(moved) = reply.strip_prefix("-MOVED ") {
+            let address = moved.split_once(' ').unwrap().1.parse().unwrap();
+            self.connection = Connection::open(address).ok();
+            if self.connection.is_none() {
+                // The leader is dead, and its followers do not know it yet.
+                std::thread::sleep(PAUSE);
+            }
+            return Answer::Refused;
+        }
+        if reply.starts_with("-CLUSTERDOWN ") {
+            self.connection = None;
+            std::thread::sleep(PAUSE);
+            return Answer::Refused;
+        }
+        assert!(!reply.starts_with('-'), "{reply}");
+        Answer::Reply(reply)
+    }
+}

@@ -1,0 +1,202 @@
+//! A node that runs: a thread that drives a [`Group`], and handles for its users.
+//!
+//! ```text
+//!   NodeHandle ── proposals, reads ──▶ inputs ─▶ thread: Group ─▶ Network ─▶ other nodes
+//!       ▲  status, table                 ▲         │                              │
+//!       └────────────────────────────────┼─────────┴─▶ callbacks                  │
+//!                                        └───────────────── packets ◀─────────────┘
+//! ```
+//!
+//! Use: [`Node::create`] once in an empty directory, [`Node::open`] at each later start. A write is
+//! [`NodeHandle::propose`]; a read is [`NodeHandle::read_index`] and then a read of
+//! [`NodeHandle::table`]. A write that depends on a read is proposed in the term of that read, while
+//! the caller keeps others of its own process from writing these keys.
+//!
+//! ```no_run
+//! # use std::sync::Arc;
+//! # use siltstone_cluster::node::{NoPeers, Node, NodeOptions, RequestError};
+//! # use siltstone_cluster::{GroupOptions, OpenTable};
+//! # use siltstone_engine::WriteBatch;
+//! # fn run(vfs: Arc<dyn siltstone_vfs::Vfs>, open: OpenTable) -> siltstone_engine::Result<()> {
+//! let options = NodeOptions::new(GroupOptions::new(1, 1, 42));
+//! let node = Node::create(options, vfs, open, Arc::new(NoPeers::default()), &[1])?;
+//! let mut batch = WriteBatch::new();
+//! batch.put(b"key", b"value");
+//! node.handle().propose(None, batch, |outcome| match outcome {
+//!     Ok(committed) => println!("durable, and applied at {}", committed.index),
+//!     Err(RequestError::NotProposed(refusal)) => println!("no effect: {refusal}"),
+//!     Err(RequestError::OutcomeUnknown(reason)) => println!("written or not: {reason}"),
+//! });
+//! node.shutdown()
+//! # }
+//! ```
+//!
+//! Invariants:
+//! * A callback is called exactly once, and says `NotProposed` only if the write never has an effect.
+//! * A node is heard only as long as it runs on the directory that it was first heard from: one that
+//!   was created again under its old id neither votes nor counts.
+//! * One process at a time runs the node of a directory: the lock file `NODE-LOCK` is held.
+
+mod driver;
+mod handle;
+mod identities;
+mod inputs;
+mod options;
+mod request;
+mod status;
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use arc_swap::ArcSwap;
+use siltstone_engine::{Error, Result};
+use siltstone_vfs::{LockGuard, Vfs};
+
+pub use crate::group::PeerStatus;
+pub use crate::network::{Network, NoPeers};
+pub use handle::NodeHandle;
+pub use options::NodeOptions;
+pub use request::{Committed, Leader, ReadIndex, Refusal, RequestError};
+pub use status::{Role, Status};
+
+use crate::group::Group;
+use crate::stream::OpenTable;
+use driver::Driver;
+use identities::Identities;
+use inputs::{Input, Inputs};
+use request::InFlight;
+use status::Published;
+
+const LOCK_FILE: &str = "NODE-LOCK";
+
+/// A node that runs. Dropping it stops it as [`shutdown`](Node::shutdown) does.
+pub struct Node {
+    handle: NodeHandle,
+    thread: Option<JoinHandle<Result<()>>>,
+}
+
+impl Node {
+    /// Creates a node in an empty directory and runs it. The first nodes of a group all have the
+    /// same `voters`; a node that joins later has none. If it was interrupted, it may be repeated.
+    ///
+    /// # Errors
+    /// `Refused` if a node lives in the directory; `Locked`; `Invalid` options; those of the table;
+    /// I/O errors.
+    pub fn create(
+        options: NodeOptions,
+        vfs: Arc<dyn Vfs>,
+        open: OpenTable,
+        network: Arc<dyn Network>,
+        voters: &[u64],
+    ) -> Result<Self> {
+        options.check()?;
+        let lock = vfs.lock(LOCK_FILE)?;
+        let identities = Identities::create(vfs.clone())?;
+        let group = Group::create(vfs, open, options.group.clone(), voters)?;
+        Self::run(options, group, identities, network, lock)
+    }
+
+    /// Opens the node of a directory and runs it.
+    ///
+    /// # Errors
+    /// As from [`Group::open`]: a node that has lost its log or table does not open
+    /// ([`is_lost`](crate::log::is_lost)). `Locked` if it runs already; `Invalid` options.
+    pub fn open(
+        options: NodeOptions,
+        vfs: Arc<dyn Vfs>,
+        open: OpenTable,
+        network: Arc<dyn Network>,
+    ) -> Result<Self> {
+        options.check()?;
+        let lock = vfs.lock(LOCK_FILE)?;
+        let identities = Identities::open(vfs.clone())?;
+        let group = Group::open(vfs, open, options.group.clone())?;
+        Self::run(options, group, identities, network, lock)
+    }
+
+    fn run(
+        options: NodeOptions,
+        group: Group,
+        identities: Identities,
+        network: Arc<dyn Network>,
+        lock: LockGuard,
+    ) -> Result<Self> {
+        let inputs = Arc::new(Inputs::new(options.max_waiting_packets));
+        let leader = |node| Leader { node, client_address: network.client_address(node) };
+        let published = Arc::new(Published {
+            status: ArcSwap::from_pointee(Status::of(&group, leader)),
+            table: ArcSwap::from_pointee(group.table().clone()),
+        });
+        let handle = NodeHandle {
+            inputs: inputs.clone(),
+            published: published.clone(),
+            in_flight: Arc::new(InFlight::new(
+                options.max_in_flight_requests,
+                options.max_in_flight_bytes,
+            )),
+            max_batch_bytes: options.max_batch_bytes,
+        };
+        network.attach(group.id(), inputs.clone());
+        let name = format!("raft-{}", group.id());
+        let driver =
+            Driver::new(group, options, identities, network, inputs.clone(), published.clone());
+        let run = move || {
+            let _end = EndGuard { inputs, published };
+            let outcome = driver.run();
+            drop(lock);
+            outcome
+        };
+        let thread = std::thread::Builder::new().name(name).spawn(run);
+        let thread = thread.map_err(|error| Error::io("start", "the node's thread", &error))?;
+        Ok(Node { handle, thread: Some(thread) })
+    }
+
+    /// A handle of the node.
+    pub fn handle(&self) -> &NodeHandle {
+        &self.handle
+    }
+
+    /// Refuses new requests, waits for the writes in flight, hands over if it leads, and closes log
+    /// and table. It waits up to [`NodeOptions::drain`].
+    ///
+    /// # Errors
+    /// The error that has stopped the node earlier; I/O errors. It can be opened all the same.
+    pub fn shutdown(mut self) -> Result<()> {
+        self.stop()
+    }
+
+    fn stop(&mut self) -> Result<()> {
+        self.handle.inputs.push(Input::Stop);
+        match self.thread.take().map(JoinHandle::join) {
+            None => Ok(()),
+            Some(Ok(outcome)) => outcome,
+            Some(Err(_)) => Err(Error::ReadOnly { cause: "the node's thread has panicked".into() }),
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // Who wants the error calls `shutdown`.
+        let _ = self.stop();
+    }
+}
+
+/// Publishes that the thread has ended, however it did, and answers what waits.
+struct EndGuard {
+    inputs: Arc<Inputs>,
+    published: Arc<Published>,
+}
+
+impl Drop for EndGuard {
+    fn drop(&mut self) {
+        self.inputs.close();
+        let mut status = (**self.published.status.load()).clone();
+        status.is_stopped = true;
+        (status.role, status.leader) = (Role::Outsider, None);
+        if std::thread::panicking() {
+            status.failure = Some("the node's thread has panicked".into());
+        }
+        self.published.publish(status);
+    }
+}

@@ -1,0 +1,155 @@
+//! The link to a peer: packets that wait, and the connection that carries them.
+
+use std::collections::VecDeque;
+use std::net::{Shutdown, TcpStream};
+use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::codec::packet_bytes;
+use crate::packet::Envelope;
+
+/// A link to a peer.
+pub(super) struct Link {
+    pub(super) node: u64,
+    /// The address, `host:port`.
+    pub(super) address: String,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+    max_packets: usize,
+    max_bytes: usize,
+}
+
+#[derive(Default)]
+struct Queue {
+    packets: VecDeque<Envelope>,
+    bytes: usize,
+    /// The connection and the peer's process.
+    connection: Option<(TcpStream, u64)>,
+    /// The peer's process has connected to this node: connect to it now.
+    is_hurried: bool,
+    /// A packet was dropped since the thread last took what waits.
+    is_overflowing: bool,
+    is_closed: bool,
+}
+
+/// What became of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pushed {
+    Queued,
+    /// Dropped: there is no connection, or an earlier packet was dropped for the same reason.
+    Dropped,
+    /// Dropped, as the first of several: too much waits.
+    Overflows,
+}
+
+/// What the thread of a link has to do.
+pub(super) enum Work {
+    Send(VecDeque<Envelope>),
+    /// The deadline has passed.
+    Idle,
+    /// The connection is dead.
+    Broken,
+    Closed,
+}
+
+impl Link {
+    pub(super) fn new(node: u64, address: String, max_packets: usize, max_bytes: usize) -> Self {
+        let (queue, changed) = (Mutex::default(), Condvar::new());
+        Link { node, address, queue, changed, max_packets, max_bytes }
+    }
+
+    /// Queues a packet, or drops it.
+    pub(super) fn push(&self, envelope: Envelope) -> Pushed {
+        let bytes = packet_bytes(&envelope.packet);
+        let mut queue = self.queue.lock();
+        let is_full = queue.packets.len() >= self.max_packets
+            || (queue.bytes > 0 && queue.bytes + bytes > self.max_bytes);
+        if queue.is_closed || queue.connection.is_none() {
+            return Pushed::Dropped;
+        }
+        if is_full {
+            let is_first = !std::mem::replace(&mut queue.is_overflowing, true);
+            return if is_first { Pushed::Overflows } else { Pushed::Dropped };
+        }
+        queue.bytes += bytes;
+        queue.packets.push_back(envelope);
+        if queue.packets.len() == 1 {
+            self.changed.notify_one();
+        }
+        Pushed::Queued
+    }
+
+    /// Waits for packets until the deadline.
+    pub(super) fn take(&self, deadline: Instant) -> Work {
+        let mut queue = self.queue.lock();
+        loop {
+            if queue.is_closed {
+                return Work::Closed;
+            }
+            if queue.is_hurried {
+                return Work::Broken;
+            }
+            if !queue.packets.is_empty() {
+                (queue.bytes, queue.is_overflowing) = (0, false);
+                return Work::Send(std::mem::take(&mut queue.packets));
+            }
+            if self.changed.wait_until(&mut queue, deadline).timed_out() {
+                return Work::Idle;
+            }
+        }
+    }
+
+    /// Waits until it is time to connect; `false` if the link is closed.
+    pub(super) fn wait_to_connect(&self, deadline: Instant) -> bool {
+        let mut queue = self.queue.lock();
+        while !queue.is_closed && !queue.is_hurried {
+            if self.changed.wait_until(&mut queue, deadline).timed_out() {
+                break;
+            }
+        }
+        queue.is_hurried = false;
+        !queue.is_closed
+    }
+
+    /// Accepts packets from now on, for this process of the peer.
+    pub(super) fn open(&self, stream: TcpStream, process: u64) {
+        let mut queue = self.queue.lock();
+        queue.is_hurried = false;
+        queue.connection = Some((stream, process));
+    }
+
+    /// Drops what waits, and accepts no packets until it is opened again.
+    pub(super) fn reset(&self) {
+        let mut queue = self.queue.lock();
+        (queue.connection, queue.bytes, queue.is_overflowing) = (None, 0, false);
+        queue.packets.clear();
+    }
+
+    /// The peer's process has connected to this node: a connection to an earlier process is dead,
+    /// and if there is none, one can be had now.
+    pub(super) fn note_process(&self, process: u64) {
+        let mut queue = self.queue.lock();
+        match &queue.connection {
+            Some((_, known)) if *known == process => {}
+            Some((stream, _)) => {
+                // It may be closed already.
+                let _ = stream.shutdown(Shutdown::Both);
+                queue.is_hurried = true;
+            }
+            None => queue.is_hurried = true,
+        }
+        self.changed.notify_one();
+    }
+
+    /// Ends the link.
+    pub(super) fn close(&self) {
+        let mut queue = self.queue.lock();
+        queue.is_closed = true;
+        if let Some((stream, _)) = &queue.connection {
+            // It may be closed already.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        self.changed.notify_one();
+    }
+}

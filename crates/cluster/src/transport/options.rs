@@ -1,0 +1,62 @@
+//! The options of a transport.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::event::TransportEvent;
+
+/// Called for each event, on the transport's threads.
+pub type EventListener = Arc<dyn Fn(&TransportEvent) + Send + Sync>;
+
+/// The options of a transport.
+#[derive(Clone)]
+pub struct TransportOptions {
+    /// The cluster's id, random, the same at all nodes.
+    pub cluster: u64,
+    /// The node's id.
+    pub node: u64,
+    /// Where to listen for other nodes.
+    pub listen: SocketAddr,
+    /// Where this node serves clients, for the others to redirect them.
+    pub client_address: Option<String>,
+    /// The other nodes and their addresses, `host:port`.
+    pub peers: Vec<(u64, String)>,
+    /// Receives events.
+    pub listener: EventListener,
+    /// The packets that may wait for one peer; more are dropped.
+    pub max_queued_packets: usize,
+    /// The bytes that may wait for one peer; more are dropped.
+    pub max_queued_bytes: usize,
+    /// How long connecting and the first frames may take.
+    pub connect_timeout: Duration,
+    /// How long bytes may stay unacknowledged by a peer.
+    pub write_timeout: Duration,
+    /// After this time without packets a ping is sent.
+    pub ping_interval: Duration,
+    /// After this time without packets and pings a connection is closed.
+    pub idle_timeout: Duration,
+    /// The longest wait between attempts to connect.
+    pub max_backoff: Duration,
+}
+
+impl TransportOptions {
+    /// The defaults.
+    pub fn new(cluster: u64, node: u64, listen: SocketAddr) -> Self {
+        TransportOptions {
+            cluster,
+            node,
+            listen,
+            client_address: None,
+            peers: Vec::new(),
+            listener: Arc::new(|_| {}),
+            max_queued_packets: 4096,
+            max_queued_bytes: 64 << 20,
+            connect_timeout: Duration::from_secs(2),
+            write_timeout: Duration::from_secs(5),
+            ping_interval: Duration::from_secs(1),
+            idle_timeout: Duration::from_secs(10),
+            max_backoff: Duration::from_secs(1),
+        }
+    }
+}

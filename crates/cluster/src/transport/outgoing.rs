@@ -1,0 +1,164 @@
+//! The thread of a link: it connects to the peer, sends what waits, and connects again.
+
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use siltstone_structures::SplitMix64;
+use socket2::{SockRef, TcpKeepalive};
+
+use super::event::{HelloRefusal, TransportEvent};
+use super::link::{Link, Work};
+use super::options::TransportOptions;
+use super::shared::{Shared, random};
+use crate::codec::{
+    Answer, FrameError, Hello, MAX_HELLO_BYTES, encode_packet, push_frame, push_ping, read_frame,
+};
+
+/// The first wait between attempts to connect; it doubles.
+const MIN_BACKOFF: Duration = Duration::from_millis(20);
+/// Packets are written in pieces of about this size, in bytes.
+const WRITE_BYTES: usize = 256 << 10;
+
+/// Why a connection was not made.
+enum ConnectError {
+    Failed(String),
+    /// The other node has refused this one.
+    RefusedBy(String),
+    Refused(SocketAddr, HelloRefusal),
+}
+
+impl From<io::Error> for ConnectError {
+    fn from(error: io::Error) -> Self {
+        ConnectError::Failed(error.to_string())
+    }
+}
+
+impl From<FrameError> for ConnectError {
+    fn from(error: FrameError) -> Self {
+        ConnectError::Failed(error.to_string())
+    }
+}
+
+/// Runs until the link is closed.
+pub(super) fn run(shared: &Arc<Shared>, link: &Link) {
+    let node = link.node;
+    let mut random = SplitMix64::new(random());
+    let mut backoff = MIN_BACKOFF;
+    let mut last_event = None;
+    let mut report = |event: TransportEvent| {
+        // The same failure is reported once.
+        if last_event.as_ref() != Some(&event) {
+            shared.report(event.clone());
+            last_event = Some(event);
+        }
+    };
+    loop {
+        let max_backoff = shared.options.max_backoff;
+        match connect(shared, link) {
+            Ok((stream, address, process)) => {
+                backoff = MIN_BACKOFF;
+                if let Ok(clone) = stream.try_clone() {
+                    link.open(clone, process);
+                    report(TransportEvent::Connected { node, address });
+                    let outcome = send(shared, link, stream);
+                    link.reset();
+                    shared.report_unreachable(node);
+                    let Err(error) = outcome else { return };
+                    report(TransportEvent::Disconnected { node, reason: error.to_string() });
+                }
+            }
+            Err(ConnectError::Failed(reason)) => {
+                report(TransportEvent::Disconnected { node, reason });
+            }
+            Err(ConnectError::RefusedBy(reason)) => {
+                backoff = max_backoff;
+                report(TransportEvent::RefusedBy { node, reason });
+            }
+            Err(ConnectError::Refused(address, refusal)) => {
+                backoff = max_backoff;
+                report(TransportEvent::Refused { address, refusal });
+            }
+        }
+        // Half of it to all of it, so that nodes do not keep step.
+        let half = backoff.as_micros() as u64 / 2;
+        let wait = Duration::from_micros(half + random.below(half + 1));
+        if !link.wait_to_connect(Instant::now() + wait) {
+            return;
+        }
+        backoff = (backoff * 2).min(max_backoff);
+    }
+}
+
+/// Connects and introduces both sides to each other; also returns the peer's process.
+fn connect(shared: &Shared, link: &Link) -> Result<(TcpStream, SocketAddr, u64), ConnectError> {
+    let options = &shared.options;
+    let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    let connected = link.address.to_socket_addrs()?.find_map(|address| {
+        match TcpStream::connect_timeout(&address, options.connect_timeout) {
+            Ok(stream) => Some((stream, address)),
+            Err(error) => {
+                failure = error;
+                None
+            }
+        }
+    });
+    let Some((mut stream, address)) = connected else { return Err(failure.into()) };
+    prepare(&stream, options)?;
+    let mut out = Vec::new();
+    push_frame(&mut out, |out| shared.hello(link.node).push(out));
+    stream.write_all(&out)?;
+    let mut body = Vec::new();
+    read_frame(&mut stream, &mut body, MAX_HELLO_BYTES)?;
+    let hello = Hello::decode(&body)?;
+    let checked = match hello.from == link.node {
+        true => shared.check_hello(&hello),
+        false => Err(HelloRefusal::OtherNode { expected: link.node, found: hello.from }),
+    };
+    checked.map_err(|refusal| ConnectError::Refused(address, refusal))?;
+    read_frame(&mut stream, &mut body, MAX_HELLO_BYTES)?;
+    match Answer::decode(&body)?.refusal {
+        Some(reason) => Err(ConnectError::RefusedBy(reason)),
+        None => Ok((stream, address, hello.process)),
+    }
+}
+
+/// Sets what both sides of a connection need.
+pub(super) fn prepare(stream: &TcpStream, options: &TransportOptions) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(options.connect_timeout))?;
+    stream.set_write_timeout(Some(options.write_timeout))?;
+    let socket = SockRef::from(stream);
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(options.idle_timeout))?;
+    // Otherwise a peer that was cut off for a minute gets the next byte a minute later.
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(options.write_timeout))?;
+    Ok(())
+}
+
+/// Sends packets and pings until the link is closed.
+fn send(shared: &Shared, link: &Link, mut stream: TcpStream) -> io::Result<()> {
+    let mut out = Vec::new();
+    loop {
+        match link.take(Instant::now() + shared.options.ping_interval) {
+            Work::Closed => return Ok(()),
+            Work::Broken => return Err(io::Error::from(io::ErrorKind::ConnectionReset)),
+            Work::Idle => push_ping(&mut out),
+            Work::Send(packets) => {
+                for envelope in packets {
+                    if !push_frame(&mut out, |out| encode_packet(out, &envelope)) {
+                        shared.report(TransportEvent::TooLarge { node: link.node });
+                    }
+                    if out.len() >= WRITE_BYTES {
+                        stream.write_all(&out)?;
+                        out.clear();
+                    }
+                }
+            }
+        }
+        stream.write_all(&out)?;
+        out.clear();
+        out.shrink_to(4 * WRITE_BYTES);
+    }
+}

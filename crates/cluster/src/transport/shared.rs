@@ -1,0 +1,228 @@
+//! The state that the threads of a transport share.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use parking_lot::{Mutex, RwLock};
+
+use super::event::{HelloRefusal, TransportEvent};
+use super::link::{Link, Pushed};
+use super::options::TransportOptions;
+use crate::codec::Hello;
+use crate::network::Receiver;
+use crate::packet::Envelope;
+
+/// The versions of the protocol that this program speaks, oldest and newest.
+const VERSIONS: (u16, u16) = (1, 1);
+/// The earlier processes of a node that are remembered.
+const MAX_PROCESSES: usize = 16;
+
+pub(super) struct Shared {
+    pub(super) options: TransportOptions,
+    /// A random number of this process.
+    process: u64,
+    groups: RwLock<HashMap<u64, Arc<dyn Receiver>>>,
+    links: RwLock<HashMap<u64, Arc<Link>>>,
+    client_addresses: RwLock<HashMap<u64, String>>,
+    incoming: Mutex<Incoming>,
+    pub(super) is_stopped: AtomicBool,
+    dropped_packets: AtomicU64,
+}
+
+/// The connections that others have opened.
+#[derive(Default)]
+struct Incoming {
+    last_id: u64,
+    streams: HashMap<u64, TcpStream>,
+    /// The connection of each node.
+    of_node: HashMap<u64, u64>,
+    /// The processes of each node that have connected, the last one last.
+    processes: HashMap<u64, Vec<u64>>,
+}
+
+impl Shared {
+    pub(super) fn new(options: TransportOptions) -> Self {
+        let mut client_addresses = HashMap::new();
+        client_addresses.extend(options.client_address.clone().map(|own| (options.node, own)));
+        Shared {
+            options,
+            process: random(),
+            groups: RwLock::default(),
+            links: RwLock::default(),
+            client_addresses: RwLock::new(client_addresses),
+            incoming: Mutex::default(),
+            is_stopped: AtomicBool::new(false),
+            dropped_packets: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn report(&self, event: TransportEvent) {
+        (self.options.listener)(&event);
+    }
+
+    /// What this node says to another one.
+    pub(super) fn hello(&self, to: u64) -> Hello {
+        Hello {
+            versions: VERSIONS,
+            cluster: self.options.cluster,
+            from: self.options.node,
+            to,
+            process: self.process,
+            client_address: self.options.client_address.clone().unwrap_or_default(),
+        }
+    }
+
+    /// Checks what another node says of itself.
+    pub(super) fn check_hello(&self, hello: &Hello) -> Result<(), HelloRefusal> {
+        let (own, node) = (self.options.node, hello.from);
+        if hello.versions.0 > VERSIONS.1 || hello.versions.1 < VERSIONS.0 {
+            return Err(HelloRefusal::Version { node, own: VERSIONS, found: hello.versions });
+        }
+        if hello.cluster != self.options.cluster {
+            let (own, found) = (self.options.cluster, hello.cluster);
+            return Err(HelloRefusal::OtherCluster { node, own, found });
+        }
+        if node == own {
+            return Err(HelloRefusal::OwnNode { node });
+        }
+        if hello.to != own {
+            return Err(HelloRefusal::OtherNode { expected: hello.to, found: own });
+        }
+        if !self.links.read().contains_key(&node) {
+            return Err(HelloRefusal::UnknownNode { node });
+        }
+        if !hello.client_address.is_empty() {
+            self.client_addresses.write().insert(node, hello.client_address.clone());
+        }
+        Ok(())
+    }
+
+    /// Takes a connection that another node has opened.
+    pub(super) fn add_incoming(&self, stream: &TcpStream) -> std::io::Result<u64> {
+        let stream = stream.try_clone()?;
+        let mut incoming = self.incoming.lock();
+        incoming.last_id += 1;
+        let id = incoming.last_id;
+        incoming.streams.insert(id, stream);
+        Ok(id)
+    }
+
+    /// How many connections others have opened.
+    pub(super) fn incoming(&self) -> usize {
+        self.incoming.lock().streams.len()
+    }
+
+    /// Notes whose connection it is. An earlier one of the same node is closed.
+    pub(super) fn identify(&self, id: u64, hello: &Hello) -> Result<(), HelloRefusal> {
+        let node = hello.from;
+        let mut incoming = self.incoming.lock();
+        let processes = incoming.processes.entry(node).or_default();
+        match processes.iter().position(|process| *process == hello.process) {
+            Some(at) if at + 1 == processes.len() => {}
+            Some(_) => return Err(HelloRefusal::Duplicate { node }),
+            None => {
+                processes.push(hello.process);
+                if processes.len() > MAX_PROCESSES {
+                    processes.remove(0);
+                }
+            }
+        }
+        let old = incoming.of_node.insert(node, id);
+        if let Some(stream) = old.and_then(|old| incoming.streams.get(&old)) {
+            // It may be closed already.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        drop(incoming);
+        if let Some(link) = self.link(node) {
+            link.note_process(hello.process);
+        }
+        Ok(())
+    }
+
+    pub(super) fn remove_incoming(&self, id: u64) {
+        let mut incoming = self.incoming.lock();
+        incoming.streams.remove(&id);
+        incoming.of_node.retain(|_, of| *of != id);
+    }
+
+    /// Closes the connections that others have opened: those of one node, or all.
+    pub(super) fn close_incoming(&self, node: Option<u64>) {
+        let incoming = self.incoming.lock();
+        let of_node = node.map(|node| incoming.of_node.get(&node).copied().unwrap_or_default());
+        for (id, stream) in &incoming.streams {
+            if of_node.is_none_or(|of| of == *id) {
+                // It may be closed already.
+                let _ = stream.shutdown(Shutdown::Both);
+            }
+        }
+    }
+
+    pub(super) fn deliver(&self, envelope: Envelope) {
+        if let Some(receiver) = self.groups.read().get(&envelope.group) {
+            receiver.deliver(envelope);
+        }
+    }
+
+    pub(super) fn send(&self, envelope: Envelope) {
+        let node = envelope.packet.to();
+        let pushed = self.link(node).map_or(Pushed::Dropped, |link| link.push(envelope));
+        if pushed != Pushed::Queued {
+            self.dropped_packets.fetch_add(1, Relaxed);
+        }
+        if pushed == Pushed::Overflows {
+            // Raft then sends one packet at a time, until the peer answers.
+            self.report_unreachable(node);
+        }
+    }
+
+    pub(super) fn dropped_packets(&self) -> u64 {
+        self.dropped_packets.load(Relaxed)
+    }
+
+    /// Tells all groups that packets to a node have been lost.
+    pub(super) fn report_unreachable(&self, node: u64) {
+        self.groups.read().values().for_each(|receiver| receiver.report_unreachable(node));
+    }
+
+    pub(super) fn attach(&self, group: u64, receiver: Arc<dyn Receiver>) {
+        self.groups.write().insert(group, receiver);
+    }
+
+    pub(super) fn detach(&self, group: u64) {
+        self.groups.write().remove(&group);
+    }
+
+    pub(super) fn link(&self, node: u64) -> Option<Arc<Link>> {
+        self.links.read().get(&node).cloned()
+    }
+
+    /// Puts a link in the place of an earlier one to the same node.
+    pub(super) fn add_link(&self, link: Arc<Link>) {
+        if let Some(old) = self.links.write().insert(link.node, link) {
+            old.close();
+        }
+    }
+
+    pub(super) fn remove_link(&self, node: u64) {
+        if let Some(old) = self.links.write().remove(&node) {
+            old.close();
+        }
+        self.close_incoming(Some(node));
+    }
+
+    pub(super) fn close_links(&self) {
+        self.links.read().values().for_each(|link| link.close());
+    }
+
+    pub(super) fn client_address(&self, node: u64) -> Option<String> {
+        self.client_addresses.read().get(&node).cloned()
+    }
+}
+
+/// A random number.
+pub(super) fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}

@@ -1,0 +1,267 @@
+#![allow(clippy::unwrap_used)]
+
+use std::io::{Read, Write};
+use std::sync::mpsc::{self, Sender};
+use std::time::Instant;
+
+use super::*;
+use crate::codec::{Answer, Hello, MAX_HELLO_BYTES, push_frame, read_frame};
+use crate::packet::{ChunkAck, Packet, StreamId};
+
+const CLUSTER: u64 = 77;
+const GROUP: u64 = 5;
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A transport of a test, and what it has received and reported.
+struct Peer {
+    transport: Arc<Transport>,
+    packets: mpsc::Receiver<Packet>,
+    events: mpsc::Receiver<TransportEvent>,
+}
+
+struct Collector(Sender<Packet>);
+
+impl Receiver for Collector {
+    fn deliver(&self, envelope: Envelope) {
+        // A test that does not read them has ended.
+        let _ = self.0.send(envelope.packet);
+    }
+
+    fn report_unreachable(&self, _node: u64) {}
+}
+
+fn start(cluster: u64, node: u64, listen: SocketAddr) -> Peer {
+    let (event, events) = mpsc::channel();
+    let (packet, packets) = mpsc::channel();
+    let options = TransportOptions {
+        client_address: Some(format!("client-of-{node}:6379")),
+        listener: Arc::new(move |found| drop(event.send(found.clone()))),
+        ping_interval: Duration::from_millis(50),
+        max_queued_packets: 1000,
+        ..TransportOptions::new(cluster, node, listen)
+    };
+    let transport = Transport::bind(options).unwrap();
+    transport.attach(GROUP, Arc::new(Collector(packet)));
+    Peer { transport, packets, events }
+}
+
+fn peer(node: u64) -> Peer {
+    start(CLUSTER, node, ([127, 0, 0, 1], 0).into())
+}
+
+impl Peer {
+    fn knows(&self, node: u64, other: &Peer) {
+        self.transport.set_peer(node, other.transport.address().to_string()).unwrap();
+    }
+
+    /// Waits for an event.
+    fn sees(&self, is_expected: impl Fn(&TransportEvent) -> bool) -> TransportEvent {
+        let deadline = Instant::now() + TIMEOUT;
+        let mut others = Vec::new();
+        while let Ok(event) = self.events.recv_timeout(deadline - Instant::now()) {
+            if is_expected(&event) {
+                return event;
+            }
+            others.push(event);
+        }
+        panic!("only {others:?}");
+    }
+
+    fn refuses(&self) -> HelloRefusal {
+        match self.sees(|event| matches!(event, TransportEvent::Refused { .. })) {
+            TransportEvent::Refused { refusal, .. } => refusal,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn is_refused(&self) -> String {
+        match self.sees(|event| matches!(event, TransportEvent::RefusedBy { .. })) {
+            TransportEvent::RefusedBy { reason, .. } => reason,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn is_connected(&self, to: u64) {
+        self.sees(|event| matches!(event, TransportEvent::Connected { node, .. } if *node == to));
+    }
+
+    /// Sends until something arrives.
+    fn reaches(&self, from: u64, to: u64, other: &Peer) {
+        let deadline = Instant::now() + TIMEOUT;
+        while Instant::now() < deadline {
+            self.transport.send(packet(from, to, 0));
+            if other.packets.recv_timeout(Duration::from_millis(20)).is_ok() {
+                return;
+            }
+        }
+        panic!("nothing arrives");
+    }
+}
+
+fn envelope(packet: Packet) -> Envelope {
+    Envelope { group: GROUP, directory: 1, packet }
+}
+
+fn packet(from: u64, to: u64, next: u64) -> Envelope {
+    let stream = StreamId { node: to, incarnation: 1, number: 1 };
+    envelope(Packet::Ack(ChunkAck { stream, from, next }))
+}
+
+#[test]
+fn packets_arrive_in_order_and_client_addresses_are_known() {
+    let (one, two) = (peer(1), peer(2));
+    one.knows(2, &two);
+    two.knows(1, &one);
+    one.is_connected(2);
+    two.is_connected(1);
+    for number in 0..500 {
+        one.transport.send(packet(1, 2, number));
+        two.transport.send(packet(2, 1, number));
+    }
+    for number in 0..500 {
+        assert_eq!(two.packets.recv_timeout(TIMEOUT).unwrap(), packet(1, 2, number).packet);
+        assert_eq!(one.packets.recv_timeout(TIMEOUT).unwrap(), packet(2, 1, number).packet);
+    }
+    assert_eq!(one.transport.client_address(2).as_deref(), Some("client-of-2:6379"));
+    assert_eq!(two.transport.client_address(1).as_deref(), Some("client-of-1:6379"));
+    one.transport.send(packet(1, 3, 0));
+    assert_eq!(one.transport.dropped_packets(), 1);
+}
+
+#[test]
+fn other_cluster_is_refused_by_both_sides() {
+    let one = peer(1);
+    let other = start(CLUSTER + 1, 2, ([127, 0, 0, 1], 0).into());
+    one.knows(2, &other);
+    let refusal = HelloRefusal::OtherCluster { node: 2, own: CLUSTER, found: CLUSTER + 1 };
+    assert_eq!(one.refuses(), refusal);
+    let refusal = HelloRefusal::OtherCluster { node: 1, own: CLUSTER + 1, found: CLUSTER };
+    assert_eq!(other.refuses(), refusal);
+}
+
+#[test]
+fn unknown_and_wrong_nodes_are_refused_by_name_at_both_sides() {
+    let (one, two, three) = (peer(1), peer(2), peer(3));
+    one.knows(2, &two);
+    assert_eq!(two.refuses(), HelloRefusal::UnknownNode { node: 1 });
+    assert!(one.is_refused().contains("node 1 is unknown here"));
+    // What is known from then on is accepted.
+    two.knows(1, &one);
+    one.reaches(1, 2, &two);
+    // Node 3 expects node 2 at the address of node 1.
+    three.knows(2, &one);
+    assert_eq!(one.refuses(), HelloRefusal::OtherNode { expected: 2, found: 1 });
+    let expected = HelloRefusal::OtherNode { expected: 2, found: 1 };
+    assert_eq!(three.refuses(), expected);
+    // Another process takes the same id.
+    let same = peer(1);
+    same.knows(9, &one);
+    assert_eq!(same.refuses(), HelloRefusal::OtherNode { expected: 9, found: 1 });
+    assert!(matches!(
+        one.sees(
+            |event| matches!(event, TransportEvent::Refused { refusal, .. } if *refusal != expected)
+        ),
+        TransportEvent::Refused { refusal: HelloRefusal::OwnNode { node: 1 }, .. }
+    ));
+}
+
+#[test]
+fn newer_protocol_is_refused_by_name() {
+    let one = peer(1);
+    one.transport.set_peer(2, "127.0.0.1:1".into()).unwrap();
+    let mut stream = TcpStream::connect(one.transport.address()).unwrap();
+    let hello = Hello {
+        versions: (9, 12),
+        cluster: CLUSTER,
+        from: 2,
+        to: 1,
+        process: 1,
+        client_address: String::new(),
+    };
+    let mut out = Vec::new();
+    push_frame(&mut out, |out| hello.push(out));
+    stream.write_all(&out).unwrap();
+    let refusal = HelloRefusal::Version { node: 2, own: (1, 1), found: (9, 12) };
+    assert_eq!(one.refuses(), refusal);
+    let mut body = Vec::new();
+    read_frame(&mut stream, &mut body, MAX_HELLO_BYTES).unwrap();
+    assert_eq!(Hello::decode(&body).unwrap().versions, (1, 1));
+    read_frame(&mut stream, &mut body, MAX_HELLO_BYTES).unwrap();
+    assert_eq!(Answer::decode(&body).unwrap().refusal, Some(refusal.to_string()));
+    assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+}
+
+#[test]
+fn strangers_are_closed_and_others_served_on() {
+    let (one, two) = (peer(1), peer(2));
+    one.knows(2, &two);
+    two.knows(1, &one);
+    for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 64], &[0; 8]] {
+        let mut stream = TcpStream::connect(one.transport.address()).unwrap();
+        stream.write_all(bytes).unwrap();
+        let own = stream.local_addr().unwrap();
+        one.sees(
+            |event| matches!(event, TransportEvent::Closed { address, .. } if *address == own),
+        );
+    }
+    two.reaches(2, 1, &one);
+    // A node that sends in the name of another one is closed.
+    two.transport.shared.link(1).unwrap().push(packet(9, 1, 0));
+    let event = one.sees(|event| matches!(event, TransportEvent::Closed { .. }));
+    let TransportEvent::Closed { reason, .. } = event else { unreachable!() };
+    assert_eq!(reason, "node 2 sends as node 9");
+    two.reaches(2, 1, &one);
+}
+
+#[test]
+fn restarted_peer_is_connected_again_and_its_predecessor_is_refused() {
+    let (one, two) = (peer(1), peer(2));
+    one.knows(2, &two);
+    two.knows(1, &one);
+    one.reaches(1, 2, &two);
+    two.reaches(2, 1, &one);
+    let address = two.transport.address();
+    drop(two);
+    let two = start(CLUSTER, 2, address);
+    two.knows(1, &one);
+    one.reaches(1, 2, &two);
+    two.reaches(2, 1, &one);
+    // A second process runs as node 2. Node 1 accepts it, and closes the first one's connection.
+    let second = peer(2);
+    second.knows(1, &one);
+    second.reaches(2, 1, &one);
+    assert_eq!(one.refuses(), HelloRefusal::Duplicate { node: 2 });
+    assert!(two.is_refused().contains("two processes run as node 2"));
+    one.transport.remove_peer(2);
+    assert_eq!(one.refuses(), HelloRefusal::UnknownNode { node: 2 });
+}
+
+#[test]
+fn peer_that_does_not_read_neither_blocks_nor_takes_memory() {
+    let one = peer(1);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    one.transport.set_peer(2, listener.local_addr().unwrap().to_string()).unwrap();
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut body = Vec::new();
+    read_frame(&mut stream, &mut body, MAX_HELLO_BYTES).unwrap();
+    let hello = Hello { from: 2, to: 1, ..Hello::decode(&body).unwrap() };
+    let mut out = Vec::new();
+    push_frame(&mut out, |out| hello.push(out));
+    push_frame(&mut out, |out| Answer { refusal: None }.push(out));
+    stream.write_all(&out).unwrap();
+    one.is_connected(2);
+    let row = crate::packet::Row { key: vec![0; 50], value: vec![0; 50_000], expires_at: None };
+    let chunk = crate::packet::Chunk {
+        stream: StreamId { node: 1, incarnation: 1, number: 1 },
+        to: 2,
+        term: 1,
+        sequence: 0,
+        rows: vec![row],
+        last: None,
+    };
+    for _ in 0..4000 {
+        one.transport.send(envelope(Packet::Chunk(chunk.clone())));
+    }
+    let dropped = one.transport.dropped_packets();
+    assert!(dropped > 1000, "only {dropped} packets were dropped");
+}

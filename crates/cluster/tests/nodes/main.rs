@@ -1,0 +1,9 @@
+//! Nodes that run: threads, TCP, directories on a disk, processes that are killed.
+
+#![allow(clippy::unwrap_used)]
+
+mod clients;
+mod processes;
+mod single_voter;
+mod support;
+mod three_nodes;

@@ -1,0 +1,293 @@
+//! CLUSTER, READONLY and READWRITE: what clients and operators of a Redis Cluster ask.
+//!
+//! A replicated table is one shard that owns all slots. Its master is the leader of the group, its
+//! replicas are the other members.
+//!
+//! Source: the documentation of Redis's cluster commands; replies of Redis 7.2.
+
+use std::fmt::Write;
+
+use siltstone_cluster::node::{Role, Status};
+
+use super::context::Context;
+use super::definition::{FAST, NO_KEYS};
+use super::entry::{self, Command};
+use super::failure::{
+    Failure, NOT_AN_INTEGER, Outcome, bad_subcommand, reply_error, wrong_subcommand_arity,
+};
+use super::help;
+use crate::replication::Replication;
+use crate::replication::options::Member;
+use crate::replication::slots::{SLOTS, slot_of};
+use crate::resp::{Args, number};
+use crate::store::key_iter::{KeyIter, Start};
+
+/// Maximum number of keys that COUNTKEYSINSLOT looks at.
+const MAX_COUNTED_KEYS: u64 = 100_000;
+
+const DISABLED: Failure = reply_error("ERR This instance has cluster support disabled");
+
+pub(super) fn commands() -> Vec<Command> {
+    let command = |name, arity, handler, summary| {
+        entry::command("cluster", name, arity, FAST, NO_KEYS, handler, summary)
+    };
+    vec![
+        command("cluster", -2, cluster, "Describes the nodes of a replicated table."),
+        command("readonly", 1, readonly, "Lets followers answer reads, which may be stale."),
+        command("readwrite", 1, readwrite, "Ends READONLY."),
+    ]
+}
+
+fn group<'a>(context: &Context<'a>) -> Result<&'a Replication, Failure> {
+    context.shared.replication.as_ref().ok_or(DISABLED)
+}
+
+fn readonly(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
+    set_replica_reader(context, true)
+}
+
+fn readwrite(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
+    set_replica_reader(context, false)
+}
+
+fn set_replica_reader(context: &mut Context<'_>, is_replica_reader: bool) -> Outcome {
+    group(context)?;
+    context.session.is_replica_reader = is_replica_reader;
+    context.replies.ok();
+    Ok(())
+}
+
+fn cluster(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let replication = group(context)?;
+    let status = replication.node.status();
+    match (args[1].to_ascii_lowercase().as_slice(), args.len()) {
+        (b"info", 2) => context.replies.verbatim(&info(replication, &status)),
+        (b"nodes", 2) => context.replies.verbatim(&nodes(replication, &status)),
+        (b"myid", 2) => context.replies.bulk(name(replication.id).as_bytes()),
+        (b"slots", 2) => slots(context, replication, &status),
+        (b"shards", 2) => shards(context, replication, &status),
+        (b"keyslot", 3) => context.replies.int(slot_of(&args[2]).into()),
+        (b"countkeysinslot", 3) => count_keys(context, &args[2])?,
+        (b"help", 2) => return help::reply(context.replies, "CLUSTER", &HELP),
+        (
+            b"info" | b"nodes" | b"myid" | b"slots" | b"shards" | b"keyslot" | b"countkeysinslot",
+            _,
+        ) => return Err(wrong_subcommand_arity("cluster", &args[1])),
+        _ => return Err(bad_subcommand("CLUSTER", &args[1])),
+    }
+    Ok(())
+}
+
+/// The name of a node: 40 hexadecimal digits, as Redis's, of which the last are its number.
+fn name(node: u64) -> String {
+    format!("{node:040x}")
+}
+
+/// The leader, if it is known and a member of the list.
+fn leader<'a>(replication: &'a Replication, status: &Status) -> Option<&'a Member> {
+    replication.member(status.leader.as_ref()?.node)
+}
+
+/// The leader first, then the others.
+fn by_role<'a>(replication: &'a Replication, status: &Status) -> Vec<(&'a Member, bool)> {
+    let leader = leader(replication, status).map(|leader| leader.node);
+    let mut members: Vec<_> =
+        replication.members.iter().map(|member| (member, Some(member.node) == leader)).collect();
+    members.sort_by_key(|(member, leads)| (!leads, member.node));
+    members
+}
+
+fn info(replication: &Replication, status: &Status) -> String {
+    let is_ok = leader(replication, status).is_some() && status.failure.is_none();
+    let (state, slots) = if is_ok { ("ok", SLOTS) } else { ("fail", 0) };
+    let mut out = String::new();
+    for (field, value) in [
+        ("cluster_state", state.to_owned()),
+        ("cluster_slots_assigned", SLOTS.to_string()),
+        ("cluster_slots_ok", slots.to_string()),
+        ("cluster_slots_pfail", "0".to_owned()),
+        ("cluster_slots_fail", (SLOTS - slots).to_string()),
+        ("cluster_known_nodes", replication.members.len().to_string()),
+        ("cluster_size", "1".to_owned()),
+        ("cluster_current_epoch", status.term.to_string()),
+        ("cluster_my_epoch", status.term.to_string()),
+    ] {
+        // Writing to a string does not fail.
+        let _ = write!(out, "{field}:{value}\r\n");
+    }
+    out
+}
+
+fn nodes(replication: &Replication, status: &Status) -> String {
+    let leader = leader(replication, status).map(|leader| leader.node);
+    let mut out = String::new();
+    for member in &replication.members {
+        let leads = Some(member.node) == leader;
+        let myself = if member.node == replication.id { "myself," } else { "" };
+        let role = if leads { "master" } else { "slave" };
+        let master = leader.filter(|_| !leads).map_or("-".to_owned(), name);
+        let _ = write!(
+            out,
+            "{} {}@{} {myself}{role} {master} 0 0 {} connected",
+            name(member.node),
+            member.client,
+            member.bus.port(),
+            status.term,
+        );
+        out.push_str(if leads { " 0-16383\n" } else { "\n" });
+    }
+    out
+}
+
+fn slots(context: &mut Context<'_>, replication: &Replication, status: &Status) {
+    if leader(replication, status).is_none() {
+        // Nobody serves the slots at present.
+        context.replies.array(0);
+        return;
+    }
+    let members = by_role(replication, status);
+    let replies = &mut *context.replies;
+    replies.array(1);
+    replies.array(2 + members.len());
+    replies.int(0);
+    replies.int((SLOTS - 1).into());
+    for (member, _) in members {
+        replies.array(4);
+        replies.bulk(member.client.ip().to_string().as_bytes());
+        replies.int(member.client.port().into());
+        replies.bulk(name(member.node).as_bytes());
+        replies.array(0);
+    }
+}
+
+fn shards(context: &mut Context<'_>, replication: &Replication, status: &Status) {
+    let members = by_role(replication, status);
+    let offset = |node: u64| match node == replication.id {
+        true => status.applied,
+        false => {
+            let peer = status.peers.iter().find(|peer| peer.node == node);
+            peer.map_or(0, |peer| peer.matched)
+        }
+    };
+    let replies = &mut *context.replies;
+    replies.array(1);
+    replies.map(2);
+    replies.bulk(b"slots");
+    replies.array(2);
+    replies.int(0);
+    replies.int((SLOTS - 1).into());
+    replies.bulk(b"nodes");
+    replies.array(members.len());
+    for (member, leads) in members {
+        let role = if leads { "master" } else { "replica" };
+        let ip = member.client.ip().to_string();
+        replies.map(7);
+        replies.bulk(b"id");
+        replies.bulk(name(member.node).as_bytes());
+        replies.bulk(b"port");
+        replies.int(member.client.port().into());
+        for (field, value) in [("ip", ip.as_str()), ("endpoint", &ip), ("role", role)] {
+            replies.bulk(field.as_bytes());
+            replies.bulk(value.as_bytes());
+        }
+        replies.bulk(b"replication-offset");
+        replies.int(offset(member.node) as i64);
+        replies.bulk(b"health");
+        replies.bulk(b"online");
+    }
+}
+
+/// COUNTKEYSINSLOT looks at all keys, as they are not ordered by slot.
+fn count_keys(context: &mut Context<'_>, slot: &[u8]) -> Outcome {
+    let slot = number::parse_i64(slot).ok_or(NOT_AN_INTEGER)?;
+    let slot = u16::try_from(slot).ok().filter(|slot| *slot < SLOTS);
+    let slot = slot.ok_or(reply_error("ERR Invalid slot"))?;
+    let mut keys = KeyIter::new(context.database(), None, &Start::Key(Vec::new()), context.now())?;
+    let (mut seen, mut count) = (0, 0);
+    while let Some(key) = keys.next()? {
+        count += usize::from(slot_of(key) == slot);
+        seen += 1;
+        if seen > MAX_COUNTED_KEYS {
+            return Err(reply_error(
+                "ERR the table has too many keys to count those of a slot: keys are not ordered by \
+                 slot",
+            ));
+        }
+    }
+    context.replies.count(count);
+    Ok(())
+}
+
+/// The lines of INFO's section on replication.
+pub(super) fn replication_info(replication: &Replication, out: &mut String) -> std::fmt::Result {
+    let status = replication.node.status();
+    match leader(replication, &status).filter(|_| status.role != Role::Leader) {
+        Some(leader) => {
+            write!(out, "role:slave\r\nmaster_host:{}\r\n", leader.client.ip())?;
+            write!(out, "master_port:{}\r\nmaster_link_status:up\r\n", leader.client.port())?;
+            write!(out, "slave_repl_offset:{}\r\nslave_read_only:1\r\n", status.applied)?;
+        }
+        None if status.role == Role::Leader => write!(out, "role:master\r\n")?,
+        None => write!(out, "role:slave\r\nmaster_link_status:down\r\n")?,
+    }
+    let others =
+        status.peers.iter().filter_map(|peer| Some((replication.member(peer.node)?, peer.matched)));
+    let others: Vec<_> = others.collect();
+    write!(out, "connected_slaves:{}\r\n", others.len())?;
+    for (index, (member, matched)) in others.iter().enumerate() {
+        let (ip, port) = (member.client.ip(), member.client.port());
+        write!(out, "slave{index}:ip={ip},port={port},state=online,offset={matched}\r\n")?;
+    }
+    write!(out, "master_failover_state:no-failover\r\n")?;
+    write!(out, "master_repl_offset:{}\r\nraft_term:{}\r\n", status.commit, status.term)?;
+    write!(out, "raft_log_first:{}\r\nraft_log_last:{}\r\n", status.log.0, status.log.1)?;
+    let refused: Vec<_> = status.refused_nodes.iter().map(u64::to_string).collect();
+    write!(out, "raft_refused_nodes:{}\r\n", refused.join(","))
+}
+
+/// The reply to ROLE.
+pub(super) fn role(context: &mut Context<'_>, replication: &Replication) {
+    let status = replication.node.status();
+    let replies = &mut *context.replies;
+    if status.role == Role::Leader {
+        replies.array(3);
+        replies.bulk(b"master");
+        replies.int(status.commit as i64);
+        let others = status.peers.iter();
+        let others: Vec<_> = others
+            .filter_map(|peer| Some((replication.member(peer.node)?.client, peer.matched)))
+            .collect();
+        replies.array(others.len());
+        for (client, matched) in others {
+            replies.array(3);
+            replies.bulk(client.ip().to_string().as_bytes());
+            replies.bulk(client.port().to_string().as_bytes());
+            replies.bulk(matched.to_string().as_bytes());
+        }
+        return;
+    }
+    let leader = leader(replication, &status);
+    replies.array(5);
+    replies.bulk(b"slave");
+    replies.bulk(leader.map_or(String::new(), |l| l.client.ip().to_string()).as_bytes());
+    replies.int(leader.map_or(0, |leader| leader.client.port().into()));
+    replies.bulk(if leader.is_some() { b"connected" } else { b"connect" });
+    replies.int(status.applied as i64);
+}
+
+const HELP: [&str; 14] = [
+    "COUNTKEYSINSLOT <slot>",
+    "    Return the number of keys in <slot>.",
+    "INFO",
+    "    Return information about the cluster.",
+    "KEYSLOT <key>",
+    "    Return the hash slot for <key>.",
+    "MYID",
+    "    Return the node id.",
+    "NODES",
+    "    Return the nodes, a line each, as Redis Cluster does.",
+    "SHARDS",
+    "    Return information about slot range mappings and the nodes associated with them.",
+    "SLOTS",
+    "    Return information about slots range mappings.",
+];

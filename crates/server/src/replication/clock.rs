@@ -1,0 +1,113 @@
+//! The time of a replicated table: that of its leader, carried by the log.
+//!
+//! Nodes have different clocks. If each judged by its own whether an entry has expired, an expired
+//! key could reappear after a failover, and a node whose clock is ahead could drop the elements of a
+//! collection that the leader's PERSIST then keeps. So there is one time per group: the newest that
+//! was committed. Every proposal carries the leader's time, in one row of the table:
+//!
+//! ```text
+// ANCHOR: layout
+//! key   := 0xff 0xc0 0xfe "time"
+//! value := milliseconds since 1970:u64, little endian
+// ANCHOR_END: layout
+//! ```
+//!
+//! | who | what has expired |
+//! | --- | --- |
+//! | the engine, at every node: reads and compactions | what has expired at the committed time |
+//! | commands on the leader | also what has expired by the leader's clock; then the time is committed before the reply |
+//! | commands on a follower | what has expired at the committed time |
+//!
+//! Invariant: the time never goes back, at no node and across failovers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use siltstone_engine::{
+    Clock, Durability, Engine, Result, SystemClock, Timestamp, WriteBatch, forward_engine,
+};
+
+/// Key of the row with the committed time.
+pub(crate) const TIME_KEY: &[u8] = b"\xff\xc0\xfetime";
+
+/// The committed time. As a clock it is that of commands.
+#[derive(Debug, Default)]
+pub(crate) struct GroupClock {
+    committed: AtomicU64,
+    is_leading: AtomicBool,
+}
+
+impl GroupClock {
+    /// The newest time that this node has applied.
+    pub(crate) fn committed(&self) -> Timestamp {
+        self.committed.load(Ordering::Acquire)
+    }
+
+    /// Sets whether commands see this node's clock.
+    pub(crate) fn set_leading(&self, is_leading: bool) {
+        self.is_leading.store(is_leading, Ordering::Release);
+    }
+
+    /// Adds the time of a proposal to it, and returns it.
+    pub(crate) fn stamp(&self, batch: &mut WriteBatch) {
+        batch.put(TIME_KEY, &self.now().to_le_bytes());
+    }
+
+    fn note(&self, time: &[u8]) {
+        if let Some(time) = time.first_chunk() {
+            self.committed.fetch_max(u64::from_le_bytes(*time), Ordering::AcqRel);
+        }
+    }
+}
+
+impl Clock for GroupClock {
+    fn now(&self) -> Timestamp {
+        let committed = self.committed();
+        match self.is_leading.load(Ordering::Acquire) {
+            true => committed.max(SystemClock.now()),
+            false => committed,
+        }
+    }
+}
+
+/// The committed time as a clock, for the engine.
+pub(crate) struct CommittedClock(pub(crate) Arc<GroupClock>);
+
+impl Clock for CommittedClock {
+    fn now(&self) -> Timestamp {
+        self.0.committed()
+    }
+}
+
+/// A table that notes the time in what is applied to it.
+pub(crate) struct TimedTable {
+    engine: Arc<dyn Engine>,
+    clock: Arc<GroupClock>,
+}
+
+impl TimedTable {
+    pub(crate) fn new(engine: Arc<dyn Engine>, clock: Arc<GroupClock>) -> Result<Self> {
+        if let Some(entry) = engine.get(TIME_KEY)? {
+            clock.note(&entry.value);
+        }
+        Ok(TimedTable { engine, clock })
+    }
+}
+
+impl Engine for TimedTable {
+    forward_engine!(engine: name capabilities get get_at lookup multi_get prepare clear sync iter);
+    forward_engine!(engine: range random_key snapshot at flush maintain compact_range);
+    forward_engine!(engine: set_compaction_filter set_merge_operator check_write merge_operator);
+    forward_engine!(engine: set_options checkpoint verify stats warnings trouble close);
+
+    fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
+        self.engine.write(batch, durability)?;
+        // The last one counts, as in the table.
+        for op in batch.iter().filter(|op| op.key() == TIME_KEY) {
+            if let siltstone_engine::Op::Put { value, .. } = op {
+                self.clock.note(value);
+            }
+        }
+        Ok(())
+    }
+}

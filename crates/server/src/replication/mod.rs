@@ -1,0 +1,241 @@
+//! A replicated table: its commands run on the leader of a Raft group, against writes that are not
+//! committed yet, and their replies wait for the commit.
+//!
+//! ```text
+//!   worker   commands of round n ─▶ proposal ─────────▶ committed: replies of round n
+//!                commands of round n+1, n+2 … (replies held) ─▶ next proposal ─▶ …
+//!   node     ────────────────── Raft ───────────────────
+//! ```
+//!
+//! One worker thread runs all commands, one after the other, so each sees all before it
+//! ([`table`]). At most one request is in flight at the node: a proposal with all writes since the
+//! last one, or a ReadIndex if there are none. It is made after the commands have run. Its success
+//! shows that no other leader had been elected when they ran, and that all they have seen is
+//! committed; so their replies are linearizable, reads as writes. If it fails, everything
+//! uncommitted is dropped, and the connections whose replies were held are closed, since their
+//! outcome is unknown.
+//!
+//! A term begins with a ReadIndex: after it the table has all that earlier leaders have committed.
+//! In the term only this worker adds to the log.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`options`] | the nodes, and what this one is |
+//! | [`table`] | the table with its uncommitted writes, as an engine |
+//! | `unexpired` | a cursor that hides what has expired by the leader's clock |
+//! | [`clock`] | the group's time |
+//! | [`slots`] | slots of keys |
+//! | [`start`] | starts the node |
+//!
+//! Held replies are the worker's ([`crate::net::held_replies`]). Which commands run here is decided
+//! by `command::routing`.
+
+pub(crate) mod clock;
+pub(crate) mod options;
+pub(crate) mod slots;
+pub(crate) mod start;
+pub(crate) mod table;
+#[cfg(test)]
+mod tests;
+mod unexpired;
+
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use siltstone_cluster::OpenTable;
+use siltstone_cluster::node::{NodeHandle, Role, Status};
+use siltstone_collections::DeadRows;
+use siltstone_engine::Engine;
+use siltstone_runtime::Env;
+
+use crate::net::wakeups::Wakeups;
+use clock::{CommittedClock, GroupClock, TimedTable};
+use options::{ClusterOptions, Member};
+use table::SpeculativeTable;
+
+/// Delay until a leader whose first read has failed tries again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
+
+/// This node's part in the group, as its commands see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Commands run here.
+    Leading { term: u64 },
+    /// This node leads, but may not have applied what earlier leaders have committed.
+    Preparing,
+    /// Commands run elsewhere.
+    Following,
+}
+
+/// What has happened since the last [`Replication::advance`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// Nothing.
+    None,
+    /// A term begins: other nodes may have written.
+    Began,
+    /// What was in flight is committed.
+    Committed,
+    /// What is not committed is lost; other nodes may have it, or not.
+    Lost,
+}
+
+/// The server's side of a replicated table.
+pub(crate) struct Replication {
+    pub(crate) node: NodeHandle,
+    pub(crate) id: u64,
+    pub(crate) members: Vec<Member>,
+    pub(crate) table: Arc<SpeculativeTable>,
+    pub(crate) clock: Arc<GroupClock>,
+    machine: Mutex<Machine>,
+    answer: Arc<Answer>,
+}
+
+struct Machine {
+    state: State,
+    is_in_flight: bool,
+    /// Not before this does a leader prepare again.
+    prepares_from: Instant,
+}
+
+/// The answer to the request in flight.
+#[derive(Default)]
+struct Answer {
+    /// The term in which it has succeeded; `None` if it has failed.
+    term: Mutex<Option<Option<u64>>>,
+    worker: OnceLock<Arc<Wakeups>>,
+}
+
+impl Answer {
+    fn set(&self, term: Option<u64>) {
+        *self.term.lock() = Some(term);
+        if let Some(worker) = self.worker.get() {
+            worker.interrupt();
+        }
+    }
+}
+
+/// Opens a node's tables, with the group's time as their clock.
+pub(crate) fn opener(options: &ClusterOptions, clock: &Arc<GroupClock>) -> OpenTable {
+    let env = Env { clock: Arc::new(CommittedClock(clock.clone())), ..Env::system(2) };
+    let (options, clock) = (options.table.clone(), clock.clone());
+    Arc::new(move |vfs| {
+        let engine = siltstone::engines::open("lsm", vfs, &env, &options)?;
+        engine.set_compaction_filter(Some(Arc::new(DeadRows)))?;
+        Ok(Arc::new(TimedTable::new(engine, clock.clone())?) as Arc<dyn Engine>)
+    })
+}
+
+impl Replication {
+    pub(crate) fn new(node: NodeHandle, options: &ClusterOptions, clock: Arc<GroupClock>) -> Self {
+        let machine =
+            Machine { state: State::Following, is_in_flight: false, prepares_from: Instant::now() };
+        Replication {
+            id: options.node,
+            members: options.members.clone(),
+            table: Arc::new(SpeculativeTable::new(node.clone(), clock.clone())),
+            node,
+            clock,
+            machine: Mutex::new(machine),
+            answer: Arc::default(),
+        }
+    }
+
+    /// Sets the worker that is woken by answers.
+    pub(crate) fn wake(&self, worker: Arc<Wakeups>) {
+        // The only worker.
+        let _ = self.answer.worker.set(worker);
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.machine.lock().state
+    }
+
+    /// Whether the state is that of the node's status. If not, it is about to change.
+    pub(crate) fn leads(&self, status: &Status) -> bool {
+        let term = (status.role == Role::Leader).then_some(status.term);
+        matches!(self.state(), State::Leading { term: own } if Some(own) == term)
+    }
+
+    /// The member with this number.
+    pub(crate) fn member(&self, node: u64) -> Option<&Member> {
+        self.members.iter().find(|member| member.node == node)
+    }
+
+    /// Whether commands have to wait for the request in flight, so that uncommitted writes and held
+    /// replies stay bounded.
+    pub(crate) fn is_congested(&self) -> bool {
+        self.table.is_full() && self.machine.lock().is_in_flight
+    }
+
+    /// Takes the answer to the request in flight and follows the node's status. The worker calls it
+    /// in each iteration, until nothing has happened.
+    pub(crate) fn advance(&self) -> Progress {
+        let mut machine = self.machine.lock();
+        if machine.is_in_flight {
+            let Some(answer) = self.answer.term.lock().take() else { return Progress::None };
+            machine.is_in_flight = false;
+            return match (machine.state, answer) {
+                (State::Leading { term }, Some(answered)) if answered == term => {
+                    self.table.end_proposal();
+                    Progress::Committed
+                }
+                (State::Preparing, Some(term)) => {
+                    machine.state = State::Leading { term };
+                    self.clock.set_leading(true);
+                    Progress::Began
+                }
+                _ => self.lose(&mut machine),
+            };
+        }
+        let status = self.node.status();
+        let leads = status.role == Role::Leader;
+        match machine.state {
+            State::Leading { term } if !(leads && status.term == term) => self.lose(&mut machine),
+            State::Following if leads && Instant::now() >= machine.prepares_from => {
+                machine.state = State::Preparing;
+                machine.is_in_flight = true;
+                drop(machine);
+                self.read_index();
+                Progress::None
+            }
+            _ => Progress::None,
+        }
+    }
+
+    fn lose(&self, machine: &mut Machine) -> Progress {
+        machine.state = State::Following;
+        machine.prepares_from = Instant::now() + RETRY_INTERVAL;
+        self.clock.set_leading(false);
+        self.table.discard();
+        Progress::Lost
+    }
+
+    /// Begins the commit of what commands have seen and written, unless a request is in flight.
+    /// Returns whether it did.
+    pub(crate) fn submit(&self) -> bool {
+        let mut machine = self.machine.lock();
+        let State::Leading { term } = machine.state else { return false };
+        if machine.is_in_flight {
+            return false;
+        }
+        machine.is_in_flight = true;
+        drop(machine);
+        match self.table.begin_proposal() {
+            Some(batch) => {
+                let answer = self.answer.clone();
+                self.node.propose(Some(term), batch, move |outcome| {
+                    answer.set(outcome.ok().map(|committed| committed.term));
+                });
+            }
+            None => self.read_index(),
+        }
+        true
+    }
+
+    fn read_index(&self) {
+        let answer = self.answer.clone();
+        self.node.read_index(move |outcome| answer.set(outcome.ok().map(|read| read.term)));
+    }
+}

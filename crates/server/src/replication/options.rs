@@ -1,0 +1,164 @@
+//! Options of a replicated table: the nodes, and what this one is.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use siltstone_engine::{Error, InvalidOption, Result};
+
+use crate::ServerOptions;
+
+/// Distance of a node's port for other nodes from its port for clients, unless it is given; as in
+/// Redis Cluster.
+const BUS_PORT_OFFSET: u16 = 10_000;
+
+const MIN_ELECTION_TIMEOUT: Duration = Duration::from_millis(100);
+const MAX_ELECTION_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A node of the group, and where it is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// Its number, unique in the group for all time; not 0.
+    pub node: u64,
+    /// Its address for clients, as MOVED announces it.
+    pub client: SocketAddr,
+    /// Its address for the other nodes.
+    pub bus: SocketAddr,
+}
+
+impl FromStr for Member {
+    type Err = String;
+
+    /// `ID=HOST:PORT[@BUSPORT]`, the notation of CLUSTER NODES.
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let invalid = || format!("{text:?} is not ID=IP:PORT or ID=IP:PORT@BUSPORT");
+        let (node, address) = text.split_once('=').ok_or_else(invalid)?;
+        let node = node.parse().ok().filter(|node| *node != 0).ok_or_else(invalid)?;
+        let (address, port) = match address.split_once('@') {
+            None => (address, None),
+            Some((address, port)) => (address, Some(port.parse().map_err(|_| invalid())?)),
+        };
+        let client: SocketAddr = address.parse().map_err(|_| invalid())?;
+        let port =
+            port.or_else(|| client.port().checked_add(BUS_PORT_OFFSET)).ok_or_else(|| {
+                format!("{text:?}: the port for nodes would be above 65535; give it behind an @")
+            })?;
+        Ok(Member { node, client, bus: SocketAddr::new(client.ip(), port) })
+    }
+}
+
+/// Options of a replicated table.
+#[derive(Debug, Clone)]
+pub struct ClusterOptions {
+    /// The number of the group, the same at all nodes. Nodes of another group are refused.
+    pub group: u64,
+    /// The number of this node; one of `members`.
+    pub node: u64,
+    /// The nodes of the group when it was created, the same at all nodes.
+    pub members: Vec<Member>,
+    /// The directory of this node.
+    pub dir: PathBuf,
+    /// Options of the engine `lsm`, by name.
+    pub table: BTreeMap<String, String>,
+    /// How long a follower hears nothing of a leader until it wants to become the leader: once to
+    /// twice this.
+    pub election_timeout: Duration,
+}
+
+impl ClusterOptions {
+    /// This node.
+    pub(crate) fn own(&self) -> Option<&Member> {
+        self.members.iter().find(|member| member.node == self.node)
+    }
+
+    /// Rejects invalid options, and those of a server that cannot serve a replicated table.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOptions`] with all mistakes.
+    pub fn check(&self, server: &ServerOptions) -> Result<()> {
+        let mut errors = Vec::new();
+        let mut require = |is_valid: bool, option: &str, reason: &str| {
+            if !is_valid {
+                let (option, reason) = (option.to_owned(), reason.to_owned());
+                errors.push(InvalidOption { option, reason });
+            }
+        };
+        require(self.group != 0, "cluster-id", "it must not be 0");
+        require(
+            (MIN_ELECTION_TIMEOUT..=MAX_ELECTION_TIMEOUT).contains(&self.election_timeout),
+            "election-timeout",
+            "it must be from 100ms to 60s",
+        );
+        let is_member = self.own().is_some();
+        require(is_member, "node-id", "it is not among the nodes of --initial-cluster");
+        let mut ids: Vec<_> = self.members.iter().map(|member| member.node).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let is_distinct = ids.len() == self.members.len();
+        require(is_distinct, "initial-cluster", "a node's number is given twice");
+        let not_served = "it is not there for a replicated table yet";
+        require(server.memcached.is_none(), "memcached", not_served);
+        require(server.memcached_udp.is_none(), "memcached-udp", not_served);
+        require(server.udp.is_none(), "udp", not_served);
+        require(server.backup.is_none(), "backup", not_served);
+        require(
+            server.threads <= 1,
+            "threads",
+            "one thread runs the commands of a replicated table; leave the option out",
+        );
+        for member in &self.members {
+            let is_allowed = member.bus.ip().is_loopback();
+            require(
+                is_allowed,
+                "initial-cluster",
+                &format!(
+                    "{}: nodes do not encrypt or authenticate their connections yet; use loopback \
+                     addresses, or tunnels that end there",
+                    member.bus
+                ),
+            );
+        }
+        siltstone::engines::check("lsm", &self.table)?;
+        if errors.is_empty() { Ok(()) } else { Err(Error::InvalidOptions(errors)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn member_without_bus_port_gets_that_of_redis_cluster() {
+        let member: Member = "2=127.0.0.1:7002".parse().unwrap();
+        assert_eq!((member.node, member.client.port(), member.bus.port()), (2, 7002, 17_002));
+        let member: Member = "3=[::1]:60000@7".parse().unwrap();
+        assert_eq!((member.client.port(), member.bus.port()), (60_000, 7));
+        for wrong in ["", "1", "0=127.0.0.1:1", "x=127.0.0.1:1", "1=host", "1=127.0.0.1:60000"] {
+            assert!(wrong.parse::<Member>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn options_without_a_replicated_counterpart_are_refused_by_name() {
+        let members = ["1=127.0.0.1:7001", "1=10.0.0.2:7002"].map(|text| text.parse().unwrap());
+        let options = ClusterOptions {
+            group: 1,
+            node: 3,
+            members: members.into(),
+            dir: PathBuf::new(),
+            table: BTreeMap::new(),
+            election_timeout: Duration::from_secs(1),
+        };
+        let server = ServerOptions {
+            memcached: Some("127.0.0.1:1".parse().unwrap()),
+            threads: 2,
+            ..ServerOptions::default()
+        };
+        let Err(Error::InvalidOptions(errors)) = options.check(&server) else { panic!("accepted") };
+        let names: Vec<_> = errors.iter().map(|error| error.option.as_str()).collect();
+        let expected = ["node-id", "initial-cluster", "memcached", "threads", "initial-cluster"];
+        assert_eq!(names, expected);
+    }
+}

@@ -1,0 +1,283 @@
+//! The table as commands see it on the leader: with the writes that are not committed yet.
+//!
+//! ```text
+//!   open         writes of commands since the last proposal      becomes the next proposal
+//!   in flight    the writes of the proposal that is under way    dropped once they are applied
+//!   table        what is committed and applied here
+//! ```
+//!
+//! Commands run at once against all three, one worker thread after the other's command, so they
+//! need no locks that outlast the command. Their replies are held back until what they have seen is
+//! committed ([`super::commit`]). If a proposal fails, `open` and `in flight` are dropped together
+//! with all these replies. Nothing is proposed while another proposal is in flight, so what depends
+//! on a proposal is never proposed without it.
+//!
+//! On a follower commands only read, and the node's thread writes meanwhile. There each command reads
+//! at a snapshot.
+//!
+//! Invariant: a write is in exactly one of the three when a command reads; between the moment when
+//! it is applied and its removal from `in flight` it is in both, with the same value.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use siltstone::transaction::{Overlay, overlay_cursor};
+use siltstone_cluster::node::NodeHandle;
+use siltstone_engine::{
+    Capabilities, CheckpointSink, Clock, CompactionFilter, Cursor, Durability, Engine, Entry,
+    Error, KeyRange, Op, ReadPoint, Result, Stats, Timestamp, VerifyReport, WriteBatch,
+};
+
+use super::clock::GroupClock;
+use super::unexpired::Unexpired;
+
+/// Maximum size of the writes of one command, transaction or script, in bytes.
+pub(crate) const MAX_COMMAND_BYTES: usize = 4 << 20;
+/// Size of the open writes from which on no further command runs until they are proposed.
+const FULL_BYTES: usize = 2 << 20;
+
+/// The table with its uncommitted writes.
+pub(crate) struct SpeculativeTable {
+    node: NodeHandle,
+    clock: Arc<GroupClock>,
+    pending: RwLock<Pending>,
+    /// There are uncommitted writes.
+    is_pending: AtomicBool,
+    /// A command has seen that an entry has expired at a time that is not committed.
+    must_commit_time: Arc<AtomicBool>,
+    /// What a command on a follower reads.
+    snapshot: Mutex<Option<Snapshot>>,
+}
+
+/// A table as of one moment.
+#[derive(Clone)]
+struct Snapshot {
+    table: Arc<dyn Engine>,
+    at: ReadPoint,
+}
+
+#[derive(Default)]
+struct Pending {
+    in_flight: Overlay,
+    open: Overlay,
+}
+
+impl SpeculativeTable {
+    pub(crate) fn new(node: NodeHandle, clock: Arc<GroupClock>) -> Self {
+        SpeculativeTable {
+            node,
+            clock,
+            pending: RwLock::default(),
+            is_pending: AtomicBool::new(false),
+            must_commit_time: Arc::default(),
+            snapshot: Mutex::default(),
+        }
+    }
+
+    /// Whether no further command should run before the open writes are proposed.
+    pub(crate) fn is_full(&self) -> bool {
+        self.is_pending.load(Ordering::Acquire) && self.pending.read().open.bytes() > FULL_BYTES
+    }
+
+    /// Whether there are writes to propose.
+    pub(crate) fn has_open(&self) -> bool {
+        self.is_pending.load(Ordering::Acquire) && !self.pending.read().open.is_empty()
+    }
+
+    /// Takes the open writes as the next proposal, with the leader's time; `None` if there is
+    /// nothing to be written. Nothing is in flight.
+    pub(crate) fn begin_proposal(&self) -> Option<WriteBatch> {
+        let must_commit_time = self.must_commit_time.swap(false, Ordering::AcqRel);
+        let mut pending = self.pending.write();
+        pending.in_flight = std::mem::take(&mut pending.open);
+        let mut batch = pending.in_flight.to_batch();
+        if batch.is_empty() && !must_commit_time {
+            return None;
+        }
+        self.clock.stamp(&mut batch);
+        Some(batch)
+    }
+
+    /// Records that the proposal in flight is applied.
+    pub(crate) fn end_proposal(&self) {
+        let mut pending = self.pending.write();
+        pending.in_flight = Overlay::default();
+        self.is_pending.store(!pending.open.is_empty(), Ordering::Release);
+    }
+
+    /// Drops all uncommitted writes.
+    pub(crate) fn discard(&self) {
+        *self.pending.write() = Pending::default();
+        self.is_pending.store(false, Ordering::Release);
+        self.must_commit_time.store(false, Ordering::Release);
+    }
+
+    /// Lets commands read the table as it is now, until [`end_snapshot`](Self::end_snapshot).
+    pub(crate) fn begin_snapshot(&self) -> Result<()> {
+        let table = self.table();
+        let at = table.snapshot()?;
+        *self.snapshot.lock() = Some(Snapshot { table, at });
+        Ok(())
+    }
+
+    /// Lets commands read the newest rows. Cost if they do: an uncontended lock.
+    pub(crate) fn end_snapshot(&self) {
+        *self.snapshot.lock() = None;
+    }
+
+    fn table(&self) -> Arc<dyn Engine> {
+        self.node.table()
+    }
+
+    /// The uncommitted writes of a range.
+    fn pending_in(&self, range: &KeyRange) -> Overlay {
+        let mut writes = Overlay::default();
+        if self.is_pending.load(Ordering::Acquire) {
+            let pending = self.pending.read();
+            for (key, entry) in pending.in_flight.range(range).chain(pending.open.range(range)) {
+                writes.push(match entry {
+                    Some(Entry { value, expires_at }) => {
+                        Op::Put { key, value, expires_at: *expires_at }
+                    }
+                    None => Op::Delete { key },
+                });
+            }
+        }
+        writes
+    }
+
+    fn visible(&self, entry: Entry, now: Timestamp) -> Option<Entry> {
+        if entry.is_expired(now) {
+            self.must_commit_time.store(true, Ordering::Release);
+            return None;
+        }
+        Some(entry)
+    }
+
+    fn refused(&self, operation: &'static str) -> Error {
+        Error::Unsupported { engine: "lsm (replicated)", operation }
+    }
+}
+
+impl Engine for SpeculativeTable {
+    fn name(&self) -> &'static str {
+        "lsm"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let table = self.table().capabilities();
+        Capabilities {
+            versioned: false,
+            range_deletes: false,
+            merge: false,
+            max_value_bytes: table.max_value_bytes.min(MAX_COMMAND_BYTES),
+            ..table
+        }
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
+        let now = self.clock.now();
+        if self.is_pending.load(Ordering::Acquire) {
+            let pending = self.pending.read();
+            let written = pending.open.get(key).or_else(|| pending.in_flight.get(key));
+            if let Some(entry) = written {
+                let entry = entry.cloned();
+                drop(pending);
+                return Ok(entry.and_then(|entry| self.visible(entry, now)));
+            }
+        }
+        let snapshot = self.snapshot.lock().clone();
+        let stored = match snapshot {
+            Some(Snapshot { table, at }) => table.get_at(key, &at)?,
+            None => self.table().get(key)?,
+        };
+        Ok(stored.and_then(|entry| self.visible(entry, now)))
+    }
+
+    fn write(&self, batch: &WriteBatch, _durability: Durability) -> Result<()> {
+        let bytes = batch.as_bytes().len();
+        if bytes > MAX_COMMAND_BYTES {
+            let (size, limit) = (bytes as u64, MAX_COMMAND_BYTES as u64);
+            let what = "command's or transaction's write to a replicated table";
+            return Err(Error::TooLarge { what, size, limit });
+        }
+        batch.check(self.capabilities().max_value_bytes)?;
+        self.pending.write().open.apply(batch);
+        self.is_pending.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn clear(&self) -> Result<()> {
+        Err(self.refused("removal of all keys"))
+    }
+
+    /// Nothing to do: the log of the group is synced before a write is acknowledged.
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn iter(&self) -> Result<Box<dyn Cursor>> {
+        self.range(KeyRange::all(), None)
+    }
+
+    fn range(&self, range: KeyRange, at: Option<&ReadPoint>) -> Result<Box<dyn Cursor>> {
+        if at.is_some() {
+            return Err(self.refused("reads at a snapshot"));
+        }
+        // The pending writes first: what is applied meanwhile is in both.
+        let writes = self.pending_in(&range);
+        let now = self.clock.now();
+        let snapshot = self.snapshot.lock().clone();
+        let stored = match snapshot {
+            Some(Snapshot { table, at }) => table.range(range.clone(), Some(&at))?,
+            None => self.table().range(range.clone(), None)?,
+        };
+        let stored = match now > self.clock.committed() {
+            true => Box::new(Unexpired::new(stored, now, self.must_commit_time.clone())),
+            false => stored,
+        };
+        if writes.is_empty() {
+            return Ok(stored);
+        }
+        Ok(overlay_cursor(stored, Arc::new(writes), range, now))
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.table().flush()
+    }
+
+    fn maintain(&self) -> Result<()> {
+        self.table().maintain()
+    }
+
+    /// The table has its filter since it was opened.
+    fn set_compaction_filter(&self, _filter: Option<Arc<dyn CompactionFilter>>) -> Result<()> {
+        Ok(())
+    }
+
+    fn checkpoint(&self, _sink: &mut dyn CheckpointSink) -> Result<()> {
+        Err(self.refused("checkpoints"))
+    }
+
+    fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport> {
+        self.table().verify(progress)
+    }
+
+    fn stats(&self) -> Stats {
+        self.table().stats()
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.table().warnings()
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.table().trouble()
+    }
+
+    /// The node closes its table.
+    fn close(&self) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,154 @@
+//! Random operations on the table with uncommitted writes, against a model, while a node of one
+//! voter commits them on its own thread.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use siltstone_cluster::GroupOptions;
+use siltstone_cluster::node::{NoPeers, Node, NodeOptions};
+use siltstone_engine::{Clock, Cursor, Durability, Engine, KeyRange, SystemClock, WriteBatch};
+use siltstone_testkit::TestRng;
+use siltstone_vfs::Ram;
+
+use super::clock::GroupClock;
+use super::options::ClusterOptions;
+use super::{Progress, Replication, opener};
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn start() -> (Node, Replication) {
+    let clock = Arc::new(GroupClock::default());
+    let options = ClusterOptions {
+        group: 1,
+        node: 1,
+        members: vec!["1=127.0.0.1:7001".parse().unwrap()],
+        dir: "unused".into(),
+        table: BTreeMap::new(),
+        election_timeout: Duration::from_millis(100),
+    };
+    let node = NodeOptions {
+        tick: Duration::from_millis(5),
+        ..NodeOptions::new(GroupOptions::new(1, 1, 7))
+    };
+    let (open, network) = (opener(&options, &clock), Arc::new(NoPeers::default()));
+    let node = Node::create(node, Arc::new(Ram::new()), open, network, &[1]).unwrap();
+    let replication = Replication::new(node.handle().clone(), &options, clock);
+    wait(&replication, Progress::Began);
+    (node, replication)
+}
+
+fn wait(replication: &Replication, expected: Progress) {
+    for _ in 0..5000 {
+        match replication.advance() {
+            Progress::None => std::thread::sleep(Duration::from_millis(1)),
+            progress => return assert_eq!(progress, expected),
+        }
+    }
+    panic!("nothing happens");
+}
+
+/// The rows of users in a range, forwards and backwards.
+fn rows(replication: &Replication, range: &KeyRange) -> [Vec<(Vec<u8>, Vec<u8>)>; 2] {
+    let mut cursor = replication.table.range(range.clone(), None).unwrap();
+    let row = |cursor: &dyn Cursor| (cursor.key().to_vec(), cursor.value().to_vec());
+    let mut both = [Vec::new(), Vec::new()];
+    let mut is_there = cursor.first().unwrap();
+    while is_there {
+        both[0].push(row(cursor.as_ref()));
+        is_there = cursor.next().unwrap();
+    }
+    is_there = cursor.last().unwrap();
+    while is_there {
+        both[1].push(row(cursor.as_ref()));
+        is_there = cursor.prev().unwrap();
+    }
+    both[1].reverse();
+    both.map(|rows| rows.into_iter().filter(|(key, _)| !key.starts_with(b"\xff\xc0")).collect())
+}
+
+#[test]
+fn random_commands_see_all_before_them_whatever_is_committed() {
+    let (node, replication) = start();
+    let mut rng = TestRng::new(1);
+    // What is committed, what the proposal in flight makes of it, and what commands see.
+    let (mut committed, mut proposed, mut seen) = (Map::new(), Map::new(), Map::new());
+    let mut is_in_flight = false;
+    let (mut commits, mut losses) = (0, 0);
+    for step in 0..4000u32 {
+        match rng.below(12) {
+            0..=4 => {
+                let mut batch = WriteBatch::new();
+                for _ in 0..=rng.below(3) {
+                    let key = format!("{:02}", rng.below(40)).into_bytes();
+                    if rng.one_in(3) {
+                        batch.delete(&key);
+                        seen.remove(&key);
+                    } else {
+                        batch.put(&key, &step.to_le_bytes());
+                        seen.insert(key, step.to_le_bytes().to_vec());
+                    }
+                }
+                replication.table.write(&batch, Durability::Buffered).unwrap();
+            }
+            5..=7 => {
+                let key = format!("{:02}", rng.below(40)).into_bytes();
+                let found = replication.table.get(&key).unwrap().map(|entry| entry.value);
+                assert_eq!(found.as_ref(), seen.get(&key), "step {step}");
+            }
+            8 => {
+                let (a, b) = (format!("{:02}", rng.below(40)), format!("{:02}", rng.below(41)));
+                let range = KeyRange::new(a.clone().min(b.clone())..a.max(b));
+                let inside = seen.iter().filter(|(key, _)| range.contains(key));
+                let expected: Vec<_> = inside.map(|(k, v)| (k.clone(), v.clone())).collect();
+                let [forwards, backwards] = rows(&replication, &range);
+                assert_eq!((&forwards, &backwards), (&expected, &expected), "step {step}");
+            }
+            9 if !is_in_flight => {
+                is_in_flight = replication.submit();
+                assert!(is_in_flight);
+                proposed.clone_from(&seen);
+            }
+            10 if is_in_flight => {
+                wait(&replication, Progress::Committed);
+                committed.clone_from(&proposed);
+                (is_in_flight, commits) = (false, commits + 1);
+            }
+            11 if !is_in_flight && rng.one_in(8) => {
+                replication.table.discard();
+                seen.clone_from(&committed);
+                losses += 1;
+            }
+            _ => {}
+        }
+    }
+    assert!(commits > 50 && losses > 5, "{commits} commits, {losses} losses");
+    drop(replication);
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn expiry_that_was_seen_is_committed_before_the_reply() {
+    let (node, replication) = start();
+    let now = SystemClock.now();
+    let mut batch = WriteBatch::new();
+    batch.put_until(b"k", b"v", now + 500);
+    replication.table.write(&batch, Durability::Buffered).unwrap();
+    assert!(replication.submit());
+    wait(&replication, Progress::Committed);
+    let before = replication.clock.committed();
+    assert!(before >= now);
+    std::thread::sleep(Duration::from_millis(510));
+    // The engine does not know yet that it has expired.
+    assert!(replication.node.table().get(b"k").unwrap().is_some());
+    assert!(replication.table.get(b"k").unwrap().is_none());
+    assert!(replication.submit());
+    wait(&replication, Progress::Committed);
+    assert!(replication.clock.committed() >= now + 500);
+    assert!(replication.node.table().get(b"k").unwrap().is_none());
+    // A follower goes by the committed time, which does not go back.
+    replication.clock.set_leading(false);
+    assert!(replication.clock.now() >= now + 500);
+    drop(replication);
+    node.shutdown().unwrap();
+}
