@@ -205,8 +205,10 @@ impl Driver {
             return false;
         }
         let peers = self.group.peers();
-        let voters = peers.iter().filter(|peer| peer.is_voter && peer.is_active);
-        let Some(next) = voters.max_by_key(|peer| peer.matched) else { return true };
+        // None is active for a moment after each check of the quorum.
+        let voters = peers.iter().filter(|peer| peer.is_voter);
+        let best = voters.max_by_key(|peer| (peer.is_active, peer.matched));
+        let Some(next) = best else { return true };
         // One that was given up is begun again.
         if !self.group.is_transferring() {
             self.group.transfer_leadership(next.node);

@@ -156,15 +156,16 @@ impl TestNode {
 
 /// Nodes 1 to n.
 pub(crate) struct TestCluster {
-    root: tempfile::TempDir,
     pub(crate) nodes: Vec<TestNode>,
     options: fn(u64) -> NodeOptions,
+    /// Dropped last.
+    root: tempfile::TempDir,
 }
 
 impl TestCluster {
     pub(crate) fn start(count: u64, options: fn(u64) -> NodeOptions) -> Self {
         let root = tempfile::tempdir().unwrap();
-        let mut cluster = TestCluster { root, nodes: Vec::new(), options };
+        let mut cluster = TestCluster { nodes: Vec::new(), options, root };
         let voters: Vec<u64> = (1..=count).collect();
         for &id in &voters {
             cluster.create(id, &voters);
