@@ -108,7 +108,7 @@ impl MergeCallbacks {
             )
         };
         self.take(value, length, success)
-            .ok_or_else(|| "the program's merge operator reports a failure".to_owned())
+            .ok_or_else(|| "Merge operator failed".to_owned())
     }
 
     /// One operand in place of several.

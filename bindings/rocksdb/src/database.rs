@@ -13,7 +13,7 @@ use store::{
 use crate::exports::array;
 use crate::failure::Failure;
 use crate::families::{DEFAULT_NAME, Families, Handle};
-use crate::layout::{self, IDENTITY_KEY, TABLE, VERSION, VERSION_KEY};
+use crate::layout::{self, FIRST_WRITES, IDENTITY_KEY, TABLE, VERSION, VERSION_KEY};
 use crate::locks::Locks;
 use crate::merge::Dispatch;
 use crate::options::Options;
@@ -222,7 +222,7 @@ impl Database {
 
     /// The sequence number of the last write.
     pub fn sequence(&self) -> Result<u64, Failure> {
-        Ok(self.table.snapshot()?.sequence())
+        Ok(self.table.snapshot()?.sequence().saturating_sub(FIRST_WRITES))
     }
 }
 

@@ -13,7 +13,7 @@ scalars!(Options, "rocksdb_options", NAMES {
         enable_pipelined_write, unordered_write, allow_mmap_reads, allow_mmap_writes,
         use_direct_reads, use_direct_io_for_flush_and_compaction, is_fd_close_on_exec = 1,
         advise_random_on_open = 1, use_adaptive_mutex, allow_concurrent_memtable_write = 1,
-        enable_write_thread_adaptive_yield = 1, write_dbid_to_manifest, write_identity_file,
+        enable_write_thread_adaptive_yield = 1, write_dbid_to_manifest = 1, write_identity_file,
         track_and_verify_wals_in_manifest, inplace_update_support,
         avoid_unnecessary_blocking_io, atomic_flush, manual_wal_flush, dump_malloc_stats,
         memtable_whole_key_filtering, flush_verify_memtable_count,

@@ -103,6 +103,17 @@ impl Iterator {
         Ok(())
     }
 
+    /// Replaces what a tailing iterator shows by the present, before it moves. A step needs its
+    /// place again.
+    fn refresh_for(&mut self, is_step: bool) -> Result<(), Failure> {
+        let key = self.cursor.as_ref().and_then(Cursor::entry).map(|entry| entry.key.to_vec());
+        self.refresh()?;
+        if let (true, Some(key), Some(cursor)) = (is_step, key, &mut self.cursor) {
+            cursor.seek(&key)?;
+        }
+        Ok(())
+    }
+
     /// The key and the value under the iterator.
     fn entry(&self) -> Option<(&[u8], &[u8])> {
         let (key, value) = match &self.overlay {
@@ -128,7 +139,7 @@ impl Iterator {
         if is_step && self.entry().is_none() {
             return;
         }
-        if self.is_tailing && !is_step && let Err(error) = self.refresh() {
+        if self.is_tailing && let Err(error) = self.refresh_for(is_step) {
             self.error = Some(error);
             return;
         }
@@ -397,7 +408,7 @@ exports! {
     fn rocksdb_iter_timestamp(
         _iterator: &Iterator, len: &mut MaybeUninit<usize>
     ) -> Pointer<c_char> {
-        lend(None, len)
+        lend(Some(b""), len)
     }
 
     /// The key under the iterator.
@@ -412,7 +423,7 @@ exports! {
 
     /// There are no timestamps of the program.
     fn rocksdb_iter_timestamp_slice(_iterator: &Iterator) -> Slice {
-        Slice::default()
+        Slice::of(Some(b""))
     }
 
     /// The error of the last move.

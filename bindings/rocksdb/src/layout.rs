@@ -29,6 +29,9 @@ pub const VERSION_KEY: &[u8] = b"\0version";
 pub const IDENTITY_KEY: &[u8] = b"\0identity";
 /// The key of the number of the next column family.
 pub const NEXT_KEY: &[u8] = b"\0next";
+/// The writes that make a new table a database. The numbers of writes that a program sees begin
+/// after them.
+pub const FIRST_WRITES: u64 = 2;
 /// What the keys of column families begin with.
 const FAMILY_PREFIX: &[u8] = b"\0family:";
 

@@ -53,7 +53,7 @@ fn verify(db: &Database) -> Result<(), Failure> {
 
 /// The value of an option as text, if it is one of its type.
 fn parse(kind: &str, value: &str) -> Option<f64> {
-    let is_flag = kind.contains("u8");
+    let is_flag = !kind.contains("f64");
     match value {
         "true" if is_flag => return Some(1.0),
         "false" if is_flag => return Some(0.0),
@@ -66,6 +66,23 @@ fn parse(kind: &str, value: &str) -> Option<f64> {
         _ => (value, 1),
     };
     digits.parse::<f64>().ok().map(|number| number * unit as f64)
+}
+
+/// Sets an option that is a number by its name.
+fn set_option(options: &mut Options, name: &str, value: &str) -> Result<(), Failure> {
+    let known = NAMES.iter().find(|(known, _)| *known == name);
+    let Some((known, kind)) = known else {
+        return Err(Failure::invalid(format!("Unrecognized option: {name}")));
+    };
+    let Some(parsed) = parse(kind, value) else {
+        return Err(Failure::invalid(format!("Error parsing: {name}: {value}")));
+    };
+    match kind.contains("f64") {
+        true => options.scalars_mut().set(known, parsed),
+        // Negative numbers keep their bits.
+        false => options.scalars_mut().set(known, parsed as i64),
+    }
+    Ok(())
 }
 
 /// Changes options: those that the store has are put in force, others are only checked.
@@ -87,18 +104,7 @@ unsafe fn set_options(
     for (name, value) in names.iter().zip(values) {
         // SAFETY: as above.
         let (name, value) = unsafe { (CStr::from_ptr(*name), CStr::from_ptr(*value)) };
-        let (name, value) = (name.to_string_lossy(), value.to_string_lossy());
-        let known = NAMES.iter().find(|(known, _)| *known == name);
-        let Some((known, kind)) = known else {
-            return Err(Failure::invalid(format!("Unrecognized option: {name}")));
-        };
-        let Some(parsed) = parse(kind, &value) else {
-            return Err(Failure::invalid(format!("Error parsing: {name}: {value}")));
-        };
-        match *known {
-            "compression" => options.scalars_mut().set(known, parsed as i32),
-            known => options.scalars_mut().set(known, parsed as u64),
-        }
+        set_option(&mut options, &name.to_string_lossy(), &value.to_string_lossy())?;
     }
     let changes: BTreeMap<String, String> = options.to_table_options();
     if !changes.is_empty() {
@@ -297,6 +303,20 @@ exports! {
         db: &Database, count: c_int, names: *const *const c_char, values: *const *const c_char; err
     ) {
         unsafe { set_options(db, count, names, values) }
+    }
+
+    /// Sets options of a copy by a text: `name=value;name=value`. Options that are not numbers are an
+    /// error.
+    fn rocksdb_get_options_from_string(
+        base: &Options, text: text, options: &mut Options; err
+    ) {
+        let mut changed = base.clone();
+        for part in text?.split(';').map(str::trim).filter(|part| !part.is_empty()) {
+            let (name, value) = part.split_once('=').unwrap_or((part, ""));
+            set_option(&mut changed, name.trim(), value.trim())?;
+        }
+        *options = changed;
+        Ok(())
     }
 
     /// Does nothing: files that are not needed are removed when nobody reads them.

@@ -1,6 +1,7 @@
 //! Opening and closing databases, and their column families.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::path::Path;
 use std::ptr::null;
 use std::sync::Arc;
 
@@ -221,9 +222,14 @@ exports! {
         drop(db)
     }
 
-    /// Removes a database with all of its entries. A missing one is not an error.
+    /// Removes a database with all of its entries. A directory without one is not an error.
     fn rocksdb_destroy_db(_options: Option<&Options>, path: text; err) {
-        Ok(destroy(path?, TABLE)?)
+        let path = path?;
+        let has = |file: &str| Path::new(path).join(file).exists();
+        if !has("CATALOG") && !has("CURRENT") && !has(&format!("table-{TABLE}")) {
+            return Ok(());
+        }
+        Ok(destroy(path, TABLE)?)
     }
 
     /// Repairs a database that is not open, as far as possible. Damaged files are kept as

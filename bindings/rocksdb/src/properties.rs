@@ -86,7 +86,7 @@ fn property(db: &Database, family: u32, name: &str) -> Option<String> {
 }
 
 fn levels(stats: &Stats) -> String {
-    let mut text = "Level    Files   Size(MB)  Written(MB)\n".to_owned();
+    let mut text = "Compaction Stats\nLevel    Files   Size(MB)  Written(MB)\n".to_owned();
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     for level in &stats.levels {
         let (size, written) = (mib(level.bytes), mib(level.bytes_written));

@@ -10,7 +10,7 @@ use store::{Cursor, KeyRange, Snapshot};
 use crate::database::Database;
 use crate::exports::exports;
 use crate::failure::Failure;
-use crate::layout;
+use crate::layout::{self, FIRST_WRITES};
 use crate::scalars::{HasScalars, Scalars};
 use crate::shell::Shell;
 
@@ -189,7 +189,7 @@ exports! {
 
     /// The number of the last write that a snapshot shows.
     fn rocksdb_snapshot_get_sequence_number(snapshot: &Shell<Snapshot>) -> u64 {
-        snapshot.get().sequence()
+        snapshot.get().sequence().saturating_sub(FIRST_WRITES)
     }
 
     /// As rocksdb_create_snapshot().

@@ -32,7 +32,7 @@ rejected! {
         rocksdb_checkpoint_export_column_family rocksdb_get_updates_since
         rocksdb_block_based_options_set_user_defined_index_factory_from_string
         rocksdb_readoptions_set_table_index_factory_from_string rocksdb_trace_reader_create
-        rocksdb_sstfilewriter_delete rocksdb_get_options_from_string;
+        rocksdb_sstfilewriter_delete;
     4:
         rocksdb_increase_full_history_ts_low rocksdb_ingest_external_file;
     5:
