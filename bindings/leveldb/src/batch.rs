@@ -5,7 +5,6 @@ use std::ffi::{c_char, c_void};
 use shim::boundary::{bytes, quietly};
 use store::{Op, WriteBatch};
 
-
 /// Writes that are applied together.
 #[derive(Debug, Default)]
 pub struct leveldb_writebatch_t(pub(crate) WriteBatch);

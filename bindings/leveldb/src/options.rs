@@ -291,7 +291,7 @@ pub struct leveldb_filterpolicy_t {
 /// A filter policy of the program. It is never called: the store has its own filters, with the same
 /// results for reads.
 #[unsafe(no_mangle)]
-pub extern "C" fn leveldb_filterpolicy_create(
+pub unsafe extern "C" fn leveldb_filterpolicy_create(
     state: *mut c_void,
     destructor: leveldb_destructor,
     _create_filter: Option<

@@ -6,8 +6,8 @@ use std::fmt::Write;
 use shim::estimate::{Estimate, MAX_ENTRIES, estimate};
 use store::Stats;
 
-use shim::boundary::{bytes, copy, quietly, text};
 use crate::db::leveldb_t;
+use shim::boundary::{bytes, copy, quietly, text};
 
 /// The value of a property, to be freed with leveldb_free(): leveldb.num-files-at-level<N>,
 /// leveldb.stats, leveldb.sstables, leveldb.approximate-memory-usage. NULL for another name.
@@ -70,8 +70,9 @@ pub unsafe extern "C" fn leveldb_approximate_sizes(
             let start = bytes(*range_start_key.add(range), *range_start_key_len.add(range));
             let limit = bytes(*range_limit_key.add(range), *range_limit_key_len.add(range));
             let cursor = db.table.cursor_range(start..limit);
-            let estimated: Estimate =
-                quietly(|| cursor.and_then(|found| estimate(found, MAX_ENTRIES)).unwrap_or_default());
+            let estimated: Estimate = quietly(|| {
+                cursor.and_then(|found| estimate(found, MAX_ENTRIES)).unwrap_or_default()
+            });
             sizes.add(range).write(estimated.bytes);
         }
     }

@@ -154,7 +154,8 @@ fn key_of<'a>(op: &BatchOp<'a>) -> &'a [u8] {
     }
 }
 
-type VisitPut = Option<unsafe extern "C" fn(*mut c_void, *const c_char, usize, *const c_char, usize)>;
+type VisitPut =
+    Option<unsafe extern "C" fn(*mut c_void, *const c_char, usize, *const c_char, usize)>;
 type VisitDelete = Option<unsafe extern "C" fn(*mut c_void, *const c_char, usize)>;
 type VisitPutOf =
     Option<unsafe extern "C" fn(*mut c_void, u32, *const c_char, usize, *const c_char, usize)>;
@@ -412,7 +413,7 @@ mod tests {
         batch.put(0, b"k", b"v");
         batch.merge(300, b"m", b"1");
         batch.delete_range(7, b"a", b"b");
-        let copy = Batch::from_data(&batch.data().to_vec());
+        let copy = Batch::from_data(batch.data());
         assert_eq!((copy.ops, copy.used), (batch.ops, batch.used));
         assert!(Batch::from_data(b"\0\0\0\0\0\0\0\0\x01\0\0\0\x01").check().is_err());
         assert!(Batch::from_data(&[0; 12]).check().is_ok());

@@ -102,4 +102,3 @@ exports! {
     /// Does nothing.
     fn rocksdb_cache_disown_data(_cache: &Cache) {}
 }
-

@@ -40,9 +40,8 @@ impl Comparator {
     }
 }
 
-type Compare = Option<
-    unsafe extern "C" fn(*mut c_void, *const c_char, usize, *const c_char, usize) -> c_int,
->;
+type Compare =
+    Option<unsafe extern "C" fn(*mut c_void, *const c_char, usize, *const c_char, usize) -> c_int>;
 
 /// The result of a merge: memory of `malloc`, or of the operator's own.
 type FullMerge = unsafe extern "C" fn(
@@ -107,8 +106,7 @@ impl MergeCallbacks {
                 &mut length,
             )
         };
-        self.take(value, length, success)
-            .ok_or_else(|| "Merge operator failed".to_owned())
+        self.take(value, length, success).ok_or_else(|| "Merge operator failed".to_owned())
     }
 
     /// One operand in place of several.

@@ -108,7 +108,11 @@ impl Results {
 ///
 /// # Safety
 /// The array has a handle per key.
-pub(crate) unsafe fn keys_of(families: *const *const Handle, keys: List, count: usize) -> Vec<Vec<u8>> {
+pub(crate) unsafe fn keys_of(
+    families: *const *const Handle,
+    keys: List,
+    count: usize,
+) -> Vec<Vec<u8>> {
     // SAFETY: by the contract of this function.
     let families = unsafe { array(families, count) };
     let pairs = families.iter().zip(keys.iter(count));
@@ -129,10 +133,9 @@ fn multi_get(db: &Database, options: &ReadOptions, keys: &[Vec<u8>], results: Re
             values.into_iter().enumerate().for_each(|(at, value)| results.set(at, Ok(value)));
         }
         // One key has failed: each for itself.
-        Err(_) => keys
-            .iter()
-            .enumerate()
-            .for_each(|(at, key)| results.set(at, options.get(db, key))),
+        Err(_) => {
+            keys.iter().enumerate().for_each(|(at, key)| results.set(at, options.get(db, key)))
+        }
     }
 }
 
@@ -407,4 +410,3 @@ exports! {
         is_there.into()
     }
 }
-

@@ -131,7 +131,10 @@ impl Database {
     ) -> Result<(Self, Vec<Handle>), Failure> {
         let names = db.table_names()?;
         if !names.is_empty() && names != [TABLE] {
-            return Err(refuse(path, "is a store of other tables, not a database of this interface"));
+            return Err(refuse(
+                path,
+                "is a store of other tables, not a database of this interface",
+            ));
         }
         let table = match is_read_only {
             true => db.table(TABLE)?,

@@ -1,26 +1,26 @@
 //! The form of exported functions.
 //!
-//! [`exports!`] turns a list of functions into exported ones. It converts arguments, and puts an end
-//! to panics, so that the conversions and their unsafe code are in one place:
+//! [`exports!`] turns a list of functions into exported ones. It converts arguments, and puts an
+//! end to panics, so that the conversions and their unsafe code are in one place:
 //!
 //! ```text
-//!   fn rocksdb_put | rocksdb_put_cf(db: &Database, options: &WriteOptions, ?family, key: bytes, ...; err) { .. }
+//!   fn rocksdb_delete | rocksdb_delete_cf(db: &Database, ?family, key: bytes; err) { .. }
 //!
 //!   key: bytes        two C arguments, pointer and length, become a slice
 //!   name: text        a NUL-terminated string becomes a Result of a &str
 //!   key_at: list      a pointer, a pointer to lengths: see List
-//!   ?family           of two names the second one has this argument, a column family; the first one
-//!                     has the default family in its place
-//!   ...; err)         the function has `char **errptr` as its last argument, and its body returns a
-//!                     Result
+//!   ?family           of two names the second has this argument, a column family; the first has
+//!                     the default family in its place
+//!   ...; err)         the function has `char **errptr` as its last argument, and its body returns
+//!                     a Result
 //! ```
 //!
 //! All other arguments are passed as they are. References must not be NULL, an `Option` of one may.
 //!
 //! [`rejected!`] makes functions that only return an error that names them, [`aborting!`] ones that
-//! end the process because they have no way to return one. Both rely on the C calling conventions of
-//! the supported platforms: arguments that a function does not declare are ignored, and a result in
-//! the return register is ignored by callers of `void` functions.
+//! end the process because they have no way to return one. Both rely on the C calling conventions
+//! of the supported platforms: arguments that a function does not declare are ignored, and a result
+//! in the return register is ignored by callers of `void` functions.
 
 use std::ffi::c_char;
 

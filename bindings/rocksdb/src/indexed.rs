@@ -127,7 +127,8 @@ impl Indexed {
 }
 
 type Visit = Option<unsafe extern "C" fn(*mut c_void, *const c_char, usize)>;
-type VisitPut = Option<unsafe extern "C" fn(*mut c_void, *const c_char, usize, *const c_char, usize)>;
+type VisitPut =
+    Option<unsafe extern "C" fn(*mut c_void, *const c_char, usize, *const c_char, usize)>;
 
 /// An iterator over the base's column family with the batch over it. Takes the base.
 fn over(batch: &Indexed, base: Box<Iterator>) -> Pointer<Iterator> {

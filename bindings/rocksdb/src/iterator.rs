@@ -39,6 +39,9 @@ enum Move<'k> {
     Prev,
 }
 
+/// A copy of a key of the store and its value.
+type Entry = (Vec<u8>, Vec<u8>);
+
 /// An iterator.
 #[derive(Debug)]
 pub struct Iterator {
@@ -49,7 +52,7 @@ pub struct Iterator {
     cursor: Option<Cursor>,
     overlay: Option<Arc<Overlay>>,
     /// The entry under an iterator with an overlay.
-    merged: Option<(Vec<u8>, Vec<u8>)>,
+    merged: Option<Entry>,
     is_forward: bool,
     /// Sees later writes at each seek.
     is_tailing: bool,
@@ -139,11 +142,15 @@ impl Iterator {
         if is_step && self.entry().is_none() {
             return;
         }
-        if self.is_tailing && let Err(error) = self.refresh_for(is_step) {
+        if self.is_tailing
+            && let Err(error) = self.refresh_for(is_step)
+        {
             self.error = Some(error);
             return;
         }
-        if let Some(extractor) = &self.extractor && !is_step {
+        if let Some(extractor) = &self.extractor
+            && !is_step
+        {
             let prefix = match to {
                 Move::Seek(key) | Move::SeekBack(key) => extractor.prefix(key),
                 _ => None,
@@ -191,13 +198,15 @@ impl Iterator {
             (Move::Seek(_), _) => {
                 cursor.seek(target)?;
                 let key = target.to_vec();
-                let bound = if range.is_after_start(&key) { Included(key) } else { range.start.clone() };
+                let bound =
+                    if range.is_after_start(&key) { Included(key) } else { range.start.clone() };
                 Position { bound, is_forward: true }
             }
             (Move::SeekBack(_), _) => {
                 cursor.seek_back(target)?;
                 let key = target.to_vec();
-                let bound = if range.is_before_end(&key) { Included(key) } else { range.end.clone() };
+                let bound =
+                    if range.is_before_end(&key) { Included(key) } else { range.end.clone() };
                 Position { bound, is_forward: false }
             }
             (Move::Next, Some((key, _))) => {
@@ -241,7 +250,7 @@ impl Position {
         overlay: &Overlay,
         range: &KeyRange,
         families: &Families,
-    ) -> Result<Option<(Vec<u8>, Vec<u8>)>, Failure> {
+    ) -> Result<Option<Entry>, Failure> {
         loop {
             let change = self.change(overlay, range);
             let stored = cursor.entry();
@@ -263,7 +272,11 @@ impl Position {
             }
             // Deleted: both go past the key.
             if stored.is_some() {
-                if self.is_forward { cursor.next()? } else { cursor.prev()? };
+                if self.is_forward {
+                    cursor.next()?
+                } else {
+                    cursor.prev()?
+                };
             }
             self.bound = Excluded(key.clone());
         }

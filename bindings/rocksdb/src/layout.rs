@@ -10,8 +10,8 @@
 //!   "family:" name      → its number: u32 LE
 //! ```
 //!
-//! All column families are in one table, so they have one log: a batch over several is one record, a
-//! synced write makes every earlier write to any of them durable, and a power cut leaves a prefix
+//! All column families are in one table, so they have one log: a batch over several is one record,
+//! a synced write makes every earlier write to any of them durable, and a power cut leaves a prefix
 //! of all writes, as in RocksDB. A varint is never a prefix of another one, so the keys of a
 //! family are a range, in their own order.
 //!
@@ -118,7 +118,8 @@ mod tests {
             }
         }
         assert_eq!(prefix(0), b"\x01");
-        for catalogue in [VERSION_KEY, IDENTITY_KEY, NEXT_KEY, b"", b"\x80", b"\x80\x80\x80\x80\x80"]
+        for catalogue in
+            [VERSION_KEY, IDENTITY_KEY, NEXT_KEY, b"", b"\x80", b"\x80\x80\x80\x80\x80"]
         {
             assert_eq!(split(catalogue), None);
         }

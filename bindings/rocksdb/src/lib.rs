@@ -1,8 +1,8 @@
 //! RocksDB's C interface (`rocksdb/c.h` of 11.8) over Siltstone: `librocksdb.so.11`.
 //!
 //! A program that uses this interface runs on Siltstone without being changed or compiled again. A
-//! database is a store with one table on `lsm`, in which a column family is a prefix of keys. RocksDB's
-//! own files are not read.
+//! database is a store with one table on `lsm`, in which a column family is a prefix of keys.
+//! RocksDB's own files are not read.
 //!
 //! README.md has the differences, and what becomes of each option.
 //!

@@ -1,8 +1,8 @@
 //! Locks on keys, for transactions that lock what they write.
 //!
 //! A key is locked by one transaction, or shared by several readers. Who waits for longer than its
-//! timeout gives up, which also ends deadlocks. Plain writes to the database take the locks of their
-//! keys for the duration of the write.
+//! timeout gives up, which also ends deadlocks. Plain writes to the database take the locks of
+//! their keys for the duration of the write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};

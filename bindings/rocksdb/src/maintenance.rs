@@ -23,16 +23,19 @@ use crate::scalars::{HasScalars, Plain};
 ///
 /// # Safety
 /// The keys are strings of the caller, or NULL.
-unsafe fn compact(db: &Database, family: u32, start: (*const c_char, usize), end: (*const c_char, usize)) {
+unsafe fn compact(
+    db: &Database,
+    family: u32,
+    start: (*const c_char, usize),
+    end: (*const c_char, usize),
+) {
     let all = layout::range(family);
-    // SAFETY: by the contract of this function.
     let key = |(data, len): (*const c_char, usize)| {
-        (!data.is_null()).then(|| entry_key(family, unsafe { bytes(data, len) }))
+        // SAFETY: by the contract of this function.
+        (!data.is_null()).then(|| unsafe { entry_key(family, bytes(data, len)) })
     };
-    let range = (
-        key(start).map_or(all.start, Bound::Included),
-        key(end).map_or(all.end, Bound::Included),
-    );
+    let range =
+        (key(start).map_or(all.start, Bound::Included), key(end).map_or(all.end, Bound::Included));
     // RocksDB reports no error here, either. The next write does.
     drop(db.table.compact_range(range));
 }
@@ -176,7 +179,7 @@ exports! {
         Ok(())
     }
 
-    /// Compacts the keys from one to another, both included; a null key is the first or last one.
+    /// Compacts the keys from one to another, both included; NULL is the first or the last one.
     fn rocksdb_compact_range | rocksdb_compact_range_cf(
         db: &Database, ?family, start: *const c_char, start_len: usize, end: *const c_char,
         end_len: usize
@@ -222,8 +225,8 @@ exports! {
         Ok(())
     }
 
-    /// Does nothing. RocksDB removes files that are in the range as a whole, so that any part of the
-    /// range may stay: so may all.
+    /// Does nothing. RocksDB removes files that are in the range as a whole, so that any part of
+    /// the range may stay: so may all.
     fn rocksdb_delete_file_in_range | rocksdb_delete_file_in_range_cf(
         db: &Database, ?family, start: bytes, end: bytes; err
     ) {
@@ -305,8 +308,8 @@ exports! {
         unsafe { set_options(db, count, names, values) }
     }
 
-    /// Sets options of a copy by a text: `name=value;name=value`. Options that are not numbers are an
-    /// error.
+    /// Sets options of a copy by a text: `name=value;name=value`. Options that are not numbers are
+    /// an error.
     fn rocksdb_get_options_from_string(
         base: &Options, text: text, options: &mut Options; err
     ) {

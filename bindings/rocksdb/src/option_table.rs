@@ -1,5 +1,5 @@
-//! The options of reads, writes, files, backups, transactions, and other calls that are numbers: see
-//! [`scalars`](crate::scalars).
+//! The options of reads, writes, files, backups, transactions, and other calls that are numbers:
+//! see [`scalars`](crate::scalars).
 
 use crate::backups::BackupEngineOptions;
 use crate::options::BlockBasedOptions;

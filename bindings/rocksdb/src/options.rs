@@ -118,8 +118,11 @@ impl Options {
     }
 
     /// Remembers a text.
-    pub fn set_text(&mut self, name: &'static str, value: *const c_char) {
-        // SAFETY: the caller passes a NUL-terminated string, or NULL.
+    ///
+    /// # Safety
+    /// It is a NUL-terminated string, or NULL.
+    unsafe fn set_text(&mut self, name: &'static str, value: *const c_char) {
+        // SAFETY: by the contract of this function.
         let value = unsafe { owned_text(value) };
         self.texts.insert(name, value.unwrap_or_default());
     }
@@ -284,7 +287,7 @@ exports! {
 
     /// Remembered.
     fn rocksdb_options_set_db_log_dir(options: &mut Options, path: *const c_char) {
-        options.set_text("db_log_dir", path)
+        unsafe { options.set_text("db_log_dir", path) }
     }
 
     /// What was set.
@@ -294,7 +297,7 @@ exports! {
 
     /// Remembered: the log is in the directory of the database.
     fn rocksdb_options_set_wal_dir(options: &mut Options, path: *const c_char) {
-        options.set_text("wal_dir", path)
+        unsafe { options.set_text("wal_dir", path) }
     }
 
     /// What was set.
@@ -304,7 +307,7 @@ exports! {
 
     /// Remembered.
     fn rocksdb_options_set_db_host_id(options: &mut Options, id: *const c_char) {
-        options.set_text("db_host_id", id)
+        unsafe { options.set_text("db_host_id", id) }
     }
 
     /// What was set.
@@ -314,7 +317,7 @@ exports! {
 
     /// Remembered.
     fn rocksdb_options_set_daily_offpeak_time_utc(options: &mut Options, time: *const c_char) {
-        options.set_text("daily_offpeak_time_utc", time)
+        unsafe { options.set_text("daily_offpeak_time_utc", time) }
     }
 
     /// What was set.

@@ -66,7 +66,8 @@ impl Change {
         }
         let (family, key) = layout::split(key).unwrap_or_default();
         let merge = families.merge_of(family);
-        let merge = merge.ok_or_else(|| Failure::invalid("the column family has no merge operator"))?;
+        let merge =
+            merge.ok_or_else(|| Failure::invalid("the column family has no merge operator"))?;
         let operands: Vec<&[u8]> = self.operands.iter().map(Vec::as_slice).collect();
         merge.full(key, base, &operands).map(Some).map_err(Failure::invalid)
     }

@@ -469,4 +469,3 @@ pub struct Memory {
 /// A list without files.
 #[derive(Debug)]
 pub struct LiveFiles;
-

@@ -8,9 +8,9 @@
 //!              another value: Busy. Else it writes the batch, and the store checks these reads
 //! ```
 //!
-//! The store's own transactions validate all that was read; RocksDB's only what was written, or read
-//! for an update. So the store's transaction begins at the commit, with the tracked keys alone, and
-//! no other write to them can come between the validation and the writes.
+//! The store's own transactions validate all that was read; RocksDB's only what was written, or
+//! read for an update. So the store's transaction begins at the commit, with the tracked keys
+//! alone, and no other write to them can come between the validation and the writes.
 
 use std::collections::BTreeMap;
 use std::ffi::c_char;

@@ -2,10 +2,13 @@
 //!
 //! | table | what its functions do |
 //! | --- | --- |
-//! | `rejected` | return the error that they are not available, by name. The number is that of the arguments before `errptr` |
-//! | `aborting` | end the process with a message that names them: they read objects that this library never makes |
+//! | `rejected` | return the error that they are not available, by name |
+//! | `aborting` | end the process with a message that names them |
 //! | `ignored` | nothing; they return 0 or NULL |
 //! | `inert` | make and free objects that have no effect |
+//!
+//! The numbers of `rejected` are those of the arguments before `errptr`. The functions of
+//! `aborting` read objects that this library never makes.
 //!
 //! `tests/functions.txt` has the names of all functions; a test compares it with the library.
 

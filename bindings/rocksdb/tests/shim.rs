@@ -1,5 +1,5 @@
-//! Compiles the C programs with the C compiler and runs them, also under the address sanitizer where
-//! the compiler has it; checks that the library exports every function of RocksDB's header.
+//! Compiles the C programs with the C compiler and runs them, also under the address sanitizer
+//! where the compiler has it; checks that the library exports every function of RocksDB's header.
 //!
 //! `functions.txt` has the functions by name, with the types of result and arguments. The header of
 //! the C programs is made of it. Pointers to objects are `void *` there: programs are compiled with
@@ -209,7 +209,9 @@ fn rejected_functions_return_an_error_that_names_them() {
     assert!(rejected.len() > 50, "{}", rejected.len());
     let functions = functions();
     let mut program = "#include \"check.h\"\nint main(void) {\n".to_owned();
-    program.push_str("  static const char zeros[64];\n  rocksdb_slice_t slice = {0, 0}; (void)slice;\n");
+    program.push_str(
+        "  static const char zeros[64];\n  rocksdb_slice_t slice = {0, 0}; (void)slice;\n",
+    );
     for name in &rejected {
         let arguments = functions[name].arguments.iter().map(|word| match word.as_str() {
             "err" => "&err",
