@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_char;
 use std::sync::Arc;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use shim::boundary::{Pointer, copy};
 use store::{Durability, Table, WriteBatch};
 
@@ -42,7 +42,10 @@ struct Family {
 /// The column families of a database.
 #[derive(Debug, Default)]
 pub struct Families {
+    /// Never locked during a write to the table: a write can wait for a compaction, which reads it.
     open: RwLock<BTreeMap<u32, Family>>,
+    /// One creation at a time.
+    creation: Mutex<()>,
 }
 
 impl Families {
@@ -58,8 +61,7 @@ impl Families {
 
     /// Creates a column family.
     pub fn create(&self, table: &Table, name: &str, options: &Options) -> Result<Handle, Failure> {
-        // One creation at a time.
-        let mut open = self.open.write();
+        let _one = self.creation.lock();
         if table.contains_key(&layout::family_key(name.as_bytes()))? {
             let text = format!("Column family already exists: {name}");
             return Err(Failure::invalid(text));
@@ -71,7 +73,7 @@ impl Families {
         batch.put(&layout::family_key(name.as_bytes()), &id.to_le_bytes());
         table.write(&batch, Durability::Synced)?;
         let family = Family { name: name.to_owned(), options: options.clone(), ttl: None };
-        open.insert(id, family);
+        self.open.write().insert(id, family);
         Ok(Handle { id, name: name.to_owned() })
     }
 
@@ -80,15 +82,19 @@ impl Families {
         if handle.id == 0 {
             return Err(Failure::invalid("Can't drop default column family"));
         }
-        let mut open = self.open.write();
-        if open.remove(&handle.id).is_none() {
+        let removed = self.open.write().remove(&handle.id);
+        let Some(family) = removed else {
             return Err(Failure::invalid("Column family already dropped!"));
-        }
+        };
         let mut batch = WriteBatch::new();
         batch.delete(&layout::family_key(handle.name.as_bytes()));
         let range = layout::range(handle.id);
         batch.delete_range((range.start, range.end));
-        Ok(table.write(&batch, Durability::Synced)?)
+        let written = table.write(&batch, Durability::Synced);
+        if written.is_err() {
+            self.open.write().insert(handle.id, family);
+        }
+        Ok(written?)
     }
 
     /// Opens a column family that exists.

@@ -52,5 +52,7 @@ pub mod properties;
 pub mod read_options;
 pub mod scalars;
 pub mod shell;
+#[cfg(test)]
+mod tests;
 pub mod transaction;
 pub mod unavailable;

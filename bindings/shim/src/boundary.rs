@@ -147,7 +147,7 @@ mod tests {
         unsafe {
             assert_eq!(guard(&mut err, closed), 0);
             assert_eq!(guard(&mut err, || Err::<u8, _>(Error::Invalid("x".to_owned()))), 0);
-            assert_eq!(guard(&mut err, || Ok(7)), 7);
+            assert_eq!(guard(&mut err, || Ok::<_, Error>(7)), 7);
             assert_eq!(CStr::from_ptr(err).to_str(), Ok("Invalid argument: x"));
             assert_eq!(guard(&mut err, || -> Result<u8, Error> { panic!("boom") }), 0);
             assert!(CStr::from_ptr(err).to_str().unwrap().starts_with("IO error: internal"));
