@@ -400,11 +400,12 @@ exports! {
     ) -> u8 {
         let read = options.get(db, &entry_key(family.id, key));
         let is_there = !matches!(read, Ok(None));
-        let read = read.ok().flatten().filter(|_| !value.is_null());
+        // As in RocksDB, a missing key has a known value, which is empty.
+        let known = read.ok().filter(|_| !value.is_null()).map(Option::unwrap_or_default);
         unsafe {
-            give(found, read.is_some().into());
-            if read.is_some() {
-                value.write(give_value(read, len).0);
+            give(found, known.is_some().into());
+            if known.is_some() {
+                value.write(give_value(known, len).0);
             }
         }
         is_there.into()

@@ -8,12 +8,12 @@ scalars!(Options, "rocksdb_options", NAMES {
         block_protection_bytes_per_key,
         allow_ingest_behind, create_if_missing, create_missing_column_families,
         error_if_exists, paranoid_checks = 1, open_files_async,
-        compression_options_use_zstd_dict_trainer, level_compaction_dynamic_level_bytes = 1,
+        compression_options_use_zstd_dict_trainer = 1, level_compaction_dynamic_level_bytes = 1,
         skip_stats_update_on_db_open, enable_blob_files, enable_blob_gc,
         enable_pipelined_write, unordered_write, allow_mmap_reads, allow_mmap_writes,
         use_direct_reads, use_direct_io_for_flush_and_compaction, is_fd_close_on_exec = 1,
         advise_random_on_open = 1, use_adaptive_mutex, allow_concurrent_memtable_write = 1,
-        enable_write_thread_adaptive_yield = 1, write_dbid_to_manifest = 1, write_identity_file,
+        enable_write_thread_adaptive_yield = 1, write_dbid_to_manifest = 1, write_identity_file = 1,
         track_and_verify_wals_in_manifest, inplace_update_support,
         avoid_unnecessary_blocking_io, atomic_flush, manual_wal_flush, dump_malloc_stats,
         memtable_whole_key_filtering, flush_verify_memtable_count,
@@ -31,11 +31,11 @@ scalars!(Options, "rocksdb_options", NAMES {
         paranoid_memory_checks, memtable_verify_per_key_checksum_on_seek,
         cf_allow_ingest_behind, memtable_batch_lookup_optimization;
     [i32]:
-        info_log_level = 1, max_open_files = -1, max_file_opening_threads,
-        compression_options_zstd_max_train_bytes, compression_options_parallel_threads,
+        info_log_level = 1, max_open_files = -1, max_file_opening_threads = 16,
+        compression_options_zstd_max_train_bytes, compression_options_parallel_threads = 1,
         num_levels = 7, level0_file_num_compaction_trigger = 4,
         level0_slowdown_writes_trigger = 20, level0_stop_writes_trigger = 36,
-        target_file_size_multiplier = 1, statistics_level, blob_compression_type,
+        target_file_size_multiplier = 1, statistics_level = 3, blob_compression_type,
         blob_file_starting_level, prepopulate_blob_cache, max_write_buffer_number = 2,
         min_write_buffer_number_to_merge = 1, max_background_jobs = 2,
         max_background_compactions = -1, max_background_flushes = -1,
@@ -50,13 +50,13 @@ scalars!(Options, "rocksdb_options", NAMES {
         log_file_time_to_roll, keep_log_file_num = 1000, recycle_log_file_num,
         soft_pending_compaction_bytes_limit = 68719476736,
         hard_pending_compaction_bytes_limit = 274877906944,
-        max_manifest_file_size = 1073741824, arena_block_size, manifest_preallocation_size,
+        max_manifest_file_size = 1073741824, arena_block_size, manifest_preallocation_size = 4194304,
         memtable_huge_page_size, max_successive_merges, inplace_update_num_locks = 10000,
         stats_history_buffer_size, log_readahead_size;
     [u64]:
         max_total_wal_size, compression_options_max_dict_buffer_bytes,
-        target_file_size_base = 67108864, max_bytes_for_level_base = 268435456, ttl,
-        periodic_compaction_seconds, min_blob_size, blob_file_size = 268435456,
+        target_file_size_base = 67108864, max_bytes_for_level_base = 268435456, ttl = 0xffff_ffff_ffff_fffe_u64,
+        periodic_compaction_seconds = 0xffff_ffff_ffff_fffe_u64, min_blob_size, blob_file_size = 268435456,
         max_compaction_trigger_wakeup_seconds, blob_compaction_readahead_size,
         WAL_ttl_seconds, WAL_size_limit_MB, bytes_per_sync, wal_bytes_per_sync,
         writable_file_max_buffer_size = 1048576, max_sequential_skip_in_iterations = 8,
@@ -89,5 +89,5 @@ scalars!(Options, "rocksdb_options", NAMES {
     [get usize]:
         compaction_readahead_size = 2097152;
     [get u8]:
-        bottommost_compression_options_use_zstd_dict_trainer;
+        bottommost_compression_options_use_zstd_dict_trainer = 1;
 });

@@ -237,7 +237,7 @@ scalars!(BackupEngineOptions, "rocksdb_backup_engine_options" {
         callback_trigger_interval_size = 4194304;
     [i32]:
         max_background_operations = 1, max_valid_backups_to_open = 2147483647,
-        share_files_with_checksum_naming, schema_version = 1;
+        share_files_with_checksum_naming = 0x8000_0002_u32, schema_version = 1;
     [u8]:
         share_table_files = 1, sync = 1, destroy_old_data, backup_log_files = 1,
         share_files_with_checksum = 1, current_temperatures_override_manifest;
