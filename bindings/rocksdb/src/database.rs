@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int};
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
 use store::{
     BatchOp, Clock, Db, Durability, Error, Op, SystemClock, Table, WriteBatch, maintenance,
 };
@@ -166,6 +167,7 @@ impl Database {
         if wanted.iter().any(|family| has_filter(&family.options)) {
             database.set_filter()?;
         }
+        note_open(path, &database.families);
         Ok((database, handles))
     }
 
@@ -305,13 +307,33 @@ fn new_identity() -> String {
     )
 }
 
-/// The names of the column families of a database that is not open, the default one first.
+/// The databases that this process has open, by the directories that the system resolves.
+static OPEN: Mutex<Vec<(PathBuf, Weak<Families>)>> = Mutex::new(Vec::new());
+
+fn note_open(path: &str, families: &Arc<Families>) {
+    let Ok(path) = Path::new(path).canonicalize() else { return };
+    let mut open = OPEN.lock();
+    open.retain(|(other, families)| *other != path && families.strong_count() > 0);
+    open.push((path, Arc::downgrade(families)));
+}
+
+/// The column families of a database that this process has open.
+fn open_families(path: &str) -> Option<Arc<Families>> {
+    let path = Path::new(path).canonicalize().ok()?;
+    OPEN.lock().iter().find(|(other, _)| *other == path)?.1.upgrade()
+}
+
+/// The names of the column families of a database, the default one first. No other process has it
+/// open for writing.
 pub fn list_families(path: &str) -> Result<Vec<String>, Failure> {
     if !Db::exists(path)? {
         return Err(refuse(path, "does not exist"));
     }
     let options = store::DbOptions { read_only: true, ..store::DbOptions::default() };
-    let db = Db::open(path, options)?;
+    let db = match (Db::open(path, options), open_families(path)) {
+        (Err(Error::Locked { .. }), Some(families)) => return Ok(families.names()),
+        (db, _) => db?,
+    };
     let known = db.table(TABLE).map_err(Failure::from).and_then(|table| Families::list(&table));
     drop(db.close());
     let mut known: Vec<(u32, String)> = known?.into_iter().map(|(name, id)| (id, name)).collect();

@@ -133,6 +133,11 @@ impl Families {
         self.open.read().get(&id).map(|family| family.name.clone())
     }
 
+    /// The names of the families, in the order of their numbers.
+    pub fn names(&self) -> Vec<String> {
+        self.open.read().values().map(|family| family.name.clone()).collect()
+    }
+
     /// How many families there are, with the default one.
     pub fn count(&self) -> usize {
         self.open.read().len()

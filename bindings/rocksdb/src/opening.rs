@@ -238,7 +238,7 @@ exports! {
         repair(path?)
     }
 
-    /// The names of the column families of a database that is not open for writing.
+    /// The names of the column families of a database that no other process has open for writing.
     fn rocksdb_list_column_families(
         _options: Option<&Options>, path: text, len: *mut usize; err
     ) -> Pointer<*mut c_char> {

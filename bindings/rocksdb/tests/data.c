@@ -126,6 +126,10 @@ static void families(char **argv) {
   OK(db = rocksdb_open_column_families(options, path, 3, names, options_of, handles, &err));
   CHECK(rocksdb_column_family_handle_get_id(handles[0]) == 0);
   size_t len;
+  char **known;
+  OK(known = rocksdb_list_column_families(options, path, &len, &err));
+  CHECK(len == 3 && !strcmp(known[0], "default") && !strcmp(known[2], "two"));
+  rocksdb_list_column_families_destroy(known, len);
   char *name = rocksdb_column_family_handle_get_name(handles[2], &len);
   CHECK(take(name, len, "two"));
   OK(rocksdb_put_cf(db, wo, handles[1], S("k"), S("1"), &err));
@@ -171,7 +175,6 @@ static void families(char **argv) {
   for (int i = 0; i < 3; i++) rocksdb_column_family_handle_destroy(handles[i]);
   rocksdb_close(db);
 
-  char **known;
   OK(known = rocksdb_list_column_families(options, path, &len, &err));
   CHECK(len == 5 && !strcmp(known[0], "default") && !strcmp(known[1], "one"));
   rocksdb_list_column_families_destroy(known, len);
