@@ -2,9 +2,8 @@
 
 use std::ffi::{c_char, c_void};
 
+use shim::boundary::{bytes, quietly};
 use store::{Op, WriteBatch};
-
-use crate::boundary::{bytes, quietly};
 
 /// Writes that are applied together.
 #[derive(Debug, Default)]

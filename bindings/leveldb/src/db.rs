@@ -1,15 +1,16 @@
 //! Databases: open, read, write, snapshots, compaction, repair.
 
 use std::ffi::c_char;
-use std::io;
 use std::mem::MaybeUninit;
 use std::ops::Bound;
 use std::path::Path;
 
+use shim::boundary::{Pointer, bytes, copy, guard, quietly, text};
+use shim::destroy::destroy;
 use store::{Db, Error, Snapshot, Table, WriteBatch, maintenance};
 
 use crate::batch::leveldb_writebatch_t;
-use crate::boundary::{bytes, copy, guard, quietly, text};
+
 use crate::options::{leveldb_options_t, leveldb_readoptions_t, leveldb_writeoptions_t};
 
 /// The table of a database.
@@ -26,16 +27,6 @@ pub struct leveldb_t {
 #[derive(Debug)]
 pub struct leveldb_snapshot_t(pub(crate) Result<Snapshot, Error>);
 
-/// A pointer that is NULL after an error.
-#[repr(transparent)]
-struct Pointer<T>(*mut T);
-
-impl<T> Default for Pointer<T> {
-    fn default() -> Self {
-        Pointer(std::ptr::null_mut())
-    }
-}
-
 /// Opens the database in the directory `name`. NULL after an error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leveldb_open(
@@ -47,7 +38,7 @@ pub unsafe extern "C" fn leveldb_open(
     unsafe {
         guard(errptr, || {
             let db = open(options, text(name)?)?;
-            Ok(Pointer(Box::into_raw(Box::new(db))))
+            Ok::<_, Error>(Pointer::new(db))
         })
     }
     .0
@@ -158,7 +149,7 @@ pub unsafe extern "C" fn leveldb_get(
                 None => db.table.get_with(key, read),
                 Some(snapshot) => snapshot.clone()?.get_with(key, read),
             };
-            Ok(copied?.map(Pointer).unwrap_or_default())
+            Ok::<_, Error>(copied?.map(Pointer).unwrap_or_default())
         })
     }
     .0
@@ -209,47 +200,7 @@ pub unsafe extern "C" fn leveldb_destroy_db(
     errptr: *mut *mut c_char,
 ) {
     // SAFETY: the caller passes a NUL-terminated string and a place for an error.
-    unsafe { guard(errptr, || destroy(text(name)?)) }
-}
-
-/// Removes the store in `path`, even if it is damaged. Other files in the directory are kept.
-fn destroy(path: &str) -> Result<(), Error> {
-    let directory = Path::new(path);
-    let fault = |error: io::Error| Error::io("remove", path, &error);
-    if Db::exists(directory)? {
-        match Db::open(directory, leveldb_options_t::default().to_db_options()) {
-            Ok(db) => {
-                let others: Vec<_> =
-                    db.table_names()?.into_iter().filter(|name| name != TABLE).collect();
-                if !others.is_empty() {
-                    let reason = format!("it has tables besides '{TABLE}': {}", others.join(", "));
-                    return Err(Error::Refused { path: path.to_owned(), reason });
-                }
-                if db.catalogue()?.tables.contains_key(TABLE) {
-                    db.drop_table(TABLE)?;
-                }
-                db.close()?;
-            }
-            Err(damage) if damage.is_corruption() => {
-                ignore_missing(std::fs::remove_dir_all(directory.join(format!("table-{TABLE}"))))
-                    .map_err(fault)?;
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    for file in ["CATALOG", "CATALOG.new", "CATALOG.damaged", "LOCK"] {
-        ignore_missing(std::fs::remove_file(directory.join(file))).map_err(fault)?;
-    }
-    // It stays if there are other files in it, as with LevelDB.
-    drop(std::fs::remove_dir(directory));
-    Ok(())
-}
-
-fn ignore_missing(removed: io::Result<()>) -> io::Result<()> {
-    match removed {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed,
-    }
+    unsafe { guard(errptr, || destroy(text(name)?, TABLE)) }
 }
 
 /// Repairs a database that is not open, as far as possible. Damaged files are kept as *.damaged.

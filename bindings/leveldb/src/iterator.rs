@@ -3,9 +3,9 @@
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
 
+use shim::boundary::{bytes, guard, quietly};
 use store::{Cursor, EntryRef, Error};
 
-use crate::boundary::{bytes, guard, quietly};
 use crate::db::leveldb_t;
 use crate::options::leveldb_readoptions_t;
 

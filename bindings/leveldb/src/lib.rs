@@ -6,6 +6,8 @@
 //! README.md has the differences: comparators, filter policies, environments, and which option
 //! becomes which.
 //!
+//! What other shims need, too, is in the crate `siltstone-shim`.
+//!
 //! | module | contents |
 //! | --- | --- |
 //! | [`db`] | databases: open, read, write, snapshots, compaction, repair |
@@ -13,14 +15,14 @@
 //! | [`batch`] | write batches |
 //! | [`options`] | options, caches, filter policies, comparators, environments |
 //! | [`property`] | properties and approximate sizes |
-//! | [`boundary`] | bytes, errors and panics between C and Rust |
+//! | [`version`] | the version, and `leveldb_free` |
 
 // The names are LevelDB's. Its header has the contract of every pointer.
 #![allow(non_camel_case_types, clippy::missing_safety_doc)]
 
 pub mod batch;
-pub mod boundary;
 pub mod db;
 pub mod iterator;
 pub mod options;
 pub mod property;
+pub mod version;

@@ -16,9 +16,10 @@
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 
+use shim::boundary::copy;
+use shim::foreign::Foreign;
 use store::{DbOptions, Durability, Error, Snapshot};
 
-use crate::boundary::copy;
 use crate::db::leveldb_snapshot_t;
 
 const BYTEWISE: &CStr = c"leveldb.BytewiseComparator";
@@ -240,22 +241,6 @@ pub extern "C" fn leveldb_options_set_compression(
 /// A function that frees the state of a comparator or filter policy.
 pub type leveldb_destructor = Option<unsafe extern "C" fn(state: *mut c_void)>;
 
-/// An object of the program with a state and its destructor.
-#[derive(Debug)]
-struct Foreign {
-    state: *mut c_void,
-    destructor: leveldb_destructor,
-}
-
-impl Drop for Foreign {
-    fn drop(&mut self) {
-        if let Some(destructor) = self.destructor {
-            // SAFETY: the program passed this destructor for this state; it is called once.
-            unsafe { destructor(self.state) }
-        }
-    }
-}
-
 /// A comparator, of which only the name matters.
 #[derive(Debug)]
 pub struct leveldb_comparator_t {
@@ -285,7 +270,9 @@ pub unsafe extern "C" fn leveldb_comparator_create(
         let name = name(state);
         !name.is_null() && CStr::from_ptr(name) == BYTEWISE
     });
-    Box::new(leveldb_comparator_t { is_bytewise, _state: Foreign { state, destructor } })
+    // SAFETY: the program passes a destructor of this state.
+    let _state = unsafe { Foreign::new(state, destructor) };
+    Box::new(leveldb_comparator_t { is_bytewise, _state })
 }
 
 /// Frees a comparator, and calls its destructor.
@@ -304,7 +291,7 @@ pub struct leveldb_filterpolicy_t {
 /// A filter policy of the program. It is never called: the store has its own filters, with the same
 /// results for reads.
 #[unsafe(no_mangle)]
-pub extern "C" fn leveldb_filterpolicy_create(
+pub unsafe extern "C" fn leveldb_filterpolicy_create(
     state: *mut c_void,
     destructor: leveldb_destructor,
     _create_filter: Option<
@@ -327,7 +314,8 @@ pub extern "C" fn leveldb_filterpolicy_create(
     >,
     _name: Option<unsafe extern "C" fn(state: *mut c_void) -> *const c_char>,
 ) -> Box<leveldb_filterpolicy_t> {
-    let _state = Some(Foreign { state, destructor });
+    // SAFETY: the program passes a destructor of this state.
+    let _state = Some(unsafe { Foreign::new(state, destructor) });
     Box::new(leveldb_filterpolicy_t { bits_per_key: None, _state })
 }
 

@@ -27,6 +27,7 @@ use crate::{Cursor, Iter, Keys, Table};
 /// table.put(b"k", b"now")?;
 /// assert_eq!(snapshot.get(b"k")?.as_deref(), Some(&b"then"[..]));
 /// assert_eq!(table.get(b"k")?.as_deref(), Some(&b"now"[..]));
+/// assert!(table.snapshot()?.sequence() > snapshot.sequence());
 /// # Ok::<(), siltstone::Error>(())
 /// ```
 #[derive(Clone)]
@@ -89,6 +90,12 @@ impl Snapshot {
     }
 
     read_methods!();
+
+    /// The sequence number up to which it shows writes. Snapshots that are taken later have the
+    /// same or a higher one.
+    pub fn sequence(&self) -> u64 {
+        self.reader.sequence()
+    }
 }
 
 impl Reads for Snapshot {

@@ -134,21 +134,6 @@ void leveldb_writebatch_append(leveldb_writebatch_t *destination,
                                const leveldb_writebatch_t *source);
 
 /*
- Calls free(). NULL is allowed.
- */
-void leveldb_free(void *ptr);
-
-/*
- The version of LevelDB whose interface this is: 1.23.
- */
-int32_t leveldb_major_version(void);
-
-/*
- See leveldb_major_version().
- */
-int32_t leveldb_minor_version(void);
-
-/*
  Opens the database in the directory `name`. NULL after an error.
  */
 leveldb_t *leveldb_open(const leveldb_options_t *options, const char *name, char **errptr);
@@ -497,6 +482,21 @@ void leveldb_approximate_sizes(const leveldb_t *db,
                                const char *const *range_limit_key,
                                const size_t *range_limit_key_len,
                                uint64_t *sizes);
+
+/*
+ Calls free(). NULL is allowed.
+ */
+void leveldb_free(void *ptr);
+
+/*
+ The version of LevelDB whose interface this is: 1.23.
+ */
+int32_t leveldb_major_version(void);
+
+/*
+ See leveldb_major_version().
+ */
+int32_t leveldb_minor_version(void);
 
 #ifdef __cplusplus
 }  // extern "C"

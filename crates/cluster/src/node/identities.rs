@@ -26,8 +26,8 @@ use siltstone_vfs::{Mode, Vfs};
 
 use crate::log::{lost, take_bytes, take_u8};
 
-const NAME: &str = "NODE-IDENTITIES";
-const DRAFT_NAME: &str = "NODE-IDENTITIES.new";
+pub(super) const NAME: &str = "NODE-IDENTITIES";
+pub(super) const DRAFT_NAME: &str = "NODE-IDENTITIES.new";
 const MAGIC: &[u8; 8] = b"SILTPEER";
 const VERSION: u8 = 1;
 /// The largest file that is read, in bytes.

@@ -69,6 +69,9 @@ use status::Published;
 
 const LOCK_FILE: &str = "NODE-LOCK";
 
+/// The files that [`Node::create`] makes first. A directory with no other files has no node yet.
+pub const START_FILES: [&str; 3] = [LOCK_FILE, identities::NAME, identities::DRAFT_NAME];
+
 /// A node that runs. Dropping it stops it as [`shutdown`](Node::shutdown) does.
 pub struct Node {
     handle: NodeHandle,

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use siltstone_cluster::GroupOptions;
-use siltstone_cluster::node::{Network, NoPeers, Node, NodeOptions};
+use siltstone_cluster::node::{Network, NoPeers, Node, NodeOptions, START_FILES};
 use siltstone_cluster::transport::{Transport, TransportEvent, TransportOptions};
 use siltstone_engine::{Error, Result};
 use siltstone_vfs::Disk;
@@ -13,9 +13,6 @@ use super::clock::GroupClock;
 use super::opener;
 use super::options::ClusterOptions;
 use crate::process;
-
-/// The lock file of a node.
-const LOCK: &str = "NODE-LOCK";
 
 /// Starts the node. A node that has lost its log or its table does not start; a directory that
 /// somebody has emptied looks like that of a new node.
@@ -40,10 +37,10 @@ pub(crate) fn start(options: &ClusterOptions, clock: &Arc<GroupClock>) -> Result
 
 fn is_empty(options: &ClusterOptions) -> Result<bool> {
     match std::fs::read_dir(&options.dir) {
-        // An interrupted start leaves the lock file.
-        Ok(mut entries) => {
-            Ok(entries.all(|entry| entry.is_ok_and(|entry| entry.file_name() == LOCK)))
-        }
+        // An interrupted start leaves some of its first files.
+        Ok(mut entries) => Ok(entries.all(|entry| {
+            entry.is_ok_and(|entry| START_FILES.iter().any(|name| entry.file_name() == **name))
+        })),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(true),
         Err(error) => Err(Error::io("list", options.dir.display().to_string(), &error)),
     }

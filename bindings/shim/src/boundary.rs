@@ -3,7 +3,7 @@
 //! An error is a string allocated with `malloc`, returned through the caller's `errptr`. It begins
 //! with LevelDB's name for its kind, because programs compare that.
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use store::Error;
@@ -12,7 +12,7 @@ use store::Error;
 ///
 /// # Safety
 /// `data` points to `len` bytes that nobody changes during `'a`, or is NULL.
-pub(crate) unsafe fn bytes<'a>(data: *const c_char, len: usize) -> &'a [u8] {
+pub unsafe fn bytes<'a>(data: *const c_char, len: usize) -> &'a [u8] {
     if data.is_null() || len > isize::MAX as usize {
         return &[];
     }
@@ -24,7 +24,7 @@ pub(crate) unsafe fn bytes<'a>(data: *const c_char, len: usize) -> &'a [u8] {
 ///
 /// # Safety
 /// `text` points to a NUL-terminated string that nobody changes during `'a`, or is NULL.
-pub(crate) unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Error> {
+pub unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Error> {
     if text.is_null() {
         return Err(Error::Invalid("a name is NULL".to_owned()));
     }
@@ -34,7 +34,7 @@ pub(crate) unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Error> {
 }
 
 /// A copy of bytes in memory of `malloc`, with a NUL behind it; NULL without memory.
-pub(crate) fn copy(bytes: &[u8]) -> *mut c_char {
+pub fn copy(bytes: &[u8]) -> *mut c_char {
     // SAFETY: malloc has no requirements, and the size does not overflow.
     let memory = unsafe { libc::malloc(bytes.len() + 1) }.cast::<u8>();
     if !memory.is_null() {
@@ -52,15 +52,25 @@ pub(crate) fn copy(bytes: &[u8]) -> *mut c_char {
 ///
 /// # Safety
 /// `errptr` points to NULL or to a string of `malloc`, or is NULL.
-pub(crate) unsafe fn guard<R: Default>(
+pub unsafe fn guard<R: Default, E: Report>(
     errptr: *mut *mut c_char,
-    body: impl FnOnce() -> Result<R, Error>,
+    body: impl FnOnce() -> Result<R, E>,
 ) -> R {
     let message = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(result)) => return result,
-        Ok(Err(error)) => message(&error),
+        Ok(Err(error)) => error.report(),
         Err(_) => "IO error: internal error of Siltstone; close the database".to_owned(),
     };
+    // SAFETY: by the contract of this function.
+    unsafe { set_error(errptr, &message) };
+    R::default()
+}
+
+/// Returns an error to the caller.
+///
+/// # Safety
+/// `errptr` points to NULL or to a string of `malloc`, or is NULL.
+pub unsafe fn set_error(errptr: *mut *mut c_char, message: &str) {
     if !errptr.is_null() {
         // SAFETY: by the contract of this function; the old string is freed once and replaced.
         unsafe {
@@ -68,17 +78,28 @@ pub(crate) unsafe fn guard<R: Default>(
             *errptr = copy(message.replace('\0', "\\0").as_bytes());
         }
     }
-    R::default()
 }
 
 /// Runs the body of a function that reports no errors; a panic ends here.
-pub(crate) fn quietly<R: Default>(body: impl FnOnce() -> R) -> R {
+pub fn quietly<R: Default>(body: impl FnOnce() -> R) -> R {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_default()
 }
 
-/// The text of an error after LevelDB's name of its kind.
-pub(crate) fn message(error: &Error) -> String {
-    let kind = match error {
+/// Errors that a program can be told.
+pub trait Report {
+    /// The text of the error after LevelDB's name of its kind.
+    fn report(&self) -> String;
+}
+
+impl Report for Error {
+    fn report(&self) -> String {
+        format!("{}: {self}", kind(self))
+    }
+}
+
+/// LevelDB's name of the kind of an error.
+pub fn kind(error: &Error) -> &'static str {
+    match error {
         Error::Corruption { .. } => "Corruption",
         Error::Unsupported { .. } => "Not implemented",
         Error::Invalid(_)
@@ -86,31 +107,36 @@ pub(crate) fn message(error: &Error) -> String {
         | Error::Refused { .. }
         | Error::TooLarge { .. } => "Invalid argument",
         _ => "IO error",
-    };
-    format!("{kind}: {error}")
+    }
 }
 
-/// Calls free(). NULL is allowed.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn leveldb_free(ptr: *mut c_void) {
-    // SAFETY: the caller passes memory of `malloc` that a function of this library returned.
-    unsafe { libc::free(ptr) }
+/// A pointer to an object that the program owns; NULL after an error.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Pointer<T>(pub *mut T);
+
+impl<T> Pointer<T> {
+    /// A new object.
+    pub fn new(object: T) -> Self {
+        Pointer(Box::into_raw(Box::new(object)))
+    }
+
+    /// NULL.
+    pub fn null() -> Self {
+        Pointer(std::ptr::null_mut())
+    }
 }
 
-/// The version of LevelDB whose interface this is: 1.23.
-#[unsafe(no_mangle)]
-pub extern "C" fn leveldb_major_version() -> i32 {
-    1
-}
-
-/// See leveldb_major_version().
-#[unsafe(no_mangle)]
-pub extern "C" fn leveldb_minor_version() -> i32 {
-    23
+impl<T> Default for Pointer<T> {
+    fn default() -> Self {
+        Pointer::null()
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     #[test]
@@ -121,11 +147,11 @@ mod tests {
         unsafe {
             assert_eq!(guard(&mut err, closed), 0);
             assert_eq!(guard(&mut err, || Err::<u8, _>(Error::Invalid("x".to_owned()))), 0);
-            assert_eq!(guard(&mut err, || Ok(7)), 7);
+            assert_eq!(guard(&mut err, || Ok::<_, Error>(7)), 7);
             assert_eq!(CStr::from_ptr(err).to_str(), Ok("Invalid argument: x"));
             assert_eq!(guard(&mut err, || -> Result<u8, Error> { panic!("boom") }), 0);
             assert!(CStr::from_ptr(err).to_str().unwrap().starts_with("IO error: internal"));
-            leveldb_free(err.cast());
+            libc::free(err.cast());
             assert_eq!(guard(std::ptr::null_mut(), closed), 0);
         }
     }

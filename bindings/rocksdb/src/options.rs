@@ -1,0 +1,408 @@
+//! Options of databases and column families.
+//!
+//! A database is one table, so those that apply to column families in RocksDB apply to it as a
+//! whole, and are taken from the options of the database; merge operators, compaction filters and
+//! prefix extractors are those of each family. README.md has the list of what is honoured.
+
+use std::collections::BTreeMap;
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::Arc;
+
+use shim::boundary::{Pointer, copy};
+use store::{DbOptions, Env, Error};
+
+use crate::caches::Cache;
+use crate::callbacks::{
+    Comparator, FilterCallbacks, FilterFactory, MergeCallbacks, PrefixExtractor,
+};
+use crate::environment::Environment;
+use crate::exports::{array, exports, give, owned_text};
+use crate::failure::Failure;
+use crate::merge::Merge;
+use crate::scalars::{HasScalars, Plain, Scalars};
+
+/// Options of a database or a column family.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    scalars: Scalars,
+    /// Options that are texts.
+    texts: BTreeMap<&'static str, String>,
+    /// The name of a comparator that is not bytewise.
+    other_comparator: Option<String>,
+    /// The merge operator.
+    pub merge: Option<Merge>,
+    /// The compaction filter.
+    pub filter: Option<Arc<FilterCallbacks>>,
+    /// The factory of compaction filters.
+    pub filter_factory: Option<Arc<FilterFactory>>,
+    /// The prefix extractor.
+    pub prefix: Option<Arc<PrefixExtractor>>,
+    table: BlockBasedOptions,
+    is_in_memory: bool,
+}
+
+impl HasScalars for Options {
+    fn scalars(&self) -> &Scalars {
+        &self.scalars
+    }
+    fn scalars_mut(&mut self) -> &mut Scalars {
+        &mut self.scalars
+    }
+}
+
+impl Options {
+    /// Refuses what the store cannot do, rather than to do something else.
+    pub fn check(&self, path: &str) -> Result<(), Failure> {
+        if let Some(name) = &self.other_comparator {
+            return Err(Failure::Store(Error::Refused {
+                path: path.to_owned(),
+                reason: format!(
+                    "keys are in bytewise order only: leave out the comparator '{name}', or name it \
+                     \"leveldb.BytewiseComparator\" if it has that order"
+                ),
+            }));
+        }
+        if self.is_in_memory {
+            let text = "databases in an environment in memory".to_owned();
+            return Err(Failure::NotImplemented(text));
+        }
+        Ok(())
+    }
+
+    /// The options of opening the store. Snapshots of RocksDB do not expire.
+    pub fn to_db_options(&self) -> DbOptions {
+        let mut options = DbOptions {
+            direct_reads: self.scalars.is_set("use_direct_reads"),
+            cache_bytes: self.table.cache_bytes,
+            ..DbOptions::default()
+        };
+        if let Some(files @ 1..) = self.scalars.get::<i32>("max_open_files") {
+            options.max_open_files = files as usize;
+        }
+        if let Some(threads @ 1..) = self.scalars.get::<i32>("max_background_jobs") {
+            options.env = Env::system((threads as usize).min(64));
+        }
+        options.transactions.idle = None;
+        options
+    }
+
+    /// The options of the table, as far as the program has set them, within their limits.
+    pub fn to_table_options(&self) -> BTreeMap<String, String> {
+        let mut options = BTreeMap::new();
+        let mut put = |name: &str, value: Option<u64>, min: u64, max: u64| {
+            if let Some(value) = value {
+                options.insert(name.to_owned(), value.clamp(min, max).to_string());
+            }
+        };
+        let table = &self.table.scalars;
+        put("memtable", self.scalars.get("write_buffer_size"), 64 << 10, 4 << 30);
+        put("target_file_size", self.scalars.get("target_file_size_base"), 1 << 20, 1 << 30);
+        put("block_size", table.get("block_size"), 256, 4 << 20);
+        put(
+            "experimental.block_restart_interval",
+            table.get::<i32>("block_restart_interval").map(|value| value.max(1) as u64),
+            1,
+            1024,
+        );
+        put("filter_bits_per_key", self.table.filter_bits.map(|bits| bits as u64), 0, 64);
+        if let Some(compression) = self.scalars.get::<i32>("compression") {
+            let name = match compression {
+                0 => "none",
+                // Snappy, LZ4, LZ4HC.
+                1 | 4 | 5 => "lz4",
+                _ => "zstd",
+            };
+            options.insert("compression".to_owned(), name.to_owned());
+        }
+        options
+    }
+
+    /// Remembers a text.
+    ///
+    /// # Safety
+    /// It is a NUL-terminated string, or NULL.
+    unsafe fn set_text(&mut self, name: &'static str, value: *const c_char) {
+        // SAFETY: by the contract of this function.
+        let value = unsafe { owned_text(value) };
+        self.texts.insert(name, value.unwrap_or_default());
+    }
+
+    /// Lends a text and its length.
+    fn text(&self, name: &str, size: *mut usize) -> Pointer<c_char> {
+        let text = self.texts.get(name).map_or("", String::as_str);
+        // SAFETY: the caller passes a place for the length, or NULL.
+        unsafe { give(size, text.len()) };
+        Pointer(text.as_ptr().cast_mut().cast())
+    }
+
+    fn set_merge(&mut self, merge: Option<Merge>) {
+        self.merge = merge;
+    }
+}
+
+/// Options of the format of tables.
+#[derive(Debug, Clone, Default)]
+pub struct BlockBasedOptions {
+    scalars: Scalars,
+    filter_bits: Option<f64>,
+    cache_bytes: Option<u64>,
+}
+
+impl HasScalars for BlockBasedOptions {
+    fn scalars(&self) -> &Scalars {
+        &self.scalars
+    }
+    fn scalars_mut(&mut self) -> &mut Scalars {
+        &mut self.scalars
+    }
+}
+
+/// A filter policy: bits per key.
+#[derive(Debug)]
+pub struct FilterPolicy(f64);
+
+exports! {
+    /// New options.
+    fn rocksdb_options_create() -> Pointer<Options> {
+        Pointer::new(Options::default())
+    }
+
+    /// Frees options.
+    fn rocksdb_options_destroy(options: Option<Box<Options>>) {
+        drop(options)
+    }
+
+    /// A copy of options.
+    fn rocksdb_options_create_copy(options: &Options) -> Pointer<Options> {
+        Pointer::new(options.clone())
+    }
+
+    /// The number of background threads.
+    fn rocksdb_options_increase_parallelism(options: &mut Options, threads: c_int) {
+        options.scalars.set("max_background_jobs", threads)
+    }
+
+    /// The size of the block cache, in MiB, and filters.
+    fn rocksdb_options_optimize_for_point_lookup(options: &mut Options, cache_mb: u64) {
+        options.table.cache_bytes = Some(cache_mb.max(1) << 20);
+        options.table.filter_bits = Some(10.0)
+    }
+
+    /// The memtable gets a quarter of the budget, as in RocksDB.
+    fn rocksdb_options_optimize_level_style_compaction(options: &mut Options, budget: u64) {
+        options.scalars.set("write_buffer_size", budget as usize / 4)
+    }
+
+    /// As rocksdb_options_optimize_level_style_compaction().
+    fn rocksdb_options_optimize_universal_style_compaction(options: &mut Options, budget: u64) {
+        options.scalars.set("write_buffer_size", budget as usize / 4)
+    }
+
+    /// Another order than the bytewise one is refused when a database is opened.
+    fn rocksdb_options_set_comparator(options: &mut Options, comparator: Option<&Comparator>) {
+        let other = comparator.filter(|comparator| !comparator.is_bytewise());
+        options.other_comparator = other.map(|comparator| comparator.name.clone())
+    }
+
+    /// Takes the merge operator.
+    fn rocksdb_options_set_merge_operator(
+        options: &mut Options, operator: Option<Box<Arc<MergeCallbacks>>>
+    ) {
+        options.set_merge(operator.map(|operator| Merge::Program(*operator)))
+    }
+
+    /// Values and operands are 64-bit integers, little-endian, which are added.
+    fn rocksdb_options_set_uint64add_merge_operator(options: &mut Options) {
+        options.set_merge(Some(Merge::AddU64))
+    }
+
+    /// The compaction filter, which stays the program's.
+    fn rocksdb_options_set_compaction_filter(
+        options: &mut Options, filter: Option<&Arc<FilterCallbacks>>
+    ) {
+        options.filter = filter.cloned()
+    }
+
+    /// Takes the factory of compaction filters.
+    fn rocksdb_options_set_compaction_filter_factory(
+        options: &mut Options, factory: Option<Box<Arc<FilterFactory>>>
+    ) {
+        options.filter_factory = factory.map(|factory| *factory)
+    }
+
+    /// Takes the prefix extractor.
+    fn rocksdb_options_set_prefix_extractor(
+        options: &mut Options, extractor: Option<Box<Arc<PrefixExtractor>>>
+    ) {
+        options.prefix = extractor.map(|extractor| *extractor)
+    }
+
+    /// The environment: an environment in memory is refused when a database is opened.
+    fn rocksdb_options_set_env(options: &mut Options, environment: Option<&Environment>) {
+        options.is_in_memory = environment.is_some_and(|environment| environment.is_in_memory)
+    }
+
+    /// The format of tables.
+    fn rocksdb_options_set_block_based_table_factory(
+        options: &mut Options, table: Option<&BlockBasedOptions>
+    ) {
+        if let Some(table) = table {
+            options.table = table.clone();
+        }
+    }
+
+    /// The compression of the deepest given level is that of the database.
+    fn rocksdb_options_set_compression_per_level(
+        options: &mut Options, levels: *const c_int, count: usize
+    ) {
+        let levels = unsafe { array(levels, count) };
+        if let Some(last) = levels.last() {
+            options.scalars.set("compression", *last);
+        }
+    }
+
+    /// Remembered.
+    fn rocksdb_options_compaction_readahead_size(options: &mut Options, bytes: usize) {
+        options.scalars.set("compaction_readahead_size", bytes)
+    }
+
+    /// Ignored.
+    fn rocksdb_options_set_compression_options(
+        _options: &mut Options, _window_bits: c_int, _level: c_int, _strategy: c_int,
+        _max_dict_bytes: c_int
+    ) {}
+
+    /// Ignored.
+    fn rocksdb_options_set_bottommost_compression_options(
+        _options: &mut Options, _window_bits: c_int, _level: c_int, _strategy: c_int,
+        _max_dict_bytes: c_int, _enabled: u8
+    ) {}
+
+    /// Remembered.
+    fn rocksdb_options_set_bottommost_compression_options_use_zstd_dict_trainer(
+        options: &mut Options, value: u8, _enabled: u8
+    ) {
+        options.scalars.set("bottommost_compression_options_use_zstd_dict_trainer", value)
+    }
+
+    /// Remembered.
+    fn rocksdb_options_set_db_log_dir(options: &mut Options, path: *const c_char) {
+        unsafe { options.set_text("db_log_dir", path) }
+    }
+
+    /// What was set.
+    fn rocksdb_options_get_db_log_dir(options: &Options, size: *mut usize) -> Pointer<c_char> {
+        options.text("db_log_dir", size)
+    }
+
+    /// Remembered: the log is in the directory of the database.
+    fn rocksdb_options_set_wal_dir(options: &mut Options, path: *const c_char) {
+        unsafe { options.set_text("wal_dir", path) }
+    }
+
+    /// What was set.
+    fn rocksdb_options_get_wal_dir(options: &Options, size: *mut usize) -> Pointer<c_char> {
+        options.text("wal_dir", size)
+    }
+
+    /// Remembered.
+    fn rocksdb_options_set_db_host_id(options: &mut Options, id: *const c_char) {
+        unsafe { options.set_text("db_host_id", id) }
+    }
+
+    /// What was set.
+    fn rocksdb_options_get_db_host_id(options: &Options, size: *mut usize) -> Pointer<c_char> {
+        options.text("db_host_id", size)
+    }
+
+    /// Remembered.
+    fn rocksdb_options_set_daily_offpeak_time_utc(options: &mut Options, time: *const c_char) {
+        unsafe { options.set_text("daily_offpeak_time_utc", time) }
+    }
+
+    /// What was set.
+    fn rocksdb_options_get_daily_offpeak_time_utc(
+        options: &Options, size: *mut usize
+    ) -> Pointer<c_char> {
+        options.text("daily_offpeak_time_utc", size)
+    }
+
+    /// A text, to be freed: the store counts by itself, see the property `rocksdb.stats`.
+    fn rocksdb_options_statistics_get_string(options: &Options) -> Pointer<c_char> {
+        match options.scalars.is_set("statistics") {
+            true => Pointer(copy(b"statistics: see the property rocksdb.stats\n")),
+            false => Pointer::null(),
+        }
+    }
+
+    /// Remembered.
+    fn rocksdb_options_enable_statistics(options: &mut Options) {
+        options.scalars.set("statistics", 1u8)
+    }
+
+    /// Options of the format of tables.
+    fn rocksdb_block_based_options_create() -> Pointer<BlockBasedOptions> {
+        Pointer::new(BlockBasedOptions::default())
+    }
+
+    /// Frees options.
+    fn rocksdb_block_based_options_destroy(options: Option<Box<BlockBasedOptions>>) {
+        drop(options)
+    }
+
+    /// Takes a filter policy, which sets the bits per key.
+    fn rocksdb_block_based_options_set_filter_policy(
+        options: &mut BlockBasedOptions, policy: Option<Box<FilterPolicy>>
+    ) {
+        options.filter_bits = policy.map(|policy| policy.0)
+    }
+
+    /// The capacity of the cache is the size of the database's own block cache.
+    fn rocksdb_block_based_options_set_block_cache(
+        options: &mut BlockBasedOptions, cache: Option<&Cache>
+    ) {
+        options.cache_bytes = cache.map(Cache::capacity)
+    }
+
+    /// A Bloom filter.
+    fn rocksdb_filterpolicy_create_bloom(bits_per_key: f64) -> Pointer<FilterPolicy> {
+        Pointer::new(FilterPolicy(bits_per_key))
+    }
+
+    /// A Bloom filter.
+    fn rocksdb_filterpolicy_create_bloom_full(bits_per_key: f64) -> Pointer<FilterPolicy> {
+        Pointer::new(FilterPolicy(bits_per_key))
+    }
+
+    /// A Bloom filter with these bits per key.
+    fn rocksdb_filterpolicy_create_ribbon(bits_per_key: f64) -> Pointer<FilterPolicy> {
+        Pointer::new(FilterPolicy(bits_per_key))
+    }
+
+    /// A Bloom filter with these bits per key.
+    fn rocksdb_filterpolicy_create_ribbon_hybrid(
+        bits_per_key: f64, _bloom_before_level: c_int
+    ) -> Pointer<FilterPolicy> {
+        Pointer::new(FilterPolicy(bits_per_key))
+    }
+
+    /// Frees a filter policy.
+    fn rocksdb_filterpolicy_destroy(policy: Option<Box<FilterPolicy>>) {
+        drop(policy)
+    }
+
+    /// Remembered: every write is in the log.
+    fn rocksdb_writeoptions_disable_WAL(options: &mut Plain, value: c_int) {
+        options.scalars_mut().set("disable_WAL", value)
+    }
+
+    /// What was set.
+    fn rocksdb_writeoptions_get_disable_WAL(options: &Plain) -> u8 {
+        options.scalars().is_set("disable_WAL").into()
+    }
+
+    /// Frees what other functions return.
+    fn rocksdb_free(memory: *mut c_void) {
+        unsafe { libc::free(memory) }
+    }
+}
