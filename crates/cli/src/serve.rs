@@ -37,7 +37,7 @@ pub(crate) struct Serve {
     /// Print the options in force as a configuration file, and exit
     #[arg(long)]
     print_config: bool,
-    /// The address for Redis clients; addresses other than loopback need --password
+    /// The address for Redis clients; addresses other than loopback need --password or --acl-file
     #[arg(long, default_value = "127.0.0.1:6379")]
     listen: SocketAddr,
     /// The address for memcached clients (text and meta commands over TCP), e.g. 127.0.0.1:11211
@@ -83,6 +83,10 @@ pub(crate) struct Serve {
     /// Clients must send this with AUTH (or set SILTSTONE_PASSWORD)
     #[arg(long)]
     password: Option<String>,
+    /// Users, their passwords and rights: a file in the format of Redis's ACL files, which ACL SAVE
+    /// writes and ACL LOAD reads again
+    #[arg(long, value_name = "FILE")]
+    acl_file: Option<PathBuf>,
     /// The maximum number of connected clients
     #[arg(long, default_value_t = 10_000)]
     max_clients: usize,
@@ -187,6 +191,7 @@ impl Serve {
                 FsyncArg::No => Fsync::Never,
             },
             password: self.password.clone().or_else(|| std::env::var("SILTSTONE_PASSWORD").ok()),
+            acl_file: self.acl_file.clone(),
             max_clients: self.max_clients,
             max_request_bytes: self.max_request as usize,
             max_output_bytes: self.max_output as usize,

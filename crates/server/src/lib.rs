@@ -42,6 +42,7 @@
 //!
 //! The book's page on protocols has the full list.
 
+mod acl;
 mod backups;
 mod clients;
 mod command;

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,6 +60,8 @@ pub struct ServerOptions {
     pub fsync: Fsync,
     /// Password that clients must send, if any.
     pub password: Option<String>,
+    /// File of users, if any, in the format of Redis's ACL files. It must exist.
+    pub acl_file: Option<PathBuf>,
     /// Maximum number of connections.
     pub max_clients: usize,
     /// Maximum bytes of a request, and of all commands queued between MULTI and EXEC.
@@ -97,6 +100,7 @@ impl Default for ServerOptions {
             metrics: None,
             fsync: Fsync::default(),
             password: None,
+            acl_file: None,
             max_clients: 10_000,
             max_request_bytes: 512 << 20,
             max_output_bytes: 64 << 20,
@@ -145,16 +149,10 @@ impl ServerOptions {
             "password",
             "it is empty; set one, or none to serve this machine only".to_owned(),
         );
-        let addresses = [
-            ("listen", Some(self.listen)),
-            ("memcached", self.memcached),
-            ("udp", self.udp),
-            ("metrics", self.metrics),
-        ];
-        for (option, address) in addresses {
+        for (option, address) in self.addresses() {
             let Some(address) = address else { continue };
             require(
-                address.ip().is_loopback() || password.is_some(),
+                address.ip().is_loopback() || password.is_some() || self.acl_file.is_some(),
                 option,
                 format!(
                     "{address} can be reached from other machines and there is no password; set \
@@ -199,6 +197,22 @@ impl ServerOptions {
             );
         }
         if errors.is_empty() { Ok(()) } else { Err(Error::InvalidOptions(errors)) }
+    }
+
+    /// Addresses that may be public only with a password, by their option.
+    fn addresses(&self) -> [(&'static str, Option<SocketAddr>); 4] {
+        [
+            ("listen", Some(self.listen)),
+            ("memcached", self.memcached),
+            ("udp", self.udp),
+            ("metrics", self.metrics),
+        ]
+    }
+
+    /// Whether other machines can reach the server.
+    pub(crate) fn is_public(&self) -> bool {
+        let addresses = self.addresses().into_iter().filter_map(|(_, address)| address);
+        addresses.into_iter().any(|address| !address.ip().is_loopback())
     }
 
     /// Number of UDP threads for a table with this number of partitions.

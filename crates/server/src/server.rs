@@ -27,6 +27,7 @@ use siltstone::catalogue::TableSpec;
 use siltstone_engine::{Error, InvalidOption, Result};
 use siltstone_mica::Store;
 
+use crate::acl::users::Acl;
 use crate::backups::Backups;
 use crate::clients::Clients;
 use crate::command::{Waiters, command_index, run_long_scripts};
@@ -89,6 +90,7 @@ impl Server {
     /// As [`bind`](Self::bind).
     pub fn check(options: &ServerOptions, tables: &[(&str, &TableSpec)]) -> Result<()> {
         options.check()?;
+        open_acl(options)?;
         let names: Vec<_> = tables.iter().map(|(name, _)| *name).collect();
         check_names(&names)?;
         find_table(&names, options.memcached_table.as_deref())?;
@@ -113,6 +115,7 @@ impl Server {
     /// of an old table to collections ([`siltstone_collections::Keyspace::open`]).
     pub fn bind(tables: Vec<Table>, options: ServerOptions) -> Result<Self> {
         options.check()?;
+        let acl = open_acl(&options)?;
         if tables.is_empty() {
             return Err(invalid_option(
                 "tables",
@@ -210,6 +213,7 @@ impl Server {
                 .clone()
                 .map(|backup| Backups::new(backup, options.clock.clone())),
             last_sync: AtomicU64::new(0),
+            acl,
             options,
         });
         shared.record_sync();
@@ -371,6 +375,13 @@ impl Server {
         }
         synced.and(outcome.map_err(failed))
     }
+}
+
+/// The users of the options.
+fn open_acl(options: &ServerOptions) -> Result<Acl> {
+    let (password, file) = (options.password.as_deref(), options.acl_file.clone());
+    Acl::open(command_index(), password, file, options.is_public())
+        .map_err(|reason| invalid_option("acl_file", reason))
 }
 
 /// Index of the table with this name; 0 without a name.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::acl::users::Acl;
 use crate::backups::Backups;
 use crate::clients::Clients;
 use crate::command::{CommandIndex, Waiters};
@@ -29,6 +30,8 @@ use crate::{ServerOptions, StopHandle, udp};
 /// State shared by all threads of a server.
 pub(crate) struct Shared {
     pub(crate) options: ServerOptions,
+    /// Users and their rights.
+    pub(crate) acl: Acl,
     pub(crate) address: SocketAddr,
     /// Address of the memcached listener.
     pub(crate) memcached_address: Option<SocketAddr>,

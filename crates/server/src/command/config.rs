@@ -16,6 +16,7 @@ use super::definition::{ADMIN, NO_KEYS};
 use super::entry::{self, Command};
 use super::failure::{Failure, Outcome, reply_error, unknown_subcommand, wrong_subcommand_arity};
 use super::help;
+use crate::acl::user::DEFAULT_USER;
 use crate::keyspace_events::KeyspaceEvents;
 use crate::resp::{Args, number};
 use crate::shared::Shared;
@@ -38,6 +39,9 @@ fn config(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     match (args[1].to_ascii_lowercase().as_slice(), args.len()) {
         (b"get", 3..) => get(context, args.from(2)),
         (b"set", 4) if args[2].eq_ignore_ascii_case(b"access") => set_access(context, &args[3]),
+        (b"set", 4) if args[2].eq_ignore_ascii_case(b"requirepass") => {
+            set_password(context, &args[3])
+        }
         (b"set", 4..) if args.len().is_multiple_of(2) => set(context, args.from(2)),
         (b"resetstat", 2) => {
             context.shared.metrics.reset();
@@ -161,6 +165,22 @@ fn change<'a>(shared: &Shared, name: &str, value: &[u8]) -> Result<Change<'a>, S
             let max = count(0, i64::MAX)?;
             Ok(Box::new(move |shared| shared.observers.tracking.set_max_keys(max)))
         }
+        "acllog-max-len" => {
+            let len = count(0, i64::MAX)?;
+            Ok(Box::new(move |shared| shared.acl.log.max_entries.store(len, Relaxed)))
+        }
+        "acl-pubsub-default" => {
+            let is_all = match value.to_ascii_lowercase().as_slice() {
+                b"allchannels" => true,
+                b"resetchannels" => false,
+                _ => {
+                    return Err("argument(s) must be one of the following: allchannels, \
+                                resetchannels"
+                        .to_owned());
+                }
+            };
+            Ok(Box::new(move |shared| shared.acl.allows_channels.store(is_all, Relaxed)))
+        }
         "notify-keyspace-events" => {
             let flags = std::str::from_utf8(value).ok().and_then(KeyspaceEvents::parse);
             let flags = flags.ok_or_else(|| {
@@ -230,6 +250,18 @@ fn bytes_of(text: &str) -> Option<usize> {
         _ => return None,
     };
     digits.parse::<usize>().ok()?.checked_mul(unit)
+}
+
+/// Sets the only password of the user `default`; empty: it needs none.
+fn set_password(context: &mut Context<'_>, password: &[u8]) -> Outcome {
+    let rules = match password {
+        [] => vec![b"nopass".to_vec()],
+        password => vec![b"resetpass".to_vec(), [b">", password].concat()],
+    };
+    let set = context.shared.acl.set(DEFAULT_USER, rules.iter().map(Vec::as_slice));
+    set.map_err(|text| Failure::from(format!("ERR CONFIG SET failed - {text}")))?;
+    context.replies.ok();
+    Ok(())
 }
 
 /// Requests in progress complete in the old mode.
@@ -316,6 +348,19 @@ fn settings(context: &Context<'_>) -> Vec<(&'static str, String)> {
                 "normal {} 0 0 slave 0 0 0 pubsub {hard} {soft} {seconds}",
                 options.max_output_bytes
             ),
+        ),
+        (
+            "aclfile",
+            shared.acl.file.as_ref().map_or_else(String::new, |file| file.display().to_string()),
+        ),
+        ("acllog-max-len", shared.acl.log.max_entries.load(Relaxed).to_string()),
+        (
+            "acl-pubsub-default",
+            match shared.acl.allows_channels.load(Relaxed) {
+                true => "allchannels",
+                false => "resetchannels",
+            }
+            .to_owned(),
         ),
         ("notify-keyspace-events", shared.events.letters()),
         ("slowlog-log-slower-than", settings.slow_command_us.load(Relaxed).to_string()),

@@ -6,8 +6,9 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use super::authorize::authorize;
 use super::context::Context;
-use super::definition::{Definition, IMMEDIATE, NO_AUTH, NO_MULTI, PUSHES};
+use super::definition::{Definition, IMMEDIATE, NO_MULTI, PUSHES};
 use super::failure::{self, Failure, Outcome, wrong_arity};
 use super::queued::QueuedCommand;
 use super::session::{Call, ReplyMode, Session};
@@ -44,14 +45,15 @@ pub(crate) fn execute(
     let began = batcher.clock;
     let is_queued = session.transaction.is_some()
         && found.is_some_and(|command| !TABLE.index[command].has(IMMEDIATE));
-    let (outcome, ended) = match check(session, replies.version, batcher.is_busy, found, args) {
-        Ok(command) => {
-            let outcome = dispatch(shared, session, replies, batcher, command, args);
-            let is_done = outcome.is_ok();
-            (outcome, if is_done { CallOutcome::Done } else { CallOutcome::Failed })
-        }
-        Err(failure) => (Err(reject(shared, session, found, failure)), CallOutcome::Rejected),
-    };
+    let (outcome, ended) =
+        match check(shared, session, replies.version, batcher.is_busy, found, args) {
+            Ok(command) => {
+                let outcome = dispatch(shared, session, replies, batcher, command, args);
+                let is_done = outcome.is_ok();
+                (outcome, if is_done { CallOutcome::Done } else { CallOutcome::Failed })
+            }
+            Err(failure) => (Err(reject(shared, session, found, failure)), CallOutcome::Rejected),
+        };
     events::publish(shared, batcher);
     if !batcher.is_busy {
         serve::serve_ready_keys(shared, batcher);
@@ -200,7 +202,7 @@ fn batch_set(
 ) -> bool {
     let is_plain = index == TABLE.set
         && args.len() == 3
-        && session.is_authenticated
+        && session.access.is_free(&shared.acl)
         && session.transaction.is_none()
         && session.reply == ReplyMode::On
         && !session.is_subscriber()
@@ -221,7 +223,8 @@ fn batch_set(
 
 /// Checks that the command may be called, and returns its number.
 fn check(
-    session: &Session,
+    shared: &Shared,
+    session: &mut Session,
     version: RespVersion,
     is_busy: bool,
     found: Option<usize>,
@@ -232,9 +235,7 @@ fn check(
     if !command.takes(args.len()) {
         return Err(wrong_arity(command.name));
     }
-    if !session.is_authenticated && !command.has(NO_AUTH) {
-        return Err(failure::reply_error("NOAUTH Authentication required."));
-    }
+    authorize(shared, session, number, args)?;
     if version == RespVersion::Resp2 && session.is_subscriber() && !may_subscriber_call(command) {
         return Err(format!(
             "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET \
@@ -285,7 +286,8 @@ fn reject(
     if let Some(transaction) = &mut session.transaction {
         transaction.is_aborted = true;
     }
-    if session.is_authenticated && found.is_some_and(|command| TABLE.index[command].name == "exec")
+    if session.access.is_authenticated()
+        && found.is_some_and(|command| TABLE.index[command].name == "exec")
     {
         session.transaction = None;
         session.unwatch(shared);

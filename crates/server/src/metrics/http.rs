@@ -12,8 +12,8 @@
 //! replaces the oldest, which is the likeliest to have stalled. So stalled clients delay nobody,
 //! and memory is bounded.
 //!
-//! If the server has a password, callers from other machines must send it as `Authorization: Bearer
-//! PASSWORD`. The console page holds no data and needs no password: it asks its user for the
+//! Callers from other machines must send the password of the user `default`, as `Authorization: Bearer
+//! PASSWORD`, or another user with the right to call INFO, as `Authorization: Basic`. The console page holds no data and needs no password: it asks its user for the
 //! password, and requests /metrics with it.
 //!
 //! Invariant: a connection is registered with the poll while it is in `connections`, and removed by
@@ -29,7 +29,9 @@ use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token, Waker};
 
 use super::text;
-use crate::password::constant_time_eq;
+use crate::acl::user::DEFAULT_USER;
+use crate::memcached::base64;
+use crate::resp::{Args, Span};
 use crate::shared::Shared;
 
 const MAX_REQUEST_BYTES: usize = 8 << 10;
@@ -221,6 +223,26 @@ fn drain_some(stream: &mut TcpStream) -> std::io::Result<bool> {
     }
 }
 
+/// Whether an authorization is that of a user who may call INFO: `Bearer` and the password of the
+/// user `default`, or `Basic` and base64 of `user:password`.
+fn is_authorized(shared: &Shared, authorization: &str) -> bool {
+    let acl = &shared.acl;
+    let (scheme, value) = authorization.split_once(' ').unwrap_or_default();
+    let user = if scheme.eq_ignore_ascii_case("bearer") {
+        acl.authenticate(DEFAULT_USER, value.as_bytes())
+    } else if scheme.eq_ignore_ascii_case("basic") {
+        let decoded = base64(value.trim().as_bytes()).unwrap_or_default();
+        let colon = decoded.iter().position(|byte| *byte == b':');
+        colon.and_then(|colon| acl.authenticate(&decoded[..colon], &decoded[colon + 1..]))
+    } else {
+        None
+    };
+    let (word, spans) = (b"info", [Span { start: 0, end: 4 }]);
+    let info = shared.commands.find(word);
+    user.zip(info)
+        .is_some_and(|(user, info)| user.check(&acl.names, info, Args::new(word, &spans)).is_ok())
+}
+
 /// Status, content type and body of the response.
 fn respond(
     request: &str,
@@ -234,15 +256,12 @@ fn respond(
     if method == "GET" && path == "/" {
         return ("200 OK", "text/html", CONSOLE.to_owned());
     }
-    let bearer = lines.find_map(|line| {
+    let authorization = lines.find_map(|line| {
         let (name, value) = line.split_once(':')?;
-        name.eq_ignore_ascii_case("authorization").then(|| value.trim().strip_prefix("Bearer "))?
+        name.eq_ignore_ascii_case("authorization").then(|| value.trim())
     });
-    let is_authorized = shared.options.password.as_ref().is_some_and(|password| {
-        constant_time_eq(password.as_bytes(), bearer.unwrap_or_default().as_bytes())
-    });
-    if !peer.ip().is_loopback() && !is_authorized {
-        let body = "send Authorization: Bearer PASSWORD\n".to_owned();
+    if !peer.ip().is_loopback() && !is_authorized(shared, authorization.unwrap_or_default()) {
+        let body = "send Authorization: Bearer PASSWORD, or Basic with a user\n".to_owned();
         return ("401 Unauthorized", TEXT, body);
     }
     if method != "GET" {
