@@ -67,6 +67,7 @@ mod shared;
 mod slow_log;
 mod stop;
 mod store;
+mod tls;
 mod tracking;
 mod udp;
 
@@ -74,3 +75,4 @@ pub use backups::{BackupOptions, TakeBackup};
 pub use options::{Fsync, ServerOptions};
 pub use server::{Server, SignalGuard};
 pub use stop::StopHandle;
+pub use tls::{ClientAuth, TlsFiles, TlsOptions, TlsVersion};

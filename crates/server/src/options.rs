@@ -13,6 +13,7 @@ use siltstone_client::wire::hello::MAX_PORTS;
 use siltstone_engine::{Clock, Error, InvalidOption, Result, SystemClock};
 
 use crate::backups::BackupOptions;
+use crate::tls::TlsOptions;
 
 /// Maximum bytes of a reply around its value: a memcached key, flags, numbers.
 const REPLY_FRAME_BYTES: usize = 512;
@@ -62,6 +63,8 @@ pub struct ServerOptions {
     pub password: Option<String>,
     /// File of users, if any, in the format of Redis's ACL files. It must exist.
     pub acl_file: Option<PathBuf>,
+    /// TLS, on addresses beside those without.
+    pub tls: Option<TlsOptions>,
     /// Maximum number of connections.
     pub max_clients: usize,
     /// Maximum bytes of a request, and of all commands queued between MULTI and EXEC.
@@ -101,6 +104,7 @@ impl Default for ServerOptions {
             fsync: Fsync::default(),
             password: None,
             acl_file: None,
+            tls: None,
             max_clients: 10_000,
             max_request_bytes: 512 << 20,
             max_output_bytes: 64 << 20,
@@ -123,6 +127,7 @@ impl fmt::Debug for ServerOptions {
             .field("udp", &self.udp)
             .field("udp_xdp", &self.udp_xdp)
             .field("metrics", &self.metrics)
+            .field("tls", &self.tls)
             .field("fsync", &self.fsync)
             .field("max_clients", &self.max_clients)
             .field("threads", &self.threads)
@@ -200,12 +205,16 @@ impl ServerOptions {
     }
 
     /// Addresses that may be public only with a password, by their option.
-    fn addresses(&self) -> [(&'static str, Option<SocketAddr>); 4] {
+    fn addresses(&self) -> [(&'static str, Option<SocketAddr>); 7] {
+        let tls = self.tls.as_ref();
         [
             ("listen", Some(self.listen)),
             ("memcached", self.memcached),
             ("udp", self.udp),
             ("metrics", self.metrics),
+            ("tls_listen", tls.and_then(|tls| tls.listen)),
+            ("tls_memcached", tls.and_then(|tls| tls.memcached)),
+            ("tls_metrics", tls.and_then(|tls| tls.metrics)),
         ]
     }
 

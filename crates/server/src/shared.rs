@@ -25,6 +25,7 @@ use crate::slow_log::SlowLog;
 use crate::store::access_times::AccessTimes;
 use crate::store::observers::Observers;
 use crate::store::{Cursors, Database};
+use crate::tls::TlsState;
 use crate::{ServerOptions, StopHandle, udp};
 
 /// State shared by all threads of a server.
@@ -32,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) options: ServerOptions,
     /// Users and their rights.
     pub(crate) acl: Acl,
+    /// Certificates of the TLS listeners, if there are some.
+    pub(crate) tls: Option<TlsState>,
     pub(crate) address: SocketAddr,
     /// Address of the memcached listener.
     pub(crate) memcached_address: Option<SocketAddr>,

@@ -20,17 +20,17 @@
 //! its deadline.
 
 use std::collections::BTreeMap;
-use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr};
+use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token, Waker};
 
 use super::text;
 use crate::acl::user::DEFAULT_USER;
 use crate::memcached::base64;
+use crate::net::transport::Transport;
 use crate::resp::{Args, Span};
 use crate::shared::Shared;
 
@@ -50,17 +50,21 @@ const CONSOLE: &str = include_str!("console.html");
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; \
                       connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'";
 
+/// Whether a listener is for TLS.
+pub(crate) type IsTls = bool;
+
 /// The metrics port before its thread runs.
 pub(crate) struct HttpPort {
     poll: Poll,
-    listener: mio::net::TcpListener,
+    /// Without TLS and with it.
+    listeners: Vec<(mio::net::TcpListener, IsTls)>,
     connections: BTreeMap<usize, Connection>,
     next_token: usize,
 }
 
 /// A client connection.
 struct Connection {
-    stream: TcpStream,
+    stream: Transport,
     peer: SocketAddr,
     deadline: Instant,
     phase: Phase,
@@ -77,13 +81,17 @@ enum Phase {
 }
 
 impl HttpPort {
-    /// A port for a listener, and the waker that makes it notice a stop.
-    pub(crate) fn new(mut listener: mio::net::TcpListener) -> std::io::Result<(Self, Waker)> {
+    /// A port for listeners, and the waker that makes it notice a stop.
+    pub(crate) fn new(
+        mut listeners: Vec<(mio::net::TcpListener, IsTls)>,
+    ) -> std::io::Result<(Self, Waker)> {
         let poll = Poll::new()?;
-        poll.registry().register(&mut listener, ACCEPT, Interest::READABLE)?;
+        for (listener, _) in &mut listeners {
+            poll.registry().register(listener, ACCEPT, Interest::READABLE)?;
+        }
         let waker = Waker::new(poll.registry(), WAKE)?;
         let (connections, next_token) = (BTreeMap::new(), FIRST_CONNECTION);
-        Ok((HttpPort { poll, listener, connections, next_token }, waker))
+        Ok((HttpPort { poll, listeners, connections, next_token }, waker))
     }
 
     /// Serves until the server stops.
@@ -96,7 +104,9 @@ impl HttpPort {
             if self.poll.poll(&mut events, Some(wait)).is_err() {
                 continue;
             }
-            self.accept_all();
+            for place in 0..self.listeners.len() {
+                self.accept_all(place, shared);
+            }
             for event in &events {
                 self.serve(event.token(), shared);
             }
@@ -108,8 +118,9 @@ impl HttpPort {
         }
     }
 
-    fn accept_all(&mut self) {
-        while let Ok((mut stream, peer)) = self.listener.accept() {
+    fn accept_all(&mut self, place: usize, shared: &Shared) {
+        let is_tls = self.listeners[place].1;
+        while let Ok((mut stream, peer)) = self.listeners[place].0.accept() {
             if self.connections.len() >= MAX_CONNECTIONS
                 && let Some(oldest) = self.connections.keys().next().copied()
             {
@@ -121,6 +132,9 @@ impl HttpPort {
             if self.poll.registry().register(&mut stream, Token(token), interest).is_err() {
                 continue;
             }
+            let tls = shared.tls.as_ref().filter(|_| is_tls).map(|tls| tls.accept());
+            let Ok(tls) = tls.transpose() else { continue };
+            let stream = Transport::new(stream, tls);
             let deadline = Instant::now() + MAX_CONNECTION_TIME;
             let phase = Phase::Reading(Vec::new());
             self.connections.insert(token, Connection { stream, peer, deadline, phase });
@@ -138,7 +152,7 @@ impl HttpPort {
     fn close(&mut self, token: usize) {
         if let Some(mut connection) = self.connections.remove(&token) {
             // Closing the socket would deregister it as well.
-            let _ = self.poll.registry().deregister(&mut connection.stream);
+            let _ = self.poll.registry().deregister(&mut connection.stream.socket);
         }
     }
 }
@@ -180,7 +194,7 @@ impl Connection {
             }
             Phase::Writing { .. } | Phase::Draining => {
                 // The client sees the end of the response whether or not this succeeds.
-                let _ = self.stream.shutdown(Shutdown::Write);
+                let _ = self.stream.shut_down();
                 Phase::Draining
             }
         };
@@ -188,12 +202,12 @@ impl Connection {
 }
 
 /// Reads once. Returns whether the request head is complete.
-fn read_some(stream: &mut TcpStream, request: &mut Vec<u8>) -> std::io::Result<bool> {
+fn read_some(stream: &mut Transport, request: &mut Vec<u8>) -> std::io::Result<bool> {
     if request.len() > MAX_REQUEST_BYTES {
         return Err(ErrorKind::InvalidData.into());
     }
     let mut chunk = [0; 1024];
-    match stream.read(&mut chunk)? {
+    match stream.read_some(&mut chunk)?.0 {
         0 => Err(ErrorKind::UnexpectedEof.into()),
         count => {
             // The end may be split over two reads.
@@ -205,19 +219,23 @@ fn read_some(stream: &mut TcpStream, request: &mut Vec<u8>) -> std::io::Result<b
 }
 
 /// Writes once. Returns whether everything is written.
-fn write_some(stream: &mut TcpStream, response: &[u8], sent: &mut usize) -> std::io::Result<bool> {
-    match stream.write(&response[*sent..])? {
-        0 => Err(ErrorKind::WriteZero.into()),
-        count => {
-            *sent += count;
-            Ok(*sent == response.len())
+fn write_some(stream: &mut Transport, response: &[u8], sent: &mut usize) -> std::io::Result<bool> {
+    if *sent < response.len() {
+        match stream.write(&response[*sent..])? {
+            0 => return Err(ErrorKind::WriteZero.into()),
+            count => *sent += count,
         }
     }
+    if *sent < response.len() {
+        return Ok(false);
+    }
+    stream.flush()?;
+    Ok(true)
 }
 
 /// Reads once and discards.
-fn drain_some(stream: &mut TcpStream) -> std::io::Result<bool> {
-    match stream.read(&mut [0; 1024])? {
+fn drain_some(stream: &mut Transport) -> std::io::Result<bool> {
+    match stream.read_some(&mut [0; 1024])?.0 {
         0 => Err(ErrorKind::UnexpectedEof.into()),
         _ => Ok(false),
     }

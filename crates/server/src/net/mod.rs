@@ -13,6 +13,7 @@
 //! | [`worker`] | the event loop: read and run, sync, send |
 //! | [`protocol`] | protocol of a connection: RESP or memcached |
 //! | [`connection`] | buffers of one client |
+//! | [`transport`] | the socket of one client, with TLS or without |
 //! | [`timeouts`] | idle and stalled clients, deadlines of parked commands |
 //! | [`wakeups`] | wakes a worker for connections that another thread has changed |
 
@@ -22,5 +23,6 @@ pub(crate) mod inbox;
 pub(crate) mod listen;
 pub(crate) mod protocol;
 pub(crate) mod timeouts;
+pub(crate) mod transport;
 pub(crate) mod wakeups;
 pub(crate) mod worker;

@@ -30,6 +30,13 @@ pub(crate) enum Protocol {
     Memcached,
 }
 
+/// What a listener serves.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Endpoint {
+    pub(crate) protocol: Protocol,
+    pub(crate) is_tls: bool,
+}
+
 impl Protocol {
     /// Response to a client above the connection limit.
     pub(crate) fn rejection(self) -> &'static [u8] {
