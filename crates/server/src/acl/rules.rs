@@ -266,3 +266,97 @@ pub(super) fn has_spaces(text: &[u8]) -> bool {
     // The vertical tab is a space in C.
     text.iter().any(|byte| byte.is_ascii_whitespace() || matches!(byte, 0 | 0x0b))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::command::command_index;
+    use crate::resp::{Args, Span};
+
+    fn rule() -> impl Strategy<Value = String> {
+        let fixed = [
+            "on",
+            "off",
+            "nopass",
+            "resetpass",
+            ">pw",
+            ">other",
+            "<pw",
+            "+@all",
+            "-@all",
+            "+@read",
+            "-@write",
+            "+@string",
+            "-@fast",
+            "+get",
+            "-get",
+            "+config",
+            "-config|set",
+            "+client|id",
+            "+select|0",
+            "+select|1",
+            "-select",
+            "allkeys",
+            "resetkeys",
+            "~a*",
+            "%R~a*",
+            "%W~a*",
+            "%RW~b",
+            "allchannels",
+            "resetchannels",
+            "&n*",
+            "clearselectors",
+            "reset",
+            "(+get ~c)",
+            "(+@read %R~d &m)",
+            "()",
+            "+nonsense",
+            "%~a",
+            "skip-sanitize-payload",
+        ];
+        prop::sample::select(fixed.to_vec()).prop_map(str::to_owned)
+    }
+
+    fn user(names: &CommandNames, words: &str) -> User {
+        let mut user = User::new(names, b"u", false);
+        for rule in join_selectors(words.split(' ').map(str::as_bytes)).unwrap() {
+            // Wrong rules change nothing.
+            let before = user.describe();
+            if apply(names, &mut user, &rule, false).is_err() {
+                assert_eq!(user.describe(), before);
+            }
+        }
+        user
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// The line of a user, as it is saved, makes an equal user.
+        #[test]
+        fn described_user_has_the_same_rights(rules in prop::collection::vec(rule(), 0..12)) {
+            let names = CommandNames::new(command_index());
+            let first = user(&names, &rules.join(" "));
+            let line = String::from_utf8(first.describe()).unwrap();
+            let rules = line.strip_prefix("user u ").unwrap();
+            let second = user(&names, rules);
+            prop_assert_eq!(&line, &String::from_utf8(second.describe()).unwrap());
+            prop_assert_eq!(first.is_unrestricted() && !line.contains("-@"), {
+                second.is_unrestricted() && !line.contains("-@")
+            });
+            for number in 0..names.commands().all().len() {
+                let word = names.name(number).as_bytes().to_vec();
+                let bytes = [&*word, b"ax"].concat();
+                let spans = [
+                    Span { start: 0, end: word.len() },
+                    Span { start: word.len(), end: bytes.len() },
+                ];
+                let args = Args::new(&bytes, &spans);
+                let [first, second] = [&first, &second].map(|u| u.check(&names, number, args));
+                prop_assert_eq!(first, second, "{}: {}", line, names.name(number));
+            }
+        }
+    }
+}
