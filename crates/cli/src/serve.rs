@@ -108,7 +108,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
     /// Whether clients need a certificate; by default they do with --tls-client-ca
-    #[arg(long, value_enum, value_name = "WHEN", requires = "tls_client_ca")]
+    #[arg(long, value_enum, value_name = "WHEN", requires = "tls_cert")]
     tls_client_auth: Option<ClientAuthArg>,
     /// The oldest version of TLS that is spoken
     #[arg(long, value_enum, default_value = "1.2")]

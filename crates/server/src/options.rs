@@ -190,6 +190,15 @@ impl ServerOptions {
                 "memcached's datagrams cannot carry the password; use TCP".to_owned(),
             );
         }
+        if let Some(tls) = &self.tls {
+            require(
+                tls.listen.or(tls.memcached).or(tls.metrics).is_some(),
+                "tls",
+                "there is a certificate and no address; set one for Redis clients, memcached \
+                 clients or metrics"
+                    .to_owned(),
+            );
+        }
         require(self.max_clients > 0, "max_clients", "it must be at least 1".to_owned());
         for (option, bytes) in [
             ("max_request_bytes", self.max_request_bytes),

@@ -25,6 +25,8 @@ pub(crate) struct Acl {
     pub(crate) names: CommandNames,
     /// Incremented by every change; never 0.
     generation: AtomicU64,
+    /// Number of changes of the user `default`.
+    default_changes: AtomicU64,
     users: RwLock<UserMap>,
     /// Held while users are changed, so that changes do not undo each other.
     changing: Mutex<()>,
@@ -56,6 +58,7 @@ impl Acl {
         let acl = Acl {
             names,
             generation: AtomicU64::new(1),
+            default_changes: AtomicU64::new(0),
             users: RwLock::new(BTreeMap::from([(DEFAULT_USER.to_vec(), initial_default.clone())])),
             changing: Mutex::new(()),
             initial_default,
@@ -137,8 +140,19 @@ impl Acl {
         self.check_public(&user)?;
         let user = Arc::new(user);
         self.users.write().insert(name.to_vec(), user.clone());
-        self.generation.fetch_add(1, Ordering::Release);
+        self.publish(name == DEFAULT_USER);
         Ok(user)
+    }
+
+    /// Makes a change known to connections.
+    fn publish(&self, may_be_default: bool) {
+        self.default_changes.fetch_add(may_be_default.into(), Ordering::Release);
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// Number of changes of the user `default`, or more.
+    pub(crate) fn default_changes(&self) -> u64 {
+        self.default_changes.load(Ordering::Acquire)
     }
 
     /// Refuses to open a server to other machines.
@@ -157,7 +171,7 @@ impl Acl {
         let mut users = self.users.write();
         let removed: Vec<_> = names.filter_map(|name| users.remove(name)).collect();
         drop(users);
-        self.generation.fetch_add(1, Ordering::Release);
+        self.publish(false);
         removed
     }
 
@@ -178,7 +192,7 @@ impl Acl {
         let removed = current.keys().filter(|name| !is_kept(name)).cloned().collect();
         drop(current);
         *self.users.write() = users;
-        self.generation.fetch_add(1, Ordering::Release);
+        self.publish(true);
         Ok(removed)
     }
 

@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -279,6 +280,9 @@ fn respond(
         name.eq_ignore_ascii_case("authorization").then(|| value.trim())
     });
     if !peer.ip().is_loopback() && !is_authorized(shared, authorization.unwrap_or_default()) {
+        if authorization.is_some() {
+            shared.metrics.rejected_passwords.fetch_add(1, Relaxed);
+        }
         let body = "send Authorization: Bearer PASSWORD, or Basic with a user\n".to_owned();
         return ("401 Unauthorized", TEXT, body);
     }

@@ -261,12 +261,14 @@ impl BurstProcessor {
     ) -> Result<(), WireError> {
         let (header, body) = Header::parse(incoming.bytes)?;
         let (sender, now) = (incoming.sender, self.shared.options.clock.now());
+        let changes = self.shared.acl.default_changes();
         match header.kind {
             Kind::Hello => {
                 let given = hello::password(body)?;
                 let user = self.shared.acl.default_user();
                 let response = if user.is_unrestricted() && user.accepts(given) {
-                    self.welcome().packet(header.sequence, self.cookies.cookie_for(sender, now))
+                    let cookie = self.cookies.cookie_for(sender, now, changes);
+                    self.welcome().packet(header.sequence, cookie)
                 } else {
                     self.shared.metrics.rejected_passwords.fetch_add(1, Relaxed);
                     unverified(header.sequence).to_vec()
@@ -277,7 +279,8 @@ impl BurstProcessor {
                 Ok(())
             }
             Kind::Requests
-                if incoming.is_forwarded || self.cookies.is_valid(sender, now, header.cookie) =>
+                if incoming.is_forwarded
+                    || self.cookies.is_valid(sender, now, changes, header.cookie) =>
             {
                 self.read_requests(incoming, header, body, responses, forwards, work)
             }

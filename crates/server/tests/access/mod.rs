@@ -1,5 +1,7 @@
 //! Users and their rights, as in Redis 7.2.
 
+#![allow(clippy::unwrap_used)]
+
 use std::fs;
 
 use siltstone_engine::Error;

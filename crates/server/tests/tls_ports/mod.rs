@@ -1,6 +1,8 @@
 //! The protocols over TLS: certificates of both sides, versions, stalled and wrong clients,
 //! certificates that change.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
