@@ -64,6 +64,7 @@ mod script;
 mod server;
 mod settings;
 mod shared;
+mod signals;
 mod slow_log;
 mod stop;
 mod store;
@@ -73,6 +74,7 @@ mod udp;
 
 pub use backups::{BackupOptions, TakeBackup};
 pub use options::{Fsync, ServerOptions};
-pub use server::{Server, SignalGuard};
+pub use server::Server;
+pub use signals::SignalGuard;
 pub use stop::StopHandle;
 pub use tls::{ClientAuth, TlsFiles, TlsOptions, TlsVersion};

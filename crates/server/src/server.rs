@@ -20,8 +20,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::{Handle, Signals};
 use siltstone::Table;
 use siltstone::catalogue::TableSpec;
 use siltstone_engine::{Error, InvalidOption, Result};
@@ -46,6 +44,7 @@ use crate::script::cache::ScriptCache;
 use crate::script::functions::Functions;
 use crate::settings::Settings;
 use crate::shared::Shared;
+use crate::signals::{self, SignalGuard};
 use crate::slow_log::SlowLog;
 use crate::store::access_times::AccessTimes;
 use crate::store::fetch_times::FetchTimes;
@@ -76,21 +75,6 @@ struct Addresses {
     tls_listen: Option<SocketAddr>,
     tls_memcached: Option<SocketAddr>,
     tls_metrics: Option<SocketAddr>,
-}
-
-/// Signals stop the server while it lives: see [`Server::stop_on_signal`].
-pub struct SignalGuard {
-    handle: Handle,
-    listener: Option<JoinHandle<()>>,
-}
-
-impl Drop for SignalGuard {
-    fn drop(&mut self) {
-        self.handle.close();
-        if let Some(listener) = self.listener.take() {
-            let _ = listener.join();
-        }
-    }
 }
 
 impl Server {
@@ -327,21 +311,7 @@ impl Server {
     /// # Errors
     /// If a signal handler or a thread cannot be created.
     pub fn stop_on_signal(&self) -> Result<SignalGuard> {
-        let mut wanted = vec![SIGTERM, SIGINT];
-        wanted.extend(self.shared.tls.is_some().then_some(SIGHUP));
-        let mut signals =
-            Signals::new(wanted).map_err(|error| Error::io("listen for", "signals", &error))?;
-        let (handle, shared) = (signals.handle(), self.shared.clone());
-        let listener = spawn("siltstone-signal", move || {
-            for signal in signals.forever() {
-                if signal != SIGHUP {
-                    shared.stop.stop();
-                    break;
-                }
-                reload_certificates(&shared);
-            }
-        })?;
-        Ok(SignalGuard { handle, listener: Some(listener) })
+        signals::listen(&self.shared)
     }
 
     /// Serves until SIGTERM or SIGINT, then drains and syncs.
@@ -520,18 +490,6 @@ fn spawn<T: Send + 'static>(
 ) -> Result<JoinHandle<T>> {
     let thread = std::thread::Builder::new().name(name.to_owned());
     thread.spawn(body).map_err(|error| Error::io("start thread", name, &error))
-}
-
-/// Reads the certificates again, and tells the result on standard error, where the log is.
-fn reload_certificates(shared: &Shared) {
-    use std::io::Write;
-    let Some(tls) = &shared.tls else { return };
-    let text = match tls.reload() {
-        Ok(()) => "certificates were read again".to_owned(),
-        Err(reason) => format!("the certificates are not changed: {reason}"),
-    };
-    // Nobody may read the log.
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 
 /// Stops the server when a thread ends, by an error or a panic: otherwise its clients would never
