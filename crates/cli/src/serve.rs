@@ -12,7 +12,10 @@ use siltstone::options::{parse_duration, parse_size};
 use siltstone::{Db, DbOptions, Table};
 use siltstone_backup::Repository;
 use siltstone_bench::trace::{Recorder, RecordingEngine};
-use siltstone_server::{BackupOptions, ClusterOptions, Fsync, Member, Server, ServerOptions};
+use siltstone_server::{
+    BackupOptions, ClientAuth, ClusterOptions, Fsync, Member, Server, ServerOptions, TlsFiles,
+    TlsOptions, TlsVersion,
+};
 
 use crate::backup;
 use crate::outcome::{CommandResult, Failure, Outcome};
@@ -45,8 +48,9 @@ pub(crate) struct Serve {
     /// Print the options in force as a configuration file, and exit
     #[arg(long)]
     print_config: bool,
-    /// The address for Redis clients; addresses other than loopback need --password. A node of a
-    /// replicated table listens on its address in --initial-cluster, unless another one is given
+    /// The address for Redis clients; addresses other than loopback need --password or --acl-file.
+    /// A node of a replicated table listens on its address in --initial-cluster, unless another one
+    /// is given
     #[arg(long, default_value = DEFAULT_LISTEN)]
     listen: SocketAddr,
     /// The address for memcached clients (text and meta commands over TCP), e.g. 127.0.0.1:11211
@@ -92,6 +96,34 @@ pub(crate) struct Serve {
     /// Clients must send this with AUTH (or set SILTSTONE_PASSWORD)
     #[arg(long)]
     password: Option<String>,
+    /// Users, their passwords and rights: a file in the format of Redis's ACL files, which ACL SAVE
+    /// writes and ACL LOAD reads again
+    #[arg(long, value_name = "FILE")]
+    acl_file: Option<PathBuf>,
+    /// The address for Redis clients over TLS, beside --listen
+    #[arg(long, value_name = "ADDRESS", requires = "tls_cert")]
+    tls_listen: Option<SocketAddr>,
+    /// The address for memcached clients over TLS, beside --memcached
+    #[arg(long, value_name = "ADDRESS", requires = "tls_cert")]
+    tls_memcached: Option<SocketAddr>,
+    /// The address for metrics and the console over HTTPS, beside --metrics
+    #[arg(long, value_name = "ADDRESS", requires = "tls_cert")]
+    tls_metrics: Option<SocketAddr>,
+    /// The certificate of the server, followed by those of its issuers (PEM). Read again at SIGHUP
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The private key of the certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// The certificates of the authorities that issue certificates of clients (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_client_ca: Option<PathBuf>,
+    /// Whether clients need a certificate; by default they do with --tls-client-ca
+    #[arg(long, value_enum, value_name = "WHEN", requires = "tls_cert")]
+    tls_client_auth: Option<ClientAuthArg>,
+    /// The oldest version of TLS that is spoken
+    #[arg(long, value_enum, default_value = "1.2")]
+    tls_min_version: TlsVersionArg,
     /// The maximum number of connected clients
     #[arg(long, default_value_t = 10_000)]
     max_clients: usize,
@@ -181,6 +213,26 @@ enum FsyncArg {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
+enum ClientAuthArg {
+    /// They are not asked for one
+    No,
+    /// One that is sent must be valid
+    Optional,
+    /// Clients without a valid one are rejected
+    Required,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum TlsVersionArg {
+    /// TLS 1.2
+    #[value(name = "1.2")]
+    V1_2,
+    /// TLS 1.3
+    #[value(name = "1.3")]
+    V1_3,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
 enum DirectionArg {
     /// The client sends a request to its partition's port
     Client,
@@ -228,6 +280,8 @@ impl Serve {
                 FsyncArg::No => Fsync::Never,
             },
             password: self.password.clone().or_else(|| std::env::var("SILTSTONE_PASSWORD").ok()),
+            acl_file: self.acl_file.clone(),
+            tls: self.tls_options(),
             max_clients: self.max_clients,
             max_request_bytes: self.max_request as usize,
             max_output_bytes: self.max_output as usize,
@@ -282,6 +336,15 @@ impl Serve {
         }
         if let Some(metrics) = server.metrics_addr() {
             eprintln!("metrics on http://{metrics}/metrics, a console on http://{metrics}/");
+        }
+        for (what, address) in [
+            ("Redis's protocol", server.tls_addr()),
+            ("memcached's protocol", server.tls_memcached_addr()),
+            ("metrics", server.tls_metrics_addr()),
+        ] {
+            if let Some(address) = address {
+                eprintln!("{what} over TLS on {address}");
+            }
         }
         let drained = server.run();
         drop(reporter);
@@ -344,6 +407,27 @@ impl Serve {
         }
         server.run()?;
         Ok(Outcome::Done)
+    }
+
+    /// TLS, if there is a certificate.
+    fn tls_options(&self) -> Option<TlsOptions> {
+        let (certificate, key) = self.tls_cert.clone().zip(self.tls_key.clone())?;
+        let client_auth = match (self.tls_client_auth, &self.tls_client_ca) {
+            (Some(ClientAuthArg::No), _) | (None, None) => ClientAuth::No,
+            (Some(ClientAuthArg::Optional), _) => ClientAuth::Optional,
+            (Some(ClientAuthArg::Required), _) | (None, Some(_)) => ClientAuth::Required,
+        };
+        let min_version = match self.tls_min_version {
+            TlsVersionArg::V1_2 => TlsVersion::V1_2,
+            TlsVersionArg::V1_3 => TlsVersion::V1_3,
+        };
+        let client_ca = self.tls_client_ca.clone();
+        Some(TlsOptions {
+            listen: self.tls_listen,
+            memcached: self.tls_memcached,
+            metrics: self.tls_metrics,
+            files: TlsFiles { certificate, key, client_ca, client_auth, min_version },
+        })
     }
 
     /// The tables to serve: those given, else all of the store, else a new one.

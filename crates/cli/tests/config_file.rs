@@ -110,3 +110,38 @@ fn server_starts_from_a_file_alone() {
     server.kill().unwrap();
     server.wait().unwrap();
 }
+
+#[cfg(feature = "tls")]
+#[test]
+fn sighup_reads_the_certificates_again() {
+    use rustix::process::{Pid, Signal, kill_process};
+
+    let scratch = tempfile::tempdir().unwrap();
+    let made = Path::new(env!("CARGO_MANIFEST_DIR")).join("../server/tests/certificates");
+    let path = |name: &str| scratch.path().join(name).display().to_string();
+    let copy = |from: &str, to: &str| {
+        std::fs::copy(made.join(from), scratch.path().join(to)).unwrap();
+    };
+    copy("server.pem", "server.pem");
+    copy("server.key", "server.key");
+    let mut server = Command::new(env!("CARGO_BIN_EXE_siltstone"))
+        .args(["serve", &path("store"), "--listen=127.0.0.1:0", "--tls-listen=127.0.0.1:0"])
+        .args(["--tls-cert", &path("server.pem"), "--tls-key", &path("server.key")])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = Pid::from_child(&server);
+    let mut lines = BufReader::new(server.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let mut next_line = |part: &str| lines.find(|line| line.contains(part)).unwrap();
+    next_line("Redis's protocol over TLS on 127.0.0.1:");
+    copy("renewed.pem", "server.pem");
+    kill_process(pid, Signal::HUP).unwrap();
+    // The key is that of the old certificate.
+    let refused = next_line("certificates");
+    assert!(refused.starts_with("the certificates are not changed: "), "{refused}");
+    copy("renewed.key", "server.key");
+    kill_process(pid, Signal::HUP).unwrap();
+    assert_eq!(next_line("certificates"), "certificates were read again");
+    kill_process(pid, Signal::TERM).unwrap();
+    assert!(server.wait().unwrap().success());
+}

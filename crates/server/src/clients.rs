@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
+use crate::acl::user::User;
 use crate::command::CommandIndex;
 use crate::mailbox::{Completion, Mailbox, MessageLimits, PostOutcome};
 use crate::net::wakeups::Wakeups;
@@ -47,6 +48,8 @@ pub(crate) struct Client {
     pub(crate) killed: AtomicBool,
     pub(crate) is_resp3: AtomicBool,
     pub(crate) names: Mutex<Names>,
+    /// The user, once there is a session.
+    user: Mutex<Option<Arc<User>>>,
     /// Subscriptions to channels, patterns and shard channels.
     pub(crate) subscriptions: [AtomicU32; 3],
     /// Bits of [`flag`].
@@ -125,6 +128,7 @@ impl Clients {
             killed: AtomicBool::new(false),
             is_resp3: AtomicBool::new(false),
             names: Mutex::default(),
+            user: Mutex::default(),
             subscriptions: Default::default(),
             flags: AtomicU32::new(0),
             parked: Mutex::default(),
@@ -204,6 +208,20 @@ impl Client {
         has_timed_out
     }
 
+    /// Records the user.
+    pub(crate) fn set_user(&self, user: &Arc<User>) {
+        *self.user.lock() = Some(user.clone());
+    }
+
+    pub(crate) fn user(&self) -> Option<Arc<User>> {
+        self.user.lock().clone()
+    }
+
+    /// Whether this is the name of the user.
+    pub(crate) fn is_of_user(&self, name: &[u8]) -> bool {
+        self.user.lock().as_ref().is_some_and(|user| user.name == name)
+    }
+
     /// Records that a command is parked, or no longer.
     pub(crate) fn set_parked(&self, ticket: Option<Ticket>) {
         let before = std::mem::replace(&mut *self.parked.lock(), ticket);
@@ -278,7 +296,7 @@ impl Client {
             out,
             "id={} addr={} laddr={} fd=-1 name={} age={} idle={idle} flags={flags} db={} \
              sub={channels} psub={patterns} ssub={shard_channels} omem={} cmd={command} \
-             user=default resp={} lib-name={} lib-ver={}",
+             user={} resp={} lib-name={} lib-ver={}",
             self.id,
             self.peer,
             self.local,
@@ -286,6 +304,7 @@ impl Client {
             age.as_secs(),
             self.table.load(Relaxed),
             self.mailbox.bytes(),
+            self.user().map_or_else(|| "default".to_owned(), |user| user.shown_name()),
             if self.is_resp3.load(Relaxed) { 3 } else { 2 },
             names.library,
             names.library_version,

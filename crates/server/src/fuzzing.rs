@@ -199,7 +199,8 @@ impl UdpHarness {
                 let packet = &mut datagram[start..start + len];
                 start += len;
                 if *is_known && len >= HEADER_BYTES {
-                    packet[16..24].copy_from_slice(&self.cookies.cookie_for(to, now).to_le_bytes());
+                    packet[16..24]
+                        .copy_from_slice(&self.cookies.cookie_for(to, now, 0).to_le_bytes());
                 }
                 allowed += match Header::parse(packet) {
                     Ok((header, _)) if header.kind == Kind::Requests && *is_known => {

@@ -42,6 +42,7 @@
 //!
 //! The book's page on protocols has the full list.
 
+mod acl;
 mod backups;
 mod clients;
 mod command;
@@ -65,15 +66,19 @@ mod script;
 mod server;
 mod settings;
 mod shared;
+mod signals;
 mod slow_log;
 mod stop;
 mod store;
+mod tls;
 mod tracking;
 mod udp;
 
 pub use backups::{BackupOptions, TakeBackup};
 pub use options::{Fsync, ServerOptions};
 pub use replication::options::{ClusterOptions, Member};
-pub use server::{Server, SignalGuard};
+pub use server::Server;
+pub use signals::SignalGuard;
 pub use stop::StopHandle;
 pub use store::flags_trailer::stored_string;
+pub use tls::{ClientAuth, TlsFiles, TlsOptions, TlsVersion};

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use siltstone_client::wire::hello::MAX_PORTS;
 use siltstone_engine::{Clock, Error, InvalidOption, Result, SystemClock};
 
 use crate::backups::BackupOptions;
+use crate::tls::TlsOptions;
 
 /// Maximum bytes of a reply around its value: a memcached key, flags, numbers.
 const REPLY_FRAME_BYTES: usize = 512;
@@ -59,6 +61,10 @@ pub struct ServerOptions {
     pub fsync: Fsync,
     /// Password that clients must send, if any.
     pub password: Option<String>,
+    /// File of users, if any, in the format of Redis's ACL files. It must exist.
+    pub acl_file: Option<PathBuf>,
+    /// TLS, on addresses beside those without.
+    pub tls: Option<TlsOptions>,
     /// Maximum number of connections.
     pub max_clients: usize,
     /// Maximum bytes of a request, and of all commands queued between MULTI and EXEC.
@@ -97,6 +103,8 @@ impl Default for ServerOptions {
             metrics: None,
             fsync: Fsync::default(),
             password: None,
+            acl_file: None,
+            tls: None,
             max_clients: 10_000,
             max_request_bytes: 512 << 20,
             max_output_bytes: 64 << 20,
@@ -119,6 +127,7 @@ impl fmt::Debug for ServerOptions {
             .field("udp", &self.udp)
             .field("udp_xdp", &self.udp_xdp)
             .field("metrics", &self.metrics)
+            .field("tls", &self.tls)
             .field("fsync", &self.fsync)
             .field("max_clients", &self.max_clients)
             .field("threads", &self.threads)
@@ -145,16 +154,10 @@ impl ServerOptions {
             "password",
             "it is empty; set one, or none to serve this machine only".to_owned(),
         );
-        let addresses = [
-            ("listen", Some(self.listen)),
-            ("memcached", self.memcached),
-            ("udp", self.udp),
-            ("metrics", self.metrics),
-        ];
-        for (option, address) in addresses {
+        for (option, address) in self.addresses() {
             let Some(address) = address else { continue };
             require(
-                address.ip().is_loopback() || password.is_some(),
+                address.ip().is_loopback() || password.is_some() || self.acl_file.is_some(),
                 option,
                 format!(
                     "{address} can be reached from other machines and there is no password; set \
@@ -187,6 +190,15 @@ impl ServerOptions {
                 "memcached's datagrams cannot carry the password; use TCP".to_owned(),
             );
         }
+        if let Some(tls) = &self.tls {
+            require(
+                tls.listen.or(tls.memcached).or(tls.metrics).is_some(),
+                "tls",
+                "there is a certificate and no address; set one for Redis clients, memcached \
+                 clients or metrics"
+                    .to_owned(),
+            );
+        }
         require(self.max_clients > 0, "max_clients", "it must be at least 1".to_owned());
         for (option, bytes) in [
             ("max_request_bytes", self.max_request_bytes),
@@ -199,6 +211,26 @@ impl ServerOptions {
             );
         }
         if errors.is_empty() { Ok(()) } else { Err(Error::InvalidOptions(errors)) }
+    }
+
+    /// Addresses that may be public only with a password, by their option.
+    fn addresses(&self) -> [(&'static str, Option<SocketAddr>); 7] {
+        let tls = self.tls.as_ref();
+        [
+            ("listen", Some(self.listen)),
+            ("memcached", self.memcached),
+            ("udp", self.udp),
+            ("metrics", self.metrics),
+            ("tls_listen", tls.and_then(|tls| tls.listen)),
+            ("tls_memcached", tls.and_then(|tls| tls.memcached)),
+            ("tls_metrics", tls.and_then(|tls| tls.metrics)),
+        ]
+    }
+
+    /// Whether other machines can reach the server.
+    pub(crate) fn is_public(&self) -> bool {
+        let addresses = self.addresses().into_iter().filter_map(|(_, address)| address);
+        addresses.into_iter().any(|address| !address.ip().is_loopback())
     }
 
     /// Number of UDP threads for a table with this number of partitions.

@@ -131,6 +131,18 @@ impl PubSub {
         listed
     }
 
+    /// Visits all subscriptions.
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(Kind, &[u8], &Client)) {
+        for kind in [Kind::Channel, Kind::ShardChannel] {
+            for (name, subscribers) in self.by_name(kind).read().iter() {
+                subscribers.values().for_each(|client| visit(kind, name, client));
+            }
+        }
+        for (name, (_, subscribers)) in self.patterns.read().iter() {
+            subscribers.values().for_each(|client| visit(Kind::Pattern, name, client));
+        }
+    }
+
     /// Number of subscribers of a channel.
     pub(crate) fn subscribers(&self, kind: Kind, channel: &[u8]) -> usize {
         self.by_name(kind).read().get(channel).map_or(0, Subscribers::len)

@@ -20,14 +20,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::{Handle, Signals};
 use siltstone::Table;
 use siltstone::catalogue::TableSpec;
 use siltstone_cluster::node::Node;
 use siltstone_engine::{Error, InvalidOption, Result};
 use siltstone_mica::Store;
 
+use crate::acl::users::Acl;
 use crate::backups::Backups;
 use crate::clients::Clients;
 use crate::command::{Waiters, command_index, run_long_scripts};
@@ -35,11 +34,11 @@ use crate::keyspace_events::KeyspaceEvents;
 use crate::latency::LatencyMonitor;
 use crate::memcached::MemcachedCounters;
 use crate::metrics::Metrics;
-use crate::metrics::http::HttpPort;
+use crate::metrics::http::{HttpPort, IsTls};
 use crate::monitors::Monitors;
 use crate::net::accept::Acceptor;
 use crate::net::listen::listen;
-use crate::net::protocol::Protocol;
+use crate::net::protocol::{Endpoint, Protocol};
 use crate::net::worker::Worker;
 use crate::pause::Pause;
 use crate::pubsub::PubSub;
@@ -50,12 +49,14 @@ use crate::script::cache::ScriptCache;
 use crate::script::functions::Functions;
 use crate::settings::Settings;
 use crate::shared::Shared;
+use crate::signals::{self, SignalGuard};
 use crate::slow_log::SlowLog;
 use crate::store::access_times::AccessTimes;
 use crate::store::fetch_times::FetchTimes;
 use crate::store::observers::Observers;
 use crate::store::versions::Versions;
 use crate::store::{Cursors, Database};
+use crate::tls::{TlsOptions, TlsState};
 use crate::udp::{self, Ports};
 use crate::{Fsync, ServerOptions, StopHandle};
 
@@ -65,10 +66,11 @@ const SYNC_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// A bound server; [`run`](Self::run) serves.
 pub struct Server {
     shared: Arc<Shared>,
-    listeners: Vec<(mio::net::TcpListener, Protocol)>,
+    listeners: Vec<(mio::net::TcpListener, Endpoint)>,
     memcached_udp: Option<UdpSocket>,
     udp: Option<(Ports, Arc<Store>)>,
-    metrics: Option<(SocketAddr, mio::net::TcpListener)>,
+    metrics: Vec<(mio::net::TcpListener, IsTls)>,
+    addresses: Addresses,
     /// This node of a replicated table.
     node: Option<Node>,
 }
@@ -80,19 +82,13 @@ struct Tables {
     replication: Option<(Replication, Node)>,
 }
 
-/// Signals stop the server while it lives: see [`Server::stop_on_signal`].
-pub struct SignalGuard {
-    handle: Handle,
-    listener: Option<JoinHandle<()>>,
-}
-
-impl Drop for SignalGuard {
-    fn drop(&mut self) {
-        self.handle.close();
-        if let Some(listener) = self.listener.take() {
-            let _ = listener.join();
-        }
-    }
+/// Bound addresses besides that of the Redis listener.
+#[derive(Default)]
+struct Addresses {
+    metrics: Option<SocketAddr>,
+    tls_listen: Option<SocketAddr>,
+    tls_memcached: Option<SocketAddr>,
+    tls_metrics: Option<SocketAddr>,
 }
 
 impl Server {
@@ -103,10 +99,20 @@ impl Server {
     /// As [`bind`](Self::bind).
     pub fn check(options: &ServerOptions, tables: &[(&str, &TableSpec)]) -> Result<()> {
         options.check()?;
+        open_acl(options)?;
         let names: Vec<_> = tables.iter().map(|(name, _)| *name).collect();
         check_names(&names)?;
         find_table(&names, options.memcached_table.as_deref())?;
-        let addresses = [Some(options.listen), options.memcached, options.metrics];
+        options.tls.as_ref().map(open_tls).transpose()?;
+        let tls = options.tls.as_ref();
+        let addresses = [
+            Some(options.listen),
+            options.memcached,
+            options.metrics,
+            tls.and_then(|tls| tls.listen),
+            tls.and_then(|tls| tls.memcached),
+            tls.and_then(|tls| tls.metrics),
+        ];
         addresses.into_iter().flatten().try_for_each(|address| listen(address).map(drop))?;
         options.memcached_udp.map(bind_udp).transpose()?;
         let Some(address) = options.udp else { return Ok(()) };
@@ -170,6 +176,8 @@ impl Server {
         open: impl FnOnce(&ServerOptions) -> Result<Tables>,
     ) -> Result<Self> {
         options.check()?;
+        let acl = open_acl(&options)?;
+        let tls = options.tls.as_ref().map(open_tls).transpose()?;
         if names.is_empty() {
             return Err(invalid_option(
                 "tables",
@@ -184,20 +192,45 @@ impl Server {
             Ok((address, listener))
         };
         let (address, listener) = bound(options.listen)?;
-        let mut listeners = vec![(listener, Protocol::Resp)];
+        let plain = |protocol| Endpoint { protocol, is_tls: false };
+        let mut listeners = vec![(listener, plain(Protocol::Resp))];
         let mut memcached_address = None;
         if let Some(wanted) = options.memcached {
             let (address, listener) = bound(wanted)?;
             memcached_address = Some(address);
-            listeners.push((listener, Protocol::Memcached));
+            listeners.push((listener, plain(Protocol::Memcached)));
         }
         let memcached_udp = options.memcached_udp.map(bind_udp).transpose()?;
-        let metrics = options.metrics.map(bound).transpose()?;
+        let mut metrics = Vec::new();
+        let mut addresses = Addresses::default();
+        if let Some(wanted) = options.metrics {
+            let (address, listener) = bound(wanted)?;
+            addresses.metrics = Some(address);
+            metrics.push((listener, false));
+        }
+        if let Some(tls) = &options.tls {
+            for (wanted, protocol, address) in [
+                (tls.listen, Protocol::Resp, &mut addresses.tls_listen),
+                (tls.memcached, Protocol::Memcached, &mut addresses.tls_memcached),
+            ] {
+                let Some(wanted) = wanted else { continue };
+                let (bound, listener) = bound(wanted)?;
+                *address = Some(bound);
+                listeners.push((listener, Endpoint { protocol, is_tls: true }));
+            }
+            if let Some(wanted) = tls.metrics {
+                let (address, listener) = bound(wanted)?;
+                addresses.tls_metrics = Some(address);
+                metrics.push((listener, true));
+            }
+        }
         check_names(names)?;
         let memcached_table = find_table(names, options.memcached_table.as_deref())?;
         let Tables { mut databases, observers, replication } = open(&options)?;
         let (replication, node) = replication.unzip();
-        let has_memcached = memcached_address.is_some() || memcached_udp.is_some();
+        let has_memcached = memcached_address.is_some()
+            || memcached_udp.is_some()
+            || addresses.tls_memcached.is_some();
         if has_memcached {
             databases[memcached_table].versions = Some(Versions::new());
             databases[memcached_table].fetch_times = Some(FetchTimes::new());
@@ -262,10 +295,12 @@ impl Server {
                 .map(|backup| Backups::new(backup, options.clock.clone())),
             replication,
             last_sync: AtomicU64::new(0),
+            acl,
+            tls,
             options,
         });
         shared.record_sync();
-        Ok(Server { shared, listeners, memcached_udp, udp, metrics, node })
+        Ok(Server { shared, listeners, memcached_udp, udp, metrics, addresses, node })
     }
 
     pub(crate) fn udp_store(&self) -> Option<&Arc<Store>> {
@@ -298,7 +333,22 @@ impl Server {
 
     /// Address of the metrics port.
     pub fn metrics_addr(&self) -> Option<SocketAddr> {
-        self.metrics.as_ref().map(|(address, _)| *address)
+        self.addresses.metrics
+    }
+
+    /// Address of the Redis listener with TLS.
+    pub fn tls_addr(&self) -> Option<SocketAddr> {
+        self.addresses.tls_listen
+    }
+
+    /// Address of the memcached listener with TLS.
+    pub fn tls_memcached_addr(&self) -> Option<SocketAddr> {
+        self.addresses.tls_memcached
+    }
+
+    /// Address of the metrics port with TLS.
+    pub fn tls_metrics_addr(&self) -> Option<SocketAddr> {
+        self.addresses.tls_metrics
     }
 
     /// A handle that stops the server from any thread.
@@ -307,20 +357,13 @@ impl Server {
     }
 
     /// Makes SIGTERM and SIGINT stop the server until the guard is dropped. A signal before
-    /// [`run`](Self::run) makes it return at once.
+    /// [`run`](Self::run) makes it return at once. With TLS, SIGHUP makes the server read its
+    /// certificates again; if they are wrong, it keeps those that it has.
     ///
     /// # Errors
     /// If a signal handler or a thread cannot be created.
     pub fn stop_on_signal(&self) -> Result<SignalGuard> {
-        let mut signals = Signals::new([SIGTERM, SIGINT])
-            .map_err(|error| Error::io("listen for", "signals", &error))?;
-        let (handle, stop) = (signals.handle(), self.stop_handle());
-        let listener = spawn("siltstone-signal", move || {
-            if signals.forever().next().is_some() {
-                stop.stop();
-            }
-        })?;
-        Ok(SignalGuard { handle, listener: Some(listener) })
+        signals::listen(&self.shared)
     }
 
     /// Serves until SIGTERM or SIGINT, then drains and syncs.
@@ -379,8 +422,8 @@ impl Server {
             }
         }
         let mut metrics_waker = None;
-        if let Some((_, listener)) = self.metrics {
-            let (port, waker) = HttpPort::new(listener).map_err(failed)?;
+        if !self.metrics.is_empty() {
+            let (port, waker) = HttpPort::new(self.metrics).map_err(failed)?;
             metrics_waker = Some(waker);
             let shared = shared.clone();
             threads.push(spawn("siltstone-metrics", move || {
@@ -426,6 +469,18 @@ impl Server {
         }
         synced.and(outcome.map_err(failed))
     }
+}
+
+/// The users of the options.
+fn open_acl(options: &ServerOptions) -> Result<Acl> {
+    let (password, file) = (options.password.as_deref(), options.acl_file.clone());
+    Acl::open(command_index(), password, file, options.is_public())
+        .map_err(|reason| invalid_option("acl_file", reason))
+}
+
+/// The certificates of the options.
+fn open_tls(options: &TlsOptions) -> Result<TlsState> {
+    TlsState::open(&options.files).map_err(|reason| invalid_option("tls", reason))
 }
 
 /// Index of the table with this name; 0 without a name.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::acl::users::Acl;
 use crate::backups::Backups;
 use crate::clients::Clients;
 use crate::command::{CommandIndex, Waiters};
@@ -26,11 +27,16 @@ use crate::slow_log::SlowLog;
 use crate::store::access_times::AccessTimes;
 use crate::store::observers::Observers;
 use crate::store::{Cursors, Database};
+use crate::tls::TlsState;
 use crate::{ServerOptions, StopHandle, process, udp};
 
 /// State shared by all threads of a server.
 pub(crate) struct Shared {
     pub(crate) options: ServerOptions,
+    /// Users and their rights.
+    pub(crate) acl: Acl,
+    /// Certificates of the TLS listeners, if there are some.
+    pub(crate) tls: Option<TlsState>,
     pub(crate) address: SocketAddr,
     /// Address of the memcached listener.
     pub(crate) memcached_address: Option<SocketAddr>,

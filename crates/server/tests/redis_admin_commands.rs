@@ -3,7 +3,10 @@
 //! Each table of steps is run against this server and, where `redis-server` is installed, against
 //! Redis, which validates the table itself.
 
+mod access;
 mod support;
+#[cfg(feature = "tls")]
+mod tls_ports;
 
 use std::time::{Duration, Instant};
 

@@ -143,7 +143,7 @@ fn waitaof(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 
 /// Only from this machine, or with a password.
 fn shutdown(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    let has_password = context.shared.options.password.is_some();
+    let has_password = !context.shared.acl.is_open();
     if !context.session.client().peer.ip().is_loopback() && !has_password {
         return Err(reply_error("ERR SHUTDOWN is allowed from the server's own machine only"));
     }

@@ -2,6 +2,8 @@
 //!
 //! Source: the documentation of Redis's CLIENT commands.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use super::context::Context;
 use super::definition::NO_KEYS;
 use super::elements::integer;
@@ -12,6 +14,7 @@ use super::failure::{
 use super::session::ReplyMode;
 use super::waiters::Cancelled;
 use super::{help, pause, tracking};
+use crate::acl::users::Acl;
 use crate::clients::Client;
 use crate::mailbox::Completion;
 use crate::resp::{Args, number};
@@ -158,7 +161,9 @@ fn list(context: &mut Context<'_>, options: Args<'_>) -> Outcome {
     match ids {
         None => {
             for client in &clients {
-                if kind.is_none_or(|kind| is_of_type(client, kind)) {
+                // One that is being closed is listed no more.
+                let is_live = !client.killed.load(Relaxed);
+                if is_live && kind.is_none_or(|kind| is_of_type(client, kind)) {
                     client.describe(commands, &mut text);
                 }
             }
@@ -183,11 +188,12 @@ struct KillFilter<'a> {
     address: Option<&'a [u8]>,
     local_address: Option<&'a [u8]>,
     kind: Option<&'static str>,
+    user: Option<&'a [u8]>,
     may_kill_itself: bool,
 }
 
 impl<'a> KillFilter<'a> {
-    fn parse(options: Args<'a>) -> Result<Self, Failure> {
+    fn parse(acl: &Acl, options: Args<'a>) -> Result<Self, Failure> {
         let mut filter = KillFilter::default();
         let mut options = options.iter();
         while let Some(word) = options.next() {
@@ -201,7 +207,7 @@ impl<'a> KillFilter<'a> {
                 b"type" => filter.kind = Some(client_type(value)?),
                 b"addr" => filter.address = Some(value),
                 b"laddr" => filter.local_address = Some(value),
-                b"user" if value == b"default" => {}
+                b"user" if acl.user(value).is_some() => filter.user = Some(value),
                 b"user" => {
                     let user = String::from_utf8_lossy(&value[..value.len().min(128)]);
                     return Err(format!("ERR No such user '{user}'").into());
@@ -223,6 +229,7 @@ impl<'a> KillFilter<'a> {
         };
         self.id.is_none_or(|id| client.id == id)
             && self.kind.is_none_or(|kind| is_of_type(client, kind))
+            && self.user.is_none_or(|user| client.is_of_user(user))
             && is_at(&client.peer, self.address)
             && is_at(&client.local, self.local_address)
             && (self.may_kill_itself || client.id != own_id)
@@ -238,7 +245,7 @@ fn kill(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         context.replies.ok();
         return Ok(());
     }
-    let filter = KillFilter::parse(args.from(2))?;
+    let filter = KillFilter::parse(&context.shared.acl, args.from(2))?;
     let chosen = clients.iter().filter(|client| filter.includes(client, own_id));
     context.replies.count(chosen.inspect(|client| client.kill()).count());
     Ok(())
@@ -266,7 +273,7 @@ fn unblock(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-const HELP: [&str; 51] = [
+const HELP: [&str; 53] = [
     "CACHING (YES|NO)",
     "    Enable/disable tracking of the keys for next command in OPTIN/OPTOUT modes.",
     "GETREDIR",
@@ -287,6 +294,8 @@ const HELP: [&str; 51] = [
     "      Kill connections made to specified local address",
     "    * TYPE (NORMAL|MASTER|REPLICA|PUBSUB)",
     "      Kill connections by type.",
+    "    * USER <username>",
+    "      Kill connections of a user.",
     "    * ID <client-id>",
     "      Kill the connection with the specified ID",
     "    * SKIPME (YES|NO)",

@@ -5,6 +5,9 @@
 //!
 //! Source: the documentation of Redis's CONFIG; error texts of Redis 7.2.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -16,11 +19,13 @@ use super::definition::{ADMIN, NO_KEYS};
 use super::entry::{self, Command};
 use super::failure::{Failure, Outcome, reply_error, unknown_subcommand, wrong_subcommand_arity};
 use super::help;
+use crate::acl::user::DEFAULT_USER;
 use crate::keyspace_events::KeyspaceEvents;
 use crate::resp::{Args, number};
 use crate::shared::Shared;
 use crate::store::observers::LOG_ALL;
-use crate::{Fsync, glob};
+use crate::tls::TlsState;
+use crate::{ClientAuth, Fsync, TlsFiles, TlsVersion, glob};
 
 pub(super) fn commands() -> Vec<Command> {
     vec![entry::command(
@@ -38,6 +43,9 @@ fn config(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     match (args[1].to_ascii_lowercase().as_slice(), args.len()) {
         (b"get", 3..) => get(context, args.from(2)),
         (b"set", 4) if args[2].eq_ignore_ascii_case(b"access") => set_access(context, &args[3]),
+        (b"set", 4) if args[2].eq_ignore_ascii_case(b"requirepass") => {
+            set_password(context, &args[3])
+        }
         (b"set", 4..) if args.len().is_multiple_of(2) => set(context, args.from(2)),
         (b"resetstat", 2) => {
             context.shared.metrics.reset();
@@ -72,6 +80,8 @@ type Change<'a> = Box<dyn FnOnce(&Shared) + 'a>;
 /// CONFIG SET of one or more settings: all of them, or none.
 fn set(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let mut changes: Vec<(String, Change<'_>)> = Vec::new();
+    let mut files = context.shared.tls.as_ref().map(TlsState::files);
+    let mut has_new_files = false;
     let known: Vec<&str> = settings(context).into_iter().map(|(name, _)| name).collect();
     for (name, value) in args.iter().step_by(2).zip(args.from(1).iter().step_by(2)) {
         let shown = String::from_utf8_lossy(&name[..name.len().min(128)]).to_lowercase();
@@ -89,8 +99,22 @@ fn set(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         if changes.iter().any(|(other, _)| *other == shown) {
             return Err(failed("duplicate parameter"));
         }
-        let change = change(context.shared, &shown, value).map_err(|reason| failed(&reason))?;
+        let change: Change<'_> = match &mut files {
+            Some(files) if shown.starts_with("tls-") => {
+                change_files(files, &shown, value).map_err(|reason| failed(&reason))?;
+                has_new_files = true;
+                Box::new(|_| ())
+            }
+            _ => change(context.shared, &shown, value).map_err(|reason| failed(&reason))?,
+        };
         changes.push((shown, change));
+    }
+    // Together, since a certificate and its key change at once.
+    if let (Some(tls), Some(files), true) = (&context.shared.tls, files, has_new_files) {
+        let prepared = tls.prepare(files).map_err(|reason| {
+            Failure::from(format!("ERR CONFIG SET failed - Unable to update TLS: {reason}"))
+        })?;
+        tls.replace(prepared);
     }
     for (_, change) in changes {
         change(context.shared);
@@ -102,6 +126,29 @@ fn set(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     context.replies.ok();
     Ok(())
 }
+
+/// Changes the TLS files. Setting a file that is in force reads it again.
+fn change_files(files: &mut TlsFiles, name: &str, value: &[u8]) -> Result<(), String> {
+    let path = || PathBuf::from(OsStr::from_bytes(value));
+    match name {
+        "tls-cert-file" => files.certificate = path(),
+        "tls-key-file" => files.key = path(),
+        "tls-ca-cert-file" => files.client_ca = (!value.is_empty()).then(path),
+        "tls-auth-clients" => {
+            let is = |(word, _): &&(&str, ClientAuth)| value.eq_ignore_ascii_case(word.as_bytes());
+            let found = CLIENT_AUTH.iter().find(is).map(|(_, auth)| *auth);
+            files.client_auth = found.ok_or_else(|| {
+                "argument(s) must be one of the following: no, yes, optional".to_owned()
+            })?;
+        }
+        _ => return Err("can't set immutable config".to_owned()),
+    }
+    Ok(())
+}
+
+/// Values of `tls-auth-clients`.
+const CLIENT_AUTH: [(&str, ClientAuth); 3] =
+    [("no", ClientAuth::No), ("yes", ClientAuth::Required), ("optional", ClientAuth::Optional)];
 
 /// Checks a change.
 fn change<'a>(shared: &Shared, name: &str, value: &[u8]) -> Result<Change<'a>, String> {
@@ -160,6 +207,22 @@ fn change<'a>(shared: &Shared, name: &str, value: &[u8]) -> Result<Change<'a>, S
         "tracking-table-max-keys" => {
             let max = count(0, i64::MAX)?;
             Ok(Box::new(move |shared| shared.observers.tracking.set_max_keys(max)))
+        }
+        "acllog-max-len" => {
+            let len = count(0, i64::MAX)?;
+            Ok(Box::new(move |shared| shared.acl.log.max_entries.store(len, Relaxed)))
+        }
+        "acl-pubsub-default" => {
+            let is_all = match value.to_ascii_lowercase().as_slice() {
+                b"allchannels" => true,
+                b"resetchannels" => false,
+                _ => {
+                    return Err("argument(s) must be one of the following: allchannels, \
+                                resetchannels"
+                        .to_owned());
+                }
+            };
+            Ok(Box::new(move |shared| shared.acl.allows_channels.store(is_all, Relaxed)))
         }
         "notify-keyspace-events" => {
             let flags = std::str::from_utf8(value).ok().and_then(KeyspaceEvents::parse);
@@ -232,6 +295,18 @@ fn bytes_of(text: &str) -> Option<usize> {
     digits.parse::<usize>().ok()?.checked_mul(unit)
 }
 
+/// Sets the only password of the user `default`; empty: it needs none.
+fn set_password(context: &mut Context<'_>, password: &[u8]) -> Outcome {
+    let rules = match password {
+        [] => vec![b"nopass".to_vec()],
+        password => vec![b"resetpass".to_vec(), [b">", password].concat()],
+    };
+    let set = context.shared.acl.set(DEFAULT_USER, rules.iter().map(Vec::as_slice));
+    set.map_err(|text| Failure::from(format!("ERR CONFIG SET failed - {text}")))?;
+    context.replies.ok();
+    Ok(())
+}
+
 /// Requests in progress complete in the old mode.
 fn set_access(context: &mut Context<'_>, given: &[u8]) -> Outcome {
     let database = context.database();
@@ -283,6 +358,31 @@ pub(super) fn policy(context: &Context<'_>) -> &'static str {
     }
 }
 
+/// Settings of TLS, if there is a listener for it.
+fn tls_settings(shared: &Shared) -> Vec<(&'static str, String)> {
+    let Some((tls, options)) = shared.tls.as_ref().zip(shared.options.tls.as_ref()) else {
+        return Vec::new();
+    };
+    let files = tls.files();
+    let auth = CLIENT_AUTH.iter().find(|(_, auth)| *auth == files.client_auth);
+    let client_ca = files.client_ca.unwrap_or_default();
+    vec![
+        ("tls-port", options.listen.map_or(0, |address| address.port()).to_string()),
+        ("tls-cert-file", files.certificate.display().to_string()),
+        ("tls-key-file", files.key.display().to_string()),
+        ("tls-ca-cert-file", client_ca.display().to_string()),
+        ("tls-auth-clients", auth.map_or("no", |(word, _)| *word).to_owned()),
+        (
+            "tls-protocols",
+            match files.min_version {
+                TlsVersion::V1_2 => "TLSv1.2 TLSv1.3",
+                TlsVersion::V1_3 => "TLSv1.3",
+            }
+            .to_owned(),
+        ),
+    ]
+}
+
 fn settings(context: &Context<'_>) -> Vec<(&'static str, String)> {
     let shared = context.shared;
     let (options, settings) = (&shared.options, &shared.settings);
@@ -317,6 +417,19 @@ fn settings(context: &Context<'_>) -> Vec<(&'static str, String)> {
                 options.max_output_bytes
             ),
         ),
+        (
+            "aclfile",
+            shared.acl.file.as_ref().map_or_else(String::new, |file| file.display().to_string()),
+        ),
+        ("acllog-max-len", shared.acl.log.max_entries.load(Relaxed).to_string()),
+        (
+            "acl-pubsub-default",
+            match shared.acl.allows_channels.load(Relaxed) {
+                true => "allchannels",
+                false => "resetchannels",
+            }
+            .to_owned(),
+        ),
         ("notify-keyspace-events", shared.events.letters()),
         ("slowlog-log-slower-than", settings.slow_command_us.load(Relaxed).to_string()),
         ("slowlog-max-len", settings.slow_log_len.load(Relaxed).to_string()),
@@ -330,5 +443,5 @@ fn settings(context: &Context<'_>) -> Vec<(&'static str, String)> {
         ("io-threads", options.workers().to_string()),
         ("cluster-enabled", "no".to_owned()),
     ];
-    all.into_iter().chain(access).collect()
+    all.into_iter().chain(access).chain(tls_settings(shared)).collect()
 }

@@ -4,13 +4,14 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::authorize::log_rejected_login;
 use super::context::Context;
 use super::definition::{FAST, IMMEDIATE, NO_AUTH, NO_KEYS};
 use super::entry::{self, Command};
 use super::failure::{Failure, NOT_AN_INTEGER, Outcome, SYNTAX, reply_error, wrong_arity};
 use super::session::ReplyMode;
 use super::{client, info};
-use crate::password::constant_time_eq;
+use crate::acl::user::DEFAULT_USER;
 use crate::resp::{Args, RespVersion, number};
 
 pub(super) fn commands() -> Vec<Command> {
@@ -50,31 +51,31 @@ fn echo(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// Checks a password and authenticates the client.
+/// Checks a password and authenticates the client. `command` is the argument that names it.
 ///
-/// Without a server password any password of the user `default` is accepted, as in Redis: programs
+/// Without a password any password of the user `default` is accepted, as in Redis: programs
 /// configured with `redis://default:pw@host` send it to every server.
-fn authenticate(context: &mut Context<'_>, user: &[u8], given: &[u8]) -> Outcome {
-    let password = context.shared.options.password.as_ref();
-    let is_valid = password.is_none_or(|password| constant_time_eq(password.as_bytes(), given));
-    if user != b"default" || !is_valid {
-        context.shared.metrics.rejected_passwords.fetch_add(1, Relaxed);
+fn authenticate(context: &mut Context<'_>, command: &[u8], name: &[u8], given: &[u8]) -> Outcome {
+    let shared = context.shared;
+    let Some(user) = shared.acl.authenticate(name, given) else {
+        shared.metrics.rejected_passwords.fetch_add(1, Relaxed);
+        log_rejected_login(shared, context.session, command, name);
         return Err(reply_error("WRONGPASS invalid username-password pair or user is disabled."));
-    }
-    context.session.is_authenticated = true;
+    };
+    context.session.log_in(user);
     Ok(())
 }
 
 fn auth(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     match args.len() {
-        2 if context.shared.options.password.is_none() => {
+        2 if context.shared.acl.default_user().needs_no_password => {
             return Err(reply_error(
                 "ERR AUTH <password> called without any password configured for the default user. \
                  Are you sure your configuration is correct?",
             ));
         }
-        2 => authenticate(context, b"default", &args[1])?,
-        3 => authenticate(context, &args[1], &args[2])?,
+        2 => authenticate(context, &args[0], DEFAULT_USER, &args[1])?,
+        3 => authenticate(context, &args[0], &args[1], &args[2])?,
         _ => return Err(SYNTAX),
     }
     context.replies.ok();
@@ -93,11 +94,12 @@ fn hello(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
             }
         },
     };
-    let (mut rest, mut name) = (args.from(2), None);
+    let (mut rest, mut name, mut login) = (args.from(2), None, None);
     while let Some(word) = rest.get(0) {
         match (word.to_ascii_lowercase().as_slice(), rest.get(1), rest.get(2)) {
             (b"auth", Some(user), Some(password)) => {
-                authenticate(context, user, password)?;
+                // The last one counts.
+                login = Some((user, password));
                 rest = rest.from(3);
             }
             (b"setname", Some(given), _) => {
@@ -110,7 +112,10 @@ fn hello(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
             }
         }
     }
-    if !context.session.is_authenticated {
+    if let Some((user, password)) = login {
+        authenticate(context, &args[0], user, password)?;
+    }
+    if !context.session.access.is_authenticated() {
         return Err(reply_error(
             "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
              HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
@@ -186,7 +191,8 @@ fn reset(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
     context.session.select(0);
     context.session.reply = ReplyMode::On;
     context.session.is_replica_reader = false;
-    context.session.is_authenticated = context.shared.options.password.is_none();
+    context.session.access.reset(&context.shared.acl);
+    context.session.client().set_user(context.session.access.user());
     context.session.client().names.lock().name.clear();
     set_version(context, RespVersion::Resp2);
     context.replies.simple("RESET");

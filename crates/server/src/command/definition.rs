@@ -3,6 +3,7 @@
 //! A [`Definition`] knows no handler, so that everything below the handlers (the client registry,
 //! the metrics, the queue of a transaction) can name commands. [`super::table`] pairs both.
 
+use super::subcommands::is_container;
 use crate::resp::Args;
 use crate::resp::number::parse_u64;
 
@@ -144,16 +145,10 @@ const REPLICATED: [&str; 3] = ["pfcount", "publish", "spublish"];
 const WHILE_BUSY: [&str; 8] =
     ["auth", "discard", "hello", "multi", "quit", "reset", "unwatch", "watch"];
 
-/// Commands whose first argument names a subcommand.
-const CONTAINERS: [&str; 15] = [
-    "acl", "client", "cluster", "command", "config", "debug", "function", "latency", "memory",
-    "object", "pubsub", "script", "slowlog", "xgroup", "xinfo",
-];
-
 impl Definition {
     /// Name of the command, or `command|subcommand`.
     pub(crate) fn full_name(&self, args: Args<'_>) -> String {
-        match args.get(1).filter(|_| CONTAINERS.contains(&self.name)) {
+        match args.get(1).filter(|_| is_container(self.name)) {
             Some(word) => format!("{}|{}", self.name, String::from_utf8_lossy(word).to_lowercase()),
             None => self.name.to_owned(),
         }

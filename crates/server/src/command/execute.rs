@@ -6,8 +6,9 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use super::authorize::authorize;
 use super::context::Context;
-use super::definition::{Definition, IMMEDIATE, NO_AUTH, NO_MULTI, PUSHES};
+use super::definition::{Definition, IMMEDIATE, NO_MULTI, PUSHES};
 use super::failure::{self, Failure, Outcome, wrong_arity};
 use super::queued::QueuedCommand;
 use super::session::{Call, ReplyMode, Session};
@@ -44,7 +45,7 @@ pub(crate) fn execute(
     let began = batcher.clock;
     let is_queued = session.transaction.is_some()
         && found.is_some_and(|command| !TABLE.index[command].has(IMMEDIATE));
-    let checked = check(session, replies.version, batcher.is_busy, found, args)
+    let checked = check(shared, session, replies.version, batcher.is_busy, found, args)
         .and_then(|command| routing::route(shared, session, command, args).map(|()| command));
     let (outcome, ended) = match checked {
         Ok(command) => {
@@ -205,7 +206,7 @@ fn batch_set(
 ) -> bool {
     let is_plain = index == TABLE.set
         && args.len() == 3
-        && session.is_authenticated
+        && session.access.is_free(&shared.acl)
         && session.transaction.is_none()
         && session.reply == ReplyMode::On
         && !session.is_subscriber()
@@ -227,7 +228,8 @@ fn batch_set(
 
 /// Checks that the command may be called, and returns its number.
 fn check(
-    session: &Session,
+    shared: &Shared,
+    session: &mut Session,
     version: RespVersion,
     is_busy: bool,
     found: Option<usize>,
@@ -238,9 +240,7 @@ fn check(
     if !command.takes(args.len()) {
         return Err(wrong_arity(command.name));
     }
-    if !session.is_authenticated && !command.has(NO_AUTH) {
-        return Err(failure::reply_error("NOAUTH Authentication required."));
-    }
+    authorize(shared, session, number, args)?;
     if version == RespVersion::Resp2 && session.is_subscriber() && !may_subscriber_call(command) {
         return Err(format!(
             "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET \
@@ -291,7 +291,8 @@ fn reject(
     if let Some(transaction) = &mut session.transaction {
         transaction.is_aborted = true;
     }
-    if session.is_authenticated && found.is_some_and(|command| TABLE.index[command].name == "exec")
+    if session.access.is_authenticated()
+        && found.is_some_and(|command| TABLE.index[command].name == "exec")
     {
         session.transaction = None;
         session.unwatch(shared);

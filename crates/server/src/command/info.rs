@@ -15,6 +15,7 @@ use super::definition::NO_KEYS;
 use super::entry::{self, Command};
 use super::failure::Outcome;
 use super::keyspace::Keyspace;
+use crate::acl::log::Reason;
 use crate::backups::Backups;
 use crate::process::{CpuTimes, resident_bytes};
 use crate::resp::Args;
@@ -188,6 +189,10 @@ fn stats(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
         ("total_error_replies", &metrics.errors),
     ] {
         write!(out, "{name}:{}\r\n", value.load(Relaxed))?;
+    }
+    for reason in [Reason::Auth, Reason::Command, Reason::Key, Reason::Channel] {
+        let (name, count) = (reason.short_name(), context.shared.acl.log.count(reason));
+        write!(out, "acl_access_denied_{name}:{count}\r\n")?;
     }
     Ok(())
 }

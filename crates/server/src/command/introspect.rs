@@ -1,7 +1,7 @@
 //! COMMAND: the command table, for clients.
 //!
-//! Source: the documentation of Redis's COMMAND. Of the ten fields of Redis 7 the last four, ACL
-//! categories and key specifications, are empty.
+//! Source: the documentation of Redis's COMMAND. Of the ten fields of Redis 7 the last three, key
+//! specifications and subcommands among them, are empty.
 
 use super::context::Context;
 use super::definition::{
@@ -13,6 +13,8 @@ use super::failure::{
 };
 use super::help;
 use super::index::CommandIndex;
+use crate::acl::categories;
+use crate::acl::names::CommandNames;
 use crate::glob;
 use crate::resp::{Args, Replies};
 
@@ -22,22 +24,22 @@ pub(super) fn commands() -> Vec<Command> {
 }
 
 fn describe(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    let commands = context.shared.commands;
+    let (commands, names) = (context.shared.commands, &context.shared.acl.names);
     let Some(word) = args.get(1) else {
-        reply_all(context.replies, commands);
+        reply_all(context.replies, names);
         return Ok(());
     };
     let named = args.from(2);
     match word.to_ascii_lowercase().as_slice() {
         b"count" if named.is_empty() => context.replies.count(commands.all().len()),
         b"help" if named.is_empty() => return help::reply(context.replies, "COMMAND", &HELP),
-        b"list" => list(context.replies, commands, named)?,
-        b"info" if named.is_empty() => reply_all(context.replies, commands),
+        b"list" => list(context.replies, names, named)?,
+        b"info" if named.is_empty() => reply_all(context.replies, names),
         b"info" => {
             context.replies.array(named.len());
             for name in named.iter() {
                 match commands.find(name) {
-                    Some(index) => reply_info(context.replies, &commands[index]),
+                    Some(index) => reply_info(context.replies, names, index),
                     None => context.replies.null(),
                 }
             }
@@ -62,9 +64,21 @@ fn describe(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 }
 
 /// COMMAND LIST, of all commands or those selected by a filter.
-fn list(replies: &mut Replies, commands: &CommandIndex, args: Args<'_>) -> Outcome {
+fn list(replies: &mut Replies, names: &CommandNames, args: Args<'_>) -> Outcome {
+    if args.len() == 3
+        && args[0].eq_ignore_ascii_case(b"filterby")
+        && args[1].eq_ignore_ascii_case(b"aclcat")
+    {
+        // The commands and subcommands of ACL CAT.
+        let category = categories::by_name(&args[2]).unwrap_or(0);
+        let numbers: Vec<_> = names.in_category(category).collect();
+        replies.array(numbers.len());
+        numbers.iter().for_each(|number| replies.bulk(names.name(*number).as_bytes()));
+        return Ok(());
+    }
     let is_listed = filter(args)?;
-    let listed: Vec<_> = commands.all().iter().filter(|command| is_listed(command)).collect();
+    let commands = names.commands().all().iter();
+    let listed: Vec<_> = commands.filter(|command| is_listed(command)).collect();
     replies.array(listed.len());
     for command in listed {
         replies.bulk(command.name.as_bytes());
@@ -86,33 +100,11 @@ fn filter(args: Args<'_>) -> Result<Filter<'_>, Failure> {
     match args[1].to_ascii_lowercase().as_slice() {
         // There are no modules.
         b"module" => Ok(Box::new(|_| false)),
-        b"aclcat" => Ok(Box::new(move |command| has_category(command, value))),
         b"pattern" => {
             let pattern = value.to_ascii_lowercase();
             Ok(Box::new(move |command| glob::matches(&pattern, command.name.as_bytes())))
         }
         _ => Err(SYNTAX),
-    }
-}
-
-/// Whether a command is in an ACL category of Redis, as far as they apply.
-fn has_category(command: &Definition, category: &[u8]) -> bool {
-    match category.to_ascii_lowercase().as_slice() {
-        b"read" => command.has(READ),
-        b"write" => command.has(WRITE),
-        b"fast" => command.has(FAST),
-        b"slow" => !command.has(FAST),
-        b"admin" => command.has(ADMIN),
-        b"pubsub" => command.has(PUBSUB),
-        b"blocking" => command.has(BLOCKING),
-        b"string" | b"bitmap" | b"geo" | b"hyperloglog" | b"hash" | b"list" | b"set"
-        | b"stream" => command.group.as_bytes().eq_ignore_ascii_case(category),
-        b"sortedset" => command.group == "sorted-set",
-        b"keyspace" => command.group == "generic",
-        b"connection" => command.group == "connection",
-        b"scripting" => command.group == "scripting",
-        b"transaction" => command.group == "transactions",
-        _ => false,
     }
 }
 
@@ -135,14 +127,16 @@ const HELP: [&str; 16] = [
     "    Return the keys from a full Redis command.",
 ];
 
-fn reply_all(replies: &mut Replies, commands: &CommandIndex) {
-    replies.array(commands.all().len());
-    for command in commands.all() {
-        reply_info(replies, command);
+fn reply_all(replies: &mut Replies, names: &CommandNames) {
+    let count = names.commands().all().len();
+    replies.array(count);
+    for number in 0..count {
+        reply_info(replies, names, number);
     }
 }
 
-fn reply_info(replies: &mut Replies, command: &Definition) {
+fn reply_info(replies: &mut Replies, names: &CommandNames, number: usize) {
+    let command = &names.commands()[number];
     let flags = [
         (WRITE, "write"),
         (READ, "readonly"),
@@ -169,7 +163,10 @@ fn reply_info(replies: &mut Replies, command: &Definition) {
     replies.count(command.keys.first);
     replies.int(i64::from(command.keys.last));
     replies.count(command.keys.step);
-    for _ in 0..4 {
+    let categories: Vec<_> = categories::names(names.categories(number)).collect();
+    replies.set(categories.len());
+    categories.iter().for_each(|name| replies.simple(&format!("@{name}")));
+    for _ in 0..3 {
         replies.array(0);
     }
 }

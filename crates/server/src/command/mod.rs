@@ -6,10 +6,12 @@
 //! | --- | --- |
 //! | [`failure`] | error replies, outcome of a command |
 //! | [`definition`], [`index`] | properties of a command without its handler; all commands by name |
+//! | [`subcommands`] | subcommands of commands that have some |
 //! | [`sliced`] | commands that visit every key, in time slices |
 //! | [`queued`], [`waiters`] | a command with its arguments, to be run later; parked commands |
 //! | [`session`] | state of a client between commands |
 //! | [`context`] | state of a running command: client, table, replies |
+//! | [`authorize`] | checks that the client's user may run a command |
 //! | [`parking`] | parks the running command: its reply comes later |
 //! | [`entry`], [`help`] | a command as its module lists it; HELP of commands with subcommands |
 //! | [`strings`], [`numbers`], [`ranges`] | commands on values: complete, as numbers, in part |
@@ -33,6 +35,7 @@
 //! | [`pause`] | CLIENT PAUSE |
 //! | [`databases`] | MOVE |
 //! | [`mod@pubsub`] | channels, patterns, messages |
+//! | [`mod@acl`] | users and their rights |
 //! | [`admin`], [`config`], [`info`], [`introspect`], [`slow_log`], [`latency`] | the server |
 //! | [`table`] | the commands of all these modules |
 //! | [`events`], [`observe`] | keyspace events of a command; monitors, slow log, latencies |
@@ -40,7 +43,9 @@
 //! | [`script_thread`] | the thread of long scripts |
 //! | [`mod@execute`] | from arguments to a reply: checks, queueing, handler, errors |
 
+mod acl;
 mod admin;
+mod authorize;
 mod bitfield;
 mod bitmaps;
 mod blocking;
@@ -105,6 +110,7 @@ mod stream_pending;
 mod stream_reads;
 mod streams;
 mod strings;
+pub(crate) mod subcommands;
 mod table;
 mod tracking;
 mod transactions;

@@ -65,6 +65,12 @@ fn redacted(command: &Definition, args: Args<'_>) -> Vec<Vec<u8>> {
             Some(at) => at + 1..args.len().min(at + 3),
             None => 0..0,
         },
+        "config" if args.get(2).is_some_and(|word| word.eq_ignore_ascii_case(b"requirepass")) => {
+            3..args.len()
+        }
+        "acl" if args.get(1).is_some_and(|word| word.eq_ignore_ascii_case(b"setuser")) => {
+            2..args.len()
+        }
         _ => 0..0,
     };
     args[secrets].iter_mut().for_each(|arg| *arg = b"(redacted)".to_vec());

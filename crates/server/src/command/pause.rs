@@ -54,7 +54,7 @@ pub(crate) fn paused_until(
         return None;
     }
     // Commands that will be refused are answered at once.
-    let number = shared.commands.find(&args[0]).filter(|_| session.is_authenticated)?;
+    let number = shared.commands.find(&args[0]).filter(|_| session.access.is_authenticated())?;
     let command = &shared.commands[number];
     if !command.takes(args.len()) {
         return None;

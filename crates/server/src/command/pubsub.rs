@@ -83,7 +83,23 @@ fn add(context: &mut Context<'_>, args: Args<'_>, kind: Kind, word: &str) -> Out
         }
         confirm(context, kind, word, Some(name));
     }
+    check_again(context, args, kind);
     Ok(())
+}
+
+/// Closes the connection if its user may not use the channels any more: the user may have changed
+/// between the check of the command and the subscriptions, when they were not yet seen.
+fn check_again(context: &mut Context<'_>, args: Args<'_>, kind: Kind) {
+    let (acl, session) = (&context.shared.acl, &mut *context.session);
+    if session.access.is_free(acl) {
+        return;
+    }
+    let is_current = session.access.refresh(acl).is_ok();
+    let user = session.access.user();
+    let mut names = args.from(1).iter();
+    if !is_current || !names.all(|name| user.allows_channel(name, kind == Kind::Pattern)) {
+        session.is_closing = true;
+    }
 }
 
 fn remove(context: &mut Context<'_>, args: Args<'_>, kind: Kind, word: &str) -> Outcome {

@@ -7,11 +7,13 @@
 
 use std::collections::HashSet;
 
+use super::authorize::denial;
 use super::context::Context;
 use super::definition::Definition;
 use super::events;
 use super::failure;
 use super::{sort, stream_reads};
+use crate::acl::log::CallContext;
 use crate::pubsub::Kind;
 use crate::resp::{Args, RespVersion};
 use crate::script::host::{CallError, Commands};
@@ -93,6 +95,11 @@ impl Commands for ScriptCalls<'_, '_> {
         if self.is_read_only && command.may_replicate() {
             return failed("ERR Write commands are not allowed from read-only scripts.");
         }
+        if let Some((_, text)) =
+            denial(shared, self.context.session, number, args, CallContext::Script)
+        {
+            return failed(&format!("NOPERM ACL failure in script: {text}"));
+        }
         if !self.may_access(command, args) {
             return Err(CallError::Abort(Abort::NeedsStore));
         }
@@ -120,6 +127,13 @@ impl Commands for ScriptCalls<'_, '_> {
             return Err(CallError::Failure(failure.text().into_owned()));
         }
         Ok(())
+    }
+
+    fn may_call(&mut self, args: Args<'_>) -> Option<bool> {
+        let shared = self.context.shared;
+        let number = shared.commands.find(&args[0])?;
+        let user = self.context.session.access.user();
+        Some(user.check(&shared.acl.names, number, args).is_ok())
     }
 
     fn reply(&self) -> &[u8] {

@@ -8,6 +8,7 @@
 //! worker 2:                                        client 7's reply ◀──────────────┘
 //! ```
 
+use super::authorize::authorize;
 use super::context::Context;
 use super::events;
 use super::session::Session;
@@ -63,7 +64,7 @@ pub(super) fn run_again(
     batcher: &mut WriteBatcher,
     waiter: &Waiter,
 ) -> Option<Vec<u8>> {
-    let mut session = Session::retry(waiter.client.clone(), waiter.table);
+    let mut session = Session::retry(shared, waiter.client.clone(), waiter.table);
     let mut replies = Replies::new(shared.options.max_output_bytes);
     replies.version = waiter.version;
     let handlers = &TABLE.handlers;
@@ -73,7 +74,11 @@ pub(super) fn run_again(
     if has_tracking {
         set_current_client(waiter.client.id);
     }
-    let outcome = handlers[waiter.command.command](&mut context, args);
+    // The user may have changed since the command was parked.
+    let (outcome, ended) = match authorize(shared, context.session, waiter.command.command, args) {
+        Ok(()) => (handlers[waiter.command.command](&mut context, args), CallOutcome::Failed),
+        Err(failure) => (Err(failure), CallOutcome::Rejected),
+    };
     if has_tracking {
         set_current_client(0);
     }
@@ -89,7 +94,7 @@ pub(super) fn run_again(
         replies.rewind(0);
         replies.error(&failure.text());
         shared.metrics.record_error(&failure.text());
-        batcher.samples.add_error(waiter.command.command, CallOutcome::Failed);
+        batcher.samples.add_error(waiter.command.command, ended);
     }
     Some(replies.unsent().to_vec())
 }

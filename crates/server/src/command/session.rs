@@ -7,6 +7,8 @@ use std::time::Instant;
 
 use super::queued::QueuedCommand;
 use super::sliced::SlicedCommand;
+use crate::acl::access::Access;
+use crate::acl::user::User;
 use crate::clients::{Client, Ticket, flag};
 use crate::pubsub::Kind;
 use crate::shared::Shared;
@@ -17,7 +19,8 @@ use crate::tracking::TrackingOptions;
 /// State of a client between its commands.
 pub(crate) struct Session {
     client: Arc<Client>,
-    pub(crate) is_authenticated: bool,
+    /// The user.
+    pub(crate) access: Access,
     /// SELECT index.
     pub(crate) table: usize,
     /// Commands since MULTI.
@@ -128,10 +131,11 @@ pub(crate) struct WatchedKey {
 }
 
 impl Session {
-    pub(crate) fn new(client: Arc<Client>, is_authenticated: bool) -> Self {
+    pub(crate) fn new(client: Arc<Client>, access: Access) -> Self {
+        client.set_user(access.user());
         Session {
             client,
-            is_authenticated,
+            access,
             table: 0,
             transaction: None,
             watched: Vec::new(),
@@ -153,8 +157,18 @@ impl Session {
     }
 
     /// A session that runs one parked command of a client again.
-    pub(crate) fn retry(client: Arc<Client>, table: usize) -> Self {
-        Session { table, is_retry: true, ..Self::new(client, true) }
+    pub(crate) fn retry(shared: &Shared, client: Arc<Client>, table: usize) -> Self {
+        let access = match client.user() {
+            Some(user) => Access::again(&shared.acl, user),
+            None => Access::new(&shared.acl),
+        };
+        Session { table, is_retry: true, ..Self::new(client, access) }
+    }
+
+    /// Makes the connection that of a user who has logged in.
+    pub(crate) fn log_in(&mut self, user: Arc<User>) {
+        self.client.set_user(&user);
+        self.access.log_in(user);
     }
 
     pub(crate) fn client(&self) -> &Arc<Client> {

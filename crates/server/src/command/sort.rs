@@ -137,8 +137,23 @@ fn elements(
     Ok((stored.kind(), elements))
 }
 
+/// Checks that the user may read the keys that patterns name: all of them.
+fn check_patterns(context: &Context<'_>, args: Args<'_>, options: &Options<'_>) -> Outcome {
+    let (acl, session) = (&context.shared.acl, &context.session);
+    if !options.has_patterns() || session.access.is_free(acl) {
+        return Ok(());
+    }
+    let number = context.shared.commands.find(&args[0]).unwrap_or_default();
+    if session.access.user().may_read_all(&acl.names, number, args) {
+        return Ok(());
+    }
+    let option = if options.by.is_some() && !options.is_unsorted { "BY" } else { "GET" };
+    Err(format!("ERR {option} option of SORT denied due to insufficient ACL permissions.").into())
+}
+
 fn run(context: &mut Context<'_>, args: Args<'_>, may_store: bool) -> Outcome {
     let mut options = Options::parse(args, may_store)?;
+    check_patterns(context, args, &options)?;
     let key = &args[1];
     let _guard = match options.has_patterns() {
         true => context.lock_table(),

@@ -9,7 +9,7 @@ use super::context::Handler;
 use super::entry::Command;
 use super::index::{CommandIndex, pack};
 use super::{
-    admin, bitfield, bitmaps, blocking, client, cluster, config, connection, databases, dump,
+    acl, admin, bitfield, bitmaps, blocking, client, cluster, config, connection, databases, dump,
     expiry, functions, geo, geo_radius, hashes, history, hyperloglog, info, introspect, keys,
     latency, lcs, lists, numbers, pubsub, ranges, scan, scripts, sets, slow_log, sort,
     sorted_set_algebra, sorted_set_ranges, sorted_sets, stream_groups, stream_info, stream_pending,
@@ -32,6 +32,7 @@ pub(crate) fn command_index() -> &'static CommandIndex {
 
 pub(super) static TABLE: LazyLock<Table> = LazyLock::new(|| {
     let families = [
+        acl::commands(),
         admin::commands(),
         client::commands(),
         cluster::commands(),

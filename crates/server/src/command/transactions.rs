@@ -20,6 +20,7 @@
 
 use siltstone_engine::WriteBatch;
 
+use super::authorize::authorize_queued;
 use super::context::Context;
 use super::definition::{ALL_KEYS, FAST, IMMEDIATE, NO_KEYS, SCRIPT};
 use super::entry::{self, Command};
@@ -39,7 +40,8 @@ pub(super) fn commands() -> Vec<Command> {
     };
     vec![
         command("multi", 1, NO_KEYS, multi, "Begins a transaction."),
-        command("exec", 1, NO_KEYS, exec, "Runs a transaction."),
+        // As slow as what was queued.
+        entry::command("transactions", "exec", 1, IMMEDIATE, NO_KEYS, exec, "Runs a transaction."),
         command("discard", 1, NO_KEYS, discard, "Discards a transaction."),
         command("watch", -2, ALL_KEYS, watch, "Makes EXEC fail if keys change."),
         // Queued like other commands: after MULTI, EXEC must still check the watches.
@@ -195,7 +197,10 @@ fn run(context: &mut Context<'_>, commands: &[QueuedCommand]) -> Outcome {
         let mark = inner.replies.mark();
         let (command, args) = (&inner.shared.commands[queued.command], queued.args());
         inner.record_tracked_reads(command, args);
-        let outcome = inner.handlers[queued.command](&mut inner, args);
+        let outcome = match authorize_queued(inner.shared, inner.session, queued.command, args) {
+            Ok(()) => inner.handlers[queued.command](&mut inner, args),
+            Err(failure) => Err(failure),
+        };
         observe::show(inner.shared, inner.session, command, args);
         match outcome {
             Ok(()) => events::derive(inner.batcher, command, args),

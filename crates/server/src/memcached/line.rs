@@ -104,7 +104,7 @@ impl Expiry {
 }
 
 /// Decodes padded base64 of the standard alphabet.
-pub(super) fn base64(word: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn base64(word: &[u8]) -> Option<Vec<u8>> {
     let value = |byte: u8| match byte {
         b'A'..=b'Z' => Some(byte - b'A'),
         b'a'..=b'z' => Some(byte - b'a' + 26),

@@ -50,4 +50,5 @@ pub(crate) mod udp;
 
 pub(crate) use commands::flush_if_due;
 pub(crate) use counters::MemcachedCounters;
+pub(crate) use line::base64;
 pub(crate) use session::MemcachedSession;

@@ -6,9 +6,9 @@
 //! get key key … \r\n            any number of keys, see retrieve
 //! ```
 //!
-//! A line ends at `\n`; a preceding `\r` is dropped. If the server has a password, a client must
-//! begin with a `set` of any key and user whose data is `user password`; until then every command
-//! fails.
+//! A line ends at `\n`; a preceding `\r` is dropped. If the user `default` has a password, a client
+//! must begin with a `set` of any key whose data is `user password`; until then every command fails.
+//! The user must be one who may do everything.
 //!
 //! Clients of other protocols are disconnected before anything runs: at a first byte of 0x80, which
 //! starts memcached's binary protocol, and at a line of HTTP. A browser directed here by a web
@@ -20,6 +20,7 @@
 //!
 //! Source: memcached's `doc/protocol.txt`, including "Authentication".
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::classic::{self, Header};
@@ -27,7 +28,8 @@ use super::commands::{CommandContext, CommandError};
 use super::counters::Counter;
 use super::meta::Meta;
 use super::retrieve::{Retrieval, RetrievalProgress};
-use crate::password::constant_time_eq;
+use crate::acl::access::Access;
+use crate::acl::user::{DEFAULT_USER, User};
 use crate::resp::{Replies, is_http};
 use crate::shared::Shared;
 use crate::store::write_batcher::WriteBatcher;
@@ -46,7 +48,9 @@ const HTTP_METHODS: [&[u8]; 9] =
 
 /// State of a connection.
 pub(crate) struct MemcachedSession {
-    is_authenticated: bool,
+    access: Access,
+    /// The user that the last command has logged in.
+    logged_in: Option<Arc<User>>,
     /// Nothing was received yet.
     is_new: bool,
     /// Bytes of data still to be discarded.
@@ -96,7 +100,8 @@ enum Command<'a> {
 impl MemcachedSession {
     pub(crate) fn new(shared: &Shared) -> Self {
         MemcachedSession {
-            is_authenticated: shared.options.password.is_none(),
+            access: Access::new(&shared.acl),
+            logged_in: None,
             is_new: true,
             bytes_to_discard: 0,
             discards_line: false,
@@ -130,12 +135,10 @@ impl MemcachedSession {
                 return Progress::Consumed(input.len());
             }
         }
-        let max_value = if self.is_authenticated {
-            context.max_value_bytes()
-        } else {
-            MAX_UNAUTHENTICATED_BYTES
-        };
-        let max_checked = if self.is_authenticated { MAX_CHECKED_BYTES } else { MAX_LINE_BYTES };
+        let is_authenticated = self.is_authenticated(shared);
+        let max_value =
+            if is_authenticated { context.max_value_bytes() } else { MAX_UNAUTHENTICATED_BYTES };
+        let max_checked = if is_authenticated { MAX_CHECKED_BYTES } else { MAX_LINE_BYTES };
         let parsed = parse(input, &mut self.scanned, max_checked, max_value);
         if let ParsedInput::Incomplete = parsed {
             self.has_partial_request = !input.is_empty();
@@ -149,7 +152,7 @@ impl MemcachedSession {
                 self.is_closing = true;
                 return Progress::Consumed(input.len());
             }
-            parsed if !self.is_authenticated => {
+            parsed if !is_authenticated => {
                 self.run_unauthenticated(parsed, &mut context, input.len())
             }
             ParsedInput::Invalid(error, used, is_quiet) => (Err(error), used, is_quiet),
@@ -248,21 +251,38 @@ impl MemcachedSession {
         }
     }
 
-    /// Checks whether a client's data is `user password`.
+    /// Whether the client's user may do everything: commands of memcached have no rights of their
+    /// own.
+    #[inline]
+    fn is_authenticated(&mut self, shared: &Shared) -> bool {
+        self.access.is_free(&shared.acl)
+            || self.access.refresh(&shared.acl).is_ok() && self.access.is_free(&shared.acl)
+    }
+
+    /// The user that the last command has logged in.
+    pub(crate) fn take_login(&mut self) -> Option<Arc<User>> {
+        self.logged_in.take()
+    }
+
+    /// Checks whether a client's data is `user password`. A name that is not that of a user stands
+    /// for the user `default`.
     fn authenticate(
         &mut self,
         context: &mut CommandContext<'_>,
         data: &[u8],
     ) -> Result<(), CommandError> {
         let shared = context.shared;
-        let Some(given) = data.splitn(2, |byte| *byte == b' ').nth(1) else {
+        let mut parts = data.splitn(2, |byte| *byte == b' ');
+        let (Some(name), Some(given)) = (parts.next(), parts.next()) else {
             return Err(CommandError::Text("CLIENT_ERROR bad authentication token format"));
         };
         shared.memcached.add(Counter::Auths);
-        let password = shared.options.password.as_deref();
-        self.is_authenticated =
-            password.is_some_and(|right| constant_time_eq(right.as_bytes(), given));
-        if !self.is_authenticated {
+        let name = if shared.acl.user(name).is_some() { name } else { DEFAULT_USER };
+        let user = shared.acl.authenticate(name, given);
+        if let Some(user) = user.filter(|user| user.is_unrestricted()) {
+            self.access.log_in(user.clone());
+            self.logged_in = Some(user);
+        } else {
             shared.metrics.rejected_passwords.fetch_add(1, Relaxed);
             shared.memcached.add(Counter::AuthErrors);
             return Err(CommandError::Text("CLIENT_ERROR authentication failure"));

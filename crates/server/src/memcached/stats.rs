@@ -127,7 +127,7 @@ impl Report<'_> {
             "num_threads_per_udp" => u8::from(options.memcached_udp.is_some()).to_string(),
             "detail_enabled" => yes_no(shared.memcached.prefixes.is_enabled()),
             "tcp_backlog" => BACKLOG.to_string(),
-            "auth_enabled_ascii" => yes_no(options.password.is_some()),
+            "auth_enabled_ascii" => yes_no(!shared.acl.is_open()),
             "item_size_max" => self.context.max_value_bytes().to_string(),
             "idle_timeout" => {
                 shared.settings.idle_timeout().map_or(0, |time| time.as_secs()).to_string()

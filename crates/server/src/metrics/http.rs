@@ -12,24 +12,27 @@
 //! replaces the oldest, which is the likeliest to have stalled. So stalled clients delay nobody,
 //! and memory is bounded.
 //!
-//! If the server has a password, callers from other machines must send it as `Authorization: Bearer
-//! PASSWORD`. The console page holds no data and needs no password: it asks its user for the
+//! Callers from other machines must send the password of the user `default`, as `Authorization: Bearer
+//! PASSWORD`, or another user with the right to call INFO, as `Authorization: Basic`. The console page holds no data and needs no password: it asks its user for the
 //! password, and requests /metrics with it.
 //!
 //! Invariant: a connection is registered with the poll while it is in `connections`, and removed by
 //! its deadline.
 
 use std::collections::BTreeMap;
-use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr};
+use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token, Waker};
 
 use super::text;
-use crate::password::constant_time_eq;
+use crate::acl::user::DEFAULT_USER;
+use crate::memcached::base64;
+use crate::net::transport::Transport;
+use crate::resp::{Args, Span};
 use crate::shared::Shared;
 
 const MAX_REQUEST_BYTES: usize = 8 << 10;
@@ -48,17 +51,21 @@ const CONSOLE: &str = include_str!("console.html");
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; \
                       connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'";
 
+/// Whether a listener is for TLS.
+pub(crate) type IsTls = bool;
+
 /// The metrics port before its thread runs.
 pub(crate) struct HttpPort {
     poll: Poll,
-    listener: mio::net::TcpListener,
+    /// Without TLS and with it.
+    listeners: Vec<(mio::net::TcpListener, IsTls)>,
     connections: BTreeMap<usize, Connection>,
     next_token: usize,
 }
 
 /// A client connection.
 struct Connection {
-    stream: TcpStream,
+    stream: Transport,
     peer: SocketAddr,
     deadline: Instant,
     phase: Phase,
@@ -75,13 +82,17 @@ enum Phase {
 }
 
 impl HttpPort {
-    /// A port for a listener, and the waker that makes it notice a stop.
-    pub(crate) fn new(mut listener: mio::net::TcpListener) -> std::io::Result<(Self, Waker)> {
+    /// A port for listeners, and the waker that makes it notice a stop.
+    pub(crate) fn new(
+        mut listeners: Vec<(mio::net::TcpListener, IsTls)>,
+    ) -> std::io::Result<(Self, Waker)> {
         let poll = Poll::new()?;
-        poll.registry().register(&mut listener, ACCEPT, Interest::READABLE)?;
+        for (listener, _) in &mut listeners {
+            poll.registry().register(listener, ACCEPT, Interest::READABLE)?;
+        }
         let waker = Waker::new(poll.registry(), WAKE)?;
         let (connections, next_token) = (BTreeMap::new(), FIRST_CONNECTION);
-        Ok((HttpPort { poll, listener, connections, next_token }, waker))
+        Ok((HttpPort { poll, listeners, connections, next_token }, waker))
     }
 
     /// Serves until the server stops.
@@ -94,7 +105,9 @@ impl HttpPort {
             if self.poll.poll(&mut events, Some(wait)).is_err() {
                 continue;
             }
-            self.accept_all();
+            for place in 0..self.listeners.len() {
+                self.accept_all(place, shared);
+            }
             for event in &events {
                 self.serve(event.token(), shared);
             }
@@ -106,8 +119,9 @@ impl HttpPort {
         }
     }
 
-    fn accept_all(&mut self) {
-        while let Ok((mut stream, peer)) = self.listener.accept() {
+    fn accept_all(&mut self, place: usize, shared: &Shared) {
+        let is_tls = self.listeners[place].1;
+        while let Ok((mut stream, peer)) = self.listeners[place].0.accept() {
             if self.connections.len() >= MAX_CONNECTIONS
                 && let Some(oldest) = self.connections.keys().next().copied()
             {
@@ -119,6 +133,9 @@ impl HttpPort {
             if self.poll.registry().register(&mut stream, Token(token), interest).is_err() {
                 continue;
             }
+            let tls = shared.tls.as_ref().filter(|_| is_tls).map(|tls| tls.accept());
+            let Ok(tls) = tls.transpose() else { continue };
+            let stream = Transport::new(stream, tls);
             let deadline = Instant::now() + MAX_CONNECTION_TIME;
             let phase = Phase::Reading(Vec::new());
             self.connections.insert(token, Connection { stream, peer, deadline, phase });
@@ -136,7 +153,7 @@ impl HttpPort {
     fn close(&mut self, token: usize) {
         if let Some(mut connection) = self.connections.remove(&token) {
             // Closing the socket would deregister it as well.
-            let _ = self.poll.registry().deregister(&mut connection.stream);
+            let _ = self.poll.registry().deregister(&mut connection.stream.socket);
         }
     }
 }
@@ -178,7 +195,7 @@ impl Connection {
             }
             Phase::Writing { .. } | Phase::Draining => {
                 // The client sees the end of the response whether or not this succeeds.
-                let _ = self.stream.shutdown(Shutdown::Write);
+                let _ = self.stream.shut_down();
                 Phase::Draining
             }
         };
@@ -186,12 +203,12 @@ impl Connection {
 }
 
 /// Reads once. Returns whether the request head is complete.
-fn read_some(stream: &mut TcpStream, request: &mut Vec<u8>) -> std::io::Result<bool> {
+fn read_some(stream: &mut Transport, request: &mut Vec<u8>) -> std::io::Result<bool> {
     if request.len() > MAX_REQUEST_BYTES {
         return Err(ErrorKind::InvalidData.into());
     }
     let mut chunk = [0; 1024];
-    match stream.read(&mut chunk)? {
+    match stream.read_some(&mut chunk)?.0 {
         0 => Err(ErrorKind::UnexpectedEof.into()),
         count => {
             // The end may be split over two reads.
@@ -203,22 +220,46 @@ fn read_some(stream: &mut TcpStream, request: &mut Vec<u8>) -> std::io::Result<b
 }
 
 /// Writes once. Returns whether everything is written.
-fn write_some(stream: &mut TcpStream, response: &[u8], sent: &mut usize) -> std::io::Result<bool> {
-    match stream.write(&response[*sent..])? {
-        0 => Err(ErrorKind::WriteZero.into()),
-        count => {
-            *sent += count;
-            Ok(*sent == response.len())
+fn write_some(stream: &mut Transport, response: &[u8], sent: &mut usize) -> std::io::Result<bool> {
+    if *sent < response.len() {
+        match stream.write(&response[*sent..])? {
+            0 => return Err(ErrorKind::WriteZero.into()),
+            count => *sent += count,
         }
     }
+    if *sent < response.len() {
+        return Ok(false);
+    }
+    stream.flush()?;
+    Ok(true)
 }
 
 /// Reads once and discards.
-fn drain_some(stream: &mut TcpStream) -> std::io::Result<bool> {
-    match stream.read(&mut [0; 1024])? {
+fn drain_some(stream: &mut Transport) -> std::io::Result<bool> {
+    match stream.read_some(&mut [0; 1024])?.0 {
         0 => Err(ErrorKind::UnexpectedEof.into()),
         _ => Ok(false),
     }
+}
+
+/// Whether an authorization is that of a user who may call INFO: `Bearer` and the password of the
+/// user `default`, or `Basic` and base64 of `user:password`.
+fn is_authorized(shared: &Shared, authorization: &str) -> bool {
+    let acl = &shared.acl;
+    let (scheme, value) = authorization.split_once(' ').unwrap_or_default();
+    let user = if scheme.eq_ignore_ascii_case("bearer") {
+        acl.authenticate(DEFAULT_USER, value.as_bytes())
+    } else if scheme.eq_ignore_ascii_case("basic") {
+        let decoded = base64(value.trim().as_bytes()).unwrap_or_default();
+        let colon = decoded.iter().position(|byte| *byte == b':');
+        colon.and_then(|colon| acl.authenticate(&decoded[..colon], &decoded[colon + 1..]))
+    } else {
+        None
+    };
+    let (word, spans) = (b"info", [Span { start: 0, end: 4 }]);
+    let info = shared.commands.find(word);
+    user.zip(info)
+        .is_some_and(|(user, info)| user.check(&acl.names, info, Args::new(word, &spans)).is_ok())
 }
 
 /// Status, content type and body of the response.
@@ -234,15 +275,15 @@ fn respond(
     if method == "GET" && path == "/" {
         return ("200 OK", "text/html", CONSOLE.to_owned());
     }
-    let bearer = lines.find_map(|line| {
+    let authorization = lines.find_map(|line| {
         let (name, value) = line.split_once(':')?;
-        name.eq_ignore_ascii_case("authorization").then(|| value.trim().strip_prefix("Bearer "))?
+        name.eq_ignore_ascii_case("authorization").then(|| value.trim())
     });
-    let is_authorized = shared.options.password.as_ref().is_some_and(|password| {
-        constant_time_eq(password.as_bytes(), bearer.unwrap_or_default().as_bytes())
-    });
-    if !peer.ip().is_loopback() && !is_authorized {
-        let body = "send Authorization: Bearer PASSWORD\n".to_owned();
+    if !peer.ip().is_loopback() && !is_authorized(shared, authorization.unwrap_or_default()) {
+        if authorization.is_some() {
+            shared.metrics.rejected_passwords.fetch_add(1, Relaxed);
+        }
+        let body = "send Authorization: Bearer PASSWORD, or Basic with a user\n".to_owned();
         return ("401 Unauthorized", TEXT, body);
     }
     if method != "GET" {

@@ -28,6 +28,8 @@ pub(crate) struct Metrics {
     pub(crate) accepted: AtomicU64,
     pub(crate) rejected_clients: AtomicU64,
     pub(crate) rejected_passwords: AtomicU64,
+    /// Failed TLS handshakes, and invalid records.
+    pub(crate) tls_errors: AtomicU64,
     pub(crate) protocol_errors: AtomicU64,
     pub(crate) slow_readers: AtomicU64,
     pub(crate) timeouts: AtomicU64,
@@ -121,6 +123,7 @@ impl Metrics {
             accepted: AtomicU64::new(0),
             rejected_clients: AtomicU64::new(0),
             rejected_passwords: AtomicU64::new(0),
+            tls_errors: AtomicU64::new(0),
             protocol_errors: AtomicU64::new(0),
             slow_readers: AtomicU64::new(0),
             timeouts: AtomicU64::new(0),

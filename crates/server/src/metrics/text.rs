@@ -89,6 +89,11 @@ impl Page {
                 &metrics.rejected_clients,
             ),
             ("passwords_rejected_total", "Wrong passwords.", &metrics.rejected_passwords),
+            (
+                "tls_errors_total",
+                "Failed TLS handshakes, and invalid TLS records.",
+                &metrics.tls_errors,
+            ),
             ("protocol_errors_total", "Malformed requests.", &metrics.protocol_errors),
             (
                 "slow_readers_total",

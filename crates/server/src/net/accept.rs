@@ -9,7 +9,7 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 
 use super::inbox::{Arrival, Inbox};
-use super::protocol::Protocol;
+use super::protocol::Endpoint;
 use crate::shared::Shared;
 
 const WAKE: Token = Token(usize::MAX);
@@ -20,13 +20,13 @@ const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 pub(crate) struct Acceptor {
     poll: Poll,
     /// Indexed by token.
-    listeners: Vec<(TcpListener, Protocol)>,
+    listeners: Vec<(TcpListener, Endpoint)>,
 }
 
 impl Acceptor {
     /// An acceptor for `listeners`, and the waker that makes it notice a stop.
     pub(crate) fn new(
-        mut listeners: Vec<(TcpListener, Protocol)>,
+        mut listeners: Vec<(TcpListener, Endpoint)>,
     ) -> std::io::Result<(Self, Waker)> {
         let poll = Poll::new()?;
         for (token, (listener, _)) in listeners.iter_mut().enumerate() {
@@ -48,8 +48,8 @@ impl Acceptor {
             }
             pause = None;
             // The poll is edge-triggered, so all pending clients are accepted.
-            for (listener, protocol) in &self.listeners {
-                if !accept_all(shared, inboxes, &mut next, listener, *protocol) {
+            for (listener, endpoint) in &self.listeners {
+                if !accept_all(shared, inboxes, &mut next, listener, *endpoint) {
                     pause = Some(ACCEPT_RETRY_INTERVAL);
                 }
             }
@@ -65,17 +65,17 @@ fn accept_all(
     inboxes: &[Arc<Inbox>],
     next: &mut usize,
     listener: &TcpListener,
-    protocol: Protocol,
+    endpoint: Endpoint,
 ) -> bool {
     while !shared.stop.is_stopping() {
         match listener.accept() {
             Ok((stream, peer)) => {
                 shared.metrics.accepted.fetch_add(1, Relaxed);
                 if shared.clients.enter(shared.settings.max_clients.load(Relaxed)) {
-                    inboxes[*next % inboxes.len()].put(Arrival { stream, peer, protocol });
+                    inboxes[*next % inboxes.len()].put(Arrival { stream, peer, endpoint });
                     *next += 1;
                 } else {
-                    reject(shared, stream, protocol);
+                    reject(shared, stream, endpoint);
                 }
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => break,
@@ -89,7 +89,10 @@ fn accept_all(
 }
 
 /// Rejects a client above the limit. Its socket is new, so the message fits without blocking.
-fn reject(shared: &Shared, mut stream: TcpStream, protocol: Protocol) {
+fn reject(shared: &Shared, mut stream: TcpStream, endpoint: Endpoint) {
     shared.metrics.rejected_clients.fetch_add(1, Relaxed);
-    let _ = stream.write(protocol.rejection());
+    // A client of TLS would not understand it.
+    if !endpoint.is_tls {
+        let _ = stream.write(endpoint.protocol.rejection());
+    }
 }

@@ -17,14 +17,13 @@
 //! Invariant: [`Connection::send`] is called after the worker has synced what the replies
 //! acknowledge; `unsynced` marks the replies to retract if the sync fails.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::ErrorKind;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use mio::net::TcpStream;
-
 use super::protocol::{Protocol, ProtocolState};
 use super::timeouts::Activity;
+use super::transport::Transport;
 use crate::clients::{Registration, flag};
 use crate::memcached::session::Progress;
 use crate::resp::Replies;
@@ -33,7 +32,7 @@ use crate::store::write_batcher::WriteBatcher;
 
 /// A client connection.
 pub(crate) struct Connection {
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: Transport,
     protocol: ProtocolState,
     /// Received bytes that were not run; begins with a request.
     input: Vec<u8>,
@@ -69,7 +68,7 @@ impl Connection {
     pub(crate) fn new(
         shared: &Shared,
         protocol: Protocol,
-        stream: TcpStream,
+        stream: Transport,
         registration: Registration,
     ) -> Self {
         let options = &shared.options;
@@ -186,19 +185,22 @@ impl Connection {
 
     fn read(&mut self, shared: &Shared, scratch: &mut [u8]) -> usize {
         while self.is_readable && !self.is_ended {
-            match self.stream.read(scratch) {
-                Ok(0) => self.is_ended = true,
-                Ok(count) => {
+            match self.stream.read_some(scratch) {
+                Ok((0, _)) => self.is_ended = true,
+                Ok((count, may_have_more)) => {
                     // The poll is edge-triggered. A short read shows that all bytes have been read,
                     // but not that the end of the stream does not follow.
-                    self.is_readable = count == scratch.len() || self.is_end_pending;
+                    self.is_readable = may_have_more || self.is_end_pending;
                     shared.metrics.bytes_in.fetch_add(count as u64, Relaxed);
                     self.record_receive();
                     return count;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.is_readable = false,
-                Err(_) => {
+                Err(error) => {
+                    if error.kind() == ErrorKind::InvalidData {
+                        shared.metrics.tls_errors.fetch_add(1, Relaxed);
+                    }
                     self.is_dead = true;
                     break;
                 }
@@ -216,7 +218,9 @@ impl Connection {
 
     /// Tracks the time of an incomplete request.
     fn track_request(&mut self, now: Instant) {
-        let is_waiting = !self.input.is_empty() && !self.protocol.is_idle();
+        // A handshake is timed from the connection's first byte or before.
+        let is_waiting =
+            !self.input.is_empty() && !self.protocol.is_idle() || self.stream.is_handshaking();
         self.activity.request = is_waiting.then(|| {
             let started = self.activity.request.map_or(now, |(started, _)| started);
             (started, self.input.len())
@@ -334,9 +338,16 @@ impl Connection {
                 Err(_) => self.is_dead = true,
             }
         }
+        if self.stream.has_unsent() && self.is_writable && !self.is_dead {
+            match self.stream.flush() {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.is_writable = false,
+                Err(_) => self.is_dead = true,
+            }
+        }
         self.activity.unread = match self.activity.unread {
             // What is held back does not wait for the client.
-            _ if self.sendable() == 0 => None,
+            _ if self.sendable() == 0 && !self.stream.has_unsent() => None,
             Some(since) if sent == 0 => Some(since),
             _ => Some(Instant::now()),
         };
@@ -362,7 +373,7 @@ impl Connection {
     /// Whether the connection should be closed.
     pub(crate) fn is_done(&self) -> bool {
         let is_last = self.is_closing || self.is_ended && self.is_input_processed();
-        self.is_dead || is_last && self.replies.is_empty()
+        self.is_dead || is_last && !self.has_unsent()
     }
 
     /// Whether all input has been run, except an incomplete request.
@@ -372,7 +383,12 @@ impl Connection {
 
     /// Whether replies are pending.
     pub(crate) fn has_replies(&self) -> bool {
-        !self.replies.is_empty() && !self.is_dead
+        self.has_unsent() && !self.is_dead
+    }
+
+    /// Whether the socket has not taken all replies.
+    fn has_unsent(&self) -> bool {
+        !self.replies.is_empty() || self.stream.has_unsent()
     }
 
     /// Disconnects the client if a timeout has passed or it was killed.
@@ -395,6 +411,7 @@ impl Connection {
 
     /// Releases what outlives the connection.
     pub(crate) fn close(&mut self, shared: &Shared) {
+        self.stream.end();
         self.protocol.close(shared);
     }
 }

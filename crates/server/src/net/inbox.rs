@@ -6,14 +6,14 @@ use std::sync::Arc;
 use mio::net::TcpStream;
 use parking_lot::Mutex;
 
-use super::protocol::Protocol;
+use super::protocol::Endpoint;
 use super::wakeups::Wakeups;
 
 /// A client handed from the acceptor to a worker.
 pub(crate) struct Arrival {
     pub(crate) stream: TcpStream,
     pub(crate) peer: SocketAddr,
-    pub(crate) protocol: Protocol,
+    pub(crate) endpoint: Endpoint,
 }
 
 /// New clients and wake-ups of a worker.

@@ -14,6 +14,7 @@
 //! | [`protocol`] | protocol of a connection: RESP or memcached |
 //! | [`connection`] | buffers of one client |
 //! | [`held_replies`] | replies of a replicated table that wait for a commit |
+//! | [`transport`] | the socket of one client, with TLS or without |
 //! | [`timeouts`] | idle and stalled clients, deadlines of parked commands |
 //! | [`wakeups`] | wakes a worker for connections that another thread has changed |
 
@@ -24,5 +25,6 @@ pub(crate) mod inbox;
 pub(crate) mod listen;
 pub(crate) mod protocol;
 pub(crate) mod timeouts;
+pub(crate) mod transport;
 pub(crate) mod wakeups;
 pub(crate) mod worker;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use crate::acl::access::Access;
 use crate::clients::{Client, Registration};
 use crate::command::{
     Session, answer_batched_sets, complete_parked, execute, expire_parked, paused_until, resume,
@@ -27,6 +28,13 @@ use crate::store::write_batcher::WriteBatcher;
 pub(crate) enum Protocol {
     Resp,
     Memcached,
+}
+
+/// What a listener serves.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Endpoint {
+    pub(crate) protocol: Protocol,
+    pub(crate) is_tls: bool,
 }
 
 impl Protocol {
@@ -50,7 +58,7 @@ impl ProtocolState {
         match protocol {
             Protocol::Resp => {
                 let client = registration.client.clone();
-                let session = Box::new(Session::new(client, shared.options.password.is_none()));
+                let session = Box::new(Session::new(client, Access::new(&shared.acl)));
                 ProtocolState::Resp { session, parser: Parser::default(), registration }
             }
             Protocol::Memcached => {
@@ -79,15 +87,19 @@ impl ProtocolState {
         input: &[u8],
     ) -> Result<Progress, String> {
         let (session, parser) = match self {
-            ProtocolState::Memcached { session, .. } => {
-                return Ok(session.step(shared, replies, batcher, input));
+            ProtocolState::Memcached { session, registration } => {
+                let progress = session.step(shared, replies, batcher, input);
+                if let Some(user) = session.take_login() {
+                    registration.client.set_user(&user);
+                }
+                return Ok(progress);
             }
             ProtocolState::Resp { session, parser, .. } => (session, parser),
         };
         let limits = Limits {
             max_request_bytes: shared.options.max_request_bytes,
             max_arguments: 1 << 20,
-            authenticated: session.is_authenticated,
+            authenticated: session.access.is_authenticated(),
         };
         match parser.parse(input, &limits) {
             Ok(ParseStatus::Incomplete) => Ok(Progress::Incomplete),

@@ -24,6 +24,7 @@ use super::connection::Connection;
 use super::held_replies::{HeldReplies, Holder};
 use super::inbox::{Arrival, Inbox};
 use super::timeouts::{self, Deadlines};
+use super::transport::Transport;
 use super::wakeups::Wakeups;
 use crate::Fsync;
 use crate::command::{end_parked, serve_ready_keys};
@@ -170,14 +171,17 @@ impl Worker {
         }
     }
 
-    fn register(&mut self, Arrival { mut stream, peer, protocol }: Arrival) {
+    fn register(&mut self, Arrival { mut stream, peer, endpoint }: Arrival) {
         let token = self.free.pop().unwrap_or_else(|| {
             self.connections.push(None);
             self.connections.len() - 1
         });
         let interest = Interest::READABLE | Interest::WRITABLE;
         let registered = self.poll.registry().register(&mut stream, Token(token), interest);
-        let Ok(local) = registered.and_then(|()| stream.local_addr()) else {
+        let tls = self.shared.tls.as_ref().filter(|_| endpoint.is_tls);
+        let tls = tls.map(|tls| tls.accept()).transpose();
+        let local = registered.and_then(|()| stream.local_addr());
+        let (Ok(local), Ok(tls)) = (local, tls) else {
             // The client has disconnected; its token is free again.
             self.free.push(token);
             self.shared.clients.leave();
@@ -185,10 +189,11 @@ impl Worker {
         };
         // A reply should not wait for the next one. If the option fails, it is only slower.
         let _ = stream.set_nodelay(true);
+        let stream = Transport::new(stream, tls);
         let registration =
             self.shared.clients.register(peer, local, self.inbox.wakeups.clone(), token);
         let mut connection =
-            Box::new(Connection::new(&self.shared, protocol, stream, registration));
+            Box::new(Connection::new(&self.shared, endpoint.protocol, stream, registration));
         schedule(&mut self.scheduled, token, &mut connection);
         self.connections[token] = Some(connection);
     }
@@ -363,7 +368,7 @@ impl Worker {
             self.deadlines.set(token, connection.timer, None);
             connection.close(&self.shared);
             // Closing the socket would deregister it as well.
-            let _ = self.poll.registry().deregister(&mut connection.stream);
+            let _ = self.poll.registry().deregister(&mut connection.stream.socket);
             self.free.push(token);
         }
     }

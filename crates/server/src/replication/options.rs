@@ -101,6 +101,8 @@ impl ClusterOptions {
         let not_served = "it is not there for a replicated table yet";
         require(server.memcached.is_none(), "memcached", not_served);
         require(server.memcached_udp.is_none(), "memcached-udp", not_served);
+        let has_tls_memcached = server.tls.as_ref().is_some_and(|tls| tls.memcached.is_some());
+        require(!has_tls_memcached, "tls-memcached", not_served);
         require(server.udp.is_none(), "udp", not_served);
         require(server.backup.is_none(), "backup", not_served);
         require(

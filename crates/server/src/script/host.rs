@@ -30,6 +30,9 @@ pub(crate) trait Commands {
     /// Runs a command. Its reply, in this protocol version, is then [`reply`](Self::reply).
     fn call(&mut self, args: Args<'_>, version: RespVersion) -> Result<(), CallError>;
 
+    /// Whether the client's user may run a command; `None` if there is no such command.
+    fn may_call(&mut self, args: Args<'_>) -> Option<bool>;
+
     /// The reply to the last command.
     fn reply(&self) -> &[u8];
 }
@@ -207,7 +210,7 @@ impl Host {
         library: Function,
         registrations: &Registrations,
     ) -> mlua::Result<(bool, Value)> {
-        for name in ["call", "pcall"] {
+        for name in ["call", "pcall", "acl_check_cmd"] {
             self.redis.raw_set(name, Value::Nil)?;
         }
         for name in ["KEYS", "ARGV"] {
@@ -319,6 +322,16 @@ impl Host {
                 })?;
                 self.redis.raw_set(name, function)?;
             }
+            let may_call = scope.create_function(|_, args: MultiValue| {
+                let (bytes, spans) = encode(&args)
+                    .map_err(|text| mlua::Error::external(CommandError(text.to_owned())))?;
+                let may_call = commands.borrow_mut().may_call(Args::new(&bytes, &spans));
+                may_call.ok_or_else(|| {
+                    let text = "ERR Invalid command passed to redis.acl_check_cmd()";
+                    mlua::Error::external(CommandError(text.to_owned()))
+                })
+            })?;
+            self.redis.raw_set("acl_check_cmd", may_call)?;
             self.run.call((function, keys, args))
         })
     }
@@ -378,25 +391,10 @@ fn dispatch(
     if control.check().is_some() {
         return Err(abort(lua));
     }
-    let failed = |text: &str| Ok(Err(text.to_owned()));
-    if args.is_empty() {
-        return failed("ERR Please specify at least one argument for this redis lib call");
-    }
-    let (mut bytes, mut spans) = (Vec::new(), Vec::with_capacity(args.len()));
-    for arg in &args {
-        let start = bytes.len();
-        match arg {
-            Value::String(text) => bytes.extend_from_slice(&text.as_bytes()),
-            Value::Number(number) => {
-                bytes.extend_from_slice(numbers::format_argument(*number).as_bytes());
-            }
-            Value::Integer(number) => bytes.extend_from_slice(number.to_string().as_bytes()),
-            _ => {
-                return failed("ERR Lua redis lib command arguments must be strings or integers");
-            }
-        }
-        spans.push(Span { start, end: bytes.len() });
-    }
+    let (bytes, spans) = match encode(&args) {
+        Ok(encoded) => encoded,
+        Err(text) => return Ok(Err(text.to_owned())),
+    };
     match commands.call(Args::new(&bytes, &spans), control.version.get()) {
         Ok(()) => Ok(Ok(replies::to_lua(lua, commands.reply())?)),
         Err(CallError::Failure(text)) => Ok(Err(text)),
@@ -405,6 +403,29 @@ fn dispatch(
             Err(abort(lua))
         }
     }
+}
+
+/// The arguments of a command that a script calls, or an error reply.
+fn encode(args: &MultiValue) -> Result<(Vec<u8>, Vec<Span>), &'static str> {
+    if args.is_empty() {
+        return Err("ERR Please specify at least one argument for this redis lib call");
+    }
+    let (mut bytes, mut spans) = (Vec::new(), Vec::with_capacity(args.len()));
+    for arg in args {
+        let start = bytes.len();
+        match arg {
+            Value::String(text) => bytes.extend_from_slice(&text.as_bytes()),
+            Value::Number(number) => {
+                bytes.extend_from_slice(numbers::format_argument(*number).as_bytes());
+            }
+            Value::Integer(number) => bytes.extend_from_slice(number.to_string().as_bytes()),
+            _ => {
+                return Err("ERR Lua redis lib command arguments must be strings or integers");
+            }
+        }
+        spans.push(Span { start, end: bytes.len() });
+    }
+    Ok((bytes, spans))
 }
 
 /// An error as those see it who catch it: a string in place of an object of this program.

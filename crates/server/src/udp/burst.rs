@@ -32,7 +32,6 @@ use siltstone_mica::{Access, Answer, Outcome, Output, Request, Store};
 use super::cookie::Cookies;
 use super::forwarding::{ForwardQueue, ForwardedPacket};
 use super::sessions::{PacketStatus, Sessions};
-use crate::password::constant_time_eq;
 use crate::shared::Shared;
 
 /// Size of a request with a key of eight bytes and no value, to size buffers.
@@ -262,17 +261,17 @@ impl BurstProcessor {
     ) -> Result<(), WireError> {
         let (header, body) = Header::parse(incoming.bytes)?;
         let (sender, now) = (incoming.sender, self.shared.options.clock.now());
+        let changes = self.shared.acl.default_changes();
         match header.kind {
             Kind::Hello => {
                 let given = hello::password(body)?;
-                let response = match self.shared.options.password.as_deref() {
-                    Some(password) if !constant_time_eq(password.as_bytes(), given) => {
-                        self.shared.metrics.rejected_passwords.fetch_add(1, Relaxed);
-                        unverified(header.sequence).to_vec()
-                    }
-                    _ => {
-                        self.welcome().packet(header.sequence, self.cookies.cookie_for(sender, now))
-                    }
+                let user = self.shared.acl.default_user();
+                let response = if user.is_unrestricted() && user.accepts(given) {
+                    let cookie = self.cookies.cookie_for(sender, now, changes);
+                    self.welcome().packet(header.sequence, cookie)
+                } else {
+                    self.shared.metrics.rejected_passwords.fetch_add(1, Relaxed);
+                    unverified(header.sequence).to_vec()
                 };
                 // The response is no longer than the packet, whoever sent it.
                 debug_assert!(response.len() <= incoming.bytes.len());
@@ -280,7 +279,8 @@ impl BurstProcessor {
                 Ok(())
             }
             Kind::Requests
-                if incoming.is_forwarded || self.cookies.is_valid(sender, now, header.cookie) =>
+                if incoming.is_forwarded
+                    || self.cookies.is_valid(sender, now, changes, header.cookie) =>
             {
                 self.read_requests(incoming, header, body, responses, forwards, work)
             }

@@ -1,10 +1,12 @@
 //! Address validation by cookies.
 //!
-//! A cookie is a keyed hash of the address that a hello came from and of the hour. It is sent to
+//! A cookie is a keyed hash of the address that a hello came from, of the hour, and of the number of
+//! changes of the user `default`. It is sent to
 //! that address, so a client that returns it receives what is sent there. The key is random per
 //! server and never leaves it. The previous hour's cookie is still valid.
 //!
-//! If the server has a password, only a hello with the password gets a cookie.
+//! If the user `default` has a password, only a hello with the password gets a cookie. A change of
+//! that user makes all cookies invalid.
 //!
 //! Invariant: no state is kept for a client before it has returned a valid cookie.
 //!
@@ -34,21 +36,28 @@ impl Cookies {
         self.instance
     }
 
-    fn of_hour(&self, client: SocketAddr, hour: u64) -> u64 {
+    fn of_hour(&self, client: SocketAddr, hour: u64, changes: u64) -> u64 {
         // 0 is the cookie of a client without one.
-        self.key.hash_one((client, hour)).max(1)
+        self.key.hash_one((client, hour, changes)).max(1)
     }
 
-    /// The cookie of a client.
-    pub(crate) fn cookie_for(&self, client: SocketAddr, now: Timestamp) -> u64 {
-        self.of_hour(client, now / HOUR_MS)
+    /// The cookie of a client after this number of changes of the user `default`.
+    pub(crate) fn cookie_for(&self, client: SocketAddr, now: Timestamp, changes: u64) -> u64 {
+        self.of_hour(client, now / HOUR_MS, changes)
     }
 
     /// Whether a cookie is valid for the client.
     #[inline]
-    pub(super) fn is_valid(&self, client: SocketAddr, now: Timestamp, cookie: u64) -> bool {
+    pub(super) fn is_valid(
+        &self,
+        client: SocketAddr,
+        now: Timestamp,
+        changes: u64,
+        cookie: u64,
+    ) -> bool {
         let hour = now / HOUR_MS;
-        cookie == self.of_hour(client, hour) || cookie == self.of_hour(client, hour.wrapping_sub(1))
+        cookie == self.of_hour(client, hour, changes)
+            || cookie == self.of_hour(client, hour.wrapping_sub(1), changes)
     }
 }
 
@@ -61,12 +70,14 @@ mod tests {
         let (cookies, now) = (Cookies::new(), 1000 * HOUR_MS + 5);
         let [here, there]: [SocketAddr; 2] =
             ["127.0.0.1:5", "127.0.0.1:6"].map(|address| address.parse().unwrap());
-        let cookie = cookies.cookie_for(here, now);
+        let cookie = cookies.cookie_for(here, now, 0);
         assert!(
-            cookies.is_valid(here, now, cookie) && cookies.is_valid(here, now + HOUR_MS, cookie)
+            cookies.is_valid(here, now, 0, cookie)
+                && cookies.is_valid(here, now + HOUR_MS, 0, cookie)
         );
-        assert!(!cookies.is_valid(here, now + 2 * HOUR_MS, cookie));
-        assert!(!cookies.is_valid(there, now, cookie) && !cookies.is_valid(here, now, 0));
-        assert!(!Cookies::new().is_valid(here, now, cookie));
+        assert!(!cookies.is_valid(here, now + 2 * HOUR_MS, 0, cookie));
+        assert!(!cookies.is_valid(there, now, 0, cookie) && !cookies.is_valid(here, now, 0, 0));
+        assert!(!cookies.is_valid(here, now, 1, cookie), "the user has changed");
+        assert!(!Cookies::new().is_valid(here, now, 0, cookie));
     }
 }

@@ -220,6 +220,8 @@ pub struct TestServer {
     pub memcached: Option<SocketAddr>,
     pub memcached_udp: Option<SocketAddr>,
     pub udp: Option<SocketAddr>,
+    /// For Redis, memcached and metrics.
+    pub tls: [Option<SocketAddr>; 3],
     pub stop: StopHandle,
     pub engine: Arc<MapEngine>,
     thread: Option<JoinHandle<Result<()>>>,
@@ -287,6 +289,7 @@ impl TestServer {
         let (address, metrics) = (server.local_addr(), server.metrics_addr());
         let (memcached, memcached_udp) = (server.memcached_addr(), server.memcached_udp_addr());
         let udp = server.udp_addr();
+        let tls = [server.tls_addr(), server.tls_memcached_addr(), server.tls_metrics_addr()];
         let stop = server.stop_handle();
         let thread = Some(std::thread::spawn(move || server.run()));
         TestServer {
@@ -295,6 +298,7 @@ impl TestServer {
             memcached,
             memcached_udp,
             udp,
+            tls,
             stop,
             engine,
             thread,

@@ -1,0 +1,128 @@
+//! The file of users, in Redis's format: one user per line, as ACL LIST shows it.
+//!
+//! ```text
+//! user alice on #2bd806c97f0e00af1a1fc3328fa763a9269723c8db8fac4f93af71db186d6e90 ~app:* &* +@all
+//! user default off sanitize-payload resetchannels -@all
+//! ```
+//!
+//! Blank lines are allowed, comments are not, since a saved file would lose them. A file with
+//! mistakes is refused, and all its mistakes are reported.
+//!
+//! A file is written beside the old one, synced, and renamed, so a crash leaves one of the two.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use super::names::CommandNames;
+use super::rules::{self, RuleError, has_spaces};
+use super::user::User;
+use super::users::UserMap;
+
+/// Mode of a new file. It has the hashes of passwords.
+const NEW_FILE_MODE: u32 = 0o600;
+
+/// Reads all users of a file.
+///
+/// # Errors
+/// All mistakes of the file, in one line.
+pub(super) fn read(
+    path: &Path,
+    names: &CommandNames,
+    allows_channels: bool,
+) -> Result<UserMap, String> {
+    let shown = path.display();
+    let bytes = fs::read(path)
+        .map_err(|error| format!("Error loading ACLs, opening file '{shown}': {error}"))?;
+    let (mut users, mut mistakes) = (UserMap::new(), String::new());
+    for (place, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+        if line.iter().all(u8::is_ascii_whitespace) {
+            continue;
+        }
+        match parse_line(line, names, allows_channels) {
+            Ok(user) if users.contains_key(&user.name) => {
+                let (name, number) = (user.shown_name(), place + 1);
+                mistakes += &format!("WARNING: Duplicate user '{name}' found on line {number}. ");
+            }
+            Ok(user) => {
+                users.insert(user.name.clone(), Arc::new(user));
+            }
+            Err(found) => {
+                for mistake in found {
+                    mistakes += &format!("{shown}:{}: {mistake}. ", place + 1);
+                }
+            }
+        }
+    }
+    if mistakes.is_empty() {
+        return Ok(users);
+    }
+    Err(format!(
+        "{mistakes}WARNING: ACL errors detected, no change to the previously active ACL rules was \
+         performed"
+    ))
+}
+
+/// Parses the line of a user.
+///
+/// # Errors
+/// All mistakes.
+fn parse_line(
+    line: &[u8],
+    names: &CommandNames,
+    allows_channels: bool,
+) -> Result<User, Vec<String>> {
+    let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    let (Some(b"user"), Some(name)) = (words.next(), words.next()) else {
+        return Err(vec!["should start with user keyword followed by the username".to_owned()]);
+    };
+    if has_spaces(name) {
+        let name = String::from_utf8_lossy(name);
+        return Err(vec![format!("username '{name}' contains invalid characters")]);
+    }
+    let rules = rules::join_selectors(words)
+        .map_err(|_| vec!["Unmatched parenthesis in selector definition".to_owned()])?;
+    let (mut user, mut mistakes) = (User::new(names, name, allows_channels), Vec::new());
+    for rule in rules {
+        match rules::apply(names, &mut user, &rule, allows_channels) {
+            Ok(()) => {}
+            Err(error @ RuleError::UnknownCommand) => {
+                let rule = String::from_utf8_lossy(&rule);
+                mistakes.push(format!("Error in applying operation '{rule}': {}", error.text()));
+            }
+            // The rule may be a password.
+            Err(error) => mistakes.push(error.text().to_owned()),
+        }
+    }
+    if mistakes.is_empty() { Ok(user) } else { Err(mistakes) }
+}
+
+/// Replaces a file.
+pub(super) fn write(path: &Path, users: &[Arc<User>]) -> io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".tmp-{}", std::process::id()));
+    let temporary = path.with_file_name(name);
+    let written = write_beside(path, &temporary, users);
+    if written.is_err() {
+        // What was written of it is of no use.
+        let _ = fs::remove_file(&temporary);
+    }
+    written
+}
+
+fn write_beside(path: &Path, temporary: &Path, users: &[Arc<User>]) -> io::Result<()> {
+    let mode = fs::metadata(path).map_or(NEW_FILE_MODE, |file| file.permissions().mode() & 0o777);
+    // A file that a crashed server left is replaced.
+    let _ = fs::remove_file(temporary);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(temporary)?;
+    for user in users {
+        file.write_all(&user.describe())?;
+        file.write_all(b"\n")?;
+    }
+    file.sync_all()?;
+    fs::rename(temporary, path)?;
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+}
