@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -96,7 +96,8 @@ pub(crate) fn open(
         versions,
         log,
         logs: replayed.logs.into_iter().chain([number]).collect(),
-        last_sequence: writes.last_sequence,
+        // Logs may end before the newest table: a NoveLSM overlay's, with all of it in tables.
+        last_sequence: writes.last_sequence.max(known.header.last_sequence.unwrap_or(0)),
         last_batch: replayed.last_batch.max(known.header.settled_batch.unwrap_or(0)),
         active: Arc::new(memtable),
         flushing: Vec::new(),
@@ -119,6 +120,8 @@ pub(crate) fn open(
         next_log: Mutex::new(None),
         snapshots: Arc::new(Snapshots::default()),
         checkpoint_lock: CheckpointLock::default(),
+        ingestion: Mutex::new(()),
+        writers_paused: AtomicBool::new(false),
         counters: Counters::default(),
         options,
         memtable_limits,
@@ -236,10 +239,11 @@ impl ReplayHandler for Writes {
 
 /// Removes files that neither the manifest nor the chain of logs names.
 fn remove_obsolete(vfs: &dyn Vfs, version: &Version, logs: &[u64]) -> Result<()> {
-    let tables: HashSet<u64> = version.files().map(|(_, file)| file.number()).collect();
+    let tables: HashSet<String> = version.files().map(|(_, file)| file.name()).collect();
     let row_logs: HashSet<u64> = version.logs().map(|log| log.number()).collect();
     remove_obsolete_files(vfs, |name| match parse_file_name(name) {
-        Some((FileKind::Table, number)) => !tables.contains(&number.0),
+        Some((FileKind::Table | FileKind::Ingested(_), _)) => !tables.contains(name),
+        Some((FileKind::Staged, _)) => true,
         Some((FileKind::Log, number)) => !logs.contains(&number.0) && !row_logs.contains(&number.0),
         None => false,
     })

@@ -16,7 +16,7 @@ impl Tree {
     /// Queues compactions while some are due and the job limit allows it.
     pub(crate) fn schedule_compaction(&self) {
         let mut state = self.background.lock();
-        if self.compaction_waiters.load(SeqCst) > 0 {
+        if self.compaction_waiters.load(SeqCst) > 0 || state.in_progress.is_held() {
             return;
         }
         // Loaded under the lock: inputs of finished compactions are gone from this view.

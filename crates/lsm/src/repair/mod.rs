@@ -139,9 +139,8 @@ impl Repair<'_> {
     /// That happens with an older copy, or one that lost its end.
     fn is_superseded(&self, edit: &Edit, numbered: &[(FileKind, FileNumber)]) -> Result<bool> {
         let named: BTreeSet<u64> = edit.added.iter().map(|entry| entry.number).collect();
-        let has_others = numbered
-            .iter()
-            .any(|(kind, number)| *kind == FileKind::Table && !named.contains(&number.0));
+        let has_others =
+            numbered.iter().any(|(kind, number)| kind.is_table() && !named.contains(&number.0));
         Ok(has_others && self.is_lacking(edit, numbered)?)
     }
 
@@ -153,7 +152,7 @@ impl Repair<'_> {
             Some(L0RunEntry { log: Some((log, _)), .. }) => {
                 !is_there(FileKind::Table, entry.number) || !is_there(FileKind::Log, *log)
             }
-            _ => !is_there(FileKind::Table, entry.number),
+            _ => !is_there(entry.kind(), entry.number),
         });
         let logs = salvage_logs(self.vfs.as_ref(), &edit.header)?;
         Ok(is_lacking || logs.iter().any(|log| log.file.is_none()))
@@ -191,17 +190,17 @@ impl Repair<'_> {
 
     /// The entry of an undamaged table, and whether it is the index of a log; an error if any of it
     /// does not match its checksum.
-    fn sound_table(&self, number: u64, level: usize) -> Result<(FileEntry, bool)> {
-        let table = self.open(number)?;
+    fn sound_table(&self, kind: FileKind, number: u64, level: usize) -> Result<(FileEntry, bool)> {
+        let table = self.open(kind, number)?;
         table.verify(|_| ControlFlow::Continue(()))?;
         let is_index = table.meta_block(LOG_OF_RUN, Purpose::Maintenance)?.is_some();
         Ok((FileEntry::of(table.meta(), level), is_index))
     }
 
-    fn open(&self, number: u64) -> Result<Table> {
-        let name = FileKind::Table.name(FileNumber(number));
+    fn open(&self, kind: FileKind, number: u64) -> Result<Table> {
+        let name = kind.name(FileNumber(number));
         let file = self.vfs.open(&name, siltstone_vfs::Mode::Read)?;
-        Table::open(file, &name, FileNumber(number), None)
+        Table::open_kind(file, &name, kind, FileNumber(number), None)
     }
 
     fn writer(&mut self) -> Result<(FileNumber, TableWriter)> {
