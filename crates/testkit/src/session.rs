@@ -303,16 +303,22 @@ impl<'s> Session<'s> {
         self.ingested += files.len() as u64;
         let directory = self.vfs.subdirectory(SORTED_FILES)?;
         let outcome = self.ingest_files(&files, &names, &directory, mode);
-        let is_gone = |report: &IngestReport| report.not_removed.is_empty();
-        let are_gone = mode == IngestMode::Move && outcome.as_ref().is_ok_and(is_gone);
         for name in &names {
-            let is_there = directory.exists(name);
+            let found = directory.exists(name);
             let _ = directory.remove(name);
-            // Before it was written, none of its bytes are lost.
-            if is_there.is_ok_and(|is_there| is_there == are_gone)
-                && matches!(outcome, Ok(_) | Err((true, _)))
+            let is_expected = match &outcome {
+                Ok(report) if mode == IngestMode::Move => {
+                    let is_named = |path: &PathBuf| path.ends_with(name);
+                    (!report.not_removed.iter().any(is_named)).then_some(false)
+                }
+                Ok(_) | Err((true, _)) => Some(true),
+                // It may not have been written.
+                Err((false, _)) => None,
+            };
+            if let (Ok(found), Some(expected)) = (found, is_expected)
+                && found != expected
             {
-                let what = if are_gone { "was not moved" } else { "is lost" };
+                let what = if expected { "is lost" } else { "was not moved" };
                 return Err(CheckError::Mismatch(format!("the sorted file {name} {what}")));
             }
         }
