@@ -255,6 +255,7 @@ fn remove_names(tree: &Tree, named: &[FileEntry]) {
 /// Sets the level of a file: see the module.
 fn place(entry: &mut FileEntry, version: &Version, in_progress: &InProgress) {
     let (smallest, largest) = (entry.smallest.as_slice(), entry.largest.as_slice());
+    debug_assert!(in_progress.is_held(), "a compaction may begin before the files are visible");
     let mut deepest = 0;
     let is_above = |run: &L0Run| run.smallest() <= largest && smallest <= run.largest();
     if !version.level0.iter().any(is_above) {

@@ -75,7 +75,7 @@ impl InProgress {
     }
 
     /// Whether no compaction may begin.
-    fn is_held(&self) -> bool {
+    pub(crate) fn is_held(&self) -> bool {
         self.holds > 0
     }
 
