@@ -17,6 +17,7 @@ mod compact;
 mod config;
 mod data;
 mod format;
+mod ingest;
 mod inspect;
 mod interrupt;
 mod limits;
@@ -65,6 +66,8 @@ enum Command {
     Top(top::Top),
     /// Load rows from a file or standard input
     Import(transfer::Import),
+    /// Make sorted files a part of a table, all at once
+    Ingest(ingest::Ingest),
     /// Write all rows to a file or standard output
     Export(transfer::Export),
     /// Set one key
@@ -125,6 +128,7 @@ fn main() -> ExitCode {
         Command::Serve(command) => command.run(),
         Command::Top(command) => command.run(),
         Command::Import(command) => command.run(),
+        Command::Ingest(command) => command.run(),
         Command::Export(command) => command.run(),
         Command::Put(command) => command.run(),
         Command::Get(command) => command.run(),

@@ -130,6 +130,11 @@ impl NewStoreArgs {
         Ok(siltstone::engines::max_value_bytes(&planned.engine, &planned.options)?)
     }
 
+    /// The directory of the store.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// Opens the store and its table, or creates them. Nothing is created for an invalid table.
     pub(crate) fn open_or_create(&self) -> Result<(Db, Table), Failure> {
         self.table.check()?;

@@ -5,6 +5,9 @@
 //! rows.gz)`, cannot be read twice: a bad row ends the import there, and the message has the
 //! number of rows imported before it, as after an interrupt.
 //!
+//! With `--sorted` the keys of the rows ascend; they are written to sorted files, which are ingested
+//! at once. Then a bad row leaves nothing, of whatever input.
+//!
 //! An export is written to a temporary file and renamed when it is complete.
 
 use std::fs::{File, Permissions};
@@ -19,6 +22,7 @@ use tempfile::NamedTempFile;
 
 use crate::format::quotes::QuoteTracker;
 use crate::format::{self, Format, Row, json_row, tsv};
+use crate::ingest::SortedLoader;
 use crate::interrupt::Interrupt;
 use crate::outcome::{CommandResult, Failure, Outcome};
 use crate::progress;
@@ -47,7 +51,8 @@ fn shown(file: &Path) -> String {
 ///
 /// The store and the table are created if they do not exist. Rows replace existing ones with the
 /// same key. A file with a bad row is refused as a whole; from standard input and other pipes the
-/// rows before it are imported.
+/// rows before it are imported. With --sorted it is all or nothing, and a large table is loaded with
+/// fewer bytes written.
 #[derive(Args)]
 pub(crate) struct Import {
     #[command(flatten)]
@@ -56,6 +61,9 @@ pub(crate) struct Import {
     file: PathBuf,
     #[command(flatten)]
     format_args: FormatArgs,
+    /// The keys ascend, each of them once: load all rows at once as sorted files (tables on lsm)
+    #[arg(long)]
+    sorted: bool,
     /// Print one JSON object with the counts
     #[arg(long)]
     json: bool,
@@ -83,6 +91,17 @@ impl Import {
             self.read_all("checking", max_value_bytes, &interrupt, &mut |_| interrupt.check())?;
         }
         let (db, table) = self.store.open_or_create()?;
+        if self.sorted {
+            let mut loader = SortedLoader::new(&table, self.store.dir())?;
+            self.read_all("importing", max_value_bytes, &interrupt, &mut |row| {
+                interrupt.check()?;
+                loader.add(row)
+            })?;
+            let (rows, bytes) = loader.finish()?;
+            db.close()?;
+            self.print(rows, bytes);
+            return Ok(Outcome::Done);
+        }
         let mut loader = Loader { table: &table, batch: WriteBatch::new(), rows: 0, bytes: 0 };
         let loaded = self.read_all("importing", max_value_bytes, &interrupt, &mut |row| {
             interrupt.check()?;
@@ -112,13 +131,17 @@ impl Import {
         }
         synced?;
         closed?;
+        self.print(rows, bytes);
+        Ok(Outcome::Done)
+    }
+
+    fn print(&self, rows: u64, bytes: u64) {
         if self.json {
             println!("{}", serde_json::json!({ "rows": rows, "bytes": bytes }));
         } else {
             let format = self.format();
             eprintln!("imported {rows} rows as {format}, {bytes} bytes of keys and values");
         }
-        Ok(Outcome::Done)
     }
 
     fn format(&self) -> Format {

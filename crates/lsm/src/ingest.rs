@@ -17,6 +17,9 @@
 //! that spans the range is writing; else to level 0. No compaction begins between the choice of the
 //! level and the moment when the files are visible.
 //!
+//! A record in the log follows, before any later write: a manifest whose last edit is damaged would
+//! otherwise open as if a power cut had come before the ingestion, with the writes after it.
+//!
 //! The active memtable is replaced by an empty one in the same view as the files. So a reader with an
 //! older view, which lacks the files, does not see later writes either.
 //!
@@ -28,6 +31,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
+use siltstone_durable::commit::append;
 use siltstone_durable::{LogStructured, Writer, apply_edit, flush};
 use siltstone_engine::error::display_key;
 use siltstone_engine::{
@@ -40,6 +44,7 @@ use siltstone_vfs::{Mode, Vfs};
 
 use crate::compact::InProgress;
 use crate::engine::Tree;
+use crate::record;
 use crate::version::{Edit, FileEntry, L0Run, L0RunEntry, Version};
 
 /// Files are copied in chunks of this size.
@@ -243,6 +248,10 @@ impl Tree {
         writer.memtable = fresh;
         writer.last_sequence = sequence;
         self.visible.store(sequence, Release);
+        // Only evidence: without it a manifest that loses its end may go unnoticed. If the log fails,
+        // the next write reports it.
+        let record = record::ingested_record(sequence);
+        let _ = append(self, writer, std::iter::once([&record[..], &[]]), &mut Vec::new());
         Ok(prepared.report(sequence, levels))
     }
 }

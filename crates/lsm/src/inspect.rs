@@ -98,6 +98,7 @@ fn log(
     inspect_log(vfs.as_ref(), number.0, limit, inspection, |record| {
         Ok(match Record::decode(record)? {
             Record::Link(link) => (link.to_string(), 0),
+            Record::Ingested(sequence) => (format!("@{sequence} files were ingested"), 0),
             Record::Retained { sequences, batch } => {
                 let (from, count) = (sequences.first().copied().unwrap_or_default(), batch.len());
                 (format!("{count} operations carried over, @{from} …"), count as u64)

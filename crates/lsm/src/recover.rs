@@ -146,6 +146,8 @@ pub(crate) fn check(vfs: &Arc<dyn Vfs>) -> Result<()> {
 struct Writes {
     memtable: Option<Memtable>,
     last_sequence: u64,
+    /// The newest one in any table that the manifest names.
+    tables_sequence: u64,
     /// The parts of a batch whose last part has not been read yet. If it never comes, all of them
     /// are dropped.
     parts: Vec<(u64, WriteBatch, Position)>,
@@ -161,7 +163,8 @@ impl Writes {
     fn new(last_sequence: u64, spares: Arc<ChunkPool>) -> Self {
         let (memtable, parts) = (None, Vec::new());
         let (log, first_log, filter) = (0, None, None);
-        Writes { memtable, last_sequence, parts, log, first_log, spares, filter }
+        let tables_sequence = last_sequence;
+        Writes { memtable, last_sequence, tables_sequence, parts, log, first_log, spares, filter }
     }
 
     fn memtable(&mut self) -> &mut Memtable {
@@ -230,6 +233,13 @@ impl ReplayHandler for Writes {
                     self.replay(sequence, BatchOp::Point(op), here)?;
                     self.last_sequence = self.last_sequence.max(sequence);
                 }
+            }
+            Record::Ingested(sequence) if self.parts.is_empty() => {
+                if sequence > self.tables_sequence {
+                    let reason = format!("the manifest lacks the files that @{sequence} ingested");
+                    return Err(damaged(&reason));
+                }
+                self.last_sequence = self.last_sequence.max(sequence);
             }
             _ => return Err(damaged("a record out of place")),
         }

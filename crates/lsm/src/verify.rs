@@ -176,7 +176,7 @@ impl Tree {
 pub(crate) fn operations(record: &[u8]) -> std::result::Result<u64, String> {
     match Record::decode(record)? {
         Record::Batch { batch, .. } | Record::Retained { batch, .. } => Ok(batch.len() as u64),
-        Record::Link(_) => Ok(0),
+        Record::Link(_) | Record::Ingested(_) => Ok(0),
     }
 }
 

@@ -62,7 +62,7 @@ impl Repair<'_> {
                 LogItem::Malformed(bytes) => gaps.gap(&name, bytes),
                 LogItem::Record(bytes) => match Record::decode(bytes) {
                     Err(reason) => return Ok(Err(reason)),
-                    Ok(Record::Link(_)) => {}
+                    Ok(Record::Link(_) | Record::Ingested(_)) => {}
                     Ok(Record::Batch { first_sequence, batch, is_last }) => {
                         gaps.operations(first_sequence, first_sequence + batch.len() as u64 - 1);
                         parts.push((first_sequence, batch));

@@ -31,7 +31,7 @@ use std::sync::Arc;
 use siltstone_durable::repair::{KnownManifest, ReplacedFiles, salvage_logs};
 use siltstone_engine::{Loss, Purpose, RepairReport, Result};
 use siltstone_table::{
-    BlockCache, FileKind, FileNumber, Table, TableWriter, parse_file_name, quarantine,
+    BlockCache, FileKind, FileNumber, SalvageItem, Table, TableWriter, parse_file_name, quarantine,
 };
 use siltstone_vfs::{PageClaims, Vfs};
 
@@ -39,6 +39,7 @@ use crate::closed::verify_closed;
 use crate::options::Options;
 use crate::pool::{self, POOL_FILE};
 use crate::range_deletes::{RangeDelete, RangeDeletes};
+use crate::record::Record;
 use crate::version::{
     Edit, FileEntry, FileOpener, L0RunEntry, LOG_OF_RUN, OpenFile, PmemRuns, Version,
 };
@@ -105,6 +106,11 @@ impl Repair<'_> {
             let may_be_older = !known.is_intact || edit.header.sealed_log.is_none();
             let is_older = may_be_older && self.is_lacking(edit, &numbered)?;
             let is_intact = known.is_intact && !is_older;
+            if self.lacks_ingestion(edit)? {
+                // Its files are gone, too.
+                self.report.note("files that were ingested are missing".to_owned());
+                self.report.record_loss(Loss::order(known.name()));
+            }
             if is_older && self.vfs.exists(POOL_FILE)? {
                 // Missing edits may have named runs in it.
                 self.report.note(format!("runs in {POOL_FILE} may be missing in the manifest"));
@@ -141,7 +147,23 @@ impl Repair<'_> {
         let named: BTreeSet<u64> = edit.added.iter().map(|entry| entry.number).collect();
         let has_others =
             numbered.iter().any(|(kind, number)| kind.is_table() && !named.contains(&number.0));
-        Ok(has_others && self.is_lacking(edit, numbered)?)
+        Ok(has_others && (self.is_lacking(edit, numbered)? || self.lacks_ingestion(edit)?))
+    }
+
+    /// Whether the logs have evidence of an ingestion that the manifest does not have.
+    fn lacks_ingestion(&self, edit: &Edit) -> Result<bool> {
+        let (known, mut newest) = (edit.header.last_sequence.unwrap_or(0), 0);
+        for log in salvage_logs(self.vfs.as_ref(), &edit.header)? {
+            log.visit(self.vfs.as_ref(), |item| {
+                if let SalvageItem::Record { bytes, .. } = item
+                    && let Ok(Record::Ingested(sequence)) = Record::decode(bytes)
+                {
+                    newest = newest.max(sequence);
+                }
+                Ok(())
+            })?;
+        }
+        Ok(newest > known)
     }
 
     /// Whether the manifest names missing files.
