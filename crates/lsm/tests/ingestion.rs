@@ -475,3 +475,26 @@ fn repair_without_a_manifest_keeps_ingested_entries_in_their_order() {
         assert!(lsm.verify(&mut |_, _| ()).unwrap().is_sound());
     }
 }
+
+/// The state would otherwise lack the files and have the write after them: no power cut leaves it.
+#[test]
+fn manifest_that_lost_an_ingestion_is_refused_and_repaired() {
+    let vfs = ram();
+    let lsm = open(&vfs, &[SMALL]);
+    let manifest = vfs.list().unwrap().into_iter().find(|it| it.starts_with("MANIFEST")).unwrap();
+    let before = vfs.open(&manifest, Mode::Read).unwrap().len().unwrap();
+    write_file(&vfs, "f", 0..5, b"file");
+    ingest(&lsm, &["f"], IngestMode::Move).unwrap();
+    put(&lsm, 9, b"later");
+    drop(lsm);
+    vfs.open(&manifest, Mode::ReadWrite).unwrap().set_len(before).unwrap();
+    let env = Env::replayable(Arc::new(ManualClock::at(1)), 1);
+    let refused = Lsm::open(vfs.clone(), env, options(&[SMALL])).err().unwrap().to_string();
+    assert!(refused.contains("lacks the files that @1 ingested"), "{refused}");
+    assert!(!siltstone_lsm::verify_closed(&vfs).unwrap().is_sound());
+    let report = siltstone_lsm::repair(&vfs).unwrap();
+    assert!(!report.is_lossless(), "the order of writes is in doubt");
+    let lsm = open(&vfs, &[SMALL]);
+    assert_eq!(value(&lsm, 4).unwrap(), b"file");
+    assert_eq!(value(&lsm, 9).unwrap(), b"later");
+}
