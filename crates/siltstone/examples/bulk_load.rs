@@ -13,6 +13,9 @@ use siltstone::{
 /// A file ends at this size: its writer needs 8 bytes of memory per key.
 const FILE_BYTES: u64 = 64 << 20;
 
+/// The load by puts goes over the keys this often.
+const PASSES: u64 = 1009;
+
 fn key(row: u64) -> [u8; 16] {
     let mut key = *b"row:------------";
     key[8..].copy_from_slice(&row.to_be_bytes());
@@ -25,6 +28,7 @@ fn value(row: u64) -> Vec<u8> {
     (0..13).flat_map(|i| word(i).to_le_bytes()).take(100).collect()
 }
 
+// ANCHOR: write
 /// Writes rows to as many files as they need.
 fn write_files(directory: &Path, rows: std::ops::Range<u64>) -> Result<Vec<PathBuf>> {
     let (mut files, mut writer) = (Vec::new(), None::<SortedFileWriter>);
@@ -42,6 +46,7 @@ fn write_files(directory: &Path, rows: std::ops::Range<u64>) -> Result<Vec<PathB
     writer.map(SortedFileWriter::finish).transpose()?;
     Ok(files)
 }
+// ANCHOR_END: write
 
 fn load_by_ingestion(table: &Table, directory: &Path, rows: u64) -> Result<u64> {
     let half = rows / 2;
@@ -51,19 +56,19 @@ fn load_by_ingestion(table: &Table, directory: &Path, rows: u64) -> Result<u64> 
         files.extend(upper.join().expect("the thread does not panic")?);
         Ok::<_, siltstone::Error>(files)
     })?;
+    // ANCHOR: ingest
     // All rows appear at once. The files are linked into the table, and leave their place.
     let options = IngestOptions { mode: IngestMode::Move, verify: false };
     let report = table.ingest(&files, options)?;
+    // ANCHOR_END: ingest
     println!("{} rows in {} files, levels {:?}", report.entries, files.len(), report.levels);
     Ok(report.bytes)
 }
 
 fn load_by_puts(table: &Table, rows: u64) -> Result<()> {
-    // In an order in which the rows of a table come when nobody has sorted them.
-    let step = 1 + rows / 2 | 1;
     let mut batch = WriteBatch::new();
-    for number in 0..rows {
-        let row = number.wrapping_mul(step) % rows;
+    // Many passes over the key space, so that the rows are not in order.
+    for row in (0..PASSES).flat_map(|first| (first..rows).step_by(PASSES as usize)) {
         batch.put(&key(row), &value(row));
         if batch.len() == 100 {
             table.write(&batch, Durability::Buffered)?;

@@ -61,7 +61,7 @@ fn ingestion_conflicts_with_reads_in_its_ranges_alone() {
     write_file(&["k", "n", "zz"]);
     table.ingest(&[&path], options).unwrap();
     // What it reads from now on is as of its beginning.
-    assert_eq!(beside.contains_key(b"a").unwrap(), true);
+    assert!(beside.contains_key(b"a").unwrap());
     for transaction in [&mut within, &mut scan, &mut beside] {
         transaction.put(b"result", b"").unwrap();
     }
