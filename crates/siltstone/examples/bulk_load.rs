@@ -3,6 +3,8 @@
 //! `cargo run --release -p siltstone --example bulk_load -- [ROWS]` prints how many bytes the engine
 //! writes per byte of keys and values.
 
+#![allow(clippy::print_stdout)]
+
 use std::path::{Path, PathBuf};
 
 use siltstone::{
