@@ -16,8 +16,8 @@ const FILE_BYTES: u64 = 64 << 20;
 /// Make sorted files a part of a table, all at once
 ///
 /// The files are written by the library's `SortedFileWriter`. Their entries replace existing ones
-/// with the same key. They must not overlap one another. The store and the table are created if they
-/// do not exist. For tables on `lsm`.
+/// with the same key. They must not overlap one another. The store and the table are created if
+/// they do not exist. For tables on `lsm`.
 #[derive(Args)]
 pub(crate) struct Ingest {
     #[command(flatten)]

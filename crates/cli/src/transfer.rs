@@ -5,8 +5,8 @@
 //! rows.gz)`, cannot be read twice: a bad row ends the import there, and the message has the
 //! number of rows imported before it, as after an interrupt.
 //!
-//! With `--sorted` the keys of the rows ascend; they are written to sorted files, which are ingested
-//! at once. Then a bad row leaves nothing, of whatever input.
+//! With `--sorted` the keys of the rows ascend; they are written to sorted files, which are
+//! ingested at once. Then a bad row leaves nothing, of whatever input.
 //!
 //! An export is written to a temporary file and renamed when it is complete.
 
@@ -51,8 +51,8 @@ fn shown(file: &Path) -> String {
 ///
 /// The store and the table are created if they do not exist. Rows replace existing ones with the
 /// same key. A file with a bad row is refused as a whole; from standard input and other pipes the
-/// rows before it are imported. With --sorted it is all or nothing, and a large table is loaded with
-/// fewer bytes written.
+/// rows before it are imported. With --sorted it is all or nothing, and a large table is loaded
+/// with fewer bytes written.
 #[derive(Args)]
 pub(crate) struct Import {
     #[command(flatten)]

@@ -226,10 +226,10 @@ pub trait Engine: Send + Sync {
         Err(self.unsupported("compaction filters"))
     }
 
-    /// Prepares the ingestion of sorted files that the engine's writer of such files has made: links
-    /// or copies them into the table's directory and checks them. Nothing of them is visible before
-    /// [`PreparedIngestion::commit`]; dropping the result removes the links and copies. A relative
-    /// path is within the table's directory. Engines with such files only.
+    /// Prepares the ingestion of sorted files that the engine's writer of such files has made:
+    /// links or copies them into the table's directory and checks them. Nothing of them is visible
+    /// before [`PreparedIngestion::commit`]; dropping the result removes the links and copies. A
+    /// relative path is within the table's directory. Engines with such files only.
     ///
     /// # Errors
     /// `Unsupported` by other engines; `Invalid` for files of another kind, and for files with

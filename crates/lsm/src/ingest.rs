@@ -10,22 +10,22 @@
 //! the number is in the manifest and in the file's name (see `siltstone_table::number`), and is
 //! applied when the file is read.
 //!
-//! Everything in memory is flushed first, because readers search memtables before files, and because
-//! the writes before an ingestion must not be lost while the ingestion is durable. Meanwhile new
-//! writes wait as for a flush (`write`). A file goes to the deepest level at which neither that level
-//! nor any above it has a table or run that overlaps its range of keys, and into which no compaction
-//! that spans the range is writing; else to level 0. No compaction begins between the choice of the
-//! level and the moment when the files are visible.
+//! Everything in memory is flushed first, because readers search memtables before files, and
+//! because the writes before an ingestion must not be lost while the ingestion is durable.
+//! Meanwhile new writes wait as for a flush (`write`). A file goes to the deepest level at which
+//! neither that level nor any above it has a table or run that overlaps its range of keys, and into
+//! which no compaction that spans the range is writing; else to level 0. No compaction begins
+//! between the choice of the level and the moment when the files are visible.
 //!
 //! A record in the log follows, before any later write: a manifest whose last edit is damaged would
 //! otherwise open as if a power cut had come before the ingestion, with the writes after it.
 //!
-//! The active memtable is replaced by an empty one in the same view as the files. So a reader with an
-//! older view, which lacks the files, does not see later writes either.
+//! The active memtable is replaced by an empty one in the same view as the files. So a reader with
+//! an older view, which lacks the files, does not see later writes either.
 //!
-//! Invariants: a power cut leaves all files or none, since one manifest edit names them, and opening
-//! removes links and copies that no manifest names. A file that is moved is removed from its place
-//! only after the edit is durable.
+//! Invariants: a power cut leaves all files or none, since one manifest edit names them, and
+//! opening removes links and copies that no manifest names. A file that is moved is removed from
+//! its place only after the edit is durable.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -248,8 +248,8 @@ impl Tree {
         writer.memtable = fresh;
         writer.last_sequence = sequence;
         self.visible.store(sequence, Release);
-        // Only evidence: without it a manifest that loses its end may go unnoticed. If the log fails,
-        // the next write reports it.
+        // Only evidence: without it a manifest that loses its end may go unnoticed. If the log
+        // fails, the next write reports it.
         let record = record::ingested_record(sequence);
         let _ = append(self, writer, std::iter::once([&record[..], &[]]), &mut Vec::new());
         Ok(prepared.report(sequence, levels))

@@ -16,8 +16,9 @@
 //! deletions consists of `ranges` instead, which versions before range deletions refuse, and one
 //! with merges, with or without range deletions, of `merges`. Retained operations were written
 //! before and are repeated so that an older log can be deleted (TRIAD-MEM); they keep their
-//! sequence numbers. An `ingested` record is evidence: the manifest had durably named the files before
-//! it was written, so a manifest without them has lost its end. Versions before ingestion refuse it.
+//! sequence numbers. An `ingested` record is evidence: the manifest had durably named the files
+//! before it was written, so a manifest without them has lost its end. Versions before ingestion
+//! refuse it.
 //!
 //! A reader rejects unknown kinds: skipping one could lose writes.
 

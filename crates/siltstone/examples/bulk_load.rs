@@ -1,7 +1,7 @@
 //! Loads a table from sorted files, written by two threads, and compares with a load by puts.
 //!
-//! `cargo run --release -p siltstone --example bulk_load -- [ROWS]` prints how many bytes the engine
-//! writes per byte of keys and values.
+//! `cargo run --release -p siltstone --example bulk_load -- [ROWS]` prints how many bytes the
+//! engine writes per byte of keys and values.
 
 #![allow(clippy::print_stdout)]
 

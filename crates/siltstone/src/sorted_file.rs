@@ -1,4 +1,5 @@
-//! Sorted files: written apart from any store, and ingested by [`Table::ingest`](crate::Table::ingest).
+//! Sorted files: written apart from any store, and ingested by
+//! [`Table::ingest`](crate::Table::ingest).
 //!
 //! ```text
 //!   keys in ascending order ── SortedFileWriter ──▶ file ── Table::ingest ──▶ SSTable of a level
@@ -17,8 +18,8 @@ use siltstone_vfs::Disk;
 
 /// Writes one sorted file. Dropped before [`finish`](Self::finish), it removes the file.
 ///
-/// Any number of files may be written at the same time, also by other processes. Memory: about 1 MiB,
-/// and 8 bytes per key of the file; files of some 100 MiB are a good size
+/// Any number of files may be written at the same time, also by other processes. Memory: about 1
+/// MiB, and 8 bytes per key of the file; files of some 100 MiB are a good size
 /// ([`estimated_bytes`](Self::estimated_bytes)).
 #[derive(Debug)]
 pub struct SortedFileWriter {

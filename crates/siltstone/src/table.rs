@@ -374,9 +374,9 @@ impl Table {
     /// Makes sorted files, written by [`SortedFileWriter`](crate::SortedFileWriter), a part of the
     /// table, all at once and durably, without rewriting them. Their entries replace older ones of
     /// the same keys. The files must not overlap one another. Readers see all of them or none;
-    /// earlier snapshots do not see them, and a transaction that has read anything between the first
-    /// and the last key of a file conflicts. Writers wait while what is in memory is flushed; linking,
-    /// copying and checking come before. `lsm` only.
+    /// earlier snapshots do not see them, and a transaction that has read anything between the
+    /// first and the last key of a file conflicts. Writers wait while what is in memory is flushed;
+    /// linking, copying and checking come before. `lsm` only.
     ///
     /// ```
     /// # use siltstone::{Db, DbOptions, IngestMode, IngestOptions, SortedFileWriter};
@@ -395,9 +395,9 @@ impl Table {
     /// ```
     ///
     /// # Errors
-    /// `Unsupported` by other engines; `Invalid` for files that overlap, that are no complete sorted
-    /// files, or with entries that expire if the table has a merge operator; `Corruption` in a file.
-    /// Nothing has changed then. Otherwise as [`write`](Self::write).
+    /// `Unsupported` by other engines; `Invalid` for files that overlap, that are no complete
+    /// sorted files, or with entries that expire if the table has a merge operator; `Corruption` in
+    /// a file. Nothing has changed then. Otherwise as [`write`](Self::write).
     pub fn ingest<P: AsRef<Path>>(
         &self,
         paths: &[P],

@@ -64,7 +64,8 @@ pub trait EngineUnderTest: Send + Sync {
         false
     }
 
-    /// Writes the puts and deletes of `batch`, whose keys ascend, to the sorted file `name` in `vfs`.
+    /// Writes the puts and deletes of `batch`, whose keys ascend, to the sorted file `name` in
+    /// `vfs`.
     ///
     /// # Errors
     /// The engine's.

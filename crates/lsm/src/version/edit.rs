@@ -34,8 +34,9 @@
 //! handle (see `rowtable`).
 //!
 //! Versions before range deletions refuse fields 13 to 15, those before merges field 16, those
-//! before ingestion field 17. A reader rejects unknown field numbers, because skipping one could lose data. The manifest guarantees
-//! integrity, so a parse error here means a bug or a newer version.
+//! before ingestion field 17. A reader rejects unknown field numbers, because skipping one could
+//! lose data. The manifest guarantees integrity, so a parse error here means a bug or a newer
+//! version.
 
 use std::sync::Arc;
 

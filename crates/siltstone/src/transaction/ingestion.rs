@@ -1,10 +1,11 @@
 //! The place of an ingestion in the order of writes.
 //!
 //! An ingestion is a write of every key in the ranges of its files. A transaction that is open and
-//! has read anything in one of these ranges conflicts with it, whether the files have the key or not.
+//! has read anything in one of these ranges conflicts with it, whether the files have the key or
+//! not.
 //!
-//! Invariant: no other group is validated or written between the record of the ranges and the moment
-//! when the files are visible.
+//! Invariant: no other group is validated or written between the record of the ranges and the
+//! moment when the files are visible.
 
 use siltstone_engine::{IngestReport, PreparedIngestion, Result, WriteBatch};
 

@@ -13,9 +13,9 @@
 //! and the footer's offset and covers the footer's first 32 bytes. Magic, checksum and version keep
 //! their positions and meanings in every version, so that a newer file is distinguished from a
 //! damaged one and rejected by name. Version 2 has entries of the kind `Merge`; tables without them
-//! have version 1, so that earlier programs read them. Version 3 is a table that was written outside
-//! of a keyspace: its file number is drawn at random, and the sequence number of each entry is 1,
-//! which stands for that of its ingestion. A reader skips meta blocks with unknown names.
+//! have version 1, so that earlier programs read them. Version 3 is a table that was written
+//! outside of a keyspace: its file number is drawn at random, and the sequence number of each entry
+//! is 1, which stands for that of its ingestion. A reader skips meta blocks with unknown names.
 //!
 //! Invariant: a truncated or extended file does not open, because `file_bytes` states its length
 //! and the footer the position of everything else.

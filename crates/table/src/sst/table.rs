@@ -5,8 +5,8 @@
 //! without building a key.
 //!
 //! In an ingested SSTable each entry is stored with the sequence number 1, which stands for that of
-//! the ingestion. Callers see the latter: a search maps the sequence number that it asks for to 0, 1
-//! or 2, before, at and after the stored one.
+//! the ingestion. Callers see the latter: a search maps the sequence number that it asks for to 0,
+//! 1 or 2, before, at and after the stored one.
 //!
 //! Invariant: every byte used matched a checksum when it was read. Opening reads the footer, the
 //! directory and the resident meta blocks. A newer format version is rejected by name; see

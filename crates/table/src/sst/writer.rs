@@ -31,8 +31,8 @@ pub const PROPERTIES: &str = "properties";
 /// Name of the meta block with the HyperLogLog sketch of the keys' `hash64`.
 pub const SKETCH: &str = "hyperloglog";
 
-/// The sequence number in an SSTable that is written outside of a keyspace. It stands for the one of
-/// its ingestion. Neither the first nor the last, so that there is one before and one after it.
+/// The sequence number in an SSTable that is written outside of a keyspace. It stands for the one
+/// of its ingestion. Neither the first nor the last, so that there is one before and one after it.
 pub const EXTERNAL_SEQUENCE: u64 = 1;
 
 const WRITE_BUFFER_BYTES: usize = 1 << 20;
@@ -155,9 +155,9 @@ impl TableWriter {
         self
     }
 
-    /// Makes it an SSTable that is written outside of a keyspace, to be ingested: its number is drawn
-    /// at random, it takes puts and deletes with the sequence number [`EXTERNAL_SEQUENCE`], and each
-    /// key once.
+    /// Makes it an SSTable that is written outside of a keyspace, to be ingested: its number is
+    /// drawn at random, it takes puts and deletes with the sequence number [`EXTERNAL_SEQUENCE`],
+    /// and each key once.
     #[must_use]
     pub fn external(mut self) -> Self {
         self.contents = Contents::External;
