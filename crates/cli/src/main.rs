@@ -18,6 +18,7 @@ mod config;
 mod data;
 mod dump_import;
 mod format;
+mod ingest;
 mod inspect;
 mod interrupt;
 mod limits;
@@ -66,6 +67,8 @@ enum Command {
     Top(top::Top),
     /// Load rows from a file or standard input
     Import(transfer::Import),
+    /// Make sorted files a part of a table, all at once
+    Ingest(ingest::Ingest),
     /// Write all rows to a file or standard output
     Export(transfer::Export),
     /// Set one key
@@ -126,6 +129,7 @@ fn main() -> ExitCode {
         Command::Serve(command) => command.run(),
         Command::Top(command) => command.run(),
         Command::Import(command) => command.run(),
+        Command::Ingest(command) => command.run(),
         Command::Export(command) => command.run(),
         Command::Put(command) => command.run(),
         Command::Get(command) => command.run(),

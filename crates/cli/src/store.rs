@@ -139,6 +139,11 @@ impl NewStoreArgs {
         Ok(self.table.planned(&known).engine == "lsm")
     }
 
+    /// The directory of the store.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// Opens the store and its table, or creates them. Nothing is created for an invalid table.
     pub(crate) fn open_or_create(&self) -> Result<(Db, Table), Failure> {
         self.table.check()?;

@@ -5,6 +5,9 @@
 //! rows.gz)`, cannot be read twice: a bad row ends the import there, and the message has the
 //! number of rows imported before it, as after an interrupt.
 //!
+//! With `--sorted` the keys of the rows ascend; they are written to sorted files, which are
+//! ingested at once. Then a bad row leaves nothing, of whatever input.
+//!
 //! A dump file of Redis is imported by [`crate::dump_import`].
 //!
 //! An export is written to a temporary file and renamed when it is complete.
@@ -22,6 +25,7 @@ use tempfile::NamedTempFile;
 use crate::dump_import::{self, EntryLoader, Selection, TableLimits};
 use crate::format::quotes::QuoteTracker;
 use crate::format::{self, Format, Row, json_row, tsv};
+use crate::ingest::SortedLoader;
 use crate::interrupt::Interrupt;
 use crate::outcome::{CommandResult, Failure, Outcome};
 use crate::progress;
@@ -50,7 +54,8 @@ fn shown(file: &Path) -> String {
 ///
 /// The store and the table are created if they do not exist. Rows replace existing ones with the
 /// same key. A file with a bad row is refused as a whole; from standard input and other pipes the
-/// rows before it are imported. A dump file of Redis (`dump.rdb`) has one or more databases, of which
+/// rows before it are imported. With --sorted it is all or nothing, and a large table is loaded
+/// with fewer bytes written. A dump file of Redis (`dump.rdb`) has one or more databases, of which
 /// one is imported, with all types of values and their expiries.
 #[derive(Args)]
 pub(crate) struct Import {
@@ -63,6 +68,9 @@ pub(crate) struct Import {
     /// A dump file of Redis: the database to import; by default the only one that has keys
     #[arg(long, value_name = "NUMBER")]
     database: Option<u64>,
+    /// The keys ascend, each of them once: load all rows at once as sorted files (tables on lsm)
+    #[arg(long)]
+    sorted: bool,
     /// Print one JSON object with the counts
     #[arg(long)]
     json: bool,
@@ -99,6 +107,10 @@ impl Import {
         let interrupt = Interrupt::watch()?;
         let max_value_bytes = self.store.max_value_bytes()?;
         if self.is_dump() {
+            if self.sorted {
+                let text = "--sorted is for rows: a dump file of Redis is not sorted";
+                return Err(Failure::Usage(text.to_owned()));
+            }
             return self.run_dump(max_value_bytes, &interrupt);
         }
         if self.database.is_some() {
@@ -110,6 +122,17 @@ impl Import {
             self.read_all("checking", max_value_bytes, &interrupt, &mut |_| interrupt.check())?;
         }
         let (db, table) = self.store.open_or_create()?;
+        if self.sorted {
+            let mut loader = SortedLoader::new(&table, self.store.dir())?;
+            self.read_all("importing", max_value_bytes, &interrupt, &mut |row| {
+                interrupt.check()?;
+                loader.add(row)
+            })?;
+            let (rows, bytes) = loader.finish()?;
+            db.close()?;
+            self.print(rows, bytes);
+            return Ok(Outcome::Done);
+        }
         let mut loader = Loader { table: &table, batch: WriteBatch::new(), rows: 0, bytes: 0 };
         let loaded = self.read_all("importing", max_value_bytes, &interrupt, &mut |row| {
             interrupt.check()?;
@@ -139,13 +162,17 @@ impl Import {
         }
         synced?;
         closed?;
+        self.print(rows, bytes);
+        Ok(Outcome::Done)
+    }
+
+    fn print(&self, rows: u64, bytes: u64) {
         if self.json {
             println!("{}", serde_json::json!({ "rows": rows, "bytes": bytes }));
         } else {
             let format = self.format();
             eprintln!("imported {rows} rows as {format}, {bytes} bytes of keys and values");
         }
-        Ok(Outcome::Done)
     }
 
     /// Whether the file is a dump file of Redis.

@@ -12,12 +12,13 @@
 //! Invariant: background work of a table ends with its [`LogStructuredEngine`].
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use siltstone_engine::{
     Capabilities, CheckpointSink, CompactionFilter, Cursor, Durability, Engine, Entry, Error,
-    KeyRange, MAX_VALUE_BYTES, MergeOperator, PreparedPart, ReadPoint, Result, Stats, Timestamp,
-    VerifyReport, WriteBatch, sample,
+    IngestOptions, KeyRange, MAX_VALUE_BYTES, MergeOperator, PreparedIngestion, PreparedPart,
+    ReadPoint, Result, Stats, Timestamp, VerifyReport, WriteBatch, sample,
 };
 use siltstone_runtime::{BackgroundWork, Env};
 use siltstone_vfs::Vfs;
@@ -127,6 +128,19 @@ pub trait OpenTable: Checkpoint + Report + Clear {
     /// The same; the default refuses every call.
     fn compact_range(&self, _range: &KeyRange) -> Result<()> {
         let operation = "compaction of a range of keys";
+        Err(Error::Unsupported { engine: Self::Version::ENGINE, operation })
+    }
+
+    /// See [`Engine::prepare_ingestion`].
+    ///
+    /// # Errors
+    /// The same; the default refuses every call.
+    fn prepare_ingestion<'a>(
+        &'a self,
+        _files: &[&Path],
+        _options: IngestOptions,
+    ) -> Result<Box<dyn PreparedIngestion + 'a>> {
+        let operation = "ingestion of sorted files";
         Err(Error::Unsupported { engine: Self::Version::ENGINE, operation })
     }
 
@@ -344,6 +358,15 @@ impl<T: OpenTable> Engine for LogStructuredEngine<T> {
     fn compact_range(&self, range: &KeyRange) -> Result<()> {
         range.check()?;
         self.table.compact_range(range)
+    }
+
+    fn prepare_ingestion<'a>(
+        &'a self,
+        files: &[&Path],
+        options: IngestOptions,
+    ) -> Result<Box<dyn PreparedIngestion + 'a>> {
+        self.core().background.check_writable()?;
+        self.table.prepare_ingestion(files, options)
     }
 
     fn set_options(&self, changes: &BTreeMap<String, String>) -> Result<()> {

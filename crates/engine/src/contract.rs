@@ -19,14 +19,15 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use crate::error::display_key;
 use crate::{
-    CompactionFilter, Cursor, Entry, Error, MergeOperator, PreparedPart, Result, Stats, Timestamp,
-    WriteBatch,
+    CompactionFilter, Cursor, Entry, Error, IngestOptions, MergeOperator, PreparedIngestion,
+    PreparedPart, Result, Stats, Timestamp, WriteBatch,
 };
 
 /// A storage engine: an ordered or unordered map from keys to entries.
@@ -223,6 +224,22 @@ pub trait Engine: Send + Sync {
     /// `Unsupported` by other engines.
     fn set_compaction_filter(&self, _filter: Option<Arc<dyn CompactionFilter>>) -> Result<()> {
         Err(self.unsupported("compaction filters"))
+    }
+
+    /// Prepares the ingestion of sorted files that the engine's writer of such files has made:
+    /// links or copies them into the table's directory and checks them. Nothing of them is visible
+    /// before [`PreparedIngestion::commit`]; dropping the result removes the links and copies. A
+    /// relative path is within the table's directory. Engines with such files only.
+    ///
+    /// # Errors
+    /// `Unsupported` by other engines; `Invalid` for files of another kind, and for files with
+    /// overlapping ranges of keys; `Corruption` in a file; `Io`. Nothing has changed then.
+    fn prepare_ingestion<'a>(
+        &'a self,
+        _files: &[&Path],
+        _options: IngestOptions,
+    ) -> Result<Box<dyn PreparedIngestion + 'a>> {
+        Err(self.unsupported("ingestion of sorted files"))
     }
 
     /// Checks what [`write`](Self::write) checks in a batch before it changes anything, as far as

@@ -151,6 +151,15 @@ macro_rules! forward_engine {
             self.$field.set_merge_operator(operator)
         }
     };
+    (@one prepare_ingestion $field:tt) => {
+        fn prepare_ingestion<'a>(
+            &'a self,
+            files: &[&std::path::Path],
+            options: $crate::IngestOptions,
+        ) -> $crate::Result<Box<dyn $crate::PreparedIngestion + 'a>> {
+            self.$field.prepare_ingestion(files, options)
+        }
+    };
     (@one check_write $field:tt) => {
         fn check_write(&self, batch: &$crate::WriteBatch) -> $crate::Result<()> {
             self.$field.check_write(batch)

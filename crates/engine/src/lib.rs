@@ -12,6 +12,7 @@
 //! | [`batch`] | [`WriteBatch`]: writes that are applied atomically |
 //! | [`entry`] | the value of a key; limits on keys and values |
 //! | [`error`] | the error type, which names the file, key or option |
+//! | [`ingestion`] | ingestion of sorted files: options, prepared files, report |
 //! | [`inspection`] | the content of a file, in text form |
 //! | [`io`] | [`Purpose`] of an I/O request, and counters by purpose |
 //! | [`stats`] | the statistics that every engine reports |
@@ -35,6 +36,7 @@ pub mod cursor;
 pub mod entry;
 pub mod error;
 mod forward;
+pub mod ingestion;
 pub mod inspection;
 pub mod io;
 pub mod merge_operator;
@@ -57,6 +59,7 @@ pub use contract::{
 pub use cursor::{Cursor, Forward, ForwardCursor};
 pub use entry::{Entry, MAX_KEY_BYTES, MAX_VALUE_BYTES, Timestamp};
 pub use error::{Error, InvalidOption, Result};
+pub use ingestion::{IngestMode, IngestOptions, IngestReport, PreparedIngestion};
 pub use inspection::Inspection;
 pub use io::{IoCounters, IoCounts, NvmCounts, Purpose};
 pub use merge_operator::{MergeAppend, MergeCounter, MergeOperator};

@@ -1,12 +1,14 @@
 //! Public API of the ordered engine.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use siltstone_durable::{self as durable, LogStructuredEngine, OpenTable, flush};
 use siltstone_engine::{
-    CompactionFilter, Cursor, Entry, KeyRange, MergeOperator, ReadPoint, Result, Timestamp,
+    CompactionFilter, Cursor, Entry, IngestOptions, KeyRange, MergeOperator, PreparedIngestion,
+    ReadPoint, Result, Timestamp,
 };
 use siltstone_runtime::Env;
 use siltstone_table::BlockCache;
@@ -98,6 +100,14 @@ impl OpenTable for Tree {
     /// it, with the tables of level 1 below.
     fn compact_range(&self, range: &KeyRange) -> Result<()> {
         self.compact_range(range)
+    }
+
+    fn prepare_ingestion<'a>(
+        &'a self,
+        files: &[&Path],
+        options: IngestOptions,
+    ) -> Result<Box<dyn PreparedIngestion + 'a>> {
+        Ok(Box::new(self.prepare_files(files, options)?))
     }
 
     fn set_options(&self, changes: &BTreeMap<String, String>) -> Result<()> {

@@ -57,8 +57,10 @@ pub fn verify_closed(vfs: &Arc<dyn Vfs>) -> Result<VerifyReport> {
             }
         }
         None => {
-            for number in numbers(vfs, FileKind::Table)? {
-                report.note(table(vfs, number))?;
+            let names = vfs.list()?;
+            let numbered = names.iter().filter_map(|name| parse_file_name(name));
+            for (kind, number) in numbered.filter(|(kind, _)| kind.is_table()) {
+                report.note(table(vfs, kind, number))?;
             }
             logs(vfs, 0, &mut report)?;
         }
@@ -92,15 +94,15 @@ fn named(vfs: &Arc<dyn Vfs>, edit: &Edit, report: &mut VerifyReport) -> Result<(
             }
             _ => {}
         }
-        report.note(table(vfs, entry.number))?;
+        report.note(table(vfs, entry.kind(), FileNumber(entry.number)))?;
     }
     Ok(())
 }
 
 /// Verifies a table; returns its bytes and entries.
-fn table(vfs: &Arc<dyn Vfs>, number: u64) -> Result<(u64, u64)> {
-    let name = FileKind::Table.name(FileNumber(number));
-    let open = || Table::open(vfs.open(&name, Mode::Read)?, &name, FileNumber(number), None);
+fn table(vfs: &Arc<dyn Vfs>, kind: FileKind, number: FileNumber) -> Result<(u64, u64)> {
+    let name = kind.name(number);
+    let open = || Table::open_kind(vfs.open(&name, Mode::Read)?, &name, kind, number, None);
     let table = open().map_err(missing_file)?;
     table.verify(|_| ControlFlow::Continue(()))?;
     Ok((table.meta().bytes, table.meta().entries))

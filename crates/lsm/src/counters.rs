@@ -27,6 +27,9 @@ pub(crate) struct Counters {
     pub(crate) flush_entries_saved: AtomicU64,
     /// Hot keys that a flush retained in the next memtable.
     pub(crate) hot_keys_retained: AtomicU64,
+    /// Sorted files that became tables, and their length.
+    pub(crate) ingested_files: AtomicU64,
+    pub(crate) ingested_bytes: AtomicU64,
     pub(crate) compactions: AtomicU64,
     pub(crate) moves: AtomicU64,
     pub(crate) compaction_entries_in: AtomicU64,

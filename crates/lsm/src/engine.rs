@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use parking_lot::Mutex;
 use siltstone_durable::{self as durable, Core};
@@ -59,6 +59,10 @@ pub struct Tree {
     pub(crate) next_log: Mutex<Option<SpareSegment>>,
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) checkpoint_lock: CheckpointLock,
+    /// Held while files are ingested.
+    pub(crate) ingestion: Mutex<()>,
+    /// An ingestion flushes: writers wait.
+    pub(crate) writers_paused: AtomicBool,
     pub(crate) counters: Counters,
 }
 

@@ -220,6 +220,7 @@ impl Tree {
             largest: largest.to_vec(),
             deletes_applied,
             run: Some(L0RunEntry { pmem: Some(run.handle()), data_bytes, ..L0RunEntry::default() }),
+            ingested: None,
         };
         Ok(PmemBuild::Run(entry, Arc::new(run)))
     }

@@ -9,7 +9,10 @@ use siltstone_durable::replay_edits;
 use siltstone_engine::inspection::shown;
 use siltstone_engine::{BatchOp, Error, Inspection, Op, Result};
 use siltstone_table::log::inspect_log;
-use siltstone_table::{FileKind, FileNumber, Manifest, Table, parse_file_name, salvage_table};
+use siltstone_table::{
+    EXTERNAL_SEQUENCE, FileKind, FileNumber, Ingested, Manifest, Table, parse_file_name,
+    salvage_table,
+};
 use siltstone_vfs::{Mode, Vfs};
 
 use crate::pool::{PAGE_BYTES, POOL_FILE};
@@ -23,8 +26,14 @@ use crate::version::{ENGINE, Edit, Version};
 pub fn inspect(vfs: &Arc<dyn Vfs>, name: &str, limit: usize) -> Result<Option<Inspection>> {
     inspect_by(|inspection| {
         match parse_file_name(name) {
-            Some((FileKind::Table, number)) => table(vfs, name, number, limit, inspection)?,
+            Some((kind @ (FileKind::Table | FileKind::Ingested(_)), number)) => {
+                table(vfs, name, (kind, number), limit, inspection)?;
+            }
             Some((FileKind::Log, number)) => log(vfs, number, limit, inspection)?,
+            Some((FileKind::Staged, number)) => {
+                let kind = external_kind(vfs, name)?;
+                table(vfs, name, (kind, number), limit, inspection)?;
+            }
             None if Manifest::owns(name) => inspect_manifest::<Version>(vfs, limit, inspection)?,
             None if name == POOL_FILE => pool(vfs, limit, inspection)?,
             None => return Ok(false),
@@ -36,13 +45,16 @@ pub fn inspect(vfs: &Arc<dyn Vfs>, name: &str, limit: usize) -> Result<Option<In
 fn table(
     vfs: &Arc<dyn Vfs>,
     name: &str,
-    number: FileNumber,
+    (kind, number): (FileKind, FileNumber),
     limit: usize,
     inspection: &mut Inspection,
 ) -> Result<()> {
     inspection.kind = "sorted table";
-    let table = Table::open(vfs.open(name, Mode::Read)?, name, number, None)?;
+    let table = Table::open_kind(vfs.open(name, Mode::Read)?, name, kind, number, None)?;
     let meta = table.meta();
+    if let FileKind::Ingested(ingested) = kind {
+        inspection.property("written outside as", ingested.identity);
+    }
     inspection.property("bytes", meta.bytes);
     inspection.property("entries", meta.entries);
     inspection.property("deletes", meta.deletes);
@@ -55,7 +67,7 @@ fn table(
     inspection.property("filter bytes", table.filter_bytes());
     inspection.property("index bytes", table.index_bytes());
     let file = vfs.open(name, Mode::Read)?;
-    let losses = salvage_table(file.as_ref(), name, number, Some(meta.bytes), |entry| {
+    let losses = salvage_table(file.as_ref(), name, (kind, number), Some(meta.bytes), |entry| {
         inspection.item(limit, || {
             let (key, value) = (shown(entry.key), shown(entry.value));
             format!("{key} @{} {:?} {value}", entry.sequence, entry.kind)
@@ -70,6 +82,13 @@ fn table(
     Ok(())
 }
 
+/// The kind of a table that was written outside and is not ingested yet.
+fn external_kind(vfs: &Arc<dyn Vfs>, name: &str) -> Result<FileKind> {
+    let identity = Table::external_identity(vfs.open(name, Mode::Read)?.as_ref())?;
+    let identity = identity.ok_or_else(|| Error::corruption(name, 0, "a table without its end"))?;
+    Ok(FileKind::Ingested(Ingested { sequence: EXTERNAL_SEQUENCE, identity }))
+}
+
 fn log(
     vfs: &Arc<dyn Vfs>,
     number: FileNumber,
@@ -79,6 +98,7 @@ fn log(
     inspect_log(vfs.as_ref(), number.0, limit, inspection, |record| {
         Ok(match Record::decode(record)? {
             Record::Link(link) => (link.to_string(), 0),
+            Record::Ingested(sequence) => (format!("@{sequence} files were ingested"), 0),
             Record::Retained { sequences, batch } => {
                 let (from, count) = (sequences.first().copied().unwrap_or_default(), batch.len());
                 (format!("{count} operations carried over, @{from} …"), count as u64)

@@ -59,7 +59,12 @@ impl MergeState {
 
     /// Refuses puts that expire beside a merge operator.
     pub(crate) fn check_expiry(&self, batch: &WriteBatch) -> Result<()> {
-        if batch.expiring_puts() > 0 && self.refuses_expiry.load(Ordering::Acquire) {
+        if batch.expiring_puts() > 0 { self.check_no_operator() } else { Ok(()) }
+    }
+
+    /// Refuses what expires if there is a merge operator.
+    pub(crate) fn check_no_operator(&self) -> Result<()> {
+        if self.refuses_expiry.load(Ordering::Acquire) {
             let reason = "a table with a merge operator takes no entries that expire; put them into \
                           another table";
             return Err(Error::Invalid(reason.to_owned()));

@@ -7,6 +7,7 @@
 //! retained := 3:u8  operations:varint  sequence:varint*  operation*
 //! ranges   := 4:u8  is_last:u8  first sequence:varint  operations:varint  operation*
 //! merges   := 5:u8  the same
+//! ingested := 6:u8  sequence:varint         files were ingested with this sequence number
 //! ```
 //!
 //! The operations of a batch have consecutive sequence numbers. A large batch is divided into
@@ -15,12 +16,15 @@
 //! deletions consists of `ranges` instead, which versions before range deletions refuse, and one
 //! with merges, with or without range deletions, of `merges`. Retained operations were written
 //! before and are repeated so that an older log can be deleted (TRIAD-MEM); they keep their
-//! sequence numbers.
+//! sequence numbers. An `ingested` record is evidence: the manifest had durably named the files
+//! before it was written, so a manifest without them has lost its end. Versions before ingestion
+//! refuse it.
 //!
 //! A reader rejects unknown kinds: skipping one could lose writes.
 
 use siltstone_engine::batch::{all_operations, read_varint, write_varint};
 use siltstone_engine::{BatchOp, Op, WriteBatch};
+use siltstone_table::kind::check_sequence;
 use siltstone_table::{KIND_LINK, MAX_SEQUENCE, SegmentLink};
 
 const KIND_BATCH: u8 = 1;
@@ -28,6 +32,7 @@ const KIND_PART: u8 = 2;
 const KIND_RETAINED: u8 = 3;
 const KIND_RANGES: u8 = 4;
 const KIND_MERGES: u8 = 5;
+const KIND_INGESTED: u8 = 6;
 
 /// The maximum size of a part: the most that a lookup by position reads, unless the value is
 /// larger.
@@ -80,6 +85,13 @@ pub(crate) fn retained_header(sequences: &[u64]) -> Vec<u8> {
     out
 }
 
+/// The record of an ingestion.
+pub(crate) fn ingested_record(sequence: u64) -> Vec<u8> {
+    let mut out = vec![KIND_INGESTED];
+    write_varint(&mut out, sequence);
+    out
+}
+
 /// A decoded log record.
 pub(crate) enum Record {
     /// The number and the length of the previous log.
@@ -94,6 +106,8 @@ pub(crate) enum Record {
         sequences: Vec<u64>,
         batch: WriteBatch,
     },
+    /// The sequence number of an ingestion that the manifest has.
+    Ingested(u64),
 }
 
 impl Record {
@@ -101,6 +115,11 @@ impl Record {
     pub(crate) fn decode(bytes: &[u8]) -> Result<Record, String> {
         match bytes.split_first() {
             Some((&KIND_LINK, _)) => SegmentLink::decode(bytes).map(Record::Link),
+            Some((&KIND_INGESTED, mut rest)) => {
+                let sequence = check_sequence(take_varint(&mut rest)?)?;
+                let is_whole = sequence > 0 && rest.is_empty();
+                is_whole.then_some(Record::Ingested(sequence)).ok_or_else(out_of_range)
+            }
             Some((&kind, _)) => {
                 let header = Header::decode(bytes)?;
                 let (count, is_last) = (header.count, header.is_last);
@@ -189,7 +208,6 @@ enum Sequences<'a> {
 impl<'a> Header<'a> {
     fn decode(bytes: &'a [u8]) -> Result<Self, String> {
         let (&kind, mut rest) = bytes.split_first().ok_or("empty record")?;
-        let out_of_range = || "sequence number out of range".to_owned();
         match kind {
             KIND_BATCH | KIND_PART | KIND_RANGES | KIND_MERGES => {
                 let is_last = match kind {
@@ -222,6 +240,10 @@ impl<'a> Header<'a> {
             _ => Err(format!("unknown kind of record {kind}: a newer version's?")),
         }
     }
+}
+
+fn out_of_range() -> String {
+    "sequence number out of range".to_owned()
 }
 
 fn take_varint(bytes: &mut &[u8]) -> Result<u64, String> {

@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -96,7 +96,8 @@ pub(crate) fn open(
         versions,
         log,
         logs: replayed.logs.into_iter().chain([number]).collect(),
-        last_sequence: writes.last_sequence,
+        // Logs may end before the newest table: a NoveLSM overlay's, with all of it in tables.
+        last_sequence: writes.last_sequence.max(known.header.last_sequence.unwrap_or(0)),
         last_batch: replayed.last_batch.max(known.header.settled_batch.unwrap_or(0)),
         active: Arc::new(memtable),
         flushing: Vec::new(),
@@ -119,6 +120,8 @@ pub(crate) fn open(
         next_log: Mutex::new(None),
         snapshots: Arc::new(Snapshots::default()),
         checkpoint_lock: CheckpointLock::default(),
+        ingestion: Mutex::new(()),
+        writers_paused: AtomicBool::new(false),
         counters: Counters::default(),
         options,
         memtable_limits,
@@ -143,6 +146,8 @@ pub(crate) fn check(vfs: &Arc<dyn Vfs>) -> Result<()> {
 struct Writes {
     memtable: Option<Memtable>,
     last_sequence: u64,
+    /// The newest one in any table that the manifest names.
+    tables_sequence: u64,
     /// The parts of a batch whose last part has not been read yet. If it never comes, all of them
     /// are dropped.
     parts: Vec<(u64, WriteBatch, Position)>,
@@ -158,7 +163,8 @@ impl Writes {
     fn new(last_sequence: u64, spares: Arc<ChunkPool>) -> Self {
         let (memtable, parts) = (None, Vec::new());
         let (log, first_log, filter) = (0, None, None);
-        Writes { memtable, last_sequence, parts, log, first_log, spares, filter }
+        let tables_sequence = last_sequence;
+        Writes { memtable, last_sequence, tables_sequence, parts, log, first_log, spares, filter }
     }
 
     fn memtable(&mut self) -> &mut Memtable {
@@ -228,6 +234,13 @@ impl ReplayHandler for Writes {
                     self.last_sequence = self.last_sequence.max(sequence);
                 }
             }
+            Record::Ingested(sequence) if self.parts.is_empty() => {
+                if sequence > self.tables_sequence {
+                    let reason = format!("the manifest lacks the files that @{sequence} ingested");
+                    return Err(damaged(&reason));
+                }
+                self.last_sequence = self.last_sequence.max(sequence);
+            }
             _ => return Err(damaged("a record out of place")),
         }
         Ok(())
@@ -236,10 +249,11 @@ impl ReplayHandler for Writes {
 
 /// Removes files that neither the manifest nor the chain of logs names.
 fn remove_obsolete(vfs: &dyn Vfs, version: &Version, logs: &[u64]) -> Result<()> {
-    let tables: HashSet<u64> = version.files().map(|(_, file)| file.number()).collect();
+    let tables: HashSet<String> = version.files().map(|(_, file)| file.name()).collect();
     let row_logs: HashSet<u64> = version.logs().map(|log| log.number()).collect();
     remove_obsolete_files(vfs, |name| match parse_file_name(name) {
-        Some((FileKind::Table, number)) => !tables.contains(&number.0),
+        Some((FileKind::Table | FileKind::Ingested(_), _)) => !tables.contains(name),
+        Some((FileKind::Staged, _)) => true,
         Some((FileKind::Log, number)) => !logs.contains(&number.0) && !row_logs.contains(&number.0),
         None => false,
     })

@@ -71,6 +71,8 @@ impl Report for Tree {
             ("large_memtable_writes", c.large_memtable_writes.load(Relaxed)),
             ("flush_entries_saved", c.flush_entries_saved.load(Relaxed)),
             ("hot_keys_retained", c.hot_keys_retained.load(Relaxed)),
+            ("ingested_files", c.ingested_files.load(Relaxed)),
+            ("ingested_bytes", c.ingested_bytes.load(Relaxed)),
             ("compactions", c.compactions.load(Relaxed)),
             ("table_moves", c.moves.load(Relaxed)),
             ("compaction_entries_in", c.compaction_entries_in.load(Relaxed)),
@@ -174,7 +176,7 @@ impl Tree {
 pub(crate) fn operations(record: &[u8]) -> std::result::Result<u64, String> {
     match Record::decode(record)? {
         Record::Batch { batch, .. } | Record::Retained { batch, .. } => Ok(batch.len() as u64),
-        Record::Link(_) => Ok(0),
+        Record::Link(_) | Record::Ingested(_) => Ok(0),
     }
 }
 

@@ -5,8 +5,10 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Capabilities, Engine, MAX_VALUE_BYTES, RepairReport, Result};
-use siltstone_lsm::{Lsm, Options};
+use siltstone_engine::{
+    Capabilities, Engine, MAX_VALUE_BYTES, Op, RepairReport, Result, WriteBatch,
+};
+use siltstone_lsm::{Lsm, Options, SortedFileWriter};
 use siltstone_runtime::Env;
 use siltstone_testkit::{EngineUnderTest, engine_under_test};
 use siltstone_vfs::Vfs;
@@ -91,6 +93,30 @@ impl EngineUnderTest for LsmUnderTest {
     fn open(&self, vfs: Arc<dyn Vfs>, env: Env, variant: u32) -> Result<Box<dyn Engine>> {
         let options = options(variant, &*vfs)?;
         Ok(Box::new(Lsm::open(vfs, env, options)?))
+    }
+
+    /// The NoveLSM overlay excludes it.
+    fn ingests(&self, variant: u32) -> bool {
+        !OPTION_SETS[variant as usize].contains("novelsm")
+    }
+
+    fn write_sorted_file(
+        &self,
+        vfs: Arc<dyn Vfs>,
+        name: &str,
+        batch: &WriteBatch,
+        variant: u32,
+    ) -> Result<()> {
+        let options = options(variant, &*vfs)?;
+        let mut writer = SortedFileWriter::create(vfs, name, &options)?;
+        for op in batch.iter() {
+            match op {
+                Op::Delete { key } => writer.delete(key)?,
+                Op::Put { key, value, expires_at: None } => writer.put(key, value)?,
+                Op::Put { key, value, expires_at: Some(at) } => writer.put_until(key, value, at)?,
+            }
+        }
+        writer.finish().map(drop)
     }
 
     fn repair(&self, vfs: &Arc<dyn Vfs>, _variant: u32) -> Result<RepairReport> {

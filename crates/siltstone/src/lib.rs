@@ -43,6 +43,7 @@
 //! | [`cursor`] | a cursor that lends keys and values |
 //! | `read` | the reads of tables, snapshots and transactions |
 //! | [`snapshot`] | reads at a point in time |
+//! | [`sorted_file`] | files to be ingested |
 //! | [`db_snapshot`] | snapshots of several tables |
 //! | [`transaction`] | serializable transactions |
 //! | [`db_transaction`] | transactions over several tables |
@@ -72,6 +73,7 @@ mod read;
 mod read_only;
 mod reader;
 pub mod snapshot;
+pub mod sorted_file;
 pub mod table;
 pub mod transaction;
 
@@ -84,12 +86,13 @@ pub use iter::{Iter, Keys};
 pub use partial_directory::PartialDirectory;
 pub use siltstone_engine::{
     BatchOp, Capabilities, Clock, CompactionFilter, Damage, Durability, Engine, Entry, Error,
-    FilterContent, FilterDecision, FilterPass, FilterRow, InvalidOption, KeyRange, Loss,
-    LossEffect, MAX_KEY_BYTES, MAX_VALUE_BYTES, ManualClock, MergeAppend, MergeCounter,
-    MergeOperator, Op, OptionChange, RepairReport, Result, Stats, SystemClock, Timestamp,
-    VerifyReport, WriteBatch, compaction_filter, merge_operator, options,
+    FilterContent, FilterDecision, FilterPass, FilterRow, IngestMode, IngestOptions, IngestReport,
+    InvalidOption, KeyRange, Loss, LossEffect, MAX_KEY_BYTES, MAX_VALUE_BYTES, ManualClock,
+    MergeAppend, MergeCounter, MergeOperator, Op, OptionChange, RepairReport, Result, Stats,
+    SystemClock, Timestamp, VerifyReport, WriteBatch, compaction_filter, merge_operator, options,
 };
 pub use siltstone_runtime::Env;
 pub use snapshot::Snapshot;
+pub use sorted_file::{SortedFile, SortedFileWriter};
 pub use table::{CasMismatch, Table};
 pub use transaction::{Retry, Transaction, TransactionOptions};

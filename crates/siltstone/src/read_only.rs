@@ -5,9 +5,13 @@
 //! maintenance do nothing.
 
 use std::any::Any;
+use std::path::Path;
 use std::sync::Arc;
 
-use siltstone_engine::{Durability, Engine, Error, KeyRange, Result, WriteBatch, forward_engine};
+use siltstone_engine::{
+    Durability, Engine, Error, IngestOptions, KeyRange, PreparedIngestion, Result, WriteBatch,
+    forward_engine,
+};
 
 /// Forwards reads and refuses writes.
 pub(crate) struct ReadOnly {
@@ -48,6 +52,14 @@ impl Engine for ReadOnly {
     }
 
     fn compact_range(&self, _range: &KeyRange) -> Result<()> {
+        Err(refusal(&self.store))
+    }
+
+    fn prepare_ingestion<'a>(
+        &'a self,
+        _files: &[&Path],
+        _options: IngestOptions,
+    ) -> Result<Box<dyn PreparedIngestion + 'a>> {
         Err(refusal(&self.store))
     }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use siltstone::{Db, DbBatch, DbOptions, Durability, Table};
+use siltstone::{Db, DbBatch, DbOptions, Durability, IngestOptions, SortedFileWriter, Table};
 
 /// Tables with their engine and options, as in the README.
 const TABLES: [(&str, &str, &str); 6] = [
@@ -23,6 +23,8 @@ const TABLES: [(&str, &str, &str); 6] = [
 const BATCHED: [&str; 3] = ["hashed", "ordered", "small"];
 /// Tables with a deletion of `gone:`, from 0.3.0.
 const WITH_RANGE_DELETION: [&str; 2] = ["ordered", "plain"];
+/// Tables that ingested a sorted file, from 0.4.0.
+const WITH_INGESTION: [&str; 2] = ["ordered", "plain"];
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
@@ -70,6 +72,10 @@ fn expected(version: &str, store: &str, table: &str) -> BTreeMap<Vec<u8>, Vec<u8
     }
     if version >= "0.3.0" && WITH_RANGE_DELETION.contains(&table) {
         rows.insert(b"gone:0250".to_vec(), b"written later".to_vec());
+    }
+    if version >= "0.4.0" && WITH_INGESTION.contains(&table) {
+        rows.extend((0..200).map(|k| (format!("file:{k:04}").into_bytes(), b"ingested".to_vec())));
+        rows.insert(b"file:0100".to_vec(), b"changed".to_vec());
     }
     rows
 }
@@ -178,6 +184,16 @@ fn write_store(db: &Db, store: &str) {
             table.delete_range("gone:".."gone;").unwrap();
             put(table, "gone:0250", "written later");
         }
+    }
+    for table in tables.iter().filter(|table| WITH_INGESTION.contains(&table.name())) {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("file");
+        let mut file = SortedFileWriter::create(&path, &table.options()).unwrap();
+        (0..200).for_each(|k| file.put(format!("file:{k:04}").as_bytes(), b"ingested").unwrap());
+        file.finish().unwrap();
+        put(table, "file:0150", "before the file");
+        table.ingest(&[path], IngestOptions::default()).unwrap();
+        put(table, "file:0100", "changed");
     }
     let mut batch = DbBatch::new();
     for table in tables.iter().filter(|table| BATCHED.contains(&table.name())) {

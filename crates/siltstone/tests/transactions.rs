@@ -10,7 +10,10 @@ use std::ops::Bound;
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use siltstone::{Db, DbOptions, Durability, Error, Retry, Table, Transaction, WriteBatch};
+use siltstone::{
+    Db, DbOptions, Durability, Error, IngestMode, IngestOptions, Retry, SortedFileWriter, Table,
+    Transaction, WriteBatch,
+};
 use siltstone_testkit::TestRng;
 use siltstone_testkit::serial::{PausePoint, Witness};
 use support::table;
@@ -33,6 +36,48 @@ fn text(table: &Table, key: &str) -> Option<String> {
 
 fn keys(iter: siltstone::Iter) -> Vec<String> {
     iter.map(|entry| String::from_utf8(entry.unwrap().0).unwrap()).collect()
+}
+
+/// An ingestion is a write of all keys between the first and the last one of its files.
+#[test]
+fn ingestion_conflicts_with_reads_in_its_ranges_alone() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("f");
+    let write_file = |keys: &[&str]| {
+        let mut file = SortedFileWriter::create(&path, &BTreeMap::new()).unwrap();
+        keys.iter().for_each(|key| file.put(key.as_bytes(), b"file").unwrap());
+        file.finish().unwrap();
+    };
+    let db = Db::open_or_create(scratch.path().join("db"), DbOptions::default()).unwrap();
+    let table = db.table_or_create("t", "lsm", &BTreeMap::new()).unwrap();
+    let options = IngestOptions { mode: IngestMode::Move, ..IngestOptions::default() };
+    table.put(b"a", b"1").unwrap();
+    let mut within = table.transaction().unwrap();
+    within.get(b"m").unwrap();
+    let mut scan = table.transaction().unwrap();
+    scan.range("z"..).unwrap().for_each(|entry| drop(entry.unwrap()));
+    let mut beside = table.transaction().unwrap();
+    assert_eq!(beside.get(b"a").unwrap().unwrap(), b"1");
+    write_file(&["k", "n", "zz"]);
+    table.ingest(&[&path], options).unwrap();
+    // What it reads from now on is as of its beginning.
+    assert!(beside.contains_key(b"a").unwrap());
+    for transaction in [&mut within, &mut scan, &mut beside] {
+        transaction.put(b"result", b"").unwrap();
+    }
+    assert_eq!(conflict(commit(within)), "m");
+    assert_eq!(conflict(commit(scan)), "z");
+    commit(beside).unwrap();
+    let mut before = table.transaction().unwrap();
+    assert_eq!(before.get(b"n").unwrap().unwrap(), b"file");
+    before.put(b"n", b"later").unwrap();
+    commit(before).unwrap();
+    assert_eq!(text(&table, "n").unwrap(), "later");
+    // The bounds that removals of the first entry keep follow an ingestion.
+    while table.pop_first().unwrap().is_some() {}
+    write_file(&["b"]);
+    table.ingest(&[&path], options).unwrap();
+    assert_eq!(table.pop_first().unwrap().unwrap().0, b"b");
 }
 
 #[test]

@@ -43,8 +43,8 @@ pub use log::{
     WalWriter, salvage_chain, salvage_log,
 };
 pub use manifest::{Manifest, ManifestSalvage};
-pub use number::{FileKind, FileNumber, FileNumbers, parse_file_name, parse_number};
+pub use number::{FileKind, FileNumber, FileNumbers, Ingested, parse_file_name, parse_number};
 pub use sst::{
-    Filter, IterOptions, PinnedEntry, SKETCH, Table, TableIter, TableMeta, TableOptions,
-    TableWriter, UnsyncedTable, salvage_table,
+    EXTERNAL_SEQUENCE, Filter, IterOptions, PinnedEntry, SKETCH, Table, TableIter, TableMeta,
+    TableOptions, TableWriter, UnsyncedTable, salvage_table,
 };

@@ -4,8 +4,15 @@
 //! file, so intact bytes of another file are detected too.
 //!
 //! ```text
-//! name := number in decimal, at least 6 digits  '.'  ("sst" | "log")
+//! name     := number  '.'  ("sst" | "log" | "ingest")
+//!           | number  '-'  sequence  '-'  identity  ".sst"        an ingested SSTable
+//! number, identity := decimal, at least 6 digits
+//! sequence := decimal
 //! ```
+//!
+//! An ingested SSTable was written outside of the keyspace. Its `identity` seeds its checksums in
+//! place of its number, and all of its entries have the one `sequence`. Both are in the name, so
+//! the file can be read without the manifest.
 //!
 //! Invariant: `parse(name(n)) == n` up to [`FileNumber::LAST`], and a name that this module would
 //! not write is not parsed, so unrelated files (`lost+found`, an editor's copy) are left alone.
@@ -17,6 +24,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use siltstone_engine::{Error, Result};
+
+use crate::kind::check_sequence;
 
 /// The number of a file; unique for the life of a keyspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -46,6 +55,19 @@ pub enum FileKind {
     Log,
     /// An SSTable, `.sst`.
     Table,
+    /// An SSTable that was written outside of the keyspace, `.sst`.
+    Ingested(Ingested),
+    /// A link or a copy of such a file, `.ingest`, until the file is ingested.
+    Staged,
+}
+
+/// How an ingested SSTable is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ingested {
+    /// The sequence number of every entry.
+    pub sequence: u64,
+    /// The number that it was written with, which seeds its checksums.
+    pub identity: FileNumber,
 }
 
 impl FileKind {
@@ -53,21 +75,59 @@ impl FileKind {
     pub fn extension(self) -> &'static str {
         match self {
             FileKind::Log => "log",
-            FileKind::Table => "sst",
+            FileKind::Table | FileKind::Ingested(_) => "sst",
+            FileKind::Staged => "ingest",
+        }
+    }
+
+    /// Whether it is an SSTable of the keyspace.
+    pub fn is_table(self) -> bool {
+        matches!(self, FileKind::Table | FileKind::Ingested(_))
+    }
+
+    /// The number that a file of this kind with this number was written with, which seeds its
+    /// checksums.
+    pub fn written_as(self, number: FileNumber) -> FileNumber {
+        match self {
+            FileKind::Ingested(ingested) => ingested.identity,
+            FileKind::Log | FileKind::Table | FileKind::Staged => number,
         }
     }
 
     /// The name of the file of this kind with this number, e.g. `000123.sst`.
     pub fn name(self, number: FileNumber) -> String {
-        format!("{number}.{}", self.extension())
+        let extension = self.extension();
+        match self {
+            FileKind::Ingested(Ingested { sequence, identity }) => {
+                format!("{number}-{sequence}-{identity}.{extension}")
+            }
+            _ => format!("{number}.{extension}"),
+        }
     }
 }
 
 /// Parses a file name; `None` for any name that this crate does not write.
 pub fn parse_file_name(name: &str) -> Option<(FileKind, FileNumber)> {
     let (digits, extension) = name.split_once('.')?;
-    let kind = [FileKind::Log, FileKind::Table].into_iter().find(|k| k.extension() == extension)?;
+    if extension == "sst"
+        && let Some((number, ingested)) = digits.split_once('-')
+    {
+        let (sequence, identity) = ingested.split_once('-')?;
+        let kind = FileKind::Ingested(Ingested {
+            sequence: parse_sequence(sequence)?,
+            identity: parse_number(identity)?,
+        });
+        return Some((kind, parse_number(number)?));
+    }
+    let kinds = [FileKind::Log, FileKind::Table, FileKind::Staged];
+    let kind = kinds.into_iter().find(|k| k.extension() == extension)?;
     Some((kind, parse_number(digits)?))
+}
+
+/// Parses a sequence number in decimal without leading zeros.
+fn parse_sequence(digits: &str) -> Option<u64> {
+    let sequence = check_sequence(digits.parse().ok()?).ok()?;
+    (sequence.to_string() == digits).then_some(sequence)
 }
 
 /// Parses a number exactly as [`FileNumber`]'s `Display` writes it.
@@ -121,12 +181,16 @@ mod tests {
     #[test]
     fn file_names_round_trip() {
         for n in [0, 1, 999_999, 1_000_000, FileNumber::LAST.0] {
-            for kind in [FileKind::Log, FileKind::Table] {
+            let ingested = Ingested { sequence: n * 7, identity: FileNumber(n / 3) };
+            let kinds = [FileKind::Log, FileKind::Table, FileKind::Staged];
+            for kind in kinds.into_iter().chain([FileKind::Ingested(ingested)]) {
                 let name = kind.name(FileNumber(n));
                 assert_eq!(parse_file_name(&name), Some((kind, FileNumber(n))), "{name}");
             }
         }
         assert_eq!(FileKind::Table.name(FileNumber(123)), "000123.sst");
+        let ingested = Ingested { sequence: 45, identity: FileNumber(6_000_000) };
+        assert_eq!(FileKind::Ingested(ingested).name(FileNumber(123)), "000123-45-6000000.sst");
     }
 
     #[test]
@@ -160,6 +224,13 @@ mod tests {
             "72057594037927937.log",
             "18446744073709551615.log",
             "18446744073709551616.log",
+            "000001-7.sst",
+            "000001-07-000002.sst",
+            "000001-7-2.sst",
+            "000001-7-000002-000003.sst",
+            "000001-7-000002.log",
+            "000001--000002.sst",
+            "000001-2305843009213693952-000002.sst",
             "MANIFEST-000001",
             "CURRENT",
         ] {

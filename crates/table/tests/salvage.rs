@@ -204,13 +204,19 @@ fn key(i: u64) -> Vec<u8> {
 fn salvaged(bytes: &[u8], was: usize) -> (Vec<u64>, Vec<Loss>) {
     let file = siltstone_table::BytesFile::new(bytes);
     let mut found = Vec::new();
-    let losses = salvage_table(&file, "table", FileNumber(7), Some(was as u64), |entry| {
-        let i = entry.sequence - 1;
-        assert_eq!(entry.key, key(i));
-        assert_eq!(entry.value, format!("value {i} {i} {i} {i}").as_bytes());
-        found.push(i);
-        Ok(())
-    });
+    let losses = salvage_table(
+        &file,
+        "table",
+        (FileKind::Table, FileNumber(7)),
+        Some(was as u64),
+        |entry| {
+            let i = entry.sequence - 1;
+            assert_eq!(entry.key, key(i));
+            assert_eq!(entry.value, format!("value {i} {i} {i} {i}").as_bytes());
+            found.push(i);
+            Ok(())
+        },
+    );
     (found, losses.unwrap())
 }
 

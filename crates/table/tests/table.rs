@@ -13,8 +13,8 @@ use siltstone_faults::FaultyVfs;
 use siltstone_structures::{BloomProbe, hash64};
 use siltstone_table::kind::compare;
 use siltstone_table::{
-    BlockCache, Compression, EntryRef, FileNumber, IterOptions, Kind, Table, TableIter, TableMeta,
-    TableOptions, TableWriter,
+    BlockCache, Compression, EXTERNAL_SEQUENCE, EntryRef, FileKind, FileNumber, Ingested,
+    IterOptions, Kind, Table, TableIter, TableMeta, TableOptions, TableWriter, salvage_table,
 };
 use siltstone_vfs::{Mode, Vfs};
 use support::new_vfs;
@@ -519,4 +519,71 @@ proptest! {
         }
         let _ = Table::from_bytes(&bytes, NUMBER).map(|table| check(&table));
     }
+}
+
+/// An ingested table answers every search as one that was written with the sequence number of its
+/// ingestion.
+#[test]
+fn ingested_table_reads_as_if_written_with_its_sequence_number() {
+    const SEQUENCE: u64 = 777;
+    let identity = FileNumber(123_456_789);
+    let row = |i: u64| Row::put(format!("key{:04}", 2 * i).as_bytes(), SEQUENCE, &[i as u8; 40]);
+    let rows: Vec<Row> = (0..500).map(row).collect();
+    let plain = new_vfs();
+    write(&plain, &rows, TableOptions::default());
+    let plain = open(&plain, None).unwrap();
+    let vfs = new_vfs();
+    let options = TableOptions { block_bytes: 300, ..TableOptions::default() };
+    let writer = TableWriter::create(&*vfs, "outside", identity, options, Purpose::Flush).unwrap();
+    let mut writer = writer.external();
+    assert!(matches!(writer.add(rows[0].entry()), Err(Error::Invalid(_))));
+    for row in &rows {
+        let entry = EntryRef { sequence: EXTERNAL_SEQUENCE, ..row.entry() };
+        let merge = EntryRef { kind: Kind::Merge, ..entry };
+        assert!(matches!(writer.add(merge), Err(Error::Invalid(_))));
+        writer.add(entry).unwrap();
+    }
+    writer.finish().unwrap();
+    let file = vfs.open("outside", Mode::Read).unwrap();
+    assert_eq!(Table::external_identity(file.as_ref()).unwrap(), Some(identity));
+    let kind = FileKind::Ingested(Ingested { sequence: SEQUENCE, identity });
+    let open = |kind| Table::open_kind(file.clone(), "outside", kind, NUMBER, None);
+    let ingested = Arc::new(open(kind).unwrap());
+    check(&ingested).unwrap();
+    let meta = ingested.meta();
+    assert_eq!((meta.number, meta.min_sequence, meta.max_sequence), (NUMBER, SEQUENCE, SEQUENCE));
+    // Neither under another identity nor as a table of the keyspace.
+    let other = Ingested { sequence: SEQUENCE, identity: FileNumber(5) };
+    for kind in [FileKind::Ingested(other), FileKind::Table] {
+        assert!(open(kind).err().unwrap().is_corruption());
+    }
+    let as_table = Table::open_kind(file.clone(), "outside", FileKind::Table, identity, None);
+    assert!(as_table.err().unwrap().is_corruption());
+
+    let iters = [&plain, &ingested].map(|table| table.iter(Purpose::Scan, IterOptions::SCAN));
+    let [mut expected, mut found] = iters;
+    for i in 0..1001u64 {
+        let key = format!("key{i:04}");
+        for at in [0, 1, 2, SEQUENCE - 1, SEQUENCE, SEQUENCE + 1, u64::MAX] {
+            let value = |table: &Table| {
+                let entry = table.find(key.as_bytes(), at, Purpose::Get).unwrap();
+                entry.map(|entry| (entry.sequence, entry.value().to_vec()))
+            };
+            assert_eq!(value(&ingested), value(&plain), "{key} {at}");
+            let shown = |iter: &TableIter| iter.valid().then(|| Row::of(iter.entry()));
+            expected.seek(key.as_bytes(), at).unwrap();
+            found.seek(key.as_bytes(), at).unwrap();
+            assert_eq!(shown(&found), shown(&expected), "{key} {at}");
+            expected.seek_back(key.as_bytes(), at).unwrap();
+            found.seek_back(key.as_bytes(), at).unwrap();
+            assert_eq!(shown(&found), shown(&expected), "back {key} {at}");
+        }
+    }
+    let mut saved = 0;
+    let losses = salvage_table(file.as_ref(), "outside", (kind, NUMBER), None, |entry| {
+        assert_eq!(entry.sequence, SEQUENCE);
+        saved += 1;
+        Ok(())
+    });
+    assert!(losses.unwrap().is_empty() && saved == rows.len());
 }

@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use siltstone_engine::{Capabilities, Engine, RepairReport, Result};
+use siltstone_engine::{Capabilities, Engine, Error, RepairReport, Result, WriteBatch};
 use siltstone_runtime::Env;
 use siltstone_vfs::Vfs;
 
@@ -56,6 +56,28 @@ pub trait EngineUnderTest: Send + Sync {
     fn is_unrepairable(&self, path: &str, damage: &str) -> bool {
         let _ = (path, damage);
         false
+    }
+
+    /// Whether tables with this option set ingest sorted files.
+    fn ingests(&self, option_set: u32) -> bool {
+        let _ = option_set;
+        false
+    }
+
+    /// Writes the puts and deletes of `batch`, whose keys ascend, to the sorted file `name` in
+    /// `vfs`.
+    ///
+    /// # Errors
+    /// The engine's.
+    fn write_sorted_file(
+        &self,
+        vfs: Arc<dyn Vfs>,
+        name: &str,
+        batch: &WriteBatch,
+        option_set: u32,
+    ) -> Result<()> {
+        let _ = (vfs, name, batch, option_set);
+        Err(Error::Unsupported { engine: self.name(), operation: "sorted files" })
     }
 
     /// Repairs a table with this option set, if the engine can.

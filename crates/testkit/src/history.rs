@@ -6,9 +6,10 @@
 //!
 //! Invariant: a history is a function of its seed and its [`HistoryShape`].
 
+use std::collections::BTreeSet;
 use std::fmt;
 
-use siltstone_engine::{BatchOp, Durability, KeyRange, Op, Timestamp, WriteBatch};
+use siltstone_engine::{BatchOp, Durability, IngestMode, KeyRange, Op, Timestamp, WriteBatch};
 
 use crate::keys::{self, KeyPool};
 use crate::oracle::show;
@@ -67,6 +68,10 @@ pub enum Step {
     Verify,
     /// [`Engine::clear`](siltstone_engine::Engine::clear).
     Clear,
+    /// Ingest sorted files with these operations: see
+    /// [`Engine::prepare_ingestion`](siltstone_engine::Engine::prepare_ingestion). Sessions whose
+    /// engine ingests none write them as one batch.
+    Ingest(Vec<WriteBatch>, IngestMode),
 }
 
 /// Parameters of a history.
@@ -127,9 +132,11 @@ impl Generator<'_> {
     fn step(&mut self) -> Step {
         let weights: &[u64] = match self.shape.mostly_writes {
             // write get at scan open move snap drop all flush maint sync reop crash clock chk vrf
-            // clr cmp
-            true => &[700, 20, 0, 10, 0, 0, 10, 10, 0, 35, 35, 60, 15, 15, 10, 0, 5, 15, 20],
-            false => &[450, 90, 50, 90, 25, 50, 35, 20, 25, 25, 25, 20, 15, 15, 35, 10, 10, 10, 15],
+            // clr cmp ing
+            true => &[700, 20, 0, 10, 0, 0, 10, 10, 0, 35, 35, 60, 15, 15, 10, 0, 5, 15, 20, 20],
+            false => {
+                &[450, 90, 50, 90, 25, 50, 35, 20, 25, 25, 25, 20, 15, 15, 35, 10, 10, 10, 15, 15]
+            }
         };
         let mut draw = self.rng.below(weights.iter().sum());
         let mut kind = 0;
@@ -156,6 +163,7 @@ impl Generator<'_> {
             16 => Step::Verify,
             17 => Step::Clear,
             18 => Step::Compact(self.range()),
+            19 => self.ingest(),
             _ => Step::ReadAll,
         }
     }
@@ -188,6 +196,29 @@ impl Generator<'_> {
             };
         }
         Step::Write(batch, durability)
+    }
+
+    fn ingest(&mut self) -> Step {
+        let count = 1 + self.rng.index(16);
+        let keys: BTreeSet<Vec<u8>> = (0..count).map(|_| self.key()).collect();
+        let mut files = vec![WriteBatch::new()];
+        for key in &keys {
+            if self.rng.one_in(5) {
+                files.push(WriteBatch::new());
+            }
+            let Some(file) = files.last_mut() else { continue };
+            match self.rng.below(8) {
+                0 => file.delete(key),
+                1 => {
+                    let value = keys::value(&mut self.rng, self.shape.value_bytes);
+                    file.put_until(key, &value, (self.now + self.rng.below(200)) - 50)
+                }
+                _ => file.put(key, &keys::value(&mut self.rng, self.shape.value_bytes)),
+            };
+        }
+        files.retain(|file| !file.is_empty());
+        let mode = *self.rng.pick(&[IngestMode::Copy, IngestMode::Link, IngestMode::Move]);
+        Step::Ingest(files, mode)
     }
 
     fn key(&mut self) -> Vec<u8> {
@@ -305,6 +336,6 @@ mod tests {
         assert!(steps.iter().zip(&again).all(|(a, b)| format!("{a:?}") == format!("{b:?}")));
         let kinds: std::collections::HashSet<_> =
             steps.iter().map(std::mem::discriminant).collect();
-        assert_eq!(kinds.len(), 19);
+        assert_eq!(kinds.len(), 20);
     }
 }

@@ -180,7 +180,9 @@ impl<'s, 'c> Run<'s, 'c> {
         let was_read_only = self.is_read_only;
         match self.session.step(step) {
             Ok(())
-                if was_read_only && matches!(step, Step::Write(batch, _) if !batch.is_empty()) =>
+                if was_read_only
+                    && (matches!(step, Step::Write(batch, _) if !batch.is_empty())
+                        || matches!(step, Step::Ingest(..))) =>
             {
                 Err(CheckError::Mismatch("the table is read-only and accepts a write".to_owned()))
             }
@@ -199,7 +201,7 @@ impl<'s, 'c> Run<'s, 'c> {
     fn follow(&mut self, step: &Step, was_read_only: bool, error: Error) -> Result<(), CheckError> {
         self.counts.refused += 1;
         self.check_read_only()?;
-        let is_write = matches!(step, Step::Write(..) | Step::Clear);
+        let is_write = matches!(step, Step::Write(..) | Step::Clear | Step::Ingest(..));
         if self.is_read_only && !was_read_only && is_write {
             self.counts.uncertain += 1;
             self.uncertain = Some(step.clone());

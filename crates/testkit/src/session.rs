@@ -14,11 +14,12 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use siltstone_engine::{
-    BatchOp, Clock, Cursor, Durability, Engine, Entry, Error, KeyRange, ManualClock, Op, ReadPoint,
-    Timestamp, WriteBatch,
+    BatchOp, Clock, Cursor, Durability, Engine, Entry, Error, IngestMode, IngestOptions,
+    IngestReport, KeyRange, ManualClock, Op, ReadPoint, Timestamp, WriteBatch,
 };
 use siltstone_runtime::Env;
 use siltstone_vfs::{Ram, Vfs};
@@ -27,6 +28,9 @@ use crate::history::{EPOCH, Step};
 use crate::oracle::{compare, show, show_entry};
 use crate::sink::VfsSink;
 use crate::{CheckError, CheckedCursor, EngineUnderTest, Move, Oracle};
+
+/// The directory of files to be ingested, in the table's.
+const SORTED_FILES: &str = "sorted";
 
 /// An engine under test with its oracle.
 pub struct Session<'s> {
@@ -46,6 +50,8 @@ pub struct Session<'s> {
     pub synced: u64,
     snapshots: Vec<(ReadPoint, u64)>,
     kept_cursor: Option<CheckedCursor>,
+    /// The number of files that were written to be ingested.
+    ingested: u64,
     digest: DefaultHasher,
 }
 
@@ -84,6 +90,7 @@ impl<'s> Session<'s> {
             synced: 0,
             snapshots: Vec::new(),
             kept_cursor: None,
+            ingested: 0,
             digest: DefaultHasher::new(),
         }
     }
@@ -224,6 +231,7 @@ impl<'s> Session<'s> {
             }
             Step::Checkpoint => self.checkpoint()?,
             Step::Verify => self.verify()?,
+            Step::Ingest(files, mode) => self.ingest(files, *mode)?,
             Step::Clear => {
                 self.engine().clear()?;
                 self.oracle.clear(self.clock.now());
@@ -283,6 +291,69 @@ impl<'s> Session<'s> {
         Ok(())
     }
 
+    fn ingest(&mut self, files: &[WriteBatch], mode: IngestMode) -> Result<(), CheckError> {
+        let files: Vec<_> = files.iter().map(|file| self.supported(file).into_owned()).collect();
+        let mut all = WriteBatch::new();
+        files.iter().for_each(|file| _ = all.append(file));
+        if !self.tested.ingests(self.option_set) {
+            return self.write(&all, Durability::Synced);
+        }
+        let names = 0..files.len() as u64;
+        let names = names.map(|at| format!("{}.sorted", self.ingested + at)).collect::<Vec<_>>();
+        self.ingested += files.len() as u64;
+        let directory = self.vfs.subdirectory(SORTED_FILES)?;
+        let outcome = self.ingest_files(&files, &names, &directory, mode);
+        for name in &names {
+            let found = directory.exists(name);
+            let _ = directory.remove(name);
+            let is_expected = match &outcome {
+                Ok(report) if mode == IngestMode::Move => {
+                    let is_named = |path: &PathBuf| path.ends_with(name);
+                    (!report.not_removed.iter().any(is_named)).then_some(false)
+                }
+                Ok(_) | Err((true, _)) => Some(true),
+                // It may not have been written.
+                Err((false, _)) => None,
+            };
+            if let (Ok(found), Some(expected)) = (found, is_expected)
+                && found != expected
+            {
+                let what = if expected { "is lost" } else { "was not moved" };
+                return Err(CheckError::Mismatch(format!("the sorted file {name} {what}")));
+            }
+        }
+        outcome.map_err(|(_, error)| error)?;
+        self.oracle.apply(&all, self.clock.now());
+        self.acknowledged = self.oracle.sequence();
+        self.synced = self.acknowledged;
+        Ok(())
+    }
+
+    /// Writes sorted files and ingests them; an error comes with whether all were written.
+    fn ingest_files(
+        &self,
+        files: &[WriteBatch],
+        names: &[String],
+        directory: &Arc<dyn Vfs>,
+        mode: IngestMode,
+    ) -> Result<IngestReport, (bool, Error)> {
+        let (tested, set) = (self.tested, self.option_set);
+        for (file, name) in files.iter().zip(names) {
+            // Left by an earlier session on this disk.
+            if directory.exists(name).map_err(|error| (false, error))? {
+                directory.remove(name).map_err(|error| (false, error))?;
+            }
+            let written = tested.write_sorted_file(directory.clone(), name, file, set);
+            written.map_err(|error| (false, error))?;
+        }
+        let paths: Vec<_> = names.iter().map(|name| Path::new(SORTED_FILES).join(name)).collect();
+        let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+        let options = IngestOptions { mode, ..IngestOptions::default() };
+        let prepared = self.engine().prepare_ingestion(&paths, options);
+        let ingested = prepared.and_then(|prepared| prepared.commit());
+        ingested.map_err(|error| (true, error))
+    }
+
     /// Applies a write with an unknown outcome to the oracle: it may appear after the next open.
     pub fn apply_uncertain(&mut self, step: &Step) {
         match step {
@@ -291,6 +362,11 @@ impl<'s> Session<'s> {
                 self.oracle.apply(&batch, self.clock.now());
             }
             Step::Clear => self.oracle.clear(self.clock.now()),
+            Step::Ingest(files, _) => {
+                let mut all = WriteBatch::new();
+                files.iter().for_each(|file| _ = all.append(&self.supported(file)));
+                self.oracle.apply(&all, self.clock.now());
+            }
             _ => {}
         }
     }

@@ -109,6 +109,10 @@ impl Vfs for FailStopVfs {
         self.inner.link(name, target, to_name)
     }
 
+    fn link_target(&self) -> Option<&dyn Vfs> {
+        Some(self.inner.as_ref())
+    }
+
     fn map(&self, name: &str, bytes: u64) -> Result<Mapping> {
         self.inner.map(name, bytes)
     }

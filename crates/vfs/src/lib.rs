@@ -132,6 +132,11 @@ pub trait Vfs: Any + Send + Sync {
         Ok(false)
     }
 
+    /// The directory that this one wraps, where files are linked to; `None`: this one itself.
+    fn link_target(&self) -> Option<&dyn Vfs> {
+        None
+    }
+
     /// Maps the file `name` as byte-addressable memory of `bytes` bytes. A missing file is created
     /// with zeros; a shorter one (left by a power cut during creation) is extended with zeros.
     /// Earlier writes to the file are made durable; a new name is durable after

@@ -82,6 +82,15 @@ impl Compaction {
         self.spans().map(|(_, largest)| largest).max().unwrap_or_default()
     }
 
+    /// The first and the last key of everything that it reads.
+    pub(super) fn span(&self) -> (&[u8], &[u8]) {
+        let below = self.below.iter().map(|table| (table.smallest(), table.largest()));
+        let all = || self.spans().chain(below.clone());
+        let smallest = all().map(|(smallest, _)| smallest).min();
+        let largest = all().map(|(_, largest)| largest).max();
+        (smallest.unwrap_or_default(), largest.unwrap_or_default())
+    }
+
     /// The first and the last key of each input run or table.
     fn spans(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let runs = self.runs.iter().map(|run| (run.smallest(), run.largest()));

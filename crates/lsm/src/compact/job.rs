@@ -16,7 +16,7 @@ impl Tree {
     /// Queues compactions while some are due and the job limit allows it.
     pub(crate) fn schedule_compaction(&self) {
         let mut state = self.background.lock();
-        if self.compaction_waiters.load(SeqCst) > 0 {
+        if self.compaction_waiters.load(SeqCst) > 0 || state.in_progress.is_held() {
             return;
         }
         // Loaded under the lock: inputs of finished compactions are gone from this view.
@@ -193,6 +193,65 @@ mod tests {
             scheduler.join().unwrap();
         });
         assert_eq!(tree.background.lock().compactions, 0);
+        lsm.maintain().unwrap();
+    }
+
+    /// Compacts two tables, with a gap between them, into the two below them; the output fills the
+    /// gap.
+    #[test]
+    fn file_is_not_ingested_into_a_gap_that_a_running_compaction_fills() {
+        let vfs: Arc<dyn siltstone_vfs::Vfs> = Arc::new(Ram::new());
+        let options = [("levels", "1MiB:2MiB:4MiB"), ("l0_capacity", "0"), ("triad.log", "off")];
+        let options = options.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let options = Options::from_map(&BTreeMap::from(options)).unwrap();
+        let env = Env::replayable(Arc::new(ManualClock::at(1)), 1);
+        let lsm = Lsm::open(vfs.clone(), env, options.clone()).unwrap();
+        let ingest = |keys: &[&[u8]], value: &[u8]| {
+            let mut writer = crate::SortedFileWriter::create(vfs.clone(), "f", &options).unwrap();
+            keys.iter().for_each(|key| writer.put(key, value).unwrap());
+            writer.finish().unwrap();
+            let mode = siltstone_engine::IngestMode::Move;
+            let options = siltstone_engine::IngestOptions { mode, verify: true };
+            let files = [std::path::Path::new("f")];
+            lsm.prepare_ingestion(&files, options).unwrap().commit().unwrap().levels[0]
+        };
+        for level in [3, 2] {
+            assert_eq!(ingest(&[b"a", b"c"], b"old"), level);
+            assert_eq!(ingest(&[b"x", b"z"], b"old"), level);
+        }
+        let tree = lsm.table();
+        let view = tree.view.load_full();
+        let inputs = view.version.level(2).to_vec();
+        let compaction = crate::compact::complete(&view.version, 2, Vec::new(), inputs, None);
+        tree.background.lock().in_progress.insert(&compaction);
+        assert_eq!(ingest(&[b"m", b"n"], b"new"), 2);
+        tree.compact(view.generation, &compaction).unwrap();
+        tree.background.lock().in_progress.remove(&compaction);
+        assert_eq!(tree.view.load().version.level(3).len(), 1);
+        assert_eq!(ingest(&[b"m"], b"newer"), 1);
+        assert_eq!(lsm.get(b"n").unwrap().unwrap().value, b"new");
+    }
+
+    #[test]
+    fn no_compaction_begins_while_they_are_held() {
+        let options = [("l0_capacity", "0"), ("triad.log", "off")];
+        let trigger = [("experimental.l0_compaction_trigger", "2")];
+        let options = options.iter().chain(&trigger);
+        let options = options.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let env = Env::replayable(Arc::new(ManualClock::at(1)), 1);
+        let options = Options::from_map(&options.collect()).unwrap();
+        let lsm = Lsm::open(Arc::new(Ram::new()), env, options).unwrap();
+        let tree = lsm.table();
+        tree.background.lock().in_progress.hold();
+        for _ in 0..12 {
+            lsm.write(WriteBatch::new().put(b"k", b"v"), Durability::Buffered).unwrap();
+            lsm.flush().unwrap();
+        }
+        tree.schedule_compaction();
+        assert_eq!(tree.background.lock().compactions, 0);
+        tree.background.lock().in_progress.release();
+        tree.schedule_compaction();
+        assert_eq!(tree.background.lock().compactions, 1);
         lsm.maintain().unwrap();
     }
 }

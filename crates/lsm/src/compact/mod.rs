@@ -30,6 +30,27 @@ pub(crate) struct InProgress {
     tables: HashSet<u64>,
     /// Level 0 is compacted by one job at a time.
     pub(crate) level0: bool,
+    /// The target level and the range of keys of each, by an input table or run.
+    outputs: Vec<OutputSpan>,
+    /// While it is not 0, no compaction begins.
+    holds: usize,
+}
+
+/// Where a compaction writes.
+#[derive(PartialEq, Eq)]
+struct OutputSpan {
+    level: usize,
+    smallest: Vec<u8>,
+    largest: Vec<u8>,
+}
+
+impl OutputSpan {
+    /// The keys of all inputs.
+    fn of(compaction: &Compaction) -> Self {
+        let (smallest, largest) = compaction.span();
+        let (smallest, largest) = (smallest.to_vec(), largest.to_vec());
+        OutputSpan { level: compaction.target, smallest, largest }
+    }
 }
 
 impl InProgress {
@@ -44,12 +65,40 @@ impl InProgress {
             || compaction.tables().any(|table| self.contains(table.number()))
     }
 
+    /// Whether one of them may write keys below and above a part of the range into `level`.
+    pub(crate) fn writes_into(&self, level: usize, smallest: &[u8], largest: &[u8]) -> bool {
+        self.outputs.iter().any(|output| {
+            output.level == level
+                && output.smallest.as_slice() <= largest
+                && smallest <= output.largest.as_slice()
+        })
+    }
+
+    /// Whether no compaction may begin.
+    pub(crate) fn is_held(&self) -> bool {
+        self.holds > 0
+    }
+
+    /// Keeps compactions from beginning, until [`release`](Self::release).
+    pub(crate) fn hold(&mut self) {
+        self.holds += 1;
+    }
+
+    pub(crate) fn release(&mut self) {
+        self.holds -= 1;
+    }
+
     fn insert(&mut self, compaction: &Compaction) {
+        self.outputs.push(OutputSpan::of(compaction));
         self.level0 |= compaction.level == 0;
         self.tables.extend(compaction.tables().map(|table| table.number()));
     }
 
     fn remove(&mut self, compaction: &Compaction) {
+        let span = OutputSpan::of(compaction);
+        if let Some(at) = self.outputs.iter().position(|output| *output == span) {
+            self.outputs.swap_remove(at);
+        }
         self.level0 &= compaction.level != 0;
         for table in compaction.tables() {
             self.tables.remove(&table.number());

@@ -28,7 +28,7 @@ use siltstone_engine::{Error, KeyRange, Result};
 use siltstone_runtime::{BackgroundWork, is_retriable};
 
 use super::compaction::rewrite;
-use super::{Compaction, complete};
+use super::{Compaction, InProgress, complete};
 use crate::engine::{State, Tree};
 use crate::memtable::Memtable;
 use crate::version::{L0Run, TableFile, Version};
@@ -151,12 +151,15 @@ impl Tree {
             // Loaded under the lock: inputs of finished compactions are gone from this view.
             let view = self.view.load_full();
             let Some(compaction) = pick(&view.version) else { return Ok(None) };
-            if !state.in_progress.has_input_of(&compaction) {
+            let is_blocked = |in_progress: &InProgress| {
+                in_progress.is_held() || in_progress.has_input_of(&compaction)
+            };
+            if !is_blocked(&state.in_progress) {
                 state.in_progress.insert(&compaction);
                 break (view.generation, compaction);
             }
             drop((state, view));
-            self.core.wait_while(|state| state.in_progress.has_input_of(&compaction))?;
+            self.core.wait_while(|state| is_blocked(&state.in_progress))?;
         };
         drop(waiter);
         let mut outcome = Err(Error::Closed);

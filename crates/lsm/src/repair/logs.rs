@@ -10,7 +10,7 @@
 
 use siltstone_durable::repair::{LogItem, LogOutcome, log_outcome, salvage_records};
 use siltstone_engine::Result;
-use siltstone_table::{GapTracker, Kind, LogSalvage, salvage_log};
+use siltstone_table::{FileKind, GapTracker, Kind, LogSalvage, salvage_log};
 
 use super::Repair;
 use crate::live_range::LiveRange;
@@ -62,7 +62,7 @@ impl Repair<'_> {
                 LogItem::Malformed(bytes) => gaps.gap(&name, bytes),
                 LogItem::Record(bytes) => match Record::decode(bytes) {
                     Err(reason) => return Ok(Err(reason)),
-                    Ok(Record::Link(_)) => {}
+                    Ok(Record::Link(_) | Record::Ingested(_)) => {}
                     Ok(Record::Batch { first_sequence, batch, is_last }) => {
                         gaps.operations(first_sequence, first_sequence + batch.len() as u64 - 1);
                         parts.push((first_sequence, batch));
@@ -115,7 +115,7 @@ impl Repair<'_> {
         (log, bytes): (u64, u64),
         state: &mut Edit,
     ) -> Result<()> {
-        let table = self.sound_table(entry.number, 0);
+        let table = self.sound_table(FileKind::Table, entry.number, 0);
         let log_is_sound = LogFile::open(self.vfs, log, bytes, None).and_then(|log| log.verify());
         let is_damage =
             |damage: &siltstone_engine::Error| damage.is_corruption() || damage.is_not_found();
@@ -139,8 +139,7 @@ impl Repair<'_> {
             let keys = (&*entry.smallest, &*entry.largest);
             self.report.record_loss(loss.with_keys(Some(keys.0), Some(keys.1)));
         }
-        let index =
-            siltstone_table::FileKind::Table.name(siltstone_table::FileNumber(entry.number));
+        let index = FileKind::Table.name(siltstone_table::FileNumber(entry.number));
         if table.is_ok() {
             self.files.remove(index);
         } else if self.vfs.exists(&index)? {

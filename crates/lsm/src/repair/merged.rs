@@ -36,22 +36,23 @@ impl Repair<'_> {
     ) -> Result<Edit> {
         let mut sources = Vec::new();
         for &(kind, number) in numbered {
-            if kind == FileKind::Table {
-                sources.extend(self.readable_table(number.0)?);
+            if kind.is_table() {
+                sources.extend(self.readable_table(kind, number)?);
             }
         }
         let logs = salvage_chain(self.vfs.as_ref(), None, None, None)?;
         for draft in self.replay_chain(&logs, None)? {
             self.files.remove(FileKind::Table.name(FileNumber(draft.number)));
-            sources.push(draft.number);
+            sources.push((FileKind::Table, draft.number));
         }
         for draft in self.save_pool(known)? {
             self.files.remove(FileKind::Table.name(FileNumber(draft)));
-            sources.push(draft);
+            sources.push((FileKind::Table, draft));
         }
         let merge_operator = known.and_then(|known| known.merge_operator.clone());
         let mut state = Edit { merge_operator, ..Edit::default() };
-        let tables = sources.into_iter().map(|number| self.open(number).map(Arc::new));
+        let tables =
+            sources.into_iter().map(|(kind, number)| self.open(kind, number).map(Arc::new));
         let tables = tables.collect::<Result<Vec<_>>>()?;
         self.merge(&tables, &mut state)?;
         Ok(state)
@@ -59,9 +60,13 @@ impl Repair<'_> {
 
     /// A table with all readable entries of this one. `None` if there are none, or if they are in a
     /// log.
-    fn readable_table(&mut self, number: u64) -> Result<Option<u64>> {
-        let name = FileKind::Table.name(FileNumber(number));
-        let (at, reason) = match self.sound_table(number, 1) {
+    fn readable_table(
+        &mut self,
+        kind: FileKind,
+        number: FileNumber,
+    ) -> Result<Option<(FileKind, u64)>> {
+        let name = kind.name(number);
+        let (at, reason) = match self.sound_table(kind, number.0, 1) {
             Ok((_, true)) => {
                 self.report.note(format!("{name} is an index of a log: its log is read instead"));
                 self.files.remove(name);
@@ -69,12 +74,12 @@ impl Repair<'_> {
             }
             Ok((_, false)) => {
                 self.files.remove(name);
-                return Ok(Some(number));
+                return Ok(Some((kind, number.0)));
             }
             Err(Error::Corruption { offset, reason, .. }) => (offset, reason),
             Err(other) => return Err(other),
         };
-        let saved = self.copy_readable(1, number, None)?;
+        let saved = self.copy_readable(1, (kind, number), None)?;
         if saved.is_index {
             self.report.note(format!(
                 "{name} is damaged at byte {at} ({reason}): its log is read instead"
@@ -91,7 +96,7 @@ impl Repair<'_> {
         if let Some(draft) = draft {
             self.files.remove(FileKind::Table.name(FileNumber(draft)));
         }
-        Ok(draft)
+        Ok(draft.map(|draft| (FileKind::Table, draft)))
     }
 
     /// Writes the newest version of each key in `tables` to new tables of level 1.

@@ -31,7 +31,7 @@ use std::sync::Arc;
 use siltstone_durable::repair::{KnownManifest, ReplacedFiles, salvage_logs};
 use siltstone_engine::{Loss, Purpose, RepairReport, Result};
 use siltstone_table::{
-    BlockCache, FileKind, FileNumber, Table, TableWriter, parse_file_name, quarantine,
+    BlockCache, FileKind, FileNumber, SalvageItem, Table, TableWriter, parse_file_name, quarantine,
 };
 use siltstone_vfs::{PageClaims, Vfs};
 
@@ -39,6 +39,7 @@ use crate::closed::verify_closed;
 use crate::options::Options;
 use crate::pool::{self, POOL_FILE};
 use crate::range_deletes::{RangeDelete, RangeDeletes};
+use crate::record::Record;
 use crate::version::{
     Edit, FileEntry, FileOpener, L0RunEntry, LOG_OF_RUN, OpenFile, PmemRuns, Version,
 };
@@ -105,6 +106,11 @@ impl Repair<'_> {
             let may_be_older = !known.is_intact || edit.header.sealed_log.is_none();
             let is_older = may_be_older && self.is_lacking(edit, &numbered)?;
             let is_intact = known.is_intact && !is_older;
+            if self.lacks_ingestion(edit)? {
+                // Its files are gone, too.
+                self.report.note("files that were ingested are missing".to_owned());
+                self.report.record_loss(Loss::order(known.name()));
+            }
             if is_older && self.vfs.exists(POOL_FILE)? {
                 // Missing edits may have named runs in it.
                 self.report.note(format!("runs in {POOL_FILE} may be missing in the manifest"));
@@ -139,10 +145,25 @@ impl Repair<'_> {
     /// That happens with an older copy, or one that lost its end.
     fn is_superseded(&self, edit: &Edit, numbered: &[(FileKind, FileNumber)]) -> Result<bool> {
         let named: BTreeSet<u64> = edit.added.iter().map(|entry| entry.number).collect();
-        let has_others = numbered
-            .iter()
-            .any(|(kind, number)| *kind == FileKind::Table && !named.contains(&number.0));
-        Ok(has_others && self.is_lacking(edit, numbered)?)
+        let has_others =
+            numbered.iter().any(|(kind, number)| kind.is_table() && !named.contains(&number.0));
+        Ok(has_others && (self.is_lacking(edit, numbered)? || self.lacks_ingestion(edit)?))
+    }
+
+    /// Whether the logs have evidence of an ingestion that the manifest does not have.
+    fn lacks_ingestion(&self, edit: &Edit) -> Result<bool> {
+        let (known, mut newest) = (edit.header.last_sequence.unwrap_or(0), 0);
+        for log in salvage_logs(self.vfs.as_ref(), &edit.header)? {
+            log.visit(self.vfs.as_ref(), |item| {
+                if let SalvageItem::Record { bytes, .. } = item
+                    && let Ok(Record::Ingested(sequence)) = Record::decode(bytes)
+                {
+                    newest = newest.max(sequence);
+                }
+                Ok(())
+            })?;
+        }
+        Ok(newest > known)
     }
 
     /// Whether the manifest names missing files.
@@ -153,7 +174,7 @@ impl Repair<'_> {
             Some(L0RunEntry { log: Some((log, _)), .. }) => {
                 !is_there(FileKind::Table, entry.number) || !is_there(FileKind::Log, *log)
             }
-            _ => !is_there(FileKind::Table, entry.number),
+            _ => !is_there(entry.kind(), entry.number),
         });
         let logs = salvage_logs(self.vfs.as_ref(), &edit.header)?;
         Ok(is_lacking || logs.iter().any(|log| log.file.is_none()))
@@ -191,17 +212,17 @@ impl Repair<'_> {
 
     /// The entry of an undamaged table, and whether it is the index of a log; an error if any of it
     /// does not match its checksum.
-    fn sound_table(&self, number: u64, level: usize) -> Result<(FileEntry, bool)> {
-        let table = self.open(number)?;
+    fn sound_table(&self, kind: FileKind, number: u64, level: usize) -> Result<(FileEntry, bool)> {
+        let table = self.open(kind, number)?;
         table.verify(|_| ControlFlow::Continue(()))?;
         let is_index = table.meta_block(LOG_OF_RUN, Purpose::Maintenance)?.is_some();
         Ok((FileEntry::of(table.meta(), level), is_index))
     }
 
-    fn open(&self, number: u64) -> Result<Table> {
-        let name = FileKind::Table.name(FileNumber(number));
+    fn open(&self, kind: FileKind, number: u64) -> Result<Table> {
+        let name = kind.name(FileNumber(number));
         let file = self.vfs.open(&name, siltstone_vfs::Mode::Read)?;
-        Table::open(file, &name, FileNumber(number), None)
+        Table::open_kind(file, &name, kind, FileNumber(number), None)
     }
 
     fn writer(&mut self) -> Result<(FileNumber, TableWriter)> {

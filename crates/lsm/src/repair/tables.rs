@@ -34,8 +34,8 @@ pub(super) fn is_named(found: &FileEntry, named: &FileEntry) -> bool {
 impl Repair<'_> {
     /// Adds a table to `state`: unchanged if it is undamaged, else with its readable entries.
     pub(super) fn check_table(&mut self, named: &FileEntry, state: &mut Edit) -> Result<()> {
-        let name = FileKind::Table.name(FileNumber(named.number));
-        let (at, reason) = match self.sound_table(named.number, named.level) {
+        let name = named.file_name();
+        let (at, reason) = match self.sound_table(named.kind(), named.number, named.level) {
             Ok((found, _)) if is_named(&found, named) => {
                 state.added.push(named.clone());
                 return Ok(());
@@ -51,7 +51,8 @@ impl Repair<'_> {
             Err(Error::Corruption { offset, reason, .. }) => (offset, reason),
             Err(other) => return Err(other),
         };
-        let saved = self.copy_readable(named.level, named.number, Some(named.bytes))?;
+        let table = (named.kind(), FileNumber(named.number));
+        let saved = self.copy_readable(named.level, table, Some(named.bytes))?;
         let entries = saved.table.as_ref().map_or(0, |(_, entries)| *entries);
         self.report
             .note(format!("{name} is damaged at byte {at} ({reason}): {entries} entries saved"));
@@ -71,14 +72,14 @@ impl Repair<'_> {
     pub(super) fn copy_readable(
         &mut self,
         level: usize,
-        number: u64,
+        table: (FileKind, FileNumber),
         bytes: Option<u64>,
     ) -> Result<SavedTable> {
-        let name = FileKind::Table.name(FileNumber(number));
+        let name = table.0.name(table.1);
         let file = self.vfs.open(&name, Mode::Read)?;
         let (copy, mut writer) = self.writer()?;
         let mut is_index = false;
-        let losses = salvage_table(file.as_ref(), &name, FileNumber(number), bytes, |entry| {
+        let losses = salvage_table(file.as_ref(), &name, table, bytes, |entry| {
             if entry.kind == Kind::Position {
                 is_index = true;
                 return Ok(());

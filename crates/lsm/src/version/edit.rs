@@ -21,6 +21,8 @@
 //!        | 15 number sequence             the added table or run `number` contains no key that a
 //!             range deletion up to `sequence` hides
 //!        | 16 name                        the merge operator of the table, in UTF-8
+//!        | 17 number sequence identity    the added table or run `number` was ingested: all of its
+//!             entries have this sequence number, and `identity` seeds its checksums
 //!        | 32 batch                      batches over several tables up to here are settled
 //! start, end, smallest, largest, key, name, inserted_at := length bytes
 //! ```
@@ -31,16 +33,17 @@
 //! memory `bytes` is the size of the pages that it was built in, and the last three fields are its
 //! handle (see `rowtable`).
 //!
-//! Versions before range deletions refuse fields 13 to 15, those before merges field 16. A reader
-//! rejects unknown field numbers, because skipping one could lose data. The manifest guarantees
-//! integrity, so a parse error here means a bug or a newer version.
+//! Versions before range deletions refuse fields 13 to 15, those before merges field 16, those
+//! before ingestion field 17. A reader rejects unknown field numbers, because skipping one could
+//! lose data. The manifest guarantees integrity, so a parse error here means a bug or a newer
+//! version.
 
 use std::sync::Arc;
 
 use siltstone_durable::{EditHeader, VersionEdit};
 use siltstone_engine::batch::{read_varint, write_varint};
-use siltstone_table::TableMeta;
 use siltstone_table::kind::check_sequence;
+use siltstone_table::{FileKind, FileNumber, Ingested, TableMeta};
 
 use crate::range_deletes::RangeDelete;
 use crate::rowtable::RowHandle;
@@ -78,6 +81,8 @@ pub(crate) struct FileEntry {
     pub(crate) deletes_applied: u64,
     /// Set for L0 runs only.
     pub(crate) run: Option<L0RunEntry>,
+    /// Set if the table was written outside of the keyspace.
+    pub(crate) ingested: Option<Ingested>,
 }
 
 /// The fields of an L0 run in the manifest beside those of a table.
@@ -99,6 +104,16 @@ impl FileEntry {
         self.run.as_ref().is_some_and(|run| run.pmem.is_some())
     }
 
+    /// The kind of its table.
+    pub(crate) fn kind(&self) -> FileKind {
+        self.ingested.map_or(FileKind::Table, FileKind::Ingested)
+    }
+
+    /// The name of its table.
+    pub(crate) fn file_name(&self) -> String {
+        self.kind().name(FileNumber(self.number))
+    }
+
     /// A new table on `level`; on level 0 a run with its values in the table.
     pub(crate) fn of(meta: &TableMeta, level: usize) -> Self {
         let run = L0RunEntry { data_bytes: meta.user_bytes, ..L0RunEntry::default() };
@@ -110,7 +125,16 @@ impl FileEntry {
             smallest: meta.smallest.clone(),
             largest: meta.largest.clone(),
             deletes_applied: 0,
+            ingested: None,
         }
+    }
+}
+
+impl Edit {
+    /// The last table that is added with this number.
+    fn added_file(&mut self, number: u64) -> Result<&mut FileEntry, String> {
+        let file = self.added.iter_mut().rfind(|file| file.number == number);
+        file.ok_or_else(|| format!("table {number} is not added"))
     }
 }
 
@@ -130,6 +154,7 @@ const RANGE_DELETE: u64 = 13;
 const FORGOTTEN: u64 = 14;
 const DELETES_APPLIED: u64 = 15;
 const MERGE_OPERATOR: u64 = 16;
+const INGESTED: u64 = 17;
 const SETTLED_BATCH: u64 = 32;
 /// The only kind of table in field 4.
 const PLAIN_TABLE: u64 = 0;
@@ -181,6 +206,9 @@ impl VersionEdit for Edit {
             }
             if file.deletes_applied > 0 {
                 put_all(&mut out, &[DELETES_APPLIED, file.number, file.deletes_applied]);
+            }
+            if let Some(Ingested { sequence, identity }) = file.ingested {
+                put_all(&mut out, &[INGESTED, file.number, sequence, identity.0]);
             }
         }
         if let Some(key) = &self.cursor {
@@ -259,9 +287,12 @@ impl VersionEdit for Edit {
                 }
                 DELETES_APPLIED => {
                     let (number, sequence) = (reader.number()?, reader.number()?);
-                    let file = edit.added.iter_mut().rfind(|file| file.number == number);
-                    let file = file.ok_or_else(|| format!("table {number} is not added"))?;
-                    file.deletes_applied = sequence;
+                    edit.added_file(number)?.deletes_applied = sequence;
+                }
+                INGESTED => {
+                    let (number, sequence) = (reader.number()?, check_sequence(reader.number()?)?);
+                    let identity = FileNumber(reader.number()?);
+                    edit.added_file(number)?.ingested = Some(Ingested { sequence, identity });
                 }
                 other => return Err(format!("unknown field {other}: a newer version's?")),
             }
@@ -304,7 +335,10 @@ impl VersionEdit for Edit {
 impl std::fmt::Display for Edit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut words = Vec::new();
-        words.extend(self.added.iter().map(|t| format!("+{} L{} {}B", t.number, t.level, t.bytes)));
+        words.extend(self.added.iter().map(|t| {
+            let ingested = t.ingested.map(|ingested| format!(" ingested @{}", ingested.sequence));
+            format!("+{} L{} {}B{}", t.number, t.level, t.bytes, ingested.unwrap_or_default())
+        }));
         words.extend(self.removed.iter().map(|(level, number)| format!("-{number} L{level}")));
         words.extend(self.header.words());
         words.extend(self.cursor.as_ref().map(|key| format!("cursor at {}", key.escape_ascii())));
@@ -377,6 +411,7 @@ impl Reader<'_> {
             largest: self.bytes()?,
             deletes_applied: 0,
             run: None,
+            ingested: None,
         })
     }
 
@@ -438,6 +473,7 @@ mod tests {
                     largest: vec![0xff; 300],
                     deletes_applied: 88,
                     run: None,
+                    ingested: Some(Ingested { sequence: 1 << 50, identity: FileNumber::LAST }),
                 },
                 FileEntry {
                     level: 0,
@@ -452,6 +488,7 @@ mod tests {
                         pmem: None,
                         data_bytes: 5000,
                     }),
+                    ingested: None,
                 },
                 FileEntry {
                     level: 0,
@@ -466,6 +503,7 @@ mod tests {
                         pmem: Some(RowHandle { page: 7, bytes: 88, checksum: u32::MAX }),
                         data_bytes: 6000,
                     }),
+                    ingested: None,
                 },
             ],
             removed: vec![(0, 7), (1, 8)],

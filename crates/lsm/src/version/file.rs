@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_structures::{BloomProbe, HyperLogLog};
-use siltstone_table::{BlockCache, FileKind, FileNumber, Filter, PinnedEntry, SKETCH, Table};
+use siltstone_table::{BlockCache, FileNumber, Filter, PinnedEntry, SKETCH, Table};
 use siltstone_vfs::{Mode, Vfs};
 
 use super::FileEntry;
@@ -24,7 +24,7 @@ pub(crate) struct TableFile {
 
 /// The file of a table, shared by the levels that the table had in versions.
 struct SharedFile {
-    number: u64,
+    name: String,
     vfs: Arc<dyn Vfs>,
     obsolete: AtomicBool,
 }
@@ -33,7 +33,7 @@ impl Drop for SharedFile {
     fn drop(&mut self) {
         if self.obsolete.load(Ordering::Acquire) {
             // If this fails, the next open removes the file.
-            let _ = self.vfs.remove(&FileKind::Table.name(FileNumber(self.number)));
+            let _ = self.vfs.remove(&self.name);
         }
     }
 }
@@ -72,9 +72,9 @@ impl TableFile {
         cache: &Arc<BlockCache>,
     ) -> Result<(Self, Option<Arc<Filter>>)> {
         let number = FileNumber(entry.number);
-        let name = FileKind::Table.name(number);
+        let name = entry.file_name();
         let file = vfs.open(&name, Mode::Read)?;
-        let mut table = Table::open(file, &name, number, Some(cache.clone()))?;
+        let mut table = Table::open_kind(file, &name, entry.kind(), number, Some(cache.clone()))?;
         let meta = table.meta();
         let named = (entry.bytes, &entry.smallest, &entry.largest);
         if (meta.bytes, &meta.smallest, &meta.largest) != named {
@@ -86,7 +86,7 @@ impl TableFile {
         }
         let filter = table.take_filter().map(Arc::new);
         let (vfs, obsolete) = (vfs.clone(), AtomicBool::new(false));
-        let file = Arc::new(SharedFile { number: entry.number, vfs, obsolete });
+        let file = Arc::new(SharedFile { name, vfs, obsolete });
         let (table, sketch) = (Arc::new(table), OnceLock::new());
         Ok((TableFile { table, filter: None, entry, file, sketch }, filter))
     }
@@ -154,7 +154,7 @@ impl TableFile {
     }
 
     pub(crate) fn name(&self) -> String {
-        FileKind::Table.name(FileNumber(self.entry.number))
+        self.entry.file_name()
     }
 
     pub(crate) fn bytes(&self) -> u64 {

@@ -92,7 +92,9 @@ impl LogStructured for Tree {
     }
 
     fn is_full(&self, writer: &Writer<Self>, _: &Group<'_>) -> bool {
-        self.memtable_fill(writer) >= 1.0 || self.is_overlay_full(writer)
+        self.memtable_fill(writer) >= 1.0
+            || self.is_overlay_full(writer)
+            || self.are_writers_paused()
     }
 
     fn max_memtables(&self) -> usize {
@@ -102,6 +104,7 @@ impl LogStructured for Tree {
     fn is_flush_awaited(&self, state: &State) -> bool {
         // Two overlays are full: room is where one was.
         durable::core::are_memtables_exhausted(self, state)
+            || self.are_writers_paused()
             || (self.has_overlay() && state.flushing > 0)
     }
 
@@ -109,6 +112,7 @@ impl LogStructured for Tree {
         !durable::core::are_memtables_exhausted(self, &self.background.lock())
             && !self.is_compaction_behind()
             && !self.is_flush_held()
+            && !self.are_writers_paused()
             && !self.is_overlay_full(writer)
     }
 
@@ -231,6 +235,11 @@ impl Tree {
             piece.1 = Position::new(offset, header.len() + body.len());
         }
         Ok(())
+    }
+
+    /// Whether an ingestion flushes what is in memory, and writers wait for it as for a flush.
+    fn are_writers_paused(&self) -> bool {
+        self.writers_paused.load(Relaxed)
     }
 
     /// How full the active memtable is.

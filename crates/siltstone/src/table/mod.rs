@@ -9,19 +9,20 @@
 
 use std::fmt;
 use std::ops::RangeBounds;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use siltstone_engine::{
-    Clock, CompactionFilter, Durability, Engine, Entry, Error, KeyRange, MergeOperator, Result,
-    Stats, SystemClock, Timestamp, VerifyReport, WriteBatch,
+    Clock, CompactionFilter, Durability, Engine, Entry, Error, IngestOptions, IngestReport,
+    KeyRange, MergeOperator, Result, Stats, SystemClock, Timestamp, VerifyReport, WriteBatch,
 };
 
 use crate::batch::member::Member;
 use crate::read::{Reads, read_methods};
 use crate::reader::Readers;
 use crate::transaction::TransactionManager;
-use crate::{Cursor, Iter, Keys, TransactionOptions};
+use crate::{Cursor, Iter, Keys, TransactionOptions, sorted_file};
 use key_locks::KeyLocks;
 
 mod key_locks;
@@ -368,6 +369,44 @@ impl Table {
     /// no ranges of keys; those of [`maintain`](Self::maintain).
     pub fn compact_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
         self.engine.compact_range(&KeyRange::new(range))
+    }
+
+    /// Makes sorted files, written by [`SortedFileWriter`](crate::SortedFileWriter), a part of the
+    /// table, all at once and durably, without rewriting them. Their entries replace older ones of
+    /// the same keys. The files must not overlap one another. Readers see all of them or none;
+    /// earlier snapshots do not see them, and a transaction that has read anything between the
+    /// first and the last key of a file conflicts. Writers wait while what is in memory is flushed;
+    /// linking, copying and checking come before. `lsm` only.
+    ///
+    /// ```
+    /// # use siltstone::{Db, DbOptions, IngestMode, IngestOptions, SortedFileWriter};
+    /// # let scratch = tempfile::tempdir().unwrap();
+    /// # let db = Db::open_or_create(scratch.path().join("s"), DbOptions::default())?;
+    /// # let table = db.table_or_create("t", "lsm", &Default::default())?;
+    /// let path = scratch.path().join("users.sorted");
+    /// let mut file = SortedFileWriter::create(&path, &Default::default())?;
+    /// file.put(b"ann", b"1")?;
+    /// file.put(b"bob", b"2")?;
+    /// file.finish()?;
+    /// let options = IngestOptions { mode: IngestMode::Move, ..IngestOptions::default() };
+    /// table.ingest(&[path], options)?;
+    /// assert_eq!(table.get(b"bob")?.as_deref(), Some(&b"2"[..]));
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Unsupported` by other engines; `Invalid` for files that overlap, that are no complete
+    /// sorted files, or with entries that expire if the table has a merge operator; `Corruption` in
+    /// a file. Nothing has changed then. Otherwise as [`write`](Self::write).
+    pub fn ingest<P: AsRef<Path>>(
+        &self,
+        paths: &[P],
+        options: IngestOptions,
+    ) -> Result<IngestReport> {
+        let absolute = |path: &P| sorted_file::absolute(path.as_ref());
+        let paths = paths.iter().map(absolute).collect::<Result<Vec<_>>>()?;
+        let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+        self.engine.prepare_ingestion(&paths, options)?.commit()
     }
 
     /// Sets the filter that drops obsolete rows in later compactions, or none, until the table is

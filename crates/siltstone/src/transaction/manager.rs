@@ -38,18 +38,21 @@
 //! 1981; reads of a snapshot, Bernstein and Goodman, "Multiversion Concurrency Control", TODS
 //! 8(4), 1983.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use siltstone_engine::{
-    Durability, Engine, KeyRange, ReadPoint, Result, Stats, WriteBatch, forward_engine,
+    Durability, Engine, IngestOptions, KeyRange, PreparedIngestion, ReadPoint, Result, Stats,
+    WriteBatch, forward_engine,
 };
 use siltstone_runtime::GroupCommit;
 use siltstone_runtime::group_commit::{self, Request};
 
 use super::commit_history::{CommitHistory, Group, Reach};
+use super::ingestion::OrderedIngestion;
 use super::live_bounds::End;
 use super::read_set::ReadSet;
 use super::revalidation::check_unchanged;
@@ -360,6 +363,15 @@ impl Engine for TransactionManager {
     forward_engine!(engine: flush compact_range set_compaction_filter set_options checkpoint);
     forward_engine!(engine: check_write set_merge_operator merge_operator);
     forward_engine!(engine: verify warnings trouble close);
+
+    fn prepare_ingestion<'a>(
+        &'a self,
+        files: &[&Path],
+        options: IngestOptions,
+    ) -> Result<Box<dyn PreparedIngestion + 'a>> {
+        let prepared = self.engine.prepare_ingestion(files, options)?;
+        Ok(Box::new(OrderedIngestion { manager: self, prepared }))
+    }
 
     fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
         self.check_expiry();

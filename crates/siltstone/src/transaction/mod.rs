@@ -24,6 +24,7 @@
 //! | --- | --- |
 //! | `options` | limits of transactions and snapshots |
 //! | `manager` | the order of commits and writes, and validation |
+//! | `ingestion` | the place of an ingestion in the order of writes |
 //! | `order` | transactions and writes over several tables |
 //! | `commit_history` | the keys of recent writes, bounded |
 //! | `revalidation` | validation by reading again, beyond that bound |
@@ -37,6 +38,7 @@
 //! Flash-based Key-Value Stores", sections 3.4 and 4.2; see `manager` for its own sources.
 
 mod commit_history;
+mod ingestion;
 mod live_bounds;
 mod manager;
 mod merged_cursor;

@@ -73,6 +73,18 @@ impl TransactionManager {
         self.count_tracked();
         self.lock_order().record(batch, None)
     }
+
+    /// As [`track`](Self::track), for a write of all keys in the ranges that `written` deletes;
+    /// `bounds` puts the first and the last key of each.
+    pub(super) fn track_ranges(
+        &self,
+        written: &WriteBatch,
+        bounds: &WriteBatch,
+    ) -> TrackedWrite<'_> {
+        let tracked = self.track(written);
+        self.history.lock().live.note_writes(bounds);
+        tracked
+    }
 }
 
 impl<'m> CommitOrder<'m> {

@@ -13,8 +13,9 @@
 //! and the footer's offset and covers the footer's first 32 bytes. Magic, checksum and version keep
 //! their positions and meanings in every version, so that a newer file is distinguished from a
 //! damaged one and rejected by name. Version 2 has entries of the kind `Merge`; tables without them
-//! have version 1, so that earlier programs read them. A reader skips meta blocks with unknown
-//! names.
+//! have version 1, so that earlier programs read them. Version 3 is a table that was written
+//! outside of a keyspace: its file number is drawn at random, and the sequence number of each entry
+//! is 1, which stands for that of its ingestion. A reader skips meta blocks with unknown names.
 //!
 //! Invariant: a truncated or extended file does not open, because `file_bytes` states its length
 //! and the footer the position of everything else.
@@ -27,8 +28,10 @@ use crate::number::FileNumber;
 
 /// Bytes of a footer.
 pub const FOOTER_BYTES: usize = 44;
-/// The newest format version that this program writes and reads: a table with merges.
-pub const VERSION: u32 = 2;
+/// The newest format version that this program writes and reads: a table for ingestion.
+pub const VERSION: u32 = 3;
+/// A table with merges.
+const VERSION_WITH_MERGES: u32 = 2;
 /// A table without merges.
 const VERSION_WITHOUT_MERGES: u32 = 1;
 
@@ -42,8 +45,37 @@ pub struct Footer {
     pub directory_offset: u64,
     /// The length of that frame.
     pub directory_bytes: u32,
-    /// Whether the table may have entries of the kind `Merge`.
-    pub has_merges: bool,
+    /// The contents of the table.
+    pub contents: Contents,
+}
+
+/// The contents of a table, which its version states.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contents {
+    /// Entries of any kind but `Merge`.
+    Plain,
+    /// Entries of any kind.
+    WithMerges,
+    /// Puts and deletes to be ingested.
+    External,
+}
+
+impl Contents {
+    fn version(self) -> u32 {
+        match self {
+            Contents::Plain => VERSION_WITHOUT_MERGES,
+            Contents::WithMerges => VERSION_WITH_MERGES,
+            Contents::External => VERSION,
+        }
+    }
+
+    fn of_version(version: u32) -> Self {
+        match version {
+            VERSION => Contents::External,
+            VERSION_WITH_MERGES => Contents::WithMerges,
+            _ => Contents::Plain,
+        }
+    }
 }
 
 /// A meta block in the file.
@@ -65,14 +97,25 @@ impl Footer {
         out.extend_from_slice(&self.directory_bytes.to_le_bytes());
         out.extend_from_slice(&number.0.to_le_bytes());
         out.extend_from_slice(&file_bytes.to_le_bytes());
-        let version = if self.has_merges { VERSION } else { VERSION_WITHOUT_MERGES };
-        out.extend_from_slice(&version.to_le_bytes());
+        out.extend_from_slice(&self.contents.version().to_le_bytes());
         let crc = FileSum::new(number.0).of(file_bytes - FOOTER_BYTES as u64, &out);
         out.extend_from_slice(&crc.to_le_bytes());
         out.extend_from_slice(&MAGIC);
         let mut footer = [0; FOOTER_BYTES];
         footer.copy_from_slice(&out);
         footer
+    }
+
+    /// The number that an external table was written with, from its last bytes; `None` if they are
+    /// not the end of an external table. Nothing is verified.
+    pub fn external_number(tail: &[u8]) -> Option<FileNumber> {
+        let bytes = tail.last_chunk::<FOOTER_BYTES>()?;
+        let version: [u8; 4] = std::array::from_fn(|i| bytes[28 + i]);
+        let number: [u8; 8] = std::array::from_fn(|i| bytes[12 + i]);
+        let is_external =
+            bytes[CHECKSUMMED_BYTES + 4..] == MAGIC && u32::from_le_bytes(version) == VERSION;
+        let number = FileNumber(u64::from_le_bytes(number));
+        (is_external && number <= FileNumber::LAST).then_some(number)
     }
 
     /// Decodes the footer from the last bytes of the file `name`, which has `file_bytes` and should
@@ -112,7 +155,7 @@ impl Footer {
         let footer = Footer {
             directory_offset: u64_at(0),
             directory_bytes: u32_at(8),
-            has_merges: version == VERSION,
+            contents: Contents::of_version(version),
         };
         let ends = footer.directory_offset.checked_add(u64::from(footer.directory_bytes));
         if ends != Some(at) {

@@ -100,6 +100,7 @@ impl TableIter {
     /// # Errors
     /// `Corruption`; I/O errors.
     pub fn seek(&mut self, key: &[u8], sequence: u64) -> Result<bool> {
+        let sequence = self.source.table.stored_sequence(sequence);
         let i = self.source.table.index().find(key, sequence);
         if i == self.source.blocks() {
             self.unposition();
@@ -119,6 +120,7 @@ impl TableIter {
     /// # Errors
     /// `Corruption`; I/O errors.
     pub fn seek_back(&mut self, key: &[u8], sequence: u64) -> Result<bool> {
+        let sequence = self.source.table.stored_sequence(sequence);
         let i = self.source.table.index().find(key, sequence);
         if i == self.source.blocks() {
             return self.last();
@@ -197,7 +199,8 @@ impl TableIter {
     /// The entry at the iterator. Panics if it is not valid.
     #[inline]
     pub fn entry(&self) -> EntryRef<'_> {
-        self.current().entry()
+        let entry = self.current().entry();
+        EntryRef { sequence: self.source.table.shown_sequence(entry.sequence), ..entry }
     }
 
     /// The key at the iterator. Panics if it is not valid.
@@ -209,7 +212,7 @@ impl TableIter {
     /// The sequence number at the iterator. Panics if it is not valid.
     #[inline]
     pub fn sequence(&self) -> u64 {
-        self.current().sequence()
+        self.source.table.shown_sequence(self.current().sequence())
     }
 
     /// The kind at the iterator. Panics if it is not valid.

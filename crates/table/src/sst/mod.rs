@@ -35,4 +35,4 @@ pub use iter::{IterOptions, TableIter};
 pub use meta::TableMeta;
 pub use salvage::salvage_table;
 pub use table::{PinnedEntry, Table};
-pub use writer::{SKETCH, TableOptions, TableWriter, UnsyncedTable};
+pub use writer::{EXTERNAL_SEQUENCE, SKETCH, TableOptions, TableWriter, UnsyncedTable};

@@ -28,7 +28,7 @@ use crate::FileSum;
 use crate::block::frame::{TRAILER, open_frame};
 use crate::block::{Block, BlockIter};
 use crate::kind::{EntryRef, compare};
-use crate::number::FileNumber;
+use crate::number::{FileKind, FileNumber, Ingested};
 
 /// Minimum number of bytes searched for a block after damage.
 const MIN_WINDOW_BYTES: usize = 64 << 10;
@@ -40,17 +40,22 @@ const MAX_BLOCK_BYTES: usize = siltstone_engine::MAX_VALUE_BYTES + (16 << 20);
 const MAX_CONTENTS_BYTES: usize = 16 << 20;
 
 /// Visits every entry of every valid block of the SSTable in `file`, in order; returns the lost
-/// extents. The SSTable was written with `number` and, if known, had `bytes` bytes.
+/// extents. The SSTable has this kind and `number` and, if known, had `bytes` bytes.
 ///
 /// # Errors
 /// I/O errors; errors of `visit`; `Refused` for a newer format. Corruption is in the result.
 pub fn salvage_table(
     file: &dyn File,
     name: &str,
-    number: FileNumber,
+    (kind, number): (FileKind, FileNumber),
     bytes: Option<u64>,
     mut visit: impl FnMut(EntryRef<'_>) -> Result<()>,
 ) -> Result<Vec<Loss>> {
+    let number = kind.written_as(number);
+    let mut visit = |entry: EntryRef<'_>| match kind {
+        FileKind::Ingested(Ingested { sequence, .. }) => visit(EntryRef { sequence, ..entry }),
+        FileKind::Table | FileKind::Log | FileKind::Staged => visit(entry),
+    };
     let sum = FileSum::new(number.0);
     let mut salvage =
         Salvage { name, visit: &mut visit, last: None, open: None, losses: Vec::new() };

@@ -4,10 +4,15 @@
 //! binary search over integers), then searches one block in place, from the cache or with one read,
 //! without building a key.
 //!
+//! In an ingested SSTable each entry is stored with the sequence number 1, which stands for that of
+//! the ingestion. Callers see the latter: a search maps the sequence number that it asks for to 0,
+//! 1 or 2, before, at and after the stored one.
+//!
 //! Invariant: every byte used matched a checksum when it was read. Opening reads the footer, the
 //! directory and the resident meta blocks. A newer format version is rejected by name; see
 //! `footer`.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
@@ -15,23 +20,27 @@ use siltstone_structures::{BloomProbe, RangeFilter};
 use siltstone_vfs::File;
 
 use super::filter::{self, Filter};
-use super::footer::{FOOTER_BYTES, Footer, MetaBlock, decode_directory};
+use super::footer::{Contents, FOOTER_BYTES, Footer, MetaBlock, decode_directory};
 use super::index::{self, Index};
 use super::meta::TableMeta;
-use super::writer::PROPERTIES;
+use super::writer::{EXTERNAL_SEQUENCE, PROPERTIES};
 use crate::FileSum;
 use crate::block::frame::open_frame;
 use crate::block::{Block, MalformedBlock};
 use crate::bytes_file::BytesFile;
 use crate::cache::{BlockCache, CacheRef, CachedFile};
 use crate::kind::Kind;
-use crate::number::FileNumber;
+use crate::number::{FileKind, FileNumber, Ingested};
 
 /// An open SSTable. Thread-safe.
 pub struct Table {
     file: Arc<dyn File>,
     name: String,
     sum: FileSum,
+    /// The number in its footer.
+    written_as: FileNumber,
+    /// The sequence number of each entry, if it is ingested.
+    sequence: Option<u64>,
     index: Index,
     filter: Option<Filter>,
     ranges: Option<RangeFilter>,
@@ -75,12 +84,35 @@ impl Table {
         number: FileNumber,
         cache: Option<Arc<BlockCache>>,
     ) -> Result<Table> {
+        Self::open_kind(file, name, FileKind::Table, number, cache)
+    }
+
+    /// As [`open`](Table::open), for an SSTable of either kind.
+    ///
+    /// # Errors
+    /// As [`open`](Table::open).
+    pub fn open_kind(
+        file: Arc<dyn File>,
+        name: &str,
+        kind: FileKind,
+        number: FileNumber,
+        cache: Option<Arc<BlockCache>>,
+    ) -> Result<Table> {
+        let ingested = match kind {
+            FileKind::Ingested(ingested) => Some(ingested),
+            FileKind::Table | FileKind::Log | FileKind::Staged => None,
+        };
+        let written_as = kind.written_as(number);
         let bytes = file.len()?;
         let mut tail = vec![0; bytes.min(FOOTER_BYTES as u64) as usize];
         file.read_at(bytes - tail.len() as u64, &mut tail, Purpose::Recovery)?;
-        let footer = Footer::decode(&tail, name, number, bytes)?;
+        let footer = Footer::decode(&tail, name, written_as, bytes)?;
+        if (footer.contents == Contents::External) != ingested.is_some() {
+            let at = bytes.saturating_sub(FOOTER_BYTES as u64);
+            return Err(Error::corruption(name, at, "a table of the wrong kind"));
+        }
         let bad = |at, reason| move |_| Error::corruption(name, at, reason);
-        let sum = FileSum::new(number.0);
+        let sum = FileSum::new(written_as.0);
         let read = |at: u64, len: u32| -> Result<Vec<u8>> {
             let len = len as usize;
             read_frame(&*file, name, sum, at, len, Vec::new(), Purpose::Recovery).map(
@@ -107,6 +139,14 @@ impl Table {
         let mut meta = TableMeta::decode(&read(place.offset, place.bytes)?)
             .map_err(|reason| Error::corruption(name, place.offset, reason))?;
         (meta.number, meta.bytes) = (number, bytes);
+        let sequence = ingested.map(|Ingested { sequence, .. }| sequence);
+        if let Some(sequence) = sequence {
+            if (meta.min_sequence, meta.max_sequence) != (EXTERNAL_SEQUENCE, EXTERNAL_SEQUENCE) {
+                let reason = "an ingested table has sequence numbers of its own";
+                return Err(Error::corruption(name, place.offset, reason));
+            }
+            (meta.min_sequence, meta.max_sequence) = (sequence, sequence);
+        }
         let filter = match find(filter::NAME) {
             None => None,
             Some(place) => Some(
@@ -122,7 +162,32 @@ impl Table {
             ),
         };
         let cached = cache.map(|cache| CachedFile::new(cache, index.blocks()));
-        Ok(Table { file, name: name.into(), sum, index, filter, ranges, meta, metas, cached })
+        let name = name.into();
+        Ok(Table {
+            file,
+            name,
+            sum,
+            written_as,
+            sequence,
+            index,
+            filter,
+            ranges,
+            meta,
+            metas,
+            cached,
+        })
+    }
+
+    /// The number that the SSTable in `file` was written with, if it was written outside of a
+    /// keyspace; `None` for any other file. Opening it verifies the number.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn external_identity(file: &dyn File) -> Result<Option<FileNumber>> {
+        let bytes = file.len()?;
+        let mut tail = vec![0; bytes.min(FOOTER_BYTES as u64) as usize];
+        file.read_at(bytes - tail.len() as u64, &mut tail, Purpose::Recovery)?;
+        Ok(Footer::external_number(&tail))
     }
 
     /// Opens an SSTable from bytes, for fuzzers and tools.
@@ -192,20 +257,48 @@ impl Table {
         at_sequence: u64,
         purpose: Purpose,
     ) -> Result<Option<PinnedEntry>> {
-        let i = self.index.find(key, at_sequence);
+        let at_stored = self.stored_sequence(at_sequence);
+        let i = self.index.find(key, at_stored);
         if i == self.index.blocks() {
             return Ok(None);
         }
         let block = self.block(i, purpose)?;
-        let hit = block.lower_bound(key, at_sequence).map_err(|bad| self.malformed(i, bad))?;
+        let hit = block.lower_bound(key, at_stored).map_err(|bad| self.malformed(i, bad))?;
         Ok(hit.filter(|hit| hit.same_key).map(|hit| PinnedEntry {
-            sequence: hit.entry.sequence,
+            sequence: self.shown_sequence(hit.entry.sequence),
             kind: hit.entry.kind,
             expires_at: hit.entry.expires_at,
             block,
             value_at: hit.entry.value_at,
             value_end: hit.entry.end,
         }))
+    }
+
+    /// A stored sequence number that is before, at or after those of the entries as `sequence` is.
+    #[inline]
+    pub(super) fn stored_sequence(&self, sequence: u64) -> u64 {
+        match self.sequence.map(|ingested| sequence.cmp(&ingested)) {
+            None => sequence,
+            Some(Ordering::Less) => EXTERNAL_SEQUENCE - 1,
+            Some(Ordering::Equal) => EXTERNAL_SEQUENCE,
+            Some(Ordering::Greater) => EXTERNAL_SEQUENCE + 1,
+        }
+    }
+
+    /// The sequence number of an entry that is stored with `stored`.
+    #[inline]
+    pub(super) fn shown_sequence(&self, stored: u64) -> u64 {
+        self.sequence.unwrap_or(stored)
+    }
+
+    /// Whether it is ingested, so that its entries are stored with [`EXTERNAL_SEQUENCE`].
+    pub(super) fn is_ingested(&self) -> bool {
+        self.sequence.is_some()
+    }
+
+    /// The number in its footer.
+    pub(super) fn written_as(&self) -> FileNumber {
+        self.written_as
     }
 
     /// The properties.

@@ -17,6 +17,7 @@ use super::filter::Filter;
 use super::footer::{FOOTER_BYTES, Footer};
 use super::meta::TableMeta;
 use super::table::Table;
+use super::writer::EXTERNAL_SEQUENCE;
 use crate::block::{BlockIter, common_prefix};
 use crate::kind::{Kind, compare};
 
@@ -103,12 +104,18 @@ impl Table {
             }
             if actual.entries == 0 {
                 actual.smallest = entry.key.to_vec();
-                actual.min_sequence = entry.sequence;
+                actual.min_sequence = self.shown_sequence(entry.sequence);
             }
+            if self.is_ingested() && entry.sequence != EXTERNAL_SEQUENCE {
+                return Err(wrong(
+                    "an entry of an ingested table has a sequence number of its own",
+                ));
+            }
+            let sequence = self.shown_sequence(entry.sequence);
             actual.entries += 1;
             actual.user_bytes += (entry.key.len() + entry.value.len()) as u64;
-            actual.min_sequence = actual.min_sequence.min(entry.sequence);
-            actual.max_sequence = actual.max_sequence.max(entry.sequence);
+            actual.min_sequence = actual.min_sequence.min(sequence);
+            actual.max_sequence = actual.max_sequence.max(sequence);
             actual.deletes += u64::from(entry.kind == Kind::Delete);
             if entry.kind == Kind::PutExpiring {
                 actual.expiring += 1;
@@ -131,7 +138,7 @@ impl Table {
         let bytes = self.file().len()?;
         let mut tail = vec![0; bytes.min(FOOTER_BYTES as u64) as usize];
         self.file().read_at(bytes - tail.len() as u64, &mut tail, purpose)?;
-        let footer = Footer::decode(&tail, self.name(), self.meta().number, bytes)?;
+        let footer = Footer::decode(&tail, self.name(), self.written_as(), bytes)?;
         self.check_directory(&footer, purpose)
     }
 }

@@ -17,7 +17,7 @@ use siltstone_structures::{HyperLogLog, RangeFilterBuilder, hash64};
 use siltstone_vfs::{File, Vfs};
 
 use super::filter::{self, Filter};
-use super::footer::{FOOTER_BYTES, Footer, MetaBlock, encode_directory};
+use super::footer::{Contents, FOOTER_BYTES, Footer, MetaBlock, encode_directory};
 use super::index::{self, IndexBuilder};
 use super::meta::TableMeta;
 use crate::FileSum;
@@ -30,6 +30,10 @@ use crate::number::FileNumber;
 pub const PROPERTIES: &str = "properties";
 /// Name of the meta block with the HyperLogLog sketch of the keys' `hash64`.
 pub const SKETCH: &str = "hyperloglog";
+
+/// The sequence number in an SSTable that is written outside of a keyspace. It stands for the one
+/// of its ingestion. Neither the first nor the last, so that there is one before and one after it.
+pub const EXTERNAL_SEQUENCE: u64 = 1;
 
 const WRITE_BUFFER_BYTES: usize = 1 << 20;
 
@@ -94,7 +98,7 @@ pub struct TableWriter {
     /// Bytes already written; the buffer follows them.
     written: u64,
     meta: TableMeta,
-    has_merges: bool,
+    contents: Contents,
     failed: bool,
 }
 
@@ -139,7 +143,7 @@ impl TableWriter {
             buffer: Vec::with_capacity(WRITE_BUFFER_BYTES + (64 << 10)),
             written: 0,
             meta: TableMeta { number, ..TableMeta::default() },
-            has_merges: false,
+            contents: Contents::Plain,
             failed: false,
         })
     }
@@ -148,6 +152,15 @@ impl TableWriter {
     #[must_use]
     pub fn with_rate_hook(mut self, hook: RateHook) -> Self {
         self.rate = Some(hook);
+        self
+    }
+
+    /// Makes it an SSTable that is written outside of a keyspace, to be ingested: its number is
+    /// drawn at random, it takes puts and deletes with the sequence number [`EXTERNAL_SEQUENCE`],
+    /// and each key once.
+    #[must_use]
+    pub fn external(mut self) -> Self {
+        self.contents = Contents::External;
         self
     }
 
@@ -254,7 +267,7 @@ impl TableWriter {
         let directory_offset = self.position();
         let directory = encode_directory(data_bytes, &metas);
         let directory_bytes = self.write_frame(&directory, false)?;
-        let footer = Footer { directory_offset, directory_bytes, has_merges: self.has_merges };
+        let footer = Footer { directory_offset, directory_bytes, contents: self.contents };
         self.meta.bytes = self.position() + FOOTER_BYTES as u64;
         let footer = footer.encode(self.meta.number, self.meta.bytes);
         self.buffer.extend_from_slice(&footer);
@@ -272,6 +285,13 @@ impl TableWriter {
         siltstone_engine::entry::check_value(entry.value, value_limit)?;
         if entry.sequence > MAX_SEQUENCE {
             return Err(Error::Invalid(format!("sequence {} is over 61 bits", entry.sequence)));
+        }
+        let is_external_entry = !matches!(entry.kind, Kind::Merge | Kind::Position)
+            && entry.sequence == EXTERNAL_SEQUENCE;
+        if self.contents == Contents::External && !is_external_entry {
+            let reason =
+                "a table for ingestion takes puts and deletes with its own sequence number";
+            return Err(Error::Invalid(reason.to_owned()));
         }
         let last = if self.block.is_empty() { &self.last_key } else { self.block.last_key() };
         let order = compare((last, self.last_sequence), (entry.key, entry.sequence));
@@ -313,7 +333,7 @@ impl TableWriter {
                 let at = entry.expires_at;
                 meta.oldest_expiry = Some(meta.oldest_expiry.map_or(at, |oldest| oldest.min(at)));
             }
-            Kind::Merge => self.has_merges = true,
+            Kind::Merge => self.contents = Contents::WithMerges,
             Kind::Put | Kind::Position => {}
         }
     }

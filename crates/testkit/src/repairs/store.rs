@@ -13,9 +13,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use siltstone_engine::{Durability, ManualClock, Purpose, WriteBatch};
+use siltstone_engine::{
+    Durability, Engine, IngestMode, IngestOptions, ManualClock, Op, Purpose, WriteBatch,
+};
 use siltstone_runtime::Env;
 use siltstone_vfs::{Mode, Ram, Vfs};
 
@@ -24,6 +27,9 @@ use crate::histories::catch_panics;
 use crate::history::EPOCH;
 use crate::scale::Case;
 use crate::{EngineUnderTest, TestRng};
+
+/// One in this many batches, on average, is ingested as a sorted file.
+const INGESTION_INTERVAL: u64 = 12;
 
 const BATCHES: u64 = 110;
 const KEYS: usize = 70;
@@ -76,7 +82,12 @@ impl Store {
                 }
                 let is_synced = rng.one_in(synced);
                 let durability = if is_synced { Durability::Synced } else { Durability::Buffered };
-                engine.write(&batch, durability)?;
+                if tested.ingests(case.option_set) && rng.one_in(INGESTION_INTERVAL) {
+                    batch = in_key_order(&batch);
+                    ingest(tested, engine.as_ref(), &disk, &batch, case.option_set)?;
+                } else {
+                    engine.write(&batch, durability)?;
+                }
                 history.apply(&batch);
             }
             if is_closed { Ok(engine.close()?) } else { Ok(()) }
@@ -174,6 +185,28 @@ impl Store {
         image.0.insert(path.clone(), bytes.into());
         Ok(image)
     }
+}
+
+/// The last operation on each key, in the order of the keys.
+fn in_key_order(batch: &WriteBatch) -> WriteBatch {
+    let last: BTreeMap<&[u8], Op<'_>> = batch.iter().map(|op| (op.key(), op)).collect();
+    let mut ordered = WriteBatch::new();
+    last.into_values().for_each(|op| _ = ordered.push(op));
+    ordered
+}
+
+/// Ingests a batch as a sorted file.
+fn ingest(
+    tested: &dyn EngineUnderTest,
+    engine: &dyn Engine,
+    disk: &Arc<Ram>,
+    batch: &WriteBatch,
+    option_set: u32,
+) -> siltstone_engine::Result<()> {
+    const NAME: &str = "batch.sorted";
+    tested.write_sorted_file(disk.clone(), NAME, batch, option_set)?;
+    let options = IngestOptions { mode: IngestMode::Move, verify: true };
+    engine.prepare_ingestion(&[Path::new(NAME)], options)?.commit().map(drop)
 }
 
 /// A file, and its corruption.
