@@ -8,23 +8,15 @@ use std::path::Path;
 use std::process::Command;
 
 use library::{compile, header_functions, root};
+use siltstone_testkit::c_library;
 
 mod library;
-
-/// Whether the compiler can make and run programs with the address sanitizer.
-fn has_sanitizer(scratch: &Path) -> bool {
-    let (source, program) = (scratch.join("empty.c"), scratch.join("empty"));
-    fs::write(&source, "int main(void) { return 0; }\n").unwrap();
-    let source = source.to_str().unwrap();
-    compile(source, &program, &["-fsanitize=address"]).status.success()
-        && Command::new(&program).output().unwrap().status.success()
-}
 
 /// Compiles and runs a program in both ways; it must print `expected` at the end.
 fn run(source: &str, arguments: impl Fn(&Path) -> Vec<String>, expected: &str) {
     let scratch = tempfile::tempdir().unwrap();
     let mut variants = vec![vec![]];
-    if has_sanitizer(scratch.path()) {
+    if c_library::has_address_sanitizer(scratch.path()) {
         variants.push(vec!["-fsanitize=address"]);
     } else {
         eprintln!("the compiler has no address sanitizer: {source} runs without it");

@@ -9,36 +9,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
+use siltstone_testkit::c_library;
+
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Builds the library, which Cargo does not do for tests of a library that only C can link with,
-/// and returns its directory.
+/// The directory of the library, which is built first.
 fn library_directory() -> &'static Path {
     static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
-    DIRECTORY.get_or_init(|| {
-        let program = std::env::current_exe().unwrap();
-        let directory = program.ancestors().nth(2).unwrap().to_owned();
-        let profile = match directory.file_name().unwrap().to_str().unwrap() {
-            "debug" => "dev",
-            name => name,
-        };
-        let built = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--package", "siltstone-leveldb", "--profile", profile])
-            .arg("--target-dir")
-            .arg(directory.parent().unwrap())
-            .current_dir(root())
-            .status()
-            .unwrap();
-        assert!(built.success());
-        directory
-    })
+    DIRECTORY.get_or_init(|| c_library::build("siltstone-leveldb"))
 }
 
 fn compile(source: &Path, program: &Path, flags: &[&str]) -> Output {
-    Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".to_owned()))
-        .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g", "-I"])
+    c_library::compiler()
+        .arg("-I")
         .arg(root().join("include"))
         .args(flags)
         .arg(source)
@@ -80,11 +65,8 @@ fn every_function_works() {
 #[test]
 fn every_function_works_under_the_address_sanitizer() {
     let scratch = tempfile::tempdir().unwrap();
-    let source = scratch.path().join("empty.c");
-    fs::write(&source, "int main(void) { return 0; }\n").unwrap();
-    let flags = ["-fsanitize=address"];
-    if compile(&source, &scratch.path().join("empty"), &flags).status.success() {
-        run(&flags);
+    if c_library::has_address_sanitizer(scratch.path()) {
+        run(&["-fsanitize=address"]);
     } else {
         eprintln!("the compiler has no address sanitizer: skipped");
     }

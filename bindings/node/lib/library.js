@@ -15,7 +15,7 @@ const MAX_CALLS = 32
 
 koffi.config({ async_stack_size: 1 << 20, async_heap_size: 64 << 10, max_async_calls: 256 })
 
-const library = koffi.load(process.env.SILTSTONE_LIBRARY || 'libsiltstone.so.0')
+const library = koffi.load(process.env.SILTSTONE_LIBRARY || 'libsiltstone.so.0.1')
 
 const HANDLE = 'void *'
 const BYTES = ['const uint8_t *', 'size_t']

@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
+use siltstone_testkit::c_library;
+
 /// The programs that call the functions.
 const PROGRAMS: [&str; 5] = ["data", "batches", "transactions", "objects", "maintenance"];
 
@@ -77,27 +79,10 @@ fn header() -> String {
     text
 }
 
-/// Builds the library, which Cargo does not do for tests of a library that only C can link with,
-/// and returns its directory.
+/// The directory of the library, which is built first.
 fn library_directory() -> &'static Path {
     static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
-    DIRECTORY.get_or_init(|| {
-        let program = std::env::current_exe().unwrap();
-        let directory = program.ancestors().nth(2).unwrap().to_owned();
-        let profile = match directory.file_name().unwrap().to_str().unwrap() {
-            "debug" => "dev",
-            name => name,
-        };
-        let built = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--package", "siltstone-rocksdb", "--profile", profile])
-            .arg("--target-dir")
-            .arg(directory.parent().unwrap())
-            .current_dir(root())
-            .status()
-            .unwrap();
-        assert!(built.success());
-        directory
-    })
+    DIRECTORY.get_or_init(|| c_library::build("siltstone-rocksdb"))
 }
 
 /// Compiles a program, with the header in the directory of the program.
@@ -105,8 +90,7 @@ fn compile(source: &Path, program: &Path, flags: &[&str]) -> Output {
     let include = program.parent().unwrap().join("include");
     fs::create_dir_all(include.join("rocksdb")).unwrap();
     fs::write(include.join("rocksdb/c.h"), header()).unwrap();
-    Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".to_owned()))
-        .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g"])
+    c_library::compiler()
         // Arguments through which functions return are `const void *` in this header.
         .args(["-Wno-maybe-uninitialized", "-I"])
         .arg(include)
@@ -162,11 +146,8 @@ fn every_function_works() {
 #[test]
 fn every_function_works_under_the_address_sanitizer() {
     let scratch = tempfile::tempdir().unwrap();
-    let source = scratch.path().join("empty.c");
-    fs::write(&source, "int main(void) { return 0; }\n").unwrap();
-    let flags = ["-fsanitize=address"];
-    if compile(&source, &scratch.path().join("empty"), &flags).status.success() {
-        run_all(&flags);
+    if c_library::has_address_sanitizer(scratch.path()) {
+        run_all(&["-fsanitize=address"]);
     } else {
         eprintln!("the compiler has no address sanitizer: skipped");
     }

@@ -44,11 +44,13 @@
 //! | [`paged_scans`](mod@paged_scans) | check: scans in pages, with a new cursor per page |
 //! | [`limits`](mod@limits) | check: the edges of the contract |
 //! | [`renamed_options`] | for engines' own tests: old names of options |
+//! | [`c_library`] | for bindings' tests: builds a library for C |
 //! | [`trace`], [`sink`], [`stop_guard`], [`test_rng`] | helpers |
 //!
 //! Every check is a function of an engine under test and a [`Scale`]; it returns what it did or
 //! what is wrong.
 
+pub mod c_library;
 mod check;
 pub mod checked_cursor;
 pub mod checkpoints;

@@ -132,8 +132,10 @@ fn serial_transactions_pass() {
 fn write_skew_under_snapshot_isolation_is_found() {
     let found = anomalies(Isolation::Snapshot, 10);
     assert!(found.contains(&Kind::G2), "{found:?}");
-    // Snapshot isolation allows no other anomaly.
-    assert!(found.iter().all(|kind| *kind == Kind::G2), "{found:?}");
+    // Snapshot isolation allows no other anomaly, but a cycle of G2 may lead through real time: of
+    // two transactions, one after the other, each has write skew with a third.
+    let is_allowed = |kind: &Kind| matches!(kind, Kind::G2 | Kind::RealTime);
+    assert!(found.iter().all(is_allowed), "{found:?}");
 }
 
 #[test]

@@ -2,42 +2,27 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 use std::sync::OnceLock;
+
+use siltstone_testkit::c_library;
 
 /// The directory of the crate.
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Builds the library, which Cargo does not do for tests of a library that only C can link with,
-/// and returns its directory.
+/// The directory of the library, which is built first.
 pub(crate) fn library_directory() -> &'static Path {
     static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
-    DIRECTORY.get_or_init(|| {
-        let program = std::env::current_exe().unwrap();
-        let directory = program.ancestors().nth(2).unwrap().to_owned();
-        let profile = match directory.file_name().unwrap().to_str().unwrap() {
-            "debug" => "dev",
-            name => name,
-        };
-        let built = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--package", "siltstone-c", "--profile", profile])
-            .arg("--target-dir")
-            .arg(directory.parent().unwrap())
-            .current_dir(root())
-            .status()
-            .unwrap();
-        assert!(built.success());
-        directory
-    })
+    DIRECTORY.get_or_init(|| c_library::build("siltstone-c"))
 }
 
 /// Compiles a C program of the crate's directory.
 pub(crate) fn compile(source: &str, program: &Path, flags: &[&str]) -> Output {
     let library = library_directory();
-    Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".to_owned()))
-        .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g", "-I"])
+    c_library::compiler()
+        .arg("-I")
         .arg(root().join("include"))
         .args(flags)
         .arg(root().join(source))

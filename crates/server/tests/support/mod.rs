@@ -344,17 +344,32 @@ impl Peer {
     /// Starts a program that takes the port as its last argument; `None`, with a message, if it is
     /// not installed.
     pub fn start(program: &str, args: &[&str]) -> Option<Self> {
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let mut command = Command::new(program);
-        command.args(args).arg(address.port().to_string()).stdout(Stdio::null());
-        let Ok(child) = command.spawn() else {
-            println!("skipped: {program} is not on the PATH");
-            return None;
-        };
-        let peer = Peer { child, address };
-        eventually("the peer listens", || TcpStream::connect(address).is_ok());
-        Some(peer)
+        // Another process may take the port before the program does, which then ends.
+        for _ in 0..5 {
+            let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+            let mut command = Command::new(program);
+            command.args(args).arg(address.port().to_string()).stdout(Stdio::null());
+            let Ok(child) = command.spawn() else {
+                println!("skipped: {program} is not on the PATH");
+                return None;
+            };
+            let mut peer = Peer { child, address };
+            let mut has_ended = false;
+            eventually("the peer listens, or has ended", || {
+                has_ended = peer.child.try_wait().unwrap().is_some();
+                has_ended || is_listening(address)
+            });
+            if !has_ended {
+                return Some(peer);
+            }
+        }
+        panic!("{program} {args:?} ends at once");
     }
+}
+
+/// Whether a program listens. A connection to a free port may be accepted by its own socket.
+fn is_listening(address: SocketAddr) -> bool {
+    TcpStream::connect(address).is_ok_and(|stream| stream.local_addr().ok() != Some(address))
 }
 
 impl Drop for Peer {
