@@ -1,9 +1,6 @@
 //! Helper: builds a library for C, and finds the address sanitizer of the C compiler.
 //!
-//! Cargo builds no `cdylib` for tests, so a nested call of Cargo does. A package by itself has other
-//! features of its dependencies than the workspace, so they are compiled once more. Where the tests
-//! of the whole workspace are built already, `SILTSTONE_WORKSPACE_BUILD=1` avoids that: the library
-//! is then built as a part of them.
+//! Cargo builds no `cdylib` for tests, so a nested call of Cargo does.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,12 +20,8 @@ pub fn build(package: &str) -> PathBuf {
         Some(name) if name != "debug" => name.to_owned(),
         _ => "dev".into(),
     };
-    let scope: &[&str] = match std::env::var_os("SILTSTONE_WORKSPACE_BUILD") {
-        Some(_) => &["--workspace", "--lib", "--tests"],
-        None => &["--package", package],
-    };
     let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet"]).args(scope).arg("--profile").arg(profile);
+    build.args(["build", "--quiet", "--package", package, "--profile"]).arg(profile);
     build.arg("--target-dir").args(directory.parent());
     build.current_dir(env!("CARGO_MANIFEST_DIR"));
     let built = build.status().unwrap_or_else(|error| panic!("{build:?}: {error}"));

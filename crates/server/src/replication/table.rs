@@ -8,7 +8,7 @@
 //!
 //! Commands run at once against all three, one worker thread after the other's command, so they
 //! need no locks that outlast the command. Their replies are held back until what they have seen is
-//! committed ([`super::commit`]). If a proposal fails, `open` and `in flight` are dropped together
+//! committed ([`super`]). If a proposal fails, `open` and `in flight` are dropped together
 //! with all these replies. Nothing is proposed while another proposal is in flight, so what depends
 //! on a proposal is never proposed without it.
 //!
