@@ -21,13 +21,18 @@ use crate::stall::rotate;
 pub fn flush<T: LogStructured>(table: &T) -> Result<()> {
     let core = table.core();
     core.background.check_writable()?;
-    if let Some(writer) = core.writer.lock().as_mut() {
-        if table.has_unflushed(writer) {
-            rotate(table, writer, true)?;
-        }
+    let mut writer = core.writer.lock();
+    if let Some(writer) = writer.as_mut().filter(|writer| table.has_unflushed(writer)) {
+        rotate(table, writer, true)?;
+    }
+    // Counted before the flushes are forced, and while no memtable can become full: an engine may
+    // leave those that become full later.
+    let until = full_memtables(table);
+    if writer.is_some() {
         table.force_flush(&core.view.load());
     }
-    wait_for_flushes(table)
+    drop(writer);
+    wait_until_flushed(table, until)
 }
 
 /// Waits until the memtables that are full now are flushed.
@@ -35,11 +40,18 @@ pub fn flush<T: LogStructured>(table: &T) -> Result<()> {
 /// # Errors
 /// Those of the flushes; `ReadOnly`, `Closed`.
 pub fn wait_for_flushes<T: LogStructured>(table: &T) -> Result<()> {
+    wait_until_flushed(table, full_memtables(table))
+}
+
+/// The number of memtables that have ever been full.
+fn full_memtables<T: LogStructured>(table: &T) -> u64 {
+    let state = table.core().background.lock();
+    state.flushed + state.flushing as u64
+}
+
+/// Waits until this number of memtables is flushed.
+fn wait_until_flushed<T: LogStructured>(table: &T, until: u64) -> Result<()> {
     schedule_flush(table);
-    let until = {
-        let state = table.core().background.lock();
-        state.flushed + state.flushing as u64
-    };
     table.core().wait_while(|state| state.flushed < until).map(drop)
 }
 
