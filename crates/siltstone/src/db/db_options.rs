@@ -38,8 +38,8 @@ pub struct DbOptions {
     pub compaction_filters: BTreeMap<String, Arc<dyn CompactionFilter>>,
     /// Merge operators by the name of the table, which must be on `lsm`. A table's first operator
     /// is recorded in it by name; the built-in ones need to be named here once only, others at
-    /// every open. See [`Table::set_merge_operator`] for what they exclude, and
-    /// [`merge_operator`](crate::merge_operator) for what an operator must keep to.
+    /// every open. See [`set_merge_operator`](crate::Table::set_merge_operator) for what they
+    /// exclude, and [`merge_operator`](crate::merge_operator) for what an operator must keep to.
     pub merge_operators: BTreeMap<String, Arc<dyn MergeOperator>>,
 }
 

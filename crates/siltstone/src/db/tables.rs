@@ -19,8 +19,8 @@ impl Db {
     /// Opens the existing table `name`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is none, or if [`DbOptions::compaction_filters`] or
-    /// [`DbOptions::merge_operators`] name a table that is not on `lsm`; errors of opening it, and
+    /// [`Error::Invalid`] if there is none, or if the options `compaction_filters` or
+    /// `merge_operators` of the store name a table that is not on `lsm`; errors of opening it, and
     /// of [`Table::set_merge_operator`].
     pub fn table(&self, name: &str) -> Result<Table> {
         self.table_locked(&mut *self.state()?, name)
@@ -81,7 +81,7 @@ impl Db {
     ///
     /// # Errors
     /// [`Error::Invalid`] if the table exists on another engine; [`Error::InvalidOptions`] with all
-    /// mistakes and refused options, among them a new `cache` if [`DbOptions::cache_bytes`] is set.
+    /// mistakes and refused options, among them a new `cache` if the store has `cache_bytes`.
     /// Nothing is applied then. [`Error::Refused`] if one differs in a read-only store.
     pub fn table_or_create(
         &self,
