@@ -130,6 +130,18 @@ impl LogStructured for SiltEngine {
         self.options.frozen().1
     }
 
+    /// With LogStores alone their number has no limit. During a flush writers wait then, so that it
+    /// ends.
+    fn is_flush_awaited(&self, state: &State) -> bool {
+        let is_unlimited = self.max_memtables() == usize::MAX;
+        durable::core::are_memtables_exhausted(self, state)
+            || (is_unlimited && state.drains && state.flushing > 0)
+    }
+
+    fn may_rotate(&self, _: &Writer<Self>) -> bool {
+        !self.is_flush_awaited(&self.background.lock()) && !self.is_compaction_behind()
+    }
+
     /// Whether some partition has too many HashStores.
     fn is_compaction_behind(&self) -> bool {
         let stop = self.options.merge_at().1;

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 use siltstone_engine::{Durability, Engine, Error, ManualClock, WriteBatch};
 use siltstone_faults::FaultyVfs;
@@ -396,4 +398,36 @@ fn table_created_with_old_option_names_opens_with_old_and_new_names() {
         silt.close().unwrap();
     }
     assert!(matches!(open(&vfs, "slots=64 log_store_slots=64"), Err(Error::InvalidOptions(_))));
+}
+
+/// With LogStores alone only a flush converts them, and writers do not stall otherwise.
+#[test]
+fn flush_among_writers_ends_with_log_stores_alone() {
+    const FLUSHES: u32 = 100;
+    let options = "partitions=1 log_store_slots=16 max_log_size=4KiB experimental.stores=log";
+    let pairs = options.split(' ').filter_map(|pair| pair.split_once('='));
+    let map = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let options = Options::from_map(&map).unwrap();
+    let silt = Arc::new(Silt::open(Arc::new(Ram::new()), Env::system(1), options).unwrap());
+    let is_over = Arc::new(AtomicBool::new(false));
+    for writer in 0..2 {
+        let (silt, is_over) = (silt.clone(), is_over.clone());
+        std::thread::spawn(move || {
+            let mut batch = WriteBatch::new();
+            for i in (0..).take_while(|_| !is_over.load(Relaxed)) {
+                batch.clear();
+                batch.put(&key(i % 64 + 64 * writer), &[0; 100]);
+                silt.write(&batch, Durability::Buffered).unwrap();
+            }
+        });
+    }
+    let (ended, wait) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        (0..FLUSHES).for_each(|_| silt.flush().unwrap());
+        ended.send(()).unwrap();
+    });
+    // A flush that never ends must not keep the test from ending.
+    let outcome = wait.recv_timeout(Duration::from_secs(60));
+    is_over.store(true, Relaxed);
+    outcome.expect("a flush waits without end");
 }
