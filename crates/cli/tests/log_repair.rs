@@ -3,10 +3,12 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeSet;
-use std::fmt::Write;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+
+use siltstone::{Db, DbOptions, Env, ManualClock};
 
 /// More than a memtable of the default size, so that there is a full log.
 const ROWS: u64 = 33_400;
@@ -29,25 +31,18 @@ fn logs(dir: &Path) -> Vec<PathBuf> {
     logs
 }
 
-/// A store of rows in at least two logs, of which the first is full.
-fn imported(scratch: &Path) -> PathBuf {
-    let rows = scratch.join("rows.tsv");
-    let mut text = String::new();
+/// A store of rows in two logs, of which the first is full. No background job runs, so that the
+/// first memtable is not flushed.
+fn filled(dir: &Path) {
+    let env = Env::replayable(Arc::new(ManualClock::at(1)), 1);
+    let db = Db::open_or_create(dir, DbOptions { env, ..DbOptions::default() }).unwrap();
+    let table = db.table_or_create("default", "lsm", &BTreeMap::new()).unwrap();
     for row in 0..ROWS {
-        writeln!(text, "row:{row:06}\t{row:0>width$}", width = VALUE_BYTES).unwrap();
+        let value = format!("{row:0>width$}", width = VALUE_BYTES);
+        table.put(format!("row:{row:06}").as_bytes(), value.as_bytes()).unwrap();
     }
-    std::fs::write(&rows, text).unwrap();
-    // Whether the first memtable is flushed by the end depends on timing.
-    for attempt in 0..20 {
-        let dir = scratch.join(format!("store-{attempt}"));
-        let paths = [dir.display().to_string(), rows.display().to_string()];
-        let (status, text) = siltstone(&["import", &paths[0], &paths[1]]);
-        assert_eq!(status, 0, "{text}");
-        if logs(&dir).len() > 1 {
-            return dir;
-        }
-    }
-    panic!("the first log is always flushed by the end of an import");
+    db.close().unwrap();
+    assert_eq!(logs(dir).len(), 2);
 }
 
 /// A copy of the store, to be damaged.
@@ -135,9 +130,10 @@ fn check_repair(dir: &Path, name: &str, is_lossless: bool, damage: impl Fn(&[Pat
 }
 
 #[test]
-fn repair_after_an_import_with_a_damaged_full_log_accounts_for_every_row() {
+fn repair_with_a_damaged_full_log_accounts_for_every_row() {
     let scratch = tempfile::tempdir().unwrap();
-    let dir = imported(scratch.path());
+    let dir = scratch.path().join("store");
+    filled(&dir);
     assert_eq!(exported(&dir), ROWS);
     check_repair(&dir, "flipped", false, |logs| {
         let mut bytes = std::fs::read(&logs[0]).unwrap();
