@@ -19,6 +19,7 @@
 //! | [`names`] | suggestions for mistyped names |
 //! | [`options`] | `key=value` options, rejected together with every mistake named |
 //! | [`compaction_filter`] | hooks that drop obsolete rows in compactions |
+//! | [`key_range`] | ranges of keys |
 //! | [`merge_operator`] | how operands of merges become values: counters, lists, user-defined ones |
 //! | [`clear`] | deletion of every key, for engines without a faster way |
 //! | [`clock`] | the injected clock |
@@ -39,6 +40,7 @@ mod forward;
 pub mod ingestion;
 pub mod inspection;
 pub mod io;
+pub mod key_range;
 pub mod merge_operator;
 pub mod names;
 pub mod options;
@@ -54,7 +56,7 @@ pub use compaction_filter::{
     CompactionFilter, FilterContent, FilterDecision, FilterPass, FilterRow,
 };
 pub use contract::{
-    Capabilities, CheckpointSink, Damage, Durability, Engine, KeyRange, ReadPoint, VerifyReport,
+    Capabilities, CheckpointSink, Damage, Durability, Engine, ReadPoint, VerifyReport,
 };
 pub use cursor::{Cursor, Forward, ForwardCursor};
 pub use entry::{Entry, MAX_KEY_BYTES, MAX_VALUE_BYTES, Timestamp};
@@ -62,6 +64,7 @@ pub use error::{Error, InvalidOption, Result};
 pub use ingestion::{IngestMode, IngestOptions, IngestReport, PreparedIngestion};
 pub use inspection::Inspection;
 pub use io::{IoCounters, IoCounts, NvmCounts, Purpose};
+pub use key_range::KeyRange;
 pub use merge_operator::{MergeAppend, MergeCounter, MergeOperator};
 pub use options::{OptionChange, OptionReader};
 pub use part::{LogPosition, PartDependencies, PartHeader, PreparedPart};

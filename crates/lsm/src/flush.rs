@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use siltstone_durable::{EditHeader, spawn_job};
-use siltstone_engine::batch::write_varint;
+use siltstone_engine::varint::write_varint;
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_runtime::Priority;
 use siltstone_table::{EntryRef, FileKind, FileNumber, Kind, TableMeta, TableOptions, TableWriter};

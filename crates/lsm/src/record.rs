@@ -22,7 +22,8 @@
 //!
 //! A reader rejects unknown kinds: skipping one could lose writes.
 
-use siltstone_engine::batch::{all_operations, read_varint, write_varint};
+use siltstone_engine::batch::all_operations;
+use siltstone_engine::varint::{read_varint, write_varint};
 use siltstone_engine::{BatchOp, Op, WriteBatch};
 use siltstone_table::kind::check_sequence;
 use siltstone_table::{KIND_LINK, MAX_SEQUENCE, SegmentLink};

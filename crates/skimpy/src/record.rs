@@ -32,7 +32,7 @@
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use siltstone_engine::batch::{read_varint, write_varint};
+use siltstone_engine::varint::{read_varint, write_varint};
 use siltstone_engine::{Entry, Op, Timestamp};
 
 use crate::bytes::{u32_at, u64_at};

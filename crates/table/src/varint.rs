@@ -6,7 +6,7 @@
 //!
 //! Invariant: decoding agrees with `read_varint` on every input and reads no byte out of bounds.
 
-use siltstone_engine::batch::read_varint;
+use siltstone_engine::varint::read_varint;
 
 /// Decodes the varint at `*at` and advances `at`; `None` if it is truncated or over 64 bits.
 #[inline(always)]
@@ -43,14 +43,14 @@ fn pack_low_bits(x: u64) -> u64 {
     (x & 0x0000_0000_0fff_ffff) | ((x & 0x0fff_ffff_0000_0000) >> 4)
 }
 
-/// Appends a varint, as `siltstone_engine::batch::write_varint` does, with a fast path for one
+/// Appends a varint, as `siltstone_engine::varint::write_varint` does, with a fast path for one
 /// byte.
 #[inline]
 pub(crate) fn push_varint(out: &mut Vec<u8>, value: u64) {
     if value < 0x80 {
         out.push(value as u8);
     } else {
-        siltstone_engine::batch::write_varint(out, value);
+        siltstone_engine::varint::write_varint(out, value);
     }
 }
 

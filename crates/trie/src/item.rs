@@ -11,7 +11,8 @@
 //!
 //! Invariant: `parse` is the inverse of `push`, and returns an item or `None` for any bytes.
 
-use siltstone_engine::batch::{read_varint, write_key, write_varint};
+use siltstone_engine::batch::write_key;
+use siltstone_engine::varint::{read_varint, write_varint};
 
 const DELETE: u8 = 0;
 const PUT: u8 = 1;

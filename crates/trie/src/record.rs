@@ -11,7 +11,7 @@
 //! Invariant: `decode` accepts any bytes, in memory limited by their length.
 
 use siltstone_engine::WriteBatch;
-use siltstone_engine::batch::{read_varint, write_varint};
+use siltstone_engine::varint::{read_varint, write_varint};
 use siltstone_table::{KIND_LINK, MAX_SEQUENCE, SegmentLink};
 
 const KIND_BATCH: u8 = 1;

@@ -3,7 +3,7 @@
 use protobuf::Message as _;
 use raft::Ready;
 use raft::eraftpb::{ConfChangeV2, Entry, EntryType, Message, MessageType};
-use siltstone_engine::batch::{read_varint, write_varint};
+use siltstone_engine::varint::{read_varint, write_varint};
 use siltstone_engine::{Durability, Error, Result, WriteBatch};
 
 use super::{Group, GroupOptions};

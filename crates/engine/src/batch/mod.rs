@@ -21,7 +21,7 @@ use log_form::{
     unexpected_merge, unexpected_range,
 };
 
-pub use crate::varint::{read_varint, write_varint};
+use crate::varint::write_varint;
 pub use log_form::{BatchOp, Op, all_operations, operations, write_key};
 
 /// A list of writes that is applied in order, completely or not at all.

@@ -41,7 +41,7 @@
 use std::sync::Arc;
 
 use siltstone_durable::{EditHeader, VersionEdit};
-use siltstone_engine::batch::{read_varint, write_varint};
+use siltstone_engine::varint::{read_varint, write_varint};
 use siltstone_table::kind::check_sequence;
 use siltstone_table::{FileKind, FileNumber, Ingested, TableMeta};
 

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use siltstone_engine::batch::read_varint;
+use siltstone_engine::varint::read_varint;
 use siltstone_engine::{Error, Op, Purpose, Result};
 use siltstone_table::{BlockCache, FileKind, FileNumber, Kind, LogAccess, LogMode, LogReader};
 use siltstone_vfs::Vfs;

@@ -18,7 +18,7 @@
 //! Source: Elias, "Efficient storage and retrieval by content and address of static files", JACM
 //! 1974; Fano, 1971.
 
-use siltstone_engine::batch::{read_varint, write_varint};
+use siltstone_engine::varint::{read_varint, write_varint};
 
 /// Listed starts are multiples of this many bytes.
 pub(crate) const UNIT: u64 = 64;

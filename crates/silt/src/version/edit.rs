@@ -19,7 +19,7 @@
 //! Compare LevelDB's `VersionEdit`.
 
 use siltstone_durable::{EditHeader, VersionEdit};
-use siltstone_engine::batch::{read_varint, write_varint};
+use siltstone_engine::varint::{read_varint, write_varint};
 
 use crate::keys::KeyHasher;
 use crate::store_entry::StoreEntry;

@@ -9,7 +9,7 @@
 //!
 //! Invariant: decoding is the inverse of encoding, and arbitrary bytes give a result.
 
-use siltstone_engine::batch::{read_varint, write_varint};
+use siltstone_engine::varint::{read_varint, write_varint};
 
 use crate::number::FileNumber;
 

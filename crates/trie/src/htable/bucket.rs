@@ -22,7 +22,7 @@
 //!
 //! Source: LSM-trie paper, section 2.4.2 (the migration record in the bucket).
 
-use siltstone_engine::batch::{read_varint, write_varint};
+use siltstone_engine::varint::{read_varint, write_varint};
 use siltstone_table::FileSum;
 
 use crate::item::Item;

@@ -25,7 +25,7 @@
 use std::collections::BTreeSet;
 
 use siltstone_durable::{EditHeader, VersionEdit};
-use siltstone_engine::batch::{read_varint, write_varint};
+use siltstone_engine::varint::{read_varint, write_varint};
 use siltstone_table::kind::check_sequence;
 
 use crate::config::TrieConfig;
