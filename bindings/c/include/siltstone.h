@@ -249,10 +249,10 @@ siltstone_error *siltstone_cursor_seek_back(siltstone_cursor *cursor,
                                             size_t key_len);
 
 /*
- Moves up to `max_entries` times, forwards or backwards, and copies the entry after each move: one
- call for many entries, for languages in which a call is expensive. It stops early behind the last
- entry of the range, and once the copies have `max_bytes` bytes or more. `*count` is set to the
- number of entries. `*entries` gets them one after the other, and is freed with siltstone_free():
+ Moves up to `max_entries` times, forwards or backwards, and copies the entry after each move, for
+ languages in which a call is expensive. It stops early at the end of the range, and once the
+ copies have `max_bytes` bytes or more. `*count` is set to the number of entries. `*entries` gets
+ them one after the other, and is freed with siltstone_free():
 
  key_len (4 bytes), value_len (4 bytes), both little-endian, key, value
 

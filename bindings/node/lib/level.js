@@ -6,7 +6,7 @@
 // another thread. A read without a snapshot takes one for itself at once, so it does not see writes
 // that are called after it.
 //
-// Invariant: a handle is freed when no call uses it any more: `_close` waits for the calls that run.
+// Invariant: a handle is freed when no call uses it any more: `_close` waits for running calls.
 
 const fs = require('fs')
 const path = require('path')

@@ -189,7 +189,7 @@ impl FilterCallbacks {
     }
 }
 
-/// What a factory of compaction filters is told.
+/// The context that a factory of compaction filters receives.
 #[derive(Debug)]
 pub struct FilterContext {
     is_full: bool,
@@ -323,12 +323,12 @@ exports! {
         drop(filter)
     }
 
-    /// Always false: the store does not tell.
+    /// Always false: the store does not report it.
     fn rocksdb_compactionfiltercontext_is_full_compaction(context: &FilterContext) -> u8 {
         context.is_full.into()
     }
 
-    /// Always false: the store does not tell.
+    /// Always false: the store does not report it.
     fn rocksdb_compactionfiltercontext_is_manual_compaction(context: &FilterContext) -> u8 {
         context.is_manual.into()
     }

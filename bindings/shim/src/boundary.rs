@@ -85,7 +85,7 @@ pub fn quietly<R: Default>(body: impl FnOnce() -> R) -> R {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_default()
 }
 
-/// Errors that a program can be told.
+/// Errors that can be reported to a program.
 pub trait Report {
     /// The text of the error after LevelDB's name of its kind.
     fn report(&self) -> String;

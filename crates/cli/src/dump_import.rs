@@ -227,7 +227,7 @@ impl<'a> EntryLoader<'a> {
     }
 }
 
-/// Cuts a value into parts of a limited number of elements, from its end, so that each is moved once.
+/// Cuts a value into parts of at most `PART_ELEMENTS` elements, from its end: each is moved once.
 fn parts(mut value: Value) -> Vec<Value> {
     let mut parts = Vec::new();
     while value.len() > PART_ELEMENTS {

@@ -8,7 +8,7 @@
 //!   element                        ff c0  01  version:u64  space:u8  SUFFIX
 //!   owner of a version             ff c0  02  version:u64                 value: the user's key
 //!   format marker                  ff c0  03                              value: MARKER_VALUE
-//!   of a replicated table          ff c0  fe, ff c0  ff                   its time, its applied index
+//!   of a replicated table          ff c0  fe, ff c0  ff                   its time, applied index
 //!
 //!   space  collection   SUFFIX                      value
 //!   'f'    hash         hash:u32  field             the field's value

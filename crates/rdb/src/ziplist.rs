@@ -1,7 +1,7 @@
 //! Ziplists: the packed form of small collections up to Redis 6.2.
 //!
 //! ```text
-//!   bytes:u32  tail:u32  elements:u16  entries  ff      little-endian; 65535 elements or more: ffff
+//!   bytes:u32  tail:u32  elements:u16  entries  ff      little-endian; ffff: 65535 or more
 //!
 //!   entry: length of the entry before (n:u8 below fe, or fe n:u32), then
 //!   00llllll  bytes                a string of l bytes

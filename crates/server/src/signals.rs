@@ -50,7 +50,7 @@ pub(crate) fn listen(shared: &Arc<Shared>) -> Result<SignalGuard> {
     Ok(SignalGuard { handle, listener: Some(listener) })
 }
 
-/// Reads the certificates again, and tells the result on standard error, where the log is.
+/// Reads the certificates again, and writes the result to standard error, where the log is.
 fn reload_certificates(shared: &Shared) {
     let Some(tls) = &shared.tls else { return };
     let text = match tls.reload() {

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Inputs come before the tick, and ticks that were missed are not made up for: a node that was
-//! held up hears of its leader before it holds an election.
+//! held up reads the packets of its leader before it holds an election.
 
 use std::collections::HashMap;
 use std::sync::Arc;

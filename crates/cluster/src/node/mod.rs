@@ -9,8 +9,8 @@
 //!
 //! Use: [`Node::create`] once in an empty directory, [`Node::open`] at each later start. A write is
 //! [`NodeHandle::propose`]; a read is [`NodeHandle::read_index`] and then a read of
-//! [`NodeHandle::table`]. A write that depends on a read is proposed in the term of that read, while
-//! the caller keeps others of its own process from writing these keys.
+//! [`NodeHandle::table`]. A write that depends on a read is proposed in the term of that read;
+//! meanwhile the caller keeps others of its own process from writing these keys.
 //!
 //! ```no_run
 //! # use std::sync::Arc;
@@ -32,9 +32,10 @@
 //! ```
 //!
 //! Invariants:
-//! * A callback is called exactly once, and says `NotProposed` only if the write never has an effect.
-//! * A node is heard only as long as it runs on the directory that it was first heard from: one that
-//!   was created again under its old id neither votes nor counts.
+//! * A callback is called exactly once, and gets `NotProposed` only if the write never has an
+//!   effect.
+//! * Packets of a node are accepted only from the directory that its first packet came from: a node
+//!   that was created again under its old id neither votes nor counts.
 //! * One process at a time runs the node of a directory: the lock file `NODE-LOCK` is held.
 
 mod driver;

@@ -5,7 +5,7 @@
 //! | read | those that return what a key holds |
 //! | write | those that change it, and return nothing of it but counts |
 //! | read and write | those that change it and return a part of it |
-//! | none | those that tell only whether a key exists, its type, or its size |
+//! | none | those that return only whether a key exists, its type, or its size |
 //!
 //! A key that is not accessed still has to match a pattern of the user.
 //!

@@ -3,7 +3,7 @@
 //! ```text
 //!             ┌ on, off, passwords
 //!  user alice ┤
-//!             └ selectors ─▶ commands (+get -@write)   keys (~app:* %R~shared:*)   channels (&news.*)
+//!             └ selectors ─▶ commands (+get -@write)  keys (~app:* %R~shared:*)  channels (&news.*)
 //! ```
 //!
 //! A command is allowed if one of the user's selectors allows the command, all its keys and all its

@@ -154,7 +154,7 @@ impl User {
     }
 }
 
-/// The text of a denial. Without `names_object` it does not tell which key or channel.
+/// The text of a denial. Without `names_object` it does not name the key or channel.
 pub(crate) fn denial_text(
     names: &CommandNames,
     user: &User,

@@ -1,7 +1,7 @@
 //! MOVE, and why there is no SWAPDB.
 //!
 //! Databases are tables, each with its own log, so MOVE is two writes. The copy is made durable
-//! before the key is removed: after a power cut the key may be in both tables, and never in neither.
+//! before the key is removed: after a power cut the key is in one of the tables, or in both.
 //!
 //! Source: the documentation of Redis's MOVE; replies of Redis 7.0.
 

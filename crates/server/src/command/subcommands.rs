@@ -1,6 +1,6 @@
 //! Subcommands of commands that have some, with their flags.
 //!
-//! Access rules name them (`+config|get`), and they are in categories of their own. The list has all
+//! Access rules name them (`+config|get`), and they have categories of their own. The list has all
 //! subcommands of Redis 7.2, also those that this server rejects, so that rules for Redis remain
 //! valid.
 //!

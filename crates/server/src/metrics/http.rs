@@ -12,9 +12,10 @@
 //! replaces the oldest, which is the likeliest to have stalled. So stalled clients delay nobody,
 //! and memory is bounded.
 //!
-//! Callers from other machines must send the password of the user `default`, as `Authorization: Bearer
-//! PASSWORD`, or another user with the right to call INFO, as `Authorization: Basic`. The console page holds no data and needs no password: it asks its user for the
-//! password, and requests /metrics with it.
+//! Callers from other machines must send the password of the user `default`, as `Authorization:
+//! Bearer PASSWORD`, or another user with the right to call INFO, as `Authorization: Basic`. The
+//! console page holds no data and needs no password: it asks its user for the password, and
+//! requests /metrics with it.
 //!
 //! Invariant: a connection is registered with the poll while it is in `connections`, and removed by
 //! its deadline.

@@ -1,7 +1,7 @@
 //! The time of a replicated table: that of its leader, carried by the log.
 //!
 //! Nodes have different clocks. If each judged by its own whether an entry has expired, an expired
-//! key could reappear after a failover, and a node whose clock is ahead could drop the elements of a
+//! key could reappear after a failover, and a node whose clock is ahead could drop elements of a
 //! collection that the leader's PERSIST then keeps. So there is one time per group: the newest that
 //! was committed. Every proposal carries the leader's time, in one row of the table:
 //!
@@ -15,7 +15,7 @@
 //! | who | what has expired |
 //! | --- | --- |
 //! | the engine, at every node: reads and compactions | what has expired at the committed time |
-//! | commands on the leader | also what has expired by the leader's clock; then the time is committed before the reply |
+//! | commands on the leader | what has expired by the leader's clock; replies wait for its commit |
 //! | commands on a follower | what has expired at the committed time |
 //!
 //! Invariant: the time never goes back, at no node and across failovers.

@@ -62,8 +62,7 @@ pub struct ClusterOptions {
     pub dir: PathBuf,
     /// Options of the engine `lsm`, by name.
     pub table: BTreeMap<String, String>,
-    /// How long a follower hears nothing of a leader until it wants to become the leader: once to
-    /// twice this.
+    /// A follower campaigns once it has received nothing from a leader for one to two times this.
     pub election_timeout: Duration,
 }
 

@@ -97,8 +97,8 @@ pub(crate) fn append(value: &[u8], meta: ItemMeta) -> Option<Vec<u8>> {
     Some(stored)
 }
 
-/// What the server stores for a string, on every engine but `mica`: the string, unless it looks like
-/// something else. For programs that write to a table which is not being served.
+/// What the server stores for a string on engines other than `mica`: the string, unless it looks
+/// like something else. For programs that write to a table which is not being served.
 pub fn stored_string(value: &[u8]) -> Cow<'_, [u8]> {
     append(value, ItemMeta::default()).map_or(Cow::Borrowed(value), Cow::Owned)
 }

@@ -35,8 +35,8 @@ impl TlsStream {
     /// of bytes, 0 at the end of the stream, and whether there may be more.
     ///
     /// # Errors
-    /// `WouldBlock`; `InvalidData` if the peer does not speak TLS or has no valid certificate, after
-    /// an alert was sent.
+    /// `WouldBlock`; `InvalidData`, after an alert was sent, if the peer does not speak TLS or has
+    /// no valid certificate.
     pub(crate) fn read(
         &mut self,
         socket: &mut TcpStream,

@@ -1,9 +1,9 @@
 //! Address validation by cookies.
 //!
-//! A cookie is a keyed hash of the address that a hello came from, of the hour, and of the number of
-//! changes of the user `default`. It is sent to
-//! that address, so a client that returns it receives what is sent there. The key is random per
-//! server and never leaves it. The previous hour's cookie is still valid.
+//! A cookie is a keyed hash of the address that a hello came from, of the hour, and of the number
+//! of changes of the user `default`. It is sent to that address, so a client that returns it
+//! receives what is sent there. The key is random per server and never leaves it. The previous
+//! hour's cookie is still valid.
 //!
 //! If the user `default` has a password, only a hello with the password gets a cookie. A change of
 //! that user makes all cookies invalid.

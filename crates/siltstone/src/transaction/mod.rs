@@ -73,8 +73,8 @@ use manager::ReadView;
 use merged_cursor::MergedCursor;
 use read_set::ReadSet;
 
-/// A cursor over `stored`, which is one over `range`, with `writes` over it, of which those that have
-/// expired at `now` are hidden.
+/// A cursor over `range`: the rows of `stored` with `writes` over them. Writes that have expired at
+/// `now` are hidden.
 pub fn overlay_cursor(
     stored: Box<dyn siltstone_engine::Cursor>,
     writes: Arc<Overlay>,
