@@ -419,6 +419,12 @@ pub trait CheckpointSink {
     /// `Io`.
     fn write(&mut self, bytes: &[u8]) -> Result<()>;
 
+    /// Appends zeros to the current file. They should take no space.
+    ///
+    /// # Errors
+    /// `Io`.
+    fn skip(&mut self, bytes: u64) -> Result<()>;
+
     /// Completes the current file and makes it durable.
     ///
     /// # Errors

@@ -98,8 +98,17 @@ impl CheckpointSink for DirectorySink {
         Ok(())
     }
 
+    fn skip(&mut self, bytes: u64) -> Result<()> {
+        self.file()?.1 += bytes;
+        Ok(())
+    }
+
     fn finish(&mut self) -> Result<()> {
-        let (file, _) = self.file()?;
+        let (file, len) = self.file()?;
+        // Zeros at the end were not written.
+        if file.len()? < *len {
+            file.set_len(*len)?;
+        }
         file.sync(Purpose::Maintenance)?;
         self.file = None;
         Ok(())

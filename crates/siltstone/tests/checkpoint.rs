@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use siltstone::{Db, DbOptions, Durability, WriteBatch};
@@ -83,4 +84,27 @@ fn table_created_during_a_checkpoint_is_whole_or_absent_in_the_copy() {
             copy.table(&name).unwrap();
         }
     }
+}
+
+/// The space that the files of a table take.
+fn allocated_bytes(store: &Path) -> u64 {
+    let files = std::fs::read_dir(store.join("table-t")).unwrap();
+    files.map(|file| file.unwrap().metadata().unwrap().blocks() * 512).sum()
+}
+
+#[test]
+fn checkpoint_of_a_device_takes_no_more_space_than_the_device() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = |name: &str| scratch.path().join(name);
+    let db = Db::open_or_create(path("store"), DbOptions::default()).unwrap();
+    let options = [("capacity".to_owned(), "64MiB".to_owned())].into();
+    db.table_or_create("t", "skimpy", &options).unwrap();
+    db.close().unwrap();
+    write(&path("store"), 1);
+    let db = Db::open(path("store"), DbOptions::default()).unwrap();
+    db.checkpoint(path("copy")).unwrap();
+    db.close().unwrap();
+    check(&path("copy"), 1);
+    let [store, copy] = ["store", "copy"].map(|name| allocated_bytes(&path(name)));
+    assert!(copy <= store + (1 << 20) && store < 32 << 20, "{copy} bytes of {store}");
 }

@@ -1,8 +1,8 @@
 //! Exports a checkpoint of the table: the device's file as of now.
 //!
 //! All records are programmed and a checkpoint is written to the device; then the file is streamed
-//! under the writer lock. Reads continue. Parts of the file that were never written are streamed as
-//! zeros.
+//! under the writer lock. Reads continue. Parts of the file that were never written are skipped, so
+//! that the copy takes no more space than the file.
 
 use siltstone_engine::{CheckpointSink, Error, Purpose, Result};
 use siltstone_vfs::Mode;
@@ -29,6 +29,12 @@ pub(crate) fn export(table: &Table, sink: &mut dyn CheckpointSink) -> Result<()>
         sink.create(DEVICE)?;
         let mut at = 0;
         while at < bytes {
+            let data_at = file.next_data(at)?.min(bytes);
+            if data_at > at {
+                sink.skip(data_at - at)?;
+                at = data_at;
+                continue;
+            }
             let mut part = vec![0; PART_BYTES.min(bytes - at) as usize];
             file.read_at(at, &mut part, Purpose::Maintenance)?;
             sink.write(&part)?;

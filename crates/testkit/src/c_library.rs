@@ -1,32 +1,65 @@
-//! Helper: builds a library for C, and finds the address sanitizer of the C compiler.
+//! Helper: compiles C programs with a library of ours, and runs them.
 //!
-//! Cargo builds no `cdylib` for tests, so a nested call of Cargo does.
+//! The package of such a library is a Rust library too. So Cargo builds both before the package's
+//! tests, and the library for C is in the directory of the running test.
 
 use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Builds the C library of a package in the profile of the running test, and returns the directory
-/// that it is in.
+/// The directory of the package's library for C, `lib{name}.so`.
 ///
 /// # Panics
-/// If it cannot be built.
+/// If the running test has none.
 #[must_use]
-pub fn build(package: &str) -> PathBuf {
+pub fn directory(name: &str) -> PathBuf {
     let program = std::env::current_exe().unwrap_or_else(|error| panic!("no program: {error}"));
-    // target/PROFILE/deps/test
-    let Some(directory) = program.ancestors().nth(2) else { panic!("{}", program.display()) };
-    let profile = match directory.file_name() {
-        Some(name) if name != "debug" => name.to_owned(),
-        _ => "dev".into(),
-    };
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--package", package, "--profile"]).arg(profile);
-    build.arg("--target-dir").args(directory.parent());
-    build.current_dir(env!("CARGO_MANIFEST_DIR"));
-    let built = build.status().unwrap_or_else(|error| panic!("{build:?}: {error}"));
-    assert!(built.success(), "{build:?}: {built}");
+    let directory = program.parent().unwrap_or_else(|| panic!("{}", program.display()));
+    let library = directory.join(format!("lib{name}.so"));
+    assert!(library.is_file(), "{} was not built", library.display());
     directory.to_owned()
+}
+
+/// Lets programs find the library as `soname`, its name for the loader.
+///
+/// # Panics
+/// I/O errors.
+pub fn add_soname(name: &str, soname: &str) {
+    let link = directory(name).join(soname);
+    match symlink(format!("lib{name}.so"), &link) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            panic!("{}: {error}", link.display())
+        }
+        _ => {}
+    }
+}
+
+/// Compiles `source` and links it with the library `name`, where it finds it at run time too;
+/// `arguments` are further ones of the compiler.
+///
+/// # Panics
+/// If the compiler finds an error.
+pub fn compile(name: &str, source: &Path, program: &Path, arguments: &[&str]) {
+    let directory = directory(name);
+    let mut compiler = compiler();
+    compiler.args(arguments).arg(source).arg("-o").arg(program);
+    compiler.arg("-L").arg(&directory).arg(format!("-Wl,-rpath,{}", directory.display()));
+    compiler.arg(format!("-l{name}")).arg("-lpthread");
+    let _ = run(&mut compiler);
+}
+
+/// What a program prints.
+///
+/// # Panics
+/// If it fails.
+#[must_use]
+pub fn run(program: &mut Command) -> String {
+    let output = program.output().unwrap_or_else(|error| panic!("{program:?}: {error}"));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program:?}: {}\n{errors}", output.status);
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// Whether the C compiler can make and run programs with the address sanitizer; `scratch` is a

@@ -39,9 +39,19 @@ impl CheckpointSink for VfsSink {
         Ok(())
     }
 
+    fn skip(&mut self, bytes: u64) -> Result<()> {
+        let none = || Error::Invalid("bytes without a file".into());
+        self.file.as_mut().ok_or_else(none)?.1 += bytes;
+        Ok(())
+    }
+
     fn finish(&mut self) -> Result<()> {
         let none = || Error::Invalid("no file to finish".into());
-        self.file.take().ok_or_else(none)?.0.sync(Purpose::Maintenance)?;
+        let (file, len) = self.file.take().ok_or_else(none)?;
+        if file.len()? < len {
+            file.set_len(len)?;
+        }
+        file.sync(Purpose::Maintenance)?;
         self.target.sync_dir(Purpose::Maintenance)
     }
 }
