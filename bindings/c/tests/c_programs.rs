@@ -22,16 +22,12 @@ fn run(source: &str, arguments: impl Fn(&Path) -> Vec<String>, expected: &str) {
         eprintln!("the compiler has no address sanitizer: {source} runs without it");
     }
     for (number, flags) in variants.iter().enumerate() {
-        let program = scratch.path().join(format!("program{number}"));
-        let compiled = compile(source, &program, flags);
-        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
-        let directory = scratch.path().join(format!("dir{number}"));
+        let [program, directory] =
+            ["program", "dir"].map(|name| scratch.path().join(format!("{name}{number}")));
+        compile(source, &program, flags);
         fs::create_dir(&directory).unwrap();
-        let output = Command::new(&program).args(arguments(&directory)).output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{source} {flags:?}: {:?}\n{errors}", output.status);
-        assert!(text.ends_with(expected), "{source} {flags:?}: {text}\n{errors}");
+        let text = c_library::run(Command::new(&program).args(arguments(&directory)));
+        assert!(text.ends_with(expected), "{source} {flags:?}: {text}");
     }
 }
 

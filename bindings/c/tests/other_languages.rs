@@ -14,7 +14,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use library::{compile, header_functions, library_directory, root};
+use library::{compile, header_functions, root};
+use siltstone_testkit::c_library::{self, run};
 
 mod library;
 
@@ -24,15 +25,6 @@ const MIN_NODE: u32 = 20;
 
 fn bindings() -> &'static Path {
     root().parent().unwrap()
-}
-
-/// Runs a command, which must succeed, and returns its output.
-fn run(command: &mut Command) -> String {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let [text, errors] =
-        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-    assert!(output.status.success(), "{command:?}: {:?}\n{text}\n{errors}", output.status);
-    text
 }
 
 /// The first number in the output of a command; `None` if it cannot be run.
@@ -66,7 +58,8 @@ fn has_go() -> bool {
 /// A Go command that finds the library. Go does not look at the header, so its hash is in the
 /// flags.
 fn go(directory: &Path) -> Command {
-    let library = library_directory().display();
+    let library = c_library::directory("siltstone");
+    let library = library.display();
     let include = root().join("include");
     let mut hasher = DefaultHasher::new();
     fs::read(include.join("siltstone.h")).unwrap().hash(&mut hasher);
@@ -148,7 +141,7 @@ impl Java {
 
     /// A program with the package and more classes.
     fn program(&self, classes: &Path) -> Command {
-        let library = library_directory().join("libsiltstone.so");
+        let library = c_library::directory("siltstone").join("libsiltstone.so");
         let mut java = self.tool("java");
         java.args(["--enable-native-access=ALL-UNNAMED", "-ea", "-cp"])
             .arg(format!("{}:{}", self.jar().display(), classes.display()))
@@ -176,7 +169,7 @@ fn node(program: &Path) -> Command {
     let mut node = Command::new("node");
     node.arg(program)
         .current_dir(bindings().join("node"))
-        .env("SILTSTONE_LIBRARY", library_directory().join("libsiltstone.so"));
+        .env("SILTSTONE_LIBRARY", c_library::directory("siltstone").join("libsiltstone.so"));
     node
 }
 
@@ -281,8 +274,7 @@ fn programs_in_all_languages_count_in_one_store() {
     let store = scratch.path().join("visits");
     let mut programs: Vec<(&str, Program)> = Vec::new();
     let c = scratch.path().join("languages-c");
-    let compiled = compile("examples/languages.c", &c, &[]);
-    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    compile("examples/languages.c", &c, &[]);
     programs.push(("c", Box::new(move || Command::new(&c))));
     if has_go() {
         let program = scratch.path().join("languages-go");

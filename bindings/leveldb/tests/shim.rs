@@ -4,10 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::sync::OnceLock;
+use std::path::Path;
+use std::process::Command;
 
 use siltstone_testkit::c_library;
 
@@ -15,46 +13,17 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The directory of the library, which is built first.
-fn library_directory() -> &'static Path {
-    static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
-    DIRECTORY.get_or_init(|| c_library::build("siltstone-leveldb"))
-}
-
-fn compile(source: &Path, program: &Path, flags: &[&str]) -> Output {
-    c_library::compiler()
-        .arg("-I")
-        .arg(root().join("include"))
-        .args(flags)
-        .arg(source)
-        .arg("-o")
-        .arg(program)
-        .arg("-L")
-        .arg(library_directory())
-        .arg("-lleveldb")
-        .output()
-        .unwrap()
-}
-
 fn run(flags: &[&str]) {
     let scratch = tempfile::tempdir().unwrap();
-    // The name that programs look for.
-    let library = library_directory().join("libleveldb.so");
-    symlink(library, scratch.path().join("libleveldb.so.1")).unwrap();
-    let program = scratch.path().join("shim");
-    let compiled = compile(&root().join("tests/shim.c"), &program, flags);
-    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
-    let directory = scratch.path().join("databases");
+    let [program, directory] = ["shim", "databases"].map(|name| scratch.path().join(name));
+    let include = format!("-I{}", root().join("include").display());
+    let flags = [flags, &[&include]].concat();
+    c_library::add_soname("leveldb", "libleveldb.so.1");
+    c_library::compile("leveldb", &root().join("tests/shim.c"), &program, &flags);
     fs::create_dir(&directory).unwrap();
-    let output = Command::new(&program)
-        .arg(&directory)
-        .env("LD_LIBRARY_PATH", scratch.path())
-        .env("TEST_TMPDIR", scratch.path().join("tmp"))
-        .output()
-        .unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{flags:?}: {:?}\n{errors}", output.status);
-    assert_eq!(output.stdout, b"ok\n");
+    let mut program = Command::new(&program);
+    program.arg(&directory).env("TEST_TMPDIR", scratch.path().join("tmp"));
+    assert_eq!(c_library::run(&mut program), "ok\n", "{flags:?}");
 }
 
 #[test]

@@ -10,10 +10,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::sync::OnceLock;
+use std::path::Path;
+use std::process::Command;
 
 use siltstone_testkit::c_library;
 
@@ -79,52 +77,21 @@ fn header() -> String {
     text
 }
 
-/// The directory of the library, which is built first.
-fn library_directory() -> &'static Path {
-    static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
-    DIRECTORY.get_or_init(|| c_library::build("siltstone-rocksdb"))
-}
-
-/// Compiles a program, with the header in the directory of the program.
-fn compile(source: &Path, program: &Path, flags: &[&str]) -> Output {
-    let include = program.parent().unwrap().join("include");
-    fs::create_dir_all(include.join("rocksdb")).unwrap();
-    fs::write(include.join("rocksdb/c.h"), header()).unwrap();
-    c_library::compiler()
-        // Arguments through which functions return are `const void *` in this header.
-        .args(["-Wno-maybe-uninitialized", "-I"])
-        .arg(include)
-        .arg("-I")
-        .arg(root().join("tests"))
-        .args(flags)
-        .arg(source)
-        .arg("-o")
-        .arg(program)
-        .arg("-L")
-        .arg(library_directory())
-        .arg("-lrocksdb")
-        .output()
-        .unwrap()
-}
-
+/// Compiles a program and runs it, with the header in the directory of the program.
 fn run(name: &str, source: &Path, flags: &[&str]) -> String {
     let scratch = tempfile::tempdir().unwrap();
-    // The name that programs look for.
-    let library = library_directory().join("librocksdb.so");
-    symlink(library, scratch.path().join("librocksdb.so.11")).unwrap();
-    let program = scratch.path().join(name);
-    let compiled = compile(source, &program, flags);
-    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
-    let directory = scratch.path().join("databases");
+    let [program, include, directory] =
+        [name, "include", "databases"].map(|name| scratch.path().join(name));
+    fs::create_dir_all(include.join("rocksdb")).unwrap();
+    fs::write(include.join("rocksdb/c.h"), header()).unwrap();
     fs::create_dir(&directory).unwrap();
-    let output = Command::new(&program)
-        .arg(&directory)
-        .env("LD_LIBRARY_PATH", scratch.path())
-        .output()
-        .unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{name} {flags:?}: {:?}\n{errors}", output.status);
-    String::from_utf8(output.stdout).unwrap()
+    let [include, tests] =
+        [include, root().join("tests")].map(|path| format!("-I{}", path.display()));
+    // Arguments through which functions return are `const void *` in this header.
+    let flags = [flags, &["-Wno-maybe-uninitialized", &include, &tests]].concat();
+    c_library::add_soname("rocksdb", "librocksdb.so.11");
+    c_library::compile("rocksdb", source, &program, &flags);
+    c_library::run(Command::new(&program).arg(&directory))
 }
 
 fn run_all(flags: &[&str]) {
@@ -155,7 +122,7 @@ fn every_function_works_under_the_address_sanitizer() {
 
 #[test]
 fn library_exports_every_function_of_the_header_and_no_other() {
-    let library = library_directory().join("librocksdb.so");
+    let library = c_library::directory("rocksdb").join("librocksdb.so");
     let listed = Command::new("nm").args(["-D", "--defined-only"]).arg(library).output().unwrap();
     assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
     let listed = String::from_utf8(listed.stdout).unwrap();

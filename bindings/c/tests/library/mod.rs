@@ -1,9 +1,7 @@
-//! Builds the C library for tests, compiles C programs with it, and lists its functions.
+//! Compiles C programs with the library, and lists its functions.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Output;
-use std::sync::OnceLock;
+use std::path::Path;
 
 use siltstone_testkit::c_library;
 
@@ -12,28 +10,10 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The directory of the library, which is built first.
-pub(crate) fn library_directory() -> &'static Path {
-    static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
-    DIRECTORY.get_or_init(|| c_library::build("siltstone-c"))
-}
-
 /// Compiles a C program of the crate's directory.
-pub(crate) fn compile(source: &str, program: &Path, flags: &[&str]) -> Output {
-    let library = library_directory();
-    c_library::compiler()
-        .arg("-I")
-        .arg(root().join("include"))
-        .args(flags)
-        .arg(root().join(source))
-        .arg("-o")
-        .arg(program)
-        .arg("-L")
-        .arg(library)
-        .arg(format!("-Wl,-rpath,{}", library.display()))
-        .args(["-lsiltstone", "-lpthread"])
-        .output()
-        .unwrap()
+pub(crate) fn compile(source: &str, program: &Path, flags: &[&str]) {
+    let include = format!("-I{}", root().join("include").display());
+    c_library::compile("siltstone", &root().join(source), program, &[flags, &[&include]].concat());
 }
 
 /// The names of all functions of the header.
