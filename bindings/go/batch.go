@@ -8,8 +8,8 @@ import (
 	"unsafe"
 )
 
-// A Batch is a list of writes that is applied in order, completely or not at all, by [Table.Write]
-// or [Transaction.Write].
+// A Batch is a list of writes that is applied in order, completely or not at all, by [Table.Write],
+// [DB.Write] or [Transaction.Write].
 type Batch struct{ *handle }
 
 // NewBatch returns an empty batch.
@@ -53,6 +53,22 @@ func (b *Batch) PutTTL(key, value []byte, ttl time.Duration) error {
 func (b *Batch) Delete(key []byte) error {
 	return b.use(func() *C.siltstone_error {
 		return C.siltstone_batch_delete(b.c(), bytes(key), length(key))
+	})
+}
+
+// DeleteRange adds the removal of every key from start to before end; nil is no bound. lsm only.
+//
+// Errors: [ErrInvalid] for a range that starts after its end.
+func (b *Batch) DeleteRange(start, end []byte) error {
+	return b.use(func() *C.siltstone_error {
+		return C.siltstone_batch_delete_range(b.c(), bytes(start), length(start), bytes(end), length(end))
+	})
+}
+
+// Merge adds the merge of an operand into a key, with the merge operator of the table. lsm only.
+func (b *Batch) Merge(key, operand []byte) error {
+	return b.use(func() *C.siltstone_error {
+		return C.siltstone_batch_merge(b.c(), bytes(key), length(key), bytes(operand), length(operand))
 	})
 }
 

@@ -119,18 +119,31 @@ static inline handle_result table_open(const siltstone_db *db, const char *name)
   return (handle_result){error, table};
 }
 
-/* The options are in `text` one after the other, each with its NUL. */
+/* Lists of texts are in `text` one after the other, each with its NUL. The result is freed. */
+static inline const char **text_list(size_t count, const char *text) {
+  const char **list = malloc((count + 1) * sizeof *list);
+  if (!list) abort();
+  for (size_t i = 0; i < count; text += strlen(text) + 1) list[i++] = text;
+  return list;
+}
+
 static inline handle_result table_open_or_create(const siltstone_db *db, const char *name,
                                                  const char *engine, size_t count,
                                                  const char *text) {
   siltstone_table *table = NULL;
-  siltstone_error *error;
-  const char **options = malloc((count + 1) * sizeof *options);
-  if (!options) abort();
-  for (size_t i = 0; i < count; text += strlen(text) + 1) options[i++] = text;
-  error = siltstone_table_open_or_create(db, name, engine, options, count, &table);
+  const char **options = text_list(count, text);
+  siltstone_error *error =
+      siltstone_table_open_or_create(db, name, engine, options, count, &table);
   free(options);
   return (handle_result){error, table};
+}
+
+static inline handle_result sorted_file_create(const char *path, size_t count, const char *text) {
+  siltstone_sorted_file *file = NULL;
+  const char **options = text_list(count, text);
+  siltstone_error *error = siltstone_sorted_file_create(path, options, count, &file);
+  free(options);
+  return (handle_result){error, file};
 }
 
 static inline handle_result snapshot_create(const siltstone_table *table) {
@@ -167,6 +180,24 @@ static inline result verify(const char *path) {
 static inline result repair(const char *path) {
   result r = {0};
   r.error = siltstone_repair(path, &r.flag, &r.data);
+  return r;
+}
+
+static inline result table_set_options(const siltstone_table *table, size_t count,
+                                       const char *text) {
+  result r = {0};
+  const char **options = text_list(count, text);
+  r.error = siltstone_table_set_options(table, options, count, &r.data);
+  free(options);
+  return r;
+}
+
+static inline result table_ingest(const siltstone_table *table, size_t count, const char *text,
+                                  int32_t mode) {
+  result r = {0};
+  const char **paths = text_list(count, text);
+  r.error = siltstone_table_ingest(table, count, paths, mode, &r.data);
+  free(paths);
   return r;
 }
 

@@ -4,10 +4,10 @@ package siltstone
 import "C"
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
-	"strings"
 	"unsafe"
 )
 
@@ -63,15 +63,10 @@ func (db *DB) Table(name string) (*Table, error) {
 // Errors: [ErrInvalidOptions] with every mistake; [ErrInvalid] if the table is on another engine;
 // [ErrIO].
 func (db *DB) TableOrCreate(name, engine string, options map[string]string) (*Table, error) {
-	var text strings.Builder
-	for _, key := range slices.Sorted(maps.Keys(options)) {
-		option := key + "=" + options[key]
-		if err := checkText(option, "options"); err != nil {
-			return nil, err
-		}
-		text.WriteString(option + "\x00")
+	list, err := textList(optionList(options), "options")
+	if err != nil {
+		return nil, err
 	}
-	list := []byte(text.String())
 	return db.openTable([]string{name, engine}, func(names []*C.char) C.handle_result {
 		return C.table_open_or_create(db.c(), names[0], names[1], C.size_t(len(options)), bytes(list))
 	})
@@ -145,6 +140,48 @@ func (db *DB) Tables() (map[string]TableInfo, error) {
 	}
 	var tables map[string]TableInfo
 	return tables, json.Unmarshal(text, &tables)
+}
+
+// Write applies batches to tables of the store, to all of them or to none. The tables are on lsm,
+// trie or silt. The batches stay as they are.
+//
+// Errors: [ErrInvalid] for a table of another store, and for a batch that is given twice;
+// [ErrUnsupported] by other engines; those of all writes.
+func (db *DB) Write(batches map[*Table]*Batch) error { return db.write(batches, false) }
+
+// WriteSync is Write, and all of it survives a power cut once it returns.
+func (db *DB) WriteSync(batches map[*Table]*Batch) error { return db.write(batches, true) }
+
+func (db *DB) write(batches map[*Table]*Batch, synced C.bool) error {
+	// Another call may want the same batches: all calls acquire them in the order of their addresses.
+	tables := slices.SortedFunc(maps.Keys(batches), func(a, b *Table) int {
+		return cmp.Compare(uintptr(unsafe.Pointer(batches[a])), uintptr(unsafe.Pointer(batches[b])))
+	})
+	if err := db.acquire(); err != nil {
+		return err
+	}
+	defer db.release()
+	for _, table := range tables {
+		if err := table.acquire(); err != nil {
+			return err
+		}
+		defer table.release()
+	}
+	var cTables []*C.siltstone_table
+	var cBatches []*C.siltstone_batch
+	for i, table := range tables {
+		batch := batches[table]
+		if i > 0 && batches[tables[i-1]] == batch {
+			return &Error{Code: ErrInvalid, Message: "a batch is given for two tables"}
+		}
+		if err := batch.acquire(); err != nil {
+			return err
+		}
+		defer batch.release()
+		cTables, cBatches = append(cTables, table.c()), append(cBatches, batch.c())
+	}
+	return check(C.siltstone_write(db.c(), C.size_t(len(tables)), unsafe.SliceData(cTables),
+		unsafe.SliceData(cBatches), synced))
 }
 
 // Sync makes every write that has returned, to any table, durable against a power cut.

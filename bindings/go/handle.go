@@ -4,7 +4,9 @@ package siltstone
 import "C"
 
 import (
+	"maps"
 	"runtime"
+	"slices"
 	"sync"
 	"unsafe"
 )
@@ -12,7 +14,7 @@ import (
 // A handle is a pointer to an object of the C library, and the lock that keeps the object alive
 // while a call uses it: calls of a shared object hold the lock for reading, calls of others exclude
 // one another, and closing holds it for writing. The garbage collector closes a handle that nobody
-// can reach. No call acquires a second handle, except that a write acquires its batch, last.
+// can reach. No call acquires a second handle, except that a write acquires its batches, last.
 type handle struct {
 	mu       sync.RWMutex
 	pointer  unsafe.Pointer // nil: closed
@@ -95,4 +97,25 @@ func takeText(r C.result) ([]byte, error) {
 		r.len = C.size_t(C.strlen(r.data))
 	}
 	return take(r)
+}
+
+// optionList returns options in the form key=value, sorted.
+func optionList(options map[string]string) []string {
+	list := make([]string, 0, len(options))
+	for _, key := range slices.Sorted(maps.Keys(options)) {
+		list = append(list, key+"="+options[key])
+	}
+	return list
+}
+
+// textList returns texts one after the other, each with a NUL.
+func textList(list []string, name string) ([]byte, error) {
+	text := []byte{}
+	for _, item := range list {
+		if err := checkText(item, name); err != nil {
+			return nil, err
+		}
+		text = append(append(text, item...), 0)
+	}
+	return text, nil
 }

@@ -4,6 +4,7 @@ package siltstone
 import "C"
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"time"
 	"unsafe"
@@ -59,6 +60,51 @@ func (t *Table) Delete(key []byte) error {
 	return check(C.siltstone_table_delete(t.c(), bytes(key), length(key)))
 }
 
+// DeleteRange removes every key from start to before end, at a cost independent of their number; nil
+// is no bound. Earlier snapshots still show the keys. lsm only.
+//
+// Errors: [ErrUnsupported]; [ErrInvalid] for a range that starts after its end.
+func (t *Table) DeleteRange(start, end []byte) error {
+	if err := t.acquire(); err != nil {
+		return err
+	}
+	defer t.release()
+	return check(C.siltstone_table_delete_range(t.c(), bytes(start), length(start),
+		bytes(end), length(end)))
+}
+
+// MergeCounter is the merge operator that adds integers of 8 bytes, little-endian.
+const MergeCounter = "siltstone.counter"
+
+// MergeAppend returns the name of the merge operator that joins values with a separator.
+func MergeAppend(separator []byte) string {
+	return "siltstone.append:" + hex.EncodeToString(separator)
+}
+
+// SetMergeOperator sets the merge operator of the table, [MergeCounter] or one of [MergeAppend]. It
+// is recorded, and set again when the table is opened. The table takes no values that expire then.
+// lsm only.
+//
+// Errors: [ErrUnsupported]; [ErrInvalid] for an unknown operator, for another one than the recorded
+// one, and for a table with values that expire.
+func (t *Table) SetMergeOperator(name string) error {
+	return t.withText([]string{name}, "name", func(_ C.size_t, text *C.char) error {
+		return check(C.siltstone_table_set_merge_operator(t.c(), text))
+	})
+}
+
+// Merge merges an operand into a key without reading its value. lsm only.
+//
+// Errors: [ErrUnsupported]; [ErrInvalid] without a merge operator, or if it refuses the operand.
+func (t *Table) Merge(key, operand []byte) error {
+	if err := t.acquire(); err != nil {
+		return err
+	}
+	defer t.release()
+	return check(C.siltstone_table_merge(t.c(), bytes(key), length(key),
+		bytes(operand), length(operand)))
+}
+
 // Write applies a batch atomically. The batch stays as it is, and can be changed and applied again.
 func (t *Table) Write(batch *Batch) error { return t.write(batch, false) }
 
@@ -112,6 +158,49 @@ func (t *Table) Maintain() error {
 	}
 	defer t.release()
 	return check(C.siltstone_table_maintain(t.c()))
+}
+
+// CompactRange compacts the keys from start to before end down to their deepest level, beside other
+// work; nil is no bound. lsm only.
+//
+// Errors: [ErrUnsupported]; [ErrInvalid] for a range that starts after its end; [ErrIO].
+func (t *Table) CompactRange(start, end []byte) error {
+	if err := t.acquire(); err != nil {
+		return err
+	}
+	defer t.release()
+	return check(C.siltstone_table_compact_range(t.c(), bytes(start), length(start),
+		bytes(end), length(end)))
+}
+
+// SetOptions changes options of the table, durably, and returns the names of those that take effect
+// when the table is opened next.
+//
+// Errors: [ErrInvalidOptions] with every mistake, among them options that never change;
+// [ErrRefused]; [ErrIO]. Nothing has changed then.
+func (t *Table) SetOptions(options map[string]string) ([]string, error) {
+	var later []string
+	err := t.withText(optionList(options), "options", func(count C.size_t, text *C.char) error {
+		names, err := takeText(C.table_set_options(t.c(), count, text))
+		if err != nil {
+			return err
+		}
+		return json.Unmarshal(names, &later)
+	})
+	return later, err
+}
+
+// withText calls the C library with a list of texts.
+func (t *Table) withText(list []string, name string, call func(C.size_t, *C.char) error) error {
+	text, err := textList(list, name)
+	if err != nil {
+		return err
+	}
+	if err := t.acquire(); err != nil {
+		return err
+	}
+	defer t.release()
+	return call(C.size_t(len(list)), bytes(text))
 }
 
 // Stats returns counters and sizes as a JSON object.

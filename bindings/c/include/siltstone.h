@@ -91,6 +91,36 @@ typedef enum {
 } siltstone_code;
 
 /*
+ What happens to the files of an ingestion.
+ */
+enum siltstone_ingest_mode
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /*
+   They are copied.
+   */
+  SILTSTONE_INGEST_MODE_COPY = 0,
+  /*
+   They are linked into the table where the file system can, and copied otherwise. They must
+   not be changed afterwards.
+   */
+  SILTSTONE_INGEST_MODE_LINK = 1,
+  /*
+   As LINK, and removed from their place once the ingestion is durable.
+   */
+  SILTSTONE_INGEST_MODE_MOVE = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum siltstone_ingest_mode siltstone_ingest_mode;
+#else
+typedef int32_t siltstone_ingest_mode;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/*
  A list of writes that is applied in order, completely or not at all. One thread at a time may
  use it.
  */
@@ -127,6 +157,11 @@ typedef struct siltstone_options siltstone_options;
  that is not used for `idle_ms` (see siltstone_options_set_idle_ms()) expires.
  */
 typedef struct siltstone_snapshot siltstone_snapshot;
+
+/*
+ A sorted file that is being written. One thread at a time may use it.
+ */
+typedef struct siltstone_sorted_file siltstone_sorted_file;
 
 /*
  A table of a store. Any thread may use it, several at the same time.
@@ -190,6 +225,26 @@ siltstone_error *siltstone_batch_put_until(siltstone_batch *batch,
  Adds the removal of a key. Removing a missing key is not an error.
  */
 siltstone_error *siltstone_batch_delete(siltstone_batch *batch, const char *key, size_t key_len);
+
+/*
+ Adds the removal of every key from `start` to before `end`; NULL is no bound. lsm only.
+
+ Errors: INVALID for a range that starts after its end.
+ */
+siltstone_error *siltstone_batch_delete_range(siltstone_batch *batch,
+                                              const char *start,
+                                              size_t start_len,
+                                              const char *end,
+                                              size_t end_len);
+
+/*
+ Adds the merge of an operand into a key, with the merge operator of the table. lsm only.
+ */
+siltstone_error *siltstone_batch_merge(siltstone_batch *batch,
+                                       const char *key,
+                                       size_t key_len,
+                                       const char *operand,
+                                       size_t operand_len);
 
 /*
  Removes all operations and keeps the memory for later ones.
@@ -374,6 +429,19 @@ siltstone_error *siltstone_table_rename(const siltstone_db *db,
  {"stock":{"engine":"lsm","options":{"memtable":"8MiB"}}}. Free *json with siltstone_free().
  */
 siltstone_error *siltstone_tables(const siltstone_db *db, char **json);
+
+/*
+ Applies batches[i] to tables[i], for all of `count` tables of the store, or none of them. With
+ `synced` all survive a power cut once this returns. The batches stay as they are.
+
+ Errors: INVALID for a table of another store; UNSUPPORTED if there are several tables and one is
+ not on lsm, trie or silt; those of all writes.
+ */
+siltstone_error *siltstone_write(const siltstone_db *db,
+                                 size_t count,
+                                 const siltstone_table *const *tables,
+                                 const siltstone_batch *const *batches,
+                                 bool synced);
 
 /*
  Makes every write that has returned, to any table, durable against a power cut.
@@ -571,6 +639,77 @@ siltstone_error *siltstone_snapshot_cursor_prefix(const siltstone_snapshot *snap
                                                   siltstone_cursor **cursor);
 
 /*
+ Creates the sorted file `path`, which must not exist. The options are those of an lsm table, of
+ which block size, compression and filters matter. Finish it with siltstone_sorted_file_finish(),
+ and free it with siltstone_sorted_file_free().
+
+ Errors: INVALID_OPTIONS; IO.
+ */
+siltstone_error *siltstone_sorted_file_create(const char *path,
+                                              const char *const *options,
+                                              size_t option_count,
+                                              siltstone_sorted_file **file);
+
+/*
+ Frees a sorted file. One that is not finished is removed. NULL is allowed.
+ */
+void siltstone_sorted_file_free(siltstone_sorted_file *file);
+
+/*
+ Adds a key with its value. Each key must be above the one before.
+
+ Errors: INVALID for a key that is not: the file is unchanged. TOO_LARGE. IO: the file cannot be
+ finished.
+ */
+siltstone_error *siltstone_sorted_file_put(siltstone_sorted_file *file,
+                                           const char *key,
+                                           size_t key_len,
+                                           const char *value,
+                                           size_t value_len);
+
+/*
+ As siltstone_sorted_file_put(), for a value that expires at `expires_at`, in milliseconds since
+ 1970.
+ */
+siltstone_error *siltstone_sorted_file_put_until(siltstone_sorted_file *file,
+                                                 const char *key,
+                                                 size_t key_len,
+                                                 const char *value,
+                                                 size_t value_len,
+                                                 uint64_t expires_at);
+
+/*
+ Adds the removal of a key from the table that ingests the file. Otherwise as
+ siltstone_sorted_file_put().
+ */
+siltstone_error *siltstone_sorted_file_delete(siltstone_sorted_file *file,
+                                              const char *key,
+                                              size_t key_len);
+
+/*
+ Completes the file, durably. Only siltstone_sorted_file_free() is allowed after it.
+
+ Errors: INVALID for a file without entries; IO. The file is removed then.
+ */
+siltstone_error *siltstone_sorted_file_finish(siltstone_sorted_file *file);
+
+/*
+ Makes `count` sorted files a part of the table, all at once and durably, without rewriting them.
+ Their entries replace older ones of the same keys; the files must not overlap one another.
+ `mode` is a siltstone_ingest_mode. *json, which may be NULL, gets {"sequence":1,"entries":2,
+ "bytes":3,"copied_bytes":0,"levels":[6],"not_removed":[]}. Free *json with siltstone_free(). lsm
+ only.
+
+ Errors: UNSUPPORTED; INVALID for files that overlap or are no complete sorted files; CORRUPTION
+ in a file. Nothing has changed then. Otherwise those of all writes.
+ */
+siltstone_error *siltstone_table_ingest(const siltstone_table *table,
+                                        size_t count,
+                                        const char *const *paths,
+                                        int32_t mode,
+                                        char **json);
+
+/*
  Frees a handle of a table. The table itself stays as it is. NULL is allowed.
  */
 void siltstone_table_free(siltstone_table *table);
@@ -607,6 +746,41 @@ siltstone_error *siltstone_table_delete(const siltstone_table *table,
                                         size_t key_len);
 
 /*
+ Removes every key from `start` to before `end`, buffered, at a cost independent of their number;
+ NULL is no bound. Earlier snapshots still show the keys. lsm only.
+
+ Errors: UNSUPPORTED; INVALID for a range that starts after its end; those of all writes.
+ */
+siltstone_error *siltstone_table_delete_range(const siltstone_table *table,
+                                              const char *start,
+                                              size_t start_len,
+                                              const char *end,
+                                              size_t end_len);
+
+/*
+ Sets the merge operator of the table: "siltstone.counter", which adds integers of 8 bytes,
+ little-endian, or "siltstone.append:SEPARATOR", which joins values, with the separator in hex.
+ It is recorded, and set again when the table is opened. The table takes no values that expire
+ then. lsm only.
+
+ Errors: UNSUPPORTED; INVALID for an unknown operator, for another one than the recorded one, and
+ for a table with values that expire.
+ */
+siltstone_error *siltstone_table_set_merge_operator(const siltstone_table *table, const char *name);
+
+/*
+ Merges an operand into a key, buffered, without reading its value. lsm only.
+
+ Errors: UNSUPPORTED; INVALID without a merge operator, or if it refuses the operand; those of all
+ writes.
+ */
+siltstone_error *siltstone_table_merge(const siltstone_table *table,
+                                       const char *key,
+                                       size_t key_len,
+                                       const char *operand,
+                                       size_t operand_len);
+
+/*
  Applies a batch atomically. With `synced` it survives a power cut once this returns. The batch
  stays as it is, and can be changed and applied again.
  */
@@ -636,6 +810,31 @@ siltstone_error *siltstone_table_flush(const siltstone_table *table);
  Runs background work (flushes, compactions) until none is due.
  */
 siltstone_error *siltstone_table_maintain(const siltstone_table *table);
+
+/*
+ Compacts the keys from `start` to before `end` down to their deepest level, beside other work;
+ NULL is no bound. lsm only.
+
+ Errors: UNSUPPORTED; INVALID for a range that starts after its end; IO; CLOSED.
+ */
+siltstone_error *siltstone_table_compact_range(const siltstone_table *table,
+                                               const char *start,
+                                               size_t start_len,
+                                               const char *end,
+                                               size_t end_len);
+
+/*
+ Changes options of the table, given as to siltstone_table_open_or_create(), durably. *json, which
+ may be NULL, gets the names of those that take effect at the next open, as a JSON array. Free
+ *json with siltstone_free().
+
+ Errors: INVALID_OPTIONS with every mistake, among them options that never change; REFUSED; IO.
+ Nothing has changed then.
+ */
+siltstone_error *siltstone_table_set_options(const siltstone_table *table,
+                                             const char *const *options,
+                                             size_t option_count,
+                                             char **json);
 
 /*
  Counters and sizes as a JSON object. Free *json with siltstone_free().

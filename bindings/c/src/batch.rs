@@ -6,6 +6,7 @@ use store::WriteBatch;
 
 use crate::error::{SiltstoneError, guard, release, required};
 use crate::memory::bytes;
+use crate::reads;
 
 /// A list of writes that is applied in order, completely or not at all. One thread at a time may
 /// use it.
@@ -72,6 +73,44 @@ pub unsafe extern "C" fn siltstone_batch_delete(
         // SAFETY: the caller passes a pointer to as many bytes as the length says.
         let key = unsafe { bytes(key, key_len, "key") }?;
         required(batch, "batch")?.0.delete(key);
+        Ok(())
+    })
+}
+
+/// Adds the removal of every key from `start` to before `end`; NULL is no bound. lsm only.
+///
+/// Errors: INVALID for a range that starts after its end.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_batch_delete_range(
+    batch: Option<&mut SiltstoneBatch>,
+    start: *const c_char,
+    start_len: usize,
+    end: *const c_char,
+    end_len: usize,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        // SAFETY: the caller passes pointers to as many bytes as the lengths say.
+        let range = unsafe { reads::range(start, start_len, end, end_len) }?;
+        range.check()?;
+        required(batch, "batch")?.0.delete_range((range.start, range.end));
+        Ok(())
+    })
+}
+
+/// Adds the merge of an operand into a key, with the merge operator of the table. lsm only.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_batch_merge(
+    batch: Option<&mut SiltstoneBatch>,
+    key: *const c_char,
+    key_len: usize,
+    operand: *const c_char,
+    operand_len: usize,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        // SAFETY: the caller passes pointers to as many bytes as the lengths say.
+        let (key, operand) =
+            unsafe { (bytes(key, key_len, "key")?, bytes(operand, operand_len, "operand")?) };
+        required(batch, "batch")?.0.merge(key, operand);
         Ok(())
     })
 }

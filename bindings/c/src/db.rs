@@ -3,12 +3,13 @@
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
 
-use store::{Db, Error, maintenance};
+use store::{Db, DbBatch, Error, maintenance};
 
+use crate::batch::SiltstoneBatch;
 use crate::error::{SiltstoneError, guard, release, required};
-use crate::memory::{Output, handle_output, set_handle, text};
+use crate::memory::{Output, array, handle_output, set_handle, text};
 use crate::options::{SiltstoneOptions, table_options};
-use crate::table::SiltstoneTable;
+use crate::table::{SiltstoneTable, durability, inner};
 
 /// An open store. Any thread may use it, several at the same time.
 #[derive(Debug)]
@@ -169,6 +170,31 @@ pub extern "C" fn siltstone_tables(
     guard(|| {
         let mut json = Output::text(json, "json")?;
         json.set_json(&required(db, "db")?.0.catalogue()?.tables)
+    })
+}
+
+/// Applies batches[i] to tables[i], for all of `count` tables of the store, or none of them. With
+/// `synced` all survive a power cut once this returns. The batches stay as they are.
+///
+/// Errors: INVALID for a table of another store; UNSUPPORTED if there are several tables and one is
+/// not on lsm, trie or silt; those of all writes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_write(
+    db: Option<&SiltstoneDb>,
+    count: usize,
+    tables: *const Option<&SiltstoneTable>,
+    batches: *const Option<&SiltstoneBatch>,
+    synced: bool,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        // SAFETY: the caller passes arrays of `count` handles.
+        let (tables, batches) =
+            unsafe { (array(tables, count, "tables")?, array(batches, count, "batches")?) };
+        let mut whole = DbBatch::new();
+        for (table, batch) in tables.iter().zip(batches) {
+            whole.table(inner(*table)?).append(&required(*batch, "batches[]")?.0);
+        }
+        required(db, "db")?.0.write(&whole, durability(synced))
     })
 }
 

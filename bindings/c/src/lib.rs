@@ -22,6 +22,7 @@
 //! | [`db`] | stores: open, close, tables, checkpoint, verification, repair |
 //! | [`table`] | tables: reads, writes, statistics |
 //! | [`batch`] | write batches |
+//! | [`sorted_file`] | bulk loading |
 //! | [`cursor`] | ordered iteration |
 //! | [`snapshot`] | reads at a point in time |
 //! | [`transaction`] | serializable transactions |
@@ -38,5 +39,6 @@ pub mod memory;
 pub mod options;
 pub mod reads;
 pub mod snapshot;
+pub mod sorted_file;
 pub mod table;
 pub mod transaction;

@@ -3,12 +3,13 @@
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 
-use store::{Durability, Error, KeyRange, Table};
+use store::{Durability, Error, KeyRange, Table, merge_operator};
 
 use crate::batch::SiltstoneBatch;
 use crate::cursor::SiltstoneCursor;
-use crate::error::{SiltstoneError, guard, release, required};
-use crate::memory::{Output, bytes};
+use crate::error::{SiltstoneError, guard, invalid, release, required};
+use crate::memory::{Output, bytes, text};
+use crate::options::table_options;
 use crate::reads::{self, MultiGet, SiltstoneReadCallback};
 
 /// A table of a store. Any thread may use it, several at the same time.
@@ -85,6 +86,66 @@ pub unsafe extern "C" fn siltstone_table_delete(
     })
 }
 
+/// Removes every key from `start` to before `end`, buffered, at a cost independent of their number;
+/// NULL is no bound. Earlier snapshots still show the keys. lsm only.
+///
+/// Errors: UNSUPPORTED; INVALID for a range that starts after its end; those of all writes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_table_delete_range(
+    table: Option<&SiltstoneTable>,
+    start: *const c_char,
+    start_len: usize,
+    end: *const c_char,
+    end_len: usize,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        // SAFETY: the caller passes pointers to as many bytes as the lengths say.
+        let range = unsafe { reads::range(start, start_len, end, end_len) }?;
+        inner(table)?.delete_range((range.start, range.end))
+    })
+}
+
+/// Sets the merge operator of the table: "siltstone.counter", which adds integers of 8 bytes,
+/// little-endian, or "siltstone.append:SEPARATOR", which joins values, with the separator in hex.
+/// It is recorded, and set again when the table is opened. The table takes no values that expire
+/// then. lsm only.
+///
+/// Errors: UNSUPPORTED; INVALID for an unknown operator, for another one than the recorded one, and
+/// for a table with values that expire.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_table_set_merge_operator(
+    table: Option<&SiltstoneTable>,
+    name: *const c_char,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        // SAFETY: the caller passes a NUL-terminated string.
+        let name = unsafe { text(name, "name") }?;
+        let operator = merge_operator::built_in(name)
+            .ok_or_else(|| invalid(format!("there is no merge operator '{name}'")))?;
+        inner(table)?.set_merge_operator(Some(operator))
+    })
+}
+
+/// Merges an operand into a key, buffered, without reading its value. lsm only.
+///
+/// Errors: UNSUPPORTED; INVALID without a merge operator, or if it refuses the operand; those of all
+/// writes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_table_merge(
+    table: Option<&SiltstoneTable>,
+    key: *const c_char,
+    key_len: usize,
+    operand: *const c_char,
+    operand_len: usize,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        // SAFETY: the caller passes pointers to as many bytes as the lengths say.
+        let (key, operand) =
+            unsafe { (bytes(key, key_len, "key")?, bytes(operand, operand_len, "operand")?) };
+        inner(table)?.merge(key, operand)
+    })
+}
+
 /// Applies a batch atomically. With `synced` it survives a power cut once this returns. The batch
 /// stays as it is, and can be changed and applied again.
 #[unsafe(no_mangle)]
@@ -129,6 +190,48 @@ pub extern "C" fn siltstone_table_maintain(
     table: Option<&SiltstoneTable>,
 ) -> Option<Box<SiltstoneError>> {
     guard(|| inner(table)?.maintain())
+}
+
+/// Compacts the keys from `start` to before `end` down to their deepest level, beside other work;
+/// NULL is no bound. lsm only.
+///
+/// Errors: UNSUPPORTED; INVALID for a range that starts after its end; IO; CLOSED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_table_compact_range(
+    table: Option<&SiltstoneTable>,
+    start: *const c_char,
+    start_len: usize,
+    end: *const c_char,
+    end_len: usize,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        // SAFETY: the caller passes pointers to as many bytes as the lengths say.
+        let range = unsafe { reads::range(start, start_len, end, end_len) }?;
+        inner(table)?.compact_range((range.start, range.end))
+    })
+}
+
+/// Changes options of the table, given as to siltstone_table_open_or_create(), durably. *json, which
+/// may be NULL, gets the names of those that take effect at the next open, as a JSON array. Free
+/// *json with siltstone_free().
+///
+/// Errors: INVALID_OPTIONS with every mistake, among them options that never change; REFUSED; IO.
+/// Nothing has changed then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_table_set_options(
+    table: Option<&SiltstoneTable>,
+    options: *const *const c_char,
+    option_count: usize,
+    json: Option<&mut MaybeUninit<*mut c_char>>,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        let mut json = json.map(|json| Output::text(Some(json), "json")).transpose()?;
+        // SAFETY: the caller passes an array of `option_count` NUL-terminated strings.
+        let options = unsafe { table_options(options, option_count) }?;
+        let changes: Vec<_> = options.iter().map(|(name, value)| (&name[..], &value[..])).collect();
+        let later = inner(table)?.set_options(&changes)?;
+        json.as_mut().map_or(Ok(()), |json| json.set_json(&later))
+    })
 }
 
 /// Counters and sizes as a JSON object. Free *json with siltstone_free().

@@ -41,6 +41,11 @@ fn every_function_works_and_rejects_wrong_arguments() {
 }
 
 #[test]
+fn ranges_merges_and_bulk_loads_work() {
+    run("tests/tables.c", directory, "ok\n");
+}
+
+#[test]
 fn damage_is_reported_and_repaired() {
     run("tests/damage.c", directory, "ok\n");
 }
@@ -59,6 +64,7 @@ fn example_counts_visits() {
 fn api_test_calls_every_function_of_the_header() {
     let program = fs::read_to_string(root().join("tests/api.c")).unwrap()
         + &fs::read_to_string(root().join("tests/damage.c")).unwrap()
+        + &fs::read_to_string(root().join("tests/tables.c")).unwrap()
         + &fs::read_to_string(root().join("tests/check.h")).unwrap();
     for name in header_functions() {
         assert!(program.contains(&format!("{name}(")), "no test calls {name}");

@@ -58,8 +58,6 @@ fn has_go() -> bool {
 /// A Go command that finds the library. Go does not look at the header, so its hash is in the
 /// flags.
 fn go(directory: &Path) -> Command {
-    let library = c_library::directory("siltstone");
-    let library = library.display();
     let include = root().join("include");
     let mut hasher = DefaultHasher::new();
     fs::read(include.join("siltstone.h")).unwrap().hash(&mut hasher);
@@ -67,7 +65,7 @@ fn go(directory: &Path) -> Command {
     let mut go = Command::new("go");
     go.current_dir(directory)
         .env("CGO_CFLAGS", format!("-I{} -DHEADER_HASH={hash}", include.display()))
-        .env("CGO_LDFLAGS", format!("-L{library} -Wl,-rpath,{library}"))
+        .env("CGO_LDFLAGS", c_library::linker_flags("siltstone"))
         .env("GODEBUG", "cgocheck=1")
         .env("GOFLAGS", "-mod=mod")
         .env("GOPROXY", "off")

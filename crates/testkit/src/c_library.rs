@@ -36,25 +36,36 @@ pub fn add_soname(name: &str, soname: &str) {
     }
 }
 
+/// The flags with which a program finds the library when it is linked and when it runs. Cargo puts
+/// the directory of the profile into the path of libraries, where an older one may be: `rpath` goes
+/// before it with these tags.
+///
+/// # Panics
+/// As [`directory`].
+#[must_use]
+pub fn linker_flags(name: &str) -> String {
+    let directory = directory(name);
+    let directory = directory.display();
+    format!("-L{directory} -Wl,--disable-new-dtags,-rpath,{directory}")
+}
+
 /// Compiles `source` and links it with the library `name`, where it finds it at run time too;
 /// `arguments` are further ones of the compiler.
 ///
 /// # Panics
 /// If the compiler finds an error.
 pub fn compile(name: &str, source: &Path, program: &Path, arguments: &[&str]) {
-    let directory = directory(name);
     let mut compiler = compiler();
     compiler.args(arguments).arg(source).arg("-o").arg(program);
-    compiler.arg("-L").arg(&directory).arg(format!("-Wl,-rpath,{}", directory.display()));
-    compiler.arg(format!("-l{name}")).arg("-lpthread");
-    let _ = run(&mut compiler);
+    compiler.args(linker_flags(name).split(' ')).arg(format!("-l{name}")).arg("-lpthread");
+    run(&mut compiler);
 }
 
 /// What a program prints.
 ///
 /// # Panics
 /// If it fails.
-#[must_use]
+#[allow(clippy::must_use_candidate)]
 pub fn run(program: &mut Command) -> String {
     let output = program.output().unwrap_or_else(|error| panic!("{program:?}: {error}"));
     let errors = String::from_utf8_lossy(&output.stderr);

@@ -14,6 +14,8 @@ import java.lang.foreign.MemorySegment;
 import java.lang.foreign.SymbolLookup;
 import java.lang.invoke.MethodHandle;
 import java.nio.file.Path;
+import java.util.List;
+import java.util.Map;
 
 /**
  * Loads the C library, and converts arguments, results and errors.
@@ -125,6 +127,22 @@ final class Library {
           Code.INVALID, "the argument '" + name + "' contains a NUL: " + text.replace('\0', '?'));
     }
     return arena.allocateFrom(text);
+  }
+
+  /** A list of texts for the C library. */
+  static MemorySegment texts(Arena arena, List<String> texts, String name) {
+    MemorySegment list = arena.allocate(ADDRESS, texts.size());
+    for (int i = 0; i < texts.size(); i++) {
+      list.setAtIndex(ADDRESS, i, text(arena, texts.get(i), name));
+    }
+    return list;
+  }
+
+  /** Options of a table for the C library, sorted. */
+  static MemorySegment options(Arena arena, Map<String, String> options) {
+    List<String> list =
+        options.entrySet().stream().map(o -> o.getKey() + "=" + o.getValue()).sorted().toList();
+    return texts(arena, list, "options");
   }
 
   /** Bytes for the C library; not NULL, not even for no bytes. */

@@ -8,8 +8,10 @@ import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.invoke.MethodHandle;
 import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.List;
 import java.util.Map;
-import java.util.TreeMap;
 
 /** An open store. One process at a time has a store open for writing. */
 public final class Store implements AutoCloseable {
@@ -27,6 +29,8 @@ public final class Store implements AutoCloseable {
   private static final MethodHandle TABLE_RENAME =
       Library.fallible("table_rename", ADDRESS, ADDRESS, ADDRESS);
   private static final MethodHandle TABLES = Library.fallible("tables", ADDRESS, ADDRESS);
+  private static final MethodHandle WRITE =
+      Library.fallible("write", ADDRESS, JAVA_LONG, ADDRESS, ADDRESS, JAVA_BOOLEAN);
   private static final MethodHandle SYNC = Library.fallible("sync", ADDRESS);
   private static final MethodHandle CHECKPOINT = Library.fallible("checkpoint", ADDRESS, ADDRESS);
   private static final MethodHandle VERIFY_OPEN =
@@ -119,12 +123,7 @@ public final class Store implements AutoCloseable {
   public Table tableOrCreate(String name, String engine, Map<String, String> options) {
     MemorySegment db = handle.acquire();
     try (Arena arena = Arena.ofConfined()) {
-      MemorySegment list = arena.allocate(ADDRESS, options.size());
-      int count = 0;
-      for (Map.Entry<String, String> option : new TreeMap<>(options).entrySet()) {
-        String text = option.getKey() + "=" + option.getValue();
-        list.setAtIndex(ADDRESS, count++, Library.text(arena, text, "options"));
-      }
+      MemorySegment list = Library.options(arena, options);
       MemorySegment table = arena.allocate(ADDRESS);
       Library.run(
           TABLE_OPEN_OR_CREATE,
@@ -132,7 +131,7 @@ public final class Store implements AutoCloseable {
           Library.text(arena, name, "name"),
           Library.text(arena, engine, "engine"),
           list,
-          (long) count,
+          (long) options.size(),
           table);
       return new Table(table.get(ADDRESS, 0));
     } finally {
@@ -184,6 +183,51 @@ public final class Store implements AutoCloseable {
       Library.run(TABLES, db, json);
       return Library.takeString(json);
     } finally {
+      handle.release();
+    }
+  }
+
+  /**
+   * Applies batches to tables of the store, to all of them or to none. The tables are on lsm, trie
+   * or silt. The batches stay as they are.
+   *
+   * <p>Errors: {@link Code#INVALID} for a table of another store, and for a batch that is given
+   * twice; {@link Code#UNSUPPORTED} by other engines; those of all writes.
+   */
+  public void write(Map<Table, Batch> batches) {
+    write(batches, false);
+  }
+
+  /** {@link #write}, and all of it survives a power cut once it returns. */
+  public void writeSync(Map<Table, Batch> batches) {
+    write(batches, true);
+  }
+
+  private void write(Map<Table, Batch> batches, boolean synced) {
+    List<Table> tables = List.copyOf(batches.keySet());
+    List<Batch> parts = tables.stream().map(batches::get).toList();
+    if (new HashSet<>(parts).size() < parts.size()) {
+      throw new SiltstoneException(Code.INVALID, "a batch is given for two tables");
+    }
+    MemorySegment db = handle.acquire();
+    List<Table> acquired = new ArrayList<>();
+    try (Arena arena = Arena.ofConfined()) {
+      MemorySegment tableList = arena.allocate(ADDRESS, tables.size());
+      for (Table table : tables) {
+        tableList.setAtIndex(ADDRESS, acquired.size(), table.acquire());
+        acquired.add(table);
+      }
+      MemorySegment batchList = arena.allocate(ADDRESS, tables.size());
+      Batch.useAll(
+          parts,
+          objects -> {
+            for (int i = 0; i < objects.size(); i++) {
+              batchList.setAtIndex(ADDRESS, i, objects.get(i));
+            }
+            Library.run(WRITE, db, (long) tables.size(), tableList, batchList, synced);
+          });
+    } finally {
+      acquired.forEach(Table::release);
       handle.release();
     }
   }

@@ -2,13 +2,18 @@ package siltstone;
 
 import static java.lang.foreign.ValueLayout.ADDRESS;
 import static java.lang.foreign.ValueLayout.JAVA_BOOLEAN;
+import static java.lang.foreign.ValueLayout.JAVA_INT;
 import static java.lang.foreign.ValueLayout.JAVA_LONG;
 
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.invoke.MethodHandle;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.time.Instant;
+import java.util.HexFormat;
+import java.util.List;
+import java.util.Map;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.locks.LockSupport;
 
@@ -28,6 +33,18 @@ public final class Table extends NativeReads implements AutoCloseable {
   private static final Writes WRITES = Writes.of("table");
   private static final MethodHandle WRITE =
       Library.fallible("table_write", ADDRESS, ADDRESS, JAVA_BOOLEAN);
+  private static final MethodHandle DELETE_RANGE =
+      Library.fallible("table_delete_range", ADDRESS, ADDRESS, JAVA_LONG, ADDRESS, JAVA_LONG);
+  private static final MethodHandle COMPACT_RANGE =
+      Library.fallible("table_compact_range", ADDRESS, ADDRESS, JAVA_LONG, ADDRESS, JAVA_LONG);
+  private static final MethodHandle SET_OPTIONS =
+      Library.fallible("table_set_options", ADDRESS, ADDRESS, JAVA_LONG, ADDRESS);
+  private static final MethodHandle SET_MERGE_OPERATOR =
+      Library.fallible("table_set_merge_operator", ADDRESS, ADDRESS);
+  private static final MethodHandle MERGE =
+      Library.fallible("table_merge", ADDRESS, ADDRESS, JAVA_LONG, ADDRESS, JAVA_LONG);
+  private static final MethodHandle INGEST =
+      Library.fallible("table_ingest", ADDRESS, JAVA_LONG, ADDRESS, JAVA_INT, ADDRESS);
   private static final MethodHandle CLEAR = Library.fallible("table_clear", ADDRESS);
   private static final MethodHandle SYNC = Library.fallible("table_sync", ADDRESS);
   private static final MethodHandle FLUSH = Library.fallible("table_flush", ADDRESS);
@@ -36,6 +53,9 @@ public final class Table extends NativeReads implements AutoCloseable {
   private static final MethodHandle COUNT = Library.fallible("table_count", ADDRESS, ADDRESS);
   private static final MethodHandle SNAPSHOT = Library.fallible("snapshot_create", ADDRESS, ADDRESS);
   private static final MethodHandle BEGIN = Library.fallible("transaction_begin", ADDRESS, ADDRESS);
+
+  /** The merge operator that adds integers of 8 bytes, little-endian. */
+  public static final String MERGE_COUNTER = "siltstone.counter";
 
   private static final int MAX_TRIES = 16;
   private static final long FIRST_PAUSE_NS = 100_000;
@@ -65,6 +85,49 @@ public final class Table extends NativeReads implements AutoCloseable {
     WRITES.delete(handle, key);
   }
 
+  /**
+   * Removes every key from {@code start} to before {@code end}, at a cost independent of their
+   * number; null is no bound. Earlier snapshots still show the keys. On the engine lsm only.
+   *
+   * <p>Errors: {@link Code#UNSUPPORTED}; {@link Code#INVALID} for a range that starts after its
+   * end.
+   */
+  public void deleteRange(byte[] start, byte[] end) {
+    Writes.callRange(DELETE_RANGE, handle, start, end);
+  }
+
+  /** The name of the merge operator that joins values with a separator. */
+  public static String mergeAppend(byte[] separator) {
+    return "siltstone.append:" + HexFormat.of().formatHex(separator);
+  }
+
+  /**
+   * Sets the merge operator of the table, {@link #MERGE_COUNTER} or one of {@link #mergeAppend}. It
+   * is recorded, and set again when the table is opened. The table takes no values that expire
+   * then. On the engine lsm only.
+   *
+   * <p>Errors: {@link Code#UNSUPPORTED}; {@link Code#INVALID} for an unknown operator, for another
+   * one than the recorded one, and for a table with values that expire.
+   */
+  public void setMergeOperator(String name) {
+    MemorySegment table = handle.acquire();
+    try (Arena arena = Arena.ofConfined()) {
+      Library.run(SET_MERGE_OPERATOR, table, Library.text(arena, name, "name"));
+    } finally {
+      handle.release();
+    }
+  }
+
+  /**
+   * Merges an operand into a key without reading its value. On the engine lsm only.
+   *
+   * <p>Errors: {@link Code#UNSUPPORTED}; {@link Code#INVALID} without a merge operator, or if it
+   * refuses the operand.
+   */
+  public void merge(byte[] key, byte[] operand) {
+    Writes.call(MERGE, handle, key, operand);
+  }
+
   /** Applies a batch atomically. The batch stays as it is, and can be changed and applied again. */
   public void write(Batch batch) {
     write(batch, false);
@@ -73,6 +136,15 @@ public final class Table extends NativeReads implements AutoCloseable {
   /** {@link #write}, and the batch survives a power cut once it returns. */
   public void writeSync(Batch batch) {
     write(batch, true);
+  }
+
+  /** Begins a use of the table, which {@link #release} ends. */
+  MemorySegment acquire() {
+    return handle.acquire();
+  }
+
+  void release() {
+    handle.release();
   }
 
   private void write(Batch batch, boolean synced) {
@@ -116,6 +188,57 @@ public final class Table extends NativeReads implements AutoCloseable {
   /** Runs background work (flushes, compactions) until none is due. */
   public void maintain() {
     run(MAINTAIN);
+  }
+
+  /**
+   * Compacts the keys from {@code start} to before {@code end} down to their deepest level, beside
+   * other work; null is no bound. On the engine lsm only.
+   *
+   * <p>Errors: {@link Code#UNSUPPORTED}; {@link Code#INVALID} for a range that starts after its
+   * end; {@link Code#IO}.
+   */
+  public void compactRange(byte[] start, byte[] end) {
+    Writes.callRange(COMPACT_RANGE, handle, start, end);
+  }
+
+  /**
+   * Changes options of the table, durably, and returns the names of those that take effect when the
+   * table is opened next, as a JSON array.
+   *
+   * <p>Errors: {@link Code#INVALID_OPTIONS} with every mistake, among them options that never
+   * change; {@link Code#REFUSED}; {@link Code#IO}. Nothing has changed then.
+   */
+  public String setOptions(Map<String, String> options) {
+    MemorySegment table = handle.acquire();
+    try (Arena arena = Arena.ofConfined()) {
+      MemorySegment json = arena.allocate(ADDRESS);
+      MemorySegment list = Library.options(arena, options);
+      Library.run(SET_OPTIONS, table, list, (long) options.size(), json);
+      return Library.takeString(json);
+    } finally {
+      handle.release();
+    }
+  }
+
+  /**
+   * Makes sorted files ({@link SortedFile}) a part of the table, all at once and durably, without
+   * rewriting them, and returns a report as a JSON object. Their entries replace older ones of the
+   * same keys; the files must not overlap one another. On the engine lsm only.
+   *
+   * <p>Errors: {@link Code#UNSUPPORTED}; {@link Code#INVALID} for files that overlap or are no
+   * complete sorted files; {@link Code#CORRUPTION} in a file. Nothing has changed then.
+   */
+  public String ingest(List<Path> paths, IngestMode mode) {
+    MemorySegment table = handle.acquire();
+    try (Arena arena = Arena.ofConfined()) {
+      MemorySegment json = arena.allocate(ADDRESS);
+      List<String> texts = paths.stream().map(Path::toString).toList();
+      MemorySegment list = Library.texts(arena, texts, "paths");
+      Library.run(INGEST, table, (long) texts.size(), list, mode.ordinal(), json);
+      return Library.takeString(json);
+    } finally {
+      handle.release();
+    }
   }
 
   /** Counters and sizes as a JSON object. */

@@ -72,4 +72,41 @@ record Writes(MethodHandle put, MethodHandle putUntil, MethodHandle delete) {
       handle.release();
     }
   }
+
+  /** Calls a function of an object and a key with a second argument of bytes. */
+  static void call(MethodHandle function, Handle handle, byte[] key, byte[] argument) {
+    MemorySegment of = handle.acquire();
+    try (Arena arena = Arena.ofConfined()) {
+      MemorySegment bytes = Library.bytes(arena, argument);
+      Library.run(
+          function,
+          of,
+          Library.bytes(arena, key),
+          (long) key.length,
+          bytes,
+          (long) argument.length);
+    } finally {
+      handle.release();
+    }
+  }
+
+  /** Calls a function of an object and a range of keys; null is no bound. */
+  static void callRange(MethodHandle function, Handle handle, byte[] start, byte[] end) {
+    MemorySegment of = handle.acquire();
+    try (Arena arena = Arena.ofConfined()) {
+      Library.run(
+          function,
+          of,
+          bound(arena, start),
+          start == null ? 0L : (long) start.length,
+          bound(arena, end),
+          end == null ? 0L : (long) end.length);
+    } finally {
+      handle.release();
+    }
+  }
+
+  private static MemorySegment bound(Arena arena, byte[] key) {
+    return key == null ? MemorySegment.NULL : Library.bytes(arena, key);
+  }
 }

@@ -17,6 +17,7 @@ public final class Tests {
   private static final List<Class<?>> CLASSES =
       List.of(
           TableTests.class,
+          BulkTests.class,
           CursorTests.class,
           TransactionTests.class,
           StoreTests.class,

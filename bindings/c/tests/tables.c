@@ -1,0 +1,144 @@
+/*
+ * What concerns more than one key: ranges, merges, options, batches over tables, bulk loading.
+ *
+ *   tables DIR    DIR is an empty directory, in which it makes a store
+ */
+
+#include "check.h"
+
+static char path[4096];
+
+static bool has(siltstone_table *table, const char *key, const char *expected) {
+  char *value;
+  size_t len;
+  OK(siltstone_table_get(table, S(key), &value, &len));
+  return expected ? take_equal(value, len, expected) : value == NULL;
+}
+
+static void delete_ranges(siltstone_table *table) {
+  uint64_t count;
+  for (char key[] = "a"; *key <= 'z'; ++*key) OK(siltstone_table_put(table, S(key), S("1")));
+  OK(siltstone_table_delete_range(table, S("b"), S("d")));
+  CHECK(has(table, "a", "1") && has(table, "b", NULL) && has(table, "d", "1"));
+  FAILS(siltstone_table_delete_range(table, S("z"), S("b")), SILTSTONE_CODE_INVALID, "after");
+  siltstone_batch *batch = siltstone_batch_create();
+  OK(siltstone_batch_delete_range(batch, S("x"), NULL, 0));
+  OK(siltstone_batch_put(batch, S("z"), S("2")));
+  FAILS(siltstone_batch_delete_range(batch, S("z"), S("b")), SILTSTONE_CODE_INVALID, "after");
+  FAILS(siltstone_batch_delete_range(NULL, NULL, 0, NULL, 0), SILTSTONE_CODE_INVALID, "'batch'");
+  CHECK(siltstone_batch_count(batch) == 2);
+  OK(siltstone_table_write(table, batch, true));
+  siltstone_batch_free(batch);
+  CHECK(has(table, "w", "1") && has(table, "y", NULL) && has(table, "z", "2"));
+  OK(siltstone_table_compact_range(table, S("a"), S("m")));
+  OK(siltstone_table_compact_range(table, NULL, 0, NULL, 0));
+  FAILS(siltstone_table_compact_range(table, S("z"), S("b")), SILTSTONE_CODE_INVALID, "after");
+  OK(siltstone_table_delete_range(table, NULL, 0, NULL, 0));
+  OK(siltstone_table_count(table, &count));
+  CHECK(count == 0);
+}
+
+static void change_options(siltstone_table *table) {
+  char *json;
+  const char *options[] = {"cache=2MiB", "levels=64MiB:1GiB:10GiB"};
+  OK(siltstone_table_set_options(table, options, 2, &json));
+  CHECK(!strcmp(json, "[\"levels\"]"));
+  siltstone_free(json);
+  OK(siltstone_table_set_options(table, options, 1, NULL));
+  options[0] = "cache=many";
+  FAILS(siltstone_table_set_options(table, options, 1, &json), SILTSTONE_CODE_INVALID_OPTIONS,
+        "cache");
+  CHECK(json == NULL);
+}
+
+static void merge(siltstone_table *table) {
+  char *value;
+  size_t len;
+  const char two[8] = {2};
+  FAILS(siltstone_table_merge(table, S("k"), two, 8), SILTSTONE_CODE_INVALID, "merge operator");
+  FAILS(siltstone_table_set_merge_operator(table, "mine"), SILTSTONE_CODE_INVALID, "'mine'");
+  OK(siltstone_table_set_merge_operator(table, "siltstone.counter"));
+  FAILS(siltstone_table_merge(table, S("k"), two, 3), SILTSTONE_CODE_INVALID, "3 bytes");
+  OK(siltstone_table_merge(table, S("k"), two, 8));
+  siltstone_batch *batch = siltstone_batch_create();
+  OK(siltstone_batch_merge(batch, S("k"), two, 8));
+  FAILS(siltstone_batch_merge(NULL, S("k"), two, 8), SILTSTONE_CODE_INVALID, "'batch'");
+  OK(siltstone_table_write(table, batch, false));
+  siltstone_batch_free(batch);
+  OK(siltstone_table_get(table, S("k"), &value, &len));
+  CHECK(len == 8 && value[0] == 4);
+  siltstone_free(value);
+}
+
+static void write_over_tables(siltstone_db *db, siltstone_table *left, siltstone_table *right) {
+  siltstone_batch *batches[] = {siltstone_batch_create(), siltstone_batch_create()};
+  const siltstone_table *tables[] = {left, right};
+  OK(siltstone_batch_put(batches[0], S("from"), S("1")));
+  OK(siltstone_batch_put(batches[1], S("to"), S("2")));
+  OK(siltstone_write(db, 2, tables, (const siltstone_batch **)batches, true));
+  CHECK(has(left, "from", "1") && has(right, "to", "2"));
+  OK(siltstone_write(db, 0, NULL, NULL, false));
+  FAILS(siltstone_write(db, 1, NULL, (const siltstone_batch **)batches, true),
+        SILTSTONE_CODE_INVALID, "'tables'");
+  tables[1] = NULL;
+  FAILS(siltstone_write(db, 2, tables, (const siltstone_batch **)batches, true),
+        SILTSTONE_CODE_INVALID, "'table'");
+  for (int i = 0; i < 2; ++i) siltstone_batch_free(batches[i]);
+}
+
+static void load(siltstone_table *table, const char *directory) {
+  char file_path[4200];
+  siltstone_sorted_file *file;
+  char *json;
+  snprintf(file_path, sizeof file_path, "%s/rows.sorted", directory);
+  OK(siltstone_table_put(table, S("gone"), S("1")));
+  OK(siltstone_sorted_file_create(file_path, NULL, 0, &file));
+  OK(siltstone_sorted_file_put_until(file, S("fresh"), S("1"), UINT64_MAX));
+  OK(siltstone_sorted_file_delete(file, S("gone")));
+  OK(siltstone_sorted_file_put(file, S("new"), S("3")));
+  FAILS(siltstone_sorted_file_put(file, S("fresh"), S("4")), SILTSTONE_CODE_INVALID, "");
+  OK(siltstone_sorted_file_finish(file));
+  FAILS(siltstone_sorted_file_put(file, S("z"), S("4")), SILTSTONE_CODE_INVALID, "finished");
+  FAILS(siltstone_sorted_file_finish(file), SILTSTONE_CODE_INVALID, "finished");
+  siltstone_sorted_file_free(file);
+  siltstone_sorted_file_free(NULL);
+
+  const char *paths[] = {file_path};
+  FAILS(siltstone_table_ingest(table, 1, paths, 7, &json), SILTSTONE_CODE_INVALID, "mode 7");
+  CHECK(json == NULL);
+  OK(siltstone_table_ingest(table, 1, paths, SILTSTONE_INGEST_MODE_MOVE, &json));
+  CHECK(strstr(json, "\"entries\":3"));
+  siltstone_free(json);
+  CHECK(has(table, "fresh", "1") && has(table, "gone", NULL) && has(table, "new", "3"));
+  FAILS(siltstone_table_ingest(table, 1, paths, SILTSTONE_INGEST_MODE_LINK, NULL),
+        SILTSTONE_CODE_IO, "rows.sorted");
+
+  /* A file that is not finished is removed. */
+  OK(siltstone_sorted_file_create(file_path, NULL, 0, &file));
+  FAILS(siltstone_sorted_file_create(file_path, NULL, 0, &(siltstone_sorted_file *){0}),
+        SILTSTONE_CODE_IO, "rows.sorted");
+  siltstone_sorted_file_free(file);
+  OK(siltstone_sorted_file_create(file_path, NULL, 0, &file));
+  siltstone_sorted_file_free(file);
+}
+
+int main(int argc, char **argv) {
+  CHECK(argc == 2);
+  siltstone_db *db;
+  siltstone_table *tables[3];
+  const char *names[] = {"left", "right", "counters"};
+  snprintf(path, sizeof path, "%s/store", argv[1]);
+  OK(siltstone_open_or_create(path, NULL, &db));
+  for (int i = 0; i < 3; ++i)
+    OK(siltstone_table_open_or_create(db, names[i], "lsm", NULL, 0, &tables[i]));
+  delete_ranges(tables[0]);
+  change_options(tables[0]);
+  write_over_tables(db, tables[0], tables[1]);
+  load(tables[1], argv[1]);
+  merge(tables[2]);
+  for (int i = 0; i < 3; ++i) siltstone_table_free(tables[i]);
+  OK(siltstone_close(db));
+  siltstone_db_free(db);
+  puts("ok");
+  return 0;
+}
