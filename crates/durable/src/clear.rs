@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering::Release;
 use siltstone_engine::{Error, Result};
 
 use crate::VersionEdit;
-use crate::core::{EditOf, LogStructured, StateOf, ViewOf, publish};
+use crate::core::{EditOf, LogStructured, StateOf, ViewOf, Writer, publish};
 use crate::stall::rotate;
 
 /// An engine that can remove all keys at once.
@@ -51,6 +51,10 @@ pub trait Clear: LogStructured {
 
     /// Called with the state of background work locked, before the empty version is published.
     fn on_cleared(&self, _state: &mut StateOf<Self>) {}
+
+    /// Called with the writer locked when the removal at `sequence` is durable, before it is
+    /// visible.
+    fn log_cleared(&self, _writer: &mut Writer<Self>, _sequence: u64) {}
 
     /// Called when the removal has failed.
     fn clear_failed(&self, _sequence: u64) {}
@@ -105,11 +109,13 @@ pub fn clear<T: Clear>(table: &T) -> Result<()> {
         table.clear_failed(sequence);
         return Err(core.background.poison_unless_transient("clearing", error));
     }
+    table.log_cleared(writer, sequence);
     writer.last_sequence = sequence;
+    core.note_durable(sequence);
     core.visible.store(sequence, Release);
     drop(guard);
     // Files go with the last view that names them: no writer waits for that.
     table.after_clear(sequence);
-    core.remove_logs_before(first_log, &kept);
+    core.discard_logs_before(first_log, &kept);
     Ok(())
 }

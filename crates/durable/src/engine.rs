@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use siltstone_engine::{
-    Capabilities, CheckpointSink, CompactionFilter, Cursor, Durability, Engine, Entry, Error,
+    Capabilities, ChangeCursor, ChangeOptions, CheckpointSink, CompactionFilter, Cursor, Durability, Engine, Entry, Error,
     IngestOptions, KeyRange, MAX_VALUE_BYTES, MergeOperator, PreparedIngestion, PreparedPart,
     ReadPoint, Result, Stats, Timestamp, VerifyReport, WriteBatch, sample,
 };
@@ -43,6 +43,9 @@ pub trait OpenTable: Checkpoint + Report + Clear {
 
     /// Whether batches may have merges.
     const HAS_MERGES: bool = false;
+
+    /// Whether there is a change feed.
+    const HAS_CHANGE_FEED: bool = false;
 
     /// Recovers the table in `vfs`, or creates one. Returns `true` if the recovered memtable must
     /// be flushed.
@@ -153,6 +156,14 @@ pub trait OpenTable: Checkpoint + Report + Clear {
         Err(Error::Unsupported { engine: Self::Version::ENGINE, operation })
     }
 
+    /// See [`Engine::changes`].
+    ///
+    /// # Errors
+    /// The same; the default refuses every call.
+    fn changes(&self, _options: ChangeOptions) -> Result<Box<dyn ChangeCursor>> {
+        Err(Error::Unsupported { engine: Self::Version::ENGINE, operation: "a change feed" })
+    }
+
     /// Writes everything in memory to files.
     fn flush(&self) -> Result<()> {
         flush::flush(self)
@@ -251,6 +262,7 @@ impl<T: OpenTable> Engine for LogStructuredEngine<T> {
             incremental_gc: false,
             range_deletes: T::HAS_RANGE_DELETES,
             merge: T::HAS_MERGES,
+            change_feed: T::HAS_CHANGE_FEED,
             max_value_bytes: MAX_VALUE_BYTES,
         }
     }
@@ -372,6 +384,11 @@ impl<T: OpenTable> Engine for LogStructuredEngine<T> {
     fn set_options(&self, changes: &BTreeMap<String, String>) -> Result<()> {
         self.core().background.check_open()?;
         self.table.set_options(changes)
+    }
+
+    fn changes(&self, options: ChangeOptions) -> Result<Box<dyn ChangeCursor>> {
+        self.core().background.check_open()?;
+        self.table.changes(options)
     }
 
     fn checkpoint(&self, sink: &mut dyn CheckpointSink) -> Result<()> {

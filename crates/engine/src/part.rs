@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 
-use crate::Result;
+use crate::{Durability, Result};
 
 /// A batch over several tables.
 #[derive(Debug, Clone, Copy)]
@@ -41,11 +41,12 @@ pub trait PreparedPart {
         dependencies: &Arc<dyn PartDependencies>,
     ) -> Result<Box<dyn LogPosition>>;
 
-    /// Makes the part visible, and unlocks the table.
+    /// Makes the part visible, and unlocks the table. `durability` says whether all parts of the
+    /// batch are durable.
     ///
     /// # Errors
     /// Only internal errors: no valid batch causes one. The table is read-only then.
-    fn commit(self: Box<Self>) -> Result<()>;
+    fn commit(self: Box<Self>, durability: Durability) -> Result<()>;
 }
 
 /// A position in the log of a table.

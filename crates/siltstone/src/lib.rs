@@ -42,6 +42,7 @@
 //! | [`iter`](mod@iter) | ordered iteration in both directions, over entries or keys |
 //! | [`cursor`] | a cursor that lends keys and values |
 //! | `read` | the reads of tables, snapshots and transactions |
+//! | [`changes`] | the change feed of a table |
 //! | [`snapshot`] | reads at a point in time |
 //! | [`sorted_file`] | files to be ingested |
 //! | [`db_snapshot`] | snapshots of several tables |
@@ -59,6 +60,7 @@
 
 pub mod batch;
 pub mod catalogue;
+pub mod changes;
 pub mod copy;
 pub mod cursor;
 pub mod db;
@@ -78,6 +80,7 @@ pub mod table;
 pub mod transaction;
 
 pub use batch::DbBatch;
+pub use changes::Changes;
 pub use cursor::{Cursor, EntryRef};
 pub use db::{Db, DbOptions};
 pub use db_snapshot::DbSnapshot;
@@ -85,7 +88,7 @@ pub use db_transaction::DbTransaction;
 pub use iter::{Iter, Keys};
 pub use partial_directory::PartialDirectory;
 pub use siltstone_engine::{
-    BatchOp, Capabilities, Clock, CompactionFilter, Damage, Durability, Engine, Entry, Error,
+    BatchOp, Capabilities, Change, ChangeBatch, ChangeOptions, ChangePart, Clock, CompactionFilter, Damage, Durability, Engine, Entry, Error,
     FilterContent, FilterDecision, FilterPass, FilterRow, IngestMode, IngestOptions, IngestReport,
     InvalidOption, KeyRange, Loss, LossEffect, MAX_KEY_BYTES, MAX_VALUE_BYTES, ManualClock,
     MergeAppend, MergeCounter, MergeOperator, Op, OptionChange, RepairReport, Result, Stats,
