@@ -466,15 +466,16 @@ pub fn apply_edit<T: LogStructured>(
     let core = table.core();
     edit.header_mut().settled_batch = core.parts.settle()?;
     let mut newest = None;
-    let applied = core.versions.log_and_apply(generation, edit, make_version, |version, edit| {
-        newest = edit.header().last_sequence;
-        let mut state = core.background.lock();
-        table.on_new_version(&mut state, version, edit);
-        publish(table, &mut state, |view| {
-            view.version = version.clone();
-            change(view);
-        });
-    })?;
+    let applied =
+        core.versions.log_and_apply(generation, edit, make_version, |version, edit| {
+            newest = edit.header().last_sequence;
+            let mut state = core.background.lock();
+            table.on_new_version(&mut state, version, edit);
+            publish(table, &mut state, |view| {
+                view.version = version.clone();
+                change(view);
+            });
+        })?;
     // Memtables are flushed in their order, so files have all writes up to their newest one.
     newest.into_iter().for_each(|newest| core.note_durable(newest));
     Ok(applied)

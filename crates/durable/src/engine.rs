@@ -16,18 +16,20 @@ use std::path::Path;
 use std::sync::Arc;
 
 use siltstone_engine::{
-    Capabilities, ChangeCursor, ChangeOptions, CheckpointSink, CompactionFilter, Cursor, Durability, Engine, Entry, Error,
-    IngestOptions, KeyRange, MAX_VALUE_BYTES, MergeOperator, PreparedIngestion, PreparedPart,
-    ReadPoint, Result, Stats, Timestamp, VerifyReport, WriteBatch, sample,
+    Capabilities, ChangeCursor, ChangeOptions, CheckpointSink, CompactionFilter, Cursor,
+    Durability, Engine, Entry, Error, IngestOptions, KeyRange, MAX_VALUE_BYTES, MergeOperator,
+    PreparedIngestion, PreparedPart, ReadPoint, Result, Stats, Timestamp, VerifyReport, WriteBatch,
+    sample,
 };
 use siltstone_runtime::{BackgroundWork, Env};
+use siltstone_table::Manifest;
 use siltstone_vfs::Vfs;
 
 use crate::checkpoint::Checkpoint;
 use crate::clear::{self, Clear};
-use crate::core::Core;
+use crate::core::{Core, EditOf};
 use crate::offline::Report;
-use crate::{PartSurvey, VersionState, commit, core, flush, prepare};
+use crate::{PartSurvey, VersionEdit, VersionState, commit, core, flush, prepare, replay_edits};
 
 /// The operations of an open table besides writes, which an engine implements. A method with the
 /// name of one of [`Engine`] has the same contract and the same errors.
@@ -214,6 +216,16 @@ impl<T: OpenTable> LogStructuredEngine<T> {
     /// Corruption, a newer format, I/O errors.
     pub fn survey_parts(vfs: &Arc<dyn Vfs>) -> Result<PartSurvey> {
         PartSurvey::read::<T::Version>(vfs)
+    }
+
+    /// The first log that recovery of the table on `vfs` needs.
+    ///
+    /// # Errors
+    /// `Refused` without a manifest; corruption, a newer format, I/O errors.
+    pub fn first_log(vfs: &Arc<dyn Vfs>) -> Result<u64> {
+        let (_, edits) = Manifest::open(vfs.clone(), T::Version::ENGINE)?;
+        let header = *replay_edits::<EditOf<T>>(&edits)?.header();
+        Ok(header.first_log.unwrap_or(0))
     }
 
     /// The state of the table.

@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use parking_lot::MutexGuard;
 use siltstone_engine::{
-    Durability, Error, LogPosition, MAX_VALUE_BYTES, PartDependencies, PartHeader, PreparedPart, Result,
-    WriteBatch,
+    Durability, Error, LogPosition, MAX_VALUE_BYTES, PartDependencies, PartHeader, PreparedPart,
+    Result, WriteBatch,
 };
 use siltstone_table::WalMark;
 

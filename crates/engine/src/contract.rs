@@ -24,8 +24,8 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::{
-    ChangeCursor, ChangeOptions, CompactionFilter, Cursor, Entry, Error, IngestOptions, KeyRange, MergeOperator,
-    PreparedIngestion, PreparedPart, Result, Stats, Timestamp, WriteBatch,
+    ChangeCursor, ChangeOptions, CompactionFilter, Cursor, Entry, Error, IngestOptions, KeyRange,
+    MergeOperator, PreparedIngestion, PreparedPart, Result, Stats, Timestamp, WriteBatch,
 };
 
 /// A storage engine: an ordered or unordered map from keys to entries.

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use siltstone_durable::{self as durable, LogStructuredEngine, OpenTable, flush};
 use siltstone_engine::{
-    ChangeCursor, ChangeOptions, CompactionFilter, Cursor, Entry, IngestOptions, KeyRange, MergeOperator, PreparedIngestion,
-    ReadPoint, Result, Timestamp,
+    ChangeCursor, ChangeOptions, CompactionFilter, Cursor, Entry, IngestOptions, KeyRange,
+    MergeOperator, PreparedIngestion, ReadPoint, Result, Timestamp,
 };
 use siltstone_runtime::Env;
 use siltstone_table::BlockCache;

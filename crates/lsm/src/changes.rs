@@ -241,7 +241,8 @@ impl Feed {
                 if segment.link.bytes != end {
                     let name = FileKind::Log.name(FileNumber(later));
                     let bytes = segment.link.bytes;
-                    let reason = format!("it ends here, and {name} states that it had {bytes} bytes");
+                    let reason =
+                        format!("it ends here, and {name} states that it had {bytes} bytes");
                     return Err(Error::corruption(self.log.name(), end, reason));
                 }
                 self.log = segment.log;
@@ -249,14 +250,21 @@ impl Feed {
                 return Ok(());
             }
         }
-        // A removed log, a gap at the end, or damage: the chain from the newest log shows which.
-        let unavailable = tree.unavailable(self.position)?;
-        match unavailable {
-            Error::ChangesUnavailable { oldest, .. } if oldest <= self.position => {
+        // A removed log, a change at the end that was not logged, or damage: the chain from the
+        // newest log shows which.
+        let newest = tree.visible.load(Acquire);
+        match tree.unavailable(self.position)? {
+            removed @ Error::ChangesUnavailable { oldest, .. } if oldest > self.position => {
+                Err(removed)
+            }
+            _ if self.log.is_blank_after_end()? => {
+                let since = self.position;
+                Err(Error::ChangesUnavailable { since, oldest: newest, newest })
+            }
+            _ => {
                 let reason = "the next change is missing here";
                 Err(Error::corruption(self.log.name(), end, reason))
             }
-            other => Err(other),
         }
     }
 

@@ -276,7 +276,7 @@ fn removal_of_all_keys_merges_and_ingestion_are_changes() {
     let mut file = SortedFileWriter::create(&path, &BTreeMap::new()).unwrap();
     file.put(b"s", b"1").unwrap();
     file.finish().unwrap();
-    table.ingest([&path], Default::default()).unwrap();
+    table.ingest(&[&path], Default::default()).unwrap();
     table.put(b"k", b"v").unwrap();
     table.sync().unwrap();
     let changes = || table.changes(0).unwrap().map(|change| change.unwrap().change);

@@ -178,6 +178,7 @@ fn default_of(engine: &str, option: &str) -> Options {
         ("lsm", "memtables") => "2",
         ("lsm", "cache") => "64MiB",
         ("lsm", "compression") => "none",
+        ("lsm", "log_retention") => "0",
         ("lsm", "l0_policy") => "whole",
         ("lsm", "pmem.size") => "0",
         ("lsm", "triad.mem") => "off",

@@ -265,7 +265,8 @@ impl Repair<'_> {
         let pmem = claims.as_ref().map_or(PmemRuns::None, PmemRuns::Claimed);
         let cursor = state.cursor.clone().unwrap_or_default();
         let logs = Arc::new(LogArchive::new(self.vfs.clone(), 0));
-        let opener = FileOpener { vfs: self.vfs, logs: &logs, cache: &cache, pmem, cursor: &cursor };
+        let opener =
+            FileOpener { vfs: self.vfs, logs: &logs, cache: &cache, pmem, cursor: &cursor };
         let tables = opener.open_all(&state.added)?;
         let deletes = RangeDeletes::new(self.range_deletes.clone());
         state.range_deletes = deletes.iter().cloned().collect();

@@ -196,8 +196,12 @@ impl Clear for Tree {
     fn log_cleared(&self, writer: &mut Writer<Self>, sequence: u64) {
         if self.logs.is_enabled() {
             let record = record::cleared_record(sequence);
-            let logged =
-                durable::commit::append(self, writer, [[&record[..], &[]]].into_iter(), &mut vec![]);
+            let logged = durable::commit::append(
+                self,
+                writer,
+                [[&record[..], &[]]].into_iter(),
+                &mut vec![],
+            );
             // If the log fails, the next write reports it.
             let _ = logged.and_then(|()| writer.log.sync());
         }

@@ -14,11 +14,11 @@ use std::sync::Arc;
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_vfs::{File, Mode, Vfs};
 
+use super::LogRecord;
 use super::format::{
     BLOCK_BYTES, FRAGMENT_HEADER_BYTES, HEADER_BYTES, HeaderFault, LogSum, Part, fits_fragment,
 };
 use super::reader::newer;
-use super::LogRecord;
 
 /// Bytes per read.
 const CHUNK_BYTES: u64 = 8 * BLOCK_BYTES;
@@ -105,6 +105,20 @@ impl LogFollower {
         self.end = end;
         let bytes = payload.map_or(&self.assembled[..], |payload| &self.chunk[payload]);
         Ok(Some(LogRecord { position, bytes }))
+    }
+
+    /// Whether nothing but zeros follows the last record in its block.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn is_blank_after_end(&mut self) -> Result<bool> {
+        self.chunk.clear();
+        let blank = match self.load(self.end)? {
+            Some(range) => self.chunk[range].iter().all(|&byte| byte == 0),
+            None => true,
+        };
+        self.chunk.clear();
+        Ok(blank)
     }
 
     /// Parses the record after `self.end`; `None` if it is not whole.
@@ -215,7 +229,9 @@ mod tests {
         let mut follower = LogFollower::open(vfs.as_ref(), "log", 7).unwrap();
         assert_eq!(follower.next().unwrap().unwrap().bytes, b"whole");
         assert!(follower.next().unwrap().is_none());
+        assert!(!follower.is_blank_after_end().unwrap());
         log.undo_to(mark).unwrap();
+        assert!(follower.is_blank_after_end().unwrap());
         log.append(&[&[2; 60_000]]).unwrap();
         assert_eq!(follower.next().unwrap().unwrap().bytes, [2; 60_000]);
     }
