@@ -52,6 +52,14 @@ pub trait Clear: LogStructured {
     /// Called with the state of background work locked, before the empty version is published.
     fn on_cleared(&self, _state: &mut StateOf<Self>) {}
 
+    /// Makes the logs that the removal makes obsolete durable, if they are kept.
+    ///
+    /// # Errors
+    /// I/O errors; nothing has changed.
+    fn sync_cleared_logs(&self, _writer: &mut Writer<Self>) -> Result<()> {
+        Ok(())
+    }
+
     /// Called with the writer locked when the removal at `sequence` is durable, before it is
     /// visible.
     fn log_cleared(&self, _writer: &mut Writer<Self>, _sequence: u64) {}
@@ -82,6 +90,7 @@ pub fn clear<T: Clear>(table: &T) -> Result<()> {
     }
     rotate(table, writer, true)?;
     let settled_batch = core.parts.settle()?;
+    table.sync_cleared_logs(writer)?;
     let first_log = writer.log.number();
     let sequence = writer.last_sequence + u64::from(T::TAKES_SEQUENCE);
     table.before_clear(sequence, core.view.load_full());

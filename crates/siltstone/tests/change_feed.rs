@@ -333,7 +333,7 @@ fn damaged_log_is_an_error() {
         assert!(is_named, "byte {at}: {error}");
         file.write_at(at, &byte, purpose).unwrap();
     }
-    assert_eq!(table.changes(0).unwrap().map(|change| change.unwrap()).count(), 300);
+    assert_eq!(table.changes(0).unwrap().filter(Result::is_ok).count(), 300);
 }
 
 #[test]

@@ -118,7 +118,7 @@ fn reader_shows_a_growing_prefix_of_whole_batches_beside_a_writer_that_is_killed
     if std::env::var_os(DIR).is_some() {
         return;
     }
-    let writers = Scale::from_env().kills.min(2).max(1);
+    let writers = Scale::from_env().kills.clamp(1, 2);
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("s");
     let mut shown = 0;
@@ -231,6 +231,28 @@ fn reader_refuses_what_it_cannot_show_and_reports_damage() {
     assert!(reader.catch_up().unwrap());
     let last = 99u32.to_be_bytes();
     assert!(reader.table("a").unwrap().contains_key(&last).unwrap());
+}
+
+#[test]
+fn feed_of_a_reader_goes_on_after_each_catch_up() {
+    let scratch = tempfile::tempdir().unwrap();
+    let db = Db::open_or_create(scratch.path(), DbOptions::default()).unwrap();
+    let options = table_options("memtable=64KiB,log_retention=8MiB,l0_capacity=0");
+    let table = db.table_or_create("t", "lsm", &options).unwrap();
+    let reader = Db::open_reader(scratch.path(), DbOptions::default()).unwrap();
+    let mut position = 0;
+    for round in 1..=4u64 {
+        for i in 0..300u64 {
+            table.put(&(i % 70).to_be_bytes(), &[round as u8; 300]).unwrap();
+        }
+        assert!(reader.catch_up().unwrap());
+        for change in reader.table("t").unwrap().changes(position).unwrap() {
+            let change = change.unwrap();
+            assert_eq!(change.first_sequence, position + 1);
+            position = change.sequence;
+        }
+        assert_eq!(position, 300 * round);
+    }
 }
 
 /// Overwrites the beginning of a file, which the writer has mapped.

@@ -191,8 +191,14 @@ impl Clear for Tree {
         self.snapshots.keep_before_clear(sequence, view);
     }
 
-    /// Makes the logs before durable, because they may be archived, and records the removal for
-    /// change feeds. Without the record a feed reports a gap.
+    fn sync_cleared_logs(&self, writer: &mut Writer<Self>) -> Result<()> {
+        if !self.logs.is_enabled() {
+            return Ok(());
+        }
+        writer.log.sync().map_err(|error| self.background.poison("syncing the log", error))
+    }
+
+    /// Records the removal for change feeds. Without the record a feed reports a gap.
     fn log_cleared(&self, writer: &mut Writer<Self>, sequence: u64) {
         if self.logs.is_enabled() {
             let record = record::cleared_record(sequence);
