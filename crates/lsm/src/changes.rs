@@ -1,8 +1,8 @@
 //! The change feed: reads the committed batches of the table from its logs.
 //!
 //! ```text
-//!   000004.archive ◀─ 000007.log ◀─ 000009.log, active       each names the one before, and its length
-//!   1 … 90            91 … 200      201 … 240 visible
+//!   000004.archive ◀─ 000007.log ◀─ 000009.log    each names the one before, and its length
+//!   1 … 90            91 … 200      201 … 240     240 is visible
 //!                          └ position 120: 121 … 200, then log 9
 //! ```
 //!
@@ -14,9 +14,9 @@
 //! Nothing is pinned: a log that is archived meanwhile is opened again under its new name, and one
 //! that was removed is an error. Writers do nothing for feeds.
 //!
-//! Invariant: the sequence numbers of the changes follow one another. Where a number is missing (the
-//! log of a removal of all keys or of an ingestion was not written), the feed ends with an error,
-//! and can be resumed after the gap.
+//! Invariant: the sequence numbers of the changes follow one another. Where a number is missing
+//! (the record of a removal of all keys or of an ingestion was not written), the feed ends with an
+//! error, and can be resumed after the gap.
 
 use std::collections::BTreeMap;
 use std::sync::Weak;
@@ -26,7 +26,9 @@ use siltstone_engine::{
     Change, ChangeBatch, ChangeCursor, ChangeOptions, ChangePart, Error, Result, WriteBatch,
 };
 use siltstone_table::log::{LogFollower, archive_name, malformed, parse_archive_name};
-use siltstone_table::{FileKind, FileNumber, PartRecord, SegmentLink, parse_file_name};
+use siltstone_table::{
+    FileKind, FileNumber, LogMode, LogReader, PartRecord, SegmentLink, parse_file_name,
+};
 
 use crate::engine::Tree;
 use crate::record::Record;
@@ -154,8 +156,8 @@ fn open_segment(tree: &Tree, number: u64, name: &str) -> Result<Option<Segment>>
 }
 
 /// The logs that the feed can read one after the other, the oldest first, each with the sequence
-/// number of the first change in it or after it; no logs before the one that has the change `wanted`.
-/// `None` if a log was renamed meanwhile.
+/// number of the first change in it or after it; no logs before the one that has the change
+/// `wanted`. `None` if a log was renamed meanwhile.
 fn read_chain(tree: &Tree, wanted: u64) -> Result<Option<Vec<(u64, LogFollower)>>> {
     let active = match tree.writer.lock().as_ref() {
         Some(writer) => writer.log.number(),
@@ -239,11 +241,7 @@ impl Feed {
                     continue;
                 }
                 if segment.link.bytes != end {
-                    let name = FileKind::Log.name(FileNumber(later));
-                    let bytes = segment.link.bytes;
-                    let reason =
-                        format!("it ends here, and {name} states that it had {bytes} bytes");
-                    return Err(Error::corruption(self.log.name(), end, reason));
+                    return Err(self.lost_tail(tree, segment.link.bytes)?);
                 }
                 self.log = segment.log;
                 self.pending = Pending::default();
@@ -266,6 +264,30 @@ impl Feed {
                 Err(Error::corruption(self.log.name(), end, reason))
             }
         }
+    }
+
+    /// The error for a log that ends before the `bytes` that its successor states. A power cut may
+    /// have taken the end of a log that was recovered after a process crash: then its sync before
+    /// the crash may have failed, and the table has its writes in other files.
+    fn lost_tail(&self, tree: &Tree, bytes: u64) -> Result<Error> {
+        let (number, end) = (self.log.number(), self.log.end());
+        let mut reader =
+            LogReader::open(tree.vfs.as_ref(), self.log.name(), number, LogMode::Recover)?;
+        // Reports damage to what was durable.
+        while reader.next()?.is_some() {}
+        if end > bytes {
+            let reason = format!("the next log states that this one had {bytes} bytes");
+            return Ok(Error::corruption(self.log.name(), bytes, reason));
+        }
+        let newest = tree.visible.load(Acquire);
+        for _ in 0..MAX_ATTEMPTS {
+            if let Some(chain) = read_chain(tree, 0)? {
+                let later = chain.iter().find(|(_, log)| log.number() > number);
+                let oldest = later.map_or(newest, |(first, _)| first - 1);
+                return Ok(Error::ChangesUnavailable { since: self.position, oldest, newest });
+            }
+        }
+        Err(unstable())
     }
 
     /// Opens the present log again under the name that it has now.

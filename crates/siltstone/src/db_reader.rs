@@ -104,7 +104,7 @@ impl Db {
 }
 
 impl DbReader {
-    /// The store as of the last catch-up. It does not change; drop it to release its files. To close
+    /// The store as of the last catch-up. It does not change; drop it to release its files. Closing
     /// it closes the tables of this reader until the next catch-up that finds new writes.
     pub fn db(&self) -> Db {
         self.current.lock().db.clone()

@@ -55,8 +55,8 @@ pub struct Options {
     /// as memory allows.
     pub cache_bytes: u64,
     /// `log_retention`: size, default 0. Bytes of logs that are kept for change feeds after the
-    /// table needs them no more; the oldest are removed. Each flush then syncs its log. A removal of
-    /// all keys is recorded in the log, which earlier versions refuse.
+    /// table needs them no more; the oldest are removed. Each flush then syncs its log. A removal
+    /// of all keys is recorded in the log, which earlier versions refuse.
     pub log_retention_bytes: u64,
     /// `experimental.compaction_pri`: `min_overlap` (default) or `round_robin`. Selects the table
     /// of a level over its target that is compacted next.

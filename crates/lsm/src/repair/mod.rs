@@ -151,7 +151,7 @@ impl Repair<'_> {
         Ok(has_others && (self.is_lacking(edit, numbered)? || self.lacks_ingestion(edit)?))
     }
 
-    /// Whether the logs have evidence of an ingestion, or of a removal of all keys, that the manifest
+    /// Whether the logs have evidence of an ingestion or of a removal of all keys that the manifest
     /// does not have.
     fn lacks_ingestion(&self, edit: &Edit) -> Result<bool> {
         let (known, mut newest) = (edit.header.last_sequence.unwrap_or(0), 0);
