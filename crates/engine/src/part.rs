@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 
-use crate::{Durability, Result};
+use crate::Result;
 
 /// A batch over several tables.
 #[derive(Debug, Clone, Copy)]
@@ -41,12 +41,12 @@ pub trait PreparedPart {
         dependencies: &Arc<dyn PartDependencies>,
     ) -> Result<Box<dyn LogPosition>>;
 
-    /// Makes the part visible, and unlocks the table. `durability` says whether all parts of the
-    /// batch are durable.
+    /// Makes the part visible, and unlocks the table. `is_durable`: all parts of the batch are
+    /// durable, and everything before them.
     ///
     /// # Errors
     /// Only internal errors: no valid batch causes one. The table is read-only then.
-    fn commit(self: Box<Self>, durability: Durability) -> Result<()>;
+    fn commit(self: Box<Self>, is_durable: bool) -> Result<()>;
 }
 
 /// A position in the log of a table.
