@@ -83,7 +83,7 @@ impl Replica {
     }
 
     /// Resumes, and takes the changes that there are.
-    fn resume(&mut self, table: &Table, what: &str) {
+    fn resume(&mut self, table: &Table, what: &str) -> siltstone::Result<()> {
         let taken = table.changes(self.position).and_then(|changes| {
             for change in changes {
                 self.take(&change?, what);
@@ -91,7 +91,6 @@ impl Replica {
             Ok(())
         });
         match taken {
-            Ok(()) => {}
             Err(Error::ChangesUnavailable { since, oldest, newest }) => {
                 assert!(since == self.position && since < oldest && oldest <= newest, "{what}");
                 let snapshot = table.snapshot().unwrap();
@@ -99,8 +98,9 @@ impl Replica {
                 self.position = snapshot.sequence();
                 self.copies += 1;
             }
-            Err(error) => panic!("{what}: {error}"),
+            taken => taken?,
         }
+        Ok(())
     }
 }
 
@@ -133,10 +133,8 @@ fn step(db: &Db, rng: &mut TestRng, replica: &mut Replica) -> siltstone::Result<
         2 => table.clear(),
         3 => other.flush(),
         4 => table.sync(),
-        5 => {
-            replica.resume(&table, "live");
-            Ok(())
-        }
+        // The power may be cut meanwhile.
+        5 => replica.resume(&table, "live"),
         6..20 => {
             let mut batch = DbBatch::new();
             let writes = draw(rng);
@@ -177,14 +175,16 @@ fn replica_equals_table_after_restarts_crashes_and_power_cuts() {
             let what = format!("case {case}, life {life}, {text}");
             let db = Db::open_vfs(Arc::new(disk.clone()), options()).unwrap();
             let table = db.table("t").unwrap();
-            replica.resume(&table, &what);
+            replica.resume(&table, &what).unwrap_or_else(|error| panic!("{what}: {error}"));
             assert_eq!(replica.position, table.snapshot().unwrap().sequence(), "{what}");
             assert!(replica.rows == rows_of(&table), "{what}: the replica differs");
             let (ending, begin) = (rng.below(3), disk.operations());
             if ending > 0 {
                 disk.cut_power_at(begin + rng.below(length));
             }
-            let whole = (0..STEPS).all(|_| step(&db, &mut rng, &mut replica).is_ok());
+            let outcome = (0..STEPS).try_for_each(|_| step(&db, &mut rng, &mut replica));
+            let whole = outcome.is_ok();
+            assert!(whole || disk.power_is_off(), "{what}: {outcome:?} without a power cut");
             cuts += u64::from(disk.power_is_off());
             length = (disk.operations() - begin).max(1);
             changes += replica.position;
