@@ -14,7 +14,7 @@ use siltstone::{Clock, Durability, Iter, SystemClock, Timestamp, WriteBatch};
 
 use crate::format::{json_key, json_row, tsv};
 use crate::outcome::{CommandResult, Failure, Outcome};
-use crate::store::{NewStoreArgs, RangeArgs, StoreArgs};
+use crate::store::{NewStoreArgs, RangeArgs, ReaderArgs, StoreArgs};
 
 /// Set one key
 #[derive(Args)]
@@ -76,6 +76,8 @@ impl Put {
 pub(crate) struct Get {
     #[command(flatten)]
     store: StoreArgs,
+    #[command(flatten)]
+    reader: ReaderArgs,
     /// The key
     #[arg(allow_negative_numbers = true)]
     key: std::ffi::OsString,
@@ -108,7 +110,7 @@ fn timestamp(text: &str) -> Result<Timestamp, String> {
 
 impl Get {
     pub(crate) fn run(self) -> CommandResult {
-        let (db, table) = self.store.read()?;
+        let (db, table) = self.store.read(self.reader)?;
         let entry = match self.at {
             Some(time) => table.at(time)?.get_entry(self.key.as_bytes())?,
             None => table.get_entry(self.key.as_bytes())?,
@@ -186,6 +188,8 @@ pub(crate) struct Scan {
     #[command(flatten)]
     store: StoreArgs,
     #[command(flatten)]
+    reader: ReaderArgs,
+    #[command(flatten)]
     range: RangeArgs,
     /// Only keys that start with this
     #[arg(long, allow_negative_numbers = true, conflicts_with_all = ["from", "to"])]
@@ -206,7 +210,7 @@ pub(crate) struct Scan {
 
 impl Scan {
     pub(crate) fn run(self) -> CommandResult {
-        let (db, table) = self.store.read()?;
+        let (db, table) = self.store.read(self.reader)?;
         let engine = table.engine();
         if !engine.capabilities().ordered {
             return Err(Failure::Usage(format!(

@@ -6,10 +6,10 @@ use clap::Args;
 use comfy_table::{Cell, CellAlignment, Table as Grid, presets};
 use indicatif::HumanBytes;
 use serde_json::json;
-use siltstone::{Db, Stats};
+use siltstone::Stats;
 
 use crate::outcome::{CommandResult, Outcome};
-use crate::store::{print_no_tables, read_only, warn_reader};
+use crate::store::{ReaderArgs, print_no_tables, warn_reader};
 
 /// Print statistics
 ///
@@ -20,6 +20,8 @@ use crate::store::{print_no_tables, read_only, warn_reader};
 pub(crate) struct StatsCommand {
     /// The directory of the store
     dir: PathBuf,
+    #[command(flatten)]
+    reader: ReaderArgs,
     /// Only this table
     #[arg(long)]
     table: Option<String>,
@@ -30,14 +32,17 @@ pub(crate) struct StatsCommand {
 
 impl StatsCommand {
     pub(crate) fn run(self) -> CommandResult {
-        let db = Db::open(&self.dir, read_only())?;
+        let (db, reader) = self.reader.open(&self.dir)?;
         let names = match self.table {
             Some(name) => vec![name],
             None => db.table_names()?,
         };
         let mut tables = serde_json::Map::new();
         for name in names {
-            let table = db.table(&name)?;
+            let table = match &reader {
+                Some(reader) => reader.table(&name)?,
+                None => db.table(&name)?,
+            };
             warn_reader(&table, &self.dir);
             let stats = table.stats();
             if !self.json {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use siltstone::catalogue::{self, Catalogue};
-use siltstone::{Db, DbOptions, Table, engines};
+use siltstone::{Db, DbOptions, DbReader, Table, engines};
 
 use crate::outcome::Failure;
 
@@ -59,6 +59,26 @@ pub(crate) struct StoreArgs {
     pub(crate) table: String,
 }
 
+/// How a command that reads a store opens it.
+#[derive(Args, Clone, Copy)]
+pub(crate) struct ReaderArgs {
+    /// Read beside a process that has the store open for writing, e.g. `siltstone serve`: the
+    /// entries as of now (tables on lsm)
+    #[arg(long)]
+    reader: bool,
+}
+
+impl ReaderArgs {
+    /// Opens a store for reading. With `--reader`, also returns the reader.
+    pub(crate) fn open(self, dir: &Path) -> Result<(Db, Option<DbReader>), Failure> {
+        if !self.reader {
+            return Ok((Db::open(dir, read_only())?, None));
+        }
+        let reader = Db::open_reader(dir, DbOptions::default())?;
+        Ok((reader.db(), Some(reader)))
+    }
+}
+
 /// Options of commands that only read: nothing of the store changes, and read permission is enough.
 pub(crate) fn read_only() -> DbOptions {
     DbOptions { read_only: true, ..DbOptions::default() }
@@ -88,8 +108,12 @@ impl RangeArgs {
 
 impl StoreArgs {
     /// Opens the existing store and table for reading.
-    pub(crate) fn read(&self) -> Result<(Db, Table), Failure> {
-        let (db, table) = self.open(read_only())?;
+    pub(crate) fn read(&self, reader: ReaderArgs) -> Result<(Db, Table), Failure> {
+        let (db, reader) = reader.open(&self.dir)?;
+        let table = match &reader {
+            Some(reader) => reader.table(&self.table)?,
+            None => db.table(&self.table)?,
+        };
         warn_reader(&table, &self.dir);
         Ok((db, table))
     }

@@ -29,7 +29,7 @@ use crate::ingest::SortedLoader;
 use crate::interrupt::Interrupt;
 use crate::outcome::{CommandResult, Failure, Outcome};
 use crate::progress;
-use crate::store::{NewStoreArgs, StoreArgs};
+use crate::store::{NewStoreArgs, ReaderArgs, StoreArgs};
 
 /// The size at which a batch is written.
 pub(crate) const BATCH_BYTES: usize = 256 << 10;
@@ -383,6 +383,8 @@ impl Loader<'_> {
 pub(crate) struct Export {
     #[command(flatten)]
     store: StoreArgs,
+    #[command(flatten)]
+    reader: ReaderArgs,
     /// The file, which must not exist; `-` is standard output
     file: PathBuf,
     /// The format; by default from the file's extension, else TSV
@@ -396,7 +398,7 @@ impl Export {
         if to_file && self.file.symlink_metadata().is_ok() {
             return Err(self.exists());
         }
-        let (db, table) = self.store.read()?;
+        let (db, table) = self.store.read(self.reader)?;
         let format = self.format.unwrap_or_else(|| Format::of(&self.file));
         let temporary =
             if to_file { Some((self.temporary_file()?, Interrupt::watch()?)) } else { None };

@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering::Release;
 use siltstone_engine::{Error, Result};
 
 use crate::VersionEdit;
-use crate::core::{EditOf, LogStructured, StateOf, ViewOf, publish};
+use crate::core::{EditOf, LogStructured, StateOf, ViewOf, Writer, publish};
 use crate::stall::rotate;
 
 /// An engine that can remove all keys at once.
@@ -51,6 +51,18 @@ pub trait Clear: LogStructured {
 
     /// Called with the state of background work locked, before the empty version is published.
     fn on_cleared(&self, _state: &mut StateOf<Self>) {}
+
+    /// Makes the logs that the removal makes obsolete durable, if they are kept.
+    ///
+    /// # Errors
+    /// I/O errors; nothing has changed.
+    fn sync_cleared_logs(&self, _writer: &mut Writer<Self>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Called with the writer locked when the removal at `sequence` is durable, before it is
+    /// visible.
+    fn log_cleared(&self, _writer: &mut Writer<Self>, _sequence: u64) {}
 
     /// Called when the removal has failed.
     fn clear_failed(&self, _sequence: u64) {}
@@ -78,6 +90,7 @@ pub fn clear<T: Clear>(table: &T) -> Result<()> {
     }
     rotate(table, writer, true)?;
     let settled_batch = core.parts.settle()?;
+    table.sync_cleared_logs(writer)?;
     let first_log = writer.log.number();
     let sequence = writer.last_sequence + u64::from(T::TAKES_SEQUENCE);
     table.before_clear(sequence, core.view.load_full());
@@ -105,11 +118,13 @@ pub fn clear<T: Clear>(table: &T) -> Result<()> {
         table.clear_failed(sequence);
         return Err(core.background.poison_unless_transient("clearing", error));
     }
+    table.log_cleared(writer, sequence);
     writer.last_sequence = sequence;
+    core.note_durable(sequence);
     core.visible.store(sequence, Release);
     drop(guard);
     // Files go with the last view that names them: no writer waits for that.
     table.after_clear(sequence);
-    core.remove_logs_before(first_log, &kept);
+    core.discard_logs_before(first_log, &kept);
     Ok(())
 }

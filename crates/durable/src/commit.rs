@@ -73,7 +73,11 @@ fn commit_group<T: LogStructured>(table: &T, group: &Group<'_>) -> Result<()> {
         settled
             .map_err(|error| core.background.poison("syncing the logs of other tables", error))?;
     }
-    insert(table, writer, group, logged)
+    insert(table, writer, group, logged)?;
+    if group.is_synced() {
+        core.note_durable(writer.last_sequence);
+    }
+    Ok(())
 }
 
 /// Inserts a group that is in the log into the memtable, and makes it visible.

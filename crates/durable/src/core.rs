@@ -19,6 +19,7 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Release;
 use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
@@ -27,7 +28,7 @@ use siltstone_engine::{Result, WriteBatch};
 use siltstone_runtime::{
     Background, BackgroundWork, Env, GroupCommit, StallCounters, WriteController,
 };
-use siltstone_table::log::remove_logs;
+use siltstone_table::log::LogArchive;
 use siltstone_table::{FileKind, FileNumber, SegmentLink, WalWriter};
 use siltstone_vfs::{Mode, Vfs};
 
@@ -211,6 +212,8 @@ pub struct Core<T: LogStructured> {
     pub vfs: Arc<dyn Vfs>,
     /// Clock, seed, scheduler and rate limit.
     pub env: Env,
+    /// Where logs go that the table does not need any more.
+    pub logs: Arc<LogArchive>,
     /// The manifest.
     pub versions: VersionSet<T::Version>,
     /// `None` once the table is closed.
@@ -219,6 +222,9 @@ pub struct Core<T: LogStructured> {
     pub view: ArcSwap<ViewOf<T>>,
     /// The newest sequence number that reads see.
     pub visible: AtomicU64,
+    /// Every change up to this sequence number is durable, in this table and, as far as it is a
+    /// part of a batch over several tables, in the others. There may be more.
+    pub durable: AtomicU64,
     /// Background jobs, and the threads that wait for them.
     pub background: Background<StateOf<T>>,
     /// Throttles writers.
@@ -238,6 +244,8 @@ pub struct CoreParts<T: LogStructured> {
     pub env: Env,
     /// The manifest.
     pub versions: VersionSet<T::Version>,
+    /// Where logs go that the table does not need any more.
+    pub archive: Arc<LogArchive>,
     /// The log that was begun for new writes.
     pub log: WalWriter,
     /// The logs on disk that contain unflushed writes, `log` the last.
@@ -355,10 +363,13 @@ impl<T: LogStructured> Core<T> {
         Core {
             me,
             vfs,
+            logs: parts.archive,
             versions,
             writer: Mutex::new(Some(writer)),
             view: ArcSwap::from_pointee(view),
             visible: AtomicU64::new(last_sequence),
+            // Recovery makes everything that it has found durable before the table is used.
+            durable: AtomicU64::new(last_sequence),
             background: Background::new(env.scheduler.clone(), state),
             env,
             write_controller: parts.write_controller,
@@ -366,6 +377,11 @@ impl<T: LogStructured> Core<T> {
             parts: Parts::new(last_batch),
             commits: GroupCommit::new(MAX_GROUP_BYTES),
         }
+    }
+
+    /// Notes that every change up to `sequence` is durable.
+    pub(crate) fn note_durable(&self, sequence: u64) {
+        self.durable.fetch_max(sequence, Release);
     }
 
     /// Whether all keys were removed since the view of `generation`.
@@ -384,16 +400,17 @@ impl<T: LogStructured> Core<T> {
         if self.is_cleared_since(view.generation) { Ok(()) } else { done }
     }
 
-    /// Forgets the logs before `first_log`, whose writes are all in files, and removes those that
+    /// Forgets the logs before `first_log`, whose writes are all in files, and discards those that
     /// are not in `kept`, because they have become files of the table.
-    pub fn remove_logs_before(&self, first_log: u64, kept: &[u64]) {
+    pub fn discard_logs_before(&self, first_log: u64, kept: &[u64]) {
         // Dropped without the lock: that may take as long as freeing the pages of the file.
         let unused = self.writer.lock().as_mut().map(|writer| writer.log.release_before(first_log));
         drop(unused);
         let mut state = self.background.lock();
         let gone: Vec<u64> = state.logs.extract_if(.., |number| *number < first_log).collect();
         drop(state);
-        remove_logs(self.vfs.as_ref(), gone.into_iter().filter(|number| !kept.contains(number)));
+        let gone = gone.into_iter().filter(|number| !kept.contains(number));
+        gone.for_each(|number| self.logs.discard(number));
     }
 
     /// Bytes of the logs on disk.
@@ -448,14 +465,20 @@ pub fn apply_edit<T: LogStructured>(
 ) -> Result<bool> {
     let core = table.core();
     edit.header_mut().settled_batch = core.parts.settle()?;
-    core.versions.log_and_apply(generation, edit, make_version, |version, edit| {
-        let mut state = core.background.lock();
-        table.on_new_version(&mut state, version, edit);
-        publish(table, &mut state, |view| {
-            view.version = version.clone();
-            change(view);
-        });
-    })
+    let mut newest = None;
+    let applied =
+        core.versions.log_and_apply(generation, edit, make_version, |version, edit| {
+            newest = edit.header().last_sequence;
+            let mut state = core.background.lock();
+            table.on_new_version(&mut state, version, edit);
+            publish(table, &mut state, |view| {
+                view.version = version.clone();
+                change(view);
+            });
+        })?;
+    // Memtables are flushed in their order, so files have all writes up to their newest one.
+    newest.into_iter().for_each(|newest| core.note_durable(newest));
+    Ok(applied)
 }
 
 /// Records a fact about the logs in the manifest: an edit that changes no files.

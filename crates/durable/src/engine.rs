@@ -16,18 +16,20 @@ use std::path::Path;
 use std::sync::Arc;
 
 use siltstone_engine::{
-    Capabilities, CheckpointSink, CompactionFilter, Cursor, Durability, Engine, Entry, Error,
-    IngestOptions, KeyRange, MAX_VALUE_BYTES, MergeOperator, PreparedIngestion, PreparedPart,
-    ReadPoint, Result, Stats, Timestamp, VerifyReport, WriteBatch, sample,
+    Capabilities, ChangeCursor, ChangeOptions, CheckpointSink, CompactionFilter, Cursor,
+    Durability, Engine, Entry, Error, IngestOptions, KeyRange, MAX_VALUE_BYTES, MergeOperator,
+    PreparedIngestion, PreparedPart, ReadPoint, Result, Stats, Timestamp, VerifyReport, WriteBatch,
+    sample,
 };
 use siltstone_runtime::{BackgroundWork, Env};
+use siltstone_table::Manifest;
 use siltstone_vfs::Vfs;
 
 use crate::checkpoint::Checkpoint;
 use crate::clear::{self, Clear};
-use crate::core::Core;
+use crate::core::{Core, EditOf};
 use crate::offline::Report;
-use crate::{PartSurvey, VersionState, commit, core, flush, prepare};
+use crate::{PartSurvey, VersionEdit, VersionState, commit, core, flush, prepare, replay_edits};
 
 /// The operations of an open table besides writes, which an engine implements. A method with the
 /// name of one of [`Engine`] has the same contract and the same errors.
@@ -43,6 +45,9 @@ pub trait OpenTable: Checkpoint + Report + Clear {
 
     /// Whether batches may have merges.
     const HAS_MERGES: bool = false;
+
+    /// Whether there is a change feed.
+    const HAS_CHANGE_FEED: bool = false;
 
     /// Recovers the table in `vfs`, or creates one. Returns `true` if the recovered memtable must
     /// be flushed.
@@ -153,6 +158,14 @@ pub trait OpenTable: Checkpoint + Report + Clear {
         Err(Error::Unsupported { engine: Self::Version::ENGINE, operation })
     }
 
+    /// See [`Engine::changes`].
+    ///
+    /// # Errors
+    /// The same; the default refuses every call.
+    fn changes(&self, _options: ChangeOptions) -> Result<Box<dyn ChangeCursor>> {
+        Err(Error::Unsupported { engine: Self::Version::ENGINE, operation: "a change feed" })
+    }
+
     /// Writes everything in memory to files.
     fn flush(&self) -> Result<()> {
         flush::flush(self)
@@ -205,6 +218,16 @@ impl<T: OpenTable> LogStructuredEngine<T> {
         PartSurvey::read::<T::Version>(vfs)
     }
 
+    /// The first log that recovery of the table on `vfs` needs.
+    ///
+    /// # Errors
+    /// `Refused` without a manifest; corruption, a newer format, I/O errors.
+    pub fn first_log(vfs: &Arc<dyn Vfs>) -> Result<u64> {
+        let (_, edits) = Manifest::open(vfs.clone(), T::Version::ENGINE)?;
+        let header = *replay_edits::<EditOf<T>>(&edits)?.header();
+        Ok(header.first_log.unwrap_or(0))
+    }
+
     /// The state of the table.
     pub fn table(&self) -> &T {
         &self.table
@@ -251,6 +274,7 @@ impl<T: OpenTable> Engine for LogStructuredEngine<T> {
             incremental_gc: false,
             range_deletes: T::HAS_RANGE_DELETES,
             merge: T::HAS_MERGES,
+            change_feed: T::HAS_CHANGE_FEED,
             max_value_bytes: MAX_VALUE_BYTES,
         }
     }
@@ -372,6 +396,11 @@ impl<T: OpenTable> Engine for LogStructuredEngine<T> {
     fn set_options(&self, changes: &BTreeMap<String, String>) -> Result<()> {
         self.core().background.check_open()?;
         self.table.set_options(changes)
+    }
+
+    fn changes(&self, options: ChangeOptions) -> Result<Box<dyn ChangeCursor>> {
+        self.core().background.check_open()?;
+        self.table.changes(options)
     }
 
     fn checkpoint(&self, sink: &mut dyn CheckpointSink) -> Result<()> {

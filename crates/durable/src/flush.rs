@@ -68,6 +68,6 @@ pub fn flush_recovered<T: LogStructured>(table: &T) -> Result<()> {
     };
     let header = EditHeader { first_log: Some(first_log), ..EditHeader::default() };
     apply_header(table, generation, header)?;
-    core.remove_logs_before(first_log, &[]);
+    core.discard_logs_before(first_log, &[]);
     Ok(())
 }

@@ -91,13 +91,17 @@ impl<T: LogStructured> PreparedPart for LockedPart<'_, T> {
         Ok(Box::new(writer.log.position()))
     }
 
-    fn commit(mut self: Box<Self>) -> Result<()> {
+    fn commit(mut self: Box<Self>, is_durable: bool) -> Result<()> {
         let Some(AppendedPart { batch, logged, .. }) = self.appended.take() else { return Ok(()) };
         let LockedPart { table, batch: writes, .. } = *self;
         let writer = self.writer.as_mut().ok_or(Error::Closed)?;
         // Before the writer is unlocked, and so before anyone can report a later write as durable.
         table.core().parts.set_last_batch(batch);
-        commit::insert(table, writer, &Group::of_one(writes), logged)
+        commit::insert(table, writer, &Group::of_one(writes), logged)?;
+        if is_durable {
+            table.core().note_durable(writer.last_sequence);
+        }
+        Ok(())
     }
 }
 

@@ -24,8 +24,8 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::{
-    CompactionFilter, Cursor, Entry, Error, IngestOptions, KeyRange, MergeOperator,
-    PreparedIngestion, PreparedPart, Result, Stats, Timestamp, WriteBatch,
+    ChangeCursor, ChangeOptions, CompactionFilter, Cursor, Entry, Error, IngestOptions, KeyRange,
+    MergeOperator, PreparedIngestion, PreparedPart, Result, Stats, Timestamp, WriteBatch,
 };
 
 /// A storage engine: an ordered or unordered map from keys to entries.
@@ -280,6 +280,15 @@ pub trait Engine: Send + Sync {
         Err(self.unsupported("options that change while the table is open"))
     }
 
+    /// A feed of the table's changes. Engines with a [feed](Capabilities::change_feed) only.
+    ///
+    /// # Errors
+    /// `ChangesUnavailable` if the log does not reach back that far, or the table has not got that
+    /// far; `Unsupported` by other engines; `Corruption` and `Io` from the log.
+    fn changes(&self, _options: ChangeOptions) -> Result<Box<dyn ChangeCursor>> {
+        Err(self.unsupported("a change feed"))
+    }
+
     /// Writes a consistent copy of the table, as of now, into `sink`. The copy opens as a table.
     ///
     /// # Errors
@@ -346,6 +355,8 @@ pub struct Capabilities {
     /// Batches may have [merges](WriteBatch::merge), once a
     /// [merge operator](Engine::set_merge_operator) is set.
     pub merge: bool,
+    /// [`changes`](Engine::changes) works.
+    pub change_feed: bool,
     /// The largest value in bytes.
     pub max_value_bytes: usize,
 }

@@ -120,6 +120,22 @@ pub enum Error {
         reason: String,
     },
 
+    /// A change feed cannot resume there: the log no longer has the next change, or the table never
+    /// had the last one.
+    #[error(
+        "the changes after sequence {since} are not in the log, which reaches from {oldest} to \
+         {newest}: copy the table from a snapshot and resume after its sequence number; \
+         log_retention keeps more of the log"
+    )]
+    ChangesUnavailable {
+        /// The sequence number after which the feed should resume.
+        since: u64,
+        /// The oldest sequence number after which it can.
+        oldest: u64,
+        /// The newest sequence number of the table.
+        newest: u64,
+    },
+
     /// The engine or the store was closed.
     #[error("the store is closed")]
     Closed,

@@ -120,6 +120,14 @@ macro_rules! forward_engine {
             self.$field.at(time)
         }
     };
+    (@one changes $field:tt) => {
+        fn changes(
+            &self,
+            options: $crate::ChangeOptions,
+        ) -> $crate::Result<Box<dyn $crate::ChangeCursor>> {
+            self.$field.changes(options)
+        }
+    };
     (@one flush $field:tt) => {
         fn flush(&self) -> $crate::Result<()> {
             self.$field.flush()

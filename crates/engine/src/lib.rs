@@ -21,6 +21,7 @@
 //! | [`compaction_filter`] | hooks that drop obsolete rows in compactions |
 //! | [`key_range`] | ranges of keys |
 //! | [`merge_operator`] | how operands of merges become values: counters, lists, user-defined ones |
+//! | [`changes`] | the change feed of a table |
 //! | [`clear`] | deletion of every key, for engines without a faster way |
 //! | [`clock`] | the injected clock |
 //! | [`part`] | parts of batches over several tables |
@@ -29,6 +30,7 @@
 //! | [`varint`] | variable-length integers |
 
 pub mod batch;
+pub mod changes;
 pub mod clear;
 pub mod clock;
 pub mod compaction_filter;
@@ -51,6 +53,7 @@ pub mod stats;
 pub mod varint;
 
 pub use batch::{BatchOp, Op, WriteBatch};
+pub use changes::{Change, ChangeBatch, ChangeCursor, ChangeOptions, ChangePart};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use compaction_filter::{
     CompactionFilter, FilterContent, FilterDecision, FilterPass, FilterRow,

@@ -41,11 +41,12 @@ pub trait PreparedPart {
         dependencies: &Arc<dyn PartDependencies>,
     ) -> Result<Box<dyn LogPosition>>;
 
-    /// Makes the part visible, and unlocks the table.
+    /// Makes the part visible, and unlocks the table. `is_durable`: all parts of the batch are
+    /// durable, and everything before them.
     ///
     /// # Errors
     /// Only internal errors: no valid batch causes one. The table is read-only then.
-    fn commit(self: Box<Self>) -> Result<()>;
+    fn commit(self: Box<Self>, is_durable: bool) -> Result<()>;
 }
 
 /// A position in the log of a table.

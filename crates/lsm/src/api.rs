@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use siltstone_durable::{self as durable, LogStructuredEngine, OpenTable, flush};
 use siltstone_engine::{
-    CompactionFilter, Cursor, Entry, IngestOptions, KeyRange, MergeOperator, PreparedIngestion,
-    ReadPoint, Result, Timestamp,
+    ChangeCursor, ChangeOptions, CompactionFilter, Cursor, Entry, IngestOptions, KeyRange,
+    MergeOperator, PreparedIngestion, ReadPoint, Result, Timestamp,
 };
 use siltstone_runtime::Env;
 use siltstone_table::BlockCache;
@@ -46,6 +46,7 @@ impl OpenTable for Tree {
     const IS_ORDERED_AND_VERSIONED: bool = true;
     const HAS_RANGE_DELETES: bool = true;
     const HAS_MERGES: bool = true;
+    const HAS_CHANGE_FEED: bool = true;
 
     fn recover(vfs: Arc<dyn Vfs>, env: Env, options: Options) -> Result<(Arc<Self>, bool)> {
         recover::open(vfs, env, options, None)
@@ -112,6 +113,11 @@ impl OpenTable for Tree {
 
     fn set_options(&self, changes: &BTreeMap<String, String>) -> Result<()> {
         self.change_options(changes)
+    }
+
+    /// Reads the logs: see `changes`.
+    fn changes(&self, options: ChangeOptions) -> Result<Box<dyn ChangeCursor>> {
+        Ok(Box::new(self.feed(options)?))
     }
 
     /// With an overlay, a rotation leaves two memtables to flush. The lock excludes checkpoints,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use siltstone_durable::{missing_file, missing_manifest, replay_edits};
 use siltstone_engine::{Damage, Error, Purpose, Result, VerifyReport};
-use siltstone_table::log::verify_logs;
+use siltstone_table::log::{LogArchive, verify_logs};
 use siltstone_table::{FileKind, FileNumber, Manifest, Table, parse_file_name};
 use siltstone_vfs::{Mode, PageClaims, Vfs};
 
@@ -82,6 +82,7 @@ fn numbers(vfs: &Arc<dyn Vfs>, kind: FileKind) -> Result<BTreeSet<u64>> {
 fn named(vfs: &Arc<dyn Vfs>, edit: &Edit, report: &mut VerifyReport) -> Result<()> {
     let cursor = edit.cursor.clone().unwrap_or_default();
     let mut claims = None;
+    let logs = Arc::new(LogArchive::new(vfs.clone(), 0));
     for entry in &edit.added {
         match &entry.run {
             Some(run) if run.pmem.is_some() => {
@@ -89,7 +90,7 @@ fn named(vfs: &Arc<dyn Vfs>, edit: &Edit, report: &mut VerifyReport) -> Result<(
                 continue;
             }
             Some(L0RunEntry { log: Some((log, bytes)), .. }) => {
-                let checked = LogFile::open(vfs, *log, *bytes, None).and_then(|log| log.verify());
+                let checked = LogFile::open(&logs, *log, *bytes, None).and_then(|log| log.verify());
                 report.note(checked.map(|()| (*bytes, 0)).map_err(missing_file))?;
             }
             _ => {}

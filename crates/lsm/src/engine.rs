@@ -107,7 +107,7 @@ impl Tree {
         change: impl FnOnce(&mut View),
     ) -> Result<bool> {
         let make_version = |version: &Version, edit: &mut Edit| {
-            version.open_and_apply(&self.vfs, &self.cache, edit, built.as_ref(), merged)
+            version.open_and_apply(&self.logs, &self.cache, edit, built.as_ref(), merged)
         };
         durable::apply_edit(self, generation, edit, make_version, change)
     }

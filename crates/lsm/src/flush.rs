@@ -143,6 +143,13 @@ impl Tree {
                 (added, None, log)
             }
         };
+        if self.logs.is_enabled()
+            && let Some(log) = memtable.sealed_wal()
+        {
+            // The archived log must not lose writes that the table keeps.
+            log.sync.trim_preallocation();
+            log.sync.sync_alone()?;
+        }
         let edit = Edit {
             header: EditHeader {
                 first_log: Some(first_log),
@@ -163,7 +170,7 @@ impl Tree {
             return Ok(());
         }
         self.counters.flushes.fetch_add(1, Relaxed);
-        self.remove_logs_before(first_log, kept_log.as_slice());
+        self.discard_logs_before(first_log, kept_log.as_slice());
         self.schedule_sizing(memtable.stats());
         self.forget_range_deletes()
     }

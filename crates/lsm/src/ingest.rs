@@ -225,7 +225,7 @@ impl Tree {
             edit.added.iter_mut().for_each(|entry| place(entry, version, &state.in_progress));
             drop(state);
             levels = edit.added.iter().map(|entry| entry.level).collect();
-            let made = version.open_and_apply(&self.vfs, &self.cache, edit, None, &[])?;
+            let made = version.open_and_apply(&self.logs, &self.cache, edit, None, &[])?;
             is_version_made = true;
             Ok(made)
         };

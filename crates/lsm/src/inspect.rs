@@ -99,6 +99,7 @@ fn log(
         Ok(match Record::decode(record)? {
             Record::Link(link) => (link.to_string(), 0),
             Record::Ingested(sequence) => (format!("@{sequence} files were ingested"), 0),
+            Record::Cleared(sequence) => (format!("@{sequence} every key was removed"), 0),
             Record::Retained { sequences, batch } => {
                 let (from, count) = (sequences.first().copied().unwrap_or_default(), batch.len());
                 (format!("{count} operations carried over, @{from} …"), count as u64)

@@ -8,6 +8,7 @@
 //! ranges   := 4:u8  is_last:u8  first sequence:varint  operations:varint  operation*
 //! merges   := 5:u8  the same
 //! ingested := 6:u8  sequence:varint         files were ingested with this sequence number
+//! cleared  := 7:u8  sequence:varint         every key was removed with this sequence number
 //! ```
 //!
 //! The operations of a batch have consecutive sequence numbers. A large batch is divided into
@@ -18,7 +19,8 @@
 //! before and are repeated so that an older log can be deleted (TRIAD-MEM); they keep their
 //! sequence numbers. An `ingested` record is evidence: the manifest had durably named the files
 //! before it was written, so a manifest without them has lost its end. Versions before ingestion
-//! refuse it.
+//! refuse it. A `cleared` record is the same for a removal of all keys, and is written if the log
+//! is kept for a change feed.
 //!
 //! A reader rejects unknown kinds: skipping one could lose writes.
 
@@ -34,6 +36,7 @@ const KIND_RETAINED: u8 = 3;
 const KIND_RANGES: u8 = 4;
 const KIND_MERGES: u8 = 5;
 const KIND_INGESTED: u8 = 6;
+const KIND_CLEARED: u8 = 7;
 
 /// The maximum size of a part: the most that a lookup by position reads, unless the value is
 /// larger.
@@ -93,6 +96,13 @@ pub(crate) fn ingested_record(sequence: u64) -> Vec<u8> {
     out
 }
 
+/// The record of a removal of all keys.
+pub(crate) fn cleared_record(sequence: u64) -> Vec<u8> {
+    let mut out = vec![KIND_CLEARED];
+    write_varint(&mut out, sequence);
+    out
+}
+
 /// A decoded log record.
 pub(crate) enum Record {
     /// The number and the length of the previous log.
@@ -109,6 +119,8 @@ pub(crate) enum Record {
     },
     /// The sequence number of an ingestion that the manifest has.
     Ingested(u64),
+    /// The sequence number of a removal of all keys that the manifest has.
+    Cleared(u64),
 }
 
 impl Record {
@@ -116,10 +128,14 @@ impl Record {
     pub(crate) fn decode(bytes: &[u8]) -> Result<Record, String> {
         match bytes.split_first() {
             Some((&KIND_LINK, _)) => SegmentLink::decode(bytes).map(Record::Link),
-            Some((&KIND_INGESTED, mut rest)) => {
+            Some((&kind @ (KIND_INGESTED | KIND_CLEARED), mut rest)) => {
                 let sequence = check_sequence(take_varint(&mut rest)?)?;
                 let is_whole = sequence > 0 && rest.is_empty();
-                is_whole.then_some(Record::Ingested(sequence)).ok_or_else(out_of_range)
+                match (is_whole, kind) {
+                    (false, _) => Err(out_of_range()),
+                    (true, KIND_INGESTED) => Ok(Record::Ingested(sequence)),
+                    (true, _) => Ok(Record::Cleared(sequence)),
+                }
             }
             Some((&kind, _)) => {
                 let header = Header::decode(bytes)?;

@@ -17,7 +17,7 @@ use siltstone_durable::{Core, CoreParts};
 use siltstone_engine::{BatchOp, Result, WriteBatch};
 use siltstone_runtime::{Env, WriteController};
 use siltstone_structures::ChunkPool;
-use siltstone_table::log::malformed;
+use siltstone_table::log::{LogArchive, logs_from, malformed};
 use siltstone_table::{
     BlockCache, FileKind, ReplayHandler, SpareSegment, WalWriter, parse_file_name,
 };
@@ -55,7 +55,9 @@ pub(crate) fn open(
     let shares_cache = cache.is_some();
     let cache = cache.unwrap_or_else(|| Arc::new(BlockCache::new(options.cache_bytes)));
     let levels = options.level_bytes.len();
-    let (versions, recovered, pool) = open_versions(&vfs, &cache, levels, options.pool_bytes())?;
+    let archive = Arc::new(LogArchive::new(vfs.clone(), options.log_retention_bytes));
+    let (versions, recovered, pool) =
+        open_versions(&archive, &cache, levels, options.pool_bytes())?;
     let (known, version) = (recovered.edit, recovered.version);
 
     let spares = Arc::new(ChunkPool::new(options.memtable_limits().1 as usize));
@@ -65,7 +67,8 @@ pub(crate) fn open(
     // Files and pool pages that the manifest on disk may name are kept until the manifest just read
     // is durable.
     confirm_recovery(&versions, &replayed)?;
-    remove_obsolete(vfs.as_ref(), &version, &replayed.logs)?;
+    let first_log = known.header.first_log.unwrap_or(0);
+    remove_obsolete(&archive, &version, &replayed.logs, first_log)?;
     let wanted = options.pool_bytes();
     let pool = match pool {
         Some(pool) => Some(pool),
@@ -92,6 +95,7 @@ pub(crate) fn open(
     let memtable = memtable.unwrap_or_else(|| Memtable::with_chunk_pool(number, &spares));
     let parts = CoreParts {
         vfs,
+        archive,
         env,
         versions,
         log,
@@ -136,7 +140,8 @@ pub(crate) fn open(
 /// # Errors
 /// Those of `open`.
 pub(crate) fn check(vfs: &Arc<dyn Vfs>) -> Result<()> {
-    let (_, recovered, _) = open_versions(vfs, &Arc::new(BlockCache::new(0)), 1, 0)?;
+    let archive = Arc::new(LogArchive::new(vfs.clone(), 0));
+    let (_, recovered, _) = open_versions(&archive, &Arc::new(BlockCache::new(0)), 1, 0)?;
     let last_sequence = recovered.edit.header.last_sequence.unwrap_or(0);
     let mut writes = Writes::new(last_sequence, Arc::new(ChunkPool::new(0)));
     replay_logs(vfs.as_ref(), recovered.edit.header, &mut writes).map(drop)
@@ -241,16 +246,36 @@ impl ReplayHandler for Writes {
                 }
                 self.last_sequence = self.last_sequence.max(sequence);
             }
+            Record::Cleared(sequence) if self.parts.is_empty() => {
+                if sequence > self.tables_sequence {
+                    let reason = format!("the manifest lacks the removal of all keys @{sequence}");
+                    return Err(damaged(&reason));
+                }
+                self.last_sequence = self.last_sequence.max(sequence);
+            }
             _ => return Err(damaged("a record out of place")),
         }
         Ok(())
     }
 }
 
-/// Removes files that neither the manifest nor the chain of logs names.
-fn remove_obsolete(vfs: &dyn Vfs, version: &Version, logs: &[u64]) -> Result<()> {
+/// Removes files that neither the manifest nor the chain of logs names. Logs before `first_log` go
+/// to the archive: their writes are in tables. A later log that was not replayed is removed, since
+/// its writes are lost.
+fn remove_obsolete(
+    archive: &LogArchive,
+    version: &Version,
+    logs: &[u64],
+    first_log: u64,
+) -> Result<()> {
     let tables: HashSet<String> = version.files().map(|(_, file)| file.name()).collect();
     let row_logs: HashSet<u64> = version.logs().map(|log| log.number()).collect();
+    let vfs = archive.vfs().as_ref();
+    let numbers = logs_from(vfs, 0)?.into_iter().take_while(|number| *number < first_log);
+    for number in numbers.filter(|number| !row_logs.contains(number)) {
+        archive.discard(number);
+    }
+    archive.trim();
     remove_obsolete_files(vfs, |name| match parse_file_name(name) {
         Some((FileKind::Table | FileKind::Ingested(_), _)) => !tables.contains(name),
         Some((FileKind::Staged, _)) => true,

@@ -103,6 +103,8 @@ impl Report for Tree {
             ("popularity_skew_milli", (1e3 * self.sizes.skew().unwrap_or(0.0)) as u64),
             ("snapshots", self.snapshots.len() as u64),
             ("sequence", self.visible.load(Relaxed)),
+            ("durable_sequence", self.durable.load(Relaxed)),
+            ("archived_log_bytes", self.logs.bytes()),
         ];
         let logs: u64 = self.log_bytes();
         let counted = self.vfs.counters();
@@ -176,7 +178,7 @@ impl Tree {
 pub(crate) fn operations(record: &[u8]) -> std::result::Result<u64, String> {
     match Record::decode(record)? {
         Record::Batch { batch, .. } | Record::Retained { batch, .. } => Ok(batch.len() as u64),
-        Record::Link(_) | Record::Ingested(_) => Ok(0),
+        Record::Link(_) | Record::Ingested(_) | Record::Cleared(_) => Ok(0),
     }
 }
 

@@ -86,6 +86,7 @@ impl EngineUnderTest for LsmUnderTest {
             incremental_gc: false,
             range_deletes: true,
             merge: true,
+            change_feed: true,
             max_value_bytes: MAX_VALUE_BYTES,
         }
     }

@@ -243,10 +243,27 @@ fn prefetch_memory_changes_the_number_of_reads() {
     assert!(none > 2 * all, "{none} {all}");
 }
 
+fn logs_are_archived_up_to_the_changed_limit() {
+    let lsm = open(&[("triad.log", "off")]);
+    let run = || {
+        write(&lsm, 0..60);
+        lsm.flush().unwrap();
+        counter(&lsm, "archived_log_bytes")
+    };
+    assert_eq!(run(), 0);
+    set(&lsm, &[("log_retention", "1MiB")]);
+    assert!(run() > 60_000);
+    assert!(run() > 120_000);
+    set(&lsm, &[("log_retention", "100KiB")]);
+    assert!((60_000..100 << 10).contains(&counter(&lsm, "archived_log_bytes")));
+    set(&lsm, &[("log_retention", "0")]);
+    assert_eq!(counter(&lsm, "archived_log_bytes"), 0);
+}
+
 #[test]
 fn each_live_option_changes_what_the_table_does() {
     type Check = (&'static [&'static str], fn());
-    let checks: [Check; 11] = [
+    let checks: [Check; 12] = [
         (&["memtable"], memtable_size_changes_when_memtables_are_full),
         (&["memtables"], number_of_memtables_changes_how_much_waits_for_flushes),
         (&["cache"], block_cache_shrinks_at_once_and_grows),
@@ -268,6 +285,7 @@ fn each_live_option_changes_what_the_table_does() {
         ),
         (&["experimental.l0_slowdown_trigger"], slowdown_trigger_changes_the_delay),
         (&["l0_capacity"], capacity_of_level_0_changes_when_slices_are_compacted),
+        (&["log_retention"], logs_are_archived_up_to_the_changed_limit),
         (&["triad.prefetch"], prefetch_memory_changes_the_number_of_reads),
         // Tests beside the code, in `live_options.rs`: they see what is selected.
         (&["max_compactions", "max_subcompactions", "experimental.compaction_pri"], || ()),

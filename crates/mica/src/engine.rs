@@ -75,6 +75,7 @@ impl Engine for Mica {
             incremental_gc: false,
             range_deletes: false,
             merge: false,
+            change_feed: false,
             max_value_bytes: self.store.max_value_bytes(),
         }
     }

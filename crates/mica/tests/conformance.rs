@@ -66,6 +66,7 @@ impl EngineUnderTest for MicaUnderTest {
             incremental_gc: false,
             range_deletes: false,
             merge: false,
+            change_feed: false,
             max_value_bytes: options(0).max_value_bytes(),
         }
     }

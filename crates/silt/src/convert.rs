@@ -73,7 +73,7 @@ impl SiltEngine {
         if !self.is_installed(installed, &numbers)? {
             return Ok(());
         }
-        self.remove_logs_before(first_log.unwrap_or(0), &[]);
+        self.discard_logs_before(first_log.unwrap_or(0), &[]);
         self.counters.conversions.fetch_add(1, Relaxed);
         self.counters.converted_entries.fetch_add(entries, Relaxed);
         self.counters.hash_bytes.fetch_add(bytes, Relaxed);

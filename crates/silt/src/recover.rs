@@ -14,7 +14,7 @@ use siltstone_durable::recovery::{
 use siltstone_durable::{Core, CoreParts, EditHeader};
 use siltstone_engine::{Purpose, Result};
 use siltstone_runtime::{Env, RateLimiter, WriteController};
-use siltstone_table::log::malformed;
+use siltstone_table::log::{LogArchive, malformed};
 use siltstone_table::{LogAccess, ReplayHandler, SegmentLink, WalWriter};
 use siltstone_vfs::{FailStopVfs, Vfs};
 
@@ -58,6 +58,7 @@ pub(crate) fn open(
     active.add_log(number, log.access(), replayed.end.bytes);
     let drains = is_in_doubt && !generations.is_empty();
     let parts = CoreParts {
+        archive: Arc::new(LogArchive::new(vfs.clone(), 0)),
         vfs,
         env,
         versions,

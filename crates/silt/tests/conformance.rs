@@ -52,6 +52,7 @@ impl EngineUnderTest for SiltUnderTest {
             incremental_gc: false,
             range_deletes: false,
             merge: false,
+            change_feed: false,
             max_value_bytes: MAX_VALUE_BYTES,
         }
     }

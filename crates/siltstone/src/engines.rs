@@ -15,7 +15,7 @@ use siltstone_skimpy::flash::Emulator;
 use siltstone_table::{BlockCache, Manifest};
 use siltstone_vfs::{Disk, Overlay, Vfs};
 
-use crate::catalogue::Catalogue;
+use crate::catalogue::{Catalogue, TableSpec};
 
 /// The option of `trie` for the directory of its upper levels.
 const UPPER: &str = "upper";
@@ -130,6 +130,26 @@ pub(crate) fn survey_parts(name: &str, vfs: &Arc<dyn Vfs>) -> Result<PartSurvey>
         "trie" => siltstone_trie::Trie::survey_parts(vfs),
         "silt" => siltstone_silt::Silt::survey_parts(vfs),
         _ => Err(unknown(name)),
+    }
+}
+
+/// The first log that recovery of the `lsm` table on `vfs` needs.
+///
+/// # Errors
+/// [`Error::Refused`] without a manifest; [`Error::Corruption`]; I/O errors.
+pub(crate) fn first_log(vfs: &Arc<dyn Vfs>) -> Result<u64> {
+    siltstone_lsm::Lsm::first_log(vfs)
+}
+
+/// Whether a reader beside the writer can open a table: its files do not change once they are
+/// written. The error is the engine's name.
+pub(crate) fn check_reader(spec: &TableSpec) -> std::result::Result<(), &'static str> {
+    let name = NAMES.iter().copied().find(|name| *name == spec.engine).unwrap_or("unknown");
+    let options = siltstone_lsm::Options::from_map(&spec.options);
+    match name {
+        "lsm" if options.is_ok_and(|options| !options.has_pmem()) => Ok(()),
+        "lsm" => Err("lsm with pmem.size"),
+        _ => Err(name),
     }
 }
 

@@ -42,8 +42,11 @@
 //! | [`iter`](mod@iter) | ordered iteration in both directions, over entries or keys |
 //! | [`cursor`] | a cursor that lends keys and values |
 //! | `read` | the reads of tables, snapshots and transactions |
+//! | [`changes`] | the change feed of a table |
 //! | [`snapshot`] | reads at a point in time |
 //! | [`sorted_file`] | files to be ingested |
+//! | [`db_reader`] | a reader process beside the writer |
+//! | `pin` | opens the files of a store as of one moment |
 //! | [`db_snapshot`] | snapshots of several tables |
 //! | [`transaction`] | serializable transactions |
 //! | [`db_transaction`] | transactions over several tables |
@@ -59,9 +62,11 @@
 
 pub mod batch;
 pub mod catalogue;
+pub mod changes;
 pub mod copy;
 pub mod cursor;
 pub mod db;
+pub mod db_reader;
 pub mod db_snapshot;
 pub mod db_transaction;
 pub mod engines;
@@ -69,6 +74,7 @@ pub mod iter;
 pub mod maintenance;
 mod names;
 pub mod partial_directory;
+mod pin;
 mod read;
 mod read_only;
 mod reader;
@@ -78,18 +84,21 @@ pub mod table;
 pub mod transaction;
 
 pub use batch::DbBatch;
+pub use changes::Changes;
 pub use cursor::{Cursor, EntryRef};
 pub use db::{Db, DbOptions};
+pub use db_reader::DbReader;
 pub use db_snapshot::DbSnapshot;
 pub use db_transaction::DbTransaction;
 pub use iter::{Iter, Keys};
 pub use partial_directory::PartialDirectory;
 pub use siltstone_engine::{
-    BatchOp, Capabilities, Clock, CompactionFilter, Damage, Durability, Engine, Entry, Error,
-    FilterContent, FilterDecision, FilterPass, FilterRow, IngestMode, IngestOptions, IngestReport,
-    InvalidOption, KeyRange, Loss, LossEffect, MAX_KEY_BYTES, MAX_VALUE_BYTES, ManualClock,
-    MergeAppend, MergeCounter, MergeOperator, Op, OptionChange, RepairReport, Result, Stats,
-    SystemClock, Timestamp, VerifyReport, WriteBatch, compaction_filter, merge_operator, options,
+    BatchOp, Capabilities, Change, ChangeBatch, ChangeOptions, ChangePart, Clock, CompactionFilter,
+    Damage, Durability, Engine, Entry, Error, FilterContent, FilterDecision, FilterPass, FilterRow,
+    IngestMode, IngestOptions, IngestReport, InvalidOption, KeyRange, Loss, LossEffect,
+    MAX_KEY_BYTES, MAX_VALUE_BYTES, ManualClock, MergeAppend, MergeCounter, MergeOperator, Op,
+    OptionChange, RepairReport, Result, Stats, SystemClock, Timestamp, VerifyReport, WriteBatch,
+    compaction_filter, merge_operator, options,
 };
 pub use siltstone_runtime::Env;
 pub use snapshot::Snapshot;

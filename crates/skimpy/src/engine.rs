@@ -74,6 +74,7 @@ impl Engine for Skimpy {
             incremental_gc: true,
             range_deletes: false,
             merge: false,
+            change_feed: false,
             max_value_bytes: self.table.shared.options.max_value_bytes(),
         }
     }

@@ -62,7 +62,7 @@ impl Tree {
         self.counters.flushes.fetch_add(1, Relaxed);
         self.counters.expired.fetch_add(expired, Relaxed);
         self.counters.background_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
-        self.remove_logs_before(next.first_log, &[]);
+        self.discard_logs_before(next.first_log, &[]);
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use siltstone_durable::recovery::{
 use siltstone_durable::{Core, CoreParts};
 use siltstone_engine::Result;
 use siltstone_runtime::{Env, WriteController};
-use siltstone_table::log::malformed;
+use siltstone_table::log::{LogArchive, malformed};
 use siltstone_table::{ReplayHandler, WalWriter};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -52,6 +52,7 @@ pub(crate) fn open(tiers: StorageTiers, env: Env, options: Options) -> Result<(A
     let memtable = writes.memtable.unwrap_or_else(|| Memtable::new(number, config.hash.seed));
     let last_level = version.deepest().max(options.levels - 1);
     let parts = CoreParts {
+        archive: Arc::new(LogArchive::new(vfs.clone(), 0)),
         vfs,
         env,
         versions,

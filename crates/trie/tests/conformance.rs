@@ -56,6 +56,7 @@ impl EngineUnderTest for TrieUnderTest {
             incremental_gc: false,
             range_deletes: false,
             merge: false,
+            change_feed: false,
             max_value_bytes: MAX_VALUE_BYTES,
         }
     }

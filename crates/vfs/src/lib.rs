@@ -19,6 +19,7 @@
 //! | [`disk`] | [`Disk`]: a directory of the operating system's file system |
 //! | [`ram`] | [`Ram`]: a directory in memory, with copy-on-write forks |
 //! | [`overlay`] | [`Overlay`]: a read-only view of a directory that keeps writes in memory |
+//! | [`pinned`] | [`Pinned`]: a directory as of one moment, in open files |
 //! | [`fail_stop`] | [`FailStopVfs`]: after a failed sync of a directory no later one succeeds |
 //! | [`metered`] | [`MeteredVfs`]: counts requests and bytes by purpose |
 //! | [`device`] | [`Device`]: a model of the busy time of a device from counted requests |
@@ -40,6 +41,7 @@ pub mod fail_stop;
 pub mod metered;
 mod names;
 pub mod overlay;
+pub mod pinned;
 pub mod pmem;
 pub mod ram;
 
@@ -51,6 +53,7 @@ pub use disk::{Disk, DiskOptions};
 pub use fail_stop::FailStopVfs;
 pub use metered::MeteredVfs;
 pub use overlay::Overlay;
+pub use pinned::Pinned;
 pub use pmem::{Mapping, Page, PageClaims, PageMut, PmemPool};
 pub use ram::Ram;
 
@@ -93,6 +96,16 @@ pub trait Vfs: Any + Send + Sync {
 
     /// The subdirectory `name`, created (durably, in this directory) if it does not exist.
     fn subdirectory(&self, name: &str) -> Result<Arc<dyn Vfs>>;
+
+    /// The existing subdirectory `name`. Nothing is created.
+    fn existing_subdirectory(&self, name: &str) -> Result<Arc<dyn Vfs>> {
+        match self.has_subdirectory(name)? {
+            true => self.subdirectory(name),
+            false => {
+                Err(fault("open directory", names::join(&self.name(), name), ErrorKind::NotFound))
+            }
+        }
+    }
 
     /// The names of all subdirectories, sorted.
     fn subdirectories(&self) -> Result<Vec<String>>;

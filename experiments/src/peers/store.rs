@@ -147,6 +147,7 @@ impl<S: Store> Engine for Peer<S> {
             incremental_gc: false,
             range_deletes: false,
             merge: false,
+            change_feed: false,
             max_value_bytes: S::MAX_VALUE_BYTES,
         }
     }

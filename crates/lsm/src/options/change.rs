@@ -19,6 +19,7 @@ pub const LIVE_OPTIONS: &[&str] = &[
     "memtables",
     "target_file_size",
     "cache",
+    "log_retention",
     "block_size",
     "filter_bits_per_key",
     "compression",

@@ -52,6 +52,11 @@ impl MemtableLimits {
 }
 
 impl Options {
+    /// Whether runs of level 0 may be in persistent memory.
+    pub fn has_pmem(&self) -> bool {
+        self.pmem_bytes > 0
+    }
+
     /// The log bytes and the memory at which a memtable is full. More with TRIAD-MEM, because much
     /// of either may be older versions of hot keys, which are never flushed.
     pub(crate) fn memtable_limits(&self) -> (u64, u64) {

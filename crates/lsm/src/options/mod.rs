@@ -54,6 +54,10 @@ pub struct Options {
     /// `cache`: size, default 64MiB. The block cache. Raise it to the size of the hot data, as far
     /// as memory allows.
     pub cache_bytes: u64,
+    /// `log_retention`: size, default 0. Bytes of logs that are kept for change feeds after the
+    /// table needs them no more; the oldest are removed. Each flush then syncs its log. A removal
+    /// of all keys is recorded in the log, which earlier versions refuse.
+    pub log_retention_bytes: u64,
     /// `experimental.compaction_pri`: `min_overlap` (default) or `round_robin`. Selects the table
     /// of a level over its target that is compacted next.
     pub compaction_priority: CompactionPriority,
@@ -177,6 +181,7 @@ impl Default for Options {
             level0: L0Options::default(),
             file: TableOptions { range_filter: true, ..TableOptions::default() },
             cache_bytes: 64 << 20,
+            log_retention_bytes: 0,
             compaction_priority: CompactionPriority::MinOverlap,
             max_compactions: 2,
             max_subcompactions: 2,

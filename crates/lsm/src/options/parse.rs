@@ -66,6 +66,7 @@ impl Options {
         });
         reader.size("target_file_size", &mut o.target_file_bytes);
         reader.size("cache", &mut o.cache_bytes);
+        reader.size("log_retention", &mut o.log_retention_bytes);
         let mut block_bytes = o.file.block_bytes as u64;
         reader.size("block_size", &mut block_bytes);
         o.file.block_bytes = block_bytes as usize;

@@ -8,8 +8,11 @@
 //!
 //! Invariant: each whole record is in a table, each gap in the report.
 
+use std::sync::Arc;
+
 use siltstone_durable::repair::{LogItem, LogOutcome, log_outcome, salvage_records};
 use siltstone_engine::Result;
+use siltstone_table::log::LogArchive;
 use siltstone_table::{FileKind, GapTracker, Kind, LogSalvage, salvage_log};
 
 use super::Repair;
@@ -62,7 +65,7 @@ impl Repair<'_> {
                 LogItem::Malformed(bytes) => gaps.gap(&name, bytes),
                 LogItem::Record(bytes) => match Record::decode(bytes) {
                     Err(reason) => return Ok(Err(reason)),
-                    Ok(Record::Link(_) | Record::Ingested(_)) => {}
+                    Ok(Record::Link(_) | Record::Ingested(_) | Record::Cleared(_)) => {}
                     Ok(Record::Batch { first_sequence, batch, is_last }) => {
                         gaps.operations(first_sequence, first_sequence + batch.len() as u64 - 1);
                         parts.push((first_sequence, batch));
@@ -116,7 +119,8 @@ impl Repair<'_> {
         state: &mut Edit,
     ) -> Result<()> {
         let table = self.sound_table(FileKind::Table, entry.number, 0);
-        let log_is_sound = LogFile::open(self.vfs, log, bytes, None).and_then(|log| log.verify());
+        let logs = Arc::new(LogArchive::new(self.vfs.clone(), 0));
+        let log_is_sound = LogFile::open(&logs, log, bytes, None).and_then(|log| log.verify());
         let is_damage =
             |damage: &siltstone_engine::Error| damage.is_corruption() || damage.is_not_found();
         let damage = match (&table, &log_is_sound) {

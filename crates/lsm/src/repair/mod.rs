@@ -30,6 +30,7 @@ use std::sync::Arc;
 
 use siltstone_durable::repair::{KnownManifest, ReplacedFiles, salvage_logs};
 use siltstone_engine::{Loss, Purpose, RepairReport, Result};
+use siltstone_table::log::LogArchive;
 use siltstone_table::{
     BlockCache, FileKind, FileNumber, SalvageItem, Table, TableWriter, parse_file_name, quarantine,
 };
@@ -150,13 +151,15 @@ impl Repair<'_> {
         Ok(has_others && (self.is_lacking(edit, numbered)? || self.lacks_ingestion(edit)?))
     }
 
-    /// Whether the logs have evidence of an ingestion that the manifest does not have.
+    /// Whether the logs have evidence of an ingestion or of a removal of all keys that the manifest
+    /// does not have.
     fn lacks_ingestion(&self, edit: &Edit) -> Result<bool> {
         let (known, mut newest) = (edit.header.last_sequence.unwrap_or(0), 0);
         for log in salvage_logs(self.vfs.as_ref(), &edit.header)? {
             log.visit(self.vfs.as_ref(), |item| {
                 if let SalvageItem::Record { bytes, .. } = item
-                    && let Ok(Record::Ingested(sequence)) = Record::decode(bytes)
+                    && let Ok(Record::Ingested(sequence) | Record::Cleared(sequence)) =
+                        Record::decode(bytes)
                 {
                     newest = newest.max(sequence);
                 }
@@ -261,7 +264,9 @@ impl Repair<'_> {
         let claims = has_pmem.then(|| pool::claims(self.vfs, 0)).transpose()?;
         let pmem = claims.as_ref().map_or(PmemRuns::None, PmemRuns::Claimed);
         let cursor = state.cursor.clone().unwrap_or_default();
-        let opener = FileOpener { vfs: self.vfs, cache: &cache, pmem, cursor: &cursor };
+        let logs = Arc::new(LogArchive::new(self.vfs.clone(), 0));
+        let opener =
+            FileOpener { vfs: self.vfs, logs: &logs, cache: &cache, pmem, cursor: &cursor };
         let tables = opener.open_all(&state.added)?;
         let deletes = RangeDeletes::new(self.range_deletes.clone());
         state.range_deletes = deletes.iter().cloned().collect();

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use siltstone_engine::Result;
 use siltstone_table::BlockCache;
+use siltstone_table::log::LogArchive;
 use siltstone_vfs::{PageClaims, Vfs};
 
 use super::{FileEntry, L0Run, TableFile};
@@ -16,6 +17,8 @@ use crate::rowtable::RowTable;
 /// The context for opening the files of an edit.
 pub(crate) struct FileOpener<'a> {
     pub(crate) vfs: &'a Arc<dyn Vfs>,
+    /// The logs that runs name, and where they go once no run names them.
+    pub(crate) logs: &'a Arc<LogArchive>,
     pub(crate) cache: &'a Arc<BlockCache>,
     pub(crate) pmem: PmemRuns<'a>,
     /// The L0 cursor in the new version.

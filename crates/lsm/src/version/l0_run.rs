@@ -85,7 +85,7 @@ impl L0Run {
         }
         let (file, filter) = TableFile::open_run(opener.vfs, entry.clone(), opener.cache)?;
         let filter = filter.map_or(RunFilter::None, RunFilter::Own);
-        let open = |(number, bytes)| LogFile::open(opener.vfs, number, bytes, Some(opener.cache));
+        let open = |(number, bytes)| LogFile::open(opener.logs, number, bytes, Some(opener.cache));
         let log = run.log.map(open);
         let log = log.transpose()?;
         // If the block cannot be read, expiry times are read from the log.

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use siltstone_engine::varint::read_varint;
 use siltstone_engine::{Error, Op, Purpose, Result};
+use siltstone_table::log::LogArchive;
 use siltstone_table::{BlockCache, FileKind, FileNumber, Kind, LogAccess, LogMode, LogReader};
-use siltstone_vfs::Vfs;
 
 use crate::record::{self, Position};
 
@@ -32,14 +32,14 @@ fn has_expiry(mut block: &[u8]) -> bool {
     (next(), next(), next()).2 == Some(HAS_EXPIRY)
 }
 
-/// A log that is no longer written. Its file is removed when it is obsolete and the last version
-/// that names its run is dropped.
+/// A log that is no longer written. It is discarded when it is obsolete and the last version that
+/// names its run is dropped.
 pub(crate) struct LogFile {
     number: u64,
     /// The length of the part that the run owns; only a seal can follow.
     bytes: u64,
     access: LogAccess,
-    vfs: Arc<dyn Vfs>,
+    logs: Arc<LogArchive>,
     obsolete: AtomicBool,
     /// Whether positions include the expiry of their values.
     has_expiry: AtomicBool,
@@ -74,20 +74,20 @@ impl LoggedValue {
 impl LogFile {
     /// Opens the log `number`, of which the manifest names the first `bytes` bytes.
     pub(crate) fn open(
-        vfs: &Arc<dyn Vfs>,
+        logs: &Arc<LogArchive>,
         number: u64,
         bytes: u64,
         cache: Option<&Arc<BlockCache>>,
     ) -> Result<Arc<Self>> {
         let name = FileKind::Log.name(FileNumber(number));
-        let access = LogAccess::open_prefix(vfs.as_ref(), &name, number, bytes)?;
+        let access = LogAccess::open_prefix(logs.vfs().as_ref(), &name, number, bytes)?;
         let access = match cache {
             Some(cache) => access.with_cache(cache),
             None => access,
         };
-        let vfs = vfs.clone();
+        let logs = logs.clone();
         let (obsolete, has_expiry) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok(Arc::new(LogFile { number, bytes, access, vfs, obsolete, has_expiry }))
+        Ok(Arc::new(LogFile { number, bytes, access, logs, obsolete, has_expiry }))
     }
 
     /// Takes the format of positions from the meta block of the run's table.
@@ -174,7 +174,8 @@ impl LogFile {
     /// `Corruption` where a record is missing or does not match its checksum.
     pub(crate) fn verify(&self) -> Result<()> {
         let name = self.name();
-        let mut reader = LogReader::open(self.vfs.as_ref(), &name, self.number, LogMode::Recover)?;
+        let vfs = self.logs.vfs().as_ref();
+        let mut reader = LogReader::open(vfs, &name, self.number, LogMode::Recover)?;
         while reader.next()?.is_some() {}
         let valid = reader.valid_bytes();
         if valid < self.bytes {
@@ -204,8 +205,7 @@ impl LogFile {
 impl Drop for LogFile {
     fn drop(&mut self) {
         if self.obsolete.load(Ordering::Acquire) {
-            // If this fails, the next open removes the file.
-            let _ = self.vfs.remove(&self.name());
+            self.logs.discard(self.number);
         }
     }
 }

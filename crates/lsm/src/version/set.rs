@@ -12,8 +12,9 @@ use siltstone_durable::{
     RecoveredManifest, VersionSet, VersionState, missing_file, reject_orphans,
 };
 use siltstone_engine::{Error, Result};
+use siltstone_table::log::LogArchive;
 use siltstone_table::{BlockCache, parse_file_name};
-use siltstone_vfs::{PageClaims, PmemPool, Vfs};
+use siltstone_vfs::{PageClaims, PmemPool};
 
 use super::{Edit, FileEntry, FileOpener, L0Run, OpenFile, PmemRuns, Version};
 use crate::pool;
@@ -48,15 +49,15 @@ impl VersionState for Version {
     }
 }
 
-/// Opens what the manifest names, or creates an empty table if `vfs` has no manifest. Also returns
+/// Opens what the manifest names, or creates an empty table if there is no manifest. Also returns
 /// the pool of persistent memory if runs lie in it; it has at least `pmem_bytes`.
 pub(crate) fn open_versions(
-    vfs: &Arc<dyn Vfs>,
+    logs: &Arc<LogArchive>,
     cache: &Arc<BlockCache>,
     levels: usize,
     pmem_bytes: u64,
 ) -> Result<(VersionSet<Version>, RecoveredManifest<Version>, Option<PmemPool>)> {
-    let mut claims = None;
+    let (vfs, mut claims) = (logs.vfs(), None);
     let open_files = |edit: &Edit| {
         check_range_deletes(edit)?;
         if edit.added.iter().any(FileEntry::is_in_pmem) {
@@ -64,7 +65,7 @@ pub(crate) fn open_versions(
         }
         let nvm = claims.as_ref().map_or(PmemRuns::None, PmemRuns::Claimed);
         let cursor = edit.cursor.as_deref().unwrap_or_default();
-        let opener = FileOpener { vfs, cache, pmem: nvm, cursor };
+        let opener = FileOpener { vfs, logs, cache, pmem: nvm, cursor };
         let opened = opener.open_all(&edit.added).map_err(missing_file)?;
         Version::new(levels).apply(edit, &opened)
     };
@@ -95,14 +96,15 @@ impl Version {
     /// was compacted without them, so they count as inserted at its new position.
     pub(crate) fn open_and_apply(
         &self,
-        vfs: &Arc<dyn Vfs>,
+        logs: &Arc<LogArchive>,
         cache: &Arc<BlockCache>,
         edit: &mut Edit,
         built: Option<&Arc<RowTable>>,
         merged: &[L0Run],
     ) -> Result<Version> {
         let nvm = built.map_or(PmemRuns::None, PmemRuns::Built);
-        let opened = self.open_added(edit, &FileOpener { vfs, cache, pmem: nvm, cursor: &[] })?;
+        let opener = FileOpener { vfs: logs.vfs(), logs, cache, pmem: nvm, cursor: &[] };
+        let opened = self.open_added(edit, &opener)?;
         for run in edit.added.iter_mut().filter_map(|entry| entry.run.as_mut()) {
             run.inserted_at = self.cursor.to_vec();
         }

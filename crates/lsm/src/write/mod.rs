@@ -191,6 +191,28 @@ impl Clear for Tree {
         self.snapshots.keep_before_clear(sequence, view);
     }
 
+    fn sync_cleared_logs(&self, writer: &mut Writer<Self>) -> Result<()> {
+        if !self.logs.is_enabled() {
+            return Ok(());
+        }
+        writer.log.sync().map_err(|error| self.background.poison("syncing the log", error))
+    }
+
+    /// Records the removal for change feeds. Without the record a feed reports a gap.
+    fn log_cleared(&self, writer: &mut Writer<Self>, sequence: u64) {
+        if self.logs.is_enabled() {
+            let record = record::cleared_record(sequence);
+            let logged = durable::commit::append(
+                self,
+                writer,
+                [[&record[..], &[]]].into_iter(),
+                &mut vec![],
+            );
+            // If the log fails, the next write reports it.
+            let _ = logged.and_then(|()| writer.log.sync());
+        }
+    }
+
     fn clear_failed(&self, sequence: u64) {
         self.snapshots.forget_clear(sequence);
     }

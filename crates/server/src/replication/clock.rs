@@ -98,7 +98,7 @@ impl Engine for TimedTable {
     forward_engine!(engine: name capabilities get get_at lookup multi_get prepare clear sync iter);
     forward_engine!(engine: range random_key snapshot at flush maintain compact_range);
     forward_engine!(engine: set_compaction_filter set_merge_operator check_write merge_operator);
-    forward_engine!(engine: set_options checkpoint verify stats warnings trouble close);
+    forward_engine!(engine: set_options changes checkpoint verify stats warnings trouble close);
 
     fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
         self.engine.write(batch, durability)?;

@@ -171,6 +171,7 @@ impl Engine for SpeculativeTable {
             versioned: false,
             range_deletes: false,
             merge: false,
+            change_feed: false,
             max_value_bytes: table.max_value_bytes.min(MAX_COMMAND_BYTES),
             ..table
         }

@@ -59,6 +59,7 @@ impl Engine for MapEngine {
             incremental_gc: false,
             range_deletes: false,
             merge: false,
+            change_feed: false,
             max_value_bytes: 32 << 20,
         }
     }

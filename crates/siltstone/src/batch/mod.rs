@@ -178,7 +178,7 @@ pub(crate) fn write_parts(
     registered.keep();
     let mut outcome = Ok(());
     for table in locked {
-        outcome = outcome.and(table.commit());
+        outcome = outcome.and(table.commit(durability == Durability::Synced));
     }
     outcome
 }

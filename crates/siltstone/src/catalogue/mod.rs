@@ -70,6 +70,9 @@ pub struct TableSpec {
 }
 
 impl Catalogue {
+    /// The name of the file.
+    pub(crate) const NAME: &str = NAME;
+
     /// Whether `vfs` contains a catalogue, i.e. is a store.
     ///
     /// # Errors
@@ -150,7 +153,8 @@ impl Catalogue {
         }
     }
 
-    fn format(&self) -> Vec<u8> {
+    /// The content of the file.
+    pub(crate) fn format(&self) -> Vec<u8> {
         // A map of strings always has a JSON form.
         let body = serde_json::to_string_pretty(self).expect("strings have a JSON form");
         let crc = crc32c::crc32c(body.as_bytes());

@@ -32,7 +32,11 @@ impl Db {
     /// [`Error::Refused`] if `dir` is not a store or has a newer format, [`Error::Locked`] if
     /// another process has it open, and errors of opening its tables.
     pub fn open(dir: impl AsRef<Path>, options: DbOptions) -> Result<Self> {
-        let dir = dir.as_ref();
+        Self::open_vfs(Self::directory_of(dir.as_ref(), &options)?, options)
+    }
+
+    /// The directory of an existing store.
+    pub(crate) fn directory_of(dir: &Path, options: &DbOptions) -> Result<Arc<dyn Vfs>> {
         let refuse = |reason: &str| Error::Refused {
             path: dir.display().to_string(),
             reason: reason.to_owned(),
@@ -60,7 +64,7 @@ impl Db {
                  directory to make one",
             ));
         }
-        Self::open_vfs(vfs, options)
+        Ok(vfs)
     }
 
     /// Whether `dir` is not empty, so that [`open_or_create`](Self::open_or_create) creates

@@ -51,6 +51,7 @@ impl EngineUnderTest for MappingUnderTest {
             incremental_gc: true,
             range_deletes: false,
             merge: false,
+            change_feed: false,
             max_value_bytes: self.options(0, CAPACITY).max_value_bytes(),
         }
     }

@@ -14,13 +14,17 @@
 //! | [`batch_reader`] | batched reads of many positions |
 //! | [`inspect`] | verification and dump of a log |
 //! | [`salvage`] | every intact record of a write-ahead log, also beyond damage |
+//! | [`archive`] | logs that are kept for readers of changes |
+//! | [`follow`] | reads a log while it is written |
 //! | `tail` | distinguishes a torn tail from corruption |
 //!
 //! Invariant: a reader returns a prefix of the appended records that contains at least all synced
 //! records, or `Error::Corruption`.
 
 pub mod access;
+pub mod archive;
 pub mod batch_reader;
+pub mod follow;
 mod format;
 pub mod inspect;
 pub mod part;
@@ -34,7 +38,9 @@ pub mod wal;
 pub mod writer;
 
 pub use access::LogAccess;
+pub use archive::{LogArchive, archive_name, parse_archive_name};
 pub use batch_reader::BatchReader;
+pub use follow::LogFollower;
 pub use inspect::{inspect_log, verify_logs};
 pub use part::{KIND_PART, MAX_PART_BYTES, MAX_PART_TABLES, PartRecord};
 pub use reader::{LogEnd, LogMode, LogReader, LogRecord, PositionedRecords, parse_log};

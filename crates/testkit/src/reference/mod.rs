@@ -325,6 +325,7 @@ pub const CAPABILITIES: Capabilities = Capabilities {
     incremental_gc: false,
     range_deletes: false,
     merge: false,
+    change_feed: false,
     max_value_bytes: MAX_VALUE_BYTES,
 };
 

@@ -267,6 +267,10 @@ impl Vfs for Disk {
         Ok(Arc::new(self.open_other(path)?))
     }
 
+    fn existing_subdirectory(&self, name: &str) -> Result<Arc<dyn Vfs>> {
+        Ok(Arc::new(self.open_other(self.join("open directory", name)?)?))
+    }
+
     fn subdirectories(&self) -> Result<Vec<String>> {
         self.entries(std::fs::FileType::is_dir)
     }

@@ -1,0 +1,152 @@
+//! Pins a store that another process writes: opens its files as of one moment.
+//!
+//! ```text
+//!   1  CATALOG                     bytes
+//!   2  manifest of each table      bytes; all of them before any log
+//!   3  logs of each table          open, up to the last whole record; the newest log first
+//!   4  other files of each table   open
+//!   5  manifest of each table      has the table flushed a log meanwhile? then again from 1
+//! ```
+//!
+//! Logs grow while they are read. A log that has a successor is complete, so with the newest read
+//! first, what is pinned is a prefix of the writes of each table. A flush removes logs only after
+//! its manifest edit, so step 5 shows whether one was missed. A compaction removes other files:
+//! the open of a table that misses one fails, and the caller pins the store again.
+//!
+//! A batch over several tables may be pinned in some of them; opening the store removes it, as
+//! after a crash. A manifest that states that a batch is durable in all tables was read before the logs,
+//! so they have all of it. The pinned parts of a log are not read again from the growing file, so
+//! all steps of opening see the same.
+//!
+//! Invariant: a later pin of the same store has at least the writes of an earlier one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use siltstone_engine::{Error, Purpose, Result};
+use siltstone_table::log::logs_from;
+use siltstone_table::{
+    FileKind, FileNumber, LogEnd, LogMode, LogReader, Manifest, parse_file_name,
+};
+use siltstone_vfs::{Mode, Pinned, Vfs};
+
+use crate::catalogue::Catalogue;
+use crate::engines;
+use crate::names::directory;
+
+/// A store as of one moment.
+pub(crate) struct PinnedStore {
+    pub(crate) directory: Pinned,
+    pub(crate) state: StoreState,
+    /// The tables that cannot be pinned, with their engines.
+    pub(crate) refused: BTreeMap<String, &'static str>,
+}
+
+/// What changes with every write and every change of files.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct StoreState {
+    catalogue: Catalogue,
+    /// The lengths of manifests and of the logs that are needed, by table and name.
+    lengths: BTreeMap<(String, String), u64>,
+}
+
+/// A table with its manifest pinned.
+struct PinnedTable {
+    name: String,
+    vfs: Arc<dyn Vfs>,
+    files: Pinned,
+    first_log: u64,
+}
+
+/// Pins the store in `vfs`.
+///
+/// # Errors
+/// `Corruption`, `Refused` and `Io`, also if the writer has removed or replaced a file meanwhile.
+pub(crate) fn pin(vfs: &dyn Vfs) -> Result<PinnedStore> {
+    let mut catalogue = Catalogue::read(vfs)?;
+    let mut state = StoreState { catalogue: catalogue.clone(), ..StoreState::default() };
+    let mut refused = BTreeMap::new();
+    catalogue.pending.clear();
+    catalogue.tables.retain(|name, spec| match engines::check_reader(spec) {
+        Ok(()) => true,
+        Err(engine) => {
+            refused.insert(name.clone(), engine);
+            false
+        }
+    });
+    let names = catalogue.tables.keys();
+    let mut tables =
+        names.map(|name| pin_manifest(vfs, name, &mut state)).collect::<Result<Vec<_>>>()?;
+    for table in &mut tables {
+        pin_files(table, &mut state)?;
+    }
+    let mut pinned = Pinned::of(vfs);
+    pinned.add_bytes(Catalogue::NAME, catalogue.format());
+    for table in tables {
+        pinned.add_directory(&directory(&table.name), table.files);
+    }
+    Ok(PinnedStore { directory: pinned, state, refused })
+}
+
+fn pin_manifest(store: &dyn Vfs, name: &str, state: &mut StoreState) -> Result<PinnedTable> {
+    let vfs = store.existing_subdirectory(&directory(name))?;
+    let mut files = Pinned::of(vfs.as_ref());
+    // CURRENT is before MANIFEST in this order: a manifest that it names is complete from then on.
+    for file in vfs.list()?.into_iter().filter(|file| Manifest::owns(file)) {
+        let Some(bytes) = read(vfs.as_ref(), &file)? else { continue };
+        state.lengths.insert((name.to_owned(), file.clone()), bytes.len() as u64);
+        files.add_bytes(&file, bytes);
+    }
+    // As pinned, since the files of the directory may be newer.
+    let manifest: Arc<dyn Vfs> = Arc::new(files.clone());
+    let first_log = engines::first_log(&manifest)?;
+    Ok(PinnedTable { name: name.to_owned(), vfs, files, first_log })
+}
+
+fn pin_files(table: &mut PinnedTable, state: &mut StoreState) -> Result<()> {
+    let PinnedTable { name, vfs, files, first_log } = table;
+    for number in logs_from(vfs.as_ref(), *first_log)?.into_iter().rev() {
+        let file_name = FileKind::Log.name(FileNumber(number));
+        let file = vfs.open(&file_name, Mode::Read)?;
+        let mut reader = LogReader::from_file(file.clone(), &file_name, number, LogMode::Recover)?;
+        while reader.next()?.is_some() {}
+        let end = reader.valid_bytes();
+        state.lengths.insert((name.clone(), file_name.clone()), end);
+        match reader.end() {
+            Some(LogEnd::Sealed) => files.add_file(&file_name, file),
+            _ => files.add_prefix(&file_name, file, end),
+        }
+    }
+    let is_pinned = |file: &String| {
+        let pinned: &dyn Vfs = &*files;
+        // A log that is younger than the list is not part of the prefix.
+        let is_log = matches!(parse_file_name(file),
+            Some((FileKind::Log, number)) if number.0 >= *first_log);
+        is_log || Manifest::owns(file) || pinned.exists(file).unwrap_or(false)
+    };
+    let others: Vec<String> = vfs.list()?.into_iter().filter(|file| !is_pinned(file)).collect();
+    for file in others {
+        match vfs.open(&file, Mode::Read) {
+            Ok(open) => files.add_file(&file, open),
+            // Opening the table finds out whether it is needed.
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    if engines::first_log(vfs)? != *first_log {
+        let removed = std::io::Error::from(std::io::ErrorKind::NotFound);
+        return Err(Error::io("pin the logs of", vfs.name(), &removed));
+    }
+    Ok(())
+}
+
+/// The content of a file; `None` if it was removed.
+fn read(vfs: &dyn Vfs, name: &str) -> Result<Option<Vec<u8>>> {
+    let file = match vfs.open(name, Mode::Read) {
+        Err(error) if error.is_not_found() => return Ok(None),
+        opened => opened?,
+    };
+    let mut bytes = vec![0; file.len()? as usize];
+    file.read_at(0, &mut bytes, Purpose::Recovery)?;
+    Ok(Some(bytes))
+}
