@@ -36,6 +36,7 @@
 //! (TPDS 2022).
 
 mod api;
+mod blob_ref;
 mod checkpoint;
 mod checkpoint_lock;
 mod closed;

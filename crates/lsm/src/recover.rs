@@ -250,11 +250,12 @@ impl ReplayHandler for Writes {
 /// Removes files that neither the manifest nor the chain of logs names.
 fn remove_obsolete(vfs: &dyn Vfs, version: &Version, logs: &[u64]) -> Result<()> {
     let tables: HashSet<String> = version.files().map(|(_, file)| file.name()).collect();
-    let row_logs: HashSet<u64> = version.logs().map(|log| log.number()).collect();
+    let kept: HashSet<String> = version.logs().map(|log| log.name()).collect();
     remove_obsolete_files(vfs, |name| match parse_file_name(name) {
         Some((FileKind::Table | FileKind::Ingested(_), _)) => !tables.contains(name),
         Some((FileKind::Staged, _)) => true,
-        Some((FileKind::Log, number)) => !logs.contains(&number.0) && !row_logs.contains(&number.0),
+        Some((FileKind::Log, number)) => !logs.contains(&number.0) && !kept.contains(name),
+        Some((FileKind::Blob, _)) => !kept.contains(name),
         None => false,
     })
     .map(drop)

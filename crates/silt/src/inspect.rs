@@ -117,7 +117,7 @@ fn describe(inspection: &mut Inspection, entry: &StoreEntry) {
 }
 
 fn log(vfs: &Arc<dyn Vfs>, number: u64, limit: usize, inspection: &mut Inspection) -> Result<()> {
-    inspect_log(vfs.as_ref(), number, limit, inspection, |record| {
+    inspect_log(vfs.as_ref(), (FileKind::Log, number), limit, inspection, |record| {
         Ok(match Record::decode(record)? {
             Record::Link(link) => (link.to_string(), 0),
             Record::Operation { is_last, .. } => {

@@ -95,7 +95,7 @@ fn cluster(
 }
 
 fn log(vfs: &Arc<dyn Vfs>, number: u64, limit: usize, inspection: &mut Inspection) -> Result<()> {
-    inspect_log(vfs.as_ref(), number, limit, inspection, |record| {
+    inspect_log(vfs.as_ref(), (FileKind::Log, number), limit, inspection, |record| {
         Ok(match Record::decode(record)? {
             Record::Link(link) => (link.to_string(), 0),
             Record::Batch { first_sequence, batch } => {

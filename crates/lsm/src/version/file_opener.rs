@@ -10,6 +10,7 @@ use siltstone_engine::Result;
 use siltstone_table::BlockCache;
 use siltstone_vfs::{PageClaims, Vfs};
 
+use super::blob_files::BlobOpener;
 use super::{FileEntry, L0Run, TableFile};
 use crate::rowtable::RowTable;
 
@@ -20,6 +21,8 @@ pub(crate) struct FileOpener<'a> {
     pub(crate) pmem: PmemRuns<'a>,
     /// The L0 cursor in the new version.
     pub(crate) cursor: &'a [u8],
+    /// The files with values that are open.
+    pub(crate) blobs: BlobOpener<'a>,
 }
 
 /// The source of runs in persistent memory.
@@ -43,7 +46,12 @@ impl FileOpener<'_> {
     pub(crate) fn open(&self, entry: &FileEntry) -> Result<OpenFile> {
         Ok(match entry.level {
             0 => OpenFile::L0Run(L0Run::open(self, entry)?),
-            _ => OpenFile::Table(TableFile::open(self.vfs, entry.clone(), self.cache)?),
+            _ => OpenFile::Table(TableFile::open(
+                self.vfs,
+                entry.clone(),
+                self.cache,
+                &self.blobs,
+            )?),
         })
     }
 
