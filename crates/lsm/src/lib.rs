@@ -37,6 +37,8 @@
 
 mod api;
 mod blob_ref;
+#[cfg(test)]
+mod blob_tests;
 mod checkpoint;
 mod checkpoint_lock;
 mod closed;

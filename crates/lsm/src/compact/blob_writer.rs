@@ -83,7 +83,8 @@ impl<'a> BlobWriter<'a> {
 
     /// Whether this has created the file.
     pub(super) fn has_written(&self, number: u64) -> bool {
-        self.bytes_of(number).is_some() || self.open.as_ref().is_some_and(|(open, _)| *open == number)
+        self.bytes_of(number).is_some()
+            || self.open.as_ref().is_some_and(|(open, _)| *open == number)
     }
 
     /// The length of a finished file.

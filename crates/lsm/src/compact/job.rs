@@ -28,13 +28,13 @@ impl Tree {
             let due = self.strategy.pick(&view.version, &state.in_progress);
             let due = due
                 .or_else(|| {
-                let snapshots = self.snapshots.boundaries(&self.visible);
-                range_deletions::pick(&view.version, &state.in_progress, &snapshots)
-            })
-            .or_else(|| {
-                let ratio = self.options.load().blob_gc_ratio;
-                blob_gc::pick(&view.version, &state.in_progress, ratio)
-            });
+                    let snapshots = self.snapshots.boundaries(&self.visible);
+                    range_deletions::pick(&view.version, &state.in_progress, &snapshots)
+                })
+                .or_else(|| {
+                    let ratio = self.options.load().blob_gc_ratio;
+                    blob_gc::pick(&view.version, &state.in_progress, ratio)
+                });
             let Some(compaction) = due else { return };
             state.in_progress.insert(&compaction);
             state.compactions += 1;

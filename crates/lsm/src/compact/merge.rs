@@ -279,8 +279,7 @@ impl Tree {
                     merge.next()?;
                     continue;
                 }
-                let is_collected =
-                    |of: &BlobRef| subcompactions.collected.contains(&of.file);
+                let is_collected = |of: &BlobRef| subcompactions.collected.contains(&of.file);
                 let mut reference = merge.reference()?;
                 if reference.is_none() || folder.is_pending() || filter.is_some() {
                     merge.resolve()?;

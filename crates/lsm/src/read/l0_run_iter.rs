@@ -14,8 +14,8 @@ use siltstone_engine::{Purpose, Result};
 use siltstone_table::{IterOptions, Kind, TableIter};
 
 use super::value_prefetcher::{PrefetchBudget, ValuePrefetcher};
-use crate::live_range::LiveRange;
 use crate::blob_ref::BlobRef;
+use crate::live_range::LiveRange;
 use crate::version::{L0Run, LogFile, LoggedValue, OpenBlobs, TableFile};
 
 /// Iterates over the live part of an L0 run.

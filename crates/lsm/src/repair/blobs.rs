@@ -7,6 +7,7 @@
 //! Invariant: each reference of a saved entry is to a sound file, and each value that is lost is in
 //! a reported loss.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -14,6 +15,7 @@ use siltstone_engine::{Loss, Op, Purpose, Result};
 use siltstone_table::{EntryRef, FileKind, FileNumber, LogAccess, TableWriter};
 
 use super::Repair;
+use super::lost_references::{FoundContent, FoundVersion, FoundVersions};
 use crate::blob_ref::BlobRef;
 use crate::record;
 use crate::version::{BlobFileId, BlobUse, Edit, FileEntry, LogFile};
@@ -26,6 +28,8 @@ pub(super) enum References<'a> {
     Copied {
         /// The files that the table refers to.
         uses: &'a [BlobUse],
+        /// The versions that take the place of lost ones.
+        found: FoundVersions,
     },
 }
 
@@ -111,6 +115,40 @@ impl Repair<'_> {
         }
     }
 
+    /// Adds the found versions before `entry` (`None`: all that are left), and those of its key that
+    /// are newer.
+    pub(super) fn add_found(
+        found: &mut FoundVersions,
+        entry: Option<&EntryRef<'_>>,
+        copied: &mut CopiedReferences,
+        writer: &mut TableWriter,
+    ) -> Result<()> {
+        let is_next = |key: &Vec<u8>, version: &FoundVersion| {
+            entry.is_none_or(|entry| {
+                (key.as_slice(), Reverse(version.sequence)) < (entry.key, Reverse(entry.sequence))
+            })
+        };
+        while let Some(first) = found.first_entry() {
+            if !is_next(first.key(), first.get()) {
+                if entry.is_some_and(|entry| entry.key == first.key().as_slice()) {
+                    first.remove();
+                }
+                return Ok(());
+            }
+            let (key, version) = first.remove_entry();
+            let made = version.entry(&key);
+            match &version.content {
+                FoundContent::Reference(reference) => {
+                    *copied.referred.entry(reference.file).or_default() +=
+                        reference.stored_bytes(&key);
+                    writer.add(reference.entry(made, &mut copied.encoded))?;
+                }
+                _ => writer.add(made)?,
+            }
+        }
+        Ok(())
+    }
+
     /// Reads a value of a damaged file; `None` if its record is damaged, too.
     fn read_damaged(
         &self,
@@ -119,8 +157,7 @@ impl Repair<'_> {
         entry: &EntryRef<'_>,
     ) -> Result<Option<Vec<u8>>> {
         let name = id.kind().name(FileNumber(id.number));
-        let (offset, expected) =
-            (reference.position.offset(), reference.position.expected_bytes());
+        let (offset, expected) = (reference.position.offset(), reference.position.expected_bytes());
         let mut bytes = Vec::new();
         let read = LogAccess::open(self.vfs.as_ref(), &name, id.number)
             .and_then(|log| log.read(offset, expected, &mut bytes, Purpose::Maintenance));

@@ -19,8 +19,7 @@ use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_table::{
-    EntryRef, FileKind, FileNumber, IterOptions, Kind, Table, TableIter, salvage_chain,
-    salvage_log,
+    EntryRef, FileKind, FileNumber, IterOptions, Kind, Table, TableIter, salvage_chain, salvage_log,
 };
 
 use super::Repair;

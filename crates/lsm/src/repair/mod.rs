@@ -6,7 +6,8 @@
 //!    current files are unknown, so deleted keys may reappear, and the report says so.
 //! 2. Each table is read completely. The entries in the valid blocks of a damaged one are copied to
 //!    a new table on the same level (`tables`). Values that a table refers to in a damaged file are
-//!    copied into the table, as far as they can be read (`blobs`). A CL-SSTable with a damaged table or log is rebuilt
+//!    copied into the table, as far as they can be read (`blobs`); for the keys of a damaged block
+//!    values are searched in the files that the table refers to (`lost_references`). A CL-SSTable with a damaged table or log is rebuilt
 //!    as a sorted table from its log. A damaged run in persistent memory is rebuilt as a sorted
 //!    table from its readable versions; none are readable without its header, directory and
 //!    metadata. Without a manifest the runs in the pool cannot be found, and the pool is
@@ -23,6 +24,7 @@
 
 mod blobs;
 mod logs;
+mod lost_references;
 mod merged;
 mod tables;
 
@@ -205,7 +207,7 @@ impl Repair<'_> {
                 Some(run @ L0RunEntry { log: Some(log), .. }) => {
                     self.check_row(entry, run, *log, &mut state)?;
                 }
-                _ => self.check_table(entry, &mut state)?,
+                _ => self.check_table(entry, known, &mut state)?,
             }
         }
         let logs = salvage_logs(self.vfs.as_ref(), &known.header)?;

@@ -12,6 +12,7 @@ use siltstone_vfs::{Mode, PageClaims};
 
 use super::Repair;
 use super::blobs::{CopiedReferences, References};
+use super::lost_references::{FoundVersions, whole};
 use crate::live_range::LiveRange;
 use crate::pool::{self, POOL_FILE};
 use crate::rowtable::{RowHandle, RowTable};
@@ -43,8 +44,14 @@ fn add_copy(saved: SavedTable, named: &FileEntry, state: &mut Edit) {
 
 impl Repair<'_> {
     /// Adds a table to `state`: unchanged if it is undamaged, else with its readable entries.
-    pub(super) fn check_table(&mut self, named: &FileEntry, state: &mut Edit) -> Result<()> {
+    pub(super) fn check_table(
+        &mut self,
+        named: &FileEntry,
+        known: &Edit,
+        state: &mut Edit,
+    ) -> Result<()> {
         let name = named.file_name();
+        let mut is_other = false;
         let (at, reason) = match self.sound_table(named.kind(), named.number, named.level) {
             Ok((found, _)) if is_named(&found, named) => {
                 if !self.has_damaged_blobs(named) {
@@ -53,19 +60,26 @@ impl Repair<'_> {
                 }
                 return self.copy_with_values(named, state);
             }
-            Ok(_) => (0, "it is another table than the manifest names".to_owned()),
+            Ok(_) => {
+                is_other = true;
+                (0, "it is another table than the manifest names".to_owned())
+            }
             Err(error) if error.is_not_found() => {
                 self.report.note(format!("{name} is missing"));
-                let keys = (&*named.smallest, &*named.largest);
-                let loss = Loss::entries(&name, 0..named.bytes);
-                self.report.record_loss(loss.with_keys(Some(keys.0), Some(keys.1)));
-                return Ok(());
+                let loss = whole(named);
+                self.report.record_loss(loss.clone());
+                return self.replace_missing(named, &[loss], known, state);
             }
             Err(Error::Corruption { offset, reason, .. }) => (offset, reason),
             Err(other) => return Err(other),
         };
         let table = (named.kind(), FileNumber(named.number));
-        let references = References::Copied { uses: &named.blobs };
+        let losses = match is_other {
+            true => vec![whole(named)],
+            false => self.lost_blocks(named)?,
+        };
+        let found = self.find_lost(named, &losses, known)?;
+        let references = References::Copied { uses: &named.blobs, found };
         let saved = self.copy_readable(named.level, table, Some(named.bytes), references)?;
         let entries = saved.table.as_ref().map_or(0, |(_, entries)| *entries);
         self.report
@@ -76,10 +90,38 @@ impl Repair<'_> {
         Ok(())
     }
 
+    /// The lost blocks of a damaged table that refers to values.
+    fn lost_blocks(&self, named: &FileEntry) -> Result<Vec<Loss>> {
+        if named.blobs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (name, table) = (named.file_name(), (named.kind(), FileNumber(named.number)));
+        let file = self.vfs.open(&name, Mode::Read)?;
+        salvage_table(file.as_ref(), &name, table, Some(named.bytes), |_| Ok(()))
+    }
+
+    /// Adds a table with the values that a missing one referred to, if it did.
+    fn replace_missing(
+        &mut self,
+        named: &FileEntry,
+        losses: &[Loss],
+        known: &Edit,
+        state: &mut Edit,
+    ) -> Result<()> {
+        let mut found = self.find_lost(named, losses, known)?;
+        let ((copy, mut writer), mut copied) = (self.writer()?, CopiedReferences::default());
+        Self::add_found(&mut found, None, &mut copied, &mut writer)?;
+        let mut table = self.finish(copy, writer, named.level)?;
+        self.note_references(copied, &named.blobs, table.as_mut().map(|(made, _)| made));
+        add_copy(SavedTable { table, losses: Vec::new(), is_index: false }, named, state);
+        Ok(())
+    }
+
     /// Adds a copy of a sound table that refers to damaged files, with the values that can be read.
     fn copy_with_values(&mut self, named: &FileEntry, state: &mut Edit) -> Result<()> {
         let table = (named.kind(), FileNumber(named.number));
-        let references = References::Copied { uses: &named.blobs };
+        let found = FoundVersions::new();
+        let references = References::Copied { uses: &named.blobs, found };
         let saved = self.copy_readable(named.level, table, Some(named.bytes), references)?;
         let (name, entries) =
             (named.file_name(), saved.table.as_ref().map_or(0, |(_, entries)| *entries));
@@ -96,7 +138,7 @@ impl Repair<'_> {
         level: usize,
         table: (FileKind, FileNumber),
         bytes: Option<u64>,
-        references: References<'_>,
+        mut references: References<'_>,
     ) -> Result<SavedTable> {
         let name = table.0.name(table.1);
         let file = self.vfs.open(&name, Mode::Read)?;
@@ -107,16 +149,22 @@ impl Repair<'_> {
                 is_index = true;
                 return Ok(());
             }
+            if let References::Copied { found, .. } = &mut references {
+                Self::add_found(found, Some(&entry), &mut copied, &mut writer)?;
+            }
             match &references {
-                References::Copied { uses } if entry.kind == Kind::Reference => {
+                References::Copied { uses, .. } if entry.kind == Kind::Reference => {
                     self.copy_reference(entry, &name, uses, &mut copied, &mut writer)
                 }
                 References::Skipped if entry.kind == Kind::Reference => Ok(()),
                 _ => writer.add(entry),
             }
         })?;
+        if let References::Copied { found, .. } = &mut references {
+            Self::add_found(found, None, &mut copied, &mut writer)?;
+        }
         let mut table = self.finish(copy, writer, level)?;
-        if let References::Copied { uses } = references {
+        if let References::Copied { uses, .. } = references {
             self.note_references(copied, uses, table.as_mut().map(|(made, _)| made));
         }
         Ok(SavedTable { table, losses, is_index })

@@ -8,9 +8,9 @@ use siltstone_structures::{BloomProbe, HyperLogLog};
 use siltstone_table::{BlockCache, FileNumber, Filter, PinnedEntry, SKETCH, Table};
 use siltstone_vfs::{Mode, Vfs};
 
+use super::FileEntry;
 use super::blob_files::{BlobOpener, OpenBlobs};
 use super::log_file::LoggedValue;
-use super::FileEntry;
 use crate::blob_ref::BlobRef;
 
 /// An open sorted table at a level of a version. Its file is removed when it is obsolete and the

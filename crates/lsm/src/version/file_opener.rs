@@ -46,12 +46,9 @@ impl FileOpener<'_> {
     pub(crate) fn open(&self, entry: &FileEntry) -> Result<OpenFile> {
         Ok(match entry.level {
             0 => OpenFile::L0Run(L0Run::open(self, entry)?),
-            _ => OpenFile::Table(TableFile::open(
-                self.vfs,
-                entry.clone(),
-                self.cache,
-                &self.blobs,
-            )?),
+            _ => {
+                OpenFile::Table(TableFile::open(self.vfs, entry.clone(), self.cache, &self.blobs)?)
+            }
         })
     }
 

@@ -87,9 +87,8 @@ impl L0Run {
         let (vfs, cache, blobs) = (opener.vfs, opener.cache, &opener.blobs);
         let (file, filter) = TableFile::open_run(vfs, entry.clone(), cache, blobs)?;
         let filter = filter.map_or(RunFilter::None, RunFilter::Own);
-        let open = |(number, bytes)| {
-            blobs.open(vfs, cache, BlobFileId { number, is_log: true, bytes })
-        };
+        let open =
+            |(number, bytes)| blobs.open(vfs, cache, BlobFileId { number, is_log: true, bytes });
         let log = run.log.map(open);
         let log = log.transpose()?;
         // If the block cannot be read, expiry times are read from the log.

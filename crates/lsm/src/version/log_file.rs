@@ -174,7 +174,8 @@ impl LogFile {
     /// `Corruption` where a record is missing or does not match its checksum.
     pub(crate) fn verify(&self) -> Result<()> {
         let name = self.name();
-        let mut reader = LogReader::open(self.vfs.as_ref(), &name, self.id.number, LogMode::Recover)?;
+        let mut reader =
+            LogReader::open(self.vfs.as_ref(), &name, self.id.number, LogMode::Recover)?;
         while reader.next()?.is_some() {}
         let valid = reader.valid_bytes();
         if valid < self.id.bytes {

@@ -101,7 +101,14 @@ impl LogSalvage {
     fn missing(number: u64, (bytes, source): &(u64, String)) -> Self {
         let damage = format!("it is missing: {source} states that it had {bytes} bytes");
         let gaps = std::iter::once(0..*bytes).collect();
-        LogSalvage { kind: FileKind::Log, number, file: None, damage: Some((0, damage)), gaps, limit: *bytes }
+        LogSalvage {
+            kind: FileKind::Log,
+            number,
+            file: None,
+            damage: Some((0, damage)),
+            gaps,
+            limit: *bytes,
+        }
     }
 
     fn read(
@@ -327,7 +334,14 @@ impl Scan {
             self.fault = Some((0, format!("its contents are in {file}")));
         }
         let limit = length.map_or(u64::MAX, |(bytes, _)| *bytes);
-        LogSalvage { kind: FileKind::Log, number, file: Some(file), damage: self.fault, gaps: self.gaps, limit }
+        LogSalvage {
+            kind: FileKind::Log,
+            number,
+            file: Some(file),
+            damage: self.fault,
+            gaps: self.gaps,
+            limit,
+        }
     }
 }
 

@@ -119,8 +119,8 @@ impl Footer {
         let bytes = tail.last_chunk::<FOOTER_BYTES>()?;
         let version: [u8; 4] = std::array::from_fn(|i| bytes[28 + i]);
         let number: [u8; 8] = std::array::from_fn(|i| bytes[12 + i]);
-        let is_external =
-            bytes[CHECKSUMMED_BYTES + 4..] == MAGIC && u32::from_le_bytes(version) == VERSION_EXTERNAL;
+        let is_external = bytes[CHECKSUMMED_BYTES + 4..] == MAGIC
+            && u32::from_le_bytes(version) == VERSION_EXTERNAL;
         let number = FileNumber(u64::from_le_bytes(number));
         (is_external && number <= FileNumber::LAST).then_some(number)
     }
