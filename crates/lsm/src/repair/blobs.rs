@@ -115,8 +115,8 @@ impl Repair<'_> {
         }
     }
 
-    /// Adds the found versions before `entry` (`None`: all that are left), and those of its key that
-    /// are newer.
+    /// Adds the found versions before `entry` (`None`: all that are left), and those of its key
+    /// that are newer.
     pub(super) fn add_found(
         found: &mut FoundVersions,
         entry: Option<&EntryRef<'_>>,
@@ -182,7 +182,7 @@ impl Repair<'_> {
         for (number, lost) in copied.lost {
             let used = uses.iter().find(|used| used.file.number == number);
             let kind = used.map_or(FileKind::Blob, |used| used.file.kind());
-            let loss = Loss::entries(&kind.name(FileNumber(number)), lost.bytes);
+            let loss = Loss::entries(kind.name(FileNumber(number)), lost.bytes);
             self.report.record_loss(loss.with_keys(Some(&lost.smallest), Some(&lost.largest)));
         }
         let Some(made) = made else { return };
