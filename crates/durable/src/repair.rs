@@ -105,6 +105,11 @@ impl ReplacedFiles {
         self.obsolete.insert(name);
     }
 
+    /// Takes a removal back: the new manifest names the file.
+    pub fn retain(&mut self, name: &str) {
+        self.obsolete.remove(name);
+    }
+
     /// Writes a new manifest with the content `edit`, and replaces the files. `directories` are all
     /// directories of the table, that of the manifest first.
     ///

@@ -23,7 +23,7 @@ use crate::pool;
 use crate::recover;
 use crate::rowtable::RowTable;
 use crate::verify::operations;
-use crate::version::{ENGINE, Edit, FileEntry, L0RunEntry, LogFile};
+use crate::version::{BlobFileId, ENGINE, Edit, FileEntry, L0RunEntry, LogFile};
 
 /// Reads every file that the table on `vfs` needs; each damaged place is reported once. Without
 /// damage the table opens and all of it can be read.
@@ -83,15 +83,25 @@ fn named(vfs: &Arc<dyn Vfs>, edit: &Edit, report: &mut VerifyReport) -> Result<(
     let cursor = edit.cursor.clone().unwrap_or_default();
     let mut claims = None;
     let logs = Arc::new(LogArchive::new(vfs.clone(), 0));
+    // Each file with values once, by number.
+    let mut checked = BTreeSet::new();
+    let mut check_values = |id: BlobFileId, report: &mut VerifyReport| {
+        if !checked.insert(id.number) {
+            return Ok(());
+        }
+        let verified = LogFile::open(&logs, id, None).and_then(|log| log.verify());
+        report.note(verified.map(|()| (id.bytes, 0)).map_err(missing_file))
+    };
     for entry in &edit.added {
+        entry.blobs.iter().try_for_each(|used| check_values(used.file, report))?;
         match &entry.run {
             Some(run) if run.pmem.is_some() => {
                 report.note(pmem_run(vfs, entry, run, &cursor, &mut claims))?;
                 continue;
             }
-            Some(L0RunEntry { log: Some((log, bytes)), .. }) => {
-                let checked = LogFile::open(&logs, *log, *bytes, None).and_then(|log| log.verify());
-                report.note(checked.map(|()| (*bytes, 0)).map_err(missing_file))?;
+            Some(L0RunEntry { log: Some((number, bytes)), .. }) => {
+                let id = BlobFileId { number: *number, is_log: true, bytes: *bytes };
+                check_values(id, report)?;
             }
             _ => {}
         }

@@ -58,6 +58,9 @@ pub(crate) struct Counters {
     pub(crate) pmem_lines: AtomicU64,
     /// Bytes of logs that running compactions hold in memory.
     pub(crate) held_ahead: Arc<AtomicU64>,
+    /// Values that compactions wrote to blob files, and the bytes of their records.
+    pub(crate) blob_values_written: AtomicU64,
+    pub(crate) blob_bytes_written: AtomicU64,
     /// Bytes of tables written into each level.
     level_bytes_written: [AtomicU64; LEVELS],
 }
@@ -66,6 +69,12 @@ impl Counters {
     /// Counts a table written into `level`.
     pub(crate) fn wrote(&self, level: usize, bytes: u64) {
         self.level_bytes_written[level.min(LEVELS - 1)].fetch_add(bytes, Relaxed);
+    }
+
+    /// Counts a value that a compaction wrote to a blob file.
+    pub(crate) fn moved_value(&self, bytes: u64) {
+        self.blob_values_written.fetch_add(1, Relaxed);
+        self.blob_bytes_written.fetch_add(bytes, Relaxed);
     }
 
     pub(crate) fn level_bytes_written(&self, level: usize) -> u64 {

@@ -9,6 +9,9 @@
 //! a table of positions in it. Values no longer than a position are stored in the table, and so are
 //! all values of a memtable that is not contained in a single log (after recovery).
 //!
+//! With key-value separation (`blob_threshold`) the table has references to the large values in the
+//! log, whether it is a CL-SSTable or not, and the log is kept for them.
+//!
 //! Range deletions go into the manifest edit. Those that are durable then, of the memtable and of
 //! the version, are applied to the keys that are written.
 //!
@@ -30,6 +33,7 @@ use siltstone_runtime::Priority;
 use siltstone_table::{EntryRef, FileKind, FileNumber, Kind, TableMeta, TableOptions, TableWriter};
 use siltstone_vfs::PmemPool;
 
+use crate::blob_ref::BlobRef;
 use crate::compact::MemtableStats;
 use crate::engine::{State, Tree};
 use crate::folder::{Folded, Folder};
@@ -38,7 +42,7 @@ use crate::memtable::{Memtable, SealedWal};
 use crate::range_deletes::{DeleteFilter, DeletedVersion, RangeDeletes};
 use crate::record::Position;
 use crate::rowtable::{RowBuilder, RowTable};
-use crate::version::{Edit, FileEntry, HAS_EXPIRY, L0RunEntry, LOG_OF_RUN};
+use crate::version::{BlobFileId, BlobUse, Edit, FileEntry, HAS_EXPIRY, L0RunEntry, LOG_OF_RUN};
 use crate::version_gc::VersionGc;
 use crate::view::View;
 
@@ -57,6 +61,21 @@ struct FlushInput<'a> {
     deletes: &'a RangeDeletes,
 }
 
+/// How the table of a flush uses the log of its memtable, which is kept then.
+struct LogUses<'a> {
+    /// It has positions in the log (a CL-SSTable).
+    positions: Option<&'a SealedWal>,
+    /// It refers to values from this length on.
+    references: Option<(&'a SealedWal, usize)>,
+}
+
+impl LogUses<'_> {
+    /// The log, if the table refers to a value of it.
+    fn log_of_value(&self, value: &[u8]) -> Option<&SealedWal> {
+        self.references.filter(|(_, threshold)| value.len() >= *threshold).map(|(log, _)| log)
+    }
+}
+
 /// The result of a flush.
 struct FlushResult {
     /// Bytes of keys and values.
@@ -67,7 +86,7 @@ struct FlushResult {
 
 /// The result of building a run in persistent memory.
 enum PmemBuild {
-    Run(FileEntry, Arc<RowTable>),
+    Run(Box<FileEntry>, Arc<RowTable>),
     /// No version of the memtable is left to write.
     Empty,
     OutOfSpace,
@@ -125,22 +144,26 @@ impl Tree {
         };
         let (added, run, kept_log) = match built {
             PmemBuild::Empty => (None, None, None),
-            PmemBuild::Run(entry, run) => (Some(entry), Some(run), None),
+            PmemBuild::Run(entry, run) => (Some(*entry), Some(run), None),
             PmemBuild::OutOfSpace => {
-                let log = memtable
-                    .sealed_wal()
-                    .filter(|_| self.options.load().uses_cl_sstables() && !is_disjoint);
-                if let Some(log) = log {
+                let options = self.options.load();
+                let log = memtable.sealed_wal();
+                let uses = LogUses {
+                    positions: log.filter(|_| options.uses_cl_sstables() && !is_disjoint),
+                    references: log.zip(options.flush_blob_threshold()),
+                };
+                let used = uses.positions.or(uses.references.map(|(log, _)| log));
+                if let Some(log) = used {
                     log.sync.trim_preallocation();
                     log.sync.start_writeback();
                 }
-                let added = self.write_l0_table(&input, log)?;
+                let added = self.write_l0_table(&input, &uses)?;
+                let log = used.filter(|_| added.as_ref().is_some_and(FileEntry::needs_log));
                 if let Some(log) = log {
                     // The log becomes part of the run: it must be durable before the manifest edit.
                     log.sync.sync()?;
                 }
-                let log = log.filter(|_| added.is_some()).map(|log| log.number);
-                (added, None, log)
+                (added, None, log.map(|log| log.number))
             }
         };
         if self.logs.is_enabled()
@@ -170,7 +193,10 @@ impl Tree {
             return Ok(());
         }
         self.counters.flushes.fetch_add(1, Relaxed);
-        self.discard_logs_before(first_log, kept_log.as_slice());
+        let version = self.view.load().version.clone();
+        let kept: Vec<u64> = version.logs().map(|log| log.number()).chain(kept_log).collect();
+        drop(version);
+        self.discard_logs_before(first_log, &kept);
         self.schedule_sizing(memtable.stats());
         self.forget_range_deletes()
     }
@@ -228,16 +254,16 @@ impl Tree {
             deletes_applied,
             run: Some(L0RunEntry { pmem: Some(run.handle()), data_bytes, ..L0RunEntry::default() }),
             ingested: None,
+            blobs: Vec::new(),
         };
-        Ok(PmemBuild::Run(entry, Arc::new(run)))
+        Ok(PmemBuild::Run(Box::new(entry), Arc::new(run)))
     }
 
-    /// Writes the visible versions of a memtable to a table; `None` if there are none. With a `log`
-    /// the table contains positions in it.
+    /// Writes the visible versions of a memtable to a table; `None` if there are none.
     fn write_l0_table(
         &self,
         input: &FlushInput<'_>,
-        log: Option<&SealedWal>,
+        uses: &LogUses<'_>,
     ) -> Result<Option<FileEntry>> {
         let memtable = input.memtable;
         if !memtable.has_keys() {
@@ -252,14 +278,15 @@ impl Tree {
         let table = self.table_writer_as(number, Purpose::Flush, options)?;
         // Filters of one size are asked together: see `version/l0_filter.rs`.
         let mut table = table.with_filter_sizes(self.view.load().version.l0_filter_sizes());
-        if let Some(log) = log {
+        if let Some(log) = uses.positions {
             let mut contents = Vec::new();
             write_varint(&mut contents, log.number);
             write_varint(&mut contents, log.bytes);
             write_varint(&mut contents, HAS_EXPIRY);
             table.add_meta(LOG_OF_RUN, contents)?;
         }
-        let written = self.write_table(input, table, log.is_some());
+        let mut blobs = Vec::new();
+        let written = self.write_table(input, table, uses, &mut blobs);
         if !matches!(written, Ok(Some(_))) {
             self.remove_table(number.0);
         }
@@ -270,29 +297,40 @@ impl Tree {
         self.counters.background_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
         self.counters.wrote(0, meta.bytes);
         self.counters.flushed_bytes.fetch_add(data_bytes, Relaxed);
-        let mut entry = FileEntry { deletes_applied, ..FileEntry::of(&meta, 0) };
+        let mut entry = FileEntry { deletes_applied, blobs, ..FileEntry::of(&meta, 0) };
         if let Some(run) = &mut entry.run {
-            run.log = log.map(|log| (log.number, log.bytes));
+            run.log = uses.positions.map(|log| (log.number, log.bytes));
             run.data_bytes = data_bytes;
         }
         Ok(Some(entry))
     }
 
     /// Returns the metadata of the table, and what it represents; `None` if no version is left to
-    /// write.
+    /// write. Adds the log to `blobs` if the table refers to it.
     fn write_table(
         &self,
         input: &FlushInput<'_>,
         mut table: TableWriter,
-        by_position: bool,
+        uses: &LogUses<'_>,
+        blobs: &mut Vec<BlobUse>,
     ) -> Result<Option<(TableMeta, FlushResult)>> {
-        let mut encoded = Vec::new();
-        let flushed = self.write_versions(input, |entry, position| match position {
-            Some(position) if by_position && entry.value.len() > MAX_INLINE_BYTES => {
-                table.add(as_position(entry, position, &mut encoded))
+        let (mut encoded, mut referred_bytes) = (Vec::new(), 0);
+        let flushed = self.write_versions(input, |entry, position| {
+            let Some(position) = position else { return table.add(entry) };
+            if let Some(log) = uses.log_of_value(entry.value) {
+                let reference = as_reference(&entry, log.number, position);
+                referred_bytes += reference.stored_bytes(entry.key);
+                return table.add(reference.entry(entry, &mut encoded));
             }
-            _ => table.add(entry),
+            if uses.positions.is_some() && entry.value.len() > MAX_INLINE_BYTES {
+                return table.add(as_position(entry, position, &mut encoded));
+            }
+            table.add(entry)
         })?;
+        if let Some((log, _)) = uses.references.filter(|_| referred_bytes > 0) {
+            let file = BlobFileId { number: log.number, is_log: true, bytes: log.bytes };
+            blobs.push(BlobUse { file, used_bytes: referred_bytes });
+        }
         if table.entries() == 0 {
             return Ok(None);
         }
@@ -388,6 +426,12 @@ impl Tree {
         let rate = self.env.rate.clone();
         Ok(writer.with_rate_hook(Box::new(move |bytes| rate.take(bytes))))
     }
+}
+
+/// A reference to the value of an entry, which is in the record at `position` of the log.
+fn as_reference(entry: &EntryRef<'_>, log: u64, position: Position) -> BlobRef {
+    let expires_at = (entry.kind == Kind::PutExpiring).then_some(entry.expires_at);
+    BlobRef { file: log, value_bytes: entry.value.len() as u64, position, expires_at }
 }
 
 /// The entry with its position in the log in place of the value.

@@ -113,7 +113,7 @@ impl Folder {
             Kind::Delete => None,
             Kind::PutExpiring if base.expires_at <= self.now => None,
             // A table with merges has none that can expire yet.
-            Kind::PutExpiring | Kind::Position | Kind::Merge => {
+            Kind::PutExpiring | Kind::Position | Kind::Reference | Kind::Merge => {
                 return self.pass_on(emit).map(|()| false);
             }
         };

@@ -220,7 +220,7 @@ fn operation<'a>(key: &'a [u8], version: &Version<'a>) -> Op<'a> {
     let expires_at = match kind_of(version.kind) {
         Kind::Delete => return Op::Delete { key },
         Kind::PutExpiring => Some(version.expires_at),
-        Kind::Put | Kind::Position | Kind::Merge => None,
+        Kind::Put | Kind::Position | Kind::Reference | Kind::Merge => None,
     };
     Op::Put { key, value: version.value, expires_at }
 }

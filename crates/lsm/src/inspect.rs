@@ -29,7 +29,9 @@ pub fn inspect(vfs: &Arc<dyn Vfs>, name: &str, limit: usize) -> Result<Option<In
             Some((kind @ (FileKind::Table | FileKind::Ingested(_)), number)) => {
                 table(vfs, name, (kind, number), limit, inspection)?;
             }
-            Some((FileKind::Log, number)) => log(vfs, number, limit, inspection)?,
+            Some((kind @ (FileKind::Log | FileKind::Blob), number)) => {
+                log(vfs, (kind, number), limit, inspection)?;
+            }
             Some((FileKind::Staged, number)) => {
                 let kind = external_kind(vfs, name)?;
                 table(vfs, name, (kind, number), limit, inspection)?;
@@ -91,11 +93,11 @@ fn external_kind(vfs: &Arc<dyn Vfs>, name: &str) -> Result<FileKind> {
 
 fn log(
     vfs: &Arc<dyn Vfs>,
-    number: FileNumber,
+    (kind, number): (FileKind, FileNumber),
     limit: usize,
     inspection: &mut Inspection,
 ) -> Result<()> {
-    inspect_log(vfs.as_ref(), number.0, limit, inspection, |record| {
+    inspect_log(vfs.as_ref(), (kind, number.0), limit, inspection, |record| {
         Ok(match Record::decode(record)? {
             Record::Link(link) => (link.to_string(), 0),
             Record::Ingested(sequence) => (format!("@{sequence} files were ingested"), 0),

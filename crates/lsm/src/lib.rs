@@ -36,6 +36,9 @@
 //! (TPDS 2022).
 
 mod api;
+mod blob_ref;
+#[cfg(test)]
+mod blob_tests;
 mod changes;
 mod checkpoint;
 mod checkpoint_lock;

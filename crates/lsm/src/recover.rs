@@ -269,17 +269,18 @@ fn remove_obsolete(
     first_log: u64,
 ) -> Result<()> {
     let tables: HashSet<String> = version.files().map(|(_, file)| file.name()).collect();
-    let row_logs: HashSet<u64> = version.logs().map(|log| log.number()).collect();
+    let kept: HashSet<u64> = version.logs().map(|log| log.number()).collect();
     let vfs = archive.vfs().as_ref();
     let numbers = logs_from(vfs, 0)?.into_iter().take_while(|number| *number < first_log);
-    for number in numbers.filter(|number| !row_logs.contains(number)) {
+    for number in numbers.filter(|number| !kept.contains(number)) {
         archive.discard(number);
     }
     archive.trim();
     remove_obsolete_files(vfs, |name| match parse_file_name(name) {
         Some((FileKind::Table | FileKind::Ingested(_), _)) => !tables.contains(name),
         Some((FileKind::Staged, _)) => true,
-        Some((FileKind::Log, number)) => !logs.contains(&number.0) && !row_logs.contains(&number.0),
+        Some((FileKind::Log, number)) => !logs.contains(&number.0) && !kept.contains(&number.0),
+        Some((FileKind::Blob, number)) => !kept.contains(&number.0),
         None => false,
     })
     .map(drop)

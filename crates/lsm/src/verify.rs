@@ -80,6 +80,14 @@ impl Report for Tree {
             ("range_deletes", view.version.range_deletes.len() as u64),
             ("range_deleted_entries", c.range_deleted_entries.load(Relaxed)),
             ("range_deleted_tables", c.range_deleted_tables.load(Relaxed)),
+            ("blob_files", view.version.blobs.iter().count() as u64),
+            ("blob_bytes", view.version.blobs.iter().map(|blob| blob.file.bytes()).sum()),
+            (
+                "blob_garbage_bytes",
+                view.version.blobs.iter().map(|blob| blob.garbage_bytes()).sum(),
+            ),
+            ("blob_values_written", c.blob_values_written.load(Relaxed)),
+            ("blob_bytes_written", c.blob_bytes_written.load(Relaxed)),
             ("compaction_filter_drops", c.filtered.load(Relaxed)),
             ("merged_reads", c.merged_reads.load(Relaxed)),
             ("merge_operands_folded", c.operands_folded.load(Relaxed)),
@@ -106,7 +114,9 @@ impl Report for Tree {
             ("durable_sequence", self.durable.load(Relaxed)),
             ("archived_log_bytes", self.logs.bytes()),
         ];
-        let logs: u64 = self.log_bytes();
+        // The logs of CL-SSTables are part of level 0.
+        let blobs = view.version.blobs.iter().filter(|blob| !blob.is_of_run);
+        let logs: u64 = self.log_bytes() + blobs.map(|blob| blob.file.bytes()).sum::<u64>();
         let counted = self.vfs.counters();
         let mut io = counted.as_ref().map(|io| io.snapshot()).unwrap_or_default();
         let mut nvm = counted.map(|io| io.nvm_snapshot()).unwrap_or_default();

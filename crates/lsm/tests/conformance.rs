@@ -19,7 +19,7 @@ struct LsmUnderTest;
 const SMALL: &str = "memtable=4KiB target_file_size=4KiB levels=12KiB:48KiB:256KiB \
                      experimental.l0_compaction_trigger=2 cache=16KiB l0_capacity=0 triad.log=off";
 
-const OPTION_SETS: [&str; 28] = [
+const OPTION_SETS: [&str; 32] = [
     "block_size=512",
     "block_size=256 experimental.block_restart_interval=1 filter_bits_per_key=0 \
      experimental.compaction_pri=round_robin",
@@ -59,6 +59,11 @@ const OPTION_SETS: [&str; 28] = [
      l0_capacity=32KiB triad.log=on | pmem.size=64KiB l0_policy=columns",
     "pmem.size=128KiB l0_policy=columns pmem.hints=off | l0_policy=sliced pmem.size=512KiB | \
      experimental.l0_compaction_trigger=3 | l0_policy=whole pmem.size=64KiB",
+    "blob_threshold=32 blob_gc_ratio=0.1 block_size=512",
+    "blob_threshold=64 blob_gc_ratio=0.3 triad.log=on l0_capacity=32KiB triad.mem=on compression=lz4",
+    "blob_threshold=32 blob_gc_ratio=0.05 triad.log=on | triad.log=on l0_capacity=32KiB | \
+     blob_threshold=100 blob_gc_ratio=0.9",
+    "blob_threshold=32 blob_gc_ratio=0.2 pmem.size=128KiB target_file_size=2KiB max_subcompactions=4",
 ];
 
 /// Options separated by bars alternate: one is chosen at each open, by the number of files.

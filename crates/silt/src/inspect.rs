@@ -9,8 +9,8 @@ use siltstone_durable::offline::{inspect_by, inspect_manifest};
 use siltstone_durable::replay_edits;
 use siltstone_engine::inspection::shown;
 use siltstone_engine::{Error, Inspection, Op, Purpose, Result};
-use siltstone_table::Manifest;
 use siltstone_table::log::inspect_log;
+use siltstone_table::{FileKind, Manifest};
 use siltstone_vfs::Vfs;
 
 use crate::hash_store::HashStore;
@@ -117,7 +117,7 @@ fn describe(inspection: &mut Inspection, entry: &StoreEntry) {
 }
 
 fn log(vfs: &Arc<dyn Vfs>, number: u64, limit: usize, inspection: &mut Inspection) -> Result<()> {
-    inspect_log(vfs.as_ref(), number, limit, inspection, |record| {
+    inspect_log(vfs.as_ref(), (FileKind::Log, number), limit, inspection, |record| {
         Ok(match Record::decode(record)? {
             Record::Link(link) => (link.to_string(), 0),
             Record::Operation { is_last, .. } => {

@@ -4,8 +4,9 @@
 //! tag := sequence << 3 | kind        a varint in a block
 //! ```
 //!
-//! Kind 4 is in tables of format version 2 alone. Kinds 5 to 7 are unused; a reader reports them as
-//! corruption, so a new kind needs a new format version of the SSTable.
+//! Kind 4 is in tables of format versions 2 and 4 alone, kind 5 in those of version 4. Kinds 6 and 7
+//! are unused; a reader reports them as corruption, so a new kind needs a new format version of the
+//! SSTable.
 //!
 //! Invariant: a sequence number fits in 61 bits.
 
@@ -34,6 +35,8 @@ pub enum Kind {
     Position = 3,
     /// An operand is merged into the value that the key had before.
     Merge = 4,
+    /// The value is a reference to the key's value in another file (key-value separation).
+    Reference = 5,
 }
 
 impl Kind {
@@ -46,6 +49,7 @@ impl Kind {
             2 => Kind::PutExpiring,
             3 => Kind::Position,
             4 => Kind::Merge,
+            5 => Kind::Reference,
             _ => return None,
         })
     }

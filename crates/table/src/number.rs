@@ -4,7 +4,7 @@
 //! file, so intact bytes of another file are detected too.
 //!
 //! ```text
-//! name     := number  '.'  ("sst" | "log" | "ingest")
+//! name     := number  '.'  ("sst" | "log" | "blob" | "ingest")
 //!           | number  '-'  sequence  '-'  identity  ".sst"        an ingested SSTable
 //! number, identity := decimal, at least 6 digits
 //! sequence := decimal
@@ -53,6 +53,8 @@ impl fmt::Display for FileNumber {
 pub enum FileKind {
     /// A record log, `.log`.
     Log,
+    /// Values that a compaction moved out of other files, as a record log, `.blob`.
+    Blob,
     /// An SSTable, `.sst`.
     Table,
     /// An SSTable that was written outside of the keyspace, `.sst`.
@@ -75,6 +77,7 @@ impl FileKind {
     pub fn extension(self) -> &'static str {
         match self {
             FileKind::Log => "log",
+            FileKind::Blob => "blob",
             FileKind::Table | FileKind::Ingested(_) => "sst",
             FileKind::Staged => "ingest",
         }
@@ -90,7 +93,7 @@ impl FileKind {
     pub fn written_as(self, number: FileNumber) -> FileNumber {
         match self {
             FileKind::Ingested(ingested) => ingested.identity,
-            FileKind::Log | FileKind::Table | FileKind::Staged => number,
+            FileKind::Log | FileKind::Blob | FileKind::Table | FileKind::Staged => number,
         }
     }
 
@@ -119,7 +122,7 @@ pub fn parse_file_name(name: &str) -> Option<(FileKind, FileNumber)> {
         });
         return Some((kind, parse_number(number)?));
     }
-    let kinds = [FileKind::Log, FileKind::Table, FileKind::Staged];
+    let kinds = [FileKind::Log, FileKind::Blob, FileKind::Table, FileKind::Staged];
     let kind = kinds.into_iter().find(|k| k.extension() == extension)?;
     Some((kind, parse_number(digits)?))
 }
@@ -182,7 +185,7 @@ mod tests {
     fn file_names_round_trip() {
         for n in [0, 1, 999_999, 1_000_000, FileNumber::LAST.0] {
             let ingested = Ingested { sequence: n * 7, identity: FileNumber(n / 3) };
-            let kinds = [FileKind::Log, FileKind::Table, FileKind::Staged];
+            let kinds = [FileKind::Log, FileKind::Blob, FileKind::Table, FileKind::Staged];
             for kind in kinds.into_iter().chain([FileKind::Ingested(ingested)]) {
                 let name = kind.name(FileNumber(n));
                 assert_eq!(parse_file_name(&name), Some((kind, FileNumber(n))), "{name}");

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use siltstone_durable::offline::{inspect_by, inspect_manifest};
 use siltstone_engine::inspection::shown;
 use siltstone_engine::{Inspection, Purpose, Result};
-use siltstone_table::Manifest;
 use siltstone_table::log::inspect_log;
+use siltstone_table::{FileKind, Manifest};
 use siltstone_vfs::{Mode, Vfs};
 
 use crate::cluster::Cluster;
@@ -95,7 +95,7 @@ fn cluster(
 }
 
 fn log(vfs: &Arc<dyn Vfs>, number: u64, limit: usize, inspection: &mut Inspection) -> Result<()> {
-    inspect_log(vfs.as_ref(), number, limit, inspection, |record| {
+    inspect_log(vfs.as_ref(), (FileKind::Log, number), limit, inspection, |record| {
         Ok(match Record::decode(record)? {
             Record::Link(link) => (link.to_string(), 0),
             Record::Batch { first_sequence, batch } => {

@@ -8,7 +8,8 @@ use siltstone_engine::Result;
 use siltstone_runtime::Priority;
 
 use super::merge::MergeResult;
-use super::{Compaction, range_deletions};
+use super::output::Written;
+use super::{Compaction, blob_gc, range_deletions};
 use crate::engine::{State, Tree};
 use crate::version::{Edit, FileEntry, L0Run, TableFile};
 
@@ -25,10 +26,15 @@ impl Tree {
             && !self.background.is_stopping()
         {
             let due = self.strategy.pick(&view.version, &state.in_progress);
-            let due = due.or_else(|| {
-                let snapshots = self.snapshots.boundaries(&self.visible);
-                range_deletions::pick(&view.version, &state.in_progress, &snapshots)
-            });
+            let due = due
+                .or_else(|| {
+                    let snapshots = self.snapshots.boundaries(&self.visible);
+                    range_deletions::pick(&view.version, &state.in_progress, &snapshots)
+                })
+                .or_else(|| {
+                    let ratio = self.options.load().blob_gc_ratio;
+                    blob_gc::pick(&view.version, &state.in_progress, ratio)
+                });
             let Some(compaction) = due else { return };
             state.in_progress.insert(&compaction);
             state.compactions += 1;
@@ -72,7 +78,7 @@ impl Tree {
 
     fn compact_files(&self, generation: u64, compaction: &Compaction) -> Result<()> {
         let began = Instant::now();
-        let MergeResult { tables: added, expired, filtered } = if compaction.is_move() {
+        let MergeResult { written, expired, filtered } = if compaction.is_move() {
             self.counters.moves.fetch_add(1, Relaxed);
             let moved = |table: &Arc<TableFile>| {
                 let level = compaction.target;
@@ -80,11 +86,12 @@ impl Tree {
             };
             let files = compaction.runs.iter().filter_map(L0Run::file);
             let tables = files.chain(&compaction.inputs).map(moved).collect();
-            MergeResult { tables, expired: 0, filtered: 0 }
+            let written = Written { tables, blobs: Vec::new() };
+            MergeResult { written, expired: 0, filtered: 0 }
         } else if compaction.is_removal {
             let removed = compaction.runs.len() + compaction.inputs.len();
             self.counters.range_deleted_tables.fetch_add(removed as u64, Relaxed);
-            MergeResult { tables: Vec::new(), expired: 0, filtered: 0 }
+            MergeResult { written: Written::default(), expired: 0, filtered: 0 }
         } else {
             self.merge_tables(generation, compaction)?
         };
@@ -92,14 +99,14 @@ impl Tree {
             // A row may be gone only if what made it obsolete survives a power cut. That may be in
             // a log that nobody has synced.
             let synced = self.sync_logs_from(1);
-            synced.inspect_err(|_| self.remove_tables(&added))?;
+            synced.inspect_err(|_| self.remove_written(&written))?;
         }
         let is_leveled = !compaction.is_removal && !compaction.is_rewrite();
         let runs = compaction.exhausted_runs().map(|run| (0, run.number()));
         let inputs = compaction.inputs.iter().map(|table| (compaction.level, table.number()));
         let below = compaction.below.iter().map(|table| (compaction.target, table.number()));
         let edit = Edit {
-            added,
+            added: written.tables.clone(),
             removed: runs.chain(inputs).chain(below).collect(),
             cursors: match compaction.level {
                 0 => Vec::new(),
@@ -109,15 +116,19 @@ impl Tree {
             cursor: compaction.slice_end.as_ref().map(|to| to.clone().unwrap_or_default()),
             ..Edit::default()
         };
-        let written = if compaction.is_move() { Vec::new() } else { edit.added.clone() };
+        let written = if compaction.is_move() { Written::default() } else { written };
         if is_leveled {
             self.strategy.advance(compaction);
         }
         let installed = self
             .install(generation, edit, None, &compaction.runs, |_| ())
-            .inspect_err(|error| self.remove_if_unnamed(error, &written))?;
+            .inspect_err(|error| {
+                if error.is_transient() {
+                    self.remove_written(&written);
+                }
+            })?;
         if !installed {
-            self.remove_tables(&written);
+            self.remove_written(&written);
             return Ok(());
         }
         if compaction.level == 0 && is_leveled {

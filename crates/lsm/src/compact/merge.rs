@@ -1,13 +1,11 @@
 //! Executes a compaction: splits its key range into subcompactions and merges each into new tables.
 //!
 //! The thread of the job and up to `max_subcompactions` − 1 helpers take subcompactions from a
-//! list, so no thread waits for one that has not begun. An output table ends when it is full, or
-//! before it overlaps too much of the level after. A compaction filter decides about the live rows
-//! that no older snapshot sees. Operands of merges are folded before that (`folder`). Outputs are
-//! synced a few tables later, when the device has had time to write them.
+//! list, so no thread waits for one that has not begun. A compaction filter decides about the live
+//! rows that no older snapshot sees. Operands of merges are folded before that (`folder`). A value
+//! that a table refers to is read only if one of them needs it, or if its file is collected.
 
-use std::collections::VecDeque;
-use std::ops::Range;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -17,24 +15,22 @@ use siltstone_engine::{
     ReadPoint, Result,
 };
 use siltstone_runtime::Priority;
-use siltstone_table::{EntryRef, FileNumber, IterOptions, Kind, TableWriter, UnsyncedTable};
+use siltstone_table::{EntryRef, IterOptions, Kind};
 
 use super::Compaction;
+use super::output::{Output, Written};
+use crate::blob_ref::BlobRef;
 use crate::engine::Tree;
 use crate::folder::{Folded, Folder};
 use crate::range_deletes::{DeleteFilter, DeletedVersion, RangeDeletes};
 use crate::read::{LevelIter, Merge, PrefetchBudget, Source};
-use crate::version::{FileEntry, TableFile};
+use crate::version::{TableFile, Version};
 use crate::version_gc::{Retention, VersionGc};
 
 /// A smaller key range is not worth a thread.
 const MIN_SUBCOMPACTION_BYTES: u64 = 4 << 20;
-/// An output table ends when it overlaps this many tables' worth of the level after.
-const MAX_GRANDPARENT_TABLES: u64 = 10;
 /// More subcompactions than threads, so that no thread is idle for long.
 const SUBCOMPACTIONS_PER_THREAD: u64 = 2;
-/// The maximum number of unsynced tables per subcompaction: each is an open file.
-const MAX_UNSYNCED_TABLES: usize = 4;
 /// The entries between two checks for cancellation.
 const CHECK_INTERVAL: u64 = 64;
 
@@ -46,7 +42,7 @@ struct Subcompactions {
     /// `cuts[i]`.
     cuts: Vec<Vec<u8>>,
     next: AtomicUsize,
-    done: Mutex<Vec<Option<Result<Vec<FileEntry>>>>>,
+    done: Mutex<Vec<Option<Result<Written>>>>,
     progress: Condvar,
     /// The last element is the sequence number of the compaction itself.
     snapshots: Vec<u64>,
@@ -54,11 +50,22 @@ struct Subcompactions {
     /// The range deletions of the version. Later ones, in memtables, are not applied: they may not
     /// be durable yet.
     deletes: Arc<RangeDeletes>,
+    /// The version at the begin, with all inputs.
+    version: Arc<Version>,
+    /// The files whose values are moved.
+    collected: BTreeSet<u64>,
     filter: Option<Filter>,
     /// Expired entries that were dropped or replaced by tombstones.
     expired: AtomicU64,
     /// Rows that the filter dropped.
     filtered: AtomicU64,
+}
+
+impl Subcompactions {
+    /// Whether the value moves to a blob file.
+    fn collects(&self, reference: &BlobRef) -> bool {
+        self.collected.contains(&reference.file)
+    }
 }
 
 /// The filter of a compaction, and the content that it sees.
@@ -81,7 +88,7 @@ impl FilterContent for Content<'_> {
 
 /// The result of a merge.
 pub(super) struct MergeResult {
-    pub(super) tables: Vec<FileEntry>,
+    pub(super) written: Written,
     /// Expired entries that were dropped or replaced by tombstones.
     pub(super) expired: u64,
     /// Rows that the compaction filter dropped.
@@ -106,6 +113,7 @@ impl Tree {
                 (Some(Filter { filter, point }), snapshots)
             }
         };
+        let version = self.view.load().version.clone();
         let cuts = self.cut(compaction);
         let count = cuts.len() + 1;
         let subcompactions = Arc::new(Subcompactions {
@@ -117,7 +125,9 @@ impl Tree {
             progress: Condvar::new(),
             snapshots,
             now: self.env.clock.now(),
-            deletes: self.view.load().version.range_deletes.clone(),
+            deletes: version.range_deletes.clone(),
+            collected: version.blobs.collectable(self.options.load().blob_gc_ratio),
+            version,
             filter,
             expired: AtomicU64::new(0),
             filtered: AtomicU64::new(0),
@@ -140,28 +150,29 @@ impl Tree {
         }
         let results: Vec<_> = done.drain(..).flatten().collect();
         drop(done);
-        let tables = self.collect_tables(results)?;
-        self.vfs.sync_dir(Purpose::Compaction)?;
+        let written = self.collect_written(results)?;
+        let synced = self.vfs.sync_dir(Purpose::Compaction);
+        synced.inspect_err(|_| self.remove_written(&written))?;
         let (expired, filtered) =
             (subcompactions.expired.load(Relaxed), subcompactions.filtered.load(Relaxed));
-        Ok(MergeResult { tables, expired, filtered })
+        Ok(MergeResult { written, expired, filtered })
     }
 
-    /// The tables of all subcompactions; if one failed, those of the others are removed.
-    fn collect_tables(&self, results: Vec<Result<Vec<FileEntry>>>) -> Result<Vec<FileEntry>> {
+    /// The files of all subcompactions; if one failed, those of the others are removed.
+    fn collect_written(&self, results: Vec<Result<Written>>) -> Result<Written> {
         let failure = results.iter().find_map(|result| result.as_ref().err().cloned());
-        let tables: Vec<FileEntry> = results.into_iter().flatten().flatten().collect();
+        let mut written = Written::default();
+        for mut one in results.into_iter().flatten() {
+            written.tables.append(&mut one.tables);
+            written.blobs.append(&mut one.blobs);
+        }
         match failure {
-            None => Ok(tables),
+            None => Ok(written),
             Some(error) => {
-                self.remove_tables(&tables);
+                self.remove_written(&written);
                 Err(error)
             }
         }
-    }
-
-    pub(crate) fn remove_tables(&self, tables: &[FileEntry]) {
-        tables.iter().for_each(|table| self.remove_table(table.number));
     }
 
     /// The boundaries of the subcompactions: between tables below, with about equal bytes.
@@ -201,7 +212,7 @@ impl Tree {
         &self,
         subcompactions: &Subcompactions,
         index: usize,
-    ) -> Result<Vec<FileEntry>> {
+    ) -> Result<Written> {
         let compaction = &subcompactions.compaction;
         let end = subcompactions.cuts.get(index);
         let runs = runs(compaction, end.map(Vec::as_slice), &self.prefetch_budget(subcompactions))?;
@@ -210,19 +221,12 @@ impl Tree {
             None => merge.first()?,
             Some(start) => merge.seek(start, u64::MAX)?,
         }
-        let mut output = Output {
-            tree: self,
-            compaction,
-            table: None,
-            unsynced: VecDeque::new(),
-            done: Vec::new(),
-            grandparents: 0..0,
-            deletes_applied: subcompactions.deletes.max_sequence(),
-            oldest_hiding: u64::MAX,
-        };
+        let deletes_applied = subcompactions.deletes.max_sequence();
+        let blobs = &subcompactions.version.blobs;
+        let mut output = Output::new(self, compaction, blobs, deletes_applied);
         let merged = self.merge_range(subcompactions, &mut merge, end, &mut output);
         match merged {
-            Ok(()) => Ok(output.done),
+            Ok(()) => Ok(output.into_written()),
             Err(error) => {
                 output.abandon();
                 Err(error)
@@ -282,7 +286,14 @@ impl Tree {
                     merge.next()?;
                     continue;
                 }
-                merge.resolve()?;
+                let reference = merge.reference()?;
+                let is_collected = reference.is_some_and(|of| subcompactions.collects(&of));
+                if reference.is_none() || is_collected || folder.is_pending() || filter.is_some() {
+                    merge.resolve()?;
+                } else {
+                    merge.resolve_without_value()?;
+                }
+                let reference = reference.filter(|_| !is_collected);
                 let entry = EntryRef {
                     key: merge.key(),
                     sequence: merge.sequence(),
@@ -295,7 +306,7 @@ impl Tree {
                 } else if !folder.is_pending()
                     || !folder.fold_over(&entry, &mut |made| kept.add_folded(made))?
                 {
-                    kept.add(entry, retention, deleted)?;
+                    kept.add(entry, reference, retention, deleted)?;
                 }
             }
             merge.next()?;
@@ -305,8 +316,7 @@ impl Tree {
             kept.end(&mut folder, has_older)?;
         }
         let KeptEntries { output, entries: entries_out, expired, filtered, .. } = kept;
-        output.end_table()?;
-        output.sync_all_but(0)?;
+        output.finish()?;
         self.counters.operands_folded.fetch_add(folder.folded(), Relaxed);
         self.counters.compaction_entries_in.fetch_add(entries_in, Relaxed);
         self.counters.compaction_entries_out.fetch_add(entries_out, Relaxed);
@@ -330,9 +340,12 @@ struct KeptEntries<'s, 'o, 't> {
 }
 
 impl KeptEntries<'_, '_, '_> {
+    /// Adds a version with its value, or with the `reference` to it; then the value may be empty
+    /// unless there is a filter.
     fn add(
         &mut self,
         mut entry: EntryRef<'_>,
+        reference: Option<BlobRef>,
         retention: Retention,
         deleted: DeletedVersion,
     ) -> Result<()> {
@@ -354,14 +367,15 @@ impl KeptEntries<'_, '_, '_> {
             && retention.is_oldest_stripe
             && !self.may_be_deeper(entry.key);
         if !is_dropped {
-            self.output.add(entry, deleted)?;
+            let reference = reference.filter(|_| entry.kind != Kind::Delete);
+            self.output.add(entry, reference, deleted)?;
             self.entries += 1;
         }
         Ok(())
     }
 
     fn add_folded(&mut self, made: Folded<'_>) -> Result<()> {
-        self.add(made.entry, made.retention, made.deleted)
+        self.add(made.entry, None, made.retention, made.deleted)
     }
 
     /// Ends the operands of a key; `has_older`: there may be older versions elsewhere.
@@ -400,104 +414,4 @@ fn runs(
     let slice_end = compaction.slice_end.as_ref().map(|to| end.or(to.as_deref()));
     let runs = compaction.runs.iter().map(|run| Source::for_compaction(run, slice_end, budget));
     runs.chain([level(&compaction.inputs), level(&compaction.below)].map(Ok)).collect()
-}
-
-/// The output tables of a subcompaction.
-struct Output<'a> {
-    tree: &'a Tree,
-    compaction: &'a Compaction,
-    table: Option<OpenTable>,
-    /// Oldest first; their entries are in `done`.
-    unsynced: VecDeque<UnsyncedTable>,
-    done: Vec<FileEntry>,
-    /// The tables of the level after `target` that the open table overlaps.
-    grandparents: Range<usize>,
-    /// The newest range deletion that the merge applies.
-    deletes_applied: u64,
-    /// The oldest one that hides a version of the open table from all but snapshots; `u64::MAX`:
-    /// none does.
-    oldest_hiding: u64,
-}
-
-struct OpenTable {
-    number: FileNumber,
-    writer: TableWriter,
-    last_key: Vec<u8>,
-}
-
-impl Output<'_> {
-    fn add(&mut self, entry: EntryRef<'_>, deleted: DeletedVersion) -> Result<()> {
-        // All versions of a key stay in one table: tables of a level are disjoint.
-        if self.table.as_ref().is_some_and(|open| open.last_key != entry.key)
-            && self.is_full(entry.key)
-        {
-            self.end_table()?;
-        }
-        if self.table.is_none() {
-            let number = FileNumber(self.tree.versions.new_number());
-            let mut options = self.tree.options.load().table_options();
-            // A seek rarely skips the deepest level, which has most keys: a range filter is
-            // useless.
-            options.range_filter &= !self.compaction.is_bottom();
-            let writer = self.tree.table_writer_as(number, Purpose::Compaction, options)?;
-            self.table = Some(OpenTable { number, writer, last_key: Vec::new() });
-            let tables = &self.compaction.grandparents;
-            let at = tables.partition_point(|table| table.largest() < entry.key);
-            self.grandparents = at..at;
-        }
-        if let DeletedVersion::ForLater(oldest) = deleted {
-            self.oldest_hiding = self.oldest_hiding.min(oldest);
-        }
-        if let Some(open) = &mut self.table {
-            open.last_key.clear();
-            open.last_key.extend_from_slice(entry.key);
-            open.writer.add(entry)?;
-        }
-        Ok(())
-    }
-
-    fn is_full(&mut self, key: &[u8]) -> bool {
-        let tables = &self.compaction.grandparents;
-        while tables.get(self.grandparents.end).is_some_and(|table| table.largest() < key) {
-            self.grandparents.end += 1;
-        }
-        let limit = self.tree.options.load().target_file_bytes;
-        let written = self.table.as_ref().map_or(0, |open| open.writer.estimated_bytes());
-        let under: u64 = tables[self.grandparents.clone()].iter().map(|table| table.bytes()).sum();
-        written >= limit || under >= MAX_GRANDPARENT_TABLES * limit
-    }
-
-    fn end_table(&mut self) -> Result<()> {
-        if let Some(open) = self.table.take() {
-            let finished = open.writer.finish_unsynced();
-            if finished.is_err() {
-                self.tree.remove_table(open.number.0);
-            }
-            let table = finished?;
-            self.tree.counters.wrote(self.compaction.target, table.meta().bytes);
-            let oldest_hiding = std::mem::replace(&mut self.oldest_hiding, u64::MAX);
-            let deletes_applied = self.deletes_applied.min(oldest_hiding - 1);
-            let entry = FileEntry::of(table.meta(), self.compaction.target);
-            self.done.push(FileEntry { deletes_applied, ..entry });
-            self.unsynced.push_back(table);
-            self.sync_all_but(MAX_UNSYNCED_TABLES)?;
-        }
-        Ok(())
-    }
-
-    /// Syncs all but the last `count` unsynced tables.
-    fn sync_all_but(&mut self, count: usize) -> Result<()> {
-        while self.unsynced.len() > count {
-            self.unsynced.pop_front().map_or(Ok(()), |table| table.sync().map(drop))?;
-        }
-        Ok(())
-    }
-
-    fn abandon(self) {
-        if let Some(open) = self.table {
-            drop(open.writer);
-            self.tree.remove_table(open.number.0);
-        }
-        self.tree.remove_tables(&self.done);
-    }
 }

@@ -1,6 +1,7 @@
 //! Compaction: selection ([`pick`], [`level0`], [`level_sizes`], [`range_deletions`]), inputs
-//! ([`compaction`]), merging ([`merge`]), the background job ([`job`]), and compaction of a range
-//! on request ([`range`]).
+//! ([`compaction`]), merging ([`merge`]) into tables ([`output`]) and blob files ([`blob_writer`]),
+//! collection of garbage in those ([`blob_gc`]), the background job ([`job`]), and compaction of a
+//! range on request ([`range`]).
 //!
 //! ```text
 //!   level 1    [a....f] [g....m] [n....z]          one table is selected
@@ -8,11 +9,14 @@
 //!                            └── merged ──┘ → new tables of level 2, one manifest edit
 //! ```
 
+mod blob_gc;
+mod blob_writer;
 mod compaction;
 mod job;
 mod level0;
 mod level_sizes;
 mod merge;
+mod output;
 mod pick;
 mod range;
 mod range_deletions;

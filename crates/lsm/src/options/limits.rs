@@ -85,6 +85,17 @@ impl Options {
         self.triad.log && self.l0_policy() != L0Policy::NoveLsm
     }
 
+    /// The length from which flushes leave values in the log; `None`: they never do.
+    pub(crate) fn flush_blob_threshold(&self) -> Option<usize> {
+        self.blob_threshold().filter(|_| self.l0_policy() != L0Policy::NoveLsm)
+    }
+
+    /// The length from which values are separated from their keys; `None`: they never are.
+    pub(crate) fn blob_threshold(&self) -> Option<usize> {
+        let threshold = usize::try_from(self.blob_threshold_bytes).unwrap_or(usize::MAX);
+        (threshold > 0).then_some(threshold)
+    }
+
     /// What a compaction of level 0 takes.
     pub(crate) fn l0_policy(&self) -> L0Policy {
         let is_whole = self.level0.capacity_bytes == Some(0);

@@ -6,8 +6,8 @@
 //! | `change` | which options change while the table is open, and how |
 //! | `limits` | what follows from the options: memtable, level 0 and prefetch sizes, table format |
 //!
-//! Twelve plain options are for users. Those under `triad.` and `pmem.` control the techniques of a
-//! paper, and those under `experimental.` serve comparisons; their defaults rarely need a change.
+//! Fourteen plain options are for users. Those under `triad.` and `pmem.` control the techniques of
+//! a paper, and those under `experimental.` serve comparisons; their defaults rarely need a change.
 
 mod change;
 mod limits;
@@ -58,6 +58,17 @@ pub struct Options {
     /// table needs them no more; the oldest are removed. Each flush then syncs its log. A removal
     /// of all keys is recorded in the log, which earlier versions refuse.
     pub log_retention_bytes: u64,
+    /// `blob_threshold`: size, 0 (off, the default) or 32B to 4GiB. Key-value separation: a value
+    /// of at least this size stays in the log, which is kept, and tables refer to it. Compactions
+    /// then move no such value, so that large values are written about once; a scan reads each of
+    /// them on its own. Values of 4KiB and more profit most. Flushes leave values in the log unless
+    /// `l0_policy` is `novelsm` or `pmem.size` is set; then the first compaction separates them.
+    pub blob_threshold_bytes: u64,
+    /// `blob_gc_ratio`: share, 0.05 to 0.95, default 0.5. With `blob_threshold`, values are moved
+    /// out of the files with most garbage as soon as more than this share of all files with values
+    /// is garbage. They then take at most 1 / (1 − share) of what is alive, and what level 0 holds.
+    /// Smaller: less space, more writes.
+    pub blob_gc_ratio: f64,
     /// `experimental.compaction_pri`: `min_overlap` (default) or `round_robin`. Selects the table
     /// of a level over its target that is compacted next.
     pub compaction_priority: CompactionPriority,
@@ -182,6 +193,8 @@ impl Default for Options {
             file: TableOptions { range_filter: true, ..TableOptions::default() },
             cache_bytes: 64 << 20,
             log_retention_bytes: 0,
+            blob_threshold_bytes: 0,
+            blob_gc_ratio: 0.5,
             compaction_priority: CompactionPriority::MinOverlap,
             max_compactions: 2,
             max_subcompactions: 2,

@@ -74,6 +74,8 @@ impl Options {
         let zstd = Compression::Zstd { level: 1 };
         let compressions = [("none", Compression::None), ("lz4", Compression::Lz4), ("zstd", zstd)];
         reader.choice("compression", &mut o.file.compression, &compressions);
+        reader.size("blob_threshold", &mut o.blob_threshold_bytes);
+        reader.value("blob_gc_ratio", &mut o.blob_gc_ratio);
         reader.value("max_compactions", &mut o.max_compactions);
         reader.value("max_subcompactions", &mut o.max_subcompactions);
         let policies = [
@@ -134,6 +136,7 @@ impl Options {
         reader.size_range("block_size", file.block_bytes as u64, 256..=4 << 20);
         reader.range("experimental.block_restart_interval", file.restart_interval, 1..=1024);
         reader.range("filter_bits_per_key", file.filter_bits_per_key, 0.0..=64.0);
+        reader.range("blob_gc_ratio", self.blob_gc_ratio, 0.05..=0.95);
         reader.range("max_compactions", self.max_compactions, 1..=64);
         reader.range("max_subcompactions", self.max_subcompactions, 1..=64);
         let mut require = |holds, name, reason| reader.require(holds, name, reason);
@@ -142,6 +145,11 @@ impl Options {
             self.level_bytes.is_sorted_by(|a, b| a < b) && self.level_bytes[0] > 0,
             "levels",
             "each level must be larger than the one before, e.g. 256MiB:2560MiB:25GiB",
+        );
+        require(
+            self.blob_threshold_bytes == 0 || (32..=4 << 30).contains(&self.blob_threshold_bytes),
+            "blob_threshold",
+            "0, or from 32B to 4GiB",
         );
         reader.range("triad.flush_threshold", triad.flush_threshold, 0.0..=0.9);
         reader.range("triad.min_overlap", triad.min_overlap, 0.01..=0.99);
@@ -273,6 +281,7 @@ mod tests {
             "pmem.size",
             "cache",
             "triad.prefetch",
+            "blob_threshold",
             "levels",
             "experimental.l0_stop_trigger",
         ] {

@@ -1,6 +1,6 @@
 //! An L0 run in files as a sorted run: its table, restricted to the live range, with the values of
-//! a CL-SSTable read from its log on demand. (A RowTable contains live keys only and needs none of
-//! this.)
+//! a CL-SSTable, and those that its table refers to, read on demand. (A RowTable contains live keys
+//! only and needs none of this.)
 //!
 //! Moves read keys alone. The kind, expiry and value of the current entry are available after
 //! [`resolve`](L0RunIter::resolve), so versions that a merge skips cost no read of the log. A
@@ -14,13 +14,15 @@ use siltstone_engine::{Purpose, Result};
 use siltstone_table::{IterOptions, Kind, TableIter};
 
 use super::value_prefetcher::{PrefetchBudget, ValuePrefetcher};
+use crate::blob_ref::BlobRef;
 use crate::live_range::LiveRange;
-use crate::version::{L0Run, LogFile, LoggedValue, TableFile};
+use crate::version::{L0Run, LogFile, LoggedValue, OpenBlobs, TableFile};
 
 /// Iterates over the live part of an L0 run.
 pub(crate) struct L0RunIter {
     table: TableIter,
     log: Option<Arc<LogFile>>,
+    blobs: OpenBlobs,
     live: LiveRange,
     is_valid: bool,
     value: ValueLocation,
@@ -55,6 +57,7 @@ impl L0RunIter {
         L0RunIter {
             table: file.table().iter(purpose, options),
             log: run.log().cloned(),
+            blobs: file.blobs().clone(),
             live: run.live().clone(),
             is_valid: false,
             value: ValueLocation::Table,
@@ -162,8 +165,13 @@ impl L0RunIter {
     /// Makes kind, expiry and value available. Cost: a read of the log if the value is there and
     /// was not prefetched.
     pub(crate) fn resolve(&mut self) -> Result<()> {
-        if !matches!(self.value, ValueLocation::Table) || self.table.kind() != Kind::Position {
+        if !matches!(self.value, ValueLocation::Table) {
             return Ok(());
+        }
+        match self.table.kind() {
+            Kind::Position => {}
+            Kind::Reference => return self.resolve_reference(),
+            _ => return Ok(()),
         }
         // No flush writes a position without a log: the kind `Position` is reported as corruption.
         let Some(log) = &self.log else { return Ok(()) };
@@ -182,11 +190,32 @@ impl L0RunIter {
         Ok(())
     }
 
+    fn resolve_reference(&mut self) -> Result<()> {
+        let reference = BlobRef::decode(self.table.value(), self.file_name())?;
+        let version = (self.table.key(), self.table.sequence());
+        self.copied.clear();
+        self.logged = self.blobs.read(&reference, version, &mut self.copied, self.purpose)?;
+        self.value = ValueLocation::Copied;
+        Ok(())
+    }
+
+    /// The reference to the value of the current entry; `None` if it has none.
+    pub(crate) fn reference(&self) -> Result<Option<BlobRef>> {
+        let is_reference = self.table.kind() == Kind::Reference;
+        let decode = || BlobRef::decode(self.table.value(), self.file_name());
+        is_reference.then(decode).transpose()
+    }
+
     /// As [`resolve`](Self::resolve) for callers without use for the value, which is empty then.
     /// Cost: a read of the log if the table, of an earlier version, does not store expiry times.
     pub(crate) fn resolve_without_value(&mut self) -> Result<()> {
-        if matches!(self.value, ValueLocation::Table)
-            && self.table.kind() == Kind::Position
+        if !matches!(self.value, ValueLocation::Table) {
+            return Ok(());
+        }
+        if let Some(reference) = self.reference()? {
+            self.logged = LoggedValue::without_value(reference.expires_at);
+            self.value = ValueLocation::Skipped;
+        } else if self.table.kind() == Kind::Position
             && let Some(log) = &self.log
         {
             if !log.has_expiry() {

@@ -7,7 +7,8 @@ use siltstone_engine::{Purpose, Result};
 use siltstone_structures::BloomProbe;
 use siltstone_table::{IterOptions, Kind, TableIter};
 
-use crate::version::{TableFile, Tables};
+use crate::blob_ref::BlobRef;
+use crate::version::{LoggedValue, TableFile, Tables};
 
 /// Iterates over the tables of a level.
 pub(crate) struct LevelIter {
@@ -18,12 +19,18 @@ pub(crate) struct LevelIter {
     current: Option<TableIter>,
     purpose: Purpose,
     options: IterOptions,
+    /// Of the current entry, if it refers to its value and is resolved.
+    logged: Option<LoggedValue>,
+    /// The value that was read.
+    copied: Vec<u8>,
 }
 
 impl LevelIter {
     /// A run over `tables`, disjoint and in key order, which it keeps alive.
     pub(crate) fn new(tables: Tables, purpose: Purpose, options: IterOptions) -> Self {
-        LevelIter { tables, at: 0, last_found: Cell::new(0), current: None, purpose, options }
+        let (at, last_found, current) = (0, Cell::new(0), None);
+        let (logged, copied) = (None, Vec::new());
+        LevelIter { tables, at, last_found, current, purpose, options, logged, copied }
     }
 
     pub(crate) fn first(&mut self) -> Result<()> {
@@ -117,16 +124,52 @@ impl LevelIter {
         self.tables[self.at].max_sequence()
     }
 
+    /// Makes kind, expiry and value available, if the entry refers to its value.
+    pub(crate) fn resolve(&mut self) -> Result<()> {
+        if self.logged.is_some() {
+            return Ok(());
+        }
+        let Some(reference) = self.reference()? else { return Ok(()) };
+        self.copied.clear();
+        let current = self.current.as_ref().expect("the caller checked that the run is valid");
+        let version = (current.key(), current.sequence());
+        let blobs = self.tables[self.at].blobs();
+        self.logged = Some(blobs.read(&reference, version, &mut self.copied, self.purpose)?);
+        Ok(())
+    }
+
+    /// As [`resolve`](Self::resolve) for callers without use for the value, which is empty then.
+    pub(crate) fn resolve_without_value(&mut self) -> Result<()> {
+        if self.logged.is_none()
+            && let Some(reference) = self.reference()?
+        {
+            self.logged = Some(LoggedValue::without_value(reference.expires_at));
+        }
+        Ok(())
+    }
+
+    /// The reference to the value of the current entry; `None` if it has none.
+    pub(crate) fn reference(&self) -> Result<Option<BlobRef>> {
+        let current = self.current();
+        if current.kind() != Kind::Reference {
+            return Ok(None);
+        }
+        BlobRef::decode(current.value(), current.table().name()).map(Some)
+    }
+
     pub(crate) fn kind(&self) -> Kind {
-        self.current().kind()
+        self.logged.as_ref().map_or_else(|| self.current().kind(), LoggedValue::kind)
     }
 
     pub(crate) fn expires_at(&self) -> u64 {
-        self.current().expires_at()
+        self.logged.as_ref().map_or_else(|| self.current().expires_at(), |it| it.expires_at)
     }
 
     pub(crate) fn value(&self) -> &[u8] {
-        self.current().value()
+        match &self.logged {
+            Some(logged) => logged.value(&self.copied),
+            None => self.current().value(),
+        }
     }
 
     /// The first table that does not end before `key`. Cost: two comparisons for the same key as in
@@ -157,6 +200,7 @@ impl LevelIter {
     }
 
     fn on_current(&mut self, step: impl FnOnce(&mut TableIter) -> Result<bool>) -> Result<()> {
+        self.logged = None;
         self.current.as_mut().map_or(Ok(()), |it| step(it).map(drop))
     }
 

@@ -27,6 +27,7 @@ use siltstone_structures::{BloomProbe, hash64, key_head};
 use siltstone_table::{IterOptions, Kind};
 
 use super::source::{self, Source};
+use crate::blob_ref::BlobRef;
 use crate::live_range::LiveRange;
 use crate::rowtable::{RowTableIter, hints};
 use crate::version::AskedFilter;
@@ -293,6 +294,11 @@ impl Merge {
     pub(crate) fn resolve(&mut self) -> Result<()> {
         let top = self.heap[0].run;
         self.runs[top].resolve()
+    }
+
+    /// The reference to the value of the current version; `None` if it has none.
+    pub(crate) fn reference(&self) -> Result<Option<BlobRef>> {
+        self.top().reference()
     }
 
     /// As [`resolve`](Self::resolve) for callers without use for the value, which may be empty

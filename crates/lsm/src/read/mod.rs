@@ -72,6 +72,11 @@ fn find<'v>(
         if let Some(file) = tables.get(at_or_after)
             && let Some(found) = file.get(key, probe, at)?
         {
+            if found.kind == Kind::Reference {
+                let mut value = Vec::new();
+                let logged = file.read_reference((key, &found), &mut value)?;
+                return Ok(Some(L0Lookup::Log(found.sequence, logged, value).into()));
+            }
             return Ok(Some(found.into()));
         }
     }

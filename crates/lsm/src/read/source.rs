@@ -13,6 +13,7 @@ use siltstone_table::{IterOptions, Kind};
 use super::l0_run_iter::L0RunIter;
 use super::level::LevelIter;
 use super::value_prefetcher::PrefetchBudget;
+use crate::blob_ref::BlobRef;
 use crate::memtable::{Memtable, kind_of};
 use crate::pool::POOL_FILE;
 use crate::rowtable;
@@ -154,13 +155,21 @@ impl Source {
         run!(self, it => it.sequence())
     }
 
-    /// Makes kind, expiry and value available, which an L0 run may have in a log.
+    /// Makes kind, expiry and value available, which may be in a log or blob file.
     pub(crate) fn resolve(&mut self) -> Result<()> {
         match self {
             Source::L0Run(run) => run.resolve(),
-            Source::Memtable(_) | Source::RowTable(_) | Source::Level(_) | Source::Lazy(_) => {
-                Ok(())
-            }
+            Source::Level(level) => level.resolve(),
+            Source::Memtable(_) | Source::RowTable(_) | Source::Lazy(_) => Ok(()),
+        }
+    }
+
+    /// The reference to the value of the current version; `None` if it has none.
+    pub(crate) fn reference(&self) -> Result<Option<BlobRef>> {
+        match self {
+            Source::L0Run(run) => run.reference(),
+            Source::Level(level) => level.reference(),
+            Source::Memtable(_) | Source::RowTable(_) | Source::Lazy(_) => Ok(None),
         }
     }
 
@@ -169,9 +178,8 @@ impl Source {
     pub(crate) fn resolve_without_value(&mut self) -> Result<()> {
         match self {
             Source::L0Run(run) => run.resolve_without_value(),
-            Source::Memtable(_) | Source::RowTable(_) | Source::Level(_) | Source::Lazy(_) => {
-                Ok(())
-            }
+            Source::Level(level) => level.resolve_without_value(),
+            Source::Memtable(_) | Source::RowTable(_) | Source::Lazy(_) => Ok(()),
         }
     }
 

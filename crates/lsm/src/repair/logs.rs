@@ -8,18 +8,15 @@
 //!
 //! Invariant: each whole record is in a table, each gap in the report.
 
-use std::sync::Arc;
-
 use siltstone_durable::repair::{LogItem, LogOutcome, log_outcome, salvage_records};
 use siltstone_engine::Result;
-use siltstone_table::log::LogArchive;
 use siltstone_table::{FileKind, GapTracker, Kind, LogSalvage, salvage_log};
 
 use super::Repair;
 use crate::live_range::LiveRange;
 use crate::memtable::Memtable;
 use crate::record::{Position, Record};
-use crate::version::{Edit, FileEntry, L0RunEntry, LogFile};
+use crate::version::{BlobFileId, Edit, FileEntry, L0RunEntry, LogFile};
 use crate::version_gc::VersionGc;
 
 impl Repair<'_> {
@@ -119,8 +116,8 @@ impl Repair<'_> {
         state: &mut Edit,
     ) -> Result<()> {
         let table = self.sound_table(FileKind::Table, entry.number, 0);
-        let logs = Arc::new(LogArchive::new(self.vfs.clone(), 0));
-        let log_is_sound = LogFile::open(&logs, log, bytes, None).and_then(|log| log.verify());
+        let id = BlobFileId { number: log, is_log: true, bytes };
+        let log_is_sound = LogFile::open(&self.logs, id, None).and_then(|log| log.verify());
         let is_damage =
             |damage: &siltstone_engine::Error| damage.is_corruption() || damage.is_not_found();
         let damage = match (&table, &log_is_sound) {
@@ -136,7 +133,7 @@ impl Repair<'_> {
             .note(format!("run {} is damaged ({damage}): its log is read instead", entry.number));
         let cursor = state.cursor.clone().unwrap_or_default();
         let live = LiveRange::new(&cursor, &run.inserted_at);
-        let log = salvage_log(self.vfs.as_ref(), log, bytes)?;
+        let log = salvage_log(self.vfs.as_ref(), (FileKind::Log, log), Some(bytes))?;
         let mut gaps = GapTracker::default();
         let made = self.replay(&log, &live, &mut gaps)?;
         for loss in gaps.finish() {

@@ -8,7 +8,8 @@
 //! level. A table with the newest entry of all may contain an old version of another key, so the
 //! tables have to be merged by sequence number.
 //!
-//! Operands of merges are kept with the version below them.
+//! Operands of merges are kept with the version below them. References to values are left out: the
+//! files with the values are among the logs that are read.
 //!
 //! Invariant: the result contains the newest readable version of each key, once.
 
@@ -18,10 +19,11 @@ use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_table::{
-    EntryRef, FileKind, FileNumber, IterOptions, Kind, Table, TableIter, salvage_chain,
+    EntryRef, FileKind, FileNumber, IterOptions, Kind, Table, TableIter, salvage_chain, salvage_log,
 };
 
 use super::Repair;
+use super::blobs::References;
 use crate::options::Options;
 use crate::version::Edit;
 use crate::version_gc::VersionGc;
@@ -41,6 +43,10 @@ impl Repair<'_> {
             }
         }
         let logs = salvage_chain(self.vfs.as_ref(), None, None, None)?;
+        let mut logs = logs;
+        for &(kind, number) in numbered.iter().filter(|(kind, _)| *kind == FileKind::Blob) {
+            logs.push(salvage_log(self.vfs.as_ref(), (kind, number.0), None)?);
+        }
         for draft in self.replay_chain(&logs, None)? {
             self.files.remove(FileKind::Table.name(FileNumber(draft.number)));
             sources.push((FileKind::Table, draft.number));
@@ -79,7 +85,7 @@ impl Repair<'_> {
             Err(Error::Corruption { offset, reason, .. }) => (offset, reason),
             Err(other) => return Err(other),
         };
-        let saved = self.copy_readable(1, (kind, number), None)?;
+        let saved = self.copy_readable(1, (kind, number), None, References::Skipped)?;
         if saved.is_index {
             self.report.note(format!(
                 "{name} is damaged at byte {at} ({reason}): its log is read instead"
@@ -121,7 +127,9 @@ impl Repair<'_> {
             let entry = source.entry();
             // No level below level 1 has versions that a tombstone must hide.
             let is_merge = entry.kind == Kind::Merge;
-            let is_kept = gc.keep(entry.key, entry.sequence, is_merge).is_some();
+            // The value that a reference is for comes from its log or blob file.
+            let is_reference = entry.kind == Kind::Reference;
+            let is_kept = !is_reference && gc.keep(entry.key, entry.sequence, is_merge).is_some();
             if is_kept && entry.kind != Kind::Delete {
                 let (_, writer) = match &mut writing {
                     Some(writing) => writing,

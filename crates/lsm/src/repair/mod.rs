@@ -5,11 +5,13 @@
 //!    does not name, every readable table and log is merged into level 1 (`merged`). Then the
 //!    current files are unknown, so deleted keys may reappear, and the report says so.
 //! 2. Each table is read completely. The entries in the valid blocks of a damaged one are copied to
-//!    a new table on the same level (`tables`). A CL-SSTable with a damaged table or log is rebuilt
-//!    as a sorted table from its log. A damaged run in persistent memory is rebuilt as a sorted
-//!    table from its readable versions; none are readable without its header, directory and
-//!    metadata. Without a manifest the runs in the pool cannot be found, and the pool is
-//!    quarantined.
+//!    a new table on the same level (`tables`). Values that a table refers to in a damaged file are
+//!    copied into the table, as far as they can be read (`blobs`). For the keys of a damaged block
+//!    values are searched in the files that the table refers to (`lost_references`). A CL-SSTable
+//!    with a damaged table or log is rebuilt as a sorted table from its log. A damaged run in
+//!    persistent memory is rebuilt as a sorted table from its readable versions; none are readable
+//!    without its header, directory and metadata. Without a manifest the runs in the pool cannot be
+//!    found, and the pool is quarantined.
 //! 3. The chain of logs is read as by recovery, and also behind each damaged part: every intact
 //!    record of a log goes into a new table of level 0 (`logs`).
 //! 4. A new manifest names the result. Then damaged files are renamed to `*.damaged`, and
@@ -20,7 +22,9 @@
 //!
 //! Invariant: every entry is saved, or is in a reported loss. No damaged file is deleted.
 
+mod blobs;
 mod logs;
+mod lost_references;
 mod merged;
 mod tables;
 
@@ -42,7 +46,7 @@ use crate::pool::{self, POOL_FILE};
 use crate::range_deletes::{RangeDelete, RangeDeletes};
 use crate::record::Record;
 use crate::version::{
-    Edit, FileEntry, FileOpener, L0RunEntry, LOG_OF_RUN, OpenFile, PmemRuns, Version,
+    BlobOpener, Edit, FileEntry, FileOpener, L0RunEntry, LOG_OF_RUN, OpenFile, PmemRuns, Version,
 };
 
 /// Repairs the table in `vfs`.
@@ -52,10 +56,12 @@ use crate::version::{
 pub fn repair(vfs: &Arc<dyn Vfs>) -> Result<RepairReport> {
     let mut repair = Repair {
         vfs,
+        logs: Arc::new(LogArchive::new(vfs.clone(), 0)),
         report: RepairReport::default(),
         files: ReplacedFiles::default(),
         next_file: 1,
         range_deletes: Vec::new(),
+        damaged_blobs: BTreeSet::new(),
         claims: None,
         is_pool_damaged: false,
         pool_bytes: 0,
@@ -66,12 +72,15 @@ pub fn repair(vfs: &Arc<dyn Vfs>) -> Result<RepairReport> {
 
 struct Repair<'a> {
     vfs: &'a Arc<dyn Vfs>,
+    logs: Arc<LogArchive>,
     report: RepairReport,
     /// Damaged files, replayed logs and drafts.
     files: ReplacedFiles,
     next_file: u64,
     /// The range deletions of the manifest and of all replayed logs.
     range_deletes: Vec<Arc<RangeDelete>>,
+    /// The numbers of damaged or missing files with values that the manifest names.
+    damaged_blobs: BTreeSet<u64>,
     /// The pool of runs in persistent memory, while they are checked.
     claims: Option<PageClaims>,
     /// A run in it is damaged, while others may stay.
@@ -172,7 +181,11 @@ impl Repair<'_> {
     /// Whether the manifest names missing files.
     fn is_lacking(&self, edit: &Edit, numbered: &[(FileKind, FileNumber)]) -> Result<bool> {
         let is_there = |kind, number| numbered.contains(&(kind, FileNumber(number)));
+        let lacks_blob = |entry: &FileEntry| {
+            entry.blobs.iter().any(|used| !is_there(used.file.kind(), used.file.number))
+        };
         let is_lacking = edit.added.iter().any(|entry| match &entry.run {
+            _ if lacks_blob(entry) => true,
             Some(L0RunEntry { pmem: Some(_), .. }) => false,
             Some(L0RunEntry { log: Some((log, _)), .. }) => {
                 !is_there(FileKind::Table, entry.number) || !is_there(FileKind::Log, *log)
@@ -190,6 +203,7 @@ impl Repair<'_> {
         state.cursors.clone_from(&known.cursors);
         state.cursor.clone_from(&known.cursor);
         state.merge_operator.clone_from(&known.merge_operator);
+        self.check_blobs(known)?;
         for entry in &known.added {
             match &entry.run {
                 Some(run @ L0RunEntry { pmem: Some(handle), .. }) => {
@@ -198,7 +212,7 @@ impl Repair<'_> {
                 Some(run @ L0RunEntry { log: Some(log), .. }) => {
                     self.check_row(entry, run, *log, &mut state)?;
                 }
-                _ => self.check_table(entry, &mut state)?,
+                _ => self.check_table(entry, known, &mut state)?,
             }
         }
         let logs = salvage_logs(self.vfs.as_ref(), &known.header)?;
@@ -264,9 +278,8 @@ impl Repair<'_> {
         let claims = has_pmem.then(|| pool::claims(self.vfs, 0)).transpose()?;
         let pmem = claims.as_ref().map_or(PmemRuns::None, PmemRuns::Claimed);
         let cursor = state.cursor.clone().unwrap_or_default();
-        let logs = Arc::new(LogArchive::new(self.vfs.clone(), 0));
-        let opener =
-            FileOpener { vfs: self.vfs, logs: &logs, cache: &cache, pmem, cursor: &cursor };
+        let blobs = BlobOpener::default();
+        let opener = FileOpener { logs: &self.logs, cache: &cache, pmem, cursor: &cursor, blobs };
         let tables = opener.open_all(&state.added)?;
         let deletes = RangeDeletes::new(self.range_deletes.clone());
         state.range_deletes = deletes.iter().cloned().collect();
@@ -280,6 +293,11 @@ impl Repair<'_> {
             self.report.note(format!("a copy of {POOL_FILE} is kept as {POOL_FILE}.damaged"));
             quarantine::copy_quarantined(self.vfs.as_ref(), POOL_FILE, self.pool_bytes)?;
         }
+        // Logs of rebuilt runs may have values of other tables.
+        let uses = state.added.iter().flat_map(|entry| &entry.blobs);
+        uses.for_each(|used| {
+            self.files.retain(&used.file.kind().name(FileNumber(used.file.number)));
+        });
         self.files.replace_manifest::<Version>(&[self.vfs], state, is_intact)?;
         self.report.note(format!("the new manifest names {} table files", state.added.len()));
         Ok(())

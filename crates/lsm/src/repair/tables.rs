@@ -11,6 +11,8 @@ use siltstone_table::{FileKind, FileNumber, Kind, salvage_table};
 use siltstone_vfs::{Mode, PageClaims};
 
 use super::Repair;
+use super::blobs::{CopiedReferences, References};
+use super::lost_references::{FoundVersions, whole};
 use crate::live_range::LiveRange;
 use crate::pool::{self, POOL_FILE};
 use crate::rowtable::{RowHandle, RowTable};
@@ -31,40 +33,102 @@ pub(super) fn is_named(found: &FileEntry, named: &FileEntry) -> bool {
     identity(found) == identity(named)
 }
 
+/// Adds the copy of a table, with its live range.
+fn add_copy(saved: SavedTable, named: &FileEntry, state: &mut Edit) {
+    let Some((mut made, _)) = saved.table else { return };
+    if let (Some(made), Some(run)) = (&mut made.run, &named.run) {
+        made.inserted_at.clone_from(&run.inserted_at);
+    }
+    state.added.push(made);
+}
+
 impl Repair<'_> {
     /// Adds a table to `state`: unchanged if it is undamaged, else with its readable entries.
-    pub(super) fn check_table(&mut self, named: &FileEntry, state: &mut Edit) -> Result<()> {
+    pub(super) fn check_table(
+        &mut self,
+        named: &FileEntry,
+        known: &Edit,
+        state: &mut Edit,
+    ) -> Result<()> {
         let name = named.file_name();
+        let mut is_other = false;
         let (at, reason) = match self.sound_table(named.kind(), named.number, named.level) {
             Ok((found, _)) if is_named(&found, named) => {
-                state.added.push(named.clone());
-                return Ok(());
+                if !self.has_damaged_blobs(named) {
+                    state.added.push(named.clone());
+                    return Ok(());
+                }
+                return self.copy_with_values(named, state);
             }
-            Ok(_) => (0, "it is another table than the manifest names".to_owned()),
+            Ok(_) => {
+                is_other = true;
+                (0, "it is another table than the manifest names".to_owned())
+            }
             Err(error) if error.is_not_found() => {
                 self.report.note(format!("{name} is missing"));
-                let keys = (&*named.smallest, &*named.largest);
-                let loss = Loss::entries(&name, 0..named.bytes);
-                self.report.record_loss(loss.with_keys(Some(keys.0), Some(keys.1)));
-                return Ok(());
+                let loss = whole(named);
+                self.report.record_loss(loss.clone());
+                return self.replace_missing(named, &[loss], known, state);
             }
             Err(Error::Corruption { offset, reason, .. }) => (offset, reason),
             Err(other) => return Err(other),
         };
         let table = (named.kind(), FileNumber(named.number));
-        let saved = self.copy_readable(named.level, table, Some(named.bytes))?;
+        let losses = match is_other {
+            true => vec![whole(named)],
+            false => self.lost_blocks(named)?,
+        };
+        let found = self.find_lost(named, &losses, known)?;
+        let references = References::Copied { uses: &named.blobs, found };
+        let saved = self.copy_readable(named.level, table, Some(named.bytes), references)?;
         let entries = saved.table.as_ref().map_or(0, |(_, entries)| *entries);
         self.report
             .note(format!("{name} is damaged at byte {at} ({reason}): {entries} entries saved"));
-        saved.losses.into_iter().for_each(|loss| self.report.record_loss(loss));
+        saved.losses.iter().for_each(|loss| self.report.record_loss(loss.clone()));
         self.files.keep(name, &mut self.report);
-        if let Some((mut made, _)) = saved.table {
-            // The live range stays the same.
-            if let (Some(made), Some(run)) = (&mut made.run, &named.run) {
-                made.inserted_at.clone_from(&run.inserted_at);
-            }
-            state.added.push(made);
+        add_copy(saved, named, state);
+        Ok(())
+    }
+
+    /// The lost blocks of a damaged table that refers to values.
+    fn lost_blocks(&self, named: &FileEntry) -> Result<Vec<Loss>> {
+        if named.blobs.is_empty() {
+            return Ok(Vec::new());
         }
+        let (name, table) = (named.file_name(), (named.kind(), FileNumber(named.number)));
+        let file = self.vfs.open(&name, Mode::Read)?;
+        salvage_table(file.as_ref(), &name, table, Some(named.bytes), |_| Ok(()))
+    }
+
+    /// Adds a table with the values that a missing one referred to, if it did.
+    fn replace_missing(
+        &mut self,
+        named: &FileEntry,
+        losses: &[Loss],
+        known: &Edit,
+        state: &mut Edit,
+    ) -> Result<()> {
+        let mut found = self.find_lost(named, losses, known)?;
+        let ((copy, mut writer), mut copied) = (self.writer()?, CopiedReferences::default());
+        Self::add_found(&mut found, None, &mut copied, &mut writer)?;
+        let mut table = self.finish(copy, writer, named.level)?;
+        self.note_references(copied, &named.blobs, table.as_mut().map(|(made, _)| made));
+        add_copy(SavedTable { table, losses: Vec::new(), is_index: false }, named, state);
+        Ok(())
+    }
+
+    /// Adds a copy of a sound table that refers to damaged files, with the values that can be read.
+    fn copy_with_values(&mut self, named: &FileEntry, state: &mut Edit) -> Result<()> {
+        let table = (named.kind(), FileNumber(named.number));
+        let found = FoundVersions::new();
+        let references = References::Copied { uses: &named.blobs, found };
+        let saved = self.copy_readable(named.level, table, Some(named.bytes), references)?;
+        let (name, entries) =
+            (named.file_name(), saved.table.as_ref().map_or(0, |(_, entries)| *entries));
+        self.report.note(format!("{name} refers to damaged files: {entries} entries saved"));
+        saved.losses.iter().for_each(|loss| self.report.record_loss(loss.clone()));
+        self.files.remove(name);
+        add_copy(saved, named, state);
         Ok(())
     }
 
@@ -74,19 +138,36 @@ impl Repair<'_> {
         level: usize,
         table: (FileKind, FileNumber),
         bytes: Option<u64>,
+        mut references: References<'_>,
     ) -> Result<SavedTable> {
         let name = table.0.name(table.1);
         let file = self.vfs.open(&name, Mode::Read)?;
         let (copy, mut writer) = self.writer()?;
-        let mut is_index = false;
+        let (mut is_index, mut copied) = (false, CopiedReferences::default());
         let losses = salvage_table(file.as_ref(), &name, table, bytes, |entry| {
             if entry.kind == Kind::Position {
                 is_index = true;
                 return Ok(());
             }
-            writer.add(entry)
+            if let References::Copied { found, .. } = &mut references {
+                Self::add_found(found, Some(&entry), &mut copied, &mut writer)?;
+            }
+            match &references {
+                References::Copied { uses, .. } if entry.kind == Kind::Reference => {
+                    self.copy_reference(entry, &name, uses, &mut copied, &mut writer)
+                }
+                References::Skipped if entry.kind == Kind::Reference => Ok(()),
+                _ => writer.add(entry),
+            }
         })?;
-        Ok(SavedTable { table: self.finish(copy, writer, level)?, losses, is_index })
+        if let References::Copied { found, .. } = &mut references {
+            Self::add_found(found, None, &mut copied, &mut writer)?;
+        }
+        let mut table = self.finish(copy, writer, level)?;
+        if let References::Copied { uses, .. } = references {
+            self.note_references(copied, uses, table.as_mut().map(|(made, _)| made));
+        }
+        Ok(SavedTable { table, losses, is_index })
     }
 
     /// Copies the readable versions of a run in persistent memory to a table; returns its number,

@@ -23,6 +23,9 @@
 //!        | 16 name                        the merge operator of the table, in UTF-8
 //!        | 17 number sequence identity    the added table or run `number` was ingested: all of its
 //!             entries have this sequence number, and `identity` seeds its checksums
+//!        | 18 number file kind file_bytes used_bytes          the added table or run `number`
+//!             refers to values in the first `file_bytes` bytes of a file, and to about
+//!             `used_bytes` of them; kind 0: a kept log, 1: a blob file
 //!        | 32 batch                      batches over several tables up to here are settled
 //! start, end, smallest, largest, key, name, inserted_at := length bytes
 //! ```
@@ -34,9 +37,9 @@
 //! handle (see `rowtable`).
 //!
 //! Versions before range deletions refuse fields 13 to 15, those before merges field 16, those
-//! before ingestion field 17. A reader rejects unknown field numbers, because skipping one could
-//! lose data. The manifest guarantees integrity, so a parse error here means a bug or a newer
-//! version.
+//! before ingestion field 17, those before key-value separation field 18. A reader rejects unknown
+//! field numbers, because skipping one could lose data. The manifest guarantees integrity, so a
+//! parse error here means a bug or a newer version.
 
 use std::sync::Arc;
 
@@ -45,6 +48,7 @@ use siltstone_engine::varint::{read_varint, write_varint};
 use siltstone_table::kind::check_sequence;
 use siltstone_table::{FileKind, FileNumber, Ingested, TableMeta};
 
+use super::blob_files::{BlobFileId, BlobUse};
 use crate::range_deletes::RangeDelete;
 use crate::rowtable::RowHandle;
 
@@ -83,6 +87,8 @@ pub(crate) struct FileEntry {
     pub(crate) run: Option<L0RunEntry>,
     /// Set if the table was written outside of the keyspace.
     pub(crate) ingested: Option<Ingested>,
+    /// The files that it has references to, each once.
+    pub(crate) blobs: Vec<BlobUse>,
 }
 
 /// The fields of an L0 run in the manifest beside those of a table.
@@ -102,6 +108,11 @@ impl FileEntry {
     /// Whether it is a run in persistent memory.
     pub(crate) fn is_in_pmem(&self) -> bool {
         self.run.as_ref().is_some_and(|run| run.pmem.is_some())
+    }
+
+    /// Whether the log of the memtable that it was written from is kept for it.
+    pub(crate) fn needs_log(&self) -> bool {
+        !self.blobs.is_empty() || self.run.as_ref().is_some_and(|run| run.log.is_some())
     }
 
     /// The kind of its table.
@@ -126,6 +137,7 @@ impl FileEntry {
             largest: meta.largest.clone(),
             deletes_applied: 0,
             ingested: None,
+            blobs: Vec::new(),
         }
     }
 }
@@ -155,6 +167,7 @@ const FORGOTTEN: u64 = 14;
 const DELETES_APPLIED: u64 = 15;
 const MERGE_OPERATOR: u64 = 16;
 const INGESTED: u64 = 17;
+const BLOBS: u64 = 18;
 const SETTLED_BATCH: u64 = 32;
 /// The only kind of table in field 4.
 const PLAIN_TABLE: u64 = 0;
@@ -209,6 +222,10 @@ impl VersionEdit for Edit {
             }
             if let Some(Ingested { sequence, identity }) = file.ingested {
                 put_all(&mut out, &[INGESTED, file.number, sequence, identity.0]);
+            }
+            for &BlobUse { file: blob, used_bytes } in &file.blobs {
+                let kind = u64::from(!blob.is_log);
+                put_all(&mut out, &[BLOBS, file.number, blob.number, kind, blob.bytes, used_bytes]);
             }
         }
         if let Some(key) = &self.cursor {
@@ -293,6 +310,11 @@ impl VersionEdit for Edit {
                     let (number, sequence) = (reader.number()?, check_sequence(reader.number()?)?);
                     let identity = FileNumber(reader.number()?);
                     edit.added_file(number)?.ingested = Some(Ingested { sequence, identity });
+                }
+                BLOBS => {
+                    let table = reader.number()?;
+                    let blob = reader.blob_use()?;
+                    edit.added_file(table)?.blobs.push(blob);
                 }
                 other => return Err(format!("unknown field {other}: a newer version's?")),
             }
@@ -412,7 +434,19 @@ impl Reader<'_> {
             deletes_applied: 0,
             run: None,
             ingested: None,
+            blobs: Vec::new(),
         })
+    }
+
+    fn blob_use(&mut self) -> Result<BlobUse, String> {
+        let number = self.number()?;
+        let is_log = match self.number()? {
+            0 => true,
+            1 => false,
+            other => return Err(format!("unknown kind of file with values {other}")),
+        };
+        let file = BlobFileId { number, is_log, bytes: self.number()? };
+        Ok(BlobUse { file, used_bytes: self.number()? })
     }
 
     fn range_delete(&mut self) -> Result<RangeDelete, String> {
@@ -474,6 +508,12 @@ mod tests {
                     deletes_applied: 88,
                     run: None,
                     ingested: Some(Ingested { sequence: 1 << 50, identity: FileNumber::LAST }),
+                    blobs: [(290, true), (295, false)]
+                        .map(|(number, is_log)| BlobUse {
+                            file: BlobFileId { number, is_log, bytes: 1 << 25 },
+                            used_bytes: number << 10,
+                        })
+                        .to_vec(),
                 },
                 FileEntry {
                     level: 0,
@@ -489,6 +529,7 @@ mod tests {
                         data_bytes: 5000,
                     }),
                     ingested: None,
+                    blobs: Vec::new(),
                 },
                 FileEntry {
                     level: 0,
@@ -504,6 +545,7 @@ mod tests {
                         data_bytes: 6000,
                     }),
                     ingested: None,
+                    blobs: Vec::new(),
                 },
             ],
             removed: vec![(0, 7), (1, 8)],

@@ -5,10 +5,14 @@ use std::sync::{Arc, OnceLock};
 
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_structures::{BloomProbe, HyperLogLog};
+use siltstone_table::log::LogArchive;
 use siltstone_table::{BlockCache, FileNumber, Filter, PinnedEntry, SKETCH, Table};
 use siltstone_vfs::{Mode, Vfs};
 
 use super::FileEntry;
+use super::blob_files::{BlobOpener, OpenBlobs};
+use super::log_file::LoggedValue;
+use crate::blob_ref::BlobRef;
 
 /// An open sorted table at a level of a version. Its file is removed when it is obsolete and the
 /// last version that names it, on any level, is dropped.
@@ -19,6 +23,8 @@ pub(crate) struct TableFile {
     filter: Option<Arc<Filter>>,
     entry: FileEntry,
     file: Arc<SharedFile>,
+    /// The files that it refers to.
+    blobs: OpenBlobs,
     sketch: OnceLock<Option<HyperLogLog>>,
 }
 
@@ -44,11 +50,12 @@ impl TableFile {
     /// # Errors
     /// Corruption if the file is not the one that the manifest describes.
     pub(crate) fn open(
-        vfs: &Arc<dyn Vfs>,
+        logs: &Arc<LogArchive>,
         entry: FileEntry,
         cache: &Arc<BlockCache>,
+        blobs: &BlobOpener<'_>,
     ) -> Result<Arc<Self>> {
-        let (file, filter) = Self::open_parts(vfs, entry, cache)?;
+        let (file, filter) = Self::open_parts(logs, entry, cache, blobs)?;
         Ok(Arc::new(TableFile { filter, ..file }))
     }
 
@@ -57,22 +64,25 @@ impl TableFile {
     /// # Errors
     /// As [`open`](Self::open).
     pub(super) fn open_run(
-        vfs: &Arc<dyn Vfs>,
+        logs: &Arc<LogArchive>,
         entry: FileEntry,
         cache: &Arc<BlockCache>,
+        blobs: &BlobOpener<'_>,
     ) -> Result<(Arc<Self>, Option<Arc<Filter>>)> {
-        let (file, filter) = Self::open_parts(vfs, entry, cache)?;
+        let (file, filter) = Self::open_parts(logs, entry, cache, blobs)?;
         Ok((Arc::new(file), filter))
     }
 
     /// The table without a filter, and its filter.
     fn open_parts(
-        vfs: &Arc<dyn Vfs>,
+        logs: &Arc<LogArchive>,
         entry: FileEntry,
         cache: &Arc<BlockCache>,
+        blobs: &BlobOpener<'_>,
     ) -> Result<(Self, Option<Arc<Filter>>)> {
         let number = FileNumber(entry.number);
         let name = entry.file_name();
+        let vfs = logs.vfs();
         let file = vfs.open(&name, Mode::Read)?;
         let mut table = Table::open_kind(file, &name, entry.kind(), number, Some(cache.clone()))?;
         let meta = table.meta();
@@ -85,10 +95,11 @@ impl TableFile {
             ));
         }
         let filter = table.take_filter().map(Arc::new);
+        let blobs = blobs.open_all(logs, cache, &entry.blobs)?;
         let (vfs, obsolete) = (vfs.clone(), AtomicBool::new(false));
         let file = Arc::new(SharedFile { name, vfs, obsolete });
         let (table, sketch) = (Arc::new(table), OnceLock::new());
-        Ok((TableFile { table, filter: None, entry, file, sketch }, filter))
+        Ok((TableFile { table, filter: None, entry, file, blobs, sketch }, filter))
     }
 
     /// The same table on another level. Reads the filter of an L0 run.
@@ -101,7 +112,8 @@ impl TableFile {
             None => self.table.read_filter(Purpose::Compaction)?.map(Arc::new),
         };
         let (table, file, sketch) = (self.table.clone(), self.file.clone(), self.sketch.clone());
-        Ok(Arc::new(TableFile { table, filter, entry, file, sketch }))
+        let blobs = self.blobs.clone();
+        Ok(Arc::new(TableFile { table, filter, entry, file, blobs, sketch }))
     }
 
     /// Whether the table may contain the key of `probe`; `true` without a filter. Cost: one cache
@@ -129,6 +141,25 @@ impl TableFile {
     /// As [`get`](Self::get), for a key that the filter does not exclude.
     pub(crate) fn find(&self, key: &[u8], at: u64) -> Result<Option<PinnedEntry>> {
         self.table.find(key, at, Purpose::Get)
+    }
+
+    /// The files that it refers to.
+    pub(crate) fn blobs(&self) -> &OpenBlobs {
+        &self.blobs
+    }
+
+    /// Reads the value of an entry of the kind `Reference` that was found for `key`, and appends it
+    /// to `out`.
+    ///
+    /// # Errors
+    /// `Corruption`; I/O errors.
+    pub(crate) fn read_reference(
+        &self,
+        (key, found): (&[u8], &PinnedEntry),
+        out: &mut Vec<u8>,
+    ) -> Result<LoggedValue> {
+        let reference = BlobRef::decode(found.value(), &self.name())?;
+        self.blobs.read(&reference, (key, found.sequence), out, Purpose::Get)
     }
 
     /// Whether `key` is neither before the first nor after the last key.

@@ -9,20 +9,22 @@ use std::sync::Arc;
 use siltstone_engine::Result;
 use siltstone_table::BlockCache;
 use siltstone_table::log::LogArchive;
-use siltstone_vfs::{PageClaims, Vfs};
+use siltstone_vfs::PageClaims;
 
+use super::blob_files::BlobOpener;
 use super::{FileEntry, L0Run, TableFile};
 use crate::rowtable::RowTable;
 
 /// The context for opening the files of an edit.
 pub(crate) struct FileOpener<'a> {
-    pub(crate) vfs: &'a Arc<dyn Vfs>,
-    /// The logs that runs name, and where they go once no run names them.
+    /// The logs with values, and where they go once no file refers to them.
     pub(crate) logs: &'a Arc<LogArchive>,
     pub(crate) cache: &'a Arc<BlockCache>,
     pub(crate) pmem: PmemRuns<'a>,
     /// The L0 cursor in the new version.
     pub(crate) cursor: &'a [u8],
+    /// The files with values that are open.
+    pub(crate) blobs: BlobOpener<'a>,
 }
 
 /// The source of runs in persistent memory.
@@ -46,7 +48,9 @@ impl FileOpener<'_> {
     pub(crate) fn open(&self, entry: &FileEntry) -> Result<OpenFile> {
         Ok(match entry.level {
             0 => OpenFile::L0Run(L0Run::open(self, entry)?),
-            _ => OpenFile::Table(TableFile::open(self.vfs, entry.clone(), self.cache)?),
+            _ => {
+                OpenFile::Table(TableFile::open(self.logs, entry.clone(), self.cache, &self.blobs)?)
+            }
         })
     }
 

@@ -1,7 +1,7 @@
 //! An L0 run: the result of one flush. Runs may overlap; a newer run hides an older one.
 //!
 //! ```text
-//!   sorted table   keys and values                      as in any LSM-tree
+//!   sorted table   keys and values, or references       as in any LSM-tree
 //!   CL-SSTable     keys and positions ──▶ a sealed log  TRIAD-LOG: no value is written twice
 //!   RowTable       pages of persistent memory           MatrixKV, TriangleKV: freed step by step
 //! ```
@@ -17,6 +17,7 @@ use siltstone_engine::{Error, Purpose, Result};
 use siltstone_structures::BloomProbe;
 use siltstone_table::{Kind, PinnedEntry};
 
+use super::blob_files::BlobFileId;
 use super::edit::{FileEntry, L0RunEntry};
 use super::file_opener::{FileOpener, PmemRuns};
 use super::l0_filter::{AskedFilter, RunFilter};
@@ -83,9 +84,11 @@ impl L0Run {
             let body = Body::Pmem { table, entry: Arc::new(entry.clone()) };
             return Ok(Self::new(body, RunFilter::None, live));
         }
-        let (file, filter) = TableFile::open_run(opener.vfs, entry.clone(), opener.cache)?;
+        let (logs, cache, blobs) = (opener.logs, opener.cache, &opener.blobs);
+        let (file, filter) = TableFile::open_run(logs, entry.clone(), cache, blobs)?;
         let filter = filter.map_or(RunFilter::None, RunFilter::Own);
-        let open = |(number, bytes)| LogFile::open(opener.logs, number, bytes, Some(opener.cache));
+        let open =
+            |(number, bytes)| blobs.open(logs, cache, BlobFileId { number, is_log: true, bytes });
         let log = run.log.map(open);
         let log = log.transpose()?;
         // If the block cannot be read, expiry times are read from the log.
@@ -167,6 +170,11 @@ impl L0Run {
                 let logged = log.read_value(position, version, &mut value, Purpose::Get)?;
                 Ok(Some(L0Lookup::Log(found.sequence, logged, value)))
             }
+            (_, Kind::Reference) => {
+                let mut value = Vec::new();
+                let logged = file.read_reference((key, &found), &mut value)?;
+                Ok(Some(L0Lookup::Log(found.sequence, logged, value)))
+            }
             _ => Ok(Some(L0Lookup::Table(found))),
         }
     }
@@ -232,7 +240,7 @@ impl L0Run {
         }
     }
 
-    /// Its table, if the table contains the values.
+    /// Its table, if the table contains the values, or references to them.
     pub(crate) fn file_with_values(&self) -> Option<&Arc<TableFile>> {
         self.file().filter(|_| self.log().is_none())
     }
@@ -334,13 +342,10 @@ impl L0Run {
         }
     }
 
-    /// Marks its files as obsolete: no later version names them. Pages are freed automatically.
+    /// Marks its table as obsolete: no later version names it. Pages are freed automatically.
     pub(crate) fn retire(&self) {
-        if let Body::File { file, log } = &self.body {
+        if let Body::File { file, .. } = &self.body {
             file.retire();
-            if let Some(log) = log {
-                log.retire();
-            }
         }
     }
 }

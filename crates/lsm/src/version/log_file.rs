@@ -1,4 +1,5 @@
-//! A log that was kept as part of an L0 run: the values of a CL-SSTable.
+//! A log that was kept as part of an L0 run (the values of a CL-SSTable), or because tables refer
+//! to values in it; or a blob file, which has the same format.
 //!
 //! The log of a full memtable already contains every value. The L0 run is then a table of positions
 //! in that log, and no value is written twice.
@@ -11,8 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use siltstone_engine::varint::read_varint;
 use siltstone_engine::{Error, Op, Purpose, Result};
 use siltstone_table::log::LogArchive;
-use siltstone_table::{BlockCache, FileKind, FileNumber, Kind, LogAccess, LogMode, LogReader};
+use siltstone_table::{BlockCache, FileNumber, Kind, LogAccess, LogMode, LogReader};
 
+use super::blob_files::BlobFileId;
 use crate::record::{self, Position};
 
 /// The meta block of a table of positions: the number of the log, the length of the part that the
@@ -32,12 +34,11 @@ fn has_expiry(mut block: &[u8]) -> bool {
     (next(), next(), next()).2 == Some(HAS_EXPIRY)
 }
 
-/// A log that is no longer written. It is discarded when it is obsolete and the last version that
-/// names its run is dropped.
+/// A log or blob file that is no longer written. When it is obsolete and the last version that names
+/// it is dropped, a log is discarded, and a blob file is removed.
 pub(crate) struct LogFile {
-    number: u64,
-    /// The length of the part that the run owns; only a seal can follow.
-    bytes: u64,
+    /// Its length is that of the part that is in use; only a seal can follow.
+    id: BlobFileId,
     access: LogAccess,
     logs: Arc<LogArchive>,
     obsolete: AtomicBool,
@@ -72,22 +73,21 @@ impl LoggedValue {
 }
 
 impl LogFile {
-    /// Opens the log `number`, of which the manifest names the first `bytes` bytes.
+    /// Opens the file `id`, of which the manifest names the first bytes.
     pub(crate) fn open(
         logs: &Arc<LogArchive>,
-        number: u64,
-        bytes: u64,
+        id: BlobFileId,
         cache: Option<&Arc<BlockCache>>,
     ) -> Result<Arc<Self>> {
-        let name = FileKind::Log.name(FileNumber(number));
-        let access = LogAccess::open_prefix(logs.vfs().as_ref(), &name, number, bytes)?;
+        let name = id.kind().name(FileNumber(id.number));
+        let access = LogAccess::open_prefix(logs.vfs().as_ref(), &name, id.number, id.bytes)?;
         let access = match cache {
             Some(cache) => access.with_cache(cache),
             None => access,
         };
         let logs = logs.clone();
         let (obsolete, has_expiry) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok(Arc::new(LogFile { number, bytes, access, logs, obsolete, has_expiry }))
+        Ok(Arc::new(LogFile { id, access, logs, obsolete, has_expiry }))
     }
 
     /// Takes the format of positions from the meta block of the run's table.
@@ -168,32 +168,36 @@ impl LogFile {
         &self.access
     }
 
-    /// Reads every record in the part that the run owns.
+    /// Reads every record in the part that is in use.
     ///
     /// # Errors
     /// `Corruption` where a record is missing or does not match its checksum.
     pub(crate) fn verify(&self) -> Result<()> {
         let name = self.name();
         let vfs = self.logs.vfs().as_ref();
-        let mut reader = LogReader::open(vfs, &name, self.number, LogMode::Recover)?;
+        let mut reader = LogReader::open(vfs, &name, self.id.number, LogMode::Recover)?;
         while reader.next()?.is_some() {}
         let valid = reader.valid_bytes();
-        if valid < self.bytes {
+        if valid < self.id.bytes {
             return Err(Error::corruption(name, valid, "the log of a run is truncated"));
         }
         Ok(())
     }
 
+    pub(crate) fn id(&self) -> BlobFileId {
+        self.id
+    }
+
     pub(crate) fn number(&self) -> u64 {
-        self.number
+        self.id.number
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
+        self.id.bytes
     }
 
     pub(crate) fn name(&self) -> String {
-        FileKind::Log.name(FileNumber(self.number))
+        self.id.kind().name(FileNumber(self.id.number))
     }
 
     /// Marks the log as obsolete: no later version names it.
@@ -205,7 +209,11 @@ impl LogFile {
 impl Drop for LogFile {
     fn drop(&mut self) {
         if self.obsolete.load(Ordering::Acquire) {
-            self.logs.discard(self.number);
+            match self.id.is_log {
+                true => self.logs.discard(self.id.number),
+                // If this fails, the next open removes the file.
+                false => drop(self.logs.vfs().remove(&self.name())),
+            }
         }
     }
 }

@@ -8,8 +8,10 @@
 //! ```
 //!
 //! A change is an [`Edit`]: first appended to the manifest (durable), then applied to make the next
-//! version. A file is deleted when the last version that names it is dropped.
+//! version. A file is deleted when the last version that names it is dropped. Values may be in other
+//! files than their tables (`blob_files`).
 
+pub(crate) mod blob_files;
 mod edit;
 mod file;
 mod file_opener;
@@ -19,6 +21,7 @@ mod l0_run;
 mod log_file;
 mod set;
 
+pub(crate) use blob_files::{BlobFileId, BlobFiles, BlobOpener, BlobUse, OpenBlobs};
 pub(crate) use edit::{Edit, FileEntry, L0RunEntry};
 pub(crate) use file::TableFile;
 pub(crate) use file_opener::{FileOpener, OpenFile, PmemRuns};
@@ -61,6 +64,8 @@ pub struct Version {
     are_runs_nested: bool,
     /// The runs of level 0 by the way in which their filters are asked.
     pub(crate) filter_spans: Vec<FilterSpan>,
+    /// The files that contain values of tables and runs.
+    pub(crate) blobs: Arc<BlobFiles>,
 }
 
 impl Version {
@@ -87,9 +92,9 @@ impl Version {
         self.level0.iter().map(L0Run::entry).chain(tables).collect()
     }
 
-    /// The logs that are part of L0 runs.
+    /// The logs that are part of L0 runs or that tables refer to, and the blob files.
     pub(crate) fn logs(&self) -> impl Iterator<Item = &Arc<LogFile>> {
-        self.level0.iter().filter_map(L0Run::log)
+        self.blobs.iter().map(|blob| &blob.file)
     }
 
     /// The runs in persistent memory, newest first.
@@ -163,6 +168,22 @@ impl Version {
     /// The occupied part of the L0 capacity, in bytes: see [`l0_occupancy`].
     pub(crate) fn l0_occupancy(&self) -> u64 {
         self.l0_occupancy
+    }
+
+    /// Counts what the tables and runs refer to. Cost: one step per table and file that it refers
+    /// to.
+    fn count_blobs(&self) -> BlobFiles {
+        let mut blobs = BlobFiles::default();
+        for table in self.levels.iter().flat_map(|tables| tables.iter()) {
+            blobs.add_table(table.blobs(), &table.entry().blobs);
+        }
+        // Last: they count in full.
+        for run in &self.level0 {
+            let referred = run.file().into_iter().flat_map(|file| file.blobs().iter());
+            referred.for_each(|file| blobs.add_level0(file, false));
+            run.log().into_iter().for_each(|log| blobs.add_level0(log, true));
+        }
+        blobs
     }
 
     fn with_totals(mut self) -> Version {
@@ -263,6 +284,9 @@ impl Version {
                     i + 1
                 )));
             }
+        }
+        if !edit.added.is_empty() || !edit.removed.is_empty() {
+            next.blobs = Arc::new(next.count_blobs());
         }
         next.slice_filters();
         Ok(next.with_totals())

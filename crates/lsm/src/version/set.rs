@@ -16,7 +16,7 @@ use siltstone_table::log::LogArchive;
 use siltstone_table::{BlockCache, parse_file_name};
 use siltstone_vfs::{PageClaims, PmemPool};
 
-use super::{Edit, FileEntry, FileOpener, L0Run, OpenFile, PmemRuns, Version};
+use super::{BlobOpener, Edit, FileEntry, FileOpener, L0Run, OpenFile, PmemRuns, Version};
 use crate::pool;
 use crate::rowtable::RowTable;
 
@@ -39,13 +39,14 @@ impl VersionState for Version {
         }
     }
 
-    fn retire(&self, edit: &Edit, _: &Version) {
+    fn retire(&self, edit: &Edit, next: &Version) {
         let mut removed: HashSet<u64> = edit.removed.iter().map(|&(_, number)| number).collect();
         edit.added.iter().for_each(|entry| _ = removed.remove(&entry.number));
         let is_removed = |number: u64| removed.contains(&number);
         self.level0.iter().filter(|run| is_removed(run.number())).for_each(L0Run::retire);
         let tables = self.levels.iter().flat_map(|tables| tables.iter());
         tables.filter(|table| is_removed(table.number())).for_each(|table| table.retire());
+        self.logs().filter(|log| !next.blobs.contains(log.number())).for_each(|log| log.retire());
     }
 }
 
@@ -65,7 +66,8 @@ pub(crate) fn open_versions(
         }
         let nvm = claims.as_ref().map_or(PmemRuns::None, PmemRuns::Claimed);
         let cursor = edit.cursor.as_deref().unwrap_or_default();
-        let opener = FileOpener { vfs, logs, cache, pmem: nvm, cursor };
+        let blobs = BlobOpener::default();
+        let opener = FileOpener { logs, cache, pmem: nvm, cursor, blobs };
         let opened = opener.open_all(&edit.added).map_err(missing_file)?;
         Version::new(levels).apply(edit, &opened)
     };
@@ -103,7 +105,8 @@ impl Version {
         merged: &[L0Run],
     ) -> Result<Version> {
         let nvm = built.map_or(PmemRuns::None, PmemRuns::Built);
-        let opener = FileOpener { vfs: logs.vfs(), logs, cache, pmem: nvm, cursor: &[] };
+        let blobs = BlobOpener::after(&self.blobs);
+        let opener = FileOpener { logs, cache, pmem: nvm, cursor: &[], blobs };
         let opened = self.open_added(edit, &opener)?;
         for run in edit.added.iter_mut().filter_map(|entry| entry.run.as_mut()) {
             run.inserted_at = self.cursor.to_vec();

@@ -9,6 +9,7 @@
 //! With a block cache, a record that lies in one cached chunk is lent from there. A chunk is cached
 //! at the second read of a record in it, if the cache has space left; in a full cache only at every
 //! few misses, since random reads use little of each chunk. Only reads for users fill the cache.
+//! Longer records are read past it.
 //!
 //! Invariant: a record is compared with its checksum at each read, also in a cached chunk.
 
@@ -29,6 +30,8 @@ const CHUNK_BYTES: usize = 4 << 10;
 /// Prefetched of a record, in cache lines.
 const PREFETCHED_LINES: usize = 3;
 const LINE_BYTES: usize = 64;
+/// How much callers may round the length of a record up.
+const MAX_ROUNDING: u64 = 64;
 
 /// Random access to the records of a log. Thread-safe.
 pub struct LogAccess {
@@ -54,6 +57,12 @@ impl Cached for Chunk {
     fn memory_bytes(&self) -> usize {
         size_of::<Chunk>()
     }
+}
+
+/// Whether a record at `position` may lie in one chunk. `expected` is rounded up.
+fn fits_chunk(position: u64, expected: u64) -> bool {
+    let least = FRAGMENT_HEADER_BYTES + expected.saturating_sub(MAX_ROUNDING);
+    position % CHUNK_BYTES as u64 + least <= CHUNK_BYTES as u64
 }
 
 impl LogAccess {
@@ -136,7 +145,9 @@ impl LogAccess {
         purpose: Purpose,
         visit: impl FnOnce(&[u8]) -> R,
     ) -> Result<R> {
-        if let Some(chunk) = self.chunk(position, purpose)? {
+        if fits_chunk(position, expected)
+            && let Some(chunk) = self.chunk(position, purpose)?
+        {
             let rest = &chunk.0[position as usize % CHUNK_BYTES..];
             if let Ok(fragment) = self.sum.parse_fragment(position, rest)
                 && fragment.part == Part::Full

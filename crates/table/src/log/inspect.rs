@@ -1,9 +1,9 @@
 //! Verification and dump of a log. The engine supplies the meaning of the records.
 
-use siltstone_engine::{Inspection, Result, VerifyReport};
+use siltstone_engine::{Error, Inspection, Result, VerifyReport};
 use siltstone_vfs::{Mode, Vfs};
 
-use super::{LogEnd, LogMode, LogReader, PartRecord, malformed};
+use super::{LogEnd, LogMode, LogReader, PartRecord};
 use crate::{FileKind, FileNumber};
 
 /// Verifies logs that are in use; `operations` returns the number of operations in a record, or
@@ -24,7 +24,7 @@ pub fn verify_logs(
             Err(error) => return Err(error),
             Ok(_) => {
                 let mut entries = 0;
-                let result = for_each_record(vfs, number, |_, record| {
+                let result = for_each_record(vfs, (FileKind::Log, number), |_, record| {
                     entries += match PartRecord::is_in(record) {
                         true => PartRecord::decode(record).map(|_| 0)?,
                         false => operations(record)?,
@@ -38,20 +38,20 @@ pub fn verify_logs(
     Ok(())
 }
 
-/// Dumps a log; `describe` returns a record as text and its number of operations.
+/// Dumps a log or blob file; `describe` returns a record as text and its number of operations.
 ///
 /// # Errors
 /// `Corruption`; I/O errors.
 pub fn inspect_log(
     vfs: &dyn Vfs,
-    number: u64,
+    (kind, number): (FileKind, u64),
     limit: usize,
     inspection: &mut Inspection,
     describe: impl Fn(&[u8]) -> std::result::Result<(String, u64), String>,
 ) -> Result<()> {
-    inspection.kind = "write-ahead log";
+    inspection.kind = if kind == FileKind::Blob { "blob file" } else { "write-ahead log" };
     let mut operations = 0;
-    let reader = for_each_record(vfs, number, |position, record| {
+    let reader = for_each_record(vfs, (kind, number), |position, record| {
         let (text, count) = match PartRecord::is_in(record) {
             true => (PartRecord::decode(record)?.to_string(), 0),
             false => describe(record)?,
@@ -76,14 +76,15 @@ pub fn inspect_log(
 
 fn for_each_record(
     vfs: &dyn Vfs,
-    number: u64,
+    (kind, number): (FileKind, u64),
     mut visit: impl FnMut(u64, &[u8]) -> std::result::Result<(), String>,
 ) -> Result<LogReader> {
-    let name = FileKind::Log.name(FileNumber(number));
+    let name = kind.name(FileNumber(number));
     let mut reader = LogReader::open(vfs, &name, number, LogMode::Recover)?;
     while let Some(record) = reader.next()? {
         let position = record.position;
-        visit(position, record.bytes).map_err(|reason| malformed(number, position, reason))?;
+        visit(position, record.bytes)
+            .map_err(|reason| Error::corruption(&name, position, reason))?;
     }
     Ok(reader)
 }
@@ -103,7 +104,7 @@ mod tests {
         let vfs = vfs.as_ref();
         let mut inspection = Inspection::default();
         let describe = |record: &[u8]| Ok((record.escape_ascii().to_string(), 1));
-        inspect_log(vfs, 7, 2, &mut inspection, describe).unwrap();
+        inspect_log(vfs, (FileKind::Log, 7), 2, &mut inspection, describe).unwrap();
         assert_eq!((inspection.items.len(), inspection.more), (2, 1));
         assert!(inspection.items[1].ends_with("one"), "{:?}", inspection.items);
 

@@ -52,6 +52,8 @@ pub enum SalvageItem<'a> {
 /// A segment of a write-ahead log, with its damage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogSalvage {
+    /// What it is: a segment, or a file of the same format.
+    pub kind: FileKind,
     /// The segment's number.
     pub number: u64,
     /// The file with its bytes; `None` if the segment is missing.
@@ -67,7 +69,7 @@ pub struct LogSalvage {
 impl LogSalvage {
     /// The segment's file name.
     pub fn name(&self) -> String {
-        FileKind::Log.name(FileNumber(self.number))
+        self.kind.name(FileNumber(self.number))
     }
 
     /// Visits every intact record and every gap, in order, without links and beginnings of parts.
@@ -99,7 +101,14 @@ impl LogSalvage {
     fn missing(number: u64, (bytes, source): &(u64, String)) -> Self {
         let damage = format!("it is missing: {source} states that it had {bytes} bytes");
         let gaps = std::iter::once(0..*bytes).collect();
-        LogSalvage { number, file: None, damage: Some((0, damage)), gaps, limit: *bytes }
+        LogSalvage {
+            kind: FileKind::Log,
+            number,
+            file: None,
+            damage: Some((0, damage)),
+            gaps,
+            limit: *bytes,
+        }
     }
 
     fn read(
@@ -169,17 +178,23 @@ pub fn salvage_chain(
     Ok(logs)
 }
 
-/// The same for one segment of which the first `bytes` are needed.
+/// The same for one segment, or one file of the same format, of which the first `bytes` are needed;
+/// `None`: all of it.
 ///
 /// # Errors
 /// I/O errors; `Refused` for a newer format.
-pub fn salvage_log(vfs: &dyn Vfs, number: u64, bytes: u64) -> Result<LogSalvage> {
-    let name = FileKind::Log.name(FileNumber(number));
-    let length = (bytes, "the manifest".to_owned());
-    match vfs.exists(&name)? {
-        true => LogSalvage::read(vfs, number, name, Some(&length), 0, false),
-        false => Ok(LogSalvage::missing(number, &length)),
-    }
+pub fn salvage_log(
+    vfs: &dyn Vfs,
+    (kind, number): (FileKind, u64),
+    bytes: Option<u64>,
+) -> Result<LogSalvage> {
+    let name = kind.name(FileNumber(number));
+    let length = bytes.map(|bytes| (bytes, "the manifest".to_owned()));
+    let log = match (vfs.exists(&name)?, &length) {
+        (false, Some(length)) => LogSalvage::missing(number, length),
+        _ => LogSalvage::read(vfs, number, name, length.as_ref(), 0, false)?,
+    };
+    Ok(LogSalvage { kind, ..log })
 }
 
 /// Determines the lost operations of a gap from the sequence numbers around it.
@@ -319,7 +334,14 @@ impl Scan {
             self.fault = Some((0, format!("its contents are in {file}")));
         }
         let limit = length.map_or(u64::MAX, |(bytes, _)| *bytes);
-        LogSalvage { number, file: Some(file), damage: self.fault, gaps: self.gaps, limit }
+        LogSalvage {
+            kind: FileKind::Log,
+            number,
+            file: Some(file),
+            damage: self.fault,
+            gaps: self.gaps,
+            limit,
+        }
     }
 }
 

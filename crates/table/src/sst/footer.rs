@@ -15,7 +15,8 @@
 //! damaged one and rejected by name. Version 2 has entries of the kind `Merge`; tables without them
 //! have version 1, so that earlier programs read them. Version 3 is a table that was written
 //! outside of a keyspace: its file number is drawn at random, and the sequence number of each entry
-//! is 1, which stands for that of its ingestion. A reader skips meta blocks with unknown names.
+//! is 1, which stands for that of its ingestion. Version 4 has entries of the kind `Reference`, and
+//! perhaps merges. A reader skips meta blocks with unknown names.
 //!
 //! Invariant: a truncated or extended file does not open, because `file_bytes` states its length
 //! and the footer the position of everything else.
@@ -28,11 +29,13 @@ use crate::number::FileNumber;
 
 /// Bytes of a footer.
 pub const FOOTER_BYTES: usize = 44;
-/// The newest format version that this program writes and reads: a table for ingestion.
-pub const VERSION: u32 = 3;
-/// A table with merges.
+/// The newest format version that this program writes and reads: a table with references.
+pub const VERSION: u32 = 4;
+/// A table for ingestion.
+const VERSION_EXTERNAL: u32 = 3;
+/// A table with merges and without references.
 const VERSION_WITH_MERGES: u32 = 2;
-/// A table without merges.
+/// A table without either.
 const VERSION_WITHOUT_MERGES: u32 = 1;
 
 const MAGIC: [u8; 8] = *b"SILTSTSB";
@@ -52,10 +55,12 @@ pub struct Footer {
 /// The contents of a table, which its version states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contents {
-    /// Entries of any kind but `Merge`.
+    /// Entries of any kind but `Merge` and `Reference`.
     Plain,
-    /// Entries of any kind.
+    /// Entries of any kind but `Reference`.
     WithMerges,
+    /// Entries of any kind.
+    WithReferences,
     /// Puts and deletes to be ingested.
     External,
 }
@@ -65,13 +70,15 @@ impl Contents {
         match self {
             Contents::Plain => VERSION_WITHOUT_MERGES,
             Contents::WithMerges => VERSION_WITH_MERGES,
-            Contents::External => VERSION,
+            Contents::WithReferences => VERSION,
+            Contents::External => VERSION_EXTERNAL,
         }
     }
 
     fn of_version(version: u32) -> Self {
         match version {
-            VERSION => Contents::External,
+            VERSION => Contents::WithReferences,
+            VERSION_EXTERNAL => Contents::External,
             VERSION_WITH_MERGES => Contents::WithMerges,
             _ => Contents::Plain,
         }
@@ -112,8 +119,8 @@ impl Footer {
         let bytes = tail.last_chunk::<FOOTER_BYTES>()?;
         let version: [u8; 4] = std::array::from_fn(|i| bytes[28 + i]);
         let number: [u8; 8] = std::array::from_fn(|i| bytes[12 + i]);
-        let is_external =
-            bytes[CHECKSUMMED_BYTES + 4..] == MAGIC && u32::from_le_bytes(version) == VERSION;
+        let is_external = bytes[CHECKSUMMED_BYTES + 4..] == MAGIC
+            && u32::from_le_bytes(version) == VERSION_EXTERNAL;
         let number = FileNumber(u64::from_le_bytes(number));
         (is_external && number <= FileNumber::LAST).then_some(number)
     }

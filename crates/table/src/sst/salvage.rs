@@ -54,7 +54,7 @@ pub fn salvage_table(
     let number = kind.written_as(number);
     let mut visit = |entry: EntryRef<'_>| match kind {
         FileKind::Ingested(Ingested { sequence, .. }) => visit(EntryRef { sequence, ..entry }),
-        FileKind::Table | FileKind::Log | FileKind::Staged => visit(entry),
+        FileKind::Table | FileKind::Log | FileKind::Blob | FileKind::Staged => visit(entry),
     };
     let sum = FileSum::new(number.0);
     let mut salvage =

@@ -100,7 +100,7 @@ impl Table {
     ) -> Result<Table> {
         let ingested = match kind {
             FileKind::Ingested(ingested) => Some(ingested),
-            FileKind::Table | FileKind::Log | FileKind::Staged => None,
+            FileKind::Table | FileKind::Log | FileKind::Blob | FileKind::Staged => None,
         };
         let written_as = kind.written_as(number);
         let bytes = file.len()?;

@@ -286,8 +286,8 @@ impl TableWriter {
         if entry.sequence > MAX_SEQUENCE {
             return Err(Error::Invalid(format!("sequence {} is over 61 bits", entry.sequence)));
         }
-        let is_external_entry = !matches!(entry.kind, Kind::Merge | Kind::Position)
-            && entry.sequence == EXTERNAL_SEQUENCE;
+        let is_internal = matches!(entry.kind, Kind::Merge | Kind::Position | Kind::Reference);
+        let is_external_entry = !is_internal && entry.sequence == EXTERNAL_SEQUENCE;
         if self.contents == Contents::External && !is_external_entry {
             let reason =
                 "a table for ingestion takes puts and deletes with its own sequence number";
@@ -333,8 +333,9 @@ impl TableWriter {
                 let at = entry.expires_at;
                 meta.oldest_expiry = Some(meta.oldest_expiry.map_or(at, |oldest| oldest.min(at)));
             }
-            Kind::Merge => self.contents = Contents::WithMerges,
-            Kind::Put | Kind::Position => {}
+            Kind::Merge if self.contents == Contents::Plain => self.contents = Contents::WithMerges,
+            Kind::Reference => self.contents = Contents::WithReferences,
+            Kind::Put | Kind::Position | Kind::Merge => {}
         }
     }
 
