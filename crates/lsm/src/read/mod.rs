@@ -68,8 +68,7 @@ fn find<'v>(
         return Ok(Some(found));
     }
     for tables in &view.version.levels {
-        let at_or_after = tables.partition_point(|table| table.largest() < key);
-        if let Some(file) = tables.get(at_or_after)
+        if let Some(file) = tables.get(tables.find(key))
             && let Some(found) = file.get(key, probe, at)?
         {
             return Ok(Some(found.into()));
