@@ -17,6 +17,7 @@ mod merge;
 mod merged_value;
 mod random;
 mod replayed;
+mod seek_state;
 mod source;
 mod value_prefetcher;
 mod view_deletes;

@@ -23,7 +23,7 @@ mod tables;
 pub(crate) use edit::{Edit, FileEntry, L0RunEntry};
 pub(crate) use file::TableFile;
 pub(crate) use file_opener::{FileOpener, OpenFile, PmemRuns};
-pub(crate) use l0_filter::{AskedFilter, FilterSpan};
+pub(crate) use l0_filter::FilterSpan;
 pub(crate) use l0_run::{L0Lookup, L0Run};
 pub(crate) use log_file::{HAS_EXPIRY, LOG_OF_RUN, LogFile, LoggedValue};
 pub(crate) use set::{ENGINE, open_versions};
