@@ -43,17 +43,21 @@ impl KeyHeads {
     #[inline]
     pub fn undecided(&self, key: &[u8]) -> Range<usize> {
         let all = self.heads.len();
-        let prefix = &key[..key.len().min(self.common.len())];
-        match prefix.cmp(&self.common) {
-            Ordering::Less => 0..0,
-            Ordering::Greater => all..all,
-            Ordering::Equal => {
-                let wanted = key_head(&key[self.common.len()..]);
-                let from = self.heads.partition_point(|&head| head < wanted);
-                let equal = self.heads[from..].iter().take_while(|&&head| head == wanted).count();
-                from..from + equal
+        if all == 0 {
+            return 0..0;
+        }
+        if !self.common.is_empty() {
+            let prefix = &key[..key.len().min(self.common.len())];
+            match prefix.cmp(&self.common) {
+                Ordering::Less => return 0..0,
+                Ordering::Greater => return all..all,
+                Ordering::Equal => {}
             }
         }
+        let wanted = key_head(&key[self.common.len()..]);
+        let from = self.heads.partition_point(|&head| head < wanted);
+        let equal = self.heads[from..].iter().take_while(|&&head| head == wanted).count();
+        from..from + equal
     }
 
     /// The number of keys.
