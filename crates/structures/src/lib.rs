@@ -13,6 +13,7 @@
 //! - [`hash`]: the hash of keys for filters and sketches.
 //! - [`prefetch`](mod@prefetch): prefetching cache lines.
 //! - [`key_head`](mod@key_head): the first 8 bytes of a key as an integer.
+//! - [`key_heads`]: a search of sorted keys by such integers.
 //! - [`splitmix`]: a seeded pseudo-random generator with a stable sequence.
 //! - [`striped_counter`]: a counter for many threads.
 //!
@@ -29,6 +30,7 @@ pub mod ect;
 pub mod hash;
 pub mod hyperloglog;
 pub mod key_head;
+pub mod key_heads;
 pub mod prefetch;
 pub mod range_filter;
 pub mod splitmix;
@@ -47,6 +49,7 @@ pub use ect::{Ect, EctBuilder, HashKey};
 pub use hash::hash64;
 pub use hyperloglog::HyperLogLog;
 pub use key_head::key_head;
+pub use key_heads::KeyHeads;
 pub use prefetch::prefetch;
 pub use range_filter::{RangeFilter, RangeFilterBuilder};
 pub use splitmix::SplitMix64;

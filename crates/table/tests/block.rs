@@ -1,6 +1,7 @@
 //! Block parsing and iteration on arbitrary bytes, without a checksum.
 #![allow(clippy::unwrap_used, reason = "test helpers may panic")]
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -23,8 +24,8 @@ fn block() -> Vec<u8> {
 /// Exercises every operation on arbitrary bytes, for a bounded number of steps.
 fn exercise(bytes: &[u8]) {
     let parse = || Block::parse(bytes.to_vec(), bytes.len());
-    if let Ok(mut block) = parse() {
-        let _ = block.prepare();
+    if let Ok(block) = parse() {
+        block.prepare();
         exercise_block(block, bytes);
     }
     parse().into_iter().for_each(|block| exercise_block(block, bytes));
@@ -71,8 +72,8 @@ fn prepared_block_gives_the_same_search_results() {
         }
         let bytes = builder.finish().to_vec();
         let parse = || Block::parse(bytes.clone(), bytes.len()).unwrap();
-        let mut prepared = parse();
-        prepared.prepare().unwrap();
+        let prepared = parse();
+        prepared.prepare();
         assert!(format!("{prepared:?}") != format!("{:?}", parse()));
         let mut iters = [parse(), prepared].map(|block| BlockIter::new(Arc::new(block)));
         let others = ["", "a", "user", "user:000", "zzz"].map(str::to_owned);
@@ -105,8 +106,46 @@ fn truncated_or_flipped_block_does_not_panic() {
     }
 }
 
+/// Keys that share prefixes, end in zeros, and are prefixes of each other.
+fn any_key() -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(prop::sample::select(vec![0, 1, b'a', 0xff]), 0..9)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn search_in_prepared_block_finds_first_entry_not_less(
+        keys in prop::collection::btree_set(any_key(), 1..60),
+        targets in prop::collection::vec(any_key(), 20),
+        common in prop::collection::vec(any::<u8>(), 0..6),
+        (interval, value_len) in (1..20usize, 0..80usize),
+    ) {
+        let whole = |key: &Vec<u8>| [&common[..], key].concat();
+        let keys: BTreeSet<Vec<u8>> = keys.iter().map(whole).collect();
+        let mut builder = BlockBuilder::new(interval);
+        for key in &keys {
+            for sequence in [9, 4] {
+                let (key, kind, value) = (&key[..], Kind::Put, &[7; 80][..value_len]);
+                builder.add(EntryRef { key, sequence, kind, expires_at: 0, value });
+            }
+        }
+        let bytes = builder.finish().to_vec();
+        let block = Block::parse(bytes.clone(), bytes.len()).unwrap();
+        block.prepare();
+        let mut iter = BlockIter::new(Arc::new(block));
+        for target in targets.iter().map(whole).chain(targets.clone()).chain(keys.clone()) {
+            for (sequence, found) in [(20, 9), (9, 9), (5, 4), (4, 4)] {
+                let is_valid = iter.seek(&target, sequence).unwrap();
+                let at_or_after = keys.range(target.clone()..).next();
+                let expected = at_or_after.map(|key| {
+                    (key.clone(), if *key == target { found } else { 9 })
+                });
+                let actual = is_valid.then(|| (iter.key().to_vec(), iter.sequence()));
+                prop_assert_eq!(actual, expected, "{:?} {}", &target, sequence);
+            }
+        }
+    }
 
     #[test]
     fn arbitrary_bytes_do_not_panic(

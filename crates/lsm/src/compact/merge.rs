@@ -24,7 +24,7 @@ use crate::engine::Tree;
 use crate::folder::{Folded, Folder};
 use crate::range_deletes::{DeleteFilter, DeletedVersion, RangeDeletes};
 use crate::read::{LevelIter, Merge, PrefetchBudget, Source};
-use crate::version::{TableFile, Version};
+use crate::version::{LevelTables, TableFile, Version};
 use crate::version_gc::{Retention, VersionGc};
 
 /// A smaller key range is not worth a thread.
@@ -406,7 +406,7 @@ fn runs(
     let options = IterOptions::COMPACTION;
     let level = |tables: &[Arc<TableFile>]| {
         Source::Level(Box::new(LevelIter::new(
-            Arc::new(tables.to_vec()),
+            Arc::new(LevelTables::new(tables.to_vec())),
             Purpose::Compaction,
             options,
         )))

@@ -1,6 +1,5 @@
 //! A level as one sorted run: its disjoint tables in key order, each opened when it is reached.
 
-use std::cell::Cell;
 use std::sync::Arc;
 
 use siltstone_engine::{Purpose, Result};
@@ -14,8 +13,6 @@ use crate::version::{LoggedValue, TableFile, Tables};
 pub(crate) struct LevelIter {
     tables: Tables,
     at: usize,
-    /// The result of the last search: the same key is often searched again.
-    last_found: Cell<usize>,
     current: Option<TableIter>,
     purpose: Purpose,
     options: IterOptions,
@@ -28,9 +25,8 @@ pub(crate) struct LevelIter {
 impl LevelIter {
     /// A run over `tables`, disjoint and in key order, which it keeps alive.
     pub(crate) fn new(tables: Tables, purpose: Purpose, options: IterOptions) -> Self {
-        let (at, last_found, current) = (0, Cell::new(0), None);
-        let (logged, copied) = (None, Vec::new());
-        LevelIter { tables, at, last_found, current, purpose, options, logged, copied }
+        let (at, current, logged, copied) = (0, None, None, Vec::new());
+        LevelIter { tables, at, current, purpose, options, logged, copied }
     }
 
     pub(crate) fn first(&mut self) -> Result<()> {
@@ -46,19 +42,19 @@ impl LevelIter {
     }
 
     pub(crate) fn seek(&mut self, key: &[u8], sequence: u64) -> Result<()> {
-        self.open(self.find(key));
+        self.open(self.tables.find(key));
         self.on_current(|it| it.seek(key, sequence))?;
         self.skip_table_end()
     }
 
     pub(crate) fn may_hold(&self, key: &[u8], probe: &mut BloomProbe) -> bool {
-        let table = self.tables.get(self.find(key)).filter(|table| table.smallest() <= key);
+        let table = self.tables.get(self.tables.find(key)).filter(|table| table.smallest() <= key);
         table.is_some_and(|table| table.may_contain(probe))
     }
 
     /// Whether one of the tables may contain a key in `from..=to`.
     pub(crate) fn may_contain_range(&self, from: &[u8], to: &[u8]) -> bool {
-        let following = self.tables[self.find(from)..].iter();
+        let following = self.tables[self.tables.find(from)..].iter();
         let mut overlapping = following.take_while(|table| table.smallest() <= to);
         overlapping.any(|table| table.may_contain_range(from, to))
     }
@@ -170,19 +166,6 @@ impl LevelIter {
             Some(logged) => logged.value(&self.copied),
             None => self.current().value(),
         }
-    }
-
-    /// The first table that does not end before `key`. Cost: two comparisons for the same key as in
-    /// the last call, else a binary search.
-    fn find(&self, key: &[u8]) -> usize {
-        let is_before = |at: usize| self.tables.get(at).is_some_and(|table| table.largest() < key);
-        let last_found = self.last_found.get();
-        if is_before(last_found)
-            || last_found.checked_sub(1).is_some_and(|before| !is_before(before))
-        {
-            self.last_found.set(self.tables.partition_point(|table| table.largest() < key));
-        }
-        self.last_found.get()
     }
 
     fn current(&self) -> &TableIter {

@@ -26,11 +26,11 @@ use siltstone_engine::{Error, Purpose, Result};
 use siltstone_structures::{BloomProbe, hash64, key_head};
 use siltstone_table::{IterOptions, Kind};
 
+use super::seek_state::SeekState;
 use super::source::{self, Source};
 use crate::blob_ref::BlobRef;
 use crate::live_range::LiveRange;
 use crate::rowtable::{RowTableIter, hints};
-use crate::version::AskedFilter;
 use crate::view::View;
 
 /// After this many steps all deferred seeks are done: checking filters at each step would cost
@@ -70,16 +70,6 @@ struct HeapItem {
 /// Seeks RowTables together, newest first.
 type SeekAll<'a> = &'a dyn Fn(Vec<&mut RowTableIter>) -> Result<()>;
 
-/// Whether a run has executed the last seek.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum SeekState {
-    Done,
-    /// Needed only if no run has the target key: its filter excludes it.
-    DeferredByFilter,
-    /// Needed only if no other key comes before its live keys: it has none at the target.
-    DeferredByLiveRange,
-}
-
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Direction {
     Forward,
@@ -117,7 +107,7 @@ impl Merge {
 
     /// A merge of all runs of a view in files.
     pub(super) fn of_files(view: Arc<View>, hints: bool) -> Self {
-        let runs = source::file_runs(&view).collect();
+        let runs = source::file_runs(&view);
         Merge { view: Some(view), ..Self::new(runs, hints) }
     }
 
@@ -165,32 +155,17 @@ impl Merge {
     }
 
     pub(crate) fn seek(&mut self, key: &[u8], sequence: u64) -> Result<()> {
-        let mut probe = BloomProbe::new(hash64(key));
-        let view = self.view.clone();
-        let (level0, (live, are_nested)) = match view.as_ref().map(|view| &view.version) {
-            Some(version) => (&version.level0[..], version.live_runs(key)),
-            None => (&[][..], (0, false)),
-        };
-        let mut asked = AskedFilter::default();
-        for (i, run) in self.runs.iter().enumerate() {
-            let l0_index = i.checked_sub(self.first_l0).filter(|&i| i < level0.len());
-            let is_dead = match (run, l0_index) {
-                (Source::Lazy(_) | Source::L0Run(_), Some(index)) if are_nested => index >= live,
-                (Source::Lazy(_), Some(index)) => !level0[index].live().contains(key),
-                (Source::L0Run(run), _) => !run.live().contains(key),
-                _ => false,
-            };
-            let mut may_hold = || match l0_index {
-                Some(index) => level0[index].may_hold(&mut probe, &mut asked),
-                None => run.may_hold(key, &mut probe),
-            };
-            self.seek_states[i] = if is_dead {
-                SeekState::DeferredByLiveRange
-            } else if !may_hold() {
-                SeekState::DeferredByFilter
-            } else {
-                SeekState::Done
-            };
+        let probe = &mut BloomProbe::new(hash64(key));
+        let (first_l0, mut first_level) = (self.first_l0, 0);
+        self.seek_states[..first_l0].fill(SeekState::Done);
+        if let Some(view) = &self.view {
+            first_level = first_l0 + view.version.level0.len();
+            let states = &mut self.seek_states[first_l0..first_level];
+            SeekState::set_level0(states, &view.version, key, probe);
+        }
+        let others = self.runs.iter().zip(&mut self.seek_states).skip(first_level);
+        for (run, state) in others {
+            *state = SeekState::of(run, key, probe);
         }
         self.deferred = self.seek_states.iter().filter(|&&state| state != SeekState::Done).count();
         let all = |runs: Vec<&mut RowTableIter>| hints::seek_all(runs, key, sequence);
@@ -333,35 +308,51 @@ impl Merge {
     ) -> Result<()> {
         self.heap.clear();
         self.direction = direction;
-        let seek_row_tables = seek_row_tables.filter(|_| self.hints);
+        let together = seek_row_tables.filter(|_| self.hints);
+        let mut has_row_tables = false;
         for i in 0..self.runs.len() {
-            if self.seek_states[i] == SeekState::Done {
-                self.open_lazy(i);
-                self.count_l0_seek(i);
+            if self.seek_states[i] != SeekState::Done {
+                continue;
+            }
+            self.open_lazy(i);
+            self.count_l0_seek(i);
+            if together.is_some() && matches!(self.runs[i], Source::RowTable(_)) {
+                has_row_tables = true;
+            } else if let Err(error) = seek(&mut self.runs[i]) {
+                self.heap.clear();
+                return Err(error);
+            } else {
+                self.push_valid(i);
             }
         }
-        let mut runs = Vec::new();
-        for (run, _) in self
-            .runs
-            .iter_mut()
-            .zip(&self.seek_states)
-            .filter(|(_, state)| **state == SeekState::Done)
-        {
-            match (run, &seek_row_tables) {
-                (Source::RowTable(run), Some(_)) => runs.push(&mut **run),
-                (run, _) => seek(run)?,
-            }
+        if let Some(seek_row_tables) = together.filter(|_| has_row_tables) {
+            self.seek_together(seek_row_tables)?;
         }
-        if let Some(seek_row_tables) = seek_row_tables {
-            seek_row_tables(runs)?;
-        }
-        let states = &self.seek_states;
-        let done = (0..states.len()).filter(|&i| states[i] == SeekState::Done);
-        let runs = &self.runs;
-        let valid = done.filter(|&i| runs[i].valid());
-        self.heap.extend(valid.map(|run| HeapItem { head: key_head(runs[run].key()), run }));
         self.make_heap();
         Ok(())
+    }
+
+    /// Seeks the RowTables, of which none is deferred.
+    fn seek_together(&mut self, seek_row_tables: SeekAll<'_>) -> Result<()> {
+        let row_tables = self.runs.iter_mut().filter_map(|run| match run {
+            Source::RowTable(run) => Some(&mut **run),
+            _ => None,
+        });
+        if let Err(error) = seek_row_tables(row_tables.collect()) {
+            self.heap.clear();
+            return Err(error);
+        }
+        let is_row_table = |&i: &usize| matches!(self.runs[i], Source::RowTable(_));
+        let row_tables: Vec<usize> = (0..self.runs.len()).filter(is_row_table).collect();
+        row_tables.into_iter().for_each(|i| self.push_valid(i));
+        Ok(())
+    }
+
+    /// Adds run `i` to the end of the heap if it is valid.
+    fn push_valid(&mut self, i: usize) {
+        if self.runs[i].valid() {
+            self.heap.push(self.heap_item(i));
+        }
     }
 
     /// Seeks the deferred runs that may contain the next version.

@@ -17,6 +17,7 @@ mod merge;
 mod merged_value;
 mod random;
 mod replayed;
+mod seek_state;
 mod source;
 mod value_prefetcher;
 mod view_deletes;
@@ -68,8 +69,7 @@ fn find<'v>(
         return Ok(Some(found));
     }
     for tables in &view.version.levels {
-        let at_or_after = tables.partition_point(|table| table.largest() < key);
-        if let Some(file) = tables.get(at_or_after)
+        if let Some(file) = tables.get(tables.find(key))
             && let Some(found) = file.get(key, probe, at)?
         {
             if found.kind == Kind::Reference {

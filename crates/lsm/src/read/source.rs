@@ -220,21 +220,30 @@ impl Source {
 /// Every sorted run, for a cursor at sequence `at`. L0 runs in files are lazy: most seeks need
 /// few.
 pub(super) fn runs(view: &View, at: u64) -> Vec<Source> {
-    let memtables = view.memtables().map(|m| Source::Memtable(MemtableIter::new(m, at)));
-    memtables.chain(file_runs(view)).collect()
+    let files = view.version.level0.len() + view.version.levels.len();
+    let mut runs = Vec::with_capacity(view.memtables().count() + files);
+    runs.extend(view.memtables().map(|m| Source::Memtable(MemtableIter::new(m, at))));
+    push_file_runs(view, &mut runs);
+    runs
 }
 
 /// Every sorted run in files.
-pub(super) fn file_runs(view: &View) -> impl Iterator<Item = Source> {
+pub(super) fn file_runs(view: &View) -> Vec<Source> {
+    let mut runs = Vec::new();
+    push_file_runs(view, &mut runs);
+    runs
+}
+
+fn push_file_runs(view: &View, runs: &mut Vec<Source>) {
     let (purpose, options) = (Purpose::Scan, IterOptions::SCAN);
-    let runs = view.version.level0.iter().enumerate().map(move |(i, run)| match run.pmem_table() {
+    runs.extend(view.version.level0.iter().enumerate().map(|(i, run)| match run.pmem_table() {
         None => Source::Lazy(i),
         Some(_) => Source::of_l0_run(run, purpose, options),
-    });
+    }));
     let levels = view.version.levels.iter().filter(|tables| !tables.is_empty()).cloned();
-    let levels =
-        levels.map(move |tables| Source::Level(Box::new(LevelIter::new(tables, purpose, options))));
-    runs.chain(levels)
+    runs.extend(
+        levels.map(|tables| Source::Level(Box::new(LevelIter::new(tables, purpose, options)))),
+    );
 }
 
 /// A memtable as of one sequence number: each key once, with its visible version.

@@ -48,24 +48,13 @@ pub(crate) enum RunFilter {
 }
 
 impl RunFilter {
-    /// Whether the run may contain the key of `probe`. `asked`: of one key and one version.
+    /// Whether the run may contain the key of `probe`.
     #[inline]
-    pub(crate) fn may_contain<'v>(
-        &'v self,
-        probe: &mut BloomProbe,
-        asked: &mut AskedFilter<'v>,
-    ) -> bool {
+    pub(crate) fn may_contain(&self, probe: &mut BloomProbe) -> bool {
         match self {
             RunFilter::None => true,
             RunFilter::Own(filter) => filter.may_contain(probe),
-            RunFilter::Column(sliced, column) => {
-                let columns = match asked.0 {
-                    Some((last, columns)) if std::ptr::eq(last, &**sliced) => columns,
-                    _ => sliced.columns_of(probe.hash()),
-                };
-                asked.0 = Some((sliced, columns));
-                columns >> column & 1 == 1
-            }
+            RunFilter::Column(sliced, column) => sliced.columns_of(probe.hash()) >> column & 1 == 1,
         }
     }
 
@@ -82,11 +71,6 @@ impl RunFilter {
         }
     }
 }
-
-/// The sliced filter that was asked last for a key, and its columns that may contain the key. So
-/// it is asked once for all of its runs.
-#[derive(Default)]
-pub(crate) struct AskedFilter<'v>(Option<(&'v SlicedBloom, u64)>);
 
 /// Consecutive runs of a version whose filters are asked in the same way.
 #[derive(Clone)]
@@ -367,9 +351,9 @@ mod tests {
                     Some(sliced) => {
                         candidates.extend(sliced.candidates(&probe).map(|at| start + at));
                     }
-                    None => candidates.extend(span.runs.clone().filter(|&at| {
-                        self.filters[at].may_contain(&mut probe, &mut AskedFilter::default())
-                    })),
+                    None => candidates.extend(
+                        span.runs.clone().filter(|&at| self.filters[at].may_contain(&mut probe)),
+                    ),
                 }
             }
             candidates
@@ -389,9 +373,9 @@ mod tests {
                 let expected = self.runs.iter().enumerate().filter(may_contain);
                 let expected: Vec<usize> = expected.map(|(at, _)| at).collect();
                 assert_eq!(self.candidates(&spans, hash), expected);
-                let (mut probe, mut asked) = (BloomProbe::new(hash), AskedFilter::default());
-                let one_by_one = (0..self.runs.len())
-                    .filter(|&at| self.filters[at].may_contain(&mut probe, &mut asked));
+                let mut probe = BloomProbe::new(hash);
+                let one_by_one =
+                    (0..self.runs.len()).filter(|&at| self.filters[at].may_contain(&mut probe));
                 assert_eq!(one_by_one.collect::<Vec<_>>(), expected);
             }
         }

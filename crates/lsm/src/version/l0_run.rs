@@ -20,7 +20,7 @@ use siltstone_table::{Kind, PinnedEntry};
 use super::blob_files::BlobFileId;
 use super::edit::{FileEntry, L0RunEntry};
 use super::file_opener::{FileOpener, PmemRuns};
-use super::l0_filter::{AskedFilter, RunFilter};
+use super::l0_filter::RunFilter;
 use super::{LOG_OF_RUN, LogFile, LoggedValue, TableFile};
 use crate::live_range::LiveRange;
 use crate::pool::POOL_FILE;
@@ -139,8 +139,7 @@ impl L0Run {
         stats: &mut SearchStats,
     ) -> Result<Option<L0Lookup>> {
         // The filter first: it excludes most runs, and costs less than the live range.
-        let may_hold = self.may_hold(probe, &mut AskedFilter::default());
-        if may_hold { self.find(key, at, stats) } else { Ok(None) }
+        if self.may_hold(probe) { self.find(key, at, stats) } else { Ok(None) }
     }
 
     /// As [`get`](Self::get), for a key that the filter does not exclude.
@@ -180,14 +179,10 @@ impl L0Run {
     }
 
     /// Whether it may contain the key of `probe`; `true` without a filter. Cost: one cache line;
-    /// of a sliced filter, one per probe, unless `asked` has the result. `asked`: of one key.
+    /// of a sliced filter, one per probe.
     #[inline]
-    pub(crate) fn may_hold<'v>(
-        &'v self,
-        probe: &mut BloomProbe,
-        asked: &mut AskedFilter<'v>,
-    ) -> bool {
-        self.filter.may_contain(probe, asked)
+    pub(crate) fn may_hold(&self, probe: &mut BloomProbe) -> bool {
+        self.filter.may_contain(probe)
     }
 
     pub(super) fn filter(&self) -> &RunFilter {

@@ -20,15 +20,17 @@ mod l0_occupancy;
 mod l0_run;
 mod log_file;
 mod set;
+mod tables;
 
 pub(crate) use blob_files::{BlobFileId, BlobFiles, BlobOpener, BlobUse, OpenBlobs};
 pub(crate) use edit::{Edit, FileEntry, L0RunEntry};
 pub(crate) use file::TableFile;
 pub(crate) use file_opener::{FileOpener, OpenFile, PmemRuns};
-pub(crate) use l0_filter::{AskedFilter, FilterSpan};
+pub(crate) use l0_filter::FilterSpan;
 pub(crate) use l0_run::{L0Lookup, L0Run};
 pub(crate) use log_file::{HAS_EXPIRY, LOG_OF_RUN, LogFile, LoggedValue};
 pub(crate) use set::{ENGINE, open_versions};
+pub(crate) use tables::{LevelTables, Tables};
 
 use std::sync::Arc;
 
@@ -37,9 +39,6 @@ use siltstone_structures::HyperLogLog;
 
 use crate::range_deletes::RangeDeletes;
 use crate::rowtable::RowTable;
-
-/// The tables of one level ≥ 1, shared by the versions with the same level and by iterators.
-pub(crate) type Tables = Arc<Vec<Arc<TableFile>>>;
 
 /// The files of the table at a point in time.
 #[derive(Default, Clone)]
@@ -197,6 +196,8 @@ impl Version {
             && self.level0.iter().all(|run| run.live().has_cursor_at(&self.cursor));
         let filters = self.level0.iter().map(|run| (run.filter(), run.pmem_table().is_some()));
         self.filter_spans = l0_filter::spans(filters);
+        let edited = self.levels.iter_mut().filter(|tables| tables.is_edited());
+        edited.for_each(|tables| Arc::make_mut(tables).index());
         self
     }
 
@@ -233,7 +234,7 @@ impl Version {
             let was_removed = match level {
                 0 => remove_one(&mut next.level0, |run| run.number() == number),
                 _ if level <= next.levels.len() => {
-                    let tables = Arc::make_mut(&mut next.levels[level - 1]);
+                    let tables = Arc::make_mut(&mut next.levels[level - 1]).edit();
                     remove_one(tables, |table| table.number() == number)
                 }
                 _ => false,
@@ -261,7 +262,7 @@ impl Version {
                     if next.levels.len() < entry.level {
                         next.levels.resize(entry.level, Tables::default());
                     }
-                    let tables = Arc::make_mut(&mut next.levels[entry.level - 1]);
+                    let tables = Arc::make_mut(&mut next.levels[entry.level - 1]).edit();
                     let at = tables.partition_point(|table| table.smallest() < file.smallest());
                     tables.insert(at, file.clone());
                 }

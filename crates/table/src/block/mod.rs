@@ -5,6 +5,7 @@
 //! | [`builder`] | encodes entries |
 //! | this file | the layout, and decoding of one entry |
 //! | `search` | lower-bound search that builds no key |
+//! | `waypoints` | where a search in a cached block begins |
 //! | [`iter`](mod@iter) | bidirectional iterator |
 //! | [`frame`] | compression and checksum of a block on disk |
 //!
@@ -31,10 +32,15 @@ pub mod builder;
 pub mod frame;
 pub mod iter;
 mod search;
+mod waypoints;
 
 pub use builder::BlockBuilder;
 pub use frame::Compression;
 pub use iter::BlockIter;
+
+use std::sync::OnceLock;
+
+use waypoints::Waypoints;
 
 use crate::cache::Cached;
 use crate::kind::{Kind, MAX_SEQUENCE};
@@ -56,8 +62,8 @@ pub struct Block {
     /// Where the entries end and the restart points begin.
     entries_end: usize,
     restarts: usize,
-    /// See `search`; empty unless the block was [`prepared`](Block::prepare).
-    heads: search::Heads,
+    /// Once the block was [`prepared`](Block::prepare).
+    waypoints: OnceLock<Waypoints>,
 }
 
 /// One decoded entry; ranges are of the block's bytes.
@@ -90,8 +96,7 @@ impl Block {
         else {
             return bad(rest.len(), "a block has more restart points than bytes");
         };
-        let heads = search::Heads::default();
-        let block = Block { bytes, entries_end, restarts, heads };
+        let block = Block { bytes, entries_end, restarts, waypoints: OnceLock::new() };
         if restarts == 0 || block.restart(0) != 0 {
             return bad(entries_end, "a block does not start at a restart point");
         }
@@ -104,8 +109,8 @@ impl Block {
 
     /// A block without entries, as a placeholder. No file has one.
     pub(crate) fn empty() -> Block {
-        let (bytes, heads) = Default::default();
-        Block { bytes, entries_end: 0, restarts: 0, heads }
+        let (bytes, waypoints) = Default::default();
+        Block { bytes, entries_end: 0, restarts: 0, waypoints }
     }
 
     /// The block's buffer, for reuse.
@@ -145,7 +150,8 @@ impl Block {
 
 impl Cached for Block {
     fn memory_bytes(&self) -> usize {
-        self.bytes.capacity() + self.heads.memory_bytes() + size_of::<Block>()
+        let waypoints = Waypoints::max_bytes(self.entries_end);
+        self.bytes.capacity() + waypoints + size_of::<Block>()
     }
 }
 

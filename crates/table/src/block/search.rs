@@ -8,16 +8,15 @@
 //! * shared < matched: the entry leaves the target's prefix upwards, so it is greater; stop.
 //! * shared = matched: its suffix is compared with the rest of the target.
 //!
-//! A block that will be searched often, because it is cached, is prepared with the heads of its
-//! restart points: 8 bytes of each key after the bytes that all have in common. Heads are adjacent
-//! and compared as integers, so only restart points with the target's head are read.
+//! A block that was found in the cache has waypoints (see `waypoints`), which take the place of the
+//! restart points: a scan from there passes one or two entries, of whatever restart interval.
 //!
-//! Invariant: nothing is allocated, and at most one restart interval is scanned.
+//! Invariant: nothing is allocated, and at most one restart interval is scanned, or two intervals of
+//! waypoints.
 
 use std::cmp::Ordering;
 
-use siltstone_structures::key_head;
-
+use super::waypoints::{Start, Waypoints};
 use super::{Block, MalformedBlock, RawEntry, common_prefix};
 
 const LINE_BYTES: usize = 64;
@@ -35,63 +34,11 @@ pub(crate) struct Hit {
     pub(crate) same_key: bool,
 }
 
-/// The heads of a block's restart points.
-#[derive(Debug, Default)]
-pub(super) struct Heads {
-    heads: Box<[u64]>,
-    /// Where the first key is, and how many of its bytes all restart points have in common.
-    common_at: usize,
-    common: usize,
-}
-
-impl Heads {
-    pub(super) fn memory_bytes(&self) -> usize {
-        size_of_val(&*self.heads)
-    }
-
-    /// The restart points that only a comparison of whole keys can distinguish from the target:
-    /// those before are less, and those behind greater. `None` without heads.
-    #[inline]
-    fn undecided(&self, block: &[u8], key: &[u8]) -> Option<(usize, usize)> {
-        let all = self.heads.len();
-        if all == 0 {
-            return None;
-        }
-        let common = &block[self.common_at..self.common_at + self.common];
-        Some(match key[..key.len().min(self.common)].cmp(common) {
-            Ordering::Less => (0, 0),
-            Ordering::Greater => (all, all),
-            Ordering::Equal => {
-                let wanted = key_head(&key[self.common..]);
-                let from = self.heads.partition_point(|&head| head < wanted);
-                let equal = self.heads[from..].iter().take_while(|&&head| head == wanted).count();
-                (from, from + equal)
-            }
-        })
-    }
-}
-
 impl Block {
-    /// Makes searches faster. Cost: decodes the restart points; memory for 8 bytes of each.
-    ///
-    /// # Errors
-    /// A restart point is malformed.
-    pub fn prepare(&mut self) -> Result<(), MalformedBlock> {
-        let first = self.decode(0)?;
-        let last = self.decode(self.restart(self.restarts - 1))?;
-        let first_key = self.whole_key(&first);
-        let common = common_prefix(first_key, self.whole_key(&last));
-        let mut heads = Vec::with_capacity(self.restarts);
-        for i in 0..self.restarts {
-            let entry = self.decode(self.restart(i))?;
-            let suffix = self.whole_key(&entry).strip_prefix(&first_key[..common]);
-            heads.extend(suffix.map(key_head));
-        }
-        // Otherwise the block is malformed.
-        if heads.len() == self.restarts && heads.is_sorted() {
-            self.heads = Heads { heads: heads.into(), common_at: first.key_at, common };
-        }
-        Ok(())
+    /// Makes searches faster. Cost: at the first call, decodes all entries.
+    #[inline]
+    pub fn prepare(&self) {
+        self.waypoints.get_or_init(|| Waypoints::of(self).unwrap_or_default());
     }
 
     /// The first entry not less than (key, sequence); `None` if all are less. Cost: about
@@ -105,50 +52,60 @@ impl Block {
         key: &[u8],
         sequence: u64,
     ) -> Result<Option<Hit>, MalformedBlock> {
+        let start = self.waypoints.get().and_then(|waypoints| waypoints.start(self, key));
+        if let Some(Start { at, matched, next }) = start {
+            self.touch(at, next);
+            return self.scan(at, self.entries_end, matched, key, sequence);
+        }
         // The first restart point that is not less than the target.
-        let undecided = self.heads.undecided(&self.bytes, key);
-        let (mut low, mut high) = undecided.unwrap_or((0, self.restarts));
+        let (mut low, mut high) = (0, self.restarts);
         while low < high {
             let middle = low.midpoint(high);
             let entry = self.decode(self.restart(middle))?;
-            if self.whole_key(&entry).cmp(key).then(sequence.cmp(&entry.sequence)).is_lt() {
+            if self.suffix(&entry).cmp(key).then(sequence.cmp(&entry.sequence)).is_lt() {
                 low = middle + 1;
             } else {
                 high = middle;
             }
         }
         let not_less = if low < self.restarts { self.restart(low) } else { self.entries_end };
-        if low > 0
-            && let Some(hit) = self.scan(self.restart(low - 1), not_less, key, sequence)?
-        {
-            return Ok(Some(hit));
+        if low > 0 {
+            let from = self.restart(low - 1);
+            self.touch(from, not_less);
+            if let Some(hit) = self.scan(from, not_less, 0, key, sequence)? {
+                return Ok(Some(hit));
+            }
         }
         if not_less == self.entries_end {
             return Ok(None);
         }
         let entry = self.decode(not_less)?;
-        let same_key = self.whole_key(&entry) == key;
+        let same_key = self.suffix(&entry) == key;
         Ok(Some(Hit { at: not_less, entry: RawEntry { shared: 0, ..entry }, same_key }))
     }
 
-    /// The first entry of `from..to` that is not less than the target; the entry at `from` is less.
+    /// The first entry of `at..to` that is not less than the target. The entry before is less, and
+    /// has `matched` bytes in common with it.
     #[inline]
     fn scan(
         &self,
-        from: usize,
+        mut at: usize,
         to: usize,
+        mut matched: usize,
         key: &[u8],
         sequence: u64,
     ) -> Result<Option<Hit>, MalformedBlock> {
-        self.touch(from, to);
-        let (mut at, mut matched) = (from, 0);
         while at < to {
             let entry = self.decode(at)?;
+            if entry.shared == 0 {
+                // Perhaps a restart point, whose key is stored whole.
+                matched = 0;
+            }
             let order = match entry.shared.cmp(&matched) {
                 Ordering::Greater => Ordering::Less,
                 Ordering::Less => Ordering::Greater,
                 Ordering::Equal => {
-                    let suffix = &self.bytes[entry.key_at..entry.value_at];
+                    let suffix = self.suffix(&entry);
                     let rest = &key[matched..];
                     let common = common_prefix(suffix, rest);
                     matched += common;
@@ -175,9 +132,10 @@ impl Block {
         std::hint::black_box(lines.fold(0, |sum, byte| sum ^ byte));
     }
 
-    /// The key of an entry at a restart point, where `shared` is 0.
+    /// The bytes of an entry's key that it does not share with the key before: at a restart point
+    /// the whole key.
     #[inline]
-    fn whole_key(&self, entry: &RawEntry) -> &[u8] {
+    pub(super) fn suffix(&self, entry: &RawEntry) -> &[u8] {
         &self.bytes[entry.key_at..entry.value_at]
     }
 }

@@ -334,7 +334,7 @@ impl Source {
             return Ok(block.into_arc());
         }
         let block = self.fetch(i, memory)?;
-        self.table.cache_block(i, block)
+        Ok(self.table.cache_block(i, block))
     }
 
     /// Block `i` from the window, which is moved if necessary.

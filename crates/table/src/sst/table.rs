@@ -408,21 +408,23 @@ impl Table {
     #[cold]
     fn read_block_to_cache(&self, i: usize, purpose: Purpose) -> Result<CacheRef<Block>> {
         let block = self.read_block(i, Vec::new(), purpose)?;
-        Ok(self.cache_block(i, block)?.into())
+        Ok(self.cache_block(i, block).into())
     }
 
     /// Block `i` if it is cached.
     #[inline]
     pub(super) fn cached_block(&self, i: usize) -> Option<CacheRef<Block>> {
-        self.cached.as_ref()?.get(i)
+        let block = self.cached.as_ref()?.get(i)?;
+        block.prepare();
+        Some(block)
     }
 
-    pub(super) fn cache_block(&self, i: usize, mut block: Block) -> Result<Arc<Block>> {
-        let Some(cached) = &self.cached else { return Ok(Arc::new(block)) };
-        block.prepare().map_err(|bad| self.malformed(i, bad))?;
+    pub(super) fn cache_block(&self, i: usize, block: Block) -> Arc<Block> {
         let block = Arc::new(block);
-        cached.insert(i, block.clone());
-        Ok(block)
+        if let Some(cached) = &self.cached {
+            cached.insert(i, block.clone());
+        }
+        block
     }
 
     /// Reads block `i` into `memory`, bypassing the cache.
