@@ -59,6 +59,10 @@ impl EngineUnderTest for EncryptedLsm {
         Ok(Box::new(Lsm::open(encrypted(vfs), env, options)?))
     }
 
+    fn view(&self, vfs: Arc<dyn Vfs>) -> Arc<dyn Vfs> {
+        encrypted(vfs)
+    }
+
     fn repair(&self, vfs: &Arc<dyn Vfs>, _variant: u32) -> Result<RepairReport> {
         siltstone_lsm::repair(&encrypted(vfs.clone()))
     }

@@ -19,17 +19,16 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_vfs::{Mode, Vfs};
+use siltstone_vfs::{ENCRYPTED_MAGIC, Mode, Vfs};
 
-use crate::names::TABLE_PREFIX;
+use crate::names::{CATALOGUE as NAME, CATALOGUE_MAGIC as MAGIC, TABLE_PREFIX};
 
 mod repair;
 
 pub use repair::repair;
+pub(crate) use repair::repair_with;
 
-const NAME: &str = "CATALOG";
 const DRAFT_NAME: &str = "CATALOG.new";
-const MAGIC: &str = "siltstone-catalogue";
 const VERSION: u32 = 3;
 /// The version without identities of tables.
 const VERSION_WITHOUT_IDS: u32 = 2;
@@ -82,7 +81,8 @@ impl Catalogue {
     pub(crate) fn is_in(dir: &Path) -> bool {
         let mut begin = [0; MAGIC.len()];
         let file = std::fs::File::open(dir.join(NAME));
-        file.is_ok_and(|mut file| file.read_exact(&mut begin).is_ok()) && begin == *MAGIC.as_bytes()
+        file.is_ok_and(|mut file| file.read_exact(&mut begin).is_ok())
+            && (begin == *MAGIC.as_bytes() || begin.starts_with(ENCRYPTED_MAGIC))
     }
 
     /// Whether a file of this name is a catalogue.

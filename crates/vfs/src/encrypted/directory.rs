@@ -48,6 +48,19 @@ impl EncryptedVfs {
         &self.inner
     }
 
+    /// As [`subdirectory`](Vfs::subdirectory).
+    ///
+    /// # Errors
+    /// The same.
+    pub fn encrypted_subdirectory(&self, name: &str) -> Result<EncryptedVfs> {
+        Ok(EncryptedVfs {
+            inner: self.inner.subdirectory(name)?,
+            keys: self.keys.clone(),
+            prefix: format!("{}{name}/", self.prefix),
+            created: self.created.clone(),
+        })
+    }
+
     fn path_of(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }
@@ -224,12 +237,7 @@ impl Vfs for EncryptedVfs {
     }
 
     fn subdirectory(&self, name: &str) -> Result<Arc<dyn Vfs>> {
-        Ok(Arc::new(EncryptedVfs {
-            inner: self.inner.subdirectory(name)?,
-            keys: self.keys.clone(),
-            prefix: format!("{}{name}/", self.prefix),
-            created: self.created.clone(),
-        }))
+        Ok(Arc::new(self.encrypted_subdirectory(name)?))
     }
 
     fn subdirectories(&self) -> Result<Vec<String>> {

@@ -6,6 +6,9 @@
 //! Invariants: key bytes are zeroized when they are dropped, and no `Debug` prints them.
 
 use std::fmt;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use chacha20poly1305::aead::inout::InOutBuf;
 use chacha20poly1305::{AeadInOut, ChaCha20Poly1305, KeyInit};
@@ -14,6 +17,9 @@ use zeroize::Zeroizing;
 
 /// Bytes of a key.
 pub const KEY_BYTES: usize = 32;
+
+/// A key file is read up to this size.
+const MAX_KEY_FILE_BYTES: u64 = 16 << 10;
 
 /// The key id is the tag of the empty message under this associated data and the zero nonce, which
 /// is used with a master key for nothing else: files' keys are wrapped with XChaCha20.
@@ -117,6 +123,27 @@ impl KeyRing {
     #[must_use]
     pub fn new(current: MasterKey, earlier: Vec<MasterKey>) -> Self {
         KeyRing { current, earlier }
+    }
+
+    /// Reads a key file; see [`parse`](Self::parse). Nobody but its owner may have access to it.
+    ///
+    /// # Errors
+    /// `Invalid` if others have access or a line is not a key; `Io`.
+    pub fn read_file(path: &Path) -> Result<Self> {
+        let name = path.display();
+        let fault = |error| Error::io("read key file", name.to_string(), &error);
+        let mut file = std::fs::File::open(path).map_err(fault)?;
+        let mode = file.metadata().map_err(fault)?.permissions().mode();
+        if mode & 0o077 != 0 {
+            return Err(Error::Invalid(format!(
+                "key file {name}: others have access to it (mode {:03o}): chmod 600 {name}",
+                mode & 0o777
+            )));
+        }
+        // Large enough that reading a file of a few keys moves no bytes that are not zeroized.
+        let mut text = Zeroizing::new(String::with_capacity(MAX_KEY_FILE_BYTES as usize));
+        file.by_ref().take(MAX_KEY_FILE_BYTES).read_to_string(&mut text).map_err(fault)?;
+        Self::parse(&text).map_err(|error| Error::Invalid(format!("{name}: {error}")))
     }
 
     /// Parses the text of a key file: one key of 64 hexadecimal digits per line, the current one
