@@ -10,8 +10,8 @@ use siltstone_engine::{CheckpointSink, Error, Purpose, Result};
 use siltstone_vfs::{File, Vfs};
 
 use crate::db::refuse_inside;
-use crate::partial_directory::PartialDirectory;
 use crate::encryption::Keys;
+use crate::partial_directory::PartialDirectory;
 use crate::{Db, engines};
 
 impl Db {

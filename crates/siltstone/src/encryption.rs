@@ -15,15 +15,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_vfs::{ENCRYPTED_MAGIC, Mode, Vfs};
+use siltstone_vfs::{ENCRYPTED_MAGIC, ENCRYPTED_MAGIC_OFFSETS, Mode, Vfs};
 
 use crate::names::{CATALOGUE, CATALOGUE_MAGIC};
 
 #[cfg(feature = "encryption")]
 pub use siltstone_vfs::encrypted::{EncryptedVfs, KeyId, KeyProvider, KeyRing, MasterKey};
-
-/// Where the two copies of a header are: one of them shows that the other is damaged.
-const MAGIC_OFFSETS: [u64; 2] = [0, 2048];
 
 /// The keys of a store, or none. Without the feature `encryption` there are none.
 #[derive(Clone, Default)]
@@ -101,18 +98,18 @@ impl Keys {
             file.read_at(at, &mut found, Purpose::Recovery)?;
             Ok(found == magic)
         };
-        let [first, second] = MAGIC_OFFSETS;
+        let [first, second] = ENCRYPTED_MAGIC_OFFSETS;
         let is_encrypted = has(first, ENCRYPTED_MAGIC)? || has(second, ENCRYPTED_MAGIC)?;
         let is_plain = has(0, CATALOGUE_MAGIC.as_bytes())?;
         match (self.is_none(), is_encrypted, is_plain) {
-            (true, true, false) if cfg!(feature = "encryption") => refuse(
+            (true, true, _) if cfg!(feature = "encryption") => refuse(
                 "the store is encrypted: give its key (DbOptions::encryption, or --key-file)",
             ),
-            (true, true, false) => refuse(
+            (true, true, _) => refuse(
                 "the store is encrypted, and this program was built without the feature \
                  'encryption'",
             ),
-            (false, _, true) => refuse(
+            (false, false, true) => refuse(
                 "the store is not encrypted: open it without a key, or make an encrypted copy \
                  (siltstone checkpoint --target-key-file)",
             ),

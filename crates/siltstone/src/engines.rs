@@ -452,11 +452,7 @@ pub fn inspect(path: &Path, limit: usize) -> Result<Option<Inspection>> {
 ///
 /// # Errors
 /// The same, and those of keys that do not fit.
-pub fn inspect_with(
-    path: &Path,
-    limit: usize,
-    keys: &Keys,
-) -> Result<Option<Inspection>> {
+pub fn inspect_with(path: &Path, limit: usize, keys: &Keys) -> Result<Option<Inspection>> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok(None);
     };
@@ -487,9 +483,7 @@ fn directory_of(directory: &Path, keys: &Keys) -> Result<Arc<dyn Vfs>> {
         .map_err(|error| Error::io("find", directory.display().to_string(), &error))?;
     let name = absolute.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     match absolute.parent().filter(|_| name.starts_with(TABLE_PREFIX)) {
-        Some(store) => {
-            keys.wrap(Arc::new(Disk::open(store)?)).subdirectory(name)
-        }
+        Some(store) => keys.wrap(Arc::new(Disk::open(store)?)).subdirectory(name),
         None => Ok(keys.wrap(Arc::new(Disk::open(directory)?))),
     }
 }

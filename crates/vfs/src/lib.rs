@@ -59,8 +59,11 @@ pub use overlay::Overlay;
 pub use pmem::{Mapping, Page, PageClaims, PageMut, PmemPool};
 pub use ram::Ram;
 
-/// The first bytes of an encrypted file.
+/// The magic number of an encrypted file.
 pub const ENCRYPTED_MAGIC: &[u8; 8] = b"SILTCRYP";
+
+/// Where an encrypted file has its magic number, twice, so that one survives damage.
+pub const ENCRYPTED_MAGIC_OFFSETS: [u64; 2] = [64, 2112];
 
 /// What [`File::read_lossy_at`] fills damaged ranges with.
 pub const FILLER: u8 = 0xEE;

@@ -10,7 +10,8 @@
 //! synced, renamed, directory synced. In the file the list of pending tables is called `pending`.
 //! Version 1 has no such list, and is written while no table is pending. Version 3 adds `ids`, the
 //! tables that have taken part in batches over several tables, and is written once there are any. A
-//! reader refuses versions above its own. `repair` rebuilds a damaged or missing catalogue from
+//! reader refuses versions above its own. Version 4 is that of an encrypted store; the text behind
+//! it is then the header of an encrypted file. `repair` rebuilds a damaged or missing catalogue from
 //! the table directories.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +20,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_vfs::{ENCRYPTED_MAGIC, Mode, Vfs};
+use siltstone_vfs::{Mode, Vfs};
 
 use crate::names::{CATALOGUE as NAME, CATALOGUE_MAGIC as MAGIC, TABLE_PREFIX};
 
@@ -77,12 +78,12 @@ impl Catalogue {
         vfs.exists(NAME)
     }
 
-    /// Whether a directory of this machine holds a file that begins like a catalogue.
+    /// Whether a directory of this machine holds a file that begins like a catalogue, encrypted or
+    /// not.
     pub(crate) fn is_in(dir: &Path) -> bool {
         let mut begin = [0; MAGIC.len()];
         let file = std::fs::File::open(dir.join(NAME));
-        file.is_ok_and(|mut file| file.read_exact(&mut begin).is_ok())
-            && (begin == *MAGIC.as_bytes() || begin.starts_with(ENCRYPTED_MAGIC))
+        file.is_ok_and(|mut file| file.read_exact(&mut begin).is_ok()) && begin == *MAGIC.as_bytes()
     }
 
     /// Whether a file of this name is a catalogue.

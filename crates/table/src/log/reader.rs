@@ -272,7 +272,11 @@ impl LogReader {
         }
         let (there, gone) = chunk.split_at_mut(there as usize);
         gone.fill(0);
-        if there.is_empty() { Ok(()) } else { self.file.read_lossy_at(at, there, Purpose::Recovery) }
+        if there.is_empty() {
+            Ok(())
+        } else {
+            self.file.read_lossy_at(at, there, Purpose::Recovery)
+        }
     }
 
     /// The bytes of the block at `block_at`, for `tail`.

@@ -19,22 +19,11 @@ use siltstone_engine::{Error, Purpose, Result};
 use super::frame::{BLOCK_BYTES, FrameCipher, MAX_CONTENT};
 use super::header::{self, FileKey, HEADER_BYTES, Header, SLOT_OFFSETS};
 use super::key::{KeyId, KeyProvider, random};
-use super::recover::{Extents, find_end};
+use super::recover::{EMPTY, End, Extents, find_end};
 use crate::File;
 
 /// A gap before an append is filled with zeros; a larger one is refused.
 const MAX_GAP_BYTES: u64 = 64 << 20;
-
-/// Where the frames of a file end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct End {
-    /// In the decrypted file.
-    pub(super) offset: u64,
-    /// In the encrypted file.
-    pub(super) position: u64,
-}
-
-pub(super) const EMPTY: End = End { offset: 0, position: HEADER_BYTES };
 
 /// The key of a file and its cipher.
 pub(super) struct Key {
@@ -80,8 +69,7 @@ impl Content {
     ) -> Result<Self> {
         let (file_key, master) = (random()?, keys.current());
         let header = header::page(&header::encode_slot(&master, &file_key, identity)?);
-        let writer =
-            Writer { header, is_header_written: false, generation: 0, buffer: Vec::new() };
+        let writer = Writer { header, is_header_written: false, generation: 0, buffer: Vec::new() };
         let cipher = FrameCipher::new(&file_key);
         Ok(Content {
             inner,
@@ -185,12 +173,7 @@ impl Content {
         self.append(&mut writer, [&zeros, bytes], purpose)
     }
 
-    fn append(
-        &self,
-        writer: &mut Writer,
-        pieces: [&[u8]; 2],
-        purpose: Purpose,
-    ) -> Result<()> {
+    fn append(&self, writer: &mut Writer, pieces: [&[u8]; 2], purpose: Purpose) -> Result<()> {
         let key = self.key.as_ref().map_err(|reason| self.fault("write", reason))?;
         let end = *self.end.read();
         let mut starts = Vec::new();

@@ -117,8 +117,7 @@ impl EncryptedVfs {
                 return Err(Error::corruption(name, at, "a copy of its header is damaged"));
             }
         }
-        let used = |i: &usize| !in_slot(*i);
-        match (0..page.len()).filter(used).find(|&i| page[i] != 0) {
+        match header::first_other_byte(&page) {
             Some(at) => Err(Error::corruption(name, at as u64, "its header has other bytes")),
             None => Ok(Some(key.master)),
         }
@@ -165,13 +164,6 @@ impl EncryptedVfs {
             created.remove(&self.path_of(to));
         }
     }
-}
-
-/// Whether a byte of the header is part of a slot.
-fn in_slot(at: usize) -> bool {
-    header::SLOT_OFFSETS.iter().any(|&slot| {
-        (slot as usize..slot as usize + header::SLOT_BYTES).contains(&at)
-    })
 }
 
 /// The name of a file without what marks it as a draft or as quarantined.
@@ -279,7 +271,8 @@ impl Vfs for EncryptedVfs {
     }
 
     fn map(&self, name: &str, _bytes: u64) -> Result<Mapping> {
-        let reason = "byte-addressable memory cannot be encrypted; leave the option out (pmem.size of lsm)";
+        let reason =
+            "byte-addressable memory cannot be encrypted; leave the option out (pmem.size of lsm)";
         let source = std::io::Error::new(std::io::ErrorKind::Unsupported, reason);
         Err(Error::io("map", name, &source))
     }

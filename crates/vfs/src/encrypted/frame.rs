@@ -126,9 +126,8 @@ impl FrameCipher {
             out.extend_from_slice(piece);
             let buffer = InOutBuf::from(&mut out[from..]);
             let tag = self.0.encrypt_inout_detached(&nonce, &associated_data(at, len), buffer);
-            let tag = tag.map_err(|_| {
-                Error::Invalid("a frame is too long for the cipher".to_owned())
-            })?;
+            let tag =
+                tag.map_err(|_| Error::Invalid("a frame is too long for the cipher".to_owned()))?;
             out.extend_from_slice(&tag);
             offset += piece.len() as u64;
             content = rest;
@@ -138,13 +137,7 @@ impl FrameCipher {
 
     /// Decrypts a frame of the block at `position` into `out`, of the frame's length; `false` if it
     /// is not authentic.
-    pub(super) fn open(
-        &self,
-        block: &[u8],
-        frame: &Frame,
-        position: u64,
-        out: &mut [u8],
-    ) -> bool {
+    pub(super) fn open(&self, block: &[u8], frame: &Frame, position: u64, out: &mut [u8]) -> bool {
         let bytes = &block[frame.at..frame.end()];
         let nonce: [u8; 12] = std::array::from_fn(|i| bytes[i]);
         let (content, tag) = bytes[HEAD..].split_at(frame.len);

@@ -2,7 +2,8 @@
 //!
 //! ```text
 // ANCHOR: header
-//! header := slot  zeros to 2048  slot  zeros to 4096                  4,096 bytes
+//! header := text:32  zeros to 64  slot  zeros to 2112  slot  zeros to 4096        4,096 bytes
+//! text   := "siltstone-catalogue 4 encrypted\n"
 //! slot   := magic:"SILTCRYP"  version:u8  suite:u8  0:u16
 //!           key id:16  nonce:24  wrapped key:32  tag:16  crc32c:u32    104 bytes
 //!   version 1
@@ -17,7 +18,8 @@
 //! Either slot suffices. A change of identity or of the master key writes the second slot, syncs,
 //! and then writes the first one, so a power cut leaves one of them valid.
 //!
-//! A reader refuses a greater version or suite by number.
+//! A reader refuses a greater version or suite by number. The text is that of a catalogue of version
+//! 4: a program from before encryption refuses it by that number. It is the same in all files.
 
 use chacha20poly1305::aead::inout::InOutBuf;
 use chacha20poly1305::{AeadInOut, KeyInit, XChaCha20Poly1305};
@@ -32,7 +34,9 @@ pub(super) const HEADER_BYTES: u64 = 4096;
 /// Bytes of a slot.
 pub(super) const SLOT_BYTES: usize = 104;
 /// Where the slots are.
-pub(super) const SLOT_OFFSETS: [u64; 2] = [0, 2048];
+pub(super) const SLOT_OFFSETS: [u64; 2] = crate::ENCRYPTED_MAGIC_OFFSETS;
+/// The beginning of each file.
+const TEXT: &[u8; 32] = b"siltstone-catalogue 4 encrypted\n";
 
 const VERSION: u8 = 1;
 const SUITE: u8 = 1;
@@ -79,6 +83,7 @@ pub(super) fn encode_slot(
 /// A header with `slot` twice.
 pub(super) fn page(slot: &[u8; SLOT_BYTES]) -> Vec<u8> {
     let mut page = vec![0; HEADER_BYTES as usize];
+    page[..TEXT.len()].copy_from_slice(TEXT);
     for at in SLOT_OFFSETS {
         page[at as usize..][..SLOT_BYTES].copy_from_slice(slot);
     }
@@ -92,6 +97,15 @@ pub(super) fn intact_slots(page: &[u8]) -> [Option<&[u8; SLOT_BYTES]>; 2] {
         let crc = crc32c::crc32c(&slot[..CRC_AT]).to_le_bytes();
         (slot.starts_with(MAGIC) && slot[CRC_AT..] == crc).then_some(slot)
     })
+}
+
+/// The first byte of a header that belongs to no slot and is not what it has to be.
+pub(super) fn first_other_byte(page: &[u8]) -> Option<usize> {
+    let is_slot = |at: usize| {
+        SLOT_OFFSETS.iter().any(|&slot| (at as u64).wrapping_sub(slot) < SLOT_BYTES as u64)
+    };
+    let expected = |at: usize| TEXT.get(at).copied().unwrap_or(0);
+    (0..page.len()).find(|&at| !is_slot(at) && page[at] != expected(at))
 }
 
 /// The id of the master key of an intact slot.

@@ -13,10 +13,10 @@ use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
 
-use super::content::{Content, End, Key};
+use super::content::{Content, Key};
 use super::frame::{BLOCK_BYTES, Frame, MAX_CONTENT, frames};
 use super::header::HEADER_BYTES;
-use super::recover::{Extents, scan};
+use super::recover::{End, Extents, scan};
 use crate::FILLER;
 use crate::names::fault;
 
@@ -41,9 +41,7 @@ impl Content {
     ) -> Result<()> {
         let to = offset.checked_add(buf.len() as u64);
         let end = self.end()?;
-        if to.is_none_or(|to| to > end.offset)
-            && (to.is_none() || to > Some(self.len()?))
-        {
+        if to.is_none_or(|to| to > end.offset) && (to.is_none() || to > Some(self.len()?)) {
             return Err(fault("read", &*self.name, std::io::ErrorKind::UnexpectedEof));
         }
         let inside = end.offset.saturating_sub(offset).min(buf.len() as u64) as usize;

@@ -6,13 +6,23 @@
 
 use siltstone_engine::{Purpose, Result};
 
-use super::content::{EMPTY, End};
 use super::frame::{BLOCK_BYTES, Frame, FrameCipher, MAX_CONTENT};
 use super::header::HEADER_BYTES;
 use crate::File;
 
 /// Files are read in pieces of at most this size.
 const MAX_PIECE_BYTES: u64 = 1 << 20;
+
+/// Where the frames of a file end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct End {
+    /// In the decrypted file.
+    pub(super) offset: u64,
+    /// In the encrypted file.
+    pub(super) position: u64,
+}
+
+pub(super) const EMPTY: End = End { offset: 0, position: HEADER_BYTES };
 
 /// An authentic frame.
 #[derive(Debug, Clone, Copy)]
@@ -38,9 +48,9 @@ fn scan_block(
     while at < block.len() {
         // The content before a frame takes less space than its frames.
         let plausible = |frame: &Frame| frame.offset >= offset && frame.offset <= position;
-        let frame = Frame::parse(block, at).filter(plausible).filter(|frame| {
-            cipher.open(block, frame, position, &mut content[..frame.len])
-        });
+        let frame = Frame::parse(block, at)
+            .filter(plausible)
+            .filter(|frame| cipher.open(block, frame, position, &mut content[..frame.len]));
         match frame {
             Some(frame) => {
                 offset = frame.end_offset();

@@ -233,11 +233,7 @@ impl Content {
         let end = offset + buf.len() as u64;
         let mut at = offset;
         let part = |buf: &mut [u8], from: u64, to: u64| -> Result<()> {
-            self.read_lower(
-                from,
-                &mut buf[(from - offset) as usize..(to - offset) as usize],
-                read,
-            )
+            self.read_lower(from, &mut buf[(from - offset) as usize..(to - offset) as usize], read)
         };
         for (&number, page) in self.pages.range(offset / PAGE_BYTES..end.div_ceil(PAGE_BYTES)) {
             let start = (number * PAGE_BYTES).max(offset);
