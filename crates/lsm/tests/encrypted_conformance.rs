@@ -8,7 +8,7 @@ use std::sync::Arc;
 use siltstone_engine::{Capabilities, Engine, MAX_VALUE_BYTES, RepairReport, Result};
 use siltstone_lsm::{Lsm, Options};
 use siltstone_runtime::Env;
-use siltstone_testkit::{EngineUnderTest, engine_under_test};
+use siltstone_testkit::{Check, EngineUnderTest, Scale, engine_under_test};
 use siltstone_vfs::Vfs;
 use siltstone_vfs::encrypted::{EncryptedVfs, KeyRing, MasterKey};
 
@@ -68,8 +68,33 @@ impl EngineUnderTest for EncryptedLsm {
     }
 }
 
+/// A fifth of the kit's amounts: the kit over plain files runs the whole of them.
+fn run(name: &str, check: Check) {
+    let scale = Scale::from_env_or(Scale {
+        histories: 12,
+        power_cuts: 80,
+        refused_histories: 20,
+        flips: 300,
+        damaged_stores: 80,
+        faults: 12,
+        rounds: 6,
+        kills: 4,
+        ..Scale::default()
+    });
+    siltstone_testkit::run_scaled(name, check, &EncryptedLsm, &scale);
+}
+
+macro_rules! checks {
+    ($($name:ident $check:path,)*) => {
+        $(#[test]
+        fn $name() {
+            run(stringify!($name), $check);
+        })*
+    };
+}
+
 // Without `valid_checksum_corruption`: nobody can compute a tag without the key.
-siltstone_testkit::conformance! { @tests EncryptedLsm;
+checks! {
     histories siltstone_testkit::histories::histories,
     metamorphic siltstone_testkit::metamorphic::metamorphic,
     power_cuts siltstone_testkit::power_cuts::power_cuts,

@@ -265,6 +265,57 @@ fn read_only_store_writes_no_byte() {
     assert!(contents() == before);
 }
 
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/encrypted_fixtures")
+}
+
+/// Writes a closed store and one whose process was killed, with the key of 32 bytes 7.
+#[test]
+#[ignore = "makes a fixture: SILTSTONE_NEW_FIXTURE=DIR"]
+fn write_fixture() {
+    let dir = PathBuf::from(std::env::var_os("SILTSTONE_NEW_FIXTURE").unwrap());
+    std::fs::create_dir_all(&dir).unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let db = Db::open_or_create(scratch.path().join("s"), options(&ring(&[7]))).unwrap();
+    let table = db.table_or_create("t", "lsm", &small()).unwrap();
+    for i in 0..600 {
+        if i == 300 {
+            table.compact_range::<&[u8]>(..).unwrap();
+        }
+        table.put(format!("{i:04}").as_bytes(), value(i).as_bytes()).unwrap();
+    }
+    db.sync().unwrap();
+    copy(&scratch.path().join("s"), &dir.join("killed"));
+    drop(table);
+    db.close().unwrap();
+    copy(&scratch.path().join("s"), &dir.join("closed"));
+}
+
+#[test]
+fn encrypted_stores_of_earlier_versions_open() {
+    let mut opened = 0;
+    for version in fixtures().read_dir().unwrap().map(|entry| entry.unwrap().path()) {
+        for store in ["closed", "killed"] {
+            let scratch = tempfile::tempdir().unwrap();
+            let dir = scratch.path().join("s");
+            copy(&version.join(store), &dir);
+            let db = Db::open(&dir, options(&ring(&[7]))).unwrap();
+            let table = db.table("t").unwrap();
+            for i in 0..600 {
+                let found = table.get(format!("{i:04}").as_bytes()).unwrap();
+                assert_eq!(found.as_deref(), Some(value(i).as_bytes()), "{store} {i}");
+            }
+            table.put(b"new", b"v").unwrap();
+            drop(table);
+            db.close().unwrap();
+            let db = Db::open(&dir, options(&ring(&[7]))).unwrap();
+            assert_eq!(db.table("t").unwrap().iter().unwrap().count(), 601);
+            opened += 1;
+        }
+    }
+    assert!(opened >= 2, "fixtures are missing");
+}
+
 #[test]
 fn debug_of_options_shows_no_key() {
     let shown = format!("{:?}", options(&ring(&[0xab])));
