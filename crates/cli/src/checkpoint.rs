@@ -47,9 +47,9 @@ impl Checkpoint {
 /// Wrap the keys of all files of an encrypted store with the first key of --key-file
 ///
 /// Put the new key in front of the old one in the key file, run this, and remove the old key. Only
-/// the headers of the files are written. Whoever knows the old key and has an old copy of a file can
-/// still read it; `checkpoint --target-key-file` gives all files new keys. The store must be closed.
-/// Exit status 1 if headers are damaged and were left as they are.
+/// the headers of the files are written. Whoever knows the old key and has an old copy of a file
+/// can still read it; `checkpoint --target-key-file` gives all files new keys. The store must be
+/// closed. Exit status 1 if headers are damaged and were left as they are.
 #[derive(Args)]
 pub(crate) struct Rekey {
     /// The directory of the store

@@ -1,4 +1,5 @@
-//! The cost of encryption, as counts: bytes on disk per row, and a workload for an instruction counter.
+//! The cost of encryption, as counts: bytes on disk per row, and a workload for an instruction
+//! counter.
 //!
 //! ```text
 //! cargo bench -p siltstone --features encryption --bench encryption               bytes per row

@@ -45,8 +45,9 @@ impl Db {
         self.checkpoint_with_keys(dir, &self.options().encryption)
     }
 
-    /// As [`checkpoint`](Self::checkpoint), but the copy is encrypted with `keys`, or not encrypted if there are none.
-    /// Unless these are the keys of this store, all files are copied, and get new keys of their own.
+    /// As [`checkpoint`](Self::checkpoint), but the copy is encrypted with `keys`, or not encrypted
+    /// if there are none. Unless these are the keys of this store, all files are copied, and get
+    /// new keys of their own.
     ///
     /// # Errors
     /// As from [`checkpoint`](Self::checkpoint); [`Error::Invalid`] for a table that cannot be

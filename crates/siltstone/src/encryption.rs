@@ -7,9 +7,9 @@
 //! ```
 //!
 //! In an encrypted store every file but `LOCK` is encrypted. A checkpoint with other keys
-//! ([`Db::checkpoint_with_keys`](crate::Db::checkpoint_with_keys)) encrypts, decrypts or encrypts anew
-//! a store; it copies all files. [`rewrap`](crate::maintenance::rewrap) replaces the master key and
-//! writes headers only.
+//! ([`Db::checkpoint_with_keys`](crate::Db::checkpoint_with_keys)) encrypts, decrypts or encrypts
+//! anew a store; it copies all files. [`rewrap`](crate::maintenance::rewrap) replaces the master
+//! key and writes headers only.
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,8 +37,8 @@ impl fmt::Debug for Keys {
 
 #[cfg(feature = "encryption")]
 impl Keys {
-    /// The keys of an encrypted store. Files are linked to a checkpoint only with the same keys, that
-    /// is, with clones of this value.
+    /// The keys of an encrypted store. Files are linked to a checkpoint only with the same keys,
+    /// that is, with clones of this value.
     #[must_use]
     pub fn new(provider: Arc<dyn KeyProvider>) -> Self {
         Keys { provider: Some(provider) }

@@ -476,8 +476,8 @@ pub fn inspect_with(path: &Path, limit: usize, keys: &Keys) -> Result<Option<Ins
     Ok(None)
 }
 
-/// The directory of a file of a store. A file of a table is encrypted under the table's name, so its
-/// directory is opened as a part of the store's.
+/// The directory of a file of a store. A file of a table is encrypted under the table's name, so
+/// its directory is opened as a part of the store's.
 fn directory_of(directory: &Path, keys: &Keys) -> Result<Arc<dyn Vfs>> {
     let absolute = std::path::absolute(directory)
         .map_err(|error| Error::io("find", directory.display().to_string(), &error))?;

@@ -210,8 +210,8 @@ pub struct RewrapReport {
 
 /// Wraps the keys of all files of the closed store in `dir` with the current master key of `keys`,
 /// durably. Earlier master keys are not needed afterwards. The contents are not read: whoever knows
-/// an earlier master key and has an old copy of a header can still read that file. A checkpoint with
-/// keys of its own has new keys for all files.
+/// an earlier master key and has an old copy of a header can still read that file. A checkpoint
+/// with keys of its own has new keys for all files.
 ///
 /// Files that a checkpoint shares with the store change with it. The call may be repeated after an
 /// interruption.
@@ -288,9 +288,9 @@ impl Db {
         Ok(report)
     }
 
-    /// Checks the headers of all files of an encrypted store, both copies of each, on disk. Nothing is
-    /// checked in a store that is not encrypted, not in a directory, or open for writing: headers may
-    /// be just being written there.
+    /// Checks the headers of all files of an encrypted store, both copies of each, on disk. Nothing
+    /// is checked in a store that is not encrypted, not in a directory, or open for writing:
+    /// headers may be just being written there.
     ///
     /// # Errors
     /// `Io`: a file could not be read.

@@ -235,8 +235,8 @@ pub trait File: Send + Sync {
     /// `Io` of kind `UnexpectedEof` if the range ends past the end of the file.
     fn read_at(&self, offset: u64, buf: &mut [u8], purpose: Purpose) -> Result<()>;
 
-    /// As [`read_at`](File::read_at), for a reader that looks for what is intact, as the recovery of
-    /// a log does: where the backend itself finds damage, in place of an error the bytes are
+    /// As [`read_at`](File::read_at), for a reader that looks for what is intact, as the recovery
+    /// of a log does: where the backend itself finds damage, in place of an error the bytes are
     /// [`FILLER`].
     ///
     /// # Errors

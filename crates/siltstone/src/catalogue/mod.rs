@@ -11,8 +11,8 @@
 //! Version 1 has no such list, and is written while no table is pending. Version 3 adds `ids`, the
 //! tables that have taken part in batches over several tables, and is written once there are any. A
 //! reader refuses versions above its own. Version 4 is that of an encrypted store; the text behind
-//! it is then the header of an encrypted file. `repair` rebuilds a damaged or missing catalogue from
-//! the table directories.
+//! it is then the header of an encrypted file. `repair` rebuilds a damaged or missing catalogue
+//! from the table directories.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;

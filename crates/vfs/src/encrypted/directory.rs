@@ -1,9 +1,9 @@
 //! The directory: which files are encrypted, under which identity, and changes of the identity.
 //!
 //! The identity of a file is its path in the store, e.g. `table-fruit/000007.sst`. A draft
-//! (`CATALOG.new`, `CURRENT.tmp`, `000009.log.rewrite`) and a quarantined file (`000007.sst.damaged`)
-//! share the identity of the file that they become or were, so those renames change no byte. Other
-//! renames change the header, as [`super::header`] describes.
+//! (`CATALOG.new`, `CURRENT.tmp`, `000009.log.rewrite`) and a quarantined file
+//! (`000007.sst.damaged`) share the identity of the file that they become or were, so those renames
+//! change no byte. Other renames change the header, as [`super::header`] describes.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -124,8 +124,8 @@ impl EncryptedVfs {
     }
 
     /// Wraps the key of the file `name` with the current master key, durably, if it is wrapped with
-    /// another one; returns whether it was. The content does not change. The file must not be in use
-    /// by another process.
+    /// another one; returns whether it was. The content does not change. The file must not be in
+    /// use by another process.
     ///
     /// # Errors
     /// As from [`check_header`](Self::check_header), but one copy of the header suffices.

@@ -18,8 +18,9 @@
 //! Either slot suffices. A change of identity or of the master key writes the second slot, syncs,
 //! and then writes the first one, so a power cut leaves one of them valid.
 //!
-//! A reader refuses a greater version or suite by number. The text is that of a catalogue of version
-//! 4: a program from before encryption refuses it by that number. It is the same in all files.
+//! A reader refuses a greater version or suite by number. The text is that of a catalogue of
+//! version 4: a program from before encryption refuses it by that number. It is the same in all
+//! files.
 
 use chacha20poly1305::aead::inout::InOutBuf;
 use chacha20poly1305::{AeadInOut, KeyInit, XChaCha20Poly1305};
@@ -113,7 +114,8 @@ pub(super) fn key_id(slot: &[u8; SLOT_BYTES]) -> KeyId {
     KeyId(std::array::from_fn(|i| slot[12 + i]))
 }
 
-/// Reads the header of the file `identity` from the first bytes of the file; `path` is for messages.
+/// Reads the header of the file `identity` from the first bytes of the file; `path` is for
+/// messages.
 ///
 /// # Errors
 /// `Refused` for a newer version, and if no key opens a slot because the key is not known.

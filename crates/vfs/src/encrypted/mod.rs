@@ -3,8 +3,8 @@
 //! ```text
 //!   engines, catalogue      plaintext, with their own checksums, offsets and torn tails
 //!   ────────────────────
-//!   EncryptedVfs            header │ frame frame … │ frame │ frame frame …     one frame per append
-//!   ────────────────────                                                      and block of 4 KiB
+//!   EncryptedVfs            header │ frame frame … │ frame │ frame …         one frame per append
+//!   ────────────────────                                                   and block of 4 KiB
 //!   Disk                    ciphertext
 //! ```
 //!
@@ -25,9 +25,9 @@
 //! What the engines rely on:
 //!
 //! * *Synced bytes never change.* A write appends frames and changes no earlier byte.
-//! * *A torn tail is distinguished from damage* by the log's own evidence, which is in its plaintext.
-//!   [`File::read_lossy_at`](crate::File::read_lossy_at) shows the log what is authentic, at its
-//!   offsets, and fills the rest.
+//! * *A torn tail is distinguished from damage* by the log's own evidence, which is in its
+//!   plaintext. [`File::read_lossy_at`](crate::File::read_lossy_at) shows the log what is authentic,
+//!   at its offsets, and fills the rest.
 //! * *Damage is found.* Each byte of a frame, its place and its file are authenticated. Every other
 //!   read of damaged bytes is `Corruption`.
 //!
