@@ -8,7 +8,7 @@
 //!
 //! In an encrypted store every file but `LOCK` is encrypted. A checkpoint with other keys
 //! ([`Db::checkpoint_with_keys`](crate::Db::checkpoint_with_keys)) encrypts, decrypts or encrypts
-//! anew a store; it copies all files. [`rewrap`](crate::maintenance::rewrap) replaces the master
+//! anew a store; it copies all files. `maintenance::rewrap` replaces the master
 //! key and writes headers only.
 
 use std::fmt;
