@@ -1,6 +1,8 @@
 //! Encrypted stores: nothing readable on disk, wrong and missing keys, other keys, backups of the
 //! ciphertext, and damage.
 
+#![allow(clippy::unwrap_used)]
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

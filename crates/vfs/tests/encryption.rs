@@ -1,5 +1,7 @@
 //! Encrypted files over a disk that fails.
 
+#![allow(clippy::unwrap_used)]
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
