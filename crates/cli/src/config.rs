@@ -92,7 +92,12 @@ fn matches_of(program: &Command, args: &[OsString]) -> Option<ArgMatches> {
 }
 
 fn serve_of(program: &Command) -> Command {
-    program.find_subcommand("serve").cloned().unwrap_or_default()
+    let serve = program.find_subcommand("serve").cloned().unwrap_or_default();
+    // Options of all commands become options of `serve` only when its arguments are parsed.
+    let global = program.get_arguments().filter(|argument| argument.is_global_set());
+    let known = |id: &clap::Id| serve.get_arguments().any(|argument| argument.get_id() == id);
+    let missing: Vec<_> = global.filter(|argument| !known(argument.get_id())).cloned().collect();
+    serve.args(missing)
 }
 
 /// The directory and the options that a file gives.

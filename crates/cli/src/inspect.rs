@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
-use siltstone::engines::{Inspection, inspect};
+use siltstone::engines::{Inspection, inspect_with};
 
 use crate::outcome::{CommandResult, Failure, Outcome};
+use crate::store::keys;
 
 /// Dump a file
 ///
@@ -42,7 +43,7 @@ impl Inspect {
             dumped.push(json!({ "file": file.to_string_lossy(), "inspection": inspection }));
         }
         for file in files {
-            let Some(inspection) = inspect(&file, self.limit)? else { continue };
+            let Some(inspection) = inspect_with(&file, self.limit, &keys())? else { continue };
             is_sound &= inspection.damage.is_none();
             if !self.json {
                 print(&file, &inspection);

@@ -57,6 +57,11 @@ use outcome::{CommandResult, Failure, Outcome};
 struct Cli {
     #[command(subcommand)]
     command: Command,
+
+    /// The keys of an encrypted store: a file of one key per line, 64 hexadecimal digits, the
+    /// current one first. Only its owner may have access
+    #[arg(long, global = true, value_name = "FILE")]
+    key_file: Option<std::path::PathBuf>,
 }
 
 #[derive(Subcommand)]
@@ -93,6 +98,8 @@ enum Command {
     Repair(verify::Repair),
     /// Compact a table, or a range of its keys
     Compact(compact::Compact),
+    /// Wrap the keys of all files of an encrypted store with the first key of --key-file
+    Rekey(checkpoint::Rekey),
     /// Copy a store into a new directory, linking what it can
     Checkpoint(checkpoint::Checkpoint),
     /// Back up a store into a repository: the first time all of it, then what is new
@@ -125,6 +132,11 @@ fn main() -> ExitCode {
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| refuse(&error));
     limits::raise_open_files();
     limits::report_file_size_limit();
+    if let Some(path) = &cli.key_file
+        && let Err(failure) = store::use_key_file(path)
+    {
+        return exit(Err(failure));
+    }
     let outcome = match cli.command {
         Command::Serve(command) => command.run(),
         Command::Top(command) => command.run(),
@@ -142,6 +154,7 @@ fn main() -> ExitCode {
         Command::Verify(command) => command.run(),
         Command::Repair(command) => command.run(),
         Command::Compact(command) => command.run(),
+        Command::Rekey(command) => command.run(),
         Command::Checkpoint(command) => command.run(),
         Command::Backup(command) => command.run(),
         Command::Restore(command) => command.run(),

@@ -258,7 +258,7 @@ impl Serve {
             direct_reads: self.direct,
             cache_bytes: self.cache,
             max_open_files: self.max_open_files,
-            ..DbOptions::default()
+            ..crate::store::options()
         };
         self.tables.iter().try_for_each(TableSpec::check)?;
         self.tables.iter().for_each(TableSpec::warn_deprecated_options);
@@ -289,6 +289,10 @@ impl Serve {
             threads: self.threads,
             ..ServerOptions::default()
         };
+        if self.node_id.is_some() && !db_options.encryption.is_none() {
+            let reason = "--key-file: a replicated table cannot be encrypted yet";
+            return Err(Failure::Usage(reason.into()));
+        }
         if let Some(node) = self.node_id {
             return self.run_replicated(node, dir, options);
         }

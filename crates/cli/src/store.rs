@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use clap::Args;
 use siltstone::catalogue::{self, Catalogue};
+use siltstone::encryption::{KeyRing, Keys};
 use siltstone::{Db, DbOptions, DbReader, Table, engines};
 
 use crate::outcome::Failure;
@@ -74,14 +76,39 @@ impl ReaderArgs {
         if !self.reader {
             return Ok((Db::open(dir, read_only())?, None));
         }
-        let reader = Db::open_reader(dir, DbOptions::default())?;
+        let reader = Db::open_reader(dir, options())?;
         Ok((reader.db(), Some(reader)))
     }
 }
 
+/// The keys of `--key-file`.
+static KEYS: OnceLock<Keys> = OnceLock::new();
+
+/// Uses the keys of this file for all stores that the command opens.
+pub(crate) fn use_key_file(path: &Path) -> Result<(), Failure> {
+    let keys = read_key_file(path)?;
+    KEYS.get_or_init(|| keys);
+    Ok(())
+}
+
+/// The keys of a key file.
+pub(crate) fn read_key_file(path: &Path) -> Result<Keys, Failure> {
+    Ok(Keys::new(Arc::new(KeyRing::read_file(path)?)))
+}
+
+/// The keys of `--key-file`, or none.
+pub(crate) fn keys() -> Keys {
+    KEYS.get().cloned().unwrap_or_default()
+}
+
+/// The options of opening a store for writing.
+pub(crate) fn options() -> DbOptions {
+    DbOptions { encryption: keys(), ..DbOptions::default() }
+}
+
 /// Options of commands that only read: nothing of the store changes, and read permission is enough.
 pub(crate) fn read_only() -> DbOptions {
-    DbOptions { read_only: true, ..DbOptions::default() }
+    DbOptions { read_only: true, ..options() }
 }
 
 /// A range of keys.
@@ -120,7 +147,7 @@ impl StoreArgs {
 
     /// Opens the existing store and table for writing.
     pub(crate) fn write(&self) -> Result<(Db, Table), Failure> {
-        let (db, table) = self.open(DbOptions::default())?;
+        let (db, table) = self.open(options())?;
         warn(&table);
         Ok((db, table))
     }
@@ -172,7 +199,7 @@ impl NewStoreArgs {
     pub(crate) fn open_or_create(&self) -> Result<(Db, Table), Failure> {
         self.table.check()?;
         self.table.warn_deprecated_options();
-        let db = Db::open_or_create(&self.dir, DbOptions::default())?;
+        let db = Db::open_or_create(&self.dir, options())?;
         let table = self.table.open(&db)?;
         warn(&table);
         if !table.engine().capabilities().durable {

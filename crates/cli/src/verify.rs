@@ -10,7 +10,7 @@ use siltstone::{Damage, Db, Error, VerifyReport};
 
 use crate::outcome::{CommandResult, Outcome};
 use crate::progress;
-use crate::store::{print_no_tables, read_only, warn_reader};
+use crate::store::{options, print_no_tables, read_only, warn_reader};
 
 /// Read and check every byte (exit status 1 if anything is damaged)
 ///
@@ -40,7 +40,12 @@ impl Verify {
             Some(name) => (vec![name], Vec::new()),
             None => (db.table_names()?, db.unlisted_tables()?),
         };
-        let mut is_sound = unlisted.is_empty();
+        let headers = db.verify_headers()?;
+        let mut is_sound = unlisted.is_empty() && headers.is_empty();
+        if !self.json && !headers.is_empty() {
+            println!("headers of encrypted files: DAMAGED");
+            print_damage(&headers);
+        }
         let mut tables = serde_json::Map::new();
         for name in &unlisted {
             if !self.json {
@@ -69,7 +74,7 @@ impl Verify {
             let none: [Damage; 0] = [];
             println!(
                 "{}",
-                json!({ "sound": is_sound, "catalogue": none, "unnamed": unlisted, "tables": tables })
+                json!({ "sound": is_sound, "catalogue": none, "headers": headers, "unnamed": unlisted, "tables": tables })
             );
         }
         db.close()?;
@@ -151,7 +156,7 @@ impl Repair {
     pub(crate) fn run(self) -> CommandResult {
         let mut report = StoreRepairReport::default();
         let table = self.table.as_deref();
-        let repaired = maintenance::repair_into(&self.dir, table, &mut report);
+        let repaired = maintenance::repair_with(&self.dir, table, &options(), &mut report);
         // After a failure, too: what was lost before it is lost.
         if repaired.is_ok() || !report.catalogue.is_empty() || !report.tables.is_empty() {
             self.print(&report);

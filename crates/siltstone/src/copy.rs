@@ -10,6 +10,7 @@ use siltstone_engine::{CheckpointSink, Error, Purpose, Result};
 use siltstone_vfs::{File, Vfs};
 
 use crate::db::refuse_inside;
+use crate::encryption::Keys;
 use crate::partial_directory::PartialDirectory;
 use crate::{Db, engines};
 
@@ -41,10 +42,24 @@ impl Db {
     /// `dir.partial` contains unknown files; [`Error::Locked`] if another
     /// process writes it; errors of the tables, and I/O errors.
     pub fn checkpoint(&self, dir: impl AsRef<Path>) -> Result<()> {
+        self.checkpoint_with_keys(dir, &self.options().encryption)
+    }
+
+    /// As [`checkpoint`](Self::checkpoint), but the copy is encrypted with `keys`, or not encrypted
+    /// if there are none. Unless these are the keys of this store, all files are copied, and get
+    /// new keys of their own.
+    ///
+    /// # Errors
+    /// As from [`checkpoint`](Self::checkpoint); [`Error::Invalid`] for a table that cannot be
+    /// encrypted.
+    pub fn checkpoint_with_keys(&self, dir: impl AsRef<Path>, keys: &Keys) -> Result<()> {
         let dir = dir.as_ref();
         refuse_inside(dir)?;
+        for (name, spec) in &self.catalogue()?.tables {
+            engines::check_encryption(keys, name, &spec.engine, &spec.options)?;
+        }
         let partial = PartialDirectory::create(dir)?;
-        let target = partial.vfs();
+        let target = keys.wrap(partial.vfs().open_dir(partial.path())?);
         // Taken first: a table created later has no files in the copy and must not be listed there.
         let mut catalogue = self.catalogue()?;
         let _no_batches = self.open_batches().pause();
@@ -64,7 +79,7 @@ impl Db {
         for spec in catalogue.tables.values_mut() {
             engines::remove_exclusive_options(&spec.engine, &mut spec.options);
         }
-        catalogue.write(target)?;
+        catalogue.write(target.as_ref())?;
         partial.commit()
     }
 }

@@ -85,7 +85,7 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// Those of [`open`](Self::open) but `Locked`.
+    /// Those of [`open`](Self::open) but `Locked`; `Invalid` for an encrypted store.
     pub fn open_reader(dir: impl AsRef<Path>, options: DbOptions) -> Result<DbReader> {
         let options = DbOptions { max_open_files: MAX_OPEN_FILES, ..options };
         Self::open_reader_vfs(Self::directory_of(dir.as_ref(), &options)?, options)
@@ -96,6 +96,11 @@ impl Db {
     /// # Errors
     /// Those of [`open_reader`](Self::open_reader).
     pub fn open_reader_vfs(vfs: Arc<dyn Vfs>, options: DbOptions) -> Result<DbReader> {
+        if !options.encryption.is_none() {
+            return Err(Error::Invalid(
+                "an encrypted store has no readers beside its writer".into(),
+            ));
+        }
         let options = DbOptions { read_only: true, ..options };
         let (db, state, refused) = retry(|| open(&vfs, &options, None))?
             .ok_or_else(|| Error::Invalid("a first catch-up opens the store".to_owned()))?;

@@ -16,6 +16,8 @@ use siltstone_table::{BlockCache, Manifest};
 use siltstone_vfs::{Disk, Overlay, Vfs};
 
 use crate::catalogue::{Catalogue, TableSpec};
+use crate::encryption::Keys;
+use crate::names::TABLE_PREFIX;
 
 /// The option of `trie` for the directory of its upper levels.
 const UPPER: &str = "upper";
@@ -285,6 +287,20 @@ pub fn check_merge_operator(table: &str, engine: &str) -> Result<()> {
     )))
 }
 
+/// Checks that a store with these keys can have a table on the engine with these options.
+///
+/// # Errors
+/// [`Error::Invalid`] that names the table, the engine and the reason.
+pub(crate) fn check_encryption(
+    keys: &Keys,
+    table: &str,
+    engine: &str,
+    options: &BTreeMap<String, String>,
+) -> Result<()> {
+    let has_pmem = options.keys().any(|option| present_name(engine, option) == "pmem.size");
+    keys.check_table(table, engine, has_pmem)
+}
+
 /// The longest value that a table on this engine with these options accepts, without opening one.
 ///
 /// # Errors
@@ -449,12 +465,20 @@ pub fn repair(
 /// # Errors
 /// I/O errors; damage is in the returned value.
 pub fn inspect(path: &Path, limit: usize) -> Result<Option<Inspection>> {
+    inspect_with(path, limit, &Keys::default())
+}
+
+/// The same for a file of a store with these keys.
+///
+/// # Errors
+/// The same, and those of keys that do not fit.
+pub fn inspect_with(path: &Path, limit: usize, keys: &Keys) -> Result<Option<Inspection>> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok(None);
     };
     let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     // Over an overlay, so that nothing that an engine does to open a file changes it.
-    let vfs: Arc<dyn Vfs> = Arc::new(Overlay::new(Arc::new(Disk::open(directory)?)));
+    let vfs: Arc<dyn Vfs> = Arc::new(Overlay::new(directory_of(directory, keys)?));
     let name = name.to_string_lossy();
     if Catalogue::owns(&name) {
         return catalogue(vfs.as_ref()).map(Some);
@@ -470,6 +494,18 @@ pub fn inspect(path: &Path, limit: usize) -> Result<Option<Inspection>> {
         }
     }
     Ok(None)
+}
+
+/// The directory of a file of a store. A file of a table is encrypted under the table's name, so
+/// its directory is opened as a part of the store's.
+fn directory_of(directory: &Path, keys: &Keys) -> Result<Arc<dyn Vfs>> {
+    let absolute = std::path::absolute(directory)
+        .map_err(|error| Error::io("find", directory.display().to_string(), &error))?;
+    let name = absolute.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    match absolute.parent().filter(|_| name.starts_with(TABLE_PREFIX)) {
+        Some(store) => keys.wrap(Arc::new(Disk::open(store)?)).subdirectory(name),
+        None => Ok(keys.wrap(Arc::new(Disk::open(directory)?))),
+    }
 }
 
 fn catalogue(vfs: &dyn Vfs) -> Result<Inspection> {

@@ -56,6 +56,7 @@
 //! | [`partial_directory`] | a directory that appears when it is complete |
 //! | [`maintenance`] | verification and repair of a whole store |
 //! | [`catalogue`] | the file that lists the tables |
+//! | [`encryption`] | encryption at rest |
 //! | [`engines`] | the engines by name |
 
 #![warn(missing_debug_implementations)]
@@ -69,6 +70,7 @@ pub mod db;
 pub mod db_reader;
 pub mod db_snapshot;
 pub mod db_transaction;
+pub mod encryption;
 pub mod engines;
 pub mod iter;
 pub mod maintenance;

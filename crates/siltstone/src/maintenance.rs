@@ -11,12 +11,20 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+#[cfg(feature = "encryption")]
+use std::sync::Arc;
 
 use serde::Serialize;
 use siltstone_engine::{Damage, Error, Loss, RepairReport, Result, VerifyReport};
 
 use crate::catalogue::{self, TableSpec};
+#[cfg(feature = "encryption")]
+use crate::encryption::{EncryptedVfs, Keys};
+#[cfg(feature = "encryption")]
+use crate::names::{LOCK, TABLE_PREFIX};
 use crate::{Db, DbOptions, engines};
+#[cfg(feature = "encryption")]
+use siltstone_vfs::{Disk, Vfs};
 
 /// The result of [`verify`] and [`Db::verify`].
 #[derive(Debug, Clone, Default, Serialize)]
@@ -25,6 +33,8 @@ pub struct StoreVerifyReport {
     pub catalogue: Vec<Damage>,
     /// Tables whose directories exist but which the catalogue does not list; they were not checked.
     pub unlisted: Vec<String>,
+    /// Damaged headers of files of an encrypted store.
+    pub headers: Vec<Damage>,
     /// The reports of the tables, by name.
     pub tables: BTreeMap<String, VerifyReport>,
 }
@@ -33,7 +43,10 @@ impl StoreVerifyReport {
     /// Whether everything was checked and no damage was found.
     pub fn is_sound(&self) -> bool {
         let are_tables_sound = self.tables.values().all(VerifyReport::is_sound);
-        self.catalogue.is_empty() && self.unlisted.is_empty() && are_tables_sound
+        self.catalogue.is_empty()
+            && self.unlisted.is_empty()
+            && self.headers.is_empty()
+            && are_tables_sound
     }
 }
 
@@ -58,7 +71,15 @@ impl StoreRepairReport {
 /// # Errors
 /// [`Error::Refused`] if `dir` is not a store; [`Error::Locked`]; `Io`: a file could not be read.
 pub fn verify(dir: impl AsRef<Path>) -> Result<StoreVerifyReport> {
-    let options = DbOptions { read_only: true, ..DbOptions::default() };
+    verify_with(dir, &DbOptions::default())
+}
+
+/// The same for a store that is opened with `options`, which matter if it is encrypted.
+///
+/// # Errors
+/// The same, and those of keys that do not fit.
+pub fn verify_with(dir: impl AsRef<Path>, options: &DbOptions) -> Result<StoreVerifyReport> {
+    let options = DbOptions { read_only: true, ..options.clone() };
     let db = match Db::open(dir, options) {
         Err(damage) if damage.is_corruption() => {
             let mut report = VerifyReport::default();
@@ -111,7 +132,20 @@ pub fn repair_into(
     table: Option<&str>,
     report: &mut StoreRepairReport,
 ) -> Result<()> {
-    let db = open_for_repair(dir.as_ref(), &mut report.catalogue)?;
+    repair_with(dir, table, &DbOptions::default(), report)
+}
+
+/// The same for a store that is opened with `options`, which matter if it is encrypted.
+///
+/// # Errors
+/// The same, and those of keys that do not fit.
+pub fn repair_with(
+    dir: impl AsRef<Path>,
+    table: Option<&str>,
+    options: &DbOptions,
+    report: &mut StoreRepairReport,
+) -> Result<()> {
+    let db = open_for_repair(dir.as_ref(), options, &mut report.catalogue)?;
     let specs = match table {
         Some(name) => [(name.to_owned(), db.spec_of(name)?)].into(),
         None => db.catalogue()?.tables,
@@ -130,11 +164,11 @@ pub fn repair_into(
 }
 
 /// Opens the store with a catalogue that lists every table; `log` gets what was repaired in it.
-fn open_for_repair(dir: &Path, log: &mut Vec<String>) -> Result<Db> {
-    let db = match Db::open(dir, DbOptions::default()) {
+fn open_for_repair(dir: &Path, options: &DbOptions, log: &mut Vec<String>) -> Result<Db> {
+    let db = match Db::open(dir, options.clone()) {
         Err(damage) if damage.is_corruption() => {
-            log.extend(catalogue::repair(dir)?);
-            Db::open(dir, DbOptions::default())?
+            log.extend(catalogue::repair_with(dir, &options.encryption)?);
+            Db::open(dir, options.clone())?
         }
         db => db?,
     };
@@ -142,8 +176,8 @@ fn open_for_repair(dir: &Path, log: &mut Vec<String>) -> Result<Db> {
         return Ok(db);
     }
     db.close()?;
-    log.extend(catalogue::repair(dir)?);
-    Db::open(dir, DbOptions::default())
+    log.extend(catalogue::repair_with(dir, &options.encryption)?);
+    Db::open(dir, options.clone())
 }
 
 fn repair_table(db: &Db, name: &str, spec: &TableSpec) -> Result<RepairReport> {
@@ -162,6 +196,82 @@ fn repair_table(db: &Db, name: &str, spec: &TableSpec) -> Result<RepairReport> {
     Ok(report)
 }
 
+/// The result of [`rewrap`].
+#[cfg(feature = "encryption")]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct RewrapReport {
+    /// The number of files of the store.
+    pub files: u64,
+    /// Those whose key was wrapped by an earlier master key, and now is by the current one.
+    pub rewrapped: u64,
+    /// Files whose header is damaged: they were not changed.
+    pub damaged: Vec<Damage>,
+}
+
+/// Wraps the keys of all files of the closed store in `dir` with the current master key of `keys`,
+/// durably. Earlier master keys are not needed afterwards. The contents are not read: whoever knows
+/// an earlier master key and has an old copy of a header can still read that file. A checkpoint
+/// with keys of its own has new keys for all files.
+///
+/// Files that a checkpoint shares with the store change with it. The call may be repeated after an
+/// interruption.
+///
+/// # Errors
+/// [`Error::Refused`] if the store is not encrypted, or with a key that is not among `keys`;
+/// [`Error::Locked`]; I/O errors.
+#[cfg(feature = "encryption")]
+pub fn rewrap(dir: impl AsRef<Path>, keys: &Keys) -> Result<RewrapReport> {
+    let disk: Arc<dyn Vfs> = Arc::new(Disk::open(dir.as_ref())?);
+    let refuse = |reason: &str| Error::Refused { path: disk.name(), reason: reason.to_owned() };
+    if !catalogue::Catalogue::exists(disk.as_ref())? {
+        return Err(refuse("not a siltstone store (it has no CATALOG file)"));
+    }
+    keys.open(disk.clone())?;
+    let _lock = disk.lock(LOCK)?;
+    let Some(root) = keys.encrypted(disk.clone()) else {
+        return Err(refuse("the store is not encrypted"));
+    };
+    let (mut report, mut damage) = (RewrapReport::default(), VerifyReport::default());
+    for_each_file(&root, |directory, name| {
+        report.files += 1;
+        match directory.rewrap(name) {
+            Ok(is_changed) => report.rewrapped += u64::from(is_changed),
+            // An unrelated file, or one in quarantine, is left as it is.
+            Err(error) if error.is_corruption() && !is_of_store(name) => {}
+            Err(error) => damage.note(Err(error))?,
+        }
+        Ok(())
+    })?;
+    report.damaged = damage.damage;
+    Ok(report)
+}
+
+/// Whether a file of this name belongs to the catalogue or to a table on `lsm`.
+#[cfg(feature = "encryption")]
+fn is_of_store(name: &str) -> bool {
+    catalogue::Catalogue::owns(name)
+        || siltstone_table::parse_file_name(name).is_some()
+        || siltstone_table::Manifest::owns(name)
+}
+
+/// Calls `visit` with each file of a store but the lock, and its directory.
+#[cfg(feature = "encryption")]
+fn for_each_file(
+    root: &EncryptedVfs,
+    mut visit: impl FnMut(&EncryptedVfs, &str) -> Result<()>,
+) -> Result<()> {
+    for name in root.list()?.iter().filter(|name| *name != LOCK) {
+        visit(root, name)?;
+    }
+    for name in root.subdirectories()?.iter().filter(|name| name.starts_with(TABLE_PREFIX)) {
+        let table = root.encrypted_subdirectory(name)?;
+        for name in table.list()? {
+            visit(&table, &name)?;
+        }
+    }
+    Ok(())
+}
+
 impl Db {
     /// Reads and checks every byte of every table, while the store is in use.
     ///
@@ -174,7 +284,30 @@ impl Db {
             let table = self.verify_table(&name, &mut |_, _| ())?;
             report.tables.insert(name, table);
         }
+        report.headers = self.verify_headers()?;
         Ok(report)
+    }
+
+    /// Checks the headers of all files of an encrypted store, both copies of each, on disk. Nothing
+    /// is checked in a store that is not encrypted, not in a directory, or open for writing:
+    /// headers may be just being written there.
+    ///
+    /// # Errors
+    /// `Io`: a file could not be read.
+    pub fn verify_headers(&self) -> Result<Vec<Damage>> {
+        #[cfg_attr(not(feature = "encryption"), expect(unused_mut))]
+        let mut report = VerifyReport::default();
+        #[cfg(feature = "encryption")]
+        if self.options().read_only
+            && let Some(path) = self.path()
+            && let Some(root) = self.options().encryption.encrypted(Arc::new(Disk::open(path)?))
+        {
+            for_each_file(&root, |directory, name| match is_of_store(name) {
+                true => report.note(directory.check_header(name).map(|_| (0, 0))),
+                false => Ok(()),
+            })?;
+        }
+        Ok(report.damage)
     }
 
     /// Reads and checks every byte of one table, even if it does not open because of damage;

@@ -9,3 +9,9 @@ pub(crate) const TABLE_PREFIX: &str = "table-";
 pub(crate) fn directory(table: &str) -> String {
     format!("{TABLE_PREFIX}{table}")
 }
+
+/// The file that lists the tables.
+pub(crate) const CATALOGUE: &str = "CATALOG";
+
+/// How a catalogue begins that is not encrypted.
+pub(crate) const CATALOGUE_MAGIC: &str = "siltstone-catalogue";

@@ -60,6 +60,11 @@ impl PartialDirectory {
         Ok(PartialDirectory { path, target: target.to_owned(), vfs, lock })
     }
 
+    /// The directory's path, until it is complete.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The directory's file system.
     pub fn vfs(&self) -> &Disk {
         &self.vfs

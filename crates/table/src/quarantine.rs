@@ -51,7 +51,7 @@ pub fn copy_quarantined(vfs: &dyn Vfs, name: &str, len: u64) -> Result<()> {
     to.set_len(len)?;
     for at in (0..len).step_by(CHUNK_BYTES as usize) {
         let mut bytes = vec![0; CHUNK_BYTES.min(len - at) as usize];
-        from.read_at(at, &mut bytes, Purpose::Maintenance)?;
+        from.read_lossy_at(at, &mut bytes, Purpose::Maintenance)?;
         if bytes.iter().any(|&byte| byte != 0) {
             to.write_at(at, &bytes, Purpose::Maintenance)?;
         }
@@ -87,8 +87,8 @@ fn are_equal(vfs: &dyn Vfs, one: &str, other: &str, len: u64) -> Result<bool> {
     for at in (0..len).step_by(CHUNK_BYTES as usize) {
         let bytes = CHUNK_BYTES.min(len - at) as usize;
         let (mut a, mut b) = (vec![0; bytes], vec![0; bytes]);
-        one.read_at(at, &mut a, Purpose::Maintenance)?;
-        other.read_at(at, &mut b, Purpose::Maintenance)?;
+        one.read_lossy_at(at, &mut a, Purpose::Maintenance)?;
+        other.read_lossy_at(at, &mut b, Purpose::Maintenance)?;
         if a != b {
             return Ok(false);
         }

@@ -58,7 +58,7 @@ fn run_threads(tested: &dyn EngineUnderTest, case: Case) -> Result<u64, CheckErr
         let copied: Result<u64, CheckError> = (0..COPIES).try_fold(0, |batches, _| {
             let floors: Vec<u64> = written.iter().map(|written| written.load(SeqCst)).collect();
             let target: Arc<dyn Vfs> = Arc::new(Ram::new());
-            engine.checkpoint(&mut VfsSink::new(target.clone()))?;
+            engine.checkpoint(&mut VfsSink::new(tested.view(target.clone())))?;
             is_checking.store(true, SeqCst);
             let checked = check_copy(tested, target, case, &env, &floors);
             is_checking.store(false, SeqCst);

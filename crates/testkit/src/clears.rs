@@ -68,7 +68,7 @@ fn run_threads(tested: &dyn EngineUnderTest, case: Case) -> Result<(), CheckErro
         threads.push(scope.spawn(move || {
             while rounds.current.load(SeqCst) > 0 {
                 let copy: Arc<dyn Vfs> = Arc::new(Ram::new());
-                shared.checkpoint(&mut VfsSink::new(copy.clone()))?;
+                shared.checkpoint(&mut VfsSink::new(tested.view(copy.clone())))?;
                 check_sound(open(copy)?.as_ref())?;
             }
             Ok(())

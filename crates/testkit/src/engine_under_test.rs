@@ -45,6 +45,11 @@ pub trait EngineUnderTest: Send + Sync {
     /// The engine's.
     fn open(&self, vfs: Arc<dyn Vfs>, env: Env, option_set: u32) -> Result<Box<dyn Engine>>;
 
+    /// The files of a table as the engine reads and writes them, e.g. decrypted.
+    fn view(&self, vfs: Arc<dyn Vfs>) -> Arc<dyn Vfs> {
+        vfs
+    }
+
     /// Whether the file is the whole store: an older copy of it is an older store, and cannot be
     /// distinguished from the newest.
     fn is_whole_store(&self, path: &str) -> bool {

@@ -105,10 +105,18 @@ pub use test_rng::TestRng;
 ///
 /// # Panics
 /// If the check fails.
-#[expect(clippy::print_stdout, reason = "tests report through standard output")]
 pub fn run(name: &str, check: Check, tested: &dyn EngineUnderTest) {
+    run_scaled(name, check, tested, &Scale::from_env());
+}
+
+/// The same with another scale.
+///
+/// # Panics
+/// If the check fails.
+#[expect(clippy::print_stdout, reason = "tests report through standard output")]
+pub fn run_scaled(name: &str, check: Check, tested: &dyn EngineUnderTest, scale: &Scale) {
     let began = std::time::Instant::now();
-    match check(tested, &Scale::from_env()) {
+    match check(tested, scale) {
         Ok(figures) => {
             let seconds = began.elapsed().as_secs_f64();
             println!("{} {name}: {figures} ({seconds:.1} s)", tested.name());

@@ -73,11 +73,18 @@ impl Scale {
     /// # Panics
     /// If a variable is not a number: a long run with a typo would test nothing.
     pub fn from_env() -> Self {
+        Self::from_env_or(Scale::default())
+    }
+
+    /// As [`from_env`](Self::from_env), with other defaults.
+    ///
+    /// # Panics
+    /// As [`from_env`](Self::from_env).
+    pub fn from_env_or(default: Scale) -> Self {
         let number = |name: &str| {
             let text = std::env::var(name).ok()?;
             Some(text.parse::<u64>().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
         };
-        let default = Scale::default();
         Scale {
             seed: number("SILTSTONE_SEED"),
             option_set: number("SILTSTONE_VARIANT").map(|option_set| option_set as u32),

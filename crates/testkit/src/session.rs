@@ -473,7 +473,7 @@ impl<'s> Session<'s> {
 
     fn checkpoint(&mut self) -> Result<(), CheckError> {
         let copy: Arc<dyn Vfs> = Arc::new(Ram::new());
-        let copying = self.engine().checkpoint(&mut VfsSink::new(copy.clone()));
+        let copying = self.engine().checkpoint(&mut VfsSink::new(self.tested.view(copy.clone())));
         if !self.tested.capabilities().durable {
             return match copying {
                 Err(Error::Unsupported { .. }) => Ok(()),

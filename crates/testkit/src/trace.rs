@@ -131,6 +131,10 @@ impl File for TracedFile {
         self.inner.read_at(offset, buf, purpose)
     }
 
+    fn read_lossy_at(&self, offset: u64, buf: &mut [u8], purpose: Purpose) -> Result<()> {
+        self.inner.read_lossy_at(offset, buf, purpose)
+    }
+
     fn write_at(&self, offset: u64, bytes: &[u8], purpose: Purpose) -> Result<()> {
         self.after("write", self.inner.write_at(offset, bytes, purpose))
     }

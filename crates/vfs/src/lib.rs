@@ -21,6 +21,7 @@
 //! | [`overlay`] | [`Overlay`]: a read-only view of a directory that keeps writes in memory |
 //! | [`pinned`] | [`Pinned`]: a directory as of one moment, in open files |
 //! | [`fail_stop`] | [`FailStopVfs`]: after a failed sync of a directory no later one succeeds |
+//! | `encrypted` | `EncryptedVfs`: encryption at rest (feature `encryption`) |
 //! | [`metered`] | [`MeteredVfs`]: counts requests and bytes by purpose |
 //! | [`device`] | [`Device`]: a model of the busy time of a device from counted requests |
 //! | [`backend`] | shared parts for crates that implement [`Vfs`] |
@@ -37,6 +38,8 @@ pub mod backend;
 mod bytes;
 pub mod device;
 pub mod disk;
+#[cfg(feature = "encryption")]
+pub mod encrypted;
 pub mod fail_stop;
 pub mod metered;
 mod names;
@@ -50,12 +53,23 @@ use names::fault;
 
 pub use device::Device;
 pub use disk::{Disk, DiskOptions};
+#[cfg(feature = "encryption")]
+pub use encrypted::EncryptedVfs;
 pub use fail_stop::FailStopVfs;
 pub use metered::MeteredVfs;
 pub use overlay::Overlay;
 pub use pinned::Pinned;
 pub use pmem::{Mapping, Page, PageClaims, PageMut, PmemPool};
 pub use ram::Ram;
+
+/// The magic number of an encrypted file.
+pub const ENCRYPTED_MAGIC: &[u8; 8] = b"SILTCRYP";
+
+/// Where an encrypted file has its magic number, twice, so that one survives damage.
+pub const ENCRYPTED_MAGIC_OFFSETS: [u64; 2] = [64, 2112];
+
+/// What [`File::read_lossy_at`] fills damaged ranges with.
+pub const FILLER: u8 = 0xEE;
 
 /// A directory of named files.
 ///
@@ -233,6 +247,16 @@ pub trait File: Send + Sync {
     /// # Errors
     /// `Io` of kind `UnexpectedEof` if the range ends past the end of the file.
     fn read_at(&self, offset: u64, buf: &mut [u8], purpose: Purpose) -> Result<()>;
+
+    /// As [`read_at`](File::read_at), for a reader that looks for what is intact, as the recovery
+    /// of a log does: where the backend itself finds damage, in place of an error the bytes are
+    /// [`FILLER`].
+    ///
+    /// # Errors
+    /// As from [`read_at`](File::read_at).
+    fn read_lossy_at(&self, offset: u64, buf: &mut [u8], purpose: Purpose) -> Result<()> {
+        self.read_at(offset, buf, purpose)
+    }
 
     /// Writes all of `bytes` at `offset`. Past the end the file grows; a gap reads as zeros.
     ///

@@ -145,6 +145,12 @@ impl File for MeteredFile {
         Ok(())
     }
 
+    fn read_lossy_at(&self, offset: u64, buf: &mut [u8], purpose: Purpose) -> Result<()> {
+        self.inner.read_lossy_at(offset, buf, purpose)?;
+        self.counters.read(purpose, buf.len() as u64);
+        Ok(())
+    }
+
     fn write_at(&self, offset: u64, bytes: &[u8], purpose: Purpose) -> Result<()> {
         self.inner.write_at(offset, bytes, purpose)?;
         self.counters.write(purpose, bytes.len() as u64);

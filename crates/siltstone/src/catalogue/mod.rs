@@ -10,8 +10,9 @@
 //! synced, renamed, directory synced. In the file the list of pending tables is called `pending`.
 //! Version 1 has no such list, and is written while no table is pending. Version 3 adds `ids`, the
 //! tables that have taken part in batches over several tables, and is written once there are any. A
-//! reader refuses versions above its own. `repair` rebuilds a damaged or missing catalogue from
-//! the table directories.
+//! reader refuses versions above its own. Version 4 is that of an encrypted store; the text behind
+//! it is then the header of an encrypted file. `repair` rebuilds a damaged or missing catalogue
+//! from the table directories.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -21,15 +22,14 @@ use serde::{Deserialize, Serialize};
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_vfs::{Mode, Vfs};
 
-use crate::names::TABLE_PREFIX;
+use crate::names::{CATALOGUE as NAME, CATALOGUE_MAGIC as MAGIC, TABLE_PREFIX};
 
 mod repair;
 
 pub use repair::repair;
+pub(crate) use repair::repair_with;
 
-const NAME: &str = "CATALOG";
 const DRAFT_NAME: &str = "CATALOG.new";
-const MAGIC: &str = "siltstone-catalogue";
 const VERSION: u32 = 3;
 /// The version without identities of tables.
 const VERSION_WITHOUT_IDS: u32 = 2;
@@ -81,7 +81,8 @@ impl Catalogue {
         vfs.exists(NAME)
     }
 
-    /// Whether a directory of this machine holds a file that begins like a catalogue.
+    /// Whether a directory of this machine holds a file that begins like a catalogue, encrypted or
+    /// not.
     pub(crate) fn is_in(dir: &Path) -> bool {
         let mut begin = [0; MAGIC.len()];
         let file = std::fs::File::open(dir.join(NAME));

@@ -12,11 +12,13 @@
 //! them added. Directories that are not tables are left alone.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_vfs::{Disk, Mode, Vfs};
 
 use super::{Catalogue, MAX_BYTES, NAME, TableSpec};
+use crate::encryption::Keys;
 use crate::engines;
 use crate::names::{LOCK, TABLE_PREFIX};
 
@@ -30,7 +32,12 @@ const QUARANTINED_NAME: &str = "CATALOG.damaged";
 /// [`Error::Refused`] if there are no tables, if the engine of a table is unknown, or for a
 /// catalogue of a newer version; [`Error::Locked`]; I/O errors.
 pub fn repair(dir: &Path) -> Result<Vec<String>> {
-    repair_vfs(&Disk::open(dir)?)
+    repair_with(dir, &Keys::default())
+}
+
+/// The same for a store with these keys.
+pub(crate) fn repair_with(dir: &Path, keys: &Keys) -> Result<Vec<String>> {
+    repair_vfs(keys.open(Arc::new(Disk::open(dir)?))?.as_ref())
 }
 
 fn repair_vfs(vfs: &dyn Vfs) -> Result<Vec<String>> {
@@ -169,14 +176,12 @@ fn read_legible(vfs: &dyn Vfs) -> Result<Catalogue> {
 fn content(vfs: &dyn Vfs) -> Result<Vec<u8>> {
     let file = vfs.open(NAME, Mode::Read)?;
     let mut bytes = vec![0; file.len()?.min(MAX_BYTES) as usize];
-    file.read_at(0, &mut bytes, Purpose::Recovery)?;
+    file.read_lossy_at(0, &mut bytes, Purpose::Recovery)?;
     Ok(bytes)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use siltstone_engine::ManualClock;
     use siltstone_faults::FaultyVfs;
     use siltstone_runtime::Env;

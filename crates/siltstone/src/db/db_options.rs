@@ -9,6 +9,7 @@ use siltstone_runtime::Env;
 use siltstone_vfs::{Disk, DiskOptions};
 
 use crate::TransactionOptions;
+use crate::encryption::Keys;
 
 /// Options of opening a store.
 #[derive(Clone)]
@@ -41,6 +42,9 @@ pub struct DbOptions {
     /// every open. See [`set_merge_operator`](crate::Table::set_merge_operator) for what they
     /// exclude, and [`merge_operator`](crate::merge_operator) for what an operator must keep to.
     pub merge_operators: BTreeMap<String, Arc<dyn MergeOperator>>,
+    /// The keys of an encrypted store: a new store is encrypted with them, and an existing one must
+    /// be. By default there are none. See [`encryption`](crate::encryption).
+    pub encryption: Keys,
 }
 
 impl fmt::Debug for DbOptions {
@@ -49,6 +53,7 @@ impl fmt::Debug for DbOptions {
             .field("direct_reads", &self.direct_reads)
             .field("read_only", &self.read_only)
             .field("transactions", &self.transactions)
+            .field("encryption", &self.encryption)
             .finish_non_exhaustive()
     }
 }
@@ -66,6 +71,7 @@ impl Default for DbOptions {
             cache_bytes: None,
             compaction_filters: BTreeMap::new(),
             merge_operators: BTreeMap::new(),
+            encryption: Keys::default(),
         }
     }
 }

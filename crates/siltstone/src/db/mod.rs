@@ -140,6 +140,10 @@ impl Db {
         self.inner.vfs.subdirectory(&directory(name))
     }
 
+    pub(crate) fn options(&self) -> &DbOptions {
+        &self.inner.options
+    }
+
     fn state(&self) -> Result<parking_lot::MutexGuard<'_, Open>> {
         let open = self.inner.open.lock();
         if open.closed { Err(Error::Closed) } else { Ok(open) }

@@ -106,6 +106,7 @@ impl Db {
     /// Those of [`open`](Self::open).
     pub fn open_vfs(mut vfs: Arc<dyn Vfs>, mut options: DbOptions) -> Result<Self> {
         let path = absolute_path(vfs.as_ref())?;
+        vfs = options.encryption.open(vfs)?;
         if options.read_only {
             vfs = Arc::new(Overlay::new(vfs));
             // The output of compactions would be lost. Recovery does not need the scheduler.
@@ -129,10 +130,11 @@ impl Db {
     /// # Errors
     /// [`Error::Locked`]; I/O errors.
     pub fn create_vfs(vfs: Arc<dyn Vfs>, options: DbOptions) -> Result<Self> {
+        let path = absolute_path(vfs.as_ref())?;
+        let vfs = options.encryption.wrap(vfs);
         let lock = vfs.lock(LOCK)?;
         let catalogue = Catalogue::default();
         catalogue.write(vfs.as_ref())?;
-        let path = absolute_path(vfs.as_ref())?;
         Self::with(vfs, path, options, catalogue, lock)
     }
 

@@ -32,6 +32,7 @@ impl Db {
         }
         let spec = self.spec(open, name)?;
         self.check_hooks(name, &spec.engine)?;
+        self.check_encryption(name, &spec)?;
         // An engine would create a new table in an empty directory.
         if self.are_files_missing(name, &spec)? {
             let path = format!("{}/{}", self.inner.vfs.name(), directory(name));
@@ -103,6 +104,8 @@ impl Db {
         }
         self.inner.shared.check(engine, options)?;
         self.check_hooks(name, engine)?;
+        let spec = TableSpec { engine: engine.to_owned(), options: options.clone() };
+        self.check_encryption(name, &spec)?;
         let mut open = self.state()?;
         let vfs = self.inner.vfs.as_ref();
         self.check_not_unlisted(&open, name)?;
@@ -112,7 +115,6 @@ impl Db {
         open.catalogue = catalogue.clone();
         // What a dropped table or an interrupted creation left.
         remove_files(vfs, name)?;
-        let spec = TableSpec { engine: engine.to_owned(), options: options.clone() };
         let table = self.open_table(name, &spec, None)?;
         catalogue.tables.insert(name.to_owned(), spec);
         catalogue.pending.remove(name);
@@ -197,6 +199,11 @@ impl Db {
                      restored; run `siltstone repair` to list it again, or move it away"
                 .to_owned(),
         })
+    }
+
+    /// Checks that an encrypted store can have the table.
+    fn check_encryption(&self, name: &str, spec: &TableSpec) -> Result<()> {
+        engines::check_encryption(&self.inner.options.encryption, name, &spec.engine, &spec.options)
     }
 
     /// Checks that the engine has the hooks that the options have for the table.

@@ -254,7 +254,7 @@ impl LogReader {
             // Empty during the read, so that a failed read leaves no stale bytes at the new offset.
             let mut chunk = std::mem::take(&mut self.chunk);
             chunk.resize(len, 0);
-            let read = self.file.read_at(block_at, &mut chunk, Purpose::Recovery);
+            let read = self.file.read_lossy_at(block_at, &mut chunk, Purpose::Recovery);
             read.or_else(|error| self.read_truncated(block_at, &mut chunk, error))?;
             self.chunk = chunk;
             self.chunk_at = block_at;
@@ -272,7 +272,11 @@ impl LogReader {
         }
         let (there, gone) = chunk.split_at_mut(there as usize);
         gone.fill(0);
-        if there.is_empty() { Ok(()) } else { self.file.read_at(at, there, Purpose::Recovery) }
+        if there.is_empty() {
+            Ok(())
+        } else {
+            self.file.read_lossy_at(at, there, Purpose::Recovery)
+        }
     }
 
     /// The bytes of the block at `block_at`, for `tail`.

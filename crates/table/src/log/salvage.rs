@@ -248,7 +248,7 @@ fn find_files(vfs: &dyn Vfs, numbers: &[u64]) -> Result<BTreeMap<u64, String>> {
         let file = vfs.open(&name(number), Mode::Read)?;
         let mut header = [0; HEADER_BYTES as usize];
         if file.len()? >= HEADER_BYTES {
-            file.read_at(0, &mut header, Purpose::Maintenance)?;
+            file.read_lossy_at(0, &mut header, Purpose::Maintenance)?;
             let stated = u64::from_le_bytes(std::array::from_fn(|i| header[8 + i]));
             let holds = LogSum::new(stated).parse_header(0, &header).is_ok();
             written_as.insert(number, if holds { stated } else { number });
@@ -360,7 +360,7 @@ fn scan(
     let mut block = vec![0; BLOCK_BYTES as usize];
     for block_at in (0..len).step_by(BLOCK_BYTES as usize) {
         block.resize(BLOCK_BYTES.min(len - block_at) as usize, 0);
-        file.read_at(block_at, &mut block, Purpose::Maintenance)?;
+        file.read_lossy_at(block_at, &mut block, Purpose::Maintenance)?;
         let Some(last) = block.iter().rposition(|&byte| byte != 0) else { continue };
         scanner.found.dirty_to = block_at + last as u64 + 1;
         match sum.parse_header(block_at, &block) {

@@ -64,7 +64,7 @@ pub fn salvage_table(
             for i in 0..index.blocks() {
                 let range = index.range(i);
                 let mut frame = vec![0; (range.end - range.start) as usize];
-                file.read_at(range.start, &mut frame, Purpose::Maintenance)?;
+                file.read_lossy_at(range.start, &mut frame, Purpose::Maintenance)?;
                 match parse_block(frame, sum, range.start) {
                     Some(block) => salvage.block(&Arc::new(block))?,
                     None => salvage.add_loss(range),
@@ -73,7 +73,7 @@ pub fn salvage_table(
         }
         None => {
             let mut contents = vec![0; file.len()? as usize];
-            file.read_at(0, &mut contents, Purpose::Maintenance)?;
+            file.read_lossy_at(0, &mut contents, Purpose::Maintenance)?;
             salvage.scan(&contents, sum, bytes)?;
         }
     }
@@ -90,7 +90,7 @@ fn read_index(
     let bytes = file.len()?;
     let read = || -> Result<Option<Index>> {
         let mut tail = vec![0; bytes.min(FOOTER_BYTES as u64) as usize];
-        file.read_at(bytes - tail.len() as u64, &mut tail, Purpose::Maintenance)?;
+        file.read_lossy_at(bytes - tail.len() as u64, &mut tail, Purpose::Maintenance)?;
         let footer = Footer::decode(&tail, name, number, bytes)?;
         let frame = |at: u64, len: u32| -> Result<Vec<u8>> {
             let (mut contents, len) =

@@ -100,7 +100,7 @@ fn judge(tested: &dyn EngineUnderTest, store: &Store, damage: &Damage) -> Result
     let opened = catch_panics(|| before_repair(tested, store, &damaged.disk(), may_lack_batches))?;
     let disk = damaged.disk();
     let report = catch_panics(|| repair(tested, store, &disk, "repairing"))?;
-    let repaired = Image::of(&disk)?;
+    let repaired = Image::of(disk.as_ref())?;
     let lines = || report.lines.join("\n  ");
     for (path, bytes) in damaged.changed_from(&store.image) {
         let is_kept = bytes.is_empty() || repaired.files().any(|(_, kept)| kept == bytes);
@@ -112,7 +112,7 @@ fn judge(tested: &dyn EngineUnderTest, store: &Store, damage: &Damage) -> Result
     if !again.is_lossless() {
         return Err(format!("a second repair loses more: {:?}\n  {}", again.lines, lines()));
     }
-    if let Some(path) = Image::of(&disk)?.changed_from(&repaired).next() {
+    if let Some(path) = Image::of(disk.as_ref())?.changed_from(&repaired).next() {
         return Err(format!("a second repair changes {}\n  {}", path.0, lines()));
     }
     let found = catch_panics(|| {

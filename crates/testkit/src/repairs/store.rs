@@ -37,6 +37,8 @@ const KEYS: usize = 70;
 /// A store on a disk in memory.
 pub(super) struct Store {
     pub(super) image: Image,
+    /// The files as the engine reads them.
+    view: Image,
     /// Earlier states of the files.
     older: Vec<Image>,
     pub(super) history: History,
@@ -63,7 +65,7 @@ impl Store {
             let engine = tested.open(disk.clone(), env, case.option_set)?;
             for number in 0..BATCHES {
                 if number == BATCHES / 2 || number == BATCHES * 4 / 5 {
-                    older.push(Image::of(&disk).map_err(crate::CheckError::Mismatch)?);
+                    older.push(Image::of(disk.as_ref()).map_err(crate::CheckError::Mismatch)?);
                 }
                 if number == maintained {
                     engine.maintain()?;
@@ -92,14 +94,15 @@ impl Store {
             }
             if is_closed { Ok(engine.close()?) } else { Ok(()) }
         })?;
-        let (image, option_set, seed) = (Image::of(&disk)?, case.option_set, case.seed);
+        let (image, option_set, seed) = (Image::of(disk.as_ref())?, case.option_set, case.seed);
         let locations = OnceLock::new();
-        Ok(Store { image, older, history, locations, option_set, is_closed, clock, seed })
+        let view = Image::of(tested.view(disk).as_ref())?;
+        Ok(Store { image, view, older, history, locations, option_set, is_closed, clock, seed })
     }
 
     /// The locations of the newest versions of all keys, searched for once.
     pub(super) fn locations(&self) -> &Locations {
-        self.locations.get_or_init(|| Locations::of(&self.history, &self.image))
+        self.locations.get_or_init(|| Locations::of(&self.history, &self.view))
     }
 
     /// A description of the store, for messages.
@@ -291,7 +294,7 @@ impl Image {
         Image(files.iter().map(|(path, bytes)| ((*path).to_owned(), (*bytes).into())).collect())
     }
 
-    pub(super) fn of(disk: &Ram) -> Result<Self, String> {
+    pub(super) fn of(disk: &dyn Vfs) -> Result<Self, String> {
         let mut image = Image::default();
         image.read(disk, "").map_err(|error| error.to_string())?;
         Ok(image)
@@ -301,7 +304,7 @@ impl Image {
         for name in vfs.list()? {
             let file = vfs.open(&name, Mode::Read)?;
             let mut bytes = vec![0; file.len()? as usize];
-            file.read_at(0, &mut bytes, Purpose::Maintenance)?;
+            file.read_lossy_at(0, &mut bytes, Purpose::Maintenance)?;
             self.0.insert(format!("{prefix}{name}"), bytes.into());
         }
         for name in vfs.subdirectories()? {

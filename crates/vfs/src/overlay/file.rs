@@ -168,7 +168,7 @@ impl FileContent {
             let mut piece = Vec::new();
             for start in (0..content.len).step_by(PIECE_BYTES as usize) {
                 piece.resize(PIECE_BYTES.min(content.len - start) as usize, 0);
-                content.read(start, &mut piece, Purpose::Recovery)?;
+                content.read(start, &mut piece, Read::exact(Purpose::Recovery))?;
                 // Zeros are there already, and take no memory.
                 let pages = piece.chunks(MAP_BYTES).enumerate();
                 for (at, page) in pages.filter(|(_, page)| page.iter().any(|&byte| byte != 0)) {
@@ -181,10 +181,25 @@ impl FileContent {
     }
 }
 
+/// How bytes are read.
+#[derive(Clone, Copy)]
+struct Read {
+    purpose: Purpose,
+    /// See [`File::read_lossy_at`].
+    is_lossy: bool,
+}
+
+impl Read {
+    fn exact(purpose: Purpose) -> Self {
+        Read { purpose, is_lossy: false }
+    }
+}
+
 impl Source {
-    fn read_at(&self, offset: u64, buf: &mut [u8], purpose: Purpose) -> Result<()> {
+    fn read_at(&self, offset: u64, buf: &mut [u8], read: Read) -> Result<()> {
         match self {
-            Source::File(file) => file.read_at(offset, buf, purpose)?,
+            Source::File(file) if read.is_lossy => file.read_lossy_at(offset, buf, read.purpose)?,
+            Source::File(file) => file.read_at(offset, buf, read.purpose)?,
             Source::Memory(memory) => memory.load(offset as usize, buf),
         }
         Ok(())
@@ -214,15 +229,11 @@ impl Content {
     }
 
     /// Fills `buf`; the range is within the file.
-    fn read(&self, offset: u64, buf: &mut [u8], purpose: Purpose) -> Result<()> {
+    fn read(&self, offset: u64, buf: &mut [u8], read: Read) -> Result<()> {
         let end = offset + buf.len() as u64;
         let mut at = offset;
         let part = |buf: &mut [u8], from: u64, to: u64| -> Result<()> {
-            self.read_lower(
-                from,
-                &mut buf[(from - offset) as usize..(to - offset) as usize],
-                purpose,
-            )
+            self.read_lower(from, &mut buf[(from - offset) as usize..(to - offset) as usize], read)
         };
         for (&number, page) in self.pages.range(offset / PAGE_BYTES..end.div_ceil(PAGE_BYTES)) {
             let start = (number * PAGE_BYTES).max(offset);
@@ -237,12 +248,12 @@ impl Content {
     }
 
     /// Fills `buf` from the lower file, with zeros past its visible part.
-    fn read_lower(&self, offset: u64, buf: &mut [u8], purpose: Purpose) -> Result<()> {
+    fn read_lower(&self, offset: u64, buf: &mut [u8], read: Read) -> Result<()> {
         let there = self.visible.saturating_sub(offset).min(buf.len() as u64) as usize;
         let (there, behind) = buf.split_at_mut(there);
         behind.fill(0);
         match &self.lower {
-            Some(lower) if !there.is_empty() => lower.read_at(offset, there, purpose),
+            Some(lower) if !there.is_empty() => lower.read_at(offset, there, read),
             _ => Ok(()),
         }
     }
@@ -274,7 +285,7 @@ impl Content {
     /// A page of the lower file.
     fn page(&self, number: u64, purpose: Purpose) -> Result<Page> {
         let mut page = Box::new([0; PAGE_BYTES as usize]);
-        self.read_lower(number * PAGE_BYTES, &mut page[..], purpose)?;
+        self.read_lower(number * PAGE_BYTES, &mut page[..], Read::exact(purpose))?;
         Ok(page)
     }
 
@@ -315,6 +326,13 @@ impl OverlayFile {
         fault(operation, &*self.name, kind)
     }
 
+    fn read(&self, offset: u64, buf: &mut [u8], read: Read) -> Result<()> {
+        self.bytes.read(|content| match end_of(offset, buf.len() as u64) {
+            Some(end) if end <= content.len => content.read(offset, buf, read),
+            _ => Err(self.fault("read", ErrorKind::UnexpectedEof)),
+        })
+    }
+
     fn change<T>(
         &self,
         operation: &'static str,
@@ -329,10 +347,11 @@ impl OverlayFile {
 
 impl File for OverlayFile {
     fn read_at(&self, offset: u64, buf: &mut [u8], purpose: Purpose) -> Result<()> {
-        self.bytes.read(|content| match end_of(offset, buf.len() as u64) {
-            Some(end) if end <= content.len => content.read(offset, buf, purpose),
-            _ => Err(self.fault("read", ErrorKind::UnexpectedEof)),
-        })
+        self.read(offset, buf, Read::exact(purpose))
+    }
+
+    fn read_lossy_at(&self, offset: u64, buf: &mut [u8], purpose: Purpose) -> Result<()> {
+        self.read(offset, buf, Read { purpose, is_lossy: true })
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8], purpose: Purpose) -> Result<()> {

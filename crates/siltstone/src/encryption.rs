@@ -1,0 +1,134 @@
+//! Encryption at rest of a whole store, with the feature `encryption`.
+//!
+//! ```text
+//!   DbOptions::encryption   none             keys
+//!   CATALOG is plain        opens            Refused: not encrypted
+//!   CATALOG is encrypted    Refused: give    opens; Refused if its key is not among the keys
+//! ```
+//!
+//! In an encrypted store every file but `LOCK` is encrypted. A checkpoint with other keys
+//! ([`Db::checkpoint_with_keys`](crate::Db::checkpoint_with_keys)) encrypts, decrypts or encrypts
+//! anew a store; it copies all files. `maintenance::rewrap` replaces the master
+//! key and writes headers only.
+
+use std::fmt;
+use std::sync::Arc;
+
+use siltstone_engine::{Error, Purpose, Result};
+use siltstone_vfs::{ENCRYPTED_MAGIC, ENCRYPTED_MAGIC_OFFSETS, Mode, Vfs};
+
+use crate::names::{CATALOGUE, CATALOGUE_MAGIC};
+
+#[cfg(feature = "encryption")]
+pub use siltstone_vfs::encrypted::{EncryptedVfs, KeyId, KeyProvider, KeyRing, MasterKey};
+
+/// The keys of a store, or none. Without the feature `encryption` there are none.
+#[derive(Clone, Default)]
+pub struct Keys {
+    #[cfg(feature = "encryption")]
+    provider: Option<Arc<dyn KeyProvider>>,
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_none() { "Keys(none)" } else { "Keys(…)" })
+    }
+}
+
+#[cfg(feature = "encryption")]
+impl Keys {
+    /// The keys of an encrypted store. Files are linked to a checkpoint only with the same keys,
+    /// that is, with clones of this value.
+    #[must_use]
+    pub fn new(provider: Arc<dyn KeyProvider>) -> Self {
+        Keys { provider: Some(provider) }
+    }
+
+    /// The store's directory, whose files are encrypted.
+    pub(crate) fn encrypted(&self, vfs: Arc<dyn Vfs>) -> Option<EncryptedVfs> {
+        self.provider.as_ref().map(|provider| EncryptedVfs::new(vfs, provider.clone()))
+    }
+
+    pub(crate) fn wrap(&self, vfs: Arc<dyn Vfs>) -> Arc<dyn Vfs> {
+        match self.encrypted(vfs.clone()) {
+            Some(encrypted) => Arc::new(encrypted),
+            None => vfs,
+        }
+    }
+
+    /// Whether there are no keys.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        self.provider.is_none()
+    }
+}
+
+#[cfg(not(feature = "encryption"))]
+impl Keys {
+    pub(crate) fn wrap(&self, vfs: Arc<dyn Vfs>) -> Arc<dyn Vfs> {
+        vfs
+    }
+
+    /// Whether there are no keys.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        true
+    }
+}
+
+impl Keys {
+    /// The directory of an existing store, as its files are read and written. Checks that the store
+    /// is encrypted if there are keys, and only then.
+    ///
+    /// # Errors
+    /// [`Error::Refused`]; I/O errors.
+    pub(crate) fn open(&self, vfs: Arc<dyn Vfs>) -> Result<Arc<dyn Vfs>> {
+        let refuse =
+            |reason: &str| Err(Error::Refused { path: vfs.name(), reason: reason.to_owned() });
+        if !vfs.exists(CATALOGUE)? {
+            return Ok(self.wrap(vfs));
+        }
+        let file = vfs.open(CATALOGUE, Mode::Read)?;
+        let len = file.len()?;
+        let has = |at: u64, magic: &[u8]| -> Result<bool> {
+            let mut found = vec![0; magic.len()];
+            if len < at + found.len() as u64 {
+                return Ok(false);
+            }
+            file.read_at(at, &mut found, Purpose::Recovery)?;
+            Ok(found == magic)
+        };
+        let [first, second] = ENCRYPTED_MAGIC_OFFSETS;
+        let is_encrypted = has(first, ENCRYPTED_MAGIC)? || has(second, ENCRYPTED_MAGIC)?;
+        let is_plain = has(0, CATALOGUE_MAGIC.as_bytes())?;
+        match (self.is_none(), is_encrypted, is_plain) {
+            (true, true, _) if cfg!(feature = "encryption") => refuse(
+                "the store is encrypted: give its key (DbOptions::encryption, or --key-file)",
+            ),
+            (true, true, _) => refuse(
+                "the store is encrypted, and this program was built without the feature \
+                 'encryption'",
+            ),
+            (false, false, true) => refuse(
+                "the store is not encrypted: open it without a key, or make an encrypted copy \
+                 (siltstone checkpoint --target-key-file)",
+            ),
+            _ => Ok(self.wrap(vfs)),
+        }
+    }
+
+    /// Refuses a table whose files cannot be encrypted.
+    pub(crate) fn check_table(&self, table: &str, engine: &str, has_pmem: bool) -> Result<()> {
+        let reason = match engine {
+            _ if self.is_none() => return Ok(()),
+            "lsm" if has_pmem => "the option 'pmem.size' maps a file; leave it out",
+            // mica has no files.
+            "lsm" | "mica" => return Ok(()),
+            "skimpy" => "it overwrites its device in place; use lsm",
+            _ => "its files are not supported yet; use lsm",
+        };
+        Err(Error::Invalid(format!(
+            "table '{table}' on {engine} cannot be in an encrypted store: {reason}"
+        )))
+    }
+}
