@@ -320,6 +320,11 @@ impl Server {
         self.shared.memcached_address
     }
 
+    /// The number of this node of a replicated table.
+    pub fn node(&self) -> Option<u64> {
+        self.shared.replication.as_ref().map(Replication::id)
+    }
+
     /// Address of memcached over UDP.
     pub fn memcached_udp_addr(&self) -> Option<SocketAddr> {
         self.memcached_udp.as_ref().and_then(|socket| socket.local_addr().ok())

@@ -157,7 +157,7 @@ pub(super) fn check(
 pub(super) fn status(replication: &Replication, status: &Status) -> String {
     let mut out = String::new();
     let list = |nodes: &[u64]| nodes.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
-    let live_bytes = replication.node.table().stats().live_bytes;
+    let table_bytes = replication.node.table().stats().space_bytes;
     for (field, value) in [
         ("group", status.group.to_string()),
         ("node", status.node.to_string()),
@@ -169,7 +169,7 @@ pub(super) fn status(replication: &Replication, status: &Status) -> String {
         ("log_first", status.log.0.to_string()),
         ("log_last", status.log.1.to_string()),
         ("log_bytes", status.log_bytes.to_string()),
-        ("table_bytes", live_bytes.to_string()),
+        ("table_bytes", table_bytes.to_string()),
         ("snapshots", status.snapshots.to_string()),
         ("voters", list(&status.voters)),
         ("learners", list(&status.learners)),
