@@ -76,8 +76,8 @@ mod tracking;
 mod udp;
 
 pub use backups::{BackupOptions, TakeBackup};
-pub use options::{Fsync, ServerOptions};
 pub use node_client::{ClientTlsFiles, NodeAccess, NodeClient, Reply};
+pub use options::{Fsync, ServerOptions};
 pub use replication::options::{ClusterOptions, JoinOptions, Member};
 pub use server::Server;
 pub use signals::SignalGuard;

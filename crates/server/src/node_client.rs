@@ -12,6 +12,9 @@ use siltstone_cluster::transport::Stream;
 
 use crate::tls::connect_client;
 
+/// How long connecting may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a reply may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// The longest bulk string and array that is read.
@@ -63,9 +66,7 @@ impl Reply {
             Reply::Int(number) => number.to_string(),
             Reply::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),
             Reply::Null => String::new(),
-            Reply::Array(parts) => {
-                parts.iter().map(Reply::to_text).collect::<Vec<_>>().join("\n")
-            }
+            Reply::Array(parts) => parts.iter().map(Reply::to_text).collect::<Vec<_>>().join("\n"),
         }
     }
 }
@@ -85,7 +86,7 @@ impl NodeClient {
         let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
         let mut addresses = address.to_socket_addrs().map_err(failed)?;
         let socket = addresses.find_map(|address| {
-            TcpStream::connect_timeout(&address, TIMEOUT).map_err(|error| last = error).ok()
+            TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).map_err(|error| last = error).ok()
         });
         let Some(socket) = socket else { return Err(failed(last)) };
         let prepare = || {

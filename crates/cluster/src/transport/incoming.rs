@@ -20,7 +20,6 @@ const MAX_CONNECTIONS: usize = 1024;
 /// The buffer of a connection, in bytes.
 const READ_BYTES: usize = 64 << 10;
 
-
 /// Why a connection ends.
 enum CloseReason {
     Refused(HelloRefusal),

@@ -9,13 +9,13 @@ use std::fmt::Write;
 
 use siltstone_cluster::node::{Role, Status};
 
+use super::cluster_admin;
 use super::context::Context;
 use super::definition::{FAST, NO_KEYS};
 use super::entry::{self, Command};
 use super::failure::{
     Failure, NOT_AN_INTEGER, Outcome, bad_subcommand, reply_error, wrong_subcommand_arity,
 };
-use super::cluster_admin;
 use super::help;
 use crate::replication::Replication;
 use crate::replication::options::Member;
@@ -99,8 +99,7 @@ pub(super) fn leader(replication: &Replication, status: &Status) -> Option<Membe
 fn by_role(replication: &Replication, status: &Status) -> Vec<(Member, bool)> {
     let leader = leader(replication, status).map(|leader| leader.node);
     let members = replication.membership.members(status).into_iter();
-    let mut members: Vec<_> =
-        members.map(|member| (member, Some(member.node) == leader)).collect();
+    let mut members: Vec<_> = members.map(|member| (member, Some(member.node) == leader)).collect();
     members.sort_by_key(|(member, leads)| (!leads, member.node));
     members
 }

@@ -93,13 +93,16 @@ impl Digests {
             let digests = digests.clone();
             let read = move || {
                 let outcome = read(engine.as_ref(), &at, time + HORIZON_MS);
-                digests.finish(id, match outcome {
-                    Err(error) => Digest::Failed(error.to_string()),
-                    Ok(_) if clock.committed() >= time + HORIZON_MS => {
-                        Digest::Failed("it took longer than an hour".to_owned())
-                    }
-                    Ok(text) => Digest::Done(text),
-                });
+                digests.finish(
+                    id,
+                    match outcome {
+                        Err(error) => Digest::Failed(error.to_string()),
+                        Ok(_) if clock.committed() >= time + HORIZON_MS => {
+                            Digest::Failed("it took longer than an hour".to_owned())
+                        }
+                        Ok(text) => Digest::Done(text),
+                    },
+                );
             };
             let name = "siltstone-check";
             let thread = std::thread::Builder::new().name(name.to_owned()).spawn(read);

@@ -203,18 +203,21 @@ fn is_member(status: &Status, node: u64) -> bool {
     status.voters.contains(&node) || status.learners.contains(&node)
 }
 
-/// Starts the thread. It ends with the guard, or with the node.
+/// Starts the thread. The transport has the peers that are known already. It ends with the guard, or
+/// with the node.
 pub(crate) fn start(
     membership: &Arc<Membership>,
     transport: Option<Arc<Transport>>,
     changes: Arc<RowChanges>,
 ) -> Result<MembershipThread> {
+    let mut others = (**membership.known.read()).clone();
+    others.remove(&membership.own.node);
     let keeper = Keeper {
         membership: Arc::downgrade(membership),
         transport,
         changes,
         seen: None,
-        peers: BTreeMap::new(),
+        peers: others,
         configured: (**membership.known.read()).clone(),
         ready_term: None,
     };

@@ -59,14 +59,16 @@ pub(crate) fn start(options: &ClusterOptions, clock: &Arc<GroupClock>) -> Result
         (options.group, options.node, join.own.node) = (group, node, node);
         known = members;
     }
-    let own = *options.own().ok_or_else(|| {
-        Error::Invalid("the node is not among the members".to_owned())
-    })?;
+    let own = *options
+        .own()
+        .ok_or_else(|| Error::Invalid("the node is not among the members".to_owned()))?;
     let notes = Notes { clock: clock.clone(), ..Notes::default() };
     let (open, node_options) = (opener(&options, &notes), node_options(&options));
-    // Peers are added once the node has read who they are.
+    // Those that have joined later are added once the node has read who they are.
+    let peers = known.iter().filter(|member| member.node != own.node);
     let transport = Transport::bind(TransportOptions {
         client_address: Some(own.client.to_string()),
+        peers: peers.map(|member| (member.node, member.bus.to_string())).collect(),
         encryption: tls.clone().map(|tls| tls as Arc<dyn Encryption>),
         listener: Arc::new(|event| process::log(&line(event))),
         ..TransportOptions::new(options.group, options.node, own.bus)
@@ -90,11 +92,7 @@ pub(crate) fn start(options: &ClusterOptions, clock: &Arc<GroupClock>) -> Result
 }
 
 /// Group and number of a node that joins, or has joined, and the members that it knows of.
-fn identity(
-    join: &JoinOptions,
-    vfs: Arc<Disk>,
-    is_new: bool,
-) -> Result<(u64, u64, Vec<Member>)> {
+fn identity(join: &JoinOptions, vfs: Arc<Disk>, is_new: bool) -> Result<(u64, u64, Vec<Member>)> {
     if !is_new && let Some(LogIdentity { group, node }) = RaftLog::identity_in(vfs.as_ref())? {
         return Ok((group, node, Vec::new()));
     }

@@ -36,8 +36,7 @@ pub(crate) fn connect_client(
         }
     };
     let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-    let mut connection =
-        ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
+    let mut connection = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
     while connection.is_handshaking() {
         connection.complete_io(&mut socket)?;
     }

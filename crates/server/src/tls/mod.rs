@@ -17,6 +17,8 @@ mod absent;
 mod client;
 #[cfg(feature = "tls")]
 mod nodes;
+#[cfg(all(test, feature = "tls"))]
+mod nodes_tests;
 mod options;
 #[cfg(feature = "tls")]
 mod state;

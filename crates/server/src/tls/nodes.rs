@@ -106,7 +106,10 @@ impl<S: Write> Write for Explained<S> {
 /// The error for an operator: a certificate that the other side refuses, for example.
 fn explain(error: io::Error) -> io::Error {
     if error.kind() == ErrorKind::UnexpectedEof {
-        return io::Error::new(ErrorKind::UnexpectedEof, "the other node has closed the connection");
+        return io::Error::new(
+            ErrorKind::UnexpectedEof,
+            "the other node has closed the connection",
+        );
     }
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
     let Some(cause) = cause else { return error };
