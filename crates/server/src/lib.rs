@@ -76,11 +76,11 @@ mod tracking;
 mod udp;
 
 pub use backups::{BackupOptions, TakeBackup};
-pub use node_client::{ClientTlsFiles, NodeAccess, NodeClient, Reply};
+pub use node_client::{NodeAccess, NodeClient, Reply};
 pub use options::{Fsync, ServerOptions};
 pub use replication::options::{ClusterOptions, JoinOptions, Member};
 pub use server::Server;
 pub use signals::SignalGuard;
 pub use stop::StopHandle;
 pub use store::flags_trailer::stored_string;
-pub use tls::{ClientAuth, NodeTlsFiles, TlsFiles, TlsOptions, TlsVersion};
+pub use tls::{ClientAuth, ClientTlsFiles, NodeTlsFiles, TlsFiles, TlsOptions, TlsVersion};

@@ -5,12 +5,11 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use siltstone_cluster::transport::Stream;
 
-use crate::tls::connect_client;
+use crate::tls::{ClientTlsFiles, connect_client};
 
 /// How long connecting may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -30,15 +29,6 @@ pub struct NodeAccess {
     pub password: Option<String>,
     /// TLS, if the port is served over it.
     pub tls: Option<ClientTlsFiles>,
-}
-
-/// Files of a client that uses TLS.
-#[derive(Debug, Clone)]
-pub struct ClientTlsFiles {
-    /// Certificates of the authorities that issue servers' certificates (PEM).
-    pub ca: PathBuf,
-    /// The client's certificate and private key (PEM), if servers ask for one.
-    pub own: Option<(PathBuf, PathBuf)>,
 }
 
 /// A reply.

@@ -91,7 +91,7 @@ fn name(node: u64) -> String {
 }
 
 /// The leader, if it is known and its address is.
-pub(super) fn leader(replication: &Replication, status: &Status) -> Option<Member> {
+fn leader(replication: &Replication, status: &Status) -> Option<Member> {
     replication.member(status.leader.as_ref()?.node)
 }
 

@@ -171,3 +171,53 @@ fn read(engine: &dyn Engine, at: &ReadPoint, expired_at: Timestamp) -> Result<St
     }
     Ok(text)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use siltstone_engine::{Durability, WriteBatch};
+    use siltstone_runtime::Env;
+    use siltstone_vfs::Ram;
+
+    use super::*;
+
+    const POINT: Timestamp = 1_900_000_000_000;
+
+    fn digest(fill: impl FnOnce(&mut WriteBatch)) -> String {
+        let (env, options) = (Env::system(1), BTreeMap::new());
+        let table = siltstone::engines::open("lsm", Arc::new(Ram::new()), &env, &options).unwrap();
+        let mut batch = WriteBatch::new();
+        for i in 0..1000u32 {
+            batch.put(&i.to_be_bytes(), b"value");
+        }
+        batch.put_until(b"late", b"v", POINT + 2 * HORIZON_MS);
+        fill(&mut batch);
+        table.write(&batch, Durability::Buffered).unwrap();
+        let at = table.snapshot().unwrap();
+        read(table.as_ref(), &at, POINT + HORIZON_MS).unwrap()
+    }
+
+    #[test]
+    fn tables_differ_by_rows_and_not_by_what_expires_soon_or_is_dead() {
+        let same = digest(|_| ());
+        let rows = |text: &str| -> u64 {
+            text.lines().map(|line| line.split(' ').nth(1).unwrap().parse::<u64>().unwrap()).sum()
+        };
+        assert_eq!((same.lines().count(), rows(&same)), (BUCKETS, 1001));
+        assert_eq!(digest(|batch| drop(batch.put_until(b"soon", b"v", POINT + 5))), same);
+        // An element of a hash that does not exist.
+        let element = b"\xff\xc0\x01\0\0\0\0\0\0\x01\x02f\x20\xbe\x52\xb1field";
+        assert_eq!(digest(|batch| drop(batch.put(element, b"v"))), same);
+        let others = [
+            digest(|batch| drop(batch.put(&5u32.to_be_bytes(), b"valuf"))),
+            digest(|batch| drop(batch.delete(&5u32.to_be_bytes()))),
+            digest(|batch| drop(batch.put(b"more", b"v"))),
+            digest(|batch| drop(batch.put_until(b"late", b"v", POINT + 3 * HORIZON_MS))),
+        ];
+        for other in others {
+            let pairs = same.lines().zip(other.lines());
+            assert_eq!(pairs.filter(|(one, other)| one != other).count(), 1);
+        }
+    }
+}

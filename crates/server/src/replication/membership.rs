@@ -316,7 +316,7 @@ impl Keeper {
     /// What the leader does.
     fn lead(&mut self, membership: &Membership, status: &Status) {
         if self.ready_term != Some(status.term) {
-            let outcome = request(|done| membership.node.read_index(done));
+            let outcome = request(membership, |done| membership.node.read_index(done));
             self.ready_term = outcome.map(|read| read.term);
             // The status may have changed.
             return;
@@ -360,6 +360,9 @@ fn add_waiting(membership: &Membership) -> bool {
     while let Some(MemberRow { member, directory }) = membership.waiting.lock().pop_front() {
         let Ok(rows) = MemberRows::read(membership.node.table().as_ref()) else { return false };
         let node = rows.of_directory(directory).map_or(rows.next_node, |row| row.member.node);
+        if is_member(&membership.node.status(), node) {
+            continue;
+        }
         let row = MemberRow { member: Member { node, ..member }, directory };
         let mut batch = WriteBatch::new();
         members::put(&mut batch, &row, rows.next_node);
@@ -401,26 +404,32 @@ fn note_active(membership: &Membership, status: &Status) {
 }
 
 fn propose(membership: &Membership, batch: WriteBatch) -> bool {
-    request(|done| membership.node.propose(None, batch, done)).is_some()
+    request(membership, |done| membership.node.propose(None, batch, done)).is_some()
 }
 
 fn change(membership: &Membership, changes: Vec<Change>) -> bool {
-    request(|done| membership.node.change_membership(changes, done)).is_some()
+    request(membership, |done| membership.node.change_membership(changes, done)).is_some()
 }
 
 /// Sends a request and waits for its outcome; `None` if it is not a success.
 fn request<T: Send + 'static, E: std::fmt::Display + Send + 'static>(
+    membership: &Membership,
     send: impl FnOnce(Box<dyn FnOnce(Result<T, E>) + Send>),
 ) -> Option<T> {
     let (done, outcome) = channel();
     // Nobody waits for a late outcome.
     send(Box::new(move |result| drop(done.send(result))));
-    match outcome.recv_timeout(REQUEST_TIMEOUT) {
-        Ok(Ok(value)) => Some(value),
-        Ok(Err(error)) => {
-            process::log(&format!("a change of the members: {error}"));
-            None
+    let deadline = Instant::now() + REQUEST_TIMEOUT;
+    while Instant::now() < deadline && !membership.is_stopped.load(Ordering::Acquire) {
+        match outcome.recv_timeout(INTERVAL) {
+            Ok(Ok(value)) => return Some(value),
+            Ok(Err(error)) => {
+                process::log(&format!("a change of the members: {error}"));
+                return None;
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return None,
         }
-        Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
     }
+    None
 }

@@ -7,8 +7,7 @@ use mio::net::TcpStream;
 
 use siltstone_cluster::transport::{Encryption, Stream};
 
-use super::options::{NodeTlsFiles, TlsFiles};
-use crate::node_client::ClientTlsFiles;
+use super::options::{ClientTlsFiles, NodeTlsFiles, TlsFiles};
 
 pub(crate) struct Prepared(Infallible);
 

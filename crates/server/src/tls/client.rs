@@ -10,8 +10,8 @@ use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use siltstone_cluster::transport::Stream;
 
+use super::options::ClientTlsFiles;
 use super::state::{authorities, certificates};
-use crate::node_client::ClientTlsFiles;
 
 /// The stream to a server, whose certificate must be one for `host`.
 ///

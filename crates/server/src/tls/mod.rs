@@ -31,7 +31,7 @@ pub(crate) use absent::{NodeTls, TlsState, TlsStream, connect_client};
 pub(crate) use client::connect_client;
 #[cfg(feature = "tls")]
 pub(crate) use nodes::NodeTls;
-pub use options::{ClientAuth, NodeTlsFiles, TlsFiles, TlsOptions, TlsVersion};
+pub use options::{ClientAuth, ClientTlsFiles, NodeTlsFiles, TlsFiles, TlsOptions, TlsVersion};
 #[cfg(feature = "tls")]
 pub(crate) use state::TlsState;
 #[cfg(feature = "tls")]

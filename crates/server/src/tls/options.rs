@@ -65,3 +65,12 @@ pub struct NodeTlsFiles {
     /// accepted as a node.
     pub ca: PathBuf,
 }
+
+/// Files of a client that uses TLS.
+#[derive(Debug, Clone)]
+pub struct ClientTlsFiles {
+    /// Certificates of the authorities that issue servers' certificates (PEM).
+    pub ca: PathBuf,
+    /// The client's certificate and private key (PEM), if servers ask for one.
+    pub own: Option<(PathBuf, PathBuf)>,
+}
