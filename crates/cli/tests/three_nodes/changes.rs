@@ -43,7 +43,8 @@ fn stopped_joined_moved_and_removed_nodes_lose_no_acknowledged_write() {
     let clients = nodes.clients.clone();
     let (acknowledged, reads) = under_load(&clients, |load| {
         for round in 0..rounds() {
-            // A leader that is stopped and goes on is not the leader any more, and learns it.
+            // A leader that is stopped and goes on is not the leader any more, and learns it. The
+            // reader waits for its answer all the time, which must not be a stale one.
             let leader = nodes.leader();
             nodes.signal(leader, Signal::STOP);
             load.wait_for_writes();
