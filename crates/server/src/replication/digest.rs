@@ -205,15 +205,33 @@ mod tests {
             text.lines().map(|line| line.split(' ').nth(1).unwrap().parse::<u64>().unwrap()).sum()
         };
         assert_eq!((same.lines().count(), rows(&same)), (BUCKETS, 1001));
-        assert_eq!(digest(|batch| drop(batch.put_until(b"soon", b"v", POINT + 5))), same);
+        assert_eq!(
+            digest(|batch| {
+                batch.put_until(b"soon", b"v", POINT + 5);
+            }),
+            same
+        );
         // An element of a hash that does not exist.
         let element = b"\xff\xc0\x01\0\0\0\0\0\0\x01\x02f\x20\xbe\x52\xb1field";
-        assert_eq!(digest(|batch| drop(batch.put(element, b"v"))), same);
+        assert_eq!(
+            digest(|batch| {
+                batch.put(element, b"v");
+            }),
+            same
+        );
         let others = [
-            digest(|batch| drop(batch.put(&5u32.to_be_bytes(), b"valuf"))),
-            digest(|batch| drop(batch.delete(&5u32.to_be_bytes()))),
-            digest(|batch| drop(batch.put(b"more", b"v"))),
-            digest(|batch| drop(batch.put_until(b"late", b"v", POINT + 3 * HORIZON_MS))),
+            digest(|batch| {
+                batch.put(&5u32.to_be_bytes(), b"valuf");
+            }),
+            digest(|batch| {
+                batch.delete(&5u32.to_be_bytes());
+            }),
+            digest(|batch| {
+                batch.put(b"more", b"v");
+            }),
+            digest(|batch| {
+                batch.put_until(b"late", b"v", POINT + 3 * HORIZON_MS);
+            }),
         ];
         for other in others {
             let pairs = same.lines().zip(other.lines());
