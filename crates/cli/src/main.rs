@@ -13,6 +13,7 @@ mod advise;
 mod backup;
 mod bench;
 mod checkpoint;
+mod cluster;
 mod compact;
 mod config;
 mod data;
@@ -68,6 +69,8 @@ struct Cli {
 enum Command {
     /// Serve a store to clients of Redis and memcached over TCP, and a table of mica over UDP
     Serve(Box<serve::Serve>),
+    /// Create and operate replicated tables (experimental)
+    Cluster(cluster::Cluster),
     /// Watch a running server: levels, throughput, amplification, memory, stalls, cache hits
     Top(top::Top),
     /// Load rows from a file or standard input
@@ -139,6 +142,7 @@ fn main() -> ExitCode {
     }
     let outcome = match cli.command {
         Command::Serve(command) => command.run(),
+        Command::Cluster(command) => command.run(),
         Command::Top(command) => command.run(),
         Command::Import(command) => command.run(),
         Command::Ingest(command) => command.run(),

@@ -1,6 +1,7 @@
 //! `serve`: serves a store to clients of Redis, memcached and mica, until SIGTERM or SIGINT.
 
-use std::collections::BTreeMap;
+mod replicated;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,8 +14,8 @@ use siltstone::{Db, DbOptions, Table};
 use siltstone_backup::Repository;
 use siltstone_bench::trace::{Recorder, RecordingEngine};
 use siltstone_server::{
-    BackupOptions, ClientAuth, ClusterOptions, Fsync, Member, Server, ServerOptions, TlsFiles,
-    TlsOptions, TlsVersion,
+    BackupOptions, ClientAuth, Fsync, Member, Server, ServerOptions, TlsFiles, TlsOptions,
+    TlsVersion,
 };
 
 use crate::backup;
@@ -32,8 +33,8 @@ const DEFAULT_LISTEN: &str = "127.0.0.1:6379";
 /// status 0.
 ///
 /// With --node-id the table is replicated (experimental): the nodes of --initial-cluster form one
-/// Raft group, which loses no acknowledged write while a majority of them is there. Clients use the
-/// protocol of Redis Cluster. The book has a page on it.
+/// Raft group, which loses no acknowledged write while a majority of them is there. With --join a new
+/// node is added to such a group. Clients use the protocol of Redis Cluster. The book has a page on it.
 #[derive(Args)]
 #[command(args_override_self = true)]
 pub(crate) struct Serve {
@@ -176,6 +177,35 @@ pub(crate) struct Serve {
     /// addresses for clients, and ports for the other nodes, which are 10000 higher by default
     #[arg(long, value_name = "ID=IP:PORT[@PORT]", value_delimiter = ',', requires = "node_id")]
     initial_cluster: Vec<Member>,
+    /// Add this node to the group of a replicated table (experimental), through the address for
+    /// clients of any of its nodes; users need the right for CLUSTER ADD-NODE there. The directory
+    /// is empty the first time. Later starts have the same options, and need no answer
+    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = NOT_REPLICATED, conflicts_with = "node_id")]
+    join: Option<String>,
+    /// The user that joins with --password
+    #[arg(long, value_name = "USER", requires = "join")]
+    join_user: Option<String>,
+    /// Join over TLS: the certificates of the authorities of the other nodes' servers (PEM)
+    #[arg(long, value_name = "FILE", requires = "join")]
+    join_tls_ca: Option<PathBuf>,
+    /// The address of a node that joins, as other machines reach it: for clients, by default that of
+    /// --listen, and behind the @ the port for other nodes, by default 10000 higher
+    #[arg(long, value_name = "IP:PORT[@PORT]", requires = "join", value_parser = |text: &str| Member::at(0, text))]
+    cluster_announce: Option<Member>,
+    /// The certificate of this node, followed by those of its issuers (PEM), for connections between
+    /// nodes. Without it nodes have loopback addresses. Read again at SIGHUP
+    #[arg(long, value_name = "FILE", requires_all = ["cluster_tls_key", "cluster_tls_ca"])]
+    cluster_tls_cert: Option<PathBuf>,
+    /// The private key of that certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "cluster_tls_cert")]
+    cluster_tls_key: Option<PathBuf>,
+    /// The certificates of the authority of the nodes (PEM). Whoever has a certificate of it is
+    /// accepted as a node: let it issue those of this cluster's nodes only
+    #[arg(long, value_name = "FILE", requires = "cluster_tls_cert")]
+    cluster_tls_ca: Option<PathBuf>,
+    /// The maximum size of the snapshots that a node sends to others per second; 0 for no limit
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64MiB")]
+    snapshot_rate: u64,
     /// The number of the replicated table, the same at all its nodes: nodes of different tables
     /// refuse each other. Choose another one for each table
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
@@ -289,12 +319,20 @@ impl Serve {
             threads: self.threads,
             ..ServerOptions::default()
         };
-        if self.node_id.is_some() && !db_options.encryption.is_none() {
+        let is_replicated = self.node_id.is_some() || self.join.is_some();
+        if is_replicated && !db_options.encryption.is_none() {
             let reason = "--key-file: a replicated table cannot be encrypted yet";
             return Err(Failure::Usage(reason.into()));
         }
-        if let Some(node) = self.node_id {
-            return self.run_replicated(node, dir, options);
+        if is_replicated {
+            return self.run_replicated(dir, options);
+        }
+        if replicated::is_node(dir) {
+            let dir = dir.display();
+            return Err(Failure::Usage(format!(
+                "{dir} is the directory of a node of a replicated table: start it with the options of \
+                 its first start, --node-id and --initial-cluster or --join"
+            )));
         }
         let repository = self.backup.as_ref().map(Repository::open_or_create).transpose()?;
         // Checked before a store or a table is created.
@@ -361,58 +399,6 @@ impl Serve {
         Ok(Outcome::Done)
     }
 
-    /// Serves this node of a replicated table.
-    fn run_replicated(&self, node: u64, dir: &Path, mut options: ServerOptions) -> CommandResult {
-        if is_store(dir) {
-            let dir = dir.display();
-            return Err(Failure::Usage(format!(
-                "{dir} is a store, not the directory of a node of a replicated table; name another \
-                 directory, and copy the keys with redis-cli or a program"
-            )));
-        }
-        if matches!(self.fsync, FsyncArg::No) {
-            return Err(Failure::Usage(
-                "--fsync no: a replicated table syncs every write at a majority of its nodes; leave \
-                 the option out"
-                    .into(),
-            ));
-        }
-        let table = match self.tables.as_slice() {
-            [] => BTreeMap::new(),
-            [table] => table.replicated()?,
-            [_, other, ..] => {
-                return Err(Failure::Usage(format!(
-                    "--table {}: a replicated server has one table; leave the others out",
-                    other.name
-                )));
-            }
-        };
-        let cluster = ClusterOptions {
-            group: self.cluster_id,
-            node,
-            members: self.initial_cluster.clone(),
-            dir: dir.to_owned(),
-            table,
-            election_timeout: self.election_timeout,
-        };
-        let own = cluster.members.iter().find(|member| member.node == node);
-        if let Some(own) = own.filter(|_| options.listen.to_string() == DEFAULT_LISTEN) {
-            options.listen = own.client;
-        }
-        let server = Server::bind_replicated(&cluster, options)?;
-        let _signals = server.stop_on_signal()?;
-        eprintln!("serving {} on {}", dir.display(), server.local_addr());
-        if let Some(own) = own {
-            let nodes = cluster.members.len();
-            eprintln!("node {node} of {nodes}, for the other nodes on {}", own.bus);
-        }
-        if let Some(metrics) = server.metrics_addr() {
-            eprintln!("metrics on http://{metrics}/metrics, a console on http://{metrics}/");
-        }
-        server.run()?;
-        Ok(Outcome::Done)
-    }
-
     /// TLS, if there is a certificate.
     fn tls_options(&self) -> Option<TlsOptions> {
         let (certificate, key) = self.tls_cert.clone().zip(self.tls_key.clone())?;
@@ -447,12 +433,6 @@ impl Serve {
         }
         names.into_iter().map(TableSpec::named).collect()
     }
-}
-
-/// Whether a directory has the catalogue of a store.
-fn is_store(dir: &Path) -> bool {
-    let entries = dir.read_dir().into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().into_string().ok()).any(|n| Catalogue::owns(&n))
 }
 
 /// Prints the table of each database number, if there is more than one table.

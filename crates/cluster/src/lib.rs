@@ -19,6 +19,7 @@
 //! | [`membership`] | changes of membership, and the rules that they obey |
 //! | `store` | the log and the applied state as Raft sees them |
 //! | `stream` | snapshots as streams of chunks, and the table that receives one |
+//! | `budget` | the rate at which snapshots are sent |
 //! | `requests` | proposals and reads whose outcome is pending |
 //!
 //! The consensus algorithm is the crate `raft` (decision record 0044). A [`Group`] has no threads,
@@ -35,6 +36,7 @@
 //! * A node whose log is damaged or missing does not open, so it neither votes nor serves.
 
 pub mod applied;
+mod budget;
 pub mod codec;
 pub mod group;
 pub mod log;
@@ -50,7 +52,7 @@ mod store;
 mod stream;
 pub mod transport;
 
-pub use applied::{Applied, RESERVED_PREFIX};
+pub use applied::{Applied, POINT_KEY, RESERVED_PREFIX};
 pub use group::{Group, GroupOptions, Output};
 pub use log::{LogIdentity, Marker, RaftLog};
 pub use membership::Change;

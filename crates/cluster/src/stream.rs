@@ -44,6 +44,8 @@ pub(crate) struct Outgoing {
     in_flight: Chunk,
     ticks: u64,
     sends: u64,
+    /// The chunk in flight waits until it may be sent.
+    is_held: bool,
     max_chunk_bytes: usize,
 }
 
@@ -81,8 +83,18 @@ impl Outgoing {
             last: None,
         };
         let (position, ticks, sends) = (None, 0, 1);
-        let mut outgoing =
-            Outgoing { table, at, position, message, in_flight, ticks, sends, max_chunk_bytes };
+        let is_held = false;
+        let mut outgoing = Outgoing {
+            table,
+            at,
+            position,
+            message,
+            in_flight,
+            ticks,
+            sends,
+            is_held,
+            max_chunk_bytes,
+        };
         outgoing.fill()?;
         Ok(outgoing)
     }
@@ -114,6 +126,20 @@ impl Outgoing {
         self.in_flight.clone()
     }
 
+    /// The size of the rows of the chunk in flight.
+    pub(crate) fn bytes(&self) -> usize {
+        self.in_flight.rows.iter().map(|row| row.key.len() + row.value.len()).sum()
+    }
+
+    /// Sets whether the chunk in flight waits until it may be sent. Time does not count meanwhile.
+    pub(crate) fn set_held(&mut self, is_held: bool) {
+        self.is_held = is_held;
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.is_held
+    }
+
     /// The index that the snapshot reaches.
     pub(crate) fn index(&self) -> u64 {
         self.message.get_snapshot().get_metadata().index
@@ -126,7 +152,7 @@ impl Outgoing {
         if ack.next == 0 {
             return Ok(Progress::Failed);
         }
-        if ack.next != self.in_flight.sequence + 1 {
+        if ack.next != self.in_flight.sequence + 1 || self.is_held {
             return Ok(Progress::Wait);
         }
         if self.in_flight.last.is_some() {

@@ -22,7 +22,6 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use siltstone::Table;
 use siltstone::catalogue::TableSpec;
-use siltstone_cluster::node::Node;
 use siltstone_engine::{Error, InvalidOption, Result};
 use siltstone_mica::Store;
 
@@ -44,6 +43,7 @@ use crate::pause::Pause;
 use crate::pubsub::PubSub;
 use crate::replication::clock::GroupClock;
 use crate::replication::options::ClusterOptions;
+use crate::replication::start::{Running, Started};
 use crate::replication::{self, Replication};
 use crate::script::cache::ScriptCache;
 use crate::script::functions::Functions;
@@ -72,14 +72,14 @@ pub struct Server {
     metrics: Vec<(mio::net::TcpListener, IsTls)>,
     addresses: Addresses,
     /// This node of a replicated table.
-    node: Option<Node>,
+    node: Option<Running>,
 }
 
 /// The tables that a server is bound to.
 struct Tables {
     databases: Vec<Database>,
     observers: Arc<Observers>,
-    replication: Option<(Replication, Node)>,
+    replication: Option<(Replication, Running)>,
 }
 
 /// Bound addresses besides that of the Redis listener.
@@ -159,13 +159,12 @@ impl Server {
             ServerOptions { threads: 1, fsync: Fsync::Always, clock: clock.clone(), ..options };
         Self::bind_tables(&["replicated"], options, |options| {
             let observers = Arc::new(Observers::default());
-            let node = replication::start::start(cluster, &clock)?;
-            let replication = Replication::new(node.handle().clone(), cluster, clock);
+            let Started { replication, running } = replication::start::start(cluster, &clock)?;
             let engine = replication.table.clone();
             let (max_value_bytes, now) = (options.max_value_bytes(), options.clock.now());
             let database =
                 Database::open_replicated(engine, max_value_bytes, now, observers.clone())?;
-            let replication = Some((replication, node));
+            let replication = Some((replication, running));
             Ok(Tables { databases: vec![database], observers, replication })
         })
     }
@@ -321,6 +320,11 @@ impl Server {
         self.shared.memcached_address
     }
 
+    /// The number of this node of a replicated table.
+    pub fn node(&self) -> Option<u64> {
+        self.shared.replication.as_ref().map(Replication::id)
+    }
+
     /// Address of memcached over UDP.
     pub fn memcached_udp_addr(&self) -> Option<SocketAddr> {
         self.memcached_udp.as_ref().and_then(|socket| socket.local_addr().ok())
@@ -357,8 +361,8 @@ impl Server {
     }
 
     /// Makes SIGTERM and SIGINT stop the server until the guard is dropped. A signal before
-    /// [`run`](Self::run) makes it return at once. With TLS, SIGHUP makes the server read its
-    /// certificates again; if they are wrong, it keeps those that it has.
+    /// [`run`](Self::run) makes it return at once. With TLS, for clients or between nodes,
+    /// SIGHUP makes the server read its certificates again; if they are wrong, it keeps those that it has.
     ///
     /// # Errors
     /// If a signal handler or a thread cannot be created.

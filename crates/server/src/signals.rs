@@ -1,6 +1,5 @@
 //! Signals: SIGTERM and SIGINT stop a server, SIGHUP makes it read its certificates again.
 
-use std::io::Write;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -8,7 +7,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 use siltstone_engine::{Error, Result};
 
+use crate::process;
 use crate::shared::Shared;
+use crate::tls::NodeTls;
 
 /// Signals stop the server while it lives: see
 /// [`Server::stop_on_signal`](crate::Server::stop_on_signal).
@@ -29,7 +30,8 @@ impl Drop for SignalGuard {
 /// Listens for signals. SIGHUP keeps its usual effect if there are no certificates.
 pub(crate) fn listen(shared: &Arc<Shared>) -> Result<SignalGuard> {
     let mut wanted = vec![SIGTERM, SIGINT];
-    wanted.extend(shared.tls.is_some().then_some(SIGHUP));
+    let has_certificates = shared.tls.is_some() || node_tls(shared).is_some();
+    wanted.extend(has_certificates.then_some(SIGHUP));
     let mut signals =
         Signals::new(wanted).map_err(|error| Error::io("listen for", "signals", &error))?;
     // The guard may outlive the server, whose tables must then be free.
@@ -52,11 +54,17 @@ pub(crate) fn listen(shared: &Arc<Shared>) -> Result<SignalGuard> {
 
 /// Reads the certificates again, and writes the result to standard error, where the log is.
 fn reload_certificates(shared: &Shared) {
-    let Some(tls) = &shared.tls else { return };
-    let text = match tls.reload() {
-        Ok(()) => "certificates were read again".to_owned(),
-        Err(reason) => format!("the certificates are not changed: {reason}"),
-    };
-    // Nobody may read the log.
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    let of_clients = shared.tls.as_ref().map(|tls| ("", tls.reload()));
+    let of_nodes = node_tls(shared).map(|tls| (" for other nodes", tls.reload()));
+    for (which, reloaded) in of_clients.into_iter().chain(of_nodes) {
+        process::log(&match reloaded {
+            Ok(()) => format!("certificates{which} were read again"),
+            Err(reason) => format!("the certificates{which} are not changed: {reason}"),
+        });
+    }
+}
+
+/// TLS between the nodes of a replicated table.
+fn node_tls(shared: &Shared) -> Option<&NodeTls> {
+    shared.replication.as_ref()?.tls.as_deref()
 }

@@ -205,10 +205,7 @@ fn cluster_commands_describe_one_shard_with_all_slots() {
             ("WAIT 1 100", ":0"),
         ]);
         let nodes = client.call("CLUSTER NODES");
-        assert!(
-            nodes.contains(&format!("{id} 127.0.0.1:7001@17001 myself,master - 0 0")),
-            "{nodes}"
-        );
+        assert!(nodes.contains(&format!("{id} 127.0.0.1:7001@0 myself,master - 0 0")), "{nodes}");
         assert!(nodes.contains(" connected 0-16383\n"), "{nodes}");
         let info = client.call("CLUSTER INFO");
         assert!(info.contains("cluster_state:ok\r\ncluster_slots_assigned:16384\r\n"), "{info}");
@@ -217,6 +214,58 @@ fn cluster_commands_describe_one_shard_with_all_slots() {
         assert!(client.call("ROLE").starts_with("[\"master\", :"));
         let shards = client.call("CLUSTER SHARDS");
         assert!(shards.starts_with("[[\"slots\", [:0, :16383], \"nodes\", [["), "{shards}");
+    });
+}
+
+#[test]
+fn operators_commands_need_the_right_and_refuse_by_name() {
+    with_server(|server| {
+        let mut client = server.client();
+        client.expect(&[
+            ("ACL SETUSER watcher on nopass +@all -@admin", "+OK"),
+            ("CLUSTER REMOVE-NODE 9", ":0"),
+            ("CLUSTER MOVE-LEADER 1", "+OK"),
+            ("CLUSTER MOVE-LEADER 9", "-ERR node 9 is no voter of the group"),
+            ("CLUSTER REMOVE-NODE x", "-ERR value is not an integer or out of range"),
+            ("CLUSTER REMOVE-NODE 1 NOW", "-ERR syntax error"),
+            ("CLUSTER CHECK RESULT 5", "nil"),
+        ]);
+        for command in ["CLUSTER REMOVE-NODE 1", "CLUSTER REMOVE-NODE 1 FORCE"] {
+            let reply = client.call(command);
+            assert!(reply.starts_with("-ERR node 1 leads; move the leadership"), "{reply}");
+        }
+        let reply = client.call("CLUSTER ADD-NODE 00000000000000aa 10.0.0.2:7002");
+        assert!(reply.contains("without certificates nodes neither encrypt"), "{reply}");
+        let reply = client.call("CLUSTER ADD-NODE 00000000000000aa 127.0.0.1:7001@7");
+        assert!(reply.starts_with("-ERR node 1 has the address 127.0.0.1:7001@0"), "{reply}");
+        // It is added, does not exist, and is removed.
+        let mut reply = String::new();
+        eventually("the node is added", || {
+            reply = client.call("CLUSTER ADD-NODE 00000000000000aa 127.0.0.1:7002@1");
+            reply != "+WAIT"
+        });
+        assert!(reply.starts_with("[:1, :2, "), "{reply}");
+        assert_eq!(client.call("CLUSTER ADD-NODE 00000000000000aa 127.0.0.1:7002@1"), reply);
+        assert!(client.call("CLUSTER STATUS").contains("voters:1\r\nlearners:2\r\n"));
+        assert_eq!(client.call("CLUSTER REMOVE-NODE 2"), ":1");
+        eventually("the node is removed", || client.call("CLUSTER REMOVE-NODE 2") == ":0");
+        eventually("the next one has a new number", || {
+            let reply = client.call("CLUSTER ADD-NODE 00000000000000ab 127.0.0.1:7002@1");
+            assert!(!reply.starts_with("[:1, :2, "), "{reply}");
+            reply.starts_with("[:1, :3, ")
+        });
+        let id = client.call("CLUSTER CHECK START");
+        eventually("checksums", || {
+            let reply = client.call(&format!("CLUSTER CHECK RESULT {}", id.trim_matches('"')));
+            reply.starts_with("\"0 ")
+        });
+        let mut watcher = server.client();
+        watcher.expect(&[("AUTH watcher x", "+OK"), ("CLUSTER KEYSLOT foo", ":12182")]);
+        assert!(watcher.call("CLUSTER STATUS").contains("role:leader"));
+        for command in ["ADD-NODE 1 127.0.0.1:1", "REMOVE-NODE 3", "MOVE-LEADER 1", "CHECK START"] {
+            let reply = watcher.call(&format!("CLUSTER {command}"));
+            assert!(reply.starts_with("-NOPERM "), "{command}: {reply}");
+        }
     });
 }
 

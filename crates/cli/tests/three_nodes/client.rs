@@ -6,24 +6,31 @@ use std::time::Duration;
 
 /// Longer than the outcome of any command takes.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// An impatient client gives up a connection without an answer after this time.
+const SHORT_TIMEOUT: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// A connection to one node.
 pub struct Connection {
     address: SocketAddr,
+    timeout: Duration,
     reader: BufReader<TcpStream>,
 }
 
 impl Connection {
     pub fn open(address: SocketAddr) -> std::io::Result<Self> {
+        Self::with_timeout(address, TIMEOUT)
+    }
+
+    fn with_timeout(address: SocketAddr, timeout: Duration) -> std::io::Result<Self> {
         let stream = TcpStream::connect(address)?;
-        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_read_timeout(Some(timeout))?;
         stream.set_nodelay(true)?;
-        Ok(Connection { address, reader: BufReader::new(stream) })
+        Ok(Connection { address, timeout, reader: BufReader::new(stream) })
     }
 
     pub fn reconnect(&mut self) -> std::io::Result<()> {
-        *self = Self::open(self.address)?;
+        *self = Self::with_timeout(self.address, self.timeout)?;
         Ok(())
     }
 
@@ -49,7 +56,9 @@ impl Connection {
         match self.reader.read_line(&mut line) {
             Ok(0) => None,
             Ok(_) => line.strip_suffix("\r\n").map(str::to_owned),
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+            Err(error)
+                if error.kind() == std::io::ErrorKind::WouldBlock && self.timeout == TIMEOUT =>
+            {
                 panic!("no answer within {TIMEOUT:?}, and the connection is open")
             }
             Err(_) => None,
@@ -71,12 +80,18 @@ pub enum Answer {
 pub struct ClusterClient {
     nodes: Vec<SocketAddr>,
     next: usize,
+    timeout: Duration,
     connection: Option<Connection>,
 }
 
 impl ClusterClient {
     pub fn new(nodes: &[SocketAddr]) -> Self {
-        ClusterClient { nodes: nodes.to_vec(), next: 0, connection: None }
+        ClusterClient { nodes: nodes.to_vec(), next: 0, timeout: TIMEOUT, connection: None }
+    }
+
+    /// A client that goes to another node if one does not answer soon.
+    pub fn impatient(nodes: &[SocketAddr]) -> Self {
+        ClusterClient { timeout: SHORT_TIMEOUT, ..Self::new(nodes) }
     }
 
     /// Sends a command once.
@@ -98,7 +113,7 @@ impl ClusterClient {
         if self.connection.is_none() {
             let address = self.nodes[self.next];
             self.next = (self.next + 1) % self.nodes.len();
-            self.connection = Connection::open(address).ok();
+            self.connection = Connection::with_timeout(address, self.timeout).ok();
         }
         self.connection.as_mut()
     }
@@ -106,7 +121,7 @@ impl ClusterClient {
     fn judge(&mut self, reply: String) -> Answer {
         if let Some(moved) = reply.strip_prefix("-MOVED ") {
             let address = moved.split_once(' ').unwrap().1.parse().unwrap();
-            self.connection = Connection::open(address).ok();
+            self.connection = Connection::with_timeout(address, self.timeout).ok();
             if self.connection.is_none() {
                 // The leader is dead, and its followers do not know it yet.
                 std::thread::sleep(PAUSE);

@@ -37,19 +37,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use raft::eraftpb::{ConfState, Message, MessageType};
-use raft::{Config, RawNode, ReadOnlyOption, SnapshotStatus};
+use raft::{Config, RawNode, ReadOnlyOption};
 use siltstone_engine::{Durability, Engine, Error, Result, WriteBatch};
 use siltstone_structures::SplitMix64;
 use siltstone_vfs::Vfs;
 
 use crate::applied::{Applied, check_user_batch};
+use crate::budget::Budget;
 use crate::log::{LogIdentity, Marker, RaftLog, lost};
 use crate::membership::{self, Change};
 use crate::packet::{ChunkAck, Packet};
 use crate::planted::{Fault, is_planted};
 use crate::requests::{Event, Rejection, RequestId, Requests};
 use crate::store::Store;
-use crate::stream::{Incoming, OpenTable, Outgoing, Progress, StagedTable, open_table, table_name};
+use crate::stream::{Incoming, OpenTable, Outgoing, StagedTable, open_table, table_name};
 
 pub use view::PeerStatus;
 
@@ -84,6 +85,8 @@ pub struct GroupOptions {
     pub retained_entries: u64,
     /// The rows of one chunk of a snapshot, in bytes.
     pub max_chunk_bytes: usize,
+    /// The bytes of snapshots that this node sends per tick, to all others together; 0: unlimited.
+    pub snapshot_bytes_per_tick: u64,
 }
 
 impl GroupOptions {
@@ -98,6 +101,7 @@ impl GroupOptions {
             max_log_bytes: 64 << 20,
             retained_entries: 10_000,
             max_chunk_bytes: 1 << 20,
+            snapshot_bytes_per_tick: 0,
         }
     }
 }
@@ -125,6 +129,8 @@ pub struct Group {
     /// Snapshots being sent, by receiver.
     outgoing: BTreeMap<u64, Outgoing>,
     last_stream: u64,
+    /// What may be sent of them.
+    budget: Budget,
     incoming: Option<Incoming>,
     /// A complete table of a snapshot that Raft has accepted.
     staged: Option<StagedTable>,
@@ -240,6 +246,7 @@ impl Group {
             timeout_ticks: options.election_ticks,
             outgoing: BTreeMap::new(),
             last_stream: 0,
+            budget: Budget::new(options.snapshot_bytes_per_tick),
             incoming: None,
             staged: None,
             received: None,
@@ -257,15 +264,7 @@ impl Group {
         }
         self.draw_timeout();
         self.raft.tick();
-        let mut failed = Vec::new();
-        for (to, stream) in &mut self.outgoing {
-            match stream.tick() {
-                Progress::Send(chunk) => self.output.packets.push(Packet::Chunk(chunk)),
-                Progress::Failed => failed.push(*to),
-                Progress::Wait | Progress::Done => {}
-            }
-        }
-        failed.into_iter().for_each(|to| self.end_stream(to, SnapshotStatus::Failure));
+        self.tick_streams();
     }
 
     /// Campaigns at once, if this node is the only voter: there is no leader to wait for.

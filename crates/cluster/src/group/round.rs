@@ -7,11 +7,15 @@ use siltstone_engine::varint::{read_varint, write_varint};
 use siltstone_engine::{Durability, Error, Result, WriteBatch};
 
 use super::{Group, GroupOptions};
+use crate::applied::POINT_KEY;
 use crate::log::Marker;
 use crate::packet::Packet;
 use crate::planted::{Fault, is_planted};
 use crate::requests::Event;
 use crate::stream::{Outgoing, StagedTable, no_applied_row, remove_table};
+
+/// The longest data of an entry that marks a point, in bytes.
+const MAX_POINT_BYTES: usize = 64;
 
 impl Group {
     /// Works until Raft has nothing more to do.
@@ -36,7 +40,7 @@ impl Group {
             let mut light = self.raft.advance_append(ready);
             messages.extend(light.take_messages());
             committed.extend(light.take_committed_entries());
-            self.apply(committed)?;
+            self.apply(&committed)?;
             self.raft.advance_apply();
             self.follow_if_removed();
             messages.into_iter().try_for_each(|message| self.send(message))?;
@@ -102,13 +106,18 @@ impl Group {
         remove_table(self.vfs.as_ref(), old, old_number)
     }
 
+    /// Applies committed entries, in one batch up to each marked point.
+    fn apply(&mut self, entries: &[Entry]) -> Result<()> {
+        entries.split_inclusive(marks_point).try_for_each(|entries| self.apply_batch(entries))
+    }
+
     /// Applies committed entries in one batch with the applied index.
-    fn apply(&mut self, entries: Vec<Entry>) -> Result<()> {
+    fn apply_batch(&mut self, entries: &[Entry]) -> Result<()> {
         let Some(last) = entries.last() else { return Ok(()) };
         let mut applied = self.raft.store().applied.clone();
         (applied.index, applied.term) = (last.index, last.term);
         let mut batch = WriteBatch::new();
-        for entry in &entries {
+        for entry in entries {
             match entry.get_entry_type() {
                 EntryType::EntryNormal if entry.data.is_empty() => {}
                 EntryType::EntryNormal => {
@@ -186,6 +195,15 @@ pub(super) fn encode_batch(batch: &WriteBatch) -> Vec<u8> {
 fn decode_batch(data: &[u8]) -> Option<WriteBatch> {
     let (count, used) = read_varint(data)?;
     WriteBatch::from_bytes_with_ranges(&data[used..], u32::try_from(count).ok()?).ok()
+}
+
+/// Whether an entry marks a point ([`POINT_KEY`]).
+fn marks_point(entry: &Entry) -> bool {
+    let is_small = entry.data.len() <= MAX_POINT_BYTES;
+    let batch = is_small.then(|| decode_batch(&entry.data)).flatten();
+    batch.is_some_and(|batch| {
+        batch.len() == 1 && batch.iter().next().is_some_and(|op| op.key() == POINT_KEY)
+    })
 }
 
 fn malformed(entry: &Entry) -> Error {

@@ -29,12 +29,37 @@ impl Group {
     pub(super) fn acknowledge(&mut self, ack: &ChunkAck) -> Result<()> {
         let Some(stream) = self.outgoing.get_mut(&ack.from) else { return Ok(()) };
         match stream.acknowledge(ack)? {
-            Progress::Send(chunk) => self.output.packets.push(Packet::Chunk(chunk)),
+            Progress::Send(chunk) => match self.budget.take(stream.bytes()) {
+                true => self.output.packets.push(Packet::Chunk(chunk)),
+                false => stream.set_held(true),
+            },
             Progress::Wait => {}
             Progress::Done => self.end_stream(ack.from, SnapshotStatus::Finish),
             Progress::Failed => self.end_stream(ack.from, SnapshotStatus::Failure),
         }
         Ok(())
+    }
+
+    /// Counts time for the streams, and sends the chunks that wait.
+    pub(super) fn tick_streams(&mut self) {
+        self.budget.tick();
+        let mut failed = Vec::new();
+        for (to, stream) in &mut self.outgoing {
+            let progress = match stream.is_held() {
+                false => stream.tick(),
+                true if self.budget.take(stream.bytes()) => {
+                    stream.set_held(false);
+                    Progress::Send(stream.chunk())
+                }
+                true => Progress::Wait,
+            };
+            match progress {
+                Progress::Send(chunk) => self.output.packets.push(Packet::Chunk(chunk)),
+                Progress::Failed => failed.push(*to),
+                Progress::Wait | Progress::Done => {}
+            }
+        }
+        failed.into_iter().for_each(|to| self.end_stream(to, SnapshotStatus::Failure));
     }
 
     pub(super) fn end_stream(&mut self, to: u64, status: SnapshotStatus) {

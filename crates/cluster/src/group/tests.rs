@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
-use siltstone_engine::ManualClock;
+use parking_lot::Mutex;
+use siltstone_engine::{ManualClock, forward_engine};
 use siltstone_faults::{FaultKind, FaultyVfs};
 use siltstone_lsm::{Lsm, Options};
 use siltstone_runtime::Env;
@@ -167,4 +168,91 @@ fn heartbeat_that_counts_on_lost_entries_stops_the_node() {
     let error = nodes[1].step(Packet::Raft(heartbeat)).unwrap_err();
     assert!(crate::log::is_lost(&error) && error.to_string().contains("counts on"), "{error}");
     assert!(nodes[1].ready().is_err());
+}
+
+#[test]
+fn snapshot_is_sent_at_the_rate_of_the_options() {
+    const RATE: u64 = 2000;
+    const CHUNK: usize = 500;
+    let mut options = GroupOptions::new(1, 1, 1);
+    (options.snapshot_bytes_per_tick, options.max_chunk_bytes) = (RATE, CHUNK);
+    let leader = Group::create(Arc::new(Ram::new()), open_table(), options, &[1]).unwrap();
+    let mut nodes = [leader, node_on(Arc::new(Ram::new()), 2, &[])];
+    elect(&mut nodes);
+    for i in 0..200u32 {
+        let mut batch = WriteBatch::new();
+        batch.put(&i.to_be_bytes(), &[7; 96]);
+        nodes[0].propose(&batch).unwrap();
+    }
+    settle(&mut nodes);
+    nodes[0].change_membership(&[Change::AddLearner(2)]).unwrap();
+    settle(&mut nodes);
+    let mut ticks = 0;
+    while nodes[1].applied().index < nodes[0].applied().index {
+        let mut bytes = 0;
+        nodes.iter_mut().for_each(Group::tick);
+        loop {
+            let ready = nodes.iter_mut().flat_map(|node| node.ready().unwrap().packets);
+            let packets: Vec<_> = ready.collect();
+            if packets.is_empty() {
+                break;
+            }
+            for packet in packets {
+                if let Packet::Chunk(chunk) = &packet {
+                    let rows = chunk.rows.iter();
+                    bytes += rows.map(|row| row.key.len() + row.value.len()).sum::<usize>();
+                }
+                nodes[packet.to() as usize - 1].step(packet).unwrap();
+            }
+        }
+        assert!(bytes <= RATE as usize + CHUNK, "{bytes} bytes in a tick");
+        ticks += 1;
+        assert!(ticks < 100, "the snapshot does not arrive");
+    }
+    assert!(ticks >= 8, "20 kB took {ticks} ticks");
+}
+
+/// The keys of each batch that a table was written.
+type Batches = Arc<Mutex<Vec<Vec<Vec<u8>>>>>;
+
+struct Recorder(Arc<dyn Engine>, Batches);
+
+impl Engine for Recorder {
+    forward_engine!(0: name capabilities get get_at lookup multi_get prepare clear sync iter);
+    forward_engine!(0: range random_key snapshot at flush maintain compact_range);
+    forward_engine!(0: set_compaction_filter set_merge_operator check_write merge_operator);
+    forward_engine!(0: set_options checkpoint verify stats warnings trouble close);
+
+    fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
+        self.1.lock().push(batch.iter().map(|op| op.key().to_vec()).collect());
+        self.0.write(batch, durability)
+    }
+}
+
+#[test]
+fn entry_that_marks_a_point_is_the_last_one_of_its_batch() {
+    use crate::applied::POINT_KEY;
+    let batches = Batches::default();
+    let (open, of_table) = (open_table(), batches.clone());
+    let open: OpenTable =
+        Arc::new(
+            move |vfs| Ok(Arc::new(Recorder(open(vfs)?, of_table.clone())) as Arc<dyn Engine>),
+        );
+    let options = GroupOptions::new(1, 1, 1);
+    let mut node = Group::create(Arc::new(Ram::new()), open, options, &[1]).unwrap();
+    node.campaign_if_alone();
+    node.ready().unwrap();
+    batches.lock().clear();
+    for key in [&b"a"[..], b"b", POINT_KEY, b"c", POINT_KEY] {
+        let mut batch = WriteBatch::new();
+        batch.put(key, b"");
+        node.propose(&batch).unwrap();
+    }
+    node.ready().unwrap();
+    let applied = b"\xff\xc0\xffapplied".to_vec();
+    let expected = [
+        vec![b"a".to_vec(), b"b".to_vec(), POINT_KEY.to_vec(), applied.clone()],
+        vec![b"c".to_vec(), POINT_KEY.to_vec(), applied],
+    ];
+    assert_eq!(*batches.lock(), expected);
 }

@@ -130,13 +130,7 @@ impl RaftLog {
     /// errors.
     pub fn open(vfs: Arc<dyn Vfs>, identity: LogIdentity) -> Result<Self> {
         let numbers = files(vfs.as_ref())?;
-        let mut content = None;
-        for &number in numbers.iter().rev() {
-            content = read(vfs.as_ref(), number)?;
-            if content.is_some() {
-                break;
-            }
-        }
+        let content = read_newest(vfs.as_ref(), &numbers)?;
         let (Some(mut content), Some(last)) = (content, numbers.last()) else {
             return Err(lost(vfs.name(), "the node's log is missing or damaged"));
         };
@@ -151,6 +145,15 @@ impl RaftLog {
         }
         content.state.incarnation += u64::from(!is_planted(Fault::ReusedIncarnation));
         Self::begin(vfs, last + 1, content)
+    }
+
+    /// Whose log a directory has; `None` if it has no log.
+    ///
+    /// # Errors
+    /// As from [`RaftLog::open`].
+    pub fn identity_in(vfs: &dyn Vfs) -> Result<Option<LogIdentity>> {
+        let content = read_newest(vfs, &files(vfs)?)?;
+        Ok(content.map(|content| content.state.identity))
     }
 
     /// Writes the file `number`, then removes all older ones.
@@ -360,6 +363,17 @@ fn write_file(
         vfs.sync_dir(Purpose::Log)?;
     }
     Ok(writer)
+}
+
+/// Reads the newest file whose preamble is whole.
+fn read_newest(vfs: &dyn Vfs, numbers: &[u64]) -> Result<Option<Content>> {
+    for &number in numbers.iter().rev() {
+        let content = read(vfs, number)?;
+        if content.is_some() {
+            return Ok(content);
+        }
+    }
+    Ok(None)
 }
 
 /// Reads a file; `None` if not even its preamble is whole.

@@ -100,6 +100,15 @@ impl Node {
         Self::run(options, group, identities, network, lock)
     }
 
+    /// The random id of a directory, which it is given now if it has none. A node that is created
+    /// in the directory keeps it.
+    ///
+    /// # Errors
+    /// `Refused` and `Corruption` for a file that cannot be read; I/O errors.
+    pub fn directory_id(vfs: Arc<dyn Vfs>) -> Result<u64> {
+        Ok(Identities::create(vfs)?.own())
+    }
+
     /// Opens the node of a directory and runs it.
     ///
     /// # Errors

@@ -18,7 +18,10 @@ pub enum HelloRefusal {
         found: u64,
     },
     /// The other node is no peer of this one.
-    #[error("node {node} is unknown here; add it as a peer first")]
+    #[error(
+        "node {node} is unknown here: it is not a member of the group, or was removed; a node joins \
+         with an empty directory and a new number"
+    )]
     UnknownNode {
         /// The other node.
         node: u64,

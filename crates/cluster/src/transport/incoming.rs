@@ -1,11 +1,12 @@
 //! The threads that accept connections and read them.
 
-use std::io::{BufReader, Write};
+use std::io::{BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use super::encryption::Stream;
 use super::event::{HelloRefusal, TransportEvent};
 use super::outgoing::prepare;
 use super::shared::Shared;
@@ -88,12 +89,17 @@ fn spawn_reader(
 fn serve(
     shared: &Shared,
     id: u64,
-    mut stream: TcpStream,
+    socket: TcpStream,
     address: SocketAddr,
 ) -> Result<std::convert::Infallible, CloseReason> {
-    prepare(&stream, &shared.options)?;
+    prepare(&socket, &shared.options)?;
+    let clone = socket.try_clone()?;
+    let mut stream: Box<dyn Stream> = match &shared.options.encryption {
+        None => Box::new(clone),
+        Some(encryption) => encryption.accept(clone)?,
+    };
     let mut body = Vec::new();
-    read_frame(&mut stream, &mut body, MAX_HELLO_BYTES)?;
+    read_first_frame(shared, &mut stream, &mut body)?;
     let hello = Hello::decode(&body)?;
     let checked = shared.check_hello(&hello).and_then(|()| shared.identify(id, &hello));
     let mut out = Vec::new();
@@ -101,9 +107,10 @@ fn serve(
     let refusal = checked.as_ref().err().map(ToString::to_string);
     push_frame(&mut out, |out| Answer { refusal }.push(out));
     stream.write_all(&out)?;
+    stream.flush()?;
     checked.map_err(CloseReason::Refused)?;
     shared.report(TransportEvent::Accepted { node: hello.from, address });
-    stream.set_read_timeout(Some(shared.options.idle_timeout))?;
+    socket.set_read_timeout(Some(shared.options.idle_timeout))?;
     let mut stream = BufReader::with_capacity(READ_BYTES, stream);
     loop {
         read_frame(&mut stream, &mut body, MAX_BODY_BYTES)?;
@@ -119,4 +126,21 @@ fn serve(
         shared.deliver(envelope);
         body.shrink_to(4 * READ_BYTES);
     }
+}
+
+/// Reads the first frame. One that begins as TLS does is recognized.
+fn read_first_frame(
+    shared: &Shared,
+    stream: &mut impl Read,
+    body: &mut Vec<u8>,
+) -> Result<(), CloseReason> {
+    // A TLS record with a handshake. As a frame's length it would be above the limit of a first one.
+    let mut start = [0; 3];
+    stream.read_exact(&mut start)?;
+    if matches!(start, [22, 3, 1..=4]) && shared.options.encryption.is_none() {
+        let reason = "the other side speaks TLS, and this node has no certificate for it: start it \
+                      with --cluster-tls-cert, --cluster-tls-key and --cluster-tls-ca";
+        return Err(CloseReason::Failed(reason.into()));
+    }
+    Ok(read_frame(&mut start.as_slice().chain(stream), body, MAX_HELLO_BYTES)?)
 }

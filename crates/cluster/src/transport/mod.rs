@@ -16,8 +16,9 @@
 //! Each process has a random number. If a process with the same id has replaced another one, the
 //! earlier one is refused when it comes back: two processes must never run as one node.
 //!
-//! Nothing is encrypted or authenticated yet: the network must be trusted.
+//! Without an [`Encryption`] nothing is encrypted or authenticated: the network must be trusted.
 
+mod encryption;
 mod event;
 mod incoming;
 mod link;
@@ -36,6 +37,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use siltstone_engine::{Error, Result};
 
+pub use encryption::{Encryption, Stream};
 pub use event::{HelloRefusal, TransportEvent};
 pub use options::{EventListener, TransportOptions};
 

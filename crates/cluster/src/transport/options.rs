@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::encryption::Encryption;
 use super::event::TransportEvent;
 
 /// Called for each event, on the transport's threads.
@@ -22,6 +23,8 @@ pub struct TransportOptions {
     pub client_address: Option<String>,
     /// The other nodes and their addresses, `host:port`.
     pub peers: Vec<(u64, String)>,
+    /// Encrypts and authenticates all connections, if it is given.
+    pub encryption: Option<Arc<dyn Encryption>>,
     /// Receives events.
     pub listener: EventListener,
     /// The packets that may wait for one peer; more are dropped.
@@ -49,6 +52,7 @@ impl TransportOptions {
             listen,
             client_address: None,
             peers: Vec::new(),
+            encryption: None,
             listener: Arc::new(|_| {}),
             max_queued_packets: 4096,
             max_queued_bytes: 64 << 20,

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use siltstone_structures::SplitMix64;
 use socket2::{SockRef, TcpKeepalive};
 
+use super::encryption::Stream;
 use super::event::{HelloRefusal, TransportEvent};
 use super::link::{Link, Work};
 use super::options::TransportOptions;
@@ -57,17 +58,15 @@ pub(super) fn run(shared: &Arc<Shared>, link: &Link) {
     loop {
         let max_backoff = shared.options.max_backoff;
         match connect(shared, link) {
-            Ok((stream, address, process)) => {
+            Ok(Connected { socket, stream, address, process }) => {
                 backoff = MIN_BACKOFF;
-                if let Ok(clone) = stream.try_clone() {
-                    link.open(clone, process);
-                    report(TransportEvent::Connected { node, address });
-                    let outcome = send(shared, link, stream);
-                    link.reset();
-                    shared.report_unreachable(node);
-                    let Err(error) = outcome else { return };
-                    report(TransportEvent::Disconnected { node, reason: error.to_string() });
-                }
+                link.open(socket, process);
+                report(TransportEvent::Connected { node, address });
+                let outcome = send(shared, link, stream);
+                link.reset();
+                shared.report_unreachable(node);
+                let Err(error) = outcome else { return };
+                report(TransportEvent::Disconnected { node, reason: error.to_string() });
             }
             Err(ConnectError::Failed(reason)) => {
                 report(TransportEvent::Disconnected { node, reason });
@@ -91,8 +90,17 @@ pub(super) fn run(shared: &Arc<Shared>, link: &Link) {
     }
 }
 
-/// Connects and introduces both sides to each other; also returns the peer's process.
-fn connect(shared: &Shared, link: &Link) -> Result<(TcpStream, SocketAddr, u64), ConnectError> {
+/// A connection to a peer.
+struct Connected {
+    socket: TcpStream,
+    stream: Box<dyn Stream>,
+    address: SocketAddr,
+    /// The peer's process.
+    process: u64,
+}
+
+/// Connects and introduces both sides to each other.
+fn connect(shared: &Shared, link: &Link) -> Result<Connected, ConnectError> {
     let options = &shared.options;
     let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
     let connected = link.address.to_socket_addrs()?.find_map(|address| {
@@ -104,11 +112,17 @@ fn connect(shared: &Shared, link: &Link) -> Result<(TcpStream, SocketAddr, u64),
             }
         }
     });
-    let Some((mut stream, address)) = connected else { return Err(failure.into()) };
-    prepare(&stream, options)?;
+    let Some((socket, address)) = connected else { return Err(failure.into()) };
+    prepare(&socket, options)?;
+    let clone = socket.try_clone()?;
+    let mut stream = match &options.encryption {
+        None => Box::new(clone),
+        Some(encryption) => encryption.connect(clone)?,
+    };
     let mut out = Vec::new();
     push_frame(&mut out, |out| shared.hello(link.node).push(out));
     stream.write_all(&out)?;
+    stream.flush()?;
     let mut body = Vec::new();
     read_frame(&mut stream, &mut body, MAX_HELLO_BYTES)?;
     let hello = Hello::decode(&body)?;
@@ -120,7 +134,7 @@ fn connect(shared: &Shared, link: &Link) -> Result<(TcpStream, SocketAddr, u64),
     read_frame(&mut stream, &mut body, MAX_HELLO_BYTES)?;
     match Answer::decode(&body)?.refusal {
         Some(reason) => Err(ConnectError::RefusedBy(reason)),
-        None => Ok((stream, address, hello.process)),
+        None => Ok(Connected { socket, stream, address, process: hello.process }),
     }
 }
 
@@ -138,7 +152,7 @@ pub(super) fn prepare(stream: &TcpStream, options: &TransportOptions) -> io::Res
 }
 
 /// Sends packets and pings until the link is closed.
-fn send(shared: &Shared, link: &Link, mut stream: TcpStream) -> io::Result<()> {
+fn send(shared: &Shared, link: &Link, mut stream: Box<dyn Stream>) -> io::Result<()> {
     let mut out = Vec::new();
     loop {
         match link.take(Instant::now() + shared.options.ping_interval) {
@@ -158,6 +172,7 @@ fn send(shared: &Shared, link: &Link, mut stream: TcpStream) -> io::Result<()> {
             }
         }
         stream.write_all(&out)?;
+        stream.flush()?;
         out.clear();
         out.shrink_to(4 * WRITE_BYTES);
     }

@@ -9,6 +9,7 @@ use std::fmt::Write;
 
 use siltstone_cluster::node::{Role, Status};
 
+use super::cluster_admin;
 use super::context::Context;
 use super::definition::{FAST, NO_KEYS};
 use super::entry::{self, Command};
@@ -63,14 +64,20 @@ fn cluster(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     match (args[1].to_ascii_lowercase().as_slice(), args.len()) {
         (b"info", 2) => context.replies.verbatim(&info(replication, &status)),
         (b"nodes", 2) => context.replies.verbatim(&nodes(replication, &status)),
-        (b"myid", 2) => context.replies.bulk(name(replication.id).as_bytes()),
+        (b"myid", 2) => context.replies.bulk(name(replication.id()).as_bytes()),
         (b"slots", 2) => slots(context, replication, &status),
         (b"shards", 2) => shards(context, replication, &status),
         (b"keyslot", 3) => context.replies.int(slot_of(&args[2]).into()),
         (b"countkeysinslot", 3) => count_keys(context, &args[2])?,
         (b"help", 2) => return help::reply(context.replies, "CLUSTER", &HELP),
+        (b"status", 2) => context.replies.verbatim(&cluster_admin::status(replication, &status)),
+        (b"add-node", 4) => return cluster_admin::add_node(context, replication, args),
+        (b"remove-node", 3 | 4) => return cluster_admin::remove_node(context, replication, args),
+        (b"move-leader", 3) => return cluster_admin::move_leader(context, replication, args),
+        (b"check", 3 | 4) => return cluster_admin::check(context, replication, args),
         (
-            b"info" | b"nodes" | b"myid" | b"slots" | b"shards" | b"keyslot" | b"countkeysinslot",
+            b"info" | b"nodes" | b"myid" | b"slots" | b"shards" | b"keyslot" | b"countkeysinslot"
+            | b"status" | b"add-node" | b"remove-node" | b"move-leader" | b"check",
             _,
         ) => return Err(wrong_subcommand_arity("cluster", &args[1])),
         _ => return Err(bad_subcommand("CLUSTER", &args[1])),
@@ -83,16 +90,16 @@ fn name(node: u64) -> String {
     format!("{node:040x}")
 }
 
-/// The leader, if it is known and a member of the list.
-fn leader<'a>(replication: &'a Replication, status: &Status) -> Option<&'a Member> {
+/// The leader, if it is known and its address is.
+fn leader(replication: &Replication, status: &Status) -> Option<Member> {
     replication.member(status.leader.as_ref()?.node)
 }
 
 /// The leader first, then the others.
-fn by_role<'a>(replication: &'a Replication, status: &Status) -> Vec<(&'a Member, bool)> {
+fn by_role(replication: &Replication, status: &Status) -> Vec<(Member, bool)> {
     let leader = leader(replication, status).map(|leader| leader.node);
-    let mut members: Vec<_> =
-        replication.members.iter().map(|member| (member, Some(member.node) == leader)).collect();
+    let members = replication.membership.members(status).into_iter();
+    let mut members: Vec<_> = members.map(|member| (member, Some(member.node) == leader)).collect();
     members.sort_by_key(|(member, leads)| (!leads, member.node));
     members
 }
@@ -107,7 +114,7 @@ fn info(replication: &Replication, status: &Status) -> String {
         ("cluster_slots_ok", slots.to_string()),
         ("cluster_slots_pfail", "0".to_owned()),
         ("cluster_slots_fail", (SLOTS - slots).to_string()),
-        ("cluster_known_nodes", replication.members.len().to_string()),
+        ("cluster_known_nodes", replication.membership.members(status).len().to_string()),
         ("cluster_size", "1".to_owned()),
         ("cluster_current_epoch", status.term.to_string()),
         ("cluster_my_epoch", status.term.to_string()),
@@ -121,9 +128,9 @@ fn info(replication: &Replication, status: &Status) -> String {
 fn nodes(replication: &Replication, status: &Status) -> String {
     let leader = leader(replication, status).map(|leader| leader.node);
     let mut out = String::new();
-    for member in &replication.members {
+    for member in &replication.membership.members(status) {
         let leads = Some(member.node) == leader;
-        let myself = if member.node == replication.id { "myself," } else { "" };
+        let myself = if member.node == replication.id() { "myself," } else { "" };
         let role = if leads { "master" } else { "slave" };
         let master = leader.filter(|_| !leads).map_or("-".to_owned(), name);
         let _ = write!(
@@ -162,7 +169,7 @@ fn slots(context: &mut Context<'_>, replication: &Replication, status: &Status) 
 
 fn shards(context: &mut Context<'_>, replication: &Replication, status: &Status) {
     let members = by_role(replication, status);
-    let offset = |node: u64| match node == replication.id {
+    let offset = |node: u64| match node == replication.id() {
         true => status.applied,
         false => {
             let peer = status.peers.iter().find(|peer| peer.node == node);
@@ -275,19 +282,29 @@ pub(super) fn role(context: &mut Context<'_>, replication: &Replication) {
     replies.int(status.applied as i64);
 }
 
-const HELP: [&str; 14] = [
+const HELP: [&str; 24] = [
+    "ADD-NODE <directory> <ip:port@port>",
+    "    Add a new node; `siltstone serve --join` sends it.",
+    "CHECK START | CHECK RESULT <id>",
+    "    Begin to compute checksums at all nodes as of one entry of the log; return those of this node.",
     "COUNTKEYSINSLOT <slot>",
     "    Return the number of keys in <slot>.",
     "INFO",
     "    Return information about the cluster.",
     "KEYSLOT <key>",
     "    Return the hash slot for <key>.",
+    "MOVE-LEADER <node>",
+    "    Hand the leadership over to a node.",
     "MYID",
     "    Return the node id.",
     "NODES",
     "    Return the nodes, a line each, as Redis Cluster does.",
+    "REMOVE-NODE <node> [FORCE]",
+    "    Remove a node from the group for all time; its directory stays as it is.",
     "SHARDS",
     "    Return information about slot range mappings and the nodes associated with them.",
     "SLOTS",
     "    Return information about slots range mappings.",
+    "STATUS",
+    "    Return what this node knows of the group and of itself.",
 ];

@@ -51,6 +51,7 @@ mod bitmaps;
 mod blocking;
 mod client;
 mod cluster;
+mod cluster_admin;
 mod config;
 mod connection;
 mod context;

@@ -114,7 +114,7 @@ pub(super) fn redirect(replication: &Replication, status: &Status, slot: u16) ->
     if let Some(failure) = &status.failure {
         return format!("CLUSTERDOWN this node has failed: {failure}").into();
     }
-    let leader = status.leader.as_ref().filter(|leader| leader.node != replication.id);
+    let leader = status.leader.as_ref().filter(|leader| leader.node != replication.id());
     match leader.and_then(|leader| replication.member(leader.node)) {
         Some(leader) => format!("MOVED {slot} {}", leader.client).into(),
         None => reply_error(

@@ -2,7 +2,7 @@
 //!
 //! Access rules name them (`+config|get`), and they have categories of their own. The list has all
 //! subcommands of Redis 7.2, also those that this server rejects, so that rules for Redis remain
-//! valid.
+//! valid. `cluster` has some more.
 //!
 //! Source: the documentation of Redis's commands.
 
@@ -16,7 +16,7 @@ pub(crate) struct Container {
 }
 
 /// All commands with subcommands.
-pub(crate) const CONTAINERS: [Container; 14] = [
+pub(crate) const CONTAINERS: [Container; 15] = [
     Container {
         name: "acl",
         subcommands: &[
@@ -56,6 +56,44 @@ pub(crate) const CONTAINERS: [Container; 14] = [
             ("trackinginfo", 0),
             ("unblock", ADMIN),
             ("unpause", ADMIN),
+        ],
+    },
+    Container {
+        name: "cluster",
+        subcommands: &[
+            ("add-node", ADMIN),
+            ("addslots", ADMIN),
+            ("addslotsrange", ADMIN),
+            ("bumpepoch", ADMIN),
+            ("check", ADMIN),
+            ("count-failure-reports", ADMIN),
+            ("countkeysinslot", 0),
+            ("delslots", ADMIN),
+            ("delslotsrange", ADMIN),
+            ("failover", ADMIN),
+            ("flushslots", ADMIN),
+            ("forget", ADMIN),
+            ("getkeysinslot", 0),
+            ("help", 0),
+            ("info", 0),
+            ("keyslot", 0),
+            ("links", 0),
+            ("meet", ADMIN),
+            ("move-leader", ADMIN),
+            ("myid", 0),
+            ("myshardid", 0),
+            ("nodes", 0),
+            ("remove-node", ADMIN),
+            ("replicas", ADMIN),
+            ("replicate", ADMIN),
+            ("reset", ADMIN),
+            ("saveconfig", ADMIN),
+            ("set-config-epoch", ADMIN),
+            ("setslot", ADMIN),
+            ("shards", 0),
+            ("slaves", ADMIN),
+            ("slots", 0),
+            ("status", 0),
         ],
     },
     Container {

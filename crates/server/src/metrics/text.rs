@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use siltstone_engine::Stats;
 
 use crate::backups::Backups;
+use crate::replication::Replication;
 use crate::shared::Shared;
 use crate::store::Database;
 
@@ -55,6 +56,9 @@ pub(crate) fn page(shared: &Shared) -> String {
     // Writing to a string does not fail.
     let _ = page.server(shared);
     let _ = page.commands(shared);
+    if let Some(replication) = &shared.replication {
+        let _ = page.replication(replication);
+    }
     let _ = page.tables(&shared.databases);
     let _ = page.deprecated();
     page.text
@@ -149,6 +153,38 @@ impl Page {
             let sum = latencies.mean() * count as f64 / 1e9;
             writeln!(self.text, "siltstone_{name}_sum{{command=\"{command}\"}} {sum}")?;
             writeln!(self.text, "siltstone_{name}_count{{command=\"{command}\"}} {count}")?;
+        }
+        Ok(())
+    }
+
+    /// This node of a replicated table.
+    fn replication(&mut self, replication: &Replication) -> Result {
+        let status = replication.node.status();
+        let leader = status.leader.as_ref().map_or(0, |leader| leader.node);
+        for (name, help, value) in [
+            ("raft_node", "The number of this node.", status.node),
+            ("raft_leader", "The number of the leader; 0 if none is known.", leader),
+            ("raft_term", "The term of the group.", status.term),
+            ("raft_commit_index", "The last entry known to be committed.", status.commit),
+            ("raft_applied_index", "The last entry applied here.", status.applied),
+            ("raft_log_bytes", "Bytes of the log's file.", status.log_bytes),
+            ("raft_voters", "Members that vote.", status.voters.len() as u64),
+        ] {
+            self.one(name, "gauge", help, value)?;
+        }
+        // Of the leader only.
+        self.family("raft_peer_lag_entries", "gauge", "Entries that another node lacks.")?;
+        for peer in &status.peers {
+            writeln!(
+                self.text,
+                "siltstone_raft_peer_lag_entries{{node=\"{}\"}} {}",
+                peer.node, peer.lag
+            )?;
+        }
+        self.family("raft_peer_up", "gauge", "Whether another node was heard of lately.")?;
+        for peer in &status.peers {
+            let is_up = u8::from(replication.membership.is_alive(peer.node));
+            writeln!(self.text, "siltstone_raft_peer_up{{node=\"{}\"}} {is_up}", peer.node)?;
         }
         Ok(())
     }

@@ -23,9 +23,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use siltstone_engine::{
-    Clock, Durability, Engine, Result, SystemClock, Timestamp, WriteBatch, forward_engine,
-};
+use siltstone_engine::{Clock, SystemClock, Timestamp, WriteBatch};
 
 /// Key of the row with the committed time.
 pub(crate) const TIME_KEY: &[u8] = b"\xff\xc0\xfetime";
@@ -53,7 +51,8 @@ impl GroupClock {
         batch.put(TIME_KEY, &self.now().to_le_bytes());
     }
 
-    fn note(&self, time: &[u8]) {
+    /// Notes the value of a row that was applied.
+    pub(super) fn note(&self, time: &[u8]) {
         if let Some(time) = time.first_chunk() {
             self.committed.fetch_max(u64::from_le_bytes(*time), Ordering::AcqRel);
         }
@@ -76,38 +75,5 @@ pub(crate) struct CommittedClock(pub(crate) Arc<GroupClock>);
 impl Clock for CommittedClock {
     fn now(&self) -> Timestamp {
         self.0.committed()
-    }
-}
-
-/// A table that notes the time in what is applied to it.
-pub(crate) struct TimedTable {
-    engine: Arc<dyn Engine>,
-    clock: Arc<GroupClock>,
-}
-
-impl TimedTable {
-    pub(crate) fn new(engine: Arc<dyn Engine>, clock: Arc<GroupClock>) -> Result<Self> {
-        if let Some(entry) = engine.get(TIME_KEY)? {
-            clock.note(&entry.value);
-        }
-        Ok(TimedTable { engine, clock })
-    }
-}
-
-impl Engine for TimedTable {
-    forward_engine!(engine: name capabilities get get_at lookup multi_get prepare clear sync iter);
-    forward_engine!(engine: range random_key snapshot at flush maintain compact_range);
-    forward_engine!(engine: set_compaction_filter set_merge_operator check_write merge_operator);
-    forward_engine!(engine: set_options changes checkpoint verify stats warnings trouble close);
-
-    fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
-        self.engine.write(batch, durability)?;
-        // The last one counts, as in the table.
-        for op in batch.iter().filter(|op| op.key() == TIME_KEY) {
-            if let siltstone_engine::Op::Put { value, .. } = op {
-                self.clock.note(value);
-            }
-        }
-        Ok(())
     }
 }

@@ -24,6 +24,11 @@
 //! | [`table`] | the table with its uncommitted writes, as an engine |
 //! | `unexpired` | a cursor that hides what has expired by the leader's clock |
 //! | [`clock`] | the group's time |
+//! | [`members`] | the members' addresses, in rows of the table |
+//! | [`membership`] | who the members are, and changes of it |
+//! | [`join`] | how a new node asks to be added |
+//! | [`digest`] | checksums of the table, to compare nodes |
+//! | [`group_table`] | notes the group's own rows when they are applied |
 //! | [`slots`] | slots of keys |
 //! | [`start`] | starts the node |
 //!
@@ -31,6 +36,11 @@
 //! by `command::routing`.
 
 pub(crate) mod clock;
+pub(crate) mod digest;
+pub(crate) mod group_table;
+mod join;
+pub(crate) mod members;
+pub(crate) mod membership;
 pub(crate) mod options;
 pub(crate) mod slots;
 pub(crate) mod start;
@@ -50,7 +60,11 @@ use siltstone_engine::Engine;
 use siltstone_runtime::Env;
 
 use crate::net::wakeups::Wakeups;
-use clock::{CommittedClock, GroupClock, TimedTable};
+use crate::tls::NodeTls;
+use clock::{CommittedClock, GroupClock};
+use digest::Digests;
+use group_table::{GroupTable, Notes};
+use membership::Membership;
 use options::{ClusterOptions, Member};
 use table::SpeculativeTable;
 
@@ -84,8 +98,10 @@ pub(crate) enum Progress {
 /// The server's side of a replicated table.
 pub(crate) struct Replication {
     pub(crate) node: NodeHandle,
-    pub(crate) id: u64,
-    pub(crate) members: Vec<Member>,
+    pub(crate) membership: Arc<Membership>,
+    pub(crate) digests: Arc<Digests>,
+    /// TLS between nodes.
+    pub(crate) tls: Option<Arc<NodeTls>>,
     pub(crate) table: Arc<SpeculativeTable>,
     pub(crate) clock: Arc<GroupClock>,
     machine: Mutex<Machine>,
@@ -117,26 +133,32 @@ impl Answer {
 }
 
 /// Opens a node's tables, with the group's time as their clock.
-pub(crate) fn opener(options: &ClusterOptions, clock: &Arc<GroupClock>) -> OpenTable {
-    let env = Env { clock: Arc::new(CommittedClock(clock.clone())), ..Env::system(2) };
-    let (options, clock) = (options.table.clone(), clock.clone());
+pub(crate) fn opener(options: &ClusterOptions, notes: &Notes) -> OpenTable {
+    let env = Env { clock: Arc::new(CommittedClock(notes.clock.clone())), ..Env::system(2) };
+    let (options, notes) = (options.table.clone(), notes.clone());
     Arc::new(move |vfs| {
         let engine = siltstone::engines::open("lsm", vfs, &env, &options)?;
         engine.set_compaction_filter(Some(Arc::new(DeadRows)))?;
-        Ok(Arc::new(TimedTable::new(engine, clock.clone())?) as Arc<dyn Engine>)
+        Ok(Arc::new(GroupTable::new(engine, notes.clone())?) as Arc<dyn Engine>)
     })
 }
 
 impl Replication {
-    pub(crate) fn new(node: NodeHandle, options: &ClusterOptions, clock: Arc<GroupClock>) -> Self {
+    pub(crate) fn new(
+        node: NodeHandle,
+        membership: Arc<Membership>,
+        notes: &Notes,
+        tls: Option<Arc<NodeTls>>,
+    ) -> Self {
         let machine =
             Machine { state: State::Following, is_in_flight: false, prepares_from: Instant::now() };
         Replication {
-            id: options.node,
-            members: options.members.clone(),
-            table: Arc::new(SpeculativeTable::new(node.clone(), clock.clone())),
+            membership,
+            digests: notes.digests.clone(),
+            tls,
+            table: Arc::new(SpeculativeTable::new(node.clone(), notes.clock.clone())),
             node,
-            clock,
+            clock: notes.clock.clone(),
             machine: Mutex::new(machine),
             answer: Arc::default(),
         }
@@ -158,9 +180,14 @@ impl Replication {
         matches!(self.state(), State::Leading { term: own } if Some(own) == term)
     }
 
-    /// The member with this number.
-    pub(crate) fn member(&self, node: u64) -> Option<&Member> {
-        self.members.iter().find(|member| member.node == node)
+    /// This node's number.
+    pub(crate) fn id(&self) -> u64 {
+        self.membership.own.node
+    }
+
+    /// The address of a node.
+    pub(crate) fn member(&self, node: u64) -> Option<Member> {
+        self.membership.member(node)
     }
 
     /// Whether commands have to wait for the request in flight, so that uncommitted writes and held

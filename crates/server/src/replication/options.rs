@@ -1,6 +1,7 @@
 //! Options of a replicated table: the nodes, and what this one is.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -9,6 +10,8 @@ use std::time::Duration;
 use siltstone_engine::{Error, InvalidOption, Result};
 
 use crate::ServerOptions;
+use crate::node_client::NodeAccess;
+use crate::tls::NodeTlsFiles;
 
 /// Distance of a node's port for other nodes from its port for clients, unless it is given; as in
 /// Redis Cluster.
@@ -18,7 +21,7 @@ const MIN_ELECTION_TIMEOUT: Duration = Duration::from_millis(100);
 const MAX_ELECTION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A node of the group, and where it is reached.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {
     /// Its number, unique in the group for all time; not 0.
     pub node: u64,
@@ -36,8 +39,26 @@ impl FromStr for Member {
         let invalid = || format!("{text:?} is not ID=IP:PORT or ID=IP:PORT@BUSPORT");
         let (node, address) = text.split_once('=').ok_or_else(invalid)?;
         let node = node.parse().ok().filter(|node| *node != 0).ok_or_else(invalid)?;
-        let (address, port) = match address.split_once('@') {
-            None => (address, None),
+        Self::at(node, address)
+    }
+}
+
+impl fmt::Display for Member {
+    /// `ID=IP:PORT@BUSPORT`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.node, self.address())
+    }
+}
+
+impl Member {
+    /// The node with this number at an address, `IP:PORT` or `IP:PORT@BUSPORT`.
+    ///
+    /// # Errors
+    /// What is wrong with the text.
+    pub fn at(node: u64, text: &str) -> std::result::Result<Self, String> {
+        let invalid = || format!("{text:?} is not IP:PORT or IP:PORT@BUSPORT");
+        let (address, port) = match text.split_once('@') {
+            None => (text, None),
             Some((address, port)) => (address, Some(port.parse().map_err(|_| invalid())?)),
         };
         let client: SocketAddr = address.parse().map_err(|_| invalid())?;
@@ -47,6 +68,22 @@ impl FromStr for Member {
             })?;
         Ok(Member { node, client, bus: SocketAddr::new(client.ip(), port) })
     }
+
+    /// `IP:PORT@BUSPORT`.
+    pub fn address(&self) -> String {
+        format!("{}@{}", self.client, self.bus.port())
+    }
+}
+
+/// How a new node finds the group.
+#[derive(Debug, Clone)]
+pub struct JoinOptions {
+    /// The address for clients of a node of the group, `host:port`.
+    pub seed: String,
+    /// How this node authenticates itself there.
+    pub access: NodeAccess,
+    /// The addresses of this node; its number is not known yet.
+    pub own: Member,
 }
 
 /// Options of a replicated table.
@@ -64,11 +101,41 @@ pub struct ClusterOptions {
     pub table: BTreeMap<String, String>,
     /// A follower campaigns once it has received nothing from a leader for one to two times this.
     pub election_timeout: Duration,
+    /// A node that joins a group: `group`, `node` and `members` are 0 and empty then. What its
+    /// directory says counts once it has joined.
+    pub join: Option<JoinOptions>,
+    /// Certificates for connections between nodes. Without them addresses must be loopback addresses.
+    pub tls: Option<NodeTlsFiles>,
+    /// The bytes of snapshots that this node sends per second; 0: unlimited.
+    pub snapshot_bytes_per_second: u64,
+}
+
+impl ClusterOptions {
+    /// The default of `snapshot_bytes_per_second`.
+    pub const DEFAULT_SNAPSHOT_RATE: u64 = 64 << 20;
+
+    /// The options of one of the first nodes of a group, with the defaults.
+    pub fn new(group: u64, node: u64, members: Vec<Member>, dir: PathBuf) -> Self {
+        ClusterOptions {
+            group,
+            node,
+            members,
+            dir,
+            table: BTreeMap::new(),
+            election_timeout: Duration::from_secs(1),
+            join: None,
+            tls: None,
+            snapshot_bytes_per_second: Self::DEFAULT_SNAPSHOT_RATE,
+        }
+    }
 }
 
 impl ClusterOptions {
     /// This node.
     pub(crate) fn own(&self) -> Option<&Member> {
+        if let Some(join) = &self.join {
+            return Some(&join.own);
+        }
         self.members.iter().find(|member| member.node == self.node)
     }
 
@@ -84,7 +151,8 @@ impl ClusterOptions {
                 errors.push(InvalidOption { option, reason });
             }
         };
-        require(self.group != 0, "cluster-id", "it must not be 0");
+        let is_new = self.join.is_some();
+        require(is_new || self.group != 0, "cluster-id", "it must not be 0");
         require(
             (MIN_ELECTION_TIMEOUT..=MAX_ELECTION_TIMEOUT).contains(&self.election_timeout),
             "election-timeout",
@@ -109,21 +177,27 @@ impl ClusterOptions {
             "threads",
             "one thread runs the commands of a replicated table; leave the option out",
         );
-        for member in &self.members {
-            let is_allowed = member.bus.ip().is_loopback();
-            require(
-                is_allowed,
-                "initial-cluster",
-                &format!(
-                    "{}: nodes do not encrypt or authenticate their connections yet; use loopback \
-                     addresses, or tunnels that end there",
-                    member.bus
-                ),
-            );
+        let own = self.join.iter().map(|join| ("cluster-announce", &join.own));
+        let others = self.members.iter().map(|member| ("initial-cluster", member));
+        for (option, member) in own.chain(others) {
+            let is_allowed = self.tls.is_some() || member.bus.ip().is_loopback();
+            require(is_allowed, option, &needs_tls(member));
+            let is_unspecified = member.client.ip().is_unspecified();
+            let reason = "it must be an address that other machines can connect to";
+            require(!is_unspecified, option, reason);
         }
         siltstone::engines::check("lsm", &self.table)?;
         if errors.is_empty() { Ok(()) } else { Err(Error::InvalidOptions(errors)) }
     }
+}
+
+/// Why an address needs TLS.
+pub(crate) fn needs_tls(member: &Member) -> String {
+    format!(
+        "{}: without certificates nodes neither encrypt nor authenticate their connections; give \
+         --cluster-tls-cert, --cluster-tls-key and --cluster-tls-ca, or use loopback addresses",
+        member.bus
+    )
 }
 
 #[cfg(test)]
@@ -144,14 +218,7 @@ mod tests {
     #[test]
     fn options_without_a_replicated_counterpart_are_refused_by_name() {
         let members = ["1=127.0.0.1:7001", "1=10.0.0.2:7002"].map(|text| text.parse().unwrap());
-        let options = ClusterOptions {
-            group: 1,
-            node: 3,
-            members: members.into(),
-            dir: PathBuf::new(),
-            table: BTreeMap::new(),
-            election_timeout: Duration::from_secs(1),
-        };
+        let options = ClusterOptions::new(1, 3, members.into(), PathBuf::new());
         let server = ServerOptions {
             memcached: Some("127.0.0.1:1".parse().unwrap()),
             threads: 2,

@@ -11,29 +11,27 @@ use siltstone_engine::{Clock, Cursor, Durability, Engine, KeyRange, SystemClock,
 use siltstone_testkit::TestRng;
 use siltstone_vfs::Ram;
 
-use super::clock::GroupClock;
-use super::options::ClusterOptions;
+use super::group_table::Notes;
+use super::membership::Membership;
+use super::options::{ClusterOptions, Member};
 use super::{Progress, Replication, opener};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn start() -> (Node, Replication) {
-    let clock = Arc::new(GroupClock::default());
-    let options = ClusterOptions {
-        group: 1,
-        node: 1,
-        members: vec!["1=127.0.0.1:7001".parse().unwrap()],
-        dir: "unused".into(),
-        table: BTreeMap::new(),
-        election_timeout: Duration::from_millis(100),
-    };
+    let notes = Notes::default();
+    let own: Member = "1=127.0.0.1:7001".parse().unwrap();
+    let options = ClusterOptions::new(1, 1, vec![own], "unused".into());
     let node = NodeOptions {
         tick: Duration::from_millis(5),
         ..NodeOptions::new(GroupOptions::new(1, 1, 7))
     };
-    let (open, network) = (opener(&options, &clock), Arc::new(NoPeers::default()));
+    let (open, network) = (opener(&options, &notes), Arc::new(NoPeers::default()));
     let node = Node::create(node, Arc::new(Ram::new()), open, network, &[1]).unwrap();
-    let replication = Replication::new(node.handle().clone(), &options, clock);
+    let handle = node.handle().clone();
+    let timeout = Duration::from_millis(100);
+    let membership = Arc::new(Membership::new(handle.clone(), own, &[own], false, timeout));
+    let replication = Replication::new(handle, membership, &notes, None);
     wait(&replication, Progress::Began);
     (node, replication)
 }

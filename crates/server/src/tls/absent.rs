@@ -5,7 +5,9 @@ use std::io;
 
 use mio::net::TcpStream;
 
-use super::options::TlsFiles;
+use siltstone_cluster::transport::{Encryption, Stream};
+
+use super::options::{ClientTlsFiles, NodeTlsFiles, TlsFiles};
 
 pub(crate) struct Prepared(Infallible);
 
@@ -13,9 +15,21 @@ pub(crate) struct TlsState(Infallible);
 
 pub(crate) struct TlsStream(Infallible);
 
+pub(crate) struct NodeTls(Infallible);
+
+const ABSENT: &str = "this program was built without TLS; build it with the feature tls";
+
+pub(crate) fn connect_client(
+    _files: &ClientTlsFiles,
+    _host: &str,
+    _socket: std::net::TcpStream,
+) -> io::Result<Box<dyn Stream>> {
+    Err(io::Error::other(ABSENT))
+}
+
 impl TlsState {
     pub(crate) fn open(_files: &TlsFiles) -> Result<Self, String> {
-        Err("this program was built without TLS; build it with the feature tls".to_owned())
+        Err(ABSENT.to_owned())
     }
 
     pub(crate) fn files(&self) -> TlsFiles {
@@ -65,6 +79,26 @@ impl TlsStream {
     }
 
     pub(crate) fn end(&mut self, _socket: &mut TcpStream) -> io::Result<()> {
+        match self.0 {}
+    }
+}
+
+impl NodeTls {
+    pub(crate) fn open(_files: &NodeTlsFiles) -> Result<Self, String> {
+        Err(ABSENT.to_owned())
+    }
+
+    pub(crate) fn reload(&self) -> Result<(), String> {
+        match self.0 {}
+    }
+}
+
+impl Encryption for NodeTls {
+    fn connect(&self, _socket: std::net::TcpStream) -> io::Result<Box<dyn Stream>> {
+        match self.0 {}
+    }
+
+    fn accept(&self, _socket: std::net::TcpStream) -> io::Result<Box<dyn Stream>> {
         match self.0 {}
     }
 }

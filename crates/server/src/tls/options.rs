@@ -52,3 +52,25 @@ pub enum TlsVersion {
     /// TLS 1.3.
     V1_3,
 }
+
+/// Files of TLS between the nodes of a replicated table. Read again at SIGHUP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeTlsFiles {
+    /// This node's certificate, followed by those of its issuers (PEM), for both sides of a
+    /// connection.
+    pub certificate: PathBuf,
+    /// Its private key (PEM).
+    pub key: PathBuf,
+    /// Certificates of the authorities of the cluster (PEM): whoever has a certificate of theirs is
+    /// accepted as a node.
+    pub ca: PathBuf,
+}
+
+/// Files of a client that uses TLS.
+#[derive(Debug, Clone)]
+pub struct ClientTlsFiles {
+    /// Certificates of the authorities that issue servers' certificates (PEM).
+    pub ca: PathBuf,
+    /// The client's certificate and private key (PEM), if servers ask for one.
+    pub own: Option<(PathBuf, PathBuf)>,
+}

@@ -114,12 +114,7 @@ fn client_verifier(
     let Some(path) = &files.client_ca else {
         return Err("certificates of clients need a file of their authorities".to_owned());
     };
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(path)? {
-        roots
-            .add(certificate)
-            .map_err(|error| format!("the authorities {}: {error}", path.display()))?;
-    }
+    let roots = authorities(path)?;
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
     let builder = match files.client_auth {
         ClientAuth::Optional => builder.allow_unauthenticated(),
@@ -129,8 +124,19 @@ fn client_verifier(
     verifier.map(Some).map_err(|error| format!("the authorities {}: {error}", path.display()))
 }
 
+/// The certificates of a file, as those of authorities.
+pub(super) fn authorities(path: &Path) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        roots
+            .add(certificate)
+            .map_err(|error| format!("the authorities {}: {error}", path.display()))?;
+    }
+    Ok(roots)
+}
+
 /// The certificates of a file; at least one.
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let shown = path.display();
     let failed = |error: &dyn std::fmt::Display| format!("the certificates {shown}: {error}");
     let read = CertificateDer::pem_file_iter(path).map_err(|error| failed(&error))?;

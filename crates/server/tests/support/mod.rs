@@ -269,14 +269,9 @@ impl TestServer {
 
     /// With a replicated table of one node, which leads once this returns.
     pub fn replicated_in(dir: &std::path::Path, options: ServerOptions) -> Self {
-        let cluster = ClusterOptions {
-            group: 1,
-            node: 1,
-            members: vec!["1=127.0.0.1:7001".parse().unwrap()],
-            dir: dir.to_owned(),
-            table: BTreeMap::new(),
-            election_timeout: Duration::from_millis(100),
-        };
+        let members = vec!["1=127.0.0.1:7001@0".parse().unwrap()];
+        let mut cluster = ClusterOptions::new(1, 1, members, dir.to_owned());
+        cluster.election_timeout = Duration::from_millis(100);
         let options = ServerOptions { threads: 0, ..options };
         let server = Server::bind_replicated(&cluster, options).unwrap();
         let server = Self::run(server, Arc::default());

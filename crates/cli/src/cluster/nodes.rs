@@ -1,0 +1,162 @@
+//! What nodes say of themselves: CLUSTER STATUS, parsed.
+
+use std::time::Duration;
+
+use siltstone_server::{Member, NodeAccess, NodeClient, Reply};
+
+use crate::outcome::Failure;
+
+/// How long an election may take.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// The reply of a node.
+#[derive(Debug, Default)]
+pub(super) struct NodeStatus {
+    pub(super) group: u64,
+    pub(super) node: u64,
+    pub(super) role: String,
+    pub(super) term: u64,
+    pub(super) leader: Option<u64>,
+    pub(super) applied: u64,
+    pub(super) log_bytes: u64,
+    pub(super) table_bytes: u64,
+    pub(super) voters: Vec<u64>,
+    pub(super) refused_nodes: Vec<u64>,
+    pub(super) failure: String,
+    pub(super) members: Vec<Member>,
+    pub(super) peers: Vec<Peer>,
+}
+
+/// Another node, as the leader sees it.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Peer {
+    pub(super) node: u64,
+    pub(super) lag: u64,
+    pub(super) is_alive: bool,
+    pub(super) is_receiving_snapshot: bool,
+}
+
+impl NodeStatus {
+    /// Asks the node at an address.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub(super) fn of(access: &NodeAccess, address: &str) -> Result<Self, String> {
+        let reply = NodeClient::connect(address, access)?.call(&["CLUSTER", "STATUS"])?;
+        match reply {
+            Reply::Bulk(text) => Ok(Self::parse(&String::from_utf8_lossy(&text))),
+            Reply::Error(text) => Err(format!("{address}: {text}")),
+            _ => Err(format!("{address}: this is no node of a replicated table")),
+        }
+    }
+
+    fn parse(text: &str) -> Self {
+        let mut status = NodeStatus::default();
+        for (field, value) in text.lines().filter_map(|line| line.split_once(':')) {
+            let number = || value.parse().unwrap_or_default();
+            let list = || value.split(',').filter_map(|node| node.parse().ok()).collect();
+            match field {
+                "group" => status.group = number(),
+                "node" => status.node = number(),
+                "role" => status.role = value.to_owned(),
+                "term" => status.term = number(),
+                "leader" => status.leader = value.parse().ok(),
+                "applied" => status.applied = number(),
+                "log_bytes" => status.log_bytes = number(),
+                "table_bytes" => status.table_bytes = number(),
+                "voters" => status.voters = list(),
+                "refused_nodes" => status.refused_nodes = list(),
+                "failure" => status.failure = value.to_owned(),
+                "member" => status.members.extend(value.parse::<Member>()),
+                "peer" => status.peers.push(Peer::parse(value)),
+                // Of a later version.
+                _ => {}
+            }
+        }
+        status
+    }
+
+    pub(super) fn votes(&self, node: u64) -> bool {
+        self.voters.contains(&node)
+    }
+}
+
+impl Peer {
+    fn parse(text: &str) -> Self {
+        let mut peer = Peer::default();
+        for (field, value) in text.split(',').filter_map(|pair| pair.split_once('=')) {
+            match field {
+                "node" => peer.node = value.parse().unwrap_or_default(),
+                "lag" => peer.lag = value.parse().unwrap_or_default(),
+                "alive" => peer.is_alive = value == "1",
+                "snapshot" => peer.is_receiving_snapshot = value == "1",
+                _ => {}
+            }
+        }
+        peer
+    }
+}
+
+/// The addresses for clients of the group, beginning with the one that is known.
+pub(super) fn addresses(access: &NodeAccess, address: &str) -> Vec<String> {
+    let mut addresses = vec![address.to_owned()];
+    if let Ok(status) = NodeStatus::of(access, address) {
+        addresses.extend(status.members.iter().map(|member| member.client.to_string()));
+        addresses.dedup();
+    }
+    addresses
+}
+
+/// Sends a command to the leader.
+///
+/// # Errors
+/// Its error, or why there is no reply.
+pub(super) fn at_leader(
+    access: &NodeAccess,
+    address: &str,
+    command: &[&str],
+) -> Result<Reply, Failure> {
+    let seeds = addresses(access, address);
+    match access.call_leader(&seeds, command, PATIENCE).map_err(Failure::Store)? {
+        Reply::Error(text) => {
+            Err(Failure::Usage(text.strip_prefix("ERR ").unwrap_or(&text).to_owned()))
+        }
+        reply => Ok(reply),
+    }
+}
+
+/// The status of the leader.
+///
+/// # Errors
+/// If none is known.
+pub(super) fn of_leader(access: &NodeAccess, address: &str) -> Result<NodeStatus, Failure> {
+    let deadline = std::time::Instant::now() + PATIENCE;
+    let mut problem;
+    loop {
+        match leader(access, address) {
+            Ok(status) => return Ok(status),
+            Err(text) => problem = text,
+        }
+        if std::time::Instant::now() >= deadline {
+            return Err(Failure::Store(problem));
+        }
+        std::thread::sleep(super::POLL_INTERVAL);
+    }
+}
+
+fn leader(access: &NodeAccess, address: &str) -> Result<NodeStatus, String> {
+    let status = NodeStatus::of(access, address)?;
+    if status.leader == Some(status.node) {
+        return Ok(status);
+    }
+    let none = || {
+        format!(
+            "{address}: no leader is known: an election is under way, or no majority of the nodes \
+             can be reached"
+        )
+    };
+    let leader = status.leader.ok_or_else(none)?;
+    let member = status.members.iter().find(|member| member.node == leader).ok_or_else(none)?;
+    NodeStatus::of(access, &member.client.to_string())
+        .and_then(|status| if status.leader == Some(leader) { Ok(status) } else { Err(none()) })
+}

@@ -1,0 +1,103 @@
+//! Nodes that stop and go on, join, lead and leave, over TLS, under clients.
+//!
+//! `SILTSTONE_CHANGES=20 cargo test -p siltstone-cli --test acknowledged_writes -- --nocapture` runs
+//! 20 rounds, in each of which the group gets a new node for its oldest one.
+
+use std::path::Path;
+use std::process::Output;
+
+use rustix::process::Signal;
+
+use super::nodes::{Nodes, wait_for};
+use super::under_load;
+
+fn rounds() -> usize {
+    std::env::var("SILTSTONE_CHANGES").map_or(1, |text| text.parse().unwrap())
+}
+
+fn tls() -> Vec<String> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../server/tests/certificates");
+    let file = |name: &str| dir.join(name).display().to_string();
+    let options = [
+        ("--cluster-tls-cert", file("node.pem")),
+        ("--cluster-tls-key", file("node.key")),
+        ("--cluster-tls-ca", file("node_authority.pem")),
+    ];
+    options.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
+}
+
+fn text(output: &Output) -> String {
+    let (out, err) = (&output.stdout, &output.stderr);
+    format!("{}{}", String::from_utf8_lossy(out), String::from_utf8_lossy(err))
+}
+
+fn succeeds(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(0), "{}", text(output));
+    text(output)
+}
+
+#[test]
+fn stopped_joined_moved_and_removed_nodes_lose_no_acknowledged_write() {
+    let mut nodes = Nodes::with_spare(3, rounds(), &tls());
+    nodes.leader();
+    let clients = nodes.clients.clone();
+    let (acknowledged, reads) = under_load(&clients, |load| {
+        for round in 0..rounds() {
+            // A leader that is stopped and goes on is not the leader any more, and learns it. The
+            // reader waits for its answer all the time, which must not be a stale one.
+            let leader = nodes.leader();
+            nodes.signal(leader, Signal::STOP);
+            load.wait_for_writes();
+            nodes.signal(leader, Signal::CONT);
+            load.wait_for_writes();
+            // A new node joins, and votes.
+            let (new, old) = (3 + round, round);
+            nodes.restart(new);
+            let number = nodes.number(new);
+            wait_for("the vote of the new node", || {
+                let status = text(&nodes.cluster("status", &[]));
+                status.contains("of 4 voters answer, 1 more node may fail")
+            });
+            load.wait_for_writes();
+            // It leads, is killed and comes back.
+            succeeds(&nodes.cluster("move-leader", &[&number]));
+            load.wait_for_writes();
+            nodes.kill(new);
+            load.wait_for_writes();
+            nodes.restart(new);
+            assert_eq!(nodes.number(new), number);
+            // The oldest node is dead and removed.
+            let number = nodes.number(old);
+            nodes.kill(old);
+            load.wait_for_writes();
+            let removed = succeeds(&nodes.cluster("remove", &[&number]));
+            assert!(removed.contains("is removed; its directory is as it was"), "{removed}");
+            load.wait_for_writes();
+        }
+    });
+    println!(
+        "{acknowledged} increments acknowledged, 0 lost; {reads} reads, 0 stale; {} rounds",
+        rounds()
+    );
+    let check = succeeds(&nodes.cluster("check", &[]));
+    assert!(check.starts_with("3 nodes have the same "), "{check}");
+    removal_of_the_majority_is_refused(&mut nodes);
+}
+
+fn removal_of_the_majority_is_refused(nodes: &mut Nodes) {
+    let leader = nodes.leader();
+    let others: Vec<_> = nodes.running().into_iter().filter(|node| *node != leader).collect();
+    let number = nodes.number(others[1]);
+    nodes.kill(others[0]);
+    // Until the leader knows that a node is dead, it could do without another one.
+    let mut client = super::client::Connection::open(nodes.clients[leader]).unwrap();
+    wait_for("the dead node is noticed", || {
+        client.call(&["CLUSTER", "STATUS"]).unwrap().contains("alive=0")
+    });
+    let refused = nodes.cluster("remove", &[&number]);
+    assert_eq!(refused.status.code(), Some(2), "{}", text(&refused));
+    assert!(text(&refused).contains("no majority, so it would stop serving"), "{}", text(&refused));
+    let status = nodes.cluster("status", &[]);
+    assert_eq!(status.status.code(), Some(1));
+    assert!(text(&status).contains("2 of 3 voters answer, no further node may fail"));
+}

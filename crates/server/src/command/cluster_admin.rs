@@ -1,0 +1,209 @@
+//! The subcommands of CLUSTER for operators and for nodes that join.
+//!
+//! ADD-NODE, REMOVE-NODE, MOVE-LEADER and CHECK START run at the leader; other nodes answer with
+//! `MOVED`. All may be repeated. They begin something, and whoever sent them looks again until it
+//! is done: no command waits for a commit here.
+
+use std::fmt::Write;
+
+use siltstone_cluster::node::{Role, Status};
+use siltstone_cluster::{Change, POINT_KEY};
+use siltstone_engine::{Clock, WriteBatch};
+
+use super::context::Context;
+use super::failure::{Failure, NOT_AN_INTEGER, Outcome, SYNTAX, reply_error};
+use super::routing::redirect;
+use crate::process;
+use crate::replication::digest::{self, Digest};
+use crate::replication::membership::Addition;
+use crate::replication::options::Member;
+use crate::replication::{Replication, State};
+use crate::resp::Args;
+use crate::resp::number::parse_u64;
+
+/// The status of the leader, this node.
+fn leading(replication: &Replication) -> Result<std::sync::Arc<Status>, Failure> {
+    let status = replication.node.status();
+    match status.role == Role::Leader && matches!(replication.state(), State::Leading { .. }) {
+        true => Ok(status),
+        false => Err(redirect(replication, &status, 0)),
+    }
+}
+
+fn node(args: Args<'_>) -> Result<u64, Failure> {
+    parse_u64(&args[2]).ok_or(NOT_AN_INTEGER)
+}
+
+fn refusal(text: String) -> Failure {
+    format!("ERR {text}").into()
+}
+
+/// ADD-NODE directory address
+pub(super) fn add_node(
+    context: &mut Context<'_>,
+    replication: &Replication,
+    args: Args<'_>,
+) -> Outcome {
+    let status = leading(replication)?;
+    let text = |at: usize| std::str::from_utf8(&args[at]).map_err(|_| SYNTAX);
+    let directory = u64::from_str_radix(text(2)?, 16).map_err(|_| SYNTAX)?;
+    // The group gives it its number.
+    let member = Member::at(0, text(3)?).map_err(refusal)?;
+    match replication.membership.add(directory, member).map_err(refusal)? {
+        Addition::Waiting => context.replies.simple("WAIT"),
+        Addition::Added(node) => {
+            let members = replication.membership.members(&status);
+            context.replies.array(2 + members.len());
+            context.replies.int(status.group as i64);
+            context.replies.int(node as i64);
+            members.iter().for_each(|member| context.replies.bulk(member.to_string().as_bytes()));
+        }
+    }
+    Ok(())
+}
+
+/// REMOVE-NODE node [FORCE]
+pub(super) fn remove_node(
+    context: &mut Context<'_>,
+    replication: &Replication,
+    args: Args<'_>,
+) -> Outcome {
+    let (status, node) = (leading(replication)?, node(args)?);
+    let is_forced = match args.get(3) {
+        None => false,
+        Some(word) if word.eq_ignore_ascii_case(b"force") => true,
+        Some(_) => return Err(SYNTAX),
+    };
+    if !status.voters.contains(&node) && !status.learners.contains(&node) {
+        context.replies.int(0);
+        return Ok(());
+    }
+    let checked = replication.membership.check_removal(&status, node);
+    if node == replication.id() || !is_forced {
+        checked.map_err(refusal)?;
+    }
+    replication.node.change_membership(vec![Change::Remove(node)], move |outcome| {
+        process::log(&match outcome {
+            Ok(_) => format!("node {node} is removed from the group"),
+            Err(error) => format!("removing node {node}: {error}"),
+        });
+    });
+    context.replies.int(1);
+    Ok(())
+}
+
+/// MOVE-LEADER node
+pub(super) fn move_leader(
+    context: &mut Context<'_>,
+    replication: &Replication,
+    args: Args<'_>,
+) -> Outcome {
+    let (status, node) = (leading(replication)?, node(args)?);
+    if !status.voters.contains(&node) {
+        return Err(refusal(format!("node {node} is no voter of the group")));
+    }
+    if !replication.membership.is_alive(node) {
+        return Err(refusal(format!("node {node} cannot be reached")));
+    }
+    if node != replication.id() {
+        replication.node.transfer_leader(node, |outcome| {
+            if let Err(refusal) = outcome {
+                process::log(&format!("moving the leadership: {refusal}"));
+            }
+        });
+    }
+    context.replies.ok();
+    Ok(())
+}
+
+/// CHECK START, CHECK RESULT id
+pub(super) fn check(
+    context: &mut Context<'_>,
+    replication: &Replication,
+    args: Args<'_>,
+) -> Outcome {
+    match (args[2].to_ascii_lowercase().as_slice(), args.len()) {
+        (b"start", 3) => {
+            leading(replication)?;
+            // Unique as long as the group's time goes on.
+            let time = replication.clock.now();
+            let id = (time << 8) | u64::from(replication.id() as u8);
+            let mut batch = WriteBatch::new();
+            batch.put(POINT_KEY, &digest::encode(id, time));
+            replication.node.propose(None, batch, |outcome| {
+                if let Err(error) = outcome {
+                    process::log(&format!("a comparison of the nodes: {error}"));
+                }
+            });
+            context.replies.bulk(id.to_string().as_bytes());
+        }
+        (b"result", 4) => {
+            let id = parse_u64(&args[3]).ok_or(NOT_AN_INTEGER)?;
+            match replication.digests.get(id) {
+                None => context.replies.null(),
+                Some(Digest::Running) => context.replies.simple("RUNNING"),
+                Some(Digest::Failed(reason)) => {
+                    return Err(refusal(format!("this node has no checksums: {reason}")));
+                }
+                Some(Digest::Done(text)) => context.replies.bulk(text.as_bytes()),
+            }
+        }
+        _ => return Err(reply_error("ERR CHECK is followed by START, or by RESULT and an id")),
+    }
+    Ok(())
+}
+
+/// What this node knows, a field per line.
+pub(super) fn status(replication: &Replication, status: &Status) -> String {
+    let mut out = String::new();
+    let list = |nodes: &[u64]| nodes.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+    let table_bytes = replication.node.table().stats().space_bytes;
+    for (field, value) in [
+        ("group", status.group.to_string()),
+        ("node", status.node.to_string()),
+        ("role", role(status).to_owned()),
+        ("term", status.term.to_string()),
+        ("leader", status.leader.as_ref().map_or(String::new(), |leader| leader.node.to_string())),
+        ("commit", status.commit.to_string()),
+        ("applied", status.applied.to_string()),
+        ("log_first", status.log.0.to_string()),
+        ("log_last", status.log.1.to_string()),
+        ("log_bytes", status.log_bytes.to_string()),
+        ("table_bytes", table_bytes.to_string()),
+        ("snapshots", status.snapshots.to_string()),
+        ("voters", list(&status.voters)),
+        ("learners", list(&status.learners)),
+        ("refused_nodes", list(&status.refused_nodes)),
+        ("node_tls", if replication.tls.is_some() { "yes" } else { "no" }.to_owned()),
+        ("failure", status.failure.clone().unwrap_or_default().replace('\n', " ")),
+    ] {
+        // Writing to a string does not fail.
+        let _ = write!(out, "{field}:{value}\r\n");
+    }
+    for member in replication.membership.members(status) {
+        let _ = write!(out, "member:{member}\r\n");
+    }
+    for peer in &status.peers {
+        let is_alive = replication.membership.is_alive(peer.node);
+        let _ = write!(
+            out,
+            "peer:node={},matched={},lag={},alive={},snapshot={}\r\n",
+            peer.node,
+            peer.matched,
+            peer.lag,
+            u8::from(is_alive),
+            u8::from(peer.is_receiving_snapshot),
+        );
+    }
+    out
+}
+
+fn role(status: &Status) -> &'static str {
+    match status.role {
+        Role::Leader => "leader",
+        Role::Follower => "follower",
+        Role::Candidate => "candidate",
+        Role::Learner => "learner",
+        Role::Outsider => "outsider",
+    }
+}

@@ -1,0 +1,66 @@
+//! A new node asks the group to be added.
+//!
+//! ```text
+//!   new node                                          leader
+//!   CLUSTER ADD-NODE directory address ──────────▶    row with the address, then a learner
+//!                     ◀──────────────── WAIT          (asked again until it is one)
+//!                     ◀──────── group, number, members
+//!   node without members, which receives snapshot and log
+//! ```
+//!
+//! The directory's random id makes it one node however often it asks: a node that is interrupted
+//! here asks again when it is started again, and gets the same number.
+
+use std::time::{Duration, Instant};
+
+use siltstone_engine::{Error, Result};
+
+use super::options::{JoinOptions, Member};
+use crate::node_client::Reply;
+
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
+/// How long a node tries to reach a group that does not answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a node that joins is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Joined {
+    pub(crate) group: u64,
+    pub(crate) node: u64,
+    pub(crate) members: Vec<Member>,
+}
+
+/// Asks until the group has added the node of this directory.
+///
+/// # Errors
+/// `Invalid` with the group's refusal, or if it cannot be reached.
+pub(crate) fn join(options: &JoinOptions, directory: u64) -> Result<Joined> {
+    let (directory, address) = (format!("{directory:016x}"), options.own.address());
+    let command = ["CLUSTER", "ADD-NODE", &directory, &address];
+    let JoinOptions { seed, access, .. } = options;
+    let refused = |text: String| Error::Invalid(format!("joining through {seed}: {text}"));
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        let seeds = std::slice::from_ref(seed);
+        match access.call_leader(seeds, &command, PATIENCE).map_err(refused)? {
+            Reply::Array(parts) => {
+                let decoded = decode(&parts);
+                return decoded.ok_or_else(|| refused("the reply is malformed".into()));
+            }
+            Reply::Simple(_) => std::thread::sleep(RETRY_INTERVAL),
+            other => return Err(refused(other.to_text())),
+        }
+    }
+    let seconds = PATIENCE.as_secs();
+    Err(refused(format!("the group has not added this node within {seconds} s; try again")))
+}
+
+fn decode(parts: &[Reply]) -> Option<Joined> {
+    let [group, node, members @ ..] = parts else { return None };
+    let members = members.iter().map(|member| member.to_text().parse().ok());
+    Some(Joined {
+        group: group.to_text().parse().ok()?,
+        node: node.to_text().parse().ok()?,
+        members: members.collect::<Option<_>>()?,
+    })
+}
