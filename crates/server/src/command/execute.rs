@@ -63,6 +63,7 @@ pub(crate) fn execute(
     batcher.clock = now;
     if let Some(command) = found.filter(|_| ended != CallOutcome::Rejected && !is_queued) {
         observe::observe(shared, session, &TABLE.index[command], args, now - began);
+        observe::show_script_calls(shared, session);
     }
     if let (Some(parked), Some(command)) = (&mut session.parked, found) {
         // The reply comes later. The time of the wait does not count.
@@ -250,9 +251,7 @@ fn check(
         .into());
     }
     if is_busy && !command.is_allowed_while_busy(args) {
-        return Err(failure::reply_error(
-            "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
-        ));
+        return Err(failure::reply_error(shared.long_runs.busy_text()));
     }
     if session.transaction.is_some() && command.has(NO_MULTI) {
         return Err(format!(

@@ -256,6 +256,10 @@ impl Host {
         let outcome =
             self.start(&function, &run, commands).and_then(|(is_done, value)| match is_done {
                 true => {
+                    // Counted as an error, and not only sent as one.
+                    if let Some(text) = replies::error_text(&value)? {
+                        return Ok(Some(text));
+                    }
                     replies::from_lua(&value, self.control.version.get(), out)?;
                     Ok(None)
                 }
