@@ -31,13 +31,15 @@ pub fn dump<'c>(codes: impl Iterator<Item = &'c [u8]>) -> Vec<u8> {
 /// # Errors
 /// If the bytes are not exactly libraries.
 pub fn restore(body: &[u8], limit: u64) -> Result<Vec<Vec<u8>>> {
-    let mut source = Source::new(body, limit, false);
-    let mut codes = Vec::new();
-    while !source.is_at_end()? {
+    let (mut rest, mut left, mut codes) = (body, limit, Vec::<Vec<u8>>::new());
+    while !rest.is_empty() {
+        let mut source = Source::new(&mut rest, left, false);
         if source.byte()? != LIBRARY {
             return Err(source.malformed("given type is not a function"));
         }
-        codes.push(source.string()?);
+        let code = source.string()?;
+        left = left.saturating_sub(code.len() as u64);
+        codes.push(code);
     }
     Ok(codes)
 }

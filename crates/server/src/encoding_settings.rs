@@ -2,7 +2,9 @@
 //! others.
 //!
 //! Values lie in the table in one way at any size. The settings decide what OBJECT ENCODING returns
-//! and, for `hll-sparse-max-bytes`, which of Redis's two formats a HyperLogLog has.
+//! and, for `hll-sparse-max-bytes`, which of Redis's two formats a HyperLogLog has. Of the settings
+//! that have no effect here, those that programs change are accepted, so that they go on: how Redis
+//! compresses lists, in which thread it frees memory, how often it does background work.
 
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
@@ -34,7 +36,7 @@ const SORTED_SET_ENTRIES: usize = 6;
 const SORTED_SET_VALUE: usize = 7;
 const SPARSE_BYTES: usize = 8;
 
-const SETTINGS: [EncodingSetting; 9] = [
+const SETTINGS: [EncodingSetting; 11] = [
     setting("hash-max-listpack-entries", Some("hash-max-ziplist-entries"), 512),
     setting("hash-max-listpack-value", Some("hash-max-ziplist-value"), 64),
     setting("list-max-listpack-size", Some("list-max-ziplist-size"), -2),
@@ -44,6 +46,9 @@ const SETTINGS: [EncodingSetting; 9] = [
     setting("zset-max-listpack-entries", Some("zset-max-ziplist-entries"), 128),
     setting("zset-max-listpack-value", Some("zset-max-ziplist-value"), 64),
     setting("hll-sparse-max-bytes", None, 3000),
+    // Without effect.
+    setting("list-compress-depth", None, 0),
+    setting("hz", None, 10),
 ];
 
 /// Bytes of a list whose number of elements is limited.

@@ -267,6 +267,10 @@ fn settings(context: &Context<'_>) -> Vec<(&'static str, String)> {
         ("timeout", timeout.to_string()),
         ("io-threads", options.workers().to_string()),
         ("cluster-enabled", "no".to_owned()),
+        ("daemonize", "no".to_owned()),
+        // There is no replication but that of the group.
+        ("replicaof", String::new()),
+        ("slaveof", String::new()),
     ];
     let encodings = settings.encodings.all().map(|(name, value)| (name, value.to_string()));
     all.into_iter().chain(encodings).chain(access).chain(tls_settings(shared)).collect()

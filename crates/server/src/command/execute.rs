@@ -59,6 +59,8 @@ pub(crate) fn execute(
     if !batcher.is_busy {
         serve::serve_ready_keys(shared, batcher);
     }
+    let queued = session.transaction.as_ref().map_or(0, |queued| queued.commands.len() as u32 + 1);
+    session.client().queued.store(queued, Relaxed);
     let now = Instant::now();
     batcher.clock = now;
     if let Some(command) = found.filter(|_| ended != CallOutcome::Rejected && !is_queued) {

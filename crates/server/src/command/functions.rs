@@ -99,7 +99,7 @@ fn function(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
             Ok(())
         }
         (b"restore", 3 | 4) => restore(context, args.from(2)),
-        (b"restore", 5..) => Err(bad_subcommand("FUNCTION", &args[1])),
+        (b"restore" | b"flush", 4..) => Err(bad_subcommand("FUNCTION", &args[1])),
         (
             b"load" | b"delete" | b"flush" | b"kill" | b"stats" | b"help" | b"dump" | b"restore",
             _,

@@ -205,6 +205,7 @@ impl Session {
         if self.tracking.take().is_some() {
             shared.observers.untrack(self.client.id);
             self.client.set_flags(flag::TRACKING | flag::BROADCAST, false);
+            self.client.redirect.store(0, Relaxed);
         }
     }
 

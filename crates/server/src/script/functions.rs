@@ -56,6 +56,12 @@ pub(super) fn check_name(name: &str) -> Result<(), String> {
     }
 }
 
+/// A word without the quotes around it.
+fn unquoted(word: &str) -> &str {
+    let inside = |quote| word.strip_prefix(quote)?.strip_suffix(quote);
+    inside('"').or_else(|| inside('\'')).unwrap_or(word)
+}
+
 impl Library {
     /// Parses the first line: `#!lua name=mylib`.
     pub(crate) fn parse(code: &[u8]) -> Result<Self, String> {
@@ -65,11 +71,11 @@ impl Library {
         let end = code.iter().position(|byte| *byte == b'\n');
         let end = end.ok_or_else(|| "ERR Invalid library metadata".to_owned())?;
         let line = String::from_utf8_lossy(&code[2..end]);
-        let mut words = line.split_whitespace();
-        let engine = words.next().unwrap_or_default();
+        let (engine, words) = line.split_once(char::is_whitespace).unwrap_or((&line, ""));
         let mut name = None;
-        for word in words {
-            let Some(given) = word.strip_prefix("name=") else {
+        for word in words.split_whitespace() {
+            let word = unquoted(word);
+            let Some(given) = word.strip_prefix("name=").map(unquoted) else {
                 return Err(format!("ERR Invalid metadata value given: {word}"));
             };
             if name.replace(given).is_some() {
@@ -175,7 +181,15 @@ impl Functions {
             if policy == RestorePolicy::Flush {
                 *state = State::default();
             }
-            all.into_iter().try_for_each(|one| state.add(one, policy == RestorePolicy::Replace))
+            for one in all {
+                let name = &one.library.name;
+                let exists = state.libraries.contains_key(&name.to_lowercase());
+                if exists && policy == RestorePolicy::Append {
+                    return Err(format!("ERR Library {name} already exists"));
+                }
+                state.add(one, policy == RestorePolicy::Replace)?;
+            }
+            Ok(())
         })
     }
 
