@@ -256,11 +256,7 @@ fn check(
         return Err(failure::reply_error(shared.long_runs.busy_text()));
     }
     if session.transaction.is_some() && command.has(NO_MULTI) {
-        return Err(format!(
-            "ERR {} is not allowed in transactions: run it before MULTI or after EXEC",
-            command.name.to_uppercase()
-        )
-        .into());
+        return Err(failure::reply_error("ERR Command not allowed inside a transaction"));
     }
     Ok(number)
 }

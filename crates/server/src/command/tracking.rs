@@ -112,8 +112,7 @@ fn check_prefixes(
     kept: &std::collections::BTreeSet<Vec<u8>>,
 ) -> Outcome {
     let overlaps = |a: &[u8], b: &[u8]| a.starts_with(b) || b.starts_with(a);
-    // Of two that overlap, the longer one is named first.
-    for prefix in options.prefixes.iter().rev() {
+    for prefix in &options.prefixes {
         let show = String::from_utf8_lossy;
         if let Some(other) = kept.iter().find(|other| *other != prefix && overlaps(prefix, other)) {
             return Err(format!(

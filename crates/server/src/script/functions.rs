@@ -145,10 +145,12 @@ impl Functions {
     /// Changes the libraries, or nothing if `edit` or the write of the file fails.
     fn change<T>(&self, edit: impl FnOnce(&mut State) -> Result<T, String>) -> Result<T, String> {
         let _changing = self.changing.lock();
-        let mut next = self.state.lock().clone();
+        let before = self.state.lock().clone();
+        let mut next = before.clone();
         let result = edit(&mut next)?;
-        if let Some(file) = &self.file {
-            replace_file(file, &next.dump(), NEW_FILE_MODE).map_err(|error| {
+        let payload = next.dump();
+        if let Some(file) = self.file.as_ref().filter(|_| payload != before.dump()) {
+            replace_file(file, &payload, NEW_FILE_MODE).map_err(|error| {
                 format!("ERR the libraries cannot be written to '{}': {error}", file.display())
             })?;
         }
