@@ -499,11 +499,6 @@ fn encodings_follow_the_settings() {
             "-ERR CONFIG SET failed (possibly related to argument 'hash-max-listpack-entries') - argument couldn't be parsed into an integer",
         ),
         ("CONFIG SET list-compress-depth 1", "+OK"),
-        // The value that it has.
-        (
-            "CONFIG SET databases 2",
-            "-ERR CONFIG SET failed (possibly related to argument 'databases') - can't set immutable config",
-        ),
     ]);
     // As in Redis 7.2: a list is compact up to a number of elements or a size of all of them.
     let server = TestServer::start();
