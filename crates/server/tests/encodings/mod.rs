@@ -56,10 +56,10 @@ fn encodings_follow_the_settings() {
         ],
     );
     let mut client = server.client();
-    client.call_bytes(&[b"RPUSH", b"l", &[b'x'; 4000]]);
-    client.expect(&[("OBJECT ENCODING l", "\"listpack\"")]);
-    client.call_bytes(&[b"RPUSH", b"l", &[b'x'; 100]]);
-    client.expect(&[("OBJECT ENCODING l", "\"quicklist\"")]);
+    client.call_bytes(&[b"RPUSH", b"m", &[b'x'; 4000]]);
+    client.expect(&[("OBJECT ENCODING m", "\"listpack\"")]);
+    client.call_bytes(&[b"RPUSH", b"m", &[b'x'; 100]]);
+    client.expect(&[("OBJECT ENCODING m", "\"quicklist\"")]);
     client.expect(&[("CONFIG SET set-max-listpack-entries 1", "+OK"), ("SADD t a", ":1")]);
     client.expect(&[("OBJECT ENCODING t", "\"listpack\""), ("SADD t b", ":1")]);
     client.expect(&[("OBJECT ENCODING t", "\"hashtable\"")]);
