@@ -4,6 +4,7 @@ use std::ops::Bound;
 
 use siltstone_engine::{KeyRange, Result as StoreResult, Timestamp};
 
+use crate::encoding_limits::{CompactLimit, EncodingLimits};
 use crate::error::{Error, Result};
 use crate::layout::{ELEMENT_PREFIX_BYTES, Space, element_key, hash_of, owner_key, stored_key};
 use crate::metadata::{Encoding, Kind, Metadata, StreamState};
@@ -113,9 +114,14 @@ impl<'w, 'r> Collection<'w, 'r> {
         KeyRange::prefix(&self.element(space, &[], &[]))
     }
 
-    /// Raises the encoding for an element of `bytes`, and for the count if it is above `max_count`.
-    pub(crate) fn raise_encoding(&mut self, max_count: u64, bytes: usize, max_bytes: usize) {
-        if self.metadata.count > max_count || bytes > max_bytes {
+    /// Up to which sizes Redis would store collections compactly.
+    pub(crate) fn limits(&self) -> &EncodingLimits {
+        self.writes.encoding_limits()
+    }
+
+    /// Raises the encoding if the count or an element of `bytes` is above the limit.
+    pub(crate) fn raise_encoding(&mut self, limit: CompactLimit, bytes: usize) {
+        if !limit.holds(self.metadata.count, bytes) {
             self.metadata.encoding = Encoding::Large;
         }
     }

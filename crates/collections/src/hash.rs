@@ -9,11 +9,6 @@ use crate::metadata::{Encoding, Kind, Metadata};
 use crate::rows::Order;
 use crate::write_set::WriteSet;
 
-/// Redis's `hash-max-listpack-entries`.
-const MAX_COMPACT_FIELDS: u64 = 512;
-/// Redis's `hash-max-listpack-value`.
-const MAX_COMPACT_BYTES: usize = 64;
-
 /// A hash in a [`WriteSet`].
 ///
 /// Every change also writes the metadata. Errors are those of reads.
@@ -70,7 +65,7 @@ impl<'w, 'r> Hash<'w, 'r> {
         let key = self.0.hashed(Space::Fields, field);
         let is_new = self.0.get(&key)?.is_none();
         self.0.metadata.count += u64::from(is_new);
-        self.0.raise_encoding(MAX_COMPACT_FIELDS, field.len().max(value.len()), MAX_COMPACT_BYTES);
+        self.0.raise_encoding(self.0.limits().hash, field.len().max(value.len()));
         self.0.put(&key, value);
         self.0.save();
         Ok(is_new)

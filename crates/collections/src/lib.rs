@@ -36,6 +36,7 @@
 pub mod collection;
 pub mod collections;
 pub mod dead_rows;
+pub mod encoding_limits;
 mod error;
 pub mod hash;
 pub mod keyspace;
@@ -54,6 +55,7 @@ pub mod write_set;
 pub use collection::Below;
 pub use collections::Collections;
 pub use dead_rows::DeadRows;
+pub use encoding_limits::{CompactLimit, EncodingLimits};
 pub use error::{Error, Result};
 pub use hash::Hash;
 pub use keyspace::Keyspace;

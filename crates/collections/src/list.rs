@@ -15,15 +15,12 @@ use std::ops::{Bound, Range};
 use siltstone_engine::{KeyRange, Result};
 
 use crate::collection::Collection;
+use crate::encoding_limits::{LISTPACK_FRAME_BYTES, listpack_entry_bytes};
 use crate::error::Result as OpenResult;
 use crate::layout::Space;
 use crate::metadata::{Encoding, Kind, Metadata};
 use crate::rows::Order;
 use crate::write_set::WriteSet;
-
-/// Redis limits a compact list to 8 KiB; elements are not summed here.
-const MAX_COMPACT_BYTES: usize = 8 << 10;
-const MAX_COMPACT_ELEMENTS: u64 = 512;
 
 /// End of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,12 +96,16 @@ impl<'w, 'r> List<'w, 'r> {
             return false;
         }
         self.put(position as i64, value);
+        // As in Redis, where the new element is added before the old one goes.
+        if !self.0.limits().list.holds(self.len() + 1, 0) {
+            self.0.metadata.encoding = Encoding::Large;
+        }
         self.finish(value);
         true
     }
 
     fn finish(&mut self, value: &[u8]) {
-        self.0.raise_encoding(MAX_COMPACT_ELEMENTS, value.len(), MAX_COMPACT_BYTES);
+        self.0.raise_encoding(self.0.limits().list, value.len());
         self.0.save();
     }
 
@@ -278,7 +279,28 @@ impl<'w, 'r> List<'w, 'r> {
         self.0.save();
     }
 
-    /// Whether Redis would store it compactly.
+    /// Whether Redis would store it compactly at its current size. A list that was larger must have
+    /// shrunk to half of the limit. Cost: reads elements up to the limit.
+    ///
+    /// # Errors
+    /// Those of reads.
+    pub fn fits_compact(&self) -> Result<bool> {
+        let limit = match self.is_compact() {
+            true => self.0.limits().list,
+            false => self.0.limits().list.half(),
+        };
+        if !limit.holds(self.len(), 0) {
+            return Ok(false);
+        }
+        let mut bytes = LISTPACK_FRAME_BYTES;
+        self.for_each(0..self.len(), Order::Ascending, &mut |_, element| {
+            bytes += listpack_entry_bytes(element);
+            bytes <= limit.max_bytes
+        })?;
+        Ok(bytes <= limit.max_bytes)
+    }
+
+    /// Whether Redis would store it compactly, by the number of its elements and the longest one.
     pub fn is_compact(&self) -> bool {
         self.0.metadata.encoding < Encoding::Large
     }

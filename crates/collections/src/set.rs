@@ -10,26 +10,11 @@ use crate::metadata::{Encoding, Kind, Metadata};
 use crate::rows::Order;
 use crate::write_set::WriteSet;
 
-/// Redis's `set-max-intset-entries`.
-const MAX_INTEGERS: u64 = 512;
-/// Redis's `set-max-listpack-entries`.
-const MAX_COMPACT_MEMBERS: u64 = 128;
-/// Redis's `set-max-listpack-value`.
-const MAX_COMPACT_BYTES: usize = 64;
-
 /// A set in a [`WriteSet`].
 ///
 /// Every change also writes the metadata. Errors are those of reads.
 #[derive(Debug)]
 pub struct Set<'w, 'r>(pub(crate) Collection<'w, 'r>);
-
-/// Whether Redis would store a member as an integer.
-fn is_integer(member: &[u8]) -> bool {
-    let text = std::str::from_utf8(member).ok();
-    // `-0`, `+1` and `01` are strings.
-    text.and_then(|text| text.parse::<i64>().ok().filter(|value| value.to_string() == text))
-        .is_some()
-}
 
 impl<'w, 'r> Set<'w, 'r> {
     /// Opens the set at a key; an empty one if the key is missing.
@@ -74,16 +59,8 @@ impl<'w, 'r> Set<'w, 'r> {
         }
         self.0.metadata.count += 1;
         let count = self.0.metadata.count;
-        let encoding = match self.0.metadata.encoding {
-            Encoding::Integers if is_integer(member) && count <= MAX_INTEGERS => Encoding::Integers,
-            Encoding::Integers | Encoding::Compact
-                if count <= MAX_COMPACT_MEMBERS && member.len() <= MAX_COMPACT_BYTES =>
-            {
-                Encoding::Compact
-            }
-            _ => Encoding::Large,
-        };
-        self.0.metadata.encoding = encoding;
+        let before = self.0.metadata.encoding;
+        self.0.metadata.encoding = self.0.limits().of_set(before, count, member);
         self.0.put(&key, &[]);
         self.0.save();
         Ok(true)

@@ -7,6 +7,7 @@
 use siltstone::transaction::Overlay;
 use siltstone_engine::{Entry, KeyRange, Op, Result, Timestamp, WriteBatch};
 
+use crate::encoding_limits::EncodingLimits;
 use crate::keyspace::Keyspace;
 use crate::layout::{ELEMENT_PREFIX_BYTES, elements_of, owner_key, stored_key};
 use crate::metadata::{Kind, Metadata};
@@ -17,6 +18,7 @@ pub struct WriteSet<'r> {
     rows: &'r dyn Rows,
     keyspace: &'r Keyspace,
     now: Timestamp,
+    limits: EncodingLimits,
     writes: Overlay,
     lookups: Lookups,
 }
@@ -55,7 +57,25 @@ impl StoredValue {
 impl<'r> WriteSet<'r> {
     /// No changes yet, over `rows`. `now` is the time by the table's clock.
     pub fn new(rows: &'r dyn Rows, keyspace: &'r Keyspace, now: Timestamp) -> Self {
-        WriteSet { rows, keyspace, now, writes: Overlay::default(), lookups: Lookups::default() }
+        WriteSet {
+            rows,
+            keyspace,
+            now,
+            limits: EncodingLimits::DEFAULT,
+            writes: Overlay::default(),
+            lookups: Lookups::default(),
+        }
+    }
+
+    /// With other limits of compact collections than Redis's defaults.
+    #[must_use]
+    pub fn with_encoding_limits(mut self, limits: EncodingLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    pub(crate) fn encoding_limits(&self) -> &EncodingLimits {
+        &self.limits
     }
 
     fn layered(&self) -> OverlayRows<'_> {

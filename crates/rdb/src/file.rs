@@ -21,12 +21,12 @@ use std::io::Read;
 use siltstone_engine::Timestamp;
 
 use crate::error::{Error, Result};
+use crate::libraries::LIBRARY;
 use crate::modules;
 use crate::source::Source;
 use crate::value::{self, MAX_VERSION, Value};
 
 const SLOT_INFO: u8 = 0xf4;
-const FUNCTIONS: u8 = 0xf5;
 const MODULE_DATA: u8 = 0xf7;
 const IDLE_TIME: u8 = 0xf8;
 const FREQUENCY: u8 = 0xf9;
@@ -122,7 +122,7 @@ impl<R: Read> DumpFile<R> {
             let offset = source.offset();
             match source.byte()? {
                 FACT => return Ok(Some(Item::Fact(source.string()?, source.string()?))),
-                FUNCTIONS => return Ok(Some(Item::Functions(source.string()?))),
+                LIBRARY => return Ok(Some(Item::Functions(source.string()?))),
                 MODULE_DATA => {
                     let name = modules::name(source.length()?);
                     // When it is to be loaded: a field of one kind.

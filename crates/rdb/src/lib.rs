@@ -15,6 +15,7 @@
 //! | `modules` | names of module types |
 //! | [`stream`], [`value`] | values, byte by byte |
 //! | [`payload`] | DUMP and RESTORE |
+//! | [`libraries`] | FUNCTION DUMP and FUNCTION RESTORE |
 //! | [`mod@file`] | whole dump files |
 //! | [`store`] | values from and to the collections of a table |
 //!
@@ -32,6 +33,7 @@ pub mod crc64;
 pub mod error;
 pub mod file;
 mod intset;
+pub mod libraries;
 mod listpack;
 mod lzf;
 mod modules;

@@ -42,6 +42,10 @@ pub(crate) struct Client {
     pub(crate) table: AtomicUsize,
     /// Number of the last command, plus one.
     pub(crate) command: AtomicU16,
+    /// Number of commands since MULTI, plus one; 0 without MULTI.
+    pub(crate) queued: AtomicU32,
+    /// The client that gets the invalidations of this one; 0: none.
+    pub(crate) redirect: AtomicU64,
     /// Time of the last received bytes, in milliseconds after `since`.
     pub(crate) last_received_ms: AtomicU64,
     /// Set to close the connection.
@@ -75,6 +79,15 @@ pub(crate) mod flag {
     pub(crate) const GONE: u32 = 1 << 3;
     /// The next command waits for the end of CLIENT PAUSE.
     pub(crate) const PAUSED: u32 = 1 << 4;
+}
+
+/// A call of CLIENT LIST or CLIENT INFO.
+pub(crate) struct RunningCall {
+    pub(crate) client: u64,
+    /// `client|list`.
+    pub(crate) command: String,
+    /// Bytes of the request.
+    pub(crate) request_bytes: usize,
 }
 
 /// Number of a parked command, in the order of arrival. The numbers of all clients differ.
@@ -124,6 +137,8 @@ impl Clients {
             since: Instant::now(),
             table: AtomicUsize::new(0),
             command: AtomicU16::new(0),
+            queued: AtomicU32::new(0),
+            redirect: AtomicU64::new(0),
             last_received_ms: AtomicU64::new(0),
             killed: AtomicBool::new(false),
             is_resp3: AtomicBool::new(false),
@@ -268,15 +283,30 @@ impl Client {
         self.subscriptions.iter().any(|count| count.load(Relaxed) > 0)
     }
 
-    /// Appends the client's line of CLIENT LIST.
-    pub(crate) fn describe(&self, commands: &CommandIndex, out: &mut String) {
+    /// Appends the client's line of CLIENT LIST. `call` is the running call of that command, which
+    /// is known in detail. Of buffers only the sizes that Redis's tools read are counted.
+    pub(crate) fn describe(
+        &self,
+        commands: &CommandIndex,
+        call: Option<&RunningCall>,
+        out: &mut String,
+    ) {
         let names = self.names.lock().clone();
         let age = self.since.elapsed();
         let idle =
             (age.as_millis() as u64).saturating_sub(self.last_received_ms.load(Relaxed)) / 1000;
-        let command = match self.command.load(Relaxed) {
-            0 => "NULL",
-            number => commands[usize::from(number) - 1].name,
+        let call = call.filter(|call| call.client == self.id);
+        let command = match (call, self.command.load(Relaxed)) {
+            (Some(call), _) => &call.command,
+            (None, 0) => "NULL",
+            (None, number) => commands[usize::from(number) - 1].name,
+        };
+        let queued = i64::from(self.queued.load(Relaxed)) - 1;
+        let request_bytes = call.map_or(0, |call| call.request_bytes);
+        let mailbox_bytes = self.mailbox.bytes();
+        let redirect = match self.redirect.load(Relaxed) {
+            0 => -1,
+            id => id as i64,
         };
         let mut flags = String::new();
         for (flag, is_set) in [
@@ -295,15 +325,17 @@ impl Client {
         let _ = writeln!(
             out,
             "id={} addr={} laddr={} fd=-1 name={} age={} idle={idle} flags={flags} db={} \
-             sub={channels} psub={patterns} ssub={shard_channels} omem={} cmd={command} \
-             user={} resp={} lib-name={} lib-ver={}",
+             sub={channels} psub={patterns} ssub={shard_channels} multi={queued} \
+             qbuf={request_bytes} qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 \
+             omem={mailbox_bytes} tot-mem={} events=r cmd={command} user={} redir={redirect} \
+             resp={} lib-name={} lib-ver={}",
             self.id,
             self.peer,
             self.local,
             names.name,
             age.as_secs(),
             self.table.load(Relaxed),
-            self.mailbox.bytes(),
+            request_bytes + mailbox_bytes,
             self.user().map_or_else(|| "default".to_owned(), |user| user.shown_name()),
             if self.is_resp3.load(Relaxed) { 3 } else { 2 },
             names.library,

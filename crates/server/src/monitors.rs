@@ -1,12 +1,12 @@
 //! Clients in MONITOR mode, which see the commands of all clients.
 //!
 //! ```text
-//! 1339518083.107412 [0 127.0.0.1:60866] "keys" "*"
+//! 1339518083.107412 [0 127.0.0.1:60866] "eval" "return redis.call('get', KEYS[1])" "1" "key"
+//! 1339518083.107412 [0 lua] "get" "key"
 //! ```
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
-use std::net::SocketAddr;
+use std::fmt::{Display, Write};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -36,15 +36,15 @@ impl Monitors {
         self.clients.lock().is_empty()
     }
 
-    /// Shows a command to all monitors.
+    /// Shows a command to all monitors. Its origin is the address of a client, or a script.
     pub(crate) fn show<'a>(
         &self,
         table: usize,
-        peer: SocketAddr,
+        origin: &dyn Display,
         args: impl Iterator<Item = &'a [u8]>,
     ) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        let mut line = format!("+{}.{:06} [{table} {peer}]", now.as_secs(), now.subsec_micros());
+        let mut line = format!("+{}.{:06} [{table} {origin}]", now.as_secs(), now.subsec_micros());
         for arg in args {
             line.push_str(" \"");
             quote(arg, &mut line);

@@ -63,6 +63,9 @@ pub struct ServerOptions {
     pub password: Option<String>,
     /// File of users, if any, in the format of Redis's ACL files. It must exist.
     pub acl_file: Option<PathBuf>,
+    /// File of the libraries of functions, if any, which FUNCTION LOAD and others write. It need not
+    /// exist. Without it a restart forgets them.
+    pub functions_file: Option<PathBuf>,
     /// TLS, on addresses beside those without.
     pub tls: Option<TlsOptions>,
     /// Maximum number of connections.
@@ -104,6 +107,7 @@ impl Default for ServerOptions {
             fsync: Fsync::default(),
             password: None,
             acl_file: None,
+            functions_file: None,
             tls: None,
             max_clients: 10_000,
             max_request_bytes: 512 << 20,

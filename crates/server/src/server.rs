@@ -28,7 +28,7 @@ use siltstone_mica::Store;
 use crate::acl::users::Acl;
 use crate::backups::Backups;
 use crate::clients::Clients;
-use crate::command::{Waiters, command_index, run_long_scripts};
+use crate::command::{Waiters, command_index, read_functions_file, run_long_scripts};
 use crate::keyspace_events::KeyspaceEvents;
 use crate::latency::LatencyMonitor;
 use crate::memcached::MemcachedCounters;
@@ -274,7 +274,7 @@ impl Server {
             events: KeyspaceEvents::default(),
             settings: Settings::new(&options),
             scripts: ScriptCache::default(),
-            functions: Functions::default(),
+            functions: Functions::new(options.functions_file.clone()),
             long_runs: Arc::default(),
             slow_log: SlowLog::default(),
             latency: LatencyMonitor::default(),
@@ -299,6 +299,10 @@ impl Server {
             options,
         });
         shared.record_sync();
+        if let Some(file) = &shared.options.functions_file {
+            read_functions_file(&shared.functions, file)
+                .map_err(|reason| invalid_option("functions_file", reason))?;
+        }
         Ok(Server { shared, listeners, memcached_udp, udp, metrics, addresses, node })
     }
 

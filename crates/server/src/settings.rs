@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::ServerOptions;
+use crate::encoding_settings::EncodingSettings;
 
 /// Settings that CONFIG SET changes.
 pub(crate) struct Settings {
@@ -25,6 +26,8 @@ pub(crate) struct Settings {
     pub(crate) script_memory_bytes: AtomicUsize,
     /// Entries of which trimming with `~` deletes a multiple; 0: as many as asked for.
     pub(crate) stream_node_entries: AtomicUsize,
+    /// Sizes up to which Redis would store collections compactly.
+    pub(crate) encodings: EncodingSettings,
     /// Duration in nanoseconds from which a command is slow for either; `u64::MAX`: none.
     slow_ns: AtomicU64,
 }
@@ -41,6 +44,7 @@ impl Settings {
             busy_threshold_ms: AtomicU64::new(5000),
             script_memory_bytes: AtomicUsize::new(256 << 20),
             stream_node_entries: AtomicUsize::new(100),
+            encodings: EncodingSettings::default(),
             slow_ns: AtomicU64::new(u64::MAX),
         };
         settings.update();

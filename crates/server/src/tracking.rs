@@ -132,6 +132,7 @@ impl Tracking {
     /// Sets the maximum number of tracked keys; 0: no limit.
     pub(crate) fn set_max_keys(&self, max_keys: usize) {
         self.max_keys.store(max_keys, Relaxed);
+        self.state.lock().evict(max_keys, None);
     }
 
     /// Records that a client is about to read keys.
@@ -140,12 +141,7 @@ impl Tracking {
         let mut state = self.state.lock();
         for key in keys {
             state.keys.entry(key.to_vec()).or_default().insert(id);
-            while max_keys > 0 && state.keys.len() > max_keys {
-                let Some(evicted) = state.keys.keys().find(|other| *other != key).cloned() else {
-                    break;
-                };
-                state.invalidate_read(&evicted);
-            }
+            state.evict(max_keys, Some(key));
         }
     }
 
@@ -181,6 +177,21 @@ impl State {
                 !ids.is_empty()
             });
         }
+    }
+
+    /// Forgets keys beyond the maximum, and notifies their clients as if they had changed; with
+    /// NOLOOP, too, since no client has changed them. Keeps one of the keys.
+    fn evict(&mut self, max_keys: usize, kept: Option<&[u8]>) {
+        if max_keys == 0 || self.keys.len() <= max_keys {
+            return;
+        }
+        let current = CURRENT_CLIENT.replace(0);
+        while self.keys.len() > max_keys {
+            let is_other = |other: &&Vec<u8>| kept.is_none_or(|kept| *other != kept);
+            let Some(evicted) = self.keys.keys().find(is_other).cloned() else { break };
+            self.invalidate_read(&evicted);
+        }
+        CURRENT_CLIENT.set(current);
     }
 
     /// Notifies the clients that have read a key, and forgets their reads of it.

@@ -4,6 +4,7 @@
 //! Redis, which validates the table itself.
 
 mod access;
+mod encodings;
 mod support;
 #[cfg(feature = "tls")]
 mod tls_ports;
@@ -467,4 +468,29 @@ fn stalled_metrics_clients_delay_nobody() {
     for mut client in stalled {
         assert!(client.is_closed());
     }
+}
+
+#[test]
+fn client_list_has_the_fields_of_redis() {
+    let fields = |client: &mut Client| {
+        client.call("MULTI");
+        client.call("GET k");
+        let queued = client.call("CLIENT INFO");
+        assert_eq!(queued, "+QUEUED");
+        let replies = client.call("EXEC");
+        let line = client.call("CLIENT LIST");
+        assert!(line.contains(" multi=-1 qbuf=26 "), "{line}");
+        assert!(line.contains(" cmd=client|list ") && line.contains(" redir=-1 "), "{line}");
+        let names = replies.split(' ').filter_map(|word| word.split_once('='));
+        names
+            .map(|(name, _)| name.trim_matches(|c| !char::is_alphanumeric(c)).to_owned())
+            .collect::<Vec<_>>()
+    };
+    let mut own = fields(&mut TestServer::start().client());
+    let options = ["--save", "", "--port"];
+    let Some(peer) = Peer::start("redis-server", &options) else { return };
+    let redis = fields(&mut Client::connect(peer.address));
+    // Redis 7.2 has all of them.
+    own.retain(|name| !["lib-name", "lib-ver"].contains(&name.as_str()));
+    assert_eq!(own, redis.into_iter().filter(|name| own.contains(name)).collect::<Vec<_>>());
 }

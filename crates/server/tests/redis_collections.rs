@@ -246,6 +246,27 @@ fn sorted_set_commands_reply_like_redis() {
 }
 
 #[test]
+fn range_of_bytes_over_different_scores_is_that_of_redis() {
+    with_client(|client| {
+        client.expect(&[
+            ("ZADD z 1 a 2 b 3 c 4 d", ":4"),
+            ("ZRANGE z [b [c BYLEX", "[\"b\", \"c\"]"),
+            ("ZRANGE z [c (b BYLEX REV", "[\"c\"]"),
+            ("ZRANGEBYLEX z - (c", "[\"a\", \"b\"]"),
+            ("ZREVRANGEBYLEX z + [c", "[\"d\", \"c\"]"),
+            ("ZLEXCOUNT z [b +", ":3"),
+            ("ZRANGESTORE y z [b [c BYLEX", ":2"),
+            ("ZRANGEBYLEX z [e +", "[]"),
+            ("ZREMRANGEBYLEX z [b [c", ":2"),
+            ("ZRANGE z 0 -1", "[\"a\", \"d\"]"),
+            // It ends before the first member that is not in it.
+            ("ZADD x 1 a 2 d 3 b", ":3"),
+            ("ZRANGEBYLEX x - [b", "[\"a\"]"),
+        ]);
+    });
+}
+
+#[test]
 fn geo_commands_reply_like_redis() {
     with_client(|client| {
         client.expect(&[

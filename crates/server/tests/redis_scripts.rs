@@ -2,6 +2,7 @@
 //!
 //! Where `redis-server` is installed, the same scripts run on Redis.
 
+mod functions;
 mod support;
 
 use std::sync::atomic::Ordering::SeqCst;
@@ -456,6 +457,30 @@ fn long_script_runs_once() {
     support::eventually("it waits", || pusher.call("INFO clients").contains("blocked_clients:1"));
     assert_eq!(eval(&mut pusher, "return redis.call('rpush','jobs','j')", &[], &[]), ":1");
     assert_eq!(waiting.read(), "[\"jobs\", \"j\"]");
+}
+
+#[test]
+fn commands_of_scripts_are_counted_and_shown() {
+    let server = TestServer::start();
+    let (mut monitor, mut client) = (server.client(), server.client());
+    client.expect(&[("CONFIG RESETSTAT", "+OK")]);
+    monitor.expect(&[("MONITOR", "+OK")]);
+    eval(
+        &mut client,
+        "redis.call('set', KEYS[1], 1) return redis.call('get', KEYS[1])",
+        &["k"],
+        &[],
+    );
+    let shown: Vec<String> = (0..3).map(|_| monitor.read()).collect();
+    let is_shown = |line: &str, end: &str| line.contains(" lua] ") && line.ends_with(end);
+    assert!(shown[0].contains("\"EVAL\""), "{shown:?}");
+    assert!(is_shown(&shown[1], "\"set\" \"k\" \"1\""), "{shown:?}");
+    assert!(is_shown(&shown[2], "\"get\" \"k\""), "{shown:?}");
+    let stats = client.call("INFO commandstats");
+    assert!(stats.contains("cmdstat_set:calls=1,") && stats.contains("cmdstat_get:calls=1,"));
+    eval(&mut client, "return redis.error_reply('MINE own')", &[], &[]);
+    assert!(client.call("INFO errorstats").contains("errorstat_MINE:count=1"));
+    assert_eq!(eval(&mut client, "return redis.call('wait', '1', '0')", &[], &[]), ":0");
 }
 
 /// Name of the variable with the directory of the store that [`killed_server`] serves.

@@ -7,19 +7,16 @@
 //!
 //! Blank lines are allowed, comments are not, since a saved file would lose them. A file with
 //! mistakes is refused, and all its mistakes are reported.
-//!
-//! A file is written beside the old one, synced, and renamed, so a crash leaves one of the two.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::{fs, io};
 
 use super::names::CommandNames;
 use super::rules::{self, RuleError, has_spaces};
 use super::user::User;
 use super::users::UserMap;
+use crate::replace_file::replace_file;
 
 /// Mode of a new file. It has the hashes of passwords.
 const NEW_FILE_MODE: u32 = 0o600;
@@ -101,28 +98,7 @@ fn parse_line(
 
 /// Replaces a file.
 pub(super) fn write(path: &Path, users: &[Arc<User>]) -> io::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".tmp-{}", std::process::id()));
-    let temporary = path.with_file_name(name);
-    let written = write_beside(path, &temporary, users);
-    if written.is_err() {
-        // What was written of it is of no use.
-        let _ = fs::remove_file(&temporary);
-    }
-    written
-}
-
-fn write_beside(path: &Path, temporary: &Path, users: &[Arc<User>]) -> io::Result<()> {
-    let mode = fs::metadata(path).map_or(NEW_FILE_MODE, |file| file.permissions().mode() & 0o777);
-    // A file that a crashed server left is replaced.
-    let _ = fs::remove_file(temporary);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(temporary)?;
-    for user in users {
-        file.write_all(&user.describe())?;
-        file.write_all(b"\n")?;
-    }
-    file.sync_all()?;
-    fs::rename(temporary, path)?;
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+    let lines: Vec<u8> =
+        users.iter().flat_map(|user| [user.describe(), b"\n".to_vec()].concat()).collect();
+    replace_file(path, &lines, NEW_FILE_MODE)
 }

@@ -110,7 +110,7 @@ pub(super) fn log_rejected_login(shared: &Shared, session: &Session, command: &[
 /// The client's line of CLIENT LIST.
 fn describe(shared: &Shared, session: &Session) -> String {
     let mut text = String::new();
-    session.client().describe(shared.commands, &mut text);
+    session.client().describe(shared.commands, None, &mut text);
     text.truncate(text.trim_end().len());
     text
 }

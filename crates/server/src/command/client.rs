@@ -15,7 +15,7 @@ use super::session::ReplyMode;
 use super::waiters::Cancelled;
 use super::{help, pause, tracking};
 use crate::acl::users::Acl;
-use crate::clients::Client;
+use crate::clients::{Client, RunningCall};
 use crate::mailbox::Completion;
 use crate::resp::{Args, number};
 
@@ -48,10 +48,11 @@ fn client(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         (b"setinfo", 4) => set_info(context, args)?,
         (b"info", 2) => {
             let mut text = String::new();
-            context.session.client().describe(context.shared.commands, &mut text);
+            let call = running_call(context, args);
+            context.session.client().describe(context.shared.commands, Some(&call), &mut text);
             context.replies.verbatim(&text);
         }
-        (b"list", _) => list(context, args.from(2))?,
+        (b"list", _) => list(context, args)?,
         (b"reply", 3) => reply(context, &args[2])?,
         (b"kill", 3..) => kill(context, args)?,
         (b"unblock", 3 | 4) => unblock(context, args)?,
@@ -139,8 +140,22 @@ fn is_of_type(client: &Client, kind: &str) -> bool {
     kind == if client.is_subscriber() { "pubsub" } else { "normal" }
 }
 
+/// The running call of CLIENT LIST or CLIENT INFO.
+fn running_call(context: &Context<'_>, args: Args<'_>) -> RunningCall {
+    let digits = |number: usize| number.checked_ilog10().unwrap_or(0) as usize + 1;
+    // `*2`, and per argument `$6` and its bytes, each with a line end.
+    let strings = args.iter().map(|arg| digits(arg.len()) + arg.len() + 5);
+    RunningCall {
+        client: context.session.client().id,
+        command: format!("client|{}", String::from_utf8_lossy(&args[1]).to_lowercase()),
+        request_bytes: digits(args.len()) + 3 + strings.sum::<usize>(),
+    }
+}
+
 /// CLIENT LIST: all clients, those of a type, or those with the given ids.
-fn list(context: &mut Context<'_>, options: Args<'_>) -> Outcome {
+fn list(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let options = args.from(2);
+    let call = running_call(context, args);
     let (mut ids, mut kind): (Option<Vec<u64>>, _) = (None, None);
     match options.get(0).map(<[u8]>::to_ascii_lowercase).as_deref() {
         None => {}
@@ -164,7 +179,7 @@ fn list(context: &mut Context<'_>, options: Args<'_>) -> Outcome {
                 // One that is being closed is listed no more.
                 let is_live = !client.killed.load(Relaxed);
                 if is_live && kind.is_none_or(|kind| is_of_type(client, kind)) {
-                    client.describe(commands, &mut text);
+                    client.describe(commands, Some(&call), &mut text);
                 }
             }
         }
@@ -172,7 +187,7 @@ fn list(context: &mut Context<'_>, options: Args<'_>) -> Outcome {
             for id in ids {
                 // Clients are ordered by id.
                 if let Ok(index) = clients.binary_search_by_key(&id, |client| client.id) {
-                    clients[index].describe(commands, &mut text);
+                    clients[index].describe(commands, Some(&call), &mut text);
                 }
             }
         }

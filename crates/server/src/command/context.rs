@@ -322,7 +322,8 @@ impl<'a> Context<'a> {
             now,
         };
         let (target, selected) = (rows(table), rows(self.session.table));
-        let mut writes = WriteSet::new(&target, keyspace, now);
+        let limits = self.shared.settings.encodings.limits();
+        let mut writes = WriteSet::new(&target, keyspace, now).with_encoding_limits(limits);
         let result = operation(&mut writes, &selected)?;
         let batch = writes.into_batch();
         if !batch.is_empty() {

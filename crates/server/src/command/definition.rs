@@ -96,7 +96,7 @@ pub(crate) const PUSHES: u16 = 1 << 9;
 pub(crate) const SCRIPT: u16 = 1 << 10;
 
 /// Commands that scripts must not call, as in Redis 7.2.
-const NOT_IN_SCRIPTS: [&str; 41] = [
+const NOT_IN_SCRIPTS: [&str; 40] = [
     "acl",
     "auth",
     "bgsave",
@@ -135,7 +135,6 @@ const NOT_IN_SCRIPTS: [&str; 41] = [
     "sync",
     "unsubscribe",
     "unwatch",
-    "wait",
     "waitaof",
     "watch",
 ];
@@ -163,6 +162,12 @@ impl Definition {
     /// Whether scripts may call the command.
     pub(crate) fn is_allowed_in_scripts(&self) -> bool {
         !NOT_IN_SCRIPTS.contains(&self.name)
+    }
+
+    /// Whether scripts may call the command with these arguments.
+    pub(crate) fn may_be_scripted(&self, args: Args<'_>) -> bool {
+        let resets = args.get(1).is_some_and(|word| word.eq_ignore_ascii_case(b"reset"));
+        self.is_allowed_in_scripts() && !(self.name == "cluster" && resets)
     }
 
     /// Whether the command runs while a script is busy.

@@ -59,10 +59,13 @@ pub(crate) fn execute(
     if !batcher.is_busy {
         serve::serve_ready_keys(shared, batcher);
     }
+    let queued = session.transaction.as_ref().map_or(0, |queued| queued.commands.len() as u32 + 1);
+    session.client().queued.store(queued, Relaxed);
     let now = Instant::now();
     batcher.clock = now;
     if let Some(command) = found.filter(|_| ended != CallOutcome::Rejected && !is_queued) {
         observe::observe(shared, session, &TABLE.index[command], args, now - began);
+        observe::show_script_calls(shared, session);
     }
     if let (Some(parked), Some(command)) = (&mut session.parked, found) {
         // The reply comes later. The time of the wait does not count.
@@ -250,16 +253,10 @@ fn check(
         .into());
     }
     if is_busy && !command.is_allowed_while_busy(args) {
-        return Err(failure::reply_error(
-            "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
-        ));
+        return Err(failure::reply_error(shared.long_runs.busy_text()));
     }
     if session.transaction.is_some() && command.has(NO_MULTI) {
-        return Err(format!(
-            "ERR {} is not allowed in transactions: run it before MULTI or after EXEC",
-            command.name.to_uppercase()
-        )
-        .into());
+        return Err(failure::reply_error("ERR Command not allowed inside a transaction"));
     }
     Ok(number)
 }

@@ -1,25 +1,35 @@
 //! FUNCTION and FCALL.
 //!
-//! Functions run as scripts do ([`super::scripts`]). Their libraries are in memory.
+//! Functions run as scripts do ([`super::scripts`]). A change of the libraries replaces the server's
+//! file of them, from which the next start reads them.
 //!
 //! Source: the documentation of Redis's functions; error texts of Redis 7.0.
 
+use std::path::Path;
 use std::sync::Arc;
+
+use siltstone_rdb::{libraries, payload};
 
 use super::context::Context;
 use super::definition::{NO_KEYS, SCRIPT};
 use super::entry::{self, Command};
-use super::failure::{Failure, Outcome, reply_error, unknown_subcommand, wrong_subcommand_arity};
+use super::failure::{
+    Failure, Outcome, bad_subcommand, reply_error, unknown_subcommand, wrong_subcommand_arity,
+};
 use super::scripts::{self, Invocation};
 use super::{help, info};
 use crate::glob;
 use crate::resp::{Args, number};
-use crate::script::functions::{Library, Loaded};
+use crate::script::functions::{Functions, Library, Loaded, RestorePolicy};
 use crate::script::host::with_host;
 use crate::script::limits::TimeLimit;
+use crate::script::long_runs::Running;
 
 /// Maximum time for a library to register its functions, as in Redis.
 const LOAD_TIME: std::time::Duration = std::time::Duration::from_millis(500);
+
+/// Memory that the libraries of the file may take.
+const MAX_FILE_MEMORY_BYTES: usize = 1 << 30;
 
 pub(super) fn commands() -> Vec<Command> {
     let call = |name, handler, summary| {
@@ -60,7 +70,7 @@ fn function(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         (b"load", 3..) => load(context, args.from(2)),
         (b"list", _) => list(context, args.from(2)),
         (b"delete", 3) => {
-            if !context.shared.functions.remove(&args[2]) {
+            if !context.shared.functions.remove(&args[2])? {
                 return Err(reply_error("ERR Library not found"));
             }
             context.replies.ok();
@@ -73,23 +83,27 @@ fn function(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
             if !args.get(2).is_none_or(is_known) {
                 return Err(reply_error("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
             }
-            context.shared.functions.flush();
+            context.shared.functions.flush()?;
             context.replies.ok();
             Ok(())
         }
-        (b"kill", 2) => scripts::kill(context),
+        (b"kill", 2) => scripts::kill(context, true),
         (b"stats", 2) => {
             stats(context);
             Ok(())
         }
         (b"help", 2) => help::reply(context.replies, "FUNCTION", &HELP),
-        (b"dump" | b"restore", _) => Err(reply_error(
-            "ERR FUNCTION DUMP and RESTORE are not supported; use FUNCTION LIST WITHCODE and \
-             FUNCTION LOAD",
-        )),
-        (b"load" | b"delete" | b"flush" | b"kill" | b"stats" | b"help", _) => {
-            Err(wrong_subcommand_arity("function", &args[1]))
+        (b"dump", 2) => {
+            let payload = context.shared.functions.dump();
+            context.replies.bulk(&payload);
+            Ok(())
         }
+        (b"restore", 3 | 4) => restore(context, args.from(2)),
+        (b"restore" | b"flush", 4..) => Err(bad_subcommand("FUNCTION", &args[1])),
+        (
+            b"load" | b"delete" | b"flush" | b"kill" | b"stats" | b"help" | b"dump" | b"restore",
+            _,
+        ) => Err(wrong_subcommand_arity("function", &args[1])),
         _ => Err(unknown_subcommand("FUNCTION", &args[1])),
     }
 }
@@ -104,18 +118,66 @@ fn load(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         }
         replaces = true;
     }
-    let library = Arc::new(Library::parse(&args[args.len() - 1])?);
-    let registered = with_host(info::REDIS_VERSION, |host| {
+    let loaded = run_library(&args[args.len() - 1])?;
+    let name = loaded.library.name.clone();
+    context.shared.functions.add(loaded, replaces)?;
+    context.replies.bulk(name.as_bytes());
+    Ok(())
+}
+
+/// Runs the code of a library, which registers its functions.
+fn run_library(code: &[u8]) -> Result<Loaded, String> {
+    let library = Arc::new(Library::parse(code)?);
+    let functions = with_host(info::REDIS_VERSION, |host| {
         host.begin_load(TimeLimit::For(LOAD_TIME));
         host.load(&library)
     })??;
-    if registered.is_empty() {
-        return Err(reply_error("ERR No functions registered"));
+    match functions.is_empty() {
+        true => Err("ERR No functions registered".to_owned()),
+        false => Ok(Loaded { library, functions }),
     }
-    let name = library.name.clone();
-    context.shared.functions.add(library, registered, replaces)?;
-    context.replies.bulk(name.as_bytes());
+}
+
+/// Runs the libraries of a payload. `limit` bounds its memory.
+fn run_payload(payload: &[u8], limit: usize) -> Result<Vec<Loaded>, String> {
+    let body = payload::verify(payload)
+        .ok_or_else(|| "ERR DUMP payload version or checksum are wrong".to_owned())?;
+    let codes = libraries::restore(body, limit as u64).map_err(|error| format!("ERR {error}"))?;
+    codes.iter().map(|code| run_library(code)).collect()
+}
+
+fn restore(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let policy = match args.get(1).map(<[u8]>::to_ascii_lowercase).as_deref() {
+        None | Some(b"append") => RestorePolicy::Append,
+        Some(b"replace") => RestorePolicy::Replace,
+        Some(b"flush") => RestorePolicy::Flush,
+        Some(_) => {
+            return Err(reply_error(
+                "ERR Wrong restore policy given, policy should be either FLUSH, APPEND or REPLACE.",
+            ));
+        }
+    };
+    let restored = run_payload(&args[0], context.shared.options.max_request_bytes)?;
+    context.shared.functions.restore(restored, policy)?;
+    context.replies.ok();
     Ok(())
+}
+
+/// Puts the libraries of the server's file in force.
+///
+/// # Errors
+/// If the file cannot be read, is damaged, or a library of it fails.
+pub(crate) fn read_file(functions: &Functions, file: &Path) -> Result<(), String> {
+    let payload = match std::fs::read(file) {
+        Ok(payload) => payload,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(format!("'{}' cannot be read: {error}", file.display())),
+    };
+    let put = run_payload(&payload, MAX_FILE_MEMORY_BYTES).and_then(|all| functions.begin(all));
+    put.map_err(|text| {
+        let text = text.strip_prefix("ERR ").unwrap_or(&text);
+        format!("'{}', with the libraries of functions: {text}", file.display())
+    })
 }
 
 fn list(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
@@ -172,10 +234,23 @@ fn list(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 
 fn stats(context: &mut Context<'_>) {
     let (libraries, functions) = context.shared.functions.counts();
+    let running = context.shared.long_runs.running().filter(|running| running.name.is_some());
     let replies = &mut *context.replies;
     replies.map(2);
     replies.bulk(b"running_script");
-    replies.null();
+    match running {
+        None => replies.null(),
+        Some(Running { name, command, since }) => {
+            replies.map(3);
+            replies.bulk(b"name");
+            replies.bulk(name.unwrap_or_default().as_bytes());
+            replies.bulk(b"command");
+            replies.array(command.len());
+            command.iter().for_each(|arg| replies.bulk(arg));
+            replies.bulk(b"duration_ms");
+            replies.count(since.elapsed().as_millis() as usize);
+        }
+    }
     replies.bulk(b"engines");
     replies.map(1);
     replies.bulk(b"LUA");
@@ -186,7 +261,7 @@ fn stats(context: &mut Context<'_>) {
     replies.count(functions);
 }
 
-const HELP: [&str; 12] = [
+const HELP: [&str; 16] = [
     "LOAD [REPLACE] <FUNCTION CODE>",
     "    Create a new library with the given library name and code.",
     "DELETE <LIBRARY NAME>",
@@ -194,9 +269,13 @@ const HELP: [&str; 12] = [
     "LIST [LIBRARYNAME PATTERN] [WITHCODE]",
     "    Return general information on all the libraries.",
     "STATS",
-    "    Return the number of libraries and functions.",
+    "    Return the running function, and the number of libraries and functions.",
     "KILL",
     "    Kill the current running function.",
     "FLUSH [ASYNC|SYNC]",
     "    Delete all the libraries.",
+    "DUMP",
+    "    Return the libraries in Redis's format.",
+    "RESTORE <PAYLOAD> [FLUSH|APPEND|REPLACE]",
+    "    Add the libraries that DUMP has returned.",
 ];

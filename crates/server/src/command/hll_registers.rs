@@ -11,8 +11,7 @@
 //!            1vvvvvnn             n + 1 registers of v + 1
 //! ```
 //!
-//! A value stays sparse up to 3,000 bytes and registers of up to 32, as with Redis's default
-//! `hll-sparse-max-bytes`. The cached cardinality is never used or updated: each estimate counts
+//! A value stays sparse up to `hll-sparse-max-bytes` and registers of up to 32. The cached cardinality is never used or updated: each estimate counts
 //! the registers. Values can be copied from and to Redis by GET and SET, and estimates are equal.
 //!
 //! Sources: the comments on the format in Redis's documentation of PFADD and `hyperloglog.c`;
@@ -25,7 +24,6 @@ const INDEX_BITS: u32 = 14;
 const PATTERN_BITS: u32 = 64 - INDEX_BITS;
 const HEADER_BYTES: usize = 16;
 const DENSE_BYTES: usize = REGISTERS * 6 / 8;
-const MAX_SPARSE_BYTES: usize = 3000;
 /// Largest register of the sparse encoding.
 const MAX_SPARSE_REGISTER: u8 = 32;
 const MAX_ZERO_RUN: usize = 64;
@@ -135,9 +133,9 @@ impl HyperLogLog {
         }
     }
 
-    /// Encodes the value, with a stale cardinality.
-    pub(super) fn encode(&self) -> Vec<u8> {
-        let sparse = if self.is_dense { None } else { self.encode_sparse() };
+    /// Encodes the value, with a stale cardinality. A sparse one has up to `max_sparse_bytes`.
+    pub(super) fn encode(&self, max_sparse_bytes: usize) -> Vec<u8> {
+        let sparse = if self.is_dense { None } else { self.encode_sparse(max_sparse_bytes) };
         let mut value = b"HYLL".to_vec();
         value.extend_from_slice(&[u8::from(sparse.is_some()), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x80]);
         match sparse {
@@ -154,7 +152,7 @@ impl HyperLogLog {
     }
 
     /// The runs; `None` if they do not fit.
-    fn encode_sparse(&self) -> Option<Vec<u8>> {
+    fn encode_sparse(&self, max_bytes: usize) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
         for run in self.registers.chunk_by(|a, b| a == b) {
             let register = run[0];
@@ -171,7 +169,7 @@ impl HyperLogLog {
                 }
                 _ => return None,
             }
-            if HEADER_BYTES + bytes.len() > MAX_SPARSE_BYTES {
+            if HEADER_BYTES + bytes.len() > max_bytes {
                 return None;
             }
         }
@@ -244,7 +242,7 @@ mod tests {
         for count in 1..=20_000u64 {
             log.add(&count.to_le_bytes());
             if count.is_power_of_two() || count % 5000 == 0 {
-                let value = log.encode();
+                let value = log.encode(3000);
                 let back = HyperLogLog::decode(&value).unwrap();
                 assert_eq!(back.registers, log.registers);
                 assert_eq!(back.is_dense, value.len() == HEADER_BYTES + DENSE_BYTES);
@@ -256,7 +254,7 @@ mod tests {
         }
         assert!(was_sparse && log.is_dense);
         assert_eq!(HyperLogLog::new().count(), 0);
-        assert_eq!(HyperLogLog::new().encode().len(), HEADER_BYTES + 2);
+        assert_eq!(HyperLogLog::new().encode(3000).len(), HEADER_BYTES + 2);
     }
 
     #[test]
@@ -281,7 +279,7 @@ mod tests {
         let decode = |value: &[u8]| HyperLogLog::decode(value).err();
         assert_eq!(decode(b""), Some(FormatError::OtherValue));
         assert_eq!(decode(&[0; 100]), Some(FormatError::OtherValue));
-        let value = HyperLogLog::new().encode();
+        let value = HyperLogLog::new().encode(3000);
         assert_eq!(decode(&value[..17]), Some(FormatError::Corrupt));
         assert_eq!(decode(&[&value[..], &[0x80]].concat()), Some(FormatError::Corrupt));
         let mut dense = vec![0xff; HEADER_BYTES + DENSE_BYTES];

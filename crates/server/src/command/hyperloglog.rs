@@ -47,7 +47,11 @@ fn pfadd(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         is_changed |= log.add(element);
     }
     if is_changed {
-        context.put(key, &log.encode(), expires_at)?;
+        context.put(
+            key,
+            &log.encode(context.shared.settings.encodings.sparse_bytes()),
+            expires_at,
+        )?;
     }
     context.replies.flag(is_changed);
     Ok(())
@@ -70,7 +74,11 @@ fn pfmerge(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     for key in args.from(2).iter() {
         union.merge(&decode(context.get(key)?)?.0);
     }
-    context.put(target, &union.encode(), expires_at)?;
+    context.put(
+        target,
+        &union.encode(context.shared.settings.encodings.sparse_bytes()),
+        expires_at,
+    )?;
     context.replies.ok();
     Ok(())
 }

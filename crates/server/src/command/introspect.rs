@@ -63,7 +63,7 @@ fn describe(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// COMMAND LIST, of all commands or those selected by a filter.
+/// COMMAND LIST, of all commands and subcommands or those selected by a filter.
 fn list(replies: &mut Replies, names: &CommandNames, args: Args<'_>) -> Outcome {
     if args.len() == 3
         && args[0].eq_ignore_ascii_case(b"filterby")
@@ -77,16 +77,14 @@ fn list(replies: &mut Replies, names: &CommandNames, args: Args<'_>) -> Outcome 
         return Ok(());
     }
     let is_listed = filter(args)?;
-    let commands = names.commands().all().iter();
-    let listed: Vec<_> = commands.filter(|command| is_listed(command)).collect();
+    let listed: Vec<_> =
+        (0..names.len()).map(|number| names.name(number)).filter(|name| is_listed(name)).collect();
     replies.array(listed.len());
-    for command in listed {
-        replies.bulk(command.name.as_bytes());
-    }
+    listed.iter().for_each(|name| replies.bulk(name.as_bytes()));
     Ok(())
 }
 
-type Filter<'a> = Box<dyn Fn(&Definition) -> bool + 'a>;
+type Filter<'a> = Box<dyn Fn(&str) -> bool + 'a>;
 
 /// `FILTERBY (MODULE name | ACLCAT category | PATTERN pattern)`, or nothing.
 fn filter(args: Args<'_>) -> Result<Filter<'_>, Failure> {
@@ -102,7 +100,7 @@ fn filter(args: Args<'_>) -> Result<Filter<'_>, Failure> {
         b"module" => Ok(Box::new(|_| false)),
         b"pattern" => {
             let pattern = value.to_ascii_lowercase();
-            Ok(Box::new(move |command| glob::matches(&pattern, command.name.as_bytes())))
+            Ok(Box::new(move |name| glob::matches(&pattern, name.as_bytes())))
         }
         _ => Err(SYNTAX),
     }
@@ -151,7 +149,9 @@ fn reply_info(replies: &mut Replies, names: &CommandNames, number: usize) {
         flags.iter().filter(|(flag, _)| command.has(*flag)).map(|(_, name)| *name).collect();
     flags.extend((!command.is_allowed_in_scripts()).then_some("noscript"));
     // The keys of others begin and end at fixed positions.
-    let is_movable = command.keys.count_at > 0 || command.keys.option.is_some();
+    let is_movable = command.keys.count_at > 0
+        || command.keys.option.is_some()
+        || ["sort", "sort_ro"].contains(&command.name);
     flags.extend(is_movable.then_some("movablekeys"));
     replies.array(10);
     replies.bulk(command.name.as_bytes());
@@ -187,7 +187,8 @@ fn reply_keys(replies: &mut Replies, commands: &CommandIndex, args: Args<'_>) ->
         return Err(reply_error("ERR Invalid number of arguments specified for command"));
     }
     let keys: Vec<_> = command.keys_in(args).collect();
-    if keys.is_empty() {
+    // A script may have none.
+    if keys.is_empty() && command.keys.count_at == 0 {
         return Err(reply_error("ERR The command has no key arguments"));
     }
     replies.array(keys.len());

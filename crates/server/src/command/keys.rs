@@ -5,7 +5,7 @@
 //!
 //! Source: the documentation of Redis's generic commands.
 
-use siltstone_collections::{Encoding, Kind, Rows, StoredValue, WriteSet};
+use siltstone_collections::{Encoding, Kind, List, Rows, StoredValue, WriteSet};
 
 use super::context::Context;
 use super::definition::{ALL_KEYS, FAST, ONE_KEY, READ, TWO_KEYS, WRITE};
@@ -230,7 +230,13 @@ fn object(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         return Ok(());
     };
     match word.as_slice() {
-        b"encoding" => context.replies.bulk(encoding(&stored).as_bytes()),
+        b"encoding" => {
+            let name = match stored.kind() {
+                Some(Kind::List) => list_encoding(context, key)?,
+                _ => encoding(&stored),
+            };
+            context.replies.bulk(name.as_bytes());
+        }
         b"refcount" => context.replies.int(1),
         b"idletime" => {
             let times = &context.shared.access_times;
@@ -248,7 +254,13 @@ fn object(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// The representation that Redis would choose with its default options.
+/// A list is compact by the sum of its elements.
+fn list_encoding(context: &mut Context<'_>, key: &[u8]) -> Result<&'static str, Failure> {
+    let is_compact = context.change(key, |writes| Ok(List::open(writes, key)?.fits_compact()?))?;
+    Ok(if is_compact { "listpack" } else { "quicklist" })
+}
+
+/// The representation that Redis would choose.
 fn encoding(stored: &StoredValue) -> &'static str {
     let Some(metadata) = stored.metadata else {
         let value = &stored.entry.value;

@@ -9,6 +9,7 @@
 //! | [`subcommands`] | subcommands of commands that have some |
 //! | [`sliced`] | commands that visit every key, in time slices |
 //! | [`queued`], [`waiters`] | a command with its arguments, to be run later; parked commands |
+//! | [`shown_call`] | a command of a script, for MONITOR |
 //! | [`session`] | state of a client between commands |
 //! | [`context`] | state of a running command: client, table, replies |
 //! | [`authorize`] | checks that the client's user may run a command |
@@ -36,6 +37,7 @@
 //! | [`databases`] | MOVE |
 //! | [`mod@pubsub`] | channels, patterns, messages |
 //! | [`mod@acl`] | users and their rights |
+//! | [`config_changes`] | checks of CONFIG SET |
 //! | [`admin`], [`config`], [`info`], [`introspect`], [`slow_log`], [`latency`] | the server |
 //! | [`table`] | the commands of all these modules |
 //! | [`events`], [`observe`] | keyspace events of a command; monitors, slow log, latencies |
@@ -53,6 +55,7 @@ mod client;
 mod cluster;
 mod cluster_admin;
 mod config;
+mod config_changes;
 mod connection;
 mod context;
 mod databases;
@@ -97,6 +100,7 @@ mod scripts;
 mod serve;
 mod session;
 mod sets;
+mod shown_call;
 mod sliced;
 mod slow_log;
 mod sort;
@@ -119,6 +123,7 @@ mod waiters;
 
 pub(crate) use execute::{answer_batched_sets, complete_parked, execute, expire_parked, resume};
 pub(crate) use failure::store_text;
+pub(crate) use functions::read_file as read_functions_file;
 pub(crate) use index::CommandIndex;
 pub(crate) use parking::end_parked;
 pub(crate) use pause::paused_until;

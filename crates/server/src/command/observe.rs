@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::definition::{ADMIN, Definition, FAST};
 use super::session::Session;
+use super::shown_call::ShownCall;
 use crate::resp::Args;
 use crate::shared::Shared;
 use crate::slow_log;
@@ -31,7 +32,15 @@ pub(super) fn show(shared: &Shared, session: &Session, command: &Definition, arg
     if shared.observers.has_any(MONITORS) && !command.has(ADMIN) {
         let args = redacted(command, args);
         let args = args.iter().map(Vec::as_slice);
-        shared.monitors.show(session.table, session.client().peer, args);
+        shared.monitors.show(session.table, &session.client().peer, args);
+    }
+}
+
+/// Shows the commands that a script ran to the monitors, after the script itself.
+#[inline]
+pub(super) fn show_script_calls(shared: &Shared, session: &mut Session) {
+    for ShownCall { table, args } in session.script_calls.drain(..) {
+        shared.monitors.show(table, &"lua", args.iter().map(Vec::as_slice));
     }
 }
 

@@ -5,13 +5,15 @@
 //! sees all keys, it is aborted and runs again with all locks. Nobody notices: its writes are in
 //! the overlays, its messages wait for the end.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
+use std::time::{Duration, Instant};
 
 use super::authorize::denial;
 use super::context::Context;
 use super::definition::Definition;
 use super::events;
 use super::failure;
+use super::shown_call::ShownCall;
 use super::{sort, stream_reads};
 use crate::acl::log::CallContext;
 use crate::pubsub::Kind;
@@ -20,21 +22,31 @@ use crate::script::host::{CallError, Commands};
 use crate::script::limits::Abort;
 use crate::script::long_runs::LongRuns;
 use crate::shared::Shared;
+use crate::store::observers::MONITORS;
 
 /// Commands that see keys which they do not name.
 const WHOLE_TABLE: [&str; 6] = ["dbsize", "flushall", "flushdb", "keys", "randomkey", "scan"];
+
+/// Bytes of a script's commands from which on further ones are not shown to monitors.
+const MAX_SHOWN_BYTES: usize = 1 << 20;
 
 /// The server as a running script sees it.
 pub(super) struct ScriptCalls<'c, 'k> {
     /// With overlays, and with replies of its own.
     pub(super) context: Context<'c>,
     /// Table and keys whose locks are held; `None`: all.
-    pub(super) declared: Option<(usize, HashSet<&'k [u8]>)>,
-    pub(super) is_read_only: bool,
+    declared: Option<(usize, HashSet<&'k [u8]>)>,
+    is_read_only: bool,
     /// Messages to be published at the end.
     pub(super) messages: Vec<Message>,
+    /// Calls of commands by number, with the time that they took.
+    calls: BTreeMap<usize, (u64, Duration)>,
+    /// Commands for the monitors, with their tables.
+    shown: Vec<ShownCall>,
+    /// Bytes of them.
+    shown_bytes: usize,
     /// The run is the long one.
-    pub(super) long_runs: Option<&'c LongRuns>,
+    long_runs: Option<&'c LongRuns>,
 }
 
 /// A message of PUBLISH or SPUBLISH.
@@ -53,7 +65,34 @@ impl Message {
     }
 }
 
-impl ScriptCalls<'_, '_> {
+impl<'c, 'k> ScriptCalls<'c, 'k> {
+    /// No calls yet. `declared` are the keys whose locks are held; `None`: all.
+    pub(super) fn new(
+        context: Context<'c>,
+        declared: Option<(usize, HashSet<&'k [u8]>)>,
+        is_read_only: bool,
+        long_runs: Option<&'c LongRuns>,
+    ) -> Self {
+        ScriptCalls {
+            context,
+            declared,
+            is_read_only,
+            messages: Vec::new(),
+            calls: BTreeMap::new(),
+            shown: Vec::new(),
+            shown_bytes: 0,
+            long_runs,
+        }
+    }
+
+    /// Counts the calls of a script that was not aborted, and shows them to the monitors.
+    pub(super) fn report(&mut self) {
+        for (number, (count, time)) in std::mem::take(&mut self.calls) {
+            let each = time.div_f64(count as f64);
+            self.context.batcher.samples.add(number, count, each);
+        }
+        self.context.session.script_calls.append(&mut self.shown);
+    }
     /// Whether the locks of all keys of a command are held.
     fn may_access(&self, command: &Definition, args: Args<'_>) -> bool {
         let Some((table, declared)) = &self.declared else { return true };
@@ -63,6 +102,16 @@ impl ScriptCalls<'_, '_> {
         }
         let is_declared = |key| *table == self.context.session.table && declared.contains(key);
         command.keys_in(args).all(is_declared)
+    }
+
+    /// Keeps a command for the monitors, which see it after the script.
+    fn show(&mut self, args: Args<'_>) {
+        if !self.context.shared.observers.has_any(MONITORS) || self.shown_bytes > MAX_SHOWN_BYTES {
+            return;
+        }
+        let args: Vec<Vec<u8>> = args.iter().map(<[u8]>::to_vec).collect();
+        self.shown_bytes += args.iter().map(|arg| arg.len() + size_of::<Vec<u8>>()).sum::<usize>();
+        self.shown.push(ShownCall { table: self.context.session.table, args });
     }
 
     /// Keeps a message for the end, and replies how many would receive it now.
@@ -84,7 +133,7 @@ impl Commands for ScriptCalls<'_, '_> {
         if !command.takes(args.len()) {
             return failed("ERR Wrong number of args calling Redis command from script");
         }
-        if !command.is_allowed_in_scripts() {
+        if !command.may_be_scripted(args) {
             return failed("ERR This Redis command is not allowed from script");
         }
         if ["xread", "xreadgroup"].contains(&command.name) && stream_reads::has_block(args) {
@@ -105,6 +154,8 @@ impl Commands for ScriptCalls<'_, '_> {
         }
         self.context.replies.rewind(0);
         self.context.replies.version = version;
+        self.show(args);
+        let began = Instant::now();
         match command.name {
             "publish" => self.publish(Kind::Channel, args),
             "spublish" => self.publish(Kind::ShardChannel, args),
@@ -117,6 +168,8 @@ impl Commands for ScriptCalls<'_, '_> {
                 events::derive(self.context.batcher, command, args);
             }
         }
+        let (count, time) = self.calls.entry(number).or_default();
+        (*count, *time) = (*count + 1, *time + began.elapsed());
         if let Some(runs) = self.long_runs
             && self.context.overlays.iter().any(|overlay| !overlay.is_empty())
         {

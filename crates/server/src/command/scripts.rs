@@ -127,6 +127,13 @@ pub(super) struct Invocation<'a> {
     pub(super) is_read_only: bool,
 }
 
+impl Invocation<'_> {
+    /// The name of a function.
+    fn name(&self) -> Option<&str> {
+        self.script.library.as_ref().map(|_| self.script.sha.as_str())
+    }
+}
+
 fn eval(
     context: &mut Context<'_>,
     args: Args<'_>,
@@ -162,7 +169,7 @@ pub(super) fn invoke(
         return run_in_transaction(context, invocation);
     }
     if context.session.is_retry {
-        return run_alone(context, invocation);
+        return run_alone(context, args, invocation);
     }
     run_on_worker(context, args, invocation)
 }
@@ -239,19 +246,21 @@ fn run_on_worker(
 }
 
 /// On the script thread, while no worker runs commands.
-fn run_alone(context: &mut Context<'_>, invocation: &Invocation<'_>) -> Outcome {
+fn run_alone(context: &mut Context<'_>, args: Args<'_>, invocation: &Invocation<'_>) -> Outcome {
     let shared = context.shared;
     let limit =
         TimeLimit::UntilKilled { runs: shared.long_runs.clone(), stop: shared.stop.clone() };
     // Threads without a gate take locks: UDP, and the expiry of memcached's flush_all.
     let _guards = lock_store(context);
     let began = std::time::Instant::now();
+    shared.long_runs.describe(invocation.name(), args);
     let outcome = run_and_apply(context, invocation, None, limit)?;
     invocation.script.is_long.store(began.elapsed() >= WORKER_TIME, Relaxed);
     match outcome {
         Ok(outcome) => outcome,
         Err(Ended::Aborted(Abort::Killed, place)) => {
-            Err(format!("ERR Script killed by user with SCRIPT KILL.{place}").into())
+            let by = if invocation.name().is_some() { "FUNCTION" } else { "SCRIPT" };
+            Err(format!("ERR Script killed by user with {by} KILL.{place}").into())
         }
         Err(_) => Err(reply_error("ERR the server stops; the script was not applied")),
     }
@@ -308,13 +317,8 @@ fn run<'c, 'k>(
 ) -> Result<(Ended, ScriptCalls<'c, 'k>), Failure> {
     let (shared, table) = (context.shared, context.session.table);
     let is_long = matches!(limit, TimeLimit::UntilKilled { .. });
-    let mut calls = ScriptCalls {
-        context,
-        declared,
-        is_read_only: invocation.is_read_only,
-        messages: Vec::new(),
-        long_runs: is_long.then_some(&*shared.long_runs),
-    };
+    let long_runs = is_long.then_some(&*shared.long_runs);
+    let mut calls = ScriptCalls::new(context, declared, invocation.is_read_only, long_runs);
     let run = Run {
         script: &invocation.script,
         generation: shared.scripts.generation(),
@@ -331,6 +335,7 @@ fn run<'c, 'k>(
     calls.context.session.select(table);
     if !matches!(ended, Ended::Aborted(..)) {
         write_log(&log);
+        calls.report();
     }
     Ok((ended, calls))
 }
@@ -374,7 +379,7 @@ fn script(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
             context.shared.scripts.flush();
             context.replies.ok();
         }
-        (b"kill", 2) => return kill(context),
+        (b"kill", 2) => return kill(context, false),
         (b"debug", 3) => {
             return Err(reply_error(
                 "ERR SCRIPT DEBUG is not supported; log values with redis.log",
@@ -389,14 +394,15 @@ fn script(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// Requests the end of the long script that runs.
-pub(super) fn kill(context: &mut Context<'_>) -> Outcome {
-    match context.shared.long_runs.kill() {
+/// Requests the end of the long script that runs, or of the function.
+pub(super) fn kill(context: &mut Context<'_>, is_function: bool) -> Outcome {
+    match context.shared.long_runs.kill(is_function) {
         Kill::Requested => {
             context.replies.ok();
             Ok(())
         }
         Kill::NotRunning => Err(reply_error("NOTBUSY No scripts in execution right now.")),
+        Kill::OtherKind => Err(reply_error(context.shared.long_runs.busy_text())),
         Kill::HasWritten => Err(reply_error(
             "UNKILLABLE Sorry the script already executed write commands against the dataset. You \
              can either wait the script termination or kill the server in a hard way using the \

@@ -10,10 +10,10 @@
 
 use super::authorize::authorize;
 use super::context::Context;
-use super::events;
 use super::session::Session;
 use super::table::TABLE;
 use super::waiters::Waiter;
+use super::{events, observe};
 use crate::metrics::CallOutcome;
 use crate::resp::Replies;
 use crate::shared::Shared;
@@ -87,6 +87,7 @@ pub(super) fn run_again(
         Err(_) => batcher.key_writes.clear(),
     }
     events::publish(shared, batcher);
+    observe::show_script_calls(shared, &mut session);
     if session.parked.is_some() {
         return None;
     }

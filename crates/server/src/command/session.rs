@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use super::queued::QueuedCommand;
+use super::shown_call::ShownCall;
 use super::sliced::SlicedCommand;
 use crate::acl::access::Access;
 use crate::acl::user::User;
@@ -42,6 +43,8 @@ pub(crate) struct Session {
     pub(crate) parked: Option<Box<ParkedCommand>>,
     /// Until when the next command waits, during CLIENT PAUSE.
     pub(crate) paused_until: Option<Instant>,
+    /// Commands of the last script, for the monitors.
+    pub(crate) script_calls: Vec<ShownCall>,
     /// A parked command is being run again.
     pub(crate) is_retry: bool,
     /// Commands of this iteration have seen or written what may not be committed.
@@ -147,6 +150,7 @@ impl Session {
             sliced_call: None,
             parked: None,
             paused_until: None,
+            script_calls: Vec::new(),
             is_retry: false,
             needs_commit: false,
             is_replica_reader: false,
@@ -201,6 +205,7 @@ impl Session {
         if self.tracking.take().is_some() {
             shared.observers.untrack(self.client.id);
             self.client.set_flags(flag::TRACKING | flag::BROADCAST, false);
+            self.client.redirect.store(0, Relaxed);
         }
     }
 

@@ -3,6 +3,7 @@
 //! Source: the documentation of these commands; replies of Redis 7.2.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::context::Context;
 use super::elements::integer;
@@ -98,6 +99,7 @@ fn start(
     let client = context.session.client().clone();
     let receiver = receiver.unwrap_or_else(|| client.clone());
     client.set_flags(flag::TRACKING, true);
+    client.redirect.store(options.redirect.unwrap_or(0), Relaxed);
     client.set_flags(flag::BROADCAST, options.is_broadcast);
     context.shared.observers.track(&client, receiver, options.clone());
     context.session.tracking = Some(Box::new(SessionTracking { options, caching: None }));

@@ -202,6 +202,7 @@ fn run(context: &mut Context<'_>, commands: &[QueuedCommand]) -> Outcome {
             Err(failure) => Err(failure),
         };
         observe::show(inner.shared, inner.session, command, args);
+        observe::show_script_calls(inner.shared, inner.session);
         match outcome {
             Ok(()) => events::derive(inner.batcher, command, args),
             // The store could not read or rejects the write: nothing may be applied.

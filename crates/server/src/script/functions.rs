@@ -1,17 +1,25 @@
 //! Libraries of functions that FUNCTION LOAD has brought.
 //!
 //! A library is code that registers functions when it runs. Each interpreter runs it before the
-//! first call of one of its functions. Libraries are in memory: a restart forgets them.
+//! first call of one of its functions. Libraries are in memory and, for the next start, in a file:
+//! the payload of FUNCTION DUMP ([`siltstone_rdb::libraries`]). Each change replaces the file before
+//! it takes effect.
 //!
 //! Names of libraries and functions are compared without regard to case, as in Redis.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use siltstone_rdb::libraries;
 
 use super::cache::Script;
 use super::sha1::sha1_hex;
+use crate::replace_file::replace_file;
+
+/// Mode of a new file of libraries: they may have secrets.
+const NEW_FILE_MODE: u32 = 0o600;
 
 /// A library.
 #[derive(Debug)]
@@ -48,6 +56,12 @@ pub(super) fn check_name(name: &str) -> Result<(), String> {
     }
 }
 
+/// A word without the quotes around it.
+fn unquoted(word: &str) -> &str {
+    let inside = |quote| word.strip_prefix(quote)?.strip_suffix(quote);
+    inside('"').or_else(|| inside('\'')).unwrap_or(word)
+}
+
 impl Library {
     /// Parses the first line: `#!lua name=mylib`.
     pub(crate) fn parse(code: &[u8]) -> Result<Self, String> {
@@ -57,11 +71,11 @@ impl Library {
         let end = code.iter().position(|byte| *byte == b'\n');
         let end = end.ok_or_else(|| "ERR Invalid library metadata".to_owned())?;
         let line = String::from_utf8_lossy(&code[2..end]);
-        let mut words = line.split_whitespace();
-        let engine = words.next().unwrap_or_default();
+        let (engine, words) = line.split_once(char::is_whitespace).unwrap_or((&line, ""));
         let mut name = None;
-        for word in words {
-            let Some(given) = word.strip_prefix("name=") else {
+        for word in words.split_whitespace() {
+            let word = unquoted(word);
+            let Some(given) = word.strip_prefix("name=").map(unquoted) else {
                 return Err(format!("ERR Invalid metadata value given: {word}"));
             };
             if name.replace(given).is_some() {
@@ -91,13 +105,30 @@ pub(crate) struct Loaded {
     pub(crate) functions: Vec<Registered>,
 }
 
+/// What FUNCTION RESTORE does with libraries that exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RestorePolicy {
+    /// It fails if one has the name of a new one.
+    Append,
+    /// New ones replace those with the same name.
+    Replace,
+    /// All are removed.
+    Flush,
+}
+
 /// All libraries.
+///
+/// Invariant: the file has the libraries that are in force, unless its last write failed.
 #[derive(Default)]
 pub(crate) struct Functions {
     state: Mutex<State>,
+    /// Held during a change, which writes the file.
+    changing: Mutex<()>,
+    /// Where they are kept over restarts, if anywhere: a payload of FUNCTION DUMP.
+    file: Option<PathBuf>,
 }
 
-#[derive(Default)]
+#[derive(Default, Clone)]
 struct State {
     /// By name in lower case.
     libraries: BTreeMap<String, Loaded>,
@@ -106,47 +137,73 @@ struct State {
 }
 
 impl Functions {
+    /// No libraries. Changes are kept in a file, if there is one.
+    pub(crate) fn new(file: Option<PathBuf>) -> Self {
+        Functions { file, ..Functions::default() }
+    }
+
+    /// Changes the libraries, or nothing if `edit` or the write of the file fails.
+    fn change<T>(&self, edit: impl FnOnce(&mut State) -> Result<T, String>) -> Result<T, String> {
+        let _changing = self.changing.lock();
+        let before = self.state.lock().clone();
+        let mut next = before.clone();
+        let result = edit(&mut next)?;
+        let payload = next.dump();
+        if let Some(file) = self.file.as_ref().filter(|_| payload != before.dump()) {
+            replace_file(file, &payload, NEW_FILE_MODE).map_err(|error| {
+                format!("ERR the libraries cannot be written to '{}': {error}", file.display())
+            })?;
+        }
+        *self.state.lock() = next;
+        Ok(result)
+    }
+
     /// Adds a library, or replaces one.
-    pub(crate) fn add(
-        &self,
-        library: Arc<Library>,
-        functions: Vec<Registered>,
-        replaces: bool,
-    ) -> Result<(), String> {
-        let mut state = self.state.lock();
-        let key = library.name.to_lowercase();
-        let old = state.libraries.get(&key);
-        if old.is_some() && !replaces {
-            return Err(format!("ERR Library '{}' already exists", library.name));
-        }
-        let is_old = |name: &str| {
-            old.is_some_and(|old| old.functions.iter().any(|f| f.name.eq_ignore_ascii_case(name)))
-        };
-        for function in &functions {
-            let name = &function.name;
-            if state.functions.contains_key(&name.to_lowercase()) && !is_old(name) {
-                return Err(format!("ERR Function {name} already exists"));
-            }
-        }
-        state.remove(&key);
-        for function in &functions {
-            let is_read_only = function.flags.contains(&"no-writes");
-            let script = Script::function(&function.name, library.clone(), is_read_only);
-            state.functions.insert(function.name.to_lowercase(), Arc::new(script));
-        }
-        state.libraries.insert(key, Loaded { library, functions });
-        Ok(())
+    pub(crate) fn add(&self, loaded: Loaded, replaces: bool) -> Result<(), String> {
+        self.change(|state| state.add(loaded, replaces))
     }
 
     /// Removes a library. Returns whether it existed.
-    pub(crate) fn remove(&self, name: &[u8]) -> bool {
+    pub(crate) fn remove(&self, name: &[u8]) -> Result<bool, String> {
         let name = String::from_utf8_lossy(name).to_lowercase();
-        self.state.lock().remove(&name)
+        self.change(|state| Ok(state.remove(&name)))
     }
 
     /// Removes all libraries.
-    pub(crate) fn flush(&self) {
-        *self.state.lock() = State::default();
+    pub(crate) fn flush(&self) -> Result<(), String> {
+        self.change(|state| {
+            *state = State::default();
+            Ok(())
+        })
+    }
+
+    /// Adds all of these libraries, or none.
+    pub(crate) fn restore(&self, all: Vec<Loaded>, policy: RestorePolicy) -> Result<(), String> {
+        self.change(|state| {
+            if policy == RestorePolicy::Flush {
+                *state = State::default();
+            }
+            for one in all {
+                let name = &one.library.name;
+                let exists = state.libraries.contains_key(&name.to_lowercase());
+                if exists && policy == RestorePolicy::Append {
+                    return Err(format!("ERR Library {name} already exists"));
+                }
+                state.add(one, policy == RestorePolicy::Replace)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Puts the libraries of the file in force, as a server starts.
+    pub(crate) fn begin(&self, all: Vec<Loaded>) -> Result<(), String> {
+        let mut state = self.state.lock();
+        all.into_iter().try_for_each(|one| state.add(one, false))
+    }
+
+    /// The payload of all libraries.
+    pub(crate) fn dump(&self) -> Vec<u8> {
+        self.state.lock().dump()
     }
 
     /// The function with a name.
@@ -168,11 +225,41 @@ impl Functions {
 }
 
 impl State {
+    fn add(&mut self, loaded: Loaded, replaces: bool) -> Result<(), String> {
+        let Loaded { library, functions } = &loaded;
+        let key = library.name.to_lowercase();
+        let old = self.libraries.get(&key);
+        if old.is_some() && !replaces {
+            return Err(format!("ERR Library '{}' already exists", library.name));
+        }
+        let is_old = |name: &str| {
+            old.is_some_and(|old| old.functions.iter().any(|f| f.name.eq_ignore_ascii_case(name)))
+        };
+        for function in functions {
+            let name = &function.name;
+            if self.functions.contains_key(&name.to_lowercase()) && !is_old(name) {
+                return Err(format!("ERR Function {name} already exists"));
+            }
+        }
+        self.remove(&key);
+        for function in functions {
+            let is_read_only = function.flags.contains(&"no-writes");
+            let script = Script::function(&function.name, library.clone(), is_read_only);
+            self.functions.insert(function.name.to_lowercase(), Arc::new(script));
+        }
+        self.libraries.insert(key, loaded);
+        Ok(())
+    }
+
     fn remove(&mut self, key: &str) -> bool {
         let Some(removed) = self.libraries.remove(key) else { return false };
         for function in removed.functions {
             self.functions.remove(&function.name.to_lowercase());
         }
         true
+    }
+
+    fn dump(&self) -> Vec<u8> {
+        libraries::dump(self.libraries.values().map(|loaded| loaded.library.code.as_slice()))
     }
 }

@@ -80,6 +80,10 @@ pub(crate) struct Host {
     globals: Table,
     /// Runs a compiled script, and catches its errors.
     run: Function,
+    /// Environment of libraries.
+    library_env: Table,
+    /// Limits what they see, while their code runs.
+    set_loading: Function,
     compiled: HashMap<String, Function>,
     generation: u64,
     /// Functions of libraries by their name in lower case, by the id of the library.
@@ -110,7 +114,7 @@ impl Host {
         let seed: Function = lua.globals().raw_get::<Table>("math")?.raw_get("randomseed")?;
         seed.call::<()>(RandomState::new().build_hasher().finish() as u32)?;
         let prelude = lua.load(include_str!("prelude.lua")).set_name("=prelude");
-        let (env, globals, run) = prelude.call(host)?;
+        let (env, globals, run, library_env, set_loading) = prelude.call(host)?;
         let shared = control.clone();
         let triggers = HookTriggers::new().every_nth_instruction(INSTRUCTIONS_PER_CHECK);
         lua.set_global_hook(triggers, move |lua, _| match shared.check() {
@@ -130,6 +134,8 @@ impl Host {
             env,
             globals,
             run,
+            library_env,
+            set_loading,
             compiled,
             generation,
             libraries: HashMap::new(),
@@ -176,7 +182,7 @@ impl Host {
     pub(crate) fn load(&mut self, library: &Library) -> Result<Vec<Registered>, String> {
         let _ = self.lua.set_memory_limit(0);
         let chunk = self.lua.load(library.body.as_slice()).set_name("@user_function");
-        let chunk = chunk.set_mode(ChunkMode::Text).set_environment(self.env.clone());
+        let chunk = chunk.set_mode(ChunkMode::Text).set_environment(self.library_env.clone());
         let function = chunk.into_function();
         let function = function
             .map_err(|error| format!("ERR Error compiling function: {}", syntax_text(&error)))?;
@@ -217,7 +223,9 @@ impl Host {
             self.globals.raw_set(name, Value::Nil)?;
         }
         registration::begin(&self.lua, &self.redis, registrations)?;
+        self.set_loading.call::<()>(true)?;
         let result = self.run.call(library);
+        self.set_loading.call::<()>(false)?;
         registration::end(&self.redis)?;
         result
     }
@@ -256,6 +264,10 @@ impl Host {
         let outcome =
             self.start(&function, &run, commands).and_then(|(is_done, value)| match is_done {
                 true => {
+                    // Counted as an error, and not only sent as one.
+                    if let Some(text) = replies::error_text(&value)? {
+                        return Ok(Some(text));
+                    }
                     replies::from_lua(&value, self.control.version.get(), out)?;
                     Ok(None)
                 }

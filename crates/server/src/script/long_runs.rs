@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::clients::Ticket;
+use crate::resp::Args;
 
 /// Delay until a waiting worker looks whether the script is busy.
 const GATE_POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -36,6 +37,17 @@ pub(crate) struct LongRuns {
     busy_from: Mutex<Option<Instant>>,
     has_written: AtomicBool,
     is_killed: AtomicBool,
+    running: Mutex<Option<Running>>,
+}
+
+/// The long script or function that runs.
+#[derive(Clone)]
+pub(crate) struct Running {
+    /// The name of a function.
+    pub(crate) name: Option<String>,
+    /// The command that called it.
+    pub(crate) command: Vec<Vec<u8>>,
+    pub(crate) since: Instant,
 }
 
 /// Outcome of SCRIPT KILL.
@@ -43,6 +55,8 @@ pub(crate) struct LongRuns {
 pub(crate) enum Kill {
     Requested,
     NotRunning,
+    /// A function runs, and no script, or the reverse.
+    OtherKind,
     HasWritten,
 }
 
@@ -101,13 +115,45 @@ impl LongRuns {
     pub(crate) fn end(&self) {
         self.is_running.store(false, Relaxed);
         *self.busy_from.lock() = None;
+        *self.running.lock() = None;
     }
 
-    /// Requests the end of the script.
-    pub(crate) fn kill(&self) -> Kill {
+    /// Records what runs: a function with its name, or a script.
+    pub(crate) fn describe(&self, name: Option<&str>, args: Args<'_>) {
+        let command = args.iter().map(<[u8]>::to_vec).collect();
+        let running = Running { name: name.map(str::to_owned), command, since: Instant::now() };
+        *self.running.lock() = Some(running);
+    }
+
+    /// What runs.
+    pub(crate) fn running(&self) -> Option<Running> {
+        self.running.lock().clone()
+    }
+
+    fn is_function(&self) -> bool {
+        self.running.lock().as_ref().is_some_and(|running| running.name.is_some())
+    }
+
+    /// Error reply to commands while the script is busy.
+    pub(crate) fn busy_text(&self) -> &'static str {
+        match self.is_function() {
+            true => {
+                "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN \
+                 NOSAVE."
+            }
+            false => {
+                "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN \
+                 NOSAVE."
+            }
+        }
+    }
+
+    /// Requests the end of the script, or of the function.
+    pub(crate) fn kill(&self, is_function: bool) -> Kill {
         match (self.is_running.load(Relaxed), self.has_written.load(Relaxed)) {
             (false, _) => Kill::NotRunning,
             (true, true) => Kill::HasWritten,
+            (true, false) if self.is_function() != is_function => Kill::OtherKind,
             (true, false) => {
                 self.is_killed.store(true, Relaxed);
                 Kill::Requested

@@ -160,12 +160,32 @@ for name, library in raw_pairs(host.libraries) do
   globals[name] = protect(library)
 end
 
-raw_setmetatable(globals, {
+local missing = {
   __index = function(_, name)
     local text = "Script attempted to access nonexistent global variable '" .. tostring(name) .. "'"
     error(text, 2)
   end,
-})
+}
+raw_setmetatable(globals, missing)
+
+-- Libraries have an environment of their own. While its code runs, a library sees as little as in
+-- Redis, so that one which works here works there; its functions see all when they are called.
+local loadable = raw_setmetatable({}, missing)
+local loading = raw_setmetatable({ redis = protect(loadable) }, missing)
+local library_env, library_meta = {}, { __newindex = refuse, __metatable = sealed }
+library_meta.__index = globals
+raw_setmetatable(library_env, library_meta)
+real_tables[library_env] = globals
+
+local function set_loading(is_loading)
+  library_meta.__index = is_loading and loading or globals
+  real_tables[library_env] = library_meta.__index
+  for name, value in next, host.redis do
+    if name == "register_function" or name == "log" or type(value) ~= "function" then
+      raw_rawset(loadable, name, value)
+    end
+  end
+end
 
 local function run(script, keys, args)
   if keys == nil then
@@ -176,4 +196,4 @@ local function run(script, keys, args)
   end, host.on_error)
 end
 
-return env, globals, run
+return env, globals, run, library_env, set_loading

@@ -151,6 +151,15 @@ pub(super) fn from_lua(
     write(value, version, replies, 0)
 }
 
+/// The text of a value that is an error reply: of `redis.error_reply`, or one that was caught.
+pub(super) fn error_text(value: &Value) -> mlua::Result<Option<String>> {
+    let Value::Table(table) = value else { return Ok(None) };
+    Ok(match table.raw_get("err")? {
+        Value::String(text) => Some(String::from_utf8_lossy(&text.as_bytes()).into_owned()),
+        _ => None,
+    })
+}
+
 fn write(
     value: &Value,
     version: RespVersion,
