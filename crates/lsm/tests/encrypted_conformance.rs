@@ -49,6 +49,7 @@ impl EngineUnderTest for EncryptedLsm {
             incremental_gc: false,
             range_deletes: true,
             merge: true,
+            change_feed: true,
             max_value_bytes: MAX_VALUE_BYTES,
         }
     }

@@ -1,5 +1,7 @@
 //! Nodes over real connections, with certificates that fit and others.
 
+#![allow(clippy::unwrap_used)]
+
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
