@@ -9,8 +9,8 @@ use siltstone_durable::offline::{inspect_by, inspect_manifest};
 use siltstone_durable::replay_edits;
 use siltstone_engine::inspection::shown;
 use siltstone_engine::{Error, Inspection, Op, Purpose, Result};
-use siltstone_table::Manifest;
 use siltstone_table::log::inspect_log;
+use siltstone_table::{FileKind, Manifest};
 use siltstone_vfs::Vfs;
 
 use crate::hash_store::HashStore;

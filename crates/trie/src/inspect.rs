@@ -7,8 +7,8 @@ use std::sync::Arc;
 use siltstone_durable::offline::{inspect_by, inspect_manifest};
 use siltstone_engine::inspection::shown;
 use siltstone_engine::{Inspection, Purpose, Result};
-use siltstone_table::Manifest;
 use siltstone_table::log::inspect_log;
+use siltstone_table::{FileKind, Manifest};
 use siltstone_vfs::{Mode, Vfs};
 
 use crate::cluster::Cluster;
