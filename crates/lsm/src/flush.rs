@@ -86,7 +86,7 @@ struct FlushResult {
 
 /// The result of building a run in persistent memory.
 enum PmemBuild {
-    Run(FileEntry, Arc<RowTable>),
+    Run(Box<FileEntry>, Arc<RowTable>),
     /// No version of the memtable is left to write.
     Empty,
     OutOfSpace,
@@ -144,7 +144,7 @@ impl Tree {
         };
         let (added, run, kept_log) = match built {
             PmemBuild::Empty => (None, None, None),
-            PmemBuild::Run(entry, run) => (Some(entry), Some(run), None),
+            PmemBuild::Run(entry, run) => (Some(*entry), Some(run), None),
             PmemBuild::OutOfSpace => {
                 let options = self.options.load();
                 let log = memtable.sealed_wal();
@@ -249,7 +249,7 @@ impl Tree {
             ingested: None,
             blobs: Vec::new(),
         };
-        Ok(PmemBuild::Run(entry, Arc::new(run)))
+        Ok(PmemBuild::Run(Box::new(entry), Arc::new(run)))
     }
 
     /// Writes the visible versions of a memtable to a table; `None` if there are none.

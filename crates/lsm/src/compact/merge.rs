@@ -61,6 +61,13 @@ struct Subcompactions {
     filtered: AtomicU64,
 }
 
+impl Subcompactions {
+    /// Whether the value moves to a blob file.
+    fn collects(&self, reference: &BlobRef) -> bool {
+        self.collected.contains(&reference.file)
+    }
+}
+
 /// The filter of a compaction, and the content that it sees.
 struct Filter {
     filter: Arc<dyn CompactionFilter>,
@@ -279,16 +286,14 @@ impl Tree {
                     merge.next()?;
                     continue;
                 }
-                let is_collected = |of: &BlobRef| subcompactions.collected.contains(&of.file);
-                let mut reference = merge.reference()?;
-                if reference.is_none() || folder.is_pending() || filter.is_some() {
-                    merge.resolve()?;
-                } else if reference.as_ref().is_some_and(is_collected) {
+                let reference = merge.reference()?;
+                let is_collected = reference.is_some_and(|of| subcompactions.collects(&of));
+                if reference.is_none() || is_collected || folder.is_pending() || filter.is_some() {
                     merge.resolve()?;
                 } else {
                     merge.resolve_without_value()?;
                 }
-                reference = reference.filter(|of| !is_collected(of));
+                let reference = reference.filter(|_| !is_collected);
                 let entry = EntryRef {
                     key: merge.key(),
                     sequence: merge.sequence(),

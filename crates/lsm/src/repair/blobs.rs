@@ -182,7 +182,7 @@ impl Repair<'_> {
         for (number, lost) in copied.lost {
             let used = uses.iter().find(|used| used.file.number == number);
             let kind = used.map_or(FileKind::Blob, |used| used.file.kind());
-            let loss = Loss::entries(&kind.name(FileNumber(number)), lost.bytes);
+            let loss = Loss::entries(kind.name(FileNumber(number)), lost.bytes);
             self.report.record_loss(loss.with_keys(Some(&lost.smallest), Some(&lost.largest)));
         }
         let Some(made) = made else { return };

@@ -131,6 +131,12 @@ impl Version {
         self.bytes.iter().skip(1).sum()
     }
 
+    /// As [`bytes_below`](Version::bytes_below), with the values that are in other files. Level 0
+    /// counts its values, too, wherever they are.
+    pub(crate) fn data_bytes_below(&self) -> u64 {
+        self.bytes_below() + self.blobs.live_bytes_below()
+    }
+
     /// The memory of the sketches of L0 runs, in bytes.
     pub(crate) fn sketch_bytes(&self) -> u64 {
         let sketches = self.level0.iter().filter_map(|run| run.file()?.sketch());
@@ -183,7 +189,7 @@ impl Version {
             referred.for_each(|file| blobs.add_level0(file, false));
             run.log().into_iter().for_each(|log| blobs.add_level0(log, true));
         }
-        blobs
+        blobs.counted()
     }
 
     fn with_totals(mut self) -> Version {
