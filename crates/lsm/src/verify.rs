@@ -112,8 +112,8 @@ impl Report for Tree {
             ("snapshots", self.snapshots.len() as u64),
             ("sequence", self.visible.load(Relaxed)),
         ];
-        // The logs of CL-SSTables are part of level 0.
-        let blobs = view.version.blobs.iter().filter(|blob| !blob.is_of_run);
+        // Those of level 0 count there.
+        let blobs = view.version.blobs.iter().filter(|blob| !blob.is_of_level0);
         let logs: u64 = self.log_bytes() + blobs.map(|blob| blob.file.bytes()).sum::<u64>();
         let counted = self.vfs.counters();
         let mut io = counted.as_ref().map(|io| io.snapshot()).unwrap_or_default();

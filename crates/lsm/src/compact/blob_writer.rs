@@ -1,5 +1,5 @@
-//! Writes values to blob files: those that a compaction moves out of other files, and long ones that
-//! were in tables.
+//! Writes values to blob files: those that a compaction moves out of other files, and long ones
+//! that were in tables.
 //!
 //! Each value is a record of its own, of the kind `retained`, so that it keeps its sequence number
 //! and can be read by its position. A blob file ends at the target size of a table, so that garbage

@@ -1,7 +1,7 @@
 //! Compaction: selection ([`pick`], [`level0`], [`level_sizes`], [`range_deletions`]), inputs
 //! ([`compaction`]), merging ([`merge`]) into tables ([`output`]) and blob files ([`blob_writer`]),
-//! collection of garbage in those ([`blob_gc`]), the background job ([`job`]), and compaction of a range
-//! on request ([`range`]).
+//! collection of garbage in those ([`blob_gc`]), the background job ([`job`]), and compaction of a
+//! range on request ([`range`]).
 //!
 //! ```text
 //!   level 1    [a....f] [g....m] [n....z]          one table is selected

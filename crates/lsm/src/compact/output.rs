@@ -4,8 +4,8 @@
 //! An output table ends when it is full, or before it overlaps too much of the level after. Outputs
 //! are synced a few tables later, when the device has had time to write them.
 //!
-//! With key-value separation an entry keeps its reference, and a value that is in the table although
-//! it is long enough, or in a file that is collected, moves to a blob file of this subcompaction.
+//! With key-value separation an entry keeps its reference. A value that is in the table although it
+//! is long enough, or in a file that is collected, moves to a blob file of this subcompaction.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;

@@ -6,8 +6,8 @@
 //! | `change` | which options change while the table is open, and how |
 //! | `limits` | what follows from the options: memtable, level 0 and prefetch sizes, table format |
 //!
-//! Fourteen plain options are for users. Those under `triad.` and `pmem.` control the techniques of a
-//! paper, and those under `experimental.` serve comparisons; their defaults rarely need a change.
+//! Fourteen plain options are for users. Those under `triad.` and `pmem.` control the techniques of
+//! a paper, and those under `experimental.` serve comparisons; their defaults rarely need a change.
 
 mod change;
 mod limits;
@@ -54,10 +54,10 @@ pub struct Options {
     /// `cache`: size, default 64MiB. The block cache. Raise it to the size of the hot data, as far
     /// as memory allows.
     pub cache_bytes: u64,
-    /// `blob_threshold`: size, 0 (off, the default) or 32B to 4GiB. Key-value separation: a value of
-    /// at least this size stays in the log, which is kept, and tables refer to it. Compactions then
-    /// move no such value, so that large values are written about once; a scan reads each of them
-    /// on its own. Values of 4KiB and more profit most. Flushes leave values in the log unless
+    /// `blob_threshold`: size, 0 (off, the default) or 32B to 4GiB. Key-value separation: a value
+    /// of at least this size stays in the log, which is kept, and tables refer to it. Compactions
+    /// then move no such value, so that large values are written about once; a scan reads each of
+    /// them on its own. Values of 4KiB and more profit most. Flushes leave values in the log unless
     /// `l0_policy` is `novelsm` or `pmem.size` is set; then the first compaction separates them.
     pub blob_threshold_bytes: u64,
     /// `blob_gc_ratio`: share, 0.05 to 0.95, default 0.5. With `blob_threshold`, values are moved

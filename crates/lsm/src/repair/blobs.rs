@@ -115,8 +115,8 @@ impl Repair<'_> {
         }
     }
 
-    /// Adds the found versions before `entry` (`None`: all that are left), and those of its key that
-    /// are newer.
+    /// Adds the found versions before `entry` (`None`: all that are left), and those of its key
+    /// that are newer.
     pub(super) fn add_found(
         found: &mut FoundVersions,
         entry: Option<&EntryRef<'_>>,

@@ -6,12 +6,12 @@
 //!    current files are unknown, so deleted keys may reappear, and the report says so.
 //! 2. Each table is read completely. The entries in the valid blocks of a damaged one are copied to
 //!    a new table on the same level (`tables`). Values that a table refers to in a damaged file are
-//!    copied into the table, as far as they can be read (`blobs`); for the keys of a damaged block
-//!    values are searched in the files that the table refers to (`lost_references`). A CL-SSTable with a damaged table or log is rebuilt
-//!    as a sorted table from its log. A damaged run in persistent memory is rebuilt as a sorted
-//!    table from its readable versions; none are readable without its header, directory and
-//!    metadata. Without a manifest the runs in the pool cannot be found, and the pool is
-//!    quarantined.
+//!    copied into the table, as far as they can be read (`blobs`). For the keys of a damaged block
+//!    values are searched in the files that the table refers to (`lost_references`). A CL-SSTable
+//!    with a damaged table or log is rebuilt as a sorted table from its log. A damaged run in
+//!    persistent memory is rebuilt as a sorted table from its readable versions; none are readable
+//!    without its header, directory and metadata. Without a manifest the runs in the pool cannot be
+//!    found, and the pool is quarantined.
 //! 3. The chain of logs is read as by recovery, and also behind each damaged part: every intact
 //!    record of a log goes into a new table of level 0 (`logs`).
 //! 4. A new manifest names the result. Then damaged files are renamed to `*.damaged`, and

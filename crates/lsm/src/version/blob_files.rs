@@ -7,8 +7,9 @@
 //! Garbage collection ([`BlobFiles::collectable`]) starts when the garbage of all files exceeds the
 //! option `blob_gc_ratio`, and takes the files with most garbage for their size, so that it moves
 //! few values for the space. It takes enough of them to fall clearly below the ratio: with keys in
-//! random order each file is referred to by most tables, which are all rewritten to free it. A file that level 0 refers to counts as free of garbage: how much of
-//! it is obsolete shows when its run is compacted.
+//! random order each file is referred to by most tables, which are all rewritten to free it. A file
+//! that level 0 refers to counts as free of garbage: how much of it is obsolete shows when its run
+//! is compacted.
 //!
 //! Invariant: a file is opened once for all tables of all versions, because its owner removes it.
 
@@ -145,9 +146,7 @@ pub(crate) struct BlobFile {
     /// About the bytes that tables refer to; all of it if level 0 needs it.
     pub(crate) live_bytes: u64,
     /// Whether level 0 needs it.
-    is_of_level0: bool,
-    /// Whether a CL-SSTable has positions in it.
-    pub(crate) is_of_run: bool,
+    pub(crate) is_of_level0: bool,
 }
 
 /// The files of a version with values, by their numbers.
@@ -160,21 +159,19 @@ pub(crate) struct BlobFiles {
 
 impl BlobFiles {
     /// Counts what an L0 run needs: the log of a CL-SSTable, or a file that its table refers to.
-    pub(super) fn add_level0(&mut self, file: &Arc<LogFile>, is_of_run: bool) {
+    pub(super) fn add_level0(&mut self, file: &Arc<LogFile>) {
         let live_bytes = file.bytes();
-        let new = BlobFile { file: file.clone(), live_bytes, is_of_level0: true, is_of_run };
+        let new = BlobFile { file: file.clone(), live_bytes, is_of_level0: true };
         let counted = self.files.entry(file.number()).or_insert(new);
         counted.live_bytes = live_bytes;
         counted.is_of_level0 = true;
-        counted.is_of_run |= is_of_run;
     }
 
     /// Counts what a table of a deeper level refers to.
     pub(super) fn add_table(&mut self, files: &OpenBlobs, uses: &[BlobUse]) {
         for used in uses {
             let Ok(file) = files.file(used.file.number) else { continue };
-            let (is_of_level0, is_of_run) = (false, false);
-            let new = BlobFile { file: file.clone(), live_bytes: 0, is_of_level0, is_of_run };
+            let new = BlobFile { file: file.clone(), live_bytes: 0, is_of_level0: false };
             let counted = self.files.entry(file.number()).or_insert(new);
             let live_bytes = counted.live_bytes.saturating_add(used.used_bytes);
             counted.live_bytes = live_bytes.min(file.bytes());

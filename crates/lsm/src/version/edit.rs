@@ -23,9 +23,9 @@
 //!        | 16 name                        the merge operator of the table, in UTF-8
 //!        | 17 number sequence identity    the added table or run `number` was ingested: all of its
 //!             entries have this sequence number, and `identity` seeds its checksums
-//!        | 18 number file kind file_bytes used_bytes            the added table or run `number` refers
-//!             to values in the first `file_bytes` bytes of a file, and to about `used_bytes` of
-//!             them; kind 0: a kept log, 1: a blob file
+//!        | 18 number file kind file_bytes used_bytes          the added table or run `number`
+//!             refers to values in the first `file_bytes` bytes of a file, and to about
+//!             `used_bytes` of them; kind 0: a kept log, 1: a blob file
 //!        | 32 batch                      batches over several tables up to here are settled
 //! start, end, smallest, largest, key, name, inserted_at := length bytes
 //! ```
@@ -37,9 +37,9 @@
 //! handle (see `rowtable`).
 //!
 //! Versions before range deletions refuse fields 13 to 15, those before merges field 16, those
-//! before ingestion field 17, those before key-value separation field 18. A reader rejects unknown field numbers, because skipping one could
-//! lose data. The manifest guarantees integrity, so a parse error here means a bug or a newer
-//! version.
+//! before ingestion field 17, those before key-value separation field 18. A reader rejects unknown
+//! field numbers, because skipping one could lose data. The manifest guarantees integrity, so a
+//! parse error here means a bug or a newer version.
 
 use std::sync::Arc;
 

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A change is an [`Edit`]: first appended to the manifest (durable), then applied to make the next
-//! version. A file is deleted when the last version that names it is dropped. Values may be in other
-//! files than their tables (`blob_files`).
+//! version. A file is deleted when the last version that names it is dropped. Values may be in
+//! other files than their tables (`blob_files`).
 
 pub(crate) mod blob_files;
 mod edit;
@@ -186,8 +186,7 @@ impl Version {
         // Last: they count in full.
         for run in &self.level0 {
             let referred = run.file().into_iter().flat_map(|file| file.blobs().iter());
-            referred.for_each(|file| blobs.add_level0(file, false));
-            run.log().into_iter().for_each(|log| blobs.add_level0(log, true));
+            referred.chain(run.log()).for_each(|file| blobs.add_level0(file));
         }
         blobs.counted()
     }
