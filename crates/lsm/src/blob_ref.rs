@@ -10,7 +10,7 @@
 //!   blob 9     [c=large …]                                 a compaction moved c out of a log
 //!                                                          that was mostly garbage
 //!
-//!   reference := file:varint  value_bytes:varint  position     the value of a Kind::Reference entry
+//!   reference := file:varint  value_bytes:varint  position         value of a Kind::Reference
 //! ```
 //!
 //! The position includes the expiry of the value, if it has one: see `record`. A record of a log or

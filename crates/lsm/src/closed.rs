@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   manifest     each table and run that it names; each log that is needed
-//!   no manifest  each table and log that exists: what repair will read
+//!   no manifest  each table, log and blob file that exists: what repair will read
 //!   opening      what `open` would report: the manifest, the ends of tables, the chain of logs
 //! ```
 //!
@@ -62,6 +62,9 @@ pub fn verify_closed(vfs: &Arc<dyn Vfs>) -> Result<VerifyReport> {
             for (kind, number) in numbered.filter(|(kind, _)| kind.is_table()) {
                 report.note(table(vfs, kind, number))?;
             }
+            for number in numbers(vfs, FileKind::Blob)? {
+                report.note(whole_blob_file(vfs, number))?;
+            }
             logs(vfs, 0, &mut report)?;
         }
     }
@@ -117,6 +120,15 @@ fn table(vfs: &Arc<dyn Vfs>, kind: FileKind, number: FileNumber) -> Result<(u64,
     let table = open().map_err(missing_file)?;
     table.verify(|_| ControlFlow::Continue(()))?;
     Ok((table.meta().bytes, table.meta().entries))
+}
+
+/// Verifies a blob file of unknown length; returns its bytes.
+fn whole_blob_file(vfs: &Arc<dyn Vfs>, number: u64) -> Result<(u64, u64)> {
+    let name = FileKind::Blob.name(FileNumber(number));
+    let bytes = vfs.open(&name, Mode::Read)?.len()?;
+    let logs = Arc::new(LogArchive::new(vfs.clone(), 0));
+    let file = LogFile::open(&logs, BlobFileId { number, is_log: false, bytes }, None)?;
+    file.verify().map(|()| (bytes, 0))
 }
 
 fn pmem_run(

@@ -10,11 +10,12 @@ use siltstone_engine::inspection::shown;
 use siltstone_engine::{BatchOp, Error, Inspection, Op, Result};
 use siltstone_table::log::inspect_log;
 use siltstone_table::{
-    EXTERNAL_SEQUENCE, FileKind, FileNumber, Ingested, Manifest, Table, parse_file_name,
+    EXTERNAL_SEQUENCE, FileKind, FileNumber, Ingested, Kind, Manifest, Table, parse_file_name,
     salvage_table,
 };
 use siltstone_vfs::{Mode, Vfs};
 
+use crate::blob_ref::BlobRef;
 use crate::pool::{PAGE_BYTES, POOL_FILE};
 use crate::record::Record;
 use crate::version::{ENGINE, Edit, Version};
@@ -71,7 +72,14 @@ fn table(
     let file = vfs.open(name, Mode::Read)?;
     let losses = salvage_table(file.as_ref(), name, (kind, number), Some(meta.bytes), |entry| {
         inspection.item(limit, || {
-            let (key, value) = (shown(entry.key), shown(entry.value));
+            let (key, mut value) = (shown(entry.key), shown(entry.value));
+            if entry.kind == Kind::Reference
+                && let Ok(of) = BlobRef::decode(entry.value, name)
+            {
+                let file = FileNumber(of.file);
+                value =
+                    format!("to {} bytes in {file} at {}", of.value_bytes, of.position.offset());
+            }
             format!("{key} @{} {:?} {value}", entry.sequence, entry.kind)
         });
         Ok(())

@@ -114,8 +114,8 @@ impl Report for Tree {
             ("durable_sequence", self.durable.load(Relaxed)),
             ("archived_log_bytes", self.logs.bytes()),
         ];
-        // The logs of CL-SSTables are part of level 0.
-        let blobs = view.version.blobs.iter().filter(|blob| !blob.is_of_run);
+        // Those of level 0 count there.
+        let blobs = view.version.blobs.iter().filter(|blob| !blob.is_of_level0);
         let logs: u64 = self.log_bytes() + blobs.map(|blob| blob.file.bytes()).sum::<u64>();
         let counted = self.vfs.counters();
         let mut io = counted.as_ref().map(|io| io.snapshot()).unwrap_or_default();

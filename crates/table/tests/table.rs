@@ -87,6 +87,7 @@ fn rows(n: u64) -> Vec<Row> {
                     0 => (row.kind, row.value) = (Kind::Delete, Vec::new()),
                     1 => (row.kind, row.expires_at) = (Kind::PutExpiring, 1_000_000 + i),
                     2 => row.kind = Kind::Position,
+                    3 => row.kind = Kind::Reference,
                     _ => {}
                 }
                 row

@@ -90,7 +90,8 @@ fn changes(store: &Store, scale: &Scale, ranges: &mut usize) -> Result<Vec<Chang
         *ranges += found.len();
         for _ in 0..share.min(16 * found.len()) {
             let one = &found[rng.below(found.len() as u64) as usize];
-            let is_log = file.path.ends_with(".log") || file.path.contains("MANIFEST-");
+            let has_records = [".log", ".blob"].iter().any(|end| file.path.ends_with(end));
+            let is_log = has_records || file.path.contains("MANIFEST-");
             if is_log && bytes[one.start + 6] & 0x7f == FULL && rng.below(2) == 0 {
                 let (record, path) = (last_record(number, &bytes, one, &mut rng), &file.path);
                 let end = one.start + record.len();

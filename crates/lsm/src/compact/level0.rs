@@ -104,7 +104,7 @@ impl Level0 {
 
     /// The capacity of level 0 in bytes; 0 if only the number of runs is limited.
     pub(super) fn capacity(&self, version: &Version) -> u64 {
-        self.options.load().l0_capacity(version.bytes_below())
+        self.options.load().l0_capacity(version.data_bytes_below())
     }
 
     pub(super) fn is_l0_sliced(&self) -> bool {

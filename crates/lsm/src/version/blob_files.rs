@@ -6,8 +6,10 @@
 //!
 //! Garbage collection ([`BlobFiles::collectable`]) starts when the garbage of all files exceeds the
 //! option `blob_gc_ratio`, and takes the files with most garbage for their size, so that it moves
-//! few values for the space. A file that level 0 refers to counts as free of garbage: how much of
-//! it is obsolete shows when its run is compacted.
+//! few values for the space. It takes enough of them to fall clearly below the ratio: with keys in
+//! random order each file is referred to by most tables, which are all rewritten to free it. A file
+//! that level 0 refers to counts as free of garbage: how much of it is obsolete shows when its run
+//! is compacted.
 //!
 //! Invariant: a file is opened once for all tables of all versions, because its owner removes it.
 
@@ -22,6 +24,9 @@ use siltstone_table::{BlockCache, FileKind};
 use super::LogFile;
 use super::log_file::LoggedValue;
 use crate::blob_ref::BlobRef;
+
+/// A collection takes files until this share of the allowed garbage is left.
+const COLLECTED_SHARE: f64 = 0.9;
 
 /// A file that a table has references to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,7 +108,7 @@ impl<'a> BlobOpener<'a> {
         cache: &Arc<BlockCache>,
         id: BlobFileId,
     ) -> Result<Arc<LogFile>> {
-        let known = self.known.and_then(|known| known.0.get(&id.number));
+        let known = self.known.and_then(|known| known.files.get(&id.number));
         let mut opened = self.opened.borrow_mut();
         let shared = known.map(|known| &known.file).or_else(|| opened.get(&id.number));
         if let Some(file) = shared {
@@ -140,41 +145,57 @@ pub(crate) struct BlobFile {
     pub(crate) file: Arc<LogFile>,
     /// About the bytes that tables refer to; all of it if level 0 needs it.
     pub(crate) live_bytes: u64,
-    /// Whether a CL-SSTable has positions in it.
-    pub(crate) is_of_run: bool,
+    /// Whether level 0 needs it.
+    pub(crate) is_of_level0: bool,
 }
 
 /// The files of a version with values, by their numbers.
 #[derive(Default)]
-pub(crate) struct BlobFiles(BTreeMap<u64, BlobFile>);
+pub(crate) struct BlobFiles {
+    files: BTreeMap<u64, BlobFile>,
+    /// The sum of what is alive in the files that level 0 does not need.
+    live_bytes_below: u64,
+}
 
 impl BlobFiles {
     /// Counts what an L0 run needs: the log of a CL-SSTable, or a file that its table refers to.
-    pub(super) fn add_level0(&mut self, file: &Arc<LogFile>, is_of_run: bool) {
+    pub(super) fn add_level0(&mut self, file: &Arc<LogFile>) {
         let live_bytes = file.bytes();
-        let new = BlobFile { file: file.clone(), live_bytes, is_of_run };
-        let counted = self.0.entry(file.number()).or_insert(new);
+        let new = BlobFile { file: file.clone(), live_bytes, is_of_level0: true };
+        let counted = self.files.entry(file.number()).or_insert(new);
         counted.live_bytes = live_bytes;
-        counted.is_of_run |= is_of_run;
+        counted.is_of_level0 = true;
     }
 
     /// Counts what a table of a deeper level refers to.
     pub(super) fn add_table(&mut self, files: &OpenBlobs, uses: &[BlobUse]) {
         for used in uses {
             let Ok(file) = files.file(used.file.number) else { continue };
-            let new = BlobFile { file: file.clone(), live_bytes: 0, is_of_run: false };
-            let counted = self.0.entry(file.number()).or_insert(new);
+            let new = BlobFile { file: file.clone(), live_bytes: 0, is_of_level0: false };
+            let counted = self.files.entry(file.number()).or_insert(new);
             let live_bytes = counted.live_bytes.saturating_add(used.used_bytes);
             counted.live_bytes = live_bytes.min(file.bytes());
         }
     }
 
+    /// Ends the counting.
+    pub(super) fn counted(mut self) -> Self {
+        let below = self.iter().filter(|blob| !blob.is_of_level0);
+        self.live_bytes_below = below.map(|blob| blob.live_bytes).sum();
+        self
+    }
+
+    /// About the bytes that are alive in the files that level 0 does not need.
+    pub(super) fn live_bytes_below(&self) -> u64 {
+        self.live_bytes_below
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &BlobFile> {
-        self.0.values()
+        self.files.values()
     }
 
     pub(crate) fn contains(&self, number: u64) -> bool {
-        self.0.contains_key(&number)
+        self.files.contains_key(&number)
     }
 
     /// The file with this number.
@@ -182,14 +203,15 @@ impl BlobFiles {
     /// # Errors
     /// `Corruption` if the version lacks it.
     pub(crate) fn get(&self, number: u64) -> Result<&Arc<LogFile>> {
-        self.0.get(&number).map(|known| &known.file).ok_or_else(|| {
+        self.files.get(&number).map(|known| &known.file).ok_or_else(|| {
             let reason = format!("a table refers to file {number}, which no table names");
             Error::corruption("MANIFEST", 0, reason)
         })
     }
 
-    /// The files whose values are to be moved, so that at most `ratio` of the bytes of all files is
-    /// garbage: those with the largest share of garbage first.
+    /// The files whose values are to be moved, if more than `ratio` of the bytes of all files is
+    /// garbage: those with the largest share of garbage first. Moved values leave garbage behind
+    /// until their file is free of references, so this does not end before files are removed.
     pub(crate) fn collectable(&self, ratio: f64) -> BTreeSet<u64> {
         let mut bytes: u64 = self.iter().map(|blob| blob.file.bytes()).sum();
         let mut garbage: u64 = self.iter().map(BlobFile::garbage_bytes).sum();
@@ -202,7 +224,7 @@ impl BlobFiles {
         by_share.sort_by(|a, b| share(b).total_cmp(&share(a)));
         let mut taken = BTreeSet::new();
         for blob in by_share {
-            if !is_too_much(garbage, bytes) {
+            if garbage as f64 <= COLLECTED_SHARE * ratio * bytes as f64 {
                 break;
             }
             taken.insert(blob.file.number());

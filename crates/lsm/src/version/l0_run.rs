@@ -289,7 +289,10 @@ impl L0Run {
     /// The size of its files or of its pages, in bytes.
     pub(crate) fn storage_bytes(&self) -> u64 {
         match &self.body {
-            Body::File { file, log } => file.bytes() + log.as_ref().map_or(0, |log| log.bytes()),
+            Body::File { file, log: Some(log) } => file.bytes() + log.bytes(),
+            Body::File { file, log: None } => {
+                file.bytes() + file.blobs().iter().map(|log| log.bytes()).sum::<u64>()
+            }
             Body::Pmem { .. } => self.owned_bytes,
         }
     }

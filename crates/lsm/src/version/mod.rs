@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A change is an [`Edit`]: first appended to the manifest (durable), then applied to make the next
-//! version. A file is deleted when the last version that names it is dropped. Values may be in other
-//! files than their tables (`blob_files`).
+//! version. A file is deleted when the last version that names it is dropped. Values may be in
+//! other files than their tables (`blob_files`).
 
 pub(crate) mod blob_files;
 mod edit;
@@ -130,6 +130,12 @@ impl Version {
         self.bytes.iter().skip(1).sum()
     }
 
+    /// As [`bytes_below`](Version::bytes_below), with the values that are in other files. Level 0
+    /// counts its values, too, wherever they are.
+    pub(crate) fn data_bytes_below(&self) -> u64 {
+        self.bytes_below() + self.blobs.live_bytes_below()
+    }
+
     /// The memory of the sketches of L0 runs, in bytes.
     pub(crate) fn sketch_bytes(&self) -> u64 {
         let sketches = self.level0.iter().filter_map(|run| run.file()?.sketch());
@@ -179,10 +185,9 @@ impl Version {
         // Last: they count in full.
         for run in &self.level0 {
             let referred = run.file().into_iter().flat_map(|file| file.blobs().iter());
-            referred.for_each(|file| blobs.add_level0(file, false));
-            run.log().into_iter().for_each(|log| blobs.add_level0(log, true));
+            referred.chain(run.log()).for_each(|file| blobs.add_level0(file));
         }
-        blobs
+        blobs.counted()
     }
 
     fn with_totals(mut self) -> Version {

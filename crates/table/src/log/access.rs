@@ -13,6 +13,7 @@
 //!
 //! Invariant: a record is compared with its checksum at each read, also in a cached chunk.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
@@ -133,7 +134,7 @@ impl LogAccess {
     }
 
     /// Passes the record at `position`, of about `expected` bytes, to `visit`. Cost: no copy if the
-    /// record is in one cached chunk, else that of [`read`](Self::read).
+    /// record is in one cached chunk or one fragment, else that of [`read`](Self::read).
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -155,8 +156,13 @@ impl LogAccess {
                 return Ok(visit(&rest[FRAGMENT_HEADER_BYTES as usize..][..fragment.len]));
             }
         }
-        let mut record = Vec::new();
-        self.read(position, expected, &mut record, purpose)?;
+        let (mut buffer, mut record) = (Vec::new(), Vec::new());
+        let whole = FRAGMENT_HEADER_BYTES + expected;
+        let (part, payload) = self.fragment(position, whole, &mut buffer, purpose)?;
+        if part == Part::Full {
+            return Ok(visit(&buffer[payload]));
+        }
+        self.read_from((part, payload), position, expected, &mut buffer, &mut record, purpose)?;
         Ok(visit(&record))
     }
 
@@ -184,33 +190,51 @@ impl LogAccess {
         out: &mut Vec<u8>,
         purpose: Purpose,
     ) -> Result<()> {
-        out.clear();
         let mut buffer = Vec::new();
-        let (mut at, mut first) = (position, true);
+        let whole = FRAGMENT_HEADER_BYTES + expected;
+        let first = self.fragment(position, whole, &mut buffer, purpose)?;
+        out.clear();
+        self.read_from(first, position, expected, &mut buffer, out, purpose)
+    }
+
+    /// Appends the record at `position` to the empty `out`; `first` is its first fragment, which is
+    /// in `buffer`.
+    fn read_from(
+        &self,
+        first: (Part, Range<usize>),
+        position: u64,
+        expected: u64,
+        buffer: &mut Vec<u8>,
+        out: &mut Vec<u8>,
+        purpose: Purpose,
+    ) -> Result<()> {
+        let (mut at, mut is_first) = (position, true);
+        let (mut part, mut payload) = first;
         loop {
-            let left = FRAGMENT_HEADER_BYTES + expected.saturating_sub(out.len() as u64);
-            let part = self.fragment(at, left, &mut buffer, purpose)?;
-            match (part, first) {
+            match (part, is_first) {
                 (Part::Full, true) | (Part::First, true) | (Part::Middle | Part::Last, false) => {}
                 _ => return Err(Error::corruption(&self.name, at, "no record starts here")),
             }
-            out.extend_from_slice(&buffer);
+            out.extend_from_slice(&buffer[payload]);
             if matches!(part, Part::Full | Part::Last) {
                 return Ok(());
             }
             at = (at / BLOCK_BYTES + 1) * BLOCK_BYTES + HEADER_BYTES;
-            first = false;
+            is_first = false;
+            let left = FRAGMENT_HEADER_BYTES + expected.saturating_sub(out.len() as u64);
+            (part, payload) = self.fragment(at, left, buffer, purpose)?;
         }
     }
 
-    /// Reads the fragment at `at`, of about `expected` bytes, into `buffer` and returns its part.
+    /// Reads the fragment at `at`, of about `expected` bytes, into `buffer`; returns its part, and
+    /// where its payload is in `buffer`.
     fn fragment(
         &self,
         at: u64,
         expected: u64,
         buffer: &mut Vec<u8>,
         purpose: Purpose,
-    ) -> Result<Part> {
+    ) -> Result<(Part, Range<usize>)> {
         let (in_block, len) = (at % BLOCK_BYTES, self.file_bytes());
         if in_block < HEADER_BYTES || !fits_fragment(in_block) || at >= len {
             return Err(Error::corruption(&self.name, at, "no record can start here"));
@@ -231,9 +255,8 @@ impl LogAccess {
             .sum
             .parse_fragment(at, &buffer[..have as usize])
             .map_err(|reason| Error::corruption(&self.name, at, reason))?;
-        buffer.drain(..FRAGMENT_HEADER_BYTES as usize);
-        buffer.truncate(fragment.len);
-        Ok(fragment.part)
+        let payload = FRAGMENT_HEADER_BYTES as usize;
+        Ok((fragment.part, payload..payload + fragment.len))
     }
 
     /// The chunk with the byte at `position`, if it is cached or to be cached.
