@@ -359,6 +359,10 @@ impl siltstone_engine::CheckpointSink for DiscardingSink {
         Ok(())
     }
 
+    fn skip(&mut self, _bytes: u64) -> siltstone_engine::Result<()> {
+        Ok(())
+    }
+
     fn finish(&mut self) -> siltstone_engine::Result<()> {
         Ok(())
     }

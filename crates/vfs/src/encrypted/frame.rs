@@ -169,7 +169,7 @@ mod tests {
         let mut block = Vec::new();
         cipher.seal(b"content", 100, 0, 8192, &mut block, |_| {}).unwrap();
         let open = |block: &[u8], position: u64| {
-            let Some(frame) = Frame::parse(block, 0) else { return None };
+            let frame = Frame::parse(block, 0)?;
             let mut out = vec![0; frame.len];
             cipher.open(block, &frame, position, &mut out).then_some(out)
         };
