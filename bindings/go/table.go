@@ -60,8 +60,8 @@ func (t *Table) Delete(key []byte) error {
 	return check(C.siltstone_table_delete(t.c(), bytes(key), length(key)))
 }
 
-// DeleteRange removes every key from start to before end, at a cost independent of their number; nil
-// is no bound. Earlier snapshots still show the keys. lsm only.
+// DeleteRange removes every key from start to before end, at a cost independent of their number;
+// nil is no bound. Earlier snapshots still show the keys. lsm only.
 //
 // Errors: [ErrUnsupported]; [ErrInvalid] for a range that starts after its end.
 func (t *Table) DeleteRange(start, end []byte) error {

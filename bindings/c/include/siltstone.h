@@ -304,8 +304,8 @@ siltstone_error *siltstone_cursor_seek_back(siltstone_cursor *cursor,
                                             size_t key_len);
 
 /*
- Moves up to `max_entries` times, forwards or backwards, and copies the entry after each move, for
- languages in which a call is expensive. It stops early at the end of the range, and once the
+ Moves up to `max_entries` times, forwards or backwards, and copies the entry after each move,
+ for languages in which a call is expensive. It stops early at the end of the range, and once the
  copies have `max_bytes` bytes or more. `*count` is set to the number of entries. `*entries` gets
  them one after the other, and is freed with siltstone_free():
 
@@ -417,8 +417,8 @@ siltstone_error *siltstone_table_drop(const siltstone_db *db, const char *name);
 /*
  Renames a table of which no handle exists.
 
- Errors: INVALID if there is no such table, or if the new name is taken; REFUSED if the table is in
- use.
+ Errors: INVALID if there is no such table, or if the new name is taken; REFUSED if the table is
+ in use.
  */
 siltstone_error *siltstone_table_rename(const siltstone_db *db,
                                         const char *name,
@@ -771,8 +771,8 @@ siltstone_error *siltstone_table_set_merge_operator(const siltstone_table *table
 /*
  Merges an operand into a key, buffered, without reading its value. lsm only.
 
- Errors: UNSUPPORTED; INVALID without a merge operator, or if it refuses the operand; those of all
- writes.
+ Errors: UNSUPPORTED; INVALID without a merge operator, or if it refuses the operand; those of
+ all writes.
  */
 siltstone_error *siltstone_table_merge(const siltstone_table *table,
                                        const char *key,
@@ -824,8 +824,9 @@ siltstone_error *siltstone_table_compact_range(const siltstone_table *table,
                                                size_t end_len);
 
 /*
- Changes options of the table, given as to siltstone_table_open_or_create(), durably. *json, which
- may be NULL, gets the names of those that take effect at the next open, as a JSON array. Free
+ Changes options of the table, given as to siltstone_table_open_or_create(), durably. *json,
+ which may be NULL, gets the names of those that take effect at the next open, as a JSON array.
+ Free
  *json with siltstone_free().
 
  Errors: INVALID_OPTIONS with every mistake, among them options that never change; REFUSED; IO.

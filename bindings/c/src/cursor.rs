@@ -103,8 +103,8 @@ fn go(
     guard(|| step(&mut required(cursor, "cursor")?.0).map(|_| ()))
 }
 
-/// Moves up to `max_entries` times, forwards or backwards, and copies the entry after each move, for
-/// languages in which a call is expensive. It stops early at the end of the range, and once the
+/// Moves up to `max_entries` times, forwards or backwards, and copies the entry after each move,
+/// for languages in which a call is expensive. It stops early at the end of the range, and once the
 /// copies have `max_bytes` bytes or more. `*count` is set to the number of entries. `*entries` gets
 /// them one after the other, and is freed with siltstone_free():
 ///

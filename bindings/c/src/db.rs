@@ -145,8 +145,8 @@ pub unsafe extern "C" fn siltstone_table_drop(
 
 /// Renames a table of which no handle exists.
 ///
-/// Errors: INVALID if there is no such table, or if the new name is taken; REFUSED if the table is in
-/// use.
+/// Errors: INVALID if there is no such table, or if the new name is taken; REFUSED if the table is
+/// in use.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siltstone_table_rename(
     db: Option<&SiltstoneDb>,

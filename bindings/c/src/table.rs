@@ -128,8 +128,8 @@ pub unsafe extern "C" fn siltstone_table_set_merge_operator(
 
 /// Merges an operand into a key, buffered, without reading its value. lsm only.
 ///
-/// Errors: UNSUPPORTED; INVALID without a merge operator, or if it refuses the operand; those of all
-/// writes.
+/// Errors: UNSUPPORTED; INVALID without a merge operator, or if it refuses the operand; those of
+/// all writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siltstone_table_merge(
     table: Option<&SiltstoneTable>,
@@ -211,8 +211,9 @@ pub unsafe extern "C" fn siltstone_table_compact_range(
     })
 }
 
-/// Changes options of the table, given as to siltstone_table_open_or_create(), durably. *json, which
-/// may be NULL, gets the names of those that take effect at the next open, as a JSON array. Free
+/// Changes options of the table, given as to siltstone_table_open_or_create(), durably. *json,
+/// which may be NULL, gets the names of those that take effect at the next open, as a JSON array.
+/// Free
 /// *json with siltstone_free().
 ///
 /// Errors: INVALID_OPTIONS with every mistake, among them options that never change; REFUSED; IO.

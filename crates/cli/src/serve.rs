@@ -33,8 +33,9 @@ const DEFAULT_LISTEN: &str = "127.0.0.1:6379";
 /// status 0.
 ///
 /// With --node-id the table is replicated (experimental): the nodes of --initial-cluster form one
-/// Raft group, which loses no acknowledged write while a majority of them is there. With --join a new
-/// node is added to such a group. Clients use the protocol of Redis Cluster. The book has a page on it.
+/// Raft group, which loses no acknowledged write while a majority of them is there. With --join a
+/// new node is added to such a group. Clients use the protocol of Redis Cluster. The book has a
+/// page on it.
 #[derive(Args)]
 #[command(args_override_self = true)]
 pub(crate) struct Serve {
@@ -188,12 +189,12 @@ pub(crate) struct Serve {
     /// Join over TLS: the certificates of the authorities of the other nodes' servers (PEM)
     #[arg(long, value_name = "FILE", requires = "join")]
     join_tls_ca: Option<PathBuf>,
-    /// The address of a node that joins, as other machines reach it: for clients, by default that of
-    /// --listen, and behind the @ the port for other nodes, by default 10000 higher
+    /// The address of a node that joins, as other machines reach it: for clients, by default that
+    /// of --listen, and behind the @ the port for other nodes, by default 10000 higher
     #[arg(long, value_name = "IP:PORT[@PORT]", requires = "join", value_parser = |text: &str| Member::at(0, text))]
     cluster_announce: Option<Member>,
-    /// The certificate of this node, followed by those of its issuers (PEM), for connections between
-    /// nodes. Without it nodes have loopback addresses. Read again at SIGHUP
+    /// The certificate of this node, followed by those of its issuers (PEM), for connections
+    /// between nodes. Without it nodes have loopback addresses. Read again at SIGHUP
     #[arg(long, value_name = "FILE", requires_all = ["cluster_tls_key", "cluster_tls_ca"])]
     cluster_tls_cert: Option<PathBuf>,
     /// The private key of that certificate (PEM)

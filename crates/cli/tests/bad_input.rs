@@ -375,7 +375,11 @@ fn checkpoint_over_an_existing_directory_is_refused() {
 
 #[test]
 fn mistyped_names_get_a_suggestion() {
-    refused(&siltstone(&["bnech"]), 2, &["'bnech'", "'bench'", "The commands are serve, top"]);
+    refused(
+        &siltstone(&["bnech"]),
+        2,
+        &["'bnech'", "'bench'", "The commands are serve, cluster, top"],
+    );
     refused(&siltstone(&["bench", "--workload", "fillrandm"]), 2, &["did you mean fillrandom?"]);
     refused(&siltstone(&["bench", "--workload", "load", "--engine", "slit"]), 2, &["silt"]);
     let store = store();

@@ -1,7 +1,8 @@
 //! Up to which size Redis would store a collection compactly.
 //!
 //! The rows of a collection are the same at any size; the limits decide only what OBJECT ENCODING
-//! returns. They apply to elements that are added: a collection keeps its encoding when they change.
+//! returns. They apply to elements that are added: a collection keeps its encoding when they
+//! change.
 
 use crate::metadata::Encoding;
 

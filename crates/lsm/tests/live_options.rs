@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use siltstone_engine::{Durability, Engine, Error, ManualClock, Stats, WriteBatch};
+use siltstone_engine::{Durability, Engine, Error, KeyRange, ManualClock, Stats, WriteBatch};
 use siltstone_lsm::{LIVE_OPTIONS, Lsm, Options};
 use siltstone_runtime::Env;
 use siltstone_vfs::{MeteredVfs, Ram};
@@ -260,10 +260,26 @@ fn logs_are_archived_up_to_the_changed_limit() {
     assert_eq!(counter(&lsm, "archived_log_bytes"), 0);
 }
 
+fn garbage_of_large_values_is_collected_at_the_changed_ratio() {
+    let lsm = open(&[("blob_threshold", "512"), ("blob_gc_ratio", "0.95")]);
+    // A file of which nothing is alive would be removed without a collection.
+    for keys in [0..60, 0..40] {
+        write_run(&lsm, keys);
+        lsm.compact_range(&KeyRange::all()).unwrap();
+    }
+    let garbage_ratio =
+        || counter(&lsm, "blob_garbage_bytes") as f64 / counter(&lsm, "blob_bytes") as f64;
+    assert!(garbage_ratio() > 0.3, "{}", garbage_ratio());
+    set(&lsm, &[("blob_gc_ratio", "0.1")]);
+    lsm.maintain().unwrap();
+    assert!(garbage_ratio() <= 0.1, "{}", garbage_ratio());
+    read(&lsm, 0..60);
+}
+
 #[test]
 fn each_live_option_changes_what_the_table_does() {
     type Check = (&'static [&'static str], fn());
-    let checks: [Check; 12] = [
+    let checks: [Check; 14] = [
         (&["memtable"], memtable_size_changes_when_memtables_are_full),
         (&["memtables"], number_of_memtables_changes_how_much_waits_for_flushes),
         (&["cache"], block_cache_shrinks_at_once_and_grows),
@@ -287,6 +303,9 @@ fn each_live_option_changes_what_the_table_does() {
         (&["l0_capacity"], capacity_of_level_0_changes_when_slices_are_compacted),
         (&["log_retention"], logs_are_archived_up_to_the_changed_limit),
         (&["triad.prefetch"], prefetch_memory_changes_the_number_of_reads),
+        (&["blob_gc_ratio"], garbage_of_large_values_is_collected_at_the_changed_ratio),
+        // A test beside the code, in `blob_tests.rs`.
+        (&["blob_threshold"], || ()),
         // Tests beside the code, in `live_options.rs`: they see what is selected.
         (&["max_compactions", "max_subcompactions", "experimental.compaction_pri"], || ()),
     ];

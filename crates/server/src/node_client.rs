@@ -1,7 +1,7 @@
 //! A client of a node: of its port for Redis clients, for nodes that join and for operators.
 //!
-//! It blocks, sends one command at a time, and speaks RESP2, over TLS if it is told to. A command
-//! for the leader follows redirections and waits for an election.
+//! It blocks, sends one command at a time, and speaks RESP2, over TLS if it has certificates. A
+//! command for the leader follows redirections and waits for an election.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};

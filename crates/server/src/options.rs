@@ -63,8 +63,8 @@ pub struct ServerOptions {
     pub password: Option<String>,
     /// File of users, if any, in the format of Redis's ACL files. It must exist.
     pub acl_file: Option<PathBuf>,
-    /// File of the libraries of functions, if any, which FUNCTION LOAD and others write. It need not
-    /// exist. Without it a restart forgets them.
+    /// File of the libraries of functions, if any, which FUNCTION LOAD and others write. It need
+    /// not exist. Without it a restart forgets them.
     pub functions_file: Option<PathBuf>,
     /// TLS, on addresses beside those without.
     pub tls: Option<TlsOptions>,

@@ -366,7 +366,8 @@ impl Server {
 
     /// Makes SIGTERM and SIGINT stop the server until the guard is dropped. A signal before
     /// [`run`](Self::run) makes it return at once. With TLS, for clients or between nodes,
-    /// SIGHUP makes the server read its certificates again; if they are wrong, it keeps those that it has.
+    /// SIGHUP makes the server read its certificates again; if they are wrong, it keeps those that
+    /// it has.
     ///
     /// # Errors
     /// If a signal handler or a thread cannot be created.

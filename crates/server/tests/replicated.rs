@@ -1,8 +1,8 @@
 //! A replicated table of one node: every reply waits for a commit, in order, and commands see what
 //! is not committed yet.
 //!
-//! `SILTSTONE_TEST_REPLICATED=1` runs the tests of `support::TestServer` on such a table. Those that
-//! need a second table, FLUSHALL, several workers or the engine in memory fail then.
+//! `SILTSTONE_TEST_REPLICATED=1` runs the tests of `support::TestServer` on such a table. Those
+//! that need a second table, FLUSHALL, several workers or the engine in memory fail then.
 
 #![allow(clippy::unwrap_used)]
 

@@ -89,18 +89,15 @@ impl Keys {
             return Ok(self.wrap(vfs));
         }
         let file = vfs.open(CATALOGUE, Mode::Read)?;
-        let len = file.len()?;
-        let has = |at: u64, magic: &[u8]| -> Result<bool> {
-            let mut found = vec![0; magic.len()];
-            if len < at + found.len() as u64 {
-                return Ok(false);
-            }
-            file.read_at(at, &mut found, Purpose::Recovery)?;
-            Ok(found == magic)
-        };
         let [first, second] = ENCRYPTED_MAGIC_OFFSETS;
-        let is_encrypted = has(first, ENCRYPTED_MAGIC)? || has(second, ENCRYPTED_MAGIC)?;
-        let is_plain = has(0, CATALOGUE_MAGIC.as_bytes())?;
+        let end = first.max(second) + ENCRYPTED_MAGIC.len() as u64;
+        let mut head = vec![0; file.len()?.min(end) as usize];
+        file.read_at(0, &mut head, Purpose::Recovery)?;
+        let has = |at: u64, magic: &[u8]| {
+            head.get(at as usize..).is_some_and(|rest| rest.starts_with(magic))
+        };
+        let is_encrypted = [first, second].iter().any(|at| has(*at, ENCRYPTED_MAGIC));
+        let is_plain = has(0, CATALOGUE_MAGIC.as_bytes());
         match (self.is_none(), is_encrypted, is_plain) {
             (true, true, _) if cfg!(feature = "encryption") => refuse(
                 "the store is encrypted: give its key (DbOptions::encryption, or --key-file)",

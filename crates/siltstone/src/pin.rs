@@ -14,9 +14,9 @@
 //! the open of a table that misses one fails, and the caller pins the store again.
 //!
 //! A batch over several tables may be pinned in some of them; opening the store removes it, as
-//! after a crash. A manifest that states that a batch is durable in all tables was read before the logs,
-//! so they have all of it. The pinned parts of a log are not read again from the growing file, so
-//! all steps of opening see the same.
+//! after a crash. A manifest that states that a batch is durable in all tables was read before the
+//! logs, so they have all of it. The pinned parts of a log are not read again from the growing
+//! file, so all steps of opening see the same.
 //!
 //! Invariant: a later pin of the same store has at least the writes of an earlier one.
 

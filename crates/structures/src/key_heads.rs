@@ -6,8 +6,8 @@
 //!   heads          017…        391…        391…        872…      8 bytes each, adjacent
 //! ```
 //!
-//! A head is the [`key_head`](fn@key_head) of a key after the bytes that all keys have in common. A search reads
-//! keys only where heads are equal to the target's.
+//! A head is the [`key_head`](fn@key_head) of a key after the bytes that all keys have in common. A
+//! search reads keys only where heads are equal to the target's.
 //!
 //! Source: Graefe, Larson, "B-tree indexes and CPU caches", ICDE 2001 (poor man's normalized keys).
 

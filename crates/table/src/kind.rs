@@ -4,9 +4,9 @@
 //! tag := sequence << 3 | kind        a varint in a block
 //! ```
 //!
-//! Kind 4 is in tables of format versions 2 and 4 alone, kind 5 in those of version 4. Kinds 6 and 7
-//! are unused; a reader reports them as corruption, so a new kind needs a new format version of the
-//! SSTable.
+//! Kind 4 is in tables of format versions 2 and 4 alone, kind 5 in those of version 4. Kinds 6 and
+//! 7 are unused; a reader reports them as corruption, so a new kind needs a new format version of
+//! the SSTable.
 //!
 //! Invariant: a sequence number fits in 61 bits.
 

@@ -7,8 +7,8 @@ use clap::Args;
 use siltstone::options::parse_duration;
 use siltstone_server::{NodeAccess, NodeClient, Reply};
 
+use super::access::{Access, POLL_INTERVAL};
 use super::nodes::{at_leader, of_leader};
-use super::{Access, POLL_INTERVAL};
 use crate::interrupt::Interrupt;
 use crate::outcome::{CommandResult, Outcome};
 

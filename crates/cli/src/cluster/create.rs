@@ -10,7 +10,7 @@ use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 use siltstone_server::NodeAccess;
 
-use super::POLL_INTERVAL;
+use super::access::POLL_INTERVAL;
 use super::nodes::NodeStatus;
 use crate::interrupt::Interrupt;
 use crate::outcome::{CommandResult, Failure, Outcome};

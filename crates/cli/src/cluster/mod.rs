@@ -8,6 +8,7 @@
 //!
 //! The commands begin something at the leader and look again until it is done.
 
+mod access;
 mod check;
 mod create;
 mod nodes;
@@ -20,14 +21,14 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use siltstone_server::{ClientTlsFiles, NodeAccess, Reply};
+use siltstone_server::{NodeAccess, Reply};
 
 use crate::outcome::{CommandResult, Failure, Outcome};
+use access::{Access, POLL_INTERVAL};
 use nodes::{NodeStatus, at_leader, of_leader};
 
 /// How long a change may take.
 const PATIENCE: Duration = Duration::from_secs(30);
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Create and operate replicated tables (experimental)
 #[derive(Args)]
@@ -38,8 +39,8 @@ pub(crate) struct Cluster {
 
 #[derive(Subcommand)]
 enum ClusterCommand {
-    /// Run a whole group on this machine, to try it out: Ctrl-C stops it, the same command starts it
-    /// again
+    /// Run a whole group on this machine, to try it out: Ctrl-C stops it, the same command starts
+    /// it again
     Create(create::Create),
     /// Add a new node to a group, and serve it: as siltstone serve DIR --join
     Join(Join),
@@ -51,40 +52,6 @@ enum ClusterCommand {
     Remove(Remove),
     /// Compare the tables of all nodes as of one entry of the log (exit status 1 if they differ)
     Check(check::Check),
-}
-
-/// How to reach the nodes.
-#[derive(Args)]
-struct Access {
-    /// The address for clients of any node of the group that runs
-    #[arg(value_name = "HOST:PORT")]
-    address: String,
-    /// The user; by default the default user
-    #[arg(long)]
-    user: Option<String>,
-    /// The user's password (or set SILTSTONE_PASSWORD)
-    #[arg(long)]
-    password: Option<String>,
-    /// Use TLS; the certificates of the authorities of the nodes' servers (PEM)
-    #[arg(long, value_name = "FILE")]
-    tls_ca: Option<PathBuf>,
-    /// A certificate to show to the nodes (PEM)
-    #[arg(long, value_name = "FILE", requires_all = ["tls_key", "tls_ca"])]
-    tls_cert: Option<PathBuf>,
-    /// The private key of that certificate (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
-}
-
-impl Access {
-    fn of_node(&self) -> NodeAccess {
-        let own = self.tls_cert.clone().zip(self.tls_key.clone());
-        NodeAccess {
-            user: self.user.clone(),
-            password: self.password.clone().or_else(|| std::env::var("SILTSTONE_PASSWORD").ok()),
-            tls: self.tls_ca.clone().map(|ca| ClientTlsFiles { ca, own }),
-        }
-    }
 }
 
 /// Add a new node to a group, and serve it: as siltstone serve DIR --join

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use siltstone_server::{Member, NodeAccess, NodeClient, Reply};
 
+use super::access::POLL_INTERVAL;
 use crate::outcome::Failure;
 
 /// How long an election may take.
@@ -140,7 +141,7 @@ pub(super) fn of_leader(access: &NodeAccess, address: &str) -> Result<NodeStatus
         if std::time::Instant::now() >= deadline {
             return Err(Failure::Store(problem));
         }
-        std::thread::sleep(super::POLL_INTERVAL);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::Access;
+use super::access::Access;
 use super::nodes::NodeStatus;
 use crate::outcome::{CommandResult, Failure, Outcome};
 

@@ -134,7 +134,8 @@ fn read_first_frame(
     stream: &mut impl Read,
     body: &mut Vec<u8>,
 ) -> Result<(), CloseReason> {
-    // A TLS record with a handshake. As a frame's length it would be above the limit of a first one.
+    // A TLS record with a handshake. As a frame's length it would be above the limit of a first
+    // one.
     let mut start = [0; 3];
     stream.read_exact(&mut start)?;
     if matches!(start, [22, 3, 1..=4]) && shared.options.encryption.is_none() {

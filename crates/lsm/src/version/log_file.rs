@@ -34,8 +34,8 @@ fn has_expiry(mut block: &[u8]) -> bool {
     (next(), next(), next()).2 == Some(HAS_EXPIRY)
 }
 
-/// A log or blob file that is no longer written. When it is obsolete and the last version that names
-/// it is dropped, a log is discarded, and a blob file is removed.
+/// A log or blob file that is no longer written. When it is obsolete and the last version that
+/// names it is dropped, a log is discarded, and a blob file is removed.
 pub(crate) struct LogFile {
     /// Its length is that of the part that is in use; only a seal can follow.
     id: BlobFileId,

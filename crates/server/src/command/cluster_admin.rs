@@ -12,7 +12,7 @@ use siltstone_engine::{Clock, WriteBatch};
 
 use super::context::Context;
 use super::failure::{Failure, NOT_AN_INTEGER, Outcome, SYNTAX, reply_error};
-use super::routing::redirect;
+use super::redirection::redirect;
 use crate::process;
 use crate::replication::digest::{self, Digest};
 use crate::replication::membership::Addition;

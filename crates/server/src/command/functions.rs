@@ -1,7 +1,7 @@
 //! FUNCTION and FCALL.
 //!
-//! Functions run as scripts do ([`super::scripts`]). A change of the libraries replaces the server's
-//! file of them, from which the next start reads them.
+//! Functions run as scripts do ([`super::scripts`]). A change of the libraries replaces the
+//! server's file of them, from which the next start reads them.
 //!
 //! Source: the documentation of Redis's functions; error texts of Redis 7.0.
 

@@ -11,8 +11,9 @@
 //!            1vvvvvnn             n + 1 registers of v + 1
 //! ```
 //!
-//! A value stays sparse up to `hll-sparse-max-bytes` and registers of up to 32. The cached cardinality is never used or updated: each estimate counts
-//! the registers. Values can be copied from and to Redis by GET and SET, and estimates are equal.
+//! A value stays sparse up to `hll-sparse-max-bytes` and registers of up to 32. The cached
+//! cardinality is never used or updated: each estimate counts the registers. Values can be copied
+//! from and to Redis by GET and SET, and estimates are equal.
 //!
 //! Sources: the comments on the format in Redis's documentation of PFADD and `hyperloglog.c`;
 //! A. Appleby, MurmurHash64A; O. Ertl, "New cardinality estimation algorithms for HyperLogLog

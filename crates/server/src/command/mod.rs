@@ -92,6 +92,7 @@ mod pause;
 mod pubsub;
 mod queued;
 mod ranges;
+mod redirection;
 mod routing;
 mod scan;
 mod script_calls;

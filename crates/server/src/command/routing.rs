@@ -11,10 +11,9 @@
 //!
 //! Source: the Redis Cluster specification.
 
-use siltstone_cluster::node::Status;
-
 use super::definition::{BLOCKING, Definition, READ, SCRIPT, WRITE};
-use super::failure::{Failure, reply_error};
+use super::failure::Failure;
+use super::redirection::redirect;
 use super::session::Session;
 use super::table::TABLE;
 use crate::replication::slots::slot_of;
@@ -107,19 +106,4 @@ fn queued_key(session: &Session) -> Option<&[u8]> {
         .commands
         .iter()
         .find_map(|queued| TABLE.index[queued.command].keys_in(queued.args()).next())
-}
-
-/// The error for a command that does not run here.
-pub(super) fn redirect(replication: &Replication, status: &Status, slot: u16) -> Failure {
-    if let Some(failure) = &status.failure {
-        return format!("CLUSTERDOWN this node has failed: {failure}").into();
-    }
-    let leader = status.leader.as_ref().filter(|leader| leader.node != replication.id());
-    match leader.and_then(|leader| replication.member(leader.node)) {
-        Some(leader) => format!("MOVED {slot} {}", leader.client).into(),
-        None => reply_error(
-            "CLUSTERDOWN no leader is known: an election is under way, or no majority of the nodes \
-             can be reached",
-        ),
-    }
 }

@@ -22,7 +22,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// How long a node tries to reach a group that does not answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a node that joins is told.
+/// The reply to a node that joins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Joined {
     pub(crate) group: u64,

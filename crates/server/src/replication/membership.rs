@@ -203,8 +203,8 @@ fn is_member(status: &Status, node: u64) -> bool {
     status.voters.contains(&node) || status.learners.contains(&node)
 }
 
-/// Starts the thread. The transport has the peers that are known already. It ends with the guard, or
-/// with the node.
+/// Starts the thread. The transport has the peers that are known already. It ends with the guard,
+/// or with the node.
 pub(crate) fn start(
     membership: &Arc<Membership>,
     transport: Option<Arc<Transport>>,

@@ -104,7 +104,8 @@ pub struct ClusterOptions {
     /// A node that joins a group: `group`, `node` and `members` are 0 and empty then. What its
     /// directory says counts once it has joined.
     pub join: Option<JoinOptions>,
-    /// Certificates for connections between nodes. Without them addresses must be loopback addresses.
+    /// Certificates for connections between nodes. Without them addresses must be loopback
+    /// addresses.
     pub tls: Option<NodeTlsFiles>,
     /// The bytes of snapshots that this node sends per second; 0: unlimited.
     pub snapshot_bytes_per_second: u64,

@@ -12,8 +12,8 @@
 //! with all these replies. Nothing is proposed while another proposal is in flight, so what depends
 //! on a proposal is never proposed without it.
 //!
-//! On a follower commands only read, and the node's thread writes meanwhile, so each command reads at
-//! a snapshot.
+//! On a follower commands only read, and the node's thread writes meanwhile, so each command reads
+//! at a snapshot.
 //!
 //! Invariant: a write is in exactly one of the three when a command reads; between the moment when
 //! it is applied and its removal from `in flight` it is in both, with the same value.

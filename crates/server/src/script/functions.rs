@@ -2,8 +2,8 @@
 //!
 //! A library is code that registers functions when it runs. Each interpreter runs it before the
 //! first call of one of its functions. Libraries are in memory and, for the next start, in a file:
-//! the payload of FUNCTION DUMP ([`siltstone_rdb::libraries`]). Each change replaces the file before
-//! it takes effect.
+//! the payload of FUNCTION DUMP ([`siltstone_rdb::libraries`]). Each change replaces the file
+//! before it takes effect.
 //!
 //! Names of libraries and functions are compared without regard to case, as in Redis.
 

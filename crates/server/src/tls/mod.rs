@@ -8,8 +8,8 @@
 //! | [`client`] | TLS of a client of a node |
 //! | [`nodes`] | TLS between the nodes of a replicated table |
 //!
-//! Without the feature `tls` all but the options are those of `absent`: servers with TLS options are
-//! refused.
+//! Without the feature `tls` all but the options are those of `absent`: servers with TLS options
+//! are refused.
 
 #[cfg(not(feature = "tls"))]
 mod absent;

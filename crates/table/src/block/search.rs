@@ -11,8 +11,8 @@
 //! A block that was found in the cache has waypoints (see `waypoints`), which take the place of the
 //! restart points: a scan from there passes one or two entries, of whatever restart interval.
 //!
-//! Invariant: nothing is allocated, and at most one restart interval is scanned, or two intervals of
-//! waypoints.
+//! Invariant: nothing is allocated, and at most one restart interval is scanned, or two intervals
+//! of waypoints.
 
 use std::cmp::Ordering;
 

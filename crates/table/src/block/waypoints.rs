@@ -6,10 +6,10 @@
 //!              head of e1 ┘      e3 ┘      e5 ┘                 one per 128 bytes of entries
 //! ```
 //!
-//! A waypoint is the offset of an entry, with the head of the key before it: the first 4 bytes after
-//! those that all keys of the block have in common. Heads are adjacent and compared as integers. A
-//! scan from the last waypoint whose head is less than the target's needs no key from before it: the
-//! two heads tell how many bytes of the target the key before has in common with it.
+//! A waypoint is the offset of an entry, with the head of the key before it: the first 4 bytes
+//! after those that all keys of the block have in common. Heads are adjacent and compared as
+//! integers. A scan from the last waypoint whose head is less than the target's needs no key from
+//! before it: the two heads show how many bytes of the target the key before has in common with it.
 //!
 //! They are made when a block is found in the cache for the first time, since many blocks are read
 //! only once. At most 1/16 of the block's memory, in which they are counted from the start.

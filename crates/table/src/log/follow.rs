@@ -1,7 +1,7 @@
 //! Reads a log record by record while it is written.
 //!
 //! A follower stops after the last whole record and continues there at a later call. Bytes after
-//! it may be unwritten, half written, torn by a crash, or damaged: the follower does not tell
+//! it may be unwritten, half written, torn by a crash, or damaged: the follower does not say
 //! which. Its caller knows from elsewhere, such as the number of the newest visible write or the
 //! link in the next segment, whether there must be another record.
 //!
