@@ -7,9 +7,9 @@
 //! ```
 //!
 //! In an encrypted store every file but `LOCK` is encrypted. A checkpoint with other keys
-//! ([`Db::checkpoint_with_keys`](crate::Db::checkpoint_with_keys)) encrypts, decrypts or encrypts
-//! anew a store; it copies all files. `maintenance::rewrap` replaces the master
-//! key and writes headers only.
+//! ([`Db::checkpoint_with_keys`](crate::Db::checkpoint_with_keys)) copies all files, so it
+//! encrypts, decrypts or re-encrypts a store. `maintenance::rewrap` replaces the master key and
+//! writes headers only.
 
 use std::fmt;
 use std::sync::Arc;

@@ -88,7 +88,7 @@ impl Waypoints {
         is_sorted.then_some(Waypoints { heads, offsets, common_at, common })
     }
 
-    /// The maximum size of the waypoints of a block with so many bytes of entries.
+    /// The maximum size of the waypoints of a block, by the bytes of its entries.
     pub(super) fn max_bytes(entries_end: usize) -> usize {
         entries_end / INTERVAL_BYTES * 2 * size_of::<u32>()
     }
