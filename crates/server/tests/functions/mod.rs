@@ -3,8 +3,8 @@
 use siltstone::{Db, DbOptions};
 use siltstone_server::{Server, ServerOptions};
 
+use crate::redis;
 use crate::support::{Client, TestServer, eventually};
-use crate::{redis, without_sha};
 
 /// A library with a function that returns a text.
 fn library(name: &str, function: &str, text: &str) -> Vec<u8> {
