@@ -7,10 +7,9 @@ use crate::{check, check_both};
 fn encodings_follow_the_settings() {
     check_both(&[
         ("CONFIG SET hash-max-listpack-entries 2 hash-max-listpack-value 5", "+OK"),
-        (
-            "CONFIG GET hash-max-*-entries",
-            "[\"hash-max-listpack-entries\", \"2\", \"hash-max-ziplist-entries\", \"2\"]",
-        ),
+        // One name each: Redis answers a pattern in the order of a hash table, by a random seed.
+        ("CONFIG GET hash-max-listpack-entries", "[\"hash-max-listpack-entries\", \"2\"]"),
+        ("CONFIG GET hash-max-ziplist-entries", "[\"hash-max-ziplist-entries\", \"2\"]"),
         ("HSET h a 1 b 2", ":2"),
         ("OBJECT ENCODING h", "\"listpack\""),
         ("HSET h c 3", ":1"),
