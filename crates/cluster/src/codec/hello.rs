@@ -1,6 +1,6 @@
 //! The first frames of a connection, by which both sides learn who the other is.
 
-use siltstone_table::fixed::take_u64;
+use siltstone_table::fixed::{take_u32, take_u64};
 
 use super::{FrameError, kind, malformed};
 use crate::log::{take_bytes, take_u8};
@@ -24,6 +24,8 @@ pub struct Hello {
     pub process: u64,
     /// Where it serves clients; empty if nowhere.
     pub client_address: String,
+    /// The number of groups of the cluster.
+    pub groups: u32,
 }
 
 /// The answer to a hello: why the connection is refused, or nothing.
@@ -44,6 +46,7 @@ impl Hello {
             out.extend_from_slice(&number.to_le_bytes());
         }
         push_text(out, &self.client_address);
+        out.extend_from_slice(&self.groups.to_le_bytes());
     }
 
     /// Decodes a body. What a later version has added is ignored.
@@ -61,6 +64,8 @@ impl Hello {
                 to: take_u64(at)?,
                 process: take_u64(at)?,
                 client_address: take_text(at)?,
+                // Earlier versions have one group and do not say so.
+                groups: if at.is_empty() { 1 } else { take_u32(at)? },
             })
         };
         decode().ok_or_else(|| malformed(body))

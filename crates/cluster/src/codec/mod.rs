@@ -11,7 +11,8 @@
 //! body    := 1:u8 hello | 2:u8 answer | 3:u8 (a ping) | 4:u8 raft | 5:u8 chunk | 6:u8 ack
 //!
 //! hello   := "SILTNODE"  oldest_version:u16  newest_version:u16  cluster:u64  from:u64  to:u64
-//!            process:u64  address_len:u16  address      of clients; later versions may add bytes
+//!            process:u64  address_len:u16  address      of clients
+//!            groups:u32              absent: one group; later versions may add bytes
 //! answer  := refusal_len:u16  refusal                   empty: the connection is accepted
 //!
 //! raft    := group:u64  directory:u64  message         directory of the sender: a random id

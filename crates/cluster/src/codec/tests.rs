@@ -82,6 +82,7 @@ fn hello() -> Hello {
         to: 2,
         process: 9,
         client_address: "host:6379".into(),
+        groups: 4,
     }
 }
 
@@ -177,9 +178,12 @@ fn hello_round_trips_and_what_later_versions_add_is_ignored() {
     let mut body = Vec::new();
     hello().push(&mut body);
     assert_eq!(Hello::decode(&body).unwrap(), hello());
-    for len in 0..body.len() {
+    // Without the number of groups it is that of an earlier version.
+    let earlier = body.len() - 4;
+    for len in (0..body.len()).filter(|len| *len != earlier) {
         assert!(Hello::decode(&body[..len]).is_err(), "{len} bytes");
     }
+    assert_eq!(Hello::decode(&body[..earlier]).unwrap(), Hello { groups: 1, ..hello() });
     body.extend_from_slice(b"later");
     assert_eq!(Hello::decode(&body).unwrap(), hello());
     let refused = Answer { refusal: Some("é".repeat(1000)) };

@@ -28,8 +28,11 @@ use crate::log::{lost, take_bytes, take_u8};
 
 pub(super) const NAME: &str = "NODE-IDENTITIES";
 pub(super) const DRAFT_NAME: &str = "NODE-IDENTITIES.new";
-const MAGIC: &[u8; 8] = b"SILTPEER";
-const VERSION: u8 = 1;
+pub(super) const MAGIC: &[u8; 8] = b"SILTPEER";
+pub(super) const VERSION: u8 = 1;
+/// The version of the file in the directory of a node with several groups
+/// ([`super::directory`]).
+pub(super) const GROUPS_VERSION: u8 = 2;
 /// The largest file that is read, in bytes.
 const MAX_BYTES: u64 = 1 << 20;
 
@@ -62,20 +65,7 @@ impl Identities {
         if !vfs.exists(NAME)? {
             return Err(lost(vfs.name(), &format!("the file {NAME} is missing")));
         }
-        let file = vfs.open(NAME, Mode::Read)?;
-        let malformed = |reason| Error::corruption(NAME, 0, reason);
-        let len = file.len()?;
-        if len > MAX_BYTES {
-            return Err(malformed("it is too long"));
-        }
-        let mut bytes = vec![0; len as usize];
-        file.read_at(0, &mut bytes, Purpose::Recovery)?;
-        let Some((body, checksum)) = bytes.split_last_chunk() else {
-            return Err(malformed("it is too short"));
-        };
-        if crc32c::crc32c(body) != u32::from_le_bytes(*checksum) {
-            return Err(malformed("checksum mismatch"));
-        }
+        let body = read_body(vfs.as_ref())?;
         let at = &mut &*body;
         let mut decode = || {
             (take_bytes(at, 8)? == MAGIC).then_some(())?;
@@ -87,12 +77,10 @@ impl Identities {
             let peers = (0..count).map(|_| Some((take_u64(at)?, take_u64(at)?)));
             Some(Ok((own, peers.collect::<Option<BTreeMap<_, _>>>()?)))
         };
-        match decode().ok_or_else(|| malformed("it is malformed"))? {
+        let malformed = || Error::corruption(NAME, 0, "it is malformed");
+        match decode().ok_or_else(malformed)? {
             Ok((own, known)) => Ok(Identities { vfs, own, known, refused: BTreeSet::new() }),
-            Err(version) => {
-                let reason = format!("it has format version {version}; run a newer program");
-                Err(Error::Refused { path: NAME.into(), reason })
-            }
+            Err(version) => Err(other_version(version)),
         }
     }
 
@@ -105,15 +93,7 @@ impl Identities {
             out.extend_from_slice(&node.to_le_bytes());
             out.extend_from_slice(&directory.to_le_bytes());
         }
-        out.extend_from_slice(&crc32c::crc32c(&out).to_le_bytes());
-        if self.vfs.exists(DRAFT_NAME)? {
-            self.vfs.remove(DRAFT_NAME)?;
-        }
-        let file = self.vfs.create(DRAFT_NAME)?;
-        file.write_at(0, &out, Purpose::Manifest)?;
-        file.sync(Purpose::Manifest)?;
-        self.vfs.rename(DRAFT_NAME, NAME)?;
-        self.vfs.sync_dir(Purpose::Manifest)
+        replace_file(self.vfs.as_ref(), out)
     }
 
     /// The id of this node's directory.
@@ -142,6 +122,47 @@ impl Identities {
     pub(super) fn refused(&self) -> Vec<u64> {
         self.refused.iter().copied().collect()
     }
+}
+
+/// Reads the file without its checksum, which is right.
+pub(super) fn read_body(vfs: &dyn Vfs) -> Result<Vec<u8>> {
+    let file = vfs.open(NAME, Mode::Read)?;
+    let malformed = |reason| Error::corruption(NAME, 0, reason);
+    let len = file.len()?;
+    if len > MAX_BYTES {
+        return Err(malformed("it is too long"));
+    }
+    let mut bytes = vec![0; len as usize];
+    file.read_at(0, &mut bytes, Purpose::Recovery)?;
+    let Some((body, checksum)) = bytes.split_last_chunk() else {
+        return Err(malformed("it is too short"));
+    };
+    if crc32c::crc32c(body) != u32::from_le_bytes(*checksum) {
+        return Err(malformed("checksum mismatch"));
+    }
+    Ok(body.to_vec())
+}
+
+/// Replaces the file durably, with a checksum behind the body.
+pub(super) fn replace_file(vfs: &dyn Vfs, mut body: Vec<u8>) -> Result<()> {
+    body.extend_from_slice(&crc32c::crc32c(&body).to_le_bytes());
+    if vfs.exists(DRAFT_NAME)? {
+        vfs.remove(DRAFT_NAME)?;
+    }
+    let file = vfs.create(DRAFT_NAME)?;
+    file.write_at(0, &body, Purpose::Manifest)?;
+    file.sync(Purpose::Manifest)?;
+    vfs.rename(DRAFT_NAME, NAME)?;
+    vfs.sync_dir(Purpose::Manifest)
+}
+
+/// The refusal of a file that this reader does not understand.
+pub(super) fn other_version(version: u8) -> Error {
+    let reason = match version {
+        GROUPS_VERSION => "the directory is that of a node with several groups".to_owned(),
+        _ => format!("it has format version {version}; run a newer program"),
+    };
+    Error::Refused { path: NAME.into(), reason }
 }
 
 #[cfg(test)]
@@ -193,11 +214,11 @@ mod tests {
             assert!(Identities::open(vfs.clone()).is_err_and(|error| error.is_corruption()));
         }
         let body = bytes.len() - 4;
-        bytes[8] = VERSION + 1;
+        bytes[8] = GROUPS_VERSION + 1;
         let checksum = crc32c::crc32c(&bytes[..body]).to_le_bytes();
         bytes[body..].copy_from_slice(&checksum);
         file.write_at(0, &bytes, Purpose::Manifest).unwrap();
         let newer = Identities::open(vfs).err().unwrap().to_string();
-        assert!(newer.contains("format version 2"), "{newer}");
+        assert!(newer.contains("format version 3"), "{newer}");
     }
 }

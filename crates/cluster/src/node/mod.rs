@@ -38,6 +38,7 @@
 //!   that was created again under its old id neither votes nor counts.
 //! * One process at a time runs the node of a directory: the lock file `NODE-LOCK` is held.
 
+mod directory;
 mod driver;
 mod handle;
 mod identities;
@@ -55,6 +56,7 @@ use siltstone_vfs::{LockGuard, Vfs};
 
 pub use crate::group::PeerStatus;
 pub use crate::network::{Network, NoPeers};
+pub use directory::NodeDirectory;
 pub use handle::NodeHandle;
 pub use options::NodeOptions;
 pub use request::{Committed, Leader, ReadIndex, Refusal, RequestError};

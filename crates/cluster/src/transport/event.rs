@@ -17,6 +17,16 @@ pub enum HelloRefusal {
         /// Its cluster.
         found: u64,
     },
+    /// The other node's cluster has another number of groups.
+    #[error("node {node} has {found} groups, this one {own}; give both the same --groups")]
+    OtherGroups {
+        /// The other node.
+        node: u64,
+        /// The number here.
+        own: u32,
+        /// Its number.
+        found: u32,
+    },
     /// The other node is no peer of this one.
     #[error(
         "node {node} is unknown here: it is not a member of the group, or was removed; a node joins \

@@ -6,8 +6,9 @@
 //! ```
 //!
 //! Each node opens one connection to each peer, and sends on that; it only receives on those that
-//! peers have opened. Both sides check the other's hello: another cluster, an unknown or wrong
-//! node, and a version without common ground are refused by a [`HelloRefusal`], which both report.
+//! peers have opened. Both sides check the other's hello: another cluster or number of groups, an
+//! unknown or wrong node, and a version without common ground are refused by a [`HelloRefusal`],
+//! which both report. Packets carry the number of their group.
 //!
 //! Packets are dropped while there is no connection, or if too many wait: Raft sends again. A
 //! connection that fails is opened again after 20 ms, then after twice as long each time, each

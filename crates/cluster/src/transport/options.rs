@@ -17,6 +17,8 @@ pub struct TransportOptions {
     pub cluster: u64,
     /// The node's id.
     pub node: u64,
+    /// The number of groups of the cluster, the same at all nodes.
+    pub groups: u32,
     /// Where to listen for other nodes.
     pub listen: SocketAddr,
     /// Where this node serves clients, for the others to redirect them.
@@ -49,6 +51,7 @@ impl TransportOptions {
         TransportOptions {
             cluster,
             node,
+            groups: 1,
             listen,
             client_address: None,
             peers: Vec::new(),

@@ -72,6 +72,7 @@ impl Shared {
             to,
             process: self.process,
             client_address: self.options.client_address.clone().unwrap_or_default(),
+            groups: self.options.groups,
         }
     }
 
@@ -84,6 +85,10 @@ impl Shared {
         if hello.cluster != self.options.cluster {
             let (own, found) = (self.options.cluster, hello.cluster);
             return Err(HelloRefusal::OtherCluster { node, own, found });
+        }
+        if hello.groups != self.options.groups {
+            let (own, found) = (self.options.groups, hello.groups);
+            return Err(HelloRefusal::OtherGroups { node, own, found });
         }
         if node == own {
             return Err(HelloRefusal::OwnNode { node });

@@ -31,6 +31,10 @@ impl Receiver for Collector {
 }
 
 fn start(cluster: u64, node: u64, listen: SocketAddr) -> Peer {
+    start_with(cluster, node, listen, 1)
+}
+
+fn start_with(cluster: u64, node: u64, listen: SocketAddr, groups: u32) -> Peer {
     let (event, events) = mpsc::channel();
     let (packet, packets) = mpsc::channel();
     let options = TransportOptions {
@@ -38,6 +42,7 @@ fn start(cluster: u64, node: u64, listen: SocketAddr) -> Peer {
         listener: Arc::new(move |found| drop(event.send(found.clone()))),
         ping_interval: Duration::from_millis(50),
         max_queued_packets: 1000,
+        groups,
         ..TransportOptions::new(cluster, node, listen)
     };
     let transport = Transport::bind(options).unwrap();
@@ -140,6 +145,42 @@ fn other_cluster_is_refused_by_both_sides() {
 }
 
 #[test]
+fn other_number_of_groups_is_refused_by_both_sides() {
+    let one = peer(1);
+    let other = start_with(CLUSTER, 2, ([127, 0, 0, 1], 0).into(), 4);
+    one.knows(2, &other);
+    assert_eq!(one.refuses(), HelloRefusal::OtherGroups { node: 2, own: 1, found: 4 });
+    let refusal = HelloRefusal::OtherGroups { node: 1, own: 4, found: 1 };
+    assert_eq!(other.refuses(), refusal);
+    assert_eq!(refusal.to_string(), "node 1 has 1 groups, this one 4; give both the same --groups");
+}
+
+#[test]
+fn packets_reach_their_group_over_one_connection() {
+    let (one, two) = (peer(1), peer(2));
+    let (sender, of_other_group) = mpsc::channel();
+    two.transport.attach(GROUP + 1, Arc::new(Collector(sender)));
+    one.knows(2, &two);
+    two.knows(1, &one);
+    one.is_connected(2);
+    for number in 0..200 {
+        let sent = packet(1, 2, number);
+        let group = GROUP + u64::from(number % 3 == 0);
+        one.transport.send(Envelope { group, ..sent });
+    }
+    for number in 0..200 {
+        let packets = if number % 3 == 0 { &of_other_group } else { &two.packets };
+        assert_eq!(packets.recv_timeout(TIMEOUT).unwrap(), packet(1, 2, number).packet);
+    }
+    // What follows of a group that has gone is dropped.
+    two.transport.detach(GROUP + 1);
+    one.transport.send(Envelope { group: GROUP + 1, ..packet(1, 2, 1) });
+    one.transport.send(packet(1, 2, 2));
+    assert_eq!(two.packets.recv_timeout(TIMEOUT).unwrap(), packet(1, 2, 2).packet);
+    assert!(of_other_group.try_recv().is_err());
+}
+
+#[test]
 fn unknown_and_wrong_nodes_are_refused_by_name_at_both_sides() {
     let (one, two, three) = (peer(1), peer(2), peer(3));
     one.knows(2, &two);
@@ -177,6 +218,7 @@ fn newer_protocol_is_refused_by_name() {
         to: 1,
         process: 1,
         client_address: String::new(),
+        groups: 1,
     };
     let mut out = Vec::new();
     push_frame(&mut out, |out| hello.push(out));
