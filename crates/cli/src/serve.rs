@@ -33,7 +33,8 @@ const DEFAULT_LISTEN: &str = "127.0.0.1:6379";
 /// status 0.
 ///
 /// With --node-id the table is replicated (experimental): the nodes of --initial-cluster form one
-/// Raft group, which loses no acknowledged write while a majority of them is there. With --join a
+/// Raft group, or several with --groups, which lose no acknowledged write while a majority of the
+/// nodes is there. With --join a
 /// new node is added to such a group. Clients use the protocol of Redis Cluster. The book has a
 /// page on it.
 #[derive(Args)]
@@ -211,6 +212,11 @@ pub(crate) struct Serve {
     /// refuse each other. Choose another one for each table
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     cluster_id: u64,
+    /// The number of groups among which the slots of a replicated table are split, the same at all
+    /// its nodes. Different nodes lead different groups. Fixed when the cluster is made; by default
+    /// 1 then, and later what the directory says. A node that joins has that of the cluster
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=64))]
+    groups: Option<u16>,
     /// How long a node of a replicated table waits for a leader that is silent, before it wants to
     /// lead: once to twice this. Longer than pauses of processes and network
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse_duration)]

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use siltstone::Table;
 use siltstone::catalogue::TableSpec;
-use siltstone_engine::{Error, InvalidOption, Result};
+use siltstone_engine::{Clock, Error, InvalidOption, Result};
 use siltstone_mica::Store;
 
 use crate::acl::users::Acl;
@@ -41,10 +41,9 @@ use crate::net::protocol::{Endpoint, Protocol};
 use crate::net::worker::Worker;
 use crate::pause::Pause;
 use crate::pubsub::PubSub;
-use crate::replication::clock::GroupClock;
 use crate::replication::options::ClusterOptions;
 use crate::replication::start::{Running, Started};
-use crate::replication::{self, Replication};
+use crate::replication::{self, groups::Groups};
 use crate::script::cache::ScriptCache;
 use crate::script::functions::Functions;
 use crate::settings::Settings;
@@ -79,7 +78,7 @@ pub struct Server {
 struct Tables {
     databases: Vec<Database>,
     observers: Arc<Observers>,
-    replication: Option<(Replication, Running)>,
+    replication: Option<(Groups, Running)>,
 }
 
 /// Bound addresses besides that of the Redis listener.
@@ -154,18 +153,22 @@ impl Server {
     /// those of opening the node: one that has lost its log or its table does not open.
     pub fn bind_replicated(cluster: &ClusterOptions, options: ServerOptions) -> Result<Self> {
         cluster.check(&options)?;
-        let clock = Arc::new(GroupClock::default());
-        let options =
-            ServerOptions { threads: 1, fsync: Fsync::Always, clock: clock.clone(), ..options };
+        let options = ServerOptions { threads: 1, fsync: Fsync::Always, ..options };
         Self::bind_tables(&["replicated"], options, |options| {
             let observers = Arc::new(Observers::default());
-            let Started { replication, running } = replication::start::start(cluster, &clock)?;
-            let engine = replication.table.clone();
-            let (max_value_bytes, now) = (options.max_value_bytes(), options.clock.now());
-            let database =
-                Database::open_replicated(engine, max_value_bytes, now, observers.clone())?;
-            let replication = Some((replication, running));
-            Ok(Tables { databases: vec![database], observers, replication })
+            let Started { groups, running } = replication::start::start(cluster)?;
+            let databases = groups.iter().enumerate().map(|(index, group)| {
+                let name = match groups.are_several() {
+                    true => format!("group-{index}"),
+                    false => "replicated".to_owned(),
+                };
+                let (engine, now) = (group.table.clone(), group.clock.now());
+                let max_value_bytes = options.max_value_bytes();
+                let observers = observers.clone();
+                Database::open_replicated(index, name, engine, max_value_bytes, now, observers)
+            });
+            let databases = databases.collect::<Result<_>>()?;
+            Ok(Tables { databases, observers, replication: Some((groups, running)) })
         })
     }
 
@@ -326,7 +329,7 @@ impl Server {
 
     /// The number of this node of a replicated table.
     pub fn node(&self) -> Option<u64> {
-        self.shared.replication.as_ref().map(Replication::id)
+        self.shared.replication.as_ref().map(|groups| groups.first().id())
     }
 
     /// Address of memcached over UDP.

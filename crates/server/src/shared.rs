@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use siltstone_engine::{Clock, Timestamp};
 
 use crate::acl::users::Acl;
 use crate::backups::Backups;
@@ -18,7 +19,7 @@ use crate::metrics::Metrics;
 use crate::monitors::Monitors;
 use crate::pause::Pause;
 use crate::pubsub::PubSub;
-use crate::replication::Replication;
+use crate::replication::groups::Groups;
 use crate::script::cache::ScriptCache;
 use crate::script::functions::Functions;
 use crate::script::long_runs::LongRuns;
@@ -73,8 +74,9 @@ pub(crate) struct Shared {
     pub(crate) stop: StopHandle,
     pub(crate) started: Instant,
     pub(crate) backups: Option<Backups>,
-    /// The group, if the table is replicated. There is one database then.
-    pub(crate) replication: Option<Replication>,
+    /// The groups, if the table is replicated. Each of them has a database then, and all together
+    /// are SELECT 0.
+    pub(crate) replication: Option<Groups>,
     /// Time at which all tables were last synced, in seconds since 1970.
     pub(crate) last_sync: AtomicU64,
 }
@@ -92,19 +94,36 @@ impl Shared {
     /// Whether commands have to wait until writes to a replicated table are proposed.
     #[inline]
     pub(crate) fn has_full_proposal(&self) -> bool {
-        self.replication.as_ref().is_some_and(|replication| replication.table.is_full())
+        self.replication.as_ref().is_some_and(Groups::is_full)
     }
 
-    /// Prepares a replicated table for commands: other nodes may have written it.
-    pub(crate) fn begin_term(&self) {
-        for database in &self.databases {
-            if let Err(error) = database.reload(self.options.clock.now()) {
-                // Commands on collections would be wrong.
-                let text = "the replicated table cannot be read, so the server stops";
-                process::log(&format!("{text}: {error}"));
-                self.stop.stop();
-            }
+    /// Prepares the table of a replicated group for commands: other nodes may have written it.
+    pub(crate) fn begin_term(&self, group: usize) {
+        if let Err(error) = self.databases[group].reload(self.now(group)) {
+            // Commands on collections would be wrong.
+            let text = "the replicated table cannot be read, so the server stops";
+            process::log(&format!("{text}: {error}"));
+            self.stop.stop();
         }
+    }
+
+    /// The time of commands on a table.
+    #[inline]
+    pub(crate) fn now(&self, table: usize) -> Timestamp {
+        match &self.replication {
+            None => self.options.clock.now(),
+            Some(groups) => groups.get(table).clock.now(),
+        }
+    }
+
+    /// The SELECT index of a table, as clients see it.
+    pub(crate) fn select_index(&self, table: usize) -> usize {
+        if self.replication.is_some() { 0 } else { table }
+    }
+
+    /// The number of SELECT indexes.
+    pub(crate) fn select_count(&self) -> usize {
+        if self.replication.is_some() { 1 } else { self.databases.len() }
     }
 
     /// Records that all tables were just synced.
@@ -120,7 +139,8 @@ impl Shared {
         while let Some((table, key)) = self.observers.expiries.take_due(self.options.clock.now()) {
             // A key that was written again meanwhile has not expired.
             if matches!(self.databases[table].get(&key), Ok(None)) {
-                self.events.publish(&self.pubsub, table, EventClass::EXPIRED, "expired", &key);
+                let index = self.select_index(table);
+                self.events.publish(&self.pubsub, index, EventClass::EXPIRED, "expired", &key);
                 self.observers.tracking.invalidate(&[&key]);
             }
         }

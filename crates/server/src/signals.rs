@@ -66,5 +66,5 @@ fn reload_certificates(shared: &Shared) {
 
 /// TLS between the nodes of a replicated table.
 fn node_tls(shared: &Shared) -> Option<&NodeTls> {
-    shared.replication.as_ref()?.tls.as_deref()
+    shared.replication.as_ref()?.first().tls.as_deref()
 }

@@ -10,7 +10,7 @@ use siltstone_server::{NodeAccess, NodeClient, Reply};
 use super::access::{Access, POLL_INTERVAL};
 use super::nodes::{at_leader, of_leader};
 use crate::interrupt::Interrupt;
-use crate::outcome::{CommandResult, Outcome};
+use crate::outcome::{CommandResult, Failure, Outcome};
 
 /// Buckets that are named if they differ.
 const MAX_NAMED: usize = 8;
@@ -36,15 +36,38 @@ impl Check {
     pub(super) fn run(self) -> CommandResult {
         let interrupt = Interrupt::watch()?;
         let (access, address) = (self.access.of_node(), &self.access.address);
-        let leader = of_leader(&access, address)?;
-        let id = at_leader(&access, address, &["CLUSTER", "CHECK", "START"])?.to_text();
+        let groups = of_leader(&access, address, 0)?.groups;
+        let mut is_same = true;
+        for group in 0..groups {
+            if groups > 1 {
+                print!("group {group}: ");
+            }
+            is_same &= self.check_group(&access, address, group, &interrupt)?;
+        }
+        Ok(if is_same { Outcome::Done } else { Outcome::No })
+    }
+
+    /// Compares the tables of a group; whether all nodes have the same rows.
+    fn check_group(
+        &self,
+        access: &NodeAccess,
+        address: &str,
+        group: u64,
+        interrupt: &Interrupt,
+    ) -> Result<bool, Failure> {
+        let leader = of_leader(access, address, group)?;
+        let number = group.to_string();
+        let start = ["CLUSTER", "CHECK", "START", &number];
+        // Earlier versions have one group, and no such argument.
+        let start = if group == 0 { &start[..3] } else { &start[..] };
+        let id = at_leader(access, address, start)?.to_text();
         let deadline = Instant::now() + self.timeout;
         let mut tables: BTreeMap<u64, Result<Buckets, String>> = BTreeMap::new();
         for member in &leader.members {
             let node = member.client.to_string();
             let table = loop {
                 interrupt.check()?;
-                match result(&access, &node, &id) {
+                match result(access, &node, &id, group) {
                     Some(table) => break table,
                     None if Instant::now() > deadline => {
                         break Err("it has no checksums in time".to_owned());
@@ -54,14 +77,21 @@ impl Check {
             };
             tables.insert(member.node, table);
         }
-        Ok(if report(&tables) { Outcome::Done } else { Outcome::No })
+        Ok(report(&tables))
     }
 }
 
 /// The checksums of a node; `None` if it does not have them yet.
-fn result(access: &NodeAccess, node: &str, id: &str) -> Option<Result<Buckets, String>> {
-    let called = NodeClient::connect(node, access)
-        .and_then(|mut client| client.call(&["CLUSTER", "CHECK", "RESULT", id]));
+fn result(
+    access: &NodeAccess,
+    node: &str,
+    id: &str,
+    group: u64,
+) -> Option<Result<Buckets, String>> {
+    let number = group.to_string();
+    let words = ["CLUSTER", "CHECK", "RESULT", id, &number];
+    let words = if group == 0 { &words[..4] } else { &words[..] };
+    let called = NodeClient::connect(node, access).and_then(|mut client| client.call(words));
     match called {
         Err(problem) => Some(Err(problem)),
         Ok(Reply::Error(text)) => Some(Err(text)),

@@ -34,6 +34,10 @@ pub(super) struct Create {
     /// The number of nodes
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=9))]
     nodes: u16,
+    /// The number of groups among which the slots are split; fixed when the cluster is made, by
+    /// default 1
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=64))]
+    groups: Option<u16>,
     /// The port for clients of the first node; the others follow. Ports for nodes are 10000 higher
     #[arg(long, default_value_t = 7001, value_parser = clap::value_parser!(u16).range(1..=55_000))]
     port: u16,
@@ -62,19 +66,17 @@ impl Create {
             processes.0.push((node, self.start(node, &members.join(","))?));
         }
         let deadline = Instant::now() + START_TIMEOUT;
-        let leader = loop {
+        let leaders = loop {
             interrupt.check()?;
             processes.check(&self.dir)?;
             let access = NodeAccess {
                 password: std::env::var("SILTSTONE_PASSWORD").ok(),
                 ..NodeAccess::default()
             };
-            let statuses: Vec<_> = (1..=self.nodes)
-                .filter_map(|node| NodeStatus::of(&access, &address(node).to_string()).ok())
-                .collect();
-            let leader = statuses.iter().find(|status| status.role == "leader");
-            if let Some(leader) = leader.filter(|_| statuses.len() == usize::from(self.nodes)) {
-                break leader.node;
+            let addresses: Vec<_> =
+                (1..=self.nodes).map(|node| address(node).to_string()).collect();
+            if let Some(leaders) = leaders(&access, &addresses) {
+                break leaders;
             }
             if Instant::now() > deadline {
                 return Err(Failure::Store(format!(
@@ -84,7 +86,10 @@ impl Create {
             }
             std::thread::sleep(POLL_INTERVAL);
         };
-        println!("{} nodes serve, node {leader} leads. Try", self.nodes);
+        match leaders.as_slice() {
+            [leader] => println!("{} nodes serve, node {leader} leads. Try", self.nodes),
+            leaders => println!("{} nodes serve, {} groups. Try", self.nodes, leaders.len()),
+        }
         println!("  redis-cli -c -p {} set greeting hello", self.port);
         println!("  siltstone cluster status {}", address(1));
         println!("Ctrl-C stops them.");
@@ -106,6 +111,7 @@ impl Create {
             .arg("serve")
             .arg(self.dir.join(format!("node-{node}")))
             .args(["--node-id", &node.to_string(), "--initial-cluster", members])
+            .args(self.groups.map(|groups| format!("--groups={groups}")))
             .args(&self.options)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -113,6 +119,21 @@ impl Create {
             .spawn()
             .map_err(|e| Failure::file("run", "siltstone serve", &e))
     }
+}
+
+/// The leaders of all groups, once all nodes answer and each group has one.
+fn leaders(access: &NodeAccess, addresses: &[String]) -> Option<Vec<u64>> {
+    let mut leaders = Vec::new();
+    let mut groups = 1;
+    while leaders.len() < groups {
+        let group = leaders.len() as u64;
+        let statuses = addresses.iter().map(|address| NodeStatus::of(access, address, group).ok());
+        let statuses = statuses.collect::<Option<Vec<_>>>()?;
+        let leader = statuses.iter().find(|status| status.role == "leader")?;
+        leaders.push(leader.node);
+        groups = leader.groups as usize;
+    }
+    Some(leaders)
 }
 
 fn log_of(dir: &Path, node: u16) -> PathBuf {

@@ -77,6 +77,10 @@ struct MoveLeader {
     access: Access,
     /// The number of the node that is to lead
     node: u64,
+    /// The group, if there are several, counted from 0. The node is to lead it from now on, also
+    /// after failures
+    #[arg(long, default_value_t = 0)]
+    group: u64,
 }
 
 /// Remove a node from its group for all time; its directory stays as it is
@@ -122,21 +126,25 @@ impl Join {
 impl MoveLeader {
     fn run(self) -> CommandResult {
         let access = self.access.of_node();
-        move_leader(&access, &self.access.address, self.node)?;
+        move_leader(&access, &self.access.address, self.node, self.group)?;
         println!("node {} leads", self.node);
         Ok(Outcome::Done)
     }
 }
 
 /// Hands over to a node, and waits until it leads.
-fn move_leader(access: &NodeAccess, address: &str, node: u64) -> Result<(), Failure> {
+fn move_leader(access: &NodeAccess, address: &str, node: u64, group: u64) -> Result<(), Failure> {
+    let (name, number) = (node.to_string(), group.to_string());
+    let command = ["CLUSTER", "MOVE-LEADER", &name, &number];
+    // Earlier versions have one group, and no such argument.
+    let command = if group == 0 { &command[..3] } else { &command[..] };
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
-        at_leader(access, address, &["CLUSTER", "MOVE-LEADER", &node.to_string()])?;
+        at_leader(access, address, command)?;
         // The handover takes some round trips, and is given up after an election timeout.
         for _ in 0..10 {
             std::thread::sleep(POLL_INTERVAL);
-            if of_leader(access, address)?.node == node {
+            if of_leader(access, address, group)?.node == node {
                 return Ok(());
             }
         }
@@ -147,14 +155,14 @@ fn move_leader(access: &NodeAccess, address: &str, node: u64) -> Result<(), Fail
 impl Remove {
     fn run(self) -> CommandResult {
         let (access, address) = (self.access.of_node(), &self.access.address);
-        let leader = of_leader(&access, address)?;
+        let leader = of_leader(&access, address, 0)?;
         if leader.node == self.node {
             let next = leader.peers.iter().filter(|peer| peer.is_alive && leader.votes(peer.node));
             let next = next.min_by_key(|peer| peer.lag).ok_or_else(|| {
                 Failure::Usage(format!("node {} leads, and no other node can", self.node))
             })?;
             println!("node {} leads: moving the leadership to node {}", self.node, next.node);
-            move_leader(&access, address, next.node)?;
+            move_leader(&access, address, next.node, 0)?;
         }
         let node = self.node.to_string();
         let mut command = vec!["CLUSTER", "REMOVE-NODE", &node];
@@ -168,7 +176,9 @@ impl Remove {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
             match at_leader(&access, address, &command)? {
-                Reply::Int(0) => {
+                Reply::Int(0)
+                    if is_gone_from_others(&access, address, self.node, leader.groups)? =>
+                {
                     println!("node {node} is removed; its directory is as it was");
                     return Ok(Outcome::Done);
                 }
@@ -178,4 +188,20 @@ impl Remove {
         }
         Err(Failure::Store(format!("node {node} is not removed yet; see siltstone cluster status")))
     }
+}
+
+/// Whether the groups after the first have removed a node, as they do once the first has.
+fn is_gone_from_others(
+    access: &NodeAccess,
+    address: &str,
+    node: u64,
+    groups: u64,
+) -> Result<bool, Failure> {
+    for group in 1..groups {
+        let leader = of_leader(access, address, group)?;
+        if leader.node == node || leader.peers.iter().any(|peer| peer.node == node) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }

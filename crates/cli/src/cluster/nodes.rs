@@ -13,6 +13,8 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// The reply of a node.
 #[derive(Debug, Default)]
 pub(super) struct NodeStatus {
+    /// The number of groups.
+    pub(super) groups: u64,
     pub(super) group: u64,
     pub(super) node: u64,
     pub(super) role: String,
@@ -38,12 +40,16 @@ pub(super) struct Peer {
 }
 
 impl NodeStatus {
-    /// Asks the node at an address.
+    /// Asks the node at an address about a group, by its index.
     ///
     /// # Errors
     /// Why there is no answer.
-    pub(super) fn of(access: &NodeAccess, address: &str) -> Result<Self, String> {
-        let reply = NodeClient::connect(address, access)?.call(&["CLUSTER", "STATUS"])?;
+    pub(super) fn of(access: &NodeAccess, address: &str, group: u64) -> Result<Self, String> {
+        let number = group.to_string();
+        // Earlier versions have one group, and no such argument.
+        let words = ["CLUSTER", "STATUS", &number];
+        let words = if group == 0 { &words[..2] } else { &words[..] };
+        let reply = NodeClient::connect(address, access)?.call(words)?;
         match reply {
             Reply::Bulk(text) => Ok(Self::parse(&String::from_utf8_lossy(&text))),
             Reply::Error(text) => Err(format!("{address}: {text}")),
@@ -52,11 +58,12 @@ impl NodeStatus {
     }
 
     fn parse(text: &str) -> Self {
-        let mut status = NodeStatus::default();
+        let mut status = NodeStatus { groups: 1, ..NodeStatus::default() };
         for (field, value) in text.lines().filter_map(|line| line.split_once(':')) {
             let number = || value.parse().unwrap_or_default();
             let list = || value.split(',').filter_map(|node| node.parse().ok()).collect();
             match field {
+                "groups" => status.groups = number(),
                 "group" => status.group = number(),
                 "node" => status.node = number(),
                 "role" => status.role = value.to_owned(),
@@ -101,14 +108,14 @@ impl Peer {
 /// The addresses for clients of the group, beginning with the one that is known.
 pub(super) fn addresses(access: &NodeAccess, address: &str) -> Vec<String> {
     let mut addresses = vec![address.to_owned()];
-    if let Ok(status) = NodeStatus::of(access, address) {
+    if let Ok(status) = NodeStatus::of(access, address, 0) {
         addresses.extend(status.members.iter().map(|member| member.client.to_string()));
         addresses.dedup();
     }
     addresses
 }
 
-/// Sends a command to the leader.
+/// Sends a command to the leader of the group that it is about.
 ///
 /// # Errors
 /// Its error, or why there is no reply.
@@ -126,15 +133,19 @@ pub(super) fn at_leader(
     }
 }
 
-/// The status of the leader.
+/// The status of the leader of a group.
 ///
 /// # Errors
 /// If none is known.
-pub(super) fn of_leader(access: &NodeAccess, address: &str) -> Result<NodeStatus, Failure> {
+pub(super) fn of_leader(
+    access: &NodeAccess,
+    address: &str,
+    group: u64,
+) -> Result<NodeStatus, Failure> {
     let deadline = std::time::Instant::now() + PATIENCE;
     let mut problem;
     loop {
-        match leader(access, address) {
+        match leader(access, address, group) {
             Ok(status) => return Ok(status),
             Err(text) => problem = text,
         }
@@ -145,8 +156,8 @@ pub(super) fn of_leader(access: &NodeAccess, address: &str) -> Result<NodeStatus
     }
 }
 
-fn leader(access: &NodeAccess, address: &str) -> Result<NodeStatus, String> {
-    let status = NodeStatus::of(access, address)?;
+fn leader(access: &NodeAccess, address: &str, group: u64) -> Result<NodeStatus, String> {
+    let status = NodeStatus::of(access, address, group)?;
     if status.leader == Some(status.node) {
         return Ok(status);
     }
@@ -158,6 +169,6 @@ fn leader(access: &NodeAccess, address: &str) -> Result<NodeStatus, String> {
     };
     let leader = status.leader.ok_or_else(none)?;
     let member = status.members.iter().find(|member| member.node == leader).ok_or_else(none)?;
-    NodeStatus::of(access, &member.client.to_string())
+    NodeStatus::of(access, &member.client.to_string(), group)
         .and_then(|status| if status.leader == Some(leader) { Ok(status) } else { Err(none()) })
 }

@@ -1,6 +1,7 @@
 //! `cluster status`: a picture of the nodes of a group.
 
 use clap::Args;
+use siltstone_server::{Member, NodeAccess};
 
 use super::access::Access;
 use super::nodes::NodeStatus;
@@ -18,19 +19,15 @@ pub(super) struct ShowStatus {
 impl ShowStatus {
     pub(super) fn run(self) -> CommandResult {
         let access = self.access.of_node();
-        let asked = NodeStatus::of(&access, &self.access.address).map_err(Failure::Store)?;
-        let statuses: Vec<_> = asked
-            .members
-            .iter()
-            .map(|member| (*member, NodeStatus::of(&access, &member.client.to_string())))
-            .collect();
+        let asked = NodeStatus::of(&access, &self.access.address, 0).map_err(Failure::Store)?;
+        let statuses = statuses(&access, &asked.members, 0);
         let answers = || statuses.iter().filter_map(|(_, status)| status.as_ref().ok());
-        // Of several terms the last one counts.
-        let leader = answers().filter(|status| status.role == "leader").max_by_key(|s| s.term);
-        let voters = leader.unwrap_or(&asked).voters.clone();
-        let up = answers().filter(|status| voters.contains(&status.node)).count();
-        let spare = up as i64 - (voters.len() as i64 / 2 + 1);
-        println!("{}", headline(&asked, leader, voters.len(), up, spare));
+        let leader = leader(&statuses);
+        if asked.groups > 1 {
+            println!("{} groups; the nodes in group 0:", asked.groups);
+        }
+        let number = if asked.groups > 1 { 0 } else { asked.group };
+        println!("{}", headline(&asked, &statuses, number));
         println!("");
         println!(
             "  {:>4}  {:<10}{:<28}{:>12}{:>10}{:>10}{:>10}",
@@ -75,19 +72,37 @@ impl ShowStatus {
                 );
             }
         }
-        let is_whole = leader.is_some() && answers().count() == statuses.len();
+        let mut is_whole = leader.is_some() && answers().count() == statuses.len();
+        for group in 1..asked.groups {
+            let statuses = self::statuses(&access, &asked.members, group);
+            println!("{}", headline(&asked, &statuses, group));
+            is_whole &= self::leader(&statuses).is_some();
+        }
         Ok(if is_whole { Outcome::Done } else { Outcome::No })
     }
 }
 
-fn headline(
-    asked: &NodeStatus,
-    leader: Option<&NodeStatus>,
-    voters: usize,
-    up: usize,
-    spare: i64,
-) -> String {
-    let group = asked.group;
+/// What each member says of a group.
+type Statuses = Vec<(Member, Result<NodeStatus, String>)>;
+
+fn statuses(access: &NodeAccess, members: &[Member], group: u64) -> Statuses {
+    let of = |member: &Member| NodeStatus::of(access, &member.client.to_string(), group);
+    members.iter().map(|member| (*member, of(member))).collect()
+}
+
+/// The status of the leader. Of several terms the last one counts.
+fn leader(statuses: &Statuses) -> Option<&NodeStatus> {
+    let answers = statuses.iter().filter_map(|(_, status)| status.as_ref().ok());
+    answers.filter(|status| status.role == "leader").max_by_key(|status| status.term)
+}
+
+fn headline(asked: &NodeStatus, statuses: &Statuses, group: u64) -> String {
+    let leader = leader(statuses);
+    let voters = leader.unwrap_or(asked).voters.clone();
+    let answers = statuses.iter().filter_map(|(_, status)| status.as_ref().ok());
+    let up = answers.filter(|status| voters.contains(&status.node)).count();
+    let spare = up as i64 - (voters.len() as i64 / 2 + 1);
+    let voters = voters.len();
     let Some(leader) = leader else {
         return format!(
             "group {group} has no leader: {up} of {voters} voters answer, and a majority is needed; \

@@ -45,6 +45,7 @@ impl Serve {
         let (node, members) = (self.node_id.unwrap_or_default(), self.initial_cluster.clone());
         let cluster = ClusterOptions {
             table,
+            groups: self.groups,
             election_timeout: self.election_timeout,
             join: self.join_options(&options)?,
             tls,

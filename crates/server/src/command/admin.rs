@@ -86,8 +86,8 @@ fn sync_all(context: &Context<'_>) -> Outcome {
 }
 
 fn role(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
-    if let Some(replication) = &context.shared.replication {
-        cluster::role(context, replication);
+    if let Some(groups) = &context.shared.replication {
+        cluster::role(context, groups.shown());
         return Ok(());
     }
     context.replies.array(3);
@@ -101,10 +101,10 @@ fn role(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
 fn wait(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let replicas = connection::integer(&args[1])?;
     let deadline = parking::deadline_ms(&args[2])?;
-    if let Some(replication) = &context.shared.replication {
+    if let Some(groups) = &context.shared.replication {
         // The replies before this one wait until a majority has their writes.
-        context.session.needs_commit = true;
-        context.replies.count(replication.node.status().voters.len() / 2);
+        context.session.needs_commit |= groups.led();
+        context.replies.count(groups.shown().node.status().voters.len() / 2);
         return Ok(());
     }
     if replicas <= 0 || context.is_in_transaction() {

@@ -1,11 +1,15 @@
 //! CLUSTER, READONLY and READWRITE: what clients and operators of a Redis Cluster ask.
 //!
-//! A replicated table is one shard that owns all slots. Its master is the leader of the group, its
-//! replicas are the other members.
+//! Each group of a replicated table is a shard that owns its slots; with one group these are all.
+//! Its master is the leader of the group, its replicas are the other members. What describes a node
+//! as a whole (ROLE, INFO) is the view of the first group that it leads, or of the first one.
 //!
 //! Source: the documentation of Redis's cluster commands; replies of Redis 7.2.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use siltstone_cluster::node::{Role, Status};
 
@@ -18,6 +22,7 @@ use super::failure::{
 };
 use super::help;
 use crate::replication::Replication;
+use crate::replication::groups::Groups;
 use crate::replication::options::Member;
 use crate::replication::slots::{SLOTS, slot_of};
 use crate::resp::{Args, number};
@@ -39,7 +44,7 @@ pub(super) fn commands() -> Vec<Command> {
     ]
 }
 
-fn group<'a>(context: &Context<'a>) -> Result<&'a Replication, Failure> {
+fn groups<'a>(context: &Context<'a>) -> Result<&'a Groups, Failure> {
     context.shared.replication.as_ref().ok_or(DISABLED)
 }
 
@@ -52,29 +57,30 @@ fn readwrite(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
 }
 
 fn set_replica_reader(context: &mut Context<'_>, is_replica_reader: bool) -> Outcome {
-    group(context)?;
+    groups(context)?;
     context.session.is_replica_reader = is_replica_reader;
     context.replies.ok();
     Ok(())
 }
 
 fn cluster(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    let replication = group(context)?;
-    let status = replication.node.status();
+    let groups = groups(context)?;
     match (args[1].to_ascii_lowercase().as_slice(), args.len()) {
-        (b"info", 2) => context.replies.verbatim(&info(replication, &status)),
-        (b"nodes", 2) => context.replies.verbatim(&nodes(replication, &status)),
-        (b"myid", 2) => context.replies.bulk(name(replication.id()).as_bytes()),
-        (b"slots", 2) => slots(context, replication, &status),
-        (b"shards", 2) => shards(context, replication, &status),
+        (b"info", 2) => context.replies.verbatim(&info(groups)),
+        (b"nodes", 2) => context.replies.verbatim(&nodes(groups)),
+        (b"myid", 2) => context.replies.bulk(name(groups.first().id()).as_bytes()),
+        (b"slots", 2) => slots(context, groups),
+        (b"shards", 2) => shards(context, groups),
         (b"keyslot", 3) => context.replies.int(slot_of(&args[2]).into()),
-        (b"countkeysinslot", 3) => count_keys(context, &args[2])?,
+        (b"countkeysinslot", 3) => count_keys(context, groups, &args[2])?,
         (b"help", 2) => return help::reply(context.replies, "CLUSTER", &HELP),
-        (b"status", 2) => context.replies.verbatim(&cluster_admin::status(replication, &status)),
-        (b"add-node", 4) => return cluster_admin::add_node(context, replication, args),
-        (b"remove-node", 3 | 4) => return cluster_admin::remove_node(context, replication, args),
-        (b"move-leader", 3) => return cluster_admin::move_leader(context, replication, args),
-        (b"check", 3 | 4) => return cluster_admin::check(context, replication, args),
+        (b"status", 2 | 3) => return cluster_admin::status(context, groups, args),
+        (b"add-node", 4) => return cluster_admin::add_node(context, groups, args),
+        (b"remove-node", 3 | 4) => {
+            return cluster_admin::remove_node(context, groups.first(), args);
+        }
+        (b"move-leader", 3 | 4) => return cluster_admin::move_leader(context, groups, args),
+        (b"check", 3..=5) => return cluster_admin::check(context, groups, args),
         (
             b"info" | b"nodes" | b"myid" | b"slots" | b"shards" | b"keyslot" | b"countkeysinslot"
             | b"status" | b"add-node" | b"remove-node" | b"move-leader" | b"check",
@@ -104,20 +110,45 @@ fn by_role(replication: &Replication, status: &Status) -> Vec<(Member, bool)> {
     members
 }
 
-fn info(replication: &Replication, status: &Status) -> String {
-    let is_ok = leader(replication, status).is_some() && status.failure.is_none();
-    let (state, slots) = if is_ok { ("ok", SLOTS) } else { ("fail", 0) };
+/// The groups with their statuses and slots, and their leaders as far as they are known.
+struct Served<'a> {
+    replication: &'a Replication,
+    status: Arc<Status>,
+    slots: RangeInclusive<u16>,
+    leader: Option<Member>,
+}
+
+fn served(groups: &Groups) -> Vec<Served<'_>> {
+    let served = groups.iter().enumerate().map(|(group, replication)| {
+        let status = replication.node.status();
+        let leader = leader(replication, &status);
+        Served { replication, slots: groups.slots(group), leader, status }
+    });
+    served.collect()
+}
+
+fn info(groups: &Groups) -> String {
+    let served = served(groups);
+    let serves = |group: &&Served<'_>| group.leader.is_some() && group.status.failure.is_none();
+    let slots: usize = served.iter().filter(serves).map(|group| group.slots.len()).sum();
+    let all = usize::from(SLOTS);
+    let leaders: BTreeSet<_> = served.iter().filter_map(|group| Some(group.leader?.node)).collect();
+    let term = served.iter().map(|group| group.status.term).max().unwrap_or_default();
+    let first = &served[0];
     let mut out = String::new();
     for (field, value) in [
-        ("cluster_state", state.to_owned()),
+        ("cluster_state", if slots == all { "ok" } else { "fail" }.to_owned()),
         ("cluster_slots_assigned", SLOTS.to_string()),
         ("cluster_slots_ok", slots.to_string()),
         ("cluster_slots_pfail", "0".to_owned()),
-        ("cluster_slots_fail", (SLOTS - slots).to_string()),
-        ("cluster_known_nodes", replication.membership.members(status).len().to_string()),
-        ("cluster_size", "1".to_owned()),
-        ("cluster_current_epoch", status.term.to_string()),
-        ("cluster_my_epoch", status.term.to_string()),
+        ("cluster_slots_fail", (all - slots).to_string()),
+        (
+            "cluster_known_nodes",
+            first.replication.membership.members(&first.status).len().to_string(),
+        ),
+        ("cluster_size", leaders.len().max(1).to_string()),
+        ("cluster_current_epoch", term.to_string()),
+        ("cluster_my_epoch", term.to_string()),
     ] {
         // Writing to a string does not fail.
         let _ = write!(out, "{field}:{value}\r\n");
@@ -125,49 +156,79 @@ fn info(replication: &Replication, status: &Status) -> String {
     out
 }
 
-fn nodes(replication: &Replication, status: &Status) -> String {
-    let leader = leader(replication, status).map(|leader| leader.node);
+/// The slots of the groups that a node leads, adjacent ones together.
+fn slots_of_leader(served: &[Served<'_>], node: u64) -> Vec<RangeInclusive<u16>> {
+    let mut ranges: Vec<RangeInclusive<u16>> = Vec::new();
+    let leads = |group: &&Served<'_>| group.leader.is_some_and(|leader| leader.node == node);
+    for group in served.iter().filter(leads) {
+        match ranges.last_mut() {
+            Some(last) if last.end() + 1 == *group.slots.start() => {
+                *last = *last.start()..=*group.slots.end();
+            }
+            _ => ranges.push(group.slots.clone()),
+        }
+    }
+    ranges
+}
+
+/// A node that leads no group is shown as a replica of the first leader.
+fn nodes(groups: &Groups) -> String {
+    let served = served(groups);
+    let leader = served.iter().find_map(|group| group.leader).map(|leader| leader.node);
+    let term = served.iter().map(|group| group.status.term).max().unwrap_or_default();
+    let first = &served[0];
     let mut out = String::new();
-    for member in &replication.membership.members(status) {
-        let leads = Some(member.node) == leader;
-        let myself = if member.node == replication.id() { "myself," } else { "" };
+    for member in &first.replication.membership.members(&first.status) {
+        let ranges = slots_of_leader(&served, member.node);
+        let leads = !ranges.is_empty();
+        let myself = if member.node == first.replication.id() { "myself," } else { "" };
         let role = if leads { "master" } else { "slave" };
         let master = leader.filter(|_| !leads).map_or("-".to_owned(), name);
         let _ = write!(
             out,
-            "{} {}@{} {myself}{role} {master} 0 0 {} connected",
+            "{} {}@{} {myself}{role} {master} 0 0 {term} connected",
             name(member.node),
             member.client,
             member.bus.port(),
-            status.term,
         );
-        out.push_str(if leads { " 0-16383\n" } else { "\n" });
+        for range in ranges {
+            let _ = write!(out, " {}-{}", range.start(), range.end());
+        }
+        out.push('\n');
     }
     out
 }
 
-fn slots(context: &mut Context<'_>, replication: &Replication, status: &Status) {
-    if leader(replication, status).is_none() {
-        // Nobody serves the slots at present.
-        context.replies.array(0);
-        return;
-    }
-    let members = by_role(replication, status);
+/// The slots of groups without a known leader are left out: nobody serves them at present.
+fn slots(context: &mut Context<'_>, groups: &Groups) {
+    let served = served(groups);
+    let led: Vec<_> = served.iter().filter(|group| group.leader.is_some()).collect();
     let replies = &mut *context.replies;
-    replies.array(1);
-    replies.array(2 + members.len());
-    replies.int(0);
-    replies.int((SLOTS - 1).into());
-    for (member, _) in members {
-        replies.array(4);
-        replies.bulk(member.client.ip().to_string().as_bytes());
-        replies.int(member.client.port().into());
-        replies.bulk(name(member.node).as_bytes());
-        replies.array(0);
+    replies.array(led.len());
+    for Served { replication, status, slots, .. } in led {
+        let members = by_role(replication, status);
+        replies.array(2 + members.len());
+        replies.int((*slots.start()).into());
+        replies.int((*slots.end()).into());
+        for (member, _) in members {
+            replies.array(4);
+            replies.bulk(member.client.ip().to_string().as_bytes());
+            replies.int(member.client.port().into());
+            replies.bulk(name(member.node).as_bytes());
+            replies.array(0);
+        }
     }
 }
 
-fn shards(context: &mut Context<'_>, replication: &Replication, status: &Status) {
+/// A shard per group.
+fn shards(context: &mut Context<'_>, groups: &Groups) {
+    let served = served(groups);
+    context.replies.array(served.len());
+    served.iter().for_each(|group| shard(context, group));
+}
+
+fn shard(context: &mut Context<'_>, group: &Served<'_>) {
+    let Served { replication, status, slots, .. } = group;
     let members = by_role(replication, status);
     let offset = |node: u64| match node == replication.id() {
         true => status.applied,
@@ -177,12 +238,11 @@ fn shards(context: &mut Context<'_>, replication: &Replication, status: &Status)
         }
     };
     let replies = &mut *context.replies;
-    replies.array(1);
     replies.map(2);
     replies.bulk(b"slots");
     replies.array(2);
-    replies.int(0);
-    replies.int((SLOTS - 1).into());
+    replies.int((*slots.start()).into());
+    replies.int((*slots.end()).into());
     replies.bulk(b"nodes");
     replies.array(members.len());
     for (member, leads) in members {
@@ -205,10 +265,11 @@ fn shards(context: &mut Context<'_>, replication: &Replication, status: &Status)
 }
 
 /// COUNTKEYSINSLOT looks at all keys, as they are not ordered by slot.
-fn count_keys(context: &mut Context<'_>, slot: &[u8]) -> Outcome {
+fn count_keys(context: &mut Context<'_>, groups: &Groups, slot: &[u8]) -> Outcome {
     let slot = number::parse_i64(slot).ok_or(NOT_AN_INTEGER)?;
     let slot = u16::try_from(slot).ok().filter(|slot| *slot < SLOTS);
     let slot = slot.ok_or(reply_error("ERR Invalid slot"))?;
+    context.session.table = groups.of_slot(slot);
     let mut keys = KeyIter::new(context.database(), None, &Start::Key(Vec::new()), context.now())?;
     let (mut seen, mut count) = (0, 0);
     while let Some(key) = keys.next()? {
@@ -226,7 +287,17 @@ fn count_keys(context: &mut Context<'_>, slot: &[u8]) -> Outcome {
 }
 
 /// The lines of INFO's section on replication.
-pub(super) fn replication_info(replication: &Replication, out: &mut String) -> std::fmt::Result {
+pub(super) fn replication_info(groups: &Groups, out: &mut String) -> std::fmt::Result {
+    if groups.are_several() {
+        write!(out, "raft_groups:{}\r\n", groups.len())?;
+        for (index, group) in groups.iter().enumerate() {
+            let status = group.node.status();
+            let leader = status.leader.as_ref().map_or(0, |leader| leader.node);
+            write!(out, "raft_group{index}:leader={leader},term={},", status.term)?;
+            write!(out, "commit={},applied={}\r\n", status.commit, status.applied)?;
+        }
+    }
+    let replication = groups.shown();
     let status = replication.node.status();
     match leader(replication, &status).filter(|_| status.role != Role::Leader) {
         Some(leader) => {
@@ -285,7 +356,7 @@ pub(super) fn role(context: &mut Context<'_>, replication: &Replication) {
 const HELP: [&str; 24] = [
     "ADD-NODE <directory> <ip:port@port>",
     "    Add a new node; `siltstone serve --join` sends it.",
-    "CHECK START | CHECK RESULT <id>",
+    "CHECK START [<group>] | CHECK RESULT <id> [<group>]",
     "    Begin to compute checksums at all nodes as of one entry of the log; return those of this node.",
     "COUNTKEYSINSLOT <slot>",
     "    Return the number of keys in <slot>.",
@@ -293,8 +364,8 @@ const HELP: [&str; 24] = [
     "    Return information about the cluster.",
     "KEYSLOT <key>",
     "    Return the hash slot for <key>.",
-    "MOVE-LEADER <node>",
-    "    Hand the leadership over to a node.",
+    "MOVE-LEADER <node> [<group>]",
+    "    Hand the leadership of a group over to a node.",
     "MYID",
     "    Return the node id.",
     "NODES",
@@ -305,6 +376,6 @@ const HELP: [&str; 24] = [
     "    Return information about slot range mappings and the nodes associated with them.",
     "SLOTS",
     "    Return information about slots range mappings.",
-    "STATUS",
-    "    Return what this node knows of the group and of itself.",
+    "STATUS [<group>]",
+    "    Return what this node knows of a group, by default the first, and of itself.",
 ];

@@ -1,7 +1,7 @@
 //! The subcommands of CLUSTER for operators and for nodes that join.
 //!
 //! ADD-NODE, REMOVE-NODE, MOVE-LEADER and CHECK START run at the leader; other nodes answer with
-//! `MOVED`. All may be repeated. They begin something, and whoever sent them looks again until it
+//! `MOVED`. Nodes are added to the first group and removed from it; the others follow. All may be repeated. They begin something, and whoever sent them looks again until it
 //! is done: no command waits for a commit here.
 
 use std::fmt::Write;
@@ -15,9 +15,11 @@ use super::failure::{Failure, NOT_AN_INTEGER, Outcome, SYNTAX, reply_error};
 use super::redirection::redirect;
 use crate::process;
 use crate::replication::digest::{self, Digest};
+use crate::replication::groups::Groups;
+use crate::replication::join::GROUPS_PREFIX;
 use crate::replication::membership::Addition;
 use crate::replication::options::Member;
-use crate::replication::{Replication, State};
+use crate::replication::{Replication, State, placement};
 use crate::resp::Args;
 use crate::resp::number::parse_u64;
 
@@ -30,6 +32,19 @@ fn leading(replication: &Replication) -> Result<std::sync::Arc<Status>, Failure>
     }
 }
 
+/// The group that an optional argument names, and its number; by default the first.
+fn group<'a>(
+    groups: &'a Groups,
+    args: Args<'_>,
+    at: usize,
+) -> Result<(u64, &'a Replication), Failure> {
+    let number = args.get(at).map_or(Some(0), parse_u64).ok_or(NOT_AN_INTEGER)?;
+    match groups.find(number) {
+        Some(group) => Ok((number, group)),
+        None => Err(refusal(format!("there is no group {number}; there are {}", groups.len()))),
+    }
+}
+
 fn node(args: Args<'_>) -> Result<u64, Failure> {
     parse_u64(&args[2]).ok_or(NOT_AN_INTEGER)
 }
@@ -39,11 +54,8 @@ fn refusal(text: String) -> Failure {
 }
 
 /// ADD-NODE directory address
-pub(super) fn add_node(
-    context: &mut Context<'_>,
-    replication: &Replication,
-    args: Args<'_>,
-) -> Outcome {
+pub(super) fn add_node(context: &mut Context<'_>, groups: &Groups, args: Args<'_>) -> Outcome {
+    let replication = groups.first();
     let status = leading(replication)?;
     let text = |at: usize| std::str::from_utf8(&args[at]).map_err(|_| SYNTAX);
     let directory = u64::from_str_radix(text(2)?, 16).map_err(|_| SYNTAX)?;
@@ -53,9 +65,12 @@ pub(super) fn add_node(
         Addition::Waiting => context.replies.simple("WAIT"),
         Addition::Added(node) => {
             let members = replication.membership.members(&status);
-            context.replies.array(2 + members.len());
+            context.replies.array(2 + usize::from(groups.are_several()) + members.len());
             context.replies.int(status.group as i64);
             context.replies.int(node as i64);
+            if groups.are_several() {
+                context.replies.bulk(format!("{GROUPS_PREFIX}{}", groups.len()).as_bytes());
+            }
             members.iter().for_each(|member| context.replies.bulk(member.to_string().as_bytes()));
         }
     }
@@ -92,12 +107,9 @@ pub(super) fn remove_node(
     Ok(())
 }
 
-/// MOVE-LEADER node
-pub(super) fn move_leader(
-    context: &mut Context<'_>,
-    replication: &Replication,
-    args: Args<'_>,
-) -> Outcome {
+/// MOVE-LEADER node [group]. With several groups the node is the preferred leader from then on.
+pub(super) fn move_leader(context: &mut Context<'_>, groups: &Groups, args: Args<'_>) -> Outcome {
+    let (_, replication) = group(groups, args, 3)?;
     let (status, node) = (leading(replication)?, node(args)?);
     if !status.voters.contains(&node) {
         return Err(refusal(format!("node {node} is no voter of the group")));
@@ -105,25 +117,37 @@ pub(super) fn move_leader(
     if !replication.membership.is_alive(node) {
         return Err(refusal(format!("node {node} cannot be reached")));
     }
-    if node != replication.id() {
-        replication.node.transfer_leader(node, |outcome| {
-            if let Err(refusal) = outcome {
-                process::log(&format!("moving the leadership: {refusal}"));
+    let hand_over = {
+        let (own, handle) = (replication.id(), replication.node.clone());
+        move || {
+            if node != own {
+                handle.transfer_leader(node, |outcome| {
+                    if let Err(refusal) = outcome {
+                        process::log(&format!("moving the leadership: {refusal}"));
+                    }
+                });
             }
+        }
+    };
+    if groups.are_several() {
+        let mut batch = WriteBatch::new();
+        placement::prefer(&mut batch, node);
+        replication.node.propose(None, batch, move |outcome| match outcome {
+            Ok(_) => hand_over(),
+            Err(error) => process::log(&format!("moving the leadership: {error}")),
         });
+    } else {
+        hand_over();
     }
     context.replies.ok();
     Ok(())
 }
 
-/// CHECK START, CHECK RESULT id
-pub(super) fn check(
-    context: &mut Context<'_>,
-    replication: &Replication,
-    args: Args<'_>,
-) -> Outcome {
+/// CHECK START [group], CHECK RESULT id [group]
+pub(super) fn check(context: &mut Context<'_>, groups: &Groups, args: Args<'_>) -> Outcome {
     match (args[2].to_ascii_lowercase().as_slice(), args.len()) {
-        (b"start", 3) => {
+        (b"start", 3 | 4) => {
+            let (_, replication) = group(groups, args, 3)?;
             leading(replication)?;
             // Unique as long as the group's time goes on.
             let time = replication.clock.now();
@@ -137,7 +161,8 @@ pub(super) fn check(
             });
             context.replies.bulk(id.to_string().as_bytes());
         }
-        (b"result", 4) => {
+        (b"result", 4 | 5) => {
+            let (_, replication) = group(groups, args, 4)?;
             let id = parse_u64(&args[3]).ok_or(NOT_AN_INTEGER)?;
             match replication.digests.get(id) {
                 None => context.replies.null(),
@@ -153,8 +178,21 @@ pub(super) fn check(
     Ok(())
 }
 
-/// What this node knows, a field per line.
-pub(super) fn status(replication: &Replication, status: &Status) -> String {
+/// STATUS [group]
+pub(super) fn status(context: &mut Context<'_>, groups: &Groups, args: Args<'_>) -> Outcome {
+    let (number, replication) = group(groups, args, 2)?;
+    let mut text = String::new();
+    if groups.are_several() {
+        // Writing to a string does not fail.
+        let _ = write!(text, "groups:{}\r\nindex:{number}\r\n", groups.len());
+    }
+    text.push_str(&of_group(replication, &replication.node.status()));
+    context.replies.verbatim(&text);
+    Ok(())
+}
+
+/// What this node knows of a group, a field per line.
+fn of_group(replication: &Replication, status: &Status) -> String {
     let mut out = String::new();
     let list = |nodes: &[u64]| nodes.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
     let table_bytes = replication.node.table().stats().space_bytes;

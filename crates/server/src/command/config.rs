@@ -229,7 +229,7 @@ fn settings(context: &Context<'_>) -> Vec<(&'static str, String)> {
         ("appendfsync", appendfsync.to_owned()),
         ("bind", shared.address.ip().to_string()),
         ("port", shared.address.port().to_string()),
-        ("databases", shared.databases.len().to_string()),
+        ("databases", shared.select_count().to_string()),
         ("maxclients", shared.settings.max_clients.load(Relaxed).to_string()),
         ("maxmemory", max_memory(context).to_string()),
         ("maxmemory-policy", policy(context).to_owned()),

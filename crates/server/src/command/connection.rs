@@ -140,7 +140,7 @@ fn hello(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     replies.int(id as i64);
     let (mode, role) = match &context.shared.replication {
         None => ("standalone", "master"),
-        Some(group) if group.leads(&group.node.status()) => ("cluster", "master"),
+        Some(groups) if groups.led() != 0 => ("cluster", "master"),
         Some(_) => ("cluster", "replica"),
     };
     let replies = &mut *context.replies;
@@ -164,6 +164,9 @@ pub(super) fn table_index(context: &Context<'_>, text: &[u8]) -> Result<usize, F
     if context.shared.replication.is_some() && index != 0 {
         return Err(reply_error("ERR SELECT is not allowed in cluster mode"));
     }
+    if context.shared.replication.is_some() {
+        return Ok(context.session.table);
+    }
     let tables = context.shared.databases.len();
     let index = usize::try_from(index).ok().filter(|index| *index < tables);
     index.ok_or(reply_error("ERR DB index is out of range"))
@@ -171,7 +174,9 @@ pub(super) fn table_index(context: &Context<'_>, text: &[u8]) -> Result<usize, F
 
 fn select(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let table = table_index(context, &args[1])?;
-    context.session.select(table);
+    if context.shared.replication.is_none() {
+        context.session.select(table);
+    }
     context.replies.ok();
     Ok(())
 }

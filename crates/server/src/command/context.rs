@@ -53,7 +53,7 @@ impl<'a> Context<'a> {
 
     /// Current time, constant throughout a command or transaction.
     pub(crate) fn now(&self) -> Timestamp {
-        let now = self.now.get().unwrap_or_else(|| self.shared.options.clock.now());
+        let now = self.now.get().unwrap_or_else(|| self.shared.now(self.session.table));
         self.now.set(Some(now));
         now
     }

@@ -201,7 +201,8 @@ fn event_of(
 pub(super) fn publish(shared: &Shared, batcher: &mut WriteBatcher) {
     if !batcher.events.is_empty() {
         for KeyEvent { table, class, event, key } in batcher.events.drain(..) {
-            shared.events.publish(&shared.pubsub, table, class, event, &key);
+            let index = shared.select_index(table);
+            shared.events.publish(&shared.pubsub, index, class, event, &key);
         }
     }
 }

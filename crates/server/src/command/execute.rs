@@ -16,6 +16,7 @@ use super::table::TABLE;
 use super::{events, observe, parking, routing, serve};
 use crate::mailbox::Completion;
 use crate::metrics::CallOutcome;
+use crate::replication::groups::only;
 use crate::resp::{Args, Replies, RespVersion};
 use crate::shared::Shared;
 use crate::store::write_batcher::{PendingReplies, WriteBatcher};
@@ -130,9 +131,9 @@ pub(crate) fn resume(
 ) {
     let Some(mut sliced) = session.sliced.take() else { return };
     let mark = replies.mark();
-    let routed = routing::route_slice(shared, session);
+    let routed = routing::route_slice(shared, session, sliced.tables());
     let mut context = Context::new(shared, session, replies, batcher, &mut [], &TABLE.handlers);
-    let outcome = routed.and_then(|()| sliced.resume(context.database(), context.now()));
+    let outcome = routed.and_then(|()| sliced.resume(context.shared));
     if outcome.is_ok() {
         context.end_slice(*sliced);
     }
@@ -170,7 +171,9 @@ pub(crate) fn expire_parked(
 ) {
     if parking::expire(shared, session, now) {
         // Nothing was found, as far as a leader can say that.
-        session.needs_commit = shared.replication.is_some();
+        if shared.replication.is_some() {
+            session.needs_commit |= only(session.table);
+        }
         complete_parked(shared, session, replies, Completion::TimedOut);
     }
 }
@@ -213,7 +216,7 @@ fn batch_set(
         && session.transaction.is_none()
         && session.reply == ReplyMode::On
         && !session.is_subscriber()
-        && routing::may_batch_sets(shared, session)
+        && routing::may_batch_sets(shared, session, &args[1])
         && !batcher.is_busy
         && !shared.observers.need_single_sets();
     if !is_plain || !shared.databases[session.table].accepts(&args[1], &args[2]) {

@@ -18,6 +18,7 @@ use super::keyspace::Keyspace;
 use crate::acl::log::Reason;
 use crate::backups::Backups;
 use crate::process::{CpuTimes, resident_bytes};
+use crate::replication::groups::{Groups, members};
 use crate::resp::Args;
 use crate::store::Database;
 
@@ -205,8 +206,8 @@ fn evictions(database: &Database) -> u64 {
 }
 
 fn replication(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
-    if let Some(replication) = &context.shared.replication {
-        return nodes::replication_info(replication, out);
+    if let Some(groups) = &context.shared.replication {
+        return nodes::replication_info(groups, out);
     }
     write!(out, "role:master\r\nconnected_slaves:0\r\nmaster_failover_state:no-failover\r\n")?;
     write!(out, "master_repl_offset:0\r\nrepl_backlog_active:0\r\n")
@@ -254,6 +255,10 @@ fn cluster(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
 }
 
 fn keyspace(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
+    if let Some(groups) = context.shared.replication.as_ref().filter(|groups| groups.are_several())
+    {
+        return keyspace_of_groups(context, groups, out);
+    }
     for (index, database) in context.shared.databases.iter().enumerate() {
         // A table that cannot be read reports it to its readers; INFO covers the others too.
         let Ok(keyspace) = Keyspace::of(database, context.now()) else { continue };
@@ -263,6 +268,26 @@ fn keyspace(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
         }
     }
     Ok(())
+}
+
+/// The keys of the groups that this node leads, together.
+fn keyspace_of_groups(
+    context: &Context<'_>,
+    groups: &Groups,
+    out: &mut String,
+) -> std::fmt::Result {
+    let shared = context.shared;
+    let of_group = |group| Keyspace::of(&shared.databases[group], shared.now(group)).ok();
+    let (mut keys, mut expires, mut ttl_sum) = (0, 0, 0);
+    for found in members(groups.led()).filter_map(of_group) {
+        (keys, expires) = (keys + found.keys, expires + found.expires);
+        ttl_sum += u128::from(found.average_ttl) * u128::from(found.expires);
+    }
+    let average_ttl = ttl_sum / u128::from(expires.max(1));
+    match keys > 0 {
+        true => write!(out, "db0:keys={keys},expires={expires},avg_ttl={average_ttl}\r\n"),
+        false => Ok(()),
+    }
 }
 
 fn tables(context: &Context<'_>, out: &mut String) -> std::fmt::Result {

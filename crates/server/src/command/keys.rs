@@ -161,7 +161,10 @@ fn copy(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
             let index = number::parse_i64(index).ok_or(NOT_AN_INTEGER)?;
             target_table = usize::try_from(index)
                 .ok()
-                .filter(|index| *index < context.shared.databases.len())
+                .filter(|index| *index < context.shared.select_count())
+                .map(
+                    |index| if context.shared.replication.is_some() { source_table } else { index },
+                )
                 .ok_or(reply_error("ERR DB index is out of range"))?;
         } else {
             return Err(SYNTAX);

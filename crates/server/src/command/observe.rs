@@ -32,7 +32,8 @@ pub(super) fn show(shared: &Shared, session: &Session, command: &Definition, arg
     if shared.observers.has_any(MONITORS) && !command.has(ADMIN) {
         let args = redacted(command, args);
         let args = args.iter().map(Vec::as_slice);
-        shared.monitors.show(session.table, &session.client().peer, args);
+        let index = shared.select_index(session.table);
+        shared.monitors.show(index, &session.client().peer, args);
     }
 }
 
@@ -40,7 +41,8 @@ pub(super) fn show(shared: &Shared, session: &Session, command: &Definition, arg
 #[inline]
 pub(super) fn show_script_calls(shared: &Shared, session: &mut Session) {
     for ShownCall { table, args } in session.script_calls.drain(..) {
-        shared.monitors.show(table, &"lua", args.iter().map(Vec::as_slice));
+        let index = shared.select_index(table);
+        shared.monitors.show(index, &"lua", args.iter().map(Vec::as_slice));
     }
 }
 

@@ -118,13 +118,13 @@ pub(super) fn expire(shared: &Shared, session: &mut Session, now: Instant) -> bo
     }
 }
 
-/// Ends all parked commands that wait for keys of a replicated table, since this node does not lead
-/// any more.
-pub(crate) fn end_parked(shared: &Shared) {
+/// Ends all parked commands that wait for keys of a replicated group, since this node does not lead
+/// it any more.
+pub(crate) fn end_parked(shared: &Shared, group: usize) {
     const ENDED: &[u8] =
         b"-UNBLOCKED force unblock from blocking operation, instance state changed \
         (master -> replica?)\r\n";
-    for waiter in shared.waiters.remove_all(&shared.observers) {
+    for waiter in shared.waiters.remove_all(&shared.observers, group) {
         waiter.client.complete(Completion::Reply(ENDED.to_vec()));
     }
 }

@@ -9,15 +9,21 @@
 //! The decision is made before the command runs, so a redirected command has had no effect.
 //! Commands that see no keys (PING, INFO, CLUSTER) run everywhere.
 //!
+//! With several groups this is so for the group of the command's keys, which is selected as the
+//! session's table. All keys of a command need one slot then, and so do those of a transaction with
+//! the keys that it watches, else it is refused (`CROSSSLOT`). Commands that see keys which they do
+//! not name (SCAN, DBSIZE) see those of the groups that this node leads.
+//!
 //! Source: the Redis Cluster specification.
 
-use super::definition::{BLOCKING, Definition, READ, SCRIPT, WRITE};
-use super::failure::Failure;
+use super::definition::{BLOCKING, Definition, IMMEDIATE, READ, SCRIPT, WRITE};
+use super::failure::{Failure, reply_error};
 use super::redirection::redirect;
 use super::session::Session;
 use super::table::TABLE;
+use crate::replication::State;
+use crate::replication::groups::{Groups, only};
 use crate::replication::slots::slot_of;
-use crate::replication::{Replication, State};
 use crate::resp::Args;
 use crate::shared::Shared;
 
@@ -25,6 +31,10 @@ use crate::shared::Shared;
 const UNNAMED_KEYS: [&str; 5] = ["dbsize", "exec", "keys", "randomkey", "scan"];
 /// Commands that a replicated table does not have.
 const NOT_THERE: [&str; 3] = ["flushall", "flushdb", "getat"];
+
+/// As in Redis Cluster.
+pub(super) const CROSS_SLOT: Failure =
+    reply_error("CROSSSLOT Keys in request don't hash to the same slot");
 
 /// Decides whether the command runs here. If it does, its reply may have to wait for a commit.
 pub(super) fn route(
@@ -35,32 +45,46 @@ pub(super) fn route(
 ) -> Result<(), Failure> {
     match &shared.replication {
         None => Ok(()),
-        Some(replication) => route_replicated(replication, session, command, args),
+        Some(groups) => route_replicated(groups, session, command, args),
     }
 }
 
-/// Decides whether the next slice of an unfinished command runs here.
-pub(super) fn route_slice(shared: &Shared, session: &mut Session) -> Result<(), Failure> {
-    let Some(replication) = &shared.replication else { return Ok(()) };
-    let status = replication.node.status();
-    session.needs_commit = replication.leads(&status);
-    match session.needs_commit || session.is_replica_reader {
-        true => Ok(()),
-        false => Err(redirect(replication, &status, 0)),
+/// Decides whether the next slice of an unfinished command runs here, on the tables that it has
+/// not completed.
+pub(super) fn route_slice(
+    shared: &Shared,
+    session: &mut Session,
+    mut tables: impl Iterator<Item = usize>,
+) -> Result<(), Failure> {
+    let Some(groups) = &shared.replication else { return Ok(()) };
+    let led = groups.led();
+    session.needs_commit |= led;
+    match tables.find(|table| led & only(*table) == 0) {
+        Some(group) if groups.are_several() || !session.is_replica_reader => {
+            let replication = groups.get(group);
+            Err(redirect(replication, &replication.node.status(), *groups.slots(group).start()))
+        }
+        _ => Ok(()),
     }
 }
 
-/// Whether a SET may join the batch of its iteration: it runs here.
+/// Whether a SET of a key may join the batch of its iteration: it runs here. Its group is selected
+/// then.
 #[inline]
-pub(super) fn may_batch_sets(shared: &Shared, session: &mut Session) -> bool {
-    let Some(replication) = &shared.replication else { return true };
+pub(super) fn may_batch_sets(shared: &Shared, session: &mut Session, key: &[u8]) -> bool {
+    let Some(groups) = &shared.replication else { return true };
+    let group = groups.of_key(key);
+    let replication = groups.get(group);
     let leads = replication.leads(&replication.node.status());
-    session.needs_commit |= leads;
+    if leads {
+        session.table = group;
+        session.needs_commit |= only(group);
+    }
     leads
 }
 
 fn route_replicated(
-    replication: &Replication,
+    groups: &Groups,
     session: &mut Session,
     command: usize,
     args: Args<'_>,
@@ -70,24 +94,87 @@ fn route_replicated(
         let name = command.name.to_uppercase();
         return Err(format!("ERR {name} is not there for a replicated table yet").into());
     }
-    replication.table.end_snapshot();
-    let mut keys = command.keys_in(args);
-    let first_key = keys.next();
-    if first_key.is_none() && !command.has(SCRIPT) && !UNNAMED_KEYS.contains(&command.name) {
-        return Ok(());
-    }
+    groups.end_snapshots();
+    let slot = match groups.are_several() {
+        true => match slot_of_several(groups, session, command, args)? {
+            Some(slot) => slot,
+            None => return Ok(()),
+        },
+        false => {
+            let first_key = command.keys_in(args).next();
+            let sees_keys = command.has(SCRIPT) || UNNAMED_KEYS.contains(&command.name);
+            if first_key.is_none() && !sees_keys {
+                return Ok(());
+            }
+            first_key.or_else(|| queued_key(session)).map_or(0, slot_of)
+        }
+    };
+    let group = groups.of_slot(slot);
+    let replication = groups.get(group);
+    session.table = group;
     let status = replication.node.status();
     if replication.leads(&status) {
-        session.needs_commit = true;
+        session.needs_commit |= only(group);
         return Ok(());
     }
     // Uncommitted writes are dropped when the state becomes that of a follower.
     let may_read = session.is_replica_reader && replication.state() == State::Following;
     if may_read && is_read(command) {
-        return Ok(replication.table.begin_snapshot()?);
+        return Ok(groups.begin_snapshot(group)?);
     }
-    let slot = first_key.or_else(|| queued_key(session)).map_or(0, slot_of);
     Err(redirect(replication, &status, slot))
+}
+
+/// The slot of a command when there are several groups; `None` if it runs here whatever this node
+/// leads.
+fn slot_of_several(
+    groups: &Groups,
+    session: &mut Session,
+    command: &Definition,
+    args: Args<'_>,
+) -> Result<Option<u16>, Failure> {
+    if command.name == "exec" {
+        return Ok(bound_slot(session));
+    }
+    let is_queued = session.transaction.is_some() && !command.has(IMMEDIATE);
+    if UNNAMED_KEYS.contains(&command.name) {
+        if is_queued {
+            return Err(not_in_one_slot(command));
+        }
+        // Replies show what is committed, in the groups that this node leads.
+        session.needs_commit |= groups.led();
+        return Ok(None);
+    }
+    let slot = one_slot(command.keys_in(args)).map_err(|()| CROSS_SLOT)?;
+    let is_bound = is_queued || command.name == "watch";
+    match (slot, bound_slot(session).filter(|_| is_bound)) {
+        (Some(slot), Some(bound)) if slot != bound => Err(CROSS_SLOT),
+        _ => Ok(slot),
+    }
+}
+
+/// The slot that all keys have; `None` if there are no keys.
+pub(super) fn one_slot<'k>(keys: impl Iterator<Item = &'k [u8]>) -> Result<Option<u16>, ()> {
+    let mut found = None;
+    for slot in keys.map(slot_of) {
+        if *found.get_or_insert(slot) != slot {
+            return Err(());
+        }
+    }
+    Ok(found)
+}
+
+/// The slot of the transaction that has begun, or of the keys that the next one watches.
+fn bound_slot(session: &Session) -> Option<u16> {
+    let watched = || session.watched.first().map(|watched| watched.key.as_slice());
+    queued_key(session).or_else(watched).map(slot_of)
+}
+
+/// The refusal of a command that sees the keys of all slots.
+pub(super) fn not_in_one_slot(command: &Definition) -> Failure {
+    let name = command.name.to_uppercase();
+    format!("ERR {name} sees keys of several slots, so it is not there in transactions and scripts")
+        .into()
 }
 
 /// Whether a follower may run it after READONLY.

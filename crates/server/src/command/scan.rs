@@ -12,6 +12,7 @@
 //! power cut may leave it incomplete. Inside of MULTI it is part of the transaction: the keys that
 //! exist at EXEC are removed in its batch.
 
+use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
@@ -20,8 +21,9 @@ use super::definition::{FAST, NO_KEYS, READ, WRITE};
 use super::entry::{self, Command};
 use super::failure::{Failure, NOT_AN_INTEGER, Outcome, SYNTAX, reply_error};
 use super::keys::type_name;
-use super::sliced::{SlicedCommand, slice_end};
+use super::sliced::SlicedCommand;
 use crate::glob::{self, Pattern};
+use crate::replication::groups::members;
 use crate::resp::{Args, number};
 use crate::store::Database;
 use crate::store::key_iter::Start;
@@ -98,12 +100,40 @@ pub(super) fn parse_cursor(text: &[u8]) -> Option<u64> {
     Some(if is_negative { value.wrapping_neg() } else { value })
 }
 
+/// The tables that a command sees which names no keys: the selected one; of several replicated
+/// groups those that this node leads.
+fn visible_tables(context: &Context<'_>) -> VecDeque<usize> {
+    match &context.shared.replication {
+        Some(groups) if groups.are_several() => members(groups.led()).collect(),
+        _ => [context.session.table].into(),
+    }
+}
+
+/// Where a scan goes on, in a table that is selected for it: at a saved position, or at the start
+/// of the table. `None` if there is no table to scan.
+fn resume_scan(context: &mut Context<'_>, number: u64) -> Option<Option<Vec<u8>>> {
+    let tables = visible_tables(context);
+    let cursors = context.shared.cursors.lock();
+    let is_one = context.shared.replication.as_ref().is_none_or(|groups| !groups.are_several());
+    let saved = cursors.table_of(number).filter(|_| !is_one);
+    // One of a group that this node does not lead any more goes on with the next one.
+    let table = tables.into_iter().find(|table| saved.is_none_or(|saved| *table >= saved))?;
+    context.session.table = table;
+    Some(cursors.load(table, number).filter(|position| !position.is_empty()))
+}
+
 fn scan(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let number = parse_cursor(&args[1]).ok_or(reply_error("ERR invalid cursor"))?;
     let scan = Scan::parse(args.from(2))?;
+    let Some(saved) = resume_scan(context, number) else {
+        context.replies.array(2);
+        context.replies.bulk(b"0");
+        context.replies.array(0);
+        return Ok(());
+    };
     let table = context.session.table;
     let prefix = scan.pattern.map_or(&[][..], glob::literal_prefix);
-    let start = match context.shared.cursors.lock().load(table, number) {
+    let start = match saved {
         None => Start::Key(prefix.to_vec()),
         Some(position) => {
             // The pattern may differ from the previous call's.
@@ -154,9 +184,13 @@ fn scan(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
             }
         }
     }
+    let next_table = || visible_tables(context).into_iter().find(|next| *next > table);
     let next = match last {
         Some(after) => context.shared.cursors.lock().save(table, after),
-        None => 0,
+        None => match next_table() {
+            Some(next) => context.shared.cursors.lock().save(next, Vec::new()),
+            None => 0,
+        },
     };
     context.replies.array(2);
     context.replies.bulk(next.to_string().as_bytes());
@@ -169,20 +203,22 @@ fn scan(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 
 fn keys(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let limit = context.shared.options.max_output_bytes;
-    let (sliced, start) = SlicedCommand::collect(&args[1], limit);
-    begin(context, sliced, &start)
+    let tables = visible_tables(context);
+    begin(context, SlicedCommand::collect(tables, &args[1], limit))
 }
 
 fn dbsize(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
     let limit = context.shared.options.max_output_bytes;
-    let (sliced, start) = SlicedCommand::count(MAX_EXACT_COUNT, limit);
-    begin(context, sliced, &start)
+    let tables = visible_tables(context);
+    begin(context, SlicedCommand::count(tables, MAX_EXACT_COUNT, limit))
 }
 
 /// Runs the first slice of a command; in a transaction all of it.
-fn begin(context: &mut Context<'_>, mut sliced: SlicedCommand, start: &Start) -> Outcome {
-    let deadline = (!context.is_in_transaction()).then(slice_end);
-    sliced.begin(context.iter_keys(start)?, deadline, context.database())?;
+fn begin(context: &mut Context<'_>, mut sliced: SlicedCommand) -> Outcome {
+    match context.is_in_transaction() {
+        true => sliced.run_in(context)?,
+        false => sliced.resume(context.shared)?,
+    }
     context.end_slice(sliced);
     Ok(())
 }
@@ -198,28 +234,44 @@ fn randomkey(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
         // Modulo bias is negligible for 64 bits and such small limits.
         state.hash_one(drawn) % limit.max(1)
     };
-    let key = match context.is_in_transaction() {
-        false => random_user_key(context.database(), &mut below)?,
-        true => None,
-    };
-    let key = match key {
-        Some(key) => Some(key),
-        None => {
-            let mut iter = context.iter_keys(&Start::Key(Vec::new()))?;
-            let (mut visited, mut key) = (0, None);
-            while visited < MAX_SAMPLED_KEYS
-                && let Some(next) = iter.next()?
-            {
-                visited += 1;
-                if below(visited) == 0 {
-                    key = Some(next.to_vec());
-                }
-            }
-            key
+    let mut tables = visible_tables(context);
+    // One of them at random; the others if it is empty.
+    tables.rotate_left(below(tables.len() as u64) as usize);
+    let mut key = None;
+    for table in tables {
+        context.session.table = table;
+        key = random_key(context, &mut below)?;
+        if key.is_some() {
+            break;
         }
-    };
+    }
     context.replies.bulk_or_null(key.as_deref());
     Ok(())
+}
+
+/// A key of the selected table.
+fn random_key(
+    context: &Context<'_>,
+    below: &mut dyn FnMut(u64) -> u64,
+) -> Result<Option<Vec<u8>>, Failure> {
+    let key = match context.is_in_transaction() {
+        false => random_user_key(context.database(), below)?,
+        true => None,
+    };
+    if key.is_some() {
+        return Ok(key);
+    }
+    let mut iter = context.iter_keys(&Start::Key(Vec::new()))?;
+    let (mut visited, mut key) = (0, None);
+    while visited < MAX_SAMPLED_KEYS
+        && let Some(next) = iter.next()?
+    {
+        visited += 1;
+        if below(visited) == 0 {
+            key = Some(next.to_vec());
+        }
+    }
+    Ok(key)
 }
 
 fn random_user_key(

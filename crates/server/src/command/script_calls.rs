@@ -14,9 +14,10 @@ use super::definition::Definition;
 use super::events;
 use super::failure;
 use super::shown_call::ShownCall;
-use super::{sort, stream_reads};
+use super::{routing, sort, stream_reads};
 use crate::acl::log::CallContext;
 use crate::pubsub::Kind;
+use crate::replication::groups::Groups;
 use crate::resp::{Args, RespVersion};
 use crate::script::host::{CallError, Commands};
 use crate::script::limits::Abort;
@@ -37,6 +38,8 @@ pub(super) struct ScriptCalls<'c, 'k> {
     /// Table and keys whose locks are held; `None`: all.
     declared: Option<(usize, HashSet<&'k [u8]>)>,
     is_read_only: bool,
+    /// With several replicated groups: the slot of all keys that it may use, if it may use any.
+    slot: Option<Option<u16>>,
     /// Messages to be published at the end.
     pub(super) messages: Vec<Message>,
     /// Calls of commands by number, with the time that they took.
@@ -66,17 +69,22 @@ impl Message {
 }
 
 impl<'c, 'k> ScriptCalls<'c, 'k> {
-    /// No calls yet. `declared` are the keys whose locks are held; `None`: all.
-    pub(super) fn new(
+    /// No calls yet. `declared` are the keys whose locks are held; `None`: all. `keys` are those
+    /// that the script names.
+    pub(super) fn new<'a>(
         context: Context<'c>,
         declared: Option<(usize, HashSet<&'k [u8]>)>,
         is_read_only: bool,
+        keys: impl Iterator<Item = &'a [u8]>,
         long_runs: Option<&'c LongRuns>,
     ) -> Self {
+        let are_several = context.shared.replication.as_ref().is_some_and(Groups::are_several);
+        let slot = are_several.then(|| routing::one_slot(keys).ok().flatten());
         ScriptCalls {
             context,
             declared,
             is_read_only,
+            slot,
             messages: Vec::new(),
             calls: BTreeMap::new(),
             shown: Vec::new(),
@@ -102,6 +110,20 @@ impl<'c, 'k> ScriptCalls<'c, 'k> {
         }
         let is_declared = |key| *table == self.context.session.table && declared.contains(key);
         command.keys_in(args).all(is_declared)
+    }
+
+    /// Checks that all keys of a command have the slot of the script's own keys, if they have to.
+    fn check_slot(&self, command: &Definition, args: Args<'_>) -> Result<(), String> {
+        let Some(slot) = self.slot else { return Ok(()) };
+        if WHOLE_TABLE.contains(&command.name) {
+            return Err(routing::not_in_one_slot(command).text().into_owned());
+        }
+        match routing::one_slot(command.keys_in(args)) {
+            Ok(found) if found.is_none() || found == slot => Ok(()),
+            _ => {
+                Err("ERR Script attempted to access keys that do not hash to the same slot".into())
+            }
+        }
     }
 
     /// Keeps a command for the monitors, which see it after the script.
@@ -148,6 +170,9 @@ impl Commands for ScriptCalls<'_, '_> {
             denial(shared, self.context.session, number, args, CallContext::Script)
         {
             return failed(&format!("NOPERM ACL failure in script: {text}"));
+        }
+        if let Err(text) = self.check_slot(command, args) {
+            return failed(&text);
         }
         if !self.may_access(command, args) {
             return Err(CallError::Abort(Abort::NeedsStore));

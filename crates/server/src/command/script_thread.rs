@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::serve;
 use crate::Fsync;
 use crate::shared::Shared;
-use crate::store::write_batcher::WriteBatcher;
+use crate::store::write_batcher::{Delivery, WriteBatcher};
 
 /// Runs long scripts until the server stops. `index` is the thread's among the metrics of workers.
 pub(crate) fn run_long_scripts(shared: &Shared, index: usize) {
@@ -25,7 +25,8 @@ pub(crate) fn run_long_scripts(shared: &Shared, index: usize) {
         if let Some(reply) = reply
             && shared.waiters.finish(&shared.observers, ticket)
         {
-            batcher.deliver_after_sync(waiter.client.clone(), reply);
+            let (table, client) = (waiter.table, waiter.client.clone());
+            batcher.deliver_after_sync(Delivery { table, client, reply });
         }
         let synced = match shared.options.fsync {
             Fsync::Always => batcher.sync(&shared.databases),

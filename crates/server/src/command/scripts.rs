@@ -318,7 +318,8 @@ fn run<'c, 'k>(
     let (shared, table) = (context.shared, context.session.table);
     let is_long = matches!(limit, TimeLimit::UntilKilled { .. });
     let long_runs = is_long.then_some(&*shared.long_runs);
-    let mut calls = ScriptCalls::new(context, declared, invocation.is_read_only, long_runs);
+    let (is_read_only, keys) = (invocation.is_read_only, invocation.keys.iter());
+    let mut calls = ScriptCalls::new(context, declared, is_read_only, keys, long_runs);
     let run = Run {
         script: &invocation.script,
         generation: shared.scripts.generation(),
@@ -332,7 +333,7 @@ fn run<'c, 'k>(
         (ended, host.take_log())
     })?;
     // As in Redis, SELECT in a script does not change the client's table.
-    calls.context.session.select(table);
+    calls.context.session.select_again(table);
     if !matches!(ended, Ended::Aborted(..)) {
         write_log(&log);
         calls.report();

@@ -17,7 +17,7 @@ use super::{events, observe};
 use crate::metrics::CallOutcome;
 use crate::resp::Replies;
 use crate::shared::Shared;
-use crate::store::write_batcher::WriteBatcher;
+use crate::store::write_batcher::{Delivery, WriteBatcher};
 use crate::tracking::set_current_client;
 
 /// Runs the parked commands of all ready keys again. The caller holds no locks of keys. Cost if no
@@ -50,7 +50,8 @@ fn serve(shared: &Shared, batcher: &mut WriteBatcher) {
                 }
                 Some(reply) => {
                     if waiters.finish(observers, ticket) {
-                        batcher.deliver_after_sync(waiter.client.clone(), reply);
+                        let (table, client) = (waiter.table, waiter.client.clone());
+                        batcher.deliver_after_sync(Delivery { table, client, reply });
                     }
                 }
             }

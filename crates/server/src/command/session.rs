@@ -12,6 +12,7 @@ use crate::acl::access::Access;
 use crate::acl::user::User;
 use crate::clients::{Client, Ticket, flag};
 use crate::pubsub::Kind;
+use crate::replication::groups::GroupSet;
 use crate::shared::Shared;
 use crate::store::observers::MONITORS;
 use crate::store::write_batcher::PendingReplies;
@@ -22,7 +23,7 @@ pub(crate) struct Session {
     client: Arc<Client>,
     /// The user.
     pub(crate) access: Access,
-    /// SELECT index.
+    /// SELECT index; in a replicated table the group of the running command.
     pub(crate) table: usize,
     /// Commands since MULTI.
     pub(crate) transaction: Option<Transaction>,
@@ -47,8 +48,9 @@ pub(crate) struct Session {
     pub(crate) script_calls: Vec<ShownCall>,
     /// A parked command is being run again.
     pub(crate) is_retry: bool,
-    /// Commands of this iteration have seen or written what may not be committed.
-    pub(crate) needs_commit: bool,
+    /// The groups in which commands of this iteration have seen or written what may not be
+    /// committed.
+    pub(crate) needs_commit: GroupSet,
     /// READONLY: reads may be answered by a follower, from what it has applied.
     pub(crate) is_replica_reader: bool,
     /// CLIENT TRACKING.
@@ -152,7 +154,7 @@ impl Session {
             paused_until: None,
             script_calls: Vec::new(),
             is_retry: false,
-            needs_commit: false,
+            needs_commit: 0,
             is_replica_reader: false,
             tracking: None,
             subscriptions: Default::default(),
@@ -183,6 +185,13 @@ impl Session {
     pub(crate) fn select(&mut self, table: usize) {
         self.table = table;
         self.client().table.store(table, Relaxed);
+    }
+
+    /// Selects the table again that was selected before a script or transaction.
+    pub(crate) fn select_again(&mut self, table: usize) {
+        if self.table != table {
+            self.select(table);
+        }
     }
 
     /// Whether the client has subscriptions.

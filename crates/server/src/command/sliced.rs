@@ -13,16 +13,22 @@
 //! All slices use one cursor, which shows the table as of the start of the command; `mica` has no
 //! such cursor and continues from bucket to bucket. In a transaction a command runs in one piece.
 //!
+//! In a replicated table of several groups a command visits the tables of those that this node leads,
+//! one after the other.
+//!
 //! Invariant: while a command is unfinished, no other command of its client runs, so replies keep
 //! the order of commands.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use siltstone_engine::{Result, Timestamp};
+use siltstone_engine::Result;
 
+use super::context::Context;
 use super::failure::Failure;
 use crate::glob::{self, Pattern};
 use crate::resp::Replies;
+use crate::shared::Shared;
 use crate::store::Database;
 use crate::store::key_iter::{KeyIter, PausedIter, Start};
 
@@ -36,6 +42,9 @@ const LONG_KEY_BYTES: usize = 1 << 10;
 /// An unfinished command.
 pub(crate) struct SlicedCommand {
     paused: Option<PausedIter>,
+    /// The tables that are not complete; `paused` is of the first.
+    tables: VecDeque<usize>,
+    start: Start,
     job: Job,
     /// Limit of the reply, in bytes.
     max_reply_bytes: usize,
@@ -50,48 +59,63 @@ enum Job {
 }
 
 /// The end of a slice that begins now.
-pub(super) fn slice_end() -> Instant {
+fn slice_end() -> Instant {
     Instant::now() + MAX_SLICE
 }
 
 impl SlicedCommand {
     /// Creates KEYS.
-    pub(super) fn collect(pattern: &[u8], max_reply_bytes: usize) -> (Self, Start) {
+    pub(super) fn collect(tables: VecDeque<usize>, pattern: &[u8], max_reply_bytes: usize) -> Self {
         let prefix = glob::literal_prefix(pattern).to_vec();
         let start = Start::Key(prefix.clone());
         let pattern = Pattern::new(pattern);
         let job = Job::Collect { pattern, prefix, found: Vec::new(), bytes: 0 };
-        (SlicedCommand { paused: None, job, max_reply_bytes }, start)
+        SlicedCommand { paused: None, tables, start, job, max_reply_bytes }
     }
 
     /// Creates DBSIZE.
-    pub(super) fn count(limit: usize, max_reply_bytes: usize) -> (Self, Start) {
+    pub(super) fn count(tables: VecDeque<usize>, limit: usize, max_reply_bytes: usize) -> Self {
         let job = Job::Count { count: 0, limit };
-        (SlicedCommand { paused: None, job, max_reply_bytes }, Start::Key(Vec::new()))
+        let start = Start::Key(Vec::new());
+        SlicedCommand { paused: None, tables, start, job, max_reply_bytes }
     }
 
-    /// Runs the first slice on an iterator of `database`, up to the deadline if there is one.
-    pub(super) fn begin(
-        &mut self,
-        iter: KeyIter<'_>,
-        deadline: Option<Instant>,
-        database: &Database,
-    ) -> Result<(), Failure> {
-        self.paused = self.run(iter, deadline, database)?;
+    /// Runs all of it in a transaction, whose writes are in `overlays`.
+    pub(super) fn run_in(&mut self, context: &Context<'_>) -> Result<(), Failure> {
+        while let Some(table) = self.tables.pop_front() {
+            let (database, now) = (&context.shared.databases[table], context.now());
+            let iter = KeyIter::new(database, context.overlays.get(table), &self.start, now)?;
+            self.run(iter, None, database)?;
+        }
         Ok(())
     }
 
     /// Runs the next slice.
-    pub(super) fn resume(&mut self, database: &Database, now: Timestamp) -> Result<(), Failure> {
-        let Some(paused) = self.paused.take() else { return Ok(()) };
-        let iter = KeyIter::resume(database, paused, now)?;
-        self.paused = self.run(iter, Some(slice_end()), database)?;
+    pub(super) fn resume(&mut self, shared: &Shared) -> Result<(), Failure> {
+        let deadline = slice_end();
+        while let Some(&table) = self.tables.front() {
+            let (database, now) = (&shared.databases[table], shared.now(table));
+            let iter = match self.paused.take() {
+                Some(paused) => KeyIter::resume(database, paused, now)?,
+                None => KeyIter::new(database, None, &self.start, now)?,
+            };
+            self.paused = self.run(iter, Some(deadline), database)?;
+            if self.paused.is_some() {
+                break;
+            }
+            self.tables.pop_front();
+        }
         Ok(())
     }
 
     /// Whether there is more to do.
     pub(super) fn is_paused(&self) -> bool {
-        self.paused.is_some()
+        !self.tables.is_empty()
+    }
+
+    /// The tables that are not complete.
+    pub(super) fn tables(&self) -> impl Iterator<Item = usize> {
+        self.tables.iter().copied()
     }
 
     /// Writes the reply, after the last slice.

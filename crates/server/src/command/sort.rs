@@ -20,6 +20,7 @@ use super::definition::{KeyOption, ONE_KEY, READ, WRITE};
 use super::elements::{float, integer, is};
 use super::entry::{self, Command};
 use super::failure::{Failure, Outcome, SYNTAX, WRONG_TYPE, reply_error};
+use crate::replication::groups::Groups;
 use crate::resp::Args;
 
 pub(super) fn commands() -> Vec<Command> {
@@ -137,17 +138,28 @@ fn elements(
     Ok((stored.kind(), elements))
 }
 
-/// Checks that the user may read the keys that patterns name: all of them.
+/// Checks that the keys that patterns name are in this table, and that the user may read them: all
+/// keys.
 fn check_patterns(context: &Context<'_>, args: Args<'_>, options: &Options<'_>) -> Outcome {
     let (acl, session) = (&context.shared.acl, &context.session);
-    if !options.has_patterns() || session.access.is_free(acl) {
+    if !options.has_patterns() {
+        return Ok(());
+    }
+    let option = if options.by.is_some() && !options.is_unsorted { "BY" } else { "GET" };
+    if context.shared.replication.as_ref().is_some_and(Groups::are_several) {
+        return Err(format!(
+            "ERR {option} option of SORT denied in cluster mode when keys formed by the pattern may \
+             be in different slots."
+        )
+        .into());
+    }
+    if session.access.is_free(acl) {
         return Ok(());
     }
     let number = context.shared.commands.find(&args[0]).unwrap_or_default();
     if session.access.user().may_read_all(&acl.names, number, args) {
         return Ok(());
     }
-    let option = if options.by.is_some() && !options.is_unsorted { "BY" } else { "GET" };
     Err(format!("ERR {option} option of SORT denied due to insufficient ACL permissions.").into())
 }
 

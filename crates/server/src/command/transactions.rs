@@ -148,7 +148,7 @@ fn lock_all<'a>(context: &Context<'a>, commands: &[QueuedCommand]) -> Vec<Guard<
             _ => {}
         }
         // A queued SELECT changes the table of the following commands.
-        if command.name == "select" {
+        if command.name == "select" && context.shared.replication.is_none() {
             let index = number::parse_u64(&queued.args()[1]).and_then(|i| usize::try_from(i).ok());
             table = index.filter(|index| *index < databases.len()).unwrap_or(table);
         }
@@ -229,7 +229,7 @@ fn run(context: &mut Context<'_>, commands: &[QueuedCommand]) -> Outcome {
     };
     if outcome.is_err() {
         context.batcher.events.clear();
-        context.session.select(table_before);
+        context.session.select_again(table_before);
     }
     outcome
 }

@@ -117,11 +117,13 @@ impl Waiters {
         still_waits
     }
 
-    /// Removes all commands that wait for keys.
-    pub(super) fn remove_all(&self, observers: &Observers) -> Vec<Arc<Waiter>> {
+    /// Removes all commands that wait for keys of a table.
+    pub(super) fn remove_all(&self, observers: &Observers, table: usize) -> Vec<Arc<Waiter>> {
         let mut waiting = self.waiting.lock();
         let removed: Vec<_> = waiting
-            .extract_if(|_, entry| entry.state == State::Waiting && !entry.waiter.keys.is_empty())
+            .extract_if(|_, Entry { waiter, state }| {
+                *state == State::Waiting && waiter.table == table && !waiter.keys.is_empty()
+            })
             .collect();
         drop(waiting);
         let waiters = removed.iter().map(|(_, entry)| entry.waiter.clone()).collect();

@@ -8,10 +8,11 @@ use std::collections::BTreeSet;
 use std::fmt::{Display, Result, Write};
 use std::sync::atomic::Ordering::Relaxed;
 
+use siltstone_cluster::node::Status;
 use siltstone_engine::Stats;
 
 use crate::backups::Backups;
-use crate::replication::Replication;
+use crate::replication::groups::Groups;
 use crate::shared::Shared;
 use crate::store::Database;
 
@@ -56,8 +57,8 @@ pub(crate) fn page(shared: &Shared) -> String {
     // Writing to a string does not fail.
     let _ = page.server(shared);
     let _ = page.commands(shared);
-    if let Some(replication) = &shared.replication {
-        let _ = page.replication(replication);
+    if let Some(groups) = &shared.replication {
+        let _ = page.replication(groups);
     }
     let _ = page.tables(&shared.databases);
     let _ = page.deprecated();
@@ -157,34 +158,49 @@ impl Page {
         Ok(())
     }
 
-    /// This node of a replicated table.
-    fn replication(&mut self, replication: &Replication) -> Result {
-        let status = replication.node.status();
-        let leader = status.leader.as_ref().map_or(0, |leader| leader.node);
-        for (name, help, value) in [
-            ("raft_node", "The number of this node.", status.node),
-            ("raft_leader", "The number of the leader; 0 if none is known.", leader),
-            ("raft_term", "The term of the group.", status.term),
-            ("raft_commit_index", "The last entry known to be committed.", status.commit),
-            ("raft_applied_index", "The last entry applied here.", status.applied),
-            ("raft_log_bytes", "Bytes of the log's file.", status.log_bytes),
-            ("raft_voters", "Members that vote.", status.voters.len() as u64),
-        ] {
-            self.one(name, "gauge", help, value)?;
+    /// This node of a replicated table; with several groups by group.
+    fn replication(&mut self, groups: &Groups) -> Result {
+        let statuses: Vec<_> = groups.iter().map(|group| (group, group.node.status())).collect();
+        let label = |group: usize, others: &str| match (groups.are_several(), others) {
+            (false, "") => String::new(),
+            (false, others) => format!("{{{others}}}"),
+            (true, "") => format!("{{group=\"{group}\"}}"),
+            (true, others) => format!("{{group=\"{group}\",{others}}}"),
+        };
+        type Value = fn(&Status) -> u64;
+        let gauges: [(&str, &str, Value); 7] = [
+            ("raft_node", "The number of this node.", |status| status.node),
+            ("raft_leader", "The number of the leader; 0 if none is known.", |status| {
+                status.leader.as_ref().map_or(0, |leader| leader.node)
+            }),
+            ("raft_term", "The term of the group.", |status| status.term),
+            ("raft_commit_index", "The last entry known to be committed.", |status| status.commit),
+            ("raft_applied_index", "The last entry applied here.", |status| status.applied),
+            ("raft_log_bytes", "Bytes of the log's file.", |status| status.log_bytes),
+            ("raft_voters", "Members that vote.", |status| status.voters.len() as u64),
+        ];
+        for (name, help, value) in gauges {
+            self.family(name, "gauge", help)?;
+            for (group, (_, status)) in statuses.iter().enumerate() {
+                let label = label(group, "");
+                writeln!(self.text, "siltstone_{name}{label} {}", value(status))?;
+            }
         }
         // Of the leader only.
         self.family("raft_peer_lag_entries", "gauge", "Entries that another node lacks.")?;
-        for peer in &status.peers {
-            writeln!(
-                self.text,
-                "siltstone_raft_peer_lag_entries{{node=\"{}\"}} {}",
-                peer.node, peer.lag
-            )?;
+        for (group, (_, status)) in statuses.iter().enumerate() {
+            for peer in &status.peers {
+                let label = label(group, &format!("node=\"{}\"", peer.node));
+                writeln!(self.text, "siltstone_raft_peer_lag_entries{label} {}", peer.lag)?;
+            }
         }
         self.family("raft_peer_up", "gauge", "Whether another node was heard of lately.")?;
-        for peer in &status.peers {
-            let is_up = u8::from(replication.membership.is_alive(peer.node));
-            writeln!(self.text, "siltstone_raft_peer_up{{node=\"{}\"}} {is_up}", peer.node)?;
+        for (group, (replication, status)) in statuses.iter().enumerate() {
+            for peer in &status.peers {
+                let is_up = u8::from(replication.membership.is_alive(peer.node));
+                let label = label(group, &format!("node=\"{}\"", peer.node));
+                writeln!(self.text, "siltstone_raft_peer_up{label} {is_up}")?;
+            }
         }
         Ok(())
     }

@@ -11,12 +11,14 @@
 //! Other threads reach a client through its mailbox: pushed messages, and the reply to a parked
 //! command. Messages move to the replies while less than the soft limit is unsent there.
 //!
-//! Replies that depend on uncommitted writes of a replicated table are held back: nothing behind
-//! `held_from` is sent until the worker releases it.
+//! Replies that depend on uncommitted writes of replicated groups are held back: nothing behind
+//! `held_from` is sent until the worker releases it. The replies of one iteration wait together,
+//! for all groups that they depend on, and behind those of earlier iterations.
 //!
 //! Invariant: [`Connection::send`] is called after the worker has synced what the replies
 //! acknowledge; `unsynced` marks the replies to retract if the sync fails.
 
+use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -26,6 +28,7 @@ use super::timeouts::Activity;
 use super::transport::Transport;
 use crate::clients::{Registration, flag};
 use crate::memcached::session::Progress;
+use crate::replication::groups::{GroupSet, only};
 use crate::resp::Replies;
 use crate::shared::Shared;
 use crate::store::write_batcher::WriteBatcher;
@@ -43,6 +46,8 @@ pub(crate) struct Connection {
     sent_bytes: u64,
     /// Position in the stream of replies from which on they are held back.
     held_from: Option<u64>,
+    /// What is held back, in order.
+    holds: VecDeque<Hold>,
     /// Position up to which replies were written before this iteration.
     served_from: u64,
     /// The socket may have more to read.
@@ -64,6 +69,14 @@ pub(crate) struct Connection {
     activity: Activity,
 }
 
+/// The replies of an iteration that are held back.
+struct Hold {
+    /// The position behind them.
+    end: u64,
+    /// The groups whose commits they wait for.
+    waits: GroupSet,
+}
+
 impl Connection {
     pub(crate) fn new(
         shared: &Shared,
@@ -81,6 +94,7 @@ impl Connection {
             unsynced: 0,
             sent_bytes: 0,
             held_from: None,
+            holds: VecDeque::new(),
             served_from: 0,
             is_readable: true,
             is_writable: true,
@@ -289,20 +303,33 @@ impl Connection {
         self.sent_bytes + self.replies.len() as u64
     }
 
-    /// Holds the replies of this iteration back if they depend on a commit, or follow some that are
-    /// held. Returns whether a commit has to release them.
-    pub(crate) fn hold(&mut self) -> bool {
-        let needs_commit = self.protocol.take_needs_commit();
-        let has_replied = self.reply_end() > self.served_from;
-        if needs_commit && has_replied && self.held_from.is_none() {
-            self.held_from = Some(self.served_from);
+    /// Holds the replies of this iteration back if they depend on commits, or follow some that are
+    /// held. Returns the groups whose commits have to release them.
+    pub(crate) fn hold(&mut self) -> GroupSet {
+        let waits = self.protocol.take_needs_commit();
+        let end = self.reply_end();
+        if end == self.served_from || waits == 0 && self.holds.is_empty() {
+            return 0;
         }
-        has_replied && self.held_from.is_some()
+        self.held_from.get_or_insert(self.served_from);
+        self.holds.push_back(Hold { end, waits });
+        waits
     }
 
-    /// Releases the replies up to a position.
-    pub(crate) fn release(&mut self, end: u64) {
-        self.held_from = (end < self.reply_end()).then_some(end);
+    /// A group has committed what the replies up to a position depend on.
+    pub(crate) fn release(&mut self, group: usize, end: u64) {
+        for hold in self.holds.iter_mut().take_while(|hold| hold.end <= end) {
+            hold.waits &= !only(group);
+        }
+        while let Some(hold) = self.holds.front()
+            && hold.waits == 0
+        {
+            self.held_from = Some(hold.end);
+            self.holds.pop_front();
+        }
+        if self.holds.is_empty() {
+            self.held_from = None;
+        }
     }
 
     /// Ends the connection: the outcome of its last commands is unknown.

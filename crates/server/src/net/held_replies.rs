@@ -1,4 +1,4 @@
-//! Replies of a replicated table that wait for a commit, of all connections of the worker.
+//! Replies that wait for a commit of one replicated group, of all connections of the worker.
 //!
 //! ```text
 //!   iteration      a connection's replies depend on uncommitted writes ─▶ open
@@ -7,16 +7,16 @@
 //!   lost           open and in flight: the connections are closed
 //! ```
 //!
-//! A connection that has replies in both is released in two steps, in their order. Replies to
+//! A connection that has replies in both is released in two steps, in their order. One whose replies
+//! wait for several groups goes on when all of them have committed
+//! ([`hold`](super::connection::Connection::hold)). Replies to
 //! parked commands of other clients ("deliveries") wait in the same way.
 //!
 //! Memory: a few words per connection. The replies themselves stay in the connection, where they
 //! count for its limits.
 
-use std::sync::Arc;
-
-use crate::clients::Client;
 use crate::mailbox::Completion;
+use crate::store::write_batcher::Delivery;
 
 /// A connection with held replies. Its token may be another connection's meanwhile.
 #[derive(Debug, Clone, Copy)]
@@ -31,20 +31,20 @@ pub(super) struct Holder {
 #[derive(Default)]
 pub(super) struct Held {
     pub(super) holders: Vec<Holder>,
-    deliveries: Vec<(Arc<Client>, Vec<u8>)>,
+    deliveries: Vec<Delivery>,
 }
 
 impl Held {
     /// Posts the replies to parked commands.
     pub(super) fn deliver(&mut self) {
-        for (client, reply) in self.deliveries.drain(..) {
+        for Delivery { client, reply, .. } in self.deliveries.drain(..) {
             client.complete(Completion::Reply(reply));
         }
     }
 
     /// Closes the clients whose parked commands have run.
     pub(super) fn fail_deliveries(&mut self) {
-        for (client, _) in self.deliveries.drain(..) {
+        for Delivery { client, .. } in self.deliveries.drain(..) {
             client.kill();
         }
     }
@@ -62,14 +62,14 @@ pub(super) struct HeldReplies {
 }
 
 impl HeldReplies {
-    /// Adds the replies of an iteration.
-    pub(super) fn add(
-        &mut self,
-        holders: impl Iterator<Item = Holder>,
-        deliveries: Vec<(Arc<Client>, Vec<u8>)>,
-    ) {
-        self.open.holders.extend(holders);
-        self.open.deliveries.extend(deliveries);
+    /// Adds the replies of a connection in an iteration.
+    pub(super) fn add(&mut self, holder: Holder) {
+        self.open.holders.push(holder);
+    }
+
+    /// Adds a reply to a parked command.
+    pub(super) fn add_delivery(&mut self, delivery: Delivery) {
+        self.open.deliveries.push(delivery);
     }
 
     /// Whether there is something that a commit would release.

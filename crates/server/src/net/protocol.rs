@@ -19,6 +19,7 @@ use crate::command::{
 use crate::mailbox::Completion;
 use crate::memcached::MemcachedSession;
 use crate::memcached::session::Progress;
+use crate::replication::groups::GroupSet;
 use crate::resp::{Limits, ParseStatus, Parser, Replies};
 use crate::shared::Shared;
 use crate::store::write_batcher::WriteBatcher;
@@ -234,11 +235,11 @@ impl ProtocolState {
         }
     }
 
-    /// Takes whether replies of this iteration depend on what may not be committed.
-    pub(crate) fn take_needs_commit(&mut self) -> bool {
+    /// Takes the groups in which replies of this iteration depend on what may not be committed.
+    pub(crate) fn take_needs_commit(&mut self) -> GroupSet {
         match self {
             ProtocolState::Resp { session, .. } => std::mem::take(&mut session.needs_commit),
-            ProtocolState::Memcached { .. } => false,
+            ProtocolState::Memcached { .. } => 0,
         }
     }
 

@@ -28,14 +28,15 @@ use super::transport::Transport;
 use super::wakeups::Wakeups;
 use crate::Fsync;
 use crate::command::{end_parked, serve_ready_keys};
-use crate::replication::{Progress, Replication, State};
+use crate::replication::groups::{Groups, members};
+use crate::replication::{Progress, State};
 use crate::shared::Shared;
 use crate::store::write_batcher::WriteBatcher;
 
 const WAKE: Token = Token(usize::MAX);
 /// Interval at which passed expiries are published.
 const EXPIRY_INTERVAL: Duration = Duration::from_millis(50);
-/// Interval at which the worker of a replicated table looks at the node's status.
+/// Interval at which the worker of a replicated table looks at the node's status in its groups.
 const STATUS_INTERVAL: Duration = Duration::from_millis(20);
 /// Bytes per read.
 const SCRATCH_BYTES: usize = 64 << 10;
@@ -54,8 +55,8 @@ pub(crate) struct Worker {
     /// Deadlines of parked commands.
     deadlines: Deadlines,
     batcher: WriteBatcher,
-    /// Replies that wait for a commit, if the table is replicated.
-    held: HeldReplies,
+    /// Replies that wait for a commit, by replicated group.
+    held: Vec<HeldReplies>,
     scratch: Vec<u8>,
 }
 
@@ -66,8 +67,10 @@ impl Worker {
         let wakeups = Arc::new(Wakeups::new(Waker::new(poll.registry(), WAKE)?));
         let inbox = Arc::new(Inbox { arrivals: Mutex::default(), wakeups });
         let batcher = WriteBatcher::new(shared.databases.len());
-        if let Some(replication) = &shared.replication {
-            replication.wake(inbox.wakeups.clone());
+        let mut held = Vec::new();
+        if let Some(groups) = &shared.replication {
+            groups.wake(&inbox.wakeups);
+            held.resize_with(groups.len(), HeldReplies::default);
         }
         let worker = Worker {
             index,
@@ -79,7 +82,7 @@ impl Worker {
             scheduled: Vec::new(),
             deadlines: Deadlines::default(),
             batcher,
-            held: HeldReplies::default(),
+            held,
             scratch: vec![0; SCRATCH_BYTES],
         };
         Ok((worker, inbox))
@@ -103,7 +106,7 @@ impl Worker {
             self.poll_events(&mut events, wait)?;
             self.accept_arrivals();
             self.schedule_woken();
-            self.follow_group();
+            self.follow_groups();
             self.run_iteration();
             if publishes_expired {
                 self.shared.publish_expired();
@@ -240,8 +243,8 @@ impl Worker {
             shared.metrics.failed_syncs.fetch_add(1, Relaxed);
             format!("ERR the write may not be durable: {error}")
         });
-        if let Some(replication) = &shared.replication {
-            replication.table.end_snapshot();
+        if let Some(groups) = &shared.replication {
+            groups.end_snapshots();
             self.hold_replies(&tokens);
         } else {
             self.batcher.deliver(sync_error.as_deref());
@@ -268,44 +271,49 @@ impl Worker {
         self.batcher.finish_iteration();
         self.shared.metrics.record(self.index, &mut self.batcher.samples);
         self.reuse(tokens);
-        if let Some(replication) = &shared.replication {
-            self.submit(replication);
+        if let Some(groups) = &shared.replication {
+            (0..groups.len()).for_each(|group| self.submit(groups, group));
         }
     }
 
     /// Whether commands have to wait for a commit.
     fn is_congested(&self) -> bool {
-        self.shared.replication.as_ref().is_some_and(Replication::is_congested)
+        self.shared.replication.as_ref().is_some_and(Groups::is_congested)
     }
 
     /// Holds back the replies of this iteration that depend on a commit.
     fn hold_replies(&mut self, tokens: &[usize]) {
-        let connections = &mut self.connections;
-        let holders = tokens.iter().filter_map(|token| {
-            let connection = connections[*token].as_mut()?;
+        for token in tokens {
+            let Some(connection) = &mut self.connections[*token] else { continue };
             let (client, end) = (connection.client_id(), connection.reply_end());
-            connection.hold().then_some(Holder { token: *token, client, end })
-        });
-        self.held.add(holders, self.batcher.take_deliveries());
+            for group in members(connection.hold()) {
+                self.held[group].add(Holder { token: *token, client, end });
+            }
+        }
+        for delivery in self.batcher.take_deliveries() {
+            self.held[delivery.table].add_delivery(delivery);
+        }
     }
 
-    /// Begins the commit that the held replies wait for, unless one is under way.
-    fn submit(&mut self, replication: &Replication) {
-        let has_work = self.held.is_waiting() || replication.table.has_open();
+    /// Begins the commit of a group that the held replies wait for, unless one is under way.
+    fn submit(&mut self, groups: &Groups, group: usize) {
+        let replication = groups.get(group);
+        let has_work = self.held[group].is_waiting() || replication.table.has_open();
         if !has_work {
             return;
         }
         if replication.submit() {
-            self.held.begin();
+            self.held[group].begin();
         } else if replication.state() == State::Following {
             replication.table.discard();
-            self.lose();
+            self.lose(group);
         }
     }
 
-    /// Closes all connections with held replies: the outcome of their commands is unknown.
-    fn lose(&mut self) {
-        for mut held in self.held.lost() {
+    /// Closes all connections whose replies wait for a group: the outcome of their commands is
+    /// unknown.
+    fn lose(&mut self, group: usize) {
+        for mut held in self.held[group].lost() {
             for holder in &held.holders {
                 self.fail(holder);
             }
@@ -313,36 +321,42 @@ impl Worker {
         }
     }
 
-    /// Follows the group of a replicated table: releases committed replies, and closes connections
+    /// Follows the groups of a replicated table: releases committed replies, and closes connections
     /// whose replies are lost.
-    fn follow_group(&mut self) {
+    fn follow_groups(&mut self) {
         let shared = self.shared.clone();
-        let Some(replication) = &shared.replication else { return };
+        let Some(groups) = &shared.replication else { return };
+        for group in 0..groups.len() {
+            self.follow(groups, group);
+            self.submit(groups, group);
+        }
+    }
+
+    fn follow(&mut self, groups: &Groups, group: usize) {
         loop {
-            match replication.advance() {
-                Progress::None => break,
-                Progress::Began => shared.begin_term(),
+            match groups.get(group).advance() {
+                Progress::None => return,
+                Progress::Began => self.shared.begin_term(group),
                 Progress::Committed => {
-                    let mut held = self.held.committed();
+                    let mut held = self.held[group].committed();
                     for holder in &held.holders {
-                        self.release(holder);
+                        self.release(group, holder);
                     }
                     held.deliver();
                 }
                 Progress::Lost => {
-                    self.lose();
-                    end_parked(&shared);
-                    shared.observers.tracking.invalidate_all();
+                    self.lose(group);
+                    end_parked(&self.shared, group);
+                    self.shared.observers.tracking.invalidate_all();
                 }
             }
         }
-        self.submit(replication);
     }
 
-    fn release(&mut self, holder: &Holder) {
+    fn release(&mut self, group: usize, holder: &Holder) {
         let Some(Some(connection)) = self.connections.get_mut(holder.token) else { return };
         if connection.client_id() == holder.client {
-            connection.release(holder.end);
+            connection.release(group, holder.end);
             connection.send(&self.shared);
             schedule(&mut self.scheduled, holder.token, connection);
         }
@@ -396,7 +410,7 @@ impl Worker {
             schedule(&mut self.scheduled, token, connection);
         }
         loop {
-            self.follow_group();
+            self.follow_groups();
             self.run_iteration();
             let waits = self.connections.iter().flatten().any(|c| c.has_replies());
             if Instant::now() >= deadline || self.scheduled.is_empty() && !waits {

@@ -4,7 +4,7 @@
 //!   new node                                          leader
 //!   CLUSTER ADD-NODE directory address ──────────▶    row with the address, then a learner
 //!                     ◀──────────────── WAIT          (asked again until it is one)
-//!                     ◀──────── group, number, members
+//!                     ◀──────── group, number, number of groups, members
 //!   node without members, which receives snapshot and log
 //! ```
 //!
@@ -22,11 +22,17 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// How long a node tries to reach a group that does not answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Begins the part of the reply with the number of groups. It is left out for one group, so that
+/// earlier programs can join.
+pub(crate) const GROUPS_PREFIX: &str = "groups=";
+
 /// The reply to a node that joins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Joined {
     pub(crate) group: u64,
     pub(crate) node: u64,
+    /// The number of groups.
+    pub(crate) groups: u16,
     pub(crate) members: Vec<Member>,
 }
 
@@ -57,10 +63,17 @@ pub(crate) fn join(options: &JoinOptions, directory: u64) -> Result<Joined> {
 
 fn decode(parts: &[Reply]) -> Option<Joined> {
     let [group, node, members @ ..] = parts else { return None };
+    let (mut groups, mut members) = (1, members);
+    if let Some((first, rest)) = members.split_first()
+        && let Some(number) = first.to_text().strip_prefix(GROUPS_PREFIX)
+    {
+        (groups, members) = (number.parse().ok()?, rest);
+    }
     let members = members.iter().map(|member| member.to_text().parse().ok());
     Some(Joined {
         group: group.to_text().parse().ok()?,
         node: node.to_text().parse().ok()?,
+        groups,
         members: members.collect::<Option<_>>()?,
     })
 }

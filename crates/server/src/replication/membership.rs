@@ -15,6 +15,10 @@
 //! what an earlier leader has begun is over then.
 //!
 //! Removal and handover go from the command to the node directly ([`Membership::check_removal`]).
+//!
+//! With several groups, nodes are added to the first group and removed from it. The leaders of the
+//! others follow it, by their own node's copy of it ([`super::placement`]); each group has rows of
+//! all its members.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,11 +30,12 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, RwLock};
 use siltstone_cluster::Change;
 use siltstone_cluster::node::{NodeHandle, Role, Status};
-use siltstone_cluster::transport::Transport;
 use siltstone_engine::{Engine, Error, Result, WriteBatch};
 
 use super::members::{self, MemberRow, MemberRows};
 use super::options::{Member, needs_tls};
+use super::peers::Peers;
+use super::placement::Placement;
 use crate::process;
 
 /// Delay until a change is noticed.
@@ -46,7 +51,7 @@ const MAX_WAITING: usize = 16;
 pub(crate) struct Membership {
     /// This node, with its number.
     pub(crate) own: Member,
-    node: NodeHandle,
+    pub(super) node: NodeHandle,
     /// Whether connections between nodes use TLS.
     has_tls: bool,
     /// The addresses of all nodes that this one knows of.
@@ -56,7 +61,7 @@ pub(crate) struct Membership {
     /// A node is taken for dead after this time.
     dead_after: Duration,
     /// The rows as they were last read.
-    rows: Mutex<MemberRows>,
+    pub(super) rows: Mutex<MemberRows>,
     /// Nodes that want to be added.
     waiting: Mutex<VecDeque<MemberRow>>,
     changed: Condvar,
@@ -199,25 +204,23 @@ impl Membership {
     }
 }
 
-fn is_member(status: &Status, node: u64) -> bool {
+pub(super) fn is_member(status: &Status, node: u64) -> bool {
     status.voters.contains(&node) || status.learners.contains(&node)
 }
 
-/// Starts the thread. The transport has the peers that are known already. It ends with the guard,
-/// or with the node.
+/// Starts the thread. It ends with the guard, or with the node.
 pub(crate) fn start(
     membership: &Arc<Membership>,
-    transport: Option<Arc<Transport>>,
+    peers: Arc<Peers>,
+    placement: Placement,
     changes: Arc<RowChanges>,
 ) -> Result<MembershipThread> {
-    let mut others = (**membership.known.read()).clone();
-    others.remove(&membership.own.node);
     let keeper = Keeper {
         membership: Arc::downgrade(membership),
-        transport,
+        peers,
+        placement,
         changes,
         seen: None,
-        peers: others,
         configured: (**membership.known.read()).clone(),
         ready_term: None,
     };
@@ -230,12 +233,11 @@ pub(crate) fn start(
 /// The state of the thread.
 struct Keeper {
     membership: Weak<Membership>,
-    transport: Option<Arc<Transport>>,
+    peers: Arc<Peers>,
+    placement: Placement,
     changes: Arc<RowChanges>,
     /// The changes and the table at which the rows were last read.
     seen: Option<(u64, Weak<dyn Engine>)>,
-    /// The addresses that the transport has.
-    peers: BTreeMap<u64, Member>,
     /// Addresses of the command line, until a row that differs is written.
     configured: BTreeMap<u64, Member>,
     /// The term in which this leader has committed.
@@ -252,8 +254,9 @@ impl Keeper {
             self.read_rows(&membership);
             self.connect(&membership, &status);
             note_active(&membership, &status);
-            if status.role == Role::Leader {
-                self.lead(&membership, &status);
+            match status.role == Role::Leader {
+                true => self.lead(&membership, &status),
+                false => self.placement.rest(),
             }
             let mut waiting = membership.waiting.lock();
             if status.role != Role::Leader {
@@ -291,26 +294,11 @@ impl Keeper {
     }
 
     /// Connects to all members and to no one else.
-    fn connect(&mut self, membership: &Membership, status: &Status) {
-        let Some(transport) = &self.transport else { return };
+    fn connect(&self, membership: &Membership, status: &Status) {
         let members = membership.members(status);
-        let wanted: BTreeMap<_, _> = members
-            .iter()
-            .filter(|member| member.node != membership.own.node)
-            .map(|member| (member.node, *member))
-            .collect();
-        for node in self.peers.keys().filter(|node| !wanted.contains_key(node)) {
-            transport.remove_peer(*node);
-        }
-        self.peers.retain(|node, _| wanted.contains_key(node));
-        for (node, member) in wanted {
-            if self.peers.get(&node).is_none_or(|known| known.bus != member.bus) {
-                match transport.set_peer(node, member.bus.to_string()) {
-                    Ok(()) => drop(self.peers.insert(node, member)),
-                    Err(error) => process::log(&format!("node {node}: {error}")),
-                }
-            }
-        }
+        let others = members.iter().filter(|member| member.node != membership.own.node);
+        let wanted = others.map(|member| (member.node, *member)).collect();
+        self.peers.want(self.placement.group, &wanted);
     }
 
     /// What the leader does.
@@ -323,7 +311,9 @@ impl Keeper {
         }
         let done = self.write_rows(membership, status)
             && add_waiting(membership)
+            && self.placement.follow_first(membership, status)
             && promote(membership, status);
+        self.placement.balance(membership, status);
         if !done {
             // Not committed, perhaps because another node leads: look again.
             self.ready_term = None;
@@ -403,11 +393,11 @@ fn note_active(membership: &Membership, status: &Status) {
     }
 }
 
-fn propose(membership: &Membership, batch: WriteBatch) -> bool {
+pub(super) fn propose(membership: &Membership, batch: WriteBatch) -> bool {
     request(membership, |done| membership.node.propose(None, batch, done)).is_some()
 }
 
-fn change(membership: &Membership, changes: Vec<Change>) -> bool {
+pub(super) fn change(membership: &Membership, changes: Vec<Change>) -> bool {
     request(membership, |done| membership.node.change_membership(changes, done)).is_some()
 }
 

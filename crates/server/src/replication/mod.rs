@@ -15,17 +15,23 @@
 //! uncommitted is dropped, and the connections whose replies were held are closed, since their
 //! outcome is unknown.
 //!
+//! With several groups ([`groups`]) each has all of this for itself: a table, a request in flight,
+//! a leader, a time. The one worker runs the commands of all of them.
+//!
 //! A term begins with a ReadIndex: after it the table has all that earlier leaders have committed.
 //! In the term only this worker adds to the log.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | [`options`] | the nodes, and what this one is |
+//! | [`groups`] | all groups of this node, and their slots |
 //! | [`table`] | the table with its uncommitted writes, as an engine |
 //! | `unexpired` | a cursor that hides what has expired by the leader's clock |
 //! | [`clock`] | the group's time |
 //! | [`members`] | the members' addresses, in rows of the table |
 //! | [`membership`] | who the members are, and changes of it |
+//! | [`placement`] | the nodes of groups after the first, and preferred leaders |
+//! | [`peers`] | the nodes to which the transport connects |
 //! | [`join`] | how a new node asks to be added |
 //! | [`digest`] | checksums of the table, to compare nodes |
 //! | [`group_table`] | notes the group's own rows when they are applied |
@@ -38,10 +44,13 @@
 pub(crate) mod clock;
 pub(crate) mod digest;
 pub(crate) mod group_table;
-mod join;
+pub(crate) mod groups;
+pub(crate) mod join;
 pub(crate) mod members;
 pub(crate) mod membership;
 pub(crate) mod options;
+mod peers;
+pub(crate) mod placement;
 pub(crate) mod slots;
 pub(crate) mod start;
 pub(crate) mod table;
@@ -95,7 +104,7 @@ pub(crate) enum Progress {
     Lost,
 }
 
-/// The server's side of a replicated table.
+/// The server's side of one group of a replicated table.
 pub(crate) struct Replication {
     pub(crate) node: NodeHandle,
     pub(crate) membership: Arc<Membership>,

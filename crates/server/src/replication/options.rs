@@ -17,6 +17,9 @@ use crate::tls::NodeTlsFiles;
 /// Redis Cluster.
 const BUS_PORT_OFFSET: u16 = 10_000;
 
+/// The maximum number of groups.
+pub(crate) const MAX_GROUPS: u16 = 64;
+
 const MIN_ELECTION_TIMEOUT: Duration = Duration::from_millis(100);
 const MAX_ELECTION_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -95,6 +98,10 @@ pub struct ClusterOptions {
     pub node: u64,
     /// The nodes of the group when it was created, the same at all nodes.
     pub members: Vec<Member>,
+    /// The number of groups among which the keys are split, the same at all nodes. It is fixed when
+    /// the cluster is made. `None`: that of the directory, that of the cluster of a node that
+    /// joins, or 1.
+    pub groups: Option<u16>,
     /// The directory of this node.
     pub dir: PathBuf,
     /// Options of the engine `lsm`, by name.
@@ -121,6 +128,7 @@ impl ClusterOptions {
             group,
             node,
             members,
+            groups: None,
             dir,
             table: BTreeMap::new(),
             election_timeout: Duration::from_secs(1),
@@ -158,6 +166,11 @@ impl ClusterOptions {
             (MIN_ELECTION_TIMEOUT..=MAX_ELECTION_TIMEOUT).contains(&self.election_timeout),
             "election-timeout",
             "it must be from 100ms to 60s",
+        );
+        require(
+            self.groups.is_none_or(|groups| (1..=MAX_GROUPS).contains(&groups)),
+            "groups",
+            "it must be from 1 to 64",
         );
         let is_member = self.own().is_some();
         require(is_member, "node-id", "it is not among the nodes of --initial-cluster");

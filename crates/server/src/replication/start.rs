@@ -1,34 +1,39 @@
 //! Starts this node: creates it in an empty directory, has it added to its group, or opens what is
-//! there.
+//! there; with one group in the directory itself, or with several in directories of their own
+//! ([`NodeDirectory`]).
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use siltstone_cluster::node::{Network, Node, NodeOptions, START_FILES};
+use siltstone_cluster::node::{Network, Node, NodeDirectory, NodeOptions, START_FILES};
 use siltstone_cluster::transport::{Encryption, Transport, TransportEvent, TransportOptions};
 use siltstone_cluster::{GroupOptions, LogIdentity, RaftLog};
 use siltstone_engine::{Error, InvalidOption, Result};
-use siltstone_vfs::Disk;
+use siltstone_vfs::{Disk, Vfs};
 
-use super::clock::GroupClock;
 use super::group_table::Notes;
+use super::groups::Groups;
 use super::join::{self, Joined};
 use super::membership::{self, Membership, MembershipThread};
-use super::options::{ClusterOptions, JoinOptions, Member};
+use super::options::{ClusterOptions, JoinOptions};
+use super::peers::Peers;
+use super::placement::Placement;
 use super::{Replication, opener};
 use crate::process;
 use crate::tls::{NodeTls, NodeTlsFiles};
 
 /// A node that runs.
 pub(crate) struct Started {
-    pub(crate) replication: Replication,
+    pub(crate) groups: Groups,
     pub(crate) running: Running,
 }
 
-/// What stops when it is dropped: the members' thread first.
+/// What stops when it is dropped: the members' threads first.
 pub(crate) struct Running {
-    _members: MembershipThread,
-    node: Node,
+    _members: Vec<MembershipThread>,
+    nodes: Vec<Node>,
+    /// Locked as long as the groups in it run.
+    _directory: Option<NodeDirectory>,
 }
 
 impl Running {
@@ -37,9 +42,18 @@ impl Running {
     /// # Errors
     /// Those of [`Node::shutdown`].
     pub(crate) fn shutdown(self) -> Result<()> {
-        let Running { _members, node } = self;
+        let Running { _members, nodes, _directory } = self;
         drop(_members);
-        node.shutdown()
+        // Each of them may wait until another node leads.
+        std::thread::scope(|scope| {
+            let stopping: Vec<_> =
+                nodes.into_iter().map(|node| scope.spawn(|| node.shutdown())).collect();
+            let panicked = || Error::ReadOnly { cause: "a thread has panicked".into() };
+            let ends =
+                stopping.into_iter().map(|node| node.join().unwrap_or_else(|_| Err(panicked())));
+            // All of them end before the first error is returned.
+            ends.collect::<Vec<_>>().into_iter().collect()
+        })
     }
 }
 
@@ -48,64 +62,148 @@ impl Running {
 ///
 /// # Errors
 /// Those of the directory, of the network, of joining, and of opening the node.
-pub(crate) fn start(options: &ClusterOptions, clock: &Arc<GroupClock>) -> Result<Started> {
+pub(crate) fn start(options: &ClusterOptions) -> Result<Started> {
     let tls = options.tls.as_ref().map(open_tls).transpose()?.map(Arc::new);
     let is_new = is_empty(options)?;
     let vfs = Arc::new(Disk::create(&options.dir)?);
+    let found = groups_of(vfs.as_ref(), is_new)?;
+    check_groups(found, options)?;
     let mut options = options.clone();
     let mut known = options.members.clone();
+    let mut groups = found.or(options.groups).unwrap_or(1);
     if let Some(join) = &mut options.join {
-        let (group, node, members) = identity(join, vfs.clone(), is_new)?;
+        let Joined { group, node, groups: of_cluster, members } =
+            identity(join, vfs.clone(), found)?;
         (options.group, options.node, join.own.node) = (group, node, node);
-        known = members;
+        (known, groups) = (members, of_cluster);
+        check_groups(Some(groups), &options)?;
     }
     let own = *options
         .own()
         .ok_or_else(|| Error::Invalid("the node is not among the members".to_owned()))?;
-    let notes = Notes { clock: clock.clone(), ..Notes::default() };
-    let (open, node_options) = (opener(&options, &notes), node_options(&options));
+    let (mut directory, places) = open_places(vfs, groups, is_new)?;
     // Those that have joined later are added once the node has read who they are.
-    let peers = known.iter().filter(|member| member.node != own.node);
+    let others: Vec<_> = known.iter().filter(|member| member.node != own.node).copied().collect();
     let transport = Transport::bind(TransportOptions {
         client_address: Some(own.client.to_string()),
-        peers: peers.map(|member| (member.node, member.bus.to_string())).collect(),
+        groups: groups.into(),
+        peers: others.iter().map(|member| (member.node, member.bus.to_string())).collect(),
         encryption: tls.clone().map(|tls| tls as Arc<dyn Encryption>),
         listener: Arc::new(|event| process::log(&line(event))),
         ..TransportOptions::new(options.group, options.node, own.bus)
     })?;
-    let network: Arc<dyn Network> = transport.clone();
-    let node = match is_new {
-        false => Node::open(node_options, vfs, open, network)?,
-        true => {
-            let mut voters: Vec<_> = options.members.iter().map(|member| member.node).collect();
-            voters.sort_unstable();
-            Node::create(node_options, vfs, open, network, &voters)?
+    let mut voters: Vec<_> = options.members.iter().map(|member| member.node).collect();
+    voters.sort_unstable();
+    let (mut nodes, mut notes) = (Vec::new(), Vec::new());
+    for (index, (vfs, is_new)) in places.into_iter().enumerate() {
+        let of_group = Notes::default();
+        let (open, node_options) =
+            (opener(&options, &of_group), node_options(&options, index, groups));
+        let network: Arc<dyn Network> = transport.clone();
+        nodes.push(match is_new {
+            false => Node::open(node_options, vfs, open, network)?,
+            true => Node::create(node_options, vfs, open, network, &voters)?,
+        });
+        notes.push(of_group);
+    }
+    directory.iter_mut().try_for_each(NodeDirectory::complete)?;
+    let peers = Arc::new(Peers::new(transport, &others, groups.into()));
+    let timeout = options.election_timeout;
+    let (mut members, mut replicas, mut first) = (Vec::new(), Vec::new(), None);
+    for (index, (node, notes)) in nodes.iter().zip(&notes).enumerate() {
+        let handle = node.handle().clone();
+        let membership = Membership::new(handle.clone(), own, &known, tls.is_some(), timeout);
+        let membership = Arc::new(membership);
+        let placement = Placement::new(index, first.clone(), groups > 1, timeout);
+        first.get_or_insert_with(|| membership.clone());
+        let changes = notes.row_changes.clone();
+        members.push(membership::start(&membership, peers.clone(), placement, changes)?);
+        replicas.push(Replication::new(handle, membership, notes, tls.clone()));
+    }
+    let running = Running { _members: members, nodes, _directory: directory };
+    Ok(Started { groups: Groups::new(replicas), running })
+}
+
+/// The number of groups of the node in a directory, if there is one.
+fn groups_of(vfs: &dyn Vfs, is_new: bool) -> Result<Option<u16>> {
+    Ok(match NodeDirectory::groups_in(vfs)? {
+        Some(groups) => Some(groups),
+        // Its first files have no number of groups.
+        None => (!is_new).then_some(1),
+    })
+}
+
+/// Refuses another number of groups than that of the directory or of the cluster.
+fn check_groups(found: Option<u16>, options: &ClusterOptions) -> Result<()> {
+    match (found, options.groups) {
+        (Some(found), Some(wanted)) if found != wanted => {
+            let option = "groups".to_owned();
+            let reason = format!(
+                "the number of groups is fixed when a cluster is made: this one has {found}, not \
+                 {wanted}; leave the option out"
+            );
+            Err(Error::InvalidOptions(vec![InvalidOption { option, reason }]))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The directory of each group, and whether the group has to be created there.
+type Places = Vec<(Arc<dyn Vfs>, bool)>;
+
+fn open_places(
+    vfs: Arc<Disk>,
+    groups: u16,
+    is_new: bool,
+) -> Result<(Option<NodeDirectory>, Places)> {
+    if groups == 1 {
+        return Ok((None, vec![(vfs, is_new)]));
+    }
+    let directory = NodeDirectory::create(vfs, groups)?;
+    let places = (0..groups).map(|index| directory.group(index)).collect::<Result<_>>()?;
+    Ok((Some(directory), places))
+}
+
+/// Who a node is that joins or has joined, and the members that it knows of.
+fn identity(join: &JoinOptions, vfs: Arc<Disk>, found: Option<u16>) -> Result<Joined> {
+    let directory = match found {
+        None => Node::directory_id(vfs)?,
+        Some(1) => match RaftLog::identity_in(vfs.as_ref())? {
+            Some(identity) => return Ok(joined(identity, 1)),
+            None => Node::directory_id(vfs)?,
+        },
+        Some(groups) => {
+            let directory = NodeDirectory::create(vfs, groups)?;
+            if directory.is_complete() {
+                let (vfs, _) = directory.group(0)?;
+                if let Some(identity) = RaftLog::identity_in(vfs.as_ref())? {
+                    return Ok(joined(identity, groups));
+                }
+            }
+            directory.id()
         }
     };
-    let handle = node.handle().clone();
-    let timeout = options.election_timeout;
-    let membership = Membership::new(handle.clone(), own, &known, tls.is_some(), timeout);
-    let membership = Arc::new(membership);
-    let members = membership::start(&membership, Some(transport), notes.row_changes.clone())?;
-    let replication = Replication::new(handle, membership, &notes, tls);
-    Ok(Started { replication, running: Running { _members: members, node } })
+    join::join(join, directory)
 }
 
-/// Group and number of a node that joins, or has joined, and the members that it knows of.
-fn identity(join: &JoinOptions, vfs: Arc<Disk>, is_new: bool) -> Result<(u64, u64, Vec<Member>)> {
-    if !is_new && let Some(LogIdentity { group, node }) = RaftLog::identity_in(vfs.as_ref())? {
-        return Ok((group, node, Vec::new()));
-    }
-    let Joined { group, node, members } = join::join(join, Node::directory_id(vfs)?)?;
-    Ok((group, node, members))
+/// A node that has joined before.
+fn joined(LogIdentity { group, node }: LogIdentity, groups: u16) -> Joined {
+    Joined { group, node, groups, members: Vec::new() }
 }
 
-fn node_options(options: &ClusterOptions) -> NodeOptions {
+/// The number of a group in packets and logs. The first one has that of the cluster.
+fn group_number(cluster: u64, index: usize) -> u64 {
+    cluster ^ (index as u64) << 48
+}
+
+fn node_options(options: &ClusterOptions, index: usize, groups: u16) -> NodeOptions {
     let seed = RandomState::new().hash_one("election timeouts");
-    let mut group = GroupOptions::new(options.group, options.node, seed);
+    let number = group_number(options.group, index);
+    let mut group = GroupOptions::new(number, options.node, seed);
     let tick = options.election_timeout / group.election_ticks as u32;
     let rate = options.snapshot_bytes_per_second;
-    let per_tick = (u128::from(rate) * tick.as_micros()).div_ceil(1_000_000);
+    // Each group has its part of the node's rate.
+    let per_tick = (u128::from(rate) * tick.as_micros()).div_ceil(1_000_000 * u128::from(groups));
     group.snapshot_bytes_per_tick = u64::try_from(per_tick).unwrap_or(u64::MAX);
     NodeOptions { tick, ..NodeOptions::new(group) }
 }

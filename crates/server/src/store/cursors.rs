@@ -66,6 +66,11 @@ impl Cursors {
         number
     }
 
+    /// The table of the position of `number`, unless it was evicted.
+    pub(crate) fn table_of(&self, number: u64) -> Option<usize> {
+        Some(self.positions.get(&number)?.table)
+    }
+
     /// The position of `number` in this table, unless it was evicted.
     pub(crate) fn load(&self, table: usize, number: u64) -> Option<Vec<u8>> {
         let position = self.positions.get(&number)?;

@@ -76,18 +76,20 @@ impl Database {
         })
     }
 
-    /// A replicated table, which other nodes write, too.
+    /// The table of a replicated group, which other nodes write, too.
     pub(crate) fn open_replicated(
+        index: usize,
+        name: String,
         engine: Arc<dyn Engine>,
         max_value_bytes: usize,
         now: Timestamp,
         observers: Arc<Observers>,
     ) -> Result<Self> {
         Ok(Database {
-            index: 0,
+            index,
             observers,
             keyspace: Some(Keyspace::attach(engine.as_ref(), now)?),
-            name: "replicated".to_owned(),
+            name,
             locks: KeyLocks::new(),
             watches: Watches::default(),
             max_value_bytes: max_value_bytes.min(engine.capabilities().max_value_bytes),

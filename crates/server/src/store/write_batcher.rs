@@ -37,13 +37,21 @@ pub(crate) struct WriteBatcher {
     pub(crate) scratch: WriteBatch,
     /// Replies to commands of other connections that this worker has run, to be delivered once
     /// their writes are synced.
-    deliveries: Vec<(Arc<Client>, Vec<u8>)>,
+    deliveries: Vec<Delivery>,
     /// Keys written by the running command, while keyspace events are published.
     pub(crate) key_writes: Vec<KeyWrite>,
     /// Keyspace events to publish once their writes are applied.
     pub(crate) events: Vec<KeyEvent>,
     /// A script is busy in this iteration, so that commands must not touch keys.
     pub(crate) is_busy: bool,
+}
+
+/// A reply to a command of another connection.
+pub(crate) struct Delivery {
+    /// The table of the command.
+    pub(crate) table: usize,
+    pub(crate) client: Arc<Client>,
+    pub(crate) reply: Vec<u8>,
 }
 
 /// A key that a command has written.
@@ -93,13 +101,13 @@ impl WriteBatcher {
     }
 
     /// Keeps the reply to another client's command until the iteration's sync.
-    pub(crate) fn deliver_after_sync(&mut self, client: Arc<Client>, reply: Vec<u8>) {
-        self.deliveries.push((client, reply));
+    pub(crate) fn deliver_after_sync(&mut self, delivery: Delivery) {
+        self.deliveries.push(delivery);
     }
 
     /// Delivers the replies kept for other clients, or an error in their place.
     pub(crate) fn deliver(&mut self, sync_error: Option<&str>) {
-        for (client, reply) in self.deliveries.drain(..) {
+        for Delivery { client, reply, .. } in self.deliveries.drain(..) {
             let reply = match sync_error {
                 None => reply,
                 Some(text) => format!("-{}\r\n", text.replace(['\r', '\n'], " ")).into_bytes(),
@@ -109,7 +117,7 @@ impl WriteBatcher {
     }
 
     /// Takes the replies kept for other clients.
-    pub(crate) fn take_deliveries(&mut self) -> Vec<(Arc<Client>, Vec<u8>)> {
+    pub(crate) fn take_deliveries(&mut self) -> Vec<Delivery> {
         std::mem::take(&mut self.deliveries)
     }
 
