@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod replicated_groups;
 mod support;
 
 use std::time::{Duration, Instant};

@@ -10,6 +10,7 @@
 mod changes;
 mod client;
 mod created;
+mod groups;
 mod nodes;
 
 use std::net::SocketAddr;

@@ -269,14 +269,29 @@ impl TestServer {
 
     /// With a replicated table of one node, which leads once this returns.
     pub fn replicated_in(dir: &std::path::Path, options: ServerOptions) -> Self {
+        Self::replicated_groups(dir, options, None)
+    }
+
+    /// As [`replicated_in`](Self::replicated_in), with a number of groups.
+    pub fn replicated_groups(
+        dir: &std::path::Path,
+        options: ServerOptions,
+        groups: Option<u16>,
+    ) -> Self {
         let members = vec!["1=127.0.0.1:7001@0".parse().unwrap()];
         let mut cluster = ClusterOptions::new(1, 1, members, dir.to_owned());
         cluster.election_timeout = Duration::from_millis(100);
+        cluster.groups = groups;
         let options = ServerOptions { threads: 0, ..options };
         let server = Server::bind_replicated(&cluster, options).unwrap();
         let server = Self::run(server, Arc::default());
         eventually("the node leads", || {
-            server.client().call("GET k") == "nil" || server.client().call("GET k").starts_with('"')
+            // Of each of up to four groups.
+            let mut client = server.client();
+            ["a", "b", "c", "d"].iter().all(|key| {
+                let reply = client.call(&format!("GET {key}"));
+                reply == "nil" || reply.starts_with('"') || reply.starts_with("-WRONGTYPE")
+            })
         });
         server
     }
