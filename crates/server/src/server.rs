@@ -59,6 +59,8 @@ use crate::tls::{TlsOptions, TlsState};
 use crate::udp::{self, Ports};
 use crate::{Fsync, ServerOptions, StopHandle};
 
+/// How long a read of a table is repeated that a received snapshot replaces.
+const REPLACE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum delay until the sync thread notices a stop.
 const SYNC_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -162,10 +164,12 @@ impl Server {
                     true => format!("group-{index}"),
                     false => "replicated".to_owned(),
                 };
-                let (engine, now) = (group.table.clone(), group.clock.now());
                 let max_value_bytes = options.max_value_bytes();
-                let observers = observers.clone();
-                Database::open_replicated(index, name, engine, max_value_bytes, now, observers)
+                while_replaced(|| {
+                    let (engine, now) = (group.table.clone(), group.clock.now());
+                    let (name, observers) = (name.clone(), observers.clone());
+                    Database::open_replicated(index, name, engine, max_value_bytes, now, observers)
+                })
             });
             let databases = databases.collect::<Result<_>>()?;
             Ok(Tables { databases, observers, replication: Some((groups, running)) })
@@ -480,6 +484,20 @@ impl Server {
             synced = synced.and(node.shutdown());
         }
         synced.and(outcome.map_err(failed))
+    }
+}
+
+/// Repeats a read of a node's table while a received snapshot replaces the table, which is closed
+/// then.
+fn while_replaced<T>(read: impl Fn() -> Result<T>) -> Result<T> {
+    let deadline = Instant::now() + REPLACE_TIMEOUT;
+    loop {
+        match read() {
+            Err(Error::Closed) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            outcome => return outcome,
+        }
     }
 }
 
