@@ -16,7 +16,7 @@ use super::table::TABLE;
 use super::{events, observe, parking, routing, serve};
 use crate::mailbox::Completion;
 use crate::metrics::CallOutcome;
-use crate::replication::groups::only;
+use crate::replication::group_set::only;
 use crate::resp::{Args, Replies, RespVersion};
 use crate::shared::Shared;
 use crate::store::write_batcher::{PendingReplies, WriteBatcher};

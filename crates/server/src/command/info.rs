@@ -18,7 +18,8 @@ use super::keyspace::Keyspace;
 use crate::acl::log::Reason;
 use crate::backups::Backups;
 use crate::process::{CpuTimes, resident_bytes};
-use crate::replication::groups::{Groups, members};
+use crate::replication::group_set::members;
+use crate::replication::groups::Groups;
 use crate::resp::Args;
 use crate::store::Database;
 

@@ -87,6 +87,7 @@ mod lcs;
 mod lists;
 mod numbers;
 mod observe;
+mod one_slot;
 mod parking;
 mod pause;
 mod pubsub;

@@ -17,12 +17,14 @@
 //! Source: the Redis Cluster specification.
 
 use super::definition::{BLOCKING, Definition, IMMEDIATE, READ, SCRIPT, WRITE};
-use super::failure::{Failure, reply_error};
+use super::failure::Failure;
+use super::one_slot::{CROSS_SLOT, not_in_one_slot, one_slot};
 use super::redirection::redirect;
 use super::session::Session;
 use super::table::TABLE;
 use crate::replication::State;
-use crate::replication::groups::{Groups, only};
+use crate::replication::group_set::only;
+use crate::replication::groups::Groups;
 use crate::replication::slots::slot_of;
 use crate::resp::Args;
 use crate::shared::Shared;
@@ -31,10 +33,6 @@ use crate::shared::Shared;
 const UNNAMED_KEYS: [&str; 5] = ["dbsize", "exec", "keys", "randomkey", "scan"];
 /// Commands that a replicated table does not have.
 const NOT_THERE: [&str; 3] = ["flushall", "flushdb", "getat"];
-
-/// As in Redis Cluster.
-pub(super) const CROSS_SLOT: Failure =
-    reply_error("CROSSSLOT Keys in request don't hash to the same slot");
 
 /// Decides whether the command runs here. If it does, its reply may have to wait for a commit.
 pub(super) fn route(
@@ -153,28 +151,10 @@ fn slot_of_several(
     }
 }
 
-/// The slot that all keys have; `None` if there are no keys.
-pub(super) fn one_slot<'k>(keys: impl Iterator<Item = &'k [u8]>) -> Result<Option<u16>, ()> {
-    let mut found = None;
-    for slot in keys.map(slot_of) {
-        if *found.get_or_insert(slot) != slot {
-            return Err(());
-        }
-    }
-    Ok(found)
-}
-
 /// The slot of the transaction that has begun, or of the keys that the next one watches.
 fn bound_slot(session: &Session) -> Option<u16> {
     let watched = || session.watched.first().map(|watched| watched.key.as_slice());
     queued_key(session).or_else(watched).map(slot_of)
-}
-
-/// The refusal of a command that sees the keys of all slots.
-pub(super) fn not_in_one_slot(command: &Definition) -> Failure {
-    let name = command.name.to_uppercase();
-    format!("ERR {name} sees keys of several slots, so it is not there in transactions and scripts")
-        .into()
 }
 
 /// Whether a follower may run it after READONLY.

@@ -23,7 +23,7 @@ use super::failure::{Failure, NOT_AN_INTEGER, Outcome, SYNTAX, reply_error};
 use super::keys::type_name;
 use super::sliced::SlicedCommand;
 use crate::glob::{self, Pattern};
-use crate::replication::groups::members;
+use crate::replication::group_set::members;
 use crate::resp::{Args, number};
 use crate::store::Database;
 use crate::store::key_iter::Start;
@@ -216,7 +216,7 @@ fn dbsize(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
 /// Runs the first slice of a command; in a transaction all of it.
 fn begin(context: &mut Context<'_>, mut sliced: SlicedCommand) -> Outcome {
     match context.is_in_transaction() {
-        true => sliced.run_in(context)?,
+        true => sliced.run_in(context.shared, context.overlays, context.now())?,
         false => sliced.resume(context.shared)?,
     }
     context.end_slice(sliced);

@@ -13,8 +13,9 @@ use super::context::Context;
 use super::definition::Definition;
 use super::events;
 use super::failure;
+use super::one_slot::{not_in_one_slot, one_slot};
 use super::shown_call::ShownCall;
-use super::{routing, sort, stream_reads};
+use super::{sort, stream_reads};
 use crate::acl::log::CallContext;
 use crate::pubsub::Kind;
 use crate::replication::groups::Groups;
@@ -79,7 +80,7 @@ impl<'c, 'k> ScriptCalls<'c, 'k> {
         long_runs: Option<&'c LongRuns>,
     ) -> Self {
         let are_several = context.shared.replication.as_ref().is_some_and(Groups::are_several);
-        let slot = are_several.then(|| routing::one_slot(keys).ok().flatten());
+        let slot = are_several.then(|| one_slot(keys).ok().flatten());
         ScriptCalls {
             context,
             declared,
@@ -116,9 +117,9 @@ impl<'c, 'k> ScriptCalls<'c, 'k> {
     fn check_slot(&self, command: &Definition, args: Args<'_>) -> Result<(), String> {
         let Some(slot) = self.slot else { return Ok(()) };
         if WHOLE_TABLE.contains(&command.name) {
-            return Err(routing::not_in_one_slot(command).text().into_owned());
+            return Err(not_in_one_slot(command).text().into_owned());
         }
-        match routing::one_slot(command.keys_in(args)) {
+        match one_slot(command.keys_in(args)) {
             Ok(found) if found.is_none() || found == slot => Ok(()),
             _ => {
                 Err("ERR Script attempted to access keys that do not hash to the same slot".into())

@@ -12,7 +12,7 @@ use crate::acl::access::Access;
 use crate::acl::user::User;
 use crate::clients::{Client, Ticket, flag};
 use crate::pubsub::Kind;
-use crate::replication::groups::GroupSet;
+use crate::replication::group_set::GroupSet;
 use crate::shared::Shared;
 use crate::store::observers::MONITORS;
 use crate::store::write_batcher::PendingReplies;

@@ -22,15 +22,14 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use siltstone_engine::Result;
+use siltstone_engine::{Result, Timestamp};
 
-use super::context::Context;
 use super::failure::Failure;
 use crate::glob::{self, Pattern};
 use crate::resp::Replies;
 use crate::shared::Shared;
-use crate::store::Database;
 use crate::store::key_iter::{KeyIter, PausedIter, Start};
+use crate::store::{Database, Overlay};
 
 /// Maximum running time per slice.
 const MAX_SLICE: Duration = Duration::from_millis(2);
@@ -81,10 +80,15 @@ impl SlicedCommand {
     }
 
     /// Runs all of it in a transaction, whose writes are in `overlays`.
-    pub(super) fn run_in(&mut self, context: &Context<'_>) -> Result<(), Failure> {
+    pub(super) fn run_in(
+        &mut self,
+        shared: &Shared,
+        overlays: &[Overlay],
+        now: Timestamp,
+    ) -> Result<(), Failure> {
         while let Some(table) = self.tables.pop_front() {
-            let (database, now) = (&context.shared.databases[table], context.now());
-            let iter = KeyIter::new(database, context.overlays.get(table), &self.start, now)?;
+            let database = &shared.databases[table];
+            let iter = KeyIter::new(database, overlays.get(table), &self.start, now)?;
             self.run(iter, None, database)?;
         }
         Ok(())

@@ -28,7 +28,7 @@ use super::timeouts::Activity;
 use super::transport::Transport;
 use crate::clients::{Registration, flag};
 use crate::memcached::session::Progress;
-use crate::replication::groups::{GroupSet, only};
+use crate::replication::group_set::{GroupSet, only};
 use crate::resp::Replies;
 use crate::shared::Shared;
 use crate::store::write_batcher::WriteBatcher;

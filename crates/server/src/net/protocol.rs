@@ -19,7 +19,7 @@ use crate::command::{
 use crate::mailbox::Completion;
 use crate::memcached::MemcachedSession;
 use crate::memcached::session::Progress;
-use crate::replication::groups::GroupSet;
+use crate::replication::group_set::GroupSet;
 use crate::resp::{Limits, ParseStatus, Parser, Replies};
 use crate::shared::Shared;
 use crate::store::write_batcher::WriteBatcher;

@@ -14,26 +14,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use siltstone_cluster::node::Role;
 
-use super::options::MAX_GROUPS;
+use super::group_set::{GroupSet, members, only};
 use super::slots::{SLOTS, slot_of};
 use super::{Replication, State};
 use crate::net::wakeups::Wakeups;
-
-/// A set of groups, a bit each.
-pub(crate) type GroupSet = u64;
-
-const _: () = assert!(MAX_GROUPS as u32 <= GroupSet::BITS);
-
-/// The set of one group.
-#[inline]
-pub(crate) fn only(group: usize) -> GroupSet {
-    1 << group
-}
-
-/// The groups of a set, in order.
-pub(crate) fn members(set: GroupSet) -> impl Iterator<Item = usize> {
-    (0..GroupSet::BITS as usize).filter(move |group| set & only(*group) != 0)
-}
 
 /// The groups at this node.
 pub(crate) struct Groups {
@@ -149,6 +133,7 @@ fn slots_of(group: usize, groups: usize) -> RangeInclusive<u16> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::options::MAX_GROUPS;
     use super::*;
 
     #[test]
@@ -165,6 +150,5 @@ mod tests {
             }
             assert_eq!(next, SLOTS);
         }
-        assert_eq!(members(0b1010).collect::<Vec<_>>(), [1, 3]);
     }
 }

@@ -25,6 +25,7 @@
 //! | --- | --- |
 //! | [`options`] | the nodes, and what this one is |
 //! | [`groups`] | all groups of this node, and their slots |
+//! | [`group_set`] | sets of them |
 //! | [`table`] | the table with its uncommitted writes, as an engine |
 //! | `unexpired` | a cursor that hides what has expired by the leader's clock |
 //! | [`clock`] | the group's time |
@@ -43,6 +44,7 @@
 
 pub(crate) mod clock;
 pub(crate) mod digest;
+pub(crate) mod group_set;
 pub(crate) mod group_table;
 pub(crate) mod groups;
 pub(crate) mod join;

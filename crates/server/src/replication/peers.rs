@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use siltstone_cluster::transport::Transport;
 
-use super::groups::{GroupSet, only};
+use super::group_set::{GroupSet, only};
 use super::options::Member;
 use crate::process;
 
