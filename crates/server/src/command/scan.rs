@@ -119,7 +119,7 @@ fn resume_scan(context: &mut Context<'_>, number: u64) -> Option<Option<Vec<u8>>
     // One of a group that this node does not lead any more goes on with the next one.
     let table = tables.into_iter().find(|table| saved.is_none_or(|saved| *table >= saved))?;
     context.session.table = table;
-    Some(cursors.load(table, number).filter(|position| !position.is_empty()))
+    Some(cursors.load(table, number))
 }
 
 fn scan(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
@@ -186,9 +186,9 @@ fn scan(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     }
     let next_table = || visible_tables(context).into_iter().find(|next| *next > table);
     let next = match last {
-        Some(after) => context.shared.cursors.lock().save(table, after),
+        Some(after) => context.shared.cursors.lock().save(table, Some(after)),
         None => match next_table() {
-            Some(next) => context.shared.cursors.lock().save(next, Vec::new()),
+            Some(next) => context.shared.cursors.lock().save(next, None),
             None => 0,
         },
     };

@@ -28,7 +28,8 @@ pub(crate) struct Cursors {
 
 struct Position {
     table: usize,
-    after: Vec<u8>,
+    /// `None`: the start of the table.
+    after: Option<Vec<u8>>,
 }
 
 impl Default for Cursors {
@@ -50,17 +51,17 @@ impl Cursors {
         }
     }
 
-    /// Saves the position after `after`, and returns its number.
-    pub(crate) fn save(&mut self, table: usize, after: Vec<u8>) -> u64 {
+    /// Saves the position after `after`, or the start of the table, and returns its number.
+    pub(crate) fn save(&mut self, table: usize, after: Option<Vec<u8>>) -> u64 {
         let number = self.next;
         self.next += 1;
-        self.key_bytes += after.len();
+        self.key_bytes += after.as_ref().map_or(0, Vec::len);
         self.positions.insert(number, Position { table, after });
         self.order.push_back(number);
         while self.order.len() > self.max_cursors || self.key_bytes > MAX_KEY_BYTES {
             let Some(oldest) = self.order.pop_front() else { break };
             if let Some(position) = self.positions.remove(&oldest) {
-                self.key_bytes -= position.after.len();
+                self.key_bytes -= position.after.map_or(0, |after| after.len());
             }
         }
         number
@@ -71,10 +72,10 @@ impl Cursors {
         Some(self.positions.get(&number)?.table)
     }
 
-    /// The position of `number` in this table, unless it was evicted.
+    /// The position of `number` in this table, unless it is the start or was evicted.
     pub(crate) fn load(&self, table: usize, number: u64) -> Option<Vec<u8>> {
         let position = self.positions.get(&number)?;
-        (position.table == table).then(|| position.after.clone())
+        position.after.clone().filter(|_| position.table == table)
     }
 }
 
@@ -85,7 +86,7 @@ mod tests {
     #[test]
     fn oldest_position_is_evicted_first() {
         let mut cursors = Cursors::with_capacity(2);
-        let numbers = [b"a", b"b", b"c"].map(|key| cursors.save(0, key.to_vec()));
+        let numbers = [b"a", b"b", b"c"].map(|key| cursors.save(0, Some(key.to_vec())));
         assert_eq!(cursors.load(0, numbers[0]), None);
         assert_eq!(cursors.load(0, numbers[1]).as_deref(), Some(&b"b"[..]));
         assert_eq!(cursors.load(0, numbers[2]).as_deref(), Some(&b"c"[..]));
