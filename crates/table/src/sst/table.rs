@@ -414,9 +414,7 @@ impl Table {
     /// Block `i` if it is cached.
     #[inline]
     pub(super) fn cached_block(&self, i: usize) -> Option<CacheRef<Block>> {
-        let block = self.cached.as_ref()?.get(i)?;
-        block.prepare();
-        Some(block)
+        self.cached.as_ref()?.get(i)
     }
 
     pub(super) fn cache_block(&self, i: usize, block: Block) -> Arc<Block> {
