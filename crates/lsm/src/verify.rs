@@ -56,6 +56,7 @@ impl Report for Tree {
             ("spare_memtable", self.spares.bytes() as u64),
             ("filter", view.version.filter_bytes()),
             ("index", tables().map(|table| table.index_bytes() as u64).sum()),
+            ("dictionary", tables().map(|table| table.dictionary_memory_bytes() as u64).sum()),
             ("block_cache", if self.shares_cache { 0 } else { self.cache.resident_bytes() }),
             ("sketch", view.version.sketch_bytes()),
             ("log_ahead", c.held_ahead.load(Relaxed)),
