@@ -78,6 +78,7 @@ impl Report for Tree {
             ("table_moves", c.moves.load(Relaxed)),
             ("compaction_entries_in", c.compaction_entries_in.load(Relaxed)),
             ("compaction_entries_out", c.compaction_entries_out.load(Relaxed)),
+            ("tombstones_passed", c.tombstones_passed.load(Relaxed)),
             ("range_deletes", view.version.range_deletes.len() as u64),
             ("range_deleted_entries", c.range_deleted_entries.load(Relaxed)),
             ("range_deleted_tables", c.range_deleted_tables.load(Relaxed)),

@@ -9,7 +9,7 @@ use siltstone_runtime::Priority;
 
 use super::merge::MergeResult;
 use super::output::Written;
-use super::{Compaction, blob_gc, range_deletions};
+use super::{Compaction, blob_gc, range_deletions, tombstones};
 use crate::engine::{State, Tree};
 use crate::version::{Edit, FileEntry, L0Run, TableFile};
 
@@ -34,6 +34,10 @@ impl Tree {
                 .or_else(|| {
                     let ratio = self.options.load().blob_gc_ratio;
                     blob_gc::pick(&view.version, &state.in_progress, ratio)
+                })
+                .or_else(|| {
+                    let snapshots = self.snapshots.boundaries(&self.visible);
+                    tombstones::pick(&view.version, &mut state, &snapshots)
                 });
             let Some(compaction) = due else { return };
             state.in_progress.insert(&compaction);
