@@ -43,10 +43,12 @@ const OPTION_SETS: [&str; 34] = [
     "triad.mem=on triad.log=on triad.disk=on triad.hot_keys=0.1 triad.flush_threshold=0 memtables=3",
     "triad.mem=on triad.log=on l0_capacity=32KiB triad.hot_keys=0.5 triad.flush_threshold=0.9 \
      memtables=4 block_size=256",
-    "compression=lz4 bottommost_compression=zstd:3 compression_dict_size=256 block_size=256",
+    "compression=lz4 bottommost_compression=zstd:3 compression_dict_size=1KiB block_size=256 \
+     target_file_size=16KiB",
     // In the middle: one of the two that are damaged by default.
     "triad.mem=on l0_capacity=32KiB triad.disk=on triad.hot_keys=1 triad.flush_threshold=0.1 \
-     compression=lz4 bottommost_compression=zstd compression_dict_size=256 block_size=256",
+     compression=lz4 bottommost_compression=zstd compression_dict_size=1KiB block_size=256 \
+     target_file_size=16KiB",
     "l0_policy=sliced pmem.size=256KiB block_size=512",
     "l0_policy=sliced pmem.size=64KiB pmem.hints=off block_size=256 target_file_size=2KiB",
     "pmem.size=96KiB l0_policy=columns target_file_size=2KiB levels=32KiB:128KiB",
