@@ -8,6 +8,7 @@
 //! | `waypoints` | where a search in a cached block begins |
 //! | [`iter`](mod@iter) | bidirectional iterator |
 //! | [`frame`] | compression and checksum of a block on disk |
+//! | [`dictionary`] | the Zstandard dictionary of a file |
 //!
 //! ```text
 //! block    := entry+  restart:u32[count]  count:u32                              little endian
@@ -29,6 +30,7 @@
 //! Source: LevelDB's block format; the kind in the tag and the search by `shared` are additions.
 
 pub mod builder;
+pub mod dictionary;
 pub mod frame;
 pub mod iter;
 mod search;
