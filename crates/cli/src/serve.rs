@@ -14,8 +14,8 @@ use siltstone::{Db, DbOptions, Table};
 use siltstone_backup::Repository;
 use siltstone_bench::trace::{Recorder, RecordingEngine};
 use siltstone_server::{
-    BackupOptions, ClientAuth, Fsync, Member, Server, ServerOptions, TlsFiles, TlsOptions,
-    TlsVersion,
+    BackupOptions, ClientAuth, Fsync, HoldableClock, Member, Server, ServerOptions, TlsFiles,
+    TlsOptions, TlsVersion,
 };
 
 use crate::backup;
@@ -285,12 +285,14 @@ impl Serve {
                 "the store's directory is missing: give DIR, or dir in the configuration file";
             return Err(Failure::Usage(reason.into()));
         };
-        let db_options = DbOptions {
+        let clock = Arc::new(HoldableClock::default());
+        let mut db_options = DbOptions {
             direct_reads: self.direct,
             cache_bytes: self.cache,
             max_open_files: self.max_open_files,
             ..crate::store::options()
         };
+        db_options.env.clock = clock.clone();
         self.tables.iter().try_for_each(TableSpec::check)?;
         self.tables.iter().for_each(TableSpec::warn_deprecated_options);
         let mut options = ServerOptions {
@@ -328,6 +330,8 @@ impl Serve {
         if is_replicated {
             return self.run_replicated(dir, options);
         }
+        options.clock = clock.clone();
+        options.holdable_clock = Some(clock);
         if replicated::is_node(dir) {
             let dir = dir.display();
             return Err(Failure::Usage(format!(

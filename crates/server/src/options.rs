@@ -13,6 +13,7 @@ use siltstone_client::wire::hello::MAX_PORTS;
 use siltstone_engine::{Clock, Error, InvalidOption, Result, SystemClock};
 
 use crate::backups::BackupOptions;
+use crate::holdable_clock::HoldableClock;
 use crate::tls::TlsOptions;
 
 /// Maximum bytes of a reply around its value: a memcached key, flags, numbers.
@@ -88,6 +89,8 @@ pub struct ServerOptions {
     pub backup: Option<BackupOptions>,
     /// Clock for expiry; must be the clock of the tables.
     pub clock: Arc<dyn Clock>,
+    /// The clock again, if clients may hold it by CLIENT HOLD-EXPIRY.
+    pub holdable_clock: Option<Arc<HoldableClock>>,
 }
 
 impl Default for ServerOptions {
@@ -118,6 +121,7 @@ impl Default for ServerOptions {
             threads: 0,
             backup: None,
             clock: Arc::new(SystemClock),
+            holdable_clock: None,
         }
     }
 }
