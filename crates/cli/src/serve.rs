@@ -55,6 +55,13 @@ pub(crate) struct Serve {
     /// is given
     #[arg(long, default_value = DEFAULT_LISTEN)]
     listen: SocketAddr,
+    /// A Unix socket for Redis clients, beside --listen: the path of its file. That of a server that
+    /// has died is replaced. Who may connect is decided by the file's permissions
+    #[arg(long, value_name = "PATH")]
+    unix_socket: Option<PathBuf>,
+    /// The permissions of that file, in octal
+    #[arg(long, value_name = "MODE", default_value = "700", value_parser = parse_mode)]
+    unix_socket_mode: u32,
     /// The address for memcached clients (text and meta commands over TCP), e.g. 127.0.0.1:11211
     #[arg(long, value_name = "ADDRESS")]
     memcached: Option<SocketAddr>,
@@ -278,6 +285,12 @@ fn parse_queue(text: &str) -> Result<(String, u32), String> {
     Ok((name.to_owned(), queue))
 }
 
+/// Parses the permissions of a file.
+fn parse_mode(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    mode.ok_or_else(|| format!("{text:?} is not the octal mode of a file, such as 770"))
+}
+
 impl Serve {
     pub(crate) fn run(self) -> CommandResult {
         let Some(dir) = &self.dir else {
@@ -297,6 +310,7 @@ impl Serve {
         self.tables.iter().for_each(TableSpec::warn_deprecated_options);
         let mut options = ServerOptions {
             listen: self.listen,
+            unix_socket: self.unix_socket.clone().map(|path| (path, self.unix_socket_mode)),
             memcached: self.memcached,
             memcached_udp: self.memcached_udp,
             memcached_table: self.memcached_table.clone(),
@@ -373,6 +387,9 @@ impl Serve {
         let _signals = server.stop_on_signal()?;
         eprintln!("serving {} on {}", dir.display(), server.local_addr());
         print_databases(&served, &db)?;
+        if let Some(path) = &self.unix_socket {
+            eprintln!("Redis's protocol on the socket {}", path.display());
+        }
         if let Some(address) = server.memcached_addr() {
             eprintln!("memcached's protocol on {address}");
         }

@@ -36,6 +36,8 @@ pub enum Fsync {
 pub struct ServerOptions {
     /// Address of the Redis listener. Port 0 picks a free port.
     pub listen: SocketAddr,
+    /// Path of a Unix socket for Redis clients, if any, and the permissions of its file.
+    pub unix_socket: Option<(PathBuf, u32)>,
     /// Address of the memcached listener (TCP), if any.
     pub memcached: Option<SocketAddr>,
     /// Address for memcached over UDP, if any; must be a loopback address.
@@ -97,6 +99,7 @@ impl Default for ServerOptions {
     fn default() -> Self {
         ServerOptions {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 6379)),
+            unix_socket: None,
             memcached: None,
             memcached_udp: None,
             memcached_table: None,

@@ -15,7 +15,7 @@ use super::session::ReplyMode;
 use super::waiters::Cancelled;
 use super::{help, pause, tracking};
 use crate::acl::users::Acl;
-use crate::clients::{Client, RunningCall};
+use crate::clients::{Address, Client, RunningCall};
 use crate::mailbox::Completion;
 use crate::resp::{Args, number};
 
@@ -240,7 +240,7 @@ impl<'a> KillFilter<'a> {
     }
 
     fn includes(&self, client: &Client, own_id: u64) -> bool {
-        let is_at = |address: &std::net::SocketAddr, wanted: Option<&[u8]>| {
+        let is_at = |address: &Address, wanted: Option<&[u8]>| {
             wanted.is_none_or(|wanted| address.to_string().as_bytes() == wanted)
         };
         self.id.is_none_or(|id| client.id == id)
