@@ -128,7 +128,7 @@ fn scan(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         let deadline = Instant::now() + MAX_SCAN_TIME;
         let mut iter = context.iter_keys(&start)?;
         let is_ordered = iter.is_ordered();
-        let (mut visited, max_visited) = (0, scan.count.min(MAX_SCAN_KEYS));
+        let (mut visited, max_visited) = (0_u64, scan.count.min(MAX_SCAN_KEYS));
         loop {
             let next = iter.next()?;
             let Some(key) = next.filter(|key| !is_ordered || key.starts_with(prefix)) else {
