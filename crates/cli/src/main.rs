@@ -27,6 +27,7 @@ mod manual;
 mod model;
 mod outcome;
 mod progress;
+mod replicate_from;
 mod serve;
 mod stats;
 mod store;
@@ -73,6 +74,8 @@ enum Command {
     Cluster(cluster::Cluster),
     /// Watch a running server: levels, throughput, amplification, memory, stalls, cache hits
     Top(top::Top),
+    /// Copy a Redis server into a running server, and follow its writes
+    ReplicateFrom(Box<replicate_from::ReplicateFrom>),
     /// Load rows from a file or standard input
     Import(transfer::Import),
     /// Make sorted files a part of a table, all at once
@@ -144,6 +147,7 @@ fn main() -> ExitCode {
         Command::Serve(command) => command.run(),
         Command::Cluster(command) => command.run(),
         Command::Top(command) => command.run(),
+        Command::ReplicateFrom(command) => command.run(),
         Command::Import(command) => command.run(),
         Command::Ingest(command) => command.run(),
         Command::Export(command) => command.run(),

@@ -14,8 +14,8 @@ use siltstone::{Db, DbOptions, Table};
 use siltstone_backup::Repository;
 use siltstone_bench::trace::{Recorder, RecordingEngine};
 use siltstone_server::{
-    BackupOptions, ClientAuth, Fsync, Member, Server, ServerOptions, TlsFiles, TlsOptions,
-    TlsVersion,
+    BackupOptions, ClientAuth, Fsync, HoldableClock, Member, Server, ServerOptions, TlsFiles,
+    TlsOptions, TlsVersion,
 };
 
 use crate::backup;
@@ -56,6 +56,13 @@ pub(crate) struct Serve {
     /// is given
     #[arg(long, default_value = DEFAULT_LISTEN)]
     listen: SocketAddr,
+    /// A Unix socket for Redis clients, beside --listen: the path of its file. That of a server that
+    /// has died is replaced. Who may connect is decided by the file's permissions
+    #[arg(long, value_name = "PATH")]
+    unix_socket: Option<PathBuf>,
+    /// The permissions of that file, in octal
+    #[arg(long, value_name = "MODE", default_value = "700", value_parser = parse_mode)]
+    unix_socket_mode: u32,
     /// The address for memcached clients (text and meta commands over TCP), e.g. 127.0.0.1:11211
     #[arg(long, value_name = "ADDRESS")]
     memcached: Option<SocketAddr>,
@@ -284,6 +291,12 @@ fn parse_queue(text: &str) -> Result<(String, u32), String> {
     Ok((name.to_owned(), queue))
 }
 
+/// Parses the permissions of a file.
+fn parse_mode(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    mode.ok_or_else(|| format!("{text:?} is not the octal mode of a file, such as 770"))
+}
+
 impl Serve {
     pub(crate) fn run(self) -> CommandResult {
         let Some(dir) = &self.dir else {
@@ -291,16 +304,19 @@ impl Serve {
                 "the store's directory is missing: give DIR, or dir in the configuration file";
             return Err(Failure::Usage(reason.into()));
         };
-        let db_options = DbOptions {
+        let clock = Arc::new(HoldableClock::default());
+        let mut db_options = DbOptions {
             direct_reads: self.direct,
             cache_bytes: self.cache,
             max_open_files: self.max_open_files,
             ..crate::store::options()
         };
+        db_options.env.clock = clock.clone();
         self.tables.iter().try_for_each(TableSpec::check)?;
         self.tables.iter().for_each(TableSpec::warn_deprecated_options);
         let mut options = ServerOptions {
             listen: self.listen,
+            unix_socket: self.unix_socket.clone().map(|path| (path, self.unix_socket_mode)),
             memcached: self.memcached,
             memcached_udp: self.memcached_udp,
             memcached_table: self.memcached_table.clone(),
@@ -334,6 +350,8 @@ impl Serve {
         if is_replicated {
             return self.run_replicated(dir, options);
         }
+        options.clock = clock.clone();
+        options.holdable_clock = Some(clock);
         if replicated::is_node(dir) {
             let dir = dir.display();
             return Err(Failure::Usage(format!(
@@ -375,6 +393,9 @@ impl Serve {
         let _signals = server.stop_on_signal()?;
         eprintln!("serving {} on {}", dir.display(), server.local_addr());
         print_databases(&served, &db)?;
+        if let Some(path) = &self.unix_socket {
+            eprintln!("Redis's protocol on the socket {}", path.display());
+        }
         if let Some(address) = server.memcached_addr() {
             eprintln!("memcached's protocol on {address}");
         }

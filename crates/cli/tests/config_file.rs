@@ -1,6 +1,6 @@
 //! The configuration file of `serve`.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that is skipped says so")]
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -144,4 +144,58 @@ fn sighup_reads_the_certificates_again() {
     assert_eq!(next_line("certificates"), "certificates were read again");
     kill_process(pid, Signal::TERM).unwrap();
     assert!(server.wait().unwrap().success());
+}
+
+/// A Unix socket for `redis-cli -s`, which is skipped where it is not installed.
+#[test]
+fn unix_socket_is_served_replaced_when_stale_and_removed_at_the_end() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let scratch = tempfile::tempdir().unwrap();
+    let path = |name: &str| scratch.path().join(name).display().to_string();
+    let (socket, config) = (path("redis.sock"), path("config.toml"));
+    let text = format!("unix-socket = \"{socket}\"\nunix-socket-mode = \"770\"\n");
+    std::fs::write(&config, text).unwrap();
+    let serve = |store: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_siltstone"));
+        command.args(["serve", &path(store), "--config", &config, "--listen", "127.0.0.1:0"]);
+        command
+    };
+    let start = || {
+        let mut child = serve("store").stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().contains("on the socket ")), "no socket");
+        (child, lines)
+    };
+    let (mut child, _lines) = start();
+    let call = |command: &str| {
+        let mut stream = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+        std::io::Write::write_all(&mut stream, format!("{command}\r\nQUIT\r\n").as_bytes())
+            .unwrap();
+        let mut reply = String::new();
+        std::io::Read::read_to_string(&mut stream, &mut reply).unwrap();
+        reply
+    };
+    assert_eq!(call("SET k v"), "+OK\r\n+OK\r\n");
+    let list = call("CLIENT LIST");
+    let expected = format!("addr={socket}:0 laddr={socket}:0 ");
+    assert!(list.contains(&expected) && list.contains(" flags=U "), "{list}");
+    assert!(call("INFO server").contains(&format!("listener1:name=unix,bind={socket}\r\n")));
+    assert!(call("CONFIG GET unixsocketperm").contains("\r\n770\r\n"));
+    match Command::new("redis-cli").args(["-s", &socket, "GET", "k"]).output() {
+        Ok(output) => assert_eq!(output.stdout, b"v\n"),
+        Err(_) => println!("skipped: redis-cli is not on the PATH"),
+    }
+    let refused = serve("other").output().unwrap();
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(3), "{text}");
+    assert!(text.contains("another server listens there"), "{text}");
+    // A server that is killed leaves the file.
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(Path::new(&socket).exists());
+    let (mut child, _lines) = start();
+    assert!(call("GET k").starts_with("$1\r\nv"));
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(!Path::new(&socket).exists());
 }

@@ -19,6 +19,7 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
@@ -39,6 +40,8 @@ struct Server {
     child: Child,
     address: String,
     errors: Arc<Mutex<String>>,
+    /// Reads its messages until it has ended.
+    reader: Option<JoinHandle<()>>,
 }
 
 impl Server {
@@ -60,13 +63,13 @@ impl Server {
         }
         let address = line.trim().rsplit(' ').next().unwrap().to_owned();
         let shared = errors.clone();
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             let mut line = String::new();
             while lines.read_line(&mut line).is_ok_and(|read| read > 0) {
                 shared.lock().unwrap().push_str(&std::mem::take(&mut line));
             }
         });
-        Server { child, address, errors }
+        Server { child, address, errors, reader: Some(reader) }
     }
 
     fn connect(&self) -> Client {
@@ -84,7 +87,7 @@ impl Server {
         kill_process(self.pid(), Signal::TERM).unwrap();
         let status = self.child.wait().unwrap();
         // The last lines may still be in the pipe.
-        std::thread::sleep(Duration::from_millis(50));
+        self.reader.take().map(JoinHandle::join).unwrap().unwrap();
         let errors = self.errors.lock().unwrap().clone();
         (status, errors)
     }

@@ -21,6 +21,8 @@ pub(crate) struct Counters {
     pub(crate) gets: StripedCounter,
     pub(crate) gets_found: StripedCounter,
     pub(crate) seeks: StripedCounter,
+    /// Tombstones that moves of cursors passed, of moves that passed many.
+    pub(crate) tombstones_passed: AtomicU64,
     pub(crate) flushes: AtomicU64,
     /// Keys and values that flushes put into level 0, in bytes.
     pub(crate) flushed_bytes: AtomicU64,

@@ -69,6 +69,7 @@ fn table(
     inspection.property("sequences", format!("{} to {}", meta.min_sequence, meta.max_sequence));
     inspection.property("filter bytes", table.filter_bytes());
     inspection.property("index bytes", table.index_bytes());
+    inspection.property("dictionary bytes", table.dictionary_bytes());
     let file = vfs.open(name, Mode::Read)?;
     let losses = salvage_table(file.as_ref(), name, (kind, number), Some(meta.bytes), |entry| {
         inspection.item(limit, || {

@@ -44,6 +44,8 @@ mod checkpoint;
 mod checkpoint_lock;
 mod closed;
 mod compact;
+#[cfg(test)]
+mod compression_tests;
 mod counters;
 mod engine;
 mod flush;

@@ -1,6 +1,7 @@
 //! Sorted files: SSTables that are written outside of a table, to be ingested by one (`ingest`).
 //!
-//! The file is an SSTable of version 3 (see `siltstone_table::sst::footer`) with a random number.
+//! The file is an SSTable of version 3, or 6 with a dictionary (see `siltstone_table::sst::footer`),
+//! with a random number.
 //! It does not depend on the table: it may be written by another process, before the table exists.
 //!
 //! Invariant: a file whose writer was not finished does not exist, or is not accepted.
@@ -44,12 +45,13 @@ pub struct SortedFile {
 
 impl SortedFileWriter {
     /// Creates the file `name` in `vfs`, which must not exist, with the block size, filters and
-    /// compression of `options`.
+    /// compression of `options`: that of the last level, with its dictionary.
     ///
     /// # Errors
     /// I/O errors.
     pub fn create(vfs: Arc<dyn Vfs>, name: &str, options: &Options) -> Result<Self> {
-        let table_options = options.table_options();
+        // Most of what is ingested has nothing below it.
+        let table_options = options.bottommost_table_options();
         let number = draw_identity();
         let table =
             TableWriter::create(vfs.as_ref(), name, number, table_options, Purpose::Maintenance)?;

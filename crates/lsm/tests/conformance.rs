@@ -19,7 +19,7 @@ struct LsmUnderTest;
 const SMALL: &str = "memtable=4KiB target_file_size=4KiB levels=12KiB:48KiB:256KiB \
                      experimental.l0_compaction_trigger=2 cache=16KiB l0_capacity=0 triad.log=off";
 
-const OPTION_SETS: [&str; 32] = [
+const OPTION_SETS: [&str; 34] = [
     "block_size=512",
     "block_size=256 experimental.block_restart_interval=1 filter_bits_per_key=0 \
      experimental.compaction_pri=round_robin",
@@ -43,7 +43,12 @@ const OPTION_SETS: [&str; 32] = [
     "triad.mem=on triad.log=on triad.disk=on triad.hot_keys=0.1 triad.flush_threshold=0 memtables=3",
     "triad.mem=on triad.log=on l0_capacity=32KiB triad.hot_keys=0.5 triad.flush_threshold=0.9 \
      memtables=4 block_size=256",
-    "triad.mem=on l0_capacity=32KiB triad.disk=on triad.hot_keys=1 triad.flush_threshold=0.1 compression=lz4",
+    "compression=lz4 bottommost_compression=zstd:3 compression_dict_size=1KiB block_size=256 \
+     target_file_size=16KiB",
+    // In the middle: one of the two that are damaged by default.
+    "triad.mem=on l0_capacity=32KiB triad.disk=on triad.hot_keys=1 triad.flush_threshold=0.1 \
+     compression=lz4 bottommost_compression=zstd compression_dict_size=1KiB block_size=256 \
+     target_file_size=16KiB",
     "l0_policy=sliced pmem.size=256KiB block_size=512",
     "l0_policy=sliced pmem.size=64KiB pmem.hints=off block_size=256 target_file_size=2KiB",
     "pmem.size=96KiB l0_policy=columns target_file_size=2KiB levels=32KiB:128KiB",
@@ -63,6 +68,9 @@ const OPTION_SETS: [&str; 32] = [
     "blob_threshold=64 blob_gc_ratio=0.3 triad.log=on l0_capacity=32KiB triad.mem=on compression=lz4",
     "blob_threshold=32 blob_gc_ratio=0.05 triad.log=on | triad.log=on l0_capacity=32KiB | \
      blob_threshold=100 blob_gc_ratio=0.9",
+    "bottommost_compression=zstd compression_dict_size=1KiB target_file_size=16KiB triad.log=on \
+     l0_capacity=32KiB block_size=512 | compression=zstd:19 | bottommost_compression=zstd \
+     compression_dict_size=4KiB target_file_size=64KiB",
     "blob_threshold=32 blob_gc_ratio=0.2 pmem.size=128KiB target_file_size=2KiB max_subcompactions=4",
 ];
 

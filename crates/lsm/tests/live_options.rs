@@ -145,6 +145,13 @@ fn formats_apply_to_new_files() {
     assert!(before.memory["filter"] > 0 && after.memory["filter"] == 0);
     let [before, after] = tables_before_and_after(&[("compression", "lz4")]);
     assert!(after.space_bytes < before.space_bytes / 2);
+    let [before, after] = tables_before_and_after(&[("bottommost_compression", "zstd")]);
+    assert!(after.space_bytes < before.space_bytes / 2);
+    assert_eq!(after.memory["dictionary"], 0);
+    let dictionary = [("bottommost_compression", "zstd"), ("compression_dict_size", "512")];
+    let [before, after] = tables_before_and_after(&dictionary);
+    assert_eq!(before.memory["dictionary"], 0);
+    assert!(after.memory["dictionary"] > 0);
     let interval = [("experimental.block_restart_interval", "1")];
     let [before, after] = tables_before_and_after(&interval);
     assert!(after.space_bytes > before.space_bytes, "more restart points");
@@ -289,6 +296,8 @@ fn each_live_option_changes_what_the_table_does() {
                 "block_size",
                 "filter_bits_per_key",
                 "compression",
+                "bottommost_compression",
+                "compression_dict_size",
                 "experimental.block_restart_interval",
             ],
             formats_apply_to_new_files,

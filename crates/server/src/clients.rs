@@ -4,7 +4,7 @@
 //! registered exactly while its [`Registration`] lives.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{
@@ -32,11 +32,39 @@ pub(crate) struct Clients {
     pub(crate) limits: MessageLimits,
 }
 
+/// The address of one end of a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Address {
+    Ip(SocketAddr),
+    /// The path of the server's Unix socket, for both ends.
+    Unix(Arc<str>),
+}
+
+impl Address {
+    /// Whether the other end is on this machine.
+    pub(crate) fn is_local(&self) -> bool {
+        match self {
+            Address::Ip(address) => address.ip().is_loopback(),
+            Address::Unix(_) => true,
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    /// As Redis shows it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Ip(address) => address.fmt(f),
+            Address::Unix(path) => write!(f, "{path}:0"),
+        }
+    }
+}
+
 /// State of a client that all threads may see.
 pub(crate) struct Client {
     pub(crate) id: u64,
-    pub(crate) peer: SocketAddr,
-    pub(crate) local: SocketAddr,
+    pub(crate) peer: Address,
+    pub(crate) local: Address,
     pub(crate) since: Instant,
     /// The SELECT index.
     pub(crate) table: AtomicUsize,
@@ -125,8 +153,8 @@ impl Clients {
     /// Registers a client that has a reservation from [`enter`](Self::enter).
     pub(crate) fn register(
         self: &Arc<Self>,
-        peer: SocketAddr,
-        local: SocketAddr,
+        peer: Address,
+        local: Address,
         wakeups: Arc<Wakeups>,
         token: usize,
     ) -> Registration {
@@ -313,6 +341,7 @@ impl Client {
             ('O', self.has_flag(flag::MONITOR)),
             ('b', self.parked.lock().is_some() || self.has_flag(flag::PAUSED)),
             ('P', self.is_subscriber()),
+            ('U', matches!(self.peer, Address::Unix(_))),
             ('t', self.has_flag(flag::TRACKING)),
             ('B', self.has_flag(flag::BROADCAST)),
         ] {

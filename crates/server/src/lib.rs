@@ -49,6 +49,7 @@ mod command;
 mod encoding_settings;
 pub mod fuzzing;
 mod glob;
+mod holdable_clock;
 mod keyspace_events;
 mod latency;
 mod mailbox;
@@ -78,6 +79,7 @@ mod tracking;
 mod udp;
 
 pub use backups::{BackupOptions, TakeBackup};
+pub use holdable_clock::HoldableClock;
 pub use node_client::{NodeAccess, NodeClient, Reply};
 pub use options::{Fsync, ServerOptions};
 pub use replication::options::{ClusterOptions, JoinOptions, Member};

@@ -62,8 +62,12 @@ impl Reply {
 }
 
 /// A connection to a node.
+///
+/// A caller that knows the protocol can also read and write the stream itself.
 pub struct NodeClient {
     stream: BufReader<Box<dyn Stream>>,
+    /// The socket below it, for timeouts.
+    socket: TcpStream,
 }
 
 impl NodeClient {
@@ -85,6 +89,7 @@ impl NodeClient {
             socket.set_write_timeout(Some(TIMEOUT))
         };
         prepare().map_err(failed)?;
+        let handle = socket.try_clone().map_err(failed)?;
         let stream: Box<dyn Stream> = match &access.tls {
             None => Box::new(socket),
             Some(files) => {
@@ -93,7 +98,7 @@ impl NodeClient {
                     .map_err(|error| format!("{address}: TLS: {error}"))?
             }
         };
-        let mut client = NodeClient { stream: BufReader::new(stream) };
+        let mut client = NodeClient { stream: BufReader::new(stream), socket: handle };
         if let Some(password) = &access.password {
             let user = access.user.as_deref().unwrap_or("default");
             let reply = client.call(&["AUTH", user, password])?;
@@ -117,7 +122,7 @@ impl NodeClient {
             let stream = self.stream.get_mut();
             stream.write_all(request.as_bytes())?;
             stream.flush()?;
-            self.read()
+            self.read_reply()
         };
         exchange().map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => "the node has closed the connection".to_owned(),
@@ -125,7 +130,15 @@ impl NodeClient {
         })
     }
 
-    fn read(&mut self) -> io::Result<Reply> {
+    /// Sets how long one read may wait.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
+        self.socket.set_read_timeout(Some(timeout))
+    }
+
+    fn read_reply(&mut self) -> io::Result<Reply> {
         let malformed = || io::Error::new(io::ErrorKind::InvalidData, "this is no Redis protocol");
         let mut line = String::new();
         (&mut self.stream).take(MAX_REPLY_BYTES as u64).read_line(&mut line)?;
@@ -156,11 +169,37 @@ impl NodeClient {
                 None => Reply::Null,
                 Some(parts) if parts > MAX_REPLY_PARTS => return Err(malformed()),
                 Some(parts) => {
-                    Reply::Array((0..parts).map(|_| self.read()).collect::<io::Result<_>>()?)
+                    Reply::Array((0..parts).map(|_| self.read_reply()).collect::<io::Result<_>>()?)
                 }
             },
             _ => return Err(malformed()),
         })
+    }
+}
+
+impl Read for NodeClient {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.read(buffer)
+    }
+}
+
+impl BufRead for NodeClient {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.stream.fill_buf()
+    }
+
+    fn consume(&mut self, amount: usize) {
+        self.stream.consume(amount);
+    }
+}
+
+impl Write for NodeClient {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.get_mut().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.get_mut().flush()
     }
 }
 

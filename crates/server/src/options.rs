@@ -13,6 +13,7 @@ use siltstone_client::wire::hello::MAX_PORTS;
 use siltstone_engine::{Clock, Error, InvalidOption, Result, SystemClock};
 
 use crate::backups::BackupOptions;
+use crate::holdable_clock::HoldableClock;
 use crate::tls::TlsOptions;
 
 /// Maximum bytes of a reply around its value: a memcached key, flags, numbers.
@@ -35,6 +36,8 @@ pub enum Fsync {
 pub struct ServerOptions {
     /// Address of the Redis listener. Port 0 picks a free port.
     pub listen: SocketAddr,
+    /// Path of a Unix socket for Redis clients, if any, and the permissions of its file.
+    pub unix_socket: Option<(PathBuf, u32)>,
     /// Address of the memcached listener (TCP), if any.
     pub memcached: Option<SocketAddr>,
     /// Address for memcached over UDP, if any; must be a loopback address.
@@ -88,12 +91,15 @@ pub struct ServerOptions {
     pub backup: Option<BackupOptions>,
     /// Clock for expiry; must be the clock of the tables.
     pub clock: Arc<dyn Clock>,
+    /// The clock again, if clients may hold it by CLIENT HOLD-EXPIRY.
+    pub holdable_clock: Option<Arc<HoldableClock>>,
 }
 
 impl Default for ServerOptions {
     fn default() -> Self {
         ServerOptions {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 6379)),
+            unix_socket: None,
             memcached: None,
             memcached_udp: None,
             memcached_table: None,
@@ -118,6 +124,7 @@ impl Default for ServerOptions {
             threads: 0,
             backup: None,
             clock: Arc::new(SystemClock),
+            holdable_clock: None,
         }
     }
 }

@@ -38,6 +38,7 @@ use crate::monitors::Monitors;
 use crate::net::accept::Acceptor;
 use crate::net::listen::listen;
 use crate::net::protocol::{Endpoint, Protocol};
+use crate::net::unix_socket::UnixSocket;
 use crate::net::worker::Worker;
 use crate::pause::Pause;
 use crate::pubsub::PubSub;
@@ -68,6 +69,7 @@ const SYNC_POLL_INTERVAL: Duration = Duration::from_millis(50);
 pub struct Server {
     shared: Arc<Shared>,
     listeners: Vec<(mio::net::TcpListener, Endpoint)>,
+    unix: Option<UnixSocket>,
     memcached_udp: Option<UdpSocket>,
     udp: Option<(Ports, Arc<Store>)>,
     metrics: Vec<(mio::net::TcpListener, IsTls)>,
@@ -115,6 +117,7 @@ impl Server {
             tls.and_then(|tls| tls.metrics),
         ];
         addresses.into_iter().flatten().try_for_each(|address| listen(address).map(drop))?;
+        options.unix_socket.as_ref().map(|(path, _)| UnixSocket::check(path)).transpose()?;
         options.memcached_udp.map(bind_udp).transpose()?;
         let Some(address) = options.udp else { return Ok(()) };
         let mica = |spec: &TableSpec| {
@@ -206,6 +209,8 @@ impl Server {
             memcached_address = Some(address);
             listeners.push((listener, plain(Protocol::Memcached)));
         }
+        let unix = options.unix_socket.as_ref();
+        let unix = unix.map(|(path, mode)| UnixSocket::bind(path, *mode)).transpose()?;
         let memcached_udp = options.memcached_udp.map(bind_udp).transpose()?;
         let mut metrics = Vec::new();
         let mut addresses = Addresses::default();
@@ -310,7 +315,7 @@ impl Server {
             read_functions_file(&shared.functions, file)
                 .map_err(|reason| invalid_option("functions_file", reason))?;
         }
-        Ok(Server { shared, listeners, memcached_udp, udp, metrics, addresses, node })
+        Ok(Server { shared, listeners, unix, memcached_udp, udp, metrics, addresses, node })
     }
 
     pub(crate) fn udp_store(&self) -> Option<&Arc<Store>> {
@@ -399,7 +404,7 @@ impl Server {
     pub fn run(self) -> Result<()> {
         let shared = self.shared;
         let failed = |error: std::io::Error| Error::io("serve", shared.address.to_string(), &error);
-        let (acceptor, waker) = Acceptor::new(self.listeners).map_err(failed)?;
+        let (acceptor, waker) = Acceptor::new(self.listeners, self.unix).map_err(failed)?;
         shared.stop.wake_with(waker);
         let mut threads: Vec<JoinHandle<std::io::Result<()>>> = Vec::new();
         let mut inboxes = Vec::new();

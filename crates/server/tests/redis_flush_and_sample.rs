@@ -25,14 +25,14 @@ fn fill(client: &mut Client, keys: u32) {
     }
 }
 
-/// Duration of the fastest of three calls.
+/// Duration of the fastest of 20 calls: on a loaded machine few run undisturbed.
 fn fastest_call(client: &mut Client, command: &str) -> Duration {
     let time = |_| {
         let began = Instant::now();
         client.call(command);
         began.elapsed()
     };
-    (0..3).map(time).min().expect("there were three")
+    (0..20).map(time).min().expect("there were 20")
 }
 
 #[test]

@@ -21,10 +21,10 @@ const ENGINES: [(&str, &str, &str); 5] = [
     (
         "lsm",
         "memtable=64KiB target_file_size=32KiB levels=256KiB:2MiB l0_capacity=0 \
-         experimental.l0_compaction_trigger=2",
+         experimental.l0_compaction_trigger=2 bottommost_compression=zstd",
         "memtable=128KiB memtables=4 levels=64KiB:256KiB:1MiB target_file_size=16KiB cache=1MiB \
-         log_retention=1MiB blob_threshold=64 blob_gc_ratio=0.3 block_size=1KiB filter_bits_per_key=0 compression=zstd max_compactions=1 \
-         max_subcompactions=1 l0_policy=columns l0_capacity=1MiB triad.log=off \
+         log_retention=1MiB blob_threshold=64 blob_gc_ratio=0.3 block_size=1KiB filter_bits_per_key=0 compression=zstd \
+         bottommost_compression=zstd:3 compression_dict_size=1KiB max_compactions=1 max_subcompactions=1 l0_policy=columns l0_capacity=1MiB triad.log=off \
          triad.prefetch=64KiB triad.mem=on triad.hot_keys=0.1 triad.flush_threshold=0.2 \
          triad.disk=on triad.min_overlap=0.2 pmem.size=1MiB pmem.hints=off \
          experimental.l0_compaction_trigger=3 experimental.l0_slowdown_trigger=25 \
@@ -178,6 +178,7 @@ fn default_of(engine: &str, option: &str) -> Options {
         ("lsm", "memtables") => "2",
         ("lsm", "cache") => "64MiB",
         ("lsm", "compression") => "none",
+        ("lsm", "compression_dict_size") => "0",
         ("lsm", "log_retention") => "0",
         ("lsm", "l0_policy") => "whole",
         ("lsm", "pmem.size") => "0",

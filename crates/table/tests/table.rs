@@ -99,12 +99,31 @@ fn rows(n: u64) -> Vec<Row> {
 const COMPRESSIONS: [Compression; 3] =
     [Compression::None, Compression::Lz4, Compression::Zstd { level: 1 }];
 
+/// Options with a dictionary, and rows enough to train one.
+fn with_dictionary() -> TableOptions {
+    let compression = Compression::Zstd { level: 3 };
+    let dictionary_bytes = 1024;
+    TableOptions { block_bytes: 512, compression, dictionary_bytes, ..TableOptions::default() }
+}
+
+/// Rows that have much in common, and each something of its own.
+fn documents(n: u64) -> Vec<Row> {
+    let document = |i: u64| {
+        let hash = i.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        format!("{{\"id\":{hash},\"country\":\"NZ\",\"visits\":{},\"active\":true}}", hash % 97)
+    };
+    let row = |i| Row::put(format!("user{i:06}").as_bytes(), i + 1, document(i).as_bytes());
+    (0..n).map(row).collect()
+}
+
 #[test]
 fn table_round_trips_under_every_compression() {
     let rows = rows(2000);
-    for compression in COMPRESSIONS {
+    let formats =
+        COMPRESSIONS.map(|compression| TableOptions { compression, ..TableOptions::default() });
+    for options in formats.into_iter().chain([with_dictionary()]) {
         let vfs = new_vfs();
-        let meta = write(&vfs, &rows, TableOptions { compression, ..TableOptions::default() });
+        let meta = write(&vfs, &rows, options);
         let table = open(&vfs, None).unwrap();
         assert_eq!(table.meta(), &meta);
         assert_eq!(meta.bytes, vfs.read_raw("000012.sst").unwrap().len() as u64);
@@ -346,6 +365,99 @@ fn flipped_bit_is_corruption_at_open_or_verify() {
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
         check(&Table::from_bytes(&bytes, NUMBER).unwrap()).unwrap();
+    }
+}
+
+#[test]
+fn dictionary_makes_small_blocks_smaller_and_is_left_out_of_what_it_cannot_help() {
+    let sizes = [0, 1024].map(|dictionary_bytes| {
+        let vfs = new_vfs();
+        let options = TableOptions { dictionary_bytes, ..with_dictionary() };
+        let meta = write(&vfs, &documents(4000), options);
+        let table = open(&vfs, None).unwrap();
+        let max = dictionary_bytes;
+        assert!(table.dictionary_bytes() <= max && (table.dictionary_bytes() > 0) == (max > 0));
+        meta.bytes
+    });
+    assert!(sizes[1] * 4 < sizes[0] * 3, "{sizes:?}");
+    // A program that knows no dictionaries reads a file that has none, whatever the options.
+    let few = documents(3);
+    for (rows, options) in [
+        (&few, with_dictionary()),
+        (&documents(4000), TableOptions { compression: Compression::Lz4, ..with_dictionary() }),
+    ] {
+        let vfs = new_vfs();
+        write(&vfs, rows, options);
+        let bytes = vfs.read_raw("000012.sst").unwrap();
+        assert_eq!(bytes[bytes.len() - 16], 1, "the format version");
+        check(&open(&vfs, None).unwrap()).unwrap();
+    }
+}
+
+/// A table with a dictionary, and where that lies in it.
+fn small_with_dictionary() -> (Vec<Row>, Vec<u8>, std::ops::Range<usize>) {
+    let vfs = new_vfs();
+    let rows = documents(120);
+    write(&vfs, &rows, with_dictionary());
+    let bytes = vfs.read_raw("000012.sst").unwrap();
+    assert_eq!(bytes[bytes.len() - 16], 5, "the format version");
+    let magic = [0x37, 0xA4, 0x30, 0xEC];
+    let start = bytes.windows(4).position(|four| four == magic).unwrap();
+    let len = open(&vfs, None).unwrap().dictionary_bytes();
+    (rows, bytes, start..start + len)
+}
+
+#[test]
+fn flipped_byte_of_table_with_dictionary_is_corruption_and_of_the_dictionary_is_told() {
+    let (rows, mut bytes, dictionary) = small_with_dictionary();
+    for at in 0..bytes.len() {
+        bytes[at] ^= 1 << (at % 8);
+        let outcome = Table::from_bytes(&bytes, NUMBER).and_then(|table| check(&table));
+        let Err(Error::Corruption { offset, reason, .. }) = outcome else {
+            panic!("byte {at}: {outcome:?}")
+        };
+        if dictionary.contains(&at) {
+            assert!(reason.contains("dictionary"), "{reason}");
+            assert_eq!(offset, dictionary.start as u64);
+        }
+        bytes[at] ^= 1 << (at % 8);
+    }
+    let table = Table::from_bytes(&bytes, NUMBER).unwrap();
+    for row in &rows {
+        let found = table.get(&row.key, hash64(&row.key), row.sequence, Purpose::Get).unwrap();
+        assert_eq!(found.unwrap().value(), row.value);
+    }
+}
+
+#[test]
+fn table_without_its_dictionary_is_salvaged_up_to_the_blocks_that_need_it() {
+    let (rows, sound, dictionary) = small_with_dictionary();
+    let salvage = |bytes: &[u8]| {
+        let file = siltstone_table::BytesFile::new(bytes);
+        let (mut found, len) = (0, sound.len() as u64);
+        let kind = (FileKind::Table, NUMBER);
+        let losses = salvage_table(&file, "000012.sst", kind, Some(len), |entry| {
+            found += u64::from(rows.contains(&Row::of(entry)));
+            Ok(())
+        });
+        (found, losses.unwrap())
+    };
+    let damaged = |places: &[usize]| {
+        let mut bytes = sound.clone();
+        places.iter().for_each(|&at| bytes[at] ^= 0x20);
+        salvage(&bytes)
+    };
+    let (footer, data_bytes) = (sound.len() - 30, dictionary.start as u64);
+    assert_eq!(damaged(&[]), (rows.len() as u64, vec![]));
+    // The dictionary is found without the directory.
+    assert_eq!(damaged(&[footer]), (rows.len() as u64, vec![]));
+    let (found, losses) = damaged(&[footer, 3]);
+    assert!(found > rows.len() as u64 - 10 && losses.len() == 1, "{found} {losses:?}");
+    // Every block needs it.
+    for places in [&[dictionary.start + 9][..], &[dictionary.start + 9, footer]] {
+        let (found, losses) = damaged(places);
+        let lost: u64 = losses.iter().map(|loss| loss.bytes.end - loss.bytes.start).sum();
+        assert!(found == 0 && lost >= data_bytes, "{found} {losses:?}");
     }
 }
 

@@ -61,7 +61,10 @@ pub fn damage(store: &Path, older: &Path, random: &mut Random) -> Result<Corrupt
     for _ in 0..1000 {
         let kind = *random.pick(KINDS);
         let file = random.pick(&files).clone();
-        let other = random.pick(&files).clone();
+        // Of the same directory: CATALOG and a manifest both say which engine a table has, and without
+        // either, repair refuses the table.
+        let beside: Vec<_> = files.iter().filter(|other| other.parent() == file.parent()).collect();
+        let other = (*random.pick(&beside)).clone();
         let path = store.join(&file);
         let before = fs::read(&path)?;
         let description = match kind {

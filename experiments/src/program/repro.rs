@@ -91,6 +91,7 @@ impl List {
                         "is_ours": e.is_ours(),
                         "paper_scale": e.paper_scale(),
                         "seconds": repro::seconds(e.id()),
+                        "bars": repro::bars_of(e.id()),
                     })
                 })
                 .collect();

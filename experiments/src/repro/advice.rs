@@ -14,17 +14,14 @@ use siltstone_engine::Result;
 use siltstone_model::Popularity;
 use siltstone_model::advise::{Requirements, advise};
 
-use super::{Check, Experiment, Kind, Measurement, Origin, Side, refused};
+use super::bars::bar;
+use super::{Check, Experiment, Measurement, refused};
 
 const KEYS: f64 = 1e8;
 const SKEWS: [f64; 2] = [0.0, 0.99];
 const VALUES: [f64; 2] = [100.0, 1000.0];
 /// Memory for the table: sufficient for every engine, and far less than the data.
 const MEMORY: f64 = 4e9;
-
-/// Maximal mean error over the grid, and maximal error.
-const MEAN: f64 = 0.15;
-const WORST: f64 = 0.4;
 
 pub(super) struct Advice;
 
@@ -95,16 +92,14 @@ fn errors(points: &[Point], name: &str, figure: fn(&CheckedCosts) -> f64) -> Vec
         let [ours, measured] = both(point);
         (ours / measured - 1.0).abs()
     };
-    let mean = Check {
-        what: format!("{name}, mean error"),
-        claimed: MEAN,
-        ours: points.iter().map(off).sum::<f64>() / points.len().max(1) as f64,
-        kind: Kind::AtMost(Origin::Ours),
-    };
+    let mean = bar("advice", "mean").check(
+        format!("{name}, mean error"),
+        points.iter().map(off).sum::<f64>() / points.len().max(1) as f64,
+    );
     let of_point = |point: &Point| {
         let [claimed, ours] = both(point);
         let what = format!("{}, {name}, predicted and measured", point.name);
-        Check { what, claimed, ours, kind: Kind::Equal { tolerance: WORST, side: Side::None } }
+        bar("advice", "point").check_computed(what, claimed, ours)
     };
     [mean].into_iter().chain(points.iter().map(of_point)).collect()
 }

@@ -22,7 +22,8 @@ use siltstone_lsm::{Lsm, Options};
 use siltstone_runtime::Env;
 use siltstone_vfs::{Ram, Vfs};
 
-use super::{Check, Experiment, Kind, Measurement, Side};
+use super::bars::bar;
+use super::{Experiment, Measurement};
 
 const ROWS: u64 = 64;
 /// Keys per L0 run at scale 1.
@@ -92,15 +93,7 @@ impl Experiment for CrossRowHints {
             factors.push((plain.comparisons / hinted.comparisons, plain.lines / hinted.lines));
         }
         progress(ROWS, ROWS);
-        let check = |what: &str, ours: f64| Check {
-            what: what.to_owned(),
-            claimed: 18.0,
-            ours,
-            kind: Kind::Equal {
-                tolerance: 0.25,
-                side: Side::EffectFrom { without: 1.0, from: 10.0 },
-            },
-        };
+        let check = |what: &str, ours: f64| bar("cross-row-hints", "times-fewer").check(what, ours);
         Ok(Measurement {
             scale: format!("{ROWS} L0 runs of {keys} keys"),
             checks: vec![

@@ -14,7 +14,8 @@ use siltstone_engine::Result;
 use siltstone_structures::cuckoo::CuckooTable;
 use siltstone_structures::hash::hash64_seeded;
 
-use super::{Check, Experiment, Kind, Measurement, Origin, Side};
+use super::bars::bar;
+use super::{Experiment, Measurement};
 
 /// Slots in a LogStore's table.
 const SLOTS: u32 = 1 << 17;
@@ -58,19 +59,12 @@ impl Experiment for CuckooLoad {
         }
         let rate = positives as f64 / (seeds * QUERIES) as f64;
         let checks = vec![
-            Check {
-                what: "load at the first failed insertion, mean over seeds".to_owned(),
-                claimed: 0.93,
-                ours: load / seeds as f64,
-                // Our breadth-first search for a chain reaches a higher load.
-                kind: Kind::AtLeast(Origin::Paper),
-            },
-            Check {
-                what: "false positives at that load, over 8 / 2^15".to_owned(),
-                claimed: 1.0,
-                ours: rate * f64::from(1 << 15) / 8.0,
-                kind: Kind::Equal { tolerance: 0.05, side: Side::Less },
-            },
+            bar("cuckoo-load", "load")
+                .check("load at the first failed insertion, mean over seeds", load / seeds as f64),
+            bar("cuckoo-load", "false-positives").check(
+                "false positives at that load, over 8 / 2^15",
+                rate * f64::from(1 << 15) / 8.0,
+            ),
         ];
         let scale = format!("{seeds} tables of {SLOTS} slots, {QUERIES} absent keys each");
         Ok(Measurement { scale, checks, plot: None })

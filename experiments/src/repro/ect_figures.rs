@@ -22,7 +22,8 @@ use siltstone_engine::Result;
 use siltstone_structures::ect::EctOptions;
 use siltstone_structures::{HashKey, hash64};
 
-use super::{Check, Experiment, Kind, Measurement, Side, hashes};
+use super::bars::bar;
+use super::{Experiment, Measurement, hashes};
 
 /// Total number of keys in the tries of one size.
 const KEYS: f64 = 400_000.0;
@@ -70,24 +71,13 @@ impl Experiment for EctFigures {
         let from_8 = blocks.iter().filter(|point| point.0 >= 8.0);
         let (below, of) = (from_8.clone().filter(|point| point.1 < 1.0).count(), from_8.count());
         let checks = vec![
-            Check {
-                what: "bits per key of a trie of 256 keys".to_owned(),
-                claimed: 2.5,
-                ours: at_256,
-                kind: Kind::Equal { tolerance: 0.06, side: Side::Less },
-            },
-            Check {
-                what: "size of a trie of 256 keys over its entropy".to_owned(),
-                claimed: 1.0,
-                ours: at_256 / bound,
-                kind: Kind::Equal { tolerance: 0.05, side: Side::None },
-            },
-            Check {
-                what: "share of block sizes from 8 to 64 entries below 1 bit per key".to_owned(),
-                claimed: 1.0,
-                ours: below as f64 / of as f64,
-                kind: Kind::Equal { tolerance: 0.0, side: Side::None },
-            },
+            bar("ect-figures", "bits").check("bits per key of a trie of 256 keys", at_256),
+            bar("ect-figures", "over-entropy")
+                .check("size of a trie of 256 keys over its entropy", at_256 / bound),
+            bar("ect-figures", "below-1-bit").check(
+                "share of block sizes from 8 to 64 entries below 1 bit per key",
+                below as f64 / of as f64,
+            ),
         ];
         let line =
             |name: &str, points, is_reference| Line { name: name.to_owned(), points, is_reference };

@@ -16,7 +16,8 @@ use siltstone_bench::plot::{Line, Lines, Plot};
 use siltstone_engine::Result;
 use siltstone_structures::ect::{EctOptions, HashKey};
 
-use super::{Check, Experiment, Kind, Measurement, Side, hashes};
+use super::bars::bar;
+use super::{Check, Experiment, Measurement, hashes};
 
 const KEYS: f64 = 2_000_000.0;
 /// Wide steps, so that times differ by more than noise.
@@ -97,39 +98,23 @@ fn checks(by_g: &[Point], by_hmax: &[Point]) -> Vec<Check> {
     let at = |points: &[Point], knob| {
         points.iter().find(|point| point.knob == knob).map_or(f64::NAN, |point| point.bits)
     };
-    let always = |what: &str, ours| Check {
-        what: what.to_owned(),
-        claimed: 1.0,
-        ours,
-        kind: Kind::Equal { tolerance: 0.0, side: Side::None },
-    };
     let saved = (at(by_hmax, 1) - at(by_hmax, 8)) / (at(by_hmax, 1) - at(by_hmax, 64));
     vec![
-        Check {
-            what: "bits per key at g = 256".to_owned(),
-            claimed: 2.5,
-            ours: at(by_g, 256),
-            kind: Kind::Equal { tolerance: 0.01, side: Side::Less },
-        },
-        always(
+        bar("ect-knobs", "bits").check("bits per key at g = 256", at(by_g, 256)),
+        bar("ect-knobs", "bits-by-g").check(
             "share of steps from g = 16 to 1024 that save bits",
             share_of_steps(by_g, |one, next| next.bits < one.bits),
         ),
-        always(
+        bar("ect-knobs", "time-by-g").check(
             "share of steps from g = 16 to 1024 that slow lookups",
             share_of_steps(by_g, |one, next| next.nanoseconds > one.nanoseconds),
         ),
-        always(
+        bar("ect-knobs", "bits-by-hmax").check(
             "share of steps from hmax = 1 to 64 that save bits",
             share_of_steps(by_hmax, |one, next| next.bits < one.bits),
         ),
-        Check {
-            what: "share of what hmax = 64 saves over 1 that 8 saves".to_owned(),
-            claimed: 1.0,
-            ours: saved,
-            // Diminishing returns: 8 is a ninth of the range.
-            kind: Kind::Equal { tolerance: 0.25, side: Side::Effect(0.0) },
-        },
+        bar("ect-knobs", "hmax-8")
+            .check("share of what hmax = 64 saves over 1 that 8 saves", saved),
     ]
 }
 

@@ -10,11 +10,11 @@
 use siltstone_engine::Result;
 use siltstone_structures::ect::EctOptions;
 
-use super::{Check, Experiment, Kind, Measurement, Origin, Side, hashes};
+use super::bars::bar;
+use super::{Experiment, Measurement, hashes};
 
 /// The thesis's number of keys, 16 M.
 const KEYS: f64 = 16_777_216.0;
-const CLAIMED: f64 = 2.51;
 const ENTRIES_PER_BLOCK: u32 = 8;
 
 pub(super) struct EctSize;
@@ -51,24 +51,14 @@ impl Experiment for EctSize {
         let sparse_right = sparse.right(&hashes, u64::from(ENTRIES_PER_BLOCK));
         progress(4, 4);
         let checks = vec![
-            Check {
-                what: "bits per key, header and index of buckets included".to_owned(),
-                claimed: CLAIMED,
-                ours: bits,
-                kind: Kind::Equal { tolerance: 0.01, side: Side::Less },
-            },
-            Check {
-                what: "the same with 8 entries per block".to_owned(),
-                claimed: 1.0,
-                ours: sparse.bits(),
-                kind: Kind::AtMost(Origin::Paper),
-            },
-            Check {
-                what: "share of keys whose lookups give their rank and block".to_owned(),
-                claimed: 1.0,
-                ours: right.min(sparse_right),
-                kind: Kind::Equal { tolerance: 0.0, side: Side::None },
-            },
+            bar("ect-size", "bits")
+                .check("bits per key, header and index of buckets included", bits),
+            bar("ect-size", "sparse-bits")
+                .check("the same with 8 entries per block", sparse.bits()),
+            bar("ect-size", "right").check(
+                "share of keys whose lookups give their rank and block",
+                right.min(sparse_right),
+            ),
         ];
         Ok(Measurement { scale: format!("{keys} keys"), checks, plot: None })
     }

@@ -13,8 +13,9 @@
 use siltstone_bench::plot::{Line, Lines, Plot};
 use siltstone_engine::Result;
 
+use super::bars::bar;
 use super::thesis::{KEYS, PAPER, SKEWS, popularity};
-use super::{Check, Experiment, Kind, Measurement, Side};
+use super::{Experiment, Measurement};
 
 /// Items of level 4.
 const SIZE: f64 = 10.0 * 1_048_576.0;
@@ -44,22 +45,10 @@ impl Experiment for LevelDensity {
     fn run(&self, _scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let uniform = popularity(KEYS, 0.0)?;
         let (interval, fill) = (uniform.compaction_interval(SIZE), uniform.unique_inverse(SIZE));
-        let check = |what: String, claimed: f64, ours, tolerance| Check {
-            what,
-            claimed,
-            ours,
-            kind: Kind::Equal { tolerance, side: Side::None },
-        };
-        // The claim has three digits.
-        let digits = |claimed: f64| 0.005e7 / claimed;
         let mut checks = vec![
-            check(
-                "requests between compactions of a key, uniform".to_owned(),
-                2.26e7,
-                interval,
-                digits(2.26e7),
-            ),
-            check("requests that fill the level, uniform".to_owned(), 1.11e7, fill, digits(1.11e7)),
+            bar("level-density", "interval")
+                .check("requests between compactions of a key, uniform", interval),
+            bar("level-density", "fill").check("requests that fill the level, uniform", fill),
         ];
         let mut series = Vec::new();
         for (turn, (name, skew)) in SKEWS.into_iter().enumerate() {
@@ -70,11 +59,9 @@ impl Experiment for LevelDensity {
                 (part * KEYS, popularity.unique(interval * part) / KEYS)
             };
             let points: Vec<(f64, f64)> = (0..=STEPS).map(density).collect();
-            checks.push(check(
+            checks.push(bar("level-density", "area").check(
                 format!("area under the density over the level's size, {name}"),
-                1.0,
                 area(&points) / SIZE,
-                0.001,
             ));
             series.push(Line { name: name.to_owned(), points, is_reference: false });
             progress(turn as u64 + 1, SKEWS.len() as u64);

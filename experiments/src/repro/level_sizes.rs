@@ -12,8 +12,9 @@
 use siltstone_bench::plot::{Line, Lines, Plot};
 use siltstone_engine::Result;
 
+use super::bars::{Bar, bar};
 use super::thesis::{EXPONENTS, ITEM_BYTES, KEYS, PAPER, optimised, popularity, standard};
-use super::{Check, Experiment, Kind, Measurement, Side};
+use super::{Experiment, Measurement};
 
 const MIB: f64 = 1_048_576.0;
 /// Limits of low and high skew.
@@ -47,31 +48,40 @@ impl Experiment for LevelSizes {
             found.push((exponent, optimised(&design, &popularity(KEYS, exponent)?)?.level_items));
             progress(found.len() as u64, EXPONENTS.len() as u64);
         }
-        let share = |of: &str, is_skew: fn(f64) -> bool, is: &dyn Fn(&[f64]) -> bool| {
-            let among: Vec<_> = found.iter().filter(|(exponent, _)| is_skew(*exponent)).collect();
-            let count = among.iter().filter(|(_, sizes)| is(sizes)).count();
-            Check {
-                what: format!("share of {of}"),
-                claimed: 1.0,
-                ours: count as f64 / among.len() as f64,
-                kind: Kind::Equal { tolerance: 0.0, side: Side::None },
-            }
-        };
+        let share =
+            |bar: &'static Bar, of: &str, is_skew: fn(f64) -> bool, is: &dyn Fn(&[f64]) -> bool| {
+                let among: Vec<_> =
+                    found.iter().filter(|(exponent, _)| is_skew(*exponent)).collect();
+                let count = among.iter().filter(|(_, sizes)| is(sizes)).count();
+                bar.check(format!("share of {of}"), count as f64 / among.len() as f64)
+            };
         let low = |skew: f64| skew <= LOW;
         let high = |skew: f64| skew >= HIGH;
         let checks = vec![
-            share("low skews (to 0.6) with larger levels 1 and 2", low, &|sizes| {
-                sizes[0] > fixed[0] && sizes[1] > fixed[1]
-            }),
-            share("high skews (from 1.4) with smaller levels 1 and 2", high, &|sizes| {
-                sizes[0] < fixed[0] && sizes[1] < fixed[1]
-            }),
-            share("low skews with slower growth to the last level", low, &|sizes| {
-                growth(sizes) < growth(fixed)
-            }),
-            share("high skews with faster growth to the last level", high, &|sizes| {
-                growth(sizes) > growth(fixed)
-            }),
+            share(
+                bar("leveldb-sizes", "low-larger"),
+                "low skews (to 0.6) with larger levels 1 and 2",
+                low,
+                &|sizes| sizes[0] > fixed[0] && sizes[1] > fixed[1],
+            ),
+            share(
+                bar("leveldb-sizes", "high-smaller"),
+                "high skews (from 1.4) with smaller levels 1 and 2",
+                high,
+                &|sizes| sizes[0] < fixed[0] && sizes[1] < fixed[1],
+            ),
+            share(
+                bar("leveldb-sizes", "low-slower"),
+                "low skews with slower growth to the last level",
+                low,
+                &|sizes| growth(sizes) < growth(fixed),
+            ),
+            share(
+                bar("leveldb-sizes", "high-faster"),
+                "high skews with faster growth to the last level",
+                high,
+                &|sizes| growth(sizes) > growth(fixed),
+            ),
         ];
         let mut series = Vec::new();
         for level in 0..fixed.len() {

@@ -16,15 +16,12 @@
 use siltstone_bench::plot::{Line, Lines, Plot};
 use siltstone_engine::Result;
 
+use super::bars::bar;
 use super::thesis::{
     KEY_COUNTS, KEYS_AXIS, PAPER, Parts, SKEWS, modelled, on_keys_axis, optimised, popularity,
     simulated, simulated_counts, standard,
 };
-use super::{Check, Experiment, Kind, Measurement, Side};
-
-const MAX_SAVED: f64 = 0.094;
-/// Table 4.1: from 25.82 to 23.67.
-const SAVED_AT_1E8: f64 = 1.0 - 23.67 / 25.82;
+use super::{Experiment, Measurement};
 
 pub(super) struct LevelDbOptimized;
 
@@ -64,12 +61,10 @@ impl Experiment for LevelDbOptimized {
                 let saved = saved(&model);
                 max_saved = max_saved.max(saved);
                 if keys == 1e8 && skew == 0.0 {
-                    checks.push(Check {
-                        what: "saved at 10^8 uniform keys, by the model".to_owned(),
-                        claimed: SAVED_AT_1E8,
-                        ours: saved,
-                        kind: Kind::Equal { tolerance: 0.02, side: Side::Effect(0.0) },
-                    });
+                    checks.push(
+                        bar("leveldb-optimized", "saved-1e8")
+                            .check("saved at 10^8 uniform keys, by the model", saved),
+                    );
                 }
             }
             let mut simulation = [Vec::new(), Vec::new()];
@@ -87,12 +82,10 @@ impl Experiment for LevelDbOptimized {
                 }
                 max_saved_simulated = max_saved_simulated.max(saved(&simulation));
                 let measured = simulation[1].last().map_or(f64::NAN, |point| point.1);
-                checks.push(Check {
-                    what: format!("model over simulator, optimised, {name}, {keys:.1e} keys"),
-                    claimed: 1.0,
-                    ours: modelled(&best, &popularity)? / measured,
-                    kind: Kind::Equal { tolerance: 0.038, side: Side::None },
-                });
+                checks.push(bar("leveldb-optimized", "model").check(
+                    format!("model over simulator, optimised, {name}, {keys:.1e} keys"),
+                    modelled(&best, &popularity)? / measured,
+                ));
             }
             let [fixed, best] = model;
             let [simulated_fixed, simulated_best] = simulation;
@@ -109,12 +102,7 @@ impl Experiment for LevelDbOptimized {
             ("maximal saving, by the model", max_saved),
             ("maximal saving, by the simulator", max_saved_simulated),
         ] {
-            checks.push(Check {
-                what: what.to_owned(),
-                claimed: MAX_SAVED,
-                ours,
-                kind: Kind::Equal { tolerance: 0.1, side: Side::Effect(0.0) },
-            });
+            checks.push(bar("leveldb-optimized", "maximum").check(what, ours));
         }
         let lines = Lines {
             title: "LevelDB with optimised level sizes".to_owned(),

@@ -8,8 +8,9 @@
 use siltstone_bench::plot::{Line, Lines, Plot};
 use siltstone_engine::Result;
 
+use super::bars::bar;
 use super::thesis::{EXPONENTS, KEYS, PAPER, modelled, popularity, standard};
-use super::{Check, Experiment, Kind, Measurement, Side, refused};
+use super::{Experiment, Measurement, refused};
 
 pub(super) struct LevelDbSkew;
 
@@ -38,26 +39,16 @@ impl Experiment for LevelDbSkew {
             model.push((exponent, modelled(&design, &popularity(KEYS, exponent)?)?));
             progress(model.len() as u64, EXPONENTS.len() as u64);
         }
-        let check = |what: &str, claimed: f64, ours, tolerance| Check {
-            what: what.to_owned(),
-            claimed,
-            ours,
-            kind: Kind::Equal { tolerance, side: Side::None },
-        };
         let checks = vec![
-            check("write amplification, uniform", 25.82, model[0].1, 0.02 / 25.82),
-            check(
+            bar("leveldb-skew", "uniform").check("write amplification, uniform", model[0].1),
+            bar("leveldb-skew", "falls").check(
                 "share of steps in skew at which it falls",
-                1.0,
                 model.windows(2).filter(|pair| pair[1].1 < pair[0].1).count() as f64
                     / (model.len() - 1) as f64,
-                0.0,
             ),
-            check(
+            bar("leveldb-skew", "worst-case").check(
                 "share of skews at which the worst case is higher",
-                1.0,
                 model.iter().filter(|(_, wa)| *wa < worst).count() as f64 / model.len() as f64,
-                0.0,
             ),
         ];
         let line =

@@ -25,7 +25,8 @@ use siltstone_bench::run::{Phase, Session, Settings};
 use siltstone_bench::workload::{Choices, Workload};
 use siltstone_engine::Result;
 
-use super::{Check, Experiment, Kind, Measurement, Origin};
+use super::bars::bar;
+use super::{Check, Experiment, Measurement};
 use crate::peers::{Task, in_process};
 
 const WORKLOADS: [&str; 6] =
@@ -114,22 +115,26 @@ impl Experiment for LsmRocksDb {
 
 fn checks(value: usize, [ours, equal, half]: &[Runs; 3]) -> Vec<Check> {
     let mut checks = Vec::new();
-    let mut at_least = |what: String, bar: f64, ratio: f64| {
-        let kind = Kind::AtLeast(Origin::Ours);
-        checks.push(Check { what, claimed: bar, ours: ratio, kind });
-    };
     for w in 0..WORKLOADS.len() {
         let name = format!("{} of {value} bytes", WORKLOADS[w]);
         let best = equal[w].ops_per_second.max(half[w].ops_per_second);
-        let bar = if WRITES.contains(&w) { 2.0 } else { 1.0 };
-        at_least(format!("{name}: throughput, times"), bar, ours[w].ops_per_second / best);
+        let throughput = match WRITES.contains(&w) {
+            true => bar("lsm-rocksdb", "write-throughput"),
+            false => bar("lsm-rocksdb", "read-throughput"),
+        };
+        let times = ours[w].ops_per_second / best;
+        checks.push(throughput.check(format!("{name}: throughput, times"), times));
         if READS.contains(&w) {
             continue;
         }
         let best = equal[w].amplification.min(half[w].amplification);
-        at_least(format!("{name}: bytes written, times fewer"), 2.0, best / ours[w].amplification);
+        let fewer = best / ours[w].amplification;
+        let what = format!("{name}: bytes written, times fewer");
+        checks.push(bar("lsm-rocksdb", "bytes-written").check(what, fewer));
         let best = equal[w].p999_us.min(half[w].p999_us);
-        at_least(format!("{name}: p99.9, times shorter"), 5.0, best / ours[w].p999_us);
+        let shorter = best / ours[w].p999_us;
+        let what = format!("{name}: p99.9, times shorter");
+        checks.push(bar("lsm-rocksdb", "p999").check(what, shorter));
     }
     checks
 }

@@ -13,8 +13,9 @@
 use siltstone_engine::Result;
 use siltstone_mica::Access;
 
+use super::bars::bar;
 use super::mica_bench::{Load, PAPER, filled, rates_of, requests};
-use super::{Check, Experiment, Kind, Measurement, Origin};
+use super::{Experiment, Measurement};
 
 const ITEMS: f64 = (8 << 20) as f64;
 const ROUNDS: usize = 12;
@@ -64,12 +65,12 @@ impl Experiment for MicaAccess {
             let [erew, crew, crcw] = best;
             for (pair, ratio) in [("EREW over CREW", erew / crew), ("CREW over CRCW", crew / crcw)]
             {
-                checks.push(Check {
-                    what: format!("{pair}, {name} ({erew:.1}, {crew:.1}, {crcw:.1} M/s)"),
-                    claimed: 1.0,
-                    ours: ratio,
-                    kind: Kind::AtLeast(Origin::Paper),
-                });
+                checks.push(
+                    bar("mica-access", "modes").check(
+                        format!("{pair}, {name} ({erew:.1}, {crew:.1}, {crcw:.1} M/s)"),
+                        ratio,
+                    ),
+                );
             }
             progress(turn + 1, 2);
         }

@@ -11,8 +11,9 @@
 
 use siltstone_engine::Result;
 
+use super::bars::bar;
 use super::mica_bench::{Load, PAPER, filled, rates};
-use super::{Check, Experiment, Kind, Measurement, Origin, Side};
+use super::{Experiment, Measurement};
 
 const ITEMS: f64 = (8 << 20) as f64;
 const ROUNDS: usize = 3;
@@ -67,26 +68,20 @@ impl Experiment for MicaCores {
         let sum = |at: usize| best[at].iter().sum::<f64>();
         let mut checks = Vec::new();
         for (at, gets) in [(0, 50), (2, 95)] {
-            checks.push(Check {
-                what: format!(
+            checks.push(bar("mica-cores", "two-cores").check(
+                format!(
                     "times one core by two, Zipf 0.99, {gets} % GET ({:.1}, {:.1} M/s)",
                     sum(at),
                     sum(at + 1)
                 ),
-                claimed: 2.0,
-                ours: sum(at + 1) / sum(at),
-                kind: Kind::Equal { tolerance: 0.15, side: Side::Effect(1.0) },
-            });
+                sum(at + 1) / sum(at),
+            ));
         }
         for (core, (skewed, uniform)) in best[1].iter().zip(&best[4]).enumerate() {
-            checks.push(Check {
-                what: format!(
-                    "core {core}, skewed against uniform ({skewed:.1}, {uniform:.1} M/s)"
-                ),
-                claimed: 0.86,
-                ours: skewed / uniform,
-                kind: Kind::AtLeast(Origin::Paper),
-            });
+            checks.push(bar("mica-cores", "skewed").check(
+                format!("core {core}, skewed against uniform ({skewed:.1}, {uniform:.1} M/s)"),
+                skewed / uniform,
+            ));
         }
         let scale = format!("{items} items of 8 + 8 bytes, 4 partitions, in process");
         Ok(Measurement { scale, checks, plot: None })

@@ -24,8 +24,9 @@ use siltstone_engine::Result;
 use siltstone_mica::{Action, Outcome, Request, Store, Value};
 use siltstone_runtime::Env;
 
+use super::bars::bar;
 use super::mica_bench::{PAPER, options};
-use super::{Check, Experiment, Kind, Measurement, Origin};
+use super::{Check, Experiment, Measurement};
 
 const KEYS: f64 = 1e6;
 /// Minimal number of keys: with fewer, the smallest log would be below the minimum of the engine.
@@ -65,8 +66,10 @@ impl Experiment for MicaEviction {
             let [lru, fifo, clock] = ["", "fifo", "clock"].map(ratio);
             let (lru, fifo, clock) = (lru?, fifo?, clock?);
             Ok(vec![
-                at_least(format!("clock over exact LRU ({clock:.4}, {lru:.4})"), 0.99, clock / lru),
-                at_least(format!("clock over FIFO ({clock:.4}, {fifo:.4})"), 1.0, clock / fifo),
+                bar("mica-eviction", "exact-lru")
+                    .check(format!("clock over exact LRU ({clock:.4}, {lru:.4})"), clock / lru),
+                bar("mica-eviction", "fifo")
+                    .check(format!("clock over FIFO ({clock:.4}, {fifo:.4})"), clock / fifo),
             ])
         })
     }
@@ -97,15 +100,11 @@ impl Experiment for MicaReinsertion {
             for scheme in ["lru", "approximate"] {
                 let hits = ratio(scheme)?;
                 let what = format!("{scheme} over exact LRU ({hits:.4}, {lru:.4})");
-                checks.push(at_least(what, 0.99, hits / lru));
+                checks.push(bar("mica-reinsertion", "exact-lru").check(what, hits / lru));
             }
             Ok(checks)
         })
     }
-}
-
-fn at_least(what: String, least: f64, ours: f64) -> Check {
-    Check { what, claimed: least, ours, kind: Kind::AtLeast(Origin::Ours) }
 }
 
 /// Checks per size of the cache, by the hit ratio of a scheme; "" is the exact LRU.

@@ -18,8 +18,9 @@
 use siltstone_engine::{Error, Result};
 use siltstone_mica::{Action, Request, Value, lines};
 
+use super::bars::bar;
 use super::mica_bench::{PAPER, filled};
-use super::{Check, Experiment, Kind, Measurement, Side};
+use super::{Experiment, Measurement};
 
 const ITEMS: f64 = (1 << 20) as f64;
 const SAMPLE: u64 = 100_000;
@@ -47,7 +48,8 @@ impl Experiment for MicaLines {
         let items = (ITEMS * scale) as u64;
         let memory = items * 60 + (4 << 20);
         let mut checks = Vec::new();
-        for (turn, (mode, expected)) in (0..).zip([("store", 2.375), ("cache", 3.0)]) {
+        let modes = [("store", bar("mica-lines", "store")), ("cache", bar("mica-lines", "cache"))];
+        for (turn, (mode, bar)) in (0..).zip(modes) {
             let text = format!("mode={mode} memory={memory} item=16 partitions=1 hash_seed=1");
             let store = filled(&text, items)?;
             let mut mean = |what: &str, first: u64, is_get: bool| -> Result<()> {
@@ -65,12 +67,10 @@ impl Experiment for MicaLines {
                         Error::Invalid(format!("lines are not counted; run it with `{command}`"))
                     })?;
                 }
-                checks.push(Check {
-                    what: format!("cache lines of {what}, {mode}"),
-                    claimed: expected,
-                    ours: touched as f64 / SAMPLE as f64,
-                    kind: Kind::Equal { tolerance: 0.1, side: Side::Less },
-                });
+                checks.push(bar.check(
+                    format!("cache lines of {what}, {mode}"),
+                    touched as f64 / SAMPLE as f64,
+                ));
                 Ok(())
             };
             mean("a lookup that finds", 0, true)?;

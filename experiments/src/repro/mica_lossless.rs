@@ -10,8 +10,9 @@
 use siltstone_engine::Result;
 use siltstone_mica::{Action, Answer, Outcome, Request};
 
+use super::bars::bar;
 use super::mica_bench::{PAPER, filled, options};
-use super::{Check, Experiment, Kind, Measurement, Origin};
+use super::{Experiment, Measurement};
 
 /// Items at scale 1, an eighth of the thesis's.
 const ITEMS: f64 = (24 << 20) as f64;
@@ -59,18 +60,9 @@ impl Experiment for MicaLossless {
         progress(2, 2);
         let in_main = store.entries().0 as f64 / items as f64;
         let checks = vec![
-            Check {
-                what: "share of the items that are stored".to_owned(),
-                claimed: 1.0,
-                ours: found as f64 / items as f64,
-                kind: Kind::AtLeast(Origin::Paper),
-            },
-            Check {
-                what: "share of the entries in main buckets".to_owned(),
-                claimed: 0.95,
-                ours: in_main,
-                kind: Kind::AtLeast(Origin::Paper),
-            },
+            bar("mica-lossless", "stored")
+                .check("share of the items that are stored", found as f64 / items as f64),
+            bar("mica-lossless", "main").check("share of the entries in main buckets", in_main),
         ];
         let scale = format!(
             "{items} items, {buckets} main buckets of 7 entries, {} overflow buckets left",

@@ -30,8 +30,9 @@
 use siltstone_bench::plot::{Bars, Plot};
 use siltstone_engine::{Error, Result};
 
+use super::bars::{Bar, bar};
 use super::mica_bench::PAPER;
-use super::{Check, Experiment, Measurement, Origin};
+use super::{Experiment, Measurement};
 use crate::net::draws::Sizes;
 use crate::net::drivers::{Driver, Protocol};
 use crate::net::servers::{Between, GSO_SEGMENTS, Kind, Server, wire};
@@ -70,21 +71,13 @@ impl MicaNetwork {
         matches!(self, MicaNetwork::KernelBypass)
     }
 
-    /// The required factor over the next best system.
-    /// "At least 4 times", or "the fastest".
-    fn relation(&self) -> crate::repro::Kind {
+    /// The required factor over the next best system: "at least 4 times", or "the fastest".
+    fn next_best_bar(&self) -> &'static Bar {
         match self {
-            MicaNetwork::Tiny | MicaNetwork::KernelBypass => {
-                crate::repro::Kind::AtLeast(Origin::Paper)
-            }
-            MicaNetwork::Small | MicaNetwork::Large => crate::repro::Kind::Above,
-        }
-    }
-
-    fn bar(&self) -> f64 {
-        match self {
-            MicaNetwork::Tiny | MicaNetwork::KernelBypass => 4.0,
-            MicaNetwork::Small | MicaNetwork::Large => 1.0,
+            MicaNetwork::Tiny => bar("mica-network", "peers"),
+            MicaNetwork::Small => bar("mica-small", "peers"),
+            MicaNetwork::Large => bar("mica-large", "peers"),
+            MicaNetwork::KernelBypass => bar("mica-past", "peers"),
         }
     }
 }
@@ -222,12 +215,10 @@ impl Experiment for MicaNetwork {
         for (at, (skew, gets)) in cases.into_iter().enumerate() {
             let draw = if skew == 0.0 { "uniform" } else { "Zipf 0.99" };
             for (peer, subject) in subjects.iter().enumerate().filter(|(_, it)| it.is_peer) {
-                checks.push(Check {
-                    what: format!("times {}, {draw}, {} % GET", subject.name, gets * 100.0),
-                    claimed: self.bar(),
-                    ours: rates[0][at] / rates[peer][at],
-                    kind: self.relation(),
-                });
+                checks.push(self.next_best_bar().check(
+                    format!("times {}, {draw}, {} % GET", subject.name, gets * 100.0),
+                    rates[0][at] / rates[peer][at],
+                ));
             }
         }
         let groups = cases.map(|(skew, gets)| {

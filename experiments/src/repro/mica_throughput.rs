@@ -10,8 +10,9 @@
 
 use siltstone_engine::Result;
 
+use super::bars::bar;
 use super::mica_bench::{Load, PAPER, filled, operations_per_second};
-use super::{Check, Experiment, Kind, Measurement, Origin};
+use super::{Experiment, Measurement};
 
 /// Items at scale 1, 768 MiB in total.
 const ITEMS: f64 = (24 << 20) as f64;
@@ -56,23 +57,15 @@ impl Experiment for MicaThroughput {
                     *rate = operations_per_second(&store, load, 1.0)?;
                 }
                 for (rate, name) in rates.iter().zip(["uniform", "Zipf 0.99"]) {
-                    checks.push(Check {
-                        what: format!(
-                            "M operations/s, {mode}, {name}, {} % GET (our bar)",
-                            gets * 100.0
-                        ),
-                        claimed: 10.0,
-                        ours: rate / 1e6,
-                        // Our bar, which is higher than the claim.
-                        kind: Kind::AtLeast(Origin::Ours),
-                    });
+                    checks.push(bar("mica-throughput", "rate").check(
+                        format!("M operations/s, {mode}, {name}, {} % GET (our bar)", gets * 100.0),
+                        rate / 1e6,
+                    ));
                 }
-                checks.push(Check {
-                    what: format!("skewed against uniform, {mode}, {} % GET", gets * 100.0),
-                    claimed: 0.86,
-                    ours: rates[1] / rates[0],
-                    kind: Kind::AtLeast(Origin::Paper),
-                });
+                checks.push(bar("mica-throughput", "skewed").check(
+                    format!("skewed against uniform, {mode}, {} % GET", gets * 100.0),
+                    rates[1] / rates[0],
+                ));
             }
             progress(turn + 1, 2);
         }

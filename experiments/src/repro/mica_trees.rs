@@ -17,8 +17,9 @@ use std::time::Instant;
 
 use siltstone_engine::{Error, Result};
 
+use super::bars::bar;
 use super::mica_bench::{Load, PAPER, PreparedRequests, filled, rates_of, requests};
-use super::{Check, Experiment, Kind, Measurement, Side};
+use super::{Experiment, Measurement};
 
 const ITEMS: f64 = (8 << 20) as f64;
 const ROUNDS: u64 = 3;
@@ -60,7 +61,8 @@ impl Experiment for MicaTrees {
         let mut tree: BTreeMap<u64, [u8; 8]> =
             (0..items).map(|item| (ordered(item.to_le_bytes()), item.to_le_bytes())).collect();
         let mut checks = Vec::new();
-        for (turn, (gets, claimed)) in (0..).zip([(0.5, 0.082), (0.95, 0.273)]) {
+        let mixes = [(0.5, bar("mica-trees", "gets-50")), (0.95, bar("mica-trees", "gets-95"))];
+        for (turn, (gets, bar)) in (0..).zip(mixes) {
             let load = Load { items, skew: 0.99, gets, threads: 1 };
             let ready = [requests(&store, load, 0)];
             let (mut ours, mut trees) = (0f64, 0f64);
@@ -69,20 +71,15 @@ impl Experiment for MicaTrees {
                 trees = trees.max(measure(&mut tree, &ready[0])?);
                 progress(turn * ROUNDS + round + 1, 2 * ROUNDS);
             }
-            checks.push(Check {
-                what: format!(
+            checks.push(bar.check(
+                format!(
                     "an ordered tree against mica, Zipf 0.99, {} % GET ({:.2}, {:.2} M/s)",
                     gets * 100.0,
                     trees / 1e6,
                     ours / 1e6
                 ),
-                claimed,
-                ours: trees / ours,
-                kind: Kind::Equal {
-                    tolerance: 0.15,
-                    side: Side::EffectFrom { without: 1.0, from: 0.5 },
-                },
-            });
+                trees / ours,
+            ));
         }
         Ok(Measurement {
             scale: format!("{items} items of 8 + 8 bytes, one core, in process"),

@@ -1,8 +1,8 @@
 //! Experiments: claims of papers, measured and judged.
 //!
 //! An [`Experiment`] states its paper, the figure, and the claim in the paper's own number. Running
-//! it gives numbers, and [`Finding::verdict`] judges them by the tolerances of its checks. One file
-//! per experiment; [`EXPERIMENTS`] lists them all.
+//! it gives numbers, and [`Finding::verdict`] judges them by the bars of `bars.toml`. One file per
+//! experiment; [`EXPERIMENTS`] lists them all.
 //!
 //! Invariant: a verdict is computed from measured numbers, never written down. An experiment that
 //! counts gives the same verdict in each run of the same scale.
@@ -14,8 +14,10 @@ use siltstone_engine::names::suggest;
 use siltstone_engine::{Error, InvalidOption, Result};
 
 mod advice;
+mod bars;
 mod cross_row_hints;
 mod cuckoo_load;
+mod day;
 mod durations;
 mod ect_figures;
 mod ect_knobs;
@@ -81,6 +83,7 @@ mod verdict;
 mod write_stalls;
 mod zipf_merge;
 
+pub use bars::{Bar, bars_changed, bars_of};
 pub use durations::seconds;
 pub use runs::{RUNS, Spread};
 pub use sources::{claims, number_of_claims};

@@ -12,8 +12,11 @@ use std::fmt::Write;
 use serde::{Deserialize, Serialize};
 use siltstone_engine::Error;
 
+use super::day::today;
 use super::text::{number, relation};
-use super::{EXPERIMENTS, Experiment, Finding, RULES, Verdict, claims, number_of_claims};
+use super::{
+    EXPERIMENTS, Experiment, Finding, RULES, Verdict, bars_changed, claims, number_of_claims,
+};
 
 /// The outcome of an experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -28,6 +31,9 @@ pub struct Entry {
     /// Date of the rules of the verdict; empty in older entries.
     #[serde(default)]
     pub rules: String,
+    /// Date of the run in UTC; empty in older entries.
+    #[serde(default)]
+    pub date: String,
     /// The verdict; `None` if the experiment failed.
     pub verdict: Option<Verdict>,
     /// Duration of the run.
@@ -51,6 +57,7 @@ impl Entry {
             scale,
             runs,
             rules: RULES.to_owned(),
+            date: today(),
             verdict: outcome.ok().map(|finding| finding.verdict),
             seconds,
             figure: experiment.figure().to_owned(),
@@ -65,7 +72,20 @@ impl Entry {
         self.verdict.filter(|_| self.rules == RULES && self.runs > 1)
     }
 
+    /// Whether a bar of the experiment was changed after the day of the run, or the run has none.
+    fn is_older_than_its_bars(&self) -> bool {
+        self.date.as_str() < bars_changed(&self.id)
+    }
+
     fn words(&self) -> String {
+        let words = self.verdict_words();
+        match self.is_older_than_its_bars() {
+            true => format!("{words}; bar changed after this run"),
+            false => words,
+        }
+    }
+
+    fn verdict_words(&self) -> String {
         match self.verdict {
             None => "failed".to_owned(),
             Some(_) if self.rules != RULES => {
@@ -161,7 +181,7 @@ fn section(experiment: &dyn Experiment, outcome: Result<&Finding, &Error>) -> St
 
 fn found(finding: &Finding) -> String {
     let mut text = format!(
-        "<p>{}; {}; in the paper: {}.</p>\n<table><tr><th></th><th>claimed</th><th>measured</th><th></th></tr>\n",
+        "<p>{}; {}; in the paper: {}.</p>\n<table><tr><th></th><th>claimed</th><th>bar of</th><th>measured</th><th></th></tr>\n",
         escaped(&super::text::verdict(finding)),
         escaped(&finding.scale),
         escaped(finding.paper_scale.unwrap_or("not recorded")),
@@ -169,9 +189,10 @@ fn found(finding: &Finding) -> String {
     for (check, spread) in finding.checks.iter().zip(&finding.spread) {
         let _ = writeln!(
             text,
-            "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}{}</td><td>{}</td></tr>",
+            "<tr><td>{}</td><td class=\"n\">{}</td><td>{}</td><td class=\"n\">{}{}</td><td>{}</td></tr>",
             escaped(&check.what),
             escaped(&relation(check)),
+            check.dated(),
             number(check.ours),
             super::text::runs(finding.runs, spread),
             verdict(check.verdict()),
@@ -220,12 +241,8 @@ mod tests {
     fn page_has_all_claims_numbers_and_charts() {
         let experiment = EXPERIMENTS.iter().find(|e| e.id() == "unique-keys").unwrap();
         let mut finding = run(*experiment, 0.01, 2, &mut |_, _| {}).unwrap();
-        finding.checks.push(Check {
-            what: "a < b & c".to_owned(),
-            claimed: 1.0,
-            ours: 9.0,
-            kind: Kind::Equal { tolerance: 0.1, side: Side::None },
-        });
+        let kind = Kind::Equal { tolerance: 0.1, side: Side::None };
+        finding.checks.push(Check::of_bar("a < b & c".to_owned(), 1.0, 9.0, kind, "2026-11-21"));
         finding.spread.push(finding.spread[0].clone());
         finding.verdict = Verdict::of(&finding.checks);
         finding.cause = Some("it is <made> so");
@@ -252,5 +269,27 @@ mod tests {
         }
         assert!(svg.is_none_or(|svg| page.contains(&svg)));
         assert_eq!(page.matches("<section").count(), page.matches("</section>").count());
+    }
+
+    #[test]
+    fn run_before_a_change_of_its_bars_is_marked_and_counted_as_before() {
+        let experiment = *EXPERIMENTS.iter().find(|e| e.id() == "zipf-merge").unwrap();
+        let finding = run(experiment, 0.01, 2, &mut |_, _| {}).unwrap();
+        let mark = "; bar changed after this run";
+        let of = |date: &str| Entry {
+            date: date.to_owned(),
+            ..Entry::of(experiment, 0.01, 2, Ok(&finding), 1.0)
+        };
+        for (date, is_marked) in
+            [("", true), ("2026-11-25", true), (bars_changed("zipf-merge"), false)]
+        {
+            assert_eq!(of(date).words().ends_with(mark), is_marked, "{date}");
+            assert_eq!(of(date).judged(), Some(finding.verdict));
+        }
+        // Entries of earlier versions have no date.
+        let mut older = serde_json::to_value(of("")).unwrap();
+        older.as_object_mut().unwrap().remove("date");
+        let older: Entry = serde_json::from_value(older).unwrap();
+        assert!(page(&[older], 1, "here").contains(mark));
     }
 }

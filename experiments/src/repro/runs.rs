@@ -35,12 +35,10 @@ fn of_check<'a>(runs: impl Iterator<Item = &'a Check> + Clone) -> (Check, Spread
     let ours: Vec<f64> = runs.clone().map(|check| check.ours).collect();
     let confirmed = runs.clone().filter(|check| check.verdict() == Verdict::Confirmed).count();
     let mut all = runs.clone();
-    let middle = Check {
-        ours: median(&ours),
-        // Some claims are computed from the run.
-        claimed: median(&runs.map(|check| check.claimed).collect::<Vec<_>>()),
-        ..all.next().cloned().unwrap_or_else(|| unreachable!("there is a run"))
-    };
+    let mut middle = all.next().cloned().unwrap_or_else(|| unreachable!("there is a run"));
+    middle.ours = median(&ours);
+    // Some claims are computed from the run.
+    middle.claimed = median(&runs.map(|check| check.claimed).collect::<Vec<_>>());
     let spread = Spread {
         smallest: ours.iter().copied().fold(f64::INFINITY, f64::min),
         largest: ours.iter().copied().fold(f64::NEG_INFINITY, f64::max),
@@ -65,7 +63,7 @@ mod tests {
 
     fn run(ours: f64) -> Vec<Check> {
         let kind = Kind::AtLeast(Origin::Paper);
-        vec![Check { what: "x".to_owned(), claimed: 2.0, ours, kind }]
+        vec![Check::of_bar("x".to_owned(), 2.0, ours, kind, "2026-11-21")]
     }
 
     #[test]

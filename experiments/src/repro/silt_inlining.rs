@@ -19,8 +19,9 @@ use siltstone_bench::plot::{Line, Lines, Plot};
 use siltstone_engine::{Durability, ManualClock, Result, WriteBatch};
 use siltstone_runtime::Env;
 
+use super::bars::bar;
 use super::silt_table::PAPER;
-use super::{Check, Experiment, Kind, Measurement, Side};
+use super::{Check, Experiment, Measurement};
 
 const SMALLEST: f64 = 4.0;
 const LARGEST: usize = 1 << 20;
@@ -166,23 +167,21 @@ impl Default for Worst {
 
 impl Worst {
     fn checks(&self) -> Vec<Check> {
-        let check = |what: &str, ours: f64, tolerance: f64| Check {
-            what: what.to_owned(),
-            claimed: 1.0,
-            ours,
-            kind: Kind::Equal { tolerance, side: Side::None },
-        };
         vec![
-            check(
+            bar("silt-inlining", "monotonic").check(
                 "reads never increase with the slot (1: true)",
                 f64::from(u8::from(!self.rises)),
-                0.0,
             ),
-            check("reads per GET with slots for the largest", self.ends, 1e-6),
-            check("HashStores' reads per GET over the figure's, where furthest", self.reads, 0.02),
-            check("HashStores' bytes over the figure's, where furthest", self.space, 0.1),
-            check("reads per GET in blocks of any length", self.block_reads, 0.001),
-            check("bytes in blocks over items with 4 bytes of lengths", self.block_space, 0.05),
+            bar("silt-inlining", "largest-slots")
+                .check("reads per GET with slots for the largest", self.ends),
+            bar("silt-inlining", "slot-reads")
+                .check("HashStores' reads per GET over the figure's, where furthest", self.reads),
+            bar("silt-inlining", "slot-bytes")
+                .check("HashStores' bytes over the figure's, where furthest", self.space),
+            bar("silt-inlining", "block-reads")
+                .check("reads per GET in blocks of any length", self.block_reads),
+            bar("silt-inlining", "block-bytes")
+                .check("bytes in blocks over items with 4 bytes of lengths", self.block_space),
         ]
     }
 }

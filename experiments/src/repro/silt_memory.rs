@@ -16,8 +16,9 @@ use siltstone_bench::plot::{Line, Lines, Plot};
 use siltstone_engine::{ManualClock, Result};
 use siltstone_runtime::Env;
 
+use super::bars::bar;
 use super::silt_table::{PAPER, SiltTable, keys, options};
-use super::{Check, Experiment, Kind, Measurement, Origin};
+use super::{Experiment, Measurement};
 
 /// Slots per table at scale 1.
 const SLOTS: f64 = 1024.0;
@@ -57,12 +58,10 @@ impl Experiment for SiltMemory {
             let share = |(structure, bytes): (&&str, &f64)| format!("{structure} {bytes:.3}");
             let shares: Vec<_> = peak.parts.iter().map(share).collect();
             parts.push(format!("{name}: {}", shares.join(", ")));
-            checks.push(Check {
-                what: format!("{name}: maximal bytes of memory per entry"),
-                claimed: 0.69,
-                ours: peak.bytes(),
-                kind: Kind::AtMost(Origin::Paper),
-            });
+            checks.push(
+                bar("silt-memory", "bytes")
+                    .check(format!("{name}: maximal bytes of memory per entry"), peak.bytes()),
+            );
             growths.push(growth);
         }
         let parts = parts.join("; ");

@@ -13,8 +13,9 @@ use siltstone_bench::engines::{Storage, default_directory};
 use siltstone_engine::{ManualClock, Result};
 use siltstone_runtime::Env;
 
+use super::bars::bar;
 use super::silt_table::{PAPER, SiltTable, key, keys, mix, options};
-use super::{Check, Experiment, Kind, Measurement, Side};
+use super::{Experiment, Measurement};
 
 /// Slots per table at scale 1.
 const SLOTS: f64 = 256.0;
@@ -76,12 +77,7 @@ impl Experiment for SiltReads {
             Ok((table.stats().io["get"].reads - at) as f64 / gets as f64)
         };
         let (hit, miss) = (reads(0, next)?, reads(1 << 40, 1 << 30)?);
-        let check = |what: &str, ours: f64| Check {
-            what: what.to_owned(),
-            claimed: 1.01,
-            ours,
-            kind: Kind::Equal { tolerance: 0.005, side: Side::Less },
-        };
+        let check = |what: &str, ours: f64| bar("silt-reads", "reads").check(what, ours);
         Ok(Measurement {
             scale: format!("{next} keys of 20 + 1000 bytes, {stores:.0} HashStores per instance"),
             checks: vec![check("reads per GET, found", hit), check("reads per GET, missing", miss)],

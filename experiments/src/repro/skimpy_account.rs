@@ -12,6 +12,7 @@ use std::fmt::Write;
 
 use siltstone_engine::Result;
 
+use super::bars::bar;
 use super::skimpy_flash::{CAUSES, DeviceTime, KEYS, MIN_KEYS, PAPER};
 use super::skimpy_throughput::{MAPPINGS, MIXES, each_mix, share_of_semel};
 use super::{Experiment, Measurement};
@@ -54,7 +55,8 @@ impl Experiment for SkimpyAccount {
         each_mix(&MAPPINGS, keys, progress, |at, _, run| times[at].push(run.device))?;
         let check = |(mix, puts): (usize, &u32)| {
             let what = format!("SEMEL's device time over SkimpyFTL's, {puts} % puts");
-            share_of_semel(what, *puts, times[0][mix].sum() / times[1][mix].sum())
+            let bars = [bar("skimpy-account", "share"), bar("skimpy-account", "share-of-puts")];
+            share_of_semel(bars, what, *puts, times[0][mix].sum() / times[1][mix].sum())
         };
         let scale = format!(
             "{keys} keys of 512 bytes, 128 clients; microseconds of device time per operation\n{}",

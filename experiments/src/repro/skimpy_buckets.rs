@@ -7,8 +7,9 @@
 use siltstone_bench::plot::{Line, Lines, Plot};
 use siltstone_engine::Result;
 
+use super::bars::bar;
 use super::skimpy_flash::{FlashTable, KEYS, MIN_KEYS, PAPER};
-use super::{Check, Experiment, Kind, Measurement};
+use super::{Experiment, Measurement};
 
 const KEYS_PER_BUCKET: [u64; 5] = [1, 5, 10, 20, 40];
 
@@ -43,11 +44,11 @@ impl Experiment for SkimpyBuckets {
             points.push((keys_per_bucket as f64, rate));
             progress(at as u64 + 1, KEYS_PER_BUCKET.len() as u64);
         }
-        let checks = points.windows(2).map(|pair| Check {
-            what: format!("throughput at {} keys per bucket over that at {}", pair[1].0, pair[0].0),
-            claimed: 1.0,
-            ours: pair[1].1 / pair[0].1,
-            kind: Kind::Below,
+        let checks = points.windows(2).map(|pair| {
+            bar("skimpy-buckets", "falls").check(
+                format!("throughput at {} keys per bucket over that at {}", pair[1].0, pair[0].0),
+                pair[1].1 / pair[0].1,
+            )
         });
         let checks = checks.collect();
         let details: Vec<_> =

@@ -10,8 +10,9 @@
 
 use siltstone_engine::Result;
 
+use super::bars::bar;
 use super::skimpy_flash::{FlashTable, KEYS, MIN_KEYS, PAPER};
-use super::{Check, Experiment, Kind, Measurement, Origin, Side};
+use super::{Experiment, Measurement};
 
 pub(super) struct SkimpyMemory;
 
@@ -51,21 +52,10 @@ impl Experiment for SkimpyMemory {
         let map = ours.iter().filter(|(name, _)| !OF_NO_MAP.contains(name));
         let sum: u64 = map.clone().map(|(_, bytes)| bytes).sum();
         let checks = vec![
-            Check {
-                what: "memory of the map over SEMEL's".to_owned(),
-                claimed: 0.05,
-                ours: sum as f64 / theirs as f64,
-                kind: Kind::AtMost(Origin::Paper),
-            },
-            Check {
-                what: "hit rate of the translation cache at 10 % puts".to_owned(),
-                claimed: 0.9,
-                ours: run.hit_rate,
-                kind: Kind::Equal {
-                    tolerance: 0.05,
-                    side: Side::EffectFrom { without: 0.0, from: 0.75 },
-                },
-            },
+            bar("skimpy-memory", "map")
+                .check("memory of the map over SEMEL's", sum as f64 / theirs as f64),
+            bar("skimpy-memory", "hit-rate")
+                .check("hit rate of the translation cache at 10 % puts", run.hit_rate),
         ];
         let a_key = |bytes: u64| bytes as f64 / keys as f64;
         let parts: Vec<_> =

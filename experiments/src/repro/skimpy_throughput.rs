@@ -21,10 +21,11 @@
 use siltstone_bench::plot::{Line, Lines, Plot};
 use siltstone_engine::Result;
 
+use super::bars::{Bar, bar};
 use super::skimpy_flash::{
     FlashTable, KEYS, MIN_KEYS, PAPER, PARTS, Run, VFTL_BUFFERED, VFTL_UNCOORDINATED,
 };
-use super::{Check, Experiment, Kind, Measurement, Side};
+use super::{Check, Experiment, Measurement};
 
 pub(super) const MIXES: [u32; 6] = [0, 10, 25, 50, 75, 100];
 pub(super) const MAPPINGS: [&str; 3] = ["semel", "skimpy", "vftl"];
@@ -36,18 +37,14 @@ const OTHERS: [(&str, &str); 2] = [
     ),
     (VFTL_BUFFERED, "VFTL with as many buffered pages as SkimpyFTL"),
 ];
-/// The paper's range of SEMEL's throughput, for mixes that mostly read.
-const SHARES: std::ops::RangeInclusive<f64> = 0.72..=0.91;
-
-/// The claim on SkimpyFTL's share of SEMEL: the range for mixes that mostly read, and less than
-/// SEMEL for the others.
-pub(super) fn share_of_semel(what: String, puts: u32, ours: f64) -> Check {
-    if puts > 25 {
-        return Check { what, claimed: 1.0, ours, kind: Kind::Below };
-    }
-    let claimed = f64::midpoint(*SHARES.start(), *SHARES.end());
-    let tolerance = SHARES.end() / claimed - 1.0;
-    Check { what, claimed, ours, kind: Kind::Equal { tolerance, side: Side::More } }
+/// SkimpyFTL's share of SEMEL against the bar for mixes that mostly read, or that for the others.
+pub(super) fn share_of_semel(
+    [read, written]: [&'static Bar; 2],
+    what: String,
+    puts: u32,
+    ours: f64,
+) -> Check {
+    if puts > 25 { written.check(what, ours) } else { read.check(what, ours) }
 }
 
 pub(super) struct SkimpyThroughput;
@@ -89,13 +86,13 @@ impl Experiment for SkimpyThroughput {
         for (mix, puts) in MIXES.iter().enumerate() {
             let [semel, skimpy, vftl] = [0, 1, 2].map(|at: usize| rates[at][mix]);
             let what = format!("SkimpyFTL's throughput over SEMEL's, {puts} % puts");
-            checks.push(share_of_semel(what, *puts, skimpy / semel));
-            checks.push(Check {
-                what: format!("SkimpyFTL's throughput over VFTL's, {puts} % puts"),
-                claimed: 1.0,
-                ours: skimpy / vftl,
-                kind: Kind::Above,
-            });
+            let bars =
+                [bar("skimpy-throughput", "share"), bar("skimpy-throughput", "share-of-puts")];
+            checks.push(share_of_semel(bars, what, *puts, skimpy / semel));
+            checks.push(bar("skimpy-throughput", "over-vftl").check(
+                format!("SkimpyFTL's throughput over VFTL's, {puts} % puts"),
+                skimpy / vftl,
+            ));
         }
         let series = MAPPINGS.iter().zip(&rates).map(|(mapping, rates)| Line {
             name: (*mapping).to_owned(),

@@ -5,20 +5,22 @@
 use std::fmt::Write;
 
 use super::durations::seconds;
-use super::{Check, EXPERIMENTS, Finding, Kind, Origin, Spread};
+use super::{Check, EXPERIMENTS, Finding, Kind, Origin, Spread, bars_changed};
 
 /// Length of the longest name of an experiment.
 pub fn id_width() -> usize {
     EXPERIMENTS.iter().map(|e| e.id().len()).max().unwrap_or(0)
 }
 
-/// All experiments, one per line, with approximate durations.
+/// All experiments, one per line, with approximate durations and the days of their newest bars.
 pub fn list() -> String {
     let width = id_width();
     let line = |text: String, e: &&dyn super::Experiment| {
         let ours = if e.is_ours() { "our bar: " } else { "" };
         let seconds = seconds(e.id()).map_or(String::new(), |seconds| format!("{seconds} s"));
-        text + &format!("{:<width$} {seconds:>6}  {ours}{}: {}\n", e.id(), e.figure(), e.claim())
+        let (id, bars_of) = (e.id(), bars_changed(e.id()));
+        let claim = format!("{ours}{}: {}", e.figure(), e.claim());
+        text + &format!("{id:<width$} {seconds:>6}  {bars_of}  {claim}\n")
     };
     EXPERIMENTS.iter().fold(String::new(), line)
 }
@@ -38,10 +40,11 @@ pub fn text(finding: &Finding) -> String {
     }
     for (check, spread) in finding.checks.iter().zip(&finding.spread) {
         let value = format!(
-            "{}: {} ({}){}: {}",
+            "{}: {} ({}, bar of {}){}: {}",
             check.what,
             number(check.ours),
             relation(check),
+            check.dated(),
             runs(finding.runs, spread),
             check.verdict().name(),
         );
@@ -116,12 +119,8 @@ mod tests {
 
     #[test]
     fn all_parts_of_a_finding_are_printed() {
-        let check = Check {
-            what: "WA of L1".to_owned(),
-            claimed: 4.0,
-            ours: 5.5,
-            kind: Kind::Equal { tolerance: 0.1, side: Side::Effect(7.0) },
-        };
+        let kind = Kind::Equal { tolerance: 0.1, side: Side::Effect(7.0) };
+        let check = Check::of_bar("WA of L1".to_owned(), 4.0, 5.5, kind, "2026-11-26");
         let finding = Finding {
             id: "x",
             paper: "P",
@@ -143,7 +142,7 @@ mod tests {
         let words = [
             "WA of L1: 5.500",
             "claimed 4.000 ± 10.000 %",
-            "trend from 5.500",
+            "trend from 5.500, bar of 2026-11-26)",
             "trend confirmed",
             "5.250 to 7.000, confirmed in 40 % of 5 runs",
         ];
@@ -157,5 +156,6 @@ mod tests {
             assert!(printed.contains(word), "{word} in {printed}");
         }
         assert_eq!(list().lines().count(), EXPERIMENTS.len());
+        assert!(list().lines().all(|line| line.contains("  2026-")));
     }
 }

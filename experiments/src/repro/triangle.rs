@@ -45,7 +45,8 @@ use siltstone_bench::plot::{Bars, Plot};
 use siltstone_engine::{Durability, Engine, ManualClock, Result, WriteBatch};
 use siltstone_runtime::{Env, Scheduler};
 
-use super::{Check, Experiment, Kind, Measurement, Origin, Side};
+use super::bars::{Bar, bar};
+use super::{Check, Experiment, Measurement};
 
 /// Bytes per memtable and per table at scale 1.
 const MEMTABLE: f64 = 512.0 * 1024.0;
@@ -167,46 +168,41 @@ impl Experiment for Triangle {
 
 fn checks(runs: &[Run; SETS.len()], more: &[Run; 3]) -> Vec<Check> {
     let amplification = |s: usize| runs[s].amplification;
-    let lower = |s: usize, claimed: f64, least: f64| Check {
-        what: format!("{}, write amplification, times lower than on the SSD", SETS[s].0),
-        claimed,
-        ours: amplification(SSD) / amplification(s),
-        kind: Kind::Equal { tolerance: 0.25, side: Side::EffectFrom { without: 1.0, from: least } },
+    let lower = |bar: &'static Bar, s: usize| {
+        bar.check(
+            format!("{}, write amplification, times lower than on the SSD", SETS[s].0),
+            amplification(SSD) / amplification(s),
+        )
     };
     let others = [SSD, L0_NVM, NOVELSM].map(amplification);
-    let order = |what: &str, ours: f64| Check {
-        what: what.to_owned(),
-        claimed: 1.0,
-        ours,
-        kind: Kind::Above,
-    };
     let [rocks, flat, sized] = more.map(|run| run.amplification);
-    let of_more = |what: &str, least: f64, ours: f64| Check {
-        what: format!("at {MORE_ROUNDS} times the memory, TriangleKV {what}, times lower"),
-        claimed: 3.26,
-        ours,
-        kind: Kind::Equal { tolerance: 0.25, side: Side::EffectFrom { without: 1.0, from: least } },
+    let of_more = |bar: &'static Bar, what: &str, ours: f64| {
+        bar.check(
+            format!("at {MORE_ROUNDS} times the memory, TriangleKV {what}, times lower"),
+            ours,
+        )
     };
-    let largest = |s: usize| Check {
-        what: format!("{}, largest compaction of level 0, in AF·S", SETS[s].0),
-        claimed: 1.0,
-        ours: runs[s].largest,
-        kind: Kind::AtMost(Origin::Paper),
+    let largest = |s: usize| {
+        bar("triangle", "largest").check(
+            format!("{}, largest compaction of level 0, in AF·S", SETS[s].0),
+            runs[s].largest,
+        )
     };
     vec![
-        lower(TRIANGLE, 3.26, 2.5),
-        lower(MATRIX, 2.56, 1.9),
-        lower(NOVELSM, 1.83, 1.0),
-        lower(L0_NVM, 1.99, 1.0),
-        order("MatrixKV over TriangleKV", amplification(MATRIX) / amplification(TRIANGLE)),
-        order(
+        lower(bar("triangle", "trianglekv"), TRIANGLE),
+        lower(bar("triangle", "matrixkv"), MATRIX),
+        lower(bar("triangle", "novelsm"), NOVELSM),
+        lower(bar("triangle", "rocksdb-l0-nvm"), L0_NVM),
+        bar("triangle", "order-trianglekv")
+            .check("MatrixKV over TriangleKV", amplification(MATRIX) / amplification(TRIANGLE)),
+        bar("triangle", "order-matrixkv").check(
             "the best of the others over MatrixKV",
             others.iter().fold(f64::INFINITY, |a, &b| a.min(b)) / amplification(MATRIX),
         ),
         largest(TRIANGLE),
         largest(MATRIX),
-        of_more("with levels sized for it", 2.5, rocks / sized),
-        of_more("with the paper's levels", 2.5, rocks / flat),
+        of_more(bar("triangle", "larger-sized"), "with levels sized for it", rocks / sized),
+        of_more(bar("triangle", "larger"), "with the paper's levels", rocks / flat),
     ]
 }
 

@@ -17,21 +17,16 @@ use siltstone_engine::Result;
 use siltstone_structures::{ClassicBloom, hash64};
 use siltstone_trie::paper_figures::{BucketLoads, bucket_loads, build_table};
 
-use super::{Check, Experiment, Kind, Measurement, Side};
+use super::bars::bar;
+use super::{Experiment, Measurement};
 
 const BUCKETS: u32 = 8192;
 const BUCKET_BYTES: u32 = 4096;
 const FILL: f64 = 0.95;
 /// Tables per size at scale 1.
 const TABLES: f64 = 1000.0;
-/// Table 1: bits per item, and the false positives for each number of sub-levels.
-const TABLE_1: [(f64, [f64; 3]); 5] = [
-    (10.0, [0.4095, 0.8190, 1.2285]),
-    (12.0, [0.1570, 0.3140, 0.4710]),
-    (14.0, [0.0600, 0.1200, 0.1800]),
-    (16.0, [0.0230, 0.0459, 0.0689]),
-    (18.0, [0.0088, 0.0176, 0.0264]),
-];
+/// Table 1: bits per item, and sub-levels.
+const BITS: [f64; 5] = [10.0, 12.0, 14.0, 16.0, 18.0];
 const SUB_LEVELS: [f64; 3] = [50.0, 100.0, 150.0];
 const BUCKET_ITEMS: usize = 35;
 /// Lookups of absent keys at scale 1, per number of bits.
@@ -62,7 +57,7 @@ impl Experiment for TrieBalance {
         let probes = (PROBES * scale.min(1.0)) as u64;
         let mut checks = Vec::new();
         let mut series = Vec::new();
-        let total = 6 + TABLE_1.len() as u64;
+        let total = 6 + BITS.len() as u64;
         let mut done = 0;
         let mut step = || {
             done += 1;
@@ -81,48 +76,41 @@ impl Experiment for TrieBalance {
             step();
             let overflow: u64 = balanced.iter().map(|(overflow, _)| overflow).sum();
             let reads = balanced.iter().map(|(_, reads)| reads).sum::<f64>() / tables as f64;
-            checks.push(Check {
-                what: format!("items of 1–{max} B that overflow, in {tables} tables, plus 1"),
-                claimed: 1.0,
-                ours: 1.0 + overflow as f64,
-                kind: Kind::Equal { tolerance: 0.0, side: Side::None },
-            });
+            checks.push(bar("trie-balance", "overflow").check(
+                format!("items of 1–{max} B that overflow, in {tables} tables, plus 1"),
+                1.0 + overflow as f64,
+            ));
             if max == 200 || max == 800 {
                 let built = in_parallel(tables, |seed| build_table(&items(max, seed)));
                 let built = built.into_iter().collect::<Result<Vec<_>>>()?;
                 step();
                 let overflow: u64 = built.iter().map(|table| table.overflow).sum();
                 let fill = built.iter().map(|table| table.fill).sum::<f64>() / tables as f64;
-                checks.push(Check {
-                    what: format!(
+                checks.push(bar("trie-balance", "overflow-built").check(
+                    format!(
                         "as the engine builds them, {:.1} % of their buckets' bytes items, plus 1",
                         100.0 * fill
                     ),
-                    claimed: 1.0,
-                    ours: 1.0 + overflow as f64,
-                    kind: Kind::Equal { tolerance: 0.0, side: Side::None },
-                });
+                    1.0 + overflow as f64,
+                ));
             }
             if max == 200 {
-                checks.push(Check {
-                    what: "bucket reads per lookup, 1–200 B, 20 % of migrations cached".to_owned(),
-                    claimed: 1.01,
-                    ours: reads,
-                    kind: Kind::Equal { tolerance: 0.005, side: Side::Less },
-                });
+                checks.push(
+                    bar("trie-balance", "reads").check(
+                        "bucket reads per lookup, 1–200 B, 20 % of migrations cached",
+                        reads,
+                    ),
+                );
             }
         }
-        for (bits, row) in TABLE_1 {
+        for (row, bits) in BITS.into_iter().enumerate() {
             let rate = false_positives(bits, probes);
-            for (claimed, sub_levels) in row.into_iter().zip(SUB_LEVELS) {
-                checks.push(Check {
-                    what: format!(
-                        "false positives over {sub_levels} sub-levels, {bits} bits per item"
-                    ),
-                    claimed,
-                    ours: sub_levels * rate,
-                    kind: Kind::Equal { tolerance: 0.1, side: Side::Less },
-                });
+            for (column, sub_levels) in SUB_LEVELS.into_iter().enumerate() {
+                checks.push(bar("trie-balance", "false-positives").check_one_of(
+                    row * SUB_LEVELS.len() + column,
+                    format!("false positives over {sub_levels} sub-levels, {bits} bits per item"),
+                    sub_levels * rate,
+                ));
             }
             step();
         }

@@ -9,8 +9,9 @@
 use siltstone_bench::plot::{Line, Lines, Plot};
 use siltstone_engine::Result;
 
+use super::bars::bar;
 use super::trie_bench::{Load, Run};
-use super::{Check, Experiment, Kind, Measurement, Origin};
+use super::{Experiment, Measurement};
 
 pub(super) struct TrieFrontier;
 
@@ -76,16 +77,12 @@ impl Experiment for TrieFrontier {
             series.push(Line { name: name.to_owned(), points, is_reference: true });
         }
         let [amplification, reads, memory] = best.unwrap_or([f64::NAN; 3]);
-        let check = |what: &str, claimed: f64, ours: f64| Check {
-            what: format!("{what}, of the setting closest to all three"),
-            claimed,
-            ours,
-            kind: Kind::AtMost(Origin::Ours),
-        };
+        let of = |what: &str| format!("{what}, of the setting closest to all three");
         let checks = vec![
-            check("write amplification, log included", 7.0, amplification),
-            check("reads per lookup", 1.05, reads),
-            check("bytes per key in memory", 1.0, memory),
+            bar("trie-frontier", "write-amplification")
+                .check(of("write amplification, log included"), amplification),
+            bar("trie-frontier", "reads").check(of("reads per lookup"), reads),
+            bar("trie-frontier", "memory").check(of("bytes per key in memory"), memory),
         ];
         let plot = Lines {
             title: "Settings of the last level".to_owned(),

@@ -7,8 +7,9 @@
 
 use siltstone_engine::Result;
 
+use super::bars::bar;
 use super::trie_bench::{Load, PAPER, Run};
-use super::{Check, Experiment, Kind, Measurement, Origin, Side};
+use super::{Experiment, Measurement};
 
 pub(super) struct TrieReads;
 
@@ -37,21 +38,19 @@ impl Experiment for TrieReads {
         let clustered = Run::of(load, &[("filter_memory", "0")], progress)?;
         let filters = |run: &Run| run.settled.memory["filter"] as f64;
         let checks = vec![
-            at_most("reads per lookup, filters in memory", 1.05, resident.reads),
-            at_most("reads per lookup, last level's filters clustered", 2.05, clustered.reads),
-            at_most(
+            bar("trie-reads", "resident")
+                .check("reads per lookup, filters in memory", resident.reads),
+            bar("trie-reads", "clustered")
+                .check("reads per lookup, last level's filters clustered", clustered.reads),
+            bar("trie-reads", "filters").check(
                 "share of filter bytes still in memory",
-                0.1,
                 filters(&clustered) / filters(&resident),
             ),
-            at_most("lookups that miss, plus 1", 1.0, 1.0 + resident.missed + clustered.missed),
+            bar("trie-reads", "missed")
+                .check("lookups that miss, plus 1", 1.0 + resident.missed + clustered.missed),
         ];
         Ok(Measurement { scale: load.words(), checks, plot: None })
     }
-}
-
-fn at_most(what: &str, claimed: f64, ours: f64) -> Check {
-    Check { what: what.to_owned(), claimed, ours, kind: Kind::AtMost(Origin::Paper) }
 }
 
 pub(super) struct TrieSorted;
@@ -79,25 +78,17 @@ impl Experiment for TrieSorted {
         let hash = Run::of(load, &[], progress)?;
         let sorted = Run::of(load, &[("experimental.table_layout", "sorted")], progress)?;
         let index = |run: &Run, name: &str| run.settled.memory[name] as f64 / run.keys;
-        let check = |what: &str, claimed: f64, ours: f64, tolerance, side| Check {
-            what: what.to_owned(),
-            claimed,
-            ours,
-            kind: Kind::Equal { tolerance, side },
-        };
         // The paper's index has a key of 16 bytes and a position per block; ours 8 bytes of hash.
         let blocks = index(&sorted, "rank_index") / index(&hash, "migrations");
         let checks = vec![
-            check(
+            bar("trie-sorted", "bytes").check(
                 "bytes written by SSTable-trie over LSM-trie's",
-                1.0,
                 sorted.tables_written() / hash.tables_written(),
-                0.05,
-                Side::None,
             ),
-            at_most("reads per lookup, LSM-trie", 1.05, hash.reads),
-            check("reads per lookup, SSTable-trie", 1.0, sorted.reads, 0.02, Side::None),
-            check("the index over the migrations in memory", 10.0, blocks, 0.1, Side::Effect(1.0)),
+            bar("trie-sorted", "hash-reads").check("reads per lookup, LSM-trie", hash.reads),
+            bar("trie-sorted", "sorted-reads")
+                .check("reads per lookup, SSTable-trie", sorted.reads),
+            bar("trie-sorted", "index").check("the index over the migrations in memory", blocks),
         ];
         Ok(Measurement { scale: load.words(), checks, plot: None })
     }

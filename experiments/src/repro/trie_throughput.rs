@@ -17,8 +17,9 @@ use siltstone_bench::generate::Draw;
 use siltstone_bench::plot::{Line, Lines, Plot};
 use siltstone_engine::{Error, Result, Stats};
 
+use super::bars::bar;
 use super::trie_bench::{Load, PAPER, Run};
-use super::{Check, Experiment, Kind, Measurement, Origin, Side};
+use super::{Experiment, Measurement};
 
 /// Bytes per second of sequential writes and reads of a device (Table 2).
 type Device = [f64; 2];
@@ -82,47 +83,29 @@ impl Experiment for TrieThroughput {
         let (early, late) = (rate(&first.1, middle, SSD), rate(middle, &last.1, SSD));
         // Without collection in the last level.
         let left = skewed.settled.levels.iter().map(|level| level.entries).sum::<u64>();
-        let check =
-            |what: String, claimed: f64, ours: f64, kind| Check { what, claimed, ours, kind };
         let checks = vec![
-            check(
-                "puts on the disk over those of the best other store on the SSD".to_owned(),
-                2.0,
+            bar("trie-throughput", "disk").check(
+                "puts on the disk over those of the best other store on the SSD",
                 ends(&trie, DISK) / others,
-                Kind::AtLeast(Origin::Paper),
             ),
-            check(
+            bar("trie-throughput", "over-lsm").check(
                 format!(
                     "puts on the SSD ({:.0} K/s) over `lsm`'s made like LevelDB",
                     ends(&trie, SSD) / 1e3
                 ),
-                20.0,
                 ends(&trie, SSD) / ends(&leveldb, SSD),
-                Kind::Equal { tolerance: 0.1, side: Side::Effect(1.0) },
             ),
-            check(
-                "the same over `silt`'s".to_owned(),
-                20.0,
-                ends(&trie, SSD) / ends(&silt, SSD),
-                Kind::Equal { tolerance: 0.1, side: Side::Effect(1.0) },
-            ),
-            check(
-                "puts in the last half of the cycles over the first half's".to_owned(),
-                1.0,
-                late / early,
-                Kind::Equal { tolerance: 0.1, side: Side::None },
-            ),
-            check(
-                "share of the items that never reach the last level, Zipf 0.99".to_owned(),
-                1.0 / 3.0,
+            bar("trie-throughput", "over-silt")
+                .check("the same over `silt`'s", ends(&trie, SSD) / ends(&silt, SSD)),
+            bar("trie-throughput", "growth")
+                .check("puts in the last half of the cycles over the first half's", late / early),
+            bar("trie-throughput", "never-there").check(
+                "share of the items that never reach the last level, Zipf 0.99",
                 1.0 - left as f64 / skewed.settled.writes as f64,
-                Kind::Equal { tolerance: 0.1, side: Side::Effect(0.0) },
             ),
-            check(
-                "write amplification under Zipf over that under uniform keys".to_owned(),
-                1.0,
+            bar("trie-throughput", "zipf-over-uniform").check(
+                "write amplification under Zipf over that under uniform keys",
                 skewed.amplification() / trie.amplification(),
-                Kind::Below,
             ),
         ];
         let series = [

@@ -15,8 +15,9 @@
 use siltstone_bench::plot::{Line, Lines, Plot};
 use siltstone_engine::{Error, Result, Stats};
 
+use super::bars::bar;
 use super::trie_bench::{Load, PAPER, Run, tables_written};
-use super::{Check, Experiment, Kind, Measurement, Side};
+use super::{Experiment, Measurement};
 
 pub(super) struct TrieWriteAmplification;
 
@@ -60,27 +61,15 @@ impl Experiment for TrieWriteAmplification {
         let middle = cycles[cycles.len() / 2];
         let all = tables_written(&Stats::default(), last);
         let (early, late) = (tables_written(first, middle), tables_written(middle, last));
-        let bar = |what: &str, ours: f64| Check {
-            what: what.to_owned(),
-            claimed: 5.0,
-            ours,
-            kind: Kind::Equal { tolerance: 0.02, side: Side::Less },
-        };
+        let total =
+            |what: &str, ours: f64| bar("trie-write-amplification", "total").check(what, ours);
         let checks = vec![
-            bar("bytes of tables written per byte of the user, five levels", all),
-            bar("the same in the last half of the cycles", late),
-            Check {
-                what: "the last half's over the first half's".to_owned(),
-                claimed: 1.0,
-                ours: late / early,
-                kind: Kind::Equal { tolerance: 0.05, side: Side::None },
-            },
-            Check {
-                what: "lookups that miss an existing key, plus 1".to_owned(),
-                claimed: 1.0,
-                ours: 1.0 + run.missed,
-                kind: Kind::Equal { tolerance: 0.0, side: Side::None },
-            },
+            total("bytes of tables written per byte of the user, five levels", all),
+            total("the same in the last half of the cycles", late),
+            bar("trie-write-amplification", "halves")
+                .check("the last half's over the first half's", late / early),
+            bar("trie-write-amplification", "missed")
+                .check("lookups that miss an existing key, plus 1", 1.0 + run.missed),
         ];
         let share = |stats: &Stats, bytes: u64| bytes as f64 / stats.user_bytes_written as f64;
         let levels = (0..load.levels).map(|level| {

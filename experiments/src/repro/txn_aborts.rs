@@ -25,9 +25,10 @@ use siltstone_bench::plot::{Line, Lines, Plot};
 use siltstone_engine::{Durability, Error, ManualClock, Result};
 use siltstone_runtime::Env;
 
+use super::bars::bar;
 use super::skimpy_flash::PAPER;
 use super::txn_social::{Client, LoadedTable, TransactionPlan, load};
-use super::{Check, Experiment, Kind, Measurement, Side};
+use super::{Check, Experiment, Measurement};
 
 const KEYS: f64 = 200_000.0;
 /// Finished transactions per load.
@@ -69,28 +70,24 @@ impl Experiment for TxnAborts {
             multi.push(aborted::<Versions>(keys, clients, transactions)?);
         }
         progress(total, total);
-        let mut checks: Vec<Check> = LOADS
-            .iter()
-            .zip(single.iter().zip(&multi))
-            .map(|(clients, (single, multi))| Check {
-                what: format!(
+        let mut checks: Vec<Check> =
+            LOADS
+                .iter()
+                .zip(single.iter().zip(&multi))
+                .map(|(clients, (single, multi))| {
+                    bar("txn-aborts", "aborts").check(format!(
                     "aborts of several versions over one, {clients} clients ({:.2} %, {:.2} %)",
                     multi * 100.0,
                     single * 100.0
-                ),
-                claimed: 0.5,
-                ours: multi / single,
-                kind: Kind::Equal { tolerance: 0.25, side: Side::Effect(1.0) },
-            })
-            .collect();
+                ), multi / single)
+                })
+                .collect();
         let avoided: Vec<f64> =
             single.iter().zip(&multi).map(|(single, multi)| single - multi).collect();
-        checks.push(Check {
-            what: "aborts avoided at the highest load over those at the lowest".to_owned(),
-            claimed: 1.0,
-            ours: avoided[LOADS.len() - 1] / avoided[0],
-            kind: Kind::Above,
-        });
+        checks.push(bar("txn-aborts", "growth").check(
+            "aborts avoided at the highest load over those at the lowest",
+            avoided[LOADS.len() - 1] / avoided[0],
+        ));
         let line = |name: &str, rates: &[f64]| Line {
             name: name.to_owned(),
             points: LOADS.iter().zip(rates).map(|(x, y)| (*x as f64, y * 100.0)).collect(),

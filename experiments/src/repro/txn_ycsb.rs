@@ -20,9 +20,10 @@ use siltstone_bench::plot::{Line, Lines, Plot};
 use siltstone_engine::{Durability, Error, ManualClock, Result};
 use siltstone_skimpy::flash::{DeviceClock, VirtualTime};
 
+use super::bars::bar;
 use super::skimpy_flash::{DeviceTime, FlashTable, KEYS, MIN_KEYS, PAPER, PARTS};
 use super::txn_social::{Client, TransactionPlan};
-use super::{Check, Experiment, Kind, Measurement, Origin};
+use super::{Experiment, Measurement};
 
 /// The paper's three; the first is the reference of the others.
 const STORES: [&str; 3] = ["semel", "skimpy", "vftl"];
@@ -30,10 +31,6 @@ const STORES: [&str; 3] = ["semel", "skimpy", "vftl"];
 const LOADS: [u64; 7] = [1, 4, 16, 32, 64, 128, 256];
 /// Transactions that end at each load, for each key.
 const TRANSACTIONS: f64 = 0.5;
-/// Of SEMEL's peak.
-const PEAK: f64 = 0.85;
-/// Before saturation, of all stores of the paper.
-const COMMITTED: f64 = 0.96;
 
 pub(super) struct TxnYcsb;
 
@@ -80,12 +77,10 @@ impl Experiment for TxnYcsb {
             }
             let (peak, before) = peak(&points);
             peaks.push(peak.per_second);
-            checks.push(Check {
-                what: format!("{store}: committed before the peak"),
-                claimed: COMMITTED,
-                ours: before,
-                kind: Kind::AtLeast(Origin::Paper),
-            });
+            checks.push(
+                bar("txn-ycsb", "committed")
+                    .check(format!("{store}: committed before the peak"), before),
+            );
             details.push(format!("{store} {:.0} ({})", peak.per_second, peak.device.summary()));
             series.push(Line {
                 name: store.to_owned(),
@@ -94,15 +89,12 @@ impl Experiment for TxnYcsb {
             });
         }
         progress(total, total);
-        let ratio =
-            |what: &str, claimed, ours, kind| Check { what: what.to_owned(), claimed, ours, kind };
-        checks.push(ratio(
-            "SkimpyFTL's peak over SEMEL's",
-            PEAK,
-            peaks[1] / peaks[0],
-            Kind::AtLeast(Origin::Paper),
-        ));
-        checks.push(ratio("SkimpyFTL's peak over VFTL's", 1.0, peaks[1] / peaks[2], Kind::Above));
+        checks.push(
+            bar("txn-ycsb", "peak").check("SkimpyFTL's peak over SEMEL's", peaks[1] / peaks[0]),
+        );
+        checks.push(
+            bar("txn-ycsb", "over-vftl").check("SkimpyFTL's peak over VFTL's", peaks[1] / peaks[2]),
+        );
         Ok(Measurement {
             scale: format!(
                 "{keys} keys of 512 bytes, {transactions} transactions at each load, {} to {} clients; \

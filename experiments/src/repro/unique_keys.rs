@@ -13,8 +13,9 @@ use siltstone_bench::plot::{Line, Lines, Plot};
 use siltstone_engine::Result;
 use siltstone_model::Popularity;
 
+use super::bars::bar;
 use super::thesis::{EXPONENTS, KEYS, PAPER, popularity};
-use super::{Check, Experiment, Kind, Measurement, Side};
+use super::{Experiment, Measurement};
 
 /// End of the figure's horizontal axis, in requests.
 const MAX_REQUESTS: f64 = 1e9;
@@ -60,22 +61,16 @@ impl Experiment for UniqueKeys {
             }
             progress(turn as u64 + 1, EXPONENTS.len() as u64);
         }
-        let check = |what: &str, ours| Check {
-            what: what.to_owned(),
-            claimed: 1.0,
-            ours,
-            kind: Kind::Equal { tolerance: 0.0, side: Side::None },
-        };
         let checks = vec![
-            check(
+            bar("unique-keys", "curves").check(
                 "share of curves that rise ever more slowly",
                 share(&curves, |curve| slows_down(curve)),
             ),
-            check(
+            bar("unique-keys", "neighbours").check(
                 "share of neighbours of which the more skewed has fewer",
                 share(&curves.windows(2).collect::<Vec<_>>(), |pair| is_below(&pair[0], &pair[1])),
             ),
-            check(
+            bar("unique-keys", "drawn").check(
                 "share of drawn counts within four standard deviations of the sums",
                 share(&drawn, |(counted, sum)| (counted - sum).abs() <= DEVIATIONS * sum.sqrt()),
             ),

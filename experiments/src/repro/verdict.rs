@@ -67,6 +67,8 @@ pub struct Check {
     pub ours: f64,
     /// Relation that is claimed between the two.
     pub kind: Kind,
+    /// The day on which the bar was fixed or changed last. Private: only a bar makes a check.
+    bar_of: &'static str,
 }
 
 /// Relation that is claimed between a measured and a claimed number.
@@ -91,7 +93,7 @@ pub enum Kind {
 }
 
 /// Who set a bound.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
     /// The paper states the bound as one.
@@ -149,6 +151,22 @@ impl Side {
 }
 
 impl Check {
+    /// A check of a bar that is of the day `bar_of`.
+    pub(super) fn of_bar(
+        what: String,
+        claimed: f64,
+        ours: f64,
+        kind: Kind,
+        bar_of: &'static str,
+    ) -> Self {
+        Check { what, claimed, ours, kind, bar_of }
+    }
+
+    /// The day on which the bar was fixed or changed last.
+    pub fn dated(&self) -> &'static str {
+        self.bar_of
+    }
+
     /// The verdict on this check.
     pub fn verdict(&self) -> Verdict {
         let Check { claimed, ours, .. } = *self;
@@ -188,7 +206,7 @@ mod tests {
     use super::*;
 
     fn check(ours: f64, kind: Kind) -> Check {
-        Check { what: "x".to_owned(), claimed: 4.0, ours, kind }
+        Check::of_bar("x".to_owned(), 4.0, ours, kind, "2026-11-21")
     }
 
     fn equal(ours: f64, side: Side) -> Verdict {

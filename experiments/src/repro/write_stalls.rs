@@ -23,7 +23,8 @@ use siltstone_bench::run::{Phase, Session, Settings};
 use siltstone_bench::workload::{Choices, Workload};
 use siltstone_engine::Result;
 
-use super::{Check, Experiment, Kind, Measurement, Origin};
+use super::bars::bar;
+use super::{Experiment, Measurement};
 use crate::peers::{Task, in_process};
 
 /// Bytes per memtable at scale 1.
@@ -33,8 +34,6 @@ const CONTAINER: f64 = 16.0;
 const ROUNDS: f64 = 20.0;
 const KEY: usize = 16;
 const VALUE: usize = 100;
-/// Maximal stall of a write by the engine.
-const MAX_STALL_MS: f64 = 10.0;
 
 /// The strategies with their options. NVM, SMALL and LARGE are placeholders.
 const SETS: [(&str, &str); 6] = [
@@ -110,11 +109,11 @@ impl Experiment for WriteStalls {
         progress(SETS.len() as u64, SETS.len() as u64 + 1);
         runs.extend(measure_rocksdb(scale)?);
         progress(SETS.len() as u64 + 1, SETS.len() as u64 + 1);
-        let checks = JUDGED.iter().map(|&s| Check {
-            what: format!("{}, longest stall by the engine, ms", runs[s].name),
-            claimed: MAX_STALL_MS,
-            ours: runs[s].longest_stall_ms,
-            kind: Kind::AtMost(Origin::Ours),
+        let checks = JUDGED.iter().map(|&s| {
+            bar("write-stalls", "longest").check(
+                format!("{}, longest stall by the engine, ms", runs[s].name),
+                runs[s].longest_stall_ms,
+            )
         });
         let checks = checks.collect();
         let details = runs.iter().map(|run| {

@@ -9,7 +9,7 @@ use siltstone_runtime::Priority;
 
 use super::merge::MergeResult;
 use super::output::Written;
-use super::{Compaction, blob_gc, range_deletions};
+use super::{Compaction, blob_gc, range_deletions, tombstones};
 use crate::engine::{State, Tree};
 use crate::version::{Edit, FileEntry, L0Run, TableFile};
 
@@ -34,6 +34,10 @@ impl Tree {
                 .or_else(|| {
                     let ratio = self.options.load().blob_gc_ratio;
                     blob_gc::pick(&view.version, &state.in_progress, ratio)
+                })
+                .or_else(|| {
+                    let snapshots = self.snapshots.boundaries(&self.visible);
+                    tombstones::pick(&view.version, &mut state, &snapshots)
                 });
             let Some(compaction) = due else { return };
             state.in_progress.insert(&compaction);
@@ -67,6 +71,16 @@ impl Tree {
         self.install(view.generation, edit, None, &[], |_| ()).map(drop)
     }
 
+    /// Whether its files are to be compressed otherwise at their new place, which a move would not
+    /// do. Only those of level 0 were written for a place above others, except where what was
+    /// below them is gone: these move.
+    fn is_recompressed(&self, compaction: &Compaction) -> bool {
+        let options = self.options.load();
+        compaction.level == 0
+            && compaction.is_bottom()
+            && options.bottommost_table_options() != options.table_options()
+    }
+
     pub(super) fn compact(&self, generation: u64, compaction: &Compaction) -> Result<()> {
         if self.is_cleared_since(generation) {
             return Ok(());
@@ -78,7 +92,8 @@ impl Tree {
 
     fn compact_files(&self, generation: u64, compaction: &Compaction) -> Result<()> {
         let began = Instant::now();
-        let MergeResult { written, expired, filtered } = if compaction.is_move() {
+        let is_move = compaction.is_move() && !self.is_recompressed(compaction);
+        let MergeResult { written, expired, filtered } = if is_move {
             self.counters.moves.fetch_add(1, Relaxed);
             let moved = |table: &Arc<TableFile>| {
                 let level = compaction.target;
@@ -116,7 +131,7 @@ impl Tree {
             cursor: compaction.slice_end.as_ref().map(|to| to.clone().unwrap_or_default()),
             ..Edit::default()
         };
-        let written = if compaction.is_move() { Written::default() } else { written };
+        let written = if is_move { Written::default() } else { written };
         if is_leveled {
             self.strategy.advance(compaction);
         }

@@ -1,7 +1,8 @@
 //! Compaction: selection ([`pick`], [`level0`], [`level_sizes`], [`range_deletions`]), inputs
 //! ([`compaction`]), merging ([`merge`]) into tables ([`output`]) and blob files ([`blob_writer`]),
-//! collection of garbage in those ([`blob_gc`]), the background job ([`job`]), and compaction of a
-//! range on request ([`range`]).
+//! collection of garbage in those ([`blob_gc`]), walks over tombstones ([`tombstones`],
+//! [`tombstone_walks`]), the background job ([`job`]), and compaction of a range on request
+//! ([`range`]).
 //!
 //! ```text
 //!   level 1    [a....f] [g....m] [n....z]          one table is selected
@@ -20,11 +21,14 @@ mod output;
 mod pick;
 mod range;
 mod range_deletions;
+mod tombstone_walks;
+mod tombstones;
 
 pub(crate) use compaction::Compaction;
 use compaction::complete;
 pub(crate) use level_sizes::{LevelSizes, MemtableStats};
 pub(crate) use pick::{LeveledStrategy, Strategy};
+pub(crate) use tombstone_walks::{MIN_PASSED, TombstoneWalks};
 
 use std::collections::HashSet;
 

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use siltstone_engine::{Purpose, Result};
-use siltstone_table::{EntryRef, FileNumber, Kind, TableWriter, UnsyncedTable};
+use siltstone_table::{EntryRef, FileNumber, Kind, TableOptions, TableWriter, UnsyncedTable};
 
 use super::Compaction;
 use super::blob_writer::BlobWriter;
@@ -116,10 +116,13 @@ impl<'a> Output<'a> {
         }
         if self.table.is_none() {
             let number = FileNumber(self.tree.versions.new_number());
-            let mut options = self.tree.options.load().table_options();
-            // A seek rarely skips the deepest level, which has most keys: a range filter is
-            // useless.
-            options.range_filter &= !self.compaction.is_bottom();
+            let options = self.tree.options.load();
+            let options = match self.compaction.is_bottom() {
+                false => options.table_options(),
+                // A seek rarely skips the deepest level, which has most keys: a range filter is
+                // useless.
+                true => TableOptions { range_filter: false, ..options.bottommost_table_options() },
+            };
             let writer = self.tree.table_writer_as(number, Purpose::Compaction, options)?;
             let (last_key, referred) = (Vec::new(), BTreeMap::new());
             self.table = Some(OpenTable { number, writer, last_key, referred });

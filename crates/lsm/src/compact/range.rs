@@ -191,7 +191,7 @@ fn may_have(memtable: &Memtable, range: &KeyRange) -> bool {
 
 /// The runs of level 0 in the range, and the older ones that overlap one of these: versions that
 /// stay in level 0 must be newer than those in level 1.
-fn overlapping_runs(version: &Version, range: &KeyRange) -> Vec<L0Run> {
+pub(super) fn overlapping_runs(version: &Version, range: &KeyRange) -> Vec<L0Run> {
     let mut taken: Vec<L0Run> = Vec::new();
     for run in &version.level0 {
         let overlaps =
@@ -204,7 +204,7 @@ fn overlapping_runs(version: &Version, range: &KeyRange) -> Vec<L0Run> {
 }
 
 /// The tables of `level` ≥ 1 in the range that begin after the key `after`; the empty key: all.
-fn overlapping<'v>(
+pub(super) fn overlapping<'v>(
     version: &'v Version,
     level: usize,
     range: &'v KeyRange,

@@ -23,6 +23,8 @@ pub const LIVE_OPTIONS: &[&str] = &[
     "block_size",
     "filter_bits_per_key",
     "compression",
+    "bottommost_compression",
+    "compression_dict_size",
     "blob_threshold",
     "blob_gc_ratio",
     "max_compactions",

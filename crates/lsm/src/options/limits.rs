@@ -137,9 +137,18 @@ impl Options {
         matches!(self.l0_policy(), L0Policy::Sliced | L0Policy::Columns)
     }
 
-    /// The format of sorted tables.
+    /// The format of sorted tables with others below them.
     pub(crate) fn table_options(&self) -> TableOptions {
         TableOptions { sketch: self.triad.disk, ..self.file.clone() }
+    }
+
+    /// The format of sorted tables with nothing below them.
+    pub(crate) fn bottommost_table_options(&self) -> TableOptions {
+        TableOptions {
+            compression: self.bottommost_compression.unwrap_or(self.file.compression),
+            dictionary_bytes: self.compression_dict_bytes as usize,
+            ..self.table_options()
+        }
     }
 }
 

@@ -6,14 +6,14 @@
 //! | `change` | which options change while the table is open, and how |
 //! | `limits` | what follows from the options: memtable, level 0 and prefetch sizes, table format |
 //!
-//! Fourteen plain options are for users. Those under `triad.` and `pmem.` control the techniques of
+//! Sixteen plain options are for users. Those under `triad.` and `pmem.` control the techniques of
 //! a paper, and those under `experimental.` serve comparisons; their defaults rarely need a change.
 
 mod change;
 mod limits;
 mod parse;
 
-use siltstone_table::TableOptions;
+use siltstone_table::{Compression, TableOptions};
 
 pub use change::LIVE_OPTIONS;
 pub(crate) use change::LiveOptions;
@@ -49,8 +49,19 @@ pub struct Options {
     /// The format of sorted tables: `block_size`, 256B to 4MiB, default 4KiB;
     /// `experimental.block_restart_interval`, 1 to 1024, default 16; `filter_bits_per_key`, 0 to
     /// 64, default 10; `experimental.range_filter`, for tables above the deepest level, default on;
-    /// `compression`, `none` (default), `lz4` or `zstd`.
+    /// `compression`, `none` (default), `lz4`, `zstd` or `zstd:LEVEL` with a level from 1 (the
+    /// default) to 19.
     pub file: TableOptions,
+    /// `bottommost_compression`: as `compression`, or `same` (default). The compression of files
+    /// that a compaction writes with nothing below them, which is most of the data: denser than
+    /// above, where files are soon rewritten. A file of level 0 is then written again instead of
+    /// moved down.
+    pub bottommost_compression: Option<Compression>,
+    /// `compression_dict_size`: size, 0 (none, the default) or 256B to 1MiB. Each of these files
+    /// gets a dictionary of up to this size, trained from up to 100 times as many bytes of its
+    /// first blocks, which wait in memory (up to 16MiB). Needs `zstd` for these files. Saves most
+    /// with small blocks of similar rows. Earlier versions refuse files with a dictionary.
+    pub compression_dict_bytes: u64,
     /// `cache`: size, default 64MiB. The block cache. Raise it to the size of the hot data, as far
     /// as memory allows.
     pub cache_bytes: u64,
@@ -191,6 +202,8 @@ impl Default for Options {
             target_file_bytes: 32 << 20,
             level0: L0Options::default(),
             file: TableOptions { range_filter: true, ..TableOptions::default() },
+            bottommost_compression: None,
+            compression_dict_bytes: 0,
             cache_bytes: 64 << 20,
             log_retention_bytes: 0,
             blob_threshold_bytes: 0,

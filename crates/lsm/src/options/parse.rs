@@ -1,10 +1,12 @@
 //! Reads options from `key=value` pairs: present and old names, and the valid ranges.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use siltstone_engine::options::parse_size;
 use siltstone_engine::{OptionReader, Result};
 use siltstone_table::Compression;
+use siltstone_table::block::dictionary::{MAX_DICTIONARY_BYTES, MIN_DICTIONARY_BYTES};
 use siltstone_vfs::PmemPool;
 
 use super::{CompactionPriority, HotBudget, L0Policy, Options};
@@ -40,6 +42,7 @@ pub const RENAMED_OPTIONS: &[(&str, &str)] = &[
 /// A smaller pool would have no space for a useful run.
 const MIN_POOL_BYTES: u64 = 16 * PmemPool::DEFAULT_PAGE_BYTES as u64;
 const MAX_POOL_BYTES: u64 = 8 << 40;
+const ZSTD_LEVELS: RangeInclusive<i32> = 1..=19;
 
 impl Options {
     /// Options from `key=value` pairs; the others have their defaults. Accepts old names too.
@@ -71,9 +74,12 @@ impl Options {
         reader.size("block_size", &mut block_bytes);
         o.file.block_bytes = block_bytes as usize;
         reader.value("filter_bits_per_key", &mut o.file.filter_bits_per_key);
-        let zstd = Compression::Zstd { level: 1 };
-        let compressions = [("none", Compression::None), ("lz4", Compression::Lz4), ("zstd", zstd)];
-        reader.choice("compression", &mut o.file.compression, &compressions);
+        reader.with("compression", &mut o.file.compression, parse_compression);
+        reader.with("bottommost_compression", &mut o.bottommost_compression, |text| match text {
+            "same" => Ok(None),
+            _ => parse_compression(text).map(Some).map_err(|reason| format!("{reason}, or same")),
+        });
+        reader.size("compression_dict_size", &mut o.compression_dict_bytes);
         reader.size("blob_threshold", &mut o.blob_threshold_bytes);
         reader.value("blob_gc_ratio", &mut o.blob_gc_ratio);
         reader.value("max_compactions", &mut o.max_compactions);
@@ -136,6 +142,19 @@ impl Options {
         reader.size_range("block_size", file.block_bytes as u64, 256..=4 << 20);
         reader.range("experimental.block_restart_interval", file.restart_interval, 1..=1024);
         reader.range("filter_bits_per_key", file.filter_bits_per_key, 0.0..=64.0);
+        let dictionary_sizes = MIN_DICTIONARY_BYTES as u64..=MAX_DICTIONARY_BYTES as u64;
+        let dictionary_bytes = self.compression_dict_bytes;
+        reader.require(
+            dictionary_bytes == 0 || dictionary_sizes.contains(&dictionary_bytes),
+            "compression_dict_size",
+            "0, or from 256B to 1MiB",
+        );
+        let bottommost = self.bottommost_table_options().compression;
+        reader.require(
+            dictionary_bytes == 0 || matches!(bottommost, Compression::Zstd { .. }),
+            "compression_dict_size",
+            "a dictionary needs bottommost_compression=zstd",
+        );
         reader.range("blob_gc_ratio", self.blob_gc_ratio, 0.05..=0.95);
         reader.range("max_compactions", self.max_compactions, 1..=64);
         reader.range("max_subcompactions", self.max_subcompactions, 1..=64);
@@ -184,6 +203,22 @@ impl Options {
     }
 }
 
+/// `none`, `lz4`, `zstd` or `zstd:LEVEL`.
+fn parse_compression(text: &str) -> std::result::Result<Compression, String> {
+    let (name, level) =
+        text.split_once(':').map_or((text, None), |(name, level)| (name, Some(level)));
+    match (name, level) {
+        ("none", None) => Ok(Compression::None),
+        ("lz4", None) => Ok(Compression::Lz4),
+        ("zstd", None) => Ok(Compression::Zstd { level: 1 }),
+        ("zstd", Some(level)) => match level.parse() {
+            Ok(level) if ZSTD_LEVELS.contains(&level) => Ok(Compression::Zstd { level }),
+            _ => Err(format!("'{level}' is no level of zstd from 1 to 19")),
+        },
+        _ => Err(format!("'{text}' is none of none, lz4, zstd and zstd:LEVEL")),
+    }
+}
+
 fn size_or_default(text: &str) -> std::result::Result<Option<u64>, String> {
     parse_size(text).map(Some)
 }
@@ -212,6 +247,35 @@ mod tests {
         assert_eq!(o.file.compression, Compression::Lz4);
         assert_eq!(o.compaction_priority, CompactionPriority::RoundRobin);
         assert_eq!(o.level0.policy, Some(L0Policy::Columns));
+    }
+
+    #[test]
+    fn compression_has_a_level_and_that_of_the_last_level_its_own() {
+        let of = |pairs: &[(&str, &str)]| Options::from_map(&map(pairs));
+        let zstd = |level| Compression::Zstd { level };
+        let o = of(&[("compression", "zstd:19")]).unwrap();
+        assert_eq!(o.table_options().compression, zstd(19));
+        assert_eq!(o.table_options(), o.bottommost_table_options());
+        let given = [
+            ("compression", "lz4"),
+            ("bottommost_compression", "zstd"),
+            ("compression_dict_size", "16KiB"),
+        ];
+        let o = of(&given).unwrap();
+        let (upper, bottommost) = (o.table_options(), o.bottommost_table_options());
+        assert_eq!((upper.compression, upper.dictionary_bytes), (Compression::Lz4, 0));
+        assert_eq!((bottommost.compression, bottommost.dictionary_bytes), (zstd(1), 16 << 10));
+        for (bad, reason) in [
+            (("compression", "zstd:0"), "level"),
+            (("compression", "lz4:1"), "none of"),
+            (("compression", "same"), "none of"),
+            (("bottommost_compression", "zstd:20"), "or same"),
+            (("compression_dict_size", "1KiB"), "needs bottommost_compression=zstd"),
+            (("compression_dict_size", "2MiB"), "to 1MiB"),
+        ] {
+            let error = of(&[bad]).unwrap_err().to_string();
+            assert!(error.contains(bad.0) && error.contains(reason), "{error}");
+        }
     }
 
     #[test]
@@ -282,6 +346,7 @@ mod tests {
             "cache",
             "triad.prefetch",
             "blob_threshold",
+            "compression_dict_size",
             "levels",
             "experimental.l0_stop_trigger",
         ] {

@@ -5,8 +5,10 @@
 //! copies the newest visible one, and ends before the key. A version that is older than a range
 //! deletion of its key is missing. If the visible version is an operand of a merge, the key is
 //! looked up (`merged_value`). Runs in which all keys of a deleted range are older than the
-//! deletion are moved past the range by one seek.
+//! deletion are moved past the range by one seek. A move that passes many tombstones is charged for
+//! them (`compact::tombstones`).
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 use arc_swap::Guard;
@@ -16,6 +18,7 @@ use siltstone_table::Kind;
 use super::Merge;
 use super::merged_value::MergeReader;
 use super::view_deletes::{SkipGuard, ViewDeletes};
+use crate::compact::MIN_PASSED;
 use crate::engine::Tree;
 use crate::view::View;
 
@@ -36,6 +39,9 @@ pub(crate) struct TreeCursor {
     value: Vec<u8>,
     expires_at: u64,
     wants_values: bool,
+    /// The tombstones that the current move has passed, and the key of the first.
+    passed: u64,
+    passed_from: Vec<u8>,
     /// Of a table with merges.
     merges: Option<MergeReader>,
     // Keeps memtables and files alive.
@@ -101,6 +107,8 @@ impl TreeCursor {
             value: Vec::new(),
             expires_at: 0,
             wants_values: true,
+            passed: 0,
+            passed_from: Vec::new(),
             merges: None,
             view,
             tree,
@@ -151,9 +159,19 @@ impl TreeCursor {
                 self.state = State::OnMerge;
                 return Ok(true);
             }
+            let is_tombstone = is_gone && self.merge.kind() == Kind::Delete;
             self.skip_key()?;
+            self.count_passed(is_tombstone);
         }
         Ok(false)
+    }
+
+    /// Counts the key that was just passed.
+    fn count_passed(&mut self, is_tombstone: bool) {
+        if is_tombstone && self.passed == 0 {
+            self.passed_from.clone_from(&self.key);
+        }
+        self.passed += u64::from(is_tombstone);
     }
 
     /// Makes the value of `key` of operands; `false` if there is none.
@@ -235,6 +253,7 @@ impl TreeCursor {
                 }
                 self.merge.prev()?;
             }
+            self.count_passed(newest.is_some_and(|(kind, _)| kind == Kind::Delete));
             if let Some((kind, expires_at)) = newest
                 && !is_gone(kind, expires_at, &*self.clock)
             {
@@ -266,7 +285,14 @@ impl TreeCursor {
 
     /// Runs a move; after an error the cursor is invalid.
     fn move_with(&mut self, step: impl FnOnce(&mut Self) -> Result<bool>) -> Result<bool> {
+        self.passed = 0;
         let result = step(self);
+        if self.passed >= MIN_PASSED
+            && let Some(tree) = self.tree.upgrade()
+        {
+            tree.counters.tombstones_passed.fetch_add(self.passed, Relaxed);
+            tree.charge_tombstones(&self.view, self.passed, [&self.passed_from, &self.key]);
+        }
         let seeks = self.merge.take_l0_seeks();
         if seeks > 0
             && let Some(tree) = self.tree.upgrade()

@@ -144,7 +144,7 @@ fn waitaof(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 /// Only from this machine, or with a password.
 fn shutdown(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let has_password = !context.shared.acl.is_open();
-    if !context.session.client().peer.ip().is_loopback() && !has_password {
+    if !context.session.client().peer.is_local() && !has_password {
         return Err(reply_error("ERR SHUTDOWN is allowed from the server's own machine only"));
     }
     let is_known = |word: &[u8]| {

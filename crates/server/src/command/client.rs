@@ -15,7 +15,7 @@ use super::session::ReplyMode;
 use super::waiters::Cancelled;
 use super::{help, pause, tracking};
 use crate::acl::users::Acl;
-use crate::clients::{Client, RunningCall};
+use crate::clients::{Address, Client, RunningCall};
 use crate::mailbox::Completion;
 use crate::resp::{Args, number};
 
@@ -68,11 +68,12 @@ fn client(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
             }
             context.replies.ok();
         }
+        (b"hold-expiry", 3) => hold_expiry(context, &args[2])?,
         (b"help", 2) => return help::reply(context.replies, "CLIENT", &HELP),
         (
             b"id" | b"getname" | b"setname" | b"setinfo" | b"info" | b"reply" | b"kill"
             | b"unblock" | b"tracking" | b"caching" | b"getredir" | b"trackinginfo" | b"no-evict"
-            | b"no-touch" | b"pause" | b"unpause" | b"help",
+            | b"no-touch" | b"pause" | b"unpause" | b"hold-expiry" | b"help",
             _,
         ) => return Err(wrong_subcommand_arity("client", &args[1])),
         _ => return Err(unknown_subcommand("CLIENT", &args[1])),
@@ -239,7 +240,7 @@ impl<'a> KillFilter<'a> {
     }
 
     fn includes(&self, client: &Client, own_id: u64) -> bool {
-        let is_at = |address: &std::net::SocketAddr, wanted: Option<&[u8]>| {
+        let is_at = |address: &Address, wanted: Option<&[u8]>| {
             wanted.is_none_or(|wanted| address.to_string().as_bytes() == wanted)
         };
         self.id.is_none_or(|id| client.id == id)
@@ -288,13 +289,33 @@ fn unblock(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-const HELP: [&str; 53] = [
+/// CLIENT HOLD-EXPIRY: a time in milliseconds since 1970, or OFF.
+fn hold_expiry(context: &mut Context<'_>, time: &[u8]) -> Outcome {
+    let Some(clock) = &context.shared.options.holdable_clock else {
+        return Err(reply_error("ERR this server's clock cannot be held"));
+    };
+    let id = context.session.client().id;
+    if time.eq_ignore_ascii_case(b"off") {
+        clock.release(id);
+    } else {
+        let refusal = reply_error("ERR the time is not an integer or out of range");
+        clock.hold(id, number::parse_u64(time).ok_or(refusal)?);
+        context.session.holds_expiry = true;
+    }
+    context.replies.ok();
+    Ok(())
+}
+
+const HELP: [&str; 56] = [
     "CACHING (YES|NO)",
     "    Enable/disable tracking of the keys for next command in OPTIN/OPTOUT modes.",
     "GETREDIR",
     "    Return the client ID we are redirecting to when tracking is enabled.",
     "GETNAME",
     "    Return the name of the current connection.",
+    "HOLD-EXPIRY (<unix-time-ms>|OFF)",
+    "    Hold the clock at a time, so that no key expires after it, until this",
+    "    connection ends.",
     "ID",
     "    Return the ID of the current connection.",
     "INFO",

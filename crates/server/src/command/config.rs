@@ -220,6 +220,7 @@ fn settings(context: &Context<'_>) -> Vec<(&'static str, String)> {
         },
         shared.settings.idle_timeout().map_or(0, |timeout| timeout.as_secs()),
     );
+    let unix = options.unix_socket.as_ref();
     let access =
         context.database().mica.as_ref().map(|store| ("access", store.access().name().to_owned()));
     let all = [
@@ -229,6 +230,8 @@ fn settings(context: &Context<'_>) -> Vec<(&'static str, String)> {
         ("appendfsync", appendfsync.to_owned()),
         ("bind", shared.address.ip().to_string()),
         ("port", shared.address.port().to_string()),
+        ("unixsocket", unix.map_or_else(String::new, |(path, _)| path.display().to_string())),
+        ("unixsocketperm", format!("{:o}", unix.map_or(0, |(_, mode)| *mode))),
         ("databases", shared.select_count().to_string()),
         ("maxclients", shared.settings.max_clients.load(Relaxed).to_string()),
         ("maxmemory", max_memory(context).to_string()),

@@ -86,6 +86,11 @@ fn server(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     write!(out, "redis_mode:{mode}\r\nos:{}\r\n", std::env::consts::OS)?;
     write!(out, "process_id:{}\r\n", std::process::id())?;
     write!(out, "tcp_port:{}\r\n", shared.address.port())?;
+    if let Some((path, _)) = &shared.options.unix_socket {
+        let (ip, port) = (shared.address.ip(), shared.address.port());
+        write!(out, "listener0:name=tcp,bind={ip},port={port}\r\n")?;
+        write!(out, "listener1:name=unix,bind={}\r\n", path.display())?;
+    }
     write!(out, "io_threads_active:{}\r\n", shared.options.workers())?;
     write!(out, "uptime_in_seconds:{}\r\n", shared.started.elapsed().as_secs())
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::definition::{ADMIN, Definition, FAST};
 use super::session::Session;
 use super::shown_call::ShownCall;
+use crate::clients::Address;
 use crate::resp::Args;
 use crate::shared::Shared;
 use crate::slow_log;
@@ -32,8 +33,11 @@ pub(super) fn show(shared: &Shared, session: &Session, command: &Definition, arg
     if shared.observers.has_any(MONITORS) && !command.has(ADMIN) {
         let args = redacted(command, args);
         let args = args.iter().map(Vec::as_slice);
-        let index = shared.select_index(session.table);
-        shared.monitors.show(index, &session.client().peer, args);
+        let origin: &dyn std::fmt::Display = match &session.client().peer {
+            Address::Unix(path) => &format!("unix:{path}"),
+            address => address,
+        };
+        shared.monitors.show(shared.select_index(session.table), origin, args);
     }
 }
 

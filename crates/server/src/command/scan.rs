@@ -46,8 +46,10 @@ pub(super) fn commands() -> Vec<Command> {
 const MAX_SCAN_KEYS: u64 = 100_000;
 /// Bytes of keys after which a call of SCAN ends early.
 const MAX_SCAN_BYTES: usize = 1 << 20;
-/// Time after which a call of SCAN ends early.
+/// Time after which a call of SCAN ends early, unless it has visited few keys.
 const MAX_SCAN_TIME: Duration = Duration::from_millis(5);
+/// Keys visited between two looks at the clock.
+const KEYS_PER_CLOCK_READ: u64 = 64;
 /// Keys visited by RANDOMKEY in a transaction.
 const MAX_SAMPLED_KEYS: u64 = 1000;
 /// Draws of RANDOMKEY that may find elements of collections.
@@ -156,7 +158,7 @@ fn scan(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         let deadline = Instant::now() + MAX_SCAN_TIME;
         let mut iter = context.iter_keys(&start)?;
         let is_ordered = iter.is_ordered();
-        let mut steps = scan.count.min(MAX_SCAN_KEYS);
+        let (mut visited, max_visited) = (0_u64, scan.count.min(MAX_SCAN_KEYS));
         loop {
             let next = iter.next()?;
             let Some(key) = next.filter(|key| !is_ordered || key.starts_with(prefix)) else {
@@ -177,9 +179,10 @@ fn scan(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
                 found_bytes += key.len();
                 found.push(key.to_vec());
             }
-            let is_over = found_bytes >= MAX_SCAN_BYTES || Instant::now() >= deadline;
-            steps = if is_over { 0 } else { steps.saturating_sub(1) };
-            if steps == 0 {
+            visited += 1;
+            let is_late =
+                || visited.is_multiple_of(KEYS_PER_CLOCK_READ) && Instant::now() >= deadline;
+            if visited >= max_visited || found_bytes >= MAX_SCAN_BYTES || is_late() {
                 last = iter.position();
             }
         }

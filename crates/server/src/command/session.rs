@@ -53,6 +53,8 @@ pub(crate) struct Session {
     pub(crate) needs_commit: GroupSet,
     /// READONLY: reads may be answered by a follower, from what it has applied.
     pub(crate) is_replica_reader: bool,
+    /// CLIENT HOLD-EXPIRY.
+    pub(crate) holds_expiry: bool,
     /// CLIENT TRACKING.
     pub(crate) tracking: Option<Box<SessionTracking>>,
     /// Channels, patterns and shard channels.
@@ -156,6 +158,7 @@ impl Session {
             is_retry: false,
             needs_commit: 0,
             is_replica_reader: false,
+            holds_expiry: false,
             tracking: None,
             subscriptions: Default::default(),
             subscription_bytes: 0,
@@ -238,6 +241,9 @@ impl Session {
         self.unsubscribe(shared);
         self.untrack(shared);
         self.end_monitor(shared);
+        if let Some(clock) = shared.options.holdable_clock.as_ref().filter(|_| self.holds_expiry) {
+            clock.release(self.client.id);
+        }
         if let Some(parked) = self.parked.take() {
             shared.waiters.abandon(&shared.observers, parked.ticket);
             self.client.set_parked(None);

@@ -2,7 +2,8 @@
 //!
 //! Access rules name them (`+config|get`), and they have categories of their own. The list has all
 //! subcommands of Redis 7.2, also those that this server rejects, so that rules for Redis remain
-//! valid. `cluster` has some more.
+//! valid. `cluster` and `client` have
+//! some more.
 //!
 //! Source: the documentation of Redis's commands.
 
@@ -42,6 +43,7 @@ pub(crate) const CONTAINERS: [Container; 15] = [
             ("getname", 0),
             ("getredir", 0),
             ("help", 0),
+            ("hold-expiry", ADMIN),
             ("id", 0),
             ("info", 0),
             ("kill", ADMIN),

@@ -27,6 +27,7 @@ use super::commands::{CommandContext, CommandError};
 use super::counters::Counter;
 use super::dump;
 use super::stat_names::{GENERAL, ITEMS, SETTINGS, SLABS};
+use crate::clients::Address;
 use crate::net::listen::BACKLOG;
 use crate::process::CpuTimes;
 use crate::resp::Replies;
@@ -171,7 +172,8 @@ impl Report<'_> {
             line(0, "secs_since_last_cmd", shared.started.elapsed().as_secs().to_string());
         }
         for client in shared.clients.all() {
-            if Some(client.local.port()) != shared.memcached_address.map(|it| it.port()) {
+            let Address::Ip(local) = client.local else { continue };
+            if Some(local.port()) != shared.memcached_address.map(|it| it.port()) {
                 continue;
             }
             line(client.id, "addr", format!("tcp:{}", client.peer));

@@ -9,7 +9,9 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 
 use super::inbox::{Arrival, Inbox};
-use super::protocol::Endpoint;
+use super::protocol::{Endpoint, Protocol};
+use super::unix_socket::UnixSocket;
+use crate::clients::Address;
 use crate::shared::Shared;
 
 const WAKE: Token = Token(usize::MAX);
@@ -20,20 +22,51 @@ const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 pub(crate) struct Acceptor {
     poll: Poll,
     /// Indexed by token.
-    listeners: Vec<(TcpListener, Endpoint)>,
+    listeners: Vec<(Listener, Endpoint)>,
+    /// Registered in the poll.
+    _unix: Option<mio::net::UnixListener>,
+}
+
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixSocket, Address),
+}
+
+impl Listener {
+    fn accept(&self) -> std::io::Result<(TcpStream, Address)> {
+        match self {
+            Listener::Tcp(listener) => {
+                listener.accept().map(|(stream, peer)| (stream, Address::Ip(peer)))
+            }
+            Listener::Unix(socket, address) => {
+                socket.accept().map(|stream| (stream, address.clone()))
+            }
+        }
+    }
 }
 
 impl Acceptor {
     /// An acceptor for `listeners`, and the waker that makes it notice a stop.
     pub(crate) fn new(
         mut listeners: Vec<(TcpListener, Endpoint)>,
+        unix: Option<UnixSocket>,
     ) -> std::io::Result<(Self, Waker)> {
         let poll = Poll::new()?;
         for (token, (listener, _)) in listeners.iter_mut().enumerate() {
             poll.registry().register(listener, Token(token), Interest::READABLE)?;
         }
+        let mut polled = unix.as_ref().map(UnixSocket::pollable).transpose()?;
+        if let Some(listener) = &mut polled {
+            poll.registry().register(listener, Token(listeners.len()), Interest::READABLE)?;
+        }
         let waker = Waker::new(poll.registry(), WAKE)?;
-        Ok((Acceptor { poll, listeners }, waker))
+        let tcp = listeners.into_iter().map(|(it, endpoint)| (Listener::Tcp(it), endpoint));
+        let unix = unix.map(|socket| {
+            let address = Address::Unix(socket.path().to_string_lossy().into());
+            let endpoint = Endpoint { protocol: Protocol::Resp, is_tls: false };
+            (Listener::Unix(socket, address), endpoint)
+        });
+        Ok((Acceptor { poll, listeners: tcp.chain(unix).collect(), _unix: polled }, waker))
     }
 
     /// Accepts clients until the server stops.
@@ -64,7 +97,7 @@ fn accept_all(
     shared: &Shared,
     inboxes: &[Arc<Inbox>],
     next: &mut usize,
-    listener: &TcpListener,
+    listener: &Listener,
     endpoint: Endpoint,
 ) -> bool {
     while !shared.stop.is_stopping() {

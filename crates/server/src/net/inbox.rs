@@ -1,6 +1,5 @@
 //! Hands new clients from the acceptor to the workers.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use mio::net::TcpStream;
@@ -8,11 +7,12 @@ use parking_lot::Mutex;
 
 use super::protocol::Endpoint;
 use super::wakeups::Wakeups;
+use crate::clients::Address;
 
 /// A client handed from the acceptor to a worker.
 pub(crate) struct Arrival {
     pub(crate) stream: TcpStream,
-    pub(crate) peer: SocketAddr,
+    pub(crate) peer: Address,
     pub(crate) endpoint: Endpoint,
 }
 

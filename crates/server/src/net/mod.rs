@@ -8,6 +8,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`listen`] | listening sockets |
+//! | [`unix_socket`] | a listener on a Unix socket |
 //! | [`accept`] | accepting clients, up to the limit |
 //! | [`inbox`] | hands new clients to the workers |
 //! | [`worker`] | the event loop: read and run, sync, send |
@@ -26,5 +27,6 @@ pub(crate) mod listen;
 pub(crate) mod protocol;
 pub(crate) mod timeouts;
 pub(crate) mod transport;
+pub(crate) mod unix_socket;
 pub(crate) mod wakeups;
 pub(crate) mod worker;

@@ -27,6 +27,7 @@ use super::timeouts::{self, Deadlines};
 use super::transport::Transport;
 use super::wakeups::Wakeups;
 use crate::Fsync;
+use crate::clients::Address;
 use crate::command::{end_parked, serve_ready_keys};
 use crate::replication::group_set::members;
 use crate::replication::groups::Groups;
@@ -184,7 +185,10 @@ impl Worker {
         let registered = self.poll.registry().register(&mut stream, Token(token), interest);
         let tls = self.shared.tls.as_ref().filter(|_| endpoint.is_tls);
         let tls = tls.map(|tls| tls.accept()).transpose();
-        let local = registered.and_then(|()| stream.local_addr());
+        let local = registered.and_then(|()| match &peer {
+            Address::Ip(_) => stream.local_addr().map(Address::Ip),
+            Address::Unix(_) => Ok(peer.clone()),
+        });
         let (Ok(local), Ok(tls)) = (local, tls) else {
             // The client has disconnected; its token is free again.
             self.free.push(token);

@@ -6,6 +6,7 @@
 //!   compression 0: stored = contents
 //!   compression 1: stored = contents_len:u32  LZ4 block
 //!   compression 2: stored = contents_len:u32  Zstandard frame
+//!   compression 3: stored = contents_len:u32  Zstandard frame that begins with the dictionary
 // ANCHOR_END: layout
 //! ```
 //!
@@ -13,6 +14,7 @@
 //! `stored` and the compression byte, so a frame from another file or offset fails it. A block that
 //! would shrink by less than an eighth is stored uncompressed, which reads faster. An unknown
 //! compression is reported as corruption; a new one needs a new format version of the SSTable.
+//! Compression 3 is in data blocks of files with a dictionary (`dictionary`), and nowhere else.
 //!
 //! Invariant: decompression never allocates more than the stored length allows (255 times it for
 //! LZ4, 32,768 times for Zstandard, which their formats cannot exceed).
@@ -21,10 +23,16 @@
 
 use std::cell::RefCell;
 
+use zstd::zstd_safe::{CParameter, DCtx};
+
+use super::dictionary::Dictionary;
 use crate::FileSum;
 
 /// Bytes of a frame after the stored contents.
 pub(crate) const TRAILER: usize = 5;
+
+/// The compression of a block that needs the file's dictionary.
+pub(crate) const WITH_DICTIONARY: u8 = 3;
 
 const LZ4_RATIO: usize = 255;
 const ZSTD_RATIO: usize = 32 << 10;
@@ -48,6 +56,8 @@ pub enum Compression {
 pub(crate) struct Framer {
     compression: Compression,
     zstd: Option<zstd::bulk::Compressor<'static>>,
+    /// The compression byte of what `zstd` compresses.
+    zstd_kind: u8,
 }
 
 impl Framer {
@@ -56,10 +66,20 @@ impl Framer {
             Compression::Zstd { level } => Some(zstd::bulk::Compressor::new(level)?),
             _ => None,
         };
-        Ok(Framer { compression, zstd })
+        Ok(Framer { compression, zstd, zstd_kind: 2 })
     }
 
-    /// Appends the frame of `contents`, at `offset` of the file, to `out`.
+    /// A framer of Zstandard frames that begin with `dictionary`.
+    pub(crate) fn with_dictionary(level: i32, dictionary: &[u8]) -> std::io::Result<Self> {
+        let mut zstd = zstd::bulk::Compressor::with_dictionary(level, dictionary)?;
+        // The file has one dictionary: its number in each block would take 4 bytes.
+        zstd.set_parameter(CParameter::DictIdFlag(false))?;
+        let compression = Compression::Zstd { level };
+        Ok(Framer { compression, zstd: Some(zstd), zstd_kind: WITH_DICTIONARY })
+    }
+
+    /// Appends the frame of `contents`, at `offset` of the file, to `out`, and returns its
+    /// compression.
     pub(crate) fn frame(
         &mut self,
         out: &mut Vec<u8>,
@@ -67,7 +87,7 @@ impl Framer {
         sum: FileSum,
         offset: u64,
         compress: bool,
-    ) -> std::io::Result<()> {
+    ) -> std::io::Result<u8> {
         let from = out.len();
         let mut kind = 0;
         if compress && self.compression != Compression::None {
@@ -84,7 +104,7 @@ impl Framer {
         out.push(kind);
         let crc = sum.of(offset, &out[from..]);
         out.extend_from_slice(&crc.to_le_bytes());
-        Ok(())
+        Ok(kind)
     }
 
     fn compress(&mut self, out: &mut Vec<u8>, contents: &[u8]) -> std::io::Result<u8> {
@@ -102,7 +122,7 @@ impl Framer {
                 out.resize(at + zstd::zstd_safe::compress_bound(contents.len()), 0);
                 let len = zstd.compress_to_buffer(contents, &mut out[at..])?;
                 out.truncate(at + len);
-                Ok(2)
+                Ok(self.zstd_kind)
             }
         }
     }
@@ -116,11 +136,12 @@ pub(crate) fn open_frame(
     frame: Vec<u8>,
     sum: FileSum,
     offset: u64,
+    dictionary: Option<&Dictionary>,
 ) -> Result<(Vec<u8>, usize), &'static str> {
     let len = check_frame(&frame, sum, offset)?;
     match frame[len] {
         0 => Ok((frame, len)),
-        kind => decompress(&frame[..len], kind).map(|contents| {
+        kind => decompress(&frame[..len], kind, dictionary).map(|contents| {
             let len = contents.len();
             (contents, len)
         }),
@@ -141,18 +162,25 @@ fn check_frame(frame: &[u8], sum: FileSum, offset: u64) -> Result<usize, &'stati
     Ok(covered.len() - 1)
 }
 
-fn decompress(stored: &[u8], kind: u8) -> Result<Vec<u8>, &'static str> {
+fn decompress(
+    stored: &[u8],
+    kind: u8,
+    dictionary: Option<&Dictionary>,
+) -> Result<Vec<u8>, &'static str> {
     let Some((len, packed)) = stored.split_first_chunk::<4>() else {
         return Err("a compressed block is too short");
     };
     let len = u32::from_le_bytes(*len) as usize;
     let ratio = match kind {
         1 => LZ4_RATIO,
-        2 => ZSTD_RATIO,
+        2 | WITH_DICTIONARY => ZSTD_RATIO,
         _ => return Err("a block has an unknown compression"),
     };
     if len / ratio > packed.len() {
         return Err("a compressed block claims an impossible length");
+    }
+    if kind == WITH_DICTIONARY && dictionary.is_none() {
+        return Err("a block needs a dictionary that the file does not have");
     }
     let mut contents = Vec::with_capacity(len);
     let done = match kind {
@@ -161,11 +189,15 @@ fn decompress(stored: &[u8], kind: u8) -> Result<Vec<u8>, &'static str> {
             lz4_flex::block::decompress_into(packed, &mut contents).ok()
         }
         _ => ZSTD.with_borrow_mut(|zstd| {
-            // A decompressor takes 150 KiB, so each thread reuses its own.
+            // A context takes 150 KiB, so each thread reuses its own.
             if zstd.is_none() {
-                *zstd = zstd::bulk::Decompressor::new().ok();
+                *zstd = DCtx::try_create();
             }
-            zstd.as_mut()?.decompress_to_buffer(packed, &mut contents).ok()
+            let zstd = zstd.as_mut()?;
+            match dictionary.filter(|_| kind == WITH_DICTIONARY) {
+                Some(dictionary) => dictionary.decompress(zstd, packed, &mut contents),
+                None => zstd.decompress(&mut contents, packed).ok(),
+            }
         }),
     };
     if done != Some(len) {
@@ -175,5 +207,5 @@ fn decompress(stored: &[u8], kind: u8) -> Result<Vec<u8>, &'static str> {
 }
 
 thread_local! {
-    static ZSTD: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
+    static ZSTD: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
 }

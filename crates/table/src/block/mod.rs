@@ -8,6 +8,7 @@
 //! | `waypoints` | where a search in a cached block begins |
 //! | [`iter`](mod@iter) | bidirectional iterator |
 //! | [`frame`] | compression and checksum of a block on disk |
+//! | [`dictionary`] | the Zstandard dictionary of a file |
 //!
 //! ```text
 //! block    := entry+  restart:u32[count]  count:u32                              little endian
@@ -29,6 +30,7 @@
 //! Source: LevelDB's block format; the kind in the tag and the search by `shared` are additions.
 
 pub mod builder;
+pub mod dictionary;
 pub mod frame;
 pub mod iter;
 mod search;
@@ -39,6 +41,7 @@ pub use frame::Compression;
 pub use iter::BlockIter;
 
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicU32;
 
 use waypoints::Waypoints;
 
@@ -62,8 +65,10 @@ pub struct Block {
     /// Where the entries end and the restart points begin.
     entries_end: usize,
     restarts: usize,
-    /// Once the block was [`prepared`](Block::prepare).
+    /// Once the block was searched often enough.
     waypoints: OnceLock<Waypoints>,
+    /// Searches without waypoints.
+    searches: AtomicU32,
 }
 
 /// One decoded entry; ranges are of the block's bytes.
@@ -96,7 +101,8 @@ impl Block {
         else {
             return bad(rest.len(), "a block has more restart points than bytes");
         };
-        let block = Block { bytes, entries_end, restarts, waypoints: OnceLock::new() };
+        let (waypoints, searches) = Default::default();
+        let block = Block { bytes, entries_end, restarts, waypoints, searches };
         if restarts == 0 || block.restart(0) != 0 {
             return bad(entries_end, "a block does not start at a restart point");
         }
@@ -109,8 +115,8 @@ impl Block {
 
     /// A block without entries, as a placeholder. No file has one.
     pub(crate) fn empty() -> Block {
-        let (bytes, waypoints) = Default::default();
-        Block { bytes, entries_end: 0, restarts: 0, waypoints }
+        let (bytes, waypoints, searches) = Default::default();
+        Block { bytes, entries_end: 0, restarts: 0, waypoints, searches }
     }
 
     /// The block's buffer, for reuse.

@@ -8,15 +8,16 @@
 //! * shared < matched: the entry leaves the target's prefix upwards, so it is greater; stop.
 //! * shared = matched: its suffix is compared with the rest of the target.
 //!
-//! A block that was found in the cache has waypoints (see `waypoints`), which take the place of the
+//! A block that is often searched has waypoints (see `waypoints`), which take the place of the
 //! restart points: a scan from there passes one or two entries, of whatever restart interval.
 //!
 //! Invariant: nothing is allocated, and at most one restart interval is scanned, or two intervals
 //! of waypoints.
 
 use std::cmp::Ordering;
+use std::sync::atomic::Ordering::Relaxed;
 
-use super::waypoints::{Start, Waypoints};
+use super::waypoints::{SEARCHES_PER_RESTART, Start, Waypoints};
 use super::{Block, MalformedBlock, RawEntry, common_prefix};
 
 const LINE_BYTES: usize = 64;
@@ -35,10 +36,23 @@ pub(crate) struct Hit {
 }
 
 impl Block {
-    /// Makes searches faster. Cost: at the first call, decodes all entries.
-    #[inline]
+    /// Makes searches faster now, which else happens after some of them. Cost: at the first call,
+    /// decodes all entries.
     pub fn prepare(&self) {
-        self.waypoints.get_or_init(|| Waypoints::of(self).unwrap_or_default());
+        self.make_waypoints();
+    }
+
+    fn make_waypoints(&self) -> &Waypoints {
+        self.waypoints.get_or_init(|| Waypoints::of(self).unwrap_or_default())
+    }
+
+    /// The waypoints, made if this search is the last that does without.
+    #[inline(never)]
+    fn count_search(&self) -> Option<&Waypoints> {
+        // Searches that are counted at the same time may count as one.
+        let searches = self.searches.load(Relaxed) + 1;
+        self.searches.store(searches, Relaxed);
+        (searches as usize > self.restarts * SEARCHES_PER_RESTART).then(|| self.make_waypoints())
     }
 
     /// The first entry not less than (key, sequence); `None` if all are less. Cost: about
@@ -52,7 +66,8 @@ impl Block {
         key: &[u8],
         sequence: u64,
     ) -> Result<Option<Hit>, MalformedBlock> {
-        let start = self.waypoints.get().and_then(|waypoints| waypoints.start(self, key));
+        let waypoints = self.waypoints.get().or_else(|| self.count_search());
+        let start = waypoints.and_then(|waypoints| waypoints.start(self, key));
         if let Some(Start { at, matched, next }) = start {
             self.touch(at, next);
             return self.scan(at, self.entries_end, matched, key, sequence);

@@ -11,8 +11,9 @@
 //! integers. A scan from the last waypoint whose head is less than the target's needs no key from
 //! before it: the two heads show how many bytes of the target the key before has in common with it.
 //!
-//! They are made when a block is found in the cache for the first time, since many blocks are read
-//! only once. At most 1/16 of the block's memory, in which they are counted from the start.
+//! They are made after some searches of the block, since many blocks are searched only once or never
+//! ([`SEARCHES_PER_RESTART`]). At most 1/16 of the block's memory, in which they are counted from the
+//! start.
 //!
 //! Invariant: the heads are in order, and each is of a key that is at least as long as its head
 //! reaches, so that no byte of a head is padding.
@@ -21,11 +22,14 @@ use std::cmp::Ordering;
 
 use siltstone_structures::key_head;
 
-use super::{Block, RawEntry, common_prefix};
+use super::{Block, common_prefix};
 
 /// Bytes of entries per waypoint: two cache lines.
 const INTERVAL_BYTES: usize = 128;
 const HEAD_BYTES: usize = size_of::<u32>();
+/// Searches per restart point before waypoints are made: about as many as save what making them
+/// costs. So a block costs at most twice what it would cost if its searches were known in advance.
+pub(super) const SEARCHES_PER_RESTART: usize = 2;
 
 /// The waypoints of a block; none if its keys are too short or malformed.
 #[derive(Debug, Default)]
@@ -50,40 +54,29 @@ pub(super) struct Start {
 impl Waypoints {
     /// The waypoints of `block`; `None` if it is malformed. Cost: decodes all entries.
     pub(super) fn of(block: &Block) -> Option<Self> {
-        let mut entries = Vec::with_capacity(block.restarts);
-        let (mut at, mut common, mut key_len) = (0, usize::MAX, 0);
-        let mut first: Option<RawEntry> = None;
+        let (common_at, common) = common_bytes(block)?;
+        let (mut heads, mut offsets) = (Vec::new(), Vec::new());
+        let (mut head, mut key_len, mut at, mut last) = ([0; HEAD_BYTES], 0, 0, 0);
         while at < block.entries_end {
             let entry = block.decode(at).ok()?;
             if entry.shared > key_len {
                 return None;
             }
             let suffix = block.suffix(&entry);
-            let first = first.get_or_insert(entry);
-            common = common.min(match entry.shared {
-                // A restart point, or no byte in common.
-                0 => common_prefix(block.suffix(first), suffix),
-                shared => shared,
-            });
             key_len = entry.shared + suffix.len();
             at = entry.end;
-            entries.push(entry);
-        }
-        let (mut heads, mut offsets) = (Vec::new(), Vec::new());
-        let (mut head, mut last) = ([0; HEAD_BYTES], 0);
-        for entry in &entries {
-            let suffix = block.suffix(entry);
-            let kept = entry.shared.saturating_sub(common).min(HEAD_BYTES);
-            let new = suffix.get(common.saturating_sub(entry.shared)..).unwrap_or_default();
-            head[kept..].iter_mut().zip(new).for_each(|(to, from)| *to = *from);
-            let is_whole = entry.shared + suffix.len() >= common + HEAD_BYTES;
-            if is_whole && entry.end - last >= INTERVAL_BYTES && entry.end < block.entries_end {
+            if entry.shared < common + HEAD_BYTES {
+                let kept = entry.shared.saturating_sub(common);
+                let new = suffix.get(common.saturating_sub(entry.shared)..).unwrap_or_default();
+                head[kept..].iter_mut().zip(new).for_each(|(to, from)| *to = *from);
+            }
+            let is_whole = key_len >= common + HEAD_BYTES;
+            if is_whole && at - last >= INTERVAL_BYTES && at < block.entries_end {
                 heads.push(u32::from_be_bytes(head));
-                offsets.push(u32::try_from(entry.end).ok()?);
-                last = entry.end;
+                offsets.push(u32::try_from(at).ok()?);
+                last = at;
             }
         }
-        let common_at = first?.key_at;
         let (is_sorted, heads, offsets) = (heads.is_sorted(), heads.into(), offsets.into());
         is_sorted.then_some(Waypoints { heads, offsets, common_at, common })
     }
@@ -121,4 +114,21 @@ impl Waypoints {
         let matched = self.common + equal_bytes as usize;
         Some(Start { at: self.offsets[before] as usize, matched, next })
     }
+}
+
+/// Where the first key of `block` is, and how many bytes it has in common with the last key, and so
+/// with all keys between; `None` if the block is malformed. Cost: a scan of one restart interval.
+fn common_bytes(block: &Block) -> Option<(usize, usize)> {
+    let first = block.decode(0).ok()?;
+    let (mut key, mut at) = (Vec::new(), block.restart(block.restarts - 1));
+    while at < block.entries_end {
+        let entry = block.decode(at).ok()?;
+        if entry.shared > key.len() {
+            return None;
+        }
+        key.truncate(entry.shared);
+        key.extend_from_slice(block.suffix(&entry));
+        at = entry.end;
+    }
+    Some((first.key_at, common_prefix(block.suffix(&first), &key)))
 }

@@ -16,7 +16,9 @@
 //! have version 1, so that earlier programs read them. Version 3 is a table that was written
 //! outside of a keyspace: its file number is drawn at random, and the sequence number of each entry
 //! is 1, which stands for that of its ingestion. Version 4 has entries of the kind `Reference`, and
-//! perhaps merges. A reader skips meta blocks with unknown names.
+//! perhaps merges. Version 5 has data blocks that need the meta block "dictionary" (see
+//! `block::dictionary`), and entries of any kind; version 6 is as version 3 with such blocks. A
+//! reader skips meta blocks with unknown names.
 //!
 //! Invariant: a truncated or extended file does not open, because `file_bytes` states its length
 //! and the footer the position of everything else.
@@ -29,8 +31,14 @@ use crate::number::FileNumber;
 
 /// Bytes of a footer.
 pub const FOOTER_BYTES: usize = 44;
-/// The newest format version that this program writes and reads: a table with references.
-pub const VERSION: u32 = 4;
+/// The newest format version that this program writes and reads.
+pub const VERSION: u32 = 6;
+/// A table for ingestion with a dictionary.
+const VERSION_EXTERNAL_WITH_DICTIONARY: u32 = 6;
+/// A table with a dictionary.
+const VERSION_WITH_DICTIONARY: u32 = 5;
+/// A table with references.
+const VERSION_WITH_REFERENCES: u32 = 4;
 /// A table for ingestion.
 const VERSION_EXTERNAL: u32 = 3;
 /// A table with merges and without references.
@@ -50,6 +58,8 @@ pub struct Footer {
     pub directory_bytes: u32,
     /// The contents of the table.
     pub contents: Contents,
+    /// Whether data blocks need the meta block "dictionary".
+    pub has_dictionary: bool,
 }
 
 /// The contents of a table, which its version states.
@@ -65,23 +75,27 @@ pub enum Contents {
     External,
 }
 
-impl Contents {
-    fn version(self) -> u32 {
-        match self {
-            Contents::Plain => VERSION_WITHOUT_MERGES,
-            Contents::WithMerges => VERSION_WITH_MERGES,
-            Contents::WithReferences => VERSION,
-            Contents::External => VERSION_EXTERNAL,
-        }
+/// The version of a table.
+fn version_of(contents: Contents, has_dictionary: bool) -> u32 {
+    match (contents, has_dictionary) {
+        (Contents::External, true) => VERSION_EXTERNAL_WITH_DICTIONARY,
+        (_, true) => VERSION_WITH_DICTIONARY,
+        (Contents::Plain, false) => VERSION_WITHOUT_MERGES,
+        (Contents::WithMerges, false) => VERSION_WITH_MERGES,
+        (Contents::WithReferences, false) => VERSION_WITH_REFERENCES,
+        (Contents::External, false) => VERSION_EXTERNAL,
     }
+}
 
-    fn of_version(version: u32) -> Self {
-        match version {
-            VERSION => Contents::WithReferences,
-            VERSION_EXTERNAL => Contents::External,
-            VERSION_WITH_MERGES => Contents::WithMerges,
-            _ => Contents::Plain,
-        }
+/// What a version states, at least: the contents, and whether there is a dictionary.
+fn of_version(version: u32) -> (Contents, bool) {
+    match version {
+        VERSION_EXTERNAL_WITH_DICTIONARY => (Contents::External, true),
+        VERSION_WITH_DICTIONARY => (Contents::WithReferences, true),
+        VERSION_WITH_REFERENCES => (Contents::WithReferences, false),
+        VERSION_EXTERNAL => (Contents::External, false),
+        VERSION_WITH_MERGES => (Contents::WithMerges, false),
+        _ => (Contents::Plain, false),
     }
 }
 
@@ -104,7 +118,7 @@ impl Footer {
         out.extend_from_slice(&self.directory_bytes.to_le_bytes());
         out.extend_from_slice(&number.0.to_le_bytes());
         out.extend_from_slice(&file_bytes.to_le_bytes());
-        out.extend_from_slice(&self.contents.version().to_le_bytes());
+        out.extend_from_slice(&version_of(self.contents, self.has_dictionary).to_le_bytes());
         let crc = FileSum::new(number.0).of(file_bytes - FOOTER_BYTES as u64, &out);
         out.extend_from_slice(&crc.to_le_bytes());
         out.extend_from_slice(&MAGIC);
@@ -120,7 +134,7 @@ impl Footer {
         let version: [u8; 4] = std::array::from_fn(|i| bytes[28 + i]);
         let number: [u8; 8] = std::array::from_fn(|i| bytes[12 + i]);
         let is_external = bytes[CHECKSUMMED_BYTES + 4..] == MAGIC
-            && u32::from_le_bytes(version) == VERSION_EXTERNAL;
+            && of_version(u32::from_le_bytes(version)).0 == Contents::External;
         let number = FileNumber(u64::from_le_bytes(number));
         (is_external && number <= FileNumber::LAST).then_some(number)
     }
@@ -159,10 +173,12 @@ impl Footer {
         if u64_at(20) != file_bytes {
             return Err(bad(&format!("the table had {} bytes, not {file_bytes}", u64_at(20))));
         }
+        let (contents, has_dictionary) = of_version(version);
         let footer = Footer {
             directory_offset: u64_at(0),
             directory_bytes: u32_at(8),
-            contents: Contents::of_version(version),
+            contents,
+            has_dictionary,
         };
         let ends = footer.directory_offset.checked_add(u64::from(footer.directory_bytes));
         if ends != Some(at) {

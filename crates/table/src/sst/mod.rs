@@ -3,9 +3,12 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`footer`] | footer and directory, at the end of the file |
+//! | `frames` | reads meta blocks and the dictionary |
 //! | [`meta`] | the properties block: counts and bounds |
 //! | [`index`] | maps a key to its data block |
 //! | [`filter`] | Bloom filter and range filter |
+//! | [`options`] | the layout that a writer is given |
+//! | `sampled_blocks` | the blocks that a dictionary is trained from |
 //! | [`writer`] | writes an SSTable from sorted entries |
 //! | [`table`] | open, point lookups |
 //! | [`iter`](mod@iter) | bidirectional iterator with readahead |
@@ -22,10 +25,13 @@
 
 pub mod filter;
 pub mod footer;
+mod frames;
 pub mod index;
 pub mod iter;
 pub mod meta;
+pub mod options;
 pub mod salvage;
+mod sampled_blocks;
 pub mod table;
 pub mod verify;
 pub mod writer;
@@ -33,6 +39,7 @@ pub mod writer;
 pub use filter::Filter;
 pub use iter::{IterOptions, TableIter};
 pub use meta::TableMeta;
+pub use options::TableOptions;
 pub use salvage::salvage_table;
 pub use table::{PinnedEntry, Table};
-pub use writer::{EXTERNAL_SEQUENCE, SKETCH, TableOptions, TableWriter, UnsyncedTable};
+pub use writer::{EXTERNAL_SEQUENCE, SKETCH, TableWriter, UnsyncedTable};

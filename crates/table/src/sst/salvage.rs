@@ -12,6 +12,9 @@
 //! unknown: every length is tried, and accepted only if the checksum matches, the block decodes
 //! completely, and its keys follow those of the previous block.
 //!
+//! The dictionary of a file is searched for by its first bytes if the directory does not state
+//! where it is. If it is damaged, every block that needs it is lost.
+//!
 //! Invariant: every visited entry had a matching checksum; entries are visited in order. Memory:
 //! one block, or the whole file if the index is damaged.
 
@@ -22,10 +25,12 @@ use siltstone_engine::{Error, Loss, Purpose, Result};
 use siltstone_vfs::File;
 
 use super::footer::{FOOTER_BYTES, Footer, decode_directory};
+use super::frames::{read_dictionary, read_frame};
 use super::index::{self, Index};
-use super::table::read_frame;
+use super::writer::DICTIONARY;
 use crate::FileSum;
-use crate::block::frame::{TRAILER, open_frame};
+use crate::block::dictionary::{self, Dictionary, MAX_DICTIONARY_BYTES};
+use crate::block::frame::{TRAILER, WITH_DICTIONARY, open_frame};
 use crate::block::{Block, BlockIter};
 use crate::kind::{EntryRef, compare};
 use crate::number::{FileKind, FileNumber, Ingested};
@@ -57,15 +62,22 @@ pub fn salvage_table(
         FileKind::Table | FileKind::Log | FileKind::Blob | FileKind::Staged => visit(entry),
     };
     let sum = FileSum::new(number.0);
-    let mut salvage =
-        Salvage { name, visit: &mut visit, last: None, open: None, losses: Vec::new() };
+    let mut salvage = Salvage {
+        name,
+        visit: &mut visit,
+        last: None,
+        open: None,
+        losses: Vec::new(),
+        dictionary: None,
+    };
     match read_index(file, name, number, sum)? {
-        Some(index) => {
+        Some((index, dictionary)) => {
+            salvage.dictionary = dictionary;
             for i in 0..index.blocks() {
                 let range = index.range(i);
                 let mut frame = vec![0; (range.end - range.start) as usize];
                 file.read_lossy_at(range.start, &mut frame, Purpose::Maintenance)?;
-                match parse_block(frame, sum, range.start) {
+                match salvage.parse_block(frame, sum, range.start) {
                     Some(block) => salvage.block(&Arc::new(block))?,
                     None => salvage.add_loss(range),
                 }
@@ -74,21 +86,23 @@ pub fn salvage_table(
         None => {
             let mut contents = vec![0; file.len()? as usize];
             file.read_lossy_at(0, &mut contents, Purpose::Maintenance)?;
+            salvage.dictionary = find_dictionary(&contents, sum);
             salvage.scan(&contents, sum, bytes)?;
         }
     }
     Ok(salvage.finish())
 }
 
-/// The index, if footer, directory and index are valid and all blocks are within the file.
+/// The index, if footer, directory and index are valid and all blocks are within the file; and the
+/// dictionary, if there is one and it is valid.
 fn read_index(
     file: &dyn File,
     name: &str,
     number: FileNumber,
     sum: FileSum,
-) -> Result<Option<Index>> {
+) -> Result<Option<(Index, Option<Dictionary>)>> {
     let bytes = file.len()?;
-    let read = || -> Result<Option<Index>> {
+    let read = || -> Result<Option<(Index, Option<Dictionary>)>> {
         let mut tail = vec![0; bytes.min(FOOTER_BYTES as u64) as usize];
         file.read_lossy_at(bytes - tail.len() as u64, &mut tail, Purpose::Maintenance)?;
         let footer = Footer::decode(&tail, name, number, bytes)?;
@@ -105,7 +119,16 @@ fn read_index(
             return Ok(None);
         };
         let index = Index::decode(&frame(place.offset, place.bytes)?).ok();
-        Ok(index.filter(|index| index.data_bytes() == data_bytes && data_bytes <= bytes))
+        let dictionary = match metas.iter().find(|meta| meta.name == DICTIONARY) {
+            Some(place) if footer.has_dictionary => match read_dictionary(file, name, sum, place) {
+                Ok(dictionary) => Some(dictionary),
+                Err(Error::Corruption { .. }) => None,
+                Err(error) => return Err(error),
+            },
+            _ => None,
+        };
+        let index = index.filter(|index| index.data_bytes() == data_bytes && data_bytes <= bytes);
+        Ok(index.map(|index| (index, dictionary)))
     };
     match read() {
         Err(Error::Corruption { .. }) => Ok(None),
@@ -113,32 +136,29 @@ fn read_index(
     }
 }
 
-/// The block in this frame, if it is valid.
-fn parse_block(frame: Vec<u8>, sum: FileSum, offset: u64) -> Option<Block> {
-    let (contents, len) = open_frame(frame, sum, offset).ok()?;
-    let block = Arc::new(Block::parse(contents, len).ok()?);
-    let mut iter = BlockIter::new(block.clone());
-    let mut before: Option<(Vec<u8>, u64)> = None;
-    let mut there = iter.first().ok()?;
-    while there {
-        let entry = iter.entry();
-        let is_above = before.as_ref().is_none_or(|(key, sequence)| {
-            compare((key, *sequence), (entry.key, entry.sequence)).is_lt()
+/// The dictionary in a file whose directory is damaged.
+fn find_dictionary(contents: &[u8], sum: FileSum) -> Option<Dictionary> {
+    let magic = dictionary::MAGIC;
+    let starts = contents.windows(magic.len()).enumerate().filter(|(_, bytes)| *bytes == magic);
+    // The meta blocks follow the data blocks.
+    starts.map(|(start, _)| start).rev().find_map(|start| {
+        let bytes = &contents[start..];
+        let mut running = sum.begin(start as u64);
+        let valid = bytes.iter().enumerate().take(MAX_DICTIONARY_BYTES + 1).find(|&(len, kind)| {
+            running = crc32c::crc32c_append(running, &[*kind]);
+            let crc = bytes.get(len + 1..len + TRAILER);
+            *kind == 0 && crc.is_some_and(|crc| *crc == running.to_le_bytes())
         });
-        if !is_above {
-            return None;
-        }
-        before = Some((entry.key.to_vec(), entry.sequence));
-        there = iter.next().ok()?;
-    }
-    drop(iter);
-    Arc::into_inner(block)
+        valid.and_then(|(len, _)| Dictionary::decode(&bytes[..len]).ok())
+    })
 }
 
 /// A frame at some offset of the file.
 enum Frame {
     /// A data block, and the size of its frame.
     Block(Arc<Block>, usize),
+    /// A data block that needs the dictionary, which is lost, and the size of its frame.
+    Unreadable(usize),
     /// A valid frame that is no data block.
     Other,
 }
@@ -151,9 +171,32 @@ struct Salvage<'a> {
     /// A lost extent whose end is not yet known.
     open: Option<Range<u64>>,
     losses: Vec<Loss>,
+    dictionary: Option<Dictionary>,
 }
 
 impl Salvage<'_> {
+    /// The block in this frame, if it is valid.
+    fn parse_block(&self, frame: Vec<u8>, sum: FileSum, offset: u64) -> Option<Block> {
+        let (contents, len) = open_frame(frame, sum, offset, self.dictionary.as_ref()).ok()?;
+        let block = Arc::new(Block::parse(contents, len).ok()?);
+        let mut iter = BlockIter::new(block.clone());
+        let mut before: Option<(Vec<u8>, u64)> = None;
+        let mut there = iter.first().ok()?;
+        while there {
+            let entry = iter.entry();
+            let is_above = before.as_ref().is_none_or(|(key, sequence)| {
+                compare((key, *sequence), (entry.key, entry.sequence)).is_lt()
+            });
+            if !is_above {
+                return None;
+            }
+            before = Some((entry.key.to_vec(), entry.sequence));
+            there = iter.next().ok()?;
+        }
+        drop(iter);
+        Arc::into_inner(block)
+    }
+
     /// Visits the entries of a block.
     fn block(&mut self, block: &Arc<Block>) -> Result<()> {
         let mut iter = BlockIter::new(block.clone());
@@ -201,6 +244,11 @@ impl Salvage<'_> {
                     at += len;
                     continue;
                 }
+                Some(Frame::Unreadable(len)) => {
+                    self.add_loss(at as u64..(at + len) as u64);
+                    at += len;
+                    continue;
+                }
                 Some(Frame::Other) => return Ok(()),
                 None => {}
             }
@@ -209,7 +257,8 @@ impl Salvage<'_> {
                 .filter(|&start| may_begin(&contents[start..]))
                 .find(|&start| {
                     let end = contents.len().min(start + window);
-                    matches!(self.frame(contents, sum, start, end), Some(Frame::Block(..)))
+                    let found = self.frame(contents, sum, start, end);
+                    matches!(found, Some(Frame::Block(..) | Frame::Unreadable(_)))
                 });
             let end = next.unwrap_or(contents.len());
             self.add_loss(at as u64..end as u64);
@@ -231,11 +280,14 @@ impl Salvage<'_> {
             running = crc32c::crc32c_append(running, &[kind]);
             let covered = len + 1;
             let Some(crc) = bytes.get(covered..covered + 4) else { break };
-            if running.to_le_bytes() != *crc || kind > 2 {
+            if running.to_le_bytes() != *crc || kind > WITH_DICTIONARY {
                 continue;
             }
             let len = covered - 1 + TRAILER;
-            let Some(block) = parse_block(bytes[..len].to_vec(), sum, start as u64) else {
+            let Some(block) = self.parse_block(bytes[..len].to_vec(), sum, start as u64) else {
+                if kind == WITH_DICTIONARY {
+                    return Some(Frame::Unreadable(len));
+                }
                 // A shorter length may match by chance; no block is given up for it.
                 return Some(Frame::Other);
             };

@@ -21,10 +21,12 @@ use siltstone_vfs::File;
 
 use super::filter::{self, Filter};
 use super::footer::{Contents, FOOTER_BYTES, Footer, MetaBlock, decode_directory};
+use super::frames::{read_dictionary, read_frame, read_meta};
 use super::index::{self, Index};
 use super::meta::TableMeta;
-use super::writer::{EXTERNAL_SEQUENCE, PROPERTIES};
+use super::writer::{DICTIONARY, EXTERNAL_SEQUENCE, PROPERTIES};
 use crate::FileSum;
+use crate::block::dictionary::Dictionary;
 use crate::block::frame::open_frame;
 use crate::block::{Block, MalformedBlock};
 use crate::bytes_file::BytesFile;
@@ -44,6 +46,8 @@ pub struct Table {
     index: Index,
     filter: Option<Filter>,
     ranges: Option<RangeFilter>,
+    /// The dictionary of its blocks.
+    dictionary: Option<Dictionary>,
     meta: TableMeta,
     metas: Vec<MetaBlock>,
     /// Its blocks in the cache.
@@ -74,7 +78,7 @@ impl PinnedEntry {
 
 impl Table {
     /// Opens the SSTable in `file`, which was written with `number`; `name` is for messages. Cost:
-    /// four reads (of purpose `Recovery`) and the memory of index and filters.
+    /// up to six reads (of purpose `Recovery`) and the memory of index, filters and dictionary.
     ///
     /// # Errors
     /// `Corruption`; `Refused` for a newer format; I/O errors.
@@ -161,6 +165,10 @@ impl Table {
                     .map_err(|bad| Error::corruption(name, place.offset, bad.to_string()))?,
             ),
         };
+        let dictionary = match footer.has_dictionary {
+            false => None,
+            true => Some(read_dictionary(&*file, name, sum, needed(DICTIONARY)?)?),
+        };
         let cached = cache.map(|cache| CachedFile::new(cache, index.blocks()));
         let name = name.into();
         Ok(Table {
@@ -172,6 +180,7 @@ impl Table {
             index,
             filter,
             ranges,
+            dictionary,
             meta,
             metas,
             cached,
@@ -322,6 +331,16 @@ impl Table {
             + self.ranges.as_ref().map_or(0, RangeFilter::memory_bytes)
     }
 
+    /// The size of the dictionary of the data blocks; 0 if there is none.
+    pub fn dictionary_bytes(&self) -> usize {
+        self.dictionary.as_ref().map_or(0, Dictionary::bytes)
+    }
+
+    /// Resident bytes of the dictionary.
+    pub fn dictionary_memory_bytes(&self) -> usize {
+        self.dictionary.as_ref().map_or(0, Dictionary::memory_bytes)
+    }
+
     /// The contents of any meta block; `None` if there is none with this name.
     ///
     /// # Errors
@@ -330,17 +349,7 @@ impl Table {
         let Some(place) = self.metas.iter().find(|meta| meta.name == name) else {
             return Ok(None);
         };
-        let (mut contents, len) = read_frame(
-            &*self.file,
-            &self.name,
-            self.sum,
-            place.offset,
-            place.bytes as usize,
-            Vec::new(),
-            purpose,
-        )?;
-        contents.truncate(len);
-        Ok(Some(contents))
+        read_meta(&*self.file, &self.name, self.sum, place, purpose).map(Some)
     }
 
     /// Approximate file offset of `key`, to split work. Cost: a search of the index.
@@ -414,9 +423,7 @@ impl Table {
     /// Block `i` if it is cached.
     #[inline]
     pub(super) fn cached_block(&self, i: usize) -> Option<CacheRef<Block>> {
-        let block = self.cached.as_ref()?.get(i)?;
-        block.prepare();
-        Some(block)
+        self.cached.as_ref()?.get(i)
     }
 
     pub(super) fn cache_block(&self, i: usize, block: Block) -> Arc<Block> {
@@ -431,15 +438,17 @@ impl Table {
     pub(super) fn read_block(&self, i: usize, memory: Vec<u8>, purpose: Purpose) -> Result<Block> {
         let range = self.index.range(i);
         let len = (range.end - range.start) as usize;
-        let (contents, len) =
-            read_frame(&*self.file, &self.name, self.sum, range.start, len, memory, purpose)?;
-        Block::parse(contents, len).map_err(|bad| self.malformed(i, bad))
+        let mut frame = memory;
+        frame.clear();
+        frame.resize(len, 0);
+        self.file.read_at(range.start, &mut frame, purpose)?;
+        self.open_block(i, frame)
     }
 
     /// Opens block `i` from its frame.
     pub(super) fn open_block(&self, i: usize, frame: Vec<u8>) -> Result<Block> {
         let at = self.index.range(i).start;
-        let (contents, len) = open_frame(frame, self.sum, at)
+        let (contents, len) = open_frame(frame, self.sum, at, self.dictionary.as_ref())
             .map_err(|reason| Error::corruption(&self.name, at, reason))?;
         Block::parse(contents, len).map_err(|bad| self.malformed(i, bad))
     }
@@ -451,20 +460,4 @@ impl Table {
         let reason = format!("{reason} (at byte {offset} of the block)");
         Error::corruption(&self.name, self.index.range(i).start, reason)
     }
-}
-
-/// Reads the frame at `at` into `memory` and returns its contents and their length.
-pub(super) fn read_frame(
-    file: &dyn File,
-    name: &str,
-    sum: FileSum,
-    at: u64,
-    len: usize,
-    mut memory: Vec<u8>,
-    purpose: Purpose,
-) -> Result<(Vec<u8>, usize)> {
-    memory.clear();
-    memory.resize(len, 0);
-    file.read_at(at, &mut memory, purpose)?;
-    open_frame(memory, sum, at).map_err(|reason| Error::corruption(name, at, reason))
 }

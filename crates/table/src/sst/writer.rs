@@ -6,9 +6,13 @@
 //! index, directory and footer, and one sync. Write-back starts as soon as a buffer is written, so
 //! a sync after the next SSTable has been written finds little to do.
 //!
+//! With a dictionary the first blocks wait until it is trained from them (`sampled_blocks`). It is
+//! stored only if a block needs it.
+//!
 //! Invariant: the file is complete once [`UnsyncedTable::sync`] has returned, and garbage before;
 //! its *name* is durable after the caller's `sync_dir`. Memory: one block, the write buffer, 8
-//! bytes per key for the Bloom filter, up to 21 bytes per key for the range filter, and the index.
+//! bytes per key for the Bloom filter, up to 21 bytes per key for the range filter, the index, and
+//! the blocks that wait.
 
 use std::sync::Arc;
 
@@ -20,8 +24,10 @@ use super::filter::{self, Filter};
 use super::footer::{Contents, FOOTER_BYTES, Footer, MetaBlock, encode_directory};
 use super::index::{self, IndexBuilder};
 use super::meta::TableMeta;
+use super::options::TableOptions;
+use super::sampled_blocks::SampledBlocks;
 use crate::FileSum;
-use crate::block::frame::Framer;
+use crate::block::frame::{Framer, WITH_DICTIONARY};
 use crate::block::{BlockBuilder, Compression};
 use crate::kind::{EntryRef, Kind, MAX_SEQUENCE, compare};
 use crate::number::FileNumber;
@@ -30,45 +36,14 @@ use crate::number::FileNumber;
 pub const PROPERTIES: &str = "properties";
 /// Name of the meta block with the HyperLogLog sketch of the keys' `hash64`.
 pub const SKETCH: &str = "hyperloglog";
+/// Name of the meta block with the dictionary of the data blocks.
+pub const DICTIONARY: &str = "dictionary";
 
 /// The sequence number in an SSTable that is written outside of a keyspace. It stands for the one
 /// of its ingestion. Neither the first nor the last, so that there is one before and one after it.
 pub const EXTERNAL_SEQUENCE: u64 = 1;
 
 const WRITE_BUFFER_BYTES: usize = 1 << 20;
-
-/// Layout options of an SSTable.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TableOptions {
-    /// A block is closed when it reaches this size, uncompressed.
-    pub block_bytes: usize,
-    /// Entries between restart points.
-    pub restart_interval: usize,
-    /// Bloom filter bits per key; 0 for no filter.
-    pub filter_bits_per_key: f64,
-    /// Whether to add a range filter (up to 11 bits per key): see [`Table::may_contain_range`].
-    ///
-    /// [`Table::may_contain_range`]: super::Table::may_contain_range
-    pub range_filter: bool,
-    /// Compression of blocks.
-    pub compression: Compression,
-    /// Whether to add a meta block [`SKETCH`] with a mergeable estimate of the distinct keys (4
-    /// KiB).
-    pub sketch: bool,
-}
-
-impl Default for TableOptions {
-    fn default() -> Self {
-        TableOptions {
-            block_bytes: 4096,
-            restart_interval: 16,
-            filter_bits_per_key: 10.0,
-            range_filter: false,
-            compression: Compression::None,
-            sketch: false,
-        }
-    }
-}
 
 /// Called with the number of bytes before each write; a rate limiter blocks in it.
 pub type RateHook = Box<dyn FnMut(u64) + Send>;
@@ -82,6 +57,12 @@ pub struct TableWriter {
     rate: Option<RateHook>,
     sum: FileSum,
     framer: Framer,
+    /// The blocks that wait for the dictionary.
+    samples: Option<SampledBlocks>,
+    /// The dictionary, if there is one.
+    dictionary: Option<Vec<u8>>,
+    /// Whether a block needs the dictionary.
+    is_dictionary_used: bool,
     block: BlockBuilder,
     /// The sequence number of the last entry.
     last_sequence: u64,
@@ -121,8 +102,10 @@ impl TableWriter {
         options: TableOptions,
         purpose: Purpose,
     ) -> Result<Self> {
-        let framer = Framer::new(options.compression)
-            .map_err(|e| Error::Invalid(format!("cannot compress with these options: {e}")))?;
+        let framer = new_framer(options.compression)?;
+        let is_zstd = matches!(options.compression, Compression::Zstd { .. });
+        let samples = (is_zstd && options.dictionary_bytes > 0)
+            .then(|| SampledBlocks::new(options.dictionary_bytes));
         Ok(TableWriter {
             file: vfs.create(name)?,
             name: name.into(),
@@ -131,6 +114,9 @@ impl TableWriter {
             filter_sizes: Vec::new(),
             sum: FileSum::new(number.0),
             framer,
+            samples,
+            dictionary: None,
+            is_dictionary_used: false,
             block: BlockBuilder::new(options.restart_interval),
             ranges: options.range_filter.then(RangeFilterBuilder::default),
             sketch: options.sketch.then(Box::default),
@@ -196,7 +182,7 @@ impl TableWriter {
     /// # Errors
     /// `Invalid` if the name is too long or taken.
     pub fn add_meta(&mut self, name: &str, contents: Vec<u8>) -> Result<()> {
-        let ours = [PROPERTIES, SKETCH, index::NAME, filter::NAME, filter::RANGES];
+        let ours = [PROPERTIES, SKETCH, DICTIONARY, index::NAME, filter::NAME, filter::RANGES];
         if name.len() > 255
             || ours.contains(&name)
             || self.metas.iter().any(|(taken, _)| taken == name)
@@ -209,7 +195,7 @@ impl TableWriter {
 
     /// Approximate size of the file so far, to decide when to start the next one.
     pub fn estimated_bytes(&self) -> u64 {
-        self.written + (self.buffer.len() + self.block.len()) as u64
+        self.written + (self.buffer.len() + self.waiting_bytes() + self.block.len()) as u64
     }
 
     /// Entries so far.
@@ -220,6 +206,7 @@ impl TableWriter {
     /// Memory of the writer, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.buffer.capacity()
+            + self.waiting_bytes()
             + self.block.len()
             + self.index.memory_bytes()
             + 8 * self.hashes.capacity()
@@ -242,8 +229,16 @@ impl TableWriter {
         if !self.block.is_empty() {
             self.close_block(None)?;
         }
+        self.frame_samples()?;
         let data_bytes = self.position();
         let mut metas = Vec::new();
+        if let Some(dictionary) = self.dictionary.take() {
+            // No other meta block needs it: a reader would have to read it first.
+            self.framer = new_framer(self.options.compression)?;
+            if self.is_dictionary_used {
+                self.write_meta(&mut metas, DICTIONARY, &dictionary, false)?;
+            }
+        }
         if self.options.filter_bits_per_key > 0.0 && !self.hashes.is_empty() {
             let hashes = std::mem::take(&mut self.hashes);
             let bits_per_key = self.options.filter_bits_per_key;
@@ -267,7 +262,12 @@ impl TableWriter {
         let directory_offset = self.position();
         let directory = encode_directory(data_bytes, &metas);
         let directory_bytes = self.write_frame(&directory, false)?;
-        let footer = Footer { directory_offset, directory_bytes, contents: self.contents };
+        let footer = Footer {
+            directory_offset,
+            directory_bytes,
+            contents: self.contents,
+            has_dictionary: self.is_dictionary_used,
+        };
         self.meta.bytes = self.position() + FOOTER_BYTES as u64;
         let footer = footer.encode(self.meta.number, self.meta.bytes);
         self.buffer.extend_from_slice(&footer);
@@ -339,26 +339,70 @@ impl TableWriter {
         }
     }
 
-    /// Frames the block; `next` is the first key after it.
+    /// Ends the block; `next` is the first key after it.
     fn close_block(&mut self, next: Option<&[u8]>) -> Result<()> {
-        let at = self.position();
         self.last_key.clear();
         self.last_key.extend_from_slice(self.block.last_key());
-        let contents = self.block.finish();
-        self.framer
+        if next.is_none() {
+            self.meta.largest.clone_from(&self.last_key);
+        }
+        self.meta.blocks += 1;
+        let last = (std::mem::take(&mut self.last_key), self.last_sequence);
+        // Taken while the block is framed, because its contents are borrowed.
+        let mut block = std::mem::replace(&mut self.block, BlockBuilder::new(1));
+        let contents = block.finish();
+        let closed = match &mut self.samples {
+            Some(samples) => {
+                samples.add(contents, &last, next);
+                if samples.are_enough() { self.frame_samples() } else { Ok(()) }
+            }
+            None => self.frame_block(contents, &last, next),
+        };
+        block.clear();
+        (self.block, self.last_key) = (block, last.0);
+        self.failed |= closed.is_err();
+        closed
+    }
+
+    /// Trains the dictionary from the blocks that wait, and frames them.
+    fn frame_samples(&mut self) -> Result<()> {
+        let Some(samples) = self.samples.take() else { return Ok(()) };
+        if let Compression::Zstd { level } = self.options.compression
+            && let Some(dictionary) = samples.train()
+        {
+            self.framer =
+                Framer::with_dictionary(level, &dictionary).map_err(|e| impossible(&e))?;
+            self.dictionary = Some(dictionary);
+        }
+        samples
+            .blocks()
+            .try_for_each(|block| self.frame_block(block.contents, block.last, block.next))
+    }
+
+    /// Frames a block with this last entry, and the first key after it.
+    fn frame_block(
+        &mut self,
+        contents: &[u8],
+        last: &(Vec<u8>, u64),
+        next: Option<&[u8]>,
+    ) -> Result<()> {
+        let at = self.position();
+        let kind = self
+            .framer
             .frame(&mut self.buffer, contents, self.sum, at, true)
             .map_err(|e| Error::io("compress a block of", &self.name, &e))?;
+        self.is_dictionary_used |= kind == WITH_DICTIONARY;
         let frame_bytes = self.position() - at;
-        self.index.add((&self.last_key, self.last_sequence), next, frame_bytes);
-        self.block.clear();
-        self.meta.blocks += 1;
-        if next.is_none() {
-            self.meta.largest = self.last_key.clone();
-        }
+        self.index.add((&last.0, last.1), next, frame_bytes);
         if self.buffer.len() >= WRITE_BUFFER_BYTES {
             self.write_out()?;
         }
         Ok(())
+    }
+
+    /// Bytes of the blocks that wait for the dictionary.
+    fn waiting_bytes(&self) -> usize {
+        self.samples.as_ref().map_or(0, SampledBlocks::bytes)
     }
 
     fn write_meta(
@@ -406,6 +450,14 @@ impl TableWriter {
         self.file.begin_sync();
         Ok(())
     }
+}
+
+fn new_framer(compression: Compression) -> Result<Framer> {
+    Framer::new(compression).map_err(|e| impossible(&e))
+}
+
+fn impossible(error: &std::io::Error) -> Error {
+    Error::Invalid(format!("cannot compress with these options: {error}"))
 }
 
 impl UnsyncedTable {

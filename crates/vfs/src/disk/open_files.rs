@@ -24,6 +24,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -40,7 +41,10 @@ const MIN_LIMITED_BUDGET: u64 = 16;
 /// The number of files that are closed before an open is tried again.
 const RETRY_EVICTIONS: usize = 8;
 /// The number of times that an open is tried again.
-const RETRIES: usize = 4;
+const RETRIES: u32 = 8;
+/// The pause before an open is tried again, if no file could be closed; the next ones double.
+/// Meanwhile files in use become idle, and those that were removed are closed.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
 /// The ring position of a file that is closed.
 pub(super) const NOT_IN_RING: usize = usize::MAX;
 /// The minimum number of files that one eviction scans before it gives up.
@@ -168,11 +172,16 @@ impl OpenFiles {
         Permit { files: self, descriptors }
     }
 
-    /// Calls `open`, and again after closing files if the process or the system has too many.
+    /// Calls `open`, and again after closing files or a pause if the process or the system has too
+    /// many. It gives up after a quarter of a second.
     pub(super) fn retry<T>(&self, mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-        for _ in 0..RETRIES {
+        for attempt in 0..RETRIES {
             match open() {
-                Err(error) if is_out_of_files(&error) && self.close_some() => {}
+                Err(error) if is_out_of_files(&error) => {
+                    if !self.close_some() {
+                        std::thread::sleep(FIRST_PAUSE * 2_u32.pow(attempt));
+                    }
+                }
                 done => return done,
             }
         }
