@@ -199,7 +199,7 @@ impl Descriptor {
         let fault = |error| disk_fault(Error::OPEN_AGAIN, &self.path, error);
         let mut options = OpenOptions::new();
         options.read(true).write(self.access.write);
-        let file = self.files.retry(|| options.open(&self.path)).map_err(fault)?;
+        let file = self.files.retry_with_pauses(|| options.open(&self.path)).map_err(fault)?;
         let metadata = file.metadata().map_err(fault)?;
         if (metadata.dev(), metadata.ino()) != (self.device, self.inode) {
             let reason = "another file has taken the name of this open one: put the former file back, or restore the \

@@ -41,8 +41,8 @@ const MIN_LIMITED_BUDGET: u64 = 16;
 /// The number of files that are closed before an open is tried again.
 const RETRY_EVICTIONS: usize = 8;
 /// The number of times that an open is tried again.
-const RETRIES: u32 = 8;
-/// The pause before an open is tried again, if no file could be closed; the next ones double.
+const RETRIES: u32 = 4;
+/// The pause before a file is opened again, if no other could be closed; the next ones double.
 /// Meanwhile files in use become idle, and those that were removed are closed.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 /// The ring position of a file that is closed.
@@ -172,15 +172,27 @@ impl OpenFiles {
         Permit { files: self, descriptors }
     }
 
-    /// Calls `open`, and again after closing files or a pause if the process or the system has too
-    /// many. It gives up after a quarter of a second.
+    /// Calls `open`, and again after closing files if the process or the system has too many.
     pub(super) fn retry<T>(&self, mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-        for attempt in 0..RETRIES {
+        for _ in 0..RETRIES {
             match open() {
+                Err(error) if is_out_of_files(&error) && self.close_some() => {}
+                done => return done,
+            }
+        }
+        open()
+    }
+
+    /// The same for a file that was closed for room: with pauses, since nobody repeats the read or
+    /// write that needs it. It gives up after some milliseconds.
+    pub(super) fn retry_with_pauses<T>(
+        &self,
+        mut open: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
+        for attempt in 0..RETRIES {
+            match self.retry(&mut open) {
                 Err(error) if is_out_of_files(&error) => {
-                    if !self.close_some() {
-                        std::thread::sleep(FIRST_PAUSE * 2_u32.pow(attempt));
-                    }
+                    std::thread::sleep(FIRST_PAUSE * 2_u32.pow(attempt));
                 }
                 done => return done,
             }
