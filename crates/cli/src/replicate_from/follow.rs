@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use siltstone_server::{NodeAccess, NodeClient};
 
 use super::request::Request;
-use super::source::{Problem, Source};
+use super::source::{Position, Problem, Source};
 use super::target::Target;
 use crate::interrupt::Interrupt;
 use crate::outcome::Failure;
@@ -22,17 +22,6 @@ use crate::progress;
 const LAG_INTERVAL: Duration = Duration::from_secs(1);
 /// The time between two lines with the lag.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
-
-/// A place in the stream.
-#[derive(Debug, Clone)]
-pub(super) struct Position {
-    /// The id of the source's history.
-    pub(super) id: String,
-    /// Bytes before it.
-    pub(super) offset: u64,
-    /// The selected database.
-    pub(super) database: u64,
-}
 
 /// Repeats the stream at the target.
 pub(super) struct Follower {

@@ -36,8 +36,8 @@ use siltstone_server::{ClientTlsFiles, NodeAccess};
 
 use crate::interrupt::Interrupt;
 use crate::outcome::{CommandResult, Failure, Outcome};
-use crate::replicate_from::follow::{Follower, Position};
-use crate::replicate_from::source::{Answer, Problem, Source};
+use crate::replicate_from::follow::Follower;
+use crate::replicate_from::source::{Answer, Position, Problem, Source};
 use crate::replicate_from::target::Target;
 
 /// The time between two attempts to connect to the source.

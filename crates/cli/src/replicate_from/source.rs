@@ -19,7 +19,6 @@ use std::time::{Duration, Instant};
 
 use siltstone_server::{NodeAccess, NodeClient, Reply};
 
-use super::follow::Position;
 use super::request::Request;
 use crate::interrupt::Interrupt;
 use crate::outcome::Failure;
@@ -61,6 +60,17 @@ impl From<Failure> for Problem {
     fn from(failure: Failure) -> Self {
         Problem::Ended(failure)
     }
+}
+
+/// A place in the stream.
+#[derive(Debug, Clone)]
+pub(super) struct Position {
+    /// The id of the source's history.
+    pub(super) id: String,
+    /// Bytes before it.
+    pub(super) offset: u64,
+    /// The selected database.
+    pub(super) database: u64,
 }
 
 /// The answer to PSYNC.
