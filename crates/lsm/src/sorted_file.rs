@@ -1,8 +1,8 @@
 //! Sorted files: SSTables that are written outside of a table, to be ingested by one (`ingest`).
 //!
-//! The file is an SSTable of version 3, or 6 with a dictionary (see `siltstone_table::sst::footer`),
-//! with a random number.
-//! It does not depend on the table: it may be written by another process, before the table exists.
+//! The file is an SSTable of version 3, or 6 with a dictionary (see
+//! `siltstone_table::sst::footer`), with a random number. It does not depend on the table: it may
+//! be written by another process, before the table exists.
 //!
 //! Invariant: a file whose writer was not finished does not exist, or is not accepted.
 

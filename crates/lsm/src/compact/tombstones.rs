@@ -5,13 +5,13 @@
 //!             └─ passed: charged ─┘      charge ≥ bytes of the files in between → compacted
 //! ```
 //!
-//! A cursor cannot skip tombstones: after a million deletions in a row the first key costs a million
-//! steps, and each later walk pays again. So a walk is charged for the tombstones that it passes, as
-//! seeks in level 0 are (`pick`), and the charges are remembered with the range of keys that they
-//! were passed in. When they reach the bytes of the memtable and of all files in that range, the
-//! memtable is flushed, and the range is compacted level by level: the tables in it with many
-//! tombstones go down until nothing is below them, where tombstones are dropped. All walks together
-//! have then cost about as much as the compaction.
+//! A cursor cannot skip tombstones: after a million deletions in a row the first key costs a
+//! million steps, and each later walk pays again. So a walk is charged for the tombstones that it
+//! passes, as seeks in level 0 are (`pick`), and the charges are remembered with the range of keys
+//! that they were passed in. When they reach the bytes of the memtable and of all files in that
+//! range, the memtable is flushed, and the range is compacted level by level: the tables in it with
+//! many tombstones go down until nothing is below them, where tombstones are dropped. All walks
+//! together have then cost about as much as the compaction.
 //!
 //! Tombstones that a snapshot still needs stay: tables with them are not written again for it.
 //!
@@ -29,7 +29,7 @@ use crate::engine::{State, Tree};
 use crate::version::{L0Run, TableFile, Version};
 use crate::view::View;
 
-/// A table has many tombstones if at least one entry of so many is one.
+/// A table has many tombstones if at least one of this number of entries is a tombstone.
 const MAX_ENTRIES_PER_TOMBSTONE: u64 = 8;
 
 impl Tree {

@@ -1,8 +1,9 @@
 //! The subcommands of CLUSTER for operators and for nodes that join.
 //!
 //! ADD-NODE, REMOVE-NODE, MOVE-LEADER and CHECK START run at the leader; other nodes answer with
-//! `MOVED`. Nodes are added to the first group and removed from it; the others follow. All may be repeated. They begin something, and whoever sent them looks again until it
-//! is done: no command waits for a commit here.
+//! `MOVED`. Nodes are added to the first group and removed from it; the others follow. All may be
+//! repeated. They begin something, and whoever sent them looks again until it is done: no command
+//! waits for a commit here.
 
 use std::fmt::Write;
 

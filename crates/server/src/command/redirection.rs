@@ -1,4 +1,5 @@
-//! Replies of a node that does not run a command itself: where the leader is, or that there is none.
+//! Replies of a node that does not run a command itself: where the leader is, or that there is
+//! none.
 
 use siltstone_cluster::node::Status;
 

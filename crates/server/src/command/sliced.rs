@@ -13,8 +13,8 @@
 //! All slices use one cursor, which shows the table as of the start of the command; `mica` has no
 //! such cursor and continues from bucket to bucket. In a transaction a command runs in one piece.
 //!
-//! In a replicated table of several groups a command visits the tables of those that this node leads,
-//! one after the other.
+//! In a replicated table of several groups a command visits the tables of those that this node
+//! leads, one after the other.
 //!
 //! Invariant: while a command is unfinished, no other command of its client runs, so replies keep
 //! the order of commands.

@@ -7,10 +7,10 @@
 //!   lost           open and in flight: the connections are closed
 //! ```
 //!
-//! A connection that has replies in both is released in two steps, in their order. One whose replies
-//! wait for several groups goes on when all of them have committed
-//! ([`hold`](super::connection::Connection::hold)). Replies to
-//! parked commands of other clients ("deliveries") wait in the same way.
+//! A connection that has replies in both is released in two steps, in their order. One whose
+//! replies wait for several groups goes on when all of them have committed
+//! ([`hold`](super::connection::Connection::hold)). Replies to parked commands of other clients
+//! ("deliveries") wait in the same way.
 //!
 //! Memory: a few words per connection. The replies themselves stay in the connection, where they
 //! count for its limits.

@@ -4,8 +4,8 @@
 //! the mode holds, and the file of a server that is dead is replaced in one step. A file whose
 //! server accepts connections is left, and so is one that is no socket.
 //!
-//! A connection is handed on as a TCP stream: reading, writing and shutting down are the same system
-//! calls for both, and nothing else is asked of a Unix one.
+//! A connection is handed on as a TCP stream: reading, writing and shutting down are the same
+//! system calls for both, and nothing else is asked of a Unix one.
 
 use std::fs::{self, Metadata, Permissions};
 use std::io::{Error as IoError, ErrorKind, Result as IoResult};

@@ -11,9 +11,9 @@
 //! integers. A scan from the last waypoint whose head is less than the target's needs no key from
 //! before it: the two heads show how many bytes of the target the key before has in common with it.
 //!
-//! They are made after some searches of the block, since many blocks are searched only once or never
-//! ([`SEARCHES_PER_RESTART`]). At most 1/16 of the block's memory, in which they are counted from the
-//! start.
+//! They are made after some searches of the block, since many blocks are searched only once or
+//! never ([`SEARCHES_PER_RESTART`]). At most 1/16 of the block's memory, in which they are counted
+//! from the start.
 //!
 //! Invariant: the heads are in order, and each is of a key that is at least as long as its head
 //! reaches, so that no byte of a head is padding.
@@ -27,8 +27,8 @@ use super::{Block, common_prefix};
 /// Bytes of entries per waypoint: two cache lines.
 const INTERVAL_BYTES: usize = 128;
 const HEAD_BYTES: usize = size_of::<u32>();
-/// Searches per restart point before waypoints are made: about as many as save what making them
-/// costs. So a block costs at most twice what it would cost if its searches were known in advance.
+/// Searches per restart point before waypoints are made. By estimate these searches cost what
+/// making waypoints costs, so that a block that is rarely searched costs at most twice the best.
 pub(super) const SEARCHES_PER_RESTART: usize = 2;
 
 /// The waypoints of a block; none if its keys are too short or malformed.
