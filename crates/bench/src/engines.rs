@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use siltstone::{Db, DbOptions};
 use siltstone_engine::names::unknown;
-use siltstone_engine::{Engine, Error, InvalidOption, Result};
+use siltstone_engine::{Engine, Error, Result};
 use siltstone_lsm::{Lsm, Options as LsmOptions};
 use siltstone_mica::{Mica, Options as MicaOptions};
 use siltstone_runtime::Env;
@@ -49,7 +49,10 @@ impl Storage {
             "disk" => Ok(Storage::Disk(directory.to_owned())),
             "direct" => Ok(Storage::Direct(directory.to_owned())),
             "pmem" => Ok(Storage::Pmem(directory.to_owned())),
-            _ => Err(bad("storage", unknown(name, &["disk", "direct", "ram", "pmem"]))),
+            _ => Err(Error::invalid_option(
+                "storage",
+                unknown(name, &["disk", "direct", "ram", "pmem"]),
+            )),
         }
     }
 
@@ -118,7 +121,10 @@ impl Target {
     /// [`Error::InvalidOptions`] with all errors.
     pub fn check(&self) -> Result<()> {
         if self.keep && (self.engine == "mica" || self.storage == Storage::Ram) {
-            return Err(bad("keep-data", "a store in memory cannot be kept".to_owned()));
+            return Err(Error::invalid_option(
+                "keep-data",
+                "a store in memory cannot be kept".to_owned(),
+            ));
         }
         match self.engine.as_str() {
             "lsm" => LsmOptions::from_map(&self.engine_options()).map(drop),
@@ -126,7 +132,7 @@ impl Target {
             "mica" => MicaOptions::from_map(&self.options).map(drop),
             "trie" => TrieOptions::from_map(&self.options).map(drop),
             "skimpy" => SkimpyOptions::from_map(&self.options).map(drop),
-            name => Err(bad("engine", unknown(name, NAMES))),
+            name => Err(Error::invalid_option("engine", unknown(name, NAMES))),
         }
     }
 
@@ -244,10 +250,6 @@ pub fn remove_unfinished() -> Vec<PathBuf> {
         while tries.next().is_some() && std::fs::remove_dir_all(path).is_err() && path.exists() {}
     }
     removed
-}
-
-fn bad(option: &str, reason: String) -> Error {
-    Error::InvalidOptions(vec![InvalidOption { option: option.to_owned(), reason }])
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@
 use std::sync::Arc;
 
 use siltstone_engine::names::unknown;
-use siltstone_engine::{Error, InvalidOption, Result};
+use siltstone_engine::{Error, Result};
 
 use crate::generate::{Draw, Mix, Operation};
 use crate::trace::{Trace, Verb};
@@ -214,10 +214,10 @@ impl Workload {
             "ws1" => Draw::Hotspot { keys: 0.01, operations: 0.99 },
             "ws2" => Draw::Hotspot { keys: 0.20, operations: 0.80 },
             "ws3" => Draw::Uniform,
-            _ => return Err(bad("workload", unknown(name, NAMES))),
+            _ => return Err(Error::invalid_option("workload", unknown(name, NAMES))),
         };
         if choices.skew.is_some() {
-            return Err(bad("skew", format!("{name} has a fixed skew")));
+            return Err(Error::invalid_option("skew", format!("{name} has a fixed skew")));
         }
         let mix = Mix::new(&[(Operation::Get, reads), (Operation::Put, 100 - reads)]);
         Ok((mix, draw, Start::HalfLoaded))
@@ -226,19 +226,15 @@ impl Workload {
     fn check_skew(name: &str, choices: &Choices, draw: Draw) -> Result<()> {
         match choices.skew {
             Some(skew) if !(skew.is_finite() && (0.0..=10.0).contains(&skew)) => {
-                Err(bad("skew", format!("{skew} is not from 0 to 10")))
+                Err(Error::invalid_option("skew", format!("{skew} is not from 0 to 10")))
             }
             Some(_) if name == "fillseq" => {
                 debug_assert_eq!(draw, Draw::Sequential);
-                Err(bad("skew", "fillseq draws no keys at random".to_owned()))
+                Err(Error::invalid_option("skew", "fillseq draws no keys at random".to_owned()))
             }
             _ => Ok(()),
         }
     }
-}
-
-fn bad(option: &str, reason: String) -> Error {
-    Error::InvalidOptions(vec![InvalidOption { option: option.to_owned(), reason }])
 }
 
 #[cfg(test)]

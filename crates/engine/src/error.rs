@@ -157,6 +157,12 @@ impl Error {
         }
     }
 
+    /// One invalid option, with what is wrong and what is allowed.
+    pub fn invalid_option(option: impl Into<String>, reason: impl Into<String>) -> Self {
+        let (option, reason) = (option.into(), reason.into());
+        Error::InvalidOptions(vec![InvalidOption { option, reason }])
+    }
+
     /// An error for damaged bytes.
     pub fn corruption(file: impl Into<String>, offset: u64, reason: impl Into<String>) -> Self {
         Error::Corruption { file: file.into(), offset, reason: reason.into() }

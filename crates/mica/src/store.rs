@@ -19,7 +19,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
-use siltstone_engine::{Clock, Damage, Error, InvalidOption, MAX_KEY_BYTES, Result, Timestamp};
+use siltstone_engine::{Clock, Damage, Error, MAX_KEY_BYTES, Result, Timestamp};
 use siltstone_runtime::Env;
 use siltstone_structures::hash::hash64_seeded;
 
@@ -79,10 +79,10 @@ impl Store {
     pub fn new(env: &Env, options: Options) -> Result<Self> {
         let layout = options.layout();
         let map_error = |e: std::io::Error| match options.mapping {
-            crate::Mapping::Mirrored => Error::InvalidOptions(vec![InvalidOption {
-                option: "mapping".to_owned(),
-                reason: format!("mirrored mapping is unavailable here ({e}); use mapping=auto"),
-            }]),
+            crate::Mapping::Mirrored => Error::invalid_option(
+                "mapping",
+                format!("mirrored mapping is unavailable here ({e}); use mapping=auto"),
+            ),
             _ => Error::io("map", format!("{} bytes of memory", options.memory_bytes), &e),
         };
         let numbers = 0..options.partitions;

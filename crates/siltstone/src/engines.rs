@@ -8,7 +8,7 @@ use siltstone_durable::PartSurvey;
 pub use siltstone_engine::Inspection;
 use siltstone_engine::names::unknown as unknown_name;
 use siltstone_engine::{
-    Engine, Error, InvalidOption, MAX_VALUE_BYTES, OptionChange, RepairReport, Result, VerifyReport,
+    Engine, Error, MAX_VALUE_BYTES, OptionChange, RepairReport, Result, VerifyReport,
 };
 use siltstone_runtime::Env;
 use siltstone_skimpy::flash::Emulator;
@@ -55,8 +55,7 @@ impl Shared {
             return Ok(());
         }
         let reason = "the tables of this store share one block cache; leave the option out";
-        let (option, reason) = (CACHE.to_owned(), reason.to_owned());
-        Err(Error::InvalidOptions(vec![InvalidOption { option, reason }]))
+        Err(Error::invalid_option(CACHE, reason))
     }
 }
 
@@ -523,10 +522,7 @@ fn catalogue(vfs: &dyn Vfs) -> Result<Inspection> {
 }
 
 fn unknown(name: &str) -> Error {
-    Error::InvalidOptions(vec![InvalidOption {
-        option: "engine".to_owned(),
-        reason: unknown_name(name, NAMES),
-    }])
+    Error::invalid_option("engine", unknown_name(name, NAMES))
 }
 
 #[cfg(test)]

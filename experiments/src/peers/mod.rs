@@ -80,9 +80,5 @@ pub fn run(name: &str, task: &Task<'_>, on_phase: &mut dyn FnMut(&str)) -> Resul
 }
 
 fn unknown_peer(name: &str) -> Error {
-    bad("peer", unknown(name, NAMES))
-}
-
-fn bad(option: &str, reason: String) -> Error {
-    Error::InvalidOptions(vec![InvalidOption { option: option.to_owned(), reason }])
+    Error::invalid_option("peer", unknown(name, NAMES))
 }

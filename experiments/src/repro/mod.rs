@@ -248,7 +248,7 @@ pub fn find(id: &str) -> Result<&'static dyn Experiment> {
     let found = EXPERIMENTS.iter().find(|experiment| experiment.id() == id).copied();
     found.ok_or_else(|| {
         let meant = suggest(id, EXPERIMENTS.iter().map(|experiment| experiment.id()));
-        bad(
+        Error::invalid_option(
             "id",
             format!("'{id}' is unknown{meant} (`siltstone-experiments repro list` names all)"),
         )
@@ -263,7 +263,9 @@ pub fn check_scale(scale: f64) -> Result<()> {
     let (low, high) = (SCALES.start(), SCALES.end());
     match SCALES.contains(&scale) {
         true => Ok(()),
-        false => Err(bad("scale", format!("{scale} is not from {low} to {high}"))),
+        false => {
+            Err(Error::invalid_option("scale", format!("{scale} is not from {low} to {high}")))
+        }
     }
 }
 
@@ -286,7 +288,9 @@ pub fn run(
         all.push(std::mem::take(&mut measured.checks));
         last = Some(measured);
     }
-    let Some(measured) = last else { return Err(bad("runs", "0 is not from 1".to_owned())) };
+    let Some(measured) = last else {
+        return Err(Error::invalid_option("runs", "0 is not from 1".to_owned()));
+    };
     let (checks, spread) = runs::medians(&all)
         .ok_or_else(|| Error::Invalid("two runs have different checks".to_owned()))?;
     let is_bar = |check: &&Check| check.is_our_bar() && !experiment.is_ours();
@@ -313,10 +317,6 @@ pub fn run(
         ),
         plot: measured.plot,
     })
-}
-
-fn bad(option: &str, reason: String) -> Error {
-    Error::InvalidOptions(vec![InvalidOption { option: option.to_owned(), reason }])
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@
 //!
 //! Source: the layout of RocksDB's and LevelDB's `db_bench`, so that a peer stores the same keys.
 
-use siltstone_engine::{Error, InvalidOption, MAX_KEY_BYTES, Result};
+use siltstone_engine::{Error, MAX_KEY_BYTES, Result};
 
 /// Bytes of the encoded number.
 const NUMBER_BYTES: usize = 8;
@@ -27,12 +27,7 @@ impl KeySpace {
     /// [`Error::InvalidOptions`] for a size outside 4 bytes to 64 KiB, or one too small for `keys`
     /// keys.
     pub fn new(key_bytes: usize, keys: u64) -> Result<Self> {
-        let bad = |reason: String| {
-            Err(Error::InvalidOptions(vec![InvalidOption {
-                option: "key-size".to_owned(),
-                reason,
-            }]))
-        };
+        let bad = |reason: String| Err(Error::invalid_option("key-size", reason));
         if !(4..=MAX_KEY_BYTES).contains(&key_bytes) {
             return bad(format!("{key_bytes} is not from 4 to {MAX_KEY_BYTES} bytes"));
         }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use siltstone_engine::{Engine, Error, InvalidOption, Result, WriteBatch};
+use siltstone_engine::{Engine, Error, Result, WriteBatch};
 
 mod counts;
 mod device_writes;
@@ -442,11 +442,10 @@ fn check_value(option: &str, largest: usize, engine: &dyn Engine) -> Result<()> 
         return Ok(());
     }
     let engine = engine.name();
-    Err(bad(option, format!("{engine} takes values of at most {limit} bytes, not {largest}")))
-}
-
-fn bad(option: &str, reason: String) -> Error {
-    Error::InvalidOptions(vec![InvalidOption { option: option.to_owned(), reason }])
+    Err(Error::invalid_option(
+        option,
+        format!("{engine} takes values of at most {limit} bytes, not {largest}"),
+    ))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use siltstone_cluster::node::{Network, Node, NodeDirectory, NodeOptions, START_FILES};
 use siltstone_cluster::transport::{Encryption, Transport, TransportEvent, TransportOptions};
 use siltstone_cluster::{GroupOptions, LogIdentity, RaftLog};
-use siltstone_engine::{Error, InvalidOption, Result};
+use siltstone_engine::{Error, Result};
 use siltstone_vfs::{Disk, Vfs};
 
 use super::group_table::Notes;
@@ -137,12 +137,11 @@ fn groups_of(vfs: &dyn Vfs, is_new: bool) -> Result<Option<u16>> {
 fn check_groups(found: Option<u16>, options: &ClusterOptions) -> Result<()> {
     match (found, options.groups) {
         (Some(found), Some(wanted)) if found != wanted => {
-            let option = "groups".to_owned();
             let reason = format!(
                 "the number of groups is fixed when a cluster is made: this one has {found}, not \
                  {wanted}; leave the option out"
             );
-            Err(Error::InvalidOptions(vec![InvalidOption { option, reason }]))
+            Err(Error::invalid_option("groups", reason))
         }
         _ => Ok(()),
     }
@@ -209,10 +208,7 @@ fn node_options(options: &ClusterOptions, index: usize, groups: u16) -> NodeOpti
 }
 
 fn open_tls(files: &NodeTlsFiles) -> Result<NodeTls> {
-    NodeTls::open(files).map_err(|reason| {
-        let option = "cluster-tls-cert".to_owned();
-        Error::InvalidOptions(vec![InvalidOption { option, reason }])
-    })
+    NodeTls::open(files).map_err(|reason| Error::invalid_option("cluster-tls-cert", reason))
 }
 
 fn is_empty(options: &ClusterOptions) -> Result<bool> {

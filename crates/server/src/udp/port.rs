@@ -20,7 +20,7 @@ use siltstone_client::mmsg::MAX_MESSAGES;
 use siltstone_client::recv_buffer::{RECV_BUFFER_BYTES, RecvBuffer};
 use siltstone_client::wire::Header;
 use siltstone_client::xdp::{Interface, Queue};
-use siltstone_engine::{Error, InvalidOption, Result};
+use siltstone_engine::{Error, Result};
 use siltstone_mica::Store;
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -61,14 +61,11 @@ impl Ports {
             if address.port() != 0 {
                 let port = usize::from(address.port()) + number;
                 let port = u16::try_from(port).map_err(|_| {
-                    Error::InvalidOptions(vec![InvalidOption {
-                        option: "udp".to_owned(),
-                        reason: format!(
-                            "{count} ports are needed, one per thread; from {} on there are \
-                             fewer",
-                            address.port()
-                        ),
-                    }])
+                    let reason = format!(
+                        "{count} ports are needed, one per thread; from {} on there are fewer",
+                        address.port()
+                    );
+                    Error::invalid_option("udp", reason)
                 })?;
                 address.set_port(port);
             }

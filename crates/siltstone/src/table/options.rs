@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use siltstone_engine::{Error, InvalidOption, Result};
+use siltstone_engine::{Error, Result};
 
 use super::Table;
 
@@ -80,8 +80,7 @@ impl Table {
         let mut distinct = Options::new();
         for (name, value) in changes {
             if distinct.insert((*name).to_owned(), (*value).to_owned()).is_some() {
-                let (option, reason) = ((*name).to_owned(), "is given twice".to_owned());
-                return Err(Error::InvalidOptions(vec![InvalidOption { option, reason }]));
+                return Err(Error::invalid_option(*name, "is given twice"));
             }
         }
         store.set_options(self, &distinct)

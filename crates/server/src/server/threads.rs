@@ -1,0 +1,175 @@
+//! The threads of a running server, and the order in which they end.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use siltstone_engine::{Error, Result};
+
+use super::sockets::{MicaPorts, Sockets};
+use crate::backups::Backups;
+use crate::command::run_long_scripts;
+use crate::metrics::http::HttpPort;
+use crate::net::accept::Acceptor;
+use crate::net::worker::Worker;
+use crate::replication::start::Running;
+use crate::shared::Shared;
+use crate::{Fsync, StopHandle};
+
+/// Maximum delay until the sync thread notices a stop.
+const SYNC_POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The result of a thread.
+type Ended = std::io::Result<()>;
+
+/// Running threads.
+struct Threads {
+    stop: StopHandle,
+    handles: Vec<JoinHandle<Ended>>,
+}
+
+impl Threads {
+    fn spawn(&mut self, name: &str, body: impl FnOnce() -> Ended + Send + 'static) -> Result<()> {
+        let thread = std::thread::Builder::new().name(name.to_owned());
+        let handle = thread.spawn(body).map_err(|error| Error::io("start thread", name, &error))?;
+        self.handles.push(handle);
+        Ok(())
+    }
+
+    /// Starts a thread that clients wait for: the server stops when it ends, by an error or a
+    /// panic, since its clients would never get a reply.
+    fn spawn_vital(
+        &mut self,
+        name: &str,
+        body: impl FnOnce() -> Ended + Send + 'static,
+    ) -> Result<()> {
+        let guard = StopOnExit(self.stop.clone());
+        self.spawn(name, move || {
+            let _guard = guard;
+            body()
+        })
+    }
+
+    /// Waits for all; the first error.
+    fn join(self) -> Ended {
+        let mut outcome = Ok(());
+        for thread in self.handles {
+            let ended = thread.join().unwrap_or_else(|_| {
+                Err(std::io::Error::other("a thread has panicked; this is a bug"))
+            });
+            outcome = outcome.and(ended);
+        }
+        outcome
+    }
+}
+
+/// Serves until [`StopHandle::stop`], then drains and syncs.
+pub(super) fn run(
+    shared: Arc<Shared>,
+    sockets: Sockets,
+    mica: Option<MicaPorts>,
+    node: Option<Running>,
+) -> Result<()> {
+    let failed = |error: std::io::Error| Error::io("serve", shared.address.to_string(), &error);
+    let (acceptor, waker) = Acceptor::new(sockets.listeners, sockets.unix).map_err(failed)?;
+    shared.stop.wake_with(waker);
+    let mut threads = Threads { stop: shared.stop.clone(), handles: Vec::new() };
+    let mut inboxes = Vec::new();
+    for index in 0..shared.options.workers() {
+        let (worker, inbox) = Worker::new(index, shared.clone()).map_err(failed)?;
+        inboxes.push(inbox);
+        threads.spawn_vital(&format!("siltstone-serve-{index}"), move || worker.run())?;
+    }
+    let of_scripts = shared.clone();
+    threads.spawn_vital("siltstone-script", move || {
+        run_long_scripts(&of_scripts, of_scripts.options.workers());
+        Ok(())
+    })?;
+    if let Some(socket) = sockets.memcached_udp {
+        let shared = shared.clone();
+        threads.spawn("siltstone-mc-udp", move || crate::memcached::udp::run(&socket, &shared))?;
+    }
+    if let Some(MicaPorts { ports, store, .. }) = mica {
+        let work = ports.threads(&shared, &store).map_err(failed)?;
+        for (index, work) in work.into_iter().enumerate() {
+            threads.spawn_vital(&format!("siltstone-udp-{index}"), work)?;
+        }
+    }
+    let mut metrics_waker = None;
+    if !sockets.metrics.is_empty() {
+        let (port, waker) = HttpPort::new(sockets.metrics).map_err(failed)?;
+        metrics_waker = Some(waker);
+        let shared = shared.clone();
+        threads.spawn("siltstone-metrics", move || {
+            port.run(&shared);
+            Ok(())
+        })?;
+    }
+    if shared.options.fsync == Fsync::EverySecond {
+        let shared = shared.clone();
+        threads.spawn("siltstone-sync", move || {
+            sync_each_second(&shared);
+            Ok(())
+        })?;
+    }
+    if shared.backups.is_some() {
+        let shared = shared.clone();
+        threads.spawn("siltstone-backup", move || {
+            shared.backups.iter().for_each(Backups::run);
+            Ok(())
+        })?;
+    }
+    let accepted = acceptor.run(&shared, &inboxes);
+    shared.stop.stop();
+    shared.backups.iter().for_each(Backups::stop);
+    for inbox in &inboxes {
+        inbox.wakeups.interrupt();
+    }
+    if let Some(waker) = metrics_waker {
+        let _ = waker.wake();
+    }
+    let outcome = accepted.and(threads.join());
+    let synced = sync_all(&shared).and(node.map_or(Ok(()), |node| node.shutdown()));
+    synced.and(outcome.map_err(failed))
+}
+
+/// Syncs every table; the first error.
+fn sync_all(shared: &Arc<Shared>) -> Result<()> {
+    let mut synced = Ok(());
+    for database in &shared.databases {
+        synced = synced.and(database.engine.sync());
+    }
+    synced
+}
+
+/// Stops the server when a thread ends.
+struct StopOnExit(StopHandle);
+
+impl Drop for StopOnExit {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+fn sync_each_second(shared: &Shared) {
+    let mut due = Instant::now() + Duration::from_secs(1);
+    while !shared.stop.is_stopping() {
+        std::thread::sleep(SYNC_POLL_INTERVAL);
+        if Instant::now() < due {
+            continue;
+        }
+        due = Instant::now() + Duration::from_secs(1);
+        let mut is_synced = true;
+        for database in &shared.databases {
+            if database.sync_if_written().is_err() {
+                // The table is read-only now; its next write reports why.
+                shared.metrics.failed_syncs.fetch_add(1, Relaxed);
+                is_synced = false;
+            }
+        }
+        if is_synced {
+            shared.record_sync();
+        }
+    }
+}
