@@ -1,0 +1,27 @@
+//! Tests of the commands, in one program: it links once, and its tests run beside each other. Tests
+//! that fill a disk or read the documents are programs of their own.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests panic and print")]
+
+mod advise;
+mod backup;
+mod bad_input;
+mod closed_pipe;
+mod compact;
+mod config_file;
+mod import_dump;
+mod import_export;
+mod ingest;
+mod interrupt;
+mod log_repair;
+mod manual;
+mod model;
+mod options_page;
+mod read_permissions;
+mod replays_traces;
+mod replicate_from;
+#[path = "../server_process/mod.rs"]
+mod server_process;
+mod silt_repair;
+mod support;
+mod top;
+mod verify_repair;

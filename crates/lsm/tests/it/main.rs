@@ -1,0 +1,23 @@
+//! Tests of the engine beside the conformance kit, in one program: it links once, and its tests run
+//! beside each other.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests panic and print")]
+
+mod clear;
+mod compact_range;
+mod deferred_seeks;
+mod hot_key_retention;
+mod ingestion;
+mod key_only_iteration;
+mod l0_capacity;
+mod l0_filters;
+mod live_options;
+mod log_rotation;
+mod merges;
+mod novelsm;
+mod pmem;
+mod random_key;
+mod range_deletes;
+mod read_write;
+mod repair;
+mod subcompactions;
+mod value_prefetch;

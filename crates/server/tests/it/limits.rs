@@ -1,0 +1,295 @@
+//! Limits of clients: memory, connections, timeouts, passwords.
+
+use std::io::Write;
+use std::net::Shutdown;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use crate::support::{Client, TestServer, encode, eventually};
+use siltstone::{Error, Table};
+use siltstone_server::{Server, ServerOptions};
+
+#[test]
+fn thousands_of_pipelined_commands_are_answered() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    let mut bytes = Vec::new();
+    for i in 0..10_000 {
+        let (key, value) = (format!("k{i}"), format!("v{i}"));
+        bytes.extend(encode(&[b"SET", key.as_bytes(), value.as_bytes()]));
+        bytes.extend(encode(&[b"GET", key.as_bytes()]));
+        bytes.extend(encode(&[b"INCR", b"count"]));
+    }
+    let mut writer = client.stream().try_clone().unwrap();
+    let sending = std::thread::spawn(move || writer.write_all(&bytes).unwrap());
+    for i in 0..10_000 {
+        assert_eq!(client.read(), "+OK");
+        assert_eq!(client.read(), format!("\"v{i}\""));
+        assert_eq!(client.read(), format!(":{}", i + 1));
+    }
+    sending.join().unwrap();
+}
+
+#[test]
+fn pipelined_sets_share_a_write() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client.send_raw(&encode(&[b"SET", b"k", b"v"]).repeat(1000));
+    for _ in 0..1000 {
+        assert_eq!(client.read(), "+OK");
+    }
+    let writes = server.engine.writes.load(std::sync::atomic::Ordering::SeqCst);
+    assert!(writes < 100, "{writes} writes");
+}
+
+#[test]
+fn client_that_does_not_read_is_throttled_and_disconnected() {
+    let server = TestServer::with(|options| {
+        options.max_output_bytes = 1 << 20;
+        options.stall_timeout = Duration::from_millis(500);
+    });
+    let mut client = server.client();
+    client.call_bytes(&[b"SET", b"k", &[b'x'; 100_000]]);
+    let mut writer = client.stream().try_clone().unwrap();
+    writer.set_write_timeout(Some(Duration::from_secs(20))).unwrap();
+    let gets = encode(&[b"GET", b"k"]).repeat(100);
+    let cut_off = (0..10_000).any(|_| writer.write_all(&gets).is_err());
+    assert!(cut_off);
+    assert_eq!(server.client().call("PING"), "+PONG");
+}
+
+/// A request for a large value is a few bytes. If more requests were read with each reply, a client
+/// that reads all replies could fill the server's memory with requests.
+#[test]
+fn requests_are_not_read_while_large_replies_are_pending() {
+    let server = TestServer::with(|options| options.max_output_bytes = 256 << 10);
+    let mut client = server.client();
+    client.call_bytes(&[b"SET", b"k", &[b'x'; 100_000]]);
+    let mut writer = client.stream().try_clone().unwrap();
+    let sent = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let _sending = scope.spawn(|| {
+            let gets = encode(&[b"GET", b"k"]).repeat(3000);
+            while writer.write_all(&gets).is_ok() {
+                sent.fetch_add(gets.len(), Relaxed);
+            }
+        });
+        for _ in 0..1000 {
+            assert_eq!(client.read().len(), 100_002);
+        }
+        let sent = sent.load(Relaxed);
+        client.stream().shutdown(Shutdown::Both).unwrap();
+        // The sockets in between buffer some.
+        assert!(sent < 24 << 20, "{sent} bytes were taken in for 1000 answers");
+    });
+}
+
+#[test]
+fn flushall_uses_bounded_batches() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    for number in 0..100u32 {
+        let mut key = vec![b'k'; 64 << 10];
+        key[..4].copy_from_slice(&number.to_le_bytes());
+        assert_eq!(client.call_bytes(&[b"SET", &key, b"v"]), "+OK");
+    }
+    let before = server.engine.writes.load(Relaxed);
+    client.expect(&[("FLUSHDB", "+OK"), ("DBSIZE", ":0")]);
+    let writes = server.engine.writes.load(Relaxed) - before;
+    assert!((5..=10).contains(&writes), "{writes} writes for 6 MiB");
+}
+
+#[test]
+fn reply_above_the_limit_is_an_error_on_an_open_connection() {
+    let server = TestServer::with(|options| options.max_output_bytes = 64 << 10);
+    let mut client = server.client();
+    assert_eq!(client.call_bytes(&[b"SET", b"k", &[b'x'; 40_000]]), "+OK");
+    assert_eq!(client.call("STRLEN k"), ":40000");
+    // After SETs with pending replies, which keep theirs.
+    client.send_raw(&[encode(&[b"SET", b"a", b"1"]), encode(&[b"MGET", b"k", b"k"])].concat());
+    assert_eq!(client.read(), "+OK");
+    let reply = client.read();
+    assert!(reply.starts_with("-ERR the reply exceeds the limit of 65536 bytes"), "{reply}");
+    assert_eq!(client.call("GET a"), "\"1\"");
+    assert_eq!(client.call("GET k").len(), 40_002);
+}
+
+#[test]
+fn value_too_large_for_a_reply_is_rejected_with_the_limit() {
+    let server = TestServer::with(|options| options.max_output_bytes = 64 << 10);
+    let mut client = server.client();
+    assert_eq!(client.call("SET k old"), "+OK");
+    let large = vec![b'x'; 60_000];
+    let half = vec![b'x'; 30_000];
+    for request in [
+        &[&b"SET"[..], b"k", &large][..],
+        &[b"SET", b"k", &large, b"KEEPTTL"],
+        &[b"MSET", b"k", &large, b"l", b"1"],
+        &[b"GETSET", b"k", &large],
+        &[b"APPEND", b"k", &large],
+        &[b"SETRANGE", b"k", b"55000", b"x"],
+    ] {
+        let reply = client.call_bytes(request);
+        let names_limit = reply.contains("limit") || reply.contains("proto-max-bulk-len");
+        assert!(reply.starts_with("-ERR") && names_limit, "{reply}");
+        assert_eq!(client.call("GET k"), "\"old\"");
+    }
+    assert_eq!(client.call("EXISTS l"), ":0");
+    assert_eq!(client.call_bytes(&[b"SET", b"k", &half]), "+OK");
+    assert!(client.call_bytes(&[b"APPEND", b"k", &half]).starts_with("-ERR"));
+    assert_eq!(client.call("STRLEN k"), ":30000");
+    // The largest accepted value is returned.
+    let limit = (0..)
+        .map(|i| 49_152 - i)
+        .find(|&bytes| client.call_bytes(&[b"SET", b"k", &vec![b'y'; bytes]]) == "+OK");
+    let limit = limit.unwrap();
+    assert!(limit > 48_000, "{limit}");
+    assert_eq!(client.call("GET k").len(), limit + 2);
+}
+
+#[test]
+fn incomplete_request_and_idle_client_time_out() {
+    let server = TestServer::with(|options| {
+        options.stall_timeout = Duration::from_millis(300);
+        options.idle_timeout = Some(Duration::from_millis(900));
+    });
+    for half in [&b"*2\r\n$3\r\nGET\r\n"[..], b"GET half", b"*"] {
+        let mut client = server.client();
+        client.send_raw(half);
+        assert!(client.is_closed());
+    }
+    let mut silent = server.client();
+    assert_eq!(silent.call("PING"), "+PONG");
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(silent.call("PING"), "+PONG");
+    assert!(silent.is_closed());
+}
+
+#[test]
+fn request_may_arrive_bytewise_and_end_with_a_half_close() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    for byte in encode(&[b"SET", b"slow", b"value"]) {
+        client.send_raw(&[byte]);
+    }
+    assert_eq!(client.read(), "+OK");
+    // Half-closed: received requests are answered.
+    client.send_raw(b"GET slow\r\nPING\r\nGET sl");
+    client.stream().shutdown(Shutdown::Write).unwrap();
+    assert_eq!(client.read(), "\"value\"");
+    assert_eq!(client.read(), "+PONG");
+    assert_eq!(client.try_read(), None);
+}
+
+#[test]
+fn client_above_the_limit_gets_an_error() {
+    let server = TestServer::with(|options| options.max_clients = 2);
+    let mut first = server.client();
+    let mut second = server.client();
+    assert_eq!(first.call("PING"), "+PONG");
+    assert_eq!(second.call("PING"), "+PONG");
+    let mut third = server.client();
+    assert_eq!(third.read(), "-ERR max number of clients reached");
+    assert_eq!(third.try_read(), None);
+    drop(first);
+    eventually("a free place", || {
+        let mut client = server.client();
+        client.send_raw(b"PING\r\n");
+        client.try_read().as_deref() == Some("+PONG")
+    });
+}
+
+#[test]
+fn requests_up_to_the_limit_are_accepted() {
+    let server = TestServer::with(|options| options.max_request_bytes = 10 << 20);
+    let mut client = server.client();
+    let value = vec![b'v'; 9 << 20];
+    assert_eq!(client.call_bytes(&[b"SET", b"large", &value]), "+OK");
+    assert_eq!(client.call("STRLEN large"), format!(":{}", value.len()));
+    let header = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n", 10 << 20);
+    client.send_raw(header.as_bytes());
+    assert!(client.read().contains("exceeds the limit of 10485760 bytes"));
+    assert!(client.is_closed());
+    // The limit also applies to a transaction,
+    let mut client = server.client();
+    assert_eq!(client.call("MULTI"), "+OK");
+    assert_eq!(client.call_bytes(&[b"SET", b"a", &value]), "+QUEUED");
+    assert!(client.call_bytes(&[b"SET", b"b", &value]).contains("transaction exceeds the limit"));
+    assert!(client.call("EXEC").starts_with("-EXECABORT"));
+    // and to the expansion of short commands.
+    assert_eq!(client.call("MULTI"), "+OK");
+    for key in ["a", "b"] {
+        assert_eq!(client.call(&format!("COPY large {key}")), "+QUEUED");
+    }
+    let reply = client.call("EXEC");
+    assert!(reply.starts_with("[:1, -ERR transaction of"), "{reply}");
+    client.expect(&[("EXISTS a b", ":1")]);
+}
+
+#[test]
+fn commands_require_the_password() {
+    let server = TestServer::with(|options| options.password = Some("secret".into()));
+    let mut client = server.client();
+    client.expect(&[
+        ("PING", "-NOAUTH Authentication required."),
+        ("GET k", "-NOAUTH Authentication required."),
+        ("AUTH wrong", "-WRONGPASS invalid username-password pair or user is disabled."),
+        ("AUTH nobody secret", "-WRONGPASS invalid username-password pair or user is disabled."),
+        ("AUTH secret", "+OK"),
+        ("PING", "+PONG"),
+    ]);
+    let mut other = server.client();
+    assert!(other.call("HELLO 3").starts_with("-NOAUTH HELLO must be called"));
+    assert!(other.call("HELLO 3 AUTH default secret SETNAME me").contains(":3"));
+    assert_eq!(other.call("CLIENT GETNAME"), "\"me\"");
+    let mut client = server.client();
+    client.send_raw(b"*11\r\n");
+    assert_eq!(client.read(), "-ERR Protocol error: unauthenticated multibulk length");
+    let mut client = server.client();
+    client.send_raw(b"*2\r\n$4\r\nAUTH\r\n$20000\r\n");
+    assert_eq!(client.read(), "-ERR Protocol error: unauthenticated bulk length");
+}
+
+#[test]
+fn public_address_requires_a_password() {
+    let options =
+        ServerOptions { listen: "0.0.0.0:0".parse().unwrap(), ..ServerOptions::default() };
+    let table = Table::new("t", std::sync::Arc::new(crate::support::MapEngine::default()));
+    let refused = Server::bind(vec![table], options);
+    let Err(Error::InvalidOptions(errors)) = refused else { panic!("it was bound") };
+    assert!(errors[0].reason.contains("no password"), "{errors:?}");
+}
+
+#[test]
+fn metrics_are_served_to_get_only() {
+    let server = TestServer::with(|options| options.metrics = Some("127.0.0.1:0".parse().unwrap()));
+    assert_eq!(server.client().call("SET k v"), "+OK");
+    let ask = |request: &str| {
+        let mut client = Client::connect(server.metrics.unwrap());
+        client.send_raw(format!("{request} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes());
+        let mut answer = String::new();
+        std::io::Read::read_to_string(&mut client.reader, &mut answer).unwrap();
+        answer
+    };
+    let page = ask("GET /metrics");
+    assert!(page.starts_with("HTTP/1.1 200 OK"), "{page}");
+    for line in [
+        "siltstone_connected_clients ",
+        "siltstone_command_duration_seconds_count{command=\"set\"} 1",
+        "siltstone_table_writes_total{table=\"first\"} 1",
+    ] {
+        assert!(page.contains(line), "{line} in {page}");
+    }
+    assert!(ask("GET /healthz").ends_with("ok\n"));
+    let console = ask("GET /");
+    assert!(
+        console.contains("Content-Type: text/html") && console.contains("</html>"),
+        "{console}"
+    );
+    assert!(
+        console.contains("Content-Security-Policy: default-src 'none'; script-src"),
+        "{console}"
+    );
+    assert!(ask("GET /x").starts_with("HTTP/1.1 404"));
+    assert!(ask("POST /metrics").starts_with("HTTP/1.1 405"));
+}

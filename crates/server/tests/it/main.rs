@@ -1,0 +1,39 @@
+//! Tests of the server with its clients, in one program: it links once, and its tests run beside each
+//! other. Tests that measure the memory of their process are programs of their own.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests panic and print")]
+
+mod atomicity_and_durability;
+mod limits;
+mod memcached_compat;
+mod memcached_rejected_clients;
+mod memcached_retrievals;
+mod memcached_stats;
+mod memcached_tools;
+mod mica_scan;
+mod raw_udp;
+mod redis_access;
+mod redis_admin_commands;
+mod redis_bits;
+mod redis_blocking;
+mod redis_collections;
+mod redis_commands;
+mod redis_dump;
+mod redis_encodings;
+mod redis_flush_and_sample;
+mod redis_functions;
+mod redis_notifications;
+mod redis_operation;
+mod redis_pubsub;
+mod redis_scripts;
+mod redis_sort;
+mod redis_streams;
+mod redis_tools;
+mod replicated;
+mod replicated_groups;
+#[path = "../support/mod.rs"]
+mod support;
+mod tls_ports;
+mod udp_client;
+mod udp_handshake;
+mod udp_recovery;
+mod xdp;
