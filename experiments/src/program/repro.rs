@@ -15,6 +15,8 @@ use crate::{CommandResult, Failure, console};
 
 /// Name of the report's page in its directory.
 const PAGE: &str = "index.html";
+/// Name of the same as a page of the book.
+const BOOK_PAGE: &str = "claims.md";
 
 /// Run experiments of papers and compare their numbers with ours
 #[derive(Args)]
@@ -46,8 +48,9 @@ struct Run {
     /// Run every experiment, one after the other: about four hours at scale 1
     #[arg(long, requires = "report", conflicts_with_all = ["id", "json", "plot"])]
     all: bool,
-    /// Write a page with every claim, number and chart to index.html in this directory, and each
-    /// finding to ID.json next to it; earlier findings stay on the page until they are run again
+    /// Write a page with every claim, number and chart to index.html in this directory, the book's
+    /// page of claims to claims.md, and each finding to ID.json next to them; earlier findings stay
+    /// on the pages until they are run again
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
     /// Run only experiments without a finding of this scale in the report: resume a stopped run
@@ -222,7 +225,8 @@ impl Report {
         let position = |entry: &Entry| EXPERIMENTS.iter().position(|other| other.id() == entry.id);
         self.entries.sort_by_key(position);
         let page = page(&self.entries, EXPERIMENTS.len(), &self.environment);
-        write(&self.directory.join(PAGE), &page)
+        write(&self.directory.join(PAGE), &page)?;
+        write(&self.directory.join(BOOK_PAGE), &repro::book_page(&self.entries, &self.environment))
     }
 }
 

@@ -15,6 +15,7 @@ use siltstone_engine::{Error, InvalidOption, Result};
 
 mod advice;
 mod bars;
+mod book_page;
 mod cross_row_hints;
 mod cuckoo_load;
 mod day;
@@ -84,6 +85,7 @@ mod write_stalls;
 mod zipf_merge;
 
 pub use bars::{Bar, bars_changed, bars_of};
+pub use book_page::book_page;
 pub use durations::seconds;
 pub use runs::{RUNS, Spread};
 pub use sources::{claims, number_of_claims};

@@ -15,7 +15,8 @@ use siltstone_engine::Error;
 use super::day::today;
 use super::text::{number, relation};
 use super::{
-    EXPERIMENTS, Experiment, Finding, RULES, Verdict, bars_changed, claims, number_of_claims,
+    EXPERIMENTS, Experiment, Finding, RULES, Verdict, bars_changed, book_page, claims,
+    number_of_claims,
 };
 
 /// The outcome of an experiment.
@@ -41,6 +42,9 @@ pub struct Entry {
     figure: String,
     /// HTML section.
     section: String,
+    /// Section of the book's page; empty in older entries.
+    #[serde(default)]
+    pub(super) markdown: String,
 }
 
 impl Entry {
@@ -62,6 +66,7 @@ impl Entry {
             seconds,
             figure: experiment.figure().to_owned(),
             section: section(experiment, outcome),
+            markdown: book_page::section(experiment, outcome),
         }
     }
 }
@@ -78,21 +83,30 @@ impl Entry {
     }
 
     fn words(&self) -> String {
-        let words = self.verdict_words();
+        let words = self.verdict_html();
         match self.is_older_than_its_bars() {
             true => format!("{words}; bar changed after this run"),
             false => words,
         }
     }
 
-    fn verdict_words(&self) -> String {
+    /// The verdict in words.
+    pub(super) fn verdict_words(&self) -> String {
+        self.verdict_by(|verdict| verdict.name().to_owned())
+    }
+
+    fn verdict_html(&self) -> String {
+        self.verdict_by(verdict)
+    }
+
+    fn verdict_by(&self, name: impl Fn(Verdict) -> String) -> String {
         match self.verdict {
             None => "failed".to_owned(),
             Some(_) if self.rules != RULES => {
                 format!("judged by the rules before {RULES}, to be run again")
             }
-            Some(found) if self.runs < 2 => format!("{} (one run: no verdict)", verdict(found)),
-            Some(found) => verdict(found),
+            Some(found) if self.runs < 2 => format!("{} (one run: no verdict)", name(found)),
+            Some(found) => name(found),
         }
     }
 }
@@ -118,7 +132,7 @@ pub fn page(entries: &[Entry], total: usize, environment: &str) -> String {
     put("<title>Siltstone: experiments</title>\n<style>");
     put(STYLE);
     put("</style></head><body>\n<h1>Experiments</h1>\n");
-    put(&format!("<p>{}</p>\n{}", escaped(environment), summary(entries, total)));
+    put(&format!("<p>{}</p>\n<p>{}</p>\n", escaped(environment), totals(entries, total)));
     put("<table><tr><th>experiment</th><th>figure</th><th>verdict</th><th>seconds</th></tr>\n");
     for entry in entries {
         put(&format!(
@@ -135,14 +149,15 @@ pub fn page(entries: &[Entry], total: usize, environment: &str) -> String {
     out
 }
 
-fn summary(entries: &[Entry], total: usize) -> String {
+/// How many experiments have run and how many claims have each verdict, as a sentence or two.
+pub(super) fn totals(entries: &[Entry], total: usize) -> String {
     let judged: Vec<_> = EXPERIMENTS
         .iter()
         .filter_map(|&e| Some((e, entries.iter().find(|entry| entry.id == e.id())?.judged())))
         .collect();
     let bars: Vec<_> = judged.iter().filter(|(e, _)| e.is_ours()).filter_map(|of| of.1).collect();
     let failed = entries.iter().filter(|entry| entry.verdict.is_none()).count();
-    let mut text = format!("<p>{} of {total} experiments have run", entries.len());
+    let mut text = format!("{} of {total} experiments have run", entries.len());
     if failed > 0 {
         let _ = write!(text, ", {failed} failed");
     }
@@ -153,7 +168,7 @@ fn summary(entries: &[Entry], total: usize) -> String {
         counts(&claims(&judged)),
         counts(&bars),
     );
-    text + ".</p>\n"
+    text + "."
 }
 
 fn counts(verdicts: &[Verdict]) -> String {
