@@ -110,6 +110,11 @@ impl Observers {
         self.has_any(TRACKING)
     }
 
+    /// Whether passed expiries matter to somebody: to their publication, or to waiting commands.
+    pub(crate) fn has_expiries_or_expiring_waits(&self) -> bool {
+        self.has_expiries() || self.has_any(BLOCKED) && self.blocked.has_expiries()
+    }
+
     /// Whether expiries are to be published.
     pub(crate) fn has_expiries(&self) -> bool {
         self.has_any(TRACKING | EXPIRED_EVENTS)
