@@ -55,7 +55,7 @@ use crate::store::access_times::AccessTimes;
 use crate::store::fetch_times::FetchTimes;
 use crate::store::observers::Observers;
 use crate::store::versions::Versions;
-use crate::store::{Cursors, Database};
+use crate::store::{Content, Cursors, Database};
 use crate::tls::{TlsOptions, TlsState};
 use crate::udp::{self, Ports};
 use crate::{Fsync, ServerOptions, StopHandle};
@@ -139,13 +139,10 @@ impl Server {
         let names: Vec<_> = tables.iter().map(Table::name).collect();
         Self::bind_tables(&names, options, |options| {
             let observers = Arc::new(Observers::default());
-            let databases = tables.iter().enumerate().map(|(index, table)| {
-                let (name, engine) = (table.name(), table.engine().clone());
-                let now = options.clock.now();
-                let max_value_bytes = options.max_value_bytes();
-                Database::open(index, name, engine, max_value_bytes, now, observers.clone())
+            let contents = tables.iter().map(|table| {
+                Content::open(table.clone(), options.max_value_bytes(), options.clock.now())
             });
-            let databases = databases.collect::<Result<_>>()?;
+            let databases = Database::of_contents(contents.collect::<Result<_>>()?, &observers);
             Ok(Tables { databases, observers, replication: None })
         })
     }
@@ -162,7 +159,7 @@ impl Server {
         Self::bind_tables(&["replicated"], options, |options| {
             let observers = Arc::new(Observers::default());
             let Started { groups, running } = replication::start::start(cluster)?;
-            let databases = groups.iter().enumerate().map(|(index, group)| {
+            let contents = groups.iter().enumerate().map(|(index, group)| {
                 let name = match groups.are_several() {
                     true => format!("group-{index}"),
                     false => "replicated".to_owned(),
@@ -170,11 +167,10 @@ impl Server {
                 let max_value_bytes = options.max_value_bytes();
                 while_replaced(|| {
                     let (engine, now) = (group.table.clone(), group.clock.now());
-                    let (name, observers) = (name.clone(), observers.clone());
-                    Database::open_replicated(index, name, engine, max_value_bytes, now, observers)
+                    Content::open_replicated(name.clone(), engine, max_value_bytes, now)
                 })
             });
-            let databases = databases.collect::<Result<_>>()?;
+            let databases = Database::of_contents(contents.collect::<Result<_>>()?, &observers);
             Ok(Tables { databases, observers, replication: Some((groups, running)) })
         })
     }

@@ -86,6 +86,14 @@ impl Observers {
         }
     }
 
+    /// Notifies that two tables were exchanged. Tracking clients are not told, as in Redis.
+    pub(super) fn swapped(&self, table: usize, other: usize) {
+        self.expiries.swap(table, other);
+        if self.active.load(Ordering::Acquire) & BLOCKED != 0 {
+            self.blocked.mark_all_ready();
+        }
+    }
+
     /// Whether the client and time of each SET matter, so that SETs are not batched.
     #[inline]
     pub(crate) fn need_single_sets(&self) -> bool {
