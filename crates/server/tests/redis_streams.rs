@@ -218,7 +218,7 @@ fn waiting_group_reader_fails_when_its_key_expires() {
         // An expiry that was set before, and one that is set meanwhile.
         for before in [true, false] {
             writer.call("XGROUP CREATE s g $ MKSTREAM");
-            let mut expire = |client: &mut Client| client.expect(&[("PEXPIRE s 80", ":1")]);
+            let expire = |client: &mut Client| client.expect(&[("PEXPIRE s 80", ":1")]);
             if before {
                 expire(&mut writer);
             }
