@@ -195,7 +195,7 @@ fn fill(template: &str, client: u64, rng: &mut Rng) -> Vec<Vec<u8>> {
     filled
 }
 
-/// Commands that read all that a client can have written, each as often as it has an aspect: the
+/// Commands that read all that a client can have written and that later replies may depend on. The
 /// number of elements is stored apart from them.
 pub fn fingerprint_commands(client: u64) -> Unit {
     let mut commands = Vec::new();
@@ -218,7 +218,14 @@ pub fn fingerprint_commands(client: u64) -> Unit {
                 let (name, rest) = read.split_once(" -").unwrap_or((read, ""));
                 commands.push(words(format!("{name} {key} {rest}").trim_end()));
             }
-            for read in ["LRANGE % 0 -1", "ZRANGE % 0 -1 WITHSCORES", "XRANGE % - +"] {
+            for read in [
+                "LRANGE % 0 -1",
+                "ZRANGE % 0 -1 WITHSCORES",
+                "XRANGE % - +",
+                "XINFO STREAM %",
+                "XINFO GROUPS %",
+                "XINFO CONSUMERS % g",
+            ] {
                 commands.push(words(&read.replace('%', &key)));
             }
             commands.push(words(&format!("ZUNION 1 {key} WITHSCORES")));
