@@ -1,5 +1,7 @@
 //! SWAPDB: contents, watches, waiting commands, expiries, durability, concurrency, refusals.
 
+#![allow(clippy::unwrap_used)]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
