@@ -16,6 +16,10 @@ use crate::blobs::Blobs;
 use crate::manifest::{BackupFile, Manifest};
 use crate::repository::Repository;
 
+/// Files beside the tables that belong to the content of a store: the libraries of functions of a
+/// server. They are replaced as a whole by a rename, so a link to one is never half of a change.
+const COMPANION_FILES: [&str; 1] = ["functions.rdb"];
+
 /// The result of [`Repository::back_up`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BackupReport {
@@ -38,7 +42,7 @@ impl Repository {
     /// done so far and the bytes of the store.
     ///
     /// The backup has the content of a checkpoint ([`Db::checkpoint`]), so tables on `mica` are
-    /// empty in it. Cost: hard links in a temporary directory beside the store, and one read of
+    /// empty in it, and the libraries of functions of a server (`functions.rdb`). Cost: hard links in a temporary directory beside the store, and one read of
     /// each file that has changed since the previous backup of this store.
     ///
     /// # Errors
@@ -139,7 +143,22 @@ impl Checkpoint {
             remove(&path)?;
         }
         db.checkpoint(&path)?;
-        Ok(Checkpoint { path })
+        let checkpoint = Checkpoint { path };
+        for name in COMPANION_FILES {
+            checkpoint.link(store, name)?;
+        }
+        Ok(checkpoint)
+    }
+
+    /// Adds a file of the store that may be missing.
+    fn link(&self, store: &Path, name: &str) -> Result<()> {
+        let source = store.join(name);
+        match std::fs::hard_link(&source, self.path.join(name)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(Error::io("link", source.display().to_string(), &error))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

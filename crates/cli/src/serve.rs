@@ -366,7 +366,7 @@ impl Serve {
             false => None,
         };
         let known = existing.as_ref().map(Db::catalogue).transpose()?.unwrap_or_default();
-        let wanted = self.tables_to_serve(&known);
+        let wanted = in_their_places(self.tables_to_serve(&known), &known)?;
         let planned: Vec<_> =
             wanted.iter().map(|spec| (&*spec.name, spec.planned(&known))).collect();
         let planned: Vec<_> = planned.iter().map(|(name, spec)| (*name, spec)).collect();
@@ -462,6 +462,20 @@ impl Serve {
         }
         names.into_iter().map(TableSpec::named).collect()
     }
+}
+
+/// The tables in the order of their numbers, which SWAPDB may have changed.
+fn in_their_places(tables: Vec<TableSpec>, known: &Catalogue) -> Result<Vec<TableSpec>, Failure> {
+    let in_place = |place: &TableSpec| {
+        let name = known.in_place_of(&place.name);
+        tables.iter().find(|table| table.name == name).cloned().ok_or_else(|| {
+            let place = &place.name;
+            Failure::Usage(format!(
+                "SWAPDB has exchanged the tables {place} and {name}: serve both, or neither"
+            ))
+        })
+    };
+    tables.iter().map(in_place).collect()
 }
 
 /// Prints the table of each database number, if there is more than one table.

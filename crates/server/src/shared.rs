@@ -131,8 +131,10 @@ impl Shared {
         self.last_sync.store(self.options.clock.now() / 1000, Relaxed);
     }
 
-    /// Notifies the observers of keys whose expiry has passed.
+    /// Notifies the observers of keys whose expiry has passed, and makes the keys ready whose end
+    /// commands wait for.
     pub(crate) fn publish_expired(&self) {
+        self.observers.blocked.mark_expired_ready(self.options.clock.now());
         if !self.observers.has_expiries() {
             return;
         }

@@ -122,3 +122,38 @@ fn server_backs_up_while_it_serves() {
     assert_eq!(printed(&["backups", &backups]).lines().count(), 2);
     assert_eq!(printed(&["backups", &backups, "--check"]).matches(": sound").count(), 2);
 }
+
+#[test]
+fn libraries_of_functions_are_restored_with_the_store() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = |name: &str| scratch.path().join(name).display().to_string();
+    let serve = |store: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_siltstone"));
+        let arguments = ["--listen", "127.0.0.1:0", "--backup", &path("backups")];
+        Server::start(command.args(["serve", &path(store)]).args(arguments))
+    };
+    let load = |server: &mut Server, value: &str| {
+        let code = format!("redis.register_function('f',function()return'{value}'end)");
+        let load = format!("FUNCTION LOAD REPLACE \"#!lua name=a\\n{code}\"");
+        assert_eq!(server.send(&load), "a");
+    };
+    let restored_value = |name: &str| {
+        printed(&["restore", &path("backups"), &path(name)]);
+        let mut server = serve(name);
+        let value = server.send("FCALL f 0");
+        server.terminate();
+        value
+    };
+    let mut server = serve("store");
+    load(&mut server, "one");
+    assert_eq!(server.send("BGSAVE"), "+Background saving started");
+    while completed(&mut server) == 0 {
+        std::thread::yield_now();
+    }
+    // A change after the backup does not reach it.
+    load(&mut server, "two");
+    assert_eq!(restored_value("first"), "one");
+    server.terminate();
+    printed(&["backup", &path("store"), &path("backups")]);
+    assert_eq!(restored_value("second"), "two");
+}

@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 pub(crate) struct Server {
     child: Child,
+    address: String,
     stream: BufReader<TcpStream>,
 }
 
@@ -23,13 +24,24 @@ impl Server {
             errors += &std::mem::take(&mut line);
             assert!(lines.read_line(&mut line).unwrap() > 0, "no server: {errors}");
         }
-        let stream = TcpStream::connect(line.trim_end().rsplit(' ').next().unwrap()).unwrap();
+        let address = line.trim_end().rsplit(' ').next().unwrap().to_owned();
+        let stream = TcpStream::connect(&address).unwrap();
         std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
-        Server { child, stream: BufReader::new(stream) }
+        Server { child, address, stream: BufReader::new(stream) }
     }
 
     pub(crate) fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
+    }
+
+    pub(crate) fn address(&self) -> String {
+        self.address.clone()
+    }
+
+    /// Sends SIGKILL, and waits for the end.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 
     /// Sends a command of words without spaces; returns the first line of the reply, or a bulk

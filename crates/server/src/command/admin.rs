@@ -26,6 +26,7 @@ pub(super) fn commands() -> Vec<Command> {
         command("lastsave", 1, FAST, lastsave, "Returns the time of the last backup or sync."),
         command("save", 1, ADMIN | NO_MULTI, save, "Makes all writes durable."),
         command("bgsave", -1, ADMIN | NO_MULTI, bgsave, "Starts a backup."),
+        command("bgrewriteaof", 1, ADMIN, bgrewriteaof, "Makes all writes durable."),
         command("role", 1, FAST, role, "Returns the role in replication: master."),
         command(
             "wait",
@@ -74,6 +75,13 @@ fn bgsave(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         None => sync_all(context)?,
     }
     context.replies.simple("Background saving started");
+    Ok(())
+}
+
+/// The log is always on, and there is nothing to rewrite.
+fn bgrewriteaof(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
+    sync_all(context)?;
+    context.replies.simple("Background append only file rewriting started");
     Ok(())
 }
 

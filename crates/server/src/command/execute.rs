@@ -71,7 +71,7 @@ pub(crate) fn execute(
     if let (Some(parked), Some(command)) = (&mut session.parked, found) {
         // The reply comes later. The time of the wait does not count.
         parked.mode = mode;
-        batcher.samples.add(command, 1, now - began);
+        batcher.samples.add(TABLE.index.counter(command, args), 1, now - began);
         return;
     }
     if let (Some(_), Some(command)) = (&session.sliced, found) {
@@ -81,11 +81,12 @@ pub(crate) fn execute(
     }
     let is_push = found.is_some_and(|command| !is_queued && TABLE.index[command].has(PUSHES));
     answer(shared, session, replies, mark, mode, outcome, is_push);
-    if let Some(index) = found {
+    if let Some(command) = found {
+        let counter = TABLE.index.counter(command, args);
         if ended != CallOutcome::Done {
-            batcher.samples.add_error(index, ended);
+            batcher.samples.add_error(counter, ended);
         }
-        batcher.samples.add(index, 1, now - began);
+        batcher.samples.add(counter, 1, now - began);
     }
 }
 

@@ -1,9 +1,12 @@
 //! The index of all commands: their definitions by name and by number.
 //!
 //! The number of a command is its place in the order of names. It stands for the command in the
-//! client registry, in the metrics and in queued transactions.
+//! client registry and in queued transactions. The metrics have *counters*: one per command, with the
+//! same number, and one per subcommand behind them.
 
 use super::definition::Definition;
+use super::subcommands::subcommands_of;
+use crate::resp::Args;
 
 /// Definitions of all commands.
 pub(crate) struct CommandIndex {
@@ -11,13 +14,46 @@ pub(crate) struct CommandIndex {
     names: Vec<Packed>,
     /// Sorted by packed name.
     definitions: Vec<Definition>,
+    /// Number of the first counter of a command's subcommands, if it has some.
+    first_counters: Vec<Option<usize>>,
+    /// Names of the counters, such as `get` and `config|get`.
+    counters: Vec<String>,
 }
 
 impl CommandIndex {
     /// Indexes definitions that are sorted by [`pack`]ed name.
     pub(super) fn new(definitions: Vec<Definition>) -> Self {
         let names = definitions.iter().filter_map(|d| pack(d.name.as_bytes())).collect();
-        CommandIndex { names, definitions }
+        let mut counters: Vec<_> = definitions.iter().map(|d| d.name.to_owned()).collect();
+        let first_counters = definitions.iter().map(|definition| {
+            let (first, name) = (counters.len(), definition.name);
+            let subcommands = subcommands_of(name);
+            counters.extend(subcommands.iter().map(|(sub, _)| format!("{name}|{sub}")));
+            (!subcommands.is_empty()).then_some(first)
+        });
+        let first_counters = first_counters.collect();
+        CommandIndex { names, definitions, first_counters, counters }
+    }
+
+    /// Names of the counters.
+    pub(crate) fn counters(&self) -> &[String] {
+        &self.counters
+    }
+
+    /// The counter of a call: that of its subcommand, if the command has that one.
+    #[inline]
+    pub(crate) fn counter(&self, command: usize, args: Args<'_>) -> usize {
+        match self.first_counters[command] {
+            None => command,
+            Some(first) => self.subcommand_counter(command, first, args),
+        }
+    }
+
+    fn subcommand_counter(&self, command: usize, first: usize, args: Args<'_>) -> usize {
+        let subcommands = subcommands_of(self.definitions[command].name);
+        let given = args.get(1).unwrap_or_default();
+        let place = |(name, _): &(&str, u16)| given.eq_ignore_ascii_case(name.as_bytes());
+        subcommands.iter().position(place).map_or(command, |place| first + place)
     }
 
     /// All definitions, sorted by packed name.

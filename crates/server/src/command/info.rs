@@ -24,7 +24,7 @@ use crate::resp::Args;
 use crate::store::Database;
 
 /// Redis version whose commands are implemented. Clients choose features by it.
-pub(super) const REDIS_VERSION: &str = "7.0.0";
+pub(super) const REDIS_VERSION: &str = "7.2.0";
 
 pub(super) fn commands() -> Vec<Command> {
     vec![entry::command(
@@ -110,12 +110,17 @@ fn clients(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     write!(out, "tracking_clients:{}\r\n", shared.observers.tracking.clients())
 }
 
-fn memory(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
+/// Memory of all tables.
+pub(super) fn used_bytes(context: &Context<'_>) -> u64 {
     let tables = context.shared.databases.iter();
     let tables: Vec<_> = tables.map(|table| table.engine.stats()).collect();
     // A cache that the tables share is that of the store in each of their statistics.
     let shared = tables.iter().filter_map(|stats| stats.counters.get("store_block_cache")).max();
-    let used = tables.iter().map(Stats::memory_bytes).sum::<u64>() + shared.unwrap_or(&0);
+    tables.iter().map(Stats::memory_bytes).sum::<u64>() + shared.unwrap_or(&0)
+}
+
+fn memory(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
+    let used = used_bytes(context);
     let resident = resident_bytes().unwrap_or(used);
     let (limit, policy) = (config::max_memory(context), config::policy(context));
     for (name, bytes) in

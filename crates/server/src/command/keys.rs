@@ -46,7 +46,6 @@ pub(super) fn commands() -> Vec<Command> {
         ),
         command("copy", -3, WRITE, TWO_KEYS, copy, "Copies a value to another key."),
         command("object", -2, READ, (2, 2, 1), object, "Returns how a value is stored."),
-        command("memory", -2, READ, (2, 2, 1), memory, "Returns the size of a value."),
     ]
 }
 
@@ -295,38 +294,3 @@ const OBJECT_HELP: [&str; 10] = [
     "REFCOUNT <key>",
     "    Return the number of references of the value: 1.",
 ];
-
-fn memory(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    let word = args[1].to_ascii_lowercase();
-    let mut samples = DEFAULT_SAMPLES;
-    match (word.as_slice(), args.len()) {
-        (b"help", 2) => return help::reply(context.replies, "MEMORY", &MEMORY_HELP),
-        (b"usage", 3) => {}
-        (b"usage", 5) if args[3].eq_ignore_ascii_case(b"samples") => {
-            let count = number::parse_i64(&args[4]).ok_or(NOT_AN_INTEGER)?;
-            samples = u64::try_from(count).map_err(|_| SYNTAX)?;
-        }
-        (b"usage", 4..) => return Err(SYNTAX),
-        (b"help" | b"usage", _) => return Err(wrong_subcommand_arity("memory", &word)),
-        _ => return Err(unknown_subcommand("MEMORY", &args[1])),
-    }
-    let key = &args[2];
-    let Some(stored) = context.peek_any(key)? else {
-        context.replies.null();
-        return Ok(());
-    };
-    let _guard = context.lock(key);
-    let elements = match stored.metadata {
-        None => 0,
-        // 0 samples: all elements.
-        Some(_) => context.collections(|writes| Ok(writes.element_bytes(key, samples)?))?,
-    };
-    context.replies.count(key.len() + stored.entry.value.len() + elements as usize);
-    Ok(())
-}
-
-/// Elements that MEMORY USAGE reads, as in Redis.
-const DEFAULT_SAMPLES: u64 = 5;
-
-const MEMORY_HELP: [&str; 2] =
-    ["USAGE <key> [SAMPLES <count>]", "    Return the bytes of <key> and its value, uncompressed."];

@@ -160,7 +160,12 @@ fn doctor(context: &mut Context<'_>) {
 
 fn histogram(context: &mut Context<'_>, names: Args<'_>) {
     let is_wanted = |name: &str| {
-        names.is_empty() || names.iter().any(|named| named.eq_ignore_ascii_case(name.as_bytes()))
+        // A command stands for its subcommands.
+        let parent = name.split('|').next().unwrap_or_default();
+        let is_named = |named: &[u8]| {
+            [name, parent].iter().any(|known| named.eq_ignore_ascii_case(known.as_bytes()))
+        };
+        names.is_empty() || names.iter().any(is_named)
     };
     let mut commands = context.shared.metrics.commands();
     commands.retain(|(name, _)| is_wanted(name));

@@ -85,6 +85,7 @@ mod keyspace;
 mod latency;
 mod lcs;
 mod lists;
+mod memory;
 mod numbers;
 mod observe;
 mod one_slot;

@@ -59,7 +59,25 @@ impl Context<'_> {
             parked.ticket = self.shared.waiters.park(&self.shared.observers, waiter, wait.kind);
             self.session.client().set_parked(Some(parked.ticket));
         }
+        if wait.kind == WaitKind::Group {
+            self.follow_expiries(args);
+        }
         self.session.parked = Some(Box::new(parked));
+    }
+}
+
+impl Context<'_> {
+    /// Follows the expiries of the keys of a command that ends with its keys. Each write of a key
+    /// runs the command again, so this is repeated when an expiry changes.
+    fn follow_expiries(&self, args: Args<'_>) {
+        let Some(number) = self.shared.commands.find(&args[0]) else { return };
+        let table = self.session.table;
+        for key in self.shared.commands[number].keys_in(args) {
+            // If the key cannot be read, the command still learns of its removal.
+            let stored = self.get_any(key).ok().flatten();
+            let expires_at = stored.and_then(|stored| stored.entry.expires_at);
+            self.shared.observers.blocked.set_expiry(table, key, expires_at);
+        }
     }
 }
 

@@ -96,9 +96,9 @@ impl<'c, 'k> ScriptCalls<'c, 'k> {
 
     /// Counts the calls of a script that was not aborted, and shows them to the monitors.
     pub(super) fn report(&mut self) {
-        for (number, (count, time)) in std::mem::take(&mut self.calls) {
+        for (counter, (count, time)) in std::mem::take(&mut self.calls) {
             let each = time.div_f64(count as f64);
-            self.context.batcher.samples.add(number, count, each);
+            self.context.batcher.samples.add(counter, count, each);
         }
         self.context.session.script_calls.append(&mut self.shown);
     }
@@ -194,7 +194,8 @@ impl Commands for ScriptCalls<'_, '_> {
                 events::derive(self.context.batcher, command, args);
             }
         }
-        let (count, time) = self.calls.entry(number).or_default();
+        let counter = shared.commands.counter(number, args);
+        let (count, time) = self.calls.entry(counter).or_default();
         (*count, *time) = (*count + 1, *time + began.elapsed());
         if let Some(runs) = self.long_runs
             && self.context.overlays.iter().any(|overlay| !overlay.is_empty())

@@ -11,7 +11,7 @@ use super::index::{CommandIndex, pack};
 use super::{
     acl, admin, bitfield, bitmaps, blocking, client, cluster, config, connection, databases, dump,
     expiry, functions, geo, geo_radius, hashes, history, hyperloglog, info, introspect, keys,
-    latency, lcs, lists, numbers, pubsub, ranges, scan, scripts, sets, slow_log, sort,
+    latency, lcs, lists, memory, numbers, pubsub, ranges, scan, scripts, sets, slow_log, sort,
     sorted_set_algebra, sorted_set_ranges, sorted_sets, stream_groups, stream_info, stream_pending,
     stream_reads, streams, strings, transactions,
 };
@@ -45,6 +45,7 @@ pub(super) static TABLE: LazyLock<Table> = LazyLock::new(|| {
         introspect::commands(),
         keys::commands(),
         latency::commands(),
+        memory::commands(),
         numbers::commands(),
         pubsub::commands(),
         ranges::commands(),

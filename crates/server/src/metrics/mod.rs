@@ -62,7 +62,7 @@ struct Rate {
     per_second: u64,
 }
 
-/// Counts per command number, created at the first call.
+/// Counts per counter of [`CommandIndex`], created at the first call.
 type Histograms = Vec<Option<Box<CommandCounts>>>;
 
 /// Counts of one command.
@@ -104,21 +104,21 @@ pub(crate) struct Samples {
 }
 
 impl Samples {
-    /// Records `count` calls of a command that took `each`.
+    /// Records `count` calls that took `each`, by their counter.
     #[inline]
-    pub(crate) fn add(&mut self, command: usize, count: u64, each: Duration) {
-        self.samples.push((command, count, each));
+    pub(crate) fn add(&mut self, counter: usize, count: u64, each: Duration) {
+        self.samples.push((counter, count, each));
     }
 
     /// Records a call that failed or was rejected.
-    pub(crate) fn add_error(&mut self, command: usize, outcome: CallOutcome) {
-        self.errors.push((command, outcome));
+    pub(crate) fn add_error(&mut self, counter: usize, outcome: CallOutcome) {
+        self.errors.push((counter, outcome));
     }
 }
 
 impl Metrics {
     pub(crate) fn new(workers: usize, commands: &'static CommandIndex) -> Self {
-        let histograms = || Mutex::new(commands.all().iter().map(|_| None).collect());
+        let histograms = || Mutex::new(commands.counters().iter().map(|_| None).collect());
         Metrics {
             accepted: AtomicU64::new(0),
             rejected_clients: AtomicU64::new(0),
@@ -205,10 +205,10 @@ impl Metrics {
         samples.errors.shrink_to(4096);
     }
 
-    /// Counts of every called command, summed over all workers.
+    /// Counts of every called command and subcommand, summed over all workers.
     pub(crate) fn commands(&self) -> Vec<(&'static str, CommandCounts)> {
         let mut all = Vec::new();
-        for (index, command) in self.commands.all().iter().enumerate() {
+        for (index, name) in self.commands.counters().iter().enumerate() {
             let mut sum = CommandCounts::new();
             for worker in &self.workers {
                 if let Some(counts) = &worker.lock()[index] {
@@ -219,7 +219,7 @@ impl Metrics {
                 }
             }
             if !sum.latencies.is_empty() {
-                all.push((command.name, sum));
+                all.push((name.as_str(), sum));
             }
         }
         all

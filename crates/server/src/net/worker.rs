@@ -98,7 +98,8 @@ impl Worker {
         while !self.shared.stop.is_stopping() {
             let next = self.deadlines.first().map_or(next_check, |first| first.min(next_check));
             let mut wait = next.saturating_duration_since(Instant::now());
-            let publishes_expired = self.index == 0 && self.shared.observers.has_expiries();
+            let publishes_expired =
+                self.index == 0 && self.shared.observers.has_expiries_or_expiring_waits();
             if publishes_expired {
                 wait = wait.min(EXPIRY_INTERVAL);
             }
@@ -109,10 +110,10 @@ impl Worker {
             self.accept_arrivals();
             self.schedule_woken();
             self.follow_groups();
-            self.run_iteration();
             if publishes_expired {
                 self.shared.publish_expired();
             }
+            self.run_iteration();
             if Instant::now() >= next_check {
                 self.check_timeouts();
                 if self.index == 0 {
@@ -206,9 +207,10 @@ impl Worker {
         self.connections[token] = Some(connection);
     }
 
-    /// Serves all scheduled connections.
+    /// Serves all scheduled connections, and the commands that wait for ready keys.
     fn run_iteration(&mut self) {
-        if self.scheduled.is_empty() || self.is_congested() {
+        let has_work = !self.scheduled.is_empty() || self.shared.observers.blocked.has_ready();
+        if !has_work || self.is_congested() {
             return;
         }
         let shared = self.shared.clone();

@@ -10,8 +10,8 @@ use crate::ServerOptions;
 use crate::replication::groups::Groups;
 use crate::replication::options::ClusterOptions;
 use crate::replication::start::{Running, Started, start};
-use crate::store::Database;
 use crate::store::observers::Observers;
+use crate::store::{Content, Database};
 
 /// How long a read of a table is repeated that a received snapshot replaces.
 const REPLACE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -27,13 +27,10 @@ impl Tables {
     /// The first is SELECT 0, the second SELECT 1, ….
     pub(super) fn of_store(tables: &[Table], options: &ServerOptions) -> Result<Self> {
         let observers = Arc::new(Observers::default());
-        let databases = tables.iter().enumerate().map(|(index, table)| {
-            let (name, engine) = (table.name(), table.engine().clone());
-            let now = options.clock.now();
-            let max_value_bytes = options.max_value_bytes();
-            Database::open(index, name, engine, max_value_bytes, now, observers.clone())
+        let contents = tables.iter().map(|table| {
+            Content::open(table.clone(), options.max_value_bytes(), options.clock.now())
         });
-        let databases = databases.collect::<Result<_>>()?;
+        let databases = Database::of_contents(contents.collect::<Result<_>>()?, &observers);
         Ok(Tables { databases, observers, replication: None })
     }
 
@@ -41,7 +38,7 @@ impl Tables {
     pub(super) fn of_node(cluster: &ClusterOptions, options: &ServerOptions) -> Result<Self> {
         let observers = Arc::new(Observers::default());
         let Started { groups, running } = start(cluster)?;
-        let databases = groups.iter().enumerate().map(|(index, group)| {
+        let contents = groups.iter().enumerate().map(|(index, group)| {
             let name = match groups.are_several() {
                 true => format!("group-{index}"),
                 false => "replicated".to_owned(),
@@ -49,11 +46,10 @@ impl Tables {
             let max_value_bytes = options.max_value_bytes();
             while_replaced(|| {
                 let (engine, now) = (group.table.clone(), group.clock.now());
-                let (name, observers) = (name.clone(), observers.clone());
-                Database::open_replicated(index, name, engine, max_value_bytes, now, observers)
+                Content::open_replicated(name.clone(), engine, max_value_bytes, now)
             })
         });
-        let databases = databases.collect::<Result<_>>()?;
+        let databases = Database::of_contents(contents.collect::<Result<_>>()?, &observers);
         Ok(Tables { databases, observers, replication: Some((groups, running)) })
     }
 }

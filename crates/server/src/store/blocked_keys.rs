@@ -7,13 +7,17 @@
 //! A write of a key that somebody waits for makes the key *ready*. The thread that wrote it then
 //! runs the waiting commands of the ready keys again, first come first served (`command::serve`).
 //!
+//! The expiry of a key is no write. A worker makes the keys ready whose expiry has passed, for those
+//! commands that end when their key does.
+//!
 //! Invariant: a command that found nothing is added under the locks of its keys, so no write falls
 //! between its lookup and its entry here.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
+use siltstone_engine::Timestamp;
 
 use crate::clients::Ticket;
 
@@ -55,12 +59,16 @@ struct State {
     /// By table.
     queues: Vec<HashMap<Vec<u8>, Queue>>,
     ready: VecDeque<(usize, Vec<u8>)>,
+    /// Expiries of keys with their tables, for the commands that end with their key.
+    expiries: BTreeSet<(Timestamp, usize, Vec<u8>)>,
 }
 
 #[derive(Default)]
 struct Queue {
     tickets: BTreeMap<Ticket, WaitKind>,
     is_ready: bool,
+    /// As in `expiries`.
+    expires_at: Option<Timestamp>,
 }
 
 impl BlockedKeys {
@@ -83,16 +91,52 @@ impl BlockedKeys {
     /// Removes a waiting command, and clears [`BLOCKED`] if nobody waits for any key now.
     pub(super) fn remove(&self, table: usize, key: &[u8], ticket: Ticket, active: &AtomicU32) {
         let mut state = self.state.lock();
-        if let Some(queues) = state.queues.get_mut(table)
+        let State { queues, expiries, .. } = &mut *state;
+        if let Some(queues) = queues.get_mut(table)
             && let Some(queue) = queues.get_mut(key)
         {
             queue.tickets.remove(&ticket);
-            if queue.tickets.is_empty() {
-                queues.remove(key);
+            if queue.tickets.is_empty()
+                && let Some(Queue { expires_at: Some(at), .. }) = queues.remove(key)
+            {
+                expiries.remove(&(at, table, key.to_vec()));
             }
         }
         if state.queues.iter().all(HashMap::is_empty) {
             active.fetch_and(!BLOCKED, Ordering::AcqRel);
+        }
+    }
+
+    /// Sets the expiry of a key whose end ends commands. The caller holds the lock of the key.
+    pub(crate) fn set_expiry(&self, table: usize, key: &[u8], expires_at: Option<Timestamp>) {
+        let mut state = self.state.lock();
+        let State { queues, expiries, .. } = &mut *state;
+        let queue = queues.get_mut(table).and_then(|queues| queues.get_mut(key));
+        let Some(queue) = queue else { return };
+        if let Some(before) = std::mem::replace(&mut queue.expires_at, expires_at) {
+            expiries.remove(&(before, table, key.to_vec()));
+        }
+        expiries.extend(expires_at.map(|at| (at, table, key.to_vec())));
+    }
+
+    /// Whether the expiry of a key may end a command.
+    pub(super) fn has_expiries(&self) -> bool {
+        !self.state.lock().expiries.is_empty()
+    }
+
+    /// Marks the keys as ready whose expiry has passed.
+    pub(crate) fn mark_expired_ready(&self, now: Timestamp) {
+        loop {
+            let mut state = self.state.lock();
+            if state.expiries.first().is_none_or(|(at, ..)| *at > now) {
+                return;
+            }
+            let Some((_, table, key)) = state.expiries.pop_first() else { return };
+            if let Some(queue) = state.queues[table].get_mut(&key) {
+                queue.expires_at = None;
+            }
+            drop(state);
+            self.mark_ready(table, &key);
         }
     }
 
@@ -106,7 +150,7 @@ impl BlockedKeys {
     /// Marks a written key as ready if somebody waits for it.
     pub(super) fn mark_ready(&self, table: usize, key: &[u8]) {
         let mut state = self.state.lock();
-        let State { queues, ready } = &mut *state;
+        let State { queues, ready, .. } = &mut *state;
         let queue = queues.get_mut(table).and_then(|queues| queues.get_mut(key));
         if let Some(queue) = queue
             && !std::mem::replace(&mut queue.is_ready, true)
@@ -119,7 +163,7 @@ impl BlockedKeys {
     /// Marks all keys as ready that somebody waits for: their commands may want to fail.
     pub(super) fn mark_all_ready(&self) {
         let mut state = self.state.lock();
-        let State { queues, ready } = &mut *state;
+        let State { queues, ready, .. } = &mut *state;
         for (table, queues) in queues.iter_mut().enumerate() {
             for (key, queue) in queues.iter_mut() {
                 if !std::mem::replace(&mut queue.is_ready, true) {
@@ -180,6 +224,26 @@ mod tests {
         let ready = [vec![(2, WaitKind::Stream)], vec![(1, WaitKind::Group)]];
         assert_eq!([blocked.take_ready().unwrap(), blocked.take_ready().unwrap()], ready);
         assert_eq!(blocked.take_ready(), None);
+    }
+
+    #[test]
+    fn expired_key_is_ready_once_unless_its_expiry_or_its_command_has_gone() {
+        let (blocked, active) = (BlockedKeys::default(), AtomicU32::new(0));
+        for (ticket, key) in [(1, b"a"), (2, b"b"), (3, b"c")] {
+            blocked.add(0, key, (ticket, WaitKind::Group), &active);
+            blocked.set_expiry(0, key, Some(10));
+        }
+        blocked.set_expiry(0, b"a", Some(20));
+        blocked.remove(0, b"c", 3, &active);
+        blocked.mark_expired_ready(9);
+        assert!(!blocked.has_ready());
+        blocked.mark_expired_ready(10);
+        assert_eq!(blocked.take_ready().unwrap(), [(2, WaitKind::Group)]);
+        assert_eq!(blocked.take_ready(), None);
+        blocked.set_expiry(0, b"a", None);
+        assert!(!blocked.has_expiries());
+        blocked.mark_expired_ready(30);
+        assert!(!blocked.has_ready());
     }
 
     #[test]

@@ -3,18 +3,24 @@
 //! All writes of all clients go through [`Database::write`], under the locks of their keys; it
 //! notifies watches and marks the table for its next sync.
 //!
+//! The database has what belongs to the number that clients select: locks, watches, waiting commands.
+//! What belongs to the table is in [`Content`], and SWAPDB exchanges the contents of two databases
+//! under all locks of both. A command that holds a lock, or reads once, sees one content.
+//!
 //! An ordered engine also has the rows of collections, under a reserved prefix
 //! ([`siltstone_collections`]). A *stored key* is the key in the engine; it differs from the
 //! user's key only under that prefix. Batches and overlays have stored keys.
 
 use std::borrow::Cow;
+use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use siltstone::Table;
 use siltstone_collections::layout::PREFIX;
 use siltstone_collections::{Keyspace, UserKeys};
 use siltstone_engine::{
-    Cursor, Durability, Engine, Entry, MAX_KEY_BYTES, Op, Result, Timestamp, WriteBatch,
+    Cursor, Durability, Engine, Entry, Error, MAX_KEY_BYTES, Op, Result, Timestamp, WriteBatch,
 };
 use siltstone_mica::Store;
 
@@ -25,80 +31,128 @@ use super::observers::Observers;
 use super::versions::Versions;
 use super::watch::Watches;
 
-/// One SELECT index.
+/// One SELECT index. Dereferences to the content that it has at the moment.
 pub(crate) struct Database {
-    pub(crate) name: String,
-    pub(crate) engine: Arc<dyn Engine>,
     pub(crate) locks: KeyLocks,
     pub(crate) watches: Watches,
     /// Receivers of changed keys; shared by all tables.
     observers: Arc<Observers>,
     /// SELECT index.
     index: usize,
+    /// The contents of all databases.
+    contents: Arc<[Content]>,
+    /// Which of them this one has. Changes under all locks.
+    content: AtomicUsize,
+    /// Version counters for `cas`, if the table serves memcached clients.
+    pub(crate) versions: Option<Versions>,
+    /// Fetch times for `mg`, if the table serves memcached clients.
+    pub(crate) fetch_times: Option<FetchTimes>,
+}
+
+/// A table with the state that stays with it.
+pub(crate) struct Content {
+    pub(crate) name: String,
+    pub(crate) engine: Arc<dyn Engine>,
+    /// The table, if it is not replicated.
+    pub(crate) table: Option<Table>,
     pub(crate) max_value_bytes: usize,
     /// The collections, if the engine is ordered.
     pub(crate) keyspace: Option<Keyspace>,
     /// The concrete store, if the engine is `mica`.
     pub(crate) mica: Option<Arc<Store>>,
-    /// Version counters for `cas`, if the table serves memcached clients.
-    pub(crate) versions: Option<Versions>,
-    /// Fetch times for `mg`, if the table serves memcached clients.
-    pub(crate) fetch_times: Option<FetchTimes>,
     /// Written since the last sync began.
     unsynced: AtomicBool,
 }
 
-impl Database {
+impl Deref for Database {
+    type Target = Content;
+
+    #[inline]
+    fn deref(&self) -> &Content {
+        &self.contents[self.content.load(Ordering::Acquire)]
+    }
+}
+
+impl Content {
     /// A table whose values have up to `max_value_bytes`, or fewer if the engine's limit is lower.
     /// Upgrades a table that is older than collections.
-    pub(crate) fn open(
-        index: usize,
-        name: &str,
-        engine: Arc<dyn Engine>,
-        max_value_bytes: usize,
-        now: Timestamp,
-        observers: Arc<Observers>,
-    ) -> Result<Self> {
+    pub(crate) fn open(table: Table, max_value_bytes: usize, now: Timestamp) -> Result<Self> {
+        let engine = table.engine().clone();
         let is_ordered = engine.capabilities().ordered;
-        Ok(Database {
-            index,
-            observers,
+        Ok(Content {
             keyspace: is_ordered.then(|| Keyspace::open(engine.as_ref(), now)).transpose()?,
-            name: name.to_owned(),
-            locks: KeyLocks::new(),
-            watches: Watches::default(),
+            name: table.name().to_owned(),
             max_value_bytes: max_value_bytes.min(engine.capabilities().max_value_bytes),
             mica: engine.as_any().and_then(|inside| inside.downcast().ok()),
-            versions: None,
-            fetch_times: None,
             unsynced: AtomicBool::new(false),
+            table: Some(table),
             engine,
         })
     }
 
     /// The table of a replicated group, which other nodes write, too.
     pub(crate) fn open_replicated(
-        index: usize,
         name: String,
         engine: Arc<dyn Engine>,
         max_value_bytes: usize,
         now: Timestamp,
-        observers: Arc<Observers>,
     ) -> Result<Self> {
-        Ok(Database {
-            index,
-            observers,
+        Ok(Content {
             keyspace: Some(Keyspace::attach(engine.as_ref(), now)?),
             name,
-            locks: KeyLocks::new(),
-            watches: Watches::default(),
             max_value_bytes: max_value_bytes.min(engine.capabilities().max_value_bytes),
             mica: None,
-            versions: None,
-            fetch_times: None,
             unsynced: AtomicBool::new(false),
+            table: None,
             engine,
         })
+    }
+}
+
+impl Database {
+    /// One database per content, in this order.
+    pub(crate) fn of_contents(contents: Vec<Content>, observers: &Arc<Observers>) -> Vec<Self> {
+        let contents: Arc<[Content]> = contents.into();
+        let database = |index| Database {
+            index,
+            observers: observers.clone(),
+            locks: KeyLocks::new(),
+            watches: Watches::default(),
+            versions: None,
+            fetch_times: None,
+            content: AtomicUsize::new(index),
+            contents: contents.clone(),
+        };
+        (0..contents.len()).map(database).collect()
+    }
+
+    /// Whether clients of memcached's protocol or of UDP are served from the table.
+    pub(crate) fn is_named_by_other_protocols(&self) -> bool {
+        self.versions.is_some() || self.locks.has_burst_threads()
+    }
+
+    /// Exchanges the contents of two databases, durably. Writes before it are synced. The caller
+    /// holds all locks of both.
+    pub(crate) fn swap(&self, other: &Database) -> Result<()> {
+        let (Some(table), Some(others)) = (&self.table, &other.table) else {
+            let engine = self.engine.name();
+            return Err(Error::Unsupported { engine, operation: "SWAPDB" });
+        };
+        // A worker that has written one of them will sync what the database then has.
+        self.engine.sync()?;
+        other.engine.sync()?;
+        // As in Redis, a watched key that exists in neither is not changed.
+        for database in [self, other] {
+            let mut watched = database.watches.keys();
+            watched.retain(|key| [self, other].iter().any(|it| !matches!(it.get(key), Ok(None))));
+            database.watches.touch(watched.iter());
+        }
+        table.swap_places(others)?;
+        let mine = self.content.load(Ordering::Acquire);
+        self.content.store(other.content.load(Ordering::Acquire), Ordering::Release);
+        other.content.store(mine, Ordering::Release);
+        self.observers.swapped(self.index, other.index);
+        Ok(())
     }
 
     /// Reads the state of the table again after other nodes may have written it.

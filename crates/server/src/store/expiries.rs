@@ -57,6 +57,23 @@ impl Expiries {
         Some((table, key))
     }
 
+    /// Exchanges the expiries of two tables.
+    pub(super) fn swap(&self, first: usize, second: usize) {
+        let mut state = self.state.lock();
+        if state.by_key.is_empty() {
+            return;
+        }
+        let swapped = |table| match table {
+            _ if table == first => second,
+            _ if table == second => first,
+            _ => table,
+        };
+        let by_key = std::mem::take(&mut state.by_key).into_iter();
+        state.by_key = by_key.map(|((table, key), at)| ((swapped(table), key), at)).collect();
+        let in_order = std::mem::take(&mut state.in_order).into_iter();
+        state.in_order = in_order.map(|(at, table, key)| (at, swapped(table), key)).collect();
+    }
+
     /// Forgets all expiries.
     pub(super) fn clear(&self) {
         *self.state.lock() = State::default();

@@ -28,6 +28,7 @@ pub(crate) struct KeyLocks {
     stripes: Box<[Mutex<()>]>,
     seed: u64,
     bursts: TwoModeLock,
+    burst_threads: usize,
 }
 
 /// Locks held until dropped.
@@ -50,12 +51,18 @@ impl KeyLocks {
     pub(crate) fn new() -> Self {
         let stripes = (0..STRIPES).map(|_| Mutex::new(())).collect();
         let seed = RandomState::new().build_hasher().finish();
-        KeyLocks { stripes, seed, bursts: TwoModeLock::new(0) }
+        KeyLocks { stripes, seed, bursts: TwoModeLock::new(0), burst_threads: 0 }
     }
 
     /// Sets the number of threads that serve bursts.
     pub(crate) fn set_burst_threads(&mut self, threads: usize) {
         self.bursts = TwoModeLock::new(threads);
+        self.burst_threads = threads;
+    }
+
+    /// Whether threads serve bursts.
+    pub(crate) fn has_burst_threads(&self) -> bool {
+        self.burst_threads > 0
     }
 
     /// Enters the shared mode for the thread with this index, unless a key lock is held.

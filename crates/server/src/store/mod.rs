@@ -34,5 +34,5 @@ pub(crate) mod watch;
 pub(crate) mod write_batcher;
 
 pub(crate) use cursors::Cursors;
-pub(crate) use database::Database;
+pub(crate) use database::{Content, Database};
 pub(crate) use siltstone::transaction::Overlay;

@@ -86,6 +86,14 @@ impl Observers {
         }
     }
 
+    /// Notifies that two tables were exchanged. Tracking clients are not told, as in Redis.
+    pub(super) fn swapped(&self, table: usize, other: usize) {
+        self.expiries.swap(table, other);
+        if self.active.load(Ordering::Acquire) & BLOCKED != 0 {
+            self.blocked.mark_all_ready();
+        }
+    }
+
     /// Whether the client and time of each SET matter, so that SETs are not batched.
     #[inline]
     pub(crate) fn need_single_sets(&self) -> bool {
@@ -108,6 +116,11 @@ impl Observers {
     #[inline]
     pub(crate) fn has_tracking(&self) -> bool {
         self.has_any(TRACKING)
+    }
+
+    /// Whether passed expiries matter to somebody: to their publication, or to waiting commands.
+    pub(crate) fn has_expiries_or_expiring_waits(&self) -> bool {
+        self.has_expiries() || self.has_any(BLOCKED) && self.blocked.has_expiries()
     }
 
     /// Whether expiries are to be published.

@@ -27,6 +27,7 @@ mod redis_pubsub;
 mod redis_scripts;
 mod redis_sort;
 mod redis_streams;
+mod redis_swapdb;
 mod redis_tools;
 mod replicated;
 mod replicated_groups;

@@ -11,7 +11,7 @@ fn call(client: &mut Client, line: &str) -> String {
 }
 
 /// Runs a test on this server and, if installed, on Redis, which validates the test.
-fn on_both(test: impl Fn(&mut dyn FnMut() -> Client)) {
+pub(crate) fn on_both(test: impl Fn(&mut dyn FnMut() -> Client)) {
     let options = ["--save", "", "--port"];
     if let Some(peer) = Peer::start("redis-server", &options) {
         test(&mut || Client::connect(peer.address));
@@ -173,6 +173,40 @@ fn latencies_are_recorded_and_reset() {
 }
 
 #[test]
+fn subcommands_are_counted_by_themselves() {
+    on_both(|connect| {
+        let mut client = connect();
+        client.call("CONFIG RESETSTAT");
+        for call in ["CLIENT ID", "client id", "CLIENT LIST", "CLIENT NOSUCH", "XINFO STREAM none"]
+        {
+            client.call(call);
+        }
+        client.call_bytes(&[b"EVAL", b"return redis.call('OBJECT', 'ENCODING', 'none')", b"0"]);
+        let stats = client.call("INFO commandstats");
+        for part in [
+            "cmdstat_config|resetstat:calls=1,",
+            "cmdstat_client|id:calls=2,",
+            "cmdstat_client|list:calls=1,",
+            "cmdstat_object|encoding:calls=1,",
+        ] {
+            assert!(stats.contains(part), "{part} {stats}");
+        }
+        let failed = |line: &str| {
+            line.starts_with("cmdstat_xinfo|stream:calls=1,") && line.ends_with("failed_calls=1")
+        };
+        assert!(stats.lines().any(failed), "{stats}");
+        let stats = client.call("INFO latencystats");
+        assert!(stats.contains("latency_percentiles_usec_client|id:p50="), "{stats}");
+        let histograms = client.call("LATENCY HISTOGRAM client");
+        assert!(histograms.contains("\"client|id\", [\"calls\", :2"), "{histograms}");
+        assert!(histograms.contains("\"client|list\", [\"calls\", :1"), "{histograms}");
+        let histograms = client.call("LATENCY HISTOGRAM Client|ID get");
+        assert!(histograms.starts_with("[\"client|id\", "), "{histograms}");
+        assert!(!histograms.contains("client|list"), "{histograms}");
+    });
+}
+
+#[test]
 fn latency_of_syncs_is_monitored() {
     let server = TestServer::with(|options| options.fsync = siltstone_server::Fsync::Always);
     let mut client = server.client();
@@ -277,8 +311,6 @@ fn move_takes_a_key_to_another_table() {
         ("MOVE h 0", "+QUEUED"),
         ("EXEC", "[-ERR MOVE is not allowed in transactions: they write to one table]"),
     ]);
-    let refusal = client.call("SWAPDB 0 1");
-    assert!(refusal.starts_with("-ERR SWAPDB is not supported"), "{refusal}");
 }
 
 #[test]

@@ -207,6 +207,65 @@ fn waiting_group_reader_fails_when_its_key_goes() {
 }
 
 #[test]
+fn waiting_group_reader_fails_when_its_key_expires() {
+    on_both(|connect| {
+        let (mut writer, mut reader) = (connect(), connect());
+        let wait = "XREADGROUP GROUP g a BLOCK 0 STREAMS s >";
+        // An expiry that was set before, and one that is set meanwhile.
+        for before in [true, false] {
+            writer.call("XGROUP CREATE s g $ MKSTREAM");
+            let expire = |client: &mut Client| client.expect(&[("PEXPIRE s 80", ":1")]);
+            if before {
+                expire(&mut writer);
+            }
+            park(&mut reader, &mut writer, wait, 1);
+            if !before {
+                expire(&mut writer);
+            }
+            // Redis 7.0 has words of its own.
+            let reply = reader.read();
+            let expected = ["-NOGROUP No such key 's'", "-UNBLOCKED the stream key no longer"];
+            assert!(expected.iter().any(|begin| reply.starts_with(begin)), "{reply}");
+            writer.expect(&[("EXISTS s", ":0")]);
+        }
+        // One that is removed in time.
+        writer.call("XGROUP CREATE s g $ MKSTREAM");
+        writer.call("PEXPIRE s 60");
+        park(&mut reader, &mut writer, wait, 1);
+        writer.expect(&[("PERSIST s", ":1")]);
+        std::thread::sleep(std::time::Duration::from_millis(150));
+        writer.expect(&[("XADD s 1 k v", "\"1-0\"")]);
+        assert_eq!(reader.read(), "[[\"s\", [[\"1-0\", [\"k\", \"v\"]]]]]");
+    });
+}
+
+#[test]
+fn waiting_group_reader_fails_when_its_key_is_renamed_or_replaced() {
+    let server = TestServer::start();
+    let (mut writer, mut reader) = (server.client(), server.client());
+    for (removal, begin) in [
+        ("RENAME s t", "-NOGROUP No such key 's'"),
+        ("RENAME other s", "-WRONGTYPE"),
+        ("COPY other s REPLACE", "-WRONGTYPE"),
+        ("LPUSH s 1", ""),
+        ("MOVE s 1", "-NOGROUP No such key 's'"),
+        ("UNLINK s", "-NOGROUP No such key 's'"),
+    ] {
+        writer.call("FLUSHALL");
+        writer.call("RPUSH other 1");
+        writer.call("XGROUP CREATE s g $ MKSTREAM");
+        park(&mut reader, &mut writer, "XREADGROUP GROUP g a BLOCK 0 STREAMS s >", 1);
+        let answer = writer.call(removal);
+        if begin.is_empty() {
+            assert!(answer.starts_with("-WRONGTYPE"), "{answer}");
+            writer.call("DEL s");
+        }
+        let reply = reader.read();
+        assert!(reply.starts_with(begin), "{removal}: {answer} {reply}");
+    }
+}
+
+#[test]
 fn transactions_and_scripts_read_without_waiting() {
     on_both(|connect| {
         let (mut client, mut other) = (connect(), connect());

@@ -9,9 +9,10 @@
 //! The file is text, so that people can read it, and is replaced atomically: written as a draft,
 //! synced, renamed, directory synced. In the file the list of pending tables is called `pending`.
 //! Version 1 has no such list, and is written while no table is pending. Version 3 adds `ids`, the
-//! tables that have taken part in batches over several tables, and is written once there are any. A
-//! reader refuses versions above its own. Version 4 is that of an encrypted store; the text behind
-//! it is then the header of an encrypted file. `repair` rebuilds a damaged or missing catalogue
+//! tables that have taken part in batches over several tables, and is written once there are any.
+//! Version 5 adds `places`, the tables that servers show in the place of others, and is written
+//! while there are any. A reader refuses versions above its own. Version 4 is that of an encrypted
+//! store; the text behind it is then the header of an encrypted file. `repair` rebuilds a damaged or missing catalogue
 //! from the table directories.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +31,9 @@ pub use repair::repair;
 pub(crate) use repair::repair_with;
 
 const DRAFT_NAME: &str = "CATALOG.new";
-const VERSION: u32 = 3;
+const VERSION: u32 = 5;
+/// The version without places.
+const VERSION_WITHOUT_PLACES: u32 = 3;
 /// The version without identities of tables.
 const VERSION_WITHOUT_IDS: u32 = 2;
 /// The version without pending tables.
@@ -53,6 +56,9 @@ pub struct Catalogue {
     /// Greater than all identities that were assigned; 0 if there was none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub next_id: u64,
+    /// Tables that servers show in the place of others, by place. See [`Self::in_place_of`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub places: BTreeMap<String, String>,
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -148,9 +154,10 @@ impl Catalogue {
     /// The oldest version that suffices.
     fn version(&self) -> u32 {
         match (self.next_id, self.pending.is_empty()) {
+            _ if !self.places.is_empty() => VERSION,
             (0, true) => VERSION_WITHOUT_PENDING,
             (0, false) => VERSION_WITHOUT_IDS,
-            _ => VERSION,
+            _ => VERSION_WITHOUT_PLACES,
         }
     }
 
@@ -176,7 +183,7 @@ impl Catalogue {
             return Err(damaged(0, format!("does not begin with '{MAGIC}'")));
         };
         let stated = match version.parse::<u32>() {
-            Ok(known @ VERSION_WITHOUT_PENDING..=VERSION) => known,
+            Ok(known @ (VERSION_WITHOUT_PENDING..=VERSION_WITHOUT_PLACES | VERSION)) => known,
             Ok(newer) if newer > VERSION => {
                 return Err(Error::Refused {
                     path: path.to_owned(),
@@ -236,7 +243,9 @@ mod tests {
         let mut with_ids = with_pending.clone();
         with_ids.ids.insert("words".to_owned(), 7);
         with_ids.next_id = 8;
-        for catalogue in [sample(), with_pending, with_ids] {
+        let mut with_places = with_ids.clone();
+        with_places.places = [("a", "b"), ("b", "a")].map(|(a, b)| (a.into(), b.into())).into();
+        for catalogue in [sample(), with_pending, with_ids, with_places] {
             assert_eq!(Catalogue::parse(&catalogue.format(), "C").unwrap(), catalogue);
         }
     }
@@ -249,6 +258,8 @@ mod tests {
         assert!(catalogue.format().starts_with(b"siltstone-catalogue 2 "));
         catalogue.next_id = 8;
         assert!(catalogue.format().starts_with(b"siltstone-catalogue 3 "));
+        catalogue.places.insert("a".to_owned(), "b".to_owned());
+        assert!(catalogue.format().starts_with(b"siltstone-catalogue 5 "));
     }
 
     #[test]

@@ -47,6 +47,7 @@ mod db_options;
 mod members;
 mod open;
 mod options;
+mod places;
 mod rename;
 mod tables;
 

@@ -129,6 +129,10 @@ impl OptionStore for Inner {
         })?;
         db.change_locked(&mut open, table, changes)
     }
+
+    fn swap_places(self: Arc<Self>, first: &Table, second: &Table) -> Result<()> {
+        Db { inner: self }.swap_places(first, second)
+    }
 }
 
 /// Refuses the options for which there is a reason.

@@ -90,6 +90,7 @@ impl Db {
         if let Some(id) = catalogue.ids.remove(from) {
             catalogue.ids.insert(to.to_owned(), id);
         }
+        catalogue.rename_place(from, to);
         catalogue.pending.insert(from.to_owned());
         catalogue.write(vfs)?;
         open.catalogue = catalogue.clone();

@@ -146,6 +146,7 @@ impl Db {
         if let Some(id) = catalogue.ids.remove(name) {
             self.inner.batches.forget(id);
         }
+        catalogue.remove_place(name);
         catalogue.pending.insert(name.to_owned());
         let vfs = self.inner.vfs.as_ref();
         catalogue.write(vfs)?;

@@ -23,6 +23,9 @@ pub(crate) type Options = BTreeMap<String, String>;
 pub(crate) trait OptionStore: Send + Sync {
     /// See [`Table::set_options`].
     fn set_options(self: Arc<Self>, table: &Table, changes: &Options) -> Result<Vec<String>>;
+
+    /// See [`Table::swap_places`].
+    fn swap_places(self: Arc<Self>, first: &Table, second: &Table) -> Result<()>;
 }
 
 /// The options of an open table of a store.
@@ -39,6 +42,35 @@ impl TableOptions {
 }
 
 impl Table {
+    /// Exchanges the places in which servers show two tables of one store, atomically and durably
+    /// ([`Catalogue::in_place_of`](crate::catalogue::Catalogue::in_place_of)). Their names,
+    /// directories and contents stay as they are. Earlier versions refuse the store from then on,
+    /// until both are in their own places again.
+    ///
+    /// ```
+    /// # use siltstone::{Db, DbOptions};
+    /// # let scratch = tempfile::tempdir().unwrap();
+    /// # let db = Db::open_or_create(scratch.path().join("s"), DbOptions::default())?;
+    /// let old = db.table_or_create("old", "lsm", &Default::default())?;
+    /// let new = db.table_or_create("new", "lsm", &Default::default())?;
+    /// old.swap_places(&new)?;
+    /// assert_eq!(db.catalogue()?.in_place_of("old"), "new");
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if one has been dropped or the tables are of two stores; I/O errors: either
+    /// state is there then. Tables outside of stores have no places, and nothing is recorded.
+    pub fn swap_places(&self, other: &Table) -> Result<()> {
+        let options = match (&self.options, &other.options) {
+            (Some(options), Some(_)) => options,
+            (None, None) => return Ok(()),
+            _ => return Err(Error::Closed),
+        };
+        let store = options.store.upgrade().ok_or(Error::Closed)?;
+        store.swap_places(self, other)
+    }
+
     /// The options in force that were given, by their names at creation or their present ones; the
     /// others have the engine's defaults. Those that are in force from the next open on are in
     /// [`Db::spec_of`](crate::Db::spec_of). Empty for a table outside of a store.
