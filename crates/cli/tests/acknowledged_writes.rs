@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, unreachable_pub)]
 
+mod netns;
 mod three_nodes;
 
 use std::io::{BufRead, BufReader, Write};
