@@ -9,9 +9,10 @@ use std::time::Duration;
 use rustix::process::Signal;
 use siltstone_testkit::TestRng;
 
+use super::load::TAGS;
 use super::machine::{Machine, compile_shim};
 use super::network::Network;
-use crate::three_nodes::client::Connection;
+use crate::three_nodes::client::{ClusterClient, Connection};
 use crate::three_nodes::nodes::{Host, Nodes, tls, wait_for};
 
 const MEMBERS: usize = 3;
@@ -138,7 +139,7 @@ impl Cluster {
             Fault::FillDiskOfLeader | Fault::FillDiskOfFollower => {
                 let full = if is_leader_filled { leader } else { follower };
                 self.machines[full].fill();
-                wait_for("the failure of the full node", || !self.failure(full).is_empty());
+                self.write_until_failure(full);
             }
             Fault::ClockOfLeaderAhead => self.set_clock(leader, HOUR),
             Fault::ClockOfLeaderBehind => self.set_clock(leader, -HOUR),
@@ -196,6 +197,18 @@ impl Cluster {
         self.machines[node].set_clock(seconds);
         let jump = time() - before;
         assert!((jump - seconds).abs() < 60, "the node does not see its clock: {jump} s");
+    }
+
+    /// Writes large values until a node with a full disk has noticed it.
+    fn write_until_failure(&self, node: usize) {
+        let value = "x".repeat(64 << 10);
+        let mut clients = TAGS.map(|tag| (tag, ClusterClient::impatient(&self.nodes.clients)));
+        wait_for("the failure of the full node", || {
+            for (tag, client) in &mut clients {
+                client.call(&["SET", &format!("{{{tag}}}large"), &value]);
+            }
+            !self.failure(node).is_empty()
+        });
     }
 
     /// Adds the spare node and removes another one, which is the spare one then.

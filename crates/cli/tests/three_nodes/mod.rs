@@ -12,6 +12,7 @@ pub mod client;
 mod created;
 mod groups;
 pub mod nodes;
+mod refusals;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};

@@ -33,6 +33,8 @@ pub struct Nodes {
     _scratch: Option<tempfile::TempDir>,
     hosts: Vec<Host>,
     cluster: String,
+    /// The number of the cluster.
+    pub cluster_id: u64,
     /// Whether the node joins; the others are the first nodes of the group.
     joins: Vec<bool>,
     options: Vec<String>,
@@ -63,7 +65,7 @@ impl Nodes {
             dir: scratch.path().join(format!("node-{node}")),
             wrapper: Vec::new(),
             environment: Vec::new(),
-            log: None,
+            log: Some(scratch.path().join(format!("node-{node}.log"))),
         };
         let hosts = (0..count).map(host).collect();
         let mut nodes = Self::on(hosts, first, options);
@@ -79,6 +81,7 @@ impl Nodes {
         let mut nodes = Nodes {
             _scratch: None,
             cluster: members.collect::<Vec<_>>().join(","),
+            cluster_id: 77,
             joins: (0..hosts.len()).map(|node| node >= first).collect(),
             options: options.to_vec(),
             clients: hosts.iter().map(|host| host.client).collect(),
@@ -92,6 +95,12 @@ impl Nodes {
     /// The directory of a node.
     pub fn dir(&self, node: usize) -> &Path {
         &self.hosts[node].dir
+    }
+
+    /// What a node has said.
+    pub fn log(&self, node: usize) -> String {
+        let log = self.hosts[node].log.as_ref().map(std::fs::read_to_string);
+        log.and_then(Result::ok).unwrap_or_default()
     }
 
     /// Starts a node, which has not run yet or was killed.
@@ -108,7 +117,8 @@ impl Nodes {
             let through = self.clients[self.running()[0]].to_string();
             command.args(["--join", &through, "--cluster-announce", &own]);
         } else {
-            command.args(["--node-id", &(node + 1).to_string(), "--cluster-id", "77"]);
+            let number = (node + 1).to_string();
+            command.args(["--node-id", &number, "--cluster-id", &self.cluster_id.to_string()]);
             command.args(["--initial-cluster", &self.cluster]);
         }
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
