@@ -71,6 +71,12 @@ impl Fault {
         Fault::MoveLeader,
         Fault::Replace,
     ];
+
+    /// Whether another node leads afterwards, and the old leader may go on for a while.
+    pub fn deposes_leader(self) -> bool {
+        use Fault::{CutLeader, DeafenLeader, KillLeader, MuteLeader, PauseLeader, UnplugLeader};
+        [CutLeader, DeafenLeader, KillLeader, MuteLeader, PauseLeader, UnplugLeader].contains(&self)
+    }
 }
 
 /// Nodes, each on a machine of its own.

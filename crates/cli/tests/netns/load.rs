@@ -2,9 +2,15 @@
 //!
 //! Each tag has keys of its own, in one slot: a counter, a register, two counters that transactions
 //! increment together, and keys that expire. The keys are new in each round.
+//!
+//! A node holds its replies behind a write that cannot be committed, so an old leader gives stale
+//! reads away, if it has any, only to those who come without writes. Therefore a reader per tag
+//! stays at its node as long as it can, and in some rounds all others avoid the leader before it
+//! is hit.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
@@ -20,6 +26,8 @@ pub const TAGS: [&str; 4] = ["b", "c", "d", "a"];
 /// Between the commands of one client, so that nodes have time for other things.
 const PAUSE: Duration = Duration::from_millis(4);
 const TIME_TO_LIVE: &str = "250";
+/// Longer than a fault.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What one round shares.
 pub struct Round<'a> {
@@ -29,6 +37,8 @@ pub struct Round<'a> {
     pub ends: AtomicBool,
     /// The successes of all clients.
     pub successes: AtomicU64,
+    /// The node to which only readers go.
+    pub avoided: Mutex<Option<SocketAddr>>,
 }
 
 /// What one client has seen.
@@ -63,6 +73,7 @@ enum Work {
     Register,
     Transactions,
     Expiry,
+    Reads,
 }
 
 impl<'a> Round<'a> {
@@ -75,13 +86,16 @@ impl<'a> Round<'a> {
         &'a self,
         scope: &'scope std::thread::Scope<'scope, 'a>,
     ) -> Vec<std::thread::ScopedJoinHandle<'scope, Record>> {
-        use Work::{Counter, Expiry, Register, Transactions};
-        let works = [Counter, Counter, Register, Register, Transactions, Expiry];
+        use Work::{Counter, Expiry, Reads, Register, Transactions};
+        let works = [Counter, Counter, Register, Register, Transactions, Expiry, Reads];
         let all = (0..TAGS.len()).flat_map(|tag| works.map(|work| (tag, work)));
         let start = |(thread, (tag, work)): (usize, (usize, Work))| {
             let rng = TestRng::of(self.number as u64, thread as u64);
             let record = Record { tag, ..Record::default() };
-            let client = ClusterClient::impatient(self.clients);
+            let client = match work {
+                Reads => ClusterClient::with_timeout(self.clients, PATIENCE),
+                _ => ClusterClient::impatient(self.clients),
+            };
             let client = Client { round: self, client, rng, record };
             scope.spawn(move || client.run(work))
         };
@@ -98,9 +112,17 @@ impl<'a> Round<'a> {
 impl Client<'_> {
     fn run(mut self, work: Work) -> Record {
         while !self.round.ends.load(SeqCst) {
+            if !matches!(work, Work::Reads) {
+                let avoided = *self.round.avoided.lock().unwrap();
+                self.client.avoid(avoided);
+            }
             match work {
                 Work::Counter => self.count(),
-                Work::Register => self.register(),
+                Work::Register => {
+                    let is_write = self.rng.one_in(2);
+                    self.register(is_write);
+                }
+                Work::Reads => self.register(false),
                 Work::Transactions => self.transaction(),
                 Work::Expiry => self.expiry(),
             }
@@ -153,8 +175,8 @@ impl Client<'_> {
         }
     }
 
-    fn register(&mut self) {
-        let (key, is_write) = (self.key("register"), self.rng.one_in(2));
+    fn register(&mut self, is_write: bool) {
+        let key = self.key("register");
         let value = self.rng.draw() >> 1;
         let done = match is_write {
             true => self.timed(|client| client.call(&["SET", &key, &value.to_string()])),

@@ -28,6 +28,7 @@ mod network;
 mod report;
 
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
@@ -74,6 +75,7 @@ fn run(
         begin: Instant::now(),
         ends: AtomicBool::new(false),
         successes: AtomicU64::new(0),
+        avoided: Mutex::new(None),
     };
     let (records, from) = std::thread::scope(|scope| {
         // A failed assertion below must not leave the threads running.
@@ -81,9 +83,15 @@ fn run(
         let threads = round.start(scope);
         round.wait_for_successes();
         std::thread::sleep(WARM_UP);
+        if fault.deposes_leader() && rng.one_in(2) {
+            let leader = clients[cluster.nodes.leader()];
+            *round.avoided.lock().unwrap() = Some(leader);
+            std::thread::sleep(WARM_UP / 3);
+        }
         let from = round.now();
         cluster.inject(fault, rng);
         cluster.heal();
+        *round.avoided.lock().unwrap() = None;
         round.wait_for_successes();
         round.ends.store(true, SeqCst);
         let records: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();

@@ -101,16 +101,28 @@ pub struct ClusterClient {
     next: usize,
     timeout: Duration,
     connection: Option<Connection>,
+    avoided: Option<SocketAddr>,
 }
 
 impl ClusterClient {
     pub fn new(nodes: &[SocketAddr]) -> Self {
-        ClusterClient { nodes: nodes.to_vec(), next: 0, timeout: TIMEOUT, connection: None }
+        Self::with_timeout(nodes, TIMEOUT)
+    }
+
+    /// A client that goes to another node if one does not answer for some time.
+    pub fn with_timeout(nodes: &[SocketAddr], timeout: Duration) -> Self {
+        ClusterClient { nodes: nodes.to_vec(), next: 0, timeout, connection: None, avoided: None }
     }
 
     /// A client that goes to another node if one does not answer soon.
     pub fn impatient(nodes: &[SocketAddr]) -> Self {
-        ClusterClient { timeout: SHORT_TIMEOUT, ..Self::new(nodes) }
+        Self::with_timeout(nodes, SHORT_TIMEOUT)
+    }
+
+    /// Sends nothing more to a node, if one is given, until this is called again.
+    pub fn avoid(&mut self, node: Option<SocketAddr>) {
+        self.avoided = node;
+        self.connection.take_if(|connection| Some(connection.address) == node);
     }
 
     /// Sends a command once.
@@ -144,6 +156,9 @@ impl ClusterClient {
         if self.connection.is_none() {
             let address = self.nodes[self.next];
             self.next = (self.next + 1) % self.nodes.len();
+            if Some(address) == self.avoided {
+                return None;
+            }
             self.connection = Connection::with_timeout(address, self.timeout).ok();
         }
         self.connection.as_mut()
@@ -152,7 +167,9 @@ impl ClusterClient {
     fn judge(&mut self, reply: String) -> Answer {
         if let Some(moved) = reply.strip_prefix("-MOVED ") {
             let address = moved.split_once(' ').unwrap().1.parse().unwrap();
-            self.connection = Connection::with_timeout(address, self.timeout).ok();
+            let is_avoided = Some(address) == self.avoided;
+            let open = || Connection::with_timeout(address, self.timeout).ok();
+            self.connection = if is_avoided { None } else { open() };
             if self.connection.is_none() {
                 // The leader is dead, and its followers do not know it yet.
                 std::thread::sleep(PAUSE);
