@@ -63,6 +63,8 @@ pub struct Totals {
 struct Client<'a> {
     round: &'a Round<'a>,
     client: ClusterClient,
+    /// Whether it goes to all nodes, also to the one that others avoid.
+    stays: bool,
     rng: TestRng,
     record: Record,
 }
@@ -96,7 +98,8 @@ impl<'a> Round<'a> {
                 Reads => ClusterClient::with_timeout(self.clients, PATIENCE),
                 _ => ClusterClient::impatient(self.clients),
             };
-            let client = Client { round: self, client, rng, record };
+            let stays = matches!(work, Reads);
+            let client = Client { round: self, client, stays, rng, record };
             scope.spawn(move || client.run(work))
         };
         all.enumerate().map(start).collect()
@@ -112,10 +115,6 @@ impl<'a> Round<'a> {
 impl Client<'_> {
     fn run(mut self, work: Work) -> Record {
         while !self.round.ends.load(SeqCst) {
-            if !matches!(work, Work::Reads) {
-                let avoided = *self.round.avoided.lock().unwrap();
-                self.client.avoid(avoided);
-            }
             match work {
                 Work::Counter => self.count(),
                 Work::Register => {
@@ -140,6 +139,9 @@ impl Client<'_> {
         &mut self,
         run: impl FnOnce(&mut ClusterClient) -> Answer,
     ) -> Option<(u64, u64, String)> {
+        if !self.stays {
+            self.client.avoid(*self.round.avoided.lock().unwrap());
+        }
         let called = self.round.now();
         let answer = run(&mut self.client);
         let returned = self.round.now();

@@ -9,6 +9,8 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, fallocate};
 
@@ -113,6 +115,21 @@ impl Machine {
         let file = OpenOptions::new().write(true).open(&self.clock).unwrap();
         file.write_all_at(&seconds.to_ne_bytes(), 0).unwrap();
     }
+}
+
+/// Syncs a file until the end. Returns the longest time that it took: what this machine itself has
+/// held up, whatever the nodes do.
+pub fn longest_sync(dir: &Path, ends: &AtomicBool) -> Duration {
+    let file = File::create(dir.join("synced")).unwrap();
+    let mut longest = Duration::ZERO;
+    while !ends.load(SeqCst) {
+        let begin = Instant::now();
+        file.write_all_at(b"x", 0).unwrap();
+        file.sync_data().unwrap();
+        longest = longest.max(begin.elapsed());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    longest
 }
 
 impl Drop for Machine {

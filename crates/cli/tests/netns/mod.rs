@@ -27,7 +27,7 @@ mod machine;
 mod network;
 mod report;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -62,6 +62,7 @@ fn plan(rounds: u64, rng: &mut TestRng) -> Vec<Fault> {
 
 /// One round; returns the longest refusal and what the clients have done.
 fn run(
+    dir: &Path,
     cluster: &mut Cluster,
     number: usize,
     groups: usize,
@@ -81,6 +82,7 @@ fn run(
         // A failed assertion below must not leave the threads running.
         let _end = SetOnDrop(&round.ends);
         let threads = round.start(scope);
+        let sync = scope.spawn(|| machine::longest_sync(dir, &round.ends));
         round.wait_for_successes();
         std::thread::sleep(WARM_UP);
         if fault.deposes_leader() && rng.one_in(2) {
@@ -95,6 +97,7 @@ fn run(
         round.wait_for_successes();
         round.ends.store(true, SeqCst);
         let records: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        println!("  longest sync of another file: {:.0?}", sync.join().unwrap());
         (records, from)
     });
     let refusal = longest_gap(&records, groups, from);
@@ -111,7 +114,7 @@ fn run_all(rounds: u64) {
     let (mut report, mut totals) = (Report::default(), Totals::default());
     for (number, fault) in plan(rounds, &mut rng).into_iter().enumerate() {
         let begin = Instant::now();
-        let (refusal, seen) = run(&mut cluster, number, groups, fault, &mut rng);
+        let (refusal, seen) = run(scratch.path(), &mut cluster, number, groups, fault, &mut rng);
         let seconds = begin.elapsed().as_secs_f64();
         println!(
             "round {number}, {fault:?}: {refusal:.0?} without success, {seen:?}, {seconds:.1} s"
