@@ -239,6 +239,29 @@ impl Client<'_> {
     }
 }
 
+/// What a node says of itself, each time that it changes, with the time in milliseconds.
+pub fn observe(round: &Round<'_>, node: SocketAddr) -> Vec<String> {
+    let mut client = ClusterClient::with_timeout(&[node], Duration::from_millis(300));
+    let (mut seen, mut last) = (Vec::new(), String::new());
+    while !round.ends.load(SeqCst) {
+        let state = match client.call(&["CLUSTER", "STATUS"]) {
+            Answer::Reply(reply) => {
+                let is_shown = |line: &&str| {
+                    ["role", "term", "leader", "voters"].contains(&line.split(':').next().unwrap())
+                };
+                reply.lines().filter(is_shown).collect::<Vec<_>>().join(" ")
+            }
+            _ => "no answer".to_owned(),
+        };
+        if state != last {
+            seen.push(format!("{:6} ms  {node}  {state}", round.now() / 1_000_000));
+            last = state;
+        }
+        std::thread::sleep(10 * PAUSE);
+    }
+    seen
+}
+
 /// The longest time without any success of a group that reaches into the time after `from`.
 pub fn longest_gap(records: &[Record], groups: usize, from: u64) -> Duration {
     let of_group = |group: usize| {

@@ -27,6 +27,7 @@ mod machine;
 mod network;
 mod report;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -78,10 +79,15 @@ fn run(
         successes: AtomicU64::new(0),
         avoided: Mutex::new(None),
     };
-    let (records, from) = std::thread::scope(|scope| {
+    let (records, mut observed, from) = std::thread::scope(|scope| {
         // A failed assertion below must not leave the threads running.
         let _end = SetOnDrop(&round.ends);
         let threads = round.start(scope);
+        let observe = |node: &SocketAddr| {
+            let (round, node) = (&round, *node);
+            scope.spawn(move || load::observe(round, node))
+        };
+        let observers: Vec<_> = clients.iter().map(observe).collect();
         let sync = scope.spawn(|| machine::longest_sync(dir, &round.ends));
         round.wait_for_successes();
         std::thread::sleep(WARM_UP);
@@ -98,9 +104,15 @@ fn run(
         round.ends.store(true, SeqCst);
         let records: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
         println!("  longest sync of another file: {:.0?}", sync.join().unwrap());
-        (records, from)
+        let observed: Vec<_> =
+            observers.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+        (records, observed, from)
     });
     let refusal = longest_gap(&records, groups, from);
+    if refusal > MAX_REFUSAL / 2 {
+        observed.sort();
+        println!("{fault:?} at {} ms:\n{}", from / 1_000_000, observed.join("\n"));
+    }
     (refusal, check(&round, records))
 }
 
