@@ -3,7 +3,7 @@
 //! Each fault leaves a majority of the nodes alive and connected. [`Cluster::heal`] undoes
 //! whatever fault there was.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -158,6 +158,11 @@ impl Cluster {
             Fault::Replace => self.replace(follower),
         }
         std::thread::sleep(Duration::from_millis(800 + rng.below(1700)));
+    }
+
+    /// A file on the disk of each host.
+    pub fn synced(&self) -> Vec<PathBuf> {
+        self.machines.iter().map(Machine::synced).collect()
     }
 
     /// Undoes all faults, and waits until all members are in step.

@@ -75,12 +75,19 @@ impl Machine {
         run("mkfs.ext4", &["-q", "-m", "0", &image]);
         run("mount", &["-o", "loop", &image, &mounted]);
         std::fs::write(&clock, [0; 8]).unwrap();
-        Machine { mount, clock, shim: shim.to_owned() }
+        let machine = Machine { mount, clock, shim: shim.to_owned() };
+        std::fs::write(machine.synced(), "x").unwrap();
+        machine
     }
 
     /// Where the node's directory is.
     pub fn dir(&self) -> PathBuf {
         self.mount.join("node")
+    }
+
+    /// A file that no node uses.
+    pub fn synced(&self) -> PathBuf {
+        self.mount.join("synced")
     }
 
     pub fn environment(&self) -> Vec<(&'static str, PathBuf)> {
@@ -117,17 +124,20 @@ impl Machine {
     }
 }
 
-/// Syncs a file until the end. Returns the longest time that it took: what this machine itself has
-/// held up, whatever the nodes do.
-pub fn longest_sync(dir: &Path, ends: &AtomicBool) -> Duration {
-    let file = File::create(dir.join("synced")).unwrap();
+/// Syncs a file on each of some disks until the end. Returns the longest time that it took: what
+/// the machine itself has held up, whatever the nodes do.
+pub fn longest_sync(files: &[PathBuf], ends: &AtomicBool) -> Duration {
+    let open = |path: &PathBuf| OpenOptions::new().write(true).open(path).unwrap();
+    let files: Vec<_> = files.iter().map(open).collect();
     let mut longest = Duration::ZERO;
     while !ends.load(SeqCst) {
-        let begin = Instant::now();
-        file.write_all_at(b"x", 0).unwrap();
-        file.sync_data().unwrap();
-        longest = longest.max(begin.elapsed());
-        std::thread::sleep(Duration::from_millis(10));
+        for file in &files {
+            let begin = Instant::now();
+            file.write_all_at(b"x", 0).unwrap();
+            file.sync_data().unwrap();
+            longest = longest.max(begin.elapsed());
+        }
+        std::thread::sleep(Duration::from_millis(20));
     }
     longest
 }

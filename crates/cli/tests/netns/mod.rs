@@ -28,7 +28,7 @@ mod network;
 mod report;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -63,14 +63,13 @@ fn plan(rounds: u64, rng: &mut TestRng) -> Vec<Fault> {
 
 /// One round; returns the longest refusal and what the clients have done.
 fn run(
-    dir: &Path,
     cluster: &mut Cluster,
     number: usize,
     groups: usize,
     fault: Fault,
     rng: &mut TestRng,
 ) -> (Duration, Totals) {
-    let clients = cluster.nodes.clients.clone();
+    let (clients, synced) = (cluster.nodes.clients.clone(), cluster.synced());
     let round = Round {
         clients: &clients,
         number,
@@ -88,7 +87,7 @@ fn run(
             scope.spawn(move || load::observe(round, node))
         };
         let observers: Vec<_> = clients.iter().map(observe).collect();
-        let sync = scope.spawn(|| machine::longest_sync(dir, &round.ends));
+        let sync = scope.spawn(|| machine::longest_sync(&synced, &round.ends));
         round.wait_for_successes();
         std::thread::sleep(WARM_UP);
         if fault.deposes_leader() && rng.one_in(2) {
@@ -103,7 +102,7 @@ fn run(
         round.wait_for_successes();
         round.ends.store(true, SeqCst);
         let records: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
-        println!("  longest sync of another file: {:.0?}", sync.join().unwrap());
+        println!("  longest sync of another file on a node's disk: {:.0?}", sync.join().unwrap());
         let observed: Vec<_> =
             observers.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
         (records, observed, from)
@@ -126,7 +125,7 @@ fn run_all(rounds: u64) {
     let (mut report, mut totals) = (Report::default(), Totals::default());
     for (number, fault) in plan(rounds, &mut rng).into_iter().enumerate() {
         let begin = Instant::now();
-        let (refusal, seen) = run(scratch.path(), &mut cluster, number, groups, fault, &mut rng);
+        let (refusal, seen) = run(&mut cluster, number, groups, fault, &mut rng);
         let seconds = begin.elapsed().as_secs_f64();
         println!(
             "round {number}, {fault:?}: {refusal:.0?} without success, {seen:?}, {seconds:.1} s"
