@@ -4,6 +4,7 @@
 
 mod killed_commands;
 mod server_process;
+mod netns;
 mod three_nodes;
 
 use std::io::{BufRead, BufReader, Write};

@@ -3,27 +3,15 @@
 //! `SILTSTONE_CHANGES=20 cargo test -p siltstone-cli --test acknowledged_writes -- --nocapture`
 //! runs 20 rounds, in each of which the group gets a new node for its oldest one.
 
-use std::path::Path;
 use std::process::Output;
 
 use rustix::process::Signal;
 
-use super::nodes::{Nodes, wait_for};
+use super::nodes::{Nodes, tls, wait_for};
 use super::under_load;
 
 fn rounds() -> usize {
     std::env::var("SILTSTONE_CHANGES").map_or(1, |text| text.parse().unwrap())
-}
-
-fn tls() -> Vec<String> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../server/tests/certificates");
-    let file = |name: &str| dir.join(name).display().to_string();
-    let options = [
-        ("--cluster-tls-cert", file("node.pem")),
-        ("--cluster-tls-key", file("node.key")),
-        ("--cluster-tls-ca", file("node_authority.pem")),
-    ];
-    options.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
 }
 
 fn text(output: &Output) -> String {

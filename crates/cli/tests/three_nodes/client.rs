@@ -9,6 +9,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// An impatient client gives up a connection without an answer after this time.
 const SHORT_TIMEOUT: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(5);
+/// Of nodes that others than this machine can reach.
+pub const PASSWORD: &str = "three nodes";
 
 /// A connection to one node.
 pub struct Connection {
@@ -23,10 +25,17 @@ impl Connection {
     }
 
     fn with_timeout(address: SocketAddr, timeout: Duration) -> std::io::Result<Self> {
-        let stream = TcpStream::connect(address)?;
+        let stream = TcpStream::connect_timeout(&address, timeout)?;
         stream.set_read_timeout(Some(timeout))?;
         stream.set_nodelay(true)?;
-        Ok(Connection { address, timeout, reader: BufReader::new(stream) })
+        let mut connection = Connection { address, timeout, reader: BufReader::new(stream) };
+        if !address.ip().is_loopback() {
+            let reply = connection.call(&["AUTH", PASSWORD]);
+            if reply.as_deref() != Some("+OK") {
+                return Err(std::io::Error::other(format!("AUTH: {reply:?}")));
+            }
+        }
+        Ok(connection)
     }
 
     pub fn reconnect(&mut self) -> std::io::Result<()> {
@@ -34,14 +43,24 @@ impl Connection {
         Ok(())
     }
 
-    /// The reply, or the value of a bulk string; `None` if the connection has ended.
+    /// The reply, the value of a bulk string, or the elements of an array with commas between them;
+    /// `None` if the connection has ended.
     pub fn call(&mut self, words: &[&str]) -> Option<String> {
         let mut request = format!("*{}\r\n", words.len());
         for word in words {
             request += &format!("${}\r\n{word}\r\n", word.len());
         }
         self.reader.get_mut().write_all(request.as_bytes()).ok()?;
+        self.reply()
+    }
+
+    fn reply(&mut self) -> Option<String> {
         let reply = self.line()?;
+        if let Some(count) = reply.strip_prefix('*').filter(|count| *count != "-1") {
+            let elements: Option<Vec<_>> =
+                (0..count.parse::<usize>().unwrap()).map(|_| self.reply()).collect();
+            return elements.map(|elements| elements.join(","));
+        }
         let Some(length) = reply.strip_prefix('$').filter(|length| *length != "-1") else {
             return Some(reply);
         };
@@ -82,16 +101,28 @@ pub struct ClusterClient {
     next: usize,
     timeout: Duration,
     connection: Option<Connection>,
+    avoided: Option<SocketAddr>,
 }
 
 impl ClusterClient {
     pub fn new(nodes: &[SocketAddr]) -> Self {
-        ClusterClient { nodes: nodes.to_vec(), next: 0, timeout: TIMEOUT, connection: None }
+        Self::with_timeout(nodes, TIMEOUT)
+    }
+
+    /// A client that goes to another node if one does not answer for some time.
+    pub fn with_timeout(nodes: &[SocketAddr], timeout: Duration) -> Self {
+        ClusterClient { nodes: nodes.to_vec(), next: 0, timeout, connection: None, avoided: None }
     }
 
     /// A client that goes to another node if one does not answer soon.
     pub fn impatient(nodes: &[SocketAddr]) -> Self {
-        ClusterClient { timeout: SHORT_TIMEOUT, ..Self::new(nodes) }
+        Self::with_timeout(nodes, SHORT_TIMEOUT)
+    }
+
+    /// Sends nothing more to a node, if one is given, until this is called again.
+    pub fn avoid(&mut self, node: Option<SocketAddr>) {
+        self.avoided = node;
+        self.connection.take_if(|connection| Some(connection.address) == node);
     }
 
     /// Sends a command once.
@@ -109,10 +140,25 @@ impl ClusterClient {
         }
     }
 
+    /// Sends commands as one transaction.
+    pub fn transaction(&mut self, commands: &[&[&str]]) -> Answer {
+        for words in [&["MULTI"][..]].iter().chain(commands) {
+            // Nothing runs before EXEC.
+            match self.call(words) {
+                Answer::Reply(reply) => assert!(["+OK", "+QUEUED"].contains(&&*reply), "{reply}"),
+                Answer::Refused | Answer::Unknown => return Answer::Refused,
+            }
+        }
+        self.call(&["EXEC"])
+    }
+
     fn connect(&mut self) -> Option<&mut Connection> {
         if self.connection.is_none() {
             let address = self.nodes[self.next];
             self.next = (self.next + 1) % self.nodes.len();
+            if Some(address) == self.avoided {
+                return None;
+            }
             self.connection = Connection::with_timeout(address, self.timeout).ok();
         }
         self.connection.as_mut()
@@ -121,7 +167,9 @@ impl ClusterClient {
     fn judge(&mut self, reply: String) -> Answer {
         if let Some(moved) = reply.strip_prefix("-MOVED ") {
             let address = moved.split_once(' ').unwrap().1.parse().unwrap();
-            self.connection = Connection::with_timeout(address, self.timeout).ok();
+            let is_avoided = Some(address) == self.avoided;
+            let open = || Connection::with_timeout(address, self.timeout).ok();
+            self.connection = if is_avoided { None } else { open() };
             if self.connection.is_none() {
                 // The leader is dead, and its followers do not know it yet.
                 std::thread::sleep(PAUSE);

@@ -8,10 +8,11 @@
 //! the leader 20 times.
 
 mod changes;
-mod client;
+pub mod client;
 mod created;
 mod groups;
-mod nodes;
+pub mod nodes;
+mod refusals;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -21,7 +22,8 @@ use client::{Answer, ClusterClient};
 use nodes::Nodes;
 
 const COUNTERS: u64 = 3;
-const MAX_REFUSAL: Duration = Duration::from_secs(3);
+/// Of a group whose majority is healthy.
+pub const MAX_REFUSAL: Duration = Duration::from_secs(3);
 
 fn kills() -> u64 {
     std::env::var("SILTSTONE_KILLS").map_or(1, |text| text.parse().unwrap())

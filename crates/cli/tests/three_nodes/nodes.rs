@@ -1,27 +1,45 @@
 //! Server processes that form a group, and their lives.
 
-use std::io::{BufRead, BufReader};
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::client::Connection;
+use super::client::{Connection, PASSWORD};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Where a node runs.
+pub struct Host {
+    /// Its address for clients and that for other nodes.
+    pub client: SocketAddr,
+    pub bus: SocketAddr,
+    pub dir: PathBuf,
+    /// A program with arguments that runs the node's program, if there is one.
+    pub wrapper: Vec<String>,
+    pub environment: Vec<(&'static str, PathBuf)>,
+    /// Where what the node says is kept, if anywhere.
+    pub log: Option<PathBuf>,
+}
+
 /// The processes; dropping it kills them.
 pub struct Nodes {
-    dir: tempfile::TempDir,
+    /// Holds the directories of nodes on this machine.
+    _scratch: Option<tempfile::TempDir>,
+    hosts: Vec<Host>,
     cluster: String,
-    /// How many nodes the group has at first; the others join.
-    first: usize,
+    /// The number of the cluster.
+    pub cluster_id: u64,
+    /// Whether the node joins; the others are the first nodes of the group.
+    joins: Vec<bool>,
     options: Vec<String>,
     /// The addresses for clients of all nodes, also of those that have not joined yet.
     pub clients: Vec<SocketAddr>,
-    buses: Vec<SocketAddr>,
     processes: Vec<Option<Child>>,
 }
 
@@ -31,7 +49,7 @@ impl Nodes {
         Self::with_spare(count, 0, &[])
     }
 
-    /// Starts the first nodes of a new group. Others may join later.
+    /// Starts the first nodes of a new group on this machine. Others may join later.
     pub fn with_spare(first: usize, spare: usize, options: &[String]) -> Self {
         let count = first + spare;
         // All are bound at once, so that they differ.
@@ -40,34 +58,68 @@ impl Nodes {
         let addresses: Vec<_> =
             listeners.iter().map(|listener| listener.local_addr().unwrap()).collect();
         drop(listeners);
-        let (clients, buses) = addresses.split_at(count);
-        let members = clients.iter().zip(buses).enumerate().take(first);
-        let members = members.map(|(i, (own, bus))| format!("{}={own}@{}", i + 1, bus.port()));
+        let scratch = tempfile::tempdir().unwrap();
+        let host = |node: usize| Host {
+            client: addresses[node],
+            bus: addresses[count + node],
+            dir: scratch.path().join(format!("node-{node}")),
+            wrapper: Vec::new(),
+            environment: Vec::new(),
+            log: Some(scratch.path().join(format!("node-{node}.log"))),
+        };
+        let hosts = (0..count).map(host).collect();
+        let mut nodes = Self::on(hosts, first, options);
+        nodes._scratch = Some(scratch);
+        nodes
+    }
+
+    /// Starts the first nodes of a new group. Others may join later.
+    pub fn on(hosts: Vec<Host>, first: usize, options: &[String]) -> Self {
+        let members = hosts.iter().enumerate().take(first);
+        let members =
+            members.map(|(i, host)| format!("{}={}@{}", i + 1, host.client, host.bus.port()));
         let mut nodes = Nodes {
-            dir: tempfile::tempdir().unwrap(),
+            _scratch: None,
             cluster: members.collect::<Vec<_>>().join(","),
-            first,
+            cluster_id: 77,
+            joins: (0..hosts.len()).map(|node| node >= first).collect(),
             options: options.to_vec(),
-            clients: clients.to_vec(),
-            buses: buses.to_vec(),
-            processes: (0..count).map(|_| None).collect(),
+            clients: hosts.iter().map(|host| host.client).collect(),
+            processes: hosts.iter().map(|_| None).collect(),
+            hosts,
         };
         (0..first).for_each(|node| nodes.restart(node));
         nodes
     }
 
+    /// The directory of a node.
+    pub fn dir(&self, node: usize) -> &Path {
+        &self.hosts[node].dir
+    }
+
+    /// What a node has said.
+    pub fn log(&self, node: usize) -> String {
+        let log = self.hosts[node].log.as_ref().map(std::fs::read_to_string);
+        log.and_then(Result::ok).unwrap_or_default()
+    }
+
+    /// Starts a node, which has not run yet or was killed.
     pub fn restart(&mut self, node: usize) {
-        let dir = self.dir.path().join(format!("node-{node}"));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_siltstone"));
+        let Host { client, bus, dir, wrapper, environment, log } = &self.hosts[node];
+        let words = wrapper.iter().map(String::as_str).chain([env!("CARGO_BIN_EXE_siltstone")]);
+        let words: Vec<_> = words.collect();
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).envs(environment.iter().map(|(name, value)| (name, value)));
         command.args(["serve", &dir.display().to_string(), "--election-timeout", "300ms"]);
-        command.args(&self.options);
-        if node < self.first {
-            command.args(["--node-id", &(node + 1).to_string(), "--cluster-id", "77"]);
-            command.args(["--initial-cluster", &self.cluster]);
-        } else {
-            let own = format!("{}@{}", self.clients[node], self.buses[node].port());
+        command.args(&self.options).args(password(*client));
+        if self.joins[node] {
+            let own = format!("{client}@{}", bus.port());
             let through = self.clients[self.running()[0]].to_string();
             command.args(["--join", &through, "--cluster-announce", &own]);
+        } else {
+            let number = (node + 1).to_string();
+            command.args(["--node-id", &number, "--cluster-id", &self.cluster_id.to_string()]);
+            command.args(["--initial-cluster", &self.cluster]);
         }
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut errors = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -78,8 +130,16 @@ impl Nodes {
             serves
         });
         assert!(serves, "node {node} does not start: {lines:?}");
+        let options = OpenOptions::new().create(true).append(true).clone();
+        let mut log = log.as_ref().map(|path| options.open(path).unwrap());
         // A full pipe would block the process.
-        std::thread::spawn(move || errors.map_while(Result::ok).for_each(drop));
+        std::thread::spawn(move || {
+            for line in lines.into_iter().chain(errors.map_while(Result::ok)) {
+                if let Some(log) = &mut log {
+                    writeln!(log, "{line}").unwrap();
+                }
+            }
+        });
         self.processes[node] = Some(child);
     }
 
@@ -89,6 +149,13 @@ impl Nodes {
             child.kill().unwrap();
             child.wait().unwrap();
         }
+    }
+
+    /// Kills a node and removes its directory. If it is started again, it joins as a new one.
+    pub fn forget(&mut self, node: usize) {
+        self.kill(node);
+        std::fs::remove_dir_all(self.dir(node)).unwrap();
+        self.joins[node] = true;
     }
 
     /// The nodes whose processes run.
@@ -104,10 +171,11 @@ impl Nodes {
 
     /// Runs `siltstone cluster` with the address of a running node.
     pub fn cluster(&self, command: &str, arguments: &[&str]) -> Output {
-        let through = self.clients[*self.running().last().unwrap()].to_string();
+        let through = self.clients[*self.running().last().unwrap()];
         Command::new(env!("CARGO_BIN_EXE_siltstone"))
-            .args(["cluster", command, &through])
+            .args(["cluster", command, &through.to_string()])
             .args(arguments)
+            .args(password(through))
             .output()
             .unwrap()
     }
@@ -141,6 +209,23 @@ impl Drop for Nodes {
     fn drop(&mut self) {
         (0..self.processes.len()).for_each(|node| self.kill(node));
     }
+}
+
+/// The options of TLS between nodes.
+pub fn tls() -> Vec<String> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../server/tests/certificates");
+    let file = |name: &str| dir.join(name).display().to_string();
+    let options = [
+        ("--cluster-tls-cert", file("node.pem")),
+        ("--cluster-tls-key", file("node.key")),
+        ("--cluster-tls-ca", file("node_authority.pem")),
+    ];
+    options.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
+}
+
+/// Only nodes that this machine alone can reach need no password.
+fn password(address: SocketAddr) -> impl Iterator<Item = &'static str> {
+    (!address.ip().is_loopback()).then_some(["--password", PASSWORD]).into_iter().flatten()
 }
 
 /// Sets a flag at the end of a scope, also after a panic.

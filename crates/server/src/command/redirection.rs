@@ -16,7 +16,7 @@ pub(super) fn redirect(replication: &Replication, status: &Status, slot: u16) ->
         Some(leader) => format!("MOVED {slot} {}", leader.client).into(),
         None => reply_error(
             "CLUSTERDOWN no leader is known: an election is under way, or no majority of the nodes \
-             can be reached",
+             can be reached; 'siltstone cluster status' shows who is missing",
         ),
     }
 }

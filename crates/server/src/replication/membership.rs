@@ -256,7 +256,7 @@ impl Keeper {
             note_active(&membership, &status);
             match status.role == Role::Leader {
                 true => self.lead(&membership, &status),
-                false => self.placement.rest(),
+                false => self.placement.follow(&membership, &status),
             }
             let mut waiting = membership.waiting.lock();
             if status.role != Role::Leader {

@@ -32,6 +32,7 @@
 //! | [`members`] | the members' addresses, in rows of the table |
 //! | [`membership`] | who the members are, and changes of it |
 //! | [`placement`] | the nodes of groups after the first, and preferred leaders |
+//! | [`handovers`] | when a leader hands over to the preferred one |
 //! | [`peers`] | the nodes to which the transport connects |
 //! | [`join`] | how a new node asks to be added |
 //! | [`digest`] | checksums of the table, to compare nodes |
@@ -47,6 +48,7 @@ pub(crate) mod digest;
 pub(crate) mod group_set;
 pub(crate) mod group_table;
 pub(crate) mod groups;
+mod handovers;
 pub(crate) mod join;
 pub(crate) mod members;
 pub(crate) mod membership;

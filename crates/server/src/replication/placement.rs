@@ -23,8 +23,8 @@
 // ANCHOR_END: layout
 //! ```
 //!
-//! Another leader hands over to it once it has been there without a break, with the whole log, for
-//! [`BALANCE_TIMEOUTS`] election timeouts. A handover that failed is repeated much later.
+//! Another leader hands over to it once it has been there for a while with the whole log
+//! ([`super::handovers`]).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,16 +33,13 @@ use siltstone_cluster::Change;
 use siltstone_cluster::node::Status;
 use siltstone_engine::WriteBatch;
 
+use super::handovers::Handovers;
 use super::members;
 use super::membership::{Membership, change, is_member, propose};
 use crate::process;
 
 /// The key of the row with the preferred leader.
 const PREFERRED_KEY: &[u8] = b"\xff\xc0\xfepreferred";
-/// How long the preferred leader has been there before it takes over, in election timeouts.
-const BALANCE_TIMEOUTS: u32 = 5;
-/// How long a leader waits after a handover before it tries again, in election timeouts.
-const RETRY_TIMEOUTS: u32 = 60;
 /// The entries that the preferred leader may lack.
 const MAX_LAG: u64 = 100;
 
@@ -54,10 +51,7 @@ pub(crate) struct Placement {
     first: Option<Arc<Membership>>,
     /// Whether leaders are spread: there are several groups.
     is_spread: bool,
-    election_timeout: Duration,
-    /// Since when the preferred leader could take over.
-    ready_since: Option<Instant>,
-    handed_over_at: Option<Instant>,
+    handovers: Handovers,
 }
 
 impl Placement {
@@ -68,19 +62,15 @@ impl Placement {
         is_spread: bool,
         election_timeout: Duration,
     ) -> Self {
-        Placement {
-            group,
-            first,
-            is_spread,
-            election_timeout,
-            ready_since: None,
-            handed_over_at: None,
-        }
+        Placement { group, first, is_spread, handovers: Handovers::new(election_timeout) }
     }
 
     /// This node does not lead the group.
-    pub(super) fn rest(&mut self) {
-        self.ready_since = None;
+    pub(super) fn follow(&mut self, membership: &Membership, status: &Status) {
+        self.handovers.follow(|| {
+            let leader = status.leader.as_ref().map(|leader| leader.node);
+            leader.is_some() && leader == preferred(membership, status, self.group)
+        });
     }
 
     /// Adds and removes members as the first group has; at the leader of another one. Whether all
@@ -131,18 +121,10 @@ impl Placement {
                 && peer.matched > 0
                 && peer.lag <= MAX_LAG
         });
-        let (Some(next), true) = (preferred, is_ready) else {
-            self.ready_since = None;
-            return;
-        };
-        let ready_since = *self.ready_since.get_or_insert_with(Instant::now);
-        let has_tried = |at: Instant| at.elapsed() < RETRY_TIMEOUTS * self.election_timeout;
-        if ready_since.elapsed() < BALANCE_TIMEOUTS * self.election_timeout
-            || self.handed_over_at.is_some_and(has_tried)
-        {
+        if !self.handovers.is_due(is_ready, Instant::now()) {
             return;
         }
-        self.handed_over_at = Some(Instant::now());
+        let Some(next) = preferred else { return };
         process::log(&format!("group {}: node {next} is to lead it", self.group));
         hand_over(membership, next);
     }
