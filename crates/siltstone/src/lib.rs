@@ -50,6 +50,7 @@
 //! | [`db_snapshot`] | snapshots of several tables |
 //! | [`transaction`] | serializable transactions |
 //! | [`db_transaction`] | transactions over several tables |
+//! | `observed` | damage in tables, as events |
 //! | `read_only` | tables of a store that is open read-only |
 //! | `reader` | live snapshots and transactions, and the expiry of idle ones |
 //! | [`copy`] | checkpoints into a directory |
@@ -75,6 +76,7 @@ pub mod engines;
 pub mod iter;
 pub mod maintenance;
 mod names;
+mod observed;
 pub mod partial_directory;
 mod pin;
 mod read;
@@ -96,11 +98,12 @@ pub use iter::{Iter, Keys};
 pub use partial_directory::PartialDirectory;
 pub use siltstone_engine::{
     BatchOp, Capabilities, Change, ChangeBatch, ChangeOptions, ChangePart, Clock, CompactionFilter,
-    Damage, Durability, Engine, Entry, Error, FilterContent, FilterDecision, FilterPass, FilterRow,
-    IngestMode, IngestOptions, IngestReport, InvalidOption, KeyRange, Loss, LossEffect,
-    MAX_KEY_BYTES, MAX_VALUE_BYTES, ManualClock, MergeAppend, MergeCounter, MergeOperator, Op,
-    OptionChange, RepairReport, Result, Stats, SystemClock, Timestamp, VerifyReport, WriteBatch,
-    compaction_filter, merge_operator, options,
+    Damage, Durability, Engine, Entry, Error, Event, EventKind, EventListener, FileInfo,
+    FilterContent, FilterDecision, FilterPass, FilterRow, IngestMode, IngestOptions, IngestReport,
+    InvalidOption, Job, KeyRange, Loss, LossEffect, MAX_KEY_BYTES, MAX_VALUE_BYTES, ManualClock,
+    MergeAppend, MergeCounter, MergeOperator, Op, OptionChange, RepairReport, Result, Stats,
+    SystemClock, Timestamp, VerifyReport, WriteBatch, WriteStall, compaction_filter, events,
+    merge_operator, options,
 };
 pub use siltstone_runtime::Env;
 pub use snapshot::Snapshot;

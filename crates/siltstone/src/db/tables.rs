@@ -5,12 +5,14 @@ use std::sync::{Arc, Weak};
 
 use siltstone_engine::names::suggest;
 use siltstone_engine::{Error, Result};
+use siltstone_runtime::Env;
 use siltstone_vfs::{MeteredVfs, Vfs};
 
 use super::{Db, Inner, Open};
 use crate::batch::member::Member;
 use crate::catalogue::{self, TableSpec};
 use crate::names::directory;
+use crate::observed::Observed;
 use crate::read_only::ReadOnly;
 use crate::table::TableOptions;
 use crate::{Table, engines};
@@ -223,8 +225,11 @@ impl Db {
         let vfs: Arc<dyn Vfs> = Arc::new(MeteredVfs::new(vfs));
         let options = &self.inner.options;
         let shared = &self.inner.shared;
-        let mut engine =
-            engines::open_shared(&spec.engine, vfs, &options.env, &spec.options, shared)?;
+        let events = options.env.events.for_table(name);
+        let env = Env { events: events.clone(), ..options.env.clone() };
+        let opened = engines::open_shared(&spec.engine, vfs, &env, &spec.options, shared);
+        let engine = opened.inspect_err(|error| events.emit_corruption(error))?;
+        let mut engine = Observed::wrap(engine, &events);
         if let Some(filter) = options.compaction_filters.get(name) {
             engine.set_compaction_filter(Some(filter.clone()))?;
         }
