@@ -57,6 +57,7 @@
 //! | [`partial_directory`] | a directory that appears when it is complete |
 //! | [`maintenance`] | verification and repair of a whole store |
 //! | [`catalogue`] | the file that lists the tables |
+//! | `trace` | events and spans for `tracing`, with the feature `tracing` |
 //! | [`encryption`] | encryption at rest |
 //! | [`engines`] | the engines by name |
 
@@ -85,6 +86,7 @@ mod reader;
 pub mod snapshot;
 pub mod sorted_file;
 pub mod table;
+mod trace;
 pub mod transaction;
 
 pub use batch::DbBatch;
@@ -109,4 +111,6 @@ pub use siltstone_runtime::Env;
 pub use snapshot::Snapshot;
 pub use sorted_file::{SortedFile, SortedFileWriter};
 pub use table::{CasMismatch, Table};
+#[cfg(feature = "tracing")]
+pub use trace::TracingListener;
 pub use transaction::{Retry, Transaction, TransactionOptions};

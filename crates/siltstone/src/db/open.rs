@@ -15,6 +15,7 @@ use crate::batch::recovery;
 use crate::catalogue::Catalogue;
 use crate::engines::{self, Shared};
 use crate::names::{LOCK, TABLE_PREFIX};
+use crate::trace;
 
 impl Db {
     /// Opens the store in `dir`.
@@ -105,6 +106,7 @@ impl Db {
     /// # Errors
     /// Those of [`open`](Self::open).
     pub fn open_vfs(mut vfs: Arc<dyn Vfs>, mut options: DbOptions) -> Result<Self> {
+        trace::span!("open", store = vfs.name());
         let path = absolute_path(vfs.as_ref())?;
         vfs = options.encryption.open(vfs)?;
         if options.read_only {

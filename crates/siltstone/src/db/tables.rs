@@ -15,7 +15,7 @@ use crate::names::directory;
 use crate::observed::Observed;
 use crate::read_only::ReadOnly;
 use crate::table::TableOptions;
-use crate::{Table, engines};
+use crate::{Table, engines, trace};
 
 impl Db {
     /// Opens the existing table `name`.
@@ -221,6 +221,7 @@ impl Db {
     }
 
     fn open_table(&self, name: &str, spec: &TableSpec, id: Option<u64>) -> Result<Table> {
+        trace::span!("open_table", table = name, engine = spec.engine);
         let vfs = self.inner.vfs.subdirectory(&directory(name))?;
         let vfs: Arc<dyn Vfs> = Arc::new(MeteredVfs::new(vfs));
         let options = &self.inner.options;
