@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | sizes and numbers of memtables, triggers, `l0_capacity` | the next write |
 //! | `cache` | at once: a smaller cache evicts blocks before the call returns |
-//! | `log_retention`, `log_retention_time` | at once: logs over a lower limit are removed before the call returns |
+//! | `log_retention`, `log_retention_time` | at once: logs over a limit are removed first |
 //! | formats and sizes of files | the next file that a flush or compaction begins |
 //! | compactions | the next one that is selected |
 //!

@@ -1,10 +1,13 @@
 //! Events and long operations for `tracing`, behind the feature `tracing`.
 //!
-//! | in `tracing` | level | of |
-//! | --- | --- | --- |
-//! | spans `flush`, `compaction` | info | a job, from its begin to its completion as they are heard |
-//! | span `open`, `open_table`, `checkpoint`, `verify`, `repair` | info | a call, on the caller's thread |
-//! | events | debug: a slowdown; info: jobs; warn: other stalls, failures that are retried, dropped events; error: read-only, corruption | [`Event`](crate::Event) |
+//! | in `tracing` | of |
+//! | --- | --- |
+//! | spans `flush`, `compaction` | a job, from its begin to its completion as they are heard |
+//! | spans `open`, `open_table`, `checkpoint`, `verify`, `repair` | a call, on its thread |
+//! | events at `info` | jobs |
+//! | events at `debug` | slowdowns |
+//! | events at `warn` | other stalls, failures that are retried, dropped events |
+//! | events at `error` | read-only, corruption |
 //!
 //! The target of all is `siltstone`. Events are heard on the thread of listeners, so spans of jobs
 //! have no parent, and their exact duration is the field `duration_ms`.
