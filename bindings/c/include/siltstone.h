@@ -29,6 +29,28 @@
 #include <stdint.h>
 
 /*
+ What a change does. Later versions may add numbers.
+ */
+typedef enum {
+  /*
+   The feed is not on a change.
+   */
+  SILTSTONE_CHANGE_KIND_NONE = 0,
+  /*
+   The operations of one batch, which siltstone_changes_op() lends.
+   */
+  SILTSTONE_CHANGE_KIND_WRITE = 1,
+  /*
+   Every key was removed.
+   */
+  SILTSTONE_CHANGE_KIND_CLEARED = 2,
+  /*
+   Sorted files were ingested. Their content is not in the feed: read the table.
+   */
+  SILTSTONE_CHANGE_KIND_INGESTED = 3,
+} siltstone_change_kind;
+
+/*
  Kinds of errors. Later versions may add numbers.
  */
 typedef enum {
@@ -88,6 +110,11 @@ typedef enum {
    A defect of the library. Please report it with the message; close the store.
    */
   SILTSTONE_CODE_INTERNAL = 14,
+  /*
+   A change feed cannot resume there: the log does not have the next change any more. The
+   message has the oldest position that is left.
+   */
+  SILTSTONE_CODE_CHANGES_UNAVAILABLE = 15,
 } siltstone_code;
 
 /*
@@ -121,10 +148,38 @@ typedef int32_t siltstone_ingest_mode;
 #endif // __cplusplus
 
 /*
+ The kind of an operation. Later versions may add numbers.
+ */
+typedef enum {
+  /*
+   Sets `key` to `value`.
+   */
+  SILTSTONE_OP_KIND_PUT = 1,
+  /*
+   Removes `key`.
+   */
+  SILTSTONE_OP_KIND_DELETE = 2,
+  /*
+   Removes every key from `key` to before `value`; to the end if `value` is NULL.
+   */
+  SILTSTONE_OP_KIND_DELETE_RANGE = 3,
+  /*
+   Merges the operand `value` into the value of `key`.
+   */
+  SILTSTONE_OP_KIND_MERGE = 4,
+} siltstone_op_kind;
+
+/*
  A list of writes that is applied in order, completely or not at all. One thread at a time may
  use it.
  */
 typedef struct siltstone_batch siltstone_batch;
+
+/*
+ The committed changes of a table, from one sequence number on. One thread at a time may use it.
+ A feed keeps no log: see siltstone_table_changes().
+ */
+typedef struct siltstone_changes siltstone_changes;
 
 /*
  A position among the entries of a table, as of the creation of the cursor. One thread at a time
@@ -174,6 +229,36 @@ typedef struct siltstone_table siltstone_table;
  may use it.
  */
 typedef struct siltstone_transaction siltstone_transaction;
+
+/*
+ An operation of a change. Its bytes belong to the feed.
+ */
+typedef struct {
+  /*
+   A siltstone_op_kind.
+   */
+  int32_t kind;
+  /*
+   The key, or the start of a range.
+   */
+  const char *key;
+  /*
+   Its length.
+   */
+  size_t key_len;
+  /*
+   The value, the operand of a merge, or the end of a range; NULL of a deletion.
+   */
+  const char *value;
+  /*
+   Its length.
+   */
+  size_t value_len;
+  /*
+   When a value expires, in milliseconds since 1970; 0: never.
+   */
+  uint64_t expires_at;
+} siltstone_change_op;
 
 /*
  Receives a value, which is valid until the function returns. The function must not use the
@@ -255,6 +340,79 @@ siltstone_error *siltstone_batch_clear(siltstone_batch *batch);
  The number of operations; 0 for NULL.
  */
 size_t siltstone_batch_count(const siltstone_batch *batch);
+
+/*
+ Follows the changes of a table after the sequence number `since`; 0: from the first one on. A
+ consumer stores the sequence number of the last change that it has applied, with what it has
+ made of it, and resumes there, also after a restart. The feed is on no change until
+ siltstone_changes_next(). Free it with siltstone_changes_free().
+
+ A change is shown once it is durable: after a write with `synced`, siltstone_sync() or a flush.
+ With `include_unsynced` it is shown at once; a power cut may then take changes that were shown.
+ The options log_retention and log_retention_time of the table say how much of the log is kept.
+ lsm only.
+
+ Errors: CHANGES_UNAVAILABLE if the log does not reach back so far: copy the table from a
+ snapshot, and resume after siltstone_snapshot_sequence(). UNSUPPORTED; CORRUPTION; IO; CLOSED.
+ */
+siltstone_error *siltstone_table_changes(const siltstone_table *table,
+                                         uint64_t since,
+                                         bool include_unsynced,
+                                         siltstone_changes **changes);
+
+/*
+ Frees a feed. NULL is allowed.
+ */
+void siltstone_changes_free(siltstone_changes *changes);
+
+/*
+ Moves to the next change, and waits up to `timeout_ms` for one. *is_found is false if none came;
+ the feed is on no change then, and a later call may find one.
+
+ Errors: as of siltstone_table_changes(). The feed is on no change then, and its position is the
+ same.
+ */
+siltstone_error *siltstone_changes_next(siltstone_changes *changes,
+                                        uint64_t timeout_ms,
+                                        bool *is_found);
+
+/*
+ What the change does: a siltstone_change_kind. 0 if the feed is on no change, or NULL.
+ */
+int32_t siltstone_changes_kind(const siltstone_changes *changes);
+
+/*
+ The sequence number of the last operation of the change: a consumer that has applied it resumes
+ after it. If the feed is on no change, that of the last one. 0 for NULL.
+ */
+uint64_t siltstone_changes_sequence(const siltstone_changes *changes);
+
+/*
+ The number of the batch over several tables of which the change is a part: the same in the feeds
+ of all of its tables. 0 if it is none.
+ */
+uint64_t siltstone_changes_part(const siltstone_changes *changes);
+
+/*
+ The number of operations of the change; 0 if it is no write.
+ */
+size_t siltstone_changes_count(const siltstone_changes *changes);
+
+/*
+ Lends the operation number `index` of the change, from 0 on: *op has its kind and pointers to
+ its bytes, which are valid until the next move of the feed. False, and *op is unchanged, if
+ there is none.
+ */
+bool siltstone_changes_op(const siltstone_changes *changes, size_t index, siltstone_change_op *op);
+
+/*
+ Adds copies of the operations of the change to a batch, e.g. to apply them to another table,
+ which must have the same merge operator if there are merges.
+
+ Errors: INVALID if the feed is not on a change with operations.
+ */
+siltstone_error *siltstone_changes_append_to(const siltstone_changes *changes,
+                                             siltstone_batch *batch);
 
 /*
  Frees a cursor. NULL is allowed.
@@ -582,6 +740,12 @@ siltstone_error *siltstone_snapshot_create(const siltstone_table *table,
  Frees a snapshot. NULL is allowed.
  */
 void siltstone_snapshot_free(siltstone_snapshot *snapshot);
+
+/*
+ The sequence number up to which a snapshot shows writes: a change feed resumes after it. 0 for
+ NULL.
+ */
+uint64_t siltstone_snapshot_sequence(const siltstone_snapshot *snapshot);
 
 /*
  As siltstone_table_get(), at a snapshot.

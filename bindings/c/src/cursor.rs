@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
 
-use store::{Cursor, EntryRef, Error};
+use store::{Cursor, EntryRef, Error, Table};
 
 use crate::error::{SiltstoneError, guard, invalid, release, required};
 use crate::memory::{Output, bytes};
@@ -16,7 +16,28 @@ use crate::memory::{Output, bytes};
 /// is positioned by first, last, seek or seek_back. On unordered engines only first and next work.
 /// An open cursor keeps files that compaction has replaced.
 #[derive(Debug)]
-pub struct SiltstoneCursor(pub(crate) Cursor);
+pub struct SiltstoneCursor {
+    cursor: Cursor,
+    table: Table,
+    /// A call has failed because the table is closed: the cursor is on no entry.
+    is_closed: bool,
+}
+
+impl SiltstoneCursor {
+    pub(crate) fn new(cursor: Cursor, table: Table) -> Self {
+        SiltstoneCursor { cursor, table, is_closed: false }
+    }
+
+    /// The cursor, if its table is open. It could still read what is in memory otherwise.
+    fn open(&mut self) -> Result<&mut Cursor, Error> {
+        self.table.check_open().inspect_err(|_| self.is_closed = true)?;
+        Ok(&mut self.cursor)
+    }
+
+    fn entry(&self) -> Option<EntryRef<'_>> {
+        self.cursor.entry().filter(|_| !self.is_closed)
+    }
+}
 
 /// Frees a cursor. NULL is allowed.
 #[unsafe(no_mangle)]
@@ -31,7 +52,7 @@ pub extern "C" fn siltstone_cursor_skip_values(
     cursor: Option<&mut SiltstoneCursor>,
 ) -> Option<Box<SiltstoneError>> {
     guard(|| {
-        required(cursor, "cursor")?.0.skip_values();
+        required(cursor, "cursor")?.open()?.skip_values();
         Ok(())
     })
 }
@@ -100,7 +121,7 @@ fn go(
     cursor: Option<&mut SiltstoneCursor>,
     step: impl FnOnce(&mut Cursor) -> Result<Option<EntryRef<'_>>, Error>,
 ) -> Option<Box<SiltstoneError>> {
-    guard(|| step(&mut required(cursor, "cursor")?.0).map(|_| ()))
+    guard(|| step(required(cursor, "cursor")?.open()?).map(|_| ()))
 }
 
 /// Moves up to `max_entries` times, forwards or backwards, and copies the entry after each move,
@@ -126,7 +147,7 @@ pub extern "C" fn siltstone_cursor_read(
         let mut output = Output::bytes(entries, entries_len, "entries")?;
         let count = required(count, "count")?;
         count.write(0);
-        let cursor = &mut required(cursor, "cursor")?.0;
+        let cursor = required(cursor, "cursor")?.open()?;
         if max_entries == 0 || max_bytes == 0 {
             return Err(invalid("'max_entries' and 'max_bytes' must be at least 1".to_owned()));
         }
@@ -151,7 +172,7 @@ pub extern "C" fn siltstone_cursor_read(
 /// Whether the cursor is on an entry. False for NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_cursor_valid(cursor: Option<&SiltstoneCursor>) -> bool {
-    cursor.is_some_and(|cursor| cursor.0.entry().is_some())
+    cursor.is_some_and(|cursor| cursor.entry().is_some())
 }
 
 /// The key under the cursor, valid until the next move. NULL if the cursor is not on an entry.
@@ -177,7 +198,7 @@ pub extern "C" fn siltstone_cursor_value(
 /// not on an entry.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_cursor_expires_at(cursor: Option<&SiltstoneCursor>) -> u64 {
-    cursor.and_then(|cursor| cursor.0.entry()?.expires_at).unwrap_or(0)
+    cursor.and_then(|cursor| cursor.entry()?.expires_at).unwrap_or(0)
 }
 
 fn lend<'c>(
@@ -185,7 +206,7 @@ fn lend<'c>(
     len: Option<&mut MaybeUninit<usize>>,
     part: impl FnOnce(EntryRef<'c>) -> &'c [u8],
 ) -> *const c_char {
-    let bytes = cursor.and_then(|cursor| cursor.0.entry()).map(part);
+    let bytes = cursor.and_then(|cursor| cursor.entry()).map(part);
     if let Some(len) = len {
         len.write(bytes.map_or(0, <[u8]>::len));
     }

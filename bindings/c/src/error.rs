@@ -37,6 +37,9 @@ pub enum SiltstoneCode {
     Invalid = 13,
     /// A defect of the library. Please report it with the message; close the store.
     Internal = 14,
+    /// A change feed cannot resume there: the log does not have the next change any more. The
+    /// message has the oldest position that is left.
+    ChangesUnavailable = 15,
 }
 
 /// An error. A function returns one, or NULL for success. Free it with siltstone_error_free().
@@ -72,6 +75,7 @@ impl From<Error> for SiltstoneError {
             Error::Expired { .. } => SiltstoneCode::Expired,
             Error::Closed => SiltstoneCode::Closed,
             Error::Invalid(_) => SiltstoneCode::Invalid,
+            Error::ChangesUnavailable { .. } => SiltstoneCode::ChangesUnavailable,
             _ => SiltstoneCode::Internal,
         };
         SiltstoneError {

@@ -22,6 +22,7 @@
 //! | [`db`] | stores: open, close, tables, checkpoint, verification, repair |
 //! | [`table`] | tables: reads, writes, statistics |
 //! | [`batch`] | write batches |
+//! | [`changes`] | change feeds |
 //! | [`sorted_file`] | bulk loading |
 //! | [`cursor`] | ordered iteration |
 //! | [`snapshot`] | reads at a point in time |
@@ -32,6 +33,7 @@
 #![allow(clippy::missing_safety_doc)]
 
 pub mod batch;
+pub mod changes;
 pub mod cursor;
 pub mod db;
 pub mod error;

@@ -20,10 +20,11 @@ pub(crate) trait Source {
     fn contains(&self, key: &[u8]) -> Result<bool, Error>;
     fn values(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, Error>;
     fn scan(&self, range: KeyRange) -> Result<Cursor, Error>;
+    fn table(&self) -> &Table;
 }
 
 macro_rules! source {
-    ($($reader:ty)*) => {$(
+    ($($reader:ty: $table:path;)*) => {$(
         impl Source for $reader {
             fn lend(&self, key: &[u8], read: &mut dyn FnMut(&[u8])) -> Result<bool, Error> {
                 Ok(self.get_with(key, read)?.is_some())
@@ -40,11 +41,19 @@ macro_rules! source {
             fn scan(&self, range: KeyRange) -> Result<Cursor, Error> {
                 self.cursor_range((range.start, range.end))
             }
+
+            fn table(&self) -> &Table {
+                $table(self)
+            }
         }
     )*};
 }
 
-source!(Table Snapshot Transaction);
+source!(Table: itself; Snapshot: Snapshot::table; Transaction: Transaction::table;);
+
+fn itself(table: &Table) -> &Table {
+    table
+}
 
 /// Returns a copy of the value of a key to the caller.
 pub(crate) fn get(source: &impl Source, key: &[u8], mut value: Output<'_>) -> Result<(), Error> {
@@ -173,6 +182,6 @@ pub(crate) fn cursor(
     cursor: Option<&mut MaybeUninit<*mut SiltstoneCursor>>,
 ) -> Result<(), Error> {
     let cursor = handle_output(cursor, "cursor")?;
-    set_handle(cursor, SiltstoneCursor(source.scan(range)?));
+    set_handle(cursor, SiltstoneCursor::new(source.scan(range)?, source.table().clone()));
     Ok(())
 }

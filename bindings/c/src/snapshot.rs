@@ -16,8 +16,11 @@ use crate::table::{self, SiltstoneTable};
 #[derive(Debug)]
 pub struct SiltstoneSnapshot(Snapshot);
 
+/// The snapshot behind a handle, if its table is open.
 fn inner(snapshot: Option<&SiltstoneSnapshot>) -> Result<&Snapshot, Error> {
-    Ok(&required(snapshot, "snapshot")?.0)
+    let snapshot = &required(snapshot, "snapshot")?.0;
+    snapshot.table().check_open()?;
+    Ok(snapshot)
 }
 
 /// A view of the table at this moment, unaffected by later writes. While it lives, the versions
@@ -40,6 +43,13 @@ pub extern "C" fn siltstone_snapshot_create(
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_snapshot_free(snapshot: Option<Box<SiltstoneSnapshot>>) {
     release(snapshot);
+}
+
+/// The sequence number up to which a snapshot shows writes: a change feed resumes after it. 0 for
+/// NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn siltstone_snapshot_sequence(snapshot: Option<&SiltstoneSnapshot>) -> u64 {
+    snapshot.map_or(0, |snapshot| snapshot.0.sequence())
 }
 
 /// As siltstone_table_get(), at a snapshot.

@@ -32,17 +32,21 @@ enum State {
 }
 
 impl SiltstoneTransaction {
+    /// The transaction, if its table is open.
     fn get(&self) -> Result<&Transaction, Error> {
-        match &self.0 {
-            State::Owned(transaction) => Ok(transaction),
+        let transaction = match &self.0 {
+            State::Owned(transaction) => transaction,
             // SAFETY: the handle exists only during the call that lends the transaction, and has
             // its only reference.
-            State::Lent(transaction) => Ok(unsafe { transaction.as_ref() }),
-            State::Ended => Err(ended()),
-        }
+            State::Lent(transaction) => unsafe { transaction.as_ref() },
+            State::Ended => return Err(ended()),
+        };
+        transaction.table().check_open()?;
+        Ok(transaction)
     }
 
     fn get_mut(&mut self) -> Result<&mut Transaction, Error> {
+        self.get()?;
         match &mut self.0 {
             State::Owned(transaction) => Ok(transaction),
             // SAFETY: as in `get`.

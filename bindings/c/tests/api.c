@@ -421,14 +421,52 @@ static void manage_tables(siltstone_db *db) {
   siltstone_table_free(table);
 }
 
+/* After the store was closed, every call fails, also where the library has what it asks for in memory. */
+static void use_after_close(siltstone_table *table, siltstone_snapshot *snapshot,
+                            siltstone_transaction *tx, siltstone_cursor **cursors, size_t count) {
+  siltstone_cursor *cursor;
+  siltstone_changes *changes;
+  siltstone_batch *batch = siltstone_batch_create();
+  char *value;
+  size_t len, read;
+  bool is_found;
+  FAILS(siltstone_table_get(table, S("k"), &value, &len), SILTSTONE_CODE_CLOSED, "closed");
+  FAILS(siltstone_table_put(table, S("k"), S("v")), SILTSTONE_CODE_CLOSED, "closed");
+  FAILS(siltstone_table_cursor(table, NULL, 0, NULL, 0, &cursor), SILTSTONE_CODE_CLOSED, "closed");
+  FAILS(siltstone_snapshot_get(snapshot, S("k"), &value, &len), SILTSTONE_CODE_CLOSED, "closed");
+  FAILS(siltstone_snapshot_contains(snapshot, S("k"), &is_found), SILTSTONE_CODE_CLOSED, "closed");
+  FAILS(siltstone_snapshot_cursor(snapshot, NULL, 0, NULL, 0, &cursor), SILTSTONE_CODE_CLOSED,
+        "closed");
+  FAILS(siltstone_transaction_get(tx, S("own"), &value, &len), SILTSTONE_CODE_CLOSED, "closed");
+  FAILS(siltstone_transaction_put(tx, S("k"), S("v")), SILTSTONE_CODE_CLOSED, "closed");
+  FAILS(siltstone_transaction_delete(tx, S("k")), SILTSTONE_CODE_CLOSED, "closed");
+  FAILS(siltstone_transaction_write(tx, batch), SILTSTONE_CODE_CLOSED, "closed");
+  FAILS(siltstone_transaction_cursor(tx, NULL, 0, NULL, 0, &cursor), SILTSTONE_CODE_CLOSED,
+        "closed");
+  FAILS(siltstone_transaction_commit(tx, false), SILTSTONE_CODE_CLOSED, "closed");
+  FAILS(siltstone_table_changes(table, 0, false, &changes), SILTSTONE_CODE_CLOSED, "closed");
+  siltstone_batch_free(batch);
+  for (size_t i = 0; i < count; i++) {
+    /* What was lent before the close stays until the next move. */
+    CHECK(siltstone_cursor_valid(cursors[i]) && siltstone_cursor_key(cursors[i], &len));
+    FAILS(siltstone_cursor_skip_values(cursors[i]), SILTSTONE_CODE_CLOSED, "closed");
+    FAILS(siltstone_cursor_next(cursors[i]), SILTSTONE_CODE_CLOSED, "closed");
+    CHECK(!siltstone_cursor_valid(cursors[i]) && !siltstone_cursor_key(cursors[i], &len));
+    FAILS(siltstone_cursor_first(cursors[i]), SILTSTONE_CODE_CLOSED, "closed");
+    FAILS(siltstone_cursor_seek(cursors[i], S("k")), SILTSTONE_CODE_CLOSED, "closed");
+    FAILS(siltstone_cursor_read(cursors[i], false, 1, 1, &value, &len, &read),
+          SILTSTONE_CODE_CLOSED, "closed");
+    CHECK(value == NULL && len == 0 && read == 0);
+  }
+}
+
 static void open_and_close(siltstone_options *options) {
   siltstone_db *db, *other;
   siltstone_table *table;
   siltstone_snapshot *snapshot;
-  siltstone_cursor *cursor;
+  siltstone_cursor *cursors[3];
   siltstone_transaction *tx;
   char *value;
-  size_t len;
   bool is_sound;
   uint64_t count;
   FAILS(siltstone_open(path[0], options, &db), SILTSTONE_CODE_REFUSED, "no such directory");
@@ -451,21 +489,21 @@ static void open_and_close(siltstone_options *options) {
 
   OK(siltstone_snapshot_create(table, &snapshot));
   OK(siltstone_transaction_begin(table, &tx));
-  OK(siltstone_transaction_put(tx, S("k"), S("v")));
-  OK(siltstone_table_cursor(table, NULL, 0, NULL, 0, &cursor));
+  OK(siltstone_transaction_put(tx, S("own"), S("v")));
+  OK(siltstone_table_cursor(table, NULL, 0, NULL, 0, &cursors[0]));
+  OK(siltstone_snapshot_cursor(snapshot, NULL, 0, NULL, 0, &cursors[1]));
+  OK(siltstone_transaction_cursor(tx, NULL, 0, NULL, 0, &cursors[2]));
+  for (int i = 0; i < 3; i++) OK(siltstone_cursor_first(cursors[i]));
   OK(siltstone_close(db));
   OK(siltstone_close(db)); /* a second close is harmless */
-  FAILS(siltstone_table_get(table, S("k"), &value, &len), SILTSTONE_CODE_CLOSED, "closed");
-  FAILS(siltstone_snapshot_get(snapshot, S("k"), &value, &len), SILTSTONE_CODE_CLOSED, "closed");
-  FAILS(siltstone_transaction_commit(tx, false), SILTSTONE_CODE_CLOSED, "closed");
-  siltstone_error_free(siltstone_cursor_first(cursor)); /* may read what is in memory */
+  use_after_close(table, snapshot, tx, cursors, 3);
   FAILS(siltstone_table_open(db, "t", &(siltstone_table *){0}), SILTSTONE_CODE_CLOSED, "closed");
   /* In the order that is the least convenient for the library. */
   siltstone_db_free(db);
   siltstone_table_free(table);
   siltstone_snapshot_free(snapshot);
   siltstone_transaction_free(tx);
-  siltstone_cursor_free(cursor);
+  for (int i = 0; i < 3; i++) siltstone_cursor_free(cursors[i]);
 
   siltstone_options_set_read_only(options, true);
   OK(siltstone_open(path[1], options, &db));

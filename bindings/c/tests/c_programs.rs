@@ -46,6 +46,11 @@ fn ranges_merges_and_bulk_loads_work() {
 }
 
 #[test]
+fn changes_are_followed_and_applied_elsewhere() {
+    run("tests/changes.c", directory, "ok\n");
+}
+
+#[test]
 fn damage_is_reported_and_repaired() {
     run("tests/damage.c", directory, "ok\n");
 }
@@ -63,6 +68,7 @@ fn example_counts_visits() {
 #[test]
 fn api_test_calls_every_function_of_the_header() {
     let program = fs::read_to_string(root().join("tests/api.c")).unwrap()
+        + &fs::read_to_string(root().join("tests/changes.c")).unwrap()
         + &fs::read_to_string(root().join("tests/damage.c")).unwrap()
         + &fs::read_to_string(root().join("tests/tables.c")).unwrap()
         + &fs::read_to_string(root().join("tests/check.h")).unwrap();

@@ -126,5 +126,6 @@ pub fn clear<T: Clear>(table: &T) -> Result<()> {
     // Files go with the last view that names them: no writer waits for that.
     table.after_clear(sequence);
     core.discard_logs_before(first_log, &kept);
+    core.slowdown.end_if_over(&core.env.events, &core.write_controller);
     Ok(())
 }

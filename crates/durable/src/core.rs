@@ -24,7 +24,7 @@ use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use siltstone_engine::{Result, WriteBatch};
+use siltstone_engine::{FileInfo, Result, WriteBatch};
 use siltstone_runtime::{
     Background, BackgroundWork, Env, GroupCommit, StallCounters, WriteController,
 };
@@ -35,6 +35,7 @@ use siltstone_vfs::{Mode, Vfs};
 use crate::group::{Group, Write};
 use crate::jobs::schedule_flush;
 use crate::part::{PartOf, Parts};
+use crate::slowdown::Slowdown;
 use crate::{EditHeader, VersionEdit, VersionSet, VersionState, View};
 
 /// A group commit takes at most this many bytes of other writers' batches.
@@ -183,11 +184,11 @@ pub trait LogStructured: Deref<Target = Core<Self>> + Send + Sync + Sized + 'sta
     /// Queues the jobs other than flushes that are due.
     fn schedule_jobs(&self);
 
-    /// Writes the oldest full memtable of `view` to files and installs them.
+    /// Writes the oldest full memtable of `view` to files and installs them. Returns the files.
     ///
     /// # Errors
     /// I/O errors. The flush is retried.
-    fn flush_oldest(&self, view: &ViewOf<Self>) -> Result<()>;
+    fn flush_oldest(&self, view: &ViewOf<Self>) -> Result<Vec<FileInfo>>;
 
     /// How far compactions are behind once `view` is published, for throttling: 1 stops writers.
     fn pressure(&self, _state: &StateOf<Self>, _view: &ViewOf<Self>) -> f64 {
@@ -229,6 +230,7 @@ pub struct Core<T: LogStructured> {
     pub background: Background<StateOf<T>>,
     /// Throttles writers.
     pub write_controller: WriteController,
+    pub(crate) slowdown: Slowdown,
     /// Counts writes.
     pub written: WriteCounters,
     /// Batches over several tables.
@@ -370,9 +372,10 @@ impl<T: LogStructured> Core<T> {
             visible: AtomicU64::new(last_sequence),
             // Recovery makes everything that it has found durable before the table is used.
             durable: AtomicU64::new(last_sequence),
-            background: Background::new(env.scheduler.clone(), state),
+            background: Background::new(env.scheduler.clone(), env.events.clone(), state),
             env,
             write_controller: parts.write_controller,
+            slowdown: Slowdown::default(),
             written: WriteCounters::default(),
             parts: Parts::new(last_batch),
             commits: GroupCommit::new(MAX_GROUP_BYTES),
@@ -503,6 +506,7 @@ pub fn close<T: LogStructured>(table: &T, stop: impl FnOnce()) -> Result<()> {
         return Ok(());
     }
     stop();
+    core.slowdown.end(&core.env.events);
     let writer = core.writer.lock().take();
     match writer {
         // After a fault the state of the log is unknown: the next open finds out.

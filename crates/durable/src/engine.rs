@@ -353,6 +353,10 @@ impl<T: OpenTable> Engine for LogStructuredEngine<T> {
     }
 
     fn maintain(&self) -> Result<()> {
+        let logs = &self.core().logs;
+        if logs.is_enabled() {
+            logs.trim();
+        }
         self.core().drain_jobs()
     }
 
@@ -421,6 +425,10 @@ impl<T: OpenTable> Engine for LogStructuredEngine<T> {
 
     fn trouble(&self) -> Option<String> {
         self.core().background.trouble()
+    }
+
+    fn check_open(&self) -> Result<()> {
+        self.core().background.check_open()
     }
 
     fn close(&self) -> Result<()> {

@@ -1,9 +1,11 @@
-//! Background jobs: how they are queued. When they run, wait and are retried is described in
-//! [`Background`](siltstone_runtime::Background).
+//! Background jobs: how they are queued and reported. When they run, wait and are retried is
+//! described in [`Background`](siltstone_runtime::Background).
 //!
 //! Invariant: a queued job keeps the table only weakly: it does not delay closing.
 
-use siltstone_engine::Result;
+use std::time::Instant;
+
+use siltstone_engine::{EventKind, FileInfo, Job, Result};
 use siltstone_runtime::{BackgroundWork, Priority};
 
 use crate::core::{LogStructured, StateOf};
@@ -39,7 +41,50 @@ pub fn schedule_flush<T: LogStructured>(table: &T) {
     spawn_job(table, Priority::Flush, finish, |table: &T| {
         table.core().with_view(|view| match view.flushing.is_empty() {
             true => Ok(()),
-            false => table.flush_oldest(view),
+            false => {
+                let flush = || Job::new("memtable full");
+                let kinds = [EventKind::FlushBegun, EventKind::FlushCompleted];
+                report_job(table, kinds, flush, || table.flush_oldest(view))
+            }
         })
     });
+}
+
+/// Runs a compaction between its two events. `describe` returns its reason, levels and inputs;
+/// `work` returns the files that it has added.
+///
+/// # Errors
+/// Those of `work`.
+pub fn report_compaction<T: LogStructured>(
+    table: &T,
+    describe: impl FnOnce() -> Job,
+    work: impl FnOnce() -> Result<Vec<FileInfo>>,
+) -> Result<()> {
+    let kinds = [EventKind::CompactionBegun, EventKind::CompactionCompleted];
+    report_job(table, kinds, describe, work)
+}
+
+/// Runs a job between its two events. Without listeners, only runs it.
+fn report_job<T: LogStructured>(
+    table: &T,
+    [begun, completed]: [fn(Job) -> EventKind; 2],
+    describe: impl FnOnce() -> Job,
+    work: impl FnOnce() -> Result<Vec<FileInfo>>,
+) -> Result<()> {
+    let core = table.core();
+    let events = &core.env.events;
+    if !events.is_enabled() {
+        return work().map(drop);
+    }
+    let mut job = describe();
+    job.id = events.next_job();
+    events.emit(|| begun(job.clone()));
+    let start = Instant::now();
+    let done = work();
+    job.duration = start.elapsed();
+    let done = done.map(|outputs| job.outputs = outputs);
+    job.error = done.as_ref().err().cloned();
+    events.emit(|| completed(job));
+    core.slowdown.end_if_over(events, &core.write_controller);
+    done
 }

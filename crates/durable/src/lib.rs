@@ -7,8 +7,9 @@
 //! | [`commit`] | the write path: group commit, log, memtable |
 //! | `log_records` | the records of a group of writes |
 //! | [`stall`] | throttling, memtable rotation, write stalls |
+//! | `slowdown` | the events of throttling |
 //! | [`flush`] | full memtables become files |
-//! | [`jobs`] | queueing of background jobs |
+//! | [`jobs`] | queueing of background jobs, and their events |
 //! | [`clear`](mod@clear) | removing all keys at once |
 //! | [`view`] | what a read can see |
 //! | [`version_set`] | the manifest and the current version: one edit at a time, replay of edits |
@@ -38,6 +39,7 @@ pub mod part_survey;
 mod prepare;
 pub mod recovery;
 pub mod repair;
+mod slowdown;
 pub mod stall;
 pub mod version_set;
 pub mod view;
@@ -49,7 +51,7 @@ pub use self::core::{
 };
 pub use engine::{LogStructuredEngine, OpenTable};
 pub use group::Group;
-pub use jobs::{schedule_flush, spawn_job};
+pub use jobs::{report_compaction, schedule_flush, spawn_job};
 pub use log_records::LogRecords;
 pub use part_survey::{LoggedPart, PartSurvey};
 pub use version_set::{

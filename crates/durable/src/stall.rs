@@ -28,6 +28,7 @@ pub(crate) fn make_room<T: LogStructured>(
     let fill = writer.as_ref().map_or(0.0, |open| table.fill(open));
     let written = core.written.user_bytes.load(Relaxed);
     if let Some(delay) = core.write_controller.delay_for(written, fill) {
+        core.slowdown.begin(&core.env.events);
         let (scheduler, stalls) = (&core.env.scheduler, &core.written.stalls);
         let apply_delay = || core.write_controller.apply_delay(delay, scheduler, stalls);
         MutexGuard::unlocked(writer, apply_delay);

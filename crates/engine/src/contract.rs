@@ -317,6 +317,14 @@ pub trait Engine: Send + Sync {
         None
     }
 
+    /// Whether the engine is still open. Cost: a load. The default says yes.
+    ///
+    /// # Errors
+    /// `Closed` after [`close`](Self::close).
+    fn check_open(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// The concrete implementation, for callers that downcast it to use more than this contract:
     /// `mica` returns its store. `None` if there is none.
     fn as_any(&self) -> Option<Arc<dyn Any + Send + Sync>> {

@@ -214,6 +214,11 @@ macro_rules! forward_engine {
             self.$field.trouble()
         }
     };
+    (@one check_open $field:tt) => {
+        fn check_open(&self) -> $crate::Result<()> {
+            self.$field.check_open()
+        }
+    };
     (@one close $field:tt) => {
         fn close(&self) -> $crate::Result<()> {
             self.$field.close()

@@ -22,6 +22,7 @@
 //! | [`key_range`] | ranges of keys |
 //! | [`merge_operator`] | how operands of merges become values: counters, lists, user-defined ones |
 //! | [`changes`] | the change feed of a table |
+//! | [`events`] | events of a store, and their listeners |
 //! | [`clear`] | deletion of every key, for engines without a faster way |
 //! | [`clock`] | the injected clock |
 //! | [`part`] | parts of batches over several tables |
@@ -38,6 +39,7 @@ pub mod contract;
 pub mod cursor;
 pub mod entry;
 pub mod error;
+pub mod events;
 mod forward;
 pub mod ingestion;
 pub mod inspection;
@@ -64,6 +66,7 @@ pub use contract::{
 pub use cursor::{Cursor, Forward, ForwardCursor};
 pub use entry::{Entry, MAX_KEY_BYTES, MAX_VALUE_BYTES, Timestamp};
 pub use error::{Error, InvalidOption, Result};
+pub use events::{Event, EventKind, EventListener, FileInfo, Job, WriteStall};
 pub use ingestion::{IngestMode, IngestOptions, IngestReport, PreparedIngestion};
 pub use inspection::Inspection;
 pub use io::{IoCounters, IoCounts, NvmCounts, Purpose};

@@ -25,15 +25,13 @@ use std::sync::atomic::Ordering::Acquire;
 use siltstone_engine::{
     Change, ChangeBatch, ChangeCursor, ChangeOptions, ChangePart, Error, Result, WriteBatch,
 };
-use siltstone_table::log::{LogFollower, archive_name, malformed, parse_archive_name};
-use siltstone_table::{
-    FileKind, FileNumber, LogMode, LogReader, PartRecord, SegmentLink, parse_file_name,
-};
+use siltstone_table::log::{LogFollower, malformed, parse_archive_name};
+use siltstone_table::{FileKind, LogMode, LogReader, PartRecord, SegmentLink, parse_file_name};
 
 use crate::engine::Tree;
 use crate::record::Record;
 
-/// Attempts to open a log that may be renamed meanwhile: once, by a flush.
+/// Attempts to open a log that may be renamed meanwhile: by a flush, and by a change of options.
 const MAX_ATTEMPTS: usize = 5;
 
 /// A position in the changes of a table.
@@ -115,7 +113,7 @@ fn unstable() -> Error {
 /// The logs of the table by their numbers, with the names that they have now.
 fn list(tree: &Tree) -> Result<BTreeMap<u64, String>> {
     let names = tree.vfs.list()?.into_iter().filter_map(|name| {
-        let archived = parse_archive_name(&name);
+        let archived = parse_archive_name(&name).map(|(number, _)| number);
         let number = archived.or_else(|| match parse_file_name(&name)? {
             (FileKind::Log, number) => Some(number.0),
             _ => None,
@@ -168,7 +166,10 @@ fn read_chain(tree: &Tree, wanted: u64) -> Result<Option<Vec<(u64, LogFollower)>
     let mut chain = Vec::new();
     let (mut number, mut first_after) = (active, newest + 1);
     while let Some(name) = logs.get(&number) {
-        let Some(segment) = open_segment(tree, number, name)? else { break };
+        let Some(segment) = open_segment(tree, number, name)? else {
+            let is_unchanged = list(tree)?.get(&number) == Some(name);
+            if is_unchanged { break } else { return Ok(None) }
+        };
         // The active log may have a first change that is not visible yet.
         first_after = segment.first.unwrap_or(first_after).min(first_after);
         chain.push((first_after, segment.log));
@@ -293,16 +294,16 @@ impl Feed {
     /// Opens the present log again under the name that it has now.
     fn reopen(&mut self, tree: &Tree) -> Result<()> {
         let number = self.log.number();
-        for name in [FileKind::Log.name(FileNumber(number)), archive_name(number)].iter().cycle() {
-            match self.log.reopen(tree.vfs.as_ref(), name) {
+        for _ in 0..MAX_ATTEMPTS {
+            let Some(name) = list(tree)?.remove(&number) else {
+                return Err(tree.unavailable(self.position)?);
+            };
+            match self.log.reopen(tree.vfs.as_ref(), &name) {
                 Err(error) if error.is_not_found() => {}
                 reopened => return reopened,
             }
-            if !list(tree)?.contains_key(&number) {
-                break;
-            }
         }
-        Err(tree.unavailable(self.position)?)
+        Err(unstable())
     }
 
     /// The error if `change` does not follow the previous one.

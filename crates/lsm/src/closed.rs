@@ -85,7 +85,7 @@ fn numbers(vfs: &Arc<dyn Vfs>, kind: FileKind) -> Result<BTreeSet<u64>> {
 fn named(vfs: &Arc<dyn Vfs>, edit: &Edit, report: &mut VerifyReport) -> Result<()> {
     let cursor = edit.cursor.clone().unwrap_or_default();
     let mut claims = None;
-    let logs = Arc::new(LogArchive::new(vfs.clone(), 0));
+    let logs = Arc::new(LogArchive::disabled(vfs.clone()));
     // Each file with values once, by number.
     let mut checked = BTreeSet::new();
     let mut check_values = |id: BlobFileId, report: &mut VerifyReport| {
@@ -126,7 +126,7 @@ fn table(vfs: &Arc<dyn Vfs>, kind: FileKind, number: FileNumber) -> Result<(u64,
 fn whole_blob_file(vfs: &Arc<dyn Vfs>, number: u64) -> Result<(u64, u64)> {
     let name = FileKind::Blob.name(FileNumber(number));
     let bytes = vfs.open(&name, Mode::Read)?.len()?;
-    let logs = Arc::new(LogArchive::new(vfs.clone(), 0));
+    let logs = Arc::new(LogArchive::disabled(vfs.clone()));
     let file = LogFile::open(&logs, BlobFileId { number, is_log: false, bytes }, None)?;
     file.verify().map(|()| (bytes, 0))
 }

@@ -28,7 +28,7 @@ use std::time::Instant;
 
 use siltstone_durable::{EditHeader, spawn_job};
 use siltstone_engine::varint::write_varint;
-use siltstone_engine::{Error, Purpose, Result};
+use siltstone_engine::{Error, FileInfo, Purpose, Result};
 use siltstone_runtime::Priority;
 use siltstone_table::{EntryRef, FileKind, FileNumber, Kind, TableMeta, TableOptions, TableWriter};
 use siltstone_vfs::PmemPool;
@@ -114,8 +114,8 @@ impl Tree {
         });
     }
 
-    pub(crate) fn flush_oldest_of(&self, view: &View) -> Result<()> {
-        let Some(memtable) = view.flushing.first() else { return Ok(()) };
+    pub(crate) fn flush_oldest_of(&self, view: &View) -> Result<Vec<FileInfo>> {
+        let Some(memtable) = view.flushing.first() else { return Ok(Vec::new()) };
         if !memtable.is_flush_forced() {
             self.prepare_next_log();
         }
@@ -185,12 +185,13 @@ impl Tree {
         };
         let written: Vec<FileEntry> =
             edit.added.iter().filter(|entry| !entry.is_in_pmem()).cloned().collect();
+        let files = edit.added.iter().map(FileEntry::info).collect();
         let installed = self.install(view.generation, edit, run, &[], |view| {
             view.flushing.remove(0);
         });
         if !installed.inspect_err(|error| self.remove_if_unnamed(error, &written))? {
             self.remove_tables(&written);
-            return Ok(());
+            return Ok(Vec::new());
         }
         self.counters.flushes.fetch_add(1, Relaxed);
         let version = self.view.load().version.clone();
@@ -198,7 +199,7 @@ impl Tree {
         drop(version);
         self.discard_logs_before(first_log, &kept);
         self.schedule_sizing(memtable.stats());
-        self.forget_range_deletes()
+        self.forget_range_deletes().map(|()| files)
     }
 
     /// Whether the key range of the memtable overlaps nothing in level 0 or 1, as in a sequential

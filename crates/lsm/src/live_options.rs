@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | sizes and numbers of memtables, triggers, `l0_capacity` | the next write |
 //! | `cache` | at once: a smaller cache evicts blocks before the call returns |
-//! | `log_retention` | at once: logs over a smaller limit are removed before the call returns |
+//! | `log_retention`, `log_retention_time` | at once: logs over a limit are removed first |
 //! | formats and sizes of files | the next file that a flush or compaction begins |
 //! | compactions | the next one that is selected |
 //!
@@ -34,14 +34,14 @@ impl Tree {
         if after.cache_bytes != before.cache_bytes && !self.shares_cache {
             self.cache.set_capacity_bytes(after.cache_bytes);
         }
-        let log_retention_bytes = after.log_retention_bytes;
+        let archive_limits = after.archive_limits();
         self.memtable_limits.set(&after);
         self.spares.set_max_bytes(after.memtable_limits().1 as usize);
         self.options.store(after.into());
         // Computes the back-pressure on writers again.
         durable::publish(self, &mut state, |_| ());
         drop(state);
-        self.logs.set_max_bytes(log_retention_bytes);
+        self.logs.set_limits(archive_limits);
         self.background.notify();
         self.core.schedule();
         Ok(())

@@ -55,7 +55,8 @@ pub(crate) fn open(
     let shares_cache = cache.is_some();
     let cache = cache.unwrap_or_else(|| Arc::new(BlockCache::new(options.cache_bytes)));
     let levels = options.level_bytes.len();
-    let archive = Arc::new(LogArchive::new(vfs.clone(), options.log_retention_bytes));
+    let (clock, limits) = (env.clock.clone(), options.archive_limits());
+    let archive = Arc::new(LogArchive::new(vfs.clone(), clock, limits));
     let (versions, recovered, pool) =
         open_versions(&archive, &cache, levels, options.pool_bytes())?;
     let (known, version) = (recovered.edit, recovered.version);
@@ -140,7 +141,7 @@ pub(crate) fn open(
 /// # Errors
 /// Those of `open`.
 pub(crate) fn check(vfs: &Arc<dyn Vfs>) -> Result<()> {
-    let archive = Arc::new(LogArchive::new(vfs.clone(), 0));
+    let archive = Arc::new(LogArchive::disabled(vfs.clone()));
     let (_, recovered, _) = open_versions(&archive, &Arc::new(BlockCache::new(0)), 1, 0)?;
     let last_sequence = recovered.edit.header.last_sequence.unwrap_or(0);
     let mut writes = Writes::new(last_sequence, Arc::new(ChunkPool::new(0)));

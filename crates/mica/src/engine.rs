@@ -193,6 +193,10 @@ impl Engine for Mica {
         Some(self.store.clone())
     }
 
+    fn check_open(&self) -> Result<()> {
+        Mica::check_open(self)
+    }
+
     fn close(&self) -> Result<()> {
         self.closed.store(true, Relaxed);
         Ok(())

@@ -24,9 +24,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use siltstone_engine::{Error, Result};
+use siltstone_engine::{Error, EventKind, Result};
 
-use crate::{Priority, Scheduler, StallCounters, WriteStall};
+use crate::{Events, Priority, Scheduler, StallCounters, WriteStall};
 
 /// How often a waiting writer checks again without being notified.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -39,6 +39,7 @@ const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 /// The state shared by the jobs and the writers of one open table.
 pub struct Background<S> {
     scheduler: Scheduler,
+    events: Events,
     state: Mutex<Shared<S>>,
     progress: Condvar,
     closed: AtomicBool,
@@ -75,8 +76,9 @@ impl<S> DerefMut for Shared<S> {
 }
 
 impl<S> Background<S> {
-    /// For a table that has just been opened; its jobs are queued with `scheduler`.
-    pub fn new(scheduler: Scheduler, state: S) -> Self {
+    /// For a table that has just been opened; its jobs are queued with `scheduler`, and their
+    /// failures are reported to `events`.
+    pub fn new(scheduler: Scheduler, events: Events, state: S) -> Self {
         let state = Shared {
             engine: state,
             running: 0,
@@ -87,6 +89,7 @@ impl<S> Background<S> {
         };
         Background {
             scheduler,
+            events,
             state: Mutex::new(state),
             progress: Condvar::new(),
             closed: AtomicBool::new(false),
@@ -237,9 +240,16 @@ impl<S> Background<S> {
 
     /// Enters read-only mode with this cause. Returns the error.
     pub fn poison(&self, doing: &str, error: Error) -> Error {
-        let _ = self.poisoned.set(cause(doing, &error));
+        self.enter_read_only(cause(doing, &error));
         self.notify();
         error
+    }
+
+    fn enter_read_only(&self, cause: String) {
+        if self.poisoned.set(cause).is_ok() {
+            let cause = || self.poisoned.get().cloned().unwrap_or_default();
+            self.events.emit(|| EventKind::ReadOnly { cause: cause() });
+        }
     }
 
     /// Calls [`poison`](Self::poison) if the error is itself `ReadOnly`.
@@ -282,10 +292,12 @@ impl<S, F: FnOnce(&mut S)> RunningJob<'_, S, F> {
                 state.failures += 1;
                 state.failures_in_a_row = state.failures_in_a_row.saturating_add(1);
                 state.error = Some(error.clone());
+                background.events.emit_corruption(&error);
+                background.events.emit(|| EventKind::BackgroundError { error: error.clone() });
                 if is_retriable(&error) {
                     background.retry_later(&mut state);
                 } else {
-                    let _ = background.poisoned.set(cause("background work", &error));
+                    background.enter_read_only(cause("background work", &error));
                 }
             }
         }
@@ -305,7 +317,7 @@ impl<S, F: FnOnce(&mut S)> Drop for RunningJob<'_, S, F> {
     fn drop(&mut self) {
         if self.on_finish.is_some() {
             let background = self.background;
-            let _ = background.poisoned.set("a background job panicked".to_owned());
+            background.enter_read_only("a background job panicked".to_owned());
             self.finish(&mut background.lock());
         }
     }
@@ -356,7 +368,8 @@ pub trait BackgroundWork {
         Ok(true)
     }
 
-    /// As [`wait_while`](Self::wait_while), for a writer: counts the time it waited.
+    /// As [`wait_while`](Self::wait_while), for a writer: counts the time it waited, and reports
+    /// the wait.
     ///
     /// # Errors
     /// The same.
@@ -366,9 +379,17 @@ pub trait BackgroundWork {
         stall: WriteStall,
         blocked: impl Fn(&Self::State) -> bool,
     ) -> Result<()> {
-        let began = Instant::now();
-        if self.wait_while(blocked)? {
-            counters.add(stall, began.elapsed());
+        let background = self.background();
+        if !blocked(&background.lock()) {
+            return Ok(());
+        }
+        let (events, began) = (&background.events, Instant::now());
+        events.emit(|| EventKind::StallBegun { cause: stall });
+        let waited = self.wait_while(blocked);
+        let duration = began.elapsed();
+        events.emit(|| EventKind::StallEnded { cause: stall, duration });
+        if waited? {
+            counters.add(stall, duration);
         }
         Ok(())
     }
@@ -446,7 +467,7 @@ mod tests {
         fn new(scheduler: Scheduler, left: u32, failing: Vec<(u32, Error)>) -> Arc<Self> {
             let state = State { left, queued: false, failing };
             Arc::new_cyclic(|me| Countdown {
-                background: Background::new(scheduler, state),
+                background: Background::new(scheduler, Events::default(), state),
                 me: me.clone(),
             })
         }

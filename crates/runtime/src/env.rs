@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use siltstone_engine::{Clock, SystemClock};
 
-use crate::{RateLimiter, Scheduler};
+use crate::{Events, RateLimiter, Scheduler};
 
-/// Clock, seed, scheduler and rate limiter. Cheap to clone; the engines of a store share it.
+/// Clock, seed, scheduler, rate limiter and events. Cheap to clone; the engines of a store share it.
 #[derive(Clone)]
 pub struct Env {
     /// The current time.
@@ -18,11 +18,13 @@ pub struct Env {
     pub scheduler: Scheduler,
     /// Limits the bytes per second of background writes.
     pub rate: Arc<RateLimiter>,
+    /// Where the table's events go; the store sets it when it opens a table.
+    pub events: Events,
 }
 
 impl Env {
     /// The system clock, an unpredictable seed, one flush thread, `compaction_threads` other
-    /// threads, and no rate limit.
+    /// threads, no rate limit and no listeners.
     pub fn system(compaction_threads: usize) -> Self {
         Env {
             clock: Arc::new(SystemClock),
@@ -30,6 +32,7 @@ impl Env {
             seed: RandomState::new().hash_one("siltstone"),
             scheduler: Scheduler::threads(compaction_threads),
             rate: Arc::new(RateLimiter::unlimited()),
+            events: Events::default(),
         }
     }
 
@@ -41,6 +44,7 @@ impl Env {
             seed,
             scheduler: Scheduler::manual(),
             rate: Arc::new(RateLimiter::unlimited()),
+            events: Events::default(),
         }
     }
 }

@@ -5,16 +5,18 @@
 //!
 //! | module | content |
 //! | --- | --- |
-//! | [`env`](mod@env) | [`Env`]: clock, seed, scheduler and rate limiter of a store |
+//! | [`env`](mod@env) | [`Env`]: clock, seed, scheduler, rate limiter and events of a store |
 //! | [`scheduler`] | a job queue by priority, run by threads or replayed deterministically |
 //! | [`background`] | the background jobs of one open table, with retries and fail-stop |
 //! | [`group_commit`] | one writer appends and syncs for all that wait |
+//! | [`events`] | the queue of events for listeners |
 //! | [`write_controller`] | write throttling, and counters of write stalls |
 //! | [`rate_limiter`] | a limit on bytes per second of background writes |
 //! | [`thread_priority`] | priority and scheduling policy of background threads |
 
 pub mod background;
 pub mod env;
+pub mod events;
 pub mod group_commit;
 pub mod rate_limiter;
 pub mod scheduler;
@@ -24,7 +26,9 @@ pub mod write_controller;
 
 pub use background::{Background, BackgroundWork, is_retriable};
 pub use env::Env;
+pub use events::Events;
 pub use group_commit::GroupCommit;
 pub use rate_limiter::RateLimiter;
 pub use scheduler::{Priority, Scheduler};
-pub use write_controller::{StallCounters, WriteController, WriteStall};
+pub use siltstone_engine::WriteStall;
+pub use write_controller::{StallCounters, WriteController};

@@ -25,6 +25,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
 
+use siltstone_engine::WriteStall;
 use siltstone_engine::stats::Stalls;
 
 use crate::Scheduler;
@@ -154,17 +155,6 @@ impl WriteController {
         let credit_ns = self.credit_ns.load(Relaxed).saturating_add(oversleep.as_nanos() as u64);
         self.credit_ns.store(credit_ns.min(MAX_CREDIT.as_nanos() as u64), Relaxed);
     }
-}
-
-/// The cause of a write stall.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WriteStall {
-    /// Delayed in proportion to the backlog.
-    Slowdown,
-    /// Stopped until a memtable is flushed.
-    Flush,
-    /// Stopped until background work is no longer at its hard limit.
-    Compaction,
 }
 
 /// The time that writers waited, by cause.

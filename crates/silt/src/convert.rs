@@ -28,7 +28,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use siltstone_durable::EditHeader;
-use siltstone_engine::{Error, Purpose, Result};
+use siltstone_engine::{Error, FileInfo, Purpose, Result};
 use siltstone_structures::CuckooTable;
 
 use crate::engine::SiltEngine;
@@ -36,6 +36,7 @@ use crate::generation::Generation;
 use crate::hash_store::{HashStoreWriter, StoreMeta, choose_slot_bytes, write_filter};
 use crate::item;
 use crate::keys::cuckoo_bits;
+use crate::names::Kind;
 use crate::store_entry::StoreEntry;
 use crate::store_file::discard;
 use crate::version::Edit;
@@ -47,9 +48,9 @@ const CHECK_INTERVAL: usize = 1024;
 const MIN_LOAD_FACTOR: f64 = 0.45;
 
 impl SiltEngine {
-    /// Converts the oldest frozen generation, if there is one.
-    pub(crate) fn convert_oldest(&self, view: &View) -> Result<()> {
-        let Some(generation) = view.flushing.first() else { return Ok(()) };
+    /// Converts the oldest frozen generation, if there is one. Returns the HashStores.
+    pub(crate) fn convert_oldest(&self, view: &View) -> Result<Vec<FileInfo>> {
+        let Some(generation) = view.flushing.first() else { return Ok(Vec::new()) };
         let began = Instant::now();
         let next = view.flushing.get(1).unwrap_or(&view.active);
         let mut written = Vec::new();
@@ -64,6 +65,7 @@ impl SiltEngine {
         let first_log = next.log_numbers().next();
         let (bytes, entries) =
             written.iter().fold((0, 0), |(b, e), store| (b + store.bytes, e + store.entries));
+        let files = written.iter().map(|store| store.info(Kind::HashStore)).collect();
         let numbers: Vec<u64> = written.iter().map(|store| store.number).collect();
         let header = EditHeader { first_log, ..EditHeader::default() };
         let edit = Edit { header, hash_stores: written, ..Edit::default() };
@@ -71,14 +73,14 @@ impl SiltEngine {
             view.flushing.remove(0);
         });
         if !self.is_installed(installed, &numbers)? {
-            return Ok(());
+            return Ok(Vec::new());
         }
         self.discard_logs_before(first_log.unwrap_or(0), &[]);
         self.counters.conversions.fetch_add(1, Relaxed);
         self.counters.converted_entries.fetch_add(entries, Relaxed);
         self.counters.hash_bytes.fetch_add(bytes, Relaxed);
         self.counters.convert_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
-        Ok(())
+        Ok(files)
     }
 
     /// Whether an edit was applied. If not, removes the stores that it would have added, unless it

@@ -58,7 +58,7 @@ pub(crate) fn open(
     active.add_log(number, log.access(), replayed.end.bytes);
     let drains = is_in_doubt && !generations.is_empty();
     let parts = CoreParts {
-        archive: Arc::new(LogArchive::new(vfs.clone(), 0)),
+        archive: Arc::new(LogArchive::disabled(vfs.clone())),
         vfs,
         env,
         versions,

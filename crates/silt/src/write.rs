@@ -18,7 +18,7 @@ use std::collections::HashMap;
 
 use siltstone_durable::clear::Clear;
 use siltstone_durable::{self as durable, Group, LogStructured, Writer};
-use siltstone_engine::{Error, Purpose, Result, WriteBatch};
+use siltstone_engine::{Error, FileInfo, Purpose, Result, WriteBatch};
 use siltstone_structures::HashKey;
 use siltstone_table::MAX_PART_BYTES;
 
@@ -174,7 +174,7 @@ impl LogStructured for SiltEngine {
         self.schedule_merges_and_loading();
     }
 
-    fn flush_oldest(&self, view: &View) -> Result<()> {
+    fn flush_oldest(&self, view: &View) -> Result<Vec<FileInfo>> {
         self.convert_oldest(view)
     }
 }

@@ -12,7 +12,7 @@ use siltstone_vfs::{File, Vfs};
 use crate::db::refuse_inside;
 use crate::encryption::Keys;
 use crate::partial_directory::PartialDirectory;
-use crate::{Db, engines};
+use crate::{Db, engines, trace};
 
 impl Db {
     /// Copies every table that exists at the call, each as of a moment during the call, into the
@@ -54,6 +54,7 @@ impl Db {
     /// encrypted.
     pub fn checkpoint_with_keys(&self, dir: impl AsRef<Path>, keys: &Keys) -> Result<()> {
         let dir = dir.as_ref();
+        trace::span!("checkpoint", to = dir.display());
         refuse_inside(dir)?;
         for (name, spec) in &self.catalogue()?.tables {
             engines::check_encryption(keys, name, &spec.engine, &spec.options)?;

@@ -50,12 +50,14 @@
 //! | [`db_snapshot`] | snapshots of several tables |
 //! | [`transaction`] | serializable transactions |
 //! | [`db_transaction`] | transactions over several tables |
+//! | `observed` | damage in tables, as events |
 //! | `read_only` | tables of a store that is open read-only |
 //! | `reader` | live snapshots and transactions, and the expiry of idle ones |
 //! | [`copy`] | checkpoints into a directory |
 //! | [`partial_directory`] | a directory that appears when it is complete |
 //! | [`maintenance`] | verification and repair of a whole store |
 //! | [`catalogue`] | the file that lists the tables |
+//! | `trace` | events and spans for `tracing`, with the feature `tracing` |
 //! | [`encryption`] | encryption at rest |
 //! | [`engines`] | the engines by name |
 
@@ -75,6 +77,7 @@ pub mod engines;
 pub mod iter;
 pub mod maintenance;
 mod names;
+mod observed;
 pub mod partial_directory;
 mod pin;
 mod read;
@@ -83,6 +86,7 @@ mod reader;
 pub mod snapshot;
 pub mod sorted_file;
 pub mod table;
+mod trace;
 pub mod transaction;
 
 pub use batch::DbBatch;
@@ -96,14 +100,17 @@ pub use iter::{Iter, Keys};
 pub use partial_directory::PartialDirectory;
 pub use siltstone_engine::{
     BatchOp, Capabilities, Change, ChangeBatch, ChangeOptions, ChangePart, Clock, CompactionFilter,
-    Damage, Durability, Engine, Entry, Error, FilterContent, FilterDecision, FilterPass, FilterRow,
-    IngestMode, IngestOptions, IngestReport, InvalidOption, KeyRange, Loss, LossEffect,
-    MAX_KEY_BYTES, MAX_VALUE_BYTES, ManualClock, MergeAppend, MergeCounter, MergeOperator, Op,
-    OptionChange, RepairReport, Result, Stats, SystemClock, Timestamp, VerifyReport, WriteBatch,
-    compaction_filter, merge_operator, options,
+    Damage, Durability, Engine, Entry, Error, Event, EventKind, EventListener, FileInfo,
+    FilterContent, FilterDecision, FilterPass, FilterRow, IngestMode, IngestOptions, IngestReport,
+    InvalidOption, Job, KeyRange, Loss, LossEffect, MAX_KEY_BYTES, MAX_VALUE_BYTES, ManualClock,
+    MergeAppend, MergeCounter, MergeOperator, Op, OptionChange, RepairReport, Result, Stats,
+    SystemClock, Timestamp, VerifyReport, WriteBatch, WriteStall, compaction_filter, events,
+    merge_operator, options,
 };
 pub use siltstone_runtime::Env;
 pub use snapshot::Snapshot;
 pub use sorted_file::{SortedFile, SortedFileWriter};
 pub use table::{CasMismatch, Table};
+#[cfg(feature = "tracing")]
+pub use trace::TracingListener;
 pub use transaction::{Retry, Transaction, TransactionOptions};

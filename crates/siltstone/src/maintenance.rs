@@ -22,7 +22,7 @@ use crate::catalogue::{self, TableSpec};
 use crate::encryption::{EncryptedVfs, Keys};
 #[cfg(feature = "encryption")]
 use crate::names::{LOCK, TABLE_PREFIX};
-use crate::{Db, DbOptions, engines};
+use crate::{Db, DbOptions, engines, trace};
 #[cfg(feature = "encryption")]
 use siltstone_vfs::{Disk, Vfs};
 
@@ -145,6 +145,7 @@ pub fn repair_with(
     options: &DbOptions,
     report: &mut StoreRepairReport,
 ) -> Result<()> {
+    trace::span!("repair", store = dir.as_ref().display());
     let db = open_for_repair(dir.as_ref(), options, &mut report.catalogue)?;
     let specs = match table {
         Some(name) => [(name.to_owned(), db.spec_of(name)?)].into(),
@@ -320,6 +321,7 @@ impl Db {
         name: &str,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<VerifyReport> {
+        trace::span!("verify", table = name);
         match self.table(name) {
             Err(damage) if damage.is_corruption() => {
                 let engine = self.spec_of(name)?.engine;

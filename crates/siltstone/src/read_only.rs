@@ -29,7 +29,7 @@ impl ReadOnly {
 impl Engine for ReadOnly {
     forward_engine!(engine: name capabilities get get_at lookup multi_get);
     forward_engine!(engine: iter range random_key snapshot at changes merge_operator);
-    forward_engine!(engine: checkpoint verify stats warnings trouble close);
+    forward_engine!(engine: checkpoint verify stats warnings trouble check_open close);
 
     fn write(&self, batch: &WriteBatch, _durability: Durability) -> Result<()> {
         if batch.is_empty() { Ok(()) } else { Err(refusal(&self.store)) }

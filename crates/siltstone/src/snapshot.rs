@@ -91,6 +91,11 @@ impl Snapshot {
 
     read_methods!();
 
+    /// The table.
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
     /// The sequence number up to which it shows writes. Snapshots that are taken later have the
     /// same or a higher one.
     pub fn sequence(&self) -> u64 {

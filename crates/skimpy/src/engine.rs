@@ -146,6 +146,10 @@ impl Engine for Skimpy {
         checked.err().map(|error| Error::from(error).to_string()).into_iter().collect()
     }
 
+    fn check_open(&self) -> Result<()> {
+        self.table.shared.check_open()
+    }
+
     fn close(&self) -> Result<()> {
         self.table.close()
     }

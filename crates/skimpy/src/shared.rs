@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Acquire;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
-use siltstone_engine::{Error, Result, Timestamp};
+use siltstone_engine::{Error, EventKind, Result, Timestamp};
 use siltstone_runtime::Env;
 use siltstone_vfs::Vfs;
 
@@ -94,7 +94,10 @@ impl Shared {
     /// Makes the table read-only after a failure that leaves the state of the device unknown.
     pub(crate) fn poison(&self, doing: &str, error: Error) -> Error {
         let cause = if let Error::ReadOnly { cause } = &error { cause } else { &error.to_string() };
-        let _ = self.poisoned.set(format!("cannot {doing}: {cause}"));
+        let cause = format!("cannot {doing}: {cause}");
+        if self.poisoned.set(cause.clone()).is_ok() {
+            self.env.events.emit(|| EventKind::ReadOnly { cause });
+        }
         error
     }
 

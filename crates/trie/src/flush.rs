@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use siltstone_durable::EditHeader;
-use siltstone_engine::{Purpose, Result};
+use siltstone_engine::{FileInfo, Purpose, Result};
 
 use crate::compact::Output;
 use crate::container_id::ContainerId;
@@ -27,8 +27,8 @@ use crate::view::View;
 pub(crate) const ROOT: ContainerId = ContainerId { level: 0, id: 0 };
 
 impl Tree {
-    pub(crate) fn flush_oldest_of(&self, view: &View) -> Result<()> {
-        let Some(memtable) = view.flushing.first() else { return Ok(()) };
+    pub(crate) fn flush_oldest_of(&self, view: &View) -> Result<Vec<FileInfo>> {
+        let Some(memtable) = view.flushing.first() else { return Ok(Vec::new()) };
         let next = view.flushing.get(1).unwrap_or(&view.active);
         let began = Instant::now();
         let mut edit = Edit {
@@ -49,7 +49,7 @@ impl Tree {
             // All keys were cleared meanwhile.
             Ok(false) => {
                 self.remove_files(&files);
-                return Ok(());
+                return Ok(Vec::new());
             }
             Err(error) => {
                 // The manifest does not name the table then, and a retry writes another one.
@@ -63,7 +63,7 @@ impl Tree {
         self.counters.expired.fetch_add(expired, Relaxed);
         self.counters.background_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
         self.discard_logs_before(next.first_log, &[]);
-        Ok(())
+        Ok(files.infos())
     }
 
     /// Returns the number of expired items.

@@ -52,7 +52,7 @@ pub(crate) fn open(tiers: StorageTiers, env: Env, options: Options) -> Result<(A
     let memtable = writes.memtable.unwrap_or_else(|| Memtable::new(number, config.hash.seed));
     let last_level = version.deepest().max(options.levels - 1);
     let parts = CoreParts {
-        archive: Arc::new(LogArchive::new(vfs.clone(), 0)),
+        archive: Arc::new(LogArchive::disabled(vfs.clone())),
         vfs,
         env,
         versions,

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use siltstone_durable::{self as durable, Clear, EditOf, Group, LogRecords, LogStructured, Writer};
-use siltstone_engine::{Error, Result, WriteBatch};
+use siltstone_engine::{Error, FileInfo, Result, WriteBatch};
 
 use crate::engine::{Jobs, State, Tree};
 use crate::memtable::Memtable;
@@ -104,7 +104,7 @@ impl LogStructured for Tree {
         self.schedule_compaction();
     }
 
-    fn flush_oldest(&self, view: &View) -> Result<()> {
+    fn flush_oldest(&self, view: &View) -> Result<Vec<FileInfo>> {
         self.flush_oldest_of(view)
     }
 

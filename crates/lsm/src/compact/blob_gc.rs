@@ -27,6 +27,6 @@ pub(super) fn pick(version: &Version, in_progress: &InProgress, ratio: f64) -> O
     };
     (1..=version.levels.len()).find_map(|level| {
         let table = version.level(level).iter().find(refers)?;
-        Some(rewrite(version, level, table))
+        Some(rewrite(version, level, table).because("garbage of blob files"))
     })
 }

@@ -4,11 +4,15 @@
 
 use std::sync::Arc;
 
+use siltstone_engine::{FileInfo, Job};
+
 use crate::version::{L0Run, TableFile, Version};
 
 /// Runs or tables of one level to be merged with the overlapping tables of the next.
 #[derive(Clone)]
 pub(crate) struct Compaction {
+    /// Why it runs, for listeners of events.
+    pub(crate) reason: &'static str,
     pub(crate) level: usize,
     /// The same as `level` in a rewrite.
     pub(crate) target: usize,
@@ -35,6 +39,20 @@ impl Compaction {
         self.runs.iter().filter_map(L0Run::file).chain(&self.inputs).chain(&self.below)
     }
 
+    /// The same for another reason.
+    pub(super) fn because(self, reason: &'static str) -> Self {
+        Compaction { reason, ..self }
+    }
+
+    /// What listeners of events hear of it. Of a run of level 0, the bytes are those of its live
+    /// keys and values, as far as they are merged.
+    pub(super) fn job(&self) -> Job {
+        let of_run = |run: &L0Run| FileInfo::new(run.entry().info().name, self.bytes_of_run(run));
+        let tables = self.inputs.iter().chain(&self.below);
+        let inputs = self.runs.iter().map(of_run).chain(tables.map(|table| table.entry().info()));
+        Job::new(self.reason).on_levels(self.level, self.target).with_inputs(inputs.collect())
+    }
+
     /// The approximate number of bytes that it reads.
     pub(crate) fn bytes(&self) -> u64 {
         let tables = self.inputs.iter().chain(&self.below).map(|table| table.bytes());
@@ -43,11 +61,14 @@ impl Compaction {
 
     /// The approximate bytes of keys and values that it takes from L0 runs.
     pub(crate) fn l0_bytes(&self) -> u64 {
-        let of_l0_run = |run: &L0Run| match &self.slice_end {
+        self.runs.iter().map(|run| self.bytes_of_run(run)).sum()
+    }
+
+    fn bytes_of_run(&self, run: &L0Run) -> u64 {
+        match &self.slice_end {
             None => run.live_bytes(),
             Some(to) => run.slice_bytes(to.as_deref()),
-        };
-        self.runs.iter().map(of_l0_run).sum()
+        }
     }
 
     /// Whether it is a trivial move: no table overlaps below, the inputs are disjoint, and all keys
@@ -147,6 +168,7 @@ pub(super) fn complete(
         .map(|level| wide_span.tables_in(version, level))
         .collect();
     Compaction {
+        reason: if level == 0 { "level 0" } else { "level size" },
         level,
         target: level + 1,
         is_removal: false,
@@ -162,6 +184,7 @@ pub(super) fn complete(
 /// The removal of L0 runs or of tables of a deeper level, all of which range deletions cover.
 pub(super) fn removal(level: usize, runs: Vec<L0Run>, inputs: Vec<Arc<TableFile>>) -> Compaction {
     Compaction {
+        reason: "range deletions",
         level,
         target: level + 1,
         is_removal: true,
@@ -178,6 +201,7 @@ pub(super) fn removal(level: usize, runs: Vec<L0Run>, inputs: Vec<Arc<TableFile>
 pub(super) fn rewrite(version: &Version, level: usize, table: &Arc<TableFile>) -> Compaction {
     let span = Span { from: table.smallest(), to: End::Included(table.largest()) };
     Compaction {
+        reason: "garbage",
         level,
         target: level,
         is_removal: false,

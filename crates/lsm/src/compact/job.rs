@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Instant;
 
-use siltstone_engine::Result;
+use siltstone_durable::report_compaction;
+use siltstone_engine::{FileInfo, Result};
 use siltstone_runtime::Priority;
 
 use super::merge::MergeResult;
@@ -85,12 +86,14 @@ impl Tree {
         if self.is_cleared_since(generation) {
             return Ok(());
         }
-        let compacted = self.compact_files(generation, compaction);
+        let work = || self.compact_files(generation, compaction);
+        let compacted = report_compaction(self, || compaction.job(), work);
         // After a clear the inputs are obsolete, and so is any error.
         if self.is_cleared_since(generation) { Ok(()) } else { compacted }
     }
 
-    fn compact_files(&self, generation: u64, compaction: &Compaction) -> Result<()> {
+    /// Returns the files that the compaction has added.
+    fn compact_files(&self, generation: u64, compaction: &Compaction) -> Result<Vec<FileInfo>> {
         let began = Instant::now();
         let is_move = compaction.is_move() && !self.is_recompressed(compaction);
         let MergeResult { written, expired, filtered } = if is_move {
@@ -131,6 +134,7 @@ impl Tree {
             cursor: compaction.slice_end.as_ref().map(|to| to.clone().unwrap_or_default()),
             ..Edit::default()
         };
+        let files = written.infos();
         let written = if is_move { Written::default() } else { written };
         if is_leveled {
             self.strategy.advance(compaction);
@@ -144,7 +148,7 @@ impl Tree {
             })?;
         if !installed {
             self.remove_written(&written);
-            return Ok(());
+            return Ok(Vec::new());
         }
         if compaction.level == 0 && is_leveled {
             self.counters.largest_level0_bytes.fetch_max(compaction.l0_bytes(), Relaxed);
@@ -153,7 +157,7 @@ impl Tree {
         self.counters.expired.fetch_add(expired, Relaxed);
         self.counters.filtered.fetch_add(filtered, Relaxed);
         self.counters.background_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
-        self.forget_range_deletes()
+        self.forget_range_deletes().map(|()| files)
     }
 }
 

@@ -10,8 +10,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-use siltstone_engine::{Purpose, Result};
-use siltstone_table::{EntryRef, FileNumber, Kind, TableOptions, TableWriter, UnsyncedTable};
+use siltstone_engine::{FileInfo, Purpose, Result};
+use siltstone_table::{
+    EntryRef, FileKind, FileNumber, Kind, TableOptions, TableWriter, UnsyncedTable,
+};
 
 use super::Compaction;
 use super::blob_writer::BlobWriter;
@@ -31,6 +33,18 @@ pub(super) struct Written {
     pub(super) tables: Vec<FileEntry>,
     /// The numbers of new blob files.
     pub(super) blobs: Vec<u64>,
+}
+
+impl Written {
+    /// The files, for listeners of events.
+    pub(super) fn infos(&self) -> Vec<FileInfo> {
+        let uses = || self.tables.iter().flat_map(|table| &table.blobs);
+        let blobs = self.blobs.iter().filter_map(|number| {
+            let BlobUse { file, .. } = uses().find(|used| used.file.number == *number)?;
+            Some(FileInfo::new(FileKind::Blob.name(FileNumber(*number)), file.bytes))
+        });
+        self.tables.iter().map(FileEntry::info).chain(blobs).collect()
+    }
 }
 
 impl Tree {

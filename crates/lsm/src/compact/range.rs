@@ -76,7 +76,7 @@ impl Tree {
         let first_new = self.versions.new_number();
         self.compact_next(|version| {
             let runs = overlapping_runs(version, range);
-            (!runs.is_empty()).then(|| complete(version, 0, runs, Vec::new(), None))
+            (!runs.is_empty()).then(|| requested(complete(version, 0, runs, Vec::new(), None)))
         })?;
         // Background compactions may move tables of the deepest level deeper meanwhile.
         let (mut level, mut written) = (1, 0);
@@ -92,7 +92,7 @@ impl Tree {
                 self.sweep(|version, after| {
                     let mut tables = overlapping(version, deepest, range, after);
                     let old = tables.find(|table| table.number() < first_new)?;
-                    Some(rewrite(version, deepest, old))
+                    Some(requested(rewrite(version, deepest, old)))
                 })?;
                 written = deepest;
             } else {
@@ -134,7 +134,7 @@ impl Tree {
             if step.is_some() && more.bytes() > limit {
                 break;
             }
-            step = Some(more);
+            step = Some(requested(more));
         }
         step
     }
@@ -177,6 +177,11 @@ impl Tree {
         }
         outcome.map(|()| Some(compaction))
     }
+}
+
+/// What listeners of events hear as the reason.
+fn requested(compaction: Compaction) -> Compaction {
+    compaction.because("request")
 }
 
 /// Whether a memtable may have a key in the range, or a range deletion.

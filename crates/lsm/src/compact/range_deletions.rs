@@ -49,7 +49,7 @@ pub(super) fn pick(
                     && (is_crowded || is_half_deleted(table, delete))
             });
             if let Some(table) = table {
-                return Some(rewrite(version, level, table));
+                return Some(rewrite(version, level, table).because("range deletions"));
             }
         }
     }

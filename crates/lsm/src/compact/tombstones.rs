@@ -107,7 +107,7 @@ fn pick_in(
                 return None;
             }
             let compaction = if is_lowest { rewrite(version, level, table) } else { down };
-            (!in_progress.has_input_of(&compaction)).then_some(compaction)
+            (!in_progress.has_input_of(&compaction)).then(|| compaction.because("tombstones"))
         })
     })
 }

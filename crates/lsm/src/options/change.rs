@@ -20,6 +20,7 @@ pub const LIVE_OPTIONS: &[&str] = &[
     "target_file_size",
     "cache",
     "log_retention",
+    "log_retention_time",
     "block_size",
     "filter_bits_per_key",
     "compression",

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use siltstone_table::TableOptions;
+use siltstone_table::log::ArchiveLimits;
 
 use super::{L0Policy, Options};
 
@@ -52,6 +53,11 @@ impl MemtableLimits {
 }
 
 impl Options {
+    /// How much of the log is kept for change feeds.
+    pub(crate) fn archive_limits(&self) -> ArchiveLimits {
+        ArchiveLimits { max_bytes: self.log_retention_bytes, max_age: self.log_retention_time }
+    }
+
     /// Whether runs of level 0 may be in persistent memory.
     pub fn has_pmem(&self) -> bool {
         self.pmem_bytes > 0

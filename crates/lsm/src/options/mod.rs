@@ -6,12 +6,14 @@
 //! | `change` | which options change while the table is open, and how |
 //! | `limits` | what follows from the options: memtable, level 0 and prefetch sizes, table format |
 //!
-//! Sixteen plain options are for users. Those under `triad.` and `pmem.` control the techniques of
-//! a paper, and those under `experimental.` serve comparisons; their defaults rarely need a change.
+//! Plain options are for users. Those under `triad.` and `pmem.` control the techniques of a paper,
+//! and those under `experimental.` serve comparisons; their defaults rarely need a change.
 
 mod change;
 mod limits;
 mod parse;
+
+use std::time::Duration;
 
 use siltstone_table::{Compression, TableOptions};
 
@@ -69,6 +71,11 @@ pub struct Options {
     /// table needs them no more; the oldest are removed. Each flush then syncs its log. A removal
     /// of all keys is recorded in the log, which earlier versions refuse.
     pub log_retention_bytes: u64,
+    /// `log_retention_time`: duration, default 0s (no limit). Logs are kept for change feeds for
+    /// this long after the table needs them no more, as far as `log_retention` allows; without
+    /// `log_retention` their size has no limit. They are removed by the next flush, `maintain` or
+    /// open. Earlier versions refuse the option.
+    pub log_retention_time: Duration,
     /// `blob_threshold`: size, 0 (off, the default) or 32B to 4GiB. Key-value separation: a value
     /// of at least this size stays in the log, which is kept, and tables refer to it. Compactions
     /// then move no such value, so that large values are written about once; a scan reads each of
@@ -206,6 +213,7 @@ impl Default for Options {
             compression_dict_bytes: 0,
             cache_bytes: 64 << 20,
             log_retention_bytes: 0,
+            log_retention_time: Duration::ZERO,
             blob_threshold_bytes: 0,
             blob_gc_ratio: 0.5,
             compaction_priority: CompactionPriority::MinOverlap,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use siltstone_engine::options::parse_size;
+use siltstone_engine::options::{parse_duration, parse_size};
 use siltstone_engine::{OptionReader, Result};
 use siltstone_table::Compression;
 use siltstone_table::block::dictionary::{MAX_DICTIONARY_BYTES, MIN_DICTIONARY_BYTES};
@@ -70,6 +70,7 @@ impl Options {
         reader.size("target_file_size", &mut o.target_file_bytes);
         reader.size("cache", &mut o.cache_bytes);
         reader.size("log_retention", &mut o.log_retention_bytes);
+        reader.with("log_retention_time", &mut o.log_retention_time, parse_duration);
         let mut block_bytes = o.file.block_bytes as u64;
         reader.size("block_size", &mut block_bytes);
         o.file.block_bytes = block_bytes as usize;

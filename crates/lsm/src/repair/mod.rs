@@ -56,7 +56,7 @@ use crate::version::{
 pub fn repair(vfs: &Arc<dyn Vfs>) -> Result<RepairReport> {
     let mut repair = Repair {
         vfs,
-        logs: Arc::new(LogArchive::new(vfs.clone(), 0)),
+        logs: Arc::new(LogArchive::disabled(vfs.clone())),
         report: RepairReport::default(),
         files: ReplacedFiles::default(),
         next_file: 1,

@@ -44,6 +44,7 @@
 use std::sync::Arc;
 
 use siltstone_durable::{EditHeader, VersionEdit};
+use siltstone_engine::FileInfo;
 use siltstone_engine::varint::{read_varint, write_varint};
 use siltstone_table::kind::check_sequence;
 use siltstone_table::{FileKind, FileNumber, Ingested, TableMeta};
@@ -123,6 +124,15 @@ impl FileEntry {
     /// The name of its table.
     pub(crate) fn file_name(&self) -> String {
         self.kind().name(FileNumber(self.number))
+    }
+
+    /// The table for listeners of events; pages of persistent memory by the number of their run.
+    pub(crate) fn info(&self) -> FileInfo {
+        let name = match self.is_in_pmem() {
+            true => format!("{} in persistent memory", FileNumber(self.number)),
+            false => self.file_name(),
+        };
+        FileInfo::new(name, self.bytes)
     }
 
     /// A new table on `level`; on level 0 a run with its values in the table.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use siltstone_durable::{self as durable, Clear, Group, LogRecords, LogStructured, Writer};
-use siltstone_engine::{Result, WriteBatch};
+use siltstone_engine::{FileInfo, Result, WriteBatch};
 use siltstone_table::SpareSegment;
 
 use crate::engine::{Jobs, State, Tree};
@@ -160,7 +160,7 @@ impl LogStructured for Tree {
         self.schedule_compaction();
     }
 
-    fn flush_oldest(&self, view: &View) -> Result<()> {
+    fn flush_oldest(&self, view: &View) -> Result<Vec<FileInfo>> {
         self.flush_oldest_of(view)
     }
 

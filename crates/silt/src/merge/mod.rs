@@ -23,11 +23,13 @@ use std::cmp::Reverse;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use siltstone_engine::{Op, Purpose, Result, Timestamp};
+use siltstone_durable::report_compaction;
+use siltstone_engine::{FileInfo, Job, Op, Purpose, Result, Timestamp};
 use siltstone_structures::HashKey;
 
 use crate::engine::SiltEngine;
 use crate::item;
+use crate::names::Kind;
 use crate::sorted_store::{Plan, SortedStoreWriter};
 use crate::store_entry::StoreEntry;
 use crate::store_file::discard;
@@ -54,10 +56,19 @@ impl SiltEngine {
 
     /// Merges the HashStores of a partition into its SortedStore.
     pub(crate) fn merge(&self, at: usize) -> Result<()> {
-        self.with_view(|view| self.merge_of(view, at))
+        self.with_view(|view| {
+            let describe = || {
+                let Partition { hash_stores, sorted, .. } = &view.version.partitions[at];
+                let hash_stores = hash_stores.iter().map(|it| it.entry().info(Kind::HashStore));
+                let sorted = sorted.iter().map(|it| it.entry().info(Kind::SortedStore));
+                Job::new("HashStores").with_inputs(hash_stores.chain(sorted).collect())
+            };
+            report_compaction(self, describe, || self.merge_of(view, at))
+        })
     }
 
-    fn merge_of(&self, view: &View, at: usize) -> Result<()> {
+    /// Returns the new SortedStore, if there is one.
+    fn merge_of(&self, view: &View, at: usize) -> Result<Vec<FileInfo>> {
         let began = Instant::now();
         let partition = &view.version.partitions[at];
         let number = self.versions.new_number();
@@ -78,7 +89,7 @@ impl SiltEngine {
         };
         let installed = self.install(view.generation, edit, |_| ());
         if !self.is_installed(installed, &[number])? {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let (bytes, entries) = written.map_or((0, 0), |store| (store.bytes, store.entries));
         self.counters.merges.fetch_add(1, Relaxed);
@@ -86,7 +97,7 @@ impl SiltEngine {
         self.counters.expired.fetch_add(expired, Relaxed);
         self.counters.sorted_bytes.fetch_add(bytes, Relaxed);
         self.counters.merge_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
-        Ok(())
+        Ok(written.iter().map(|store| store.info(Kind::SortedStore)).collect())
     }
 
     /// Writes the SortedStore that results from a partition's stores, `None` if no entry remains;

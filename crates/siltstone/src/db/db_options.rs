@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use siltstone_engine::{CompactionFilter, MergeOperator};
+use siltstone_engine::{CompactionFilter, EventListener, MergeOperator};
 use siltstone_runtime::Env;
 use siltstone_vfs::{Disk, DiskOptions};
 
@@ -42,6 +42,35 @@ pub struct DbOptions {
     /// every open. See [`set_merge_operator`](crate::Table::set_merge_operator) for what they
     /// exclude, and [`merge_operator`](crate::merge_operator) for what an operator must keep to.
     pub merge_operators: BTreeMap<String, Arc<dyn MergeOperator>>,
+    /// Hear of flushes, compactions, write stalls, failures and damage of all tables, on a thread
+    /// of their own. See [`events`](crate::events). `lsm`, `trie` and `silt` report all of these;
+    /// `skimpy` and `mica` have no background jobs and do not stall, and report damage and failures
+    /// only. [`Db::close`](crate::Db::close) waits until the listeners have heard everything, and
+    /// drops them.
+    ///
+    /// ```
+    /// # use std::sync::{Arc, Mutex};
+    /// # use siltstone::{Db, DbOptions, Event, EventKind};
+    /// # let scratch = tempfile::tempdir().unwrap();
+    /// let files = Arc::new(Mutex::new(Vec::new()));
+    /// let listener = {
+    ///     let files = files.clone();
+    ///     move |event: &Event| {
+    ///         if let EventKind::FlushCompleted(job) = &event.kind {
+    ///             files.lock().unwrap().extend(job.outputs.clone());
+    ///         }
+    ///     }
+    /// };
+    /// let options = DbOptions { listeners: vec![Arc::new(listener)], ..DbOptions::default() };
+    /// let db = Db::open_or_create(scratch.path().join("s"), options)?;
+    /// let table = db.table_or_create("t", "lsm", &Default::default())?;
+    /// table.put(b"k", b"v")?;
+    /// table.flush()?;
+    /// db.close()?;
+    /// assert_eq!(files.lock().unwrap().len(), 1);
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    pub listeners: Vec<Arc<dyn EventListener>>,
     /// The keys of an encrypted store: a new store is encrypted with them, and an existing one must
     /// be. By default there are none. See [`encryption`](crate::encryption).
     pub encryption: Keys,
@@ -71,6 +100,7 @@ impl Default for DbOptions {
             cache_bytes: None,
             compaction_filters: BTreeMap::new(),
             merge_operators: BTreeMap::new(),
+            listeners: Vec::new(),
             encryption: Keys::default(),
         }
     }

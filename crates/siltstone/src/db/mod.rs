@@ -117,7 +117,8 @@ impl Db {
     }
 
     /// Finishes background work, makes everything durable, and releases the directory. Tables that
-    /// are still in use return [`Error::Closed`] afterwards.
+    /// are still in use return [`Error::Closed`] afterwards. Waits until event listeners have heard
+    /// everything, unless one of them calls this.
     ///
     /// # Errors
     /// The first error of a table's [`close`](siltstone_engine::Engine::close); all tables are
@@ -130,6 +131,9 @@ impl Db {
             first_error = first_error.and(table.engine().close());
         }
         self.inner.lock.lock().take();
+        // A listener may be waiting for it.
+        drop(open);
+        self.inner.options.env.events.close();
         first_error
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_runtime::Scheduler;
+use siltstone_runtime::{Events, Scheduler};
 use siltstone_vfs::{Disk, LockGuard, Overlay, Vfs};
 
 use super::tables::remove_files;
@@ -15,6 +15,7 @@ use crate::batch::recovery;
 use crate::catalogue::Catalogue;
 use crate::engines::{self, Shared};
 use crate::names::{LOCK, TABLE_PREFIX};
+use crate::trace;
 
 impl Db {
     /// Opens the store in `dir`.
@@ -105,6 +106,7 @@ impl Db {
     /// # Errors
     /// Those of [`open`](Self::open).
     pub fn open_vfs(mut vfs: Arc<dyn Vfs>, mut options: DbOptions) -> Result<Self> {
+        trace::span!("open", store = vfs.name());
         let path = absolute_path(vfs.as_ref())?;
         vfs = options.encryption.open(vfs)?;
         if options.read_only {
@@ -141,7 +143,7 @@ impl Db {
     fn with(
         vfs: Arc<dyn Vfs>,
         path: Option<PathBuf>,
-        options: DbOptions,
+        mut options: DbOptions,
         mut catalogue: Catalogue,
         lock: LockGuard,
     ) -> Result<Self> {
@@ -159,6 +161,8 @@ impl Db {
         let batches = Arc::new(OpenBatches::after(recovery::remove_incomplete(&vfs, &catalogue)?));
         let open = Open { catalogue, ..Open::default() };
         let shared = Shared::new(options.cache_bytes);
+        let listeners = std::mem::take(&mut options.listeners);
+        options.env.events = Events::new(listeners, options.env.clock.clone())?;
         let (open, lock) = (Mutex::new(open), Mutex::new(Some(lock)));
         let inner = Inner { vfs, path, options, shared, batches, open, lock };
         Ok(Db { inner: Arc::new(inner) })

@@ -5,15 +5,17 @@ use std::sync::{Arc, Weak};
 
 use siltstone_engine::names::suggest;
 use siltstone_engine::{Error, Result};
+use siltstone_runtime::Env;
 use siltstone_vfs::{MeteredVfs, Vfs};
 
 use super::{Db, Inner, Open};
 use crate::batch::member::Member;
 use crate::catalogue::{self, TableSpec};
 use crate::names::directory;
+use crate::observed::Observed;
 use crate::read_only::ReadOnly;
 use crate::table::TableOptions;
-use crate::{Table, engines};
+use crate::{Table, engines, trace};
 
 impl Db {
     /// Opens the existing table `name`.
@@ -220,12 +222,16 @@ impl Db {
     }
 
     fn open_table(&self, name: &str, spec: &TableSpec, id: Option<u64>) -> Result<Table> {
+        trace::span!("open_table", table = name, engine = spec.engine);
         let vfs = self.inner.vfs.subdirectory(&directory(name))?;
         let vfs: Arc<dyn Vfs> = Arc::new(MeteredVfs::new(vfs));
         let options = &self.inner.options;
         let shared = &self.inner.shared;
-        let mut engine =
-            engines::open_shared(&spec.engine, vfs, &options.env, &spec.options, shared)?;
+        let events = options.env.events.for_table(name);
+        let env = Env { events: events.clone(), ..options.env.clone() };
+        let opened = engines::open_shared(&spec.engine, vfs, &env, &spec.options, shared);
+        let engine = opened.inspect_err(|error| events.emit_corruption(error))?;
+        let mut engine = Observed::wrap(engine, &events);
         if let Some(filter) = options.compaction_filters.get(name) {
             engine.set_compaction_filter(Some(filter.clone()))?;
         }

@@ -155,6 +155,15 @@ impl Table {
         &self.engine
     }
 
+    /// Whether the table is open, for callers that hold handles of it, such as cursors. Cost: a
+    /// load.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] after [`Db::close`](crate::Db::close), and for a dropped table.
+    pub fn check_open(&self) -> Result<()> {
+        self.engine.check_open()
+    }
+
     /// Sets `key` to `value`, buffered.
     ///
     /// # Errors

@@ -362,7 +362,7 @@ impl Engine for TransactionManager {
     forward_engine!(engine: sync iter range random_key snapshot at);
     forward_engine!(engine: flush compact_range set_compaction_filter set_options checkpoint);
     forward_engine!(engine: check_write changes set_merge_operator merge_operator);
-    forward_engine!(engine: verify warnings trouble close);
+    forward_engine!(engine: verify warnings trouble check_open close);
 
     fn prepare_ingestion<'a>(
         &'a self,

@@ -156,7 +156,8 @@ impl Transaction {
         }
     }
 
-    pub(crate) fn table(&self) -> &Table {
+    /// The table.
+    pub fn table(&self) -> &Table {
         &self.table
     }
 

@@ -256,6 +256,50 @@ fn removed_log_is_an_error_with_the_oldest_position_that_is_left() {
     assert_eq!(archived(), 0);
 }
 
+#[test]
+fn log_is_kept_for_the_time_of_its_option_also_over_restarts() {
+    let vfs = Arc::new(Ram::new());
+    let clock = Arc::new(ManualClock::at(1_000_000));
+    let options = || DbOptions { env: Env::replayable(clock.clone(), 1), ..DbOptions::default() };
+    let db = Db::create_vfs(vfs.clone(), options()).unwrap();
+    let given = table_options("memtable=64KiB,l0_capacity=0,triad.log=off,log_retention_time=1h");
+    let table = db.table_or_create("t", "lsm", &given).unwrap();
+    let mut slow = table.changes(0).unwrap();
+    assert!(slow.try_next().unwrap().is_none());
+    let write = |table: &Table| {
+        for i in 0..300u32 {
+            table.put(&i.to_be_bytes(), &[7; 500]).unwrap();
+        }
+        table.flush().unwrap();
+    };
+    write(&table);
+    clock.advance(30 * 60_000);
+    write(&table);
+    assert_eq!(table.changes(0).unwrap().count(), 600);
+    db.close().unwrap();
+    drop((table, slow));
+    let db = Db::open_vfs(vfs, options()).unwrap();
+    let table = db.table("t").unwrap();
+    clock.advance(30 * 60_000 - 1);
+    table.maintain().unwrap();
+    let mut slow = table.changes(0).unwrap();
+    assert_eq!(slow.next().unwrap().unwrap().sequence, 1);
+    clock.advance(1);
+    table.maintain().unwrap();
+    let Err(Error::ChangesUnavailable { oldest, newest: 600, .. }) = table.changes(0) else {
+        panic!("the first logs are an hour old")
+    };
+    assert_eq!(oldest, 300);
+    // Without times in the names again: feeds find the logs by their numbers.
+    let mut open = table.changes(oldest).unwrap();
+    assert_eq!(open.next().unwrap().unwrap().sequence, 301);
+    table.set_options(&[("log_retention", "1GiB"), ("log_retention_time", "0s")]).unwrap();
+    assert_eq!(open.map(|change| change.unwrap().sequence).last(), Some(600));
+    assert_eq!(table.changes(oldest).unwrap().count(), 300);
+    table.set_options(&[("log_retention", "0")]).unwrap();
+    assert_eq!(counter(&table, "archived_log_bytes"), 0);
+}
+
 fn counter(table: &Table, name: &str) -> u64 {
     let counters = table.stats().counters;
     counters.into_iter().find(|(found, _)| *found == name).unwrap().1

@@ -21,7 +21,7 @@ const ENGINES: [(&str, &str, &str); 5] = [
         "memtable=64KiB target_file_size=32KiB levels=256KiB:2MiB l0_capacity=0 \
          experimental.l0_compaction_trigger=2 bottommost_compression=zstd",
         "memtable=128KiB memtables=4 levels=64KiB:256KiB:1MiB target_file_size=16KiB cache=1MiB \
-         log_retention=1MiB blob_threshold=64 blob_gc_ratio=0.3 block_size=1KiB filter_bits_per_key=0 compression=zstd \
+         log_retention=1MiB log_retention_time=1h blob_threshold=64 blob_gc_ratio=0.3 block_size=1KiB filter_bits_per_key=0 compression=zstd \
          bottommost_compression=zstd:3 compression_dict_size=1KiB max_compactions=1 max_subcompactions=1 l0_policy=columns l0_capacity=1MiB triad.log=off \
          triad.prefetch=64KiB triad.mem=on triad.hot_keys=0.1 triad.flush_threshold=0.2 \
          triad.disk=on triad.min_overlap=0.2 pmem.size=1MiB pmem.hints=off \
@@ -178,6 +178,7 @@ fn default_of(engine: &str, option: &str) -> Options {
         ("lsm", "compression") => "none",
         ("lsm", "compression_dict_size") => "0",
         ("lsm", "log_retention") => "0",
+        ("lsm", "log_retention_time") => "0s",
         ("lsm", "l0_policy") => "whole",
         ("lsm", "pmem.size") => "0",
         ("lsm", "triad.mem") => "off",

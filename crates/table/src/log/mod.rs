@@ -38,7 +38,7 @@ pub mod wal;
 pub mod writer;
 
 pub use access::LogAccess;
-pub use archive::{LogArchive, archive_name, parse_archive_name};
+pub use archive::{ArchiveLimits, LogArchive, parse_archive_name};
 pub use batch_reader::BatchReader;
 pub use follow::LogFollower;
 pub use inspect::{inspect_log, verify_logs};

@@ -13,7 +13,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use siltstone_engine::{Purpose, Result};
+use siltstone_engine::{FileInfo, Purpose, Result};
 
 use crate::cluster::Cluster;
 use crate::container_id::ContainerId;
@@ -24,8 +24,13 @@ use crate::version::Edit;
 use crate::view::View;
 
 impl Tree {
-    pub(super) fn build_cluster(&self, view: &View, container_id: ContainerId) -> Result<()> {
-        let Some(container) = view.version.at(container_id) else { return Ok(()) };
+    /// Returns the new file.
+    pub(super) fn build_cluster(
+        &self,
+        view: &View,
+        container_id: ContainerId,
+    ) -> Result<Vec<FileInfo>> {
+        let Some(container) = view.version.at(container_id) else { return Ok(Vec::new()) };
         let old = container.cluster.as_ref();
         let mut filters = match old {
             Some(cluster) => cluster.load(Purpose::Compaction)?,
@@ -36,7 +41,7 @@ impl Tree {
         let max_columns =
             tables.iter().filter_map(|table| table.filter()).map(|f| f.columns()).max();
         let Some(columns) = old.map(|cluster| cluster.columns()).or(max_columns) else {
-            return Ok(());
+            return Ok(Vec::new());
         };
         for table in tables {
             self.background.check_cancelled()?;
@@ -46,11 +51,12 @@ impl Tree {
         }
         let (number, bytes) = self.write_cluster(container_id, &filters)?;
         let edit = Edit { clusters: vec![(container_id, number, bytes)], ..Edit::default() };
+        let files = edit.infos();
         if !self.finish_job(view.generation, edit)? {
-            return Ok(());
+            return Ok(Vec::new());
         }
         self.counters.clusterings.fetch_add(1, Relaxed);
-        Ok(())
+        Ok(files)
     }
 
     fn filter_of(&self, table: &Arc<HTable>, columns: u32) -> Result<Arc<Filter>> {

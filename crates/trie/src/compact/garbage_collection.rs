@@ -23,7 +23,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
 
-use siltstone_engine::{Purpose, Result};
+use siltstone_engine::{FileInfo, Purpose, Result};
 
 use super::{Merge, Output};
 use crate::container_id::ContainerId;
@@ -36,18 +36,20 @@ use crate::view::View;
 const SAMPLES: u64 = 12;
 
 impl Tree {
-    pub(super) fn collect(&self, view: &View, container_id: ContainerId) -> Result<()> {
+    /// Returns the new files.
+    pub(super) fn collect(&self, view: &View, container_id: ContainerId) -> Result<Vec<FileInfo>> {
         let Some((edit, expired)) = self.merge_container(&view.version, container_id)? else {
-            return Ok(());
+            return Ok(Vec::new());
         };
+        let files = edit.infos();
         if !self.finish_job(view.generation, edit)? {
-            return Ok(());
+            return Ok(Vec::new());
         }
         self.counters.collections.fetch_add(1, Relaxed);
         self.counters.expired.fetch_add(expired, Relaxed);
         // The estimate of its garbage is outdated.
         self.record_garbage(container_id, None);
-        Ok(())
+        Ok(files)
     }
 
     /// Merges the container's tables of that version; returns the edit that replaces them by the

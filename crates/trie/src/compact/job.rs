@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use siltstone_engine::Result;
+use siltstone_durable::report_compaction;
+use siltstone_engine::{FileInfo, Job, Result};
 use siltstone_runtime::Priority;
 
 use super::Task;
@@ -43,9 +44,13 @@ impl Tree {
     fn run_task_of(&self, view: &View, task: Task) -> Result<()> {
         let began = Instant::now();
         match task {
-            Task::Spill(container_id) => self.spill(view, container_id),
-            Task::Collect(container_id) => self.collect(view, container_id),
-            Task::BuildCluster(container_id) => self.build_cluster(view, container_id),
+            Task::Spill(container_id) => self.report(view, task, || self.spill(view, container_id)),
+            Task::Collect(container_id) => {
+                self.report(view, task, || self.collect(view, container_id))
+            }
+            Task::BuildCluster(container_id) => {
+                self.report(view, task, || self.build_cluster(view, container_id))
+            }
             Task::Sample(container_id) => {
                 let (tables, ratio) = self.sample(&view.version, container_id)?;
                 self.record_garbage(container_id, Some((tables, ratio)));
@@ -54,6 +59,28 @@ impl Tree {
         }?;
         self.counters.background_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
         Ok(())
+    }
+
+    /// Runs a task between its events.
+    fn report(
+        &self,
+        view: &View,
+        task: Task,
+        work: impl FnOnce() -> Result<Vec<FileInfo>>,
+    ) -> Result<()> {
+        let describe = || {
+            let (id, level) = (task.container_id(), task.container_id().level);
+            let (reason, output_level) = match task {
+                Task::Spill(_) => ("container full", level + 1),
+                Task::Collect(_) => ("garbage", level),
+                Task::Sample(_) | Task::BuildCluster(_) => ("memory of filters", level),
+            };
+            let tables = view.version.at(id).map(|container| &container.tables);
+            let tables = tables.into_iter().flatten();
+            let inputs = tables.map(|table| FileInfo::new(table.name(), table.bytes())).collect();
+            Job::new(reason).on_levels(level, output_level).with_inputs(inputs)
+        };
+        report_compaction(self, describe, work)
     }
 
     /// Records the garbage estimate of a container and its number of tables, or drops it.

@@ -12,7 +12,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use siltstone_engine::{Purpose, Result};
+use siltstone_engine::{FileInfo, Purpose, Result};
 
 use super::{Merge, Output};
 use crate::container_id::ContainerId;
@@ -22,8 +22,9 @@ use crate::version::{Edit, Version};
 use crate::view::View;
 
 impl Tree {
-    pub(super) fn spill(&self, view: &View, container_id: ContainerId) -> Result<()> {
-        let Some(container) = view.version.at(container_id) else { return Ok(()) };
+    /// Returns the new files.
+    pub(super) fn spill(&self, view: &View, container_id: ContainerId) -> Result<Vec<FileInfo>> {
+        let Some(container) = view.version.at(container_id) else { return Ok(Vec::new()) };
         let mut edit = Edit {
             removed: container.tables.iter().map(|table| (container_id, table.number())).collect(),
             ..Edit::default()
@@ -36,14 +37,15 @@ impl Tree {
         let written = self.write_children(&view.version, container_id, &mut merge, &mut edit);
         let expired = written.inspect_err(|_| self.remove_files(&edit))?;
         self.counters.items_in.fetch_add(items_in, Relaxed);
+        let files = edit.infos();
         if !self.finish_job(view.generation, edit)? {
-            return Ok(());
+            return Ok(Vec::new());
         }
         // It has descendants now, and the estimate is outdated.
         self.record_garbage(container_id, None);
         self.counters.compactions.fetch_add(1, Relaxed);
         self.counters.expired.fetch_add(expired, Relaxed);
-        Ok(())
+        Ok(files)
     }
 
     /// Writes the merged items to the children of `container_id`; returns the number of expired

@@ -25,11 +25,13 @@
 use std::collections::BTreeSet;
 
 use siltstone_durable::{EditHeader, VersionEdit};
+use siltstone_engine::FileInfo;
 use siltstone_engine::varint::{read_varint, write_varint};
 use siltstone_table::kind::check_sequence;
 
 use crate::config::TrieConfig;
 use crate::container_id::{ContainerId, MAX_LEVEL};
+use crate::files::Kind;
 use crate::hash::HashKind;
 
 /// An added table.
@@ -64,6 +66,14 @@ const CONFIG: u64 = 8;
 const SETTLED_BATCH: u64 = 32;
 
 impl Edit {
+    /// The files that it adds, for listeners of events.
+    pub(crate) fn infos(&self) -> Vec<FileInfo> {
+        let of = |kind: Kind, number, bytes| FileInfo::new(kind.name(number), bytes);
+        let tables = self.added.iter().map(|it| of(Kind::HTable, it.number, it.bytes));
+        let clusters = self.clusters.iter().filter(|(_, number, _)| *number > 0);
+        tables.chain(clusters.map(|&(_, number, bytes)| of(Kind::Cluster, number, bytes))).collect()
+    }
+
     /// The containers that it changes.
     pub(crate) fn container_ids(&self) -> BTreeSet<ContainerId> {
         let added = self.added.iter().map(|added| added.container_id);
