@@ -99,8 +99,8 @@ pub use siltstone_engine::{
     Damage, Durability, Engine, Entry, Error, FilterContent, FilterDecision, FilterPass, FilterRow,
     IngestMode, IngestOptions, IngestReport, InvalidOption, KeyRange, Loss, LossEffect,
     MAX_KEY_BYTES, MAX_VALUE_BYTES, ManualClock, MergeAppend, MergeCounter, MergeOperator, Op,
-    OptionChange, RepairReport, Result, Stats, SystemClock, Timestamp, VerifyReport, WriteBatch,
-    compaction_filter, merge_operator, options,
+    OptionChange, PrefixChange, RepairReport, Result, Stats, SystemClock, Timestamp, VerifyReport,
+    WriteBatch, compaction_filter, merge_operator, options,
 };
 pub use siltstone_runtime::Env;
 pub use snapshot::Snapshot;
