@@ -64,11 +64,11 @@ fn iterator_with_changes_over_it_moves_like_a_map() {
     let db = open(&scratch.path().join("db"));
     let mut random = Random(7);
     for round in 0..60 {
-        db.table.delete_range(entry_key(0, b"")..entry_key(0, b"\xff")).unwrap();
+        db.table().delete_range(entry_key(0, b"")..entry_key(0, b"\xff")).unwrap();
         let (mut indexed, mut oracle) = (Indexed::default(), BTreeMap::new());
         for _ in 0..random.below(12) {
             let key = random.key();
-            db.table.put(&entry_key(0, &key), b"stored").unwrap();
+            db.table().put(&entry_key(0, &key), b"stored").unwrap();
             oracle.insert(key, b"stored".to_vec());
         }
         for _ in 0..random.below(12) {
@@ -159,7 +159,7 @@ fn committed_increments_of_several_threads_are_all_counted() {
             let running: Vec<_> = (0..4).map(|_| threads.spawn(work)).collect();
             running.into_iter().map(|thread| thread.join().unwrap()).sum()
         });
-        let value = db.table.get(&entry_key(0, b"counter")).unwrap().unwrap();
+        let value = db.table().get(&entry_key(0, b"counter")).unwrap().unwrap();
         assert_eq!(u64::from_le_bytes(value.try_into().unwrap()), committed, "{is_locking}");
         assert!(committed > 0 && (!is_locking || committed == 400), "{is_locking}: {committed}");
     }
@@ -170,8 +170,8 @@ fn store_of_another_version_or_with_other_tables_is_refused() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("db");
     let db = open(&path);
-    db.table.put(crate::layout::VERSION_KEY, &2u32.to_le_bytes()).unwrap();
-    db.db.close().unwrap();
+    db.table().put(crate::layout::VERSION_KEY, &2u32.to_le_bytes()).unwrap();
+    db.db().close().unwrap();
     let mut options = Options::default();
     options.scalars_mut().set("create_if_missing", 1u8);
     let wanted = Wanted::default_family(&options);
