@@ -257,9 +257,14 @@ exports! {
         options.table.filter_bits = Some(10.0)
     }
 
-    /// The memtable gets a quarter of the budget, as in RocksDB.
+    /// The memtable gets a quarter of the budget, and a file an eighth, as in RocksDB.
     fn rocksdb_options_optimize_level_style_compaction(options: &mut Options, budget: u64) {
-        options.scalars.set("write_buffer_size", budget as usize / 4)
+        options.scalars.set("write_buffer_size", budget as usize / 4);
+        options.scalars.set("target_file_size_base", budget / 8);
+        options.scalars.set("max_bytes_for_level_base", budget);
+        options.scalars.set("min_write_buffer_number_to_merge", 2);
+        options.scalars.set("max_write_buffer_number", 6);
+        options.scalars.set("level0_file_num_compaction_trigger", 2)
     }
 
     /// As rocksdb_options_optimize_level_style_compaction().
