@@ -6,9 +6,9 @@
 //!                                             try_catch_up_with_primary ─▶ as of now
 //! ```
 //!
-//! A secondary is a reader of the store (`store::DbReader`): it takes no lock and writes nothing, not
-//! even into the directory that RocksDB wants for its log. Iterators and snapshots stay as they are
-//! after a catch-up. Writes fail.
+//! A secondary is a reader of the store (`store::DbReader`): it takes no lock and writes nothing,
+//! not even into the directory that RocksDB wants for its log. Iterators and snapshots stay as they
+//! are after a catch-up. Writes fail.
 
 use std::borrow::Cow;
 use std::sync::Arc;
