@@ -257,6 +257,8 @@ static void texts_and_sizes(char **argv) {
   rocksdb_options_optimize_universal_style_compaction(options, 4 << 20);
   rocksdb_options_optimize_level_style_compaction(options, 8 << 20);
   CHECK(rocksdb_options_get_write_buffer_size(options) == 2 << 20);
+  CHECK(rocksdb_options_get_target_file_size_base(options) == 1 << 20);
+  CHECK(rocksdb_options_get_level0_file_num_compaction_trigger(options) == 2);
   int levels[2] = {0, 7};
   rocksdb_options_set_compression_per_level(options, levels, 2);
   CHECK(rocksdb_options_get_compression(options) == 7);
