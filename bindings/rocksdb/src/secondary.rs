@@ -13,7 +13,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use store::{Db, DbReader, Table};
 
 use crate::failure::Failure;
@@ -33,24 +33,34 @@ pub enum Store {
 pub struct Secondary {
     reader: DbReader,
     current: RwLock<(Db, Table)>,
+    /// One catch-up at a time. Reads go on meanwhile.
+    catch_up: Mutex<()>,
 }
 
 impl Secondary {
     /// A secondary of the store that the reader reads.
     pub fn new(reader: DbReader) -> Result<Self, Failure> {
-        let current = RwLock::new((reader.db(), reader.table(TABLE)?));
-        Ok(Secondary { reader, current })
+        let current = RwLock::new(current(&reader)?);
+        Ok(Secondary { reader, current, catch_up: Mutex::default() })
     }
 
     /// Shows what the primary has written since.
     pub fn catch_up(&self) -> Result<(), Failure> {
-        // One at a time, so that a later one is never replaced by an earlier one.
-        let mut current = self.current.write();
+        let _one = self.catch_up.lock();
         if self.reader.catch_up()? {
-            *current = (self.reader.db(), self.reader.table(TABLE)?);
+            let newer = current(&self.reader)?;
+            let older = std::mem::replace(&mut *self.current.write(), newer);
+            // Closes its files after the lock is free.
+            drop(older);
         }
         Ok(())
     }
+}
+
+fn current(reader: &DbReader) -> Result<(Db, Table), Failure> {
+    let db = reader.db();
+    let table = db.table(TABLE)?;
+    Ok((db, table))
 }
 
 impl Store {
