@@ -50,9 +50,9 @@ impl Engine {
 
     fn back_up(&self, db: &Database, flush: bool, id: *mut u32) -> Result<(), Failure> {
         if flush {
-            db.table.flush()?;
+            db.table().flush()?;
         }
-        self.0.back_up(&db.db, &mut |_, _| ())?;
+        self.0.back_up(&db.db(), &mut |_, _| ())?;
         let count = self.0.ids()?.len();
         // SAFETY: the caller passes a place for the number, or NULL.
         unsafe { give(id, count as u32) };

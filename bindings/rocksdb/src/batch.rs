@@ -146,7 +146,8 @@ impl Batch {
     }
 }
 
-fn key_of<'a>(op: &BatchOp<'a>) -> &'a [u8] {
+/// The key of an operation, or the first one of its range.
+pub(crate) fn key_of<'a>(op: &BatchOp<'a>) -> &'a [u8] {
     match op {
         BatchOp::Point(op) => op.key(),
         BatchOp::DeleteRange { start, .. } => start,

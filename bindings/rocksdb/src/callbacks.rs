@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use shim::boundary::{Pointer, bytes};
 use shim::foreign::{Destructor, Foreign};
+use store::FilterDecision;
 
 use crate::exports::exports;
 
@@ -168,13 +169,14 @@ pub struct FilterCallbacks {
 }
 
 impl FilterCallbacks {
-    /// Whether the filter drops the row. A filter that changes the value keeps it as it is.
-    pub fn drops(&self, key: &[u8], value: &[u8]) -> bool {
-        let Some(filter) = self.filter else { return false };
+    /// What the filter does with the row.
+    pub fn decide(&self, key: &[u8], value: &[u8]) -> FilterDecision {
+        let Some(filter) = self.filter else { return FilterDecision::Keep };
         let (mut new, mut length, mut changed) = (null_mut(), 0, 0);
         // SAFETY: the program passes a function that takes this state; the bytes live for the call.
+        // The new value stays the program's, until its next call on this thread.
         unsafe {
-            filter(
+            let is_dropped = filter(
                 self.state.state(),
                 0,
                 key.as_ptr().cast(),
@@ -184,7 +186,12 @@ impl FilterCallbacks {
                 &mut new,
                 &mut length,
                 &mut changed,
-            ) != 0
+            ) != 0;
+            match (is_dropped, changed) {
+                (true, _) => FilterDecision::Drop,
+                (false, 0) => FilterDecision::Keep,
+                (false, _) => FilterDecision::Change(bytes(new, length).to_vec()),
+            }
         }
     }
 }

@@ -124,7 +124,7 @@ pub(crate) unsafe fn keys_of(
 fn multi_get(db: &Database, options: &ReadOptions, keys: &[Vec<u8>], results: Results) {
     let values = options.check().and_then(|()| {
         Ok(match &options.snapshot {
-            None => db.table.multi_get(keys)?,
+            None => db.table().multi_get(keys)?,
             Some(snapshot) => snapshot.multi_get(keys)?,
         })
     });

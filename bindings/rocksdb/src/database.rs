@@ -1,5 +1,6 @@
 //! An open database, and how it is opened: one store with one table.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int};
 use std::path::{Path, PathBuf};
@@ -8,7 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use store::{
-    BatchOp, Clock, Db, Durability, Error, Op, SystemClock, Table, WriteBatch, maintenance,
+    BatchOp, Clock, Db, DbOptions, Durability, Error, Op, SystemClock, Table, WriteBatch,
+    maintenance,
 };
 
 use crate::exports::array;
@@ -19,20 +21,22 @@ use crate::locks::Locks;
 use crate::merge::Dispatch;
 use crate::options::Options;
 use crate::scalars::HasScalars;
+use crate::secondary::{Secondary, Store};
+use crate::statistics::Statistics;
 
 /// An open database. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Database {
     /// The store.
-    pub db: Db,
-    /// Its table.
-    pub table: Table,
+    pub(crate) store: Store,
     /// The column families.
     pub families: Arc<Families>,
     /// The locks of transactions, of a database that was opened for transactions with locks.
     pub locks: Option<Arc<Locks>>,
     /// The identity.
     pub identity: Arc<str>,
+    /// What the options count, if they do.
+    pub statistics: Option<Arc<Statistics>>,
 }
 
 /// A column family to be opened.
@@ -96,52 +100,75 @@ impl Database {
         wanted: &[Wanted],
         is_read_only: bool,
     ) -> Result<(Self, Vec<Handle>), Failure> {
-        options.check(path)?;
-        wanted.iter().try_for_each(|family| family.options.check(path))?;
-        if !wanted.iter().any(|family| family.name == DEFAULT_NAME) {
-            let text = "Default column family not specified";
-            return Err(Failure::invalid(text));
-        }
+        check_wanted(options, path, wanted)?;
         let exists = check_directory(options, path)?;
         if is_read_only && !exists {
             return Err(refuse(path, "does not exist"));
         }
         let families = Arc::new(Families::default());
-        let mut db_options = options.to_db_options();
-        db_options.read_only = is_read_only;
-        if wanted.iter().any(|family| family.options.merge.is_some()) {
-            let operator = Arc::new(Dispatch(families.clone()));
-            db_options.merge_operators.insert(TABLE.to_owned(), operator);
-        }
+        let db_options = db_options(options, wanted, &families);
+        let db_options = DbOptions { read_only: is_read_only, ..db_options };
         let db = Db::open_or_create(path, db_options)?;
-        let opened = Self::open_families(&db, options, wanted, families, is_read_only, path);
-        if opened.is_err() {
+        let opened = open_table(&db, options, is_read_only, path).and_then(|table| {
+            let store = Store::Own(db.clone(), table);
+            Self::open_families(store, options, wanted, families, is_read_only, path)
+        });
+        match &opened {
+            Ok((database, _)) => note_open(path, &database.families),
             // The error of opening is the one that counts.
-            drop(db.close());
+            Err(_) => drop(db.close()),
         }
         opened
     }
 
+    /// Opens a database for reading, also beside the process that writes it.
+    pub fn open_secondary(
+        options: &Options,
+        path: &str,
+        wanted: &[Wanted],
+    ) -> Result<(Self, Vec<Handle>), Failure> {
+        check_wanted(options, path, wanted)?;
+        if !Db::exists(path)? {
+            return Err(refuse(path, "does not exist"));
+        }
+        let families = Arc::new(Families::default());
+        let reader = Db::open_reader(path, db_options(options, wanted, &families))?;
+        open_table(&reader.db(), options, true, path)?;
+        let store = Store::Secondary(Arc::new(Secondary::new(reader)?));
+        Self::open_families(store, options, wanted, families, true, path)
+    }
+
     fn open_families(
-        db: &Db,
+        store: Store,
         options: &Options,
         wanted: &[Wanted],
         families: Arc<Families>,
         is_read_only: bool,
         path: &str,
     ) -> Result<(Self, Vec<Handle>), Failure> {
-        let names = db.table_names()?;
-        if !names.is_empty() && names != [TABLE] {
-            return Err(refuse(
-                path,
-                "is a store of other tables, not a database of this interface",
-            ));
+        let statistics = options.statistics.clone();
+        let identity = Arc::default();
+        let mut database = Database { store, families, locks: None, identity, statistics };
+        let handles = database.open_wanted(options, wanted, is_read_only, path)?;
+        if let (Some(statistics), Store::Own(_, table)) = (&database.statistics, &database.store) {
+            statistics.begin(table.engine());
         }
-        let table = match is_read_only {
-            true => db.table(TABLE)?,
-            false => db.table_or_create(TABLE, "lsm", &options.to_table_options())?,
-        };
-        let identity: Arc<str> = identity(&table, path)?.into();
+        if !is_read_only && wanted.iter().any(|family| has_filter(&family.options)) {
+            database.set_filter()?;
+        }
+        Ok((database, handles))
+    }
+
+    fn open_wanted(
+        &mut self,
+        options: &Options,
+        wanted: &[Wanted],
+        is_read_only: bool,
+        path: &str,
+    ) -> Result<Vec<Handle>, Failure> {
+        let identity = identity(&self.table(), path)?;
+        self.identity = identity.into();
+        let (table, families) = (self.table(), &self.families);
         let mut known = Families::list(&table)?;
         known.insert(DEFAULT_NAME.to_owned(), 0);
         let scalars = options.scalars();
@@ -163,18 +190,30 @@ impl Database {
             families.open(id, &family.name, &family.options, family.ttl);
             handles.push(Handle { id, name: family.name.clone() });
         }
-        let database = Database { db: db.clone(), table, families, locks: None, identity };
-        if wanted.iter().any(|family| has_filter(&family.options)) {
-            database.set_filter()?;
+        Ok(handles)
+    }
+
+    /// The store; of a secondary as of the last catch-up.
+    pub fn db(&self) -> Cow<'_, Db> {
+        self.store.db()
+    }
+
+    /// The table; of a secondary as of the last catch-up.
+    pub fn table(&self) -> Cow<'_, Table> {
+        self.store.table()
+    }
+
+    /// Keeps what was counted after the database is closed.
+    pub fn finish_statistics(&self) {
+        if let (Some(statistics), Store::Own(_, table)) = (&self.statistics, &self.store) {
+            statistics.finish(table.engine());
         }
-        note_open(path, &database.families);
-        Ok((database, handles))
     }
 
     /// Puts the compaction filters of the families in force.
     fn set_filter(&self) -> Result<(), Failure> {
         let filter = Arc::new(Dispatch(self.families.clone()));
-        Ok(self.table.set_compaction_filter(Some(filter))?)
+        Ok(self.table().set_compaction_filter(Some(filter))?)
     }
 
     /// Creates a column family.
@@ -182,12 +221,12 @@ impl Database {
         options.check(name)?;
         if options.merge.is_some() {
             let operator = Arc::new(Dispatch(self.families.clone()));
-            self.table.set_merge_operator(Some(operator))?;
+            self.table().set_merge_operator(Some(operator))?;
         }
         if name == DEFAULT_NAME {
             return Err(Failure::invalid("Column family already exists: default"));
         }
-        let handle = self.families.create(&self.table, name, options)?;
+        let handle = self.families.create(&self.table(), name, options)?;
         if has_filter(options) {
             self.set_filter()?;
         }
@@ -202,10 +241,11 @@ impl Database {
         durability: Durability,
     ) -> Result<(), Failure> {
         used.iter().try_for_each(|family| self.families.check(*family))?;
+        let _timer = self.statistics.as_deref().map(Statistics::time_write);
         if !self.families.has_ttl() {
-            return Ok(self.table.write(batch, durability)?);
+            return Ok(self.table().write(batch, durability)?);
         }
-        Ok(self.table.write(&self.with_expiry(batch), durability)?)
+        Ok(self.table().write(&self.with_expiry(batch), durability)?)
     }
 
     /// The batch with the times to live of the families.
@@ -227,8 +267,47 @@ impl Database {
 
     /// The sequence number of the last write.
     pub fn sequence(&self) -> Result<u64, Failure> {
-        Ok(self.table.snapshot()?.sequence().saturating_sub(FIRST_WRITES))
+        Ok(self.table().snapshot()?.sequence().saturating_sub(FIRST_WRITES))
     }
+}
+
+/// The table of a store, which has no other one.
+fn open_table(
+    db: &Db,
+    options: &Options,
+    is_read_only: bool,
+    path: &str,
+) -> Result<Table, Failure> {
+    let names = db.table_names()?;
+    if !names.is_empty() && names != [TABLE] {
+        let reason = "is a store of other tables, not a database of this interface";
+        return Err(refuse(path, reason));
+    }
+    Ok(match is_read_only {
+        true => db.table(TABLE)?,
+        false => db.table_or_create(TABLE, "lsm", &options.to_table_options())?,
+    })
+}
+
+/// Refuses options that the store does not have, and a list without the default family.
+fn check_wanted(options: &Options, path: &str, wanted: &[Wanted]) -> Result<(), Failure> {
+    options.check(path)?;
+    wanted.iter().try_for_each(|family| family.options.check(path))?;
+    if !wanted.iter().any(|family| family.name == DEFAULT_NAME) {
+        let text = "Default column family not specified";
+        return Err(Failure::invalid(text));
+    }
+    Ok(())
+}
+
+/// The options of the store, with the merge operators of the families.
+fn db_options(options: &Options, wanted: &[Wanted], families: &Arc<Families>) -> DbOptions {
+    let mut db_options = options.to_db_options();
+    if wanted.iter().any(|family| family.options.merge.is_some()) {
+        let operator = Arc::new(Dispatch(families.clone()));
+        db_options.merge_operators.insert(TABLE.to_owned(), operator);
+    }
+    db_options
 }
 
 fn has_filter(options: &Options) -> bool {
@@ -329,7 +408,7 @@ pub fn list_families(path: &str) -> Result<Vec<String>, Failure> {
     if !Db::exists(path)? {
         return Err(refuse(path, "does not exist"));
     }
-    let options = store::DbOptions { read_only: true, ..store::DbOptions::default() };
+    let options = DbOptions { read_only: true, ..DbOptions::default() };
     let db = match (Db::open(path, options), open_families(path)) {
         (Err(Error::Locked { .. }), Some(families)) => return Ok(families.names()),
         (db, _) => db?,

@@ -7,7 +7,7 @@ use shim::boundary::{Pointer, copy};
 use shim::foreign::{Destructor, Foreign};
 
 use crate::caches::Cache;
-use crate::exports::{exports, give};
+use crate::exports::exports;
 
 /// An object without content.
 #[derive(Debug, Default)]
@@ -122,10 +122,5 @@ exports! {
     /// An empty text, to be freed.
     fn rocksdb_perfcontext_report(_context: &Inert, _exclude_zeros: u8) -> Pointer<c_char> {
         Pointer(copy(b""))
-    }
-
-    /// 0: no file can be opened.
-    fn rocksdb_sstfilewriter_file_size(_writer: &Inert, size: *mut u64) {
-        unsafe { give(size, 0) }
     }
 }

@@ -100,7 +100,7 @@ impl Iterator {
     /// Replaces what the iterator shows by the present.
     fn refresh(&mut self) -> Result<(), Failure> {
         let bounds = (self.range.start.clone(), self.range.end.clone());
-        self.cursor = Some(self.database.table.cursor_range(bounds)?);
+        self.cursor = Some(self.database.table().cursor_range(bounds)?);
         self.merged = None;
         self.error = None;
         Ok(())
@@ -357,7 +357,7 @@ exports! {
     ) {
         let mut at_once = options.clone();
         if at_once.snapshot.is_none() {
-            at_once.snapshot = Some(db.table.snapshot()?);
+            at_once.snapshot = Some(db.table().snapshot()?);
         }
         let families = unsafe { array(families, size) };
         for (at, family) in families.iter().enumerate() {

@@ -8,7 +8,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`opening`], [`database`] | opening and closing databases |
+//! | [`opening`], [`database`], [`secondary`] | opening and closing databases |
 //! | [`layout`], [`families`] | keys of the store; column families |
 //! | [`data`] | reads and writes |
 //! | [`read_options`] | options of reads, snapshots |
@@ -17,6 +17,9 @@
 //! | [`transaction`], [`locks`] | transactions, with locks and optimistic |
 //! | [`callbacks`], [`merge`] | functions of the program: merge operators, filters, prefixes |
 //! | [`maintenance`], [`properties`] | flushes, compactions, checkpoints; properties and sizes |
+//! | [`sst_files`] | writers of SST files, and their ingestion |
+//! | [`updates`] | the log as a stream of updates |
+//! | [`statistics`] | counters and latencies |
 //! | [`backups`] | the backup engine |
 //! | [`options`], [`caches`], [`environment`] | options of databases |
 //! | [`scalars`], `db_option_table`, [`option_table`] | options that are numbers |
@@ -51,8 +54,12 @@ pub mod overlay;
 pub mod properties;
 pub mod read_options;
 pub mod scalars;
+pub mod secondary;
 pub mod shell;
+pub mod sst_files;
+pub mod statistics;
 #[cfg(test)]
 mod tests;
 pub mod transaction;
 pub mod unavailable;
+pub mod updates;

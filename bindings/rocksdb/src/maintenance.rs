@@ -37,7 +37,7 @@ unsafe fn compact(
     let range =
         (key(start).map_or(all.start, Bound::Included), key(end).map_or(all.end, Bound::Included));
     // RocksDB reports no error here, either. The next write does.
-    drop(db.table.compact_range(range));
+    drop(db.table().compact_range(range));
 }
 
 /// A checkpoint to be made of a database.
@@ -46,7 +46,7 @@ pub struct Checkpoint(Database);
 
 /// Checks every byte of a database.
 fn verify(db: &Database) -> Result<(), Failure> {
-    let report = db.db.verify()?;
+    let report = db.db().verify()?;
     let damage = report.tables.into_values().flat_map(|table| table.damage).next();
     match damage {
         None => Ok(()),
@@ -113,7 +113,7 @@ unsafe fn set_options(
     if !changes.is_empty() {
         let changes: Vec<(&str, &str)> =
             changes.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        db.table.set_options(&changes)?;
+        db.table().set_options(&changes)?;
     }
     Ok(())
 }
@@ -122,20 +122,20 @@ exports! {
     /// Writes what is in memory to files. All column families are flushed together.
     fn rocksdb_flush | rocksdb_flush_cf(db: &Database, _options: &Plain, ?family,; err) {
         db.families.check(family.id)?;
-        Ok(db.table.flush()?)
+        Ok(db.table().flush()?)
     }
 
     /// As rocksdb_flush().
     fn rocksdb_flush_cfs(
         db: &Database, _options: &Plain, _families: *const *const Handle, _count: c_int; err
     ) {
-        Ok(db.table.flush()?)
+        Ok(db.table().flush()?)
     }
 
     /// Makes all writes durable, if `sync` is not 0. They are in the log already.
     fn rocksdb_flush_wal(db: &Database, sync: u8; err) {
         if sync != 0 {
-            db.table.sync()?;
+            db.table().sync()?;
         }
         Ok(())
     }
@@ -143,7 +143,7 @@ exports! {
     /// The same.
     fn rocksdb_flush_wal_with_options(db: &Database, options: &Plain; err) {
         if options.scalars().is_set("sync") {
-            db.table.sync()?;
+            db.table().sync()?;
         }
         Ok(())
     }
@@ -153,20 +153,20 @@ exports! {
         db: &Database, _options: &Plain, ?family,; err
     ) {
         db.families.check(family.id)?;
-        Ok(db.table.flush()?)
+        Ok(db.table().flush()?)
     }
 
     /// As rocksdb_flush().
     fn rocksdb_transactiondb_flush_cfs(
         db: &Database, _options: &Plain, _families: *const *const Handle, _count: c_int; err
     ) {
-        Ok(db.table.flush()?)
+        Ok(db.table().flush()?)
     }
 
     /// As rocksdb_flush_wal().
     fn rocksdb_transactiondb_flush_wal(db: &Database, sync: u8; err) {
         if sync != 0 {
-            db.table.sync()?;
+            db.table().sync()?;
         }
         Ok(())
     }
@@ -174,7 +174,7 @@ exports! {
     /// As rocksdb_flush_wal_with_options().
     fn rocksdb_transactiondb_flush_wal_with_options(db: &Database, options: &Plain; err) {
         if options.scalars().is_set("sync") {
-            db.table.sync()?;
+            db.table().sync()?;
         }
         Ok(())
     }
@@ -216,11 +216,11 @@ exports! {
     fn rocksdb_wait_for_compact(db: &Database, options: Option<&Plain>; err) {
         let is_set = |name| options.is_some_and(|options| options.scalars().is_set(name));
         if is_set("flush") {
-            db.table.flush()?;
+            db.table().flush()?;
         }
-        db.table.maintain()?;
+        db.table().maintain()?;
         if is_set("close_db") {
-            db.db.close()?;
+            db.db().close()?;
         }
         Ok(())
     }
@@ -277,7 +277,7 @@ exports! {
     fn rocksdb_checkpoint_create(
         checkpoint: &Checkpoint, directory: text, _log_size_for_flush: u64; err
     ) {
-        Ok(checkpoint.0.db.checkpoint(Path::new(directory?))?)
+        Ok(checkpoint.0.db().checkpoint(Path::new(directory?))?)
     }
 
     /// Frees it. The copy stays.

@@ -87,10 +87,7 @@ impl CompactionFilter for Dispatch {
         Box::new(move |row: FilterRow<'_>| {
             let Some((family, key)) = layout::split(row.key) else { return FilterDecision::Keep };
             let filter = filters.entry(family).or_insert_with(|| self.0.filter_of(family));
-            match filter {
-                Some(filter) if filter.drops(key, row.value) => FilterDecision::Drop,
-                _ => FilterDecision::Keep,
-            }
+            filter.as_ref().map_or(FilterDecision::Keep, |filter| filter.decide(key, row.value))
         })
     }
 }

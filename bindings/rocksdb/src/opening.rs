@@ -17,6 +17,7 @@ use crate::layout::TABLE;
 use crate::locks::Locks;
 use crate::options::Options;
 use crate::scalars::{HasScalars, Plain};
+use crate::secondary::Store;
 
 /// Column families of the caller, to be opened, and the places for their handles.
 #[derive(Debug, Clone, Copy)]
@@ -40,8 +41,20 @@ impl Request {
         is_read_only: bool,
     ) -> Result<Database, Failure> {
         // SAFETY: by the contract of this function.
+        unsafe { self.open_by(|wanted| Database::open(options, path, wanted, is_read_only)) }
+    }
+
+    /// Opens the database by a function and gives the handles to the caller.
+    ///
+    /// # Safety
+    /// The arrays have `count` elements.
+    unsafe fn open_by(
+        self,
+        open: impl FnOnce(&[Wanted]) -> Result<(Database, Vec<Handle>), Failure>,
+    ) -> Result<Database, Failure> {
+        // SAFETY: by the contract of this function.
         let wanted = unsafe { Wanted::list(self.count, self.names, self.options, self.ttls) }?;
-        let (database, handles) = Database::open(options, path, &wanted, is_read_only)?;
+        let (database, handles) = open(&wanted)?;
         for (at, handle) in handles.into_iter().enumerate() {
             // SAFETY: by the contract of this function.
             unsafe { self.handles.add(at).write(Pointer::new(handle).0) };
@@ -68,7 +81,9 @@ impl Database {
 /// Closes a database. RocksDB reports no error here, either. What was written with `sync` is
 /// durable already.
 fn close(database: Option<Box<Database>>) {
-    drop(database.map(|database| database.db.close()));
+    let Some(database) = database else { return };
+    database.finish_statistics();
+    drop(database.db().close());
 }
 
 /// An array of strings of `malloc`, and its length.
@@ -184,6 +199,37 @@ exports! {
     ) -> Pointer<Database> {
         let request = Request { count, names, options: family_options, handles, ttls: null() };
         Ok(Pointer::new(unsafe { request.open(options, path?, false) }?))
+    }
+
+/// Opens a database for reading beside the process that writes it. Nothing is written into the
+    /// directory of the secondary.
+    fn rocksdb_open_as_secondary(
+        options: &Options, path: text, _secondary_path: text; err
+    ) -> Pointer<Database> {
+        let wanted = Wanted::default_family(options);
+        Ok(Pointer::new(Database::open_secondary(options, path?, &wanted)?.0))
+    }
+
+    /// The same with some of its column families.
+    fn rocksdb_open_as_secondary_column_families(
+        options: &Options, path: text, _secondary_path: text, count: c_int,
+        names: *const *const c_char, family_options: *const *const Options,
+        handles: *mut *mut Handle; err
+    ) -> Pointer<Database> {
+        let request = Request { count, names, options: family_options, handles, ttls: null() };
+        let open = |wanted: &[Wanted]| Database::open_secondary(options, path?, wanted);
+        Ok(Pointer::new(unsafe { request.open_by(open) }?))
+    }
+
+    /// Shows what the primary has written since.
+    fn rocksdb_try_catch_up_with_primary(db: &Database; err) {
+        match &db.store {
+            Store::Secondary(secondary) => secondary.catch_up(),
+            Store::Own(..) => {
+                let text = "the database is not a secondary".to_owned();
+                Err(Failure::NotImplemented(text))
+            }
+        }
     }
 
     /// Closes and frees a database. Destroy its iterators and release its snapshots before.
@@ -307,7 +353,7 @@ exports! {
 
     /// Drops a column family with its entries. The handle is still to be freed.
     fn rocksdb_drop_column_family(db: &Database, handle: &Handle; err) {
-        db.families.drop_family(&db.table, handle)
+        db.families.drop_family(&db.table(), handle)
     }
 
     /// The default column family.

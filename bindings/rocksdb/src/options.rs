@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
-use shim::boundary::{Pointer, copy};
+use shim::boundary::Pointer;
 use store::{DbOptions, Env, Error};
 
 use crate::caches::Cache;
@@ -20,6 +20,15 @@ use crate::exports::{array, exports, give, owned_text};
 use crate::failure::Failure;
 use crate::merge::Merge;
 use crate::scalars::{HasScalars, Plain, Scalars};
+use crate::statistics::Statistics;
+
+/// The log that is kept if only a time is given, in bytes: the store keeps logs by their size.
+const RETENTION_BY_TIME: u64 = 1 << 30;
+/// The most log that is kept, in bytes.
+const MAX_RETENTION: u64 = 1 << 40;
+/// The limits of the sizes of dictionaries.
+const MIN_DICTIONARY_BYTES: c_int = 256;
+const MAX_DICTIONARY_BYTES: c_int = 1 << 20;
 
 /// Options of a database or a column family.
 #[derive(Debug, Clone, Default)]
@@ -37,8 +46,33 @@ pub struct Options {
     pub filter_factory: Option<Arc<FilterFactory>>,
     /// The prefix extractor.
     pub prefix: Option<Arc<PrefixExtractor>>,
+    /// What databases with these options count, if the program wants it.
+    pub statistics: Option<Arc<Statistics>>,
+    compression: CompressionOptions,
+    /// Those of files with nothing below them, if they have their own.
+    bottommost_compression: Option<CompressionOptions>,
     table: BlockBasedOptions,
     is_in_memory: bool,
+}
+
+/// How a compression is done.
+#[derive(Debug, Clone, Copy, Default)]
+struct CompressionOptions {
+    level: c_int,
+    max_dict_bytes: c_int,
+}
+
+impl CompressionOptions {
+    /// The store's name of a kind of compression.
+    fn name(self, kind: c_int) -> String {
+        match (kind, self.level) {
+            (0, _) => "none".to_owned(),
+            // Snappy, LZ4, LZ4HC.
+            (1 | 4 | 5, _) => "lz4".to_owned(),
+            (7, level @ 1..=19) => format!("zstd:{level}"),
+            _ => "zstd".to_owned(),
+        }
+    }
 }
 
 impl HasScalars for Options {
@@ -105,16 +139,45 @@ impl Options {
             1024,
         );
         put("filter_bits_per_key", self.table.filter_bits.map(|bits| bits as u64), 0, 64);
-        if let Some(compression) = self.scalars.get::<i32>("compression") {
-            let name = match compression {
-                0 => "none",
-                // Snappy, LZ4, LZ4HC.
-                1 | 4 | 5 => "lz4",
-                _ => "zstd",
-            };
-            options.insert("compression".to_owned(), name.to_owned());
+        if let Some(bytes) = self.log_retention() {
+            options.insert("log_retention".to_owned(), bytes.to_string());
         }
+        self.compression_options(&mut options);
         options
+    }
+
+    /// How many bytes of the log are kept for `rocksdb_get_updates_since`.
+    fn log_retention(&self) -> Option<u64> {
+        let [mebibytes, seconds] = ["WAL_size_limit_MB", "WAL_ttl_seconds"]
+            .map(|name| self.scalars.get::<u64>(name).filter(|value| *value > 0));
+        let bytes = mebibytes.map(|mebibytes| mebibytes.min(MAX_RETENTION >> 20) << 20);
+        bytes.or(seconds.map(|_| RETENTION_BY_TIME))
+    }
+
+    fn compression_options(&self, options: &mut BTreeMap<String, String>) {
+        let bottommost_options = self.bottommost_compression.unwrap_or(self.compression);
+        let get = |name| self.scalars.get::<i32>(name);
+        let compression = get("compression").map(|kind| self.compression.name(kind));
+        // 255: as other files.
+        let own = get("bottommost_compression").filter(|kind| *kind != 255);
+        let bottommost = match (own, get("compression")) {
+            (Some(kind), _) => Some(bottommost_options.name(kind)),
+            (None, Some(kind)) if self.bottommost_compression.is_some() => {
+                Some(bottommost_options.name(kind))
+            }
+            _ => None,
+        };
+        let effective = bottommost.as_ref().or(compression.as_ref());
+        // Only Zstandard has dictionaries.
+        let dictionary = bottommost_options.max_dict_bytes.clamp(0, MAX_DICTIONARY_BYTES);
+        if dictionary > 0 && effective.is_some_and(|name| name.starts_with("zstd")) {
+            let bytes = dictionary.max(MIN_DICTIONARY_BYTES);
+            options.insert("compression_dict_size".to_owned(), bytes.to_string());
+        }
+        let named = [("compression", compression), ("bottommost_compression", bottommost)];
+        for (name, value) in named {
+            options.extend(value.map(|value| (name.to_owned(), value)));
+        }
     }
 
     /// Remembers a text.
@@ -133,6 +196,12 @@ impl Options {
         // SAFETY: the caller passes a place for the length, or NULL.
         unsafe { give(size, text.len()) };
         Pointer(text.as_ptr().cast_mut().cast())
+    }
+
+    /// Remembers another order than the bytewise one, to refuse it.
+    pub fn set_comparator(&mut self, comparator: Option<&Comparator>) {
+        let other = comparator.filter(|comparator| !comparator.is_bytewise());
+        self.other_comparator = other.map(|comparator| comparator.name.clone());
     }
 
     fn set_merge(&mut self, merge: Option<Merge>) {
@@ -188,9 +257,14 @@ exports! {
         options.table.filter_bits = Some(10.0)
     }
 
-    /// The memtable gets a quarter of the budget, as in RocksDB.
+    /// The memtable gets a quarter of the budget, and a file an eighth, as in RocksDB.
     fn rocksdb_options_optimize_level_style_compaction(options: &mut Options, budget: u64) {
-        options.scalars.set("write_buffer_size", budget as usize / 4)
+        options.scalars.set("write_buffer_size", budget as usize / 4);
+        options.scalars.set("target_file_size_base", budget / 8);
+        options.scalars.set("max_bytes_for_level_base", budget);
+        options.scalars.set("min_write_buffer_number_to_merge", 2);
+        options.scalars.set("max_write_buffer_number", 6);
+        options.scalars.set("level0_file_num_compaction_trigger", 2)
     }
 
     /// As rocksdb_options_optimize_level_style_compaction().
@@ -200,8 +274,7 @@ exports! {
 
     /// Another order than the bytewise one is refused when a database is opened.
     fn rocksdb_options_set_comparator(options: &mut Options, comparator: Option<&Comparator>) {
-        let other = comparator.filter(|comparator| !comparator.is_bytewise());
-        options.other_comparator = other.map(|comparator| comparator.name.clone())
+        options.set_comparator(comparator)
     }
 
     /// Takes the merge operator.
@@ -266,17 +339,22 @@ exports! {
         options.scalars.set("compaction_readahead_size", bytes)
     }
 
-    /// Ignored.
+    /// The level of Zstandard, and the size of the dictionaries of files with nothing below them.
     fn rocksdb_options_set_compression_options(
-        _options: &mut Options, _window_bits: c_int, _level: c_int, _strategy: c_int,
-        _max_dict_bytes: c_int
-    ) {}
+        options: &mut Options, _window_bits: c_int, level: c_int, _strategy: c_int,
+        max_dict_bytes: c_int
+    ) {
+        options.compression = CompressionOptions { level, max_dict_bytes }
+    }
 
-    /// Ignored.
+    /// The same for files with nothing below them, if `enabled` is not 0.
     fn rocksdb_options_set_bottommost_compression_options(
-        _options: &mut Options, _window_bits: c_int, _level: c_int, _strategy: c_int,
-        _max_dict_bytes: c_int, _enabled: u8
-    ) {}
+        options: &mut Options, _window_bits: c_int, level: c_int, _strategy: c_int,
+        max_dict_bytes: c_int, enabled: u8
+    ) {
+        let given = CompressionOptions { level, max_dict_bytes };
+        options.bottommost_compression = (enabled != 0).then_some(given)
+    }
 
     /// Remembered.
     fn rocksdb_options_set_bottommost_compression_options_use_zstd_dict_trainer(
@@ -325,19 +403,6 @@ exports! {
         options: &Options, size: *mut usize
     ) -> Pointer<c_char> {
         options.text("daily_offpeak_time_utc", size)
-    }
-
-    /// A text, to be freed: the store counts by itself, see the property `rocksdb.stats`.
-    fn rocksdb_options_statistics_get_string(options: &Options) -> Pointer<c_char> {
-        match options.scalars.is_set("statistics") {
-            true => Pointer(copy(b"statistics: see the property rocksdb.stats\n")),
-            false => Pointer::null(),
-        }
-    }
-
-    /// Remembered.
-    fn rocksdb_options_enable_statistics(options: &mut Options) {
-        options.scalars.set("statistics", 1u8)
     }
 
     /// Options of the format of tables.

@@ -22,12 +22,12 @@ use crate::scalars::Plain;
 /// A property that is a number.
 fn number(db: &Database, family: u32, name: &str) -> Option<u64> {
     let name = name.strip_prefix("rocksdb.")?;
-    let stats = db.table.stats();
+    let stats = db.table().stats();
     let memory = |part: &str| stats.memory.get(part).copied().unwrap_or(0);
     Some(match name {
         "estimate-num-keys" if db.families.count() == 1 => {
             // The catalogue's own keys do not count.
-            let entries = db.table.approximate_len().unwrap_or(0);
+            let entries = db.table().approximate_len().unwrap_or(0);
             if entries > MAX_ENTRIES { entries } else { of_range(db, family, None).entries }
         }
         "estimate-num-keys" => of_range(db, family, None).entries,
@@ -45,8 +45,8 @@ fn number(db: &Database, family: u32, name: &str) -> Option<u64> {
         "num-immutable-mem-table" | "num-immutable-mem-table-flushed" => 0,
         "mem-table-flush-pending" | "compaction-pending" => 0,
         "num-running-flushes" | "num-running-compactions" => 0,
-        "background-errors" => db.table.engine().trouble().is_some().into(),
-        "num-snapshots" => db.table.watermark().is_some().into(),
+        "background-errors" => db.table().engine().trouble().is_some().into(),
+        "num-snapshots" => db.table().watermark().is_some().into(),
         "num-live-versions" => 1,
         "base-level" => 1,
         "is-file-deletions-enabled" => 1,
@@ -62,7 +62,7 @@ fn property(db: &Database, family: u32, name: &str) -> Option<String> {
     if let Some(value) = number(db, family, name) {
         return Some(value.to_string());
     }
-    let stats = db.table.stats();
+    let stats = db.table().stats();
     let name = name.strip_prefix("rocksdb.")?;
     if let Some(level) = name.strip_prefix("num-files-at-level") {
         let level = format!("L{}", level.parse::<u32>().ok()?);
@@ -104,7 +104,7 @@ fn of_range(db: &Database, family: u32, range: Option<(&[u8], &[u8])>) -> Estima
             store::KeyRange::new(entry_key(family, start)..entry_key(family, limit))
         }
     };
-    let cursor = db.table.cursor_range((range.start, range.end));
+    let cursor = db.table().cursor_range((range.start, range.end));
     quietly(|| cursor.and_then(|cursor| estimate(cursor, MAX_ENTRIES)).unwrap_or_default())
 }
 
@@ -146,7 +146,7 @@ pub struct Level {
 }
 
 fn metadata(db: &Database, family: u32, name: &str) -> Pointer<Metadata> {
-    let levels = db.table.stats().levels.into_iter().enumerate().map(|(number, level)| Level {
+    let levels = db.table().stats().levels.into_iter().enumerate().map(|(number, level)| Level {
         number: number as c_int,
         files: level.files,
         bytes: level.bytes,
@@ -388,7 +388,7 @@ exports! {
     fn rocksdb_approximate_memory_usage_create(consumers: &Consumers; err) -> Pointer<Memory> {
         let mut memory = Memory::default();
         for db in &consumers.0 {
-            let stats = db.table.stats();
+            let stats = db.table().stats();
             for (part, bytes) in &stats.memory {
                 match *part {
                     "memtable" => memory.memtables += bytes,

@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::layout::{self, FIRST_WRITES};
 use crate::scalars::{HasScalars, Scalars};
 use crate::shell::Shell;
+use crate::statistics::Statistics;
 
 /// Options of reads.
 #[derive(Debug, Clone, Default)]
@@ -69,7 +70,7 @@ impl ReadOptions {
         self.check()?;
         let bounds = (range.start.clone(), range.end.clone());
         Ok(match &self.snapshot {
-            None => database.table.cursor_range(bounds)?,
+            None => database.table().cursor_range(bounds)?,
             Some(snapshot) => snapshot.cursor_range(bounds)?,
         })
     }
@@ -82,8 +83,16 @@ impl ReadOptions {
         read: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, Failure> {
         self.check()?;
+        let statistics = database.statistics.as_deref();
+        let _timer = statistics.map(Statistics::time_get);
+        let read = |value: &[u8]| {
+            if let Some(statistics) = statistics {
+                statistics.count_read(value.len());
+            }
+            read(value)
+        };
         Ok(match &self.snapshot {
-            None => database.table.get_with(key, read)?,
+            None => database.table().get_with(key, read)?,
             Some(snapshot) => snapshot.get_with(key, read)?,
         })
     }
@@ -179,7 +188,7 @@ exports! {
 
     /// A snapshot of the database: all column families as of now.
     fn rocksdb_create_snapshot(db: &Database) -> Pointer<Shell<Snapshot>> {
-        Shell::create(db.table.snapshot())
+        Shell::create(db.table().snapshot())
     }
 
     /// Releases a snapshot.
@@ -194,7 +203,7 @@ exports! {
 
     /// As rocksdb_create_snapshot().
     fn rocksdb_transactiondb_create_snapshot(db: &Database) -> Pointer<Shell<Snapshot>> {
-        Shell::create(db.table.snapshot())
+        Shell::create(db.table().snapshot())
     }
 
     /// As rocksdb_release_snapshot().

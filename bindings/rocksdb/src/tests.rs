@@ -17,7 +17,7 @@ use crate::indexed::Indexed;
 use crate::iterator::{self, Iterator};
 use crate::layout::{TABLE, entry_key};
 use crate::locks::Locks;
-use crate::options::Options;
+use crate::options::{self, Options};
 use crate::read_options::ReadOptions;
 use crate::scalars::{HasScalars, Plain};
 use crate::transaction;
@@ -64,11 +64,11 @@ fn iterator_with_changes_over_it_moves_like_a_map() {
     let db = open(&scratch.path().join("db"));
     let mut random = Random(7);
     for round in 0..60 {
-        db.table.delete_range(entry_key(0, b"")..entry_key(0, b"\xff")).unwrap();
+        db.table().delete_range(entry_key(0, b"")..entry_key(0, b"\xff")).unwrap();
         let (mut indexed, mut oracle) = (Indexed::default(), BTreeMap::new());
         for _ in 0..random.below(12) {
             let key = random.key();
-            db.table.put(&entry_key(0, &key), b"stored").unwrap();
+            db.table().put(&entry_key(0, &key), b"stored").unwrap();
             oracle.insert(key, b"stored".to_vec());
         }
         for _ in 0..random.below(12) {
@@ -159,7 +159,7 @@ fn committed_increments_of_several_threads_are_all_counted() {
             let running: Vec<_> = (0..4).map(|_| threads.spawn(work)).collect();
             running.into_iter().map(|thread| thread.join().unwrap()).sum()
         });
-        let value = db.table.get(&entry_key(0, b"counter")).unwrap().unwrap();
+        let value = db.table().get(&entry_key(0, b"counter")).unwrap().unwrap();
         assert_eq!(u64::from_le_bytes(value.try_into().unwrap()), committed, "{is_locking}");
         assert!(committed > 0 && (!is_locking || committed == 400), "{is_locking}: {committed}");
     }
@@ -170,8 +170,8 @@ fn store_of_another_version_or_with_other_tables_is_refused() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("db");
     let db = open(&path);
-    db.table.put(crate::layout::VERSION_KEY, &2u32.to_le_bytes()).unwrap();
-    db.db.close().unwrap();
+    db.table().put(crate::layout::VERSION_KEY, &2u32.to_le_bytes()).unwrap();
+    db.db().close().unwrap();
     let mut options = Options::default();
     options.scalars_mut().set("create_if_missing", 1u8);
     let wanted = Wanted::default_family(&options);
@@ -186,4 +186,69 @@ fn store_of_another_version_or_with_other_tables_is_refused() {
     store.close().unwrap();
     let Err(Failure::Store(error)) = open_again(&other) else { panic!("not refused") };
     assert!(error.to_string().contains("other tables") && TABLE != DEFAULT_NAME, "{error}");
+}
+
+/// Options with kinds of compression, and with the level and the size of the dictionary of each.
+fn compressing(kinds: [i32; 2], general: (i32, i32), bottommost: Option<(i32, i32)>) -> Options {
+    let mut options = Options::default();
+    options.scalars_mut().set("create_if_missing", 1u8);
+    for (name, kind) in ["compression", "bottommost_compression"].into_iter().zip(kinds) {
+        if kind >= 0 {
+            options.scalars_mut().set(name, kind);
+        }
+    }
+    let (level, bytes) = general;
+    // SAFETY: the options live for the calls.
+    unsafe {
+        options::rocksdb_options_set_compression_options(&mut options, -14, level, 0, bytes);
+        if let Some((level, bytes)) = bottommost {
+            let set = options::rocksdb_options_set_bottommost_compression_options;
+            set(&mut options, -14, level, 0, bytes, 1);
+        }
+    }
+    options
+}
+
+#[test]
+fn compression_of_the_program_is_that_of_the_table() {
+    // 1: Snappy, 4: LZ4, 7: Zstandard, 255: as other files.
+    for (kinds, general, bottommost, expected) in [
+        ([-1, -1], (0, 0), None, ["", "", ""]),
+        ([1, 7], (0, 0), None, ["lz4", "zstd", ""]),
+        ([1, 7], (9, 16 << 10), None, ["lz4", "zstd:9", "16384"]),
+        ([7, 255], (32767, 2 << 20), None, ["zstd", "", "1048576"]),
+        ([4, -1], (9, 1), None, ["lz4", "", ""]),
+        ([7, -1], (3, 0), Some((12, 1)), ["zstd:3", "zstd:12", "256"]),
+    ] {
+        let given = compressing(kinds, general, bottommost).to_table_options();
+        let names = ["compression", "bottommost_compression", "compression_dict_size"];
+        assert_eq!(names.map(|name| given.get(name).map_or("", String::as_str)), expected);
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("db");
+    let created = compressing([1, 7], (3, 4096), None);
+    let wanted = Wanted::default_family(&created);
+    let (db, _) = Database::open(&created, path.to_str().unwrap(), &wanted, false).unwrap();
+    let in_force = db.table().options();
+    assert_eq!(in_force["bottommost_compression"], "zstd:3");
+    assert_eq!(in_force["compression_dict_size"], "4096");
+    db.db().close().unwrap();
+    // Without dictionaries at a later open.
+    drop(open(&path));
+}
+
+#[test]
+fn retention_of_the_log_is_a_size_also_for_a_time() {
+    for (mebibytes, seconds, expected) in [
+        (0u64, 0u64, None),
+        (3, 60, Some("3145728")),
+        (0, 60, Some("1073741824")),
+        (u64::MAX, 0, Some("1099511627776")),
+    ] {
+        let mut options = Options::default();
+        options.scalars_mut().set("WAL_size_limit_MB", mebibytes);
+        options.scalars_mut().set("WAL_ttl_seconds", seconds);
+        let given = options.to_table_options();
+        assert_eq!(given.get("log_retention").map(String::as_str), expected);
+    }
 }

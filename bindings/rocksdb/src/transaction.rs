@@ -59,7 +59,7 @@ impl Transaction {
         let own = scalars.get("lock_timeout").filter(|timeout: &i64| *timeout >= 0);
         let default = locks.and_then(|locks| locks.transaction_timeout);
         let expiration = scalars.get("expiration").and_then(timeout);
-        let snapshot = scalars.is_set("set_snapshot").then(|| database.table.snapshot().ok());
+        let snapshot = scalars.is_set("set_snapshot").then(|| database.table().snapshot().ok());
         Transaction {
             database: database.clone(),
             durability: durability(writes),
@@ -82,7 +82,7 @@ impl Transaction {
     fn seen(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
         Ok(match &self.snapshot {
             Some(snapshot) => snapshot.get(key)?,
-            None => self.database.table.get(key)?,
+            None => self.database.table().get(key)?,
         })
     }
 
@@ -97,7 +97,7 @@ impl Transaction {
         };
         if locks.lock(owner, key, is_exclusive, self.timeout)? {
             // What was written after the snapshot, before the lock, is a conflict.
-            if self.snapshot.is_some() && self.seen(key)? != self.database.table.get(key)? {
+            if self.snapshot.is_some() && self.seen(key)? != self.database.table().get(key)? {
                 locks.release(owner, [key.to_vec()].iter());
                 return Err(Failure::Busy("Write conflict".to_owned()));
             }
@@ -187,7 +187,7 @@ impl Transaction {
     fn commit_validated(&self) -> Result<(), Failure> {
         let batch = &self.writes.batch;
         batch.used().iter().try_for_each(|family| self.database.families.check(*family))?;
-        let mut transaction = self.database.table.transaction()?;
+        let mut transaction = self.database.table().transaction()?;
         for (key, value) in &self.tracked {
             if transaction.get(key)? != *value {
                 return Err(Failure::Busy("Write conflict".to_owned()));

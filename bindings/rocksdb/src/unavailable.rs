@@ -20,36 +20,32 @@ rejected! {
         rocksdb_jemalloc_nodump_allocator_create;
     1:
         rocksdb_pause_background_work rocksdb_continue_background_work
-        rocksdb_get_sorted_wal_files rocksdb_get_current_wal_file rocksdb_wal_iter_status
+        rocksdb_get_sorted_wal_files rocksdb_get_current_wal_file
         rocksdb_compactionjobinfo_status rocksdb_subcompactionjobinfo_status
         rocksdb_status_ptr_get_error rocksdb_trace_reader_reset rocksdb_trace_reader_close
         rocksdb_replayer_prepare rocksdb_end_trace rocksdb_end_io_trace
-        rocksdb_end_block_cache_trace rocksdb_sstfilewriter_finish
-        rocksdb_try_catch_up_with_primary
+        rocksdb_end_block_cache_trace
         rocksdb_compactionservice_scheduleresponse_create_with_status;
     2:
-        rocksdb_trace_reader_read rocksdb_replayer_replay rocksdb_sstfilewriter_open
+        rocksdb_trace_reader_read rocksdb_replayer_replay
         rocksdb_get_livefiles_storage_info rocksdb_compactionservice_scheduleresponse_create;
-    3:
-        rocksdb_open_as_secondary rocksdb_get_full_history_ts_low
-        rocksdb_checkpoint_export_column_family rocksdb_get_updates_since
+    3: rocksdb_get_full_history_ts_low
+        rocksdb_checkpoint_export_column_family
         rocksdb_block_based_options_set_user_defined_index_factory_from_string
-        rocksdb_readoptions_set_table_index_factory_from_string rocksdb_trace_reader_create
-        rocksdb_sstfilewriter_delete;
+        rocksdb_readoptions_set_table_index_factory_from_string rocksdb_trace_reader_create;
     4:
-        rocksdb_increase_full_history_ts_low rocksdb_ingest_external_file;
+        rocksdb_increase_full_history_ts_low;
     5:
         rocksdb_create_column_family_with_import rocksdb_writebatch_update_timestamps
         rocksdb_writebatch_wi_update_timestamps rocksdb_start_trace rocksdb_start_io_trace
-        rocksdb_start_block_cache_trace rocksdb_sstfilewriter_add rocksdb_sstfilewriter_put
+        rocksdb_start_block_cache_trace
         rocksdb_sstfilewriter_merge rocksdb_sstfilewriter_delete_with_ts
-        rocksdb_sstfilewriter_delete_range rocksdb_ingest_external_file_cf;
+        rocksdb_sstfilewriter_delete_range;
     6:
         rocksdb_delete_with_ts rocksdb_singledelete_with_ts rocksdb_new_default_replayer
         rocksdb_start_block_cache_trace_with_options rocksdb_open_and_compact;
     7:
-        rocksdb_delete_cf_with_ts rocksdb_singledelete_cf_with_ts
-        rocksdb_open_as_secondary_column_families rocksdb_get_with_ts
+        rocksdb_delete_cf_with_ts rocksdb_singledelete_cf_with_ts rocksdb_get_with_ts
         rocksdb_sstfilewriter_put_with_ts rocksdb_open_and_compact_with_options;
     8:
         rocksdb_put_with_ts rocksdb_open_and_trim_history rocksdb_get_cf_with_ts
@@ -61,7 +57,6 @@ rejected! {
 }
 
 aborting! {
-    rocksdb_wal_iter_next rocksdb_wal_iter_valid rocksdb_wal_iter_get_batch
     rocksdb_wal_file_path_name rocksdb_wal_file_log_number rocksdb_wal_file_type
     rocksdb_wal_file_start_sequence rocksdb_wal_file_size_file_bytes rocksdb_wal_files_count
     rocksdb_wal_files_get_wal_file rocksdb_flushjobinfo_cf_id rocksdb_flushjobinfo_cf_name
@@ -215,7 +210,7 @@ aborting! {
 }
 
 ignored! {
-    rocksdb_compact_files_output_file_names_destroy rocksdb_wal_iter_destroy
+    rocksdb_compact_files_output_file_names_destroy
     rocksdb_wal_file_destroy rocksdb_wal_files_destroy rocksdb_load_latest_options_destroy
     rocksdb_block_based_options_clear_user_defined_index_factory
     rocksdb_block_based_options_get_user_defined_index_factory_name
@@ -241,7 +236,6 @@ ignored! {
     rocksdb_options_set_bottommost_compression_options_zstd_max_train_bytes
     rocksdb_options_set_bottommost_compression_options_max_dict_buffer_bytes
     rocksdb_options_set_max_bytes_for_level_multiplier_additional rocksdb_options_set_blob_cache
-    rocksdb_options_statistics_get_ticker_count rocksdb_options_statistics_get_histogram_data
     rocksdb_options_prepare_for_bulk_load rocksdb_options_set_memtable_vector_rep
     rocksdb_options_set_hash_skip_list_rep rocksdb_options_set_plain_table_factory
     rocksdb_options_set_universal_compaction_options rocksdb_options_set_fifo_compaction_options
@@ -283,7 +277,6 @@ ignored! {
     rocksdb_export_import_files_metadata_get_files rocksdb_export_import_files_metadata_set_files
     rocksdb_optimistictransactiondb_lock_buckets_approximate_memory_usage
     rocksdb_optimistictransactiondb_options_set_shared_lock_buckets
-    rocksdb_statistics_histogram_data_get_count rocksdb_statistics_histogram_data_get_sum
     rocksdb_compactionservice_scheduleresponse_t_destroy rocksdb_options_set_compaction_service
     rocksdb_compaction_service_options_override_set_env
     rocksdb_compaction_service_options_override_set_comparator
@@ -310,23 +303,19 @@ inert! {
         rocksdb_sst_partitioner_fixed_prefix_factory_create rocksdb_ratelimiter_create
         rocksdb_ratelimiter_create_auto_tuned rocksdb_ratelimiter_create_with_mode
         rocksdb_perfcontext_create rocksdb_compaction_options_canceled_create
-        rocksdb_sst_file_manager_create rocksdb_dbpath_create rocksdb_sstfilewriter_create
-        rocksdb_sstfilewriter_create_with_comparator rocksdb_livefile_create
+        rocksdb_sst_file_manager_create rocksdb_dbpath_create rocksdb_livefile_create
         rocksdb_column_family_metadata_options_create rocksdb_export_import_files_metadata_create
         rocksdb_optimistictransactiondb_lock_buckets_create
-        rocksdb_statistics_histogram_data_create
         rocksdb_compaction_service_options_override_create
         rocksdb_compaction_service_options_override_create_from_options
         rocksdb_open_and_compact_canceled_create;
     destroy:
         rocksdb_compactionjobinfo_destroy rocksdb_logger_destroy rocksdb_ratelimiter_destroy
         rocksdb_perfcontext_destroy rocksdb_compaction_options_canceled_destroy
-        rocksdb_sst_file_manager_destroy rocksdb_dbpath_destroy rocksdb_trace_reader_destroy
-        rocksdb_sstfilewriter_destroy rocksdb_livefile_destroy
+        rocksdb_sst_file_manager_destroy rocksdb_dbpath_destroy rocksdb_trace_reader_destroy rocksdb_livefile_destroy
         rocksdb_column_family_metadata_options_destroy
         rocksdb_export_import_files_metadata_destroy
         rocksdb_optimistictransactiondb_lock_buckets_destroy
-        rocksdb_statistics_histogram_data_destroy
         rocksdb_compaction_service_options_override_destroy
         rocksdb_open_and_compact_canceled_destroy;
 }
@@ -339,8 +328,5 @@ inert_of_program! {
 }
 
 zero! {
-    rocksdb_sst_file_manager_get_max_trash_db_ratio rocksdb_statistics_histogram_data_get_median
-    rocksdb_statistics_histogram_data_get_p95 rocksdb_statistics_histogram_data_get_p99
-    rocksdb_statistics_histogram_data_get_average rocksdb_statistics_histogram_data_get_std_dev
-    rocksdb_statistics_histogram_data_get_max rocksdb_statistics_histogram_data_get_min
+    rocksdb_sst_file_manager_get_max_trash_db_ratio
 }

@@ -16,7 +16,7 @@ use std::process::Command;
 use siltstone_testkit::c_library;
 
 /// The programs that call the functions.
-const PROGRAMS: [&str; 5] = ["data", "batches", "transactions", "objects", "maintenance"];
+const PROGRAMS: [&str; 6] = ["data", "batches", "transactions", "objects", "maintenance", "files"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -59,7 +59,8 @@ impl Ingest {
                 .map_err(|error| Failure::file("read", &file.display().to_string(), &error))?;
         }
         let (db, table) = self.store.open_or_create()?;
-        let report = table.ingest(&self.files, IngestOptions { mode, verify: !self.no_verify })?;
+        let options = IngestOptions { mode, verify: !self.no_verify, ..IngestOptions::default() };
+        let report = table.ingest(&self.files, options)?;
         db.close()?;
         print(&report, self.json);
         Ok(Outcome::Done)
@@ -138,7 +139,8 @@ impl<'a> SortedLoader<'a> {
     pub(crate) fn finish(mut self) -> Result<(u64, u64), Failure> {
         self.end_file()?;
         // Just written, with checksums.
-        let options = IngestOptions { mode: IngestMode::Move, verify: false };
+        let options =
+            IngestOptions { mode: IngestMode::Move, verify: false, ..IngestOptions::default() };
         self.table.ingest(&self.files, options)?;
         Ok((self.rows, self.bytes))
     }

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, unreachable_pub)]
 
 mod killed_commands;
-mod server_process;
 mod netns;
+mod server_process;
 mod three_nodes;
 
 use std::io::{BufRead, BufReader, Write};

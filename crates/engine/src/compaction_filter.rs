@@ -1,4 +1,5 @@
-//! Compaction filters: the application drops obsolete rows while a compaction rewrites them.
+//! Compaction filters: the application drops obsolete rows, or changes values, while a compaction
+//! rewrites them.
 //!
 //! A filter is for rows that the application regards as deleted without having deleted each, such
 //! as the elements of a collection whose header is gone. It costs no writes of its own: a row that
@@ -7,7 +8,7 @@
 //! ```text
 //!   compaction begins: one moment, between two writes
 //!       │ begin(content as of that moment) ─▶ a pass per key range, on any thread
-//!       │ decide(row) for each live row, keys ascending ─▶ keep, or drop
+//!       │ decide(row) for each live row, keys ascending ─▶ keep, drop, or change the value
 //!       └─ a dropped row is replaced by a tombstone, or by nothing at the deepest level
 //! ```
 //!
@@ -15,6 +16,11 @@
 //! * **A decision is final.** `decide` sees the content as of the compaction's moment. A row that
 //!   is obsolete then must be obsolete at every later moment, whatever is written meanwhile. So
 //!   snapshots that are taken while the compaction runs miss nothing.
+//! * **A changed value is as good as the old one.** It keeps the version's sequence number and
+//!   expiry. Reads, also of one snapshot that is taken while the compaction runs, show the old value
+//!   first and the new one later; copies of the table that are compacted at other times show either.
+//!   Later compactions offer the row again, with the new value. A value above the maximum length
+//!   leaves the row as it is.
 //! * **Snapshots are respected.** Only rows that no snapshot from before that moment sees are
 //!   offered, and of each key only its newest version in the compaction. The key may have been
 //!   overwritten or deleted since.
@@ -32,7 +38,7 @@
 
 use crate::{Entry, Result, Timestamp};
 
-/// Decides which rows compactions drop. See the [module](self) for what it may do.
+/// Decides which rows compactions drop or change. See the [module](self) for what it may do.
 pub trait CompactionFilter: Send + Sync {
     /// Begins a pass over the rows of one key range; `content` is the table as of the moment of
     /// the compaction.
@@ -41,7 +47,7 @@ pub trait CompactionFilter: Send + Sync {
 
 /// One pass of a [`CompactionFilter`]. Closures are passes.
 pub trait FilterPass {
-    /// Whether to keep the row. Keys ascend from call to call.
+    /// The fate of the row. Keys ascend from call to call.
     fn decide(&mut self, row: FilterRow<'_>) -> FilterDecision;
 }
 
@@ -73,10 +79,12 @@ pub struct FilterRow<'a> {
 }
 
 /// The fate of a row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FilterDecision {
     /// The row stays.
     Keep,
     /// The row is deleted. Older versions of its key do not reappear.
     Drop,
+    /// The row stays, with this value.
+    Change(Vec<u8>),
 }

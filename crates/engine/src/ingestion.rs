@@ -30,19 +30,32 @@ pub enum IngestMode {
     Move,
 }
 
+/// Another prefix for the keys of files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PrefixChange {
+    /// The prefix of every key in the files.
+    pub from: Vec<u8>,
+    /// What takes its place.
+    pub to: Vec<u8>,
+}
+
 /// How files are ingested.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct IngestOptions {
     /// What happens to the files.
     pub mode: IngestMode,
     /// Whether every byte is read and checked first. Without it the end of each file and its index
     /// and filters are checked, and damage elsewhere is found when it is read.
     pub verify: bool,
+    /// Gives the keys another prefix, e.g. because the part of a keyspace that takes them is chosen
+    /// at the ingestion. The files are rewritten then, not linked or copied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<PrefixChange>,
 }
 
 impl Default for IngestOptions {
     fn default() -> Self {
-        IngestOptions { mode: IngestMode::Copy, verify: true }
+        IngestOptions { mode: IngestMode::Copy, verify: true, prefix: None }
     }
 }
 

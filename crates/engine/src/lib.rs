@@ -67,7 +67,7 @@ pub use cursor::{Cursor, Forward, ForwardCursor};
 pub use entry::{Entry, MAX_KEY_BYTES, MAX_VALUE_BYTES, Timestamp};
 pub use error::{Error, InvalidOption, Result};
 pub use events::{Event, EventKind, EventListener, FileInfo, Job, WriteStall};
-pub use ingestion::{IngestMode, IngestOptions, IngestReport, PreparedIngestion};
+pub use ingestion::{IngestMode, IngestOptions, IngestReport, PrefixChange, PreparedIngestion};
 pub use inspection::Inspection;
 pub use io::{IoCounters, IoCounts, NvmCounts, Purpose};
 pub use key_range::KeyRange;

@@ -6,6 +6,9 @@
 //!             ─ manifest edit with all files ─ visible ─ writers go on
 //! ```
 //!
+//! With another prefix for the keys, a file is written anew under its staging name
+//! (`ingest_rewrite`).
+//!
 //! All entries get one sequence number, the one after the last write. The files are not changed:
 //! the number is in the manifest and in the file's name (see `siltstone_table::number`), and is
 //! applied when the file is read.
@@ -40,7 +43,7 @@ use siltstone_engine::{
 use siltstone_table::{
     EXTERNAL_SEQUENCE, FileKind, FileNumber, Ingested, Table, TableMeta, parse_file_name,
 };
-use siltstone_vfs::{Mode, Vfs};
+use siltstone_vfs::{File, Mode, Vfs};
 
 use crate::compact::InProgress;
 use crate::engine::Tree;
@@ -51,7 +54,7 @@ use crate::version::{Edit, FileEntry, L0Run, L0RunEntry, Version};
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// The purpose of all requests: the data enters the tree.
-const PURPOSE: Purpose = Purpose::Flush;
+pub(crate) const PURPOSE: Purpose = Purpose::Flush;
 
 /// Files that are linked or copied into the table's directory, and checked.
 pub(crate) struct PreparedFiles<'a> {
@@ -70,10 +73,10 @@ struct StagedFile {
 }
 
 /// A file to be ingested, in its own directory.
-struct Source {
-    path: PathBuf,
-    directory: Arc<dyn Vfs>,
-    name: String,
+pub(crate) struct Source {
+    pub(crate) path: PathBuf,
+    pub(crate) directory: Arc<dyn Vfs>,
+    pub(crate) name: String,
 }
 
 impl StagedFile {
@@ -106,8 +109,19 @@ impl Tree {
             let file = StagedFile { source, number, is_copied: false, checked: None };
             prepared.files.push(file);
             if let Some(staged) = prepared.files.last_mut() {
-                self.stage(staged, options.mode)?;
-                staged.checked = Some(self.check_staged(staged, options.verify)?);
+                let is_rewritten = match &prepared.options.prefix {
+                    None => {
+                        self.stage(staged, prepared.options.mode)?;
+                        false
+                    }
+                    Some(prefix) => {
+                        staged.is_copied = true;
+                        self.rewrite_sorted_file(&staged.source, &staged.name(), prefix)?;
+                        true
+                    }
+                };
+                let verify = prepared.options.verify && !is_rewritten;
+                staged.checked = Some(self.check_staged(staged, verify)?);
             }
         }
         prepared.check_disjoint()?;
@@ -167,16 +181,8 @@ impl Tree {
 
     /// Opens a staged file; its identity and its properties.
     fn check_staged(&self, staged: &StagedFile, verify: bool) -> Result<(FileNumber, TableMeta)> {
-        let shown = staged.source.path.display().to_string();
         let file = self.vfs.open(&staged.name(), Mode::Read)?;
-        let Some(identity) = Table::external_identity(file.as_ref())? else {
-            let reason = format!(
-                "{shown} is no complete sorted file: write it with SortedFileWriter, to its end"
-            );
-            return Err(Error::Invalid(reason));
-        };
-        let kind = FileKind::Ingested(Ingested { sequence: EXTERNAL_SEQUENCE, identity });
-        let table = Table::open_kind(file, &shown, kind, staged.number, None)?;
+        let (identity, table) = open_sorted_file(file, &staged.source.path, staged.number)?;
         if verify {
             table.verify(|_| std::ops::ControlFlow::Continue(()))?;
         }
@@ -254,6 +260,23 @@ impl Tree {
         let _ = append(self, writer, std::iter::once([&record[..], &[]]), &mut Vec::new());
         Ok(prepared.report(sequence, levels))
     }
+}
+
+/// Opens a sorted file, which is at `path` for messages; its identity.
+pub(crate) fn open_sorted_file(
+    file: Arc<dyn File>,
+    path: &Path,
+    number: FileNumber,
+) -> Result<(FileNumber, Table)> {
+    let shown = path.display().to_string();
+    let Some(identity) = Table::external_identity(file.as_ref())? else {
+        let reason = format!(
+            "{shown} is no complete sorted file: write it with SortedFileWriter, to its end"
+        );
+        return Err(Error::Invalid(reason));
+    };
+    let kind = FileKind::Ingested(Ingested { sequence: EXTERNAL_SEQUENCE, identity });
+    Ok((identity, Table::open_kind(file, &shown, kind, number, None)?))
 }
 
 /// Removes files that no manifest names. If that fails, the next open removes them.

@@ -53,6 +53,7 @@ mod folder;
 mod hot_key_retention;
 mod hotness;
 mod ingest;
+mod ingest_rewrite;
 mod inspect;
 mod live_options;
 mod live_range;

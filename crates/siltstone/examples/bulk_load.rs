@@ -60,7 +60,8 @@ fn load_by_ingestion(table: &Table, directory: &Path, rows: u64) -> Result<u64> 
     })?;
     // ANCHOR: ingest
     // All rows appear at once. The files are linked into the table, and leave their place.
-    let options = IngestOptions { mode: IngestMode::Move, verify: false };
+    let options =
+        IngestOptions { mode: IngestMode::Move, verify: false, ..IngestOptions::default() };
     let report = table.ingest(&files, options)?;
     // ANCHOR_END: ingest
     println!("{} rows in {} files, levels {:?}", report.entries, files.len(), report.levels);

@@ -64,7 +64,7 @@ impl Table {
     /// A change is shown once it is durable, because a power cut may take others: after a synced
     /// write to the table, [`sync`](Table::sync), or a flush. [`changes_with`](Self::changes_with)
     /// can show all. Commits of concurrent transactions may be one batch. Rows that expire or are
-    /// dropped by a compaction filter are not changes.
+    /// dropped or changed by a compaction filter are not changes.
     ///
     /// # Errors
     /// [`ChangesUnavailable`](crate::Error::ChangesUnavailable) with the oldest sequence number

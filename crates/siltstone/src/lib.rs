@@ -103,8 +103,8 @@ pub use siltstone_engine::{
     Damage, Durability, Engine, Entry, Error, Event, EventKind, EventListener, FileInfo,
     FilterContent, FilterDecision, FilterPass, FilterRow, IngestMode, IngestOptions, IngestReport,
     InvalidOption, Job, KeyRange, Loss, LossEffect, MAX_KEY_BYTES, MAX_VALUE_BYTES, ManualClock,
-    MergeAppend, MergeCounter, MergeOperator, Op, OptionChange, RepairReport, Result, Stats,
-    SystemClock, Timestamp, VerifyReport, WriteBatch, WriteStall, compaction_filter, events,
+    MergeAppend, MergeCounter, MergeOperator, Op, OptionChange, PrefixChange, RepairReport, Result,
+    Stats, SystemClock, Timestamp, VerifyReport, WriteBatch, WriteStall, compaction_filter, events,
     merge_operator, options,
 };
 pub use siltstone_runtime::Env;

@@ -1,4 +1,4 @@
-//! Compaction filters that drop the elements of deleted and replaced collections.
+//! Compaction filters that drop the elements of deleted and replaced collections, and change others.
 //!
 //! ```text
 //!   hA      = 7          the header of collection A: its version, never used again
@@ -6,7 +6,8 @@
 //! ```
 //!
 //! A filter drops each element whose header has another version, so an application that skips such
-//! elements must not notice it. Checked:
+//! elements must not notice it. It changes the padding of some live elements, which the application
+//! ignores. Checked:
 //! - now and at snapshots, in random histories: the live elements are the oracle's, and no older
 //!   version of a dropped element reappears;
 //! - among threads that replace collections, take snapshots and compact: a snapshot shows a whole
@@ -46,10 +47,12 @@ const HISTORIES_WITHOUT_SNAPSHOTS: u64 = 3;
 /// # Errors
 /// A live element that is missing, a dropped one that reappears, or no element dropped at all.
 pub fn compaction_filters(tested: &dyn EngineUnderTest, scale: &Scale) -> CheckResult {
-    let mut drops = 0;
+    let (mut drops, mut changes) = (0, 0);
     for case in scale.cases(scale.histories, tested.option_set_count()) {
         let dropped = run_history(tested, case);
-        drops += dropped.map_err(|wrong| format!("{}: {wrong}\n{case}", tested.name()))?;
+        let (dropped, changed) =
+            dropped.map_err(|wrong| format!("{}: {wrong}\n{case}", tested.name()))?;
+        (drops, changes) = (drops + dropped, changes + changed);
     }
     for case in scale.cases(scale.rounds, tested.option_set_count()) {
         run_threads(tested, case).map_err(|wrong| format!("{}: {wrong}\n{case}", tested.name()))?;
@@ -59,16 +62,19 @@ pub fn compaction_filters(tested: &dyn EngineUnderTest, scale: &Scale) -> CheckR
         drops += dropped
             .map_err(|wrong| format!("{} after a power cut: {wrong}\n{case}", tested.name()))?;
     }
-    match drops {
-        0 => Err("the filter dropped no row".to_owned()),
-        drops => Ok(format!("{drops} rows dropped")),
+    match (drops, changes) {
+        (0, _) => Err("the filter dropped no row".to_owned()),
+        (_, 0) => Err("the filter changed no value".to_owned()),
+        (drops, changes) => Ok(format!("{drops} rows dropped, {changes} values changed")),
     }
 }
 
-/// Drops elements of other versions than that of their header.
+/// Drops elements of other versions than that of their header, and changes the padding of some
+/// others.
 #[derive(Default)]
 struct DropStale {
     drops: AtomicU64,
+    changes: AtomicU64,
 }
 
 impl CompactionFilter for DropStale {
@@ -84,7 +90,13 @@ impl CompactionFilter for DropStale {
             }
             let version = last.as_ref().and_then(|(_, version)| version.as_deref());
             if is_of_version(row.value, version) {
-                return FilterDecision::Keep;
+                let is_changed = row.key.last().is_some_and(|last| last % 2 == 0);
+                if !is_changed || !row.value.ends_with(b".") {
+                    return FilterDecision::Keep;
+                }
+                self.changes.fetch_add(1, Relaxed);
+                let changed = [&row.value[..8], &vec![b'!'; row.value.len() - 8]].concat();
+                return FilterDecision::Change(changed);
             }
             self.drops.fetch_add(1, Relaxed);
             FilterDecision::Drop
@@ -105,6 +117,14 @@ fn element(version: u64, padding: usize) -> Vec<u8> {
     [&version.to_be_bytes()[..], &vec![b'.'; padding]].concat()
 }
 
+/// The value with the padding that it had before the filter changed it.
+fn unchanged(mut value: Vec<u8>) -> Vec<u8> {
+    if value.len() > 8 && value.ends_with(b"!") {
+        value[8..].fill(b'.');
+    }
+    value
+}
+
 fn is_of_version(value: &[u8], version: Option<&[u8]>) -> bool {
     version.is_some_and(|version| value.starts_with(version))
 }
@@ -123,7 +143,7 @@ struct FilteredHistory<'s> {
     versions: BTreeMap<u8, u64>,
 }
 
-fn run_history(tested: &dyn EngineUnderTest, case: Case) -> Result<u64, CheckError> {
+fn run_history(tested: &dyn EngineUnderTest, case: Case) -> Result<(u64, u64), CheckError> {
     let filter = Arc::new(DropStale::default());
     let mut run = FilteredHistory {
         session: Session::begin(tested, case.option_set, case.seed, Arc::new(Ram::new()))?,
@@ -149,7 +169,7 @@ fn run_history(tested: &dyn EngineUnderTest, case: Case) -> Result<u64, CheckErr
         let what = format!("the filter dropped {drops} rows, {counted:?} were counted");
         return Err(CheckError::Mismatch(what));
     }
-    Ok(drops)
+    Ok((drops, filter.changes.load(Relaxed)))
 }
 
 impl FilteredHistory<'_> {
@@ -249,6 +269,8 @@ impl FilteredHistory<'_> {
 
     fn compare(&self, cursor: Box<dyn Cursor>, sequence: u64) -> Result<(), CheckError> {
         let found = session::entries_of(cursor)?;
+        let unchanged = |entry: Entry| Entry { value: unchanged(entry.value), ..entry };
+        let found: Vec<_> = found.into_iter().map(|(key, entry)| (key, unchanged(entry))).collect();
         let (all, now) = (KeyRange::all(), self.session.clock.now());
         let expected = self.session.oracle.range(&all, sequence, now);
         for (key, entry) in &found {

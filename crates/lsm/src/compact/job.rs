@@ -96,7 +96,7 @@ impl Tree {
     fn compact_files(&self, generation: u64, compaction: &Compaction) -> Result<Vec<FileInfo>> {
         let began = Instant::now();
         let is_move = compaction.is_move() && !self.is_recompressed(compaction);
-        let MergeResult { written, expired, filtered } = if is_move {
+        let MergeResult { written, expired, filtered, changed } = if is_move {
             self.counters.moves.fetch_add(1, Relaxed);
             let moved = |table: &Arc<TableFile>| {
                 let level = compaction.target;
@@ -105,17 +105,18 @@ impl Tree {
             let files = compaction.runs.iter().filter_map(L0Run::file);
             let tables = files.chain(&compaction.inputs).map(moved).collect();
             let written = Written { tables, blobs: Vec::new() };
-            MergeResult { written, expired: 0, filtered: 0 }
+            MergeResult { written, expired: 0, filtered: 0, changed: 0 }
         } else if compaction.is_removal {
             let removed = compaction.runs.len() + compaction.inputs.len();
             self.counters.range_deleted_tables.fetch_add(removed as u64, Relaxed);
-            MergeResult { written: Written::default(), expired: 0, filtered: 0 }
+            let written = Written::default();
+            MergeResult { written, expired: 0, filtered: 0, changed: 0 }
         } else {
             self.merge_tables(generation, compaction)?
         };
-        if filtered > 0 {
-            // A row may be gone only if what made it obsolete survives a power cut. That may be in
-            // a log that nobody has synced.
+        if filtered + changed > 0 {
+            // A row may be gone, or changed, only if the reason survives a power cut. That may be
+            // in a log that nobody has synced.
             let synced = self.sync_logs_from(1);
             synced.inspect_err(|_| self.remove_written(&written))?;
         }
@@ -156,6 +157,7 @@ impl Tree {
         self.counters.compactions.fetch_add(1, Relaxed);
         self.counters.expired.fetch_add(expired, Relaxed);
         self.counters.filtered.fetch_add(filtered, Relaxed);
+        self.counters.filter_changes.fetch_add(changed, Relaxed);
         self.counters.background_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
         self.forget_range_deletes().map(|()| files)
     }
@@ -241,7 +243,7 @@ mod tests {
             keys.iter().for_each(|key| writer.put(key, value).unwrap());
             writer.finish().unwrap();
             let mode = siltstone_engine::IngestMode::Move;
-            let options = siltstone_engine::IngestOptions { mode, verify: true };
+            let options = siltstone_engine::IngestOptions { mode, ..Default::default() };
             let files = [std::path::Path::new("f")];
             lsm.prepare_ingestion(&files, options).unwrap().commit().unwrap().levels[0]
         };

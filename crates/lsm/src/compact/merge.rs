@@ -2,7 +2,7 @@
 //!
 //! The thread of the job and up to `max_subcompactions` − 1 helpers take subcompactions from a
 //! list, so no thread waits for one that has not begun. A compaction filter decides about the live
-//! rows that no older snapshot sees. Operands of merges are folded before that (`folder`). A value
+//! rows that no older snapshot sees, and may change their values. Operands of merges are folded before that (`folder`). A value
 //! that a table refers to is read only if one of them needs it, or if its file is collected.
 
 use std::collections::BTreeSet;
@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::{Condvar, Mutex};
 use siltstone_engine::{
-    CompactionFilter, Entry, Error, FilterContent, FilterDecision, FilterPass, FilterRow, Purpose,
-    ReadPoint, Result,
+    CompactionFilter, Entry, Error, FilterContent, FilterDecision, FilterPass, FilterRow,
+    MAX_VALUE_BYTES, Purpose, ReadPoint, Result,
 };
 use siltstone_runtime::Priority;
 use siltstone_table::{EntryRef, IterOptions, Kind};
@@ -59,6 +59,8 @@ struct Subcompactions {
     expired: AtomicU64,
     /// Rows that the filter dropped.
     filtered: AtomicU64,
+    /// Rows whose values the filter changed.
+    changed: AtomicU64,
 }
 
 impl Subcompactions {
@@ -93,6 +95,8 @@ pub(super) struct MergeResult {
     pub(super) expired: u64,
     /// Rows that the compaction filter dropped.
     pub(super) filtered: u64,
+    /// Rows whose values the compaction filter changed.
+    pub(super) changed: u64,
 }
 
 impl Tree {
@@ -131,6 +135,7 @@ impl Tree {
             filter,
             expired: AtomicU64::new(0),
             filtered: AtomicU64::new(0),
+            changed: AtomicU64::new(0),
         });
         for _ in 1..count.min(self.options.load().max_subcompactions) {
             // A helper that starts too late must not keep either alive.
@@ -153,9 +158,10 @@ impl Tree {
         let written = self.collect_written(results)?;
         let synced = self.vfs.sync_dir(Purpose::Compaction);
         synced.inspect_err(|_| self.remove_written(&written))?;
-        let (expired, filtered) =
-            (subcompactions.expired.load(Relaxed), subcompactions.filtered.load(Relaxed));
-        Ok(MergeResult { written, expired, filtered })
+        let [expired, filtered, changed] =
+            [&subcompactions.expired, &subcompactions.filtered, &subcompactions.changed]
+                .map(|count| count.load(Relaxed));
+        Ok(MergeResult { written, expired, filtered, changed })
     }
 
     /// The files of all subcompactions; if one failed, those of the others are removed.
@@ -257,8 +263,15 @@ impl Tree {
         let filter = subcompactions.filter.as_ref();
         let content = filter.map(|Filter { point, .. }| Content { tree: self, point });
         let pass = filter.zip(content.as_ref()).map(|(f, content)| f.filter.begin(content));
-        let mut kept =
-            KeptEntries { subcompactions, pass, output, entries: 0, expired: 0, filtered: 0 };
+        let mut kept = KeptEntries {
+            subcompactions,
+            pass,
+            output,
+            entries: 0,
+            expired: 0,
+            filtered: 0,
+            changed: 0,
+        };
         let mut folder = Folder::new(self.merges.operator(), subcompactions.now);
         while merge.valid() && end.is_none_or(|end| merge.key() < end.as_slice()) {
             entries_in += 1;
@@ -315,7 +328,7 @@ impl Tree {
             let has_older = kept.may_be_deeper(folder.key());
             kept.end(&mut folder, has_older)?;
         }
-        let KeptEntries { output, entries: entries_out, expired, filtered, .. } = kept;
+        let KeptEntries { output, entries: entries_out, expired, filtered, changed, .. } = kept;
         output.finish()?;
         self.counters.operands_folded.fetch_add(folder.folded(), Relaxed);
         self.counters.compaction_entries_in.fetch_add(entries_in, Relaxed);
@@ -323,6 +336,7 @@ impl Tree {
         self.counters.range_deleted_entries.fetch_add(range_deleted, Relaxed);
         subcompactions.expired.fetch_add(expired, Relaxed);
         subcompactions.filtered.fetch_add(filtered, Relaxed);
+        subcompactions.changed.fetch_add(changed, Relaxed);
         Ok(())
     }
 }
@@ -337,6 +351,7 @@ struct KeptEntries<'s, 'o, 't> {
     entries: u64,
     expired: u64,
     filtered: u64,
+    changed: u64,
 }
 
 impl KeptEntries<'_, '_, '_> {
@@ -344,11 +359,13 @@ impl KeptEntries<'_, '_, '_> {
     /// unless there is a filter.
     fn add(
         &mut self,
-        mut entry: EntryRef<'_>,
-        reference: Option<BlobRef>,
+        entry: EntryRef<'_>,
+        mut reference: Option<BlobRef>,
         retention: Retention,
         deleted: DeletedVersion,
     ) -> Result<()> {
+        let changed_value;
+        let mut entry = entry;
         if entry.kind == Kind::PutExpiring && entry.expires_at <= self.subcompactions.now {
             // A version that is not the newest was overwritten, perhaps before it expired.
             self.expired += u64::from(retention.is_newest);
@@ -358,10 +375,21 @@ impl KeptEntries<'_, '_, '_> {
         if !matches!(entry.kind, Kind::Delete | Kind::Merge)
             && retention.is_newest_stripe
             && let Some(pass) = &mut self.pass
-            && pass.decide(row(&entry)) == FilterDecision::Drop
         {
-            self.filtered += 1;
-            entry = EntryRef { kind: Kind::Delete, expires_at: 0, value: &[], ..entry };
+            match pass.decide(row(&entry)) {
+                FilterDecision::Drop => {
+                    self.filtered += 1;
+                    entry = EntryRef { kind: Kind::Delete, expires_at: 0, value: &[], ..entry };
+                }
+                FilterDecision::Change(value) if value.len() <= MAX_VALUE_BYTES => {
+                    self.changed += 1;
+                    changed_value = value;
+                    entry.value = &changed_value;
+                    // The old value becomes garbage of its file.
+                    reference = None;
+                }
+                FilterDecision::Keep | FilterDecision::Change(_) => {}
+            }
         }
         let is_dropped = entry.kind == Kind::Delete
             && retention.is_oldest_stripe

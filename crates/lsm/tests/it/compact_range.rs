@@ -169,6 +169,98 @@ fn filtered_and_expired_rows_of_the_deepest_level_are_dropped() {
     assert!(kept.len() <= 300 && range(300, 600).contains(kept.keys().next().unwrap()));
 }
 
+/// Replaces values that do not begin with '!' by '!' and their first bytes.
+struct Shorten;
+
+impl CompactionFilter for Shorten {
+    fn begin<'a>(&'a self, _content: &'a dyn FilterContent) -> Box<dyn FilterPass + 'a> {
+        Box::new(|row: FilterRow<'_>| match row.value.starts_with(b"!") {
+            true => FilterDecision::Keep,
+            false => FilterDecision::Change([b"!", &row.value[..row.value.len().min(9)]].concat()),
+        })
+    }
+}
+
+#[test]
+fn filter_changes_values_but_not_their_expiry_nor_what_snapshots_see() {
+    for policy in POLICIES {
+        for threshold in ["0", "64B"] {
+            let policy = [policy, &[("blob_threshold", threshold)]].concat();
+            if threshold != "0" && policy.iter().any(|(name, _)| *name == "pmem.size") {
+                continue;
+            }
+            let clock = Arc::new(ManualClock::at(1000));
+            let vfs = FaultyVfs::new(1);
+            let lsm = open(&vfs, &policy, Env::replayable(clock.clone(), 1)).unwrap();
+            let mut rows = Rows::new();
+            fill(&lsm, &mut rows, 400);
+            for number in 400..420 {
+                let mut batch = WriteBatch::new();
+                let value = vec![b'e'; 100];
+                batch.put_until(&key(number), &value, 2000);
+                lsm.write(&batch, Durability::Buffered).unwrap();
+                rows.insert(key(number), value);
+            }
+            let (snapshot, then) = (lsm.snapshot().unwrap(), rows.clone());
+            (0..50).for_each(|number| put(&lsm, &mut rows, number, "newer"));
+            lsm.set_compaction_filter(Some(Arc::new(Shorten))).unwrap();
+            lsm.compact_range(&KeyRange::all()).unwrap();
+            assert_eq!(read_all(&lsm, Some(&snapshot)), then, "{policy:?}");
+            // The snapshot sees all rows but the 50 newer ones.
+            let changed = |value: &[u8]| [b"!", &value[..9]].concat();
+            let newer = range(0, 50);
+            for (key, value) in &mut rows {
+                if newer.contains(key) {
+                    *value = changed(value);
+                }
+            }
+            assert_eq!(read_all(&lsm, None), rows, "{policy:?}");
+            drop(snapshot);
+            lsm.compact_range(&KeyRange::all()).unwrap();
+            for value in rows.values_mut().filter(|value| !value.starts_with(b"!")) {
+                *value = changed(value);
+            }
+            assert_eq!(read_all(&lsm, None), rows, "{policy:?}");
+            assert_eq!(lsm.get(&key(410)).unwrap().unwrap().expires_at, Some(2000));
+            assert!(lsm.stats().counters["compaction_filter_changes"] >= 420);
+            assert_eq!(lsm.stats().counters["compaction_filter_drops"], 0);
+            assert!(lsm.verify(&mut |_, _| ()).unwrap().is_sound());
+            lsm.close().unwrap();
+            let lsm = open(&vfs, &policy, Env::replayable(clock.clone(), 1)).unwrap();
+            assert_eq!(read_all(&lsm, None), rows, "{policy:?}");
+            clock.set(3000);
+            rows.retain(|key, _| range(0, 400).contains(key));
+            assert_eq!(read_all(&lsm, None), rows, "{policy:?}");
+        }
+    }
+}
+
+#[test]
+fn changed_value_of_the_length_of_separated_values_leaves_the_table() {
+    struct Grow;
+    impl CompactionFilter for Grow {
+        fn begin<'a>(&'a self, _content: &'a dyn FilterContent) -> Box<dyn FilterPass + 'a> {
+            Box::new(|row: FilterRow<'_>| match row.value.len() {
+                0..200 => FilterDecision::Change(vec![row.key[5]; 200]),
+                _ => FilterDecision::Keep,
+            })
+        }
+    }
+    let vfs = FaultyVfs::new(1);
+    let policy = [POLICIES[0], &[("blob_threshold", "150B")]].concat();
+    let lsm = open(&vfs, &policy, replayable()).unwrap();
+    let mut rows = Rows::new();
+    fill(&lsm, &mut rows, 300);
+    lsm.set_compaction_filter(Some(Arc::new(Grow))).unwrap();
+    lsm.compact_range(&KeyRange::all()).unwrap();
+    rows.iter_mut().for_each(|(key, value)| *value = vec![key[5]; 200]);
+    assert_eq!(read_all(&lsm, None), rows);
+    assert!(lsm.stats().counters["blob_values_written"] >= 300);
+    assert!(lsm.verify(&mut |_, _| ()).unwrap().is_sound());
+    lsm.close().unwrap();
+    assert_eq!(read_all(&open(&vfs, &policy, replayable()).unwrap(), None), rows);
+}
+
 #[test]
 fn inverted_range_is_refused() {
     let lsm = open(&FaultyVfs::new(1), POLICIES[0], replayable()).unwrap();

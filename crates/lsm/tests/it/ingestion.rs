@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use siltstone_engine::{
     Durability, Engine, Error, IngestMode, IngestOptions, IngestReport, KeyRange, ManualClock,
-    MergeCounter, Purpose, Result, WriteBatch,
+    MergeCounter, PrefixChange, Purpose, Result, WriteBatch,
 };
 use siltstone_faults::FaultyVfs;
 use siltstone_lsm::{Lsm, Options, SortedFile, SortedFileWriter};
@@ -51,8 +51,12 @@ fn write_file(
 }
 
 fn ingest(lsm: &Lsm, names: &[&str], mode: IngestMode) -> Result<IngestReport> {
+    ingest_with(lsm, names, IngestOptions { mode, ..IngestOptions::default() })
+}
+
+fn ingest_with(lsm: &Lsm, names: &[&str], options: IngestOptions) -> Result<IngestReport> {
     let paths: Vec<&Path> = names.iter().map(|name| Path::new(*name)).collect();
-    lsm.prepare_ingestion(&paths, IngestOptions { mode, verify: true })?.commit()
+    lsm.prepare_ingestion(&paths, options)?.commit()
 }
 
 fn put(lsm: &Lsm, number: u64, value: &[u8]) {
@@ -102,6 +106,42 @@ fn unfinished_or_empty_file_is_removed() {
     let writer = SortedFileWriter::create(vfs.clone(), "b", &Options::default()).unwrap();
     assert!(matches!(writer.finish(), Err(Error::Invalid(_))));
     assert!(vfs.list().unwrap().is_empty());
+}
+
+#[test]
+fn files_with_another_prefix_are_ingested_together_or_not_at_all() {
+    let vfs = ram();
+    let lsm = open(&vfs, &[]);
+    put(&lsm, 1, b"before");
+    let mut writer = SortedFileWriter::create(vfs.clone(), "a", &options(&[SMALL])).unwrap();
+    writer.delete(b"x:000001").unwrap();
+    (10..900).for_each(|n| writer.put(format!("x:{n:06}").as_bytes(), b"value").unwrap());
+    writer.put_until(b"x:001000", b"soon", 5000).unwrap();
+    writer.finish().unwrap();
+    write_file(&vfs, "b", [5, 6], b"second");
+    let change = |from: &[u8], to: &[u8]| PrefixChange { from: from.to_vec(), to: to.to_vec() };
+    let with = |prefix, mode| IngestOptions { mode, prefix: Some(prefix), ..Default::default() };
+    let before: Vec<String> = vfs.list().unwrap();
+    let refused =
+        rejected(ingest_with(&lsm, &["a", "b"], with(change(b"x:", b"key:"), IngestMode::Move)));
+    assert!(refused.contains("key:000005") && refused.contains("x:"), "{refused}");
+    let too_long = vec![b'k'; siltstone_engine::MAX_KEY_BYTES];
+    let refused = ingest_with(&lsm, &["a"], with(change(b"x:", &too_long), IngestMode::Copy));
+    assert!(refused.is_err());
+    assert_eq!((ingested_files(&vfs), vfs.list().unwrap()), (Vec::new(), before));
+    let report = ingest_with(&lsm, &["a"], with(change(b"x:", b"key:"), IngestMode::Move)).unwrap();
+    assert_eq!((report.entries, report.copied_bytes), (892, report.bytes));
+    assert!(!vfs.list().unwrap().contains(&"a".to_owned()), "the file was moved");
+    for lsm in [lsm, open(&vfs, &[])] {
+        assert_eq!(value(&lsm, 1), None);
+        assert_eq!(
+            (value(&lsm, 10), value(&lsm, 899)),
+            (Some(b"value".into()), Some(b"value".into()))
+        );
+        assert_eq!(lsm.get(b"key:001000").unwrap().unwrap().expires_at, Some(5000));
+        assert_eq!(lsm.get(b"x:000010").unwrap(), None);
+        lsm.close().unwrap();
+    }
 }
 
 #[test]

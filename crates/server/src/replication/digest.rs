@@ -154,7 +154,7 @@ fn read(engine: &dyn Engine, at: &ReadPoint, expired_at: Timestamp) -> Result<St
     while is_there {
         let (key, value, expires_at) = (cursor.key(), cursor.value(), cursor.expires_at());
         let is_live = expires_at.is_none_or(|at| at > expired_at);
-        if is_live && filter.decide(FilterRow { key, value, expires_at }) == FilterDecision::Keep {
+        if is_live && filter.decide(FilterRow { key, value, expires_at }) != FilterDecision::Drop {
             let of_key = xxh3_64_with_seed(key, KEY_SEED);
             let bucket = &mut buckets[of_key as usize % BUCKETS];
             bucket.rows += 1;

@@ -55,7 +55,7 @@ fn ingestion_conflicts_with_reads_in_its_ranges_alone() {
     let mut beside = table.transaction().unwrap();
     assert_eq!(beside.get(b"a").unwrap().unwrap(), b"1");
     write_file(&["k", "n", "zz"]);
-    table.ingest(&[&path], options).unwrap();
+    table.ingest(&[&path], options.clone()).unwrap();
     // What it reads from now on is as of its beginning.
     assert!(beside.contains_key(b"a").unwrap());
     for transaction in [&mut within, &mut scan, &mut beside] {

@@ -208,7 +208,7 @@ fn ingest(
 ) -> siltstone_engine::Result<()> {
     const NAME: &str = "batch.sorted";
     tested.write_sorted_file(disk.clone(), NAME, batch, option_set)?;
-    let options = IngestOptions { mode: IngestMode::Move, verify: true };
+    let options = IngestOptions { mode: IngestMode::Move, ..IngestOptions::default() };
     engine.prepare_ingestion(&[Path::new(NAME)], options)?.commit().map(drop)
 }
 
