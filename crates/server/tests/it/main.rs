@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests panic and print")]
 
 mod atomicity_and_durability;
+mod both_servers;
 mod limits;
 mod memcached_compat;
 mod memcached_rejected_clients;

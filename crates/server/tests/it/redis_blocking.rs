@@ -1,25 +1,7 @@
 //! Blocking pops over real connections: replies, order, types, transactions, watched keys.
 
-use crate::support::{Client, Peer, TestServer, eventually};
-
-/// Runs a test on this server and, if installed, on Redis, which validates the test.
-fn on_both(test: impl Fn(&mut dyn FnMut() -> Client)) {
-    let options = ["--save", "", "--port"];
-    if let Some(peer) = Peer::start("redis-server", &options) {
-        test(&mut || Client::connect(peer.address));
-    }
-    let server = TestServer::start();
-    test(&mut || server.client());
-}
-
-/// Sends a command that blocks, and waits until this number of clients are blocked.
-fn park(client: &mut Client, observer: &mut Client, line: &str, blocked: usize) {
-    let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
-    client.send(&words);
-    eventually("the command is parked", || {
-        observer.call("INFO clients").contains(&format!("blocked_clients:{blocked}\r\n"))
-    });
-}
+use crate::both_servers::{on_both, park};
+use crate::support::{Client, TestServer, eventually};
 
 #[test]
 fn pops_that_find_something_do_not_wait() {

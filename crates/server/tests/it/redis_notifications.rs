@@ -1,16 +1,7 @@
 //! Keyspace notifications, client-side caching and MONITOR, over real connections.
 
-use crate::support::{Client, Peer, TestServer, eventually, mica};
-
-/// Runs a test on this server and, if installed, on Redis, which validates the test.
-fn on_both(test: impl Fn(&mut dyn FnMut() -> Client)) {
-    let options = ["--save", "", "--port"];
-    if let Some(peer) = Peer::start("redis-server", &options) {
-        test(&mut || Client::connect(peer.address));
-    }
-    let server = TestServer::start();
-    test(&mut || server.client());
-}
+use crate::both_servers::on_both;
+use crate::support::{Client, TestServer, eventually, mica};
 
 #[test]
 fn writes_are_published_as_keyspace_events() {

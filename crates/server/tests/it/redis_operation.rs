@@ -2,22 +2,13 @@
 
 use std::time::Duration;
 
-use crate::support::{Client, Peer, TestServer, eventually};
+use crate::both_servers::on_both;
+use crate::support::{Client, TestServer, eventually};
 
 /// Words separated by spaces; `_` in a word stands for a space.
 fn call(client: &mut Client, line: &str) -> String {
     let words: Vec<String> = line.split(' ').map(|word| word.replace('_', " ")).collect();
     client.call_bytes(&words.iter().map(String::as_bytes).collect::<Vec<_>>())
-}
-
-/// Runs a test on this server and, if installed, on Redis, which validates the test.
-pub(crate) fn on_both(test: impl Fn(&mut dyn FnMut() -> Client)) {
-    let options = ["--save", "", "--port"];
-    if let Some(peer) = Peer::start("redis-server", &options) {
-        test(&mut || Client::connect(peer.address));
-    }
-    let server = TestServer::start();
-    test(&mut || server.client());
 }
 
 #[test]

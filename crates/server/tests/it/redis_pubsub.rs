@@ -1,17 +1,8 @@
 //! Publish and subscribe, over real connections and two workers.
 
-use crate::support::{Client, Peer, TestServer, encode, eventually};
+use crate::both_servers::on_both;
+use crate::support::{TestServer, encode, eventually};
 use siltstone_server::ServerOptions;
-
-/// Runs a test on this server and, if installed, on Redis, which validates the test.
-fn on_both(test: impl Fn(&mut dyn FnMut() -> Client)) {
-    let options = ["--save", "", "--port"];
-    if let Some(peer) = Peer::start("redis-server", &options) {
-        test(&mut || Client::connect(peer.address));
-    }
-    let server = TestServer::start();
-    test(&mut || server.client());
-}
 
 #[test]
 fn subscriptions_are_confirmed_and_counted() {

@@ -1,16 +1,8 @@
 //! SORT, LCS and GEORADIUS: replies, stored results, keys, transactions. Where Redis is installed,
 //! it validates the tests.
 
-use crate::support::{Client, Peer, TestServer};
-
-fn on_both(test: impl Fn(&mut dyn FnMut() -> Client)) {
-    let options = ["--save", "", "--port"];
-    if let Some(peer) = Peer::start("redis-server", &options) {
-        test(&mut || Client::connect(peer.address));
-    }
-    let server = TestServer::start();
-    test(&mut || server.client());
-}
+use crate::both_servers::on_both;
+use crate::support::TestServer;
 
 const SYNTAX: &str = "-ERR syntax error";
 const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value";

@@ -1,27 +1,10 @@
 //! Streams over real connections: replies, consumer groups, readers that wait, events. Where Redis
 //! is installed, it validates the tests whose replies are the same in 7.0 and 7.2.
 
-use crate::support::{Client, Peer, TestServer, eventually};
+use crate::both_servers::{on_both, park};
+use crate::support::{Client, TestServer, eventually};
 use siltstone::{Db, DbOptions};
 use tempfile::TempDir;
-
-fn on_both(test: impl Fn(&mut dyn FnMut() -> Client)) {
-    let options = ["--save", "", "--port"];
-    if let Some(peer) = Peer::start("redis-server", &options) {
-        test(&mut || Client::connect(peer.address));
-    }
-    let server = TestServer::start();
-    test(&mut || server.client());
-}
-
-/// Sends a command that blocks, and waits until this number of clients are blocked.
-fn park(client: &mut Client, observer: &mut Client, line: &str, blocked: usize) {
-    let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
-    client.send(&words);
-    eventually("the command is parked", || {
-        observer.call("INFO clients").contains(&format!("blocked_clients:{blocked}\r\n"))
-    });
-}
 
 const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value";
 const SYNTAX: &str = "-ERR syntax error";

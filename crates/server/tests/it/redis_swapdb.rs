@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use siltstone::{Db, DbOptions};
 use siltstone_server::{Server, ServerOptions};
 
-use crate::redis_operation::on_both;
+use crate::both_servers::on_both;
 use crate::support::{Client, TestServer, eventually};
 
 #[test]

@@ -11,6 +11,7 @@ mod clear_conflicts;
 mod compaction_filters;
 mod crash_then_power_cut;
 mod drop_table;
+mod events;
 mod everyday_calls;
 mod expired_entries;
 mod malformed_records;

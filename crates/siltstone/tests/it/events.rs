@@ -1,7 +1,5 @@
 //! Events that listeners hear: jobs in pairs with all of their files, stalls, failures, damage.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
