@@ -22,10 +22,10 @@ use crate::merge::Merge;
 use crate::scalars::{HasScalars, Plain, Scalars};
 use crate::statistics::Statistics;
 
-/// The log that is kept if only a time is given, in bytes: the store keeps logs by their size.
-const RETENTION_BY_TIME: u64 = 1 << 30;
 /// The most log that is kept, in bytes.
 const MAX_RETENTION: u64 = 1 << 40;
+/// The longest time for which the log is kept, in seconds: a century.
+const MAX_RETENTION_SECONDS: u64 = 100 * 365 * 86_400;
 /// The limits of the sizes of dictionaries.
 const MIN_DICTIONARY_BYTES: c_int = 256;
 const MAX_DICTIONARY_BYTES: c_int = 1 << 20;
@@ -139,19 +139,22 @@ impl Options {
             1024,
         );
         put("filter_bits_per_key", self.table.filter_bits.map(|bits| bits as u64), 0, 64);
-        if let Some(bytes) = self.log_retention() {
-            options.insert("log_retention".to_owned(), bytes.to_string());
-        }
+        self.log_retention(&mut options);
         self.compression_options(&mut options);
         options
     }
 
-    /// How many bytes of the log are kept for `rocksdb_get_updates_since`.
-    fn log_retention(&self) -> Option<u64> {
-        let [mebibytes, seconds] = ["WAL_size_limit_MB", "WAL_ttl_seconds"]
-            .map(|name| self.scalars.get::<u64>(name).filter(|value| *value > 0));
-        let bytes = mebibytes.map(|mebibytes| mebibytes.min(MAX_RETENTION >> 20) << 20);
-        bytes.or(seconds.map(|_| RETENTION_BY_TIME))
+    /// How much of the log is kept for `rocksdb_get_updates_since`, and for how long.
+    fn log_retention(&self, options: &mut BTreeMap<String, String>) {
+        let get = |name| self.scalars.get::<u64>(name).filter(|value| *value > 0);
+        if let Some(mebibytes) = get("WAL_size_limit_MB") {
+            let bytes = mebibytes.min(MAX_RETENTION >> 20) << 20;
+            options.insert("log_retention".to_owned(), bytes.to_string());
+        }
+        if let Some(seconds) = get("WAL_ttl_seconds") {
+            let time = format!("{}s", seconds.min(MAX_RETENTION_SECONDS));
+            options.insert("log_retention_time".to_owned(), time);
+        }
     }
 
     fn compression_options(&self, options: &mut BTreeMap<String, String>) {

@@ -238,17 +238,18 @@ fn compression_of_the_program_is_that_of_the_table() {
 }
 
 #[test]
-fn retention_of_the_log_is_a_size_also_for_a_time() {
-    for (mebibytes, seconds, expected) in [
-        (0u64, 0u64, None),
-        (3, 60, Some("3145728")),
-        (0, 60, Some("1073741824")),
-        (u64::MAX, 0, Some("1099511627776")),
+fn log_is_kept_by_size_and_time_within_limits() {
+    for (mebibytes, seconds, bytes, time) in [
+        (0u64, 0u64, None, None),
+        (3, 60, Some("3145728"), Some("60s")),
+        (0, 60, None, Some("60s")),
+        (u64::MAX, u64::MAX, Some("1099511627776"), Some("3153600000s")),
     ] {
         let mut options = Options::default();
         options.scalars_mut().set("WAL_size_limit_MB", mebibytes);
         options.scalars_mut().set("WAL_ttl_seconds", seconds);
         let given = options.to_table_options();
-        assert_eq!(given.get("log_retention").map(String::as_str), expected);
+        assert_eq!(given.get("log_retention").map(String::as_str), bytes);
+        assert_eq!(given.get("log_retention_time").map(String::as_str), time);
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! It is the change feed of the store, without the catalogue of column families. How far back the
 //! log reaches is said by the options `WAL_size_limit_MB` and `WAL_ttl_seconds`; see
-//! [`Options`](crate::options::Options). As in RocksDB, files that were ingested are not in the log:
-//! the iterator ends there with an error, which says where to resume.
+//! [`Options`](crate::options::Options). As in RocksDB, files that were ingested are not in the
+//! log: the iterator ends there with an error, which says where to resume.
 
 use shim::boundary::Pointer;
 use store::changes::Changes;

@@ -42,8 +42,9 @@ impl Repository {
     /// done so far and the bytes of the store.
     ///
     /// The backup has the content of a checkpoint ([`Db::checkpoint`]), so tables on `mica` are
-    /// empty in it, and the libraries of functions of a server (`functions.rdb`). Cost: hard links in a temporary directory beside the store, and one read of
-    /// each file that has changed since the previous backup of this store.
+    /// empty in it, and the libraries of functions of a server (`functions.rdb`). Cost: hard links
+    /// in a temporary directory beside the store, and one read of each file that has changed since
+    /// the previous backup of this store.
     ///
     /// # Errors
     /// `Refused` if the store is not in a directory of the operating system's file system, or if

@@ -12,6 +12,7 @@ mod output;
 mod advise;
 mod backup;
 mod bench;
+mod changes;
 mod checkpoint;
 mod cluster;
 mod compact;
@@ -90,6 +91,8 @@ enum Command {
     Del(data::Del),
     /// Print the entries of a range of keys, in order
     Scan(data::Scan),
+    /// Print the changes of a table, in order
+    Changes(changes::Changes),
     /// Measure an engine under a workload
     Bench(bench::Bench),
     /// Recommend an engine and options
@@ -155,6 +158,7 @@ fn main() -> ExitCode {
         Command::Get(command) => command.run(),
         Command::Del(command) => command.run(),
         Command::Scan(command) => command.run(),
+        Command::Changes(command) => command.run(),
         Command::Bench(command) => command.run(),
         Command::Advise(command) => command.run(),
         Command::Model(command) => command.run(),

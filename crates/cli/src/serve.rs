@@ -56,8 +56,8 @@ pub(crate) struct Serve {
     /// is given
     #[arg(long, default_value = DEFAULT_LISTEN)]
     listen: SocketAddr,
-    /// A Unix socket for Redis clients, beside --listen: the path of its file. That of a server that
-    /// has died is replaced. Who may connect is decided by the file's permissions
+    /// A Unix socket for Redis clients, beside --listen: the path of its file. That of a server
+    /// that has died is replaced. Who may connect is decided by the file's permissions
     #[arg(long, value_name = "PATH")]
     unix_socket: Option<PathBuf>,
     /// The permissions of that file, in octal

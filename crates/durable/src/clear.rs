@@ -89,7 +89,7 @@ pub fn clear<T: Clear>(table: &T) -> Result<()> {
         return Ok(());
     }
     rotate(table, writer, true)?;
-    let settled_batch = core.parts.settle()?;
+    let durable_batch = core.parts.make_durable()?;
     table.sync_cleared_logs(writer)?;
     let first_log = writer.log.number();
     let sequence = writer.last_sequence + u64::from(T::TAKES_SEQUENCE);
@@ -100,7 +100,7 @@ pub fn clear<T: Clear>(table: &T) -> Result<()> {
     let mut kept = Vec::new();
     let make_empty = |version: &T::Version| {
         let (mut edit, empty) = T::cleared(version);
-        edit.header_mut().settled_batch = settled_batch;
+        edit.header_mut().durable_batch = durable_batch;
         (edit, empty)
     };
     let cleared = core.versions.clear(first_log, sequence, make_empty, |version, edit| {

@@ -69,8 +69,8 @@ fn commit_group<T: LogStructured>(table: &T, group: &Group<'_>) -> Result<()> {
     let logged = table.log_group(writer, group)?;
     if group.is_synced() {
         writer.log.sync().map_err(|error| core.background.poison("syncing the log", error))?;
-        let settled = core.parts.settle();
-        settled
+        let durable = core.parts.make_durable();
+        durable
             .map_err(|error| core.background.poison("syncing the logs of other tables", error))?;
     }
     insert(table, writer, group, logged)?;

@@ -467,7 +467,7 @@ pub fn apply_edit<T: LogStructured>(
     change: impl FnOnce(&mut ViewOf<T>),
 ) -> Result<bool> {
     let core = table.core();
-    edit.header_mut().settled_batch = core.parts.settle()?;
+    edit.header_mut().durable_batch = core.parts.make_durable()?;
     let mut newest = None;
     let applied =
         core.versions.log_and_apply(generation, edit, make_version, |version, edit| {
@@ -512,10 +512,10 @@ pub fn close<T: LogStructured>(table: &T, stop: impl FnOnce()) -> Result<()> {
         // After a fault the state of the log is unknown: the next open finds out.
         Some(writer) if !core.background.is_poisoned() => {
             // A sealed log is complete: nothing of it can be removed for the sake of other tables.
-            let settled_batch = core.parts.settle()?;
+            let durable_batch = core.parts.make_durable()?;
             let SegmentLink { number, bytes } = writer.log.seal()?;
             let sealed_log = Some((number, bytes));
-            let header = EditHeader { sealed_log, settled_batch, ..EditHeader::default() };
+            let header = EditHeader { sealed_log, durable_batch, ..EditHeader::default() };
             apply_header(table, core.view.load().generation, header)?;
             core.versions.close()
         }

@@ -2,7 +2,7 @@
 //! order in which parts become durable.
 //!
 //! Recovery removes a part whose batch is incomplete in another table. So before anything makes
-//! parts durable (a sync, a manifest edit, a close), [`Parts::settle`] syncs the other parts of
+//! parts durable (a sync, a manifest edit, a close), [`Parts::make_durable`] syncs the other parts of
 //! their batches in the other tables.
 //!
 //! Invariant: a part that recovery can find durable in this table belongs to a batch that is
@@ -46,7 +46,7 @@ impl Parts {
     ///
     /// # Errors
     /// I/O errors.
-    pub(crate) fn settle(&self) -> Result<Option<u64>> {
+    pub(crate) fn make_durable(&self) -> Result<Option<u64>> {
         let last = self.last_batch();
         match self.dependencies.get() {
             Some(dependencies) if !dependencies.are_durable() => dependencies.sync()?,

@@ -1,17 +1,17 @@
 //! Lists the parts of batches over several tables in the logs of a closed table.
 //!
 //! When a store is opened, the surveys of all of its tables show which batches are complete, and
-//! [`PartSurvey::keep`] removes incomplete ones from the log. A part is *settled* if the manifest
+//! [`PartSurvey::keep`] removes incomplete ones from the log. A part is *durable* if the manifest
 //! records that its batch is durable in all tables.
 //!
 //! ```text
-//!   manifest  settled up to batch 40
+//!   manifest  durable up to batch 40
 //!   logs      7 [… part 38 … part 41 … part 43] ─▶ 9 [… part 44 … part 45, torn]
-//!             survey: settled 40; parts 41, 43, 44
+//!             survey: durable 40; parts 41, 43, 44
 //!   keep 1    only what is before part 43: log 9 is removed, log 7 is truncated
 //! ```
 //!
-//! After a clean close there is nothing to survey: all parts are settled.
+//! After a clean close there is nothing to survey: all parts are durable.
 //!
 //! Invariant: reading changes no byte.
 
@@ -39,9 +39,9 @@ pub struct LoggedPart {
 /// The parts of one table.
 #[derive(Debug, Default)]
 pub struct PartSurvey {
-    /// Batches up to this number are settled.
-    pub settled: u64,
-    /// The last batch of which a part was found, or which is settled.
+    /// Batches up to this number are durable.
+    pub durable: u64,
+    /// The last batch of which a part was found, or which is durable.
     pub last_batch: u64,
     /// The whole parts of later batches, by their numbers, ascending.
     pub parts: Vec<LoggedPart>,
@@ -59,19 +59,19 @@ impl PartSurvey {
     pub fn read<V: VersionState>(vfs: &Arc<dyn Vfs>) -> Result<Self> {
         let (_, edits) = Manifest::open(vfs.clone(), V::ENGINE)?;
         let header = *replay_edits::<V::Edit>(&edits)?.header();
-        let settled = header.settled_batch.unwrap_or(0);
-        let mut reading = PartCollector { settled, ..PartCollector::default() };
+        let durable = header.durable_batch.unwrap_or(0);
+        let mut reading = PartCollector { durable, ..PartCollector::default() };
         // The seal stays in the manifest until its next edit, also beside later logs.
         let sealed = header.sealed_log.map_or(0, |(number, _)| number);
         if sealed > 0 && logs_from(vfs.as_ref(), sealed + 1)?.is_empty() {
-            return Ok(PartSurvey { settled, last_batch: settled, ..PartSurvey::default() });
+            return Ok(PartSurvey { durable, last_batch: durable, ..PartSurvey::default() });
         }
         let replayed = replay_logs(vfs.as_ref(), header, &mut reading)?;
         // Up to the seal everything is durable.
         reading.logs.retain(|log| log.number > sealed);
         Ok(PartSurvey {
-            settled,
-            last_batch: replayed.last_batch.max(settled),
+            durable,
+            last_batch: replayed.last_batch.max(durable),
             parts: reading.parts,
             logs: reading.logs,
             found: replayed.found,
@@ -81,7 +81,7 @@ impl PartSurvey {
     /// Whether the table has its part of the batch `number`, of which it is one of the tables.
     pub fn has(&self, number: u64) -> bool {
         let is_there = || self.parts.binary_search_by_key(&number, |part| part.batch).is_ok();
-        number <= self.settled || is_there()
+        number <= self.durable || is_there()
     }
 
     /// Makes the logs durable up to the part `count`, counted from 0, and removes that part and
@@ -105,7 +105,7 @@ impl PartSurvey {
 /// Collects parts during a replay.
 #[derive(Default)]
 struct PartCollector {
-    settled: u64,
+    durable: u64,
     log: u64,
     parts: Vec<LoggedPart>,
     logs: Vec<SegmentLink>,
@@ -125,7 +125,7 @@ impl ReplayHandler for PartCollector {
             *missing = missing.saturating_sub(1);
         }
         if let Some((part, _)) = self.open.take_if(|(_, missing)| *missing == 0)
-            && part.batch > self.settled
+            && part.batch > self.durable
         {
             self.parts.push(part);
         }

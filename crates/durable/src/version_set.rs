@@ -47,7 +47,7 @@ pub struct EditHeader {
     pub synced_log: Option<(u64, u64)>,
     /// The table has its part of every batch over several tables up to this number in which it took
     /// part, and so have the other tables. Such parts stay, whatever is in the logs.
-    pub settled_batch: Option<u64>,
+    pub durable_batch: Option<u64>,
 }
 
 impl EditHeader {
@@ -57,8 +57,8 @@ impl EditHeader {
         let sealed = self.sealed_log.map(|(number, len)| format!("log {number} sealed at {len}"));
         let synced = self.synced_log.map(|(number, len)| format!("log {number} synced to {len}"));
         let sequence = self.last_sequence.map(|sequence| format!("sequence {sequence}"));
-        let settled = self.settled_batch.map(|batch| format!("batches settled to {batch}"));
-        [first, sealed, synced, sequence, settled].into_iter().flatten()
+        let durable = self.durable_batch.map(|batch| format!("batches durable up to {batch}"));
+        [first, sealed, synced, sequence, durable].into_iter().flatten()
     }
 
     /// The header after an edit with the header `newer`.
@@ -70,7 +70,7 @@ impl EditHeader {
             first_log: newer.first_log.or(self.first_log),
             sealed_log: newer.sealed_log,
             synced_log: newer.synced_log.or(self.synced_log),
-            settled_batch: newer.settled_batch.max(self.settled_batch),
+            durable_batch: newer.durable_batch.max(self.durable_batch),
         }
     }
 }
@@ -291,8 +291,8 @@ impl<V: VersionState> Current<V> {
             header.next_file = Some(numbers.next());
             header.last_sequence =
                 header.last_sequence.filter(|&newest| Some(newest) > self.header.last_sequence);
-            header.settled_batch =
-                header.settled_batch.filter(|&last| Some(last) > self.header.settled_batch);
+            header.durable_batch =
+                header.durable_batch.filter(|&last| Some(last) > self.header.durable_batch);
         });
         let appended = self.manifest.as_mut().ok_or(Error::Closed)?.append(&edit.encode());
         if appended.as_ref().is_err_and(|error| !error.is_transient()) {
@@ -423,7 +423,7 @@ mod tests {
                     first_log: header(2),
                     sealed_log: header(3).map(|log| (log, 0)),
                     synced_log: None,
-                    settled_batch: None,
+                    durable_batch: None,
                 },
                 added: added.to_vec(),
                 removed: removed.to_vec(),

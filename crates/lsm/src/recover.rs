@@ -103,7 +103,7 @@ pub(crate) fn open(
         logs: replayed.logs.into_iter().chain([number]).collect(),
         // Logs may end before the newest table: a NoveLSM overlay's, with all of it in tables.
         last_sequence: writes.last_sequence.max(known.header.last_sequence.unwrap_or(0)),
-        last_batch: replayed.last_batch.max(known.header.settled_batch.unwrap_or(0)),
+        last_batch: replayed.last_batch.max(known.header.durable_batch.unwrap_or(0)),
         active: Arc::new(memtable),
         flushing: Vec::new(),
         version,

@@ -7,7 +7,8 @@ use siltstone_engine::{Clock, SystemClock};
 
 use crate::{Events, RateLimiter, Scheduler};
 
-/// Clock, seed, scheduler, rate limiter and events. Cheap to clone; the engines of a store share it.
+/// Clock, seed, scheduler, rate limiter and events. Cheap to clone; the engines of a store share
+/// it.
 #[derive(Clone)]
 pub struct Env {
     /// The current time.

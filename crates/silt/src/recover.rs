@@ -65,7 +65,7 @@ pub(crate) fn open(
         log,
         logs: replayed.logs.into_iter().chain([number]).collect(),
         last_sequence: 0,
-        last_batch: replayed.last_batch.max(known.header.settled_batch.unwrap_or(0)),
+        last_batch: replayed.last_batch.max(known.header.durable_batch.unwrap_or(0)),
         active: Arc::new(active),
         jobs: Jobs { drains, ..Jobs::default() },
         flushing: generations.into_iter().map(Arc::new).collect(),

@@ -1,4 +1,5 @@
-//! Compaction filters that drop the elements of deleted and replaced collections, and change others.
+//! Compaction filters that drop the elements of deleted and replaced collections, and change
+//! others.
 //!
 //! ```text
 //!   hA      = 7          the header of collection A: its version, never used again

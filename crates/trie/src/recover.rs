@@ -59,7 +59,7 @@ pub(crate) fn open(tiers: StorageTiers, env: Env, options: Options) -> Result<(A
         log,
         logs: replayed.logs.into_iter().chain([number]).collect(),
         last_sequence: writes.last_sequence,
-        last_batch: replayed.last_batch.max(known.header.settled_batch.unwrap_or(0)),
+        last_batch: replayed.last_batch.max(known.header.durable_batch.unwrap_or(0)),
         active: Arc::new(memtable),
         flushing: Vec::new(),
         version: version.clone(),

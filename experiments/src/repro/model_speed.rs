@@ -48,7 +48,8 @@ impl Experiment for ModelSpeed {
 
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let count = (EVALUATIONS * scale).max(1000.0) as usize;
-        // Evaluations per second in the thesis, uniform and Zipf; and how many times as many are the bar.
+        // Evaluations per second in the thesis, uniform and Zipf; and how many times as many are
+        // the bar.
         let thesis = bar("model-speed", "rates").numbers();
         let times = bar("model-speed", "times").claimed();
         let mut checks = Vec::new();

@@ -96,7 +96,8 @@ pub(crate) fn json_key(key: &[u8]) -> Value {
     Value::Object(row)
 }
 
-fn put_bytes(row: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
+/// Puts bytes into an object: as text, or in hexadecimal under a name of its own.
+pub(crate) fn put_bytes(row: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
     match std::str::from_utf8(bytes) {
         Ok(text) => row.insert(name.to_owned(), json!(text)),
         Err(_) => row.insert(format!("{name}_hex"), json!(to_hex(bytes))),

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-fn siltstone(arguments: &[&str]) -> Output {
+pub(crate) fn siltstone(arguments: &[&str]) -> Output {
     let output = Command::new(env!("CARGO_BIN_EXE_siltstone")).args(arguments).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     output

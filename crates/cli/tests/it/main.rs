@@ -5,6 +5,7 @@
 mod advise;
 mod backup;
 mod bad_input;
+mod changes;
 mod closed_pipe;
 mod compact;
 mod config_file;

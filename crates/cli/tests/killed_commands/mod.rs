@@ -8,7 +8,8 @@
 //! A client has keys of its own, and sends one unit at a time: a command, or MULTI with its
 //! commands. After the kill the reference runs the acknowledged units, with the same replies. Then
 //! the keys of the killed server must be those of the reference, before or after the unit that was
-//! not acknowledged. Commands without a random result only, with explicit ids and absolute expiries.
+//! not acknowledged. Commands without a random result only, with explicit ids and absolute
+//! expiries.
 //!
 //! `SILTSTONE_KILLS=N` runs longer, `SILTSTONE_SEED=N` draws other commands.
 

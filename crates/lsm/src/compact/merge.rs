@@ -2,8 +2,9 @@
 //!
 //! The thread of the job and up to `max_subcompactions` − 1 helpers take subcompactions from a
 //! list, so no thread waits for one that has not begun. A compaction filter decides about the live
-//! rows that no older snapshot sees, and may change their values. Operands of merges are folded before that (`folder`). A value
-//! that a table refers to is read only if one of them needs it, or if its file is collected.
+//! rows that no older snapshot sees, and may change their values. Operands of merges are folded
+//! before that (`folder`). A value that a table refers to is read only if one of them needs it, or
+//! if its file is collected.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -116,7 +116,7 @@ impl TreeCursor {
     }
 
     /// Moves forwards to the first visible entry in range.
-    fn settle_forward(&mut self) -> Result<bool> {
+    fn find_forward(&mut self) -> Result<bool> {
         self.state = State::Invalid;
         while self.merge.valid() {
             if !self.range.is_before_end(self.merge.key()) {
@@ -215,7 +215,7 @@ impl TreeCursor {
     }
 
     /// Moves backwards to the last visible entry in range.
-    fn settle_backward(&mut self) -> Result<bool> {
+    fn find_backward(&mut self) -> Result<bool> {
         self.state = State::Invalid;
         while self.merge.valid() {
             if !self.range.is_after_start(self.merge.key()) {
@@ -329,7 +329,7 @@ impl Cursor for TreeCursor {
                     }
                 }
             }
-            c.settle_forward()
+            c.find_forward()
         })
     }
 
@@ -345,7 +345,7 @@ impl Cursor for TreeCursor {
                     }
                 }
             }
-            c.settle_backward()
+            c.find_backward()
         })
     }
 
@@ -355,7 +355,7 @@ impl Cursor for TreeCursor {
         }
         self.position(|c| {
             c.merge.seek(key, c.at)?;
-            c.settle_forward()
+            c.find_forward()
         })
     }
 
@@ -365,7 +365,7 @@ impl Cursor for TreeCursor {
         }
         self.position(|c| {
             c.merge.seek_back(key, 0)?;
-            c.settle_backward()
+            c.find_backward()
         })
     }
 
@@ -384,7 +384,7 @@ impl Cursor for TreeCursor {
                     }
                 }
             }
-            c.settle_forward()
+            c.find_forward()
         })
     }
 
@@ -403,7 +403,7 @@ impl Cursor for TreeCursor {
                 }
                 State::Copied => {}
             }
-            c.settle_backward()
+            c.find_backward()
         })
     }
 

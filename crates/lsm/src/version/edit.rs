@@ -26,7 +26,7 @@
 //!        | 18 number file kind file_bytes used_bytes          the added table or run `number`
 //!             refers to values in the first `file_bytes` bytes of a file, and to about
 //!             `used_bytes` of them; kind 0: a kept log, 1: a blob file
-//!        | 32 batch                      batches over several tables up to here are settled
+//!        | 32 batch                      batches over several tables up to here are durable
 //! start, end, smallest, largest, key, name, inserted_at := length bytes
 //! ```
 //!
@@ -178,7 +178,7 @@ const DELETES_APPLIED: u64 = 15;
 const MERGE_OPERATOR: u64 = 16;
 const INGESTED: u64 = 17;
 const BLOBS: u64 = 18;
-const SETTLED_BATCH: u64 = 32;
+const DURABLE_BATCH: u64 = 32;
 /// The only kind of table in field 4.
 const PLAIN_TABLE: u64 = 0;
 /// The maximum level; limits what corrupt bytes can make a reader allocate.
@@ -203,8 +203,8 @@ impl VersionEdit for Edit {
         if let Some((number, bytes)) = self.header.synced_log {
             put(&[SYNCED_LOG, number, bytes]);
         }
-        if let Some(batch) = self.header.settled_batch {
-            put(&[SETTLED_BATCH, batch]);
+        if let Some(batch) = self.header.durable_batch {
+            put(&[DURABLE_BATCH, batch]);
         }
         for &(level, number) in &self.removed {
             put(&[REMOVED, level as u64, number]);
@@ -274,7 +274,7 @@ impl VersionEdit for Edit {
                 FIRST_LOG => edit.header.first_log = Some(reader.number()?),
                 SEALED_LOG => edit.header.sealed_log = Some((reader.number()?, reader.number()?)),
                 SYNCED_LOG => edit.header.synced_log = Some((reader.number()?, reader.number()?)),
-                SETTLED_BATCH => edit.header.settled_batch = Some(reader.number()?),
+                DURABLE_BATCH => edit.header.durable_batch = Some(reader.number()?),
                 REMOVED => edit.removed.push((reader.level()?, reader.number()?)),
                 CURSOR => edit.cursors.push((reader.level()?, reader.bytes()?)),
                 ADDED => {
@@ -506,7 +506,7 @@ mod tests {
                 first_log: Some(12),
                 sealed_log: Some((12, 32768)),
                 synced_log: Some((14, 4096)),
-                settled_batch: Some(1 << 33),
+                durable_batch: Some(1 << 33),
             },
             added: vec![
                 FileEntry {

@@ -5,8 +5,8 @@
 //!
 //! SWAPDB exchanges the tables behind two numbers ([`Database::swap`]): one write of the store's
 //! catalogue, which is atomic. The tables must be on one engine, since a command that does not lock
-//! its keys may look at the kind of its table and then at the table. Numbers whose table memcached or
-//! UDP clients use are refused: these clients name the table.
+//! its keys may look at the kind of its table and then at the table. Numbers whose table memcached
+//! or UDP clients use are refused: these clients name the table.
 //!
 //! Source: the documentation of Redis's MOVE and SWAPDB; replies of Redis 7.0.
 

@@ -1,8 +1,8 @@
 //! The index of all commands: their definitions by name and by number.
 //!
 //! The number of a command is its place in the order of names. It stands for the command in the
-//! client registry and in queued transactions. The metrics have *counters*: one per command, with the
-//! same number, and one per subcommand behind them.
+//! client registry and in queued transactions. The metrics have *counters*: one per command, with
+//! the same number, and one per subcommand behind them.
 
 use super::definition::Definition;
 use super::subcommands::subcommands_of;

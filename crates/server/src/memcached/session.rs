@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A line ends at `\n`; a preceding `\r` is dropped. If the user `default` has a password, a client
-//! must begin with a `set` of any key whose data is `user password`; before it, every command fails.
-//! The user must be one who may do everything.
+//! must begin with a `set` of any key whose data is `user password`; before it, every command
+//! fails. The user must be one who may do everything.
 //!
 //! Clients of other protocols are disconnected before anything runs: at a first byte of 0x80, which
 //! starts memcached's binary protocol, and at a line of HTTP. A browser directed here by a web

@@ -1,5 +1,6 @@
-//! The sockets of a server. They are bound before its tables are opened, so that an address in use is
-//! reported before a store is created. The ports of a `mica` table come after: they need its store.
+//! The sockets of a server. They are bound before its tables are opened, so that an address in use
+//! is reported before a store is created. The ports of a `mica` table come after: they need its
+//! store.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;

@@ -105,7 +105,8 @@ pub(super) fn find_mica<'a, T>(
     Err(Error::invalid_option("udp", reason))
 }
 
-/// There must be a table, and each once: two databases of one table would not share locks, so INCR and WATCH would be wrong.
+/// There must be a table, and each once: two databases of one table would not share locks, so INCR
+/// and WATCH would be wrong.
 pub(super) fn check_names(names: &[&str]) -> Result<()> {
     if names.is_empty() {
         let reason = "there is no table to serve; name at least one".to_owned();

@@ -7,8 +7,8 @@
 //! A write of a key that somebody waits for makes the key *ready*. The thread that wrote it then
 //! runs the waiting commands of the ready keys again, first come first served (`command::serve`).
 //!
-//! The expiry of a key is no write. A worker makes the keys ready whose expiry has passed, for those
-//! commands that end when their key does.
+//! The expiry of a key is no write. A worker makes the keys ready whose expiry has passed, for
+//! those commands that end when their key does.
 //!
 //! Invariant: a command that found nothing is added under the locks of its keys, so no write falls
 //! between its lookup and its entry here.

@@ -3,9 +3,9 @@
 //! All writes of all clients go through [`Database::write`], under the locks of their keys; it
 //! notifies watches and marks the table for its next sync.
 //!
-//! The database has what belongs to the number that clients select: locks, watches, waiting commands.
-//! What belongs to the table is in [`Content`], and SWAPDB exchanges the contents of two databases
-//! under all locks of both. A command that holds a lock, or reads once, sees one content.
+//! The database has what belongs to the number that clients select: locks, watches, waiting
+//! commands. What belongs to the table is in [`Content`], and SWAPDB exchanges the contents of two
+//! databases under all locks of both. A command that holds a lock, or reads once, sees one content.
 //!
 //! An ordered engine also has the rows of collections, under a reserved prefix
 //! ([`siltstone_collections`]). A *stored key* is the key in the engine; it differs from the

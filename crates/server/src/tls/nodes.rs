@@ -1,8 +1,8 @@
 //! TLS between the nodes of a replicated table: both sides show a certificate of one authority.
 //!
 //! Whoever has a certificate of this authority is a node. So the authority is the cluster's own,
-//! and the names in the certificates are not checked: nodes are distinguished by their numbers, and a
-//! node that could pretend to have another number could as well vote in its place.
+//! and the names in the certificates are not checked: nodes are distinguished by their numbers, and
+//! a node that could pretend to have another number could as well vote in its place.
 //!
 //! The files can be read again while the node runs. Connections keep what they began with.
 //!

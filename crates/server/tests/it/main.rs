@@ -1,5 +1,5 @@
-//! Tests of the server with its clients, in one program: it links once, and its tests run beside each
-//! other. Tests that measure the memory of their process are programs of their own.
+//! Tests of the server with its clients, in one program: it links once, and its tests run beside
+//! each other. Tests that measure the memory of their process are programs of their own.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests panic and print")]
 
 mod atomicity_and_durability;

@@ -10,7 +10,7 @@
 //!        | 6 number                                   a removed store
 //!        | 7 number bytes                             a log that was sealed at close
 //!        | 32 batch                                  batches over several tables up to here are
-//!                                                     settled
+//!                                                     durable
 //! ```
 //!
 //! Removals apply before additions. A reader refuses unknown fields: skipping one could lose data.
@@ -42,7 +42,7 @@ const HASH_STORE: u64 = 4;
 const SORTED_STORE: u64 = 5;
 const REMOVED: u64 = 6;
 const SEALED_LOG: u64 = 7;
-const SETTLED_BATCH: u64 = 32;
+const DURABLE_BATCH: u64 = 32;
 
 impl VersionEdit for Edit {
     fn encode(&self) -> Vec<u8> {
@@ -58,7 +58,7 @@ impl VersionEdit for Edit {
             .sealed_log
             .iter()
             .for_each(|&(number, bytes)| put(&[SEALED_LOG, number, bytes]));
-        self.header.settled_batch.iter().for_each(|&batch| put(&[SETTLED_BATCH, batch]));
+        self.header.durable_batch.iter().for_each(|&batch| put(&[DURABLE_BATCH, batch]));
         self.removed.iter().for_each(|&number| put(&[REMOVED, number]));
         let kinds = [(HASH_STORE, &self.hash_stores), (SORTED_STORE, &self.sorted_stores)];
         for (kind, stores) in kinds {
@@ -86,7 +86,7 @@ impl VersionEdit for Edit {
                     edit.keys = Some(KeyHasher { seed, partitions });
                 }
                 SEALED_LOG => edit.header.sealed_log = Some((number()?, number()?)),
-                SETTLED_BATCH => edit.header.settled_batch = Some(number()?),
+                DURABLE_BATCH => edit.header.durable_batch = Some(number()?),
                 REMOVED => edit.removed.push(number()?),
                 kind @ (HASH_STORE | SORTED_STORE) => {
                     let store = StoreEntry {

@@ -12,8 +12,8 @@
 //! tables that have taken part in batches over several tables, and is written once there are any.
 //! Version 5 adds `places`, the tables that servers show in the place of others, and is written
 //! while there are any. A reader refuses versions above its own. Version 4 is that of an encrypted
-//! store; the text behind it is then the header of an encrypted file. `repair` rebuilds a damaged or missing catalogue
-//! from the table directories.
+//! store; the text behind it is then the header of an encrypted file. `repair` rebuilds a damaged
+//! or missing catalogue from the table directories.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -32,6 +32,8 @@ pub(crate) use repair::repair_with;
 
 const DRAFT_NAME: &str = "CATALOG.new";
 const VERSION: u32 = 5;
+/// The version in the header of an encrypted catalogue, which is read before this text.
+const VERSION_ENCRYPTED: u32 = 4;
 /// The version without places.
 const VERSION_WITHOUT_PLACES: u32 = 3;
 /// The version without identities of tables.
@@ -192,6 +194,10 @@ impl Catalogue {
                          use a newer siltstone"
                     ),
                 });
+            }
+            Ok(VERSION_ENCRYPTED) => {
+                let reason = "the header of the encrypted catalogue is damaged";
+                return Err(damaged(0, reason.to_owned()));
             }
             _ => return Err(damaged(0, format!("unknown version '{version}'"))),
         };

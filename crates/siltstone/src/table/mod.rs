@@ -385,8 +385,8 @@ impl Table {
     /// the same keys. The files must not overlap one another. Readers see all of them or none;
     /// earlier snapshots do not see them, and a transaction that has read anything between the
     /// first and the last key of a file conflicts. Writers wait while what is in memory is flushed;
-    /// linking, copying and checking come before. With [`IngestOptions::prefix`] the keys get another
-    /// prefix. `lsm` only.
+    /// linking, copying and checking come before. With [`IngestOptions::prefix`] the keys get
+    /// another prefix. `lsm` only.
     ///
     /// ```
     /// # use siltstone::{Db, DbOptions, IngestMode, IngestOptions, SortedFileWriter};

@@ -59,8 +59,9 @@ impl Table {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Closed`] if one has been dropped or the tables are of two stores; I/O errors: either
-    /// state is there then. Tables outside of stores have no places, and nothing is recorded.
+    /// [`Error::Closed`] if one has been dropped or the tables are of two stores; I/O errors:
+    /// either state is there then. Tables outside of stores have no places, and nothing is
+    /// recorded.
     pub fn swap_places(&self, other: &Table) -> Result<()> {
         let options = match (&self.options, &other.options) {
             (Some(options), Some(_)) => options,

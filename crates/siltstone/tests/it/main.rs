@@ -1,6 +1,6 @@
-//! Tests of the store through its public interface, in one program: it links once, and its tests run
-//! beside each other. Tests that change limits of their process, and those that documents name, are
-//! programs of their own.
+//! Tests of the store through its public interface, in one program: it links once, and its tests
+//! run beside each other. Tests that change limits of their process, and those that documents name,
+//! are programs of their own.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests panic and print")]
 
 mod batch_power_cuts;

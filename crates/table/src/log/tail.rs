@@ -13,8 +13,8 @@
 //! blocks are parsed from their start. A seal after nothing but zeros is the regular end of a
 //! sealed log.
 //!
-//! Limit: damage within the bytes of the last sync, with nothing written after it, looks like a torn
-//! write. Only a seal reveals it.
+//! Limit: damage within the bytes of the last sync, with nothing written after it, looks like a
+//! torn write. Only a seal reveals it.
 //!
 //! Cost: reads the rest of the log once; at most one checksum per byte of the damaged block.
 

@@ -21,8 +21,8 @@ pub struct TableOptions {
     /// The size up to which a dictionary is trained for the data blocks, if they are compressed by
     /// Zstandard; 0 for none.
     pub dictionary_bytes: usize,
-    /// Whether to add a meta block [`SKETCH`](super::SKETCH) with a mergeable estimate of the distinct keys (4
-    /// KiB).
+    /// Whether to add a meta block [`SKETCH`](super::SKETCH) with a mergeable estimate of the
+    /// distinct keys (4 KiB).
     pub sketch: bool,
 }
 

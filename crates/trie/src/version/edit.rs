@@ -12,7 +12,7 @@
 //!        | 7 number bytes                           a log that was sealed at close
 //!        | 8 seed weak_bits fanout_bits             the table's configuration, in every snapshot
 //!        | 32 batch                                batches over several tables up to here are
-//!                                                   settled
+//!                                                   durable
 //! ```
 //!
 //! Removals apply before additions, and both before clusters. A reader rejects unknown field
@@ -63,7 +63,7 @@ const REMOVED: u64 = 5;
 const CLUSTER: u64 = 6;
 const SEALED_LOG: u64 = 7;
 const CONFIG: u64 = 8;
-const SETTLED_BATCH: u64 = 32;
+const DURABLE_BATCH: u64 = 32;
 
 impl Edit {
     /// The files that it adds, for listeners of events.
@@ -110,8 +110,8 @@ impl VersionEdit for Edit {
         if let Some((number, bytes)) = self.header.sealed_log {
             put(&[SEALED_LOG, number, bytes]);
         }
-        if let Some(batch) = self.header.settled_batch {
-            put(&[SETTLED_BATCH, batch]);
+        if let Some(batch) = self.header.durable_batch {
+            put(&[DURABLE_BATCH, batch]);
         }
         if let Some(TrieConfig { hash, fanout_bits }) = self.config {
             put(&[CONFIG, hash.seed, hash.weak_bits.into(), fanout_bits.into()]);
@@ -136,7 +136,7 @@ impl VersionEdit for Edit {
                 REMOVED => edit.removed.push((container_id(next()?, next()?)?, next()?)),
                 CLUSTER => edit.clusters.push((container_id(next()?, next()?)?, next()?, next()?)),
                 SEALED_LOG => edit.header.sealed_log = Some((next()?, next()?)),
-                SETTLED_BATCH => edit.header.settled_batch = Some(next()?),
+                DURABLE_BATCH => edit.header.durable_batch = Some(next()?),
                 CONFIG => {
                     let seed = next()?;
                     let (weak_bits, fanout_bits) = (next()? as u32, next()? as u32);
@@ -248,7 +248,7 @@ mod tests {
                 first_log: Some(3),
                 sealed_log: Some((2, 300)),
                 synced_log: None,
-                settled_batch: Some(99),
+                durable_batch: Some(99),
             },
             added: vec![AddedTable { container_id, number: 4, bytes: 5, is_oldest: true }],
             removed: vec![(container_id, 9)],
