@@ -114,6 +114,10 @@ impl Server {
         options.check()?;
         let acl = open_acl(&options)?;
         let tls = options.tls.as_ref().map(open_tls).transpose()?;
+        if names.is_empty() {
+            let reason = "there is no table to serve; name at least one";
+            return Err(Error::invalid_option("tables", reason));
+        }
         check_names(names)?;
         let memcached_table = find_table(names, options.memcached_table.as_deref())?;
         let sockets = Sockets::bind(&options)?;

@@ -105,13 +105,8 @@ pub(super) fn find_mica<'a, T>(
     Err(Error::invalid_option("udp", reason))
 }
 
-/// There must be a table, and each once: two databases of one table would not share locks, so INCR
-/// and WATCH would be wrong.
+/// Two databases of one table would not share locks, so INCR and WATCH would be wrong.
 pub(super) fn check_names(names: &[&str]) -> Result<()> {
-    if names.is_empty() {
-        let reason = "there is no table to serve; name at least one".to_owned();
-        return Err(Error::invalid_option("tables", reason));
-    }
     let duplicate = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name));
     match duplicate {
         None => Ok(()),

@@ -362,7 +362,7 @@ fn script_is_whole_or_absent_after_a_kill() {
         let file = directory.path().join("address");
         let _ = std::fs::remove_file(&file);
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "killed_server"]).env(STORE, directory.path());
+        command.args(["--exact", "redis_scripts::killed_server"]).env(STORE, directory.path());
         let mut child = command.stdout(std::process::Stdio::null()).spawn().unwrap();
         crate::support::eventually("it listens", || file.exists());
         let address = std::fs::read_to_string(&file).unwrap().parse().unwrap();

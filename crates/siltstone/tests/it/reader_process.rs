@@ -123,7 +123,7 @@ fn reader_shows_a_growing_prefix_of_whole_batches_beside_a_writer_that_is_killed
     let mut catch_ups = 0;
     for writer in 0..writers {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "writer_process", "--nocapture"])
+            .args(["--exact", "reader_process::writer_process", "--nocapture"])
             .env(DIR, &dir)
             .stdout(Stdio::piped())
             .spawn()
