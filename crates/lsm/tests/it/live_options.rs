@@ -308,11 +308,10 @@ fn each_live_option_changes_what_the_table_does() {
         ),
         (&["experimental.l0_slowdown_trigger"], slowdown_trigger_changes_the_delay),
         (&["l0_capacity"], capacity_of_level_0_changes_when_slices_are_compacted),
-        (&["log_retention"], logs_are_archived_up_to_the_changed_limit),
+        // The time is changed in `crates/siltstone/tests/it/change_feed.rs`.
+        (&["log_retention", "log_retention_time"], logs_are_archived_up_to_the_changed_limit),
         (&["triad.prefetch"], prefetch_memory_changes_the_number_of_reads),
         (&["blob_gc_ratio"], garbage_of_large_values_is_collected_at_the_changed_ratio),
-        // A test of the store, in `crates/siltstone/tests/it/change_feed.rs`.
-        (&["log_retention_time"], || ()),
         // A test beside the code, in `blob_tests.rs`.
         (&["blob_threshold"], || ()),
         // Tests beside the code, in `live_options.rs`: they see what is selected.
