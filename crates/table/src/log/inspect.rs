@@ -1,7 +1,7 @@
 //! Verification and dump of a log. The engine supplies the meaning of the records.
 
 use siltstone_engine::{Error, Inspection, Result, VerifyReport};
-use siltstone_vfs::{Mode, Vfs};
+use siltstone_vfs::Vfs;
 
 use super::{LogEnd, LogMode, LogReader, PartRecord};
 use crate::{FileKind, FileNumber};
@@ -18,22 +18,20 @@ pub fn verify_logs(
     operations: impl Fn(&[u8]) -> std::result::Result<u64, String>,
 ) -> Result<()> {
     for &number in numbers {
-        match vfs.open(&FileKind::Log.name(FileNumber(number)), Mode::Read) {
+        let mut entries = 0;
+        let result = match open_log(vfs, (FileKind::Log, number)) {
             // The log became obsolete and was removed meanwhile.
-            Err(error) if error.is_not_found() => {}
+            Err(error) if error.is_not_found() => continue,
             Err(error) => return Err(error),
-            Ok(_) => {
-                let mut entries = 0;
-                let result = for_each_record(vfs, (FileKind::Log, number), |_, record| {
-                    entries += match PartRecord::is_in(record) {
-                        true => PartRecord::decode(record).map(|_| 0)?,
-                        false => operations(record)?,
-                    };
-                    Ok(())
-                });
-                report.note(result.map(|reader| (reader.valid_bytes(), entries)))?;
-            }
-        }
+            Ok(log) => for_each_record(log, |_, record| {
+                entries += match PartRecord::is_in(record) {
+                    true => PartRecord::decode(record).map(|_| 0)?,
+                    false => operations(record)?,
+                };
+                Ok(())
+            }),
+        };
+        report.note(result.map(|reader| (reader.valid_bytes(), entries)))?;
     }
     Ok(())
 }
@@ -51,7 +49,7 @@ pub fn inspect_log(
 ) -> Result<()> {
     inspection.kind = if kind == FileKind::Blob { "blob file" } else { "write-ahead log" };
     let mut operations = 0;
-    let reader = for_each_record(vfs, (kind, number), |position, record| {
+    let reader = for_each_record(open_log(vfs, (kind, number))?, |position, record| {
         let (text, count) = match PartRecord::is_in(record) {
             true => (PartRecord::decode(record)?.to_string(), 0),
             false => describe(record)?,
@@ -74,17 +72,19 @@ pub fn inspect_log(
     Ok(())
 }
 
+fn open_log(vfs: &dyn Vfs, (kind, number): (FileKind, u64)) -> Result<LogReader> {
+    LogReader::open(vfs, &kind.name(FileNumber(number)), number, LogMode::Recover)
+}
+
 fn for_each_record(
-    vfs: &dyn Vfs,
-    (kind, number): (FileKind, u64),
+    mut reader: LogReader,
     mut visit: impl FnMut(u64, &[u8]) -> std::result::Result<(), String>,
 ) -> Result<LogReader> {
-    let name = kind.name(FileNumber(number));
-    let mut reader = LogReader::open(vfs, &name, number, LogMode::Recover)?;
     while let Some(record) = reader.next()? {
         let position = record.position;
-        visit(position, record.bytes)
-            .map_err(|reason| Error::corruption(&name, position, reason))?;
+        if let Err(reason) = visit(position, record.bytes) {
+            return Err(Error::corruption(reader.name, position, reason));
+        }
     }
     Ok(reader)
 }
@@ -93,6 +93,7 @@ fn for_each_record(
 mod tests {
     use super::super::{SegmentLink, WalWriter};
     use super::*;
+    use siltstone_faults::{FaultKind, FaultyVfs};
     use siltstone_vfs::Ram;
     use std::sync::Arc;
 
@@ -119,5 +120,21 @@ mod tests {
         let mut report = VerifyReport::default();
         verify_logs(vfs, &[7], &mut report, |_| Ok(1)).unwrap();
         assert_eq!((report.entries, report.is_sound()), (3, true));
+    }
+
+    #[test]
+    fn verified_log_is_opened_once_since_it_may_be_removed_at_any_time() {
+        let disk = FaultyVfs::new(1);
+        let vfs: Arc<dyn Vfs> = Arc::new(disk.clone());
+        let mut log = WalWriter::create(&vfs, 7, SegmentLink::default()).unwrap();
+        log.append([[&b"\x01"[..], b"one"]], &mut Vec::new()).unwrap();
+        // The first request opens the log.
+        for later in 1..20 {
+            disk.clear_faults();
+            disk.fail_at(disk.requests() + later, FaultKind::Descriptors);
+            let mut report = VerifyReport::default();
+            verify_logs(vfs.as_ref(), &[7], &mut report, |_| Ok(1)).unwrap();
+            assert_eq!((report.files, report.is_sound()), (1, true));
+        }
     }
 }
