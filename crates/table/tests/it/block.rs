@@ -1,5 +1,4 @@
 //! Block parsing and iteration on arbitrary bytes, without a checksum.
-#![allow(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

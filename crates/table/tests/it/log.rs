@@ -1,19 +1,16 @@
 //! Records read from a log: intact, torn, damaged, and after I/O errors.
-#![allow(clippy::unwrap_used, reason = "test helpers may panic")]
-
-mod support;
 
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::{limit_space, new_vfs, remove_limit};
 use proptest::prelude::*;
 use siltstone_engine::{Error, Purpose};
 use siltstone_faults::{FaultKind, FaultyVfs};
 use siltstone_table::log::parse_log;
 use siltstone_table::{BatchReader, BlockCache, BytesFile, LogAccess, LogEnd, LogMode, LogWriter};
 use siltstone_vfs::{Mode, Vfs};
-use support::{limit_space, new_vfs, remove_limit};
 
 const NUMBER: u64 = 7;
 const BLOCK: usize = 32 << 10;

@@ -1,7 +1,5 @@
 //! Salvage of damaged logs and SSTables: every intact record and entry, and the lost extents.
 
-#![allow(clippy::unwrap_used)]
-
 use std::ops::Range;
 use std::sync::Arc;
 

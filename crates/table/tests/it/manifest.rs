@@ -1,15 +1,12 @@
 //! Edits recovered from a manifest after crashes at any operation, faults and damage.
-#![allow(clippy::unwrap_used, reason = "test helpers may panic")]
-
-mod support;
 
 use std::sync::Arc;
 
+use crate::support::{limit_space, new_vfs, put, remove_limit};
 use siltstone_engine::{Error, Purpose};
 use siltstone_faults::{FaultKind, FaultyVfs, Survival};
 use siltstone_table::{LogWriter, Manifest};
 use siltstone_vfs::Vfs;
-use support::{limit_space, new_vfs, put, remove_limit};
 
 const ENGINE: &str = "lsm";
 

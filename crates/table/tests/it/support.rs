@@ -1,5 +1,4 @@
 //! Helpers on top of `FaultyVfs`.
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test binary uses a part")]
 
 use std::sync::Arc;
 
@@ -8,12 +7,12 @@ use siltstone_faults::FaultyVfs;
 use siltstone_vfs::Vfs;
 
 /// A file system without faults so far.
-pub fn new_vfs() -> Arc<FaultyVfs> {
+pub(crate) fn new_vfs() -> Arc<FaultyVfs> {
     Arc::new(FaultyVfs::new(1))
 }
 
 /// Durably replaces or creates a file.
-pub fn put(vfs: &FaultyVfs, name: &str, bytes: &[u8]) {
+pub(crate) fn put(vfs: &FaultyVfs, name: &str, bytes: &[u8]) {
     if vfs.exists(name).unwrap() {
         vfs.remove(name).unwrap();
     }
@@ -24,12 +23,12 @@ pub fn put(vfs: &FaultyVfs, name: &str, bytes: &[u8]) {
 }
 
 /// Limits the space to this many more bytes; a write that does not fit writes a part.
-pub fn limit_space(vfs: &FaultyVfs, bytes: u64) {
+pub(crate) fn limit_space(vfs: &FaultyVfs, bytes: u64) {
     vfs.set_torn_on_full(true);
     vfs.set_capacity(vfs.space_used() + bytes);
 }
 
 /// Removes the limit.
-pub fn remove_limit(vfs: &FaultyVfs) {
+pub(crate) fn remove_limit(vfs: &FaultyVfs) {
     vfs.set_capacity(u64::MAX);
 }
