@@ -2,7 +2,7 @@
 //!
 //! Reserved rows are adjacent, so they are skipped by one seek, however many there are.
 
-use siltstone_engine::{Cursor, Result, Timestamp};
+use siltstone_engine::{Cursor, Result, forward_cursor};
 
 use crate::layout::{AFTER_RESERVED, FIRST_RESERVED, stored_key, user_key};
 use crate::rows::Order;
@@ -38,6 +38,8 @@ impl UserKeys {
 }
 
 impl Cursor for UserKeys {
+    forward_cursor!(rows except key);
+
     fn first(&mut self) -> Result<bool> {
         let is_valid = self.rows.first()?;
         self.settle(is_valid, Order::Ascending)
@@ -68,24 +70,8 @@ impl Cursor for UserKeys {
         self.settle(is_valid, Order::Descending)
     }
 
-    fn skip_values(&mut self) {
-        self.rows.skip_values();
-    }
-
-    fn valid(&self) -> bool {
-        self.rows.valid()
-    }
-
     fn key(&self) -> &[u8] {
         self.decoded.as_deref().unwrap_or_else(|| self.rows.key())
-    }
-
-    fn value(&self) -> &[u8] {
-        self.rows.value()
-    }
-
-    fn expires_at(&self) -> Option<Timestamp> {
-        self.rows.expires_at()
     }
 }
 

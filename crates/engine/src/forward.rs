@@ -1,8 +1,9 @@
-//! [`forward_engine`](crate::forward_engine): engines that wrap another engine.
+//! [`forward_engine`](crate::forward_engine) and [`forward_cursor`](crate::forward_cursor): engines
+//! and cursors that wrap another one.
 //!
 //! A wrapper must forward methods with a default implementation, too; otherwise it would hide the
-//! inner engine's implementation. The macro lists each forwarded method once. A new method of the
-//! contract needs a line in it.
+//! inner implementation. The macros list each forwarded method once. A new method of the contract
+//! needs a line in them.
 
 /// Defines methods of [`Engine`](crate::Engine) that call those of the engine in a field.
 ///
@@ -222,6 +223,65 @@ macro_rules! forward_engine {
     (@one close $field:tt) => {
         fn close(&self) -> $crate::Result<()> {
             self.$field.close()
+        }
+    };
+}
+
+/// Defines the methods of [`Cursor`](crate::Cursor) on the current entry, and `skip_values`: they
+/// call those of the cursor in a field. `except key` leaves the key to the wrapper.
+///
+/// ```
+/// use siltstone_engine::{Cursor, Result, forward_cursor};
+///
+/// /// Counts moves.
+/// struct Counted(Box<dyn Cursor>, u64);
+///
+/// impl Counted {
+///     fn moved(&mut self, moved: Result<bool>) -> Result<bool> {
+///         self.1 += 1;
+///         moved
+///     }
+/// }
+///
+/// impl Cursor for Counted {
+///     forward_cursor!(0);
+///
+///     fn first(&mut self) -> Result<bool> {
+///         let moved = self.0.first();
+///         self.moved(moved)
+///     }
+///     // …
+/// #   fn last(&mut self) -> Result<bool> { self.0.last() }
+/// #   fn seek(&mut self, key: &[u8]) -> Result<bool> { self.0.seek(key) }
+/// #   fn seek_back(&mut self, key: &[u8]) -> Result<bool> { self.0.seek_back(key) }
+/// #   fn next(&mut self) -> Result<bool> { self.0.next() }
+/// #   fn prev(&mut self) -> Result<bool> { self.0.prev() }
+/// }
+/// ```
+#[macro_export]
+macro_rules! forward_cursor {
+    ($field:tt) => {
+        $crate::forward_cursor!($field except key);
+
+        fn key(&self) -> &[u8] {
+            self.$field.key()
+        }
+    };
+    ($field:tt except key) => {
+        fn skip_values(&mut self) {
+            self.$field.skip_values();
+        }
+
+        fn valid(&self) -> bool {
+            self.$field.valid()
+        }
+
+        fn value(&self) -> &[u8] {
+            self.$field.value()
+        }
+
+        fn expires_at(&self) -> Option<$crate::Timestamp> {
+            self.$field.expires_at()
         }
     };
 }

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use siltstone_engine::{
     ChangeBatch, ChangeCursor, ChangeOptions, CheckpointSink, Cursor, Durability, Engine, Entry,
-    EventKind, KeyRange, ReadPoint, Result, Timestamp, VerifyReport, WriteBatch, forward_engine,
+    EventKind, KeyRange, ReadPoint, Result, Timestamp, VerifyReport, WriteBatch, forward_cursor,
+    forward_engine,
 };
 use siltstone_runtime::Events;
 
@@ -116,6 +117,8 @@ impl ObservedCursor {
 }
 
 impl Cursor for ObservedCursor {
+    forward_cursor!(inner);
+
     fn first(&mut self) -> Result<bool> {
         self.go(|inner| inner.first())
     }
@@ -146,26 +149,6 @@ impl Cursor for ObservedCursor {
 
     fn resume(&mut self, position: &[u8]) -> Result<bool> {
         self.go(|inner| inner.resume(position))
-    }
-
-    fn skip_values(&mut self) {
-        self.inner.skip_values();
-    }
-
-    fn valid(&self) -> bool {
-        self.inner.valid()
-    }
-
-    fn key(&self) -> &[u8] {
-        self.inner.key()
-    }
-
-    fn value(&self) -> &[u8] {
-        self.inner.value()
-    }
-
-    fn expires_at(&self) -> Option<Timestamp> {
-        self.inner.expires_at()
     }
 }
 

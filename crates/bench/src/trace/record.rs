@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use siltstone_engine::entry::check_key;
 use siltstone_engine::{
     Capabilities, Cursor, Durability, Engine, Entry, Error, KeyRange, Op, ReadPoint, Result, Stats,
-    Timestamp, VerifyReport, WriteBatch, forward_engine,
+    Timestamp, VerifyReport, WriteBatch, forward_cursor, forward_engine,
 };
 
 use super::{Line, Verb};
@@ -291,6 +291,8 @@ impl RecordingCursor {
 }
 
 impl Cursor for RecordingCursor {
+    forward_cursor!(cursor);
+
     fn first(&mut self) -> Result<bool> {
         self.start_scan(None);
         let moved = self.cursor.first();
@@ -333,22 +335,6 @@ impl Cursor for RecordingCursor {
         self.start_scan(None);
         let moved = self.cursor.resume(position);
         self.moved(moved)
-    }
-
-    fn valid(&self) -> bool {
-        self.cursor.valid()
-    }
-
-    fn key(&self) -> &[u8] {
-        self.cursor.key()
-    }
-
-    fn value(&self) -> &[u8] {
-        self.cursor.value()
-    }
-
-    fn expires_at(&self) -> Option<Timestamp> {
-        self.cursor.expires_at()
     }
 }
 

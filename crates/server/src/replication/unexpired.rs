@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use siltstone_engine::{Cursor, Result, Timestamp};
+use siltstone_engine::{Cursor, Result, Timestamp, forward_cursor};
 
 /// The cursor.
 pub(super) struct Unexpired {
@@ -43,6 +43,8 @@ impl Unexpired {
 }
 
 impl Cursor for Unexpired {
+    forward_cursor!(inner);
+
     fn first(&mut self) -> Result<bool> {
         let is_there = self.inner.first()?;
         self.forwards(is_there)
@@ -71,25 +73,5 @@ impl Cursor for Unexpired {
     fn prev(&mut self) -> Result<bool> {
         let is_there = self.inner.prev()?;
         self.backwards(is_there)
-    }
-
-    fn skip_values(&mut self) {
-        self.inner.skip_values();
-    }
-
-    fn valid(&self) -> bool {
-        self.inner.valid()
-    }
-
-    fn key(&self) -> &[u8] {
-        self.inner.key()
-    }
-
-    fn value(&self) -> &[u8] {
-        self.inner.value()
-    }
-
-    fn expires_at(&self) -> Option<Timestamp> {
-        self.inner.expires_at()
     }
 }
