@@ -30,6 +30,9 @@ const DB_GET: u32 = 0;
 /// The number of RocksDB's histogram of the latency of writes.
 const DB_WRITE: u32 = 1;
 
+/// The precision of latencies.
+const SIGNIFICANT_DIGITS: u8 = 2;
+
 /// The value of a counter.
 type Read = fn(&Stats) -> u64;
 
@@ -183,92 +186,40 @@ impl Drop for Timer<'_> {
     }
 }
 
-/// Buckets per power of two.
-const SUB_BUCKETS: usize = 4;
-/// The last one has all longer times, from about an hour on.
-const BUCKETS: usize = 32 * SUB_BUCKETS;
-
-/// Counts of times in microseconds. A bucket is at most a quarter of its least time wide.
+/// Times in microseconds.
 #[derive(Debug)]
-struct Histogram {
-    buckets: [AtomicU64; BUCKETS],
-    sum: AtomicU64,
-    /// Of floating-point squares, as bits: an estimate among threads that write at once.
-    squares: AtomicU64,
-    min: AtomicU64,
-    max: AtomicU64,
-}
+struct Histogram(Mutex<(hdrhistogram::Histogram<u64>, u64)>);
 
 impl Default for Histogram {
     fn default() -> Self {
-        Histogram {
-            buckets: std::array::from_fn(|_| AtomicU64::new(0)),
-            sum: AtomicU64::new(0),
-            squares: AtomicU64::new(0),
-            min: AtomicU64::new(u64::MAX),
-            max: AtomicU64::new(0),
-        }
+        let times = hdrhistogram::Histogram::new(SIGNIFICANT_DIGITS);
+        Histogram(Mutex::new((times.expect("the digits are from 0 to 5"), 0)))
     }
-}
-
-/// The bucket of a time.
-fn bucket_of(micros: u64) -> usize {
-    if micros < SUB_BUCKETS as u64 {
-        return micros as usize;
-    }
-    let power = micros.ilog2();
-    let sub = (micros >> (power - 2)) as usize % SUB_BUCKETS;
-    ((power as usize - 1) * SUB_BUCKETS + sub).min(BUCKETS - 1)
-}
-
-/// The longest time of a bucket.
-fn end_of(bucket: usize) -> u64 {
-    if bucket < SUB_BUCKETS {
-        return bucket as u64;
-    }
-    let (power, sub) = (bucket / SUB_BUCKETS + 1, bucket % SUB_BUCKETS);
-    (((SUB_BUCKETS + sub + 1) as u64) << (power - 2)) - 1
 }
 
 impl Histogram {
     fn record(&self, micros: u64) {
-        self.buckets[bucket_of(micros)].fetch_add(1, Relaxed);
-        self.sum.fetch_add(micros, Relaxed);
-        let squares = f64::from_bits(self.squares.load(Relaxed)) + (micros as f64).powi(2);
-        self.squares.store(squares.to_bits(), Relaxed);
-        self.min.fetch_min(micros, Relaxed);
-        self.max.fetch_max(micros, Relaxed);
+        let (times, sum) = &mut *self.0.lock();
+        times.saturating_record(micros);
+        *sum += micros;
     }
 
     fn data(&self) -> HistogramData {
-        let counts: Vec<u64> = self.buckets.iter().map(|count| count.load(Relaxed)).collect();
-        let count: u64 = counts.iter().sum();
-        if count == 0 {
+        let (times, sum) = &*self.0.lock();
+        if times.is_empty() {
             return HistogramData::default();
         }
-        let max = self.max.load(Relaxed) as f64;
-        let percentile = |share: f64| {
-            let rank = (count as f64 * share).ceil().max(1.0) as u64;
-            let mut passed = 0;
-            let bucket = counts.iter().position(|count| {
-                passed += count;
-                passed >= rank
-            });
-            (end_of(bucket.unwrap_or(0)) as f64).min(max)
-        };
-        let sum = self.sum.load(Relaxed);
-        let average = sum as f64 / count as f64;
-        let squares = f64::from_bits(self.squares.load(Relaxed)) / count as f64;
+        let percentile = |share| times.value_at_quantile(share) as f64;
         HistogramData {
             median: percentile(0.5),
             p95: percentile(0.95),
             p99: percentile(0.99),
-            average,
-            std_dev: (squares - average * average).max(0.0).sqrt(),
-            max,
-            min: self.min.load(Relaxed) as f64,
-            count,
-            sum,
+            average: *sum as f64 / times.len() as f64,
+            std_dev: times.stdev(),
+            max: times.max() as f64,
+            min: times.min() as f64,
+            count: times.len(),
+            sum: *sum,
         }
     }
 }
@@ -373,23 +324,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_in_buckets_that_end_at_or_after_them() {
-        for micros in (0..5000).chain([1 << 20, (1 << 31) + 7]) {
-            let bucket = bucket_of(micros);
-            assert!(micros <= end_of(bucket), "{micros}");
-            assert!(bucket == 0 || end_of(bucket - 1) < micros, "{micros}");
-            assert!(end_of(bucket) as f64 <= micros as f64 * 1.25 + 1.0, "{micros}");
-        }
-        assert_eq!(bucket_of(u64::MAX), BUCKETS - 1);
-    }
-
-    #[test]
     fn summary_has_the_percentiles_of_what_was_recorded() {
         let histogram = Histogram::default();
         (1..=100).for_each(|micros| histogram.record(micros));
         let data = histogram.data();
         assert_eq!((data.count, data.sum, data.min, data.max), (100, 5050, 1.0, 100.0));
-        assert!((50.0..64.0).contains(&data.median) && (99.0..=100.0).contains(&data.p99));
+        assert_eq!((data.median, data.p95, data.p99), (50.0, 95.0, 99.0));
         assert!((data.std_dev - 28.866).abs() < 0.01, "{}", data.std_dev);
     }
 }
