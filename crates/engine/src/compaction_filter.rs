@@ -17,10 +17,10 @@
 //!   is obsolete then must be obsolete at every later moment, whatever is written meanwhile. So
 //!   snapshots that are taken while the compaction runs miss nothing.
 //! * **A changed value is as good as the old one.** It keeps the version's sequence number and
-//!   expiry. Reads, also of one snapshot that is taken while the compaction runs, show the old value
-//!   first and the new one later; copies of the table that are compacted at other times show either.
-//!   Later compactions offer the row again, with the new value. A value above the maximum length
-//!   leaves the row as it is.
+//!   expiry. Reads, also of one snapshot that is taken while the compaction runs, show the old
+//!   value first and the new one later; copies of the table that are compacted at other times show
+//!   either. Later compactions offer the row again, with the new value. A value above the maximum
+//!   length leaves the row as it is.
 //! * **Snapshots are respected.** Only rows that no snapshot from before that moment sees are
 //!   offered, and of each key only its newest version in the compaction. The key may have been
 //!   overwritten or deleted since.

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crate::{Damage, Error, Timestamp};
 
-/// Hears of the events of a store.
+/// Receives the events of a store.
 ///
 /// The store calls its listeners on a thread of its own, one event after the other, in the order
 /// of the events. So a listener may take its time, and may call any method of the store and of its

@@ -6,7 +6,7 @@
 //!             ─ manifest edit with all files ─ visible ─ writers go on
 //! ```
 //!
-//! With another prefix for the keys, a file is written anew under its staging name
+//! With another prefix for the keys, a file is rewritten under its staging name
 //! (`ingest_rewrite`).
 //!
 //! All entries get one sequence number, the one after the last write. The files are not changed:

@@ -25,7 +25,7 @@ use crate::sorted_file::SortedFileWriter;
 const CHECK_INTERVAL: u64 = 1024;
 
 impl Tree {
-    /// Writes the file anew as `name` in the table's directory, durably.
+    /// Writes the entries of the file to a new one, `name`, in the table's directory, durably.
     ///
     /// # Errors
     /// `Invalid` for a file that is no complete sorted file, or has keys without the prefix, or

@@ -121,7 +121,7 @@ mod tests {
         let page = book_page(&[Entry::of(experiment, 0.01, 2, Ok(&finding), 1.0)], "Made here.");
         for part in [
             "Made here. [Verdicts]",
-            "1 of 60 experiments have run",
+            &format!("1 of {} experiments have run", EXPERIMENTS.len()),
             "| [`unique-keys`](#unique-keys) |",
             "| `silt-example` | section 2.4",
             "| a\\|b\\_c | claimed 1.000 ± 10.000 % | 9.000 | 8.000 | 9.500 | not confirmed |",

@@ -28,7 +28,7 @@ pub enum Fault {
     /// SIGSTOP, and SIGCONT some election timeouts later.
     PauseLeader,
     PauseFollower,
-    /// Neither of two sides hears the other; clients reach both.
+    /// Neither of two sides reaches the other; clients reach both.
     CutLeader,
     CutFollower,
     CutLeaderFromOneFollower,

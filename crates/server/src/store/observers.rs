@@ -86,7 +86,7 @@ impl Observers {
         }
     }
 
-    /// Notifies that two tables were exchanged. Tracking clients are not told, as in Redis.
+    /// Notifies that two tables were exchanged. Tracking clients are not notified, as in Redis.
     pub(super) fn swapped(&self, table: usize, other: usize) {
         self.expiries.swap(table, other);
         if self.active.load(Ordering::Acquire) & BLOCKED != 0 {
