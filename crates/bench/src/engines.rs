@@ -121,10 +121,7 @@ impl Target {
     /// [`Error::InvalidOptions`] with all errors.
     pub fn check(&self) -> Result<()> {
         if self.keep && (self.engine == "mica" || self.storage == Storage::Ram) {
-            return Err(Error::invalid_option(
-                "keep-data",
-                "a store in memory cannot be kept".to_owned(),
-            ));
+            return Err(Error::invalid_option("keep-data", "a store in memory cannot be kept"));
         }
         match self.engine.as_str() {
             "lsm" => LsmOptions::from_map(&self.engine_options()).map(drop),

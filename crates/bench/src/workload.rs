@@ -230,7 +230,7 @@ impl Workload {
             }
             Some(_) if name == "fillseq" => {
                 debug_assert_eq!(draw, Draw::Sequential);
-                Err(Error::invalid_option("skew", "fillseq draws no keys at random".to_owned()))
+                Err(Error::invalid_option("skew", "fillseq draws no keys at random"))
             }
             _ => Ok(()),
         }

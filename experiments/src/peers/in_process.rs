@@ -6,10 +6,10 @@ use std::sync::Arc;
 use siltstone_bench::engines::{OpenEngine, fresh_directory};
 use siltstone_bench::report::Report;
 use siltstone_bench::run::{OnProgress, Session};
-use siltstone_engine::{Engine, Result};
+use siltstone_engine::{Engine, Error, Result};
 
 use super::peer_settings::PeerSettings;
-use super::{Task, bad, fjall, leveldb, librocksdb, lmdb, redb, unknown_peer};
+use super::{Task, fjall, leveldb, librocksdb, lmdb, redb, unknown_peer};
 
 /// Checks that the peer `name` is installed and can run the task.
 ///
@@ -18,7 +18,7 @@ use super::{Task, bad, fjall, leveldb, librocksdb, lmdb, redb, unknown_peer};
 /// [`Error::Refused`](siltstone_engine::Error::Refused) if its library is missing.
 pub fn check(name: &str, task: &Task<'_>) -> Result<()> {
     if task.target.storage.directory().is_none() {
-        return Err(bad("storage", "with --peer, both stores must be on disk".to_owned()));
+        return Err(Error::invalid_option("storage", "with --peer, both stores must be on disk"));
     }
     match name {
         "librocksdb" => librocksdb::check(),

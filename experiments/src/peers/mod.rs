@@ -20,7 +20,7 @@ use siltstone_bench::report::Report;
 use siltstone_bench::run::Settings;
 use siltstone_bench::workload::Workload;
 use siltstone_engine::names::unknown;
-use siltstone_engine::{Error, InvalidOption, Result};
+use siltstone_engine::{Error, Result};
 
 mod db_bench_output;
 mod fjall;

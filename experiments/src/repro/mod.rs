@@ -11,7 +11,7 @@ use serde::Serialize;
 use siltstone_bench::plot::Plot;
 use siltstone_bench::refused;
 use siltstone_engine::names::suggest;
-use siltstone_engine::{Error, InvalidOption, Result};
+use siltstone_engine::{Error, Result};
 
 mod advice;
 mod bars;
@@ -291,7 +291,7 @@ pub fn run(
         last = Some(measured);
     }
     let Some(measured) = last else {
-        return Err(Error::invalid_option("runs", "0 is not from 1".to_owned()));
+        return Err(Error::invalid_option("runs", "0 is not from 1"));
     };
     let (checks, spread) = runs::medians(&all)
         .ok_or_else(|| Error::Invalid("two runs have different checks".to_owned()))?;

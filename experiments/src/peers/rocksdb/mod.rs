@@ -26,8 +26,8 @@ use siltstone_engine::stats::Stalls;
 use siltstone_engine::{Durability, Error, Result};
 use siltstone_lsm::{Compression, Options as LsmOptions};
 
+use super::Task;
 use super::db_bench_output::{Output, timeline};
-use super::{Task, bad};
 
 const PROGRAM: &str = "db_bench";
 
@@ -36,7 +36,9 @@ const PROGRAM: &str = "db_bench";
 /// # Errors
 /// [`Error::InvalidOptions`] for an unsupported task; [`Error::Refused`] if it is missing.
 pub fn check(task: &Task<'_>) -> Result<()> {
-    let refuse = |option: &str, reason: &str| Err(bad(option, format!("with --peer, {reason}")));
+    let refuse = |option: &str, reason: &str| {
+        Err(Error::invalid_option(option, format!("with --peer, {reason}")))
+    };
     if task.target.storage.directory().is_none() {
         return refuse("storage", "both stores must be on disk");
     }
@@ -122,9 +124,9 @@ fn load(ops: u64, workload: String) -> Run {
 /// The program's benchmark for a workload.
 fn benchmark(workload: &Workload, is_first: bool) -> Result<&'static str> {
     if workload.is_zipf() && !workload.name.starts_with("ycsb") {
-        return Err(bad(
+        return Err(Error::invalid_option(
             "skew",
-            "with --peer, keys are drawn uniformly: db_bench has no Zipf".into(),
+            "with --peer, keys are drawn uniformly: db_bench has no Zipf",
         ));
     }
     match (workload.name.as_str(), is_first) {
@@ -139,7 +141,7 @@ fn benchmark(workload: &Workload, is_first: bool) -> Result<&'static str> {
         ("seekrandom", _) => Ok("seekrandom"),
         ("fillseq" | "load", false) => {
             let name = &workload.name;
-            Err(bad(
+            Err(Error::invalid_option(
                 "workload",
                 format!(
                     "with --peer, {name} must be the first workload: db_bench recreates the store"
@@ -147,9 +149,9 @@ fn benchmark(workload: &Workload, is_first: bool) -> Result<&'static str> {
             ))
         }
         (REPLAY, _) => {
-            Err(bad("trace", "db_bench replays no traces; use --peer librocksdb".into()))
+            Err(Error::invalid_option("trace", "db_bench replays no traces; use --peer librocksdb"))
         }
-        (name, _) => Err(bad("workload", format!("db_bench has no {name}"))),
+        (name, _) => Err(Error::invalid_option("workload", format!("db_bench has no {name}"))),
     }
 }
 
