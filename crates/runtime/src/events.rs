@@ -11,7 +11,7 @@
 //! `Option`, and does not make the event. It is not called by reads and writes that neither wait
 //! nor fail.
 //!
-//! Invariant: listeners hear events in the order in which they were emitted.
+//! Invariant: listeners get events in the order in which they were emitted.
 
 use std::collections::VecDeque;
 use std::fmt;
