@@ -10,10 +10,12 @@ use super::client::{Answer, ClusterClient};
 use super::nodes::wait_for;
 
 /// The first of some consecutive ports for clients, which are free together with those for nodes.
+/// All are below 32768: from there on the system gives ports to outgoing connections, and those of
+/// other tests would take them between this look and the start of the nodes.
 fn ports(count: u16) -> u16 {
     let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
     let all_free = |first: &u16| (*first..first + count).all(|p| is_free(p) && is_free(p + 10_000));
-    let start = 20_000 + (std::process::id() % 1000) as u16 * 10;
+    let start = 11_000 + (std::process::id() % 900) as u16 * 10;
     (start..start + 2000).step_by(10).find(all_free).unwrap()
 }
 
