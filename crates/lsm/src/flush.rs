@@ -96,8 +96,10 @@ enum PmemBuild {
 const CHECK_INTERVAL: u64 = 64;
 
 impl Tree {
-    /// Queues the computation of level sizes if the present ones are outdated.
+    /// Counts a flushed memtable for the level sizes, and queues their computation if the present
+    /// ones are outdated.
     fn schedule_sizing(&self, stats: MemtableStats) {
+        self.sizes.record_flush(stats);
         let is_due = || self.sizes.is_outdated(&self.view.load().version, stats);
         if !self.options.load().sizes_by_model || !is_due() {
             return;

@@ -47,7 +47,7 @@ use crate::options::{L0Policy, LiveOptions};
 use crate::version::{L0Run, TableFile, Version};
 
 /// The fill of level 0 at which its compaction begins (TriangleKV paper, section 3.1).
-pub(super) const COMPACTION_FILL: f64 = 0.6;
+const COMPACTION_FILL: f64 = 0.6;
 /// The fill of level 0 from which writers are delayed.
 const SLOWDOWN_FILL: f64 = 0.85;
 

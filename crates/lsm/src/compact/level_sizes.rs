@@ -11,8 +11,13 @@
 //!                                                                    saves 3 %
 //! ```
 //!
-//! Until the popularity is known no level is compacted for its size alone. The sizes are not in the
-//! manifest: they are computed from the first full memtable after each open.
+//! A pass over level 0 moves each of its keys to level 1 once: the cursor of slices goes from the
+//! first key to the last, or one compaction takes all runs. The writes between the ends of two
+//! passes are counted. They do not follow from the capacity of level 0, because a log occupies it
+//! until its last key has left.
+//!
+//! The sizes are not in the manifest. After an open the targets are the option's, or the present
+//! sizes of larger levels, until the second end of a pass.
 //!
 //! Invariant: targets ascend, and there are fewer than in `levels`; the level after them has no
 //! limit.
@@ -26,7 +31,7 @@ use parking_lot::Mutex;
 use siltstone_model::{Popularity, Workload, optimize::optimize_levels};
 
 use crate::options::Options;
-use crate::version::{L0Run, Version};
+use crate::version::Version;
 
 /// Another level must save at least this share of all writes.
 const MIN_LEVEL_SAVING: f64 = 0.03;
@@ -49,7 +54,18 @@ pub(crate) struct MemtableStats {
 /// The target sizes of levels.
 pub(crate) struct LevelSizes {
     targets: ArcSwap<Vec<u64>>,
+    passes: Mutex<Passes>,
     learned: Mutex<Option<LearnedSizes>>,
+}
+
+/// The lengths of passes over level 0, in writes.
+#[derive(Debug, Default)]
+struct Passes {
+    /// The writes flushed since the last end of a pass; `None` before the first end.
+    since_end: Option<u64>,
+    /// The mean of the passes, the latest with half of the weight; `None` before the first whole
+    /// one.
+    mean_writes: Option<f64>,
 }
 
 /// The inputs of the present targets.
@@ -58,6 +74,7 @@ struct LearnedSizes {
     keys: f64,
     /// Distinct keys per write in a memtable.
     unique_share: f64,
+    pass_writes: f64,
     skew: f64,
 }
 
@@ -67,7 +84,11 @@ impl LevelSizes {
         let (_, upper) = options.level_bytes.split_last().unwrap_or((&0, &[]));
         let now = |level: usize| if options.sizes_by_model { version.bytes(level) } else { 0 };
         let targets = (1..).zip(upper).map(|(level, &given)| given.max(now(level))).collect();
-        LevelSizes { targets: ArcSwap::from_pointee(targets), learned: Mutex::default() }
+        LevelSizes {
+            targets: ArcSwap::from_pointee(targets),
+            passes: Mutex::default(),
+            learned: Mutex::default(),
+        }
     }
 
     /// The targets of levels 1, 2, … in bytes. The level after them has none.
@@ -80,12 +101,27 @@ impl LevelSizes {
         self.learned.lock().map(|learned| learned.skew)
     }
 
+    /// Counts the writes of a flushed memtable.
+    pub(crate) fn record_flush(&self, stats: MemtableStats) {
+        if let Some(since_end) = &mut self.passes.lock().since_end {
+            *since_end += stats.writes;
+        }
+    }
+
+    /// Called when a pass over level 0 ends.
+    pub(crate) fn end_pass(&self) {
+        self.passes.lock().end();
+    }
+
     /// Whether the targets should be recomputed.
     pub(crate) fn is_outdated(&self, version: &Version, stats: MemtableStats) -> bool {
         let Some(deepest) = DeepestLevel::of(version) else { return false };
+        let Some(pass_writes) = self.passes.lock().mean_writes else { return false };
         let has_changed = |learned: LearnedSizes| {
             let differs = |then: f64, now: f64| (now / then - 1.0).abs() > MIN_CHANGE;
-            differs(learned.keys, deepest.keys) || differs(learned.unique_share, stats.share())
+            differs(learned.keys, deepest.keys)
+                || differs(learned.unique_share, stats.share())
+                || differs(learned.pass_writes, pass_writes)
         };
         stats.writes >= MIN_WRITES && self.learned.lock().is_none_or(has_changed)
     }
@@ -93,19 +129,13 @@ impl LevelSizes {
     /// Recomputes the targets. Cost: up to half a second of model evaluations.
     pub(crate) fn learn(&self, options: &Options, version: &Version, stats: MemtableStats) {
         let Some(deepest) = DeepestLevel::of(version) else { return };
+        let Some(pass_writes) = self.passes.lock().mean_writes else { return };
         let Some((popularity, skew)) = fit(deepest.keys, stats) else { return };
         let unique_share = stats.share();
-        *self.learned.lock() = Some(LearnedSizes { keys: deepest.keys, unique_share, skew });
+        let learned = LearnedSizes { keys: deepest.keys, unique_share, pass_writes, skew };
+        *self.learned.lock() = Some(learned);
         let run = stats.writes as f64;
-        // A run stays for half a pass on average, when level 0 is at its compaction fill.
-        let runs_per_pass = match options.l0_capacity(version.bytes_below()) {
-            0 => options.level0.compaction_trigger as f64,
-            bytes => {
-                2.0 * super::level0::COMPACTION_FILL * bytes as f64
-                    / new_run_bytes(version, &deepest, stats)
-            }
-        };
-        let runs_per_pass = runs_per_pass.max(1.0);
+        let runs_per_pass = (pass_writes / run).max(1.0);
         let max_levels = options.level_bytes.len().min(deepest.level + 1);
         let designs = (deepest.level..=max_levels)
             .filter_map(|levels| optimize_levels(&popularity, run, runs_per_pass, levels).ok());
@@ -129,6 +159,15 @@ impl LevelSizes {
     }
 }
 
+impl Passes {
+    fn end(&mut self) {
+        let Some(writes) = self.since_end.replace(0).filter(|&writes| writes > 0) else { return };
+        let writes = writes as f64;
+        let mean = self.mean_writes.map_or(writes, |mean| f64::midpoint(mean, writes));
+        self.mean_writes = Some(mean);
+    }
+}
+
 impl MemtableStats {
     fn share(self) -> f64 {
         self.keys as f64 / self.writes.max(1) as f64
@@ -149,14 +188,6 @@ impl DeepestLevel {
         let entry_bytes = version.bytes(level) as f64 / keys.max(1) as f64;
         Some(DeepestLevel { level, keys: keys as f64, entry_bytes })
     }
-}
-
-/// The size of a new run in level 0.
-fn new_run_bytes(version: &Version, deepest: &DeepestLevel, stats: MemtableStats) -> f64 {
-    let occupied: u64 = version.level0.iter().map(L0Run::owned_bytes).sum();
-    let entries: u64 = version.level0.iter().map(L0Run::entries).sum();
-    let entry = if entries > 0 { occupied as f64 / entries as f64 } else { deepest.entry_bytes };
-    (entry * stats.keys as f64).max(1.0)
 }
 
 /// The Zipf distribution over `keys` keys that fits the numbers of writes and distinct keys.
@@ -184,6 +215,20 @@ fn fit(keys: f64, stats: MemtableStats) -> Option<(Popularity, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn passes_are_counted_from_end_to_end() {
+        let mut passes = Passes::default();
+        passes.end();
+        assert_eq!(passes.mean_writes, None, "its start was not seen");
+        passes.end();
+        assert_eq!(passes.mean_writes, None, "nothing was written");
+        for (writes, mean) in [(100, 100.0), (200, 150.0), (50, 100.0)] {
+            *passes.since_end.as_mut().unwrap() += writes;
+            passes.end();
+            assert_eq!(passes.mean_writes, Some(mean));
+        }
+    }
 
     #[test]
     fn skew_of_generated_writes_is_estimated() {

@@ -213,6 +213,13 @@ impl Strategy for LeveledStrategy {
     fn advance(&self, compaction: &Compaction) {
         if compaction.level == 0 {
             self.seek_charge_bytes.store(0, Relaxed);
+            let is_end_of_pass = match &compaction.slice_end {
+                Some(end) => end.is_none(),
+                None => !self.level0.is_l0_sliced(),
+            };
+            if is_end_of_pass {
+                self.sizes.end_pass();
+            }
         }
         let mut cursors = self.cursors.lock();
         let levels = cursors.len().max(compaction.level + 1);
