@@ -59,6 +59,14 @@ impl Group {
         self
     }
 
+    /// The name of one of its workloads in tables and charts.
+    pub fn title(&self, workload: &str) -> String {
+        match self.workloads.contains(',') {
+            true => format!("{} {workload}", self.name),
+            false => self.name.to_owned(),
+        }
+    }
+
     /// The arguments of `bench` for this group, without the store.
     pub fn arguments(&self, keys: u64) -> Vec<String> {
         let keys = ((keys as f64 * self.keys_share) as u64).max(1);

@@ -3,7 +3,7 @@
 //! ```text
 //! for each run, group and store:
 //!   a process of its own ─▶ a fresh store ─▶ the group's workloads ─▶ Report
-//! Reports of all runs ─▶ median, smallest and largest of each figure ─▶ table
+//! Reports of all runs ─▶ median, smallest and largest of each figure ─▶ table, chart
 //! ```
 //!
 //! Runs of different stores alternate, so that a slow minute of the machine meets all of them.
@@ -11,15 +11,19 @@
 //!
 //! | module | contents |
 //! | --- | --- |
+//! | [`chart`] | medians of the throughput as bars |
 //! | [`groups`] | the workloads |
+//! | [`servers`] | our server beside Redis |
 //! | [`record`] | the results in a file, so that a stopped comparison can be resumed |
 //! | [`table`] | medians and spreads as a table |
 //!
 //! Invariants: no figure comes from one run while others of the same cell exist. A run that failed
 //! leaves a cell without a number, and its error is printed.
 
+pub mod chart;
 pub mod groups;
 pub mod record;
+pub mod servers;
 pub mod table;
 
 /// Our engines, by their names.

@@ -51,10 +51,7 @@ pub fn table(record: &Record, groups: &[Group], stores: &[String], keys: u64) ->
     let _ = writeln!(text, "| --- | --- |{}", " --: |".repeat(stores.len()));
     for group in groups {
         for workload in group.workloads.split(',') {
-            let name = match group.workloads.contains(',') {
-                true => format!("{} {workload}", group.name),
-                false => group.name.to_owned(),
-            };
+            let name = group.title(workload);
             for (figure, value) in FIGURES {
                 let cells: Vec<_> = stores
                     .iter()
@@ -78,8 +75,8 @@ pub fn table(record: &Record, groups: &[Group], stores: &[String], keys: u64) ->
     text
 }
 
-/// The figure in each run.
-fn numbers(
+/// The figure in each run, if it is finite.
+pub(super) fn numbers(
     record: &Record,
     group: &Group,
     store: &str,
@@ -95,15 +92,23 @@ fn numbers(
         .collect()
 }
 
-fn cell(numbers: &[f64]) -> Option<String> {
+/// The median, with the smallest and the largest if there are several numbers.
+pub(super) fn cell(numbers: &[f64]) -> Option<String> {
+    let smallest = numbers.iter().copied().reduce(f64::min)?;
+    let largest = numbers.iter().copied().reduce(f64::max)?;
+    let median = median(numbers)?;
+    Some(match numbers.len() {
+        1 => short(median),
+        _ => format!("{} ({} to {})", short(median), short(smallest), short(largest)),
+    })
+}
+
+/// The middle of the numbers; of an even count, the mean of the two in the middle.
+pub(super) fn median(numbers: &[f64]) -> Option<f64> {
     let mut sorted = numbers.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let (first, last) = (sorted.first()?, sorted.last()?);
-    let median = f64::midpoint(sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2]);
-    Some(match sorted.len() {
-        1 => short(median),
-        _ => format!("{} ({} to {})", short(median), short(*first), short(*last)),
-    })
+    let upper = *sorted.get(sorted.len() / 2)?;
+    Some(f64::midpoint(sorted[(sorted.len() - 1) / 2], upper))
 }
 
 /// Three digits, or all of a larger integer.

@@ -203,7 +203,7 @@ impl Server {
 ///
 /// # Errors
 /// [`Error::Refused`] if there is none.
-fn siltstone() -> Result<PathBuf> {
+pub(crate) fn siltstone() -> Result<PathBuf> {
     if let Some(program) = std::env::var_os("SILTSTONE") {
         return Ok(program.into());
     }

@@ -7,8 +7,10 @@ use std::process::{Command, Stdio};
 use clap::Args;
 use indicatif::ProgressBar;
 use siltstone::options::parse_count;
+use siltstone_bench::plot_file;
 use siltstone_bench::report::Report;
 use siltstone_engine::names::unknown;
+use siltstone_experiments::compare::chart::throughput_chart;
 use siltstone_experiments::compare::groups::{GROUPS, Group};
 use siltstone_experiments::compare::record::{Outcome, Record};
 use siltstone_experiments::compare::table::table;
@@ -40,6 +42,9 @@ pub(crate) struct Compare {
     /// Create the stores below this directory (default: the current directory)
     #[arg(long)]
     dir: Option<PathBuf>,
+    /// Write a chart of the throughput of each store, as a multiple of the first one's
+    #[arg(long, value_name = "FILE.svg", value_parser = plot_file::parse)]
+    plot: Option<PathBuf>,
 }
 
 fn groups_help() -> String {
@@ -58,6 +63,9 @@ impl Compare {
         }
         if self.runs == 0 || self.keys == 0 {
             return Err(Failure::Usage("--runs and --keys must be at least 1".to_owned()));
+        }
+        if let Some(path) = &self.plot {
+            plot_file::check_writable(path)?;
         }
         let mut record = match &self.results {
             Some(path) => Record::open(path).map_err(|error| {
@@ -81,6 +89,9 @@ impl Compare {
         bar.finish_and_clear();
         let text = table(&record, &groups, &self.stores, self.keys);
         write!(std::io::stdout().lock(), "{text}")?;
+        if let Some(path) = &self.plot {
+            plot_file::write(path, &throughput_chart(&record, &groups, &self.stores, self.keys))?;
+        }
         Ok(true)
     }
 

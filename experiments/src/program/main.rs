@@ -5,6 +5,7 @@
 
 mod bench;
 mod compare;
+mod compare_servers;
 mod console;
 mod failure;
 mod repro;
@@ -30,6 +31,7 @@ enum Command {
     /// Measure an engine and another store under the same workload
     Bench(bench::Bench),
     Compare(compare::Compare),
+    CompareServers(compare_servers::CompareServers),
 }
 
 fn main() -> ExitCode {
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
         Command::Repro(command) => command.run(),
         Command::Bench(command) => command.run(),
         Command::Compare(command) => command.run(),
+        Command::CompareServers(command) => command.run(),
     };
     match outcome {
         Ok(is_success) => ExitCode::from(u8::from(!is_success)),

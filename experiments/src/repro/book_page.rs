@@ -16,7 +16,7 @@ pub fn book_page(entries: &[Entry], environment: &str) -> String {
     let mut out = format!(
         "# Claims of the papers\n\n\
          Every claim with an experiment, as `siltstone-experiments repro run --all --report DIR` writes it \
-         to `DIR/claims.md`. {environment} [Verdicts](results.md#verdicts) are of the medians of the runs.\n\n\
+         to `DIR/claims.md`. {environment} [Verdicts](index.md#verdicts) are of the medians of the runs.\n\n\
          {}\n\n\
          | experiment | figure | verdict | runs | date |\n| --- | --- | --- | --- | --- |\n",
         totals(entries, EXPERIMENTS.len()),

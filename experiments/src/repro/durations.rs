@@ -32,6 +32,7 @@ const SECONDS: &[(&str, u32)] = &[
     ("mica-small", 68),
     ("mica-large", 62),
     ("mica-past", 64),
+    ("mica-prefetch", 25),
     ("mica-trees", 20),
     ("mica-direction", 19),
     ("mica-latency", 16),
@@ -67,6 +68,7 @@ const SECONDS: &[(&str, u32)] = &[
     ("model-speed", 1),
     ("table-selection", 24),
     ("advice", 381),
+    ("semantics", 20),
     ("txn-aborts", 4),
     ("txn-ycsb", 58),
 ];

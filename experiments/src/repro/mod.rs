@@ -44,11 +44,13 @@ mod mica_latency;
 mod mica_lines;
 mod mica_lossless;
 mod mica_network;
+mod mica_prefetch;
 mod mica_throughput;
 mod mica_trees;
 mod model_speed;
 pub mod page;
 mod runs;
+mod semantics;
 mod silt_combinations;
 mod silt_example;
 mod silt_inlining;
@@ -117,6 +119,7 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &mica_network::MicaNetwork::Small,
     &mica_network::MicaNetwork::Large,
     &mica_network::MicaNetwork::KernelBypass,
+    &mica_prefetch::MicaPrefetch,
     &mica_trees::MicaTrees,
     &mica_direction::MicaDirection,
     &mica_latency::MicaLatency { xdp: false },
@@ -152,6 +155,7 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &model_speed::ModelSpeed,
     &table_selection::TableSelection,
     &advice::Advice,
+    &semantics::Semantics,
     &txn_aborts::TxnAborts,
     &txn_ycsb::TxnYcsb,
 ];

@@ -75,6 +75,14 @@ impl Experiment for SiltStores {
          miss a filter; a GET from a SortedStore takes at most 1.19 times as long as from a LogStore (309 of 367 µs)"
     }
 
+    fn cause(&self) -> Option<&'static str> {
+        Some(
+            "the rates of PUT, CONVERT and MERGE, and of misses that no read follows, are \
+             those of the processor: the paper's is of 2009; the shares of raw reads do not \
+             depend on it",
+        )
+    }
+
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let slots = ((SLOTS * scale).max(64.0) as u64).next_power_of_two();
         let entries = 4 * slots * STORES * 9 / 10;

@@ -34,6 +34,13 @@ impl Experiment for SkimpyMemory {
          hit rate is about 90 %"
     }
 
+    fn cause(&self) -> Option<&'static str> {
+        Some(
+            "fewer keys: under Zipf 0.99 the most popular tenth takes 78 % of the requests for \
+             40,000 keys, and 86 % for the paper's 20 M (sums of the distribution)",
+        )
+    }
+
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let keys = ((KEYS * scale) as u64).max(MIN_KEYS);
         let mut skimpy = FlashTable::open("skimpy", keys, 5)?;

@@ -43,11 +43,13 @@ const OURS: &[&str] = &[
     "mica-reinsertion",
     "mica-latency",
     "mica-latency-past",
+    "mica-prefetch",
     "trie-frontier",
     "write-stalls",
     "lsm-rocksdb",
     "model-speed",
     "advice",
+    "semantics",
 ];
 
 const PAPER_SCALES: &[(&str, &str)] = &[

@@ -39,6 +39,13 @@ impl Experiment for TableSelection {
         "compacting tables in turn writes up to 32.2 % less than the largest first"
     }
 
+    fn cause(&self) -> Option<&'static str> {
+        Some(
+            "the simulator has the selection alone, and RocksDB more: the thesis measured \
+             RocksDB itself",
+        )
+    }
+
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let counts = simulated_counts(scale);
         let mut parts = Parts::new(2 * SKEWS.len() * counts.len(), progress);

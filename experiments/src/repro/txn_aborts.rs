@@ -58,6 +58,13 @@ impl Experiment for TxnAborts {
         "several versions halve the abort rate of one, and gain more as load grows"
     }
 
+    fn cause(&self) -> Option<&'static str> {
+        Some(
+            "one version is modelled more strictly than in the paper: every transaction, \
+             read-only ones too, aborts if a key has changed between its read and its end",
+        )
+    }
+
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let keys = (KEYS * scale).max(1000.0) as u64;
         let transactions = (TRANSACTIONS * scale).max(1000.0) as u64;
