@@ -322,9 +322,11 @@ impl Feed {
         }
     }
 
-    /// The newest sequence number that may be shown.
+    /// The newest sequence number that may be shown. An ingestion is durable by its manifest edit
+    /// before its record is in the log, and visible after that.
     fn limit(&self, tree: &Tree) -> u64 {
-        if self.includes_unsynced { tree.visible.load(Acquire) } else { tree.durable.load(Acquire) }
+        let visible = tree.visible.load(Acquire);
+        if self.includes_unsynced { visible } else { visible.min(tree.durable.load(Acquire)) }
     }
 
     /// Reads on up to the first change after the position.
