@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use siltstone_engine::{
-    Change, ChangeOptions, Durability, Engine, IngestMode, IngestOptions, ManualClock, WriteBatch,
+    Change, ChangeOptions, Durability, Engine, IngestMode, IngestOptions, ManualClock, Result,
+    WriteBatch,
 };
 use siltstone_lsm::{Lsm, Options, SortedFileWriter};
 use siltstone_runtime::Env;
@@ -32,7 +33,7 @@ fn feed_read_during_ingestions_shows_each_of_them() {
         let mut feed = lsm.changes(ChangeOptions { since: 1, include_unsynced }).unwrap();
         let is_done = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let reader = scope.spawn(|| {
+            let reader = scope.spawn(|| -> Result<u64> {
                 let mut shown = 0;
                 loop {
                     let was_done = is_done.load(SeqCst);
@@ -41,7 +42,7 @@ fn feed_read_during_ingestions_shows_each_of_them() {
                             assert_eq!(change.change, Change::Ingested);
                             shown += 1;
                         }
-                        None if was_done => return siltstone_engine::Result::Ok(shown),
+                        None if was_done => return Ok(shown),
                         None => {}
                     }
                 }
