@@ -250,9 +250,9 @@ fn table_is_read_only_once_the_name_of_its_operator_is_in_doubt() {
     // Without space nothing is in doubt.
     let disk = FaultyVfs::new(1);
     let lsm = open(&(Arc::new(disk.clone()) as Arc<dyn Vfs>), &[]);
-    disk.set_capacity(disk.space_used());
+    disk.set_errors_full(true);
+    disk.fail_next(FaultKind::Write, 1);
     lsm.set_merge_operator(Some(Arc::new(MergeCounter))).unwrap_err();
-    disk.set_capacity(u64::MAX);
     lsm.write(WriteBatch::new().put_until(b"k", b"v", 1 << 40), Durability::Synced).unwrap();
 }
 
