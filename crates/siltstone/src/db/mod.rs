@@ -24,8 +24,13 @@
 //! | `options` | options of tables that change |
 //! | `members` | identities of tables, for batches over several tables |
 //!
-//! Invariant: a table directory that the catalogue does not list is never removed, since an older
-//! catalogue may have been restored.
+//! Invariants:
+//! - A table directory that the catalogue does not list is never removed, since an older catalogue
+//!   may have been restored.
+//! - A table is opened only if the catalogue on disk lists it. If a change of the catalogue fails,
+//!   the old one is written again; if that fails, too, no table is opened and nothing is changed
+//!   before the store is reopened. Otherwise the next open would remove the files of a table that
+//!   was not dropped here, with what has been written to it since.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -85,6 +90,43 @@ struct Open {
     catalogue: Catalogue,
     tables: BTreeMap<String, Table>,
     closed: bool,
+    /// Why it is unknown which catalogue is on disk.
+    doubt: Option<String>,
+}
+
+impl Open {
+    /// Fails if it is unknown which catalogue is on disk.
+    fn check_known(&self) -> Result<()> {
+        match &self.doubt {
+            None => Ok(()),
+            Some(cause) => Err(Error::ReadOnly { cause: cause.clone() }),
+        }
+    }
+
+    /// Replaces the catalogue, durably.
+    ///
+    /// # Errors
+    /// I/O errors: the old catalogue is there. `ReadOnly` after an error that has left it unknown
+    /// which one is there; the first such error itself.
+    fn replace_catalogue(&mut self, vfs: &dyn Vfs, catalogue: Catalogue) -> Result<()> {
+        self.check_known()?;
+        match catalogue.replace(vfs) {
+            Ok(()) => {
+                self.catalogue = catalogue;
+                Ok(())
+            }
+            Err((error, false)) => Err(error),
+            Err((error, true)) => {
+                if let Err(other) = self.catalogue.write(vfs) {
+                    let name = Catalogue::NAME;
+                    self.doubt = Some(format!(
+                        "a change of {name} failed ({error}) and could not be undone ({other})"
+                    ));
+                }
+                Err(error)
+            }
+        }
+    }
 }
 
 impl Db {
@@ -143,6 +185,12 @@ impl Db {
     /// I/O errors.
     pub fn table_vfs(&self, name: &str) -> Result<Arc<dyn Vfs>> {
         self.inner.vfs.subdirectory(&directory(name))
+    }
+
+    /// The same for a table that may be dropped meanwhile: a directory that is created again would
+    /// be in the way of the next table of this name.
+    pub(crate) fn existing_table_vfs(&self, name: &str) -> Result<Arc<dyn Vfs>> {
+        self.inner.vfs.existing_subdirectory(&directory(name))
     }
 
     pub(crate) fn options(&self) -> &DbOptions {

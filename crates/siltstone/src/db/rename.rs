@@ -79,8 +79,7 @@ impl Db {
         }
         let mut catalogue = open.catalogue.clone();
         catalogue.pending.insert(to.to_owned());
-        catalogue.write(vfs)?;
-        open.catalogue = catalogue.clone();
+        open.replace_catalogue(vfs, catalogue.clone())?;
         // What a dropped table or an interrupted rename left.
         remove_files(vfs, to)?;
         link_files(vfs, from, to)?;
@@ -92,13 +91,10 @@ impl Db {
         }
         catalogue.rename_place(from, to);
         catalogue.pending.insert(from.to_owned());
-        catalogue.write(vfs)?;
-        open.catalogue = catalogue.clone();
+        open.replace_catalogue(vfs, catalogue.clone())?;
         remove_files(vfs, from)?;
         catalogue.pending.remove(from);
-        catalogue.write(vfs)?;
-        open.catalogue = catalogue;
-        Ok(())
+        open.replace_catalogue(vfs, catalogue)
     }
 }
 
