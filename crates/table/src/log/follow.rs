@@ -178,7 +178,8 @@ impl LogFollower {
             let mut chunk = std::mem::take(&mut self.chunk);
             let len = CHUNK_BYTES.min(self.file.len()?.saturating_sub(block_at));
             chunk.resize(len as usize, 0);
-            match self.file.read_at(block_at, &mut chunk, Purpose::Scan) {
+            // Of an encrypted log, also the tail that a crash has left is no frame.
+            match self.file.read_lossy_at(block_at, &mut chunk, Purpose::Scan) {
                 Ok(()) => {}
                 // Its preallocated tail was released meanwhile: the next call reads less.
                 Err(Error::Io { kind: std::io::ErrorKind::UnexpectedEof, .. }) => return Ok(None),
