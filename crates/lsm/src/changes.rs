@@ -134,6 +134,10 @@ fn open_segment(tree: &Tree, number: u64, name: &str) -> Result<Option<Segment>>
         let Some(record) = log.next()? else { return Ok(None) };
         let link = SegmentLink::decode(record.bytes);
         let link = link.map_err(|reason| malformed(number, record.position, reason))?;
+        if link.number >= number {
+            let reason = format!("the log before it is said to be {}", link.number);
+            return Err(Error::corruption(name, record.position, reason));
+        }
         let mut first = None;
         while first.is_none()
             && let Some(record) = log.next()?
