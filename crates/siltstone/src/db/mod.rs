@@ -27,10 +27,9 @@
 //! Invariants:
 //! - A table directory that the catalogue does not list is never removed, since an older catalogue
 //!   may have been restored.
-//! - A table is opened only if the catalogue on disk lists it. If a change of the catalogue fails,
-//!   the old one is written again; if that fails, too, no table is opened and nothing is changed
-//!   before the store is reopened. Otherwise the next open would remove the files of a table that
-//!   was not dropped here, with what has been written to it since.
+//! - A table is opened only if the catalogue on disk lists it. After a failed change of the catalogue
+//!   the one in force is written again before that. Otherwise the next open would remove the files
+//!   of a table that was not dropped here, with what has been written to it since.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -90,39 +89,38 @@ struct Open {
     catalogue: Catalogue,
     tables: BTreeMap<String, Table>,
     closed: bool,
-    /// Why it is unknown which catalogue is on disk.
-    doubt: Option<String>,
+    /// Whether a failed change of the catalogue may be on disk.
+    is_in_doubt: bool,
 }
 
 impl Open {
-    /// Fails if it is unknown which catalogue is on disk.
-    fn check_known(&self) -> Result<()> {
-        match &self.doubt {
-            None => Ok(()),
-            Some(cause) => Err(Error::ReadOnly { cause: cause.clone() }),
+    /// Writes the catalogue again if a failed change of it may be on disk.
+    ///
+    /// # Errors
+    /// I/O errors: the change may still be there.
+    fn resolve_doubt(&mut self, vfs: &dyn Vfs) -> Result<()> {
+        if self.is_in_doubt {
+            self.catalogue.write(vfs)?;
+            self.is_in_doubt = false;
         }
+        Ok(())
     }
 
     /// Replaces the catalogue, durably.
     ///
     /// # Errors
-    /// I/O errors: the old catalogue is there. `ReadOnly` after an error that has left it unknown
-    /// which one is there; the first such error itself.
+    /// I/O errors: the old catalogue stays in force.
     fn replace_catalogue(&mut self, vfs: &dyn Vfs, catalogue: Catalogue) -> Result<()> {
-        self.check_known()?;
         match catalogue.replace(vfs) {
             Ok(()) => {
                 self.catalogue = catalogue;
+                self.is_in_doubt = false;
                 Ok(())
             }
-            Err((error, false)) => Err(error),
-            Err((error, true)) => {
-                if let Err(other) = self.catalogue.write(vfs) {
-                    let name = Catalogue::NAME;
-                    self.doubt = Some(format!(
-                        "a change of {name} failed ({error}) and could not be undone ({other})"
-                    ));
-                }
+            Err((error, may_be_there)) => {
+                self.is_in_doubt |= may_be_there;
+                // If this fails, too, it is tried again before a table is opened.
+                let _ = self.resolve_doubt(vfs);
                 Err(error)
             }
         }

@@ -23,8 +23,7 @@ impl Db {
     /// # Errors
     /// [`Error::Invalid`] if there is none, or if the options `compaction_filters` or
     /// `merge_operators` of the store name a table that is not on `lsm`; errors of opening it, and
-    /// of [`Table::set_merge_operator`]. [`Error::ReadOnly`] if a change of the catalogue has failed
-    /// so that it is unknown whether the table exists; reopening the store decides.
+    /// of [`Table::set_merge_operator`].
     pub fn table(&self, name: &str) -> Result<Table> {
         self.table_locked(&mut *self.state()?, name)
     }
@@ -34,7 +33,7 @@ impl Db {
             return Ok(table.clone());
         }
         let spec = self.spec(open, name)?;
-        open.check_known()?;
+        open.resolve_doubt(self.inner.vfs.as_ref())?;
         self.check_hooks(name, &spec.engine)?;
         self.check_encryption(name, &spec)?;
         // An engine would create a new table in an empty directory.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use siltstone::{Db, DbBatch, DbOptions, Durability, Env, Error, ManualClock, WriteBatch};
+use siltstone::{Db, DbBatch, DbOptions, Durability, Env, ManualClock, WriteBatch};
 use siltstone_faults::{FaultKind, FaultyVfs, Survival};
 
 fn options() -> DbOptions {
@@ -17,7 +17,7 @@ fn open(disk: &FaultyVfs) -> Db {
 /// Calls `change` with one failed request after the other, and with several in a row. Afterwards
 /// each table that opens takes a synced write, which must be there after the next open.
 fn fail_each_request(change: impl Fn(&Db) -> siltstone::Result<()>) {
-    let (mut refused, mut written) = (0, 0);
+    let mut written = 0;
     for in_a_row in [1, 3, 20] {
         for nth in 0.. {
             let disk = FaultyVfs::new(nth);
@@ -36,11 +36,8 @@ fn fail_each_request(change: impl Fn(&Db) -> siltstone::Result<()>) {
                 let put = db.table(&name).and_then(|table| {
                     table.write(WriteBatch::new().put(b"later", b"2"), Durability::Synced)
                 });
-                match put {
-                    Ok(()) => names.push(name),
-                    Err(Error::ReadOnly { .. }) => refused += 1,
-                    Err(other) => panic!("{other} at {nth}, {in_a_row} in a row"),
-                }
+                put.unwrap_or_else(|error| panic!("{error} at {nth}, {in_a_row} in a row"));
+                names.push(name);
             }
             let _ = db.close();
             drop(db);
@@ -60,8 +57,7 @@ fn fail_each_request(change: impl Fn(&Db) -> siltstone::Result<()>) {
             }
         }
     }
-    println!("{written} tables written after a failure, {refused} refused");
-    assert!(written > 10 && refused > 0);
+    assert!(written > 10, "{written}");
 }
 
 #[test]
