@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use siltstone::Db;
 use siltstone_engine::{Error, Result};
-use siltstone_vfs::{Disk, Mode, Vfs};
+use siltstone_vfs::{Disk, LockGuard, Mode, Vfs};
 
 use crate::blobs::Blobs;
 use crate::manifest::{BackupFile, Manifest};
@@ -19,6 +19,8 @@ use crate::repository::Repository;
 /// Files beside the tables that belong to the content of a store: the libraries of functions of a
 /// server. They are replaced as a whole by a rename, so a link to one is never half of a change.
 const COMPANION_FILES: [&str; 1] = ["functions.rdb"];
+/// The lock file of a store, and so of a checkpoint.
+const LOCK: &str = "LOCK";
 
 /// The result of [`Repository::back_up`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -128,6 +130,8 @@ impl Repository {
 /// A checkpoint beside the store, where files can be linked. Removed when it is dropped.
 struct Checkpoint {
     path: PathBuf,
+    /// Shows to a backup into another repository that this one reads the files.
+    _lock: LockGuard,
 }
 
 impl Checkpoint {
@@ -140,11 +144,12 @@ impl Checkpoint {
         // whether a backup into another repository runs, but then the checkpoint's own lock does.
         if path.is_dir() {
             let copy = Disk::open(&path)?;
-            let _lock = copy.lock("LOCK")?;
+            let _lock = copy.lock(LOCK)?;
             remove(&path)?;
         }
         db.checkpoint(&path)?;
-        let checkpoint = Checkpoint { path };
+        let lock = Disk::open(&path)?.lock(LOCK)?;
+        let checkpoint = Checkpoint { path, _lock: lock };
         for name in COMPANION_FILES {
             checkpoint.link(store, name)?;
         }
@@ -194,7 +199,7 @@ fn files_in(checkpoint: &Path) -> Result<Vec<(Arc<dyn Vfs>, BackupFile)>> {
         files.push((directory.clone(), file));
         Ok(())
     };
-    for name in root.list()?.into_iter().filter(|name| name != "LOCK") {
+    for name in root.list()?.into_iter().filter(|name| name != LOCK) {
         add(&root, &name, name.clone())?;
     }
     for table in root.subdirectories()? {

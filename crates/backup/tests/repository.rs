@@ -112,6 +112,26 @@ fn next_backup_reads_and_writes_what_is_new() {
     assert!(grown.new_blobs > 0 && grown.read_files < grown.files, "{grown:?}");
 }
 
+/// Both would read the files of a checkpoint of the same name.
+#[test]
+fn backup_into_another_repository_meanwhile_is_refused() {
+    let fixture = fixture_on(&["lsm"]);
+    fixture.write(0, 1000);
+    let other = Repository::open_or_create(fixture.path("other")).unwrap();
+    let mut refusals = Vec::new();
+    let mut progress = |_, _| {
+        fixture.tables[0].put(b"later", b"").unwrap();
+        refusals.push(other.back_up(&fixture.db, &mut |_, _| {}).unwrap_err());
+    };
+    let report = fixture.repository().back_up(&fixture.db, &mut progress).unwrap();
+    assert!(!refusals.is_empty());
+    let is_locked = |error: &Error| matches!(error, Error::Locked { .. });
+    assert!(refusals.iter().all(is_locked), "{refusals:?}");
+    fixture.repository().restore(&report.id, fixture.path("restored"), &mut |_, _| {}).unwrap();
+    assert_has(&fixture.path("restored"), 1000);
+    other.back_up(&fixture.db, &mut |_, _| {}).unwrap();
+}
+
 #[test]
 fn damage_is_reported_by_name_and_never_restored() {
     let fixture = fixture();

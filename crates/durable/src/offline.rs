@@ -53,8 +53,7 @@ impl<'a> Verification<'a> {
         let core = table.core();
         core.background.check_open()?;
         let mut report = VerifyReport::default();
-        let manifest = Manifest::open(core.vfs.clone(), T::Version::ENGINE);
-        report.note(manifest.map(|(manifest, _)| (manifest.bytes(), 0)))?;
+        report.note(core.versions.verify_manifest(&core.vfs).map(|bytes| (bytes, 0)))?;
         Ok(Verification { report, done: 0, total, progress })
     }
 

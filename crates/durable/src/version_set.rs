@@ -254,6 +254,16 @@ impl<V: VersionState> VersionSet<V> {
         self.current.lock().manifest.as_mut().ok_or(Error::Closed)?.persist_recovered()
     }
 
+    /// Reads the manifest on `vfs` while no edit changes it; returns its length in bytes.
+    ///
+    /// # Errors
+    /// Those of [`Manifest::open`].
+    pub fn verify_manifest(&self, vfs: &Arc<dyn Vfs>) -> Result<u64> {
+        // An edit may replace the manifest and remove the previous one.
+        let _current = self.current.lock();
+        Ok(Manifest::open(vfs.clone(), V::ENGINE)?.0.bytes())
+    }
+
     /// Seals the manifest: it takes no more edits.
     ///
     /// # Errors
@@ -520,6 +530,24 @@ mod tests {
         assert!(!recovered.is_new);
         assert_eq!(recovered.edit.header.sealed_log, Some((7, 0)));
         assert_eq!(recovered.version.numbers, (1..count).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn manifest_is_sound_while_edits_replace_it() {
+        let vfs: Arc<dyn Vfs> = Arc::new(FaultyVfs::new(1));
+        let (versions, _) = open(&vfs);
+        std::thread::scope(|scope| {
+            let edits = scope.spawn(|| {
+                for number in 0..100 {
+                    let edit =
+                        Change { padding: 1 << 17, added: vec![number], ..Change::default() };
+                    apply(&versions, edit).unwrap();
+                }
+            });
+            while !edits.is_finished() {
+                versions.verify_manifest(&vfs).unwrap();
+            }
+        });
     }
 
     #[test]

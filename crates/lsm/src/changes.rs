@@ -8,8 +8,9 @@
 //!
 //! A feed begins in the last log whose first sequence number is not after the wanted one, and
 //! follows the chain. Records up to the newest visible, or durable, sequence number are in the logs
-//! and are never undone, so the feed reads up to there and no further. If no whole record follows,
-//! the next log continues it.
+//! and are never undone, so the feed reads up to there and no further. What was read ahead beyond
+//! it may be undone meanwhile, and is read again. If no whole record follows, the next log
+//! continues it.
 //!
 //! Nothing is pinned: a log that is archived meanwhile is opened again under its new name, and one
 //! that was removed is an error. Writers do nothing for feeds.
@@ -41,6 +42,8 @@ pub(crate) struct Feed {
     /// The sequence number of the last change that was returned, or where the feed began.
     position: u64,
     log: LogFollower,
+    /// The newest sequence number that was visible before the bytes at hand were read.
+    final_to: u64,
     /// The sequence number of the next change in the log; `None` before the first one.
     next: Option<u64>,
     pending: Pending,
@@ -84,6 +87,7 @@ impl Tree {
                 includes_unsynced: include_unsynced,
                 position: since,
                 log,
+                final_to: 0,
                 next: None,
                 pending: Pending::default(),
                 ready: None,
@@ -130,6 +134,10 @@ fn open_segment(tree: &Tree, number: u64, name: &str) -> Result<Option<Segment>>
         let Some(record) = log.next()? else { return Ok(None) };
         let link = SegmentLink::decode(record.bytes);
         let link = link.map_err(|reason| malformed(number, record.position, reason))?;
+        if link.number >= number {
+            let reason = format!("the log before it is said to be {}", link.number);
+            return Err(Error::corruption(name, record.position, reason));
+        }
         let mut first = None;
         while first.is_none()
             && let Some(record) = log.next()?
@@ -322,9 +330,11 @@ impl Feed {
         }
     }
 
-    /// The newest sequence number that may be shown.
+    /// The newest sequence number that may be shown. An ingestion is durable by its manifest edit
+    /// before its record is in the log, and visible after that.
     fn limit(&self, tree: &Tree) -> u64 {
-        if self.includes_unsynced { tree.visible.load(Acquire) } else { tree.durable.load(Acquire) }
+        let visible = tree.visible.load(Acquire);
+        if self.includes_unsynced { visible } else { visible.min(tree.durable.load(Acquire)) }
     }
 
     /// Reads on up to the first change after the position.
@@ -333,6 +343,10 @@ impl Feed {
             // Visible changes are whole in the log; later records may still be undone.
             if self.next.unwrap_or(0).max(self.position + 1) > self.limit(tree) {
                 return Ok(None);
+            }
+            if self.next.unwrap_or(self.position + 1) > self.final_to {
+                self.final_to = tree.visible.load(Acquire);
+                self.log.forget();
             }
             let Some(change) = self.read()? else {
                 self.next_log(tree)?;

@@ -3,7 +3,7 @@
 //! ```text
 //!   prepare   000012.ingest = link or copy of the file ─ synced, checked      writers go on
 //!   commit    writers paused ─ flush ─ sequence number G ─ 000012-G-identity.sst, durable
-//!             ─ manifest edit with all files ─ visible ─ writers go on
+//!             ─ manifest edit with all files ─ log record ─ visible ─ writers go on
 //! ```
 //!
 //! With another prefix for the keys, a file is rewritten under its staging name
@@ -20,8 +20,9 @@
 //! which no compaction that spans the range is writing; else to level 0. No compaction begins
 //! between the choice of the level and the moment when the files are visible.
 //!
-//! A record in the log follows, before any later write: a manifest whose last edit is damaged would
-//! otherwise open as if a power cut had come before the ingestion, with the writes after it.
+//! A record in the log follows, before the files are visible and before any later write: a manifest
+//! whose last edit is damaged would otherwise open as if a power cut had come before the ingestion,
+//! with the writes after it.
 //!
 //! The active memtable is replaced by an empty one in the same view as the files. So a reader with
 //! an older view, which lacks the files, does not see later writes either.
@@ -253,11 +254,11 @@ impl Tree {
         }
         writer.memtable = fresh;
         writer.last_sequence = sequence;
-        self.visible.store(sequence, Release);
         // Only evidence: without it a manifest that loses its end may go unnoticed. If the log
-        // fails, the next write reports it.
+        // fails, the next write reports it. Change feeds read the log up to what is visible.
         let record = record::ingested_record(sequence);
         let _ = append(self, writer, std::iter::once([&record[..], &[]]), &mut Vec::new());
+        self.visible.store(sequence, Release);
         Ok(prepared.report(sequence, levels))
     }
 }

@@ -131,8 +131,12 @@ impl Tree {
         loop {
             let generation = self.view.load().generation;
             let edit = Edit { merge_operator: Some(name.into()), ..Edit::default() };
-            // Not installed: all keys were removed meanwhile.
-            if self.install(generation, edit, None, &[], |_| ())? {
+            // With the name in doubt, the next open may find it beside what is written until then.
+            let installed = self.install(generation, edit, None, &[], |_| ()).map_err(|error| {
+                self.background.poison_unless_transient("recording a merge operator", error)
+            })?;
+            // Otherwise all keys were removed meanwhile.
+            if installed {
                 return Ok(());
             }
         }

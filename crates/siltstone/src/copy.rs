@@ -66,15 +66,15 @@ impl Db {
         let _no_batches = self.open_batches().pause();
         for name in catalogue.tables.keys() {
             let name = name.as_str();
-            let source = self.table_vfs(name)?;
-            let target = target.subdirectory(&format!("table-{name}"))?;
-            let mut sink = DirectorySink { source, target, file: None };
-            // A table in memory is empty at every open, and so is its copy.
             let table = self.table(name)?;
+            let target = target.subdirectory(&format!("table-{name}"))?;
+            // A table in memory is empty at every open, and so is its copy.
             if table.engine().capabilities().durable {
+                let source = self.existing_table_vfs(name)?;
+                let mut sink = DirectorySink { source, target: target.clone(), file: None };
                 table.engine().checkpoint(&mut sink)?;
             }
-            sink.target.sync_dir(Purpose::Maintenance)?;
+            target.sync_dir(Purpose::Maintenance)?;
         }
         catalogue.pending.clear();
         for spec in catalogue.tables.values_mut() {

@@ -256,6 +256,33 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[test]
+fn change_feed_reads_the_log_that_a_crash_has_torn() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (dir, crashed) = (scratch.path().join("s"), scratch.path().join("crashed"));
+    let db = Db::open_or_create(&dir, options(&ring(&[1]))).unwrap();
+    let given = [("log_retention".to_owned(), "1MiB".to_owned())].into();
+    let table = db.table_or_create("t", "lsm", &given).unwrap();
+    table.put(b"a", b"1").unwrap();
+    table.sync().unwrap();
+    copy(&dir, &crashed);
+    drop((table, db));
+    let mut torn = 0;
+    for path in files(&crashed).iter().filter(|path| path.to_string_lossy().ends_with(".log")) {
+        let mut bytes = std::fs::read(path).unwrap();
+        bytes.extend_from_slice(&[7; 100]);
+        std::fs::write(path, bytes).unwrap();
+        torn += 1;
+    }
+    assert!(torn > 0);
+    let db = Db::open(&crashed, options(&ring(&[1]))).unwrap();
+    let table = db.table("t").unwrap();
+    table.put(b"b", b"2").unwrap();
+    table.sync().unwrap();
+    let changes = table.changes(0).unwrap().map(|change| change.unwrap().sequence);
+    assert_eq!(changes.collect::<Vec<_>>(), [1, 2]);
+}
+
+#[test]
 fn read_only_store_writes_no_byte() {
     let scratch = tempfile::tempdir().unwrap();
     let (dir, keys) = (scratch.path().join("s"), ring(&[1]));

@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use siltstone::{Db, DbBatch, DbOptions, Durability, IngestOptions, SortedFileWriter, Table};
+use siltstone::{
+    Db, DbBatch, DbOptions, Durability, IngestOptions, SortedFileWriter, Table, engines,
+};
 
 /// Tables with their engine and options, as in the README.
 const TABLES: [(&str, &str, &str); 6] = [
@@ -19,6 +21,15 @@ const TABLES: [(&str, &str, &str); 6] = [
     ("plain", "lsm", "memtable=64KiB,container=0,triad_log=off,compression=zstd,table=32KiB"),
     ("small", "silt", "slots=256,hash_stores=2,partitions=1"),
 ];
+/// From 0.5.0: values in logs and in a blob file, files with a dictionary, and archived logs.
+const LARGE: (&str, &str, &str) = (
+    "large",
+    "lsm",
+    "memtable=64KiB,target_file_size=256KiB,blob_threshold=512B,blob_gc_ratio=0.1,\
+     bottommost_compression=zstd,compression_dict_size=1KiB,log_retention=96KiB",
+);
+/// Tables that servers show in each other's places, from 0.5.0.
+const EXCHANGED: [&str; 2] = ["hot", "plain"];
 /// Tables that a batch over tables wrote, from 0.3.0.
 const BATCHED: [&str; 3] = ["hashed", "ordered", "small"];
 /// Tables with a deletion of `gone:`, from 0.3.0.
@@ -52,6 +63,16 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
+/// The tables of a version.
+fn tables(version: &str) -> impl Iterator<Item = &'static str> {
+    let large = (version >= "0.5.0").then_some(LARGE.0);
+    TABLES.iter().map(|(name, ..)| *name).chain(large)
+}
+
+fn large_value(k: u32) -> String {
+    format!("{k} is large ").repeat(100)
+}
+
 /// What a table of `store` holds.
 fn expected(version: &str, store: &str, table: &str) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut rows = BTreeMap::new();
@@ -76,6 +97,10 @@ fn expected(version: &str, store: &str, table: &str) -> BTreeMap<Vec<u8>, Vec<u8
     if version >= "0.4.0" && WITH_INGESTION.contains(&table) {
         rows.extend((0..200).map(|k| (format!("file:{k:04}").into_bytes(), b"ingested".to_vec())));
         rows.insert(b"file:0100".to_vec(), b"changed".to_vec());
+    }
+    if table == LARGE.0 {
+        let large = |k| (format!("large:{k:02}").into_bytes(), large_value(k).into_bytes());
+        rows.extend((0..60).map(large));
     }
     rows
 }
@@ -113,9 +138,12 @@ fn store_of_earlier_version_opened_for_reading_holds_every_row() {
     with_each_store(|version, store, dir| {
         let options = DbOptions { read_only: true, ..DbOptions::default() };
         let db = Db::open(dir, options).unwrap();
-        for (name, ..) in TABLES {
+        for name in tables(version) {
             check(&db.table(name).unwrap(), &expected(version, store, name));
         }
+        let shown = EXCHANGED.map(|name| db.catalogue().unwrap().in_place_of(name).to_owned());
+        let [first, second] = EXCHANGED;
+        assert_eq!(shown, if version >= "0.5.0" { [second, first] } else { [first, second] });
     });
 }
 
@@ -124,7 +152,7 @@ fn store_of_earlier_version_opened_for_writing_keeps_old_and_new_rows() {
     with_each_store(|version, store, dir| {
         for round in 0..3_u32 {
             let db = Db::open(dir, DbOptions::default()).unwrap();
-            for (name, ..) in TABLES {
+            for name in tables(version) {
                 let table = db.table(name).unwrap();
                 let mut rows = expected(version, store, name);
                 if let Some(last) = round.checked_sub(1) {
@@ -138,6 +166,34 @@ fn store_of_earlier_version_opened_for_writing_keeps_old_and_new_rows() {
             db.close().unwrap();
         }
     });
+}
+
+/// Otherwise the stores would not show that their formats are read.
+#[test]
+fn store_of_0_5_0_has_blob_files_kept_logs_dictionaries_and_places() {
+    let version = fixtures().join("0.5.0");
+    for store in ["closed", "killed"] {
+        let catalogue = fs::read_to_string(version.join(store).join("CATALOG")).unwrap();
+        assert!(catalogue.starts_with("siltstone-catalogue 5 "), "{catalogue}");
+        let directory = version.join(store).join("table-large");
+        let files = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+        let (mut kinds, mut dictionaries, mut references) = (BTreeMap::new(), 0, 0);
+        for path in files {
+            let extension = path.extension().unwrap_or_default().to_str().unwrap().to_owned();
+            *kinds.entry(extension).or_insert(0) += 1;
+            let Some(shown) = engines::inspect(&path, 100_000).unwrap() else { continue };
+            let is_used =
+                |(name, value): &&(String, String)| name == "dictionary bytes" && value != "0";
+            dictionaries += shown.properties.iter().filter(is_used).count();
+            let is_reference = |item: &&String| item.contains(" Reference to ");
+            references += shown.items.iter().filter(is_reference).count();
+        }
+        println!("{store}: {kinds:?}, {dictionaries} dictionaries, {references} references");
+        for extension in ["archive", "blob", "log", "sst"] {
+            assert!(kinds.contains_key(extension), "{kinds:?}");
+        }
+        assert!(dictionaries > 0 && references > 0);
+    }
 }
 
 fn later_rows(round: u32) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
@@ -165,11 +221,14 @@ fn write_store(db: &Db, store: &str) {
     let put = |table: &Table, key: &str, value: &str| {
         table.put(key.as_bytes(), value.as_bytes()).unwrap();
     };
-    let tables = TABLES.map(|(name, engine, options)| {
+    let create = |(name, engine, options): &(&str, &str, &str)| {
         let options = options.split(',').map(|option| option.split_once('=').unwrap());
         let options = options.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         db.table_or_create(name, engine, &options).unwrap()
-    });
+    };
+    let tables: Vec<Table> = TABLES.iter().chain([&LARGE]).map(create).collect();
+    let table = |name: &str| tables.iter().find(|table| table.name() == name).unwrap();
+    table(EXCHANGED[0]).swap_places(table(EXCHANGED[1])).unwrap();
     for table in &tables {
         put(table, "row:0001", "before the clear");
         table.clear().unwrap();
@@ -195,6 +254,16 @@ fn write_store(db: &Db, store: &str) {
         table.ingest(&[path], IngestOptions::default()).unwrap();
         put(table, "file:0100", "changed");
     }
+    let large = table(LARGE.0);
+    (0..60).for_each(|k| put(large, &format!("large:{k:02}"), &"old ".repeat(300)));
+    large.flush().unwrap();
+    (0..50).for_each(|k| put(large, &format!("large:{k:02}"), &large_value(k)));
+    // Twice: what is garbage is known after the first time, and its files are collected then.
+    for _ in 0..2 {
+        large.compact_range::<&[u8]>(..).unwrap();
+    }
+    (50..60).for_each(|k| put(large, &format!("large:{k:02}"), &large_value(k)));
+    large.flush().unwrap();
     let mut batch = DbBatch::new();
     for table in tables.iter().filter(|table| BATCHED.contains(&table.name())) {
         for n in 0..50 {

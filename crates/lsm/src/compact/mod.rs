@@ -32,7 +32,8 @@ pub(crate) use tombstone_walks::{MIN_PASSED, TombstoneWalks};
 
 use std::collections::HashSet;
 
-/// The inputs of queued and running compactions. No two compactions share a table.
+/// The inputs of queued and running compactions. No two compactions share a table, and none writes
+/// into a gap between the tables that another one merges.
 #[derive(Default)]
 pub(crate) struct InProgress {
     tables: HashSet<u64>,
@@ -67,13 +68,17 @@ impl InProgress {
         self.tables.contains(&number)
     }
 
-    /// Whether one of them shares an input with `compaction`.
-    fn has_input_of(&self, compaction: &Compaction) -> bool {
+    /// Whether one of them shares an input with `compaction`, or may write a table around one that
+    /// it writes. A table that is rewritten stays in its place.
+    fn conflicts_with(&self, compaction: &Compaction) -> bool {
+        let (smallest, largest) = compaction.span();
         (self.level0 && compaction.level == 0)
             || compaction.tables().any(|table| self.contains(table.number()))
+            || (!compaction.is_rewrite() && self.writes_into(compaction.target, smallest, largest))
     }
 
-    /// Whether one of them may write keys below and above a part of the range into `level`.
+    /// Whether one of them may write keys below and above a part of the range into `level`: it has
+    /// several inputs, and a gap between them.
     pub(crate) fn writes_into(&self, level: usize, smallest: &[u8], largest: &[u8]) -> bool {
         self.outputs.iter().any(|output| {
             output.level == level

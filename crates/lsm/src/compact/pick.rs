@@ -116,6 +116,7 @@ impl LeveledStrategy {
             let below = version.overlapping(level + 1, table.smallest(), table.largest());
             !in_progress.contains(table.number())
                 && below.iter().all(|below| !in_progress.contains(below.number()))
+                && !in_progress.writes_into(level + 1, table.smallest(), table.largest())
         };
         let seed = match self.options.load().compaction_priority {
             CompactionPriority::RoundRobin => {
@@ -225,5 +226,64 @@ impl Strategy for LeveledStrategy {
         let levels = cursors.len().max(compaction.level + 1);
         cursors.resize(levels, Vec::new());
         cursors[compaction.level] = compaction.largest_input().to_vec();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    use siltstone_engine::{Engine, IngestMode, IngestOptions, ManualClock};
+    use siltstone_runtime::Env;
+    use siltstone_vfs::{Ram, Vfs};
+
+    use super::*;
+    use crate::{Lsm, Options, SortedFileWriter};
+
+    /// A step of a requested compaction merges two tables with a gap between them, and its output
+    /// fills the gap.
+    #[test]
+    fn table_is_not_moved_into_a_gap_that_a_running_compaction_fills() {
+        let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
+        let options = [("levels", "1MiB:2MiB:4MiB"), ("l0_capacity", "0"), ("triad.log", "off")];
+        let options = options.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let options = Options::from_map(&BTreeMap::from(options)).unwrap();
+        let env = Env::replayable(Arc::new(ManualClock::at(1)), 1);
+        let lsm = Lsm::open(vfs.clone(), env, options.clone()).unwrap();
+        let ingest = |keys: &[&[u8]]| {
+            let mut writer = SortedFileWriter::create(vfs.clone(), "f", &options).unwrap();
+            keys.iter().for_each(|key| writer.put(key, b"value").unwrap());
+            writer.finish().unwrap();
+            let options = IngestOptions { mode: IngestMode::Move, ..IngestOptions::default() };
+            let files = [Path::new("f")];
+            lsm.prepare_ingestion(&files, options).unwrap().commit().unwrap().levels[0]
+        };
+        for level in [3, 2] {
+            assert_eq!(ingest(&[b"a", b"c"]), level);
+            assert_eq!(ingest(&[b"x", b"z"]), level);
+        }
+        let tree = lsm.table();
+        let view = tree.view.load_full();
+        let step = complete(&view.version, 2, Vec::new(), view.version.level(2).to_vec(), None);
+        tree.background.lock().in_progress.insert(&step);
+        assert_eq!(ingest(&[b"m", b"n"]), 2);
+
+        let version = tree.view.load().version.clone();
+        let between = version.overlapping(2, b"m", b"n").to_vec();
+        let strategy = LeveledStrategy::new(tree.options.clone(), tree.sizes.clone(), &[]);
+        {
+            let state = tree.background.lock();
+            let down = complete(&version, 2, Vec::new(), between, None);
+            assert!(down.is_move() && state.in_progress.conflicts_with(&down));
+            assert!(strategy.pick_table(&version, 2, &state.in_progress).is_none());
+        }
+        tree.compact(view.generation, &step).unwrap();
+        tree.background.lock().in_progress.remove(&step);
+        let version = tree.view.load().version.clone();
+        assert_eq!(version.level(3).len(), 1);
+        let state = tree.background.lock();
+        let next = strategy.pick_table(&version, 2, &state.in_progress).unwrap();
+        assert!(next.inputs[0].smallest() == b"m" && !state.in_progress.conflicts_with(&next));
     }
 }

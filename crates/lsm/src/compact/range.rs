@@ -152,7 +152,7 @@ impl Tree {
             let view = self.view.load_full();
             let Some(compaction) = pick(&view.version) else { return Ok(None) };
             let is_blocked = |in_progress: &InProgress| {
-                in_progress.is_held() || in_progress.has_input_of(&compaction)
+                in_progress.is_held() || in_progress.conflicts_with(&compaction)
             };
             if !is_blocked(&state.in_progress) {
                 state.in_progress.insert(&compaction);

@@ -93,7 +93,7 @@ fn pick_in(
     let runs = overlapping_runs(version, range);
     if runs.iter().any(|run| run.file().is_none_or(|file| has_many(file))) {
         let compaction = complete(version, 0, runs, Vec::new(), None);
-        if !in_progress.has_input_of(&compaction) {
+        if !in_progress.conflicts_with(&compaction) {
             return Some(compaction);
         }
     }
@@ -107,7 +107,7 @@ fn pick_in(
                 return None;
             }
             let compaction = if is_lowest { rewrite(version, level, table) } else { down };
-            (!in_progress.has_input_of(&compaction)).then(|| compaction.because("tombstones"))
+            (!in_progress.conflicts_with(&compaction)).then(|| compaction.because("tombstones"))
         })
     })
 }

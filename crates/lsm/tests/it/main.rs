@@ -2,6 +2,7 @@
 //! beside each other.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests panic and print")]
 
+mod changes;
 mod clear;
 mod compact_range;
 mod deferred_seeks;

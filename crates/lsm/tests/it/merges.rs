@@ -8,6 +8,7 @@ use siltstone_engine::{
     Durability, Engine, Error, KeyRange, ManualClock, MergeAppend, MergeCounter, MergeOperator,
     WriteBatch,
 };
+use siltstone_faults::{FaultKind, FaultyVfs};
 use siltstone_lsm::{Lsm, Options};
 use siltstone_runtime::Env;
 use siltstone_table::{FileKind, FileNumber, TableOptions, TableWriter};
@@ -229,6 +230,32 @@ fn merge_before_an_operator_is_set_is_refused() {
 
 /// The logs of a NoveLSM overlay contain what is in tables already, and are replayed after a crash.
 /// A table that was flushed beside the overlay is folded with the older value by a compaction.
+/// The next open finds the name, and what expires must not be beside it.
+#[test]
+fn table_is_read_only_once_the_name_of_its_operator_is_in_doubt() {
+    let disk = FaultyVfs::new(1);
+    let vfs: Arc<dyn Vfs> = Arc::new(disk.clone());
+    let lsm = open(&vfs, &[]);
+    disk.fail_next(FaultKind::Sync, 1);
+    lsm.set_merge_operator(Some(Arc::new(MergeCounter))).unwrap_err();
+    disk.clear_faults();
+    let written = lsm.write(WriteBatch::new().put_until(b"k", b"v", 1 << 40), Durability::Synced);
+    assert!(matches!(written, Err(Error::ReadOnly { .. })), "{written:?}");
+    drop(lsm);
+    let lsm = open(&vfs, &[]);
+    assert!(lsm.merge_operator().is_some(), "the name is there");
+    let written = lsm.write(WriteBatch::new().put_until(b"k", b"v", 1 << 40), Durability::Synced);
+    assert!(matches!(written, Err(Error::Invalid(_))), "{written:?}");
+
+    // Without space nothing is in doubt.
+    let disk = FaultyVfs::new(1);
+    let lsm = open(&(Arc::new(disk.clone()) as Arc<dyn Vfs>), &[]);
+    disk.set_errors_full(true);
+    disk.fail_next(FaultKind::Write, 1);
+    lsm.set_merge_operator(Some(Arc::new(MergeCounter))).unwrap_err();
+    lsm.write(WriteBatch::new().put_until(b"k", b"v", 1 << 40), Durability::Synced).unwrap();
+}
+
 #[test]
 fn operands_replayed_beside_their_tables_count_once() {
     let texts = [SMALL, "memtable=4KiB l0_policy=novelsm pmem.size=128KiB"];

@@ -129,14 +129,25 @@ impl Catalogue {
     /// # Errors
     /// I/O errors; the old or the new catalogue is there then.
     pub fn write(&self, vfs: &dyn Vfs) -> Result<()> {
-        if vfs.exists(DRAFT_NAME)? {
-            vfs.remove(DRAFT_NAME)?;
-        }
-        let file = vfs.create(DRAFT_NAME)?;
-        file.write_at(0, &self.format(), Purpose::Manifest)?;
-        file.sync(Purpose::Manifest)?;
-        vfs.rename(DRAFT_NAME, NAME)?;
-        vfs.sync_dir(Purpose::Manifest)
+        self.replace(vfs).map_err(|(error, _)| error)
+    }
+
+    /// The same. The error states whether the new catalogue may be there.
+    pub(crate) fn replace(&self, vfs: &dyn Vfs) -> Result<(), (Error, bool)> {
+        let prepare = || {
+            if vfs.exists(DRAFT_NAME)? {
+                vfs.remove(DRAFT_NAME)?;
+            }
+            let file = vfs.create(DRAFT_NAME)?;
+            file.write_at(0, &self.format(), Purpose::Manifest)?;
+            file.sync(Purpose::Manifest)
+        };
+        prepare().map_err(|error| (error, false))?;
+        let switch = || {
+            vfs.rename(DRAFT_NAME, NAME)?;
+            vfs.sync_dir(Purpose::Manifest)
+        };
+        switch().map_err(|error| (error, true))
     }
 
     /// The tables whose directories exist and which are neither listed nor pending, sorted.

@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 
 use siltstone_engine::Result;
-use siltstone_vfs::Mode;
+use siltstone_vfs::{Mode, Vfs};
 
 use super::Db;
 use crate::Table;
-use crate::names::directory;
 
 impl Db {
     /// Makes every write that has returned, to any table, durable against a power cut. The tables
@@ -43,25 +42,28 @@ impl Db {
     /// # Errors
     /// I/O errors.
     pub fn disk_usage(&self) -> Result<BTreeMap<String, u64>> {
-        let vfs = &self.inner.vfs;
-        let directories = vfs.subdirectories()?;
         let mut usage = BTreeMap::new();
         for name in self.table_names()? {
-            let directory = directory(&name);
-            let mut bytes = 0;
-            if directories.contains(&directory) {
-                let files = vfs.subdirectory(&directory)?;
-                for file in files.list()? {
-                    bytes += match files.open(&file, Mode::Read).and_then(|file| file.len()) {
-                        Ok(len) => len,
-                        // Compaction has removed it meanwhile.
-                        Err(error) if error.is_not_found() => 0,
-                        Err(error) => return Err(error),
-                    };
+            let files = self.existing_table_vfs(&name).and_then(|vfs| Ok((vfs.list()?, vfs)));
+            let bytes = match files {
+                Ok((files, vfs)) => {
+                    let bytes = files.iter().map(|file| bytes_of(vfs.as_ref(), file));
+                    bytes.sum::<Result<u64>>()?
                 }
-            }
+                // It was dropped meanwhile.
+                Err(error) if error.is_not_found() => 0,
+                Err(error) => return Err(error),
+            };
             usage.insert(name, bytes);
         }
         Ok(usage)
+    }
+}
+
+/// The length of a file; 0 if compaction has removed it meanwhile.
+fn bytes_of(vfs: &dyn Vfs, file: &str) -> Result<u64> {
+    match vfs.open(file, Mode::Read).and_then(|file| file.len()) {
+        Err(error) if error.is_not_found() => Ok(0),
+        len => len,
     }
 }

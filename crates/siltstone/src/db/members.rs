@@ -54,8 +54,7 @@ impl Db {
             ids.insert(name, (id, table));
         }
         if catalogue != open.catalogue {
-            catalogue.write(self.inner.vfs.as_ref())?;
-            open.catalogue = catalogue;
+            open.replace_catalogue(self.inner.vfs.as_ref(), catalogue)?;
         }
         ids.values().for_each(|(id, table)| table.member().into_iter().for_each(|m| m.set_id(*id)));
         Ok(ids.into_iter().map(|(name, (id, _))| (name, id)).collect())
@@ -72,8 +71,6 @@ impl Db {
         if catalogue.ids.remove(name).is_none() {
             return Ok(());
         }
-        catalogue.write(self.inner.vfs.as_ref())?;
-        open.catalogue = catalogue;
-        Ok(())
+        open.replace_catalogue(self.inner.vfs.as_ref(), catalogue)
     }
 }

@@ -24,8 +24,12 @@
 //! | `options` | options of tables that change |
 //! | `members` | identities of tables, for batches over several tables |
 //!
-//! Invariant: a table directory that the catalogue does not list is never removed, since an older
-//! catalogue may have been restored.
+//! Invariants:
+//! - A table directory that the catalogue does not list is never removed, since an older catalogue
+//!   may have been restored.
+//! - A table is opened only if the catalogue on disk lists it. After a failed change of the catalogue
+//!   the one in force is written again before that. Otherwise the next open would remove the files
+//!   of a table that was not dropped here, with what has been written to it since.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -85,6 +89,42 @@ struct Open {
     catalogue: Catalogue,
     tables: BTreeMap<String, Table>,
     closed: bool,
+    /// Whether a failed change of the catalogue may be on disk.
+    is_in_doubt: bool,
+}
+
+impl Open {
+    /// Writes the catalogue again if a failed change of it may be on disk.
+    ///
+    /// # Errors
+    /// I/O errors: the change may still be there.
+    fn resolve_doubt(&mut self, vfs: &dyn Vfs) -> Result<()> {
+        if self.is_in_doubt {
+            self.catalogue.write(vfs)?;
+            self.is_in_doubt = false;
+        }
+        Ok(())
+    }
+
+    /// Replaces the catalogue, durably.
+    ///
+    /// # Errors
+    /// I/O errors: the old catalogue stays in force.
+    fn replace_catalogue(&mut self, vfs: &dyn Vfs, catalogue: Catalogue) -> Result<()> {
+        match catalogue.replace(vfs) {
+            Ok(()) => {
+                self.catalogue = catalogue;
+                self.is_in_doubt = false;
+                Ok(())
+            }
+            Err((error, may_be_there)) => {
+                self.is_in_doubt |= may_be_there;
+                // If this fails, too, it is tried again before a table is opened.
+                let _ = self.resolve_doubt(vfs);
+                Err(error)
+            }
+        }
+    }
 }
 
 impl Db {
@@ -143,6 +183,12 @@ impl Db {
     /// I/O errors.
     pub fn table_vfs(&self, name: &str) -> Result<Arc<dyn Vfs>> {
         self.inner.vfs.subdirectory(&directory(name))
+    }
+
+    /// The same for a table that may be dropped meanwhile: a directory that is created again would
+    /// be in the way of the next table of this name.
+    pub(crate) fn existing_table_vfs(&self, name: &str) -> Result<Arc<dyn Vfs>> {
+        self.inner.vfs.existing_subdirectory(&directory(name))
     }
 
     pub(crate) fn options(&self) -> &DbOptions {

@@ -106,8 +106,7 @@ impl Db {
             return Ok(options);
         }
         let old = std::mem::replace(&mut spec.options, options);
-        catalogue.write(self.inner.vfs.as_ref())?;
-        open.catalogue = catalogue;
+        open.replace_catalogue(self.inner.vfs.as_ref(), catalogue)?;
         Ok(old)
     }
 }

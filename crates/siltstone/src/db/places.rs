@@ -74,9 +74,7 @@ impl Db {
         }
         let mut catalogue = open.catalogue.clone();
         catalogue.swap_places(first.name(), second.name());
-        catalogue.write(self.inner.vfs.as_ref())?;
-        open.catalogue = catalogue;
-        Ok(())
+        open.replace_catalogue(self.inner.vfs.as_ref(), catalogue)
     }
 }
 

@@ -16,7 +16,7 @@ use siltstone_vfs::{Mode, Vfs};
 use super::Db;
 use super::tables::remove_files;
 use crate::names::directory;
-use crate::{catalogue, engines};
+use crate::{Table, catalogue, engines};
 
 /// Bytes that are copied at once where files cannot be linked.
 const COPY_BYTES: u64 = 1 << 20;
@@ -67,20 +67,19 @@ impl Db {
                 "a table with files in another directory cannot be renamed; export and import it",
             );
         }
-        if let Some(table) = open.tables.get(from) {
-            if table.is_shared() {
-                return refuse(
-                    "the table is in use; drop its handles, iterators, snapshots and transactions \
-                     before it is renamed",
-                );
-            }
+        if open.tables.get(from).is_some_and(Table::is_shared) {
+            return refuse(
+                "the table is in use; drop its handles, iterators, snapshots and transactions \
+                 before it is renamed",
+            );
+        }
+        // Also if that fails: the table opens again then.
+        if let Some(table) = open.tables.remove(from) {
             table.engine().close()?;
-            open.tables.remove(from);
         }
         let mut catalogue = open.catalogue.clone();
         catalogue.pending.insert(to.to_owned());
-        catalogue.write(vfs)?;
-        open.catalogue = catalogue.clone();
+        open.replace_catalogue(vfs, catalogue.clone())?;
         // What a dropped table or an interrupted rename left.
         remove_files(vfs, to)?;
         link_files(vfs, from, to)?;
@@ -92,13 +91,10 @@ impl Db {
         }
         catalogue.rename_place(from, to);
         catalogue.pending.insert(from.to_owned());
-        catalogue.write(vfs)?;
-        open.catalogue = catalogue.clone();
+        open.replace_catalogue(vfs, catalogue.clone())?;
         remove_files(vfs, from)?;
         catalogue.pending.remove(from);
-        catalogue.write(vfs)?;
-        open.catalogue = catalogue;
-        Ok(())
+        open.replace_catalogue(vfs, catalogue)
     }
 }
 

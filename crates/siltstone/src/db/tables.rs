@@ -33,6 +33,7 @@ impl Db {
             return Ok(table.clone());
         }
         let spec = self.spec(open, name)?;
+        open.resolve_doubt(self.inner.vfs.as_ref())?;
         self.check_hooks(name, &spec.engine)?;
         self.check_encryption(name, &spec)?;
         // An engine would create a new table in an empty directory.
@@ -113,15 +114,13 @@ impl Db {
         self.check_not_unlisted(&open, name)?;
         let mut catalogue = open.catalogue.clone();
         catalogue.pending.insert(name.to_owned());
-        catalogue.write(vfs)?;
-        open.catalogue = catalogue.clone();
+        open.replace_catalogue(vfs, catalogue.clone())?;
         // What a dropped table or an interrupted creation left.
         remove_files(vfs, name)?;
         let table = self.open_table(name, &spec, None)?;
         catalogue.tables.insert(name.to_owned(), spec);
         catalogue.pending.remove(name);
-        catalogue.write(vfs)?;
-        open.catalogue = catalogue;
+        open.replace_catalogue(vfs, catalogue)?;
         open.tables.insert(name.to_owned(), table.clone());
         Ok(table)
     }
@@ -145,19 +144,16 @@ impl Db {
                 closed => closed?,
             }
         }
-        if let Some(id) = catalogue.ids.remove(name) {
-            self.inner.batches.forget(id);
-        }
+        let id = catalogue.ids.remove(name);
         catalogue.remove_place(name);
         catalogue.pending.insert(name.to_owned());
         let vfs = self.inner.vfs.as_ref();
-        catalogue.write(vfs)?;
-        open.catalogue = catalogue.clone();
+        open.replace_catalogue(vfs, catalogue.clone())?;
+        // Until then other tables depend on its parts of batches.
+        id.into_iter().for_each(|id| self.inner.batches.forget(id));
         remove_files(vfs, name)?;
         catalogue.pending.remove(name);
-        catalogue.write(vfs)?;
-        open.catalogue = catalogue;
-        Ok(())
+        open.replace_catalogue(vfs, catalogue)
     }
 
     /// The tables whose directories exist but which the catalogue does not list, sorted, as after

@@ -2,14 +2,14 @@
 //! restarts, process crashes and power cuts. `SILTSTONE_POWER_CUTS` sets the number of stores.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use siltstone::{
     BatchOp, Change, ChangeBatch, ChangeOptions, Db, DbBatch, DbOptions, Durability, Env, Error,
     ManualClock, MergeCounter, Op, SortedFileWriter, Table, WriteBatch,
 };
-use siltstone_faults::FaultyVfs;
+use siltstone_faults::{FaultKind, FaultyVfs};
 use siltstone_testkit::{Scale, TestRng};
 use siltstone_vfs::{Mode, Ram, Vfs};
 
@@ -426,4 +426,38 @@ fn engines_without_a_feed_say_so() {
         assert!(!table.engine().capabilities().change_feed);
         assert!(matches!(table.changes(0), Err(Error::Unsupported { .. })), "{engine}");
     }
+}
+
+/// The refused part was in the log when the feed read the change before it.
+#[test]
+fn feed_does_not_show_a_refused_batch_in_place_of_a_later_one() {
+    let disk = FaultyVfs::new(1);
+    let db = Db::create_vfs(Arc::new(disk.clone()), options()).unwrap();
+    let [table, other] =
+        ["t", "other"].map(|name| db.table_or_create(name, "lsm", &BTreeMap::new()).unwrap());
+    let write = |value: &[u8]| {
+        let mut batch = DbBatch::new();
+        // Gets the lower identity, so that its log is synced first.
+        batch.table(&other).put(b"k", value);
+        batch.table(&table).put(b"k", value);
+        db.write(&batch, Durability::Synced)
+    };
+    write(b"synced").unwrap();
+    table.put(b"k", b"before").unwrap();
+    let since = table.snapshot().unwrap().sequence() - 1;
+    let options = ChangeOptions { include_unsynced: true, ..ChangeOptions::since(since) };
+    let feed = Arc::new(Mutex::new(table.changes_with(options).unwrap()));
+    let shown = Arc::new(Mutex::new(None));
+    disk.before_sync_error({
+        let (feed, shown) = (feed.clone(), shown.clone());
+        move || *shown.lock().unwrap() = feed.lock().unwrap().try_next().unwrap()
+    });
+    disk.fail_next(FaultKind::Sync, 1);
+    write(b"refused").unwrap_err();
+    assert!(shown.lock().unwrap().take().is_some_and(|change| change.sequence == since + 1));
+    table.put(b"k", b"written").unwrap();
+    let change = feed.lock().unwrap().try_next().unwrap().unwrap();
+    let mut written = WriteBatch::new();
+    written.put(b"k", b"written");
+    assert_eq!((change.sequence, change.change), (since + 2, Change::Write(written)));
 }

@@ -2,8 +2,9 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 
-use siltstone::{Db, DbOptions, Durability, WriteBatch};
+use siltstone::{Db, DbOptions, Durability, MergeOperator, WriteBatch};
 
 /// Writes 4,000 rows of this round, enough for tables on the upper levels.
 fn write(dir: &Path, round: u8) {
@@ -82,6 +83,48 @@ fn table_created_during_a_checkpoint_is_whole_or_absent_in_the_copy() {
             copy.table(&name).unwrap();
         }
     }
+}
+
+/// Drops a table of its store when it merges a value, as in a flush.
+#[derive(Default)]
+struct DropsTable(OnceLock<Db>);
+
+impl MergeOperator for DropsTable {
+    fn name(&self) -> &str {
+        "drops"
+    }
+
+    fn full_merge(
+        &self,
+        _key: &[u8],
+        _value: Option<&[u8]>,
+        _operands: &[&[u8]],
+    ) -> Result<Vec<u8>, String> {
+        if let Some(db) = self.0.get() {
+            let _ = db.drop_table("dropped");
+        }
+        Ok(Vec::new())
+    }
+}
+
+/// The checkpoint would otherwise leave an empty directory, which the catalogue does not list.
+#[test]
+fn name_of_a_table_dropped_during_a_checkpoint_is_free() {
+    let scratch = tempfile::tempdir().unwrap();
+    let db = Db::open_or_create(scratch.path().join("store"), DbOptions::default()).unwrap();
+    let [copied, _] = ["copied", "dropped"]
+        .map(|name| db.table_or_create(name, "lsm", &Default::default()).unwrap());
+    let operator = Arc::new(DropsTable::default());
+    copied.set_merge_operator(Some(operator.clone())).unwrap();
+    copied.put(b"k", b"v").unwrap();
+    copied.merge(b"k", b"w").unwrap();
+    operator.0.set(db.clone()).unwrap();
+    db.checkpoint(scratch.path().join("copy")).unwrap_err();
+    assert_eq!(db.table_names().unwrap(), ["copied"]);
+    assert_eq!(db.unlisted_tables().unwrap(), [""; 0]);
+    db.table_or_create("dropped", "lsm", &Default::default()).unwrap();
+    copied.set_merge_operator(None).unwrap();
+    db.close().unwrap();
 }
 
 /// The space that the files of a table take.

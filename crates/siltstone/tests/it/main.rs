@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests panic and print")]
 
 mod batch_power_cuts;
+mod catalogue_faults;
 mod change_feed;
 mod changed_options;
 mod checkpoint;

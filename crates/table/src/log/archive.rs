@@ -11,6 +11,10 @@
 //! together are over the limit of bytes, and when they are older than the limit of age. Without
 //! limits a discarded log is removed at once.
 //!
+//! A table may need a log longer than later ones, e.g. for large values in it, and archive it after
+//! them. A reader needs every log after the one where it begins, so a log that is over the limit of
+//! age takes those before it along, however lately they were archived.
+//!
 //! With a limit of age the names have the time of archiving, which outlives restarts and copies. A
 //! log without it, from before the limit was set, counts from then on; without the limit the times
 //! are removed from the names, which earlier versions do not know.
@@ -48,15 +52,16 @@ impl ArchiveLimits {
         !self.max_age.is_zero()
     }
 
-    /// Whether the oldest of logs with `bytes` bytes in total, archived `at`, is to be removed.
-    fn is_over(&self, bytes: u64, at: Option<Timestamp>, now: Timestamp) -> bool {
-        if !self.is_enabled() {
-            return true;
-        }
+    /// Whether the oldest of logs with `bytes` bytes in total is to be removed.
+    fn is_over_bytes(&self, bytes: u64) -> bool {
+        !self.is_enabled() || (self.max_bytes > 0 && bytes > self.max_bytes)
+    }
+
+    /// Whether a log that was archived `at` is to be removed.
+    fn is_over_age(&self, at: Option<Timestamp>, now: Timestamp) -> bool {
         // A clock that went back makes no log older.
         let age = at.map_or(0, |at| now.saturating_sub(at));
-        (self.max_bytes > 0 && bytes > self.max_bytes)
-            || (self.has_max_age() && u128::from(age) >= self.max_age.as_millis())
+        self.has_max_age() && u128::from(age) >= self.max_age.as_millis()
     }
 }
 
@@ -135,8 +140,10 @@ impl LogArchive {
         let mut logs = self.logs.lock();
         let Ok(logs) = self.loaded(&mut logs) else { return };
         let mut bytes: u64 = logs.values().map(|log| log.bytes).sum();
+        let over_age = logs.iter().rfind(|(_, log)| limits.is_over_age(log.at, now));
+        let last_over_age = over_age.map(|(&number, _)| number);
         while let Some(oldest) = logs.first_entry()
-            && limits.is_over(bytes, oldest.get().at, now)
+            && (limits.is_over_bytes(bytes) || Some(*oldest.key()) <= last_over_age)
         {
             let (number, log) = oldest.remove_entry();
             // If this fails, the next open tries again.
@@ -258,6 +265,29 @@ mod tests {
         clock.set(3);
         archive.trim();
         assert_eq!(archive.bytes(), 100);
+    }
+
+    /// As logs whose large values the table has needed longer.
+    #[test]
+    fn old_log_archived_lately_does_not_keep_later_ones_over_the_limit_of_age() {
+        let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
+        let clock = Arc::new(ManualClock::at(1000));
+        let limits = ArchiveLimits { max_age: Duration::from_millis(500), ..bytes(0) };
+        let archive = LogArchive::new(vfs.clone(), clock.clone(), limits);
+        for (number, at) in [(20, 1000), (21, 1100), (3, 1400)] {
+            clock.set(at);
+            add_log(&vfs, number);
+            archive.discard(number);
+        }
+        clock.set(1499);
+        archive.trim();
+        assert_eq!(archive.bytes(), 300);
+        clock.set(1500);
+        archive.trim();
+        assert_eq!(vfs.list().unwrap(), ["000021-1100.archive"]);
+        clock.set(1600);
+        archive.trim();
+        assert!(vfs.list().unwrap().is_empty());
     }
 
     #[test]

@@ -6,7 +6,9 @@
 //! link in the next segment, whether there must be another record.
 //!
 //! Invariant: a record is returned only if all of its fragments match their checksums. Bytes that
-//! did not are read from the file again at the next call.
+//! did not are read from the file again at the next call. Bytes that did may be those of a record
+//! that was removed again: a caller that knows that the next record is final calls
+//! [`LogFollower::forget`] first, unless the bytes were read after that.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -85,6 +87,11 @@ impl LogFollower {
     /// The end of the last record, in bytes.
     pub fn end(&self) -> u64 {
         self.end
+    }
+
+    /// Forgets what was read ahead: the next record is read from the file.
+    pub fn forget(&mut self) {
+        self.chunk.clear();
     }
 
     /// The next whole record; `None` if there is none at present.
@@ -171,7 +178,8 @@ impl LogFollower {
             let mut chunk = std::mem::take(&mut self.chunk);
             let len = CHUNK_BYTES.min(self.file.len()?.saturating_sub(block_at));
             chunk.resize(len as usize, 0);
-            match self.file.read_at(block_at, &mut chunk, Purpose::Scan) {
+            // Of an encrypted log, also the tail that a crash has left is no frame.
+            match self.file.read_lossy_at(block_at, &mut chunk, Purpose::Scan) {
                 Ok(()) => {}
                 // Its preallocated tail was released meanwhile: the next call reads less.
                 Err(Error::Io { kind: std::io::ErrorKind::UnexpectedEof, .. }) => return Ok(None),
@@ -214,6 +222,21 @@ mod tests {
         }
         log.seal().unwrap();
         assert!(follower.next().unwrap().is_none(), "a seal is no record");
+    }
+
+    #[test]
+    fn record_that_was_read_ahead_and_removed_is_forgotten() {
+        let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
+        let mut log = LogWriter::create(vfs.as_ref(), "log", 7, Purpose::Log).unwrap();
+        log.append(&[b"first"]).unwrap();
+        let mark = log.mark();
+        log.append(&[b"refused"]).unwrap();
+        let mut follower = LogFollower::open(vfs.as_ref(), "log", 7).unwrap();
+        assert_eq!(follower.next().unwrap().unwrap().bytes, b"first");
+        log.undo_to(mark).unwrap();
+        log.append(&[b"written"]).unwrap();
+        follower.forget();
+        assert_eq!(follower.next().unwrap().unwrap().bytes, b"written");
     }
 
     #[test]

@@ -18,22 +18,43 @@ pub fn verify_logs(
     operations: impl Fn(&[u8]) -> std::result::Result<u64, String>,
 ) -> Result<()> {
     for &number in numbers {
-        let mut entries = 0;
-        let result = match open_log(vfs, (FileKind::Log, number)) {
-            // The log became obsolete and was removed meanwhile.
-            Err(error) if error.is_not_found() => continue,
-            Err(error) => return Err(error),
-            Ok(log) => for_each_record(log, |_, record| {
-                entries += match PartRecord::is_in(record) {
-                    true => PartRecord::decode(record).map(|_| 0)?,
-                    false => operations(record)?,
-                };
-                Ok(())
-            }),
-        };
-        report.note(result.map(|reader| (reader.valid_bytes(), entries)))?;
+        if let Some(verified) = verify_log(vfs, number, &operations)? {
+            report.note(verified)?;
+        }
     }
     Ok(())
+}
+
+/// The length and the number of operations of a log, or the damage to it; `None` if it became
+/// obsolete and was removed meanwhile.
+fn verify_log(
+    vfs: &dyn Vfs,
+    number: u64,
+    operations: impl Fn(&[u8]) -> std::result::Result<u64, String>,
+) -> Result<Option<Result<(u64, u64)>>> {
+    let mut damaged_at = None;
+    loop {
+        let log = match open_log(vfs, (FileKind::Log, number)) {
+            Err(error) if error.is_not_found() => return Ok(None),
+            opened => opened?,
+        };
+        let mut entries = 0;
+        let verified = for_each_record(log, |_, record| {
+            entries += match PartRecord::is_in(record) {
+                true => PartRecord::decode(record).map(|_| 0)?,
+                false => operations(record)?,
+            };
+            Ok(())
+        });
+        match verified {
+            // The log may have grown between the reads of two parts of it, so that the first one
+            // lacks records. Then it is not damaged in the same place the next time.
+            Err(Error::Corruption { offset, .. }) if damaged_at != Some(offset) => {
+                damaged_at = Some(offset);
+            }
+            verified => return Ok(Some(verified.map(|reader| (reader.valid_bytes(), entries)))),
+        }
+    }
 }
 
 /// Dumps a log or blob file; `describe` returns a record as text and its number of operations.
@@ -95,6 +116,7 @@ mod tests {
     use super::*;
     use siltstone_faults::{FaultKind, FaultyVfs};
     use siltstone_vfs::Ram;
+    use std::cell::{Cell, RefCell};
     use std::sync::Arc;
 
     #[test]
@@ -120,6 +142,37 @@ mod tests {
         let mut report = VerifyReport::default();
         verify_logs(vfs, &[7], &mut report, |_| Ok(1)).unwrap();
         assert_eq!((report.entries, report.is_sound()), (3, true));
+    }
+
+    #[test]
+    fn log_that_grows_while_it_is_verified_is_sound() {
+        const CHUNK_BYTES: u64 = 256 << 10;
+        fn append(log: &mut WalWriter, len: usize) {
+            log.append([[&b"\x01"[..], &vec![1; len][..]]], &mut Vec::new()).unwrap();
+        }
+        let vfs: Arc<dyn Vfs> = Arc::new(FaultyVfs::new(1));
+        let mut log = WalWriter::create(&vfs, 7, SegmentLink::default()).unwrap();
+        // The reader sees zeros behind the records, up to the next chunk.
+        while log.len() < CHUNK_BYTES - 2500 {
+            append(&mut log, 1000);
+        }
+        append(&mut log, 5);
+        assert!(log.len() < CHUNK_BYTES - 100);
+        let (log, has_grown) = (RefCell::new(log), Cell::new(false));
+        let operations = |record: &[u8]| {
+            if record.len() == 6 && !has_grown.replace(true) {
+                let mut log = log.borrow_mut();
+                append(&mut log, 10);
+                log.sync().unwrap();
+                // The header of the next chunk states that the log is durable up to here.
+                append(&mut log, 10_000);
+            }
+            Ok(1)
+        };
+        let mut report = VerifyReport::default();
+        verify_logs(vfs.as_ref(), &[7], &mut report, operations).unwrap();
+        assert!(has_grown.get());
+        assert_eq!((report.files, report.damage), (1, Vec::new()));
     }
 
     #[test]
