@@ -135,13 +135,18 @@ impl Client {
     /// Returns the value of a key, if there is one.
     ///
     /// # Errors
-    /// As [`execute`](Self::execute).
+    /// [`ClientError::ValueTooLarge`] if no packet is large enough for the value; as
+    /// [`execute`](Self::execute).
     pub fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let mut value = None;
+        let mut value = Ok(None);
         self.execute(&[(key, Action::Get)], |_, reply| {
-            value = (reply.answer.outcome == Outcome::Found).then(|| reply.value.to_vec());
+            value = match reply.answer.outcome {
+                Outcome::Found => Ok(Some(reply.value.to_vec())),
+                Outcome::NoRoom => Err(ClientError::ValueTooLarge),
+                _ => Ok(None),
+            };
         })?;
-        Ok(value)
+        value
     }
 
     /// Stores a value. Returns [`Outcome::Stored`], or why it was not stored.

@@ -18,6 +18,8 @@ pub enum ClientError {
         /// Size of the request, in bytes.
         bytes: usize,
     },
+    /// The value of the key exists, and no packet is large enough for it.
+    ValueTooLarge,
     /// The deadline passed before all responses arrived. Each request without one was executed once
     /// or not at all.
     Deadline {
@@ -44,6 +46,9 @@ impl std::fmt::Display for ClientError {
                     f,
                     "a request of {bytes} bytes does not fit in a packet; use another protocol"
                 )
+            }
+            ClientError::ValueTooLarge => {
+                f.write_str("the value does not fit in a packet; use another protocol")
             }
             ClientError::Deadline { unanswered } => {
                 write!(

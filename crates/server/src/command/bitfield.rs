@@ -109,19 +109,24 @@ enum Step {
     Add(i64, Overflow),
 }
 
-/// Parses an offset: a bit, or `#n` for the n-th integer of the width.
-fn offset(word: &[u8], width: Width, max_bytes: usize) -> Result<u64, Failure> {
+/// Parses an offset: a bit, or `#n` for the n-th integer of the width. What is written must lie in
+/// a value of up to `max_bytes`; what is read may begin at any bit.
+fn offset(word: &[u8], width: Width, max_bytes: Option<usize>) -> Result<u64, Failure> {
+    let limit = max_bytes.unwrap_or(usize::MAX);
     let at = match word {
         [b'#', index @ ..] => {
             let index = number::parse_u64(index).ok_or(BAD_OFFSET)?;
             let at = index.checked_mul(u64::from(width.bits)).ok_or(BAD_OFFSET)?;
-            bit_offset(at.to_string().as_bytes(), max_bytes)?
+            bit_offset(at.to_string().as_bytes(), limit)?
         }
-        word => bit_offset(word, max_bytes)?,
+        word => bit_offset(word, limit)?,
     };
-    // Its last bit must be in the value, too.
-    let last = at + u64::from(width.bits) - 1;
-    bit_offset(last.to_string().as_bytes(), max_bytes).map(|_| at)
+    if max_bytes.is_some() {
+        // The last bit, too.
+        let last = at + u64::from(width.bits) - 1;
+        bit_offset(last.to_string().as_bytes(), limit)?;
+    }
+    Ok(at)
 }
 
 fn parse(
@@ -152,7 +157,7 @@ fn parse(
         }
         let mut next = || words.next().ok_or(SYNTAX);
         let width = Width::parse(next()?)?;
-        let at = offset(next()?, width, max_bytes)?;
+        let at = offset(next()?, width, (needed != 2).then_some(max_bytes))?;
         let step = match needed {
             2 => Step::Get,
             _ if is(word, "set") => Step::Set(integer(next()?)?, overflow),

@@ -99,12 +99,14 @@ impl BitRange {
         Ok(BitRange { start, end, is_in_bits })
     }
 
+    /// Whether it ends before it begins, both counted from the end of the value.
+    fn is_reversed(&self) -> bool {
+        self.start < 0 && self.end < 0 && self.start > self.end
+    }
+
     /// Positions of the bits in a value.
     fn resolve(&self, value: &[u8]) -> std::ops::Range<u64> {
         let bytes = value.len() as u64;
-        if self.start < 0 && self.end < 0 && self.start > self.end {
-            return 0..0;
-        }
         // An end before the beginning is the beginning, unlike in lists.
         let len = if self.is_in_bits { bytes * 8 } else { bytes };
         let end = if self.end < 0 { self.end.max(-(len as i64)) } else { self.end };
@@ -119,7 +121,9 @@ fn bitcount(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     }
     let range = BitRange::parse(args.get(2), args.get(3), args.get(4))?;
     let value = context.read(&args[1])?.unwrap_or_default().value;
-    context.replies.count(count_ones(&value, range.resolve(&value)) as usize);
+    // BITPOS, on the other hand, looks at the first byte if both ends are before it.
+    let bits = if range.is_reversed() { 0..0 } else { range.resolve(&value) };
+    context.replies.count(count_ones(&value, bits) as usize);
     Ok(())
 }
 
@@ -183,15 +187,13 @@ fn bitop(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     }
     let target = &args[2];
     let _guard = context.lock_many(args.from(2).iter());
-    let mut values = Vec::new();
-    for key in args.from(3).iter() {
-        values.push(context.get(key)?.unwrap_or_default().value);
-    }
-    let len = values.iter().map(Vec::len).max().unwrap_or(0);
-    values.iter_mut().for_each(|value| value.resize(len, 0));
-    let mut values = values.into_iter();
-    let mut result = values.next().unwrap_or_default();
-    for value in values {
+    // Two values are in memory at a time, however many keys there are.
+    let mut result = context.get(&args[3])?.unwrap_or_default().value;
+    for key in args.from(4).iter() {
+        let mut value = context.get(key)?.unwrap_or_default().value;
+        let len = result.len().max(value.len());
+        result.resize(len, 0);
+        value.resize(len, 0);
         result.iter_mut().zip(value).for_each(|(a, b)| *a = combine(*a, b));
     }
     if is_not {

@@ -17,6 +17,9 @@ const INVALID_CURSOR: Failure = reply_error("ERR invalid cursor");
 const BAD_KEY_COUNT: Failure =
     reply_error("ERR Number of keys can't be greater than number of args");
 
+/// Bytes of an empty string in a reply.
+const MIN_BULK_BYTES: usize = 6;
+
 /// Whether a word is `name`, in any case.
 pub(super) fn is(word: &[u8], name: &str) -> bool {
     word.eq_ignore_ascii_case(name.as_bytes())
@@ -98,11 +101,12 @@ impl Dice {
     }
 }
 
-/// Elements selected at random: `count` of `len`, distinct unless it is negative. `draw` draws one,
+/// Elements selected at random: `count` of `len`, distinct unless it is negative. Those that may
+/// repeat end where a reply of `max_bytes` overflows; `bytes` is the size of one. `draw` draws one,
 /// `all` returns all.
 pub(super) fn select<T: Ord + Clone>(
-    count: i64,
-    len: u64,
+    (count, len): (i64, u64),
+    (max_bytes, bytes): (usize, impl Fn(&T) -> usize),
     dice: &mut Dice,
     mut draw: impl FnMut(&mut Dice) -> Result<Option<T>, Failure>,
     all: impl FnOnce() -> Result<Vec<T>, Failure>,
@@ -113,8 +117,20 @@ pub(super) fn select<T: Ord + Clone>(
         return Ok(selected);
     }
     if count < 0 {
+        // Many are drawn from memory.
+        let all = if wanted.saturating_mul(3) > len { all()? } else { Vec::new() };
+        let mut left = max_bytes;
         for _ in 0..wanted {
-            selected.extend(draw(dice)?);
+            let drawn = match all.len() {
+                0 => draw(dice)?,
+                len => all.get(dice.below(len as u64) as usize).cloned(),
+            };
+            let Some(drawn) = drawn else { break };
+            left = left.saturating_sub(bytes(&drawn) + MIN_BULK_BYTES);
+            selected.push(drawn);
+            if left == 0 {
+                break;
+            }
         }
         return Ok(selected);
     }
@@ -231,10 +247,23 @@ mod tests {
         let all: Vec<u64> = (0..100).collect();
         for (count, expected) in [(5, 5), (60, 60), (1000, 100), (-300, 300), (0, 0)] {
             let draw = |dice: &mut Dice| Ok(Some(dice.below(100)));
-            let selected = select(count, 100, &mut dice, draw, || Ok(all.clone())).unwrap();
+            let limit = (usize::MAX, |_: &u64| 3);
+            let selected = select((count, 100), limit, &mut dice, draw, || Ok(all.clone()));
+            let selected = selected.unwrap();
             assert_eq!(selected.len(), expected);
             let distinct: std::collections::BTreeSet<_> = selected.iter().collect();
             assert_eq!(distinct.len() == expected, count >= 0);
+        }
+    }
+
+    #[test]
+    fn selection_with_repetitions_ends_where_the_reply_overflows() {
+        let mut dice = Dice::new();
+        for len in [100, u64::MAX] {
+            let draw = |dice: &mut Dice| Ok(Some(dice.below(100)));
+            let limit = (900, |_: &u64| 3);
+            let selected = select((i64::MIN + 1, len), limit, &mut dice, draw, || Ok(vec![1, 2]));
+            assert_eq!(selected.unwrap().len(), 100);
         }
     }
 

@@ -7,6 +7,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use siltstone_rdb::{libraries, payload};
 
@@ -118,19 +119,21 @@ fn load(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         }
         replaces = true;
     }
-    let loaded = run_library(&args[args.len() - 1])?;
+    let max_memory_bytes = context.shared.settings.script_memory_bytes.load(Relaxed);
+    let loaded = run_library(&args[args.len() - 1], max_memory_bytes)?;
     let name = loaded.library.name.clone();
     context.shared.functions.add(loaded, replaces)?;
     context.replies.bulk(name.as_bytes());
     Ok(())
 }
 
-/// Runs the code of a library, which registers its functions.
-fn run_library(code: &[u8]) -> Result<Loaded, String> {
+/// Runs the code of a library, which registers its functions. The interpreter has up to
+/// `max_memory_bytes`; 0: any number.
+fn run_library(code: &[u8], max_memory_bytes: usize) -> Result<Loaded, String> {
     let library = Arc::new(Library::parse(code)?);
     let functions = with_host(info::REDIS_VERSION, |host| {
         host.begin_load(TimeLimit::For(LOAD_TIME));
-        host.load(&library)
+        host.load(&library, max_memory_bytes)
     })??;
     match functions.is_empty() {
         true => Err("ERR No functions registered".to_owned()),
@@ -138,12 +141,17 @@ fn run_library(code: &[u8]) -> Result<Loaded, String> {
     }
 }
 
-/// Runs the libraries of a payload. `limit` bounds its memory.
-fn run_payload(payload: &[u8], limit: usize) -> Result<Vec<Loaded>, String> {
+/// Runs the libraries of a payload. `limit` bounds its memory, `max_memory_bytes` that of the
+/// interpreter.
+fn run_payload(
+    payload: &[u8],
+    limit: usize,
+    max_memory_bytes: usize,
+) -> Result<Vec<Loaded>, String> {
     let body = payload::verify(payload)
         .ok_or_else(|| "ERR DUMP payload version or checksum are wrong".to_owned())?;
     let codes = libraries::restore(body, limit as u64).map_err(|error| format!("ERR {error}"))?;
-    codes.iter().map(|code| run_library(code)).collect()
+    codes.iter().map(|code| run_library(code, max_memory_bytes)).collect()
 }
 
 fn restore(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
@@ -157,7 +165,9 @@ fn restore(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
             ));
         }
     };
-    let restored = run_payload(&args[0], context.shared.options.max_request_bytes)?;
+    let shared = context.shared;
+    let max_memory_bytes = shared.settings.script_memory_bytes.load(Relaxed);
+    let restored = run_payload(&args[0], shared.options.max_request_bytes, max_memory_bytes)?;
     context.shared.functions.restore(restored, policy)?;
     context.replies.ok();
     Ok(())
@@ -173,7 +183,7 @@ pub(crate) fn read_file(functions: &Functions, file: &Path) -> Result<(), String
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(format!("'{}' cannot be read: {error}", file.display())),
     };
-    let put = run_payload(&payload, MAX_FILE_MEMORY_BYTES).and_then(|all| functions.begin(all));
+    let put = run_payload(&payload, MAX_FILE_MEMORY_BYTES, 0).and_then(|all| functions.begin(all));
     put.map_err(|text| {
         let text = text.strip_prefix("ERR ").unwrap_or(&text);
         format!("'{}', with the libraries of functions: {text}", file.display())

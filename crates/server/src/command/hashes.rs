@@ -86,10 +86,20 @@ fn hget(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 }
 
 fn hmget(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let limit = context.shared.options.max_output_bytes;
     let values = context.view(&args[1], |writes| {
         let hash = Hash::open(writes, &args[1])?;
-        let values: Result<Vec<_>, _> = args.from(2).iter().map(|field| hash.get(field)).collect();
-        Ok(values?)
+        let (mut values, mut bytes) = (Vec::with_capacity(args.len() - 2), 0);
+        for field in args.from(2).iter() {
+            let value = hash.get(field)?;
+            bytes += value.as_ref().map_or(0, Vec::len);
+            values.push(value);
+            // The reply overflows anyway.
+            if bytes > limit {
+                break;
+            }
+        }
+        Ok(values)
     })?;
     context.replies.array(values.len());
     for value in &values {
@@ -207,6 +217,7 @@ fn hrandfield(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     }
     let count = args.get(2).map(|word| elements::selection(word, with_values)).transpose()?;
     let mut dice = Dice::new();
+    let max_bytes = context.shared.options.max_output_bytes;
     let selected = context.view(&args[1], |writes| {
         let hash = Hash::open(writes, &args[1])?;
         let draw = |dice: &mut Dice| Ok(hash.draw(&mut |bound| dice.below(bound))?);
@@ -220,7 +231,14 @@ fn hrandfield(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         };
         match count {
             None => Ok(draw(&mut dice)?.into_iter().collect()),
-            Some(count) => elements::select(count, hash.len(), &mut dice, draw, all),
+            Some(count) => {
+                let bytes = |(field, value): &Pair| match with_values {
+                    true => field.len() + value.len(),
+                    false => field.len(),
+                };
+                let limit = (max_bytes, bytes);
+                elements::select((count, hash.len()), limit, &mut dice, draw, all)
+            }
         }
     })?;
     if count.is_none() {

@@ -83,6 +83,8 @@ fn matches(a: &[u8], b: &[u8], lengths: &Lengths) -> Vec<Match> {
 
 fn lcs(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let mut strings = Vec::new();
+    // Both are of one moment.
+    let guard = context.lock_many([&args[1], &args[2]].into_iter());
     for key in [&args[1], &args[2]] {
         let stored = context.read_any(key)?;
         if stored.as_ref().is_some_and(|stored| stored.metadata.is_some()) {
@@ -90,6 +92,7 @@ fn lcs(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         }
         strings.push(stored.map(|stored| stored.entry.value).unwrap_or_default());
     }
+    drop(guard);
     let (a, b) = (&strings[0], &strings[1]);
     let (mut only_len, mut with_positions, mut with_len, mut min_len) = (false, false, false, 0);
     let mut words = args.from(3).iter();

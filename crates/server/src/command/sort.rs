@@ -188,9 +188,16 @@ fn run(context: &mut Context<'_>, args: Args<'_>, may_store: bool) -> Outcome {
     }
     let range = options.range(elements.len());
     let mut found: Vec<Option<Vec<u8>>> = Vec::new();
-    for element in elements.drain(range) {
+    let (mut bytes, limit) = (0, context.shared.options.max_output_bytes);
+    'elements: for element in elements.drain(range) {
         for pattern in &options.get {
-            found.push(value_of(context, pattern, &element)?);
+            let value = value_of(context, pattern, &element)?;
+            bytes += value.as_ref().map_or(0, Vec::len);
+            found.push(value);
+            // The reply overflows anyway.
+            if bytes > limit && options.store.is_none() {
+                break 'elements;
+            }
         }
         if options.get.is_empty() {
             found.push(Some(element));

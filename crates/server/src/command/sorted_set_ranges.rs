@@ -10,8 +10,9 @@ use std::ops::Bound;
 use siltstone_collections::{MemberRange, Order, ScoreRange, SortedSet};
 
 use super::context::Context;
+use super::decimal;
 use super::definition::{FAST, ONE_KEY, READ, TWO_KEYS, WRITE};
-use super::elements::{begin_pairs, float, integer, is, resolve_range};
+use super::elements::{begin_pairs, integer, is, resolve_range};
 use super::entry::{self, Command};
 use super::failure::{Failure, Outcome, SYNTAX, reply_error};
 use super::sorted_sets::reply_pairs;
@@ -70,7 +71,11 @@ struct RangeQuery {
 
 /// Parses an end of a range of scores, such as `1.5`, `(1.5` or `-inf`.
 fn parse_score_bound(word: &[u8]) -> Option<Bound<f64>> {
-    let value = |text: &[u8]| if text.is_empty() { Some(0.0) } else { float(text) };
+    // As in Redis, a number beyond the range of doubles is infinity here.
+    let value = |text: &[u8]| match text {
+        [] => Some(0.0),
+        text => decimal::parse_double(text).ok(),
+    };
     match word {
         [b'(', text @ ..] => Some(Bound::Excluded(value(text)?)),
         text => Some(Bound::Included(value(text)?)),

@@ -285,7 +285,8 @@ fn xclaim(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
             let old = match pending {
                 Some(pending) if !claimant.is_idle(&pending) => continue,
                 Some(pending) => pending.deliveries,
-                None if options.creates => 0,
+                // As in Redis, a pending entry that is created counts as delivered once before.
+                None if options.creates => 1,
                 None => continue,
             };
             let deliveries = options.deliveries.unwrap_or(old + u64::from(!only_ids));

@@ -13,6 +13,7 @@ use super::cjson_decode::decode;
 use super::library::{
     Fault, Returned, add, as_number, bad_argument, bytes, integer_keys, string, type_name,
 };
+use super::limits::RunControl;
 use super::numbers::format_g;
 
 /// Bounds the stack that nested values take.
@@ -57,19 +58,23 @@ impl Default for Settings {
 }
 
 /// The library's functions.
-pub(super) fn library(lua: &Lua, settings: &Rc<RefCell<Settings>>) -> mlua::Result<Table> {
+pub(super) fn library(
+    lua: &Lua,
+    settings: &Rc<RefCell<Settings>>,
+    control: &Rc<RunControl>,
+) -> mlua::Result<Table> {
     let library = lua.create_table()?;
     for (name, value) in [("_NAME", "cjson"), ("_VERSION", "2.1.0")] {
         library.raw_set(name, value)?;
     }
     library.raw_set("null", Value::NULL)?;
-    let shared = settings.clone();
+    let (shared, control) = (settings.clone(), control.clone());
     add(lua, &library, "encode", move |lua, args| {
         let [value] = args else {
             return Err(bad_argument(1, "encode", "expected 1 argument"));
         };
         let mut out = Vec::new();
-        encode(value, &shared.borrow(), 0, &mut out)?;
+        encode(value, (&shared.borrow(), &control), 0, &mut out)?;
         Ok(vec![string(lua, out)?])
     })?;
     let shared = settings.clone();
@@ -169,16 +174,18 @@ fn cannot(value: &Value, reason: &str) -> Fault {
 
 fn encode(
     value: &Value,
-    settings: &Settings,
+    (settings, control): (&Settings, &RunControl),
     depth: usize,
     out: &mut Vec<u8>,
 ) -> Result<(), Fault> {
+    // Tables that share tables can have any number of values.
+    control.check_memory(out.len())?;
     match value {
         Value::Nil => out.extend_from_slice(b"null"),
         Value::Boolean(value) => out.extend_from_slice(if *value { b"true" } else { b"false" }),
         Value::String(text) => encode_string(&text.as_bytes(), out),
         Value::LightUserData(pointer) if pointer.0.is_null() => out.extend_from_slice(b"null"),
-        Value::Table(table) => encode_table(table, settings, depth + 1, out)?,
+        Value::Table(table) => encode_table(table, (settings, control), depth + 1, out)?,
         value => match as_number(value) {
             Some(number) => encode_number(number, value, settings, out)?,
             None => return Err(cannot(value, "type not supported")),
@@ -238,7 +245,7 @@ fn array_len(table: &Table, settings: &Settings) -> Result<Option<usize>, Fault>
 
 fn encode_table(
     table: &Table,
-    settings: &Settings,
+    (settings, control): (&Settings, &RunControl),
     depth: usize,
     out: &mut Vec<u8>,
 ) -> Result<(), Fault> {
@@ -251,7 +258,7 @@ fn encode_table(
             if index > 1 {
                 out.push(b',');
             }
-            encode(&table.raw_get::<Value>(index as f64)?, settings, depth, out)?;
+            encode(&table.raw_get::<Value>(index as f64)?, (settings, control), depth, out)?;
         }
         out.push(b']');
         return Ok(());
@@ -273,7 +280,7 @@ fn encode_table(
             _ => return Err(cannot(&key, "table key must be a number or string")),
         }
         out.push(b':');
-        encode(&value, settings, depth, out)?;
+        encode(&value, (settings, control), depth, out)?;
     }
     out.push(b'}');
     Ok(())

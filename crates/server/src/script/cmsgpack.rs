@@ -6,23 +6,27 @@
 //!
 //! Source: the MessagePack specification; behaviour of lua-cmsgpack 0.4.
 
+use std::rc::Rc;
+
 use mlua::{Lua, Table, Value};
 
 use super::library::{Fault, Returned, add, array_len, as_number, bad_argument, bytes};
-use super::library::{number_or, string};
+use super::library::{number, number_or, string};
+use super::limits::RunControl;
 
 const MAX_PACK_DEPTH: usize = 16;
 const MAX_UNPACK_DEPTH: usize = 200;
 
 /// The library's functions.
-pub(super) fn library(lua: &Lua) -> mlua::Result<Table> {
+pub(super) fn library(lua: &Lua, control: &Rc<RunControl>) -> mlua::Result<Table> {
     let library = lua.create_table()?;
-    add(lua, &library, "pack", |lua, args| {
+    let control = control.clone();
+    add(lua, &library, "pack", move |lua, args| {
         if args.is_empty() {
             return Err(bad_argument(0, "pack", "MessagePack pack needs input."));
         }
         let mut out = Vec::new();
-        args.iter().try_for_each(|value| pack(value, 0, &mut out))?;
+        args.iter().try_for_each(|value| pack(value, &control, 0, &mut out))?;
         Ok(vec![string(lua, out)?])
     })?;
     add(lua, &library, "unpack", |lua, args| {
@@ -31,11 +35,17 @@ pub(super) fn library(lua: &Lua) -> mlua::Result<Table> {
         unpack_all(lua, &mut reader, usize::MAX)
     })?;
     add(lua, &library, "unpack_one", |lua, args| {
-        unpack_from(lua, args, 1, number_or(args, 1, "unpack_one", 0.0)?)
+        unpack_from(lua, args, 1.0, number_or(args, 1, "unpack_one", 0.0)?)
     })?;
     add(lua, &library, "unpack_limit", |lua, args| {
-        let limit = number_or(args, 1, "unpack_limit", 0.0)?;
-        unpack_from(lua, args, limit as usize, number_or(args, 2, "unpack_limit", 0.0)?)
+        let limit = number(args, 1, "unpack_limit")?;
+        let offset = number_or(args, 2, "unpack_limit", 0.0)?;
+        if limit == 0.0 && offset == 0.0 {
+            // As `unpack`.
+            let data = bytes(args, 0, "unpack")?;
+            return unpack_all(lua, &mut Reader { rest: &data }, usize::MAX);
+        }
+        unpack_from(lua, args, limit, offset)
     })?;
     for (name, value) in [("_NAME", "cmsgpack"), ("_VERSION", "lua-cmsgpack 0.4.0")] {
         library.raw_set(name, value)?;
@@ -44,11 +54,15 @@ pub(super) fn library(lua: &Lua) -> mlua::Result<Table> {
 }
 
 /// Unpacks up to `limit` values from an offset. The offset behind them comes first; -1: the end.
-fn unpack_from(lua: &Lua, args: &[Value], limit: usize, offset: f64) -> Returned {
+fn unpack_from(lua: &Lua, args: &[Value], limit: f64, offset: f64) -> Returned {
     let data = bytes(args, 0, "unpack")?;
     let start = offset.max(0.0) as usize;
-    if offset < 0.0 {
-        return Err(Fault::At(format!("Invalid request to unpack with offset of {offset}.")));
+    if offset < 0.0 || limit < 0.0 {
+        // As in Redis, which has the length in place of the limit.
+        let len = data.len();
+        return Err(Fault::At(format!(
+            "Invalid request to unpack with offset of {offset} and limit of {len}."
+        )));
     }
     let Some(rest) = data.get(start..) else {
         let len = data.len();
@@ -56,7 +70,7 @@ fn unpack_from(lua: &Lua, args: &[Value], limit: usize, offset: f64) -> Returned
     };
     let mut reader = Reader { rest };
     let mut values = vec![Value::Nil];
-    values.extend(unpack_all(lua, &mut reader, limit.max(1))?);
+    values.extend(unpack_all(lua, &mut reader, limit as usize)?);
     let next = if reader.rest.is_empty() { -1.0 } else { (data.len() - reader.rest.len()) as f64 };
     values[0] = Value::Number(next);
     Ok(values)
@@ -75,7 +89,9 @@ fn unpack_all(lua: &Lua, reader: &mut Reader<'_>, limit: usize) -> Returned {
     Ok(values)
 }
 
-fn pack(value: &Value, depth: usize, out: &mut Vec<u8>) -> Result<(), Fault> {
+fn pack(value: &Value, control: &RunControl, depth: usize, out: &mut Vec<u8>) -> Result<(), Fault> {
+    // Tables that share tables can have any number of values.
+    control.check_memory(out.len())?;
     match value {
         Value::Boolean(value) => out.push(0xc2 + u8::from(*value)),
         Value::String(text) => {
@@ -87,7 +103,7 @@ fn pack(value: &Value, depth: usize, out: &mut Vec<u8>) -> Result<(), Fault> {
             }
             out.extend_from_slice(&text);
         }
-        Value::Table(table) if depth < MAX_PACK_DEPTH => pack_table(table, depth, out)?,
+        Value::Table(table) if depth < MAX_PACK_DEPTH => pack_table(table, control, depth, out)?,
         value => match as_number(value) {
             Some(number) => pack_number(number, out),
             None => out.push(0xc0),
@@ -110,14 +126,19 @@ fn header(out: &mut Vec<u8>, tag: u8, len: usize) {
     }
 }
 
-fn pack_table(table: &Table, depth: usize, out: &mut Vec<u8>) -> Result<(), Fault> {
+fn pack_table(
+    table: &Table,
+    control: &RunControl,
+    depth: usize,
+    out: &mut Vec<u8>,
+) -> Result<(), Fault> {
     if let Some(len) = array_len(table)? {
         match len {
             0..16 => out.push(0x90 | len as u8),
             _ => header(out, 0xdc, len),
         }
         for index in 1..=len {
-            pack(&table.raw_get::<Value>(index)?, depth + 1, out)?;
+            pack(&table.raw_get::<Value>(index)?, control, depth + 1, out)?;
         }
         return Ok(());
     }
@@ -127,8 +148,8 @@ fn pack_table(table: &Table, depth: usize, out: &mut Vec<u8>) -> Result<(), Faul
     }
     for pair in table.pairs::<Value, Value>() {
         let (key, value) = pair?;
-        pack(&key, depth + 1, out)?;
-        pack(&value, depth + 1, out)?;
+        pack(&key, control, depth + 1, out)?;
+        pack(&value, control, depth + 1, out)?;
     }
     Ok(())
 }

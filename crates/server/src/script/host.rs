@@ -102,8 +102,8 @@ impl Host {
         host.raw_set("redis", &redis)?;
         let all = lua.create_table()?;
         all.raw_set("bit", bit::library(&lua)?)?;
-        all.raw_set("cjson", cjson::library(&lua, &json)?)?;
-        all.raw_set("cmsgpack", cmsgpack::library(&lua)?)?;
+        all.raw_set("cjson", cjson::library(&lua, &json, &control)?)?;
+        all.raw_set("cmsgpack", cmsgpack::library(&lua, &control)?)?;
         all.raw_set("struct", struct_pack::library(&lua)?)?;
         host.raw_set("libraries", all)?;
         let began = Instant::now();
@@ -175,11 +175,16 @@ impl Host {
         self.control.begin(limit);
     }
 
-    /// Runs a library, and returns the functions that it registers.
+    /// Runs a library, and returns the functions that it registers. `max_memory_bytes` is that of
+    /// [`Run`].
     ///
     /// # Errors
     /// The error reply to a library that fails.
-    pub(crate) fn load(&mut self, library: &Library) -> Result<Vec<Registered>, String> {
+    pub(crate) fn load(
+        &mut self,
+        library: &Library,
+        max_memory_bytes: usize,
+    ) -> Result<Vec<Registered>, String> {
         let _ = self.lua.set_memory_limit(0);
         let chunk = self.lua.load(library.body.as_slice()).set_name("@user_function");
         let chunk = chunk.set_mode(ChunkMode::Text).set_environment(self.library_env.clone());
@@ -187,7 +192,10 @@ impl Host {
         let function = function
             .map_err(|error| format!("ERR Error compiling function: {}", syntax_text(&error)))?;
         let registrations = Registrations::default();
+        self.control.max_memory_bytes.set(max_memory_bytes);
+        let _ = self.lua.set_memory_limit(max_memory_bytes);
         let outcome = self.register(function, &registrations);
+        let _ = self.lua.set_memory_limit(0);
         if self.control.aborted().is_some() {
             self.is_spent = true;
             return Err("ERR FUNCTION LOAD timeout".to_owned());
@@ -198,6 +206,7 @@ impl Host {
         })?;
         if !is_done {
             let text = describe_text(&error).unwrap_or_default();
+            self.is_spent |= is_out_of_memory(&text);
             return Err(format!("ERR Error registering functions: {text}"));
         }
         let registrations = registrations.take();
@@ -231,9 +240,14 @@ impl Host {
     }
 
     /// The function of a library, which is loaded if it was not yet.
-    fn function(&mut self, library: &Library, name: &str) -> Result<Function, String> {
+    fn function(
+        &mut self,
+        library: &Library,
+        name: &str,
+        max_memory_bytes: usize,
+    ) -> Result<Function, String> {
         if !self.libraries.contains_key(&library.id) {
-            self.load(library)?;
+            self.load(library, max_memory_bytes)?;
         }
         let functions = self.libraries.get(&library.id);
         let function = functions.and_then(|functions| functions.get(&name.to_lowercase()));
@@ -250,7 +264,7 @@ impl Host {
         self.control.begin(run.limit.clone());
         let function = match &run.script.library {
             None => self.compile(run.script, run.generation),
-            Some(library) => self.function(library, &run.script.sha),
+            Some(library) => self.function(library, &run.script.sha, run.max_memory_bytes),
         };
         let function = match (function, self.control.aborted()) {
             (_, Some(abort)) => return Ended::Aborted(abort, String::new()),
@@ -260,6 +274,7 @@ impl Host {
         *self.json.borrow_mut() = cjson::Settings::default();
         // Fails for allocators that do not count, which this one does.
         let _ = self.lua.set_memory_limit(run.max_memory_bytes);
+        self.control.max_memory_bytes.set(run.max_memory_bytes);
         let mark = out.mark();
         let outcome =
             self.start(&function, &run, commands).and_then(|(is_done, value)| match is_done {
@@ -282,11 +297,10 @@ impl Host {
             let place = place.map(|(source, line)| format!(" script: {sha}, on {source}:{line}."));
             return Ended::Aborted(abort, place.unwrap_or_default());
         }
-        let is_full = |text: &str| text.contains("not enough memory");
         match outcome {
             Ok(None) => Ended::Replied,
-            Ok(Some(text)) if !is_full(&text) => Ended::Failed(text),
-            Err(error) if !is_full(&error.to_string()) => {
+            Ok(Some(text)) if !is_out_of_memory(&text) => Ended::Failed(text),
+            Err(error) if !is_out_of_memory(&error.to_string()) => {
                 out.rewind(mark);
                 self.is_spent = true;
                 let text = error.to_string();
@@ -470,6 +484,11 @@ fn on_error(lua: &Lua, error: Value) -> mlua::Result<Table> {
         table.raw_set("line", line)?;
     }
     Ok(table)
+}
+
+/// Whether the text of an error is the interpreter's for missing memory.
+fn is_out_of_memory(text: &str) -> bool {
+    text.contains("not enough memory")
 }
 
 /// Text of an error of the compiler.

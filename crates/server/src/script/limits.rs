@@ -43,6 +43,8 @@ pub(super) struct RunControl {
     limit: RefCell<TimeLimit>,
     began: Cell<Instant>,
     aborted: Cell<Option<Abort>>,
+    /// Maximum memory of the interpreter, in bytes; 0: unlimited.
+    pub(super) max_memory_bytes: Cell<usize>,
     /// Version of `redis.setresp`.
     pub(super) version: Cell<RespVersion>,
     /// Where the script was aborted.
@@ -57,6 +59,7 @@ impl RunControl {
             limit: RefCell::new(TimeLimit::For(Duration::MAX)),
             began: Cell::new(Instant::now()),
             aborted: Cell::new(None),
+            max_memory_bytes: Cell::new(0),
             version: Cell::default(),
             place: RefCell::default(),
             log: RefCell::default(),
@@ -92,6 +95,18 @@ impl RunControl {
                 }
                 runs.is_killed().then_some(Abort::Killed)
             }
+        }
+    }
+
+    /// Checks the size of a value that is built outside of the interpreter.
+    ///
+    /// # Errors
+    /// The interpreter's error for missing memory.
+    pub(super) fn check_memory(&self, bytes: usize) -> mlua::Result<()> {
+        let max = self.max_memory_bytes.get();
+        match max > 0 && bytes > max {
+            true => Err(mlua::Error::MemoryError("not enough memory".to_owned())),
+            false => Ok(()),
         }
     }
 

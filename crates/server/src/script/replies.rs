@@ -166,6 +166,10 @@ fn write(
     replies: &mut Replies,
     depth: usize,
 ) -> mlua::Result<()> {
+    // Tables that share tables can have any number of values.
+    if replies.has_overflowed() {
+        return Ok(());
+    }
     match value {
         Value::String(text) => replies.bulk(&text.as_bytes()),
         Value::Boolean(value) => match (replies.version, version) {
@@ -251,14 +255,13 @@ fn write_table(
         }
         return Ok(());
     }
-    // An array ends at the first nil.
-    let mut items = Vec::new();
-    for index in 1.. {
-        match table.raw_get::<Value>(index)? {
-            Value::Nil => break,
-            item => items.push(item),
-        }
+    // An array ends at the first nil. The items are read twice, as the interpreter can lend only
+    // some thousand values at the same time.
+    let item = |index: usize| table.raw_get::<Value>(index);
+    let mut len = 0;
+    while !item(len + 1)?.is_nil() {
+        len += 1;
     }
-    replies.array(items.len());
-    items.iter().try_for_each(|item| write(item, version, replies, depth + 1))
+    replies.array(len);
+    (1..=len).try_for_each(|index| write(&item(index)?, version, replies, depth + 1))
 }

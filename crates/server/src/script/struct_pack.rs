@@ -15,6 +15,8 @@ use mlua::{Lua, Table, Value};
 use super::library::{Fault, add, bad_argument, bytes, number, number_or, string};
 
 const MAX_INTEGER_BYTES: usize = 32;
+/// Maximum number of unpacked values: about the limit of Lua's stack.
+const MAX_VALUES: usize = 7000;
 
 /// The library's functions.
 pub(super) fn library(lua: &Lua) -> mlua::Result<Table> {
@@ -165,6 +167,9 @@ fn pack(lua: &Lua, args: &[Value]) -> super::library::Returned {
 fn unpack(lua: &Lua, args: &[Value]) -> super::library::Returned {
     let (text, data) = (bytes(args, 0, "unpack")?, bytes(args, 1, "unpack")?);
     let position = number_or(args, 2, "unpack", 1.0)?;
+    if position.is_nan() {
+        return Err(bad_argument(2, "unpack", "data string too short"));
+    }
     if position < 1.0 {
         return Err(bad_argument(3, "unpack", "offset must be 1 or greater"));
     }
@@ -174,6 +179,9 @@ fn unpack(lua: &Lua, args: &[Value]) -> super::library::Returned {
     while let Some(mut item) = format.next()? {
         at = at.saturating_add(format.padding(at, &item));
         let rest = data.get(at..).ok_or_else(too_short)?;
+        if values.len() == MAX_VALUES {
+            return Err(Fault::At("stack overflow (too many results)".to_owned()));
+        }
         if item.option == b's' {
             let end = rest.iter().position(|byte| *byte == 0);
             let end = end.ok_or_else(|| Fault::At("unfinished string in data".to_owned()))?;

@@ -1,8 +1,8 @@
 //! Striped key locks for atomic read-modify-write.
 //!
 //! A key hashes to one of 1,024 locks. A writer holds the lock of its key over its reads and its
-//! write; readers take none. Several keys are locked in the order of their stripes, so there are no
-//! deadlocks.
+//! write. A reader of one row takes none; one of several keys or rows does, so that what it reads is
+//! of one moment. Several keys are locked in the order of their stripes, so there are no deadlocks.
 //!
 //! # Shared batches
 //! A thread that serves a `mica` table over UDP takes none of these locks for a burst, whose

@@ -247,6 +247,48 @@ fn reads_of_a_transaction_are_consistent() {
     });
 }
 
+/// A client never sees some keys of an MSET changed and others not.
+#[test]
+fn reads_of_several_keys_are_of_one_moment() {
+    let server = TestServer::start();
+    let keys: Vec<String> = (0..16).map(|number| format!("k{number}")).collect();
+    let is_done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            let mut client = server.client();
+            let (keys, is_done) = (&keys, &is_done);
+            scope.spawn(move || {
+                for round in 0.. {
+                    let value = format!("v{round}");
+                    let pairs = keys.iter().flat_map(|key| [key.as_bytes(), value.as_bytes()]);
+                    let words: Vec<&[u8]> = [&b"MSET"[..]].into_iter().chain(pairs).collect();
+                    assert_eq!(client.call_bytes(&words), "+OK");
+                    if is_done.load(SeqCst) {
+                        break;
+                    }
+                }
+            });
+        }
+        let readers: Vec<_> = (0..4)
+            .map(|_| {
+                let mut client = server.client();
+                let line = format!("MGET {}", keys.join(" "));
+                scope.spawn(move || {
+                    (0..1500).find_map(|_| {
+                        let reply = client.call(&line);
+                        let mut values = reply.trim_matches(['[', ']']).split(", ");
+                        let first = values.next().unwrap();
+                        (!values.all(|value| value == first)).then_some(reply)
+                    })
+                })
+            })
+            .collect();
+        let torn: Vec<_> = readers.into_iter().map(|reader| reader.join().unwrap()).collect();
+        is_done.store(true, SeqCst);
+        assert_eq!(torn, [const { None }; 4]);
+    });
+}
+
 #[test]
 fn fsync_always_syncs_once_per_pipeline_before_the_replies() {
     let server = TestServer::with(|options| options.fsync = Fsync::Always);

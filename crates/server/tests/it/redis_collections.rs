@@ -193,6 +193,8 @@ fn sorted_set_commands_reply_like_redis() {
             ("ZCARD z", ":4"),
             ("ZCOUNT z (1.5 3", ":2"),
             ("ZCOUNT z x 3", "-ERR min or max is not a float"),
+            ("ZCOUNT z nan 3", "-ERR min or max is not a float"),
+            ("ZCOUNT z -1e400 1e400", ":4"),
             ("ZRANK z b", ":2"),
             ("ZRANK z b WITHSCORE", "[:2, \"3\"]"),
             ("ZREVRANK z b", ":1"),
@@ -527,6 +529,32 @@ fn scan_of_a_large_collection_returns_every_element() {
         let distinct: std::collections::BTreeSet<_> = drawn.split(", ").collect();
         assert_eq!(distinct.len(), 300);
     });
+}
+
+/// Elements may repeat any number of times, but only within a reply.
+#[test]
+fn selection_with_repetitions_ends_at_the_limit_of_a_reply() {
+    let dir = TempDir::new().unwrap();
+    let db = Db::open_or_create(dir.path().join("store"), DbOptions::default()).unwrap();
+    let table = db.table_or_create("t", "lsm", &Default::default()).unwrap();
+    let server = TestServer::over(Some(table.engine().clone()), |options| {
+        options.max_output_bytes = 64 << 10;
+    });
+    let mut client = server.client();
+    client.expect(&[("SADD s a b", ":2"), ("ZADD z 1 a 2 b", ":2"), ("HSET h a 1 b 2", ":2")]);
+    for command in [
+        "SRANDMEMBER s -9223372036854775807",
+        "ZRANDMEMBER z -9223372036854775807",
+        "ZRANDMEMBER z -4611686018427387903 WITHSCORES",
+        "HRANDFIELD h -9223372036854775807",
+        "HRANDFIELD h -4611686018427387903 WITHVALUES",
+    ] {
+        let reply = client.call(command);
+        assert!(reply.contains("the reply exceeds the limit of 65536 bytes"), "{command}: {reply}");
+    }
+    assert_eq!(client.call("SRANDMEMBER s -5000").matches('"').count(), 10_000);
+    server.finish().unwrap();
+    db.close().unwrap();
 }
 
 #[test]

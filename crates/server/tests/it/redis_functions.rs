@@ -137,6 +137,20 @@ fn functions_have_the_replies_of_redis() {
 }
 
 #[test]
+fn library_is_loaded_within_the_memory_of_a_script() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    assert_eq!(client.call("CONFIG SET script-memory-limit 4mb"), "+OK");
+    let code = "#!lua name=large\nlocal text = ('x'):rep(1e8)\n\
+                redis.register_function('f', function() return #text end)";
+    let reply = client.call_bytes(&[b"FUNCTION", b"LOAD", code.as_bytes()]);
+    assert!(reply.starts_with("-ERR") && reply.contains("not enough memory"), "{reply}");
+    let small = library("small", "g", "x");
+    assert_eq!(client.call_bytes(&[b"FUNCTION", b"LOAD", &small]), "\"small\"");
+    assert_eq!(client.call("FCALL g 0"), "\"x\"");
+}
+
+#[test]
 fn functions_run_on_every_worker_and_for_long() {
     let server = TestServer::start();
     let code = "#!lua name=counters\nlocal function add(keys) return redis.call('incr', keys[1]) end \

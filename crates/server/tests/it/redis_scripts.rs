@@ -427,6 +427,35 @@ fn memory_and_time_are_limited() {
 }
 
 #[test]
+fn array_of_any_number_of_strings_is_returned() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    let script = "local t = {} for i = 1, 20000 do t[i] = {'x' .. i} end return t";
+    let reply = eval(&mut client, script, &[], &[]);
+    assert_eq!(reply.matches("x").count(), 20_000, "{}", &reply[..reply.len().min(200)]);
+}
+
+/// Some kilobytes of tables that stand for more values than any memory holds.
+#[test]
+fn values_that_share_tables_are_limited() {
+    let server = TestServer::with(|options| options.max_output_bytes = 256 << 10);
+    let mut client = server.client();
+    assert_eq!(client.call("CONFIG SET script-memory-limit 4mb"), "+OK");
+    let shared = "local t = {1} for i = 1, 15 do local u = {} for j = 1, 30 do u[j] = t end t = u \
+                  end return ";
+    let reply = eval(&mut client, &format!("{shared} t"), &[], &[]);
+    assert!(reply.contains("the reply exceeds the limit of 262144 bytes"), "{reply}");
+    for packed in ["cjson.encode(t)", "cmsgpack.pack(t)"] {
+        let reply = eval(&mut client, &format!("{shared} {packed}"), &[], &[]);
+        assert!(reply.contains("memory limit"), "{packed}: {reply}");
+    }
+    let unpacked = "return struct.unpack(('b'):rep(10000), ('a'):rep(10000))";
+    let reply = eval(&mut client, unpacked, &[], &[]);
+    assert!(reply.contains("too many results"), "{reply}");
+    assert_eq!(eval(&mut client, "return 1", &[], &[]), ":1");
+}
+
+#[test]
 fn sandbox_cannot_be_left() {
     let server = TestServer::start();
     let mut client = server.client();

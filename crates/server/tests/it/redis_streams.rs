@@ -146,6 +146,24 @@ fn consumer_groups_reply_like_redis() {
 }
 
 #[test]
+fn forced_claim_counts_as_a_second_delivery() {
+    on_both(|connect| {
+        let mut client = connect();
+        client.expect(&[
+            ("XADD s 1 k 1", "\"1-0\""),
+            ("XADD s 2 k 2", "\"2-0\""),
+            ("XGROUP CREATE s g $", "+OK"),
+            ("XCLAIM s g a 0 1 FORCE", "[[\"1-0\", [\"k\", \"1\"]]]"),
+            ("XCLAIM s g a 0 2 FORCE JUSTID", "[\"2-0\"]"),
+        ]);
+        for (id, deliveries) in [("1", ":2]]"), ("2", ":1]]")] {
+            let pending = client.call(&format!("XPENDING s g {id} {id} 1"));
+            assert!(pending.ends_with(deliveries), "{pending}");
+        }
+    });
+}
+
+#[test]
 fn waiting_readers_get_what_is_added_or_learn_that_their_group_is_gone() {
     on_both(|connect| {
         let (mut writer, mut reader, mut other) = (connect(), connect(), connect());

@@ -175,6 +175,8 @@ fn invalid_requests_are_rejected_by_the_client() {
     // A value too large for any packet is still readable over RESP.
     server.client().call_bytes(&[b"SET", b"b", &[7; 70_000]]);
     assert_eq!(client.execute_one(b"b", Action::Get).unwrap().outcome, Outcome::NoRoom);
+    let got = client.get(b"b");
+    assert!(matches!(got, Err(ClientError::ValueTooLarge)), "{got:?}");
 }
 
 #[test]

@@ -112,6 +112,11 @@ return {cmsgpack.unpack_one(cmsgpack.pack(1,2,3))}
 return {cmsgpack.unpack_one(cmsgpack.pack(1,2,3),2)}
 return {cmsgpack.unpack_limit(cmsgpack.pack(1,2,3),2)}
 return {cmsgpack.unpack_limit(cmsgpack.pack(1,2,3),2,1)}
+return {cmsgpack.unpack_limit(cmsgpack.pack(1,2,3),0,0)}
+return {cmsgpack.unpack_limit(cmsgpack.pack(1,2,3),0,1)}
+return {cmsgpack.unpack_limit(cmsgpack.pack(1,2,3))}
+return {cmsgpack.unpack_limit(cmsgpack.pack(1,2,3),-1,0)}
+return {cmsgpack.unpack_one(cmsgpack.pack(1,2,3),-1)}
 return cmsgpack.unpack("\x92\x01")
 return cmsgpack.unpack("\xc1")
 return cmsgpack.pack()
@@ -124,6 +129,7 @@ return {struct.unpack("Bc0",struct.pack("Bc0",3,"abc"))}
 return {struct.size("i4h!8d"),struct.size(">!4bi4"),struct.size("d")}
 return struct.size("s")
 return struct.unpack("i4","ab")
+return struct.unpack("b","a",0/0)
 return struct.pack("i33",1)
 return tostring(struct.unpack("d",struct.pack("d",1.5)))
 return tostring(struct.unpack("f",struct.pack("f",1.5)))
