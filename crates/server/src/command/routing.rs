@@ -31,8 +31,13 @@ use crate::shared::Shared;
 
 /// Commands that see keys which they do not name.
 const UNNAMED_KEYS: [&str; 5] = ["dbsize", "exec", "keys", "randomkey", "scan"];
-/// Commands that a replicated table does not have.
-const NOT_THERE: [&str; 3] = ["flushall", "flushdb", "getat"];
+/// Commands that a replicated table does not have, and what to do instead.
+const NOT_THERE: [(&str, &str); 4] = [
+    ("flushall", "delete its keys, as SCAN returns them on each leader, with UNLINK"),
+    ("flushdb", "delete its keys, as SCAN returns them on each leader, with UNLINK"),
+    ("getat", "use a table of the engine skimpy on a single server"),
+    ("migrate", "move keys with DUMP, RESTORE and DEL"),
+];
 
 /// Decides whether the command runs here. If it does, its reply may have to wait for a commit.
 pub(super) fn route(
@@ -88,9 +93,9 @@ fn route_replicated(
     args: Args<'_>,
 ) -> Result<(), Failure> {
     let command = &TABLE.index[command];
-    if NOT_THERE.contains(&command.name) {
-        let name = command.name.to_uppercase();
-        return Err(format!("ERR {name} is not there for a replicated table yet").into());
+    if let Some((name, instead)) = NOT_THERE.iter().find(|(name, _)| *name == command.name) {
+        let name = name.to_uppercase();
+        return Err(format!("ERR {name} is not there for a replicated table yet: {instead}").into());
     }
     groups.end_snapshots();
     let slot = match groups.are_several() {
