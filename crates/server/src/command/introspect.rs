@@ -59,10 +59,10 @@ fn describe(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
                 reply_docs(context.replies, names, number);
             }
         }
-        b"getkeys" if !named.is_empty() => {
+        b"getkeys" if named.len() > 1 => {
             reply_keys(context.replies, commands, named, false)?;
         }
-        b"getkeysandflags" if !named.is_empty() => {
+        b"getkeysandflags" if named.len() > 1 => {
             reply_keys(context.replies, commands, named, true)?;
         }
         b"count" | b"help" | b"getkeys" | b"getkeysandflags" => {

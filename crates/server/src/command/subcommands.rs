@@ -105,8 +105,8 @@ pub(crate) const CONTAINERS: [Container; 16] = [
         subcommands: &[
             ("count", 2, 0),
             ("docs", -2, 0),
-            ("getkeys", -3, 0),
-            ("getkeysandflags", -3, 0),
+            ("getkeys", -4, 0),
+            ("getkeysandflags", -4, 0),
             ("help", 2, 0),
             ("info", -2, 0),
             ("list", -2, 0),
