@@ -187,6 +187,9 @@ fn shutdown(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     if !context.session.client().peer.is_local() && !has_password {
         return Err(reply_error("ERR SHUTDOWN is allowed from the server's own machine only"));
     }
+    if args.len() == 2 && args[1].eq_ignore_ascii_case(b"abort") {
+        return Err(reply_error("ERR No shutdown in progress."));
+    }
     let is_known = |word: &[u8]| {
         [&b"save"[..], b"nosave", b"now", b"force"].iter().any(|k| word.eq_ignore_ascii_case(k))
     };

@@ -109,6 +109,7 @@ fn commands_about_modules_replicas_and_clusters_reply_like_redis_without_them() 
             ("FAILOVER ABORT", "-ERR No failover in progress."),
             ("REPLICAOF no one", "+OK"),
             ("SLAVEOF NO ONE", "+OK"),
+            ("SHUTDOWN ABORT", "-ERR No shutdown in progress."),
         ]);
         for command in ["MODULE LOAD /none.so", "MODULE LOADEX /none.so"] {
             let reply = client.call(command);
@@ -122,4 +123,35 @@ fn commands_about_modules_replicas_and_clusters_reply_like_redis_without_them() 
     let server = TestServer::start();
     let reply = server.client().call("REPLICAOF 127.0.0.1 1");
     assert!(reply.contains("siltstone replicate-from"), "{reply}");
+}
+
+#[test]
+fn reads_after_client_no_touch_leave_idle_times() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client.expect(&[("SET k v", "+OK"), ("RPUSH l a", ":1")]);
+    for key in ["k", "l"] {
+        let payload = client.call_for_bulk(&[b"DUMP", key.as_bytes()]).unwrap();
+        let words: [&[u8]; 7] =
+            [b"RESTORE", key.as_bytes(), b"0", &payload, b"REPLACE", b"IDLETIME", b"1000"];
+        assert_eq!(client.call_bytes(&words), "+OK");
+    }
+    let idle = |client: &mut Client, key: &str| -> u64 {
+        client.call(&format!("OBJECT IDLETIME {key}"))[1..].parse().unwrap()
+    };
+    client.expect(&[("CLIENT NO-TOUCH x", "-ERR syntax error"), ("CLIENT NO-TOUCH ON", "+OK")]);
+    client.expect(&[
+        ("GET k", "\"v\""),
+        ("LRANGE l 0 -1", "[\"a\"]"),
+        ("CLIENT NO-EVICT on", "+OK"),
+    ]);
+    assert!(client.call("CLIENT INFO").contains(" flags=eT "));
+    assert!(idle(&mut client, "k") >= 999 && idle(&mut client, "l") >= 999);
+    // TOUCH is meant to.
+    client.expect(&[("TOUCH k none", ":1"), ("CLIENT NO-TOUCH off", "+OK")]);
+    assert!(idle(&mut client, "k") < 100 && idle(&mut client, "l") >= 999);
+    client.expect(&[("LRANGE l 0 -1", "[\"a\"]"), ("CLIENT NO-TOUCH on", "+OK")]);
+    assert!(idle(&mut client, "l") < 100);
+    client.expect(&[("RESET", "+RESET")]);
+    assert!(client.call("CLIENT INFO").contains(" flags=N "));
 }
