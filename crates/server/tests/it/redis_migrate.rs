@@ -3,6 +3,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
@@ -302,6 +303,47 @@ fn key_that_is_written_while_it_moves_is_not_lost() {
         target.join().unwrap();
     }
     client.expect(&[("GET s", "\"v\""), ("LLEN l", ":1"), ("HGET h new", "\"v\"")]);
+}
+
+/// A writer appends numbers to a list, which moves away all the time. Each number is moved once, or
+/// is still there.
+#[test]
+fn moves_beside_a_writer_neither_lose_nor_double_what_it_wrote() {
+    const COUNT: usize = 2000;
+    let (here, there) = (TestServer::start(), TestServer::start());
+    let is_done = AtomicBool::new(false);
+    let numbers = |list: String| -> Vec<usize> {
+        let parts = list.trim_matches(['[', ']']).split(", ").filter(|part| !part.is_empty());
+        parts.map(|part| part.trim_matches('"').parse().unwrap()).collect()
+    };
+    let (mut found, mut moves, mut refusals) = (Vec::new(), 0, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut writer = here.client();
+            for number in 0..COUNT {
+                writer.call(&format!("RPUSH l {number}"));
+            }
+            is_done.store(true, Relaxed);
+        });
+        let (mut source, mut target) = (here.client(), there.client());
+        while !is_done.load(Relaxed) {
+            match migrate(&mut source, there.address, "l", "").as_str() {
+                "+OK" => {
+                    found.extend(numbers(target.call("LRANGE l 0 -1")));
+                    moves += 1;
+                }
+                "+NOKEY" => {}
+                reply => {
+                    assert!(reply.starts_with("-ERR 1 of the keys were written while"), "{reply}");
+                    refusals += 1;
+                }
+            }
+            target.call("DEL l");
+        }
+    });
+    found.extend(numbers(here.client().call("LRANGE l 0 -1")));
+    println!("{moves} moves, {refusals} refused because of a write");
+    assert_eq!(found, (0..COUNT).collect::<Vec<_>>());
 }
 
 #[test]
