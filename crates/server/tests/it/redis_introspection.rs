@@ -155,3 +155,42 @@ fn reads_after_client_no_touch_leave_idle_times() {
     client.expect(&[("RESET", "+RESET")]);
     assert!(client.call("CLIENT INFO").contains(" flags=N "));
 }
+
+/// Arity, positions of keys and categories in the reply to COMMAND INFO.
+fn essentials(reply: &str) -> (String, String, Vec<String>) {
+    let mut parts = reply.split(", [");
+    let mut next = || parts.next().unwrap_or_default();
+    let (name_and_arity, flags_and_positions, categories) = (next(), next(), next());
+    let arity = name_and_arity.rsplit(", ").next().unwrap_or_default();
+    let (_, positions) = flags_and_positions.split_once("], ").unwrap_or_default();
+    let categories = categories.split(']').next().unwrap_or_default();
+    let mut categories: Vec<_> = categories.split(", ").map(str::to_owned).collect();
+    categories.sort_unstable();
+    (arity.to_owned(), positions.to_owned(), categories)
+}
+
+#[test]
+fn arity_keys_and_categories_of_commands_are_those_of_redis() {
+    let Some(peer) = Peer::start("redis-server", &["--save", "", "--port"]) else { return };
+    let server = TestServer::start();
+    let (mut ours, mut redis) = (server.client(), Client::connect(peer.address));
+    let names = redis.call("COMMAND LIST");
+    let (mut different, mut missing) = (Vec::new(), Vec::new());
+    for name in names.trim_matches(['[', ']']).split(", ").map(|name| name.trim_matches('"')) {
+        let call = format!("COMMAND INFO {name}");
+        let [ours, theirs] = [ours.call(&call), redis.call(&call)].map(|reply| essentials(&reply));
+        match ours.0.as_str() {
+            "[nil]" => missing.push(name),
+            _ if ours != theirs && !KNOWN_DIFFERENCES.contains(&name) => {
+                different.push(format!("{name}: {ours:?}, and in Redis {theirs:?}"));
+            }
+            _ => {}
+        }
+    }
+    assert!(different.is_empty(), "{}", different.join("\n"));
+    missing.sort_unstable();
+    assert_eq!(missing, MISSING);
+}
+
+const KNOWN_DIFFERENCES: [&str; 0] = [];
+const MISSING: [&str; 6] = ["pfdebug", "pfselftest", "psync", "replconf", "sync", "x"];
