@@ -74,8 +74,8 @@ struct Request<'a> {
 
 impl<'a> Request<'a> {
     fn parse(args: Args<'a>) -> Result<Self, Failure> {
-        let (mut copies, mut replaces, mut login) = (false, false, Vec::new());
-        let mut keys: Option<Vec<&[u8]>> = None;
+        let (mut copies, mut replaces) = (false, false);
+        let (mut login, mut keys): (Vec<&[u8]>, Option<Vec<&[u8]>>) = (Vec::new(), None);
         let mut at = 6;
         while let Some(word) = args.get(at) {
             let rest = args.from(at + 1);
