@@ -19,7 +19,7 @@
 use super::definition::{BLOCKING, Definition, IMMEDIATE, READ, SCRIPT, WRITE};
 use super::failure::Failure;
 use super::one_slot::{CROSS_SLOT, not_in_one_slot, one_slot};
-use super::redirection::redirect;
+use super::redirection::{redirect, refuse_missing};
 use super::session::Session;
 use super::table::TABLE;
 use crate::replication::State;
@@ -31,13 +31,6 @@ use crate::shared::Shared;
 
 /// Commands that see keys which they do not name.
 const UNNAMED_KEYS: [&str; 5] = ["dbsize", "exec", "keys", "randomkey", "scan"];
-/// Commands that a replicated table does not have, and what to do instead.
-const NOT_THERE: [(&str, &str); 4] = [
-    ("flushall", "delete its keys, as SCAN returns them on each leader, with UNLINK"),
-    ("flushdb", "delete its keys, as SCAN returns them on each leader, with UNLINK"),
-    ("getat", "use a table of the engine skimpy on a single server"),
-    ("migrate", "move keys with DUMP, RESTORE and DEL"),
-];
 
 /// Decides whether the command runs here. If it does, its reply may have to wait for a commit.
 pub(super) fn route(
@@ -93,10 +86,7 @@ fn route_replicated(
     args: Args<'_>,
 ) -> Result<(), Failure> {
     let command = &TABLE.index[command];
-    if let Some((name, instead)) = NOT_THERE.iter().find(|(name, _)| *name == command.name) {
-        let name = name.to_uppercase();
-        return Err(format!("ERR {name} is not there for a replicated table yet: {instead}").into());
-    }
+    refuse_missing(command)?;
     groups.end_snapshots();
     let slot = match groups.are_several() {
         true => match slot_of_several(groups, session, command, args)? {

@@ -12,8 +12,8 @@ use super::{
     acl, admin, bitfield, bitmaps, blocking, client, cluster, config, connection, databases, dump,
     expiry, functions, geo, geo_radius, hashes, history, hyperloglog, info, introspect, keys,
     latency, lcs, lists, memory, migrate, modules, numbers, pubsub, ranges, scan, scripts, sets,
-    slow_log, sort, sorted_set_algebra, sorted_set_ranges, sorted_sets, stream_groups, stream_info, stream_pending,
-    stream_reads, streams, strings, transactions,
+    slow_log, sort, sorted_set_algebra, sorted_set_ranges, sorted_sets, stream_groups, stream_info,
+    stream_pending, stream_reads, streams, strings, transactions,
 };
 
 /// All commands.

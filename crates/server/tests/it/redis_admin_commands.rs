@@ -3,7 +3,6 @@
 //! Each table of steps is run against this server and, where `redis-server` is installed, against
 //! Redis, which validates the table itself.
 
-#[cfg(feature = "tls")]
 use std::time::{Duration, Instant};
 
 use crate::support::{Client, Peer, TestServer, mica};

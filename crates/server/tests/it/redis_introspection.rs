@@ -192,5 +192,18 @@ fn arity_keys_and_categories_of_commands_are_those_of_redis() {
     assert_eq!(missing, MISSING);
 }
 
-const KNOWN_DIFFERENCES: [&str; 0] = [];
-const MISSING: [&str; 6] = ["pfdebug", "pfselftest", "psync", "replconf", "sync", "x"];
+/// Replies of Redis 7.2 (ZRANK with a score, WAIT that blocks), commands with subcommands that have
+/// the key of these, and channels, which are no keys here.
+const KNOWN_DIFFERENCES: [&str; 10] = [
+    "wait",
+    "zrank",
+    "zrevrank",
+    "memory",
+    "object",
+    "xgroup",
+    "xinfo",
+    "spublish",
+    "ssubscribe",
+    "sunsubscribe",
+];
+const MISSING: [&str; 5] = ["pfdebug", "pfselftest", "psync", "replconf", "sync"];
