@@ -16,9 +16,6 @@ use crate::blobs::Blobs;
 use crate::manifest::{BackupFile, Manifest};
 use crate::repository::Repository;
 
-/// Files beside the tables that belong to the content of a store: the libraries of functions of a
-/// server. They are replaced as a whole by a rename, so a link to one is never half of a change.
-const COMPANION_FILES: [&str; 1] = ["functions.rdb"];
 /// The lock file of a store, and so of a checkpoint.
 const LOCK: &str = "LOCK";
 
@@ -44,9 +41,9 @@ impl Repository {
     /// done so far and the bytes of the store.
     ///
     /// The backup has the content of a checkpoint ([`Db::checkpoint`]), so tables on `mica` are
-    /// empty in it, and the libraries of functions of a server (`functions.rdb`). Cost: hard links
-    /// in a temporary directory beside the store, and one read of each file that has changed since
-    /// the previous backup of this store.
+    /// empty in it, and it has the libraries of functions of a server. Cost: hard links in a
+    /// temporary directory beside the store, and one read of each file that has changed since the
+    /// previous backup of this store.
     ///
     /// # Errors
     /// `Refused` if the store is not in a directory of the operating system's file system, or if
@@ -149,22 +146,7 @@ impl Checkpoint {
         }
         db.checkpoint(&path)?;
         let lock = Disk::open(&path)?.lock(LOCK)?;
-        let checkpoint = Checkpoint { path, _lock: lock };
-        for name in COMPANION_FILES {
-            checkpoint.link(store, name)?;
-        }
-        Ok(checkpoint)
-    }
-
-    /// Adds a file of the store that may be missing.
-    fn link(&self, store: &Path, name: &str) -> Result<()> {
-        let source = store.join(name);
-        match std::fs::hard_link(&source, self.path.join(name)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(Error::io("link", source.display().to_string(), &error))
-            }
-            _ => Ok(()),
-        }
+        Ok(Checkpoint { path, _lock: lock })
     }
 }
 

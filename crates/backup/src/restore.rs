@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use siltstone::PartialDirectory;
+use siltstone::catalogue::Catalogue;
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_vfs::Vfs;
 
@@ -31,11 +32,10 @@ impl Repository {
         let root = partial.vfs();
         let mut directories: BTreeMap<&str, Arc<dyn Vfs>> = BTreeMap::new();
         let (mut done, total) = (0, manifest.bytes());
-        // Files of the store's own directory last: a directory without the catalogue is not a
-        // store.
-        let (in_root, in_tables): (Vec<_>, Vec<_>) =
-            manifest.files.iter().partition(|file| file.place().0.is_none());
-        for file in in_tables.into_iter().chain(in_root) {
+        // The catalogue last: a directory with it is a complete store.
+        let (catalogue, others): (Vec<_>, Vec<_>) =
+            manifest.files.iter().partition(|file| file.path == Catalogue::NAME);
+        for file in others.into_iter().chain(catalogue) {
             let (directory, name) = file.place();
             let vfs: &dyn Vfs = match directory {
                 None => root,

@@ -14,7 +14,7 @@ use crate::store::{keys, read_key_file, read_only};
 ///
 /// The copy opens as a store. Immutable files are linked, not copied, if both directories are on
 /// one file system: so it is fast, and takes space only as the two diverge. For a backup, copy the
-/// copy to another disk.
+/// copy to another disk. The libraries of functions of a server are copied, too.
 #[derive(Args)]
 pub(crate) struct Checkpoint {
     /// The directory of the store

@@ -9,26 +9,20 @@ mod three_nodes;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
+
+use server_process::Server;
 
 const CLIENTS: u64 = 4;
 const KILLS: u64 = 5;
 
-/// Starts the server; returns it with the address it listens on.
-fn serve(dir: &str) -> (Child, String) {
-    let mut server = Command::new(env!("CARGO_BIN_EXE_siltstone"))
-        .args(["serve", dir, "--listen", "127.0.0.1:0", "--fsync", "always"])
-        .args(["--table", "default=lsm,memtable=64KiB,target_file_size=64KiB,levels=256KiB:1MiB"])
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut errors = BufReader::new(server.stderr.take().unwrap()).lines();
-    let line = errors.find_map(|line| line.ok().filter(|line| line.starts_with("serving ")));
-    let line = line.unwrap();
-    let address = line.trim().rsplit(' ').next().unwrap().to_owned();
-    (server, address)
+fn serve(dir: &str) -> Server {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_siltstone"));
+    command.args(["serve", dir, "--listen", "127.0.0.1:0", "--fsync", "always"]);
+    let table = "default=lsm,memtable=64KiB,target_file_size=64KiB,levels=256KiB:1MiB";
+    Server::start(command.args(["--table", table]))
 }
 
 struct Client {
@@ -68,7 +62,8 @@ fn sigkill_loses_no_acknowledged_write() {
     // The writes c:0 … c:(n−1) of client c are acknowledged.
     let acknowledged: Vec<AtomicU64> = (0..CLIENTS).map(|_| AtomicU64::new(0)).collect();
     for kill in 0..=KILLS {
-        let (mut server, address) = serve(&dir);
+        let server = serve(&dir);
+        let address = server.address();
         let mut client = Client::connect(&address);
         for (c, count) in acknowledged.iter().enumerate() {
             for i in 0..count.load(SeqCst) {
@@ -77,8 +72,6 @@ fn sigkill_loses_no_acknowledged_write() {
             }
         }
         if kill == KILLS {
-            server.kill().unwrap();
-            server.wait().unwrap();
             break;
         }
         std::thread::scope(|scope| {
@@ -98,9 +91,7 @@ fn sigkill_loses_no_acknowledged_write() {
                 });
             }
             std::thread::sleep(Duration::from_millis(150 + 70 * kill));
-            // SIGKILL.
-            server.kill().unwrap();
-            server.wait().unwrap();
+            server.kill();
         });
     }
     let total: u64 = acknowledged.iter().map(|count| count.load(SeqCst)).sum();

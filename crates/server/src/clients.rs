@@ -107,6 +107,10 @@ pub(crate) mod flag {
     pub(crate) const GONE: u32 = 1 << 3;
     /// The next command waits for the end of CLIENT PAUSE.
     pub(crate) const PAUSED: u32 = 1 << 4;
+    /// CLIENT NO-EVICT, which has no other effect.
+    pub(crate) const NO_EVICT: u32 = 1 << 5;
+    /// CLIENT NO-TOUCH.
+    pub(crate) const NO_TOUCH: u32 = 1 << 6;
 }
 
 /// A call of CLIENT LIST or CLIENT INFO.
@@ -344,6 +348,8 @@ impl Client {
             ('U', matches!(self.peer, Address::Unix(_))),
             ('t', self.has_flag(flag::TRACKING)),
             ('B', self.has_flag(flag::BROADCAST)),
+            ('e', self.has_flag(flag::NO_EVICT)),
+            ('T', self.has_flag(flag::NO_TOUCH)),
         ] {
             flags.extend(is_set.then_some(flag));
         }

@@ -28,6 +28,7 @@ use crate::slow_log::SlowLog;
 use crate::store::access_times::AccessTimes;
 use crate::store::observers::Observers;
 use crate::store::{Cursors, Database};
+use crate::ticket_queue::TicketQueue;
 use crate::tls::TlsState;
 use crate::{ServerOptions, StopHandle, process, udp};
 
@@ -56,6 +57,8 @@ pub(crate) struct Shared {
     pub(crate) scripts: ScriptCache,
     pub(crate) functions: Functions,
     pub(crate) long_runs: Arc<LongRuns>,
+    /// Parked MIGRATE commands that wait for their run.
+    pub(crate) migrations: TicketQueue,
     pub(crate) slow_log: SlowLog,
     pub(crate) latency: LatencyMonitor,
     /// Definitions of the Redis commands.

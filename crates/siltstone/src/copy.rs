@@ -1,8 +1,11 @@
 //! Checkpoints: consistent copies of the whole store in a new directory.
 //!
 //! Immutable files are linked, not copied, when both directories are on one file system, so a
-//! checkpoint of a large store is fast and takes little space.
+//! checkpoint of a large store is fast and takes little space. The libraries of functions of a
+//! server (`functions.rdb`) are part of the copy.
 
+use std::fs::File as PlainFile;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,6 +14,7 @@ use siltstone_vfs::{File, Vfs};
 
 use crate::db::refuse_inside;
 use crate::encryption::Keys;
+use crate::names::COMPANION_FILES;
 use crate::partial_directory::PartialDirectory;
 use crate::{Db, engines, trace};
 
@@ -22,7 +26,8 @@ impl Db {
     /// (`upper` of `trie`) stays exclusive to the original. The copy is made in `dir.partial` and
     /// renamed when it is complete, so `dir` never holds part of one; the next checkpoint removes
     /// an interrupted `dir.partial`. A directory inside a store is refused, because a store
-    /// removes unknown files.
+    /// removes unknown files. The libraries of functions of a server (`functions.rdb`) are copied,
+    /// too.
     ///
     /// ```
     /// # use siltstone::{Db, DbOptions};
@@ -80,9 +85,33 @@ impl Db {
         for spec in catalogue.tables.values_mut() {
             engines::remove_exclusive_options(&spec.engine, &mut spec.options);
         }
+        // A directory with a catalogue is complete, so the other files come before it.
+        if let Some(store) = self.path() {
+            copy_companions(store, partial.path())?;
+        }
         catalogue.write(target.as_ref())?;
         partial.commit()
     }
+}
+
+/// Adds the files beside the tables. They are not encrypted, in the store and in the copy. Their
+/// names become durable with the catalogue.
+fn copy_companions(store: &Path, copy: &Path) -> Result<()> {
+    for name in COMPANION_FILES {
+        let (source, target) = (store.join(name), copy.join(name));
+        let linked = std::fs::hard_link(&source, &target).or_else(|error| match error.kind() {
+            ErrorKind::NotFound => Ok(()),
+            // The copy is on another file system, or this one has no links.
+            _ => copy_file(&source, &target),
+        });
+        linked.map_err(|error| Error::io("copy", source.display().to_string(), &error))?;
+    }
+    Ok(())
+}
+
+fn copy_file(source: &Path, target: &Path) -> io::Result<()> {
+    std::fs::copy(source, target)?;
+    PlainFile::open(target)?.sync_all()
 }
 
 struct DirectorySink {

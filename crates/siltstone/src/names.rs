@@ -5,6 +5,11 @@ pub(crate) const LOCK: &str = "LOCK";
 /// The directory of a table is named by this and the table's name.
 pub(crate) const TABLE_PREFIX: &str = "table-";
 
+/// Files beside the tables that belong to the content of a store, if they are there: the libraries
+/// of functions of a server. They are replaced as a whole by a rename, so a link to one is never
+/// half of a change.
+pub(crate) const COMPANION_FILES: [&str; 1] = ["functions.rdb"];
+
 /// The directory of a table.
 pub(crate) fn directory(table: &str) -> String {
     format!("{TABLE_PREFIX}{table}")

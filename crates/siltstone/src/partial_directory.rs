@@ -1,15 +1,16 @@
 //! A directory that appears under its name only when it is complete.
 //!
 //! ```text
-//!   DIR.partial/  LOCK, table-*/ …   ── tables, then CATALOG ──▶  rename to DIR/, sync the parent
+//!   DIR.partial/  LOCK, table-*/ …   ── tables, then functions.rdb, then CATALOG ──▶
+//!   rename to DIR/, sync the parent
 //! ```
 //!
 //! A process that ends early leaves `DIR.partial` without a catalogue, which is not a store. The
 //! next [`PartialDirectory::create`] for the same directory removes it.
 //!
 //! Invariants:
-//! - A directory with anything but a lock, a catalogue's draft and table directories is never
-//!   removed.
+//! - A directory with anything but a lock, a catalogue's draft, companion files and table
+//!   directories is never removed.
 //! - A directory with a catalogue is a store and is never removed.
 
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use siltstone_engine::{Error, Result};
 use siltstone_vfs::{Disk, LockGuard, Vfs};
 
 use crate::catalogue::Catalogue;
-use crate::names::{LOCK, TABLE_PREFIX};
+use crate::names::{COMPANION_FILES, LOCK, TABLE_PREFIX};
 
 /// A directory under construction. If it is dropped before [`commit`](Self::commit), it is removed.
 pub struct PartialDirectory {
@@ -103,7 +104,9 @@ fn remove_remainder(path: &Path) -> Result<()> {
         let reason = "it is a complete copy whose checkpoint ended before it was renamed; move it or remove it";
         return Err(refused(path, reason.to_owned()));
     }
-    let is_known_file = |name: &String| name == LOCK || Catalogue::is_draft(name);
+    let is_known_file = |name: &String| {
+        name == LOCK || Catalogue::is_draft(name) || COMPANION_FILES.contains(&name.as_str())
+    };
     let files = vfs.list()?;
     let directories = vfs.subdirectories()?;
     let unknown = (files.iter().find(|name| !is_known_file(name)))
@@ -141,6 +144,17 @@ mod tests {
         assert!(matches!(second, Err(Error::Locked { .. })), "{second:?}");
         first.commit().unwrap();
         assert!(target.is_dir());
+    }
+
+    #[test]
+    fn remainder_with_companion_files_is_removed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let remainder = scratch.path().join("copy.partial");
+        std::fs::create_dir_all(remainder.join("table-default")).unwrap();
+        std::fs::write(remainder.join("functions.rdb"), "half").unwrap();
+        let partial = PartialDirectory::create(&scratch.path().join("copy")).unwrap();
+        assert!(!remainder.join("functions.rdb").exists());
+        partial.commit().unwrap();
     }
 
     #[test]

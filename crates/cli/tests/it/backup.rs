@@ -156,4 +156,12 @@ fn libraries_of_functions_are_restored_with_the_store() {
     server.terminate();
     printed(&["backup", &path("store"), &path("backups")]);
     assert_eq!(restored_value("second"), "two");
+    // A checkpoint has them, too, and is independent of the store.
+    printed(&["checkpoint", &path("store"), &path("copy")]);
+    let mut server = serve("store");
+    load(&mut server, "three");
+    server.terminate();
+    let mut server = serve("copy");
+    assert_eq!(server.send("FCALL f 0"), "two");
+    server.terminate();
 }

@@ -38,6 +38,10 @@ const TEMPLATES: &[&str] = &[
     "SETRANGE S # patch",
     "SETBIT S # 1",
     "INCRBY S #",
+    "INCRBYFLOAT S 0.5",
+    "SETNX S v#",
+    "GETSET S v#",
+    "SET S v# KEEPTTL",
     "BITOP XOR S S S",
     "GETDEL S",
     "GETEX S PXAT @",
@@ -49,12 +53,18 @@ const TEMPLATES: &[&str] = &[
     "UNLINK * *",
     "PEXPIREAT * @",
     "PEXPIREAT * 1",
+    "PEXPIREAT * @ GT",
+    "PEXPIREAT * @ NX",
     "PERSIST *",
     "RPUSH L a# b# c# d#",
     "LPUSH L a# b#",
+    "LPUSHX L x# y#",
+    "RPUSHX L z#",
     "LMOVE L L LEFT RIGHT",
     "RPOPLPUSH L L",
     "BLMOVE L L RIGHT LEFT 0.001",
+    "BLPOP L L 0.001",
+    "BLMPOP 0.001 2 L L RIGHT COUNT 2",
     "LMPOP 2 L L LEFT COUNT 3",
     "LINSERT L BEFORE a# new#",
     "LREM L 0 a#",
@@ -69,6 +79,7 @@ const TEMPLATES: &[&str] = &[
     "SDIFFSTORE T T T",
     "ZADD Z 1 a# # b# 3.5 c#",
     "ZADD Z GT CH # a# # b#",
+    "ZADD Z LT INCR # a#",
     "ZINCRBY Z 1.5 a#",
     "ZUNIONSTORE Z 2 Z Z WEIGHTS 2 1",
     "ZINTERSTORE Z 2 Z T",
@@ -76,11 +87,18 @@ const TEMPLATES: &[&str] = &[
     "ZRANGESTORE Z Z 0 5",
     "ZMPOP 2 Z Z MIN COUNT 2",
     "ZPOPMAX Z 2",
+    "BZPOPMIN Z Z 0.001",
+    "ZREM Z a# b#",
+    "ZREMRANGEBYLEX Z - [b",
     "ZREMRANGEBYRANK Z 0 #",
     "ZREMRANGEBYSCORE Z 0 #",
     "GEOADD Z 13.361389 38.115556 a# 15.087269 37.502669 b#",
     "GEOSEARCHSTORE Z Z FROMLONLAT 15 37 BYRADIUS 200 km",
+    "GEORADIUS Z 15 37 200 km STORE Z",
+    "GEORADIUSBYMEMBER Z a# 300 km STOREDIST Z",
     "HSET H a# 1 b# 2 c# 3 d# 4 e# 5",
+    "HMSET H a# 1 m# 2",
+    "HSETNX H f# v#",
     "HINCRBY H a# #",
     "HINCRBYFLOAT H a# 0.5",
     "HDEL H a# b# c#",
@@ -92,7 +110,11 @@ const TEMPLATES: &[&str] = &[
     "XGROUP DESTROY X g",
     "XREADGROUP GROUP g c# COUNT 2 STREAMS X >",
     "XREADGROUP GROUP g c# COUNT 2 NOACK STREAMS X >",
+    "XREADGROUP GROUP g c# COUNT 2 STREAMS X 0",
+    "XACK X g ~ ~",
+    "XCLAIM X g c# 0 ~ FORCE JUSTID",
     "XAUTOCLAIM X g c# 0 0 COUNT 2",
+    "XGROUP CREATECONSUMER X g c#",
     "XGROUP DELCONSUMER X g c#",
     "XGROUP SETID X g 0",
     "XSETID X %",
@@ -109,21 +131,19 @@ const TEMPLATES: &[&str] = &[
     "MULTI",
 ];
 
-/// Of all clients the first alone.
-const SWAPS: &[&str] = &["SWAPDB 1 2", "MARK"];
-
 const SCRIPT: &str = "redis.call('SET',KEYS[1],'eval')redis.call('RPUSH',KEYS[2],'e1','e2')\
                       return redis.call('ZADD',KEYS[3],7,'e')";
 
 /// Draws a unit. `send` sends commands that only read; `None` if the server is gone.
 pub fn unit(client: u64, rng: &mut Rng, send: Send<'_>) -> Option<Unit> {
-    if client == 0 && rng.below(20) == 0 {
-        let number = rng.below(1000);
-        return Some(match SWAPS[rng.below(2)] {
-            "MARK" => {
-                vec![words("SELECT 1"), words(&format!("SET mark {number}")), words("SELECT 0")]
-            }
-            swap => vec![words(swap)],
+    // Of all clients the first alone has other tables.
+    if client == 0 && rng.below(12) == 0 {
+        let in_one = |command| vec![words("SELECT 1"), command, words("SELECT 0")];
+        return Some(match rng.below(4) {
+            0 => vec![words("SWAPDB 1 2")],
+            1 => in_one(words(&format!("SET mark {}", rng.below(1000)))),
+            2 => vec![fill("MOVE * 1", client, rng)],
+            _ => in_one(fill("MOVE * 0", client, rng)),
         });
     }
     let template = TEMPLATES[rng.below(TEMPLATES.len())];
@@ -199,6 +219,21 @@ fn fill(template: &str, client: u64, rng: &mut Rng) -> Vec<Vec<u8>> {
 /// number of elements is stored apart from them.
 pub fn fingerprint_commands(client: u64) -> Unit {
     let mut commands = Vec::new();
+    if client == 0 {
+        for database in ["1", "2"] {
+            commands.push(words(&format!("SELECT {database}")));
+            commands.push(words("GET mark"));
+            push_reads(client, &mut commands);
+        }
+        commands.push(words("SELECT 0"));
+    }
+    push_reads(client, &mut commands);
+    commands.push(words(&format!("FUNCTION LIST LIBRARYNAME lib{client} WITHCODE")));
+    commands
+}
+
+/// Adds commands that read all keys of a client in a table.
+fn push_reads(client: u64, commands: &mut Unit) {
     for kind in KINDS {
         for number in 0..KEYS_PER_KIND {
             let key = format!("{client}:{kind}{number}");
@@ -231,12 +266,14 @@ pub fn fingerprint_commands(client: u64) -> Unit {
             commands.push(words(&format!("ZUNION 1 {key} WITHSCORES")));
         }
     }
-    commands.push(words(&format!("FUNCTION LIST LIBRARYNAME lib{client} WITHCODE")));
-    if client == 0 {
-        for database in ["1", "2", "0"] {
-            commands.push(words(&format!("SELECT {database}")));
-            commands.push(words("GET mark"));
-        }
-    }
-    commands
+}
+
+/// The two writes of a unit's MOVE, each in the place of it: the key may be in both tables.
+pub fn halves_of_move(unit: &Unit) -> Option<[Unit; 2]> {
+    let place = unit.iter().position(|words| words[0] == b"MOVE")?;
+    let [_, key, database] = &unit[place][..] else { return None };
+    let (mut copy, mut removal) = (unit.clone(), unit.clone());
+    copy[place] = [&b"COPY"[..], key, key, b"DB", database].map(<[u8]>::to_vec).to_vec();
+    removal[place] = vec![b"DEL".to_vec(), key.clone()];
+    Some([copy, removal])
 }

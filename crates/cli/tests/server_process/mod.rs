@@ -1,4 +1,5 @@
-//! A `siltstone serve` process, and one client of it.
+//! A `siltstone serve` process, and one client of it. The process ends with its test, also if the
+//! test fails.
 
 #![allow(dead_code, reason = "each test is a crate and uses a part")]
 
@@ -39,9 +40,8 @@ impl Server {
     }
 
     /// Sends SIGKILL, and waits for the end.
-    pub(crate) fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+    pub(crate) fn kill(self) {
+        drop(self);
     }
 
     /// Sends a command of words without spaces; returns the first line of the reply, or a bulk
@@ -61,5 +61,13 @@ impl Server {
     pub(crate) fn terminate(mut self) {
         kill_process(self.pid(), Signal::TERM).unwrap();
         assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Without effect on a process that has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }

@@ -121,7 +121,7 @@ fn of_group(command: &Definition) -> Categories {
     }
     let name = match (command.name, command.group) {
         // They are elsewhere in Redis's groups.
-        ("command" | "wait", _) => "connection",
+        ("asking" | "command" | "readonly" | "readwrite" | "wait" | "waitaof", _) => "connection",
         ("dbsize" | "flushall" | "flushdb" | "swapdb", _) => "keyspace",
         ("memory", _) => "",
         (_, "generic") => "keyspace",

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::categories::{self, Categories};
 use crate::command::CommandIndex;
-use crate::command::subcommands::subcommands_of;
+use crate::command::subcommands::{Subcommand, subcommands_of};
 use crate::resp::Args;
 
 /// All commands and subcommands.
@@ -33,7 +33,7 @@ impl CommandNames {
         let mut subcommands = Vec::new();
         for command in commands.all() {
             let first = entries.len();
-            for (name, flags) in subcommands_of(command.name) {
+            for (name, _, flags) in subcommands_of(command.name) {
                 let categories = categories::of_subcommand(command, name, *flags);
                 entries.push(Entry { name: format!("{}|{name}", command.name), categories });
             }
@@ -80,6 +80,13 @@ impl CommandNames {
     /// Numbers of the subcommands of a number; none for a subcommand.
     pub(crate) fn subcommands(&self, number: usize) -> Range<usize> {
         self.subcommands.get(number).cloned().unwrap_or(0..0)
+    }
+
+    /// The number of the command of a subcommand, and what it is there.
+    pub(crate) fn container(&self, number: usize) -> Option<(usize, &'static Subcommand)> {
+        let command = self.subcommands.iter().position(|range| range.contains(&number))?;
+        let place = number - self.subcommands[command].start;
+        Some((command, subcommands_of(self.commands[command].name).get(place)?))
     }
 
     /// Whether a number is that of a subcommand.

@@ -27,6 +27,9 @@ pub(super) fn commands() -> Vec<Command> {
         command("save", 1, ADMIN | NO_MULTI, save, "Makes all writes durable."),
         command("bgsave", -1, ADMIN | NO_MULTI, bgsave, "Starts a backup."),
         command("bgrewriteaof", 1, ADMIN, bgrewriteaof, "Makes all writes durable."),
+        command("failover", -1, ADMIN, failover, "Returns an error: there are no replicas."),
+        command("replicaof", 3, ADMIN, replicaof, "Accepts NO ONE."),
+        command("slaveof", 3, ADMIN, replicaof, "Accepts NO ONE."),
         command("role", 1, FAST, role, "Returns the role in replication: master."),
         command(
             "wait",
@@ -105,6 +108,35 @@ fn role(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
     Ok(())
 }
 
+/// FAILOVER: to whom?
+fn failover(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    if context.shared.replication.is_some() {
+        return Err(reply_error(
+            "ERR FAILOVER not allowed in cluster mode; use CLUSTER MOVE-LEADER",
+        ));
+    }
+    let aborts = args.len() == 2 && args[1].eq_ignore_ascii_case(b"abort");
+    Err(reply_error(match aborts {
+        true => "ERR No failover in progress.",
+        false => "ERR FAILOVER requires connected replicas.",
+    }))
+}
+
+/// REPLICAOF: a server that is told to be a master is one. Other servers are followed from outside.
+fn replicaof(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    if context.shared.replication.is_some() {
+        return Err(reply_error("ERR REPLICAOF not allowed in cluster mode."));
+    }
+    if args[1].eq_ignore_ascii_case(b"no") && args[2].eq_ignore_ascii_case(b"one") {
+        context.replies.ok();
+        return Ok(());
+    }
+    Err(reply_error(
+        "ERR REPLICAOF: this server follows no other by itself; run 'siltstone replicate-from' to \
+         copy a server and follow its writes",
+    ))
+}
+
 /// WAIT: there are no replicas, so a client that waits for one waits until its timeout.
 fn wait(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let replicas = connection::integer(&args[1])?;
@@ -154,6 +186,9 @@ fn shutdown(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let has_password = !context.shared.acl.is_open();
     if !context.session.client().peer.is_local() && !has_password {
         return Err(reply_error("ERR SHUTDOWN is allowed from the server's own machine only"));
+    }
+    if args.len() == 2 && args[1].eq_ignore_ascii_case(b"abort") {
+        return Err(reply_error("ERR No shutdown in progress."));
     }
     let is_known = |word: &[u8]| {
         [&b"save"[..], b"nosave", b"now", b"force"].iter().any(|k| word.eq_ignore_ascii_case(k))

@@ -15,7 +15,7 @@ use super::session::ReplyMode;
 use super::waiters::Cancelled;
 use super::{help, pause, tracking};
 use crate::acl::users::Acl;
-use crate::clients::{Address, Client, RunningCall};
+use crate::clients::{Address, Client, RunningCall, flag};
 use crate::mailbox::Completion;
 use crate::resp::{Args, number};
 
@@ -62,11 +62,10 @@ fn client(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         (b"caching", 3) => tracking::caching(context, &args[2])?,
         (b"getredir", 2) => tracking::get_redirection(context),
         (b"trackinginfo", 2) => tracking::info(context),
-        (b"no-evict" | b"no-touch", 3) => {
-            if !["on", "off"].iter().any(|word| args[2].eq_ignore_ascii_case(word.as_bytes())) {
-                return Err(SYNTAX);
-            }
-            context.replies.ok();
+        (b"no-evict", 3) => set_flag(context, flag::NO_EVICT, &args[2])?,
+        (b"no-touch", 3) => {
+            set_flag(context, flag::NO_TOUCH, &args[2])?;
+            context.session.is_no_touch = context.session.client().has_flag(flag::NO_TOUCH);
         }
         (b"hold-expiry", 3) => hold_expiry(context, &args[2])?,
         (b"help", 2) => return help::reply(context.replies, "CLIENT", &HELP),
@@ -78,6 +77,18 @@ fn client(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         ) => return Err(wrong_subcommand_arity("client", &args[1])),
         _ => return Err(unknown_subcommand("CLIENT", &args[1])),
     }
+    Ok(())
+}
+
+/// Sets a flag of the client ON or OFF.
+fn set_flag(context: &mut Context<'_>, flag: u32, word: &[u8]) -> Outcome {
+    let is_set = match word.to_ascii_lowercase().as_slice() {
+        b"on" => true,
+        b"off" => false,
+        _ => return Err(SYNTAX),
+    };
+    context.session.client().set_flags(flag, is_set);
+    context.replies.ok();
     Ok(())
 }
 
@@ -362,5 +373,5 @@ const HELP: [&str; 56] = [
     "NO-EVICT (ON|OFF)",
     "    Accepted without effect: no client is evicted.",
     "NO-TOUCH (ON|OFF)",
-    "    Accepted without effect.",
+    "    With ON, reads of this connection do not change the idle times of keys.",
 ];

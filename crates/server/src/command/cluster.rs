@@ -39,6 +39,7 @@ pub(super) fn commands() -> Vec<Command> {
     };
     vec![
         command("cluster", -2, cluster, "Describes the nodes of a replicated table."),
+        command("asking", 1, asking, "Has no effect: slots do not migrate."),
         command("readonly", 1, readonly, "Lets followers answer reads, which may be stale."),
         command("readwrite", 1, readwrite, "Ends READONLY."),
     ]
@@ -46,6 +47,13 @@ pub(super) fn commands() -> Vec<Command> {
 
 fn groups<'a>(context: &Context<'a>) -> Result<&'a Groups, Failure> {
     context.shared.replication.as_ref().ok_or(DISABLED)
+}
+
+/// Nobody is redirected by ASK, so there is nothing to allow.
+fn asking(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
+    groups(context)?;
+    context.replies.ok();
+    Ok(())
 }
 
 fn readonly(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {

@@ -12,6 +12,7 @@ use super::failure::{Failure, NOT_AN_INTEGER, Outcome, SYNTAX, reply_error, wron
 use super::session::ReplyMode;
 use super::{client, info};
 use crate::acl::user::DEFAULT_USER;
+use crate::clients::flag;
 use crate::resp::{Args, RespVersion, number};
 
 pub(super) fn commands() -> Vec<Command> {
@@ -196,6 +197,8 @@ fn reset(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
     context.session.select(0);
     context.session.reply = ReplyMode::On;
     context.session.is_replica_reader = false;
+    context.session.is_no_touch = false;
+    context.session.client().set_flags(flag::NO_EVICT | flag::NO_TOUCH, false);
     context.session.access.reset(&context.shared.acl);
     context.session.client().set_user(context.session.access.user());
     context.session.client().names.lock().name.clear();

@@ -108,7 +108,7 @@ impl<'a> Context<'a> {
     #[inline]
     pub(crate) fn read_any(&mut self, key: &[u8]) -> Result<Option<StoredValue>> {
         let stored = self.peek_any(key)?;
-        if stored.is_some() {
+        if stored.is_some() && !self.session.is_no_touch {
             self.record_access(self.session.table, key);
         }
         Ok(stored)
@@ -132,8 +132,9 @@ impl<'a> Context<'a> {
         Ok(stored)
     }
 
+    /// Records an access of a key.
     #[inline]
-    fn record_access(&self, table: usize, key: &[u8]) {
+    pub(super) fn record_access(&self, table: usize, key: &[u8]) {
         self.shared.access_times.record(table, key, self.batcher.clock);
     }
 
@@ -282,7 +283,9 @@ impl<'a> Context<'a> {
     ) {
         self.batcher.samples.hits += lookups.hits;
         self.batcher.samples.misses += lookups.misses;
-        keys.for_each(|key| self.record_access(self.session.table, key));
+        if !self.session.is_no_touch {
+            keys.for_each(|key| self.record_access(self.session.table, key));
+        }
     }
 
     /// Runs an operation that changes the collection at a key of the selected table, under its

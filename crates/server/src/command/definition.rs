@@ -40,8 +40,18 @@ pub(crate) struct KeyOption {
     pub(crate) names: &'static [&'static str],
     /// Other options that take arguments, with their number.
     pub(crate) others: &'static [(&'static str, usize)],
-    /// The option is the last one, and the first half of the arguments behind it are keys.
-    pub(crate) takes_half: bool,
+    pub(crate) takes: KeysTaken,
+}
+
+/// Which arguments behind an option are keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeysTaken {
+    /// One.
+    One,
+    /// The first half of all; the option is the last one.
+    Half,
+    /// All; the option is the last one. They replace the keys at fixed positions.
+    All,
 }
 
 impl KeyOption {
@@ -51,12 +61,13 @@ impl KeyOption {
             let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
             at += 1;
             if self.names.iter().any(|name| is(name)) {
-                if self.takes_half {
-                    let rest = args.from(at);
-                    return rest.iter().take(rest.len() / 2).collect();
+                let rest = args.from(at);
+                match self.takes {
+                    KeysTaken::Half => return rest.iter().take(rest.len() / 2).collect(),
+                    KeysTaken::All => return rest.iter().collect(),
+                    // The last one counts.
+                    KeysTaken::One => keys = rest.iter().take(1).collect(),
                 }
-                // The last one counts.
-                keys = args.get(at).into_iter().collect();
                 at += 1;
             } else if let Some((_, count)) = self.others.iter().find(|(name, _)| is(name)) {
                 at += count;
@@ -95,8 +106,8 @@ pub(crate) const PUSHES: u16 = 1 << 9;
 /// Runs a script.
 pub(crate) const SCRIPT: u16 = 1 << 10;
 
-/// Commands that scripts must not call, as in Redis 7.2.
-const NOT_IN_SCRIPTS: [&str; 40] = [
+/// Commands that scripts must not call: those of Redis 7.2, and MIGRATE, which waits.
+const NOT_IN_SCRIPTS: [&str; 43] = [
     "acl",
     "auth",
     "bgsave",
@@ -109,11 +120,14 @@ const NOT_IN_SCRIPTS: [&str; 40] = [
     "evalsha",
     "evalsha_ro",
     "exec",
+    "failover",
     "fcall",
     "fcall_ro",
     "function",
     "hello",
     "latency",
+    "migrate",
+    "module",
     "monitor",
     "multi",
     "psubscribe",
@@ -202,8 +216,11 @@ impl Definition {
             None => 0,
             Some(count) => usize::try_from(count).unwrap_or(usize::MAX),
         };
+        let optional = option.map(|option| option.keys_in(args)).unwrap_or_default();
+        let replaces_fixed = option.is_some_and(|option| option.takes == KeysTaken::All);
+        let end = if replaces_fixed && !optional.is_empty() { 0 } else { end };
         let fixed = args.iter().take(end).skip(first.max(1)).step_by(step.max(1));
         let counted = args.iter().skip(count_at + 1).take(counted);
-        fixed.chain(counted).chain(option.map(|option| option.keys_in(args)).unwrap_or_default())
+        fixed.chain(counted).chain(optional)
     }
 }

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use siltstone_collections::Encoding;
+use siltstone_collections::{Encoding, StoredValue};
 use siltstone_engine::Timestamp;
 use siltstone_rdb::{Error, StoreError, Value, payload};
 
@@ -23,9 +23,12 @@ pub(super) fn commands() -> Vec<Command> {
     let command = |name, arity, flags, handler, summary| {
         entry::command("generic", name, arity, flags, ONE_KEY, handler, summary)
     };
+    let restored = "Stores a value that DUMP has returned.";
     vec![
         command("dump", 2, READ, dump, "Returns a value in Redis's format."),
-        command("restore", -4, WRITE, restore, "Stores a value that DUMP has returned."),
+        command("restore", -4, WRITE, restore, restored),
+        // What MIGRATE of a Redis Cluster sends.
+        command("restore-asking", -4, WRITE, restore, restored),
     ]
 }
 
@@ -39,13 +42,22 @@ fn dump(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         context.replies.null();
         return Ok(());
     };
-    let (value, encoding) = match stored.metadata {
-        None => (Value::String(stored.entry.value), Encoding::Compact),
-        Some(_) => context.collections(|writes| Ok(Value::read(writes, key, stored)?))?,
-    };
+    let (value, encoding) = read_value(context, key, stored)?;
     drop(guard);
     context.replies.bulk(&payload::dump(&value, encoding));
     Ok(())
+}
+
+/// Reads what a key has with its encoding. The caller holds the key's lock.
+pub(super) fn read_value(
+    context: &mut Context<'_>,
+    key: &[u8],
+    stored: StoredValue,
+) -> Result<(Value, Encoding), Failure> {
+    match stored.metadata {
+        None => Ok((Value::String(stored.entry.value), Encoding::Compact)),
+        Some(_) => context.collections(|writes| Ok(Value::read(writes, key, stored)?)),
+    }
 }
 
 /// Options of RESTORE.

@@ -34,7 +34,7 @@ const EVENTS: [(EventClass, &str, &[&str]); 41] = [
     (EventClass::GENERIC, "persist", &["persist"]),
     (EventClass::GENERIC, "rename_to", &["rename", "renamenx"]),
     (EventClass::GENERIC, "copy_to", &["copy"]),
-    (EventClass::GENERIC, "restore", &["restore"]),
+    (EventClass::GENERIC, "restore", &["restore", "restore-asking"]),
     (EventClass::LIST, "lpush", &["lpush", "lpushx"]),
     (EventClass::LIST, "rpush", &["rpush", "rpushx"]),
     (EventClass::LIST, "lpop", &["lpop", "blpop"]),

@@ -3,7 +3,7 @@
 //! Source: the documentation of Redis's geospatial commands; replies of Redis 7.2.
 
 use super::context::Context;
-use super::definition::{KeyOption, ONE_KEY, READ, WRITE};
+use super::definition::{KeyOption, KeysTaken, ONE_KEY, READ, WRITE};
 use super::elements::is;
 use super::entry::{self, Command};
 use super::failure::{Failure, Outcome, reply_error};
@@ -13,7 +13,7 @@ use crate::resp::Args;
 pub(super) fn commands() -> Vec<Command> {
     const fn store(from: usize) -> KeyOption {
         let names = &["store", "storedist"];
-        KeyOption { from, names, others: &[("count", 1)], takes_half: false }
+        KeyOption { from, names, others: &[("count", 1)], takes: KeysTaken::One }
     }
     let command = |name, arity, flags, handler, summary| {
         entry::command("geo", name, arity, flags, ONE_KEY, handler, summary)

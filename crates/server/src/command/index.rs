@@ -5,7 +5,7 @@
 //! the same number, and one per subcommand behind them.
 
 use super::definition::Definition;
-use super::subcommands::subcommands_of;
+use super::subcommands::{Subcommand, subcommands_of};
 use crate::resp::Args;
 
 /// Definitions of all commands.
@@ -28,7 +28,7 @@ impl CommandIndex {
         let first_counters = definitions.iter().map(|definition| {
             let (first, name) = (counters.len(), definition.name);
             let subcommands = subcommands_of(name);
-            counters.extend(subcommands.iter().map(|(sub, _)| format!("{name}|{sub}")));
+            counters.extend(subcommands.iter().map(|(sub, ..)| format!("{name}|{sub}")));
             (!subcommands.is_empty()).then_some(first)
         });
         let first_counters = first_counters.collect();
@@ -52,7 +52,7 @@ impl CommandIndex {
     fn subcommand_counter(&self, command: usize, first: usize, args: Args<'_>) -> usize {
         let subcommands = subcommands_of(self.definitions[command].name);
         let given = args.get(1).unwrap_or_default();
-        let place = |(name, _): &(&str, u16)| given.eq_ignore_ascii_case(name.as_bytes());
+        let place = |(name, ..): &Subcommand| given.eq_ignore_ascii_case(name.as_bytes());
         subcommands.iter().position(place).map_or(command, |place| first + place)
     }
 

@@ -1,18 +1,21 @@
 //! COMMAND: the command table, for clients.
 //!
-//! Source: the documentation of Redis's COMMAND. Of the ten fields of Redis 7 the last three, key
-//! specifications and subcommands among them, are empty.
+//! Subcommands are described like commands, under names such as `config|get`, and have the summary
+//! of their command.
+//!
+//! Source: the documentation of Redis's COMMAND. Of the ten fields of Redis 7 two, tips and key
+//! specifications, are empty.
 
 use super::context::Context;
 use super::definition::{
-    ADMIN, BLOCKING, Definition, FAST, NO_AUTH, NO_KEYS, NO_MULTI, PUBSUB, READ, WRITE,
+    ADMIN, BLOCKING, FAST, KeyPositions, NO_AUTH, NO_KEYS, NO_MULTI, PUBSUB, READ, WRITE,
 };
 use super::entry::{self, Command};
 use super::failure::{
     Failure, Outcome, SYNTAX, reply_error, unknown_subcommand, wrong_subcommand_arity,
 };
-use super::help;
 use super::index::CommandIndex;
+use super::{help, key_flags};
 use crate::acl::categories;
 use crate::acl::names::CommandNames;
 use crate::glob;
@@ -38,8 +41,8 @@ fn describe(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         b"info" => {
             context.replies.array(named.len());
             for name in named.iter() {
-                match commands.find(name) {
-                    Some(index) => reply_info(context.replies, names, index),
+                match names.find(name) {
+                    Some(number) => reply_info(context.replies, names, number),
                     None => context.replies.null(),
                 }
             }
@@ -49,15 +52,22 @@ fn describe(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
             let found: Vec<usize> = if all {
                 (0..commands.all().len()).collect()
             } else {
-                named.iter().filter_map(|name| commands.find(name)).collect()
+                named.iter().filter_map(|name| names.find(name)).collect()
             };
             context.replies.map(found.len());
-            for index in found {
-                reply_docs(context.replies, &commands[index]);
+            for number in found {
+                reply_docs(context.replies, names, number);
             }
         }
-        b"getkeys" if named.len() > 1 => reply_keys(context.replies, commands, named)?,
-        b"count" | b"help" | b"getkeys" => return Err(wrong_subcommand_arity("command", word)),
+        b"getkeys" if named.len() > 1 => {
+            reply_keys(context.replies, commands, named, false)?;
+        }
+        b"getkeysandflags" if named.len() > 1 => {
+            reply_keys(context.replies, commands, named, true)?;
+        }
+        b"count" | b"help" | b"getkeys" | b"getkeysandflags" => {
+            return Err(wrong_subcommand_arity("command", word));
+        }
         _ => return Err(unknown_subcommand("COMMAND", word)),
     }
     Ok(())
@@ -106,7 +116,7 @@ fn filter(args: Args<'_>) -> Result<Filter<'_>, Failure> {
     }
 }
 
-const HELP: [&str; 16] = [
+const HELP: [&str; 18] = [
     "(no subcommand)",
     "    Return details about all Redis commands.",
     "COUNT",
@@ -123,6 +133,8 @@ const HELP: [&str; 16] = [
     "    commands are returned.",
     "GETKEYS <full-command>",
     "    Return the keys from a full Redis command.",
+    "GETKEYSANDFLAGS <full-command>",
+    "    Return the keys and the access flags from a full Redis command.",
 ];
 
 fn reply_all(replies: &mut Replies, names: &CommandNames) {
@@ -133,9 +145,19 @@ fn reply_all(replies: &mut Replies, names: &CommandNames) {
     }
 }
 
+/// The fields of a command or subcommand.
 fn reply_info(replies: &mut Replies, names: &CommandNames, number: usize) {
-    let command = &names.commands()[number];
-    let flags = [
+    let container = names.container(number);
+    let command = &names.commands()[container.map_or(number, |(command, _)| command)];
+    let (arity, flags, keys) = match container {
+        None => (command.arity, command.flags, command.keys),
+        // Those that read or write a value have the key where the command has it.
+        Some((_, (_, arity, flags))) => match flags & (READ | WRITE) {
+            0 => (*arity, *flags, KeyPositions { first: 0, last: 0, step: 0, ..command.keys }),
+            _ => (*arity, *flags, command.keys),
+        },
+    };
+    let known = [
         (WRITE, "write"),
         (READ, "readonly"),
         (FAST, "fast"),
@@ -145,55 +167,78 @@ fn reply_info(replies: &mut Replies, names: &CommandNames, number: usize) {
         (PUBSUB, "pubsub"),
         (BLOCKING, "blocking"),
     ];
-    let mut flags: Vec<_> =
-        flags.iter().filter(|(flag, _)| command.has(*flag)).map(|(_, name)| *name).collect();
-    flags.extend((!command.is_allowed_in_scripts()).then_some("noscript"));
+    let mut shown: Vec<_> =
+        known.iter().filter(|(flag, _)| flags & flag != 0).map(|(_, name)| *name).collect();
+    shown.extend((!command.is_allowed_in_scripts()).then_some("noscript"));
     // The keys of others begin and end at fixed positions.
-    let is_movable = command.keys.count_at > 0
-        || command.keys.option.is_some()
-        || ["sort", "sort_ro"].contains(&command.name);
-    flags.extend(is_movable.then_some("movablekeys"));
+    let is_movable =
+        keys.count_at > 0 || keys.option.is_some() || ["sort", "sort_ro"].contains(&command.name);
+    shown.extend(is_movable.then_some("movablekeys"));
     replies.array(10);
-    replies.bulk(command.name.as_bytes());
-    replies.int(i64::from(command.arity));
-    replies.set(flags.len());
-    for name in flags {
+    replies.bulk(names.name(number).as_bytes());
+    replies.int(i64::from(arity));
+    replies.set(shown.len());
+    for name in shown {
         replies.simple(name);
     }
-    replies.count(command.keys.first);
-    replies.int(i64::from(command.keys.last));
-    replies.count(command.keys.step);
+    replies.count(keys.first);
+    replies.int(i64::from(keys.last));
+    replies.count(keys.step);
     let categories: Vec<_> = categories::names(names.categories(number)).collect();
     replies.set(categories.len());
     categories.iter().for_each(|name| replies.simple(&format!("@{name}")));
-    for _ in 0..3 {
-        replies.array(0);
-    }
+    replies.array(0);
+    replies.array(0);
+    let subcommands = names.subcommands(number);
+    replies.array(subcommands.len());
+    subcommands.for_each(|number| reply_info(replies, names, number));
 }
 
-fn reply_docs(replies: &mut Replies, command: &Definition) {
-    replies.bulk(command.name.as_bytes());
-    replies.map(2);
+fn reply_docs(replies: &mut Replies, names: &CommandNames, number: usize) {
+    let container = names.container(number).map_or(number, |(command, _)| command);
+    let command = &names.commands()[container];
+    let subcommands = names.subcommands(number);
+    replies.bulk(names.name(number).as_bytes());
+    replies.map(if subcommands.is_empty() { 2 } else { 3 });
     for (field, value) in [("summary", command.summary), ("group", command.group)] {
         replies.bulk(field.as_bytes());
         replies.bulk(value.as_bytes());
     }
+    if !subcommands.is_empty() {
+        replies.bulk(b"subcommands");
+        replies.map(subcommands.len());
+        subcommands.for_each(|number| reply_docs(replies, names, number));
+    }
 }
 
-fn reply_keys(replies: &mut Replies, commands: &CommandIndex, args: Args<'_>) -> Outcome {
+/// The keys of a call, with what it does to them if `with_flags`.
+fn reply_keys(
+    replies: &mut Replies,
+    commands: &CommandIndex,
+    args: Args<'_>,
+    with_flags: bool,
+) -> Outcome {
     let found = args.get(0).and_then(|name| commands.find(name));
     let command = &commands[found.ok_or(reply_error("ERR Invalid command specified"))?];
     if !command.takes(args.len()) {
         return Err(reply_error("ERR Invalid number of arguments specified for command"));
     }
-    let keys: Vec<_> = command.keys_in(args).collect();
+    let keys: Vec<_> = key_flags::keys_with_flags(command, args).collect();
     // A script may have none.
     if keys.is_empty() && command.keys.count_at == 0 {
         return Err(reply_error("ERR The command has no key arguments"));
     }
     replies.array(keys.len());
-    for key in keys {
+    for (key, flags) in keys {
+        if !with_flags {
+            replies.bulk(key);
+            continue;
+        }
+        replies.array(2);
         replies.bulk(key);
+        let names: Vec<_> = key_flags::names(flags).collect();
+        replies.set(names.len());
+        names.iter().for_each(|name| replies.simple(name));
     }
     Ok(())
 }

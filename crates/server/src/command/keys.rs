@@ -94,11 +94,14 @@ fn exists(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// As EXISTS; records an access of the keys.
+/// As EXISTS; records an access of the keys, also after CLIENT NO-TOUCH.
 fn touch(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let mut count = 0;
     for key in args.from(1).iter() {
-        count += usize::from(context.read_any(key)?.is_some());
+        if context.peek_any(key)?.is_some() {
+            context.record_access(context.session.table, key);
+            count += 1;
+        }
     }
     context.replies.count(count);
     Ok(())

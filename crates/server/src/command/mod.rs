@@ -6,6 +6,7 @@
 //! | --- | --- |
 //! | [`failure`] | error replies, outcome of a command |
 //! | [`definition`], [`index`] | properties of a command without its handler; all commands by name |
+//! | [`key_flags`] | how a command uses its keys |
 //! | [`subcommands`] | subcommands of commands that have some |
 //! | [`sliced`] | commands that visit every key, in time slices |
 //! | [`queued`], [`waiters`] | a command with its arguments, to be run later; parked commands |
@@ -28,26 +29,28 @@
 //! | [`elements`] | helpers of the commands on collections |
 //! | [`keys`], [`expiry`], [`scan`] | commands on keys: existence, expiry, enumeration |
 //! | [`mod@dump`] | DUMP and RESTORE: values in Redis's format |
+//! | [`migrate`], [`migrate_target`] | MIGRATE: DUMP here, RESTORE at another server |
 //! | [`keyspace`] | number of keys, and of keys that expire |
 //! | [`transactions`] | MULTI, EXEC, WATCH |
 //! | [`blocking`] | pops that wait |
 //! | [`scripts`], [`functions`], [`script_calls`] | EVAL, SCRIPT, FCALL; what scripts run |
 //! | [`connection`], [`client`], [`tracking`] | the connection and the client |
 //! | [`pause`] | CLIENT PAUSE |
-//! | [`databases`] | MOVE |
+//! | [`databases`] | MOVE and SWAPDB |
 //! | [`mod@pubsub`] | channels, patterns, messages |
 //! | [`mod@acl`] | users and their rights |
 //! | [`config_changes`] | checks of CONFIG SET |
-//! | [`admin`], [`config`], [`info`], [`introspect`], [`slow_log`], [`latency`] | the server |
+//! | [`admin`], [`config`], [`info`], [`introspect`], [`slow_log`], [`latency`], [`modules`] | the server |
 //! | [`table`] | the commands of all these modules |
 //! | [`events`], [`observe`] | keyspace events of a command; monitors, slow log, latencies |
 //! | [`serve`] | runs parked commands again after a write of their keys |
-//! | [`script_thread`] | the thread of long scripts |
+//! | [`background_threads`] | the threads of long scripts and of MIGRATE |
 //! | [`mod@execute`] | from arguments to a reply: checks, queueing, handler, errors |
 
 mod acl;
 mod admin;
 mod authorize;
+mod background_threads;
 mod bitfield;
 mod bitmaps;
 mod blocking;
@@ -80,12 +83,16 @@ mod hyperloglog;
 pub(crate) mod index;
 mod info;
 mod introspect;
+pub(crate) mod key_flags;
 mod keys;
 mod keyspace;
 mod latency;
 mod lcs;
 mod lists;
 mod memory;
+mod migrate;
+mod migrate_target;
+mod modules;
 mod numbers;
 mod observe;
 mod one_slot;
@@ -98,7 +105,6 @@ mod redirection;
 mod routing;
 mod scan;
 mod script_calls;
-mod script_thread;
 mod scripts;
 mod serve;
 mod session;
@@ -124,13 +130,13 @@ mod tracking;
 mod transactions;
 mod waiters;
 
+pub(crate) use background_threads::{run_long_scripts, run_migrations};
 pub(crate) use execute::{answer_batched_sets, complete_parked, execute, expire_parked, resume};
 pub(crate) use failure::store_text;
 pub(crate) use functions::read_file as read_functions_file;
 pub(crate) use index::CommandIndex;
 pub(crate) use parking::end_parked;
 pub(crate) use pause::paused_until;
-pub(crate) use script_thread::run_long_scripts;
 pub(crate) use serve::serve_ready_keys;
 pub(crate) use session::Session;
 pub(crate) use table::command_index;

@@ -71,6 +71,10 @@ fn log(
     }
 }
 
+fn is_word(arg: &[u8], word: &str) -> bool {
+    arg.eq_ignore_ascii_case(word.as_bytes())
+}
+
 /// The arguments without passwords.
 fn redacted(command: &Definition, args: Args<'_>) -> Vec<Vec<u8>> {
     let mut args: Vec<Vec<u8>> = args.iter().map(<[u8]>::to_vec).collect();
@@ -80,6 +84,17 @@ fn redacted(command: &Definition, args: Args<'_>) -> Vec<Vec<u8>> {
             Some(at) => at + 1..args.len().min(at + 3),
             None => 0..0,
         },
+        "migrate" => {
+            let is_login = |arg: &Vec<u8>| is_word(arg, "auth") || is_word(arg, "auth2");
+            match args.iter().skip(6).position(is_login) {
+                Some(place) => {
+                    let at = 7 + place;
+                    let words = if is_word(&args[at - 1], "auth") { 1 } else { 2 };
+                    at..args.len().min(at + words)
+                }
+                None => 0..0,
+            }
+        }
         "config" if args.get(2).is_some_and(|word| word.eq_ignore_ascii_case(b"requirepass")) => {
             3..args.len()
         }

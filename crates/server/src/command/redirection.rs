@@ -1,10 +1,31 @@
 //! Replies of a node that does not run a command itself: where the leader is, or that there is
-//! none.
+//! none; and of commands that a replicated table does not have.
 
 use siltstone_cluster::node::Status;
 
-use super::failure::{Failure, reply_error};
+use super::definition::Definition;
+use super::failure::{Failure, Outcome, reply_error};
 use crate::replication::Replication;
+
+/// Commands that a replicated table does not have, and what to do instead.
+const NOT_THERE: [(&str, &str); 4] = [
+    ("flushall", "delete its keys, as SCAN returns them on each leader, with UNLINK"),
+    ("flushdb", "delete its keys, as SCAN returns them on each leader, with UNLINK"),
+    ("getat", "use a table of the engine skimpy on a single server"),
+    ("migrate", "move keys with DUMP, RESTORE and DEL"),
+];
+
+/// Refuses commands that a replicated table does not have.
+pub(super) fn refuse_missing(command: &Definition) -> Outcome {
+    match NOT_THERE.iter().find(|(name, _)| *name == command.name) {
+        None => Ok(()),
+        Some((name, instead)) => {
+            let name = name.to_uppercase();
+            let text = "is not there for a replicated table yet";
+            Err(format!("ERR {name} {text}: {instead}").into())
+        }
+    }
+}
 
 /// The error for a command that does not run here.
 pub(super) fn redirect(replication: &Replication, status: &Status, slot: u16) -> Failure {

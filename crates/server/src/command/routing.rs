@@ -19,7 +19,7 @@
 use super::definition::{BLOCKING, Definition, IMMEDIATE, READ, SCRIPT, WRITE};
 use super::failure::Failure;
 use super::one_slot::{CROSS_SLOT, not_in_one_slot, one_slot};
-use super::redirection::redirect;
+use super::redirection::{redirect, refuse_missing};
 use super::session::Session;
 use super::table::TABLE;
 use crate::replication::State;
@@ -31,8 +31,6 @@ use crate::shared::Shared;
 
 /// Commands that see keys which they do not name.
 const UNNAMED_KEYS: [&str; 5] = ["dbsize", "exec", "keys", "randomkey", "scan"];
-/// Commands that a replicated table does not have.
-const NOT_THERE: [&str; 3] = ["flushall", "flushdb", "getat"];
 
 /// Decides whether the command runs here. If it does, its reply may have to wait for a commit.
 pub(super) fn route(
@@ -88,10 +86,7 @@ fn route_replicated(
     args: Args<'_>,
 ) -> Result<(), Failure> {
     let command = &TABLE.index[command];
-    if NOT_THERE.contains(&command.name) {
-        let name = command.name.to_uppercase();
-        return Err(format!("ERR {name} is not there for a replicated table yet").into());
-    }
+    refuse_missing(command)?;
     groups.end_snapshots();
     let slot = match groups.are_several() {
         true => match slot_of_several(groups, session, command, args)? {

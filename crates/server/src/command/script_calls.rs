@@ -14,6 +14,7 @@ use super::definition::Definition;
 use super::events;
 use super::failure;
 use super::one_slot::{not_in_one_slot, one_slot};
+use super::redirection::refuse_missing;
 use super::shown_call::ShownCall;
 use super::{sort, stream_reads};
 use crate::acl::log::CallContext;
@@ -171,6 +172,11 @@ impl Commands for ScriptCalls<'_, '_> {
             denial(shared, self.context.session, number, args, CallContext::Script)
         {
             return failed(&format!("NOPERM ACL failure in script: {text}"));
+        }
+        if shared.replication.is_some()
+            && let Err(failure) = refuse_missing(command)
+        {
+            return failed(&failure.text());
         }
         if let Err(text) = self.check_slot(command, args) {
             return failed(&text);

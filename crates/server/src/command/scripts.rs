@@ -240,7 +240,7 @@ fn run_on_worker(
     };
     context.park(args, wait);
     if let Some(parked) = &context.session.parked {
-        context.shared.long_runs.enqueue(parked.ticket);
+        context.shared.long_runs.parked.enqueue(parked.ticket);
     }
     Ok(())
 }

@@ -55,6 +55,8 @@ pub(crate) struct Session {
     pub(crate) is_replica_reader: bool,
     /// CLIENT HOLD-EXPIRY.
     pub(crate) holds_expiry: bool,
+    /// CLIENT NO-TOUCH: reads do not change access times.
+    pub(crate) is_no_touch: bool,
     /// CLIENT TRACKING.
     pub(crate) tracking: Option<Box<SessionTracking>>,
     /// Channels, patterns and shard channels.
@@ -159,6 +161,7 @@ impl Session {
             needs_commit: 0,
             is_replica_reader: false,
             holds_expiry: false,
+            is_no_touch: false,
             tracking: None,
             subscriptions: Default::default(),
             subscription_bytes: 0,

@@ -16,7 +16,7 @@ use std::cmp::Ordering;
 use siltstone_collections::{End, Hash, Kind, List, Order, ScoreRange, Set, SortedSet, WriteSet};
 
 use super::context::Context;
-use super::definition::{KeyOption, ONE_KEY, READ, WRITE};
+use super::definition::{KeyOption, KeysTaken, ONE_KEY, READ, WRITE};
 use super::elements::{float, integer, is};
 use super::entry::{self, Command};
 use super::failure::{Failure, Outcome, SYNTAX, WRONG_TYPE, reply_error};
@@ -28,7 +28,7 @@ pub(super) fn commands() -> Vec<Command> {
         from: 2,
         names: &["store"],
         others: &[("by", 1), ("get", 1), ("limit", 2)],
-        takes_half: false,
+        takes: KeysTaken::One,
     };
     let command = |name, flags, handler, summary| {
         entry::command("generic", name, -2, flags, ONE_KEY, handler, summary)

@@ -13,7 +13,7 @@ use siltstone_collections::{Consumer, Group, Order, Stream, StreamId, WriteSet};
 use siltstone_engine::Timestamp;
 
 use super::context::Context;
-use super::definition::{BLOCKING, KeyOption, NO_KEYS, READ, WRITE};
+use super::definition::{BLOCKING, KeyOption, KeysTaken, NO_KEYS, READ, WRITE};
 use super::elements::is;
 use super::entry::{self, Command};
 use super::events::name_event;
@@ -31,7 +31,7 @@ pub(super) fn commands() -> Vec<Command> {
         from: 1,
         names: &["streams"],
         others: &[("count", 1), ("block", 1), ("group", 2)],
-        takes_half: true,
+        takes: KeysTaken::Half,
     };
     let command = |name, arity, flags, handler, summary| {
         entry::command("stream", name, arity, flags | BLOCKING, NO_KEYS, handler, summary)

@@ -11,9 +11,9 @@ use super::index::{CommandIndex, pack};
 use super::{
     acl, admin, bitfield, bitmaps, blocking, client, cluster, config, connection, databases, dump,
     expiry, functions, geo, geo_radius, hashes, history, hyperloglog, info, introspect, keys,
-    latency, lcs, lists, memory, numbers, pubsub, ranges, scan, scripts, sets, slow_log, sort,
-    sorted_set_algebra, sorted_set_ranges, sorted_sets, stream_groups, stream_info, stream_pending,
-    stream_reads, streams, strings, transactions,
+    latency, lcs, lists, memory, migrate, modules, numbers, pubsub, ranges, scan, scripts, sets,
+    slow_log, sort, sorted_set_algebra, sorted_set_ranges, sorted_sets, stream_groups, stream_info,
+    stream_pending, stream_reads, streams, strings, transactions,
 };
 
 /// All commands.
@@ -46,6 +46,8 @@ pub(super) static TABLE: LazyLock<Table> = LazyLock::new(|| {
         keys::commands(),
         latency::commands(),
         memory::commands(),
+        migrate::commands(),
+        modules::commands(),
         numbers::commands(),
         pubsub::commands(),
         ranges::commands(),
@@ -87,7 +89,21 @@ pub(super) static TABLE: LazyLock<Table> = LazyLock::new(|| {
 
 #[cfg(test)]
 mod tests {
+    use super::super::key_flags;
     use super::*;
+
+    #[test]
+    fn rule_of_key_flags_names_commands_with_keys_and_each_once() {
+        for rules in [&key_flags::FIRST[..], &key_flags::FURTHER] {
+            let names: Vec<&str> = rules.iter().flat_map(|(_, names)| names.to_vec()).collect();
+            for (place, name) in names.iter().enumerate() {
+                let number = command_index().find(name.as_bytes()).expect(name);
+                let keys = command_index()[number].keys;
+                assert!(keys.first + keys.count_at > 0 || keys.option.is_some(), "{name}");
+                assert!(!names[..place].contains(name), "{name} has two rules");
+            }
+        }
+    }
 
     #[test]
     fn every_command_is_found_by_its_name_in_any_case() {

@@ -11,27 +11,23 @@
 //! enters it in exclusive mode. So nobody waits for a lock of keys that a long script holds, and
 //! SCRIPT KILL can always be read.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::clients::Ticket;
 use crate::resp::Args;
+use crate::ticket_queue::TicketQueue;
 
 /// Delay until a waiting worker looks whether the script is busy.
 const GATE_POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Delay until the script thread looks whether the server stops.
-const STOP_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// State of the long script that runs.
 #[derive(Default)]
 pub(crate) struct LongRuns {
     gate: RwLock<()>,
     /// Parked commands that wait for their run.
-    queue: Mutex<VecDeque<Ticket>>,
-    arrived: Condvar,
+    pub(crate) parked: TicketQueue,
     is_running: AtomicBool,
     /// When it is busy; `None`: never.
     busy_from: Mutex<Option<Instant>>,
@@ -77,26 +73,6 @@ impl LongRuns {
             if self.busy_from.lock().is_some_and(|busy_from| busy_from <= Instant::now()) {
                 return None;
             }
-        }
-    }
-
-    /// Enqueues a parked command.
-    pub(crate) fn enqueue(&self, ticket: Ticket) {
-        self.queue.lock().push_back(ticket);
-        self.arrived.notify_one();
-    }
-
-    /// The next parked command; `None` when the server stops.
-    pub(crate) fn next(&self, is_stopping: impl Fn() -> bool) -> Option<Ticket> {
-        let mut queue = self.queue.lock();
-        loop {
-            if is_stopping() {
-                return None;
-            }
-            if let Some(ticket) = queue.pop_front() {
-                return Some(ticket);
-            }
-            self.arrived.wait_for(&mut queue, STOP_POLL_INTERVAL);
         }
     }
 

@@ -5,6 +5,7 @@
 //! | the caller's | accepts clients |
 //! | `siltstone-serve-N` | serves clients, one thread per core |
 //! | `siltstone-script` | runs long scripts, alone |
+//! | `siltstone-migrate` | runs MIGRATE |
 //! | `siltstone-sync` | syncs written tables every second, under [`Fsync::EverySecond`] |
 //! | `siltstone-metrics` | serves metrics over HTTP |
 //! | `siltstone-udp-N` | serves a `mica` table over UDP, one port per thread |
@@ -47,6 +48,7 @@ use crate::store::Cursors;
 use crate::store::access_times::AccessTimes;
 use crate::store::fetch_times::FetchTimes;
 use crate::store::versions::Versions;
+use crate::ticket_queue::TicketQueue;
 use crate::tls::{TlsOptions, TlsState};
 use crate::{Fsync, ServerOptions, StopHandle, udp};
 
@@ -147,13 +149,14 @@ impl Server {
             scripts: ScriptCache::default(),
             functions: Functions::new(options.functions_file.clone()),
             long_runs: Arc::default(),
+            migrations: TicketQueue::default(),
             slow_log: SlowLog::default(),
             latency: LatencyMonitor::default(),
             cursors: Mutex::new(Cursors::default()),
             access_times: AccessTimes::new(),
             clients: Arc::new(Clients::default()),
             commands: command_index(),
-            metrics: Metrics::new(options.workers() + 1, command_index()),
+            metrics: Metrics::new(options.workers() + 2, command_index()),
             memcached: MemcachedCounters::new(memcached_table),
             udp: udp::UdpCounters::default(),
             udp_table: mica.as_ref().map_or(0, |mica| mica.table),

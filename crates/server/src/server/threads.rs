@@ -9,7 +9,7 @@ use siltstone_engine::{Error, Result};
 
 use super::sockets::{MicaPorts, Sockets};
 use crate::backups::Backups;
-use crate::command::run_long_scripts;
+use crate::command::{run_long_scripts, run_migrations};
 use crate::metrics::http::HttpPort;
 use crate::net::accept::Acceptor;
 use crate::net::worker::Worker;
@@ -84,6 +84,11 @@ pub(super) fn run(
     let of_scripts = shared.clone();
     threads.spawn_vital("siltstone-script", move || {
         run_long_scripts(&of_scripts, of_scripts.options.workers());
+        Ok(())
+    })?;
+    let of_migrations = shared.clone();
+    threads.spawn_vital("siltstone-migrate", move || {
+        run_migrations(&of_migrations, of_migrations.options.workers() + 1);
         Ok(())
     })?;
     if let Some(socket) = sockets.memcached_udp {

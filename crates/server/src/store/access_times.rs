@@ -11,15 +11,17 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const SLOTS: usize = 1 << 18;
+/// The time at which the server started: RESTORE records earlier ones.
+const START_S: u32 = 1 << 31;
 
 /// Access times: 1 MiB.
 pub(crate) struct AccessTimes {
-    /// Seconds since `began`.
+    /// Seconds; [`START_S`] is `began`.
     slots: Box<[AtomicU32]>,
     seed: u64,
     began: Instant,
@@ -28,7 +30,7 @@ pub(crate) struct AccessTimes {
 impl AccessTimes {
     pub(crate) fn new() -> Self {
         AccessTimes {
-            slots: (0..SLOTS).map(|_| AtomicU32::new(0)).collect(),
+            slots: (0..SLOTS).map(|_| AtomicU32::new(START_S)).collect(),
             seed: RandomState::new().hash_one(0),
             began: Instant::now(),
         }
@@ -40,27 +42,28 @@ impl AccessTimes {
         &self.slots[xxh3_64_with_seed(key, seed) as usize % SLOTS]
     }
 
-    fn now(&self) -> u32 {
-        u32::try_from(self.began.elapsed().as_secs()).unwrap_or(u32::MAX)
+    fn seconds(&self, at: Instant) -> u32 {
+        let whole = |time: Duration| u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
+        match at.checked_duration_since(self.began) {
+            Some(after) => START_S.saturating_add(whole(after)),
+            None => START_S.saturating_sub(whole(self.began.saturating_duration_since(at))),
+        }
     }
 
     /// Records an access.
     #[inline]
     pub(crate) fn record(&self, table: usize, key: &[u8], now: Instant) {
-        let seconds = now.saturating_duration_since(self.began).as_secs();
-        self.slot(table, key).store(u32::try_from(seconds).unwrap_or(u32::MAX), Relaxed);
+        self.slot(table, key).store(self.seconds(now), Relaxed);
     }
 
     /// Lower bound on the seconds since the last access.
     pub(crate) fn idle_seconds(&self, table: usize, key: &[u8]) -> u32 {
-        self.now().saturating_sub(self.slot(table, key).load(Relaxed))
+        self.seconds(Instant::now()).saturating_sub(self.slot(table, key).load(Relaxed))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
@@ -72,5 +75,14 @@ mod tests {
         assert!(times.idle_seconds(0, b"a") < 60);
         assert!(times.idle_seconds(1, b"a") >= 100, "the same key in another table");
         assert!(times.idle_seconds(0, b"b") >= 100);
+    }
+
+    #[test]
+    fn access_before_the_start_of_the_server_is_recorded() {
+        let times = AccessTimes::new();
+        let at = Instant::now().checked_sub(Duration::from_secs(1000)).unwrap();
+        times.record(0, b"a", at);
+        assert!((999..1060).contains(&times.idle_seconds(0, b"a")));
+        assert!(times.idle_seconds(0, b"b") < 60);
     }
 }

@@ -22,6 +22,8 @@ mod redis_dump;
 mod redis_encodings;
 mod redis_flush_and_sample;
 mod redis_functions;
+mod redis_introspection;
+mod redis_migrate;
 mod redis_notifications;
 mod redis_operation;
 mod redis_pubsub;

@@ -269,13 +269,33 @@ fn operators_commands_need_the_right_and_refuse_by_name() {
 fn commands_that_a_replicated_table_lacks_are_refused_by_name() {
     with_server(|server| {
         let mut client = server.client();
-        let missing = |name: &str| format!("-ERR {name} is not there for a replicated table yet");
         client.expect(&[
-            ("FLUSHALL", &missing("FLUSHALL")),
-            ("FLUSHDB", &missing("FLUSHDB")),
+            ("SET k v", "+OK"),
+            ("SWAPDB 0 1", "-ERR SWAPDB is not allowed in cluster mode"),
             ("SELECT 1", "-ERR SELECT is not allowed in cluster mode"),
             ("SELECT 0", "+OK"),
+            ("FAILOVER", "-ERR FAILOVER not allowed in cluster mode; use CLUSTER MOVE-LEADER"),
+            ("REPLICAOF NO ONE", "-ERR REPLICAOF not allowed in cluster mode."),
         ]);
+        // They say what to do instead, also in a transaction and in a script.
+        let removal = "delete its keys, as SCAN returns them on each leader, with UNLINK";
+        for (command, instead) in [
+            ("FLUSHALL", removal),
+            ("FLUSHDB ASYNC", removal),
+            ("GETAT k -1s", "use a table of the engine skimpy on a single server"),
+            ("MIGRATE localhost 1 k 0 1", "move keys with DUMP, RESTORE and DEL"),
+        ] {
+            let name = command.split(' ').next().unwrap();
+            let text = format!("ERR {name} is not there for a replicated table yet: {instead}");
+            assert_eq!(client.call(command), format!("-{text}"), "{command}");
+            client.call("MULTI");
+            assert_ne!(client.call(command), "+QUEUED", "{command}");
+            assert!(client.call("EXEC").starts_with("-EXECABORT"), "{command}");
+        }
+        let reply = client.call_bytes(&[b"EVAL", b"return redis.call('flushall')", b"0"]);
+        assert!(reply.starts_with('-') && reply.contains("FLUSHALL"), "{reply}");
+        client.expect(&[("GET k", "\"v\""), ("ASKING", "+OK"), ("READONLY", "+OK")]);
+        client.expect(&[("READWRITE", "+OK")]);
         let large = vec![b'x'; 5 << 20];
         let reply = client.call_bytes(&[b"SET", b"large", &large]);
         assert!(reply.starts_with("-ERR "), "{reply}");

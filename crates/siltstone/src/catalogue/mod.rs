@@ -79,7 +79,7 @@ pub struct TableSpec {
 
 impl Catalogue {
     /// The name of the file.
-    pub(crate) const NAME: &str = NAME;
+    pub const NAME: &str = NAME;
 
     /// Whether `vfs` contains a catalogue, i.e. is a store.
     ///

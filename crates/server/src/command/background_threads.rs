@@ -1,0 +1,75 @@
+//! Threads that run parked commands: long scripts, and MIGRATE. Each runs one at a time.
+//!
+//! | thread | workers meanwhile |
+//! | --- | --- |
+//! | of long scripts | wait: the script runs alone |
+//! | of migrations | serve their clients: MIGRATE holds no lock while it waits for its target |
+//!
+//! As on a worker, a reply is sent after its writes are synced, if the server promises it.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use super::serve;
+use super::waiters::Waiter;
+use crate::Fsync;
+use crate::clients::Ticket;
+use crate::shared::Shared;
+use crate::store::write_batcher::{Delivery, WriteBatcher};
+
+/// Runs long scripts until the server stops. `index` is the thread's among the metrics of workers.
+pub(crate) fn run_long_scripts(shared: &Shared, index: usize) {
+    let mut batcher = WriteBatcher::new(shared.databases.len());
+    while let Some(ticket) = shared.long_runs.parked.next(|| shared.stop.is_stopping()) {
+        // The client may have gone.
+        let Some(waiter) = shared.waiters.start(ticket) else { continue };
+        let gate = shared.long_runs.begin(shared.settings.busy_threshold());
+        batcher.clock = Instant::now();
+        let reply = serve::run_again(shared, &mut batcher, &waiter);
+        shared.long_runs.end();
+        serve::serve_ready_keys(shared, &mut batcher);
+        drop(gate);
+        finish(shared, &mut batcher, ticket, &waiter, reply);
+        shared.metrics.record(index, &mut batcher.samples);
+    }
+}
+
+/// Runs migrations until the server stops. `index` is the thread's among the metrics of workers.
+pub(crate) fn run_migrations(shared: &Shared, index: usize) {
+    let mut batcher = WriteBatcher::new(shared.databases.len());
+    while let Some(ticket) = shared.migrations.next(|| shared.stop.is_stopping()) {
+        // The client may have gone.
+        let Some(waiter) = shared.waiters.start(ticket) else { continue };
+        batcher.clock = Instant::now();
+        let reply = serve::run_again(shared, &mut batcher, &waiter);
+        serve::serve_ready_keys(shared, &mut batcher);
+        finish(shared, &mut batcher, ticket, &waiter, reply);
+        shared.metrics.record(index, &mut batcher.samples);
+    }
+}
+
+/// Syncs the writes of a command, and sends its reply.
+fn finish(
+    shared: &Shared,
+    batcher: &mut WriteBatcher,
+    ticket: Ticket,
+    waiter: &Waiter,
+    reply: Option<Vec<u8>>,
+) {
+    if let Some(reply) = reply
+        && shared.waiters.finish(&shared.observers, ticket)
+    {
+        let (table, client) = (waiter.table, waiter.client.clone());
+        batcher.deliver_after_sync(Delivery { table, client, reply });
+    }
+    let synced = match shared.options.fsync {
+        Fsync::Always => batcher.sync(&shared.databases),
+        Fsync::EverySecond | Fsync::Never => Ok(()),
+    };
+    let error = synced.err().map(|error| {
+        shared.metrics.failed_syncs.fetch_add(1, Relaxed);
+        format!("ERR the write may not be durable: {error}")
+    });
+    batcher.deliver(error.as_deref());
+    batcher.finish_iteration();
+}
