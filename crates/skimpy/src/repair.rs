@@ -52,6 +52,9 @@ use crate::{recover, tail, timestamp, write};
 
 /// The name of the new device until it is complete.
 const DRAFT: &str = "flash.repaired";
+/// The name of a new device in place of a missing one until it is complete: then nothing else shows
+/// whether the device under the name [`DRAFT`] is.
+const REBUILT: &str = "flash.rebuilt";
 
 /// Repairs the table in `vfs`, which has these options.
 ///
@@ -132,12 +135,17 @@ fn rebuild_from_journal(vfs: &Arc<dyn Vfs>, env: Env, options: &Options) -> Resu
     report.note(format!("{DEVICE} is missing, and with it every version that was on the device"));
     report.record_loss(Loss::entries(DEVICE, 0..u64::MAX));
     let flash_options = device_options(options.geometry()?, options.channels);
-    let new = Arc::new(Emulator::in_file(&**vfs, DRAFT, flash_options)?);
+    if vfs.exists(REBUILT)? {
+        vfs.remove(REBUILT)?;
+    }
+    let new = Arc::new(Emulator::in_file(&**vfs, REBUILT, flash_options)?);
     let new = Skimpy { table: recover::open(new, None, env, options.clone())? };
     let frames = BufferJournal::read(&**vfs)?;
     let written =
         Salvage::default().write(&new.table.shared.device, &new.table, frames, &mut report)?;
     new.close()?;
+    vfs.rename(REBUILT, DRAFT)?;
+    vfs.sync_dir(Purpose::Manifest)?;
     let quarantined = finish(&**vfs)?;
     report.note(format!(
         "{written} versions of the journal {} are written to a new device; kept: {}",

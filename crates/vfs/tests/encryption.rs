@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use siltstone_engine::Purpose;
-use siltstone_faults::{FaultKind, FaultyVfs};
+use siltstone_faults::{FaultKind, FaultyVfs, Survival};
 use siltstone_structures::SplitMix64;
 use siltstone_vfs::encrypted::{EncryptedVfs, KeyRing, MasterKey};
 use siltstone_vfs::{Mode, Vfs};
@@ -66,4 +66,53 @@ fn nonce_is_used_once_also_after_failed_writes_and_truncations() {
     let nonces: BTreeSet<_> = whole.iter().map(|(nonce, _)| *nonce).collect();
     assert!(nonces.len() > 500, "{}", nonces.len());
     assert_eq!(nonces.len(), whole.len());
+}
+
+/// Regression: both copies of the header were for the new name before that was durable.
+#[test]
+fn renamed_file_opens_after_power_cuts_during_its_renames() {
+    let keys = Arc::new(KeyRing::new(MasterKey::new(&[1; 32]), Vec::new()));
+    let over = |faulty: &FaultyVfs| EncryptedVfs::new(Arc::new(faulty.clone()), keys.clone());
+    let check = |faulty: &FaultyVfs, what: &str| {
+        let vfs = over(faulty);
+        let name = vfs.list().unwrap().remove(0);
+        let mut bytes = [0; 7];
+        let read =
+            vfs.open(&name, Mode::Read).and_then(|it| it.read_at(0, &mut bytes, Purpose::Get));
+        read.unwrap_or_else(|error| panic!("{what}, {name}: {error}"));
+        assert_eq!(&bytes, b"content");
+        name
+    };
+    let survivals = [Survival::LoseAll, Survival::KeepAll, Survival::Random, Survival::KeepPrefix];
+    let mut cuts = 0;
+    loop {
+        let first = FaultyVfs::new(cuts);
+        let vfs = over(&first);
+        let file = vfs.create("log").unwrap();
+        file.write_at(0, b"content", Purpose::Log).unwrap();
+        file.sync(Purpose::Log).unwrap();
+        vfs.sync_dir(Purpose::Log).unwrap();
+        first.cut_power_at(first.operations() + cuts);
+        let renamed = vfs.rename("log", "kept").and_then(|()| vfs.sync_dir(Purpose::Log));
+        for survival in survivals {
+            check(&first.survivors_as(survival, cuts), &format!("cut {cuts}"));
+            // The file of an interrupted rename is renamed again.
+            for cut in 0..8 {
+                let second = first.survivors_as(survival, cuts);
+                let name = check(&second, "before the second rename");
+                second.cut_power_at(second.operations() + cut);
+                let vfs = over(&second);
+                let _ = vfs.rename(&name, "third").and_then(|()| vfs.rename("third", "fourth"));
+                for survival in survivals {
+                    let left = second.survivors_as(survival, cut);
+                    check(&left, &format!("cuts {cuts} and {cut}"));
+                }
+            }
+        }
+        if renamed.is_ok() {
+            break;
+        }
+        cuts += 1;
+    }
+    assert!(cuts > 3, "{cuts}");
 }

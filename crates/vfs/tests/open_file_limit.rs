@@ -48,4 +48,13 @@ fn process_limit_lowers_the_budget_and_is_survived_when_it_is_reached() {
     disk.remove_subdirectory("sub").unwrap();
     disk.remove("0.log").unwrap();
     logs.iter().for_each(|log| log.sync(WHY).unwrap());
+    // A directory whose name could not be made durable must not be found by the next attempt.
+    let path = scratch.path().join("new");
+    let mut taken = Vec::new();
+    while let Ok(file) = std::fs::File::open("/dev/null") {
+        taken.push(file);
+    }
+    assert!(Disk::create(&path).is_err() && !path.exists());
+    drop(taken);
+    Disk::create(&path).unwrap();
 }

@@ -30,7 +30,7 @@ const MIN_BLOCK_WORDS: usize = 4;
 const MAX_EXACT_WORDS: usize = 128;
 /// Size classes per doubling above that.
 const CLASSES_PER_DOUBLING: usize = 8;
-const CLASSES: usize = 6 * 64;
+const CLASSES: usize = 7 * 64;
 
 const IS_FREE: u64 = 1 << 62;
 const PREVIOUS_IS_FREE: u64 = 1 << 63;
@@ -325,6 +325,6 @@ mod tests {
         let classes: Vec<_> = (MIN_BLOCK_WORDS..1 << 20).map(class_of).collect();
         assert!(classes.windows(2).all(|pair| pair[0] <= pair[1] && pair[1] - pair[0] <= 1));
         assert!((MIN_BLOCK_WORDS..=MAX_EXACT_WORDS).all(|size| class_of(size) == size));
-        assert!(class_of((1 << 38) - 1) < CLASSES, "two tebibytes have a class");
+        assert!(class_of(1 << 40) < CLASSES, "the largest memory, eight tebibytes, has a class");
     }
 }

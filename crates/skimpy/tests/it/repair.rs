@@ -460,3 +460,39 @@ fn repair_of_a_missing_device_keeps_journaled_batches() {
         assert!(vfs.exists("packing.damaged").unwrap());
     }
 }
+
+/// Regression: the next repair took the new device of an interrupted one for complete.
+#[test]
+fn interrupted_repair_of_a_missing_device_keeps_journaled_batches() {
+    let without_device = || {
+        let disk = FaultyVfs::new(1);
+        let vfs: Arc<dyn Vfs> = Arc::new(disk.clone());
+        let table = open(&vfs, "skimpy").unwrap();
+        table.write(WriteBatch::new().put(b"staged", b"last"), Durability::Buffered).unwrap();
+        drop(table);
+        vfs.open("packing", Mode::ReadWrite).unwrap().sync(Purpose::Log).unwrap();
+        vfs.remove("flash").unwrap();
+        vfs.sync_dir(Purpose::Manifest).unwrap();
+        disk
+    };
+    let mut cuts = 0;
+    loop {
+        let disk = without_device();
+        disk.cut_power_at(disk.operations() + cuts);
+        let vfs: Arc<dyn Vfs> = Arc::new(disk.clone());
+        let is_done = repair(&vfs, env(), &options("skimpy")).is_ok();
+        for survival in [Survival::KeepAll, Survival::LoseAll] {
+            let left: Arc<dyn Vfs> = Arc::new(disk.survivors_as(survival, cuts));
+            let story = repair(&left, env(), &options("skimpy")).unwrap().lines;
+            let found = open(&left, "skimpy").map(|table| read(&table));
+            let found = found.unwrap_or_else(|error| panic!("cut {cuts}: {error}, {story:?}"));
+            let value = found.get(&b"staged"[..]).map(Vec::as_slice);
+            assert_eq!(value, Some(&b"last"[..]), "cut {cuts}: {story:?}");
+        }
+        if is_done {
+            break;
+        }
+        cuts += 1;
+    }
+    assert!(cuts > 5, "{cuts}");
+}

@@ -370,13 +370,22 @@ fn create_durably(path: &Path) -> Result<()> {
         Some(parent) => parent,
     };
     create_durably(parent)?;
-    match std::fs::create_dir(path) {
+    let made = std::fs::create_dir(path);
+    let is_new = made.is_ok();
+    match made {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => {
             return Err(disk_fault("create directory", path, error));
         }
         _ => {}
     }
-    let parent_handle =
-        std::fs::File::open(parent).map_err(|error| disk_fault("open directory", parent, error))?;
-    parent_handle.sync_all().map_err(|error| disk_fault("sync directory", parent, error))
+    let handle = std::fs::File::open(parent);
+    let handle = handle.map_err(|error| disk_fault("open directory", parent, error));
+    let synced = handle.and_then(|handle| {
+        handle.sync_all().map_err(|error| disk_fault("sync directory", parent, error))
+    });
+    if synced.is_err() && is_new {
+        // Otherwise the next attempt would find it, and take it for durable.
+        let _ = std::fs::remove_dir(path);
+    }
+    synced
 }

@@ -239,14 +239,15 @@ impl Content {
         self.inner.set_len(if writer.is_header_written { cut.position } else { 0 })
     }
 
-    /// Changes the file's identity or master key: writes the second slot durably. The first one
-    /// follows with [`finish_rebind`](Self::finish_rebind).
+    /// Begins to change the identity `before` or the master key: writes one slot durably, and keeps
+    /// one that is valid for `before`. Returns what that one is to become; `None` if there is none.
     pub(super) fn begin_rebind(
         &self,
         file: &dyn File,
+        before: &str,
         identity: &str,
         keys: &dyn KeyProvider,
-    ) -> Result<Option<[u8; header::SLOT_BYTES]>> {
+    ) -> Result<Option<SlotChange>> {
         let Ok(key) = &self.key else { return Ok(None) };
         let slot = header::encode_slot(&keys.current(), &key.file_key, identity)?;
         if let Some(writer) = &self.writer {
@@ -256,8 +257,11 @@ impl Content {
                 return Ok(None);
             }
         }
-        write_slot(file, 1, &slot)?;
-        Ok(Some(slot))
+        let mut page = vec![0; file.len()?.min(HEADER_BYTES) as usize];
+        file.read_at(0, &mut page, Purpose::Maintenance)?;
+        let kept = header::valid_slot(&page, before, keys).unwrap_or(0);
+        SlotChange { number: 1 - kept, slot }.write(file)?;
+        Ok(Some(SlotChange { number: kept, slot }))
     }
 
     /// Preallocates for about `bytes` of content.
@@ -270,12 +274,16 @@ impl Content {
     }
 }
 
-/// Writes a slot of a header durably.
-pub(super) fn write_slot(
-    file: &dyn File,
+/// The next content of a slot.
+pub(super) struct SlotChange {
     number: usize,
-    slot: &[u8; header::SLOT_BYTES],
-) -> Result<()> {
-    file.write_at(SLOT_OFFSETS[number], slot, Purpose::Maintenance)?;
-    file.sync(Purpose::Maintenance)
+    slot: [u8; header::SLOT_BYTES],
+}
+
+impl SlotChange {
+    /// Writes the slot durably.
+    pub(super) fn write(&self, file: &dyn File) -> Result<()> {
+        file.write_at(SLOT_OFFSETS[self.number], &self.slot, Purpose::Maintenance)?;
+        file.sync(Purpose::Maintenance)
+    }
 }

@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use siltstone_engine::{Error, IoCounters, Purpose, Result};
 
-use super::content::{Content, write_slot};
+use super::content::{Content, SlotChange};
 use super::header::{self, HEADER_BYTES};
 use super::key::{KeyId, KeyProvider};
 use super::read::Damage;
@@ -27,13 +27,19 @@ pub struct EncryptedVfs {
     prefix: String,
     /// The files that were created here and have handles, by identity and suffix.
     created: Arc<Mutex<BTreeMap<String, Weak<Content>>>>,
+    /// Files that were renamed since the last sync of the directory, by their new name, with the
+    /// change of the slot for their former name. Locked during renames and syncs.
+    renamed: Mutex<BTreeMap<String, RenamedFile>>,
 }
+
+type RenamedFile = (Arc<dyn File>, SlotChange);
 
 impl EncryptedVfs {
     /// The store's directory, whose files are encrypted in `inner`.
     #[must_use]
     pub fn new(inner: Arc<dyn Vfs>, keys: Arc<dyn KeyProvider>) -> Self {
-        EncryptedVfs { inner, keys, prefix: String::new(), created: Arc::default() }
+        let (created, renamed) = Default::default();
+        EncryptedVfs { inner, keys, prefix: String::new(), created, renamed }
     }
 
     /// The keys.
@@ -58,6 +64,7 @@ impl EncryptedVfs {
             keys: self.keys.clone(),
             prefix: format!("{}{name}/", self.prefix),
             created: self.created.clone(),
+            renamed: Mutex::default(),
         })
     }
 
@@ -149,10 +156,22 @@ impl EncryptedVfs {
         }
         let identity = self.identity(name);
         let file = content.inner.as_ref();
-        if let Some(slot) = content.begin_rebind(file, &identity, self.keys.as_ref())? {
-            write_slot(file, 0, &slot)?;
-        }
-        Ok(true)
+        let change = content.begin_rebind(file, &identity, &identity, self.keys.as_ref())?;
+        change.map_or(Ok(true), |change| change.write(file).map(|()| true))
+    }
+
+    /// Makes names durable, and binds renamed files to their new names alone.
+    fn sync_names(
+        &self,
+        renamed: &mut BTreeMap<String, RenamedFile>,
+        purpose: Purpose,
+    ) -> Result<()> {
+        let renamed = std::mem::take(renamed);
+        // After a failed sync either name may be the durable one.
+        self.inner.sync_dir(purpose)?;
+        // If this fails, the file has one slot that is valid.
+        renamed.values().for_each(|(file, change)| drop(change.write(file.as_ref())));
+        Ok(())
     }
 
     fn set_created(&self, from: &str, to: Option<&str>) {
@@ -205,27 +224,44 @@ impl Vfs for EncryptedVfs {
     fn remove(&self, name: &str) -> Result<()> {
         self.inner.remove(name)?;
         self.set_created(name, None);
+        self.renamed.lock().remove(name);
         Ok(())
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
-        if self.identity(from) == self.identity(to) {
+        let mut renamed = self.renamed.lock();
+        let (before, after) = (self.identity(from), self.identity(to));
+        if before == after {
             self.inner.rename(from, to)?;
             self.set_created(from, Some(to));
+            let change = renamed.remove(from);
+            renamed.remove(to);
+            renamed.extend(change.map(|change| (to.to_owned(), change)));
             return Ok(());
+        }
+        if renamed.contains_key(from) {
+            // Two slots do not suffice for three names.
+            self.sync_names(&mut renamed, Purpose::Maintenance)?;
         }
         let file = self.inner.open(from, Mode::ReadWrite)?;
         let content = self.content(from, Mode::ReadWrite)?;
-        let identity = self.identity(to);
-        let slot = content.begin_rebind(file.as_ref(), &identity, self.keys.as_ref())?;
-        self.inner.rename(from, to)?;
+        let keys = self.keys.as_ref();
+        let change = content.begin_rebind(file.as_ref(), &before, &after, keys)?;
+        if let Err(error) = self.inner.rename(from, to) {
+            if change.is_none() {
+                // A header that was not written yet is that of the former name again.
+                let _ = content.begin_rebind(file.as_ref(), &after, &before, keys);
+            }
+            return Err(error);
+        }
         self.set_created(from, Some(to));
-        // The second copy suffices until the first one is durable.
-        slot.map_or(Ok(()), |slot| write_slot(file.as_ref(), 0, &slot))
+        renamed.remove(to);
+        renamed.extend(change.map(|change| (to.to_owned(), (file, change))));
+        Ok(())
     }
 
     fn sync_dir(&self, purpose: Purpose) -> Result<()> {
-        self.inner.sync_dir(purpose)
+        self.sync_names(&mut self.renamed.lock(), purpose)
     }
 
     fn subdirectory(&self, name: &str) -> Result<Arc<dyn Vfs>> {

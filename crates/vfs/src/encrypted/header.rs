@@ -15,8 +15,9 @@
 //! store. So a file under another name does not open. The checksum covers the slot before it; it
 //! separates a damaged slot from one of another identity.
 //!
-//! Either slot suffices. A change of identity or of the master key writes the second slot, syncs,
-//! and then writes the first one, so a power cut leaves one of them valid.
+//! Either slot suffices. A change of identity or of the master key writes one slot, syncs, and then
+//! writes the other one; of a new identity, only when the new name is durable. Until then the file
+//! has a slot for each of the two names that a power cut may leave.
 //!
 //! A reader refuses a greater version or suite by number. The text is that of a catalogue of
 //! version 4: a program from before encryption refuses it by that number. It is the same in all
@@ -97,6 +98,14 @@ pub(super) fn intact_slots(page: &[u8]) -> [Option<&[u8; SLOT_BYTES]>; 2] {
         let slot = page.get(at as usize..)?.first_chunk::<SLOT_BYTES>()?;
         let crc = crc32c::crc32c(&slot[..CRC_AT]).to_le_bytes();
         (slot.starts_with(MAGIC) && slot[CRC_AT..] == crc).then_some(slot)
+    })
+}
+
+/// The first slot that opens for the file `identity`.
+pub(super) fn valid_slot(page: &[u8], identity: &str, keys: &dyn KeyProvider) -> Option<usize> {
+    intact_slots(page).iter().position(|slot| {
+        let opens = |master| slot.is_some_and(|slot| unwrap(slot, &master, identity).is_some());
+        slot.and_then(|slot| keys.key(key_id(slot))).is_some_and(opens)
     })
 }
 

@@ -159,6 +159,7 @@ fn renamed_file_opens_under_its_new_name_alone() {
     let vfs = over(&ram, &[1]);
     let plain = fill(vfs.create("draft").unwrap().as_ref(), &mut random, 10);
     vfs.rename("draft", "final").unwrap();
+    vfs.sync_dir(P).unwrap();
     let read = |vfs: &dyn Vfs, name: &str| content(vfs.open(name, Mode::Read)?.as_ref());
     assert!(read(&over(&ram, &[1]), "final").unwrap() == plain);
     vfs.check_header("final").unwrap();
