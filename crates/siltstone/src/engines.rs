@@ -430,7 +430,7 @@ pub fn verify_offline(name: &str, vfs: &Arc<dyn Vfs>, damage: Error) -> Result<V
         "lsm" => siltstone_lsm::verify_closed(vfs)?,
         _ => VerifyReport::default(),
     };
-    if report.is_sound() {
+    if report.is_intact() {
         report.note(Err(damage))?;
     }
     Ok(report)

@@ -74,7 +74,7 @@ pub fn repair(vfs: &Arc<dyn Vfs>, env: Env, options: &Options) -> Result<RepairR
     let old_vfs: Arc<dyn Vfs> = Arc::new(Overlay::new(vfs.clone()));
     let damage = find_damage(&old_vfs, &env, options)?;
     if damage.is_empty() {
-        return Ok(RepairReport::from("everything on the device is sound".to_owned()));
+        return Ok(RepairReport::from("everything on the device is intact".to_owned()));
     }
     let old_vfs: Arc<dyn Vfs> = Arc::new(Overlay::new(vfs.clone()));
     let mut report = RepairReport::default();
