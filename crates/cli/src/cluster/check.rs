@@ -35,7 +35,7 @@ type Buckets = BTreeMap<u64, (u64, String)>;
 impl Check {
     pub(super) fn run(self) -> CommandResult {
         let interrupt = Interrupt::watch()?;
-        let (access, address) = (self.access.of_node(), &self.access.address);
+        let (access, address) = (self.access.node_access(), &self.access.address);
         let groups = of_leader(&access, address, 0)?.groups;
         let mut is_same = true;
         for group in 0..groups {

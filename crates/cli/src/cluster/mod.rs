@@ -125,7 +125,7 @@ impl Join {
 
 impl MoveLeader {
     fn run(self) -> CommandResult {
-        let access = self.access.of_node();
+        let access = self.access.node_access();
         move_leader(&access, &self.access.address, self.node, self.group)?;
         println!("node {} leads", self.node);
         Ok(Outcome::Done)
@@ -154,7 +154,7 @@ fn move_leader(access: &NodeAccess, address: &str, node: u64, group: u64) -> Res
 
 impl Remove {
     fn run(self) -> CommandResult {
-        let (access, address) = (self.access.of_node(), &self.access.address);
+        let (access, address) = (self.access.node_access(), &self.access.address);
         let leader = of_leader(&access, address, 0)?;
         if leader.node == self.node {
             let next = leader.peers.iter().filter(|peer| peer.is_alive && leader.votes(peer.node));

@@ -18,7 +18,7 @@ pub(super) struct ShowStatus {
 
 impl ShowStatus {
     pub(super) fn run(self) -> CommandResult {
-        let access = self.access.of_node();
+        let access = self.access.node_access();
         let asked = NodeStatus::of(&access, &self.access.address, 0).map_err(Failure::Store)?;
         let statuses = statuses(&access, &asked.members, 0);
         let answers = || statuses.iter().filter_map(|(_, status)| status.as_ref().ok());
