@@ -66,11 +66,6 @@ pub(crate) struct ReplicateFrom {
     /// Remove all keys and functions of the target first
     #[arg(long)]
     replace: bool,
-    #[command(flatten, next_help_heading = "Connection to the source")]
-    credentials: Credentials,
-    /// The user's password (or set SILTSTONE_SOURCE_PASSWORD)
-    #[arg(long, help_heading = "Connection to the source")]
-    password: Option<String>,
     /// The user at the target; by default the default user
     #[arg(long)]
     to_user: Option<String>,
@@ -88,6 +83,12 @@ pub(crate) struct ReplicateFrom {
     /// files
     #[arg(long, value_name = "DIR")]
     spool_dir: Option<PathBuf>,
+    // Last, because the heading is that of all options that follow.
+    #[command(flatten, next_help_heading = "Connection to the source")]
+    credentials: Credentials,
+    /// The user's password (or set SILTSTONE_SOURCE_PASSWORD)
+    #[arg(long, help_heading = "Connection to the source")]
+    password: Option<String>,
 }
 
 impl ReplicateFrom {

@@ -20,7 +20,7 @@ use crate::node_client::Reply;
 
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// How long a node tries to reach a group that does not answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const JOIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Begins the part of the reply with the number of groups. It is left out for one group, so that
 /// earlier programs can join.
@@ -45,10 +45,10 @@ pub(crate) fn join(options: &JoinOptions, directory: u64) -> Result<Joined> {
     let command = ["CLUSTER", "ADD-NODE", &directory, &address];
     let JoinOptions { seed, access, .. } = options;
     let refused = |text: String| Error::Invalid(format!("joining through {seed}: {text}"));
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + JOIN_TIMEOUT;
     while Instant::now() < deadline {
         let seeds = std::slice::from_ref(seed);
-        match access.call_leader(seeds, &command, PATIENCE).map_err(refused)? {
+        match access.call_leader(seeds, &command, JOIN_TIMEOUT).map_err(refused)? {
             Reply::Array(parts) => {
                 let decoded = decode(&parts);
                 return decoded.ok_or_else(|| refused("the reply is malformed".into()));
@@ -57,7 +57,7 @@ pub(crate) fn join(options: &JoinOptions, directory: u64) -> Result<Joined> {
             other => return Err(refused(other.to_text())),
         }
     }
-    let seconds = PATIENCE.as_secs();
+    let seconds = JOIN_TIMEOUT.as_secs();
     Err(refused(format!("the group has not added this node within {seconds} s; try again")))
 }
 

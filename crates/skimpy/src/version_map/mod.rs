@@ -58,7 +58,7 @@ pub(crate) struct VersionMap {
     /// Pages of buffered records that accumulate (`Options::accumulates_writes`).
     accumulated_pages: usize,
     /// VFTL's translation layer, for its statistics.
-    under: Option<Arc<PageMapped>>,
+    ftl: Option<Arc<PageMapped>>,
     index: Mutex<Index>,
     collected: AtomicU64,
     dropped: AtomicU64,
@@ -74,16 +74,12 @@ enum TailDecision {
 }
 
 impl VersionMap {
-    /// The mapping of SEMEL, or of VFTL if `under` is its translation layer.
-    pub(crate) fn new(
-        steps: u32,
-        accumulated_pages: usize,
-        under: Option<Arc<PageMapped>>,
-    ) -> Self {
+    /// The mapping of SEMEL, or of VFTL if `ftl` is its translation layer.
+    pub(crate) fn new(steps: u32, accumulated_pages: usize, ftl: Option<Arc<PageMapped>>) -> Self {
         VersionMap {
             steps,
             accumulated_pages,
-            under,
+            ftl,
             index: Mutex::default(),
             collected: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
@@ -448,7 +444,7 @@ impl Mapping for VersionMap {
         // A number and a hash per head; the overhead of the tree is not counted.
         let heads = index.heads.len() * 12;
         let mut memory = vec![("version map", entries as u64), ("version heads", heads as u64)];
-        memory.extend(self.under.iter().map(|under| ("page map", under.memory_bytes())));
+        memory.extend(self.ftl.iter().map(|ftl| ("page map", ftl.memory_bytes())));
         memory
     }
 
@@ -459,8 +455,8 @@ impl Mapping for VersionMap {
             ("versions_relocated", self.collected.load(Relaxed)),
             ("versions_discarded", self.dropped.load(Relaxed)),
         ];
-        if let Some(under) = &self.under {
-            let (copied, erased) = under.work();
+        if let Some(ftl) = &self.ftl {
+            let (copied, erased) = ftl.work();
             counters.extend([("ftl_pages_copied", copied), ("ftl_blocks_erased", erased)]);
         }
         counters
