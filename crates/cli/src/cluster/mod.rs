@@ -3,10 +3,10 @@
 //! ```text
 //! create   starts several `serve` processes and waits for a signal
 //! join     becomes `serve --join`
-//! others   ask the nodes at their port for clients: CLUSTER STATUS, REMOVE-NODE, …
+//! others   send commands to the nodes' ports for clients: CLUSTER STATUS, REMOVE-NODE, …
 //! ```
 //!
-//! The commands begin something at the leader and look again until it is done.
+//! A command that changes a group asks the leader for the change, and polls until it is done.
 
 mod access;
 mod check;

@@ -193,7 +193,7 @@ impl Worker {
         let (Ok(local), Ok(tls)) = (local, tls) else {
             // The client has disconnected; its token is free again.
             self.free.push(token);
-            self.shared.clients.leave();
+            self.shared.clients.release_connection();
             return;
         };
         // A reply should not wait for the next one. If the option fails, it is only slower.
