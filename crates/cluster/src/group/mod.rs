@@ -50,7 +50,9 @@ use crate::packet::{ChunkAck, Packet};
 use crate::planted::{Fault, is_planted};
 use crate::requests::{Event, Rejection, RequestId, Requests};
 use crate::store::Store;
-use crate::stream::{Incoming, OpenTable, Outgoing, StagedTable, open_table, table_name};
+use crate::stream::{
+    IncomingSnapshot, OpenTable, OutgoingSnapshot, StagedTable, open_table, table_name,
+};
 
 pub use view::PeerStatus;
 
@@ -127,11 +129,11 @@ pub struct Group {
     /// The present election timeout.
     timeout_ticks: usize,
     /// Snapshots being sent, by receiver.
-    outgoing: BTreeMap<u64, Outgoing>,
+    outgoing: BTreeMap<u64, OutgoingSnapshot>,
     last_stream: u64,
     /// What may be sent of them.
     budget: Budget,
-    incoming: Option<Incoming>,
+    incoming: Option<IncomingSnapshot>,
     /// A complete table of a snapshot that Raft has accepted.
     staged: Option<StagedTable>,
     /// The stream that was received last, and the ack of its last chunk.

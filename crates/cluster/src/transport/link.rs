@@ -33,9 +33,9 @@ struct Queue {
     is_closed: bool,
 }
 
-/// What became of a packet.
+/// What [`Link::push`] has done with a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pushed {
+pub(super) enum PushOutcome {
     Queued,
     /// Dropped: there is no connection, or an earlier packet was dropped for the same reason.
     Dropped,
@@ -60,24 +60,24 @@ impl Link {
     }
 
     /// Queues a packet, or drops it.
-    pub(super) fn push(&self, envelope: Envelope) -> Pushed {
+    pub(super) fn push(&self, envelope: Envelope) -> PushOutcome {
         let bytes = packet_bytes(&envelope.packet);
         let mut queue = self.queue.lock();
         let is_full = queue.packets.len() >= self.max_packets
             || (queue.bytes > 0 && queue.bytes + bytes > self.max_bytes);
         if queue.is_closed || queue.connection.is_none() {
-            return Pushed::Dropped;
+            return PushOutcome::Dropped;
         }
         if is_full {
             let is_first = !std::mem::replace(&mut queue.is_overflowing, true);
-            return if is_first { Pushed::Overflows } else { Pushed::Dropped };
+            return if is_first { PushOutcome::Overflows } else { PushOutcome::Dropped };
         }
         queue.bytes += bytes;
         queue.packets.push_back(envelope);
         if queue.packets.len() == 1 {
             self.changed.notify_one();
         }
-        Pushed::Queued
+        PushOutcome::Queued
     }
 
     /// Waits for packets until the deadline.

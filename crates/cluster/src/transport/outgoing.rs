@@ -58,7 +58,7 @@ pub(super) fn run(shared: &Arc<Shared>, link: &Link) {
     loop {
         let max_backoff = shared.options.max_backoff;
         match connect(shared, link) {
-            Ok(Connected { socket, stream, address, process }) => {
+            Ok(PeerConnection { socket, stream, address, process }) => {
                 backoff = MIN_BACKOFF;
                 link.open(socket, process);
                 report(TransportEvent::Connected { node, address });
@@ -91,7 +91,7 @@ pub(super) fn run(shared: &Arc<Shared>, link: &Link) {
 }
 
 /// A connection to a peer.
-struct Connected {
+struct PeerConnection {
     socket: TcpStream,
     stream: Box<dyn Stream>,
     address: SocketAddr,
@@ -100,7 +100,7 @@ struct Connected {
 }
 
 /// Connects and introduces both sides to each other.
-fn connect(shared: &Shared, link: &Link) -> Result<Connected, ConnectError> {
+fn connect(shared: &Shared, link: &Link) -> Result<PeerConnection, ConnectError> {
     let options = &shared.options;
     let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
     let connected = link.address.to_socket_addrs()?.find_map(|address| {
@@ -134,7 +134,7 @@ fn connect(shared: &Shared, link: &Link) -> Result<Connected, ConnectError> {
     read_frame(&mut stream, &mut body, MAX_HELLO_BYTES)?;
     match Answer::decode(&body)?.refusal {
         Some(reason) => Err(ConnectError::RefusedBy(reason)),
-        None => Ok(Connected { socket, stream, address, process: hello.process }),
+        None => Ok(PeerConnection { socket, stream, address, process: hello.process }),
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use parking_lot::{Mutex, RwLock};
 
 use super::event::{HelloRefusal, TransportEvent};
-use super::link::{Link, Pushed};
+use super::link::{Link, PushOutcome};
 use super::options::TransportOptions;
 use crate::codec::Hello;
 use crate::network::Receiver;
@@ -27,14 +27,14 @@ pub(super) struct Shared {
     groups: RwLock<HashMap<u64, Arc<dyn Receiver>>>,
     links: RwLock<HashMap<u64, Arc<Link>>>,
     client_addresses: RwLock<HashMap<u64, String>>,
-    incoming: Mutex<Incoming>,
+    incoming: Mutex<IncomingConnections>,
     pub(super) is_stopped: AtomicBool,
     dropped_packets: AtomicU64,
 }
 
 /// The connections that others have opened.
 #[derive(Default)]
-struct Incoming {
+struct IncomingConnections {
     last_id: u64,
     streams: HashMap<u64, TcpStream>,
     /// The connection of each node.
@@ -173,11 +173,11 @@ impl Shared {
 
     pub(super) fn send(&self, envelope: Envelope) {
         let node = envelope.packet.to();
-        let pushed = self.link(node).map_or(Pushed::Dropped, |link| link.push(envelope));
-        if pushed != Pushed::Queued {
+        let pushed = self.link(node).map_or(PushOutcome::Dropped, |link| link.push(envelope));
+        if pushed != PushOutcome::Queued {
             self.dropped_packets.fetch_add(1, Relaxed);
         }
-        if pushed == Pushed::Overflows {
+        if pushed == PushOutcome::Overflows {
             // Raft then sends one packet at a time, until the peer answers.
             self.report_unreachable(node);
         }

@@ -9,7 +9,7 @@ use siltstone_engine::{FileInfo, Result};
 use siltstone_runtime::Priority;
 
 use super::merge::MergeResult;
-use super::output::Written;
+use super::output::OutputFiles;
 use super::{Compaction, blob_gc, range_deletions, tombstones};
 use crate::engine::{State, Tree};
 use crate::version::{Edit, FileEntry, L0Run, TableFile};
@@ -104,12 +104,12 @@ impl Tree {
             };
             let files = compaction.runs.iter().filter_map(L0Run::file);
             let tables = files.chain(&compaction.inputs).map(moved).collect();
-            let written = Written { tables, blobs: Vec::new() };
+            let written = OutputFiles { tables, blobs: Vec::new() };
             MergeResult { written, expired: 0, filtered: 0, changed: 0 }
         } else if compaction.is_removal {
             let removed = compaction.runs.len() + compaction.inputs.len();
             self.counters.range_deleted_tables.fetch_add(removed as u64, Relaxed);
-            let written = Written::default();
+            let written = OutputFiles::default();
             MergeResult { written, expired: 0, filtered: 0, changed: 0 }
         } else {
             self.merge_tables(generation, compaction)?
@@ -136,7 +136,7 @@ impl Tree {
             ..Edit::default()
         };
         let files = written.infos();
-        let written = if is_move { Written::default() } else { written };
+        let written = if is_move { OutputFiles::default() } else { written };
         if is_leveled {
             self.strategy.advance(compaction);
         }

@@ -6,7 +6,7 @@ use super::context::Context;
 use super::failure::{Failure, reply_error};
 use super::queued::QueuedCommand;
 use super::session::{ParkedCommand, ReplyMode, Session, TimeoutReply};
-use super::waiters::{Cancelled, Waiter};
+use super::waiters::{CancelOutcome, Waiter};
 use crate::mailbox::Completion;
 use crate::resp::{Args, Replies};
 use crate::shared::Shared;
@@ -123,13 +123,13 @@ pub(super) fn expire(shared: &Shared, session: &mut Session, now: Instant) -> bo
         return false;
     }
     match shared.waiters.cancel(&shared.observers, parked.ticket) {
-        Cancelled::Removed => true,
-        Cancelled::Running => {
+        CancelOutcome::Removed => true,
+        CancelOutcome::Running => {
             parked.deadline = Some(now + RETRY_INTERVAL);
             false
         }
         // The reply comes with the mail.
-        Cancelled::Ended => {
+        CancelOutcome::Ended => {
             parked.deadline = None;
             false
         }

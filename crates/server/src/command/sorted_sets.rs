@@ -342,7 +342,7 @@ fn zmpop(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 }
 
 /// Members and scores, ordered for a selection of distinct ones by their bits.
-type Drawn = (Vec<u8>, u64);
+type MemberScore = (Vec<u8>, u64);
 
 fn zrandmember(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let with_scores = args.get(3).is_some_and(|word| is(word, "withscores"));
@@ -352,7 +352,7 @@ fn zrandmember(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let count = args.get(2).map(|word| elements::selection(word, with_scores)).transpose()?;
     let mut dice = Dice::new();
     let bits = |(member, score): (Vec<u8>, f64)| (member, score.to_bits());
-    let selected: Vec<Drawn> = context.view(&args[1], |writes| {
+    let selected: Vec<MemberScore> = context.view(&args[1], |writes| {
         let set = SortedSet::open(writes, &args[1])?;
         let draw = |dice: &mut Dice| Ok(set.draw(&mut |bound| dice.below(bound))?.map(bits));
         let all = || Ok(set.members()?.into_iter().map(bits).collect());

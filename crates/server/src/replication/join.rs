@@ -28,7 +28,7 @@ pub(crate) const GROUPS_PREFIX: &str = "groups=";
 
 /// The reply to a node that joins.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Joined {
+pub(crate) struct JoinReply {
     pub(crate) group: u64,
     pub(crate) node: u64,
     /// The number of groups.
@@ -40,7 +40,7 @@ pub(crate) struct Joined {
 ///
 /// # Errors
 /// `Invalid` with the group's refusal, or if it cannot be reached.
-pub(crate) fn join(options: &JoinOptions, directory: u64) -> Result<Joined> {
+pub(crate) fn join(options: &JoinOptions, directory: u64) -> Result<JoinReply> {
     let (directory, address) = (format!("{directory:016x}"), options.own.address());
     let command = ["CLUSTER", "ADD-NODE", &directory, &address];
     let JoinOptions { seed, access, .. } = options;
@@ -61,7 +61,7 @@ pub(crate) fn join(options: &JoinOptions, directory: u64) -> Result<Joined> {
     Err(refused(format!("the group has not added this node within {seconds} s; try again")))
 }
 
-fn decode(parts: &[Reply]) -> Option<Joined> {
+fn decode(parts: &[Reply]) -> Option<JoinReply> {
     let [group, node, members @ ..] = parts else { return None };
     let (mut groups, mut members) = (1, members);
     if let Some((first, rest)) = members.split_first()
@@ -70,7 +70,7 @@ fn decode(parts: &[Reply]) -> Option<Joined> {
         (groups, members) = (number.parse().ok()?, rest);
     }
     let members = members.iter().map(|member| member.to_text().parse().ok());
-    Some(Joined {
+    Some(JoinReply {
         group: group.to_text().parse().ok()?,
         node: node.to_text().parse().ok()?,
         groups,

@@ -11,7 +11,7 @@ use mlua::{Lua, Table, Value};
 
 use super::cjson_decode::decode;
 use super::library::{
-    Fault, Returned, add, as_number, bad_argument, bytes, integer_keys, string, type_name,
+    CallResult, Fault, add, as_number, bad_argument, bytes, integer_keys, string, type_name,
 };
 use super::numbers::format_g;
 
@@ -153,7 +153,7 @@ fn set_integer(
     function: &str,
     (min, max): (usize, usize),
     field: &mut usize,
-) -> Returned {
+) -> CallResult {
     if let Some(value) = args.get(index).filter(|value| !value.is_nil()) {
         let number = as_number(value)
             .filter(|number| number.fract() == 0.0 && (min as f64..=max as f64).contains(number));

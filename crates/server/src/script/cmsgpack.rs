@@ -8,7 +8,7 @@
 
 use mlua::{Lua, Table, Value};
 
-use super::library::{Fault, Returned, add, array_len, as_number, bad_argument, bytes};
+use super::library::{CallResult, Fault, add, array_len, as_number, bad_argument, bytes};
 use super::library::{number_or, string};
 
 const MAX_PACK_DEPTH: usize = 16;
@@ -44,7 +44,7 @@ pub(super) fn library(lua: &Lua) -> mlua::Result<Table> {
 }
 
 /// Unpacks up to `limit` values from an offset. The offset behind them comes first; -1: the end.
-fn unpack_from(lua: &Lua, args: &[Value], limit: usize, offset: f64) -> Returned {
+fn unpack_from(lua: &Lua, args: &[Value], limit: usize, offset: f64) -> CallResult {
     let data = bytes(args, 0, "unpack")?;
     let start = offset.max(0.0) as usize;
     if offset < 0.0 {
@@ -62,7 +62,7 @@ fn unpack_from(lua: &Lua, args: &[Value], limit: usize, offset: f64) -> Returned
     Ok(values)
 }
 
-fn unpack_all(lua: &Lua, reader: &mut Reader<'_>, limit: usize) -> Returned {
+fn unpack_all(lua: &Lua, reader: &mut Reader<'_>, limit: usize) -> CallResult {
     // The limit of Lua's stack.
     const MAX_VALUES: usize = 7000;
     let mut values = Vec::new();
