@@ -49,7 +49,7 @@ pub(crate) struct OutgoingSnapshot {
     max_chunk_bytes: usize,
 }
 
-/// What becomes of a stream.
+/// The next step of a stream.
 pub(crate) enum Progress {
     /// This chunk is to be sent.
     Send(Chunk),

@@ -237,7 +237,7 @@ impl<'d> DeleteFilter<'d> {
         DeleteFilter { deletes, last: OwnedSpan::default() }
     }
 
-    /// What becomes of the version (`key`, `sequence`) that is read at `last_read_at` for the last
+    /// Decides about the version (`key`, `sequence`) that is read at `last_read_at` for the last
     /// time: see [`Retention`](crate::version_gc::Retention).
     pub(crate) fn check(&mut self, key: &[u8], sequence: u64, last_read_at: u64) -> DeletedVersion {
         if self.deletes.is_empty() {

@@ -1,4 +1,4 @@
-//! What listpacks, ziplists and intsets have in common: entries that are integers or strings.
+//! Entries of listpacks, ziplists and intsets: integers or strings.
 
 /// Reading of bytes within a string; the error is what is wrong with them.
 pub(crate) type PackedResult<T> = Result<T, &'static str>;

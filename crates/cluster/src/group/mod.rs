@@ -60,7 +60,7 @@ use round::encode_batch;
 
 /// The number of a new node's table.
 const FIRST_TABLE: u64 = 1;
-/// What may be appended and not committed, in bytes.
+/// The maximum size of entries that are appended and not committed, in bytes.
 const MAX_UNCOMMITTED_BYTES: u64 = 64 << 20;
 /// The entries of one message, in bytes.
 const MAX_MESSAGE_BYTES: u64 = 1 << 20;
@@ -131,7 +131,7 @@ pub struct Group {
     /// Snapshots being sent, by receiver.
     outgoing: BTreeMap<u64, OutgoingSnapshot>,
     last_stream: u64,
-    /// What may be sent of them.
+    /// Limits the bytes of them that are sent per tick.
     budget: Budget,
     incoming: Option<IncomingSnapshot>,
     /// A complete table of a snapshot that Raft has accepted.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   loop   wait for inputs, or for the next tick
-//!          packets, proposals, reads ─▶ Group        all that wait
+//!          packets, proposals, reads ─▶ Group        all waiting ones
 //!          tick, if it is due                        at most one per round
 //!          Group::ready_with                         one sync for all proposals of the round
 //!            packets ─▶ network

@@ -1,4 +1,4 @@
-//! What a node publishes about itself after each round.
+//! The status that a node publishes after each round of its thread.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What must hold in every step.
+//! The invariants that the simulator checks in every step.
 //!
 //! | invariant | how it is checked |
 //! | --- | --- |

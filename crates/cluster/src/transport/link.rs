@@ -43,7 +43,7 @@ pub(super) enum PushOutcome {
     Overflows,
 }
 
-/// What the thread of a link has to do.
+/// The next work of a link's thread.
 pub(super) enum Work {
     Send(VecDeque<Envelope>),
     /// The deadline has passed.

@@ -63,7 +63,7 @@ impl Shared {
         (self.options.listener)(&event);
     }
 
-    /// What this node says to another one.
+    /// The hello of this node to another one.
     pub(super) fn hello(&self, to: u64) -> Hello {
         Hello {
             versions: VERSIONS,
@@ -187,7 +187,7 @@ impl Shared {
         self.dropped_packets.load(Relaxed)
     }
 
-    /// Tells all groups that packets to a node have been lost.
+    /// Reports to all groups that packets to a node have been lost.
     pub(super) fn report_unreachable(&self, node: u64) {
         self.groups.read().values().for_each(|receiver| receiver.report_unreachable(node));
     }

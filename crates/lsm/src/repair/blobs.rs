@@ -20,7 +20,7 @@ use crate::blob_ref::BlobRef;
 use crate::record;
 use crate::version::{BlobFileId, BlobUse, Edit, FileEntry, LogFile};
 
-/// What happens to the references of a table whose entries are copied.
+/// How the references of a table are treated when its entries are copied.
 pub(super) enum References<'a> {
     /// They are left out: the files that they refer to are read as a whole.
     Skipped,

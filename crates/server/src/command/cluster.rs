@@ -28,7 +28,7 @@ use crate::replication::slots::{SLOTS, slot_of};
 use crate::resp::{Args, number};
 use crate::store::key_iter::{KeyIter, Start};
 
-/// Maximum number of keys that COUNTKEYSINSLOT looks at.
+/// Maximum number of keys that COUNTKEYSINSLOT visits.
 const MAX_COUNTED_KEYS: u64 = 100_000;
 
 const DISABLED: Failure = reply_error("ERR This instance has cluster support disabled");
@@ -264,7 +264,7 @@ fn shard(context: &mut Context<'_>, group: &GroupView<'_>) {
     }
 }
 
-/// COUNTKEYSINSLOT looks at all keys, as they are not ordered by slot.
+/// COUNTKEYSINSLOT visits all keys, as they are not ordered by slot.
 fn count_keys(context: &mut Context<'_>, groups: &Groups, slot: &[u8]) -> Outcome {
     let slot = number::parse_i64(slot).ok_or(NOT_AN_INTEGER)?;
     let slot = u16::try_from(slot).ok().filter(|slot| *slot < SLOTS);

@@ -16,7 +16,7 @@ use crate::store::blocked_keys::WaitKind;
 /// the moment.
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
-/// What a command waits for.
+/// The keys and the time for which a command waits.
 pub(super) struct Wait<'a> {
     pub(super) kind: WaitKind,
     /// Keys of the selected table.

@@ -60,7 +60,7 @@ struct AddOptions {
     adds_to_score: bool,
 }
 
-/// What ZADD did.
+/// The result of ZADD.
 #[derive(Default)]
 struct ZaddResult {
     new: usize,

@@ -38,7 +38,7 @@ use crate::store::write_batcher::WriteBatcher;
 const WAKE: Token = Token(usize::MAX);
 /// Interval at which passed expiries are published.
 const EXPIRY_INTERVAL: Duration = Duration::from_millis(50);
-/// Interval at which the worker of a replicated table looks at the node's status in its groups.
+/// Interval at which the worker of a replicated table polls the node's status in its groups.
 const STATUS_INTERVAL: Duration = Duration::from_millis(20);
 /// Bytes per read.
 const SCRATCH_BYTES: usize = 64 << 10;

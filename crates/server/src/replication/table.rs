@@ -46,7 +46,7 @@ pub(crate) struct SpeculativeTable {
     is_pending: AtomicBool,
     /// A command has seen that an entry has expired at a time that is not committed.
     must_commit_time: Arc<AtomicBool>,
-    /// What a command on a follower reads.
+    /// The snapshot that commands on a follower read.
     snapshot: Mutex<Option<Snapshot>>,
 }
 

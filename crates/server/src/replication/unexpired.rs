@@ -1,5 +1,5 @@
 //! A cursor that hides entries which have expired by the leader's clock, but not at the committed
-//! time. Whoever has not seen such an entry must commit the time before it replies.
+//! time. A command from which an entry was hidden commits the time before it replies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -18,7 +18,7 @@ use super::numbers::format_g;
 /// Bounds the stack that nested values take.
 const MAX_DEPTH: usize = 1000;
 
-/// What the functions `encode_…` and `decode_…` set.
+/// The settings of the functions `encode_…` and `decode_…`.
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
     convert_sparse: bool,
