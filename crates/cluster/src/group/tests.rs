@@ -1,3 +1,5 @@
+//! A group against single messages: late and foreign ones, snapshots, the order of sends and syncs.
+
 #![allow(clippy::unwrap_used)]
 
 use parking_lot::Mutex;

@@ -1,4 +1,11 @@
-//! The thread of a link: it connects to the peer, sends what waits, and connects again.
+//! The thread of a link: it connects to the peer, sends the queued packets, and reconnects.
+//!
+//! ```text
+//!   connect ── hello, answer ── send packets, pings ── error ── wait ── connect …
+//! ```
+//!
+//! The wait doubles up to a limit, with a random part. A refused connection waits the longest.
+//! After a connection has ended, the groups learn that packets may have been lost.
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -138,7 +145,7 @@ fn connect(shared: &Shared, link: &Link) -> Result<PeerConnection, ConnectError>
     }
 }
 
-/// Sets what both sides of a connection need.
+/// Sets the socket options that both sides of a connection need.
 pub(super) fn prepare(stream: &TcpStream, options: &TransportOptions) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(options.connect_timeout))?;

@@ -1,4 +1,6 @@
-//! The state that the threads of a transport share.
+//! The state that the threads of a transport share: groups, links, and incoming connections.
+//!
+//! A hello is checked here, on both sides: version, cluster, number of groups and node id must fit.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -20,6 +22,7 @@ const VERSIONS: (u16, u16) = (1, 1);
 /// The earlier processes of a node that are remembered.
 const MAX_PROCESSES: usize = 16;
 
+/// The shared state of a transport.
 pub(super) struct Shared {
     pub(super) options: TransportOptions,
     /// A random number of this process.
@@ -76,7 +79,7 @@ impl Shared {
         }
     }
 
-    /// Checks what another node says of itself.
+    /// Checks the hello of another node, and records its address for clients.
     pub(super) fn check_hello(&self, hello: &Hello) -> Result<(), HelloRefusal> {
         let (own, node) = (self.options.node, hello.from);
         if hello.versions.0 > VERSIONS.1 || hello.versions.1 < VERSIONS.0 {

@@ -1,4 +1,13 @@
-//! The background job of a compaction.
+//! Compaction jobs: picks due compactions, runs them in the background, and installs the results.
+//!
+//! ```text
+//!   schedule ── pick: by level size and seeks, else range deletions, garbage in blob files,
+//!      │              tombstones ─▶ in progress ─▶ queue of the scheduler
+//!      └─ job ── move | remove | merge ── manifest edit ── next version ── schedule again
+//! ```
+//!
+//! Invariants: two running compactions have no common input. A job whose edit is not applied
+//! removes the files that it wrote, unless it is unknown whether the manifest names them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};

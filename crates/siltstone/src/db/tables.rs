@@ -1,4 +1,15 @@
 //! Opening, creating and dropping tables.
+//!
+//! ```text
+//!   create   catalogue: pending ─ files ─ catalogue: listed
+//!   drop     catalogue: pending ─ files removed ─ catalogue: not listed
+//! ```
+//!
+//! The next open of the store removes the files of pending tables, so both are complete or undone
+//! after a crash.
+//!
+//! Invariant: a listed table has its files, unless its engine keeps none. If they are missing, an
+//! open fails and creates no new table.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -115,7 +126,7 @@ impl Db {
         catalogue.pending.insert(name.to_owned());
         catalogue.write(vfs)?;
         open.catalogue = catalogue.clone();
-        // What a dropped table or an interrupted creation left.
+        // A dropped table or an interrupted creation may have left files.
         remove_files(vfs, name)?;
         let table = self.open_table(name, &spec, None)?;
         catalogue.tables.insert(name.to_owned(), spec);
