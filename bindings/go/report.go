@@ -10,8 +10,8 @@ import (
 
 // A VerifyReport says what was checked and which damage was found.
 type VerifyReport struct {
-	// IsSound is whether no damage was found.
-	IsSound bool `json:"-"`
+	// IsIntact is whether no damage was found.
+	IsIntact bool `json:"-"`
 	// Catalogue is the damage to the list of tables.
 	Catalogue []Damage `json:"catalogue"`
 	// Unlisted are directories of tables that the list of tables does not have.
@@ -85,7 +85,7 @@ func verifyReport(r C.result) (*VerifyReport, error) {
 	if err != nil {
 		return nil, err
 	}
-	report := &VerifyReport{IsSound: bool(r.flag)}
+	report := &VerifyReport{IsIntact: bool(r.flag)}
 	return report, json.Unmarshal(text, report)
 }
 

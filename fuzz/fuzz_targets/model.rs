@@ -43,7 +43,7 @@ fn popularity(
     })
 }
 
-fn is_sound(wa: std::result::Result<Breakdown, InvalidParameter>) {
+fn check_costs(wa: std::result::Result<Breakdown, InvalidParameter>) {
     if let Ok(wa) = wa {
         for (stage, cost) in &wa.by_stage {
             assert!(cost.is_finite() && *cost >= 0.0, "{stage}: {cost} in {wa:?}");
@@ -57,15 +57,15 @@ fn try_all(u: &mut Unstructured<'_>) -> Result<()> {
         (number(u)?, u.int_in_range(0..=40)?, u.int_in_range(0..=70)?);
     let tree = LevelDb { log_items, level0_tables: number(u)?, level_items: numbers(u)? };
     match u.int_in_range(0..=8)? {
-        0 => is_sound(tree.write_amplification(&keys)),
-        1 => is_sound(tree.write_amplification(&InterpolatedPopularity::new(&keys))),
-        2 => is_sound(tree.worst_case(keys.keys())),
-        3 => is_sound(Cola { log_items, growth, levels }.write_amplification(&keys)),
-        4 => is_sound(Samt { log_items, growth, levels }.write_amplification(&keys)),
+        0 => check_costs(tree.write_amplification(&keys)),
+        1 => check_costs(tree.write_amplification(&InterpolatedPopularity::new(&keys))),
+        2 => check_costs(tree.worst_case(keys.keys())),
+        3 => check_costs(Cola { log_items, growth, levels }.write_amplification(&keys)),
+        4 => check_costs(Samt { log_items, growth, levels }.write_amplification(&keys)),
         5 => {
             let silt =
                 Silt { table_slots: number(u)?, occupancy: number(u)?, hash_stores: number(u)? };
-            is_sound(silt.write_amplification(&keys));
+            check_costs(silt.write_amplification(&keys));
             let example = SiltExample {
                 merge_entries: number(u)?,
                 tag_bits: number(u)?,
@@ -89,17 +89,17 @@ fn try_all(u: &mut Unstructured<'_>) -> Result<()> {
                 wait: if bool::arbitrary(u)? { Some(wait) } else { None },
                 l0_items: if bool::arbitrary(u)? { Some(number(u)?) } else { None },
             };
-            is_sound(lsm.write_amplification(&keys));
+            check_costs(lsm.write_amplification(&keys));
         }
         7 => {
             let trie = Trie { log_items, growth, levels, garbage_share: number(u)? };
-            is_sound(trie.write_amplification(&keys));
+            check_costs(trie.write_amplification(&keys));
             let skimpy = Skimpy {
                 capacity_items: number(u)?,
                 window_requests: number(u)?,
                 page_fill: number(u)?,
             };
-            is_sound(skimpy.write_amplification(&keys));
+            check_costs(skimpy.write_amplification(&keys));
         }
         _ => {
             let simulation = Simulation {
@@ -122,7 +122,7 @@ fn try_all(u: &mut Unstructured<'_>) -> Result<()> {
                 rounds: number(u)?.min(2.0),
                 seed: u64::arbitrary(u)?,
             };
-            is_sound(simulation.run(|_, _| ()));
+            check_costs(simulation.run(|_, _| ()));
         }
     }
     Ok(())

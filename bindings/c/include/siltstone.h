@@ -616,14 +616,14 @@ siltstone_error *siltstone_sync(const siltstone_db *db);
 siltstone_error *siltstone_checkpoint(const siltstone_db *db, const char *path);
 
 /*
- Reads and checks every byte of an open store. *is_sound is set to whether no damage was found,
+ Reads and checks every byte of an open store. *is_intact is set to whether no damage was found,
  and *json, which may be NULL, gets the report: {"catalogue":[],"unlisted":[],"tables":{NAME:
  {"files":1,"bytes":2,"entries":3,"damage":[{"file":F,"offset":0,"reason":R}]}}}. Free *json with
  siltstone_free(). Damage is not an error.
 
  Errors: IO: a file could not be read.
  */
-siltstone_error *siltstone_verify_open(const siltstone_db *db, bool *is_sound, char **json);
+siltstone_error *siltstone_verify_open(const siltstone_db *db, bool *is_intact, char **json);
 
 /*
  Reads and checks every byte of the store in the directory `path`, which no process has open.
@@ -632,7 +632,7 @@ siltstone_error *siltstone_verify_open(const siltstone_db *db, bool *is_sound, c
 
  Errors: REFUSED if the directory is not a store; LOCKED; IO.
  */
-siltstone_error *siltstone_verify(const char *path, bool *is_sound, char **json);
+siltstone_error *siltstone_verify(const char *path, bool *is_intact, char **json);
 
 /*
  Repairs the store in the directory `path`, which no process has open, as far as possible.

@@ -221,7 +221,7 @@ pub unsafe extern "C" fn siltstone_checkpoint(
     })
 }
 
-/// Reads and checks every byte of an open store. *is_sound is set to whether no damage was found,
+/// Reads and checks every byte of an open store. *is_intact is set to whether no damage was found,
 /// and *json, which may be NULL, gets the report: {"catalogue":[],"unlisted":[],"tables":{NAME:
 /// {"files":1,"bytes":2,"entries":3,"damage":[{"file":F,"offset":0,"reason":R}]}}}. Free *json with
 /// siltstone_free(). Damage is not an error.
@@ -230,10 +230,10 @@ pub unsafe extern "C" fn siltstone_checkpoint(
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_verify_open(
     db: Option<&SiltstoneDb>,
-    is_sound: Option<&mut MaybeUninit<bool>>,
+    is_intact: Option<&mut MaybeUninit<bool>>,
     json: Option<&mut MaybeUninit<*mut c_char>>,
 ) -> Option<Box<SiltstoneError>> {
-    guard(|| report_soundness(is_sound, json, || required(db, "db")?.0.verify()))
+    guard(|| report_verify(is_intact, json, || required(db, "db")?.0.verify()))
 }
 
 /// Reads and checks every byte of the store in the directory `path`, which no process has open.
@@ -244,13 +244,13 @@ pub extern "C" fn siltstone_verify_open(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siltstone_verify(
     path: *const c_char,
-    is_sound: Option<&mut MaybeUninit<bool>>,
+    is_intact: Option<&mut MaybeUninit<bool>>,
     json: Option<&mut MaybeUninit<*mut c_char>>,
 ) -> Option<Box<SiltstoneError>> {
     guard(|| {
         // SAFETY: the caller passes a NUL-terminated string.
         let path = unsafe { text(path, "path") }?;
-        report_soundness(is_sound, json, || maintenance::verify(path))
+        report_verify(is_intact, json, || maintenance::verify(path))
     })
 }
 
@@ -279,15 +279,15 @@ pub unsafe extern "C" fn siltstone_repair(
     })
 }
 
-fn report_soundness(
-    is_sound: Option<&mut MaybeUninit<bool>>,
+fn report_verify(
+    is_intact: Option<&mut MaybeUninit<bool>>,
     json: Option<&mut MaybeUninit<*mut c_char>>,
     verify: impl FnOnce() -> Result<maintenance::StoreVerifyReport, Error>,
 ) -> Result<(), Error> {
-    let is_sound = required(is_sound, "is_sound")?;
-    is_sound.write(false);
+    let is_intact = required(is_intact, "is_intact")?;
+    is_intact.write(false);
     let mut json = json.map(|json| Output::text(Some(json), "json")).transpose()?;
     let report = verify()?;
-    is_sound.write(report.is_sound());
+    is_intact.write(report.is_intact());
     json.as_mut().map_or(Ok(()), |json| json.set_json(&report))
 }

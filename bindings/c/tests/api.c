@@ -35,7 +35,7 @@ static void reject_null(void) {
   FAILS(siltstone_sync(NULL), SILTSTONE_CODE_INVALID, "'db'");
   FAILS(siltstone_checkpoint(NULL, "x"), SILTSTONE_CODE_INVALID, "'db'");
   FAILS(siltstone_verify(NULL, &flag, NULL), SILTSTONE_CODE_INVALID, "'path'");
-  FAILS(siltstone_verify("x", NULL, NULL), SILTSTONE_CODE_INVALID, "'is_sound'");
+  FAILS(siltstone_verify("x", NULL, NULL), SILTSTONE_CODE_INVALID, "'is_intact'");
   FAILS(siltstone_verify_open(NULL, &flag, NULL), SILTSTONE_CODE_INVALID, "'db'");
   CHECK(!flag);
   FAILS(siltstone_repair("x", NULL, NULL), SILTSTONE_CODE_INVALID, "'is_lossless'");
@@ -467,7 +467,7 @@ static void open_and_close(siltstone_options *options) {
   siltstone_cursor *cursors[3];
   siltstone_transaction *tx;
   char *value;
-  bool is_sound;
+  bool is_intact;
   uint64_t count;
   FAILS(siltstone_open(path[0], options, &db), SILTSTONE_CODE_REFUSED, "no such directory");
   OK(siltstone_open_or_create(path[0], options, &db));
@@ -481,8 +481,8 @@ static void open_and_close(siltstone_options *options) {
   run_transactions(table);
   retry_transactions(table);
   OK(siltstone_sync(db));
-  OK(siltstone_verify_open(db, &is_sound, &value));
-  CHECK(is_sound && strstr(value, "\"damage\":[]"));
+  OK(siltstone_verify_open(db, &is_intact, &value));
+  CHECK(is_intact && strstr(value, "\"damage\":[]"));
   siltstone_free(value);
   OK(siltstone_checkpoint(db, path[1]));
   FAILS(siltstone_checkpoint(db, path[1]), SILTSTONE_CODE_REFUSED, "inside the store");
@@ -513,8 +513,8 @@ static void open_and_close(siltstone_options *options) {
   FAILS(siltstone_table_put(table, S("k"), S("v")), SILTSTONE_CODE_REFUSED, "read-only");
   siltstone_table_free(table);
   siltstone_db_free(db); /* closes it */
-  OK(siltstone_verify(path[1], &is_sound, NULL));
-  CHECK(is_sound);
+  OK(siltstone_verify(path[1], &is_intact, NULL));
+  CHECK(is_intact);
 }
 
 int main(int argc, char **argv) {

@@ -43,11 +43,11 @@ int main(int argc, char **argv) {
   siltstone_db *db;
   siltstone_table *table;
   char key[32], *json;
-  bool is_sound, is_lossless;
+  bool is_intact, is_lossless;
   uint64_t count;
   CHECK(argc == 2);
   snprintf(path, sizeof path, "%s/store", argv[1]);
-  FAILS(siltstone_verify(path, &is_sound, &json), SILTSTONE_CODE_REFUSED, "no such directory");
+  FAILS(siltstone_verify(path, &is_intact, &json), SILTSTONE_CODE_REFUSED, "no such directory");
   OK(siltstone_open_or_create(path, NULL, &db));
   const char *options[] = {"triad.log=off"};
   OK(siltstone_table_open_or_create(db, "t", "lsm", options, 1, &table));
@@ -56,7 +56,7 @@ int main(int argc, char **argv) {
     OK(siltstone_table_put(table, S(key), S("a value that takes some space")));
   }
   OK(siltstone_table_flush(table));
-  FAILS(siltstone_verify(path, &is_sound, &json), SILTSTONE_CODE_LOCKED, "in use");
+  FAILS(siltstone_verify(path, &is_intact, &json), SILTSTONE_CODE_LOCKED, "in use");
   OK(siltstone_close(db));
   siltstone_table_free(table);
   siltstone_db_free(db);
@@ -67,16 +67,16 @@ int main(int argc, char **argv) {
   overwrite(catalog, 0, "damage");
   FAILS(siltstone_open(path, NULL, &db), SILTSTONE_CODE_CORRUPTION, "CATALOG");
   CHECK(db == NULL);
-  OK(siltstone_verify(path, &is_sound, &json));
-  CHECK(!is_sound && strstr(json, "CATALOG"));
+  OK(siltstone_verify(path, &is_intact, &json));
+  CHECK(!is_intact && strstr(json, "CATALOG"));
   siltstone_free(json);
   OK(siltstone_repair(path, &is_lossless, NULL));
   CHECK(is_lossless);
 
   /* A file of the table: reads of it fail, the rest is kept. */
   const char *name = damage_table();
-  OK(siltstone_verify(path, &is_sound, &json));
-  CHECK(!is_sound && strstr(json, name));
+  OK(siltstone_verify(path, &is_intact, &json));
+  CHECK(!is_intact && strstr(json, name));
   siltstone_free(json);
   OK(siltstone_open(path, NULL, &db));
   OK(siltstone_table_open(db, "t", &table));

@@ -128,7 +128,7 @@ impl Db {
     /// Reads and checks every byte.
     fn verify<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let report = py.detach(|| self.0.verify()).map_err(raise)?;
-        with_verdict(loads(py, &report)?, "sound", report.is_sound())
+        with_verdict(loads(py, &report)?, "intact", report.is_intact())
     }
 
     /// Makes everything durable, and releases the directory.
@@ -157,7 +157,7 @@ impl Db {
 #[pyfunction]
 pub(crate) fn verify(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyAny>> {
     let report = py.detach(|| maintenance::verify(path)).map_err(raise)?;
-    with_verdict(loads(py, &report)?, "sound", report.is_sound())
+    with_verdict(loads(py, &report)?, "intact", report.is_intact())
 }
 
 /// Repairs a store that no process has open, as far as possible.

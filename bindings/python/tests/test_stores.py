@@ -57,7 +57,7 @@ def test_checkpoint_is_a_store(tmp_path, db, table):
     table[b"k"] = b"v"
     db.sync()
     db.checkpoint(tmp_path / "copy")
-    assert siltstone.verify(tmp_path / "copy")["sound"]
+    assert siltstone.verify(tmp_path / "copy")["intact"]
     with siltstone.open(tmp_path / "copy", read_only=True) as copy:
         assert copy["t"][b"k"] == b"v"
         with pytest.raises(siltstone.RefusedError, match="read-only"):
@@ -85,7 +85,7 @@ def test_damage_is_an_exception_and_is_repaired(tmp_path):
         file.seek(10000)
         file.write(b"damage damage")
     report = siltstone.verify(path)
-    assert not report["sound"] and report["tables"]["t"]["damage"][0]["file"] == largest.name
+    assert not report["intact"] and report["tables"]["t"]["damage"][0]["file"] == largest.name
     with siltstone.open(path) as db, pytest.raises(siltstone.CorruptionError) as caught:
         len(db["t"])
     assert largest.name in caught.value.filename and caught.value.offset > 0

@@ -12,7 +12,7 @@ use crate::repository::Repository;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CheckReport {
     /// The names of the backups that can be restored.
-    pub sound: Vec<String>,
+    pub intact: Vec<String>,
     /// The others.
     pub damaged: Vec<DamagedBackup>,
     /// The hashes of blobs whose content does not match.
@@ -53,7 +53,7 @@ impl Repository {
         let _lock = self.lock()?;
         let blobs = self.blobs()?;
         let mut report = CheckReport::default();
-        let (mut sound, mut damaged) = (BTreeSet::new(), BTreeSet::new());
+        let (mut intact, mut damaged) = (BTreeSet::new(), BTreeSet::new());
         let mut done = 0;
         for id in self.ids()? {
             let manifest = match self.backup(&id) {
@@ -68,13 +68,13 @@ impl Repository {
             let mut reasons = Vec::new();
             for file in &manifest.files {
                 for hash in &file.blobs {
-                    if !sound.contains(hash) && !damaged.contains(hash) {
+                    if !intact.contains(hash) && !damaged.contains(hash) {
                         match blobs.read(hash) {
                             Ok(content) => {
                                 report.blobs += 1;
                                 done += content.len() as u64;
                                 progress(done);
-                                sound.insert(hash.clone());
+                                intact.insert(hash.clone());
                             }
                             Err(error) if error.is_corruption() => {
                                 damaged.insert(hash.clone());
@@ -89,7 +89,7 @@ impl Repository {
                 }
             }
             match reasons.is_empty() {
-                true => report.sound.push(id),
+                true => report.intact.push(id),
                 false => report.damaged.push(DamagedBackup { id, reasons }),
             }
         }

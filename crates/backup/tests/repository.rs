@@ -138,8 +138,8 @@ fn damage_is_reported_by_name_and_never_restored() {
     fixture.write(0, 1000);
     let id = fixture.back_up().id;
     let repository = fixture.repository();
-    let sound = repository.check(&mut |_| {}).unwrap();
-    assert_eq!((&sound.sound, sound.damaged.len()), (&vec![id.clone()], 0));
+    let intact = repository.check(&mut |_| {}).unwrap();
+    assert_eq!((&intact.intact, intact.damaged.len()), (&vec![id.clone()], 0));
     // The largest file of the table on lsm, which is not written any more.
     let files = repository.backup(&id).unwrap().manifest.files.into_iter();
     let files = files.filter(|file| file.path.starts_with("table-lsm/"));
@@ -150,7 +150,7 @@ fn damage_is_reported_by_name_and_never_restored() {
     content[middle] ^= 1;
     std::fs::write(&blob, &content).unwrap();
     let damaged = repository.check(&mut |_| {}).unwrap();
-    assert!(damaged.sound.is_empty());
+    assert!(damaged.intact.is_empty());
     assert!(damaged.damaged[0].reasons[0].contains(&blob.display().to_string()), "{damaged:?}");
     let target = fixture.path("restored");
     let error = repository.restore(&id, &target, &mut |_, _| {}).unwrap_err();
@@ -161,7 +161,7 @@ fn damage_is_reported_by_name_and_never_restored() {
     let missing = repository.check(&mut |_| {}).unwrap();
     assert!(missing.damaged[0].reasons[0].ends_with("is missing"), "{missing:?}");
     let next = fixture.back_up().id;
-    assert_eq!(repository.check(&mut |_| {}).unwrap().sound, [id, next.clone()]);
+    assert_eq!(repository.check(&mut |_| {}).unwrap().intact, [id, next.clone()]);
     repository.restore(&next, &target, &mut |_, _| {}).unwrap();
     assert_has(&target, 1000);
 }
@@ -179,7 +179,7 @@ fn damaged_manifest_is_reported_and_the_next_backup_is_whole() {
     assert!(repository.backups().unwrap_err().is_corruption());
     let next = fixture.back_up().id;
     let report = repository.check(&mut |_| {}).unwrap();
-    assert_eq!((report.sound, report.damaged.len()), (vec![next.clone()], 1));
+    assert_eq!((report.intact, report.damaged.len()), (vec![next.clone()], 1));
     // What the damaged one needs is unknown, so that it can be removed and not kept.
     assert!(repository.keep_newest(2).unwrap_err().is_corruption());
     assert_eq!(repository.keep_newest(1).unwrap().backups, [id]);
@@ -201,7 +201,7 @@ fn old_backups_are_removed_with_the_blobs_that_only_they_need() {
     assert_eq!(removal.backups, ids[..2]);
     assert!(removal.blobs > 0 && removal.bytes > 0);
     let report = repository.check(&mut |_| {}).unwrap();
-    assert_eq!((&report.sound[..], report.damaged.len()), (&ids[2..], 0));
+    assert_eq!((&report.intact[..], report.damaged.len()), (&ids[2..], 0));
     assert_eq!(repository.keep_newest(2).unwrap().blobs, 0);
     repository.restore(&ids[2], fixture.path("restored"), &mut |_, _| {}).unwrap();
     assert_has(&fixture.path("restored"), 1500);
@@ -251,15 +251,15 @@ fn backup_cut_off_by_a_power_cut_or_an_error_leaves_the_earlier_ones_whole() {
         let after = Repository::open_vfs(vfs).unwrap();
         let report = after.check(&mut |_| {}).unwrap();
         assert!(report.damaged.is_empty(), "seed {seed}: {report:?}");
-        assert_eq!(report.sound[0], first.id);
+        assert_eq!(report.intact[0], first.id);
         if let Ok(second) = second {
             assert!(
-                report.sound.contains(&second.id),
+                report.intact.contains(&second.id),
                 "seed {seed}: a backup that returned is lost"
             );
         }
         let target = fixture.path(&format!("restored{seed}"));
-        after.restore(report.sound.last().unwrap(), &target, &mut |_, _| {}).unwrap();
+        after.restore(report.intact.last().unwrap(), &target, &mut |_, _| {}).unwrap();
         assert_has(&target, 300);
         std::fs::remove_dir_all(target).unwrap();
         after.back_up(&fixture.db, &mut |_, _| {}).unwrap();

@@ -149,9 +149,7 @@ impl Lines {
         }
         area.present()
     }
-}
 
-impl Lines {
     /// Ends of the axes.
     fn axis_ends(&self) -> (f64, f64) {
         let points = || self.series.iter().flat_map(|line| &line.points);

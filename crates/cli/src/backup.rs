@@ -25,7 +25,7 @@ pub(crate) struct Backup {
     dir: PathBuf,
     /// The directory of the repository, created if it is missing or empty
     repository: PathBuf,
-    /// Check every byte of the store first, and back up only a sound one
+    /// Check every byte of the store first, and back up only an intact one
     #[arg(long)]
     verify: bool,
     /// Afterwards keep only this many backups, the newest
@@ -146,7 +146,7 @@ impl Restore {
         bar.finish_and_clear();
         restored.map_err(|error| match error.is_corruption() {
             true => Failure::Store(format!(
-                "{error}\n(`siltstone backups {} --check` lists the backups that are sound)",
+                "{error}\n(`siltstone backups {} --check` lists the backups that are intact)",
                 self.repository.display()
             )),
             false => error.into(),
@@ -212,18 +212,18 @@ impl Backups {
                 .collect();
             println!(
                 "{}",
-                json!({ "sound": report.sound, "damaged": damaged, "bytes": report.bytes })
+                json!({ "intact": report.intact, "damaged": damaged, "bytes": report.bytes })
             );
             return;
         }
-        for id in &report.sound {
-            println!("{id}: sound");
+        for id in &report.intact {
+            println!("{id}: intact");
         }
         for backup in &report.damaged {
             println!("{}: DAMAGED", backup.id);
             backup.reasons.iter().for_each(|reason| println!("  {reason}"));
         }
-        println!("{} blobs are sound, {}", report.blobs, HumanBytes(report.bytes));
+        println!("{} blobs are intact, {}", report.blobs, HumanBytes(report.bytes));
     }
 }
 

@@ -5,8 +5,8 @@
 //!   jsonl    {"sequence": …, "operations": [ … ]}        one line per change: a batch is one
 //! ```
 //!
-//! With `--follow` the command reads beside the writer. After each look at the log it opens the
-//! feed again where it was.
+//! With `--follow` the command reads beside the writer. It polls the log, and when there is more it
+//! reopens the feed after the last change that it has printed.
 
 use std::io::{BufWriter, Write};
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::interrupt::Interrupt;
 use crate::outcome::{CommandResult, Failure, Outcome};
 use crate::store::{ReaderArgs, StoreArgs};
 
-/// The pause between two looks at the log.
+/// The time between two polls of the log.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Print the changes of a table on lsm, in the order of their sequence numbers
@@ -123,7 +123,7 @@ impl Changes {
 }
 
 impl<W: Write> Printer<W> {
-    /// Prints what there is now.
+    /// Prints the changes that the log has now, from the position on.
     fn print(&mut self, table: &Table, interrupt: &Interrupt) -> Result<(), Failure> {
         for change in table.changes(self.position)? {
             if self.left == 0 {

@@ -31,14 +31,14 @@ const EXCLUDED: [&str; 3] = ["config", "print-config", "help"];
 /// # Errors
 /// `Usage` if the file cannot be read or is not valid, with all its mistakes.
 pub(crate) fn with_file(program: &Command, args: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
-    let Some(given) = matches_of(program, &args) else { return Ok(args) };
+    let Some(given) = serve_matches(program, &args) else { return Ok(args) };
     let Some(path) = given.get_one::<PathBuf>("config") else { return Ok(args) };
     let refused = |reason: String| {
         Failure::Usage(format!("the configuration file {}: {reason}", path.display()))
     };
     let text = std::fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
     let file: Table = text.parse().map_err(|error: toml::de::Error| refused(error.to_string()))?;
-    let serve = serve_of(program);
+    let serve = serve_command(program);
     let (dir, options) = arguments(&serve, &file).map_err(refused)?;
     check(program, path, &options).map_err(refused)?;
     let mut all = args;
@@ -52,7 +52,7 @@ pub(crate) fn with_file(program: &Command, args: Vec<OsString>) -> Result<Vec<Os
 /// The options in force as a configuration file, with their help as comments. Options that have
 /// their default, or no value, are comments, too.
 pub(crate) fn render(program: &Command, matches: &ArgMatches) -> String {
-    let serve = serve_of(program);
+    let serve = serve_command(program);
     let mut text = String::from("# Options of `siltstone serve`; a comment shows the default.\n");
     for argument in serve.get_arguments() {
         let (id, name) = (argument.get_id().as_str(), key(argument));
@@ -61,7 +61,7 @@ pub(crate) fn render(program: &Command, matches: &ArgMatches) -> String {
         }
         text.push('\n');
         let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
-        for line in textwrap(&help) {
+        for line in wrap(&help) {
             let _ = writeln!(text, "# {line}");
         }
         let value = match argument.get_action() {
@@ -86,12 +86,13 @@ pub(crate) fn render(program: &Command, matches: &ArgMatches) -> String {
 }
 
 /// The arguments of `serve` on a command line; none if it is another command or malformed.
-fn matches_of(program: &Command, args: &[OsString]) -> Option<ArgMatches> {
+fn serve_matches(program: &Command, args: &[OsString]) -> Option<ArgMatches> {
     let matches = program.clone().try_get_matches_from(args).ok()?;
     matches.subcommand_matches("serve").cloned()
 }
 
-fn serve_of(program: &Command) -> Command {
+/// The definition of `serve`, with the options of all commands.
+fn serve_command(program: &Command) -> Command {
     let serve = program.find_subcommand("serve").cloned().unwrap_or_default();
     // Options of all commands become options of `serve` only when its arguments are parsed.
     let global = program.get_arguments().filter(|argument| argument.is_global_set());
@@ -158,6 +159,7 @@ fn key(argument: &clap::Arg) -> &str {
     argument.get_long().unwrap_or(argument.get_id().as_str())
 }
 
+/// The value of an option as text; `None` if it is a list, a table or of another type.
 fn text_of(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -167,7 +169,7 @@ fn text_of(value: &Value) -> Option<String> {
     }
 }
 
-/// An integer as it is, anything else as a string.
+/// A value in TOML: an integer as it is, anything else as a string.
 fn scalar(value: &OsStr) -> String {
     let text = value.to_string_lossy();
     if text.parse::<i64>().is_ok() { text.into_owned() } else { quoted(value) }
@@ -178,7 +180,7 @@ fn quoted(value: &OsStr) -> String {
 }
 
 /// The lines of a help text, wrapped at 98 columns.
-fn textwrap(help: &str) -> Vec<String> {
+fn wrap(help: &str) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in help.split_whitespace() {
         let last = lines.len() - 1;

@@ -28,7 +28,7 @@ const PART_ELEMENTS: usize = 10_000;
 const ELEMENT_KEY_BYTES: usize = 20;
 const SHOWN_KEY_BYTES: usize = 64;
 
-/// What was read of a dump file.
+/// The numbers of a dump file that was read.
 #[derive(Debug, Default)]
 pub(crate) struct Summary {
     version: u16,

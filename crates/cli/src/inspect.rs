@@ -29,10 +29,10 @@ impl Inspect {
         let mut files = Vec::new();
         collect(&self.path, &mut files)
             .map_err(|e| Failure::file("read", &self.path.display().to_string(), &e))?;
-        let mut is_sound = true;
+        let mut is_intact = true;
         let mut dumped = Vec::new();
         if self.path.is_dir() && is_without_catalogue(&self.path, &files) {
-            is_sound = false;
+            is_intact = false;
             let file = self.path.join("CATALOG");
             let reason = "it is missing, though there are directories of tables";
             let damage = Some(format!("{reason}: `siltstone repair` rebuilds it"));
@@ -44,7 +44,7 @@ impl Inspect {
         }
         for file in files {
             let Some(inspection) = inspect_with(&file, self.limit, &keys())? else { continue };
-            is_sound &= inspection.damage.is_none();
+            is_intact &= inspection.damage.is_none();
             if !self.json {
                 print(&file, &inspection);
             }
@@ -57,7 +57,7 @@ impl Inspect {
         if self.json {
             println!("{}", json!({ "files": dumped }));
         }
-        Ok(if is_sound { Outcome::Done } else { Outcome::No })
+        Ok(if is_intact { Outcome::Done } else { Outcome::No })
     }
 }
 

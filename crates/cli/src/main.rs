@@ -9,6 +9,7 @@
 #[macro_use]
 mod output;
 
+mod access;
 mod advise;
 mod backup;
 mod bench;

@@ -18,6 +18,7 @@ use siltstone_server::{
     TlsOptions, TlsVersion,
 };
 
+use crate::access::{PASSWORD_VARIABLE, password_or_variable};
 use crate::backup;
 use crate::outcome::{CommandResult, Failure, Outcome};
 use crate::store::{DEFAULT_TABLE, TableSpec, warn};
@@ -332,7 +333,7 @@ impl Serve {
                 FsyncArg::Everysec => Fsync::EverySecond,
                 FsyncArg::No => Fsync::Never,
             },
-            password: self.password.clone().or_else(|| std::env::var("SILTSTONE_PASSWORD").ok()),
+            password: password_or_variable(self.password.clone(), PASSWORD_VARIABLE),
             acl_file: self.acl_file.clone(),
             tls: self.tls_options(),
             max_clients: self.max_clients,

@@ -41,7 +41,7 @@ impl Verify {
             None => (db.table_names()?, db.unlisted_tables()?),
         };
         let headers = db.verify_headers()?;
-        let mut is_sound = unlisted.is_empty() && headers.is_empty();
+        let mut is_intact = unlisted.is_empty() && headers.is_empty();
         if !self.json && !headers.is_empty() {
             println!("headers of encrypted files: DAMAGED");
             print_damage(&headers);
@@ -57,7 +57,7 @@ impl Verify {
         for name in names {
             let engine = catalogue.tables.get(&name).map_or("", |spec| spec.engine.as_str());
             let report = verify(&db, &self.dir, &name)?;
-            is_sound &= report.is_sound();
+            is_intact &= report.is_intact();
             if !self.json {
                 print(&name, engine, &report);
             }
@@ -66,7 +66,7 @@ impl Verify {
         if !self.json && tables.is_empty() {
             print_no_tables(&self.dir);
         }
-        if !self.json && !is_sound {
+        if !self.json && !is_intact {
             let dir = self.dir.display();
             println!("`siltstone repair {dir}` repairs the damage as far as possible");
         }
@@ -74,11 +74,11 @@ impl Verify {
             let none: [Damage; 0] = [];
             println!(
                 "{}",
-                json!({ "sound": is_sound, "catalogue": none, "headers": headers, "unnamed": unlisted, "tables": tables })
+                json!({ "intact": is_intact, "catalogue": none, "headers": headers, "unnamed": unlisted, "tables": tables })
             );
         }
         db.close()?;
-        Ok(if is_sound { Outcome::Done } else { Outcome::No })
+        Ok(if is_intact { Outcome::Done } else { Outcome::No })
     }
 
     /// Reports a damaged catalogue, without which the tables are unknown.
@@ -88,7 +88,7 @@ impl Verify {
         if self.json {
             println!(
                 "{}",
-                json!({ "sound": false, "catalogue": report.damage, "unnamed": [], "tables": {} })
+                json!({ "intact": false, "catalogue": report.damage, "unnamed": [], "tables": {} })
             );
         } else {
             print_damage(&report.damage);
@@ -117,13 +117,13 @@ fn verify(db: &Db, dir: &Path, name: &str) -> siltstone::Result<VerifyReport> {
 }
 
 fn print(name: &str, engine: &str, report: &VerifyReport) {
-    let soundness = if report.is_sound() { "sound" } else { "DAMAGED" };
+    let verdict = if report.is_intact() { "intact" } else { "DAMAGED" };
     let VerifyReport { files, bytes, entries, damage } = report;
     if engine == "mica" {
         // Its bytes are in memory; nothing was read from a disk.
-        println!("table {name}: in memory, {entries} entries: {soundness}");
+        println!("table {name}: in memory, {entries} entries: {verdict}");
     } else {
-        println!("table {name}: {files} files, {bytes} bytes, {entries} entries: {soundness}");
+        println!("table {name}: {files} files, {bytes} bytes, {entries} entries: {verdict}");
     }
     print_damage(damage);
 }

@@ -1,4 +1,4 @@
-//! How far a table has applied its group's log, and the group's members then: a row of the table.
+//! The row of a table with the last applied entry of its group's log, and the members after it.
 //!
 //! The row is written in the batch whose effect it describes, so the two cannot disagree after a
 //! power cut. All integers are little endian; the table's own checksums cover the row.

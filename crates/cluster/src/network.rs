@@ -1,4 +1,4 @@
-//! What a node needs of a network, and what a network delivers to.
+//! The interface between a node and a network: sending, and the receiver of packets.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What the nodes of a group send to each other.
+//! The packets that the nodes of a group send to each other.
 //!
 //! Packets may be lost, delayed, repeated and reordered. They must not be altered, and they must
 //! come from members: a transport authenticates its peers and checks its frames.

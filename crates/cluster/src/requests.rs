@@ -21,7 +21,7 @@ use crate::planted::{Fault, is_planted};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-/// What happened to a request.
+/// The outcome of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// The proposal is committed, and applied here.

@@ -6,7 +6,7 @@ use raft::{GetEntriesContext, RaftState, Result, Storage, StorageError};
 use crate::applied::Applied;
 use crate::log::RaftLog;
 
-/// What `raft` reads. The group writes it.
+/// The storage that `raft` reads and the group writes.
 pub(crate) struct Store {
     pub(crate) log: RaftLog,
     pub(crate) applied: Applied,

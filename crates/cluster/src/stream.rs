@@ -35,7 +35,7 @@ const RESEND_TICKS: u64 = 4;
 const MAX_SENDS: u64 = 10;
 
 /// A snapshot that this node sends.
-pub(crate) struct Outgoing {
+pub(crate) struct OutgoingSnapshot {
     table: Arc<dyn Engine>,
     at: ReadPoint,
     /// The last key sent.
@@ -49,7 +49,7 @@ pub(crate) struct Outgoing {
     max_chunk_bytes: usize,
 }
 
-/// What becomes of a stream.
+/// The next step of a stream.
 pub(crate) enum Progress {
     /// This chunk is to be sent.
     Send(Chunk),
@@ -61,7 +61,7 @@ pub(crate) enum Progress {
     Failed,
 }
 
-impl Outgoing {
+impl OutgoingSnapshot {
     /// Begins the stream that `message` announces, with the table as it is now.
     pub(crate) fn begin(
         table: Arc<dyn Engine>,
@@ -84,7 +84,7 @@ impl Outgoing {
         };
         let (position, ticks, sends) = (None, 0, 1);
         let is_held = false;
-        let mut outgoing = Outgoing {
+        let mut outgoing = OutgoingSnapshot {
             table,
             at,
             position,
@@ -178,7 +178,7 @@ impl Outgoing {
 }
 
 /// A snapshot that this node receives, into a table of its own.
-pub(crate) struct Incoming {
+pub(crate) struct IncomingSnapshot {
     pub(crate) stream: StreamId,
     /// The next chunk.
     pub(crate) next: u64,
@@ -193,7 +193,7 @@ pub(crate) struct StagedTable {
     pub(crate) applied: Applied,
 }
 
-impl Incoming {
+impl IncomingSnapshot {
     /// Begins with an empty table of this number.
     pub(crate) fn begin(
         vfs: &dyn Vfs,
@@ -203,7 +203,7 @@ impl Incoming {
     ) -> Result<Self> {
         let table = open_table(vfs, open, number)?;
         let staged = StagedTable { number, table, applied: Applied::default() };
-        Ok(Incoming { stream, next: 0, staged })
+        Ok(IncomingSnapshot { stream, next: 0, staged })
     }
 
     /// Writes the rows of the next chunk.

@@ -86,7 +86,7 @@ pub enum Encoding {
     Large = 2,
 }
 
-/// What the metadata of a stream has besides.
+/// The additional metadata of a stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StreamState {
     /// The highest id that was ever added.

@@ -33,7 +33,7 @@ pub type StreamEntry = (StreamId, Vec<u8>);
 /// Receives the id and the encoded fields of an entry; returns whether to continue.
 pub type VisitEntry<'v> = dyn FnMut(StreamId, &[u8]) -> bool + 'v;
 
-/// What a trimmed stream keeps.
+/// The entries that a trimmed stream keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrimTo {
     /// Up to this many of the last entries.

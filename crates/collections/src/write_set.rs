@@ -32,7 +32,7 @@ pub struct Lookups {
     pub misses: u64,
 }
 
-/// What is stored at a user's key.
+/// The value that is stored at a user's key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredValue {
     /// The row: a plain value, or encoded metadata.
@@ -117,7 +117,7 @@ impl<'r> WriteSet<'r> {
         self.keyspace.next_version()
     }
 
-    /// What is stored at a user's key.
+    /// The value that is stored at a user's key.
     ///
     /// # Errors
     /// Those of reads.

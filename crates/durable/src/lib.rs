@@ -12,7 +12,8 @@
 //! | [`jobs`] | queueing of background jobs, and their events |
 //! | [`clear`](mod@clear) | removing all keys at once |
 //! | [`view`] | what a read can see |
-//! | [`version_set`] | the manifest and the current version: one edit at a time, replay of edits |
+//! | [`version_edit`] | what the edits of all engines have in common, and their replay |
+//! | [`version_set`] | the manifest and the current version: one edit at a time |
 //! | [`recovery`] | opening: logs, obsolete files |
 //! | [`checkpoint`] | the files of one version and a manifest of their own |
 //! | `part` | batches over several tables: part records, and what must be durable with them |
@@ -41,6 +42,7 @@ pub mod recovery;
 pub mod repair;
 mod slowdown;
 pub mod stall;
+pub mod version_edit;
 pub mod version_set;
 pub mod view;
 
@@ -54,8 +56,8 @@ pub use group::Group;
 pub use jobs::{report_compaction, schedule_flush, spawn_job};
 pub use log_records::LogRecords;
 pub use part_survey::{LoggedPart, PartSurvey};
+pub use version_edit::{EditHeader, VersionEdit, replay_edits};
 pub use version_set::{
-    EditHeader, RecoveredManifest, VersionEdit, VersionSet, VersionState, missing_file,
-    missing_manifest, reject_orphans, replay_edits,
+    RecoveredManifest, VersionSet, VersionState, missing_file, missing_manifest, reject_orphans,
 };
 pub use view::View;

@@ -23,7 +23,8 @@ use siltstone_table::{Manifest, PartRecord, ReplayHandler, SegmentLink};
 use siltstone_vfs::Vfs;
 
 use crate::recovery::replay_logs;
-use crate::version_set::{VersionEdit, VersionState, replay_edits};
+use crate::version_edit::{VersionEdit, replay_edits};
+use crate::version_set::VersionState;
 
 /// A part in a log.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! What a read can see: the memtables and the files of one moment.
+//! A view for reads: the memtables and the files of one moment.
 //!
 //! ```text
 //!   newest   overlay?  ─▶  active  ─▶  flushing, newest to oldest  ─▶  version: files   oldest
@@ -7,8 +7,8 @@
 //! A view is one pointer, loaded without a lock, and immutable: rotation, a flush and every edit of
 //! the manifest publish a new one.
 //!
-//! Invariant: what a view names stays readable while the view is held, and every write is in each
-//! view from the moment it returned, without a gap between memtable and file.
+//! Invariant: everything in a view stays readable while the view is held, and every write is in
+//! each view from the moment it returned, without a gap between memtable and file.
 
 use std::sync::Arc;
 

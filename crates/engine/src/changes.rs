@@ -44,7 +44,7 @@ pub struct ChangeBatch {
     pub change: Change,
 }
 
-/// What a change does.
+/// The kind of a change, with its operations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change {

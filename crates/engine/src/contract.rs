@@ -485,7 +485,7 @@ impl VerifyReport {
     }
 
     /// Whether no damage was found.
-    pub fn is_sound(&self) -> bool {
+    pub fn is_intact(&self) -> bool {
         self.damage.is_empty()
     }
 }

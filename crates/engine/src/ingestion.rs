@@ -35,7 +35,7 @@ pub enum IngestMode {
 pub struct PrefixChange {
     /// The prefix of every key in the files.
     pub from: Vec<u8>,
-    /// What takes its place.
+    /// The prefix that takes its place.
     pub to: Vec<u8>,
 }
 
@@ -59,7 +59,7 @@ impl Default for IngestOptions {
     }
 }
 
-/// What was ingested.
+/// The result of an ingestion.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct IngestReport {
     /// The sequence number of all entries.

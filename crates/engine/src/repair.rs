@@ -176,7 +176,7 @@ mod tests {
         let loss = Loss::entries("000004.sst", 0..u64::MAX).with_keys(Some(b"a"), None);
         assert_eq!(loss.to_string(), "lost what was in 000004.sst, keys from a on");
         assert!(Loss::order("CURRENT").to_string().contains("CURRENT"));
-        let mut report = RepairReport::from("sound".to_owned());
+        let mut report = RepairReport::from("intact".to_owned());
         assert!(report.is_lossless());
         report.record_loss(loss);
         assert_eq!((report.lines.len(), report.is_lossless()), (2, false));

@@ -26,8 +26,8 @@ use siltstone_table::{EntryRef, Kind};
 
 use crate::record::Position;
 
-/// What a value occupies in its file beside its key and its own bytes, at most, unless it is far
-/// longer than a block of a log. Counting too much never makes a file look like garbage.
+/// The maximum overhead of a value in its file beside its key and its own bytes, unless it is far
+/// longer than a block of a log. An estimate that is too high never makes a file look like garbage.
 const RECORD_OVERHEAD_BYTES: u64 = 40;
 
 /// A reference to the value of one version of a key.

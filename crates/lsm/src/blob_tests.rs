@@ -105,7 +105,7 @@ fn large_values_are_written_once_and_read_from_every_level() {
             lsm.close().unwrap();
             let lsm = open(&vfs, &[]);
             assert_has(&lsm, &model);
-            assert!(lsm.verify(&mut |_, _| ()).unwrap().is_sound());
+            assert!(lsm.verify(&mut |_, _| ()).unwrap().is_intact());
         }
         assert!(write_amplification[0] < 1.15, "{order}: {write_amplification:?}");
         assert!(write_amplification[1] > 1.7, "{order}: {write_amplification:?}");
@@ -227,7 +227,7 @@ fn operands_are_merged_with_a_separated_value() {
     lsm.compact_range(&KeyRange::all()).unwrap();
     assert_has(&lsm, &model);
     lsm.close().unwrap();
-    assert!(crate::verify_closed(&vfs).unwrap().is_sound());
+    assert!(crate::verify_closed(&vfs).unwrap().is_intact());
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn damaged_file_with_values_costs_its_damaged_values_alone() {
     let name = vfs.list().unwrap().into_iter().find(|name| name.ends_with(".log")).unwrap();
     let byte = ram.read_raw(&name).unwrap()[100_000];
     ram.write_raw(&name, 100_000, &[byte ^ 1]).unwrap();
-    assert!(!crate::verify_closed(&vfs).unwrap().is_sound());
+    assert!(!crate::verify_closed(&vfs).unwrap().is_intact());
     let report = crate::repair(&vfs).unwrap();
     assert!(!report.is_lossless() && vfs.exists(&format!("{name}.damaged")).unwrap());
     let lsm = open(&vfs, &[]);

@@ -46,7 +46,7 @@ pub(crate) struct Feed {
     final_to: u64,
     /// The sequence number of the next change in the log; `None` before the first one.
     next: Option<u64>,
-    pending: Pending,
+    pending: PartialChange,
     /// A change that was read, and is not durable yet.
     ready: Option<ChangeBatch>,
     /// A missing change: the feed cannot go on.
@@ -55,7 +55,7 @@ pub(crate) struct Feed {
 
 /// The records of a change that is not complete.
 #[derive(Default)]
-struct Pending {
+struct PartialChange {
     /// The operations so far, and the first sequence number.
     batch: Option<(u64, WriteBatch)>,
     /// The batch over several tables to which the next records belong, and their number.
@@ -89,7 +89,7 @@ impl Tree {
                 log,
                 final_to: 0,
                 next: None,
-                pending: Pending::default(),
+                pending: PartialChange::default(),
                 ready: None,
                 gap: None,
             });
@@ -253,7 +253,7 @@ impl Feed {
                     return Err(self.lost_tail(tree, segment.link.bytes)?);
                 }
                 self.log = segment.log;
-                self.pending = Pending::default();
+                self.pending = PartialChange::default();
                 return Ok(());
             }
         }

@@ -36,7 +36,7 @@ use siltstone_vfs::PmemPool;
 use crate::blob_ref::BlobRef;
 use crate::compact::MemtableStats;
 use crate::engine::{State, Tree};
-use crate::folder::{Folded, Folder};
+use crate::folder::{FoldedVersion, Folder};
 use crate::hot_key_retention::RetainedKeys;
 use crate::memtable::{Memtable, SealedWal};
 use crate::range_deletes::{DeleteFilter, DeletedVersion, RangeDeletes};
@@ -368,7 +368,7 @@ impl Tree {
             let is_retained = location.is_newest && retained.contains(location.key_index);
             let is_merge = entry.kind == Kind::Merge && !is_retained;
             let kept = gc.keep(entry.key, entry.sequence, is_merge).filter(|_| !is_retained);
-            let mut emit = |made: Folded<'_>| write(made.entry, made.deleted, None);
+            let mut emit = |made: FoldedVersion<'_>| write(made.entry, made.deleted, None);
             let Some(kept) = kept else {
                 saved += 1;
                 return Ok(());

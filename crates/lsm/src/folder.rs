@@ -23,15 +23,15 @@ use crate::merge_chain::MergeChain;
 use crate::range_deletes::DeletedVersion;
 use crate::version_gc::Retention;
 
-/// A version that the folder makes of others.
-pub(crate) struct Folded<'a> {
+/// A version that the folder has made of others.
+pub(crate) struct FoldedVersion<'a> {
     pub(crate) entry: EntryRef<'a>,
     pub(crate) retention: Retention,
     pub(crate) deleted: DeletedVersion,
 }
 
 /// Receives the versions that the folder makes.
-pub(crate) type Emit<'e> = &'e mut dyn FnMut(Folded<'_>) -> Result<()>;
+pub(crate) type Emit<'e> = &'e mut dyn FnMut(FoldedVersion<'_>) -> Result<()>;
 
 /// Collects the operands of one key in one stripe.
 pub(crate) struct Folder {
@@ -139,7 +139,7 @@ impl Folder {
         let deleted = self.effect(sequence);
         let entry =
             EntryRef { key: &self.key, sequence, kind: Kind::Put, expires_at: 0, value: &value };
-        emit(Folded { entry, retention, deleted })?;
+        emit(FoldedVersion { entry, retention, deleted })?;
         self.reset();
         Ok(true)
     }
@@ -161,7 +161,7 @@ impl Folder {
                 value: &operand.bytes,
             };
             let retention = Retention { is_newest: retention.is_newest && at == 0, ..retention };
-            emit(Folded { entry, retention, deleted: self.effect(operand.sequence) })?;
+            emit(FoldedVersion { entry, retention, deleted: self.effect(operand.sequence) })?;
         }
         self.reset();
         Ok(())

@@ -1,10 +1,10 @@
 //! The merge operator of a table: which one is set, and what the table takes with it.
 //!
 //! The name of the first operator is recorded in the manifest (field 16 of an edit, see
-//! `version::edit`), which earlier versions refuse. From then on a table takes no puts that expire:
-//! the expiry of a value below operands would have to be compared with the time of each operand, so
-//! operands could not be merged, and compactions could not drop an expired value (decision record
-//! 47).
+//! `version::edit_format`), which earlier versions refuse. From then on a table takes no puts that
+//! expire: the expiry of a value below operands would have to be compared with the time of each
+//! operand, so operands could not be merged, and compactions could not drop an expired value
+//! (decision record 47).
 //!
 //! Invariants: a merge is written only after the name is durable. Nothing that expires is in a
 //! table with a name, except what had expired when the name was recorded.

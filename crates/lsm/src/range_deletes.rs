@@ -3,8 +3,8 @@
 //! A range deletion has a sequence number and hides every older version of the keys in its range,
 //! wherever the version is stored. It is not stored with the keys: a memtable has the range
 //! deletions of its section of the log, and a [`Version`](crate::version::Version) those of all
-//! flushed memtables, which the manifest records (see `version::edit`). So a reader compares the
-//! version of a key that it finds with the newest range deletion of the key.
+//! flushed memtables, which the manifest records (see `version::edit_format`). So a reader compares
+//! the version of a key that it finds with the newest range deletion of the key.
 //!
 //! ```text
 //!   deletions   9  ├─────────────┤
@@ -237,7 +237,7 @@ impl<'d> DeleteFilter<'d> {
         DeleteFilter { deletes, last: OwnedSpan::default() }
     }
 
-    /// What becomes of the version (`key`, `sequence`) that is read at `last_read_at` for the last
+    /// Decides about the version (`key`, `sequence`) that is read at `last_read_at` for the last
     /// time: see [`Retention`](crate::version_gc::Retention).
     pub(crate) fn check(&mut self, key: &[u8], sequence: u64, last_read_at: u64) -> DeletedVersion {
         if self.deletes.is_empty() {

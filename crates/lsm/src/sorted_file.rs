@@ -26,7 +26,7 @@ pub struct SortedFileWriter {
     expiring: u64,
 }
 
-/// What a finished sorted file contains.
+/// A summary of a finished sorted file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SortedFile {
     /// Entries, deletions among them.

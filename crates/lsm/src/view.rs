@@ -1,4 +1,4 @@
-//! What a read of the tree can see.
+//! The views of the tree: memtables and version.
 
 use crate::memtable::Memtable;
 use crate::version::Version;

@@ -15,7 +15,7 @@ pub enum Error {
         /// What is wrong.
         reason: &'static str,
     },
-    /// Valid, but not readable by this version: named.
+    /// The value is valid, and this version cannot read its kind.
     Unsupported {
         /// Offset of the value.
         offset: u64,

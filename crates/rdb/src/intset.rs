@@ -4,10 +4,10 @@
 //!   bytes per integer:u32 (2, 4 or 8)  integers:u32  integers          little-endian
 //! ```
 
-use crate::packed::{Packed, cut_array};
+use crate::packed::{PackedResult, cut_array};
 
 /// All integers.
-pub(crate) fn all(bytes: &[u8]) -> Packed<Vec<i64>> {
+pub(crate) fn all(bytes: &[u8]) -> PackedResult<Vec<i64>> {
     let mut rest = bytes;
     let width = u32::from_le_bytes(cut_array(&mut rest)?) as usize;
     let count = u32::from_le_bytes(cut_array(&mut rest)?) as usize;

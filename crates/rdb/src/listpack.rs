@@ -15,7 +15,7 @@
 //!   their highest bit set
 //! ```
 
-use crate::packed::{Entry, Packed, cut, cut_array, i24};
+use crate::packed::{Entry, PackedResult, cut, cut_array, i24};
 use crate::sink::canonical_integer;
 
 const HEADER_BYTES: usize = 6;
@@ -31,7 +31,7 @@ pub(crate) struct Listpack<'a> {
 
 impl<'a> Listpack<'a> {
     /// Checks header and end.
-    pub(crate) fn new(bytes: &'a [u8]) -> Packed<Self> {
+    pub(crate) fn new(bytes: &'a [u8]) -> PackedResult<Self> {
         let mut rest = bytes;
         let len = u32::from_le_bytes(cut_array(&mut rest)?);
         cut_array::<2>(&mut rest)?;
@@ -43,7 +43,7 @@ impl<'a> Listpack<'a> {
     }
 
     /// The next entry; `None` at the end.
-    pub(crate) fn next(&mut self) -> Packed<Option<Entry<'a>>> {
+    pub(crate) fn next(&mut self) -> PackedResult<Option<Entry<'a>>> {
         let before = self.rest.len();
         if before == 0 {
             return Ok(None);
@@ -82,13 +82,13 @@ impl<'a> Listpack<'a> {
     }
 
     /// The next entry, of which there must be one.
-    pub(crate) fn expect(&mut self) -> Packed<Entry<'a>> {
+    pub(crate) fn expect(&mut self) -> PackedResult<Entry<'a>> {
         self.next()?.ok_or("a listpack ends in the middle of an element")
     }
 }
 
 /// All entries of a listpack, whose number is checked; or more than `max`, if there are more.
-pub(crate) fn all(bytes: &[u8], max: usize) -> Packed<Vec<Entry<'_>>> {
+pub(crate) fn all(bytes: &[u8], max: usize) -> PackedResult<Vec<Entry<'_>>> {
     let mut pack = Listpack::new(bytes)?;
     let mut entries = Vec::new();
     while let Some(entry) = pack.next()? {
@@ -206,7 +206,7 @@ mod tests {
         writer.finish()
     }
 
-    fn unpack(bytes: &[u8]) -> Packed<Vec<Vec<u8>>> {
+    fn unpack(bytes: &[u8]) -> PackedResult<Vec<Vec<u8>>> {
         Ok(all(bytes, usize::MAX)?.into_iter().map(Entry::to_bytes).collect())
     }
 

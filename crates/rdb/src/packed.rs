@@ -1,7 +1,7 @@
-//! What listpacks, ziplists and intsets have in common: entries that are integers or strings.
+//! Entries of listpacks, ziplists and intsets: integers or strings.
 
 /// Reading of bytes within a string; the error is what is wrong with them.
-pub(crate) type Packed<T> = Result<T, &'static str>;
+pub(crate) type PackedResult<T> = Result<T, &'static str>;
 
 /// An element of a packed collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +18,7 @@ impl Entry<'_> {
         }
     }
 
-    pub(crate) fn to_int(self) -> Packed<i64> {
+    pub(crate) fn to_int(self) -> PackedResult<i64> {
         match self {
             Entry::Int(number) => Ok(number),
             Entry::Bytes(_) => Err("a string in place of an integer"),
@@ -27,20 +27,20 @@ impl Entry<'_> {
 }
 
 /// Parses a score in decimal.
-pub(crate) fn parse_score(bytes: &[u8]) -> Packed<f64> {
+pub(crate) fn parse_score(bytes: &[u8]) -> PackedResult<f64> {
     let score = std::str::from_utf8(bytes).ok().and_then(|text| text.parse::<f64>().ok());
     score.filter(|score| !score.is_nan()).ok_or("a score is not a number")
 }
 
 /// Cuts bytes off the front.
-pub(crate) fn cut<'a>(rest: &mut &'a [u8], len: usize) -> Packed<&'a [u8]> {
+pub(crate) fn cut<'a>(rest: &mut &'a [u8], len: usize) -> PackedResult<&'a [u8]> {
     let (bytes, after) = rest.split_at_checked(len).ok_or("an entry exceeds its collection")?;
     *rest = after;
     Ok(bytes)
 }
 
 /// Cuts an array off the front.
-pub(crate) fn cut_array<const N: usize>(rest: &mut &[u8]) -> Packed<[u8; N]> {
+pub(crate) fn cut_array<const N: usize>(rest: &mut &[u8]) -> PackedResult<[u8; N]> {
     let (bytes, after) = rest.split_first_chunk().ok_or("an entry exceeds its collection")?;
     *rest = after;
     Ok(*bytes)

@@ -31,7 +31,7 @@ use siltstone_engine::Timestamp;
 
 use crate::error::{Error, Result};
 use crate::listpack::{Listpack, ListpackWriter};
-use crate::packed::{Entry, Packed};
+use crate::packed::{Entry, PackedResult};
 use crate::sink::{put_bytes, put_length, put_string};
 use crate::source::Source;
 
@@ -235,7 +235,7 @@ struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    fn read(pack: &mut Listpack<'a>) -> Packed<Self> {
+    fn read(pack: &mut Listpack<'a>) -> PackedResult<Self> {
         let [count, deleted, len] =
             [pack.expect()?.to_int()?, pack.expect()?.to_int()?, pack.expect()?.to_int()?];
         let fields = elements(pack, len)?;
@@ -257,7 +257,7 @@ struct EntryParts<'h, 'a> {
 }
 
 impl<'h, 'a> EntryParts<'h, 'a> {
-    fn read(pack: &mut Listpack<'a>, flags: i64, head: &'h Head<'a>) -> Packed<Self> {
+    fn read(pack: &mut Listpack<'a>, flags: i64, head: &'h Head<'a>) -> PackedResult<Self> {
         let (ms, seq) = (pack.expect()?.to_int()?, pack.expect()?.to_int()?);
         let (fields, values, others) = match flags & SAME_FIELDS != 0 {
             true => (&head.fields[..], elements(pack, head.fields.len() as i64)?, 3),
@@ -274,7 +274,7 @@ impl<'h, 'a> EntryParts<'h, 'a> {
     }
 }
 
-fn elements<'a>(pack: &mut Listpack<'a>, count: i64) -> Packed<Vec<Entry<'a>>> {
+fn elements<'a>(pack: &mut Listpack<'a>, count: i64) -> PackedResult<Vec<Entry<'a>>> {
     if count < 0 {
         return Err("a negative number of fields");
     }

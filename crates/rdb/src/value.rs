@@ -35,7 +35,7 @@ use siltstone_collections::Encoding;
 
 use crate::error::{Error, Result};
 use crate::listpack::ListpackWriter;
-use crate::packed::{Entry, Packed, parse_score};
+use crate::packed::{Entry, PackedResult, parse_score};
 use crate::sink::{canonical_integer, put_bytes, put_length, put_string};
 use crate::source::Source;
 use crate::stream::{self, Stream};
@@ -200,7 +200,7 @@ fn not_empty<R: Read, T>(source: &Source<R>, elements: Vec<T>) -> Result<Vec<T>>
 /// Reads a string with entries; `read` returns all, or more than a number of them.
 fn packed<R: Read>(
     source: &mut Source<R>,
-    read: impl FnOnce(&[u8], usize) -> Packed<Vec<Entry<'_>>>,
+    read: impl FnOnce(&[u8], usize) -> PackedResult<Vec<Entry<'_>>>,
 ) -> Result<Vec<Vec<u8>>> {
     let offset = source.offset();
     let bytes = source.string()?;
@@ -213,7 +213,7 @@ fn packed<R: Read>(
 /// As [`packed`], for a whole collection.
 fn elements<R: Read>(
     source: &mut Source<R>,
-    read: impl FnOnce(&[u8], usize) -> Packed<Vec<Entry<'_>>>,
+    read: impl FnOnce(&[u8], usize) -> PackedResult<Vec<Entry<'_>>>,
 ) -> Result<Vec<Vec<u8>>> {
     let elements = packed(source, read)?;
     not_empty(source, elements)
@@ -221,7 +221,7 @@ fn elements<R: Read>(
 
 fn pairs<R: Read>(
     source: &mut Source<R>,
-    read: impl FnOnce(&[u8], usize) -> Packed<Vec<Entry<'_>>>,
+    read: impl FnOnce(&[u8], usize) -> PackedResult<Vec<Entry<'_>>>,
 ) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let elements = elements(source, read)?;
     if !elements.len().is_multiple_of(2) {
@@ -233,11 +233,11 @@ fn pairs<R: Read>(
 
 fn scored<R: Read>(
     source: &mut Source<R>,
-    read: impl FnOnce(&[u8], usize) -> Packed<Vec<Entry<'_>>>,
+    read: impl FnOnce(&[u8], usize) -> PackedResult<Vec<Entry<'_>>>,
 ) -> Result<Value> {
     let pairs = pairs(source, read)?.into_iter();
     let members = pairs.map(|(member, score)| Ok((member, parse_score(&score)?)));
-    let members: Packed<Vec<_>> = members.collect();
+    let members: PackedResult<Vec<_>> = members.collect();
     Ok(Value::SortedSet(members.map_err(|reason| source.malformed(reason))?))
 }
 

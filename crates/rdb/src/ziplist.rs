@@ -13,14 +13,14 @@
 //!
 //! Lengths of entries before are not checked: nothing is read backwards.
 
-use crate::packed::{Entry, Packed, cut, cut_array, i24};
+use crate::packed::{Entry, PackedResult, cut, cut_array, i24};
 
 const END: u8 = 0xff;
 /// Number of elements that is not stated.
 const UNKNOWN_COUNT: usize = 0xffff;
 
 /// All entries of a ziplist; or more than `max`, if there are more.
-pub(crate) fn all(bytes: &[u8], max: usize) -> Packed<Vec<Entry<'_>>> {
+pub(crate) fn all(bytes: &[u8], max: usize) -> PackedResult<Vec<Entry<'_>>> {
     let mut rest = bytes;
     let len = u32::from_le_bytes(cut_array(&mut rest)?);
     cut_array::<4>(&mut rest)?;
@@ -42,7 +42,7 @@ pub(crate) fn all(bytes: &[u8], max: usize) -> Packed<Vec<Entry<'_>>> {
     Ok(entries)
 }
 
-fn entry<'a>(rest: &mut &'a [u8]) -> Packed<Entry<'a>> {
+fn entry<'a>(rest: &mut &'a [u8]) -> PackedResult<Entry<'a>> {
     if cut_array(rest)? == [0xfe_u8] {
         cut_array::<4>(rest)?;
     }

@@ -6,13 +6,13 @@
 //!   length: n:u8 below fe, or fe n:u32, little-endian
 //! ```
 
-use crate::packed::{Entry, Packed, cut, cut_array};
+use crate::packed::{Entry, PackedResult, cut, cut_array};
 
 const LONG: u8 = 0xfe;
 const END: u8 = 0xff;
 
 /// Fields and values, one after the other; or more than `max`, if there are more.
-pub(crate) fn all(bytes: &[u8], max: usize) -> Packed<Vec<Entry<'_>>> {
+pub(crate) fn all(bytes: &[u8], max: usize) -> PackedResult<Vec<Entry<'_>>> {
     let mut rest = bytes;
     cut_array::<1>(&mut rest)?;
     let mut elements = Vec::new();
@@ -35,7 +35,7 @@ pub(crate) fn all(bytes: &[u8], max: usize) -> Packed<Vec<Entry<'_>>> {
     if rest.is_empty() { Ok(elements) } else { Err("bytes follow the end of a zipmap") }
 }
 
-fn length(first: u8, rest: &mut &[u8]) -> Packed<usize> {
+fn length(first: u8, rest: &mut &[u8]) -> PackedResult<usize> {
     match first {
         LONG => Ok(u32::from_le_bytes(cut_array(rest)?) as usize),
         END => Err("a zipmap ends in the middle of an element"),

@@ -125,7 +125,7 @@ impl Events {
         self.owner.as_ref().map_or(0, |owner| owner.shared.next_job.fetch_add(1, Relaxed))
     }
 
-    /// Waits until the listeners have heard all events so far, ends the thread and drops the
+    /// Waits until the listeners have received all events so far, ends the thread and drops the
     /// listeners. Later events are dropped. Called by a listener it does not wait.
     pub fn close(&self) {
         if let Some(owner) = &self.owner {

@@ -1,4 +1,4 @@
-//! What engines run on: background jobs, group commit, write throttling and the injected
+//! The runtime of engines: background jobs, group commit, write throttling and the injected
 //! environment.
 //!
 //! The crate directly above `siltstone-engine`. It knows no file formats and does no I/O.
@@ -8,7 +8,7 @@
 //! | [`env`](mod@env) | [`Env`]: clock, seed, scheduler, rate limiter and events of a store |
 //! | [`scheduler`] | a job queue by priority, run by threads or replayed deterministically |
 //! | [`background`] | the background jobs of one open table, with retries and fail-stop |
-//! | [`group_commit`] | one writer appends and syncs for all that wait |
+//! | [`group_commit`] | one writer appends and syncs for all waiting writers |
 //! | [`events`] | the queue of events for listeners |
 //! | [`write_controller`] | write throttling, and counters of write stalls |
 //! | [`rate_limiter`] | a limit on bytes per second of background writes |

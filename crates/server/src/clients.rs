@@ -139,13 +139,14 @@ pub(crate) struct Registration {
 }
 
 impl Clients {
-    /// Reserves one of `max` connections, if available; released by [`leave`](Self::leave).
-    pub(crate) fn enter(&self, max: usize) -> bool {
+    /// Reserves one of `max` connections, if available.
+    /// [`release_connection`](Self::release_connection) releases it.
+    pub(crate) fn reserve_connection(&self, max: usize) -> bool {
         self.connected.fetch_update(Relaxed, Relaxed, |n| (n < max).then_some(n + 1)).is_ok()
     }
 
     /// Releases a reservation.
-    pub(crate) fn leave(&self) {
+    pub(crate) fn release_connection(&self) {
         self.connected.fetch_sub(1, Relaxed);
     }
 
@@ -154,7 +155,8 @@ impl Clients {
         self.connected.load(Relaxed)
     }
 
-    /// Registers a client that has a reservation from [`enter`](Self::enter).
+    /// Registers a client for which a connection is
+    /// [reserved](Self::reserve_connection).
     pub(crate) fn register(
         self: &Arc<Self>,
         peer: Address,
@@ -221,7 +223,7 @@ impl Client {
         self.wakeups.wake(self.token);
     }
 
-    /// Lets its worker serve it.
+    /// Wakes its worker, which then serves it.
     pub(crate) fn wake(&self) {
         self.wakeups.wake(self.token);
     }
@@ -246,7 +248,8 @@ impl Client {
         }
     }
 
-    /// Closes the client if its messages have exceeded the soft limit for too long.
+    /// Counts an overflow if its messages have exceeded the soft limit for too long. Returns whether
+    /// they have; the caller then closes the client.
     pub(crate) fn check_messages(&self, now: Instant) -> bool {
         let has_timed_out = self.mailbox.has_timed_out(now, &self.registry.limits);
         if has_timed_out {
@@ -385,6 +388,6 @@ impl Drop for Registration {
         self.client.set_paused(false);
         self.client.set_flags(flag::GONE, true);
         self.client.registry.by_id.lock().remove(&self.client.id);
-        self.client.registry.leave();
+        self.client.registry.release_connection();
     }
 }

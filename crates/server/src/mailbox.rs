@@ -85,7 +85,7 @@ struct Mail {
     is_closed: bool,
 }
 
-/// What a sender has to do next.
+/// The result of a post: what the sender has to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PostOutcome {
     /// Wake the client's worker.

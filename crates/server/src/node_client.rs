@@ -214,9 +214,9 @@ impl NodeAccess {
         &self,
         seeds: &[String],
         words: &[&str],
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Reply, String> {
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         let mut targets = seeds.iter().cycle();
         let mut moved: Option<String> = None;
         loop {

@@ -1,8 +1,8 @@
 //! CLIENT PAUSE: commands of Redis clients wait until the pause ends.
 //!
-//! A worker looks before it runs a command. A command that must wait stays in its connection's
-//! input, and the connection gets the end of the pause as its deadline. CLIENT UNPAUSE wakes all
-//! connections.
+//! A worker checks for a pause before it runs a command. A command that must wait stays in its
+//! connection's input, and the connection gets the end of the pause as its deadline. CLIENT UNPAUSE
+//! wakes all connections.
 //!
 //! Cost while there is no pause: one relaxed load per command.
 

@@ -46,6 +46,9 @@ use crate::view::View;
 const CHECK_INTERVAL: usize = 1024;
 /// A table with a smaller load factor is rebuilt in a smaller size.
 const MIN_LOAD_FACTOR: f64 = 0.45;
+/// Bytes of memory per window entry besides its operation: entry, order, and range.
+const WINDOW_ENTRY_BYTES: u64 =
+    (size_of::<WindowEntry>() + 4 + size_of::<std::ops::Range<usize>>()) as u64;
 
 impl SiltEngine {
     /// Converts the oldest frozen generation, if there is one. Returns the HashStores.
@@ -72,7 +75,7 @@ impl SiltEngine {
         let installed = self.install(view.generation, edit, |view| {
             view.flushing.remove(0);
         });
-        if !self.is_installed(installed, &numbers)? {
+        if !self.discard_unless_installed(installed, &numbers)? {
             return Ok(Vec::new());
         }
         self.discard_logs_before(first_log.unwrap_or(0), &[]);
@@ -83,9 +86,13 @@ impl SiltEngine {
         Ok(files)
     }
 
-    /// Whether an edit was applied. If not, removes the stores that it would have added, unless it
-    /// is unknown whether the manifest names them.
-    pub(crate) fn is_installed(&self, installed: Result<bool>, numbers: &[u64]) -> Result<bool> {
+    /// Removes the stores that an edit would have added if it was not applied, unless it is unknown
+    /// whether the manifest names them. Returns whether it was applied.
+    pub(crate) fn discard_unless_installed(
+        &self,
+        installed: Result<bool>,
+        numbers: &[u64],
+    ) -> Result<bool> {
         let are_unnamed = match &installed {
             Ok(applied) => !applied,
             Err(error) => error.is_transient(),
@@ -142,9 +149,9 @@ impl Conversion<'_> {
             }
             // Exact: a vector that grows by doubling would exceed the memory limit.
             buffer.reserve_exact(bytes);
-            let places = self.fetch(&window, &mut buffer)?;
+            let places = self.read_window(&window, &mut buffer)?;
             for (entry, place) in window.iter().zip(places) {
-                let output = self.output(entry.source, &sources, &mut output, written)?;
+                let output = self.writer_of(entry.source, &sources, &mut output, written)?;
                 output.add(entry.slot, &buffer[place])?;
             }
         }
@@ -167,13 +174,13 @@ impl Conversion<'_> {
             }
         }
         if !has_lengths {
-            self.measure(&mut sources)?;
+            self.measure_lengths(&mut sources)?;
         }
         Ok(sources)
     }
 
     /// Determines the lengths of all operations by one sequential pass over the log.
-    fn measure(&self, sources: &mut [SourceTable]) -> Result<()> {
+    fn measure_lengths(&self, sources: &mut [SourceTable]) -> Result<()> {
         let mut places = Vec::new();
         for (source, it) in sources.iter().enumerate() {
             places.extend((0..).zip(it.table.iter()).map(|(at, (_, pos))| (pos, source, at)));
@@ -214,7 +221,7 @@ impl Conversion<'_> {
     }
 
     /// Reads the operations of a window into `buffer`; returns the range of each.
-    fn fetch(
+    fn read_window(
         &self,
         window: &[WindowEntry],
         buffer: &mut Vec<u8>,
@@ -236,7 +243,7 @@ impl Conversion<'_> {
     }
 
     /// The writer of a source table. Ends the writer of the previous table first.
-    fn output<'o>(
+    fn writer_of<'o>(
         &self,
         source: usize,
         sources: &[SourceTable],
@@ -289,7 +296,3 @@ impl Conversion<'_> {
         self.engine.background.check_cancelled()
     }
 }
-
-/// Bytes of memory per window entry besides its operation: entry, order, and range.
-const WINDOW_ENTRY_BYTES: u64 =
-    (size_of::<WindowEntry>() + 4 + size_of::<std::ops::Range<usize>>()) as u64;

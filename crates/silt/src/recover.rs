@@ -88,7 +88,7 @@ pub(crate) fn open(
 /// Checks that the logs replay which a manifest with this content needs.
 ///
 /// # Errors
-/// What opening the table would find.
+/// Checks the logs as opening the table would, without changing them.
 pub(crate) fn check_logs(
     vfs: &Arc<dyn Vfs>,
     state: &Edit,

@@ -1,4 +1,4 @@
-//! What the manifest records of a store.
+//! The entry of a store in the manifest.
 
 use siltstone_engine::FileInfo;
 

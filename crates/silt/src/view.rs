@@ -1,4 +1,4 @@
-//! What a read can see.
+//! The views of the engine: generations and version.
 
 use crate::generation::Generation;
 use crate::version::Version;

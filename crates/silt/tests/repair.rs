@@ -88,7 +88,7 @@ fn bytes(vfs: &Arc<dyn Vfs>, name: &str) -> Vec<u8> {
 fn repaired(vfs: &Arc<dyn Vfs>, rows: &Rows) -> (usize, String) {
     let story = repair(vfs).unwrap().lines.join("\n");
     let silt = open(vfs).unwrap();
-    assert!(silt.verify(&mut |_, _| ()).unwrap().is_sound(), "{story}");
+    assert!(silt.verify(&mut |_, _| ()).unwrap().is_intact(), "{story}");
     let found = read(&silt);
     let differ = rows.iter().filter(|(key, value)| found.get(*key) != Some(value)).count();
     // New writes pass through all kinds of stores.
@@ -103,7 +103,7 @@ fn repaired(vfs: &Arc<dyn Vfs>, rows: &Rows) -> (usize, String) {
     drop(silt);
     assert_eq!(read(&open(vfs).unwrap()).len(), found.len() + 500, "{story}");
     let again = repair(vfs).unwrap();
-    assert_eq!(again.lines, ["everything that the manifest names is sound"]);
+    assert_eq!(again.lines, ["everything that the manifest names is intact"]);
     (differ, story)
 }
 

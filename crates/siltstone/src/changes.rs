@@ -28,8 +28,8 @@ use siltstone_engine::{ChangeBatch, ChangeCursor, ChangeOptions, Result};
 
 use crate::Table;
 
-/// Pauses between two looks at the log: doubled up to the second one, so that writers need not
-/// wake anyone.
+/// The first and the longest pause between two polls of the log. The feed polls, so that writers
+/// need not wake anyone; it doubles the pause each time.
 const MIN_PAUSE: Duration = Duration::from_micros(100);
 const MAX_PAUSE: Duration = Duration::from_millis(10);
 

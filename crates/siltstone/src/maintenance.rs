@@ -41,12 +41,12 @@ pub struct StoreVerifyReport {
 
 impl StoreVerifyReport {
     /// Whether everything was checked and no damage was found.
-    pub fn is_sound(&self) -> bool {
-        let are_tables_sound = self.tables.values().all(VerifyReport::is_sound);
+    pub fn is_intact(&self) -> bool {
+        let are_tables_intact = self.tables.values().all(VerifyReport::is_intact);
         self.catalogue.is_empty()
             && self.unlisted.is_empty()
             && self.headers.is_empty()
-            && are_tables_sound
+            && are_tables_intact
     }
 }
 
@@ -106,7 +106,7 @@ pub fn verify_with(dir: impl AsRef<Path>, options: &DbOptions) -> Result<StoreVe
 /// # db.table_or_create("t", "lsm", &Default::default())?.put(b"k", b"v")?;
 /// # db.close()?;
 /// std::fs::write(dir.join("CATALOG"), "damaged").unwrap();
-/// assert!(!siltstone::maintenance::verify(&dir)?.is_sound());
+/// assert!(!siltstone::maintenance::verify(&dir)?.is_intact());
 /// assert!(siltstone::maintenance::repair(&dir, None)?.is_lossless());
 /// let db = Db::open(&dir, DbOptions::default())?;
 /// assert_eq!(db.table("t")?.get(b"k")?.as_deref(), Some(&b"v"[..]));

@@ -15,16 +15,16 @@ use siltstone_engine::{
 use siltstone_runtime::Events;
 
 /// Forwards everything, and reports damage.
-pub(crate) struct Observed {
+pub(crate) struct ObservedEngine {
     engine: Arc<dyn Engine>,
     events: Events,
 }
 
-impl Observed {
+impl ObservedEngine {
     /// Wraps the engine of a table, if there are listeners.
     pub(crate) fn wrap(engine: Arc<dyn Engine>, events: &Events) -> Arc<dyn Engine> {
         match events.is_enabled() {
-            true => Arc::new(Observed { engine, events: events.clone() }),
+            true => Arc::new(ObservedEngine { engine, events: events.clone() }),
             false => engine,
         }
     }
@@ -39,7 +39,7 @@ impl Observed {
     }
 }
 
-impl Engine for Observed {
+impl Engine for ObservedEngine {
     forward_engine!(engine: name capabilities prepare clear sync snapshot at flush maintain);
     forward_engine!(engine: compact_range set_compaction_filter set_merge_operator check_write);
     forward_engine!(engine: merge_operator prepare_ingestion set_options stats warnings trouble);

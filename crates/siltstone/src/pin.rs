@@ -42,7 +42,7 @@ pub(crate) struct PinnedStore {
     pub(crate) refused: BTreeMap<String, &'static str>,
 }
 
-/// What changes with every write and every change of files.
+/// A fingerprint of the store: it differs after every write and every change of files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct StoreState {
     catalogue: Catalogue,

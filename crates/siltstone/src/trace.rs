@@ -2,14 +2,14 @@
 //!
 //! | in `tracing` | of |
 //! | --- | --- |
-//! | spans `flush`, `compaction` | a job, from its begin to its completion as they are heard |
+//! | spans `flush`, `compaction` | a job, by the events of its begin and completion |
 //! | spans `open`, `open_table`, `checkpoint`, `verify`, `repair` | a call, on its thread |
 //! | events at `info` | jobs |
 //! | events at `debug` | slowdowns |
 //! | events at `warn` | other stalls, failures that are retried, dropped events |
 //! | events at `error` | read-only, corruption |
 //!
-//! The target of all is `siltstone`. Events are heard on the thread of listeners, so spans of jobs
+//! The target of all is `siltstone`. Events arrive on the thread of listeners, so spans of jobs
 //! have no parent, and their exact duration is the field `duration_ms`.
 
 /// Enters a span until the end of the block; without the feature, nothing.

@@ -175,7 +175,7 @@ fn rewrapped_store_opens_with_the_new_key_alone() {
     assert_eq!(maintenance::rewrap(&dir, &ring(&[2, 1])).unwrap().rewrapped, 0);
     check(&dir, &ring(&[2]));
     assert!(matches!(Db::open(&dir, options(&ring(&[1]))), Err(Error::Refused { .. })));
-    assert!(maintenance::verify_with(&dir, &options(&ring(&[2]))).unwrap().is_sound());
+    assert!(maintenance::verify_with(&dir, &options(&ring(&[2]))).unwrap().is_intact());
 }
 
 #[test]
@@ -216,8 +216,8 @@ fn damage_is_verified_and_repaired() {
     let pristine = scratch.path().join("s");
     fill(&pristine, &keys);
     let names = files(&pristine);
-    let sound = maintenance::verify_with(&pristine, &options(&keys)).unwrap();
-    assert!(sound.is_sound(), "{sound:?}");
+    let intact = maintenance::verify_with(&pristine, &options(&keys)).unwrap();
+    assert!(intact.is_intact(), "{intact:?}");
     for (round, path) in names.iter().filter(|path| !path.ends_with("LOCK")).enumerate() {
         let path = path.strip_prefix(&pristine).unwrap();
         for at in [[3, 70, 2120][round % 3], 4100 + round * 37].into_iter().skip(round % 2) {
@@ -228,7 +228,7 @@ fn damage_is_verified_and_repaired() {
             *byte ^= 0x40;
             std::fs::write(dir.join(path), bytes).unwrap();
             let report = maintenance::verify_with(&dir, &options(&keys)).unwrap();
-            assert!(!report.is_sound(), "{} at {at}", path.display());
+            assert!(!report.is_intact(), "{} at {at}", path.display());
             let mut repaired = Default::default();
             maintenance::repair_with(&dir, None, &options(&keys), &mut repaired).unwrap();
             let db = Db::open(&dir, options(&keys)).unwrap();

@@ -83,7 +83,7 @@ fn jobs_calls_and_failures_are_traced() {
     table.put(b"k", b"v").unwrap();
     table.flush().unwrap();
     table.compact_range::<&[u8]>(..).unwrap();
-    assert!(db.verify().unwrap().is_sound());
+    assert!(db.verify().unwrap().is_intact());
     vfs.fail_next(FaultKind::Sync, 1);
     table.put(b"k", b"v").unwrap();
     table.sync().unwrap_err();

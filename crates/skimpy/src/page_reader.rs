@@ -1,22 +1,23 @@
-//! Reads of device pages, with a page cache and prefetching.
+//! Reads of device pages, with a page cache and prefetching. A lookup, a scan and a run of garbage
+//! collection each have a reader.
 //!
 //! ```text
 //!   prefetch ─▶ in flight ── used: waits for it ─▶ cached ── the least recently used is evicted
 //! ```
 //!
-//! So links within a page cost no read, channels work in parallel, and collection reads a page once
-//! for all buckets that it relocates together. Records needed later go to the [`RecordCache`] when
-//! their page is evicted.
+//! A link to a record in a cached page costs no read, prefetches keep several channels busy, and
+//! collection reads a page once for all buckets that it relocates together. Records needed later go
+//! to the [`RecordCache`] when their page is evicted.
 //!
 //! Invariant: a page that was erased since it was read is not used.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
-use crate::flash::Completion;
 use siltstone_engine::{Purpose, Result};
 
 use crate::device::Device;
+use crate::flash::Completion;
 use crate::location::Location;
 use crate::page::Page;
 use crate::record::Record;
@@ -51,6 +52,7 @@ struct InFlightRead {
     completion: Completion,
 }
 
+/// Reads pages of a device for one purpose.
 pub(crate) struct PageReader<'d> {
     device: &'d Device,
     purpose: Purpose,
@@ -58,24 +60,31 @@ pub(crate) struct PageReader<'d> {
     capacity: usize,
     pub(crate) cache: PageCache,
     /// The number of pages read.
-    pub(crate) read: u64,
+    pub(crate) pages_read: u64,
     /// Cached pages that were read since the last call of [`take_fresh`](Self::take_fresh).
     fresh: Vec<u32>,
 }
 
 impl<'d> PageReader<'d> {
     pub(crate) fn new(device: &'d Device, purpose: Purpose) -> Self {
-        Self::with(device, purpose, LOOKUP_CACHE_PAGES, PageCache::default())
+        Self::with_cache(device, purpose, LOOKUP_CACHE_PAGES, PageCache::default())
     }
 
     /// Continues with a cache; caches up to `capacity` pages, at least one.
-    pub(crate) fn with(
+    pub(crate) fn with_cache(
         device: &'d Device,
         purpose: Purpose,
         capacity: usize,
         cache: PageCache,
     ) -> Self {
-        PageReader { device, purpose, capacity: capacity.max(1), cache, read: 0, fresh: Vec::new() }
+        PageReader {
+            device,
+            purpose,
+            capacity: capacity.max(1),
+            cache,
+            pages_read: 0,
+            fresh: Vec::new(),
+        }
     }
 
     /// The cache, for a later reader.
@@ -111,7 +120,7 @@ impl<'d> PageReader<'d> {
                 }
                 let (bytes, completion) = self.device.submit_read(number, self.purpose)?;
                 complete_at = complete_at.max(completion.at());
-                self.read += 1;
+                self.pages_read += 1;
                 self.cache.in_flight.push(InFlightRead { number, erases, bytes, completion });
             }
         }
@@ -145,7 +154,7 @@ impl<'d> PageReader<'d> {
         let page = match read.filter(|read| read.erases == erases) {
             Some(read) => self.device.finish_read(number, read.bytes, read.completion)?,
             None => {
-                self.read += 1;
+                self.pages_read += 1;
                 self.device.read(number, self.purpose)?
             }
         };
@@ -218,13 +227,13 @@ mod tests {
             assert_eq!(pages.record(at(number)).unwrap().timestamp, u64::from(number) + 10);
         }
         pages.prefetch(&[at(2)]).unwrap();
-        let mut pages = PageReader::with(&device, Purpose::Compaction, 2, pages.into_cache());
+        let mut pages = PageReader::with_cache(&device, Purpose::Compaction, 2, pages.into_cache());
         assert_eq!(pages.record(at(2)).unwrap().timestamp, 12);
-        assert_eq!(pages.read, 0, "the cache persists");
+        assert_eq!(pages.pages_read, 0, "the cache persists");
         // The cache has two of three pages.
         (0..3).for_each(|number| drop(pages.record(at(number)).unwrap()));
         pages.record(at(0)).unwrap();
-        assert!(pages.read >= 1);
+        assert!(pages.pages_read >= 1);
     }
 
     #[test]
@@ -232,26 +241,28 @@ mod tests {
         let device = device();
         (0..3).for_each(|number| program(&device, number, u64::from(number) + 10));
         let at = |number: u32| device.slots.at(number, 0);
-        let mut pages = PageReader::with(&device, Purpose::Compaction, 1, PageCache::default());
+        let mut pages =
+            PageReader::with_cache(&device, Purpose::Compaction, 1, PageCache::default());
         let mut bytes = Vec::new();
         pages.record(at(0)).unwrap().encode(0, &Placement::default(), &mut bytes);
         pages.cache.records.insert(at(0), 0, 7, &bytes);
         pages.record(at(1)).unwrap();
-        let read = pages.read;
+        let read = pages.pages_read;
         pages.prefetch(&[at(0)]).unwrap();
-        assert_eq!((pages.record(at(0)).unwrap().timestamp, pages.read), (10, read));
+        assert_eq!((pages.record(at(0)).unwrap().timestamp, pages.pages_read), (10, read));
         // It is invalid once its block was erased.
         erase(&device, 0);
         program(&device, 0, 20);
         assert_eq!(pages.record(at(0)).unwrap().timestamp, 20);
-        assert_eq!(pages.read, read + 1);
+        assert_eq!(pages.pages_read, read + 1);
     }
 
     #[test]
     fn page_is_fresh_once() {
         let device = device();
         (0..3).for_each(|number| program(&device, number, 10));
-        let mut pages = PageReader::with(&device, Purpose::Compaction, 2, PageCache::default());
+        let mut pages =
+            PageReader::with_cache(&device, Purpose::Compaction, 2, PageCache::default());
         let mut fresh_after = |numbers: &[u32]| {
             numbers.iter().for_each(|number| drop(pages.record(device.slots.at(*number, 0))));
             pages.take_fresh().into_iter().map(|(page, _)| page.page).collect::<Vec<_>>()

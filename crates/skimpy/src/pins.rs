@@ -3,18 +3,24 @@
 //! A reader pins the current age. Retiring a block begins a new age; the block is erased when no
 //! reader of an earlier age is left. The lock is held for a few instructions, never over I/O.
 //!
-//! Source: epoch-based reclamation (Fraser, "Practical lock-freedom", 2004).
+//! Invariant: a reader that finds the location of a page after it has entered can read the page
+//! until its pin is dropped.
+//!
+//! Source: epoch-based reclamation (Fraser, "Practical lock-freedom", 2004). An epoch of that paper
+//! is an *age* here, because pages have epochs of another kind.
 
 use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
+/// The running readers of a table.
 #[derive(Default)]
 pub(crate) struct Pins(Mutex<Ages>);
 
 #[derive(Default)]
 struct Ages {
     now: u64,
+    /// The number of readers, by the age in which they began.
     readers: BTreeMap<u64, usize>,
 }
 
@@ -25,6 +31,7 @@ pub(crate) struct Pin<'p> {
 }
 
 impl Pins {
+    /// Pins the current age until the pin is dropped.
     pub(crate) fn enter(&self) -> Pin<'_> {
         let mut ages = self.0.lock();
         let age = ages.now;

@@ -43,7 +43,7 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
 }
 
-/// What decides which versions are still needed.
+/// The moments that decide which versions are still needed.
 #[derive(Clone, Copy)]
 pub(crate) struct Horizon {
     /// Versions above it are needed, and of each key the youngest one not above it.
@@ -119,7 +119,7 @@ impl Shared {
         })
     }
 
-    /// What collection may discard now.
+    /// The horizon now, below which collection may discard versions.
     pub(crate) fn horizon(&self) -> Horizon {
         let watermark = self.watermark();
         let cleared = self.clears.seen_at(watermark);

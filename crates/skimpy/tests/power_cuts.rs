@@ -133,7 +133,7 @@ fn synced_batches_survive_power_cuts_and_batches_are_atomic() {
         let at = states.iter().rposition(|state| *state == found);
         assert!(at.is_some_and(|at| at >= floor), "seed {seed} {mapping}: {at:?} of {floor}");
         let report = engine.verify(&mut |_, _| ()).unwrap();
-        assert!(report.is_sound(), "seed {seed} {mapping}: {:?}", report.damage);
+        assert!(report.is_intact(), "seed {seed} {mapping}: {:?}", report.damage);
         engine.write(WriteBatch::new().put(b"last", b"1"), Durability::Synced).unwrap();
         engine.maintain().unwrap_or_else(|error| panic!("seed {seed} {mapping}: {error}"));
         engine.close().unwrap();

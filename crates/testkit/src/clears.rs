@@ -69,7 +69,7 @@ fn run_threads(tested: &dyn EngineUnderTest, case: Case) -> Result<(), CheckErro
             while rounds.current.load(SeqCst) > 0 {
                 let copy: Arc<dyn Vfs> = Arc::new(Ram::new());
                 shared.checkpoint(&mut VfsSink::new(tested.view(copy.clone())))?;
-                check_sound(open(copy)?.as_ref())?;
+                check_intact(open(copy)?.as_ref())?;
             }
             Ok(())
         }));
@@ -88,7 +88,7 @@ fn run_threads(tested: &dyn EngineUnderTest, case: Case) -> Result<(), CheckErro
     })?;
     engine.clear()?;
     engine.write(WriteBatch::new().put(b"last", b"1"), Durability::Buffered)?;
-    check_sound(engine.as_ref())?;
+    check_intact(engine.as_ref())?;
     engine.close()?;
     drop(engine);
     let found = session::contents(open(Arc::new(disk))?.as_ref())?;
@@ -137,9 +137,9 @@ fn check_rounds(engine: &dyn Engine, least: [u64; WRITERS], when: &str) -> Resul
     Ok(())
 }
 
-fn check_sound(engine: &dyn Engine) -> Result<(), CheckError> {
+fn check_intact(engine: &dyn Engine) -> Result<(), CheckError> {
     match engine.verify(&mut |_, _| ())? {
-        report if report.is_sound() => Ok(()),
+        report if report.is_intact() => Ok(()),
         report => Err(CheckError::Mismatch(format!("damage: {:?}", report.damage))),
     }
 }

@@ -285,14 +285,14 @@ impl Store {
             let verified = engine.verify(&mut |_, _| ());
             match read {
                 Ok(found) => match verified {
-                    Ok(report) if report.is_sound() => Ok(found),
+                    Ok(report) if report.is_intact() => Ok(found),
                     Ok(_) => Ok(DamageOutcome::Verifying),
                     Err(error) if is_typed(&error) => Ok(DamageOutcome::Verifying),
                     Err(error) => Err(CheckError::Mismatch(format!("verify: {error}"))),
                 },
                 Err(CheckError::Engine(error)) if is_typed(&error) && is_named(&error) => {
                     match verified {
-                        Ok(report) if report.is_sound() => Err(CheckError::Mismatch(format!(
+                        Ok(report) if report.is_intact() => Err(CheckError::Mismatch(format!(
                             "verify misses what a read finds: {error}"
                         ))),
                         _ => Ok(DamageOutcome::Reading),

@@ -141,7 +141,7 @@ fn check(
     let text = |error: Error| error.to_string();
     let engine = open(tested, directory, option_set).map_err(text)?;
     let newest = count(engine.as_ref())?;
-    if !engine.verify(&mut |_, _| ()).map_err(text)?.is_sound() {
+    if !engine.verify(&mut |_, _| ()).map_err(text)?.is_intact() {
         return Err("verify found damage".to_owned());
     }
     // Half of the time the engine is dropped without a close.

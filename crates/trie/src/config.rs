@@ -1,4 +1,4 @@
-//! What is fixed when a table is created, and stored in its files.
+//! The parameters of a table that are fixed at its creation and stored in its files.
 
 use crate::hash::HashKind;
 

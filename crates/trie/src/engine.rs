@@ -26,7 +26,7 @@ pub struct Tree {
     pub(crate) core: Core<Tree>,
     pub(crate) tiers: StorageTiers,
     pub(crate) options: Options,
-    /// What never changes in the life of a table.
+    /// The parameters that never change in the life of a table.
     pub(crate) config: TrieConfig,
     pub(crate) counters: Counters,
     /// The number of the log that this open began: greater than those of all earlier opens.
@@ -45,7 +45,7 @@ impl Deref for Tree {
     }
 }
 
-/// What background work is queued and running.
+/// The queued and running background work.
 pub(crate) type State = durable::State<Jobs>;
 
 /// Jobs other than flushes.

@@ -153,13 +153,15 @@ fn clear(upper: &dyn Vfs, id: u64) -> Result<()> {
     upper.sync_dir(Purpose::Maintenance)
 }
 
+/// The content of OWNER or UPPER: an id and further bytes, with their checksum.
 fn seal(id: u64, bytes: &[u8]) -> Vec<u8> {
     let mut out = [&id.to_le_bytes()[..], bytes].concat();
     out.extend_from_slice(&crc32c::crc32c(&out).to_le_bytes());
     out
 }
 
-/// `None`: damaged, or of another machine. The directory is unknown then, and remains.
+/// The id and the directory of UPPER; `None` if it is damaged or the path is not UTF-8. The files
+/// in that directory then stay when the table is dropped.
 fn unseal(bytes: &[u8]) -> Option<(u64, PathBuf)> {
     let (body, crc) = bytes.split_last_chunk()?;
     let (id, path) = body.split_first_chunk()?;

@@ -1,4 +1,4 @@
-//! What a read of the trie can see.
+//! The views of the trie: memtables and version.
 
 use crate::memtable::Memtable;
 use crate::version::Version;

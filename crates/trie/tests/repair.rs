@@ -56,7 +56,7 @@ fn filled(options: &str) -> (FaultyVfs, Arc<dyn Vfs>) {
 /// The number of keys with the right value; others may be missing or old, but not wrong.
 fn intact_keys(vfs: &Arc<dyn Vfs>) -> usize {
     let trie = open(vfs).unwrap();
-    assert!(trie.verify(&mut |_, _| ()).unwrap().is_sound());
+    assert!(trie.verify(&mut |_, _| ()).unwrap().is_intact());
     let intact = (0..KEYS).filter(|&i| match trie.get(&key(i)).unwrap() {
         Some(entry) if entry.value == value(i) => true,
         None => false,

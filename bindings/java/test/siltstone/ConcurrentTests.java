@@ -118,7 +118,7 @@ final class ConcurrentTests {
     for (Future<Code> one : all) {
       equal(one.get(), Code.CLOSED);
     }
-    holds(Store.verify(path).isSound());
+    holds(Store.verify(path).isIntact());
   }
 
   private static Code useUntilClosed(Check.Action use, CountDownLatch started) throws Exception {

@@ -84,9 +84,9 @@ final class StoreTests {
       store.checkpoint(path);
       fails(Code.REFUSED, () -> store.checkpoint(path));
       VerifyReport report = store.verify();
-      holds(report.isSound() && report.json().contains("\"t\":"));
+      holds(report.isIntact() && report.json().contains("\"t\":"));
     }
-    holds(Store.verify(path).isSound());
+    holds(Store.verify(path).isIntact());
     RepairReport repaired = Store.repair(path);
     holds(repaired.isLossless() && repaired.json().contains("\"losses\":[]"));
     try (Store copy = Store.open(path);
@@ -160,7 +160,7 @@ final class StoreTests {
     }
     String name = file.getFileName().toString();
     VerifyReport report = Store.verify(path);
-    holds(!report.isSound() && report.json().contains(name));
+    holds(!report.isIntact() && report.json().contains(name));
     try (Store store = Store.open(path);
         Table table = store.table("t")) {
       holds(fails(Code.CORRUPTION, table::count).getMessage().contains(name));

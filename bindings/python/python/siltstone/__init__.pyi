@@ -37,7 +37,7 @@ def open(
 def verify(path: _Path) -> dict[str, Any]:
     """Read and check every byte of a store that no process has open; changes nothing.
 
-    Returns {"sound": bool, "catalogue": [damage], "unlisted": [table], "tables": {name: report}}.
+    Returns {"intact": bool, "catalogue": [damage], "unlisted": [table], "tables": {name: report}}.
     """
 
 def repair(path: _Path) -> dict[str, Any]:

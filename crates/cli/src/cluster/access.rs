@@ -1,12 +1,13 @@
-//! How operators reach the nodes: address, user, certificates.
+//! How operators reach the nodes of a group: through the address of any one.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use siltstone_server::{ClientTlsFiles, NodeAccess};
+use siltstone_server::NodeAccess;
 
-/// The time between two looks at what nodes do.
+use crate::access::{Credentials, PASSWORD_VARIABLE, password_or_variable};
+
+/// The time between two requests for the state of the nodes, while a command waits for it.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How to reach the nodes.
@@ -15,30 +16,17 @@ pub(super) struct Access {
     /// The address for clients of any node of the group that runs
     #[arg(value_name = "HOST:PORT")]
     pub(super) address: String,
-    /// The user; by default the default user
-    #[arg(long)]
-    user: Option<String>,
+    #[command(flatten)]
+    credentials: Credentials,
     /// The user's password (or set SILTSTONE_PASSWORD)
     #[arg(long)]
     password: Option<String>,
-    /// Use TLS; the certificates of the authorities of the nodes' servers (PEM)
-    #[arg(long, value_name = "FILE")]
-    tls_ca: Option<PathBuf>,
-    /// A certificate to show to the nodes (PEM)
-    #[arg(long, value_name = "FILE", requires_all = ["tls_key", "tls_ca"])]
-    tls_cert: Option<PathBuf>,
-    /// The private key of that certificate (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
 }
 
 impl Access {
-    pub(super) fn of_node(&self) -> NodeAccess {
-        let own = self.tls_cert.clone().zip(self.tls_key.clone());
-        NodeAccess {
-            user: self.user.clone(),
-            password: self.password.clone().or_else(|| std::env::var("SILTSTONE_PASSWORD").ok()),
-            tls: self.tls_ca.clone().map(|ca| ClientTlsFiles { ca, own }),
-        }
+    /// How to connect to each node.
+    pub(super) fn node_access(&self) -> NodeAccess {
+        let password = password_or_variable(self.password.clone(), PASSWORD_VARIABLE);
+        self.credentials.node_access(password)
     }
 }

@@ -8,7 +8,7 @@ use siltstone::options::parse_duration;
 use siltstone_server::{NodeAccess, NodeClient, Reply};
 
 use super::access::{Access, POLL_INTERVAL};
-use super::nodes::{at_leader, of_leader};
+use super::nodes::{call_leader, leader_status};
 use crate::interrupt::Interrupt;
 use crate::outcome::{CommandResult, Failure, Outcome};
 
@@ -35,8 +35,8 @@ type Buckets = BTreeMap<u64, (u64, String)>;
 impl Check {
     pub(super) fn run(self) -> CommandResult {
         let interrupt = Interrupt::watch()?;
-        let (access, address) = (self.access.of_node(), &self.access.address);
-        let groups = of_leader(&access, address, 0)?.groups;
+        let (access, address) = (self.access.node_access(), &self.access.address);
+        let groups = leader_status(&access, address, 0)?.groups;
         let mut is_same = true;
         for group in 0..groups {
             if groups > 1 {
@@ -55,12 +55,12 @@ impl Check {
         group: u64,
         interrupt: &Interrupt,
     ) -> Result<bool, Failure> {
-        let leader = of_leader(access, address, group)?;
+        let leader = leader_status(access, address, group)?;
         let number = group.to_string();
         let start = ["CLUSTER", "CHECK", "START", &number];
         // Earlier versions have one group, and no such argument.
         let start = if group == 0 { &start[..3] } else { &start[..] };
-        let id = at_leader(access, address, start)?.to_text();
+        let id = call_leader(access, address, start)?.to_text();
         let deadline = Instant::now() + self.timeout;
         let mut tables: BTreeMap<u64, Result<Buckets, String>> = BTreeMap::new();
         for member in &leader.members {

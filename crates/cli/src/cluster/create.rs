@@ -12,6 +12,7 @@ use siltstone_server::NodeAccess;
 
 use super::access::POLL_INTERVAL;
 use super::nodes::NodeStatus;
+use crate::access::{PASSWORD_VARIABLE, password_or_variable};
 use crate::interrupt::Interrupt;
 use crate::outcome::{CommandResult, Failure, Outcome};
 
@@ -70,7 +71,7 @@ impl Create {
             interrupt.check()?;
             processes.check(&self.dir)?;
             let access = NodeAccess {
-                password: std::env::var("SILTSTONE_PASSWORD").ok(),
+                password: password_or_variable(None, PASSWORD_VARIABLE),
                 ..NodeAccess::default()
             };
             let addresses: Vec<_> =

@@ -3,10 +3,10 @@
 //! ```text
 //! create   starts several `serve` processes and waits for a signal
 //! join     becomes `serve --join`
-//! others   ask the nodes at their port for clients: CLUSTER STATUS, REMOVE-NODE, …
+//! others   send commands to the nodes' ports for clients: CLUSTER STATUS, REMOVE-NODE, …
 //! ```
 //!
-//! The commands begin something at the leader and look again until it is done.
+//! A command that changes a group asks the leader for the change, and polls until it is done.
 
 mod access;
 mod check;
@@ -25,10 +25,10 @@ use siltstone_server::{NodeAccess, Reply};
 
 use crate::outcome::{CommandResult, Failure, Outcome};
 use access::{Access, POLL_INTERVAL};
-use nodes::{NodeStatus, at_leader, of_leader};
+use nodes::{NodeStatus, call_leader, leader_status};
 
 /// How long a change may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Create and operate replicated tables (experimental)
 #[derive(Args)]
@@ -125,7 +125,7 @@ impl Join {
 
 impl MoveLeader {
     fn run(self) -> CommandResult {
-        let access = self.access.of_node();
+        let access = self.access.node_access();
         move_leader(&access, &self.access.address, self.node, self.group)?;
         println!("node {} leads", self.node);
         Ok(Outcome::Done)
@@ -138,13 +138,13 @@ fn move_leader(access: &NodeAccess, address: &str, node: u64, group: u64) -> Res
     let command = ["CLUSTER", "MOVE-LEADER", &name, &number];
     // Earlier versions have one group, and no such argument.
     let command = if group == 0 { &command[..3] } else { &command[..] };
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + CHANGE_TIMEOUT;
     while Instant::now() < deadline {
-        at_leader(access, address, command)?;
+        call_leader(access, address, command)?;
         // The handover takes some round trips, and is given up after an election timeout.
         for _ in 0..10 {
             std::thread::sleep(POLL_INTERVAL);
-            if of_leader(access, address, group)?.node == node {
+            if leader_status(access, address, group)?.node == node {
                 return Ok(());
             }
         }
@@ -154,10 +154,11 @@ fn move_leader(access: &NodeAccess, address: &str, node: u64, group: u64) -> Res
 
 impl Remove {
     fn run(self) -> CommandResult {
-        let (access, address) = (self.access.of_node(), &self.access.address);
-        let leader = of_leader(&access, address, 0)?;
+        let (access, address) = (self.access.node_access(), &self.access.address);
+        let leader = leader_status(&access, address, 0)?;
         if leader.node == self.node {
-            let next = leader.peers.iter().filter(|peer| peer.is_alive && leader.votes(peer.node));
+            let next =
+                leader.peers.iter().filter(|peer| peer.is_alive && leader.is_voter(peer.node));
             let next = next.min_by_key(|peer| peer.lag).ok_or_else(|| {
                 Failure::Usage(format!("node {} leads, and no other node can", self.node))
             })?;
@@ -173,16 +174,16 @@ impl Remove {
         if !is_member(&leader) {
             return Err(Failure::Usage(format!("node {node} is not a member of the group")));
         }
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + CHANGE_TIMEOUT;
         while Instant::now() < deadline {
-            match at_leader(&access, address, &command)? {
+            match call_leader(&access, address, &command)? {
                 Reply::Int(0)
                     if is_gone_from_others(&access, address, self.node, leader.groups)? =>
                 {
                     println!("node {node} is removed; its directory is as it was");
                     return Ok(Outcome::Done);
                 }
-                _ if self.force && Instant::now() + PATIENCE / 2 > deadline => break,
+                _ if self.force && Instant::now() + CHANGE_TIMEOUT / 2 > deadline => break,
                 _ => std::thread::sleep(POLL_INTERVAL),
             }
         }
@@ -198,7 +199,7 @@ fn is_gone_from_others(
     groups: u64,
 ) -> Result<bool, Failure> {
     for group in 1..groups {
-        let leader = of_leader(access, address, group)?;
+        let leader = leader_status(access, address, group)?;
         if leader.node == node || leader.peers.iter().any(|peer| peer.node == node) {
             return Ok(false);
         }

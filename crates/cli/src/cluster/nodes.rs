@@ -1,4 +1,4 @@
-//! What nodes say of themselves: CLUSTER STATUS, parsed.
+//! Requests to the nodes of a group: their status, and commands for the leader.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use siltstone_server::{Member, NodeAccess, NodeClient, Reply};
 use super::access::POLL_INTERVAL;
 use crate::outcome::Failure;
 
-/// How long an election may take.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// How long to wait for a leader, which an election may take.
+const LEADER_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The reply of a node.
+/// The reply of a node to CLUSTER STATUS.
 #[derive(Debug, Default)]
 pub(super) struct NodeStatus {
     /// The number of groups.
@@ -43,7 +43,7 @@ impl NodeStatus {
     /// Asks the node at an address about a group, by its index.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// The reason why there is no status, as text.
     pub(super) fn of(access: &NodeAccess, address: &str, group: u64) -> Result<Self, String> {
         let number = group.to_string();
         // Earlier versions have one group, and no such argument.
@@ -84,7 +84,8 @@ impl NodeStatus {
         status
     }
 
-    pub(super) fn votes(&self, node: u64) -> bool {
+    /// Whether a node votes in this group.
+    pub(super) fn is_voter(&self, node: u64) -> bool {
         self.voters.contains(&node)
     }
 }
@@ -119,13 +120,13 @@ pub(super) fn addresses(access: &NodeAccess, address: &str) -> Vec<String> {
 ///
 /// # Errors
 /// Its error, or why there is no reply.
-pub(super) fn at_leader(
+pub(super) fn call_leader(
     access: &NodeAccess,
     address: &str,
     command: &[&str],
 ) -> Result<Reply, Failure> {
     let seeds = addresses(access, address);
-    match access.call_leader(&seeds, command, PATIENCE).map_err(Failure::Store)? {
+    match access.call_leader(&seeds, command, LEADER_TIMEOUT).map_err(Failure::Store)? {
         Reply::Error(text) => {
             Err(Failure::Usage(text.strip_prefix("ERR ").unwrap_or(&text).to_owned()))
         }
@@ -137,15 +138,15 @@ pub(super) fn at_leader(
 ///
 /// # Errors
 /// If none is known.
-pub(super) fn of_leader(
+pub(super) fn leader_status(
     access: &NodeAccess,
     address: &str,
     group: u64,
 ) -> Result<NodeStatus, Failure> {
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = std::time::Instant::now() + LEADER_TIMEOUT;
     let mut problem;
     loop {
-        match leader(access, address, group) {
+        match try_leader_status(access, address, group) {
             Ok(status) => return Ok(status),
             Err(text) => problem = text,
         }
@@ -156,7 +157,8 @@ pub(super) fn of_leader(
     }
 }
 
-fn leader(access: &NodeAccess, address: &str, group: u64) -> Result<NodeStatus, String> {
+/// One attempt of [`leader_status`]: asks a node who leads, and then that node.
+fn try_leader_status(access: &NodeAccess, address: &str, group: u64) -> Result<NodeStatus, String> {
     let status = NodeStatus::of(access, address, group)?;
     if status.leader == Some(status.node) {
         return Ok(status);

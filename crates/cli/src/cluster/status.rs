@@ -1,4 +1,4 @@
-//! `cluster status`: a picture of the nodes of a group.
+//! `cluster status`: prints role, progress and size of each node, and who leads each group.
 
 use clap::Args;
 use siltstone_server::{Member, NodeAccess};
@@ -18,16 +18,16 @@ pub(super) struct ShowStatus {
 
 impl ShowStatus {
     pub(super) fn run(self) -> CommandResult {
-        let access = self.access.of_node();
-        let asked = NodeStatus::of(&access, &self.access.address, 0).map_err(Failure::Store)?;
-        let statuses = statuses(&access, &asked.members, 0);
+        let access = self.access.node_access();
+        let contact = NodeStatus::of(&access, &self.access.address, 0).map_err(Failure::Store)?;
+        let statuses = statuses(&access, &contact.members, 0);
         let answers = || statuses.iter().filter_map(|(_, status)| status.as_ref().ok());
         let leader = leader(&statuses);
-        if asked.groups > 1 {
-            println!("{} groups; the nodes in group 0:", asked.groups);
+        if contact.groups > 1 {
+            println!("{} groups; the nodes in group 0:", contact.groups);
         }
-        let number = if asked.groups > 1 { 0 } else { asked.group };
-        println!("{}", headline(&asked, &statuses, number));
+        let number = if contact.groups > 1 { 0 } else { contact.group };
+        println!("{}", headline(&contact, &statuses, number));
         println!("");
         println!(
             "  {:>4}  {:<10}{:<28}{:>12}{:>10}{:>10}{:>10}",
@@ -54,8 +54,8 @@ impl ShowStatus {
                         "{start}  {:<10}{address:<28}{:>12}{lag:>10}{:>10}{:>10}",
                         status.role,
                         status.applied,
-                        size(status.log_bytes),
-                        size(status.table_bytes)
+                        format_bytes(status.log_bytes),
+                        format_bytes(status.table_bytes)
                     );
                 }
             }
@@ -73,16 +73,16 @@ impl ShowStatus {
             }
         }
         let mut is_whole = leader.is_some() && answers().count() == statuses.len();
-        for group in 1..asked.groups {
-            let statuses = self::statuses(&access, &asked.members, group);
-            println!("{}", headline(&asked, &statuses, group));
+        for group in 1..contact.groups {
+            let statuses = self::statuses(&access, &contact.members, group);
+            println!("{}", headline(&contact, &statuses, group));
             is_whole &= self::leader(&statuses).is_some();
         }
         Ok(if is_whole { Outcome::Done } else { Outcome::No })
     }
 }
 
-/// What each member says of a group.
+/// The members of a group, each with its status or the reason why there is none.
 type Statuses = Vec<(Member, Result<NodeStatus, String>)>;
 
 fn statuses(access: &NodeAccess, members: &[Member], group: u64) -> Statuses {
@@ -96,9 +96,10 @@ fn leader(statuses: &Statuses) -> Option<&NodeStatus> {
     answers.filter(|status| status.role == "leader").max_by_key(|status| status.term)
 }
 
-fn headline(asked: &NodeStatus, statuses: &Statuses, group: u64) -> String {
+/// The state of a group in one line. `contact` is the status of the node that the user named.
+fn headline(contact: &NodeStatus, statuses: &Statuses, group: u64) -> String {
     let leader = leader(statuses);
-    let voters = leader.unwrap_or(asked).voters.clone();
+    let voters = leader.unwrap_or(contact).voters.clone();
     let answers = statuses.iter().filter_map(|(_, status)| status.as_ref().ok());
     let up = answers.filter(|status| voters.contains(&status.node)).count();
     let spare = up as i64 - (voters.len() as i64 / 2 + 1);
@@ -120,8 +121,8 @@ fn headline(asked: &NodeStatus, statuses: &Statuses, group: u64) -> String {
     )
 }
 
-/// Bytes for people.
-fn size(bytes: u64) -> String {
+/// Bytes as text, e.g. `1.5GiB`.
+fn format_bytes(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let (mut value, mut unit) = (bytes as f64, 0);
     while value >= 1024.0 && unit + 1 < units.len() {

@@ -34,12 +34,15 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use siltstone_server::{ClientTlsFiles, NodeAccess};
 
+use crate::access::{Credentials, PASSWORD_VARIABLE, password_or_variable};
 use crate::interrupt::Interrupt;
 use crate::outcome::{CommandResult, Failure, Outcome};
 use crate::replicate_from::follow::Follower;
 use crate::replicate_from::source::{Answer, Position, Problem, Source};
 use crate::replicate_from::target::Target;
 
+/// The environment variable that has the password of the source.
+const SOURCE_PASSWORD_VARIABLE: &str = "SILTSTONE_SOURCE_PASSWORD";
 /// The time between two attempts to connect to the source.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -50,7 +53,8 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// copy all writes of the source are repeated at the target, in their order, until SIGINT. To cut
 /// over: stop the writers, wait until the lag is 0, end this program, and point the clients to the
 /// target. When the connection to the source breaks, it goes on from where it was if the source
-/// can, and else copies everything again. A command that the target does not know ends it.
+/// can, and else copies everything again. A command that the target does not know ends it. The user
+/// at the source needs the commands PSYNC, REPLCONF, PING, TIME and INFO.
 #[derive(Args)]
 pub(crate) struct ReplicateFrom {
     /// The source
@@ -62,22 +66,6 @@ pub(crate) struct ReplicateFrom {
     /// Remove all keys and functions of the target first
     #[arg(long)]
     replace: bool,
-    /// The user at the source; by default the default user. It needs the commands PSYNC, REPLCONF,
-    /// PING, TIME and INFO
-    #[arg(long)]
-    user: Option<String>,
-    /// The user's password (or set SILTSTONE_SOURCE_PASSWORD)
-    #[arg(long)]
-    password: Option<String>,
-    /// Use TLS to the source; the certificates of its authorities (PEM)
-    #[arg(long, value_name = "FILE")]
-    tls_ca: Option<PathBuf>,
-    /// A certificate to show to the source (PEM)
-    #[arg(long, value_name = "FILE", requires_all = ["tls_key", "tls_ca"])]
-    tls_cert: Option<PathBuf>,
-    /// The private key of that certificate (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
     /// The user at the target; by default the default user
     #[arg(long)]
     to_user: Option<String>,
@@ -95,24 +83,23 @@ pub(crate) struct ReplicateFrom {
     /// files
     #[arg(long, value_name = "DIR")]
     spool_dir: Option<PathBuf>,
+    // Last, because the heading is that of all options that follow.
+    #[command(flatten, next_help_heading = "Connection to the source")]
+    credentials: Credentials,
+    /// The user's password (or set SILTSTONE_SOURCE_PASSWORD)
+    #[arg(long, help_heading = "Connection to the source")]
+    password: Option<String>,
 }
 
 impl ReplicateFrom {
     pub(crate) fn run(self) -> CommandResult {
         let interrupt = Interrupt::watch()?;
-        let from_environment = |name| std::env::var(name).ok();
-        let access = NodeAccess {
-            user: self.user.clone(),
-            password: (self.password.clone())
-                .or_else(|| from_environment("SILTSTONE_SOURCE_PASSWORD")),
-            tls: self.tls_ca.clone().map(|ca| ClientTlsFiles {
-                ca,
-                own: self.tls_cert.clone().zip(self.tls_key.clone()),
-            }),
-        };
+        let access = self
+            .credentials
+            .node_access(password_or_variable(self.password.clone(), SOURCE_PASSWORD_VARIABLE));
         let to_access = NodeAccess {
             user: self.to_user.clone(),
-            password: (self.to_password.clone()).or_else(|| from_environment("SILTSTONE_PASSWORD")),
+            password: password_or_variable(self.to_password.clone(), PASSWORD_VARIABLE),
             tls: self.to_tls_ca.clone().map(|ca| ClientTlsFiles { ca, own: None }),
         };
         let target = Target::connect(&self.to, &to_access)?;

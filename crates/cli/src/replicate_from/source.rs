@@ -28,12 +28,12 @@ use crate::progress;
 const ACK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a read waits, so that signals and acknowledgements are not late.
 const WAIT: Duration = Duration::from_millis(100);
-/// How long a read waits that takes only what has come.
+/// How long a read waits that takes only the bytes that have arrived.
 const NO_WAIT: Duration = Duration::from_millis(1);
 /// How long the source may be silent, as Redis's `repl-timeout`.
 const MAX_SILENCE: Duration = Duration::from_secs(60);
 const READ_BYTES: usize = 256 << 10;
-/// What is read ahead of the stream while a dump file is copied.
+/// The maximum readahead of the stream while a dump file is copied.
 const MAX_AHEAD_BYTES: usize = 256 << 20;
 const MARK_BYTES: usize = 40;
 const MAX_LINE_BYTES: usize = 1024;
@@ -303,7 +303,7 @@ impl Source {
         }
     }
 
-    /// What was received and not taken.
+    /// The bytes that were received and not taken.
     fn pending(&self) -> &[u8] {
         &self.buffer[self.taken..]
     }

@@ -25,8 +25,8 @@ use ratatui::crossterm::terminal;
 use ratatui::layout::Size;
 use siltstone::options::parse_duration;
 
-use crate::outcome::Failure;
-use crate::outcome::{CommandResult, Outcome};
+use crate::access::{PASSWORD_VARIABLE, password_or_variable};
+use crate::outcome::{CommandResult, Failure, Outcome};
 use fetch::fetch;
 use model::{Page, Server, server};
 
@@ -62,7 +62,7 @@ fn interval(text: &str) -> Result<Duration, String> {
 
 impl Top {
     pub(crate) fn run(mut self) -> CommandResult {
-        self.password = self.password.or_else(|| std::env::var("SILTSTONE_PASSWORD").ok());
+        self.password = password_or_variable(self.password, PASSWORD_VARIABLE);
         let first = self.page()?;
         if self.once {
             thread::sleep(self.interval);

@@ -28,7 +28,7 @@ fn store_is_backed_up_listed_checked_and_restored() {
     let list = printed(&["backups", &backups]);
     assert_eq!(list.lines().count(), 2, "{list}");
     assert!(list.contains(&first) && list.contains(&store), "{list}");
-    assert_eq!(printed(&["backups", &backups, "--check"]).matches(": sound").count(), 2);
+    assert_eq!(printed(&["backups", &backups, "--check"]).matches(": intact").count(), 2);
     printed(&["restore", &backups, &restored]);
     assert_eq!(printed(&["get", &restored, "apples"]).trim(), "4");
     let earlier = path("earlier");
@@ -112,7 +112,7 @@ fn server_backs_up_while_it_serves() {
     for n in 0..500 {
         assert!(rows.lines().any(|row| row == format!("key:{n}\t{n}")), "{n} is missing");
     }
-    assert!(printed(&["verify", &restored]).contains("sound"));
+    assert!(printed(&["verify", &restored]).contains("intact"));
     // On a schedule, and only the newest are kept.
     let mut server = serve(&["--backup-interval", "10ms", "--backup-keep", "2"]);
     while completed(&mut server) < 4 {
@@ -120,7 +120,7 @@ fn server_backs_up_while_it_serves() {
     }
     server.terminate();
     assert_eq!(printed(&["backups", &backups]).lines().count(), 2);
-    assert_eq!(printed(&["backups", &backups, "--check"]).matches(": sound").count(), 2);
+    assert_eq!(printed(&["backups", &backups, "--check"]).matches(": intact").count(), 2);
 }
 
 #[test]

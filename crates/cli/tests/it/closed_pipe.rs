@@ -21,14 +21,14 @@ fn closed() -> Stdio {
 
 struct Stores {
     scratch: tempfile::TempDir,
-    sound: String,
+    intact: String,
     ordered: String,
     damaged: String,
 }
 
 fn stores() -> Stores {
     let scratch = tempfile::tempdir().unwrap();
-    let [sound, damaged] = ["sound", "damaged"].map(|name| {
+    let [intact, damaged] = ["intact", "damaged"].map(|name| {
         let dir = scratch.path().join(name).display().to_string();
         let db = Db::open_or_create(&dir, DbOptions::default()).unwrap();
         let table = db.table_or_create("t", "silt", &Default::default()).unwrap();
@@ -48,13 +48,13 @@ fn stores() -> Stores {
     let (path, mut bytes) = files.max_by_key(|(_, bytes)| bytes.len()).unwrap();
     bytes[1000] ^= 1;
     std::fs::write(path, bytes).unwrap();
-    Stores { scratch, sound, ordered, damaged }
+    Stores { scratch, intact, ordered, damaged }
 }
 
 #[test]
 fn commands_with_closed_output_succeed_silently() {
     let stores = stores();
-    let (dir, ordered) = (&stores.sound[..], &stores.ordered[..]);
+    let (dir, ordered) = (&stores.intact[..], &stores.ordered[..]);
     let bench_dir = stores.scratch.path().display().to_string();
     let bench = ["bench", "--workload", "load", "--keys", "100", "--dir", &bench_dir];
     let mut commands: Vec<Vec<&str>> = vec![
@@ -94,11 +94,11 @@ fn commands_with_closed_output_succeed_silently() {
 #[test]
 fn closed_output_does_not_change_a_failing_status() {
     let stores = stores();
-    let (damaged, sound) = (&stores.damaged[..], &stores.sound[..]);
+    let (damaged, intact) = (&stores.damaged[..], &stores.intact[..]);
     for (arguments, status) in [
         (&["verify", damaged][..], 1),
-        (&["get", sound, "none", "--table", "t"], 1),
-        (&["get", sound, "none", "--table", "u"], 2),
+        (&["get", intact, "none", "--table", "t"], 1),
+        (&["get", intact, "none", "--table", "u"], 2),
         (&["frobnicate"], 2),
         (&["stats", "/no/such/store"], 3),
     ] {
@@ -115,8 +115,8 @@ fn full_disk_is_reported() {
     let stores = stores();
     let full = || File::options().write(true).open("/dev/full").unwrap();
     for arguments in [
-        &["stats", &stores.sound][..],
-        &["get", &stores.sound, "1", "--table", "t", "--raw"],
+        &["stats", &stores.intact][..],
+        &["get", &stores.intact, "1", "--table", "t", "--raw"],
         &["scan", &stores.ordered],
     ] {
         let output = siltstone(arguments, full(), Stdio::piped());

@@ -66,7 +66,7 @@ const READING_COMMANDS: [(&[&str], &str); 11] = [
     (&["scan", "DIR", "--prefix", "key0004", "--limit", "3"], "key00042"),
     (&["stats", "DIR"], "table t on trie: about 2000 keys"),
     (&["stats", "DIR", "--table", "k"], "on skimpy: keys are not counted"),
-    (&["verify", "DIR"], "sound"),
+    (&["verify", "DIR"], "intact"),
     (&["inspect", "DIR"], "MANIFEST"),
     (&["export", "DIR", "-", "--table", "k"], "key00042\tvalue 42\n"),
     (&["export", "DIR", "-"], "exported 2000 rows"),

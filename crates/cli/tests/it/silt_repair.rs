@@ -125,14 +125,14 @@ fn damaged_index_and_missing_filter_are_rebuilt_with_a_warning() {
         assert_output(
             &store.run("verify", &[]),
             0,
-            &[&words[..], &["sound", "siltstone repair"]].concat(),
+            &[&words[..], &["intact", "siltstone repair"]].concat(),
         );
         assert!(contents(&store.dir) == before, "a reading command has changed something");
         // A writing command stores the rebuilt files.
         assert_output(&store.run("put", &["key0007", &store.rows["key0007"]]), 0, &words);
         let quiet = store.run("get", &["key0007"]);
         assert!(quiet.stderr.is_empty(), "{}", assert_output(&quiet, 0, &[]));
-        assert_output(&store.run("verify", &[]), 0, &["sound"]);
+        assert_output(&store.run("verify", &[]), 0, &["intact"]);
         assert_eq!(store.exported(), store.rows);
     }
 }
@@ -143,9 +143,9 @@ fn repair_rebuilds_an_index_and_leaves_the_data() {
         let store = Store::filled(uneven);
         let index = store.file(".index");
         flip(&index, 9);
-        assert_output(&store.run("repair", &[]), 0, &[&name(&index), "is sound"]);
+        assert_output(&store.run("repair", &[]), 0, &[&name(&index), "is intact"]);
         assert_eq!(store.exported(), store.rows);
-        assert_output(&store.run("verify", &[]), 0, &["sound"]);
+        assert_output(&store.run("verify", &[]), 0, &["intact"]);
     }
 }
 
@@ -167,7 +167,7 @@ fn missing_data_file_is_reported_by_name_until_it_is_repaired() {
         let lost = store.rows.len() - rows.len();
         assert!(log.contains(&format!("its {lost} entries are lost")), "{lost} lost; {log}");
         assert!(rows.iter().all(|(key, value)| store.rows.get(key) == Some(value)));
-        assert_output(&store.run("verify", &[]), 0, &["sound"]);
+        assert_output(&store.run("verify", &[]), 0, &["intact"]);
     }
 }
 
@@ -185,7 +185,7 @@ fn flipped_byte_of_data_is_found_and_loses_little() {
         let has_loss = store.exported().len() < store.rows.len();
         let status = i32::from(has_loss);
         assert_output(&repaired, status, &[&name(&file), "is damaged at byte"]);
-        assert_output(&store.run("verify", &[]), 0, &["sound"]);
+        assert_output(&store.run("verify", &[]), 0, &["intact"]);
         let kept = store.file(&format!("{ending}.damaged"));
         assert_eq!(std::fs::metadata(kept).unwrap().len() as usize, len);
         let rows = store.exported();
@@ -219,5 +219,5 @@ fn items_over_the_limit_are_refused_without_loss() {
         &["line 2", "65536"],
     );
     assert_eq!(store.exported(), store.rows);
-    assert_output(&store.run("verify", &[]), 0, &["sound"]);
+    assert_output(&store.run("verify", &[]), 0, &["intact"]);
 }

@@ -63,7 +63,7 @@ fn verify_reports_a_damaged_log_and_checks_the_other_files() {
     let place = format!("  {log} at byte ");
     assert_contains(&text, &["table words:", "DAMAGED", &place, "siltstone repair"]);
     assert_eq!(text.matches(&place).count(), 1, "reported once: {text}");
-    assert!(text.contains("entries: sound\n"), "the other table is checked too: {text}");
+    assert!(text.contains("entries: intact\n"), "the other table is checked too: {text}");
     assert!(!text.contains("siltstone verify"), "no circular advice: {text}");
 
     // A second damage, in another file of the same table.
@@ -74,7 +74,7 @@ fn verify_reports_a_damaged_log_and_checks_the_other_files() {
     let (_, json) = siltstone(&["verify", &path, "--json"]);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(
-        (&json["sound"], &json["tables"]["other"]["damage"]),
+        (&json["intact"], &json["tables"]["other"]["damage"]),
         (&false.into(), &serde_json::json!([]))
     );
     assert_eq!(json["tables"]["words"]["damage"].as_array().unwrap().len(), 2);
@@ -105,7 +105,7 @@ fn verify_reports_a_damaged_manifest_and_a_missing_table_file() {
         let (status, text) = siltstone(&["verify", &path]);
         assert_eq!(status, 1, "{text}");
         let place = format!("{name} at byte ");
-        assert_contains(&text, &["DAMAGED", &place, "entries: sound\n"]);
+        assert_contains(&text, &["DAMAGED", &place, "entries: intact\n"]);
         assert_eq!(text.matches(&place).count(), 1, "reported once: {text}");
     }
 }
@@ -120,7 +120,7 @@ fn verify_reports_damage_that_prevents_opening_for_other_engines() {
         let name = damage(&file(&dir, ".log"), 26);
         let (status, text) = siltstone(&["verify", &path]);
         assert_eq!(status, 1, "{engine}: {text}");
-        assert_contains(&text, &["DAMAGED", &name, "entries: sound\n", "siltstone repair"]);
+        assert_contains(&text, &["DAMAGED", &name, "entries: intact\n", "siltstone repair"]);
     }
 }
 
@@ -166,7 +166,7 @@ fn empty_stores_and_tables_are_reported_as_empty() {
     let memory = [("memory".to_owned(), "16MiB".to_owned())].into();
     db.table_or_create("cache", "mica", &memory).unwrap();
     db.close().unwrap();
-    assert_eq!(siltstone(&["verify", &path]).1, "table cache: in memory, 0 entries: sound\n");
+    assert_eq!(siltstone(&["verify", &path]).1, "table cache: in memory, 0 entries: intact\n");
     assert_contains(&siltstone(&["stats", &path]).1, &["in memory: empty until it is served"]);
 
     let db = Db::open(&dir, DbOptions::default()).unwrap();
@@ -207,7 +207,7 @@ fn missing_current_file_is_reported_and_repaired() {
         let (status, text) = siltstone(&["inspect", &path]);
         assert_eq!(status, 1, "{text}");
         assert_contains(&text, &["CURRENT"]);
-        assert!(!text.contains(".log at byte"), "{engine}: the logs are sound: {text}");
+        assert!(!text.contains(".log at byte"), "{engine}: the logs are intact: {text}");
         assert_eq!(siltstone(&["repair", &path]).0, 0);
         assert_eq!(siltstone(&["verify", &path]).0, 0);
         let (status, text) = siltstone(&["get", &path, "key02999", "--table", "words"]);
@@ -242,7 +242,7 @@ fn damaged_or_missing_catalogue_is_reported_and_rebuilt() {
         assert_contains(&text, &["CATALOG at byte ", "siltstone repair"]);
         let (status, text) = siltstone(&["verify", &path, "--json"]);
         assert_eq!(status, 1, "{text}");
-        assert_contains(&text, &["\"sound\":false", "CATALOG"]);
+        assert_contains(&text, &["\"intact\":false", "CATALOG"]);
         let (status, text) = siltstone(&["inspect", &path]);
         assert_eq!(status, 1, "{text}");
         assert_contains(&text, &["CATALOG", "DAMAGED"]);
@@ -342,7 +342,7 @@ fn restored_older_catalogue_loses_no_table() {
     assert_contains(&text, &["table young:", "does not list", "siltstone repair"]);
     let (status, text) = siltstone(&["verify", &path, "--json"]);
     assert_eq!(status, 1, "{text}");
-    assert_contains(&text, &[r#""unnamed":["young"]"#, r#""sound":false"#]);
+    assert_contains(&text, &[r#""unnamed":["young"]"#, r#""intact":false"#]);
     let (status, text) = siltstone(&["put", &path, "k", "w", "--table", "young=silt"]);
     assert_eq!(status, 3, "{text}");
     let (status, text) = siltstone(&["repair", &path]);
@@ -369,7 +369,7 @@ fn damaged_label_of_a_flash_device_is_reported_and_repaired() {
         assert_eq!(status, 0, "{at}: {text}");
         let (status, text) = siltstone(&["verify", &path, "--table", "words"]);
         assert_eq!(status, 0, "{at}: {text}");
-        assert_contains(&text, &["3000 entries: sound"]);
+        assert_contains(&text, &["3000 entries: intact"]);
     }
 }
 
@@ -385,7 +385,7 @@ fn table_without_its_files_is_reported_as_damaged() {
         for _ in 0..2 {
             let (status, text) = siltstone(&["verify", &path]);
             assert_eq!(status, 1, "{engine}: {text}");
-            assert_contains(&text, &["table-words at byte 0", "missing", "entries: sound\n"]);
+            assert_contains(&text, &["table-words at byte 0", "missing", "entries: intact\n"]);
             let (status, text) = siltstone(&["get", &path, "key00001", "--table", "words"]);
             assert_eq!(status, 3, "{engine}: {text}");
             let (status, text) = siltstone(&["put", &path, "k", "v", "--table", "words"]);

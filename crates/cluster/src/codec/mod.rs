@@ -1,4 +1,4 @@
-//! What nodes send to each other over TCP, byte by byte.
+//! The format of the frames that nodes exchange over TCP.
 //!
 //! A connection carries packets in one direction, from the node that opened it. All integers are
 //! little endian. The checksum is a CRC-32C of the length and the body.

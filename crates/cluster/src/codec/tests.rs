@@ -1,3 +1,5 @@
+//! Packets and hellos survive encoding; truncated, changed and random bytes are rejected.
+
 #![allow(clippy::unwrap_used)]
 
 use raft::eraftpb::{ConfState, Entry, EntryType, Message, MessageType};

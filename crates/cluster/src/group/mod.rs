@@ -50,7 +50,9 @@ use crate::packet::{ChunkAck, Packet};
 use crate::planted::{Fault, is_planted};
 use crate::requests::{Event, Rejection, RequestId, Requests};
 use crate::store::Store;
-use crate::stream::{Incoming, OpenTable, Outgoing, StagedTable, open_table, table_name};
+use crate::stream::{
+    IncomingSnapshot, OpenTable, OutgoingSnapshot, StagedTable, open_table, table_name,
+};
 
 pub use view::PeerStatus;
 
@@ -58,7 +60,7 @@ use round::encode_batch;
 
 /// The number of a new node's table.
 const FIRST_TABLE: u64 = 1;
-/// What may be appended and not committed, in bytes.
+/// The maximum size of entries that are appended and not committed, in bytes.
 const MAX_UNCOMMITTED_BYTES: u64 = 64 << 20;
 /// The entries of one message, in bytes.
 const MAX_MESSAGE_BYTES: u64 = 1 << 20;
@@ -127,11 +129,11 @@ pub struct Group {
     /// The present election timeout.
     timeout_ticks: usize,
     /// Snapshots being sent, by receiver.
-    outgoing: BTreeMap<u64, Outgoing>,
+    outgoing: BTreeMap<u64, OutgoingSnapshot>,
     last_stream: u64,
-    /// What may be sent of them.
+    /// Limits the bytes of them that are sent per tick.
     budget: Budget,
-    incoming: Option<Incoming>,
+    incoming: Option<IncomingSnapshot>,
     /// A complete table of a snapshot that Raft has accepted.
     staged: Option<StagedTable>,
     /// The stream that was received last, and the ack of its last chunk.

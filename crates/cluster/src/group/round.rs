@@ -12,7 +12,7 @@ use crate::log::Marker;
 use crate::packet::Packet;
 use crate::planted::{Fault, is_planted};
 use crate::requests::Event;
-use crate::stream::{Outgoing, StagedTable, no_applied_row, remove_table};
+use crate::stream::{OutgoingSnapshot, StagedTable, no_applied_row, remove_table};
 
 /// The longest data of an entry that marks a point, in bytes.
 const MAX_POINT_BYTES: usize = 64;
@@ -171,7 +171,7 @@ impl Group {
             return Ok(());
         }
         // A follower that has a snapshot needs what follows it.
-        let streams = self.outgoing.values().map(Outgoing::index).min().unwrap_or(u64::MAX);
+        let streams = self.outgoing.values().map(OutgoingSnapshot::index).min().unwrap_or(u64::MAX);
         let applied = store.applied.index;
         let to = streams.min(store.log.start_of(applied, retained_entries, max_log_bytes / 2));
         if to < store.log.first_index() {

@@ -6,7 +6,7 @@ use siltstone_engine::Result;
 
 use super::Group;
 use crate::packet::{Chunk, ChunkAck, Packet, StreamId};
-use crate::stream::{Incoming, Outgoing, Progress, StagedTable};
+use crate::stream::{IncomingSnapshot, OutgoingSnapshot, Progress, StagedTable};
 
 impl Group {
     /// Sends a message; one that announces a snapshot begins a stream instead.
@@ -20,7 +20,7 @@ impl Group {
         let stream = StreamId { node: self.options.node, incarnation, number: self.last_stream };
         let to = message.to;
         let max_bytes = self.options.max_chunk_bytes;
-        let outgoing = Outgoing::begin(self.table.clone(), message, stream, max_bytes)?;
+        let outgoing = OutgoingSnapshot::begin(self.table.clone(), message, stream, max_bytes)?;
         self.output.packets.push(Packet::Chunk(outgoing.chunk()));
         self.outgoing.insert(to, outgoing);
         Ok(())
@@ -91,7 +91,8 @@ impl Group {
                 old.discard(self.vfs.as_ref())?;
             }
             self.last_table += 1;
-            let begun = Incoming::begin(self.vfs.as_ref(), &self.open, self.last_table, stream)?;
+            let begun =
+                IncomingSnapshot::begin(self.vfs.as_ref(), &self.open, self.last_table, stream)?;
             self.incoming = Some(begun);
         }
         let from = self.options.node;

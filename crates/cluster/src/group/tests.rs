@@ -1,3 +1,5 @@
+//! A group against single messages: late and foreign ones, snapshots, the order of sends and syncs.
+
 #![allow(clippy::unwrap_used)]
 
 use parking_lot::Mutex;
@@ -97,7 +99,7 @@ fn later_snapshot_takes_the_place_of_one_that_is_not_installed() {
         (message.from, message.to, message.term) = (1, 2, leader.term());
         message.set_msg_type(MessageType::MsgSnapshot);
         let id = crate::StreamId { node: 1, incarnation: 1, number };
-        let outgoing = Outgoing::begin(leader.table.clone(), message, id, 1000).unwrap();
+        let outgoing = OutgoingSnapshot::begin(leader.table.clone(), message, id, 1000).unwrap();
         follower.step(Packet::Chunk(outgoing.chunk())).unwrap();
     };
     for number in 1..3 {

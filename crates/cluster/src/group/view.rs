@@ -1,4 +1,4 @@
-//! What a group shows of itself.
+//! Read access to the state of a group: its table, role, term and progress.
 
 use std::sync::Arc;
 

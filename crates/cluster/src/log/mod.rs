@@ -42,7 +42,7 @@ pub(crate) use format::{push_entries, take_bytes, take_entries, take_u8};
 
 use format::{Preamble, Record, decode, encode_append, encode_preamble};
 
-/// What to do about a node whose log is lost.
+/// The advice for a node whose log is lost.
 const REBUILD: &str = "this node must neither vote nor serve with it: remove the node from its \
      group, delete its directory, and let it join again under a new node id";
 
@@ -309,7 +309,7 @@ impl RaftLog {
         self.writer.len()
     }
 
-    /// What was appended since the log was opened or last compacted or replaced, in bytes.
+    /// The bytes that were appended since the log was opened or last compacted or replaced.
     pub fn appended_bytes(&self) -> u64 {
         self.writer.len() - self.preamble_bytes
     }

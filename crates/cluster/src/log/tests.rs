@@ -1,3 +1,5 @@
+//! The log after conflicts, compaction, power cuts and damage; planted faults are found.
+
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;

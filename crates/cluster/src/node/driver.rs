@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   loop   wait for inputs, or for the next tick
-//!          packets, proposals, reads ─▶ Group        all that wait
+//!          packets, proposals, reads ─▶ Group        all waiting ones
 //!          tick, if it is due                        at most one per round
 //!          Group::ready_with                         one sync for all proposals of the round
 //!            packets ─▶ network
@@ -23,7 +23,7 @@ use super::identities::Identities;
 use super::inputs::{Input, Inputs};
 use super::options::NodeOptions;
 use super::request::{Callback, Committed, Leader, ReadIndex, Refusal, RequestError};
-use super::status::{Published, Role, Status};
+use super::status::{PublishedState, Role, Status};
 use crate::group::Group;
 use crate::network::Network;
 use crate::packet::Envelope;
@@ -42,7 +42,7 @@ pub(super) struct Driver {
     identities: Identities,
     network: Arc<dyn Network>,
     inputs: Arc<Inputs>,
-    published: Arc<Published>,
+    published: Arc<PublishedState>,
     proposals: HashMap<RequestId, Proposal>,
     /// Reads that wait for the next round.
     new_reads: Vec<Callback<ReadIndex, Refusal>>,
@@ -60,7 +60,7 @@ impl Driver {
         identities: Identities,
         network: Arc<dyn Network>,
         inputs: Arc<Inputs>,
-        published: Arc<Published>,
+        published: Arc<PublishedState>,
     ) -> Self {
         Driver {
             group,

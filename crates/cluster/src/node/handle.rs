@@ -6,7 +6,7 @@ use siltstone_engine::{Engine, WriteBatch};
 
 use super::inputs::{Input, Inputs};
 use super::request::{Callback, Committed, InFlight, ReadIndex, Refusal, RequestError};
-use super::status::{Published, Status};
+use super::status::{PublishedState, Status};
 use crate::membership::Change;
 
 /// A handle of a running node. Clones are cheap, and it may be used from any thread.
@@ -16,7 +16,7 @@ use crate::membership::Change;
 #[derive(Clone)]
 pub struct NodeHandle {
     pub(super) inputs: Arc<Inputs>,
-    pub(super) published: Arc<Published>,
+    pub(super) published: Arc<PublishedState>,
     pub(super) in_flight: Arc<InFlight>,
     pub(super) max_batch_bytes: usize,
 }

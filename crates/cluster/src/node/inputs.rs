@@ -14,11 +14,12 @@ use crate::membership::Change;
 use crate::network::Receiver;
 use crate::packet::Envelope;
 
-/// Something for the thread to do.
+/// A packet or command for the thread.
 pub(super) enum Input {
     Packet(Envelope),
     /// Packets to this node have been lost.
     Unreachable(u64),
+    /// Propose a batch; with a term, only in that term.
     Propose(Option<u64>, WriteBatch, Callback<Committed, RequestError>),
     ReadIndex(Callback<ReadIndex, Refusal>),
     ChangeMembership(Vec<Change>, Callback<Committed, RequestError>),
@@ -46,7 +47,8 @@ impl Inputs {
         Inputs { state: Mutex::default(), arrived: Condvar::new(), max_packets }
     }
 
-    /// Adds an input. One that cannot be added is dropped: callbacks are then called here.
+    /// Adds an input. If the queue is closed, or full of packets, the input is dropped, and its
+    /// callback is called on this thread.
     pub(super) fn push(&self, input: Input) {
         let mut state = self.state.lock();
         let is_packet = matches!(input, Input::Packet(_));
@@ -63,7 +65,7 @@ impl Inputs {
         }
     }
 
-    /// Waits until there is an input, or for the deadline, and takes all.
+    /// Waits for an input until the deadline, and takes all inputs.
     pub(super) fn take(&self, deadline: Instant) -> VecDeque<Input> {
         let mut state = self.state.lock();
         while state.waiting.is_empty() {
@@ -75,7 +77,7 @@ impl Inputs {
         std::mem::take(&mut state.waiting)
     }
 
-    /// Refuses everything from now on, and drops what waits.
+    /// Drops the waiting inputs, and every later one.
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
         state.is_closed = true;

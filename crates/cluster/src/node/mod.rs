@@ -68,7 +68,7 @@ use driver::Driver;
 use identities::Identities;
 use inputs::{Input, Inputs};
 use request::InFlight;
-use status::Published;
+use status::PublishedState;
 
 const LOCK_FILE: &str = "NODE-LOCK";
 
@@ -138,7 +138,7 @@ impl Node {
     ) -> Result<Self> {
         let inputs = Arc::new(Inputs::new(options.max_waiting_packets));
         let leader = |node| Leader { node, client_address: network.client_address(node) };
-        let published = Arc::new(Published {
+        let published = Arc::new(PublishedState {
             status: ArcSwap::from_pointee(Status::of(&group, leader)),
             table: ArcSwap::from_pointee(group.table().clone()),
         });
@@ -200,7 +200,7 @@ impl Drop for Node {
 /// Publishes that the thread has ended, however it did, and answers what waits.
 struct EndGuard {
     inputs: Arc<Inputs>,
-    published: Arc<Published>,
+    published: Arc<PublishedState>,
 }
 
 impl Drop for EndGuard {

@@ -16,7 +16,7 @@ use crate::requests::Rejection;
 pub struct Committed {
     /// The term in which it was proposed.
     pub term: u64,
-    /// What this node has applied now: the write's own index, or a later one.
+    /// The index that this node has applied now: that of the write, or a later one.
     pub index: u64,
 }
 
@@ -25,7 +25,7 @@ pub struct Committed {
 pub struct ReadIndex {
     /// The term for a proposal that depends on the read.
     pub term: u64,
-    /// What this node has applied now.
+    /// The index that this node has applied now.
     pub index: u64,
 }
 
@@ -142,7 +142,7 @@ impl<T, E> Drop for Callback<T, E> {
     }
 }
 
-/// What is in flight at a node, and its limits.
+/// The requests in flight at a node, and their limits.
 pub(super) struct InFlight {
     requests: AtomicUsize,
     bytes: AtomicUsize,

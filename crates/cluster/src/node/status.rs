@@ -1,4 +1,4 @@
-//! What a node publishes about itself after each round.
+//! The status that a node publishes after each round of its thread.
 
 use std::sync::Arc;
 
@@ -98,13 +98,13 @@ impl Status {
     }
 }
 
-/// What a node's thread shares with its handles.
-pub(super) struct Published {
+/// The state that a node's thread shares with its handles.
+pub(super) struct PublishedState {
     pub(super) status: ArcSwap<Status>,
     pub(super) table: ArcSwap<Arc<dyn Engine>>,
 }
 
-impl Published {
+impl PublishedState {
     /// Publishes the status, if it differs from the last one.
     pub(super) fn publish(&self, status: Status) {
         if **self.status.load() != status {

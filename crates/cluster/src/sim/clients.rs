@@ -15,7 +15,7 @@ pub(super) const KEYS: u64 = 3;
 /// The steps until a client gives up.
 const PATIENCE_STEPS: u64 = 30;
 
-/// What an operation waits for.
+/// The stage of an operation, by what it waits for.
 #[derive(Debug, Clone, Copy)]
 enum Stage {
     /// A get, for its read.

@@ -1,4 +1,4 @@
-//! What must hold in every step.
+//! The invariants that the simulator checks in every step.
 //!
 //! | invariant | how it is checked |
 //! | --- | --- |
@@ -21,12 +21,12 @@ pub(super) struct Invariants {
     /// By index: the term of the applied entry, and the term in which a node first applied it.
     applied: BTreeMap<u64, (u64, u64)>,
     tables: BTreeMap<u64, u64>,
-    nodes: BTreeMap<u64, Seen>,
+    nodes: BTreeMap<u64, Observation>,
 }
 
-/// What was last seen of a node.
+/// The state of a node in the last step.
 #[derive(Clone, Copy, Default)]
-struct Seen {
+struct Observation {
     applied: u64,
     /// How often the node had been started.
     starts: u64,
@@ -72,7 +72,7 @@ impl Invariants {
         if applied.index != before.applied || starts != before.starts {
             self.check_applied(node, group, before.applied)?;
         }
-        let seen = Seen {
+        let seen = Observation {
             applied: applied.index,
             starts,
             term,

@@ -1,4 +1,12 @@
-//! One schedule: a group of nodes, its clients, and what goes wrong.
+//! One schedule of the simulator: a group of nodes, its clients, and random faults.
+//!
+//! ```text
+//!   400 steps   ticks, packets, client operations; power cuts, I/O errors, partitions, changes
+//!               of membership; invariants after each step
+//!   heal        no more faults: the group must serve its clients again
+//! ```
+//!
+//! Everything is drawn from the seed, so a violation is repeated by its seed.
 
 use std::ops::AddAssign;
 
@@ -10,7 +18,7 @@ use super::network::Network;
 use super::node::Node;
 use crate::Change;
 
-/// The steps in which things go wrong.
+/// The steps with faults.
 const STEPS: u64 = 400;
 /// The steps after which a healed group must serve.
 const RECOVERY_STEPS: u64 = 400;
@@ -22,7 +30,7 @@ const RATES: [u64; 4] = [4, 7, 9, 10];
 /// The operations that a healed group must serve.
 const LAST_OPERATIONS: u64 = 12;
 
-/// What a schedule has exercised.
+/// The numbers of events that a schedule has exercised.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Counts {
     pub(super) operations: u64,
@@ -56,8 +64,8 @@ struct World {
     invariants: Invariants,
     counts: Counts,
     last_node: u64,
-    /// How often things go wrong: once in this many steps.
-    calm: u64,
+    /// The mean number of steps between two faults.
+    steps_per_fault: u64,
     has_churn: bool,
 }
 
@@ -87,7 +95,7 @@ impl World {
             invariants: Invariants::default(),
             counts: Counts::default(),
             last_node: voters.len() as u64,
-            calm: *rng.pick(&[10, 20, 50]),
+            steps_per_fault: *rng.pick(&[10, 20, 50]),
             has_churn: rng.one_in(2),
             now: 0,
             nodes,
@@ -98,8 +106,8 @@ impl World {
 
     fn run(&mut self) -> Result<(), String> {
         for _ in 0..STEPS {
-            if self.rng.one_in(self.calm) {
-                self.go_wrong()?;
+            if self.rng.one_in(self.steps_per_fault) {
+                self.inject_fault()?;
             }
             if self.has_churn && self.rng.one_in(15) {
                 self.change_members()?;
@@ -251,7 +259,7 @@ impl World {
         }
     }
 
-    fn go_wrong(&mut self) -> Result<(), String> {
+    fn inject_fault(&mut self) -> Result<(), String> {
         let at = match self.leader() {
             Some(leader) if self.rng.one_in(3) => leader,
             _ => self.rng.index(self.nodes.len()),

@@ -1,4 +1,4 @@
-//! What encrypts and authenticates the connections between nodes.
+//! The interface for encryption and authentication of connections between nodes.
 //!
 //! The transport does no cryptography itself. It is given an [`Encryption`], which turns a socket
 //! into a stream to an authenticated node, on both sides. The hello frames then travel inside it.

@@ -1,4 +1,4 @@
-//! What a transport reports.
+//! The events that a transport reports: connections, refusals and lost packets.
 
 use std::net::SocketAddr;
 

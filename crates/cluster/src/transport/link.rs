@@ -1,4 +1,14 @@
-//! The link to a peer: packets that wait, and the connection that carries them.
+//! The link to a peer: a bounded queue of packets, and the connection that carries them.
+//!
+//! ```text
+//!   push ─▶ queue ─▶ take: the thread of the link sends all of it     (see `outgoing`)
+//!     └─ no connection, or full: dropped, as a network may
+//! ```
+//!
+//! A peer that restarts connects to this node. The link then drops its connection to the earlier
+//! process and connects again without waiting for the backoff.
+//!
+//! Invariant: the queue is empty while there is no connection.
 
 use std::collections::VecDeque;
 use std::net::{Shutdown, TcpStream};
@@ -28,22 +38,22 @@ struct Queue {
     connection: Option<(TcpStream, u64)>,
     /// The peer's process has connected to this node: connect to it now.
     is_hurried: bool,
-    /// A packet was dropped since the thread last took what waits.
+    /// A packet was dropped since the thread last took the queue.
     is_overflowing: bool,
     is_closed: bool,
 }
 
-/// What became of a packet.
+/// What [`Link::push`] has done with a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pushed {
+pub(super) enum PushOutcome {
     Queued,
     /// Dropped: there is no connection, or an earlier packet was dropped for the same reason.
     Dropped,
-    /// Dropped, as the first of several: too much waits.
+    /// Dropped, as the first of several, because the queue is full.
     Overflows,
 }
 
-/// What the thread of a link has to do.
+/// The next work of a link's thread.
 pub(super) enum Work {
     Send(VecDeque<Envelope>),
     /// The deadline has passed.
@@ -60,24 +70,24 @@ impl Link {
     }
 
     /// Queues a packet, or drops it.
-    pub(super) fn push(&self, envelope: Envelope) -> Pushed {
+    pub(super) fn push(&self, envelope: Envelope) -> PushOutcome {
         let bytes = packet_bytes(&envelope.packet);
         let mut queue = self.queue.lock();
         let is_full = queue.packets.len() >= self.max_packets
             || (queue.bytes > 0 && queue.bytes + bytes > self.max_bytes);
         if queue.is_closed || queue.connection.is_none() {
-            return Pushed::Dropped;
+            return PushOutcome::Dropped;
         }
         if is_full {
             let is_first = !std::mem::replace(&mut queue.is_overflowing, true);
-            return if is_first { Pushed::Overflows } else { Pushed::Dropped };
+            return if is_first { PushOutcome::Overflows } else { PushOutcome::Dropped };
         }
         queue.bytes += bytes;
         queue.packets.push_back(envelope);
         if queue.packets.len() == 1 {
             self.changed.notify_one();
         }
-        Pushed::Queued
+        PushOutcome::Queued
     }
 
     /// Waits for packets until the deadline.
@@ -119,15 +129,15 @@ impl Link {
         queue.connection = Some((stream, process));
     }
 
-    /// Drops what waits, and accepts no packets until it is opened again.
+    /// Drops the queued packets, and accepts none until it is opened again.
     pub(super) fn reset(&self) {
         let mut queue = self.queue.lock();
         (queue.connection, queue.bytes, queue.is_overflowing) = (None, 0, false);
         queue.packets.clear();
     }
 
-    /// The peer's process has connected to this node: a connection to an earlier process is dead,
-    /// and if there is none, one can be had now.
+    /// Records that this process of the peer has connected to this node: a connection to an earlier
+    /// process is dead, and without one the link connects now.
     pub(super) fn note_process(&self, process: u64) {
         let mut queue = self.queue.lock();
         match &queue.connection {

@@ -1,4 +1,11 @@
-//! The thread of a link: it connects to the peer, sends what waits, and connects again.
+//! The thread of a link: it connects to the peer, sends the queued packets, and reconnects.
+//!
+//! ```text
+//!   connect ── hello, answer ── send packets, pings ── error ── wait ── connect …
+//! ```
+//!
+//! The wait doubles up to a limit, with a random part. A refused connection waits the longest.
+//! After a connection has ended, the groups learn that packets may have been lost.
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -58,7 +65,7 @@ pub(super) fn run(shared: &Arc<Shared>, link: &Link) {
     loop {
         let max_backoff = shared.options.max_backoff;
         match connect(shared, link) {
-            Ok(Connected { socket, stream, address, process }) => {
+            Ok(PeerConnection { socket, stream, address, process }) => {
                 backoff = MIN_BACKOFF;
                 link.open(socket, process);
                 report(TransportEvent::Connected { node, address });
@@ -91,7 +98,7 @@ pub(super) fn run(shared: &Arc<Shared>, link: &Link) {
 }
 
 /// A connection to a peer.
-struct Connected {
+struct PeerConnection {
     socket: TcpStream,
     stream: Box<dyn Stream>,
     address: SocketAddr,
@@ -100,7 +107,7 @@ struct Connected {
 }
 
 /// Connects and introduces both sides to each other.
-fn connect(shared: &Shared, link: &Link) -> Result<Connected, ConnectError> {
+fn connect(shared: &Shared, link: &Link) -> Result<PeerConnection, ConnectError> {
     let options = &shared.options;
     let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
     let connected = link.address.to_socket_addrs()?.find_map(|address| {
@@ -134,11 +141,11 @@ fn connect(shared: &Shared, link: &Link) -> Result<Connected, ConnectError> {
     read_frame(&mut stream, &mut body, MAX_HELLO_BYTES)?;
     match Answer::decode(&body)?.refusal {
         Some(reason) => Err(ConnectError::RefusedBy(reason)),
-        None => Ok(Connected { socket, stream, address, process: hello.process }),
+        None => Ok(PeerConnection { socket, stream, address, process: hello.process }),
     }
 }
 
-/// Sets what both sides of a connection need.
+/// Sets the socket options that both sides of a connection need.
 pub(super) fn prepare(stream: &TcpStream, options: &TransportOptions) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(options.connect_timeout))?;

@@ -1,4 +1,6 @@
-//! The state that the threads of a transport share.
+//! The state that the threads of a transport share: groups, links, and incoming connections.
+//!
+//! A hello is checked here, on both sides: version, cluster, number of groups and node id must fit.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -9,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use parking_lot::{Mutex, RwLock};
 
 use super::event::{HelloRefusal, TransportEvent};
-use super::link::{Link, Pushed};
+use super::link::{Link, PushOutcome};
 use super::options::TransportOptions;
 use crate::codec::Hello;
 use crate::network::Receiver;
@@ -20,6 +22,7 @@ const VERSIONS: (u16, u16) = (1, 1);
 /// The earlier processes of a node that are remembered.
 const MAX_PROCESSES: usize = 16;
 
+/// The shared state of a transport.
 pub(super) struct Shared {
     pub(super) options: TransportOptions,
     /// A random number of this process.
@@ -27,14 +30,14 @@ pub(super) struct Shared {
     groups: RwLock<HashMap<u64, Arc<dyn Receiver>>>,
     links: RwLock<HashMap<u64, Arc<Link>>>,
     client_addresses: RwLock<HashMap<u64, String>>,
-    incoming: Mutex<Incoming>,
+    incoming: Mutex<IncomingConnections>,
     pub(super) is_stopped: AtomicBool,
     dropped_packets: AtomicU64,
 }
 
 /// The connections that others have opened.
 #[derive(Default)]
-struct Incoming {
+struct IncomingConnections {
     last_id: u64,
     streams: HashMap<u64, TcpStream>,
     /// The connection of each node.
@@ -63,7 +66,7 @@ impl Shared {
         (self.options.listener)(&event);
     }
 
-    /// What this node says to another one.
+    /// The hello of this node to another one.
     pub(super) fn hello(&self, to: u64) -> Hello {
         Hello {
             versions: VERSIONS,
@@ -76,7 +79,7 @@ impl Shared {
         }
     }
 
-    /// Checks what another node says of itself.
+    /// Checks the hello of another node, and records its address for clients.
     pub(super) fn check_hello(&self, hello: &Hello) -> Result<(), HelloRefusal> {
         let (own, node) = (self.options.node, hello.from);
         if hello.versions.0 > VERSIONS.1 || hello.versions.1 < VERSIONS.0 {
@@ -173,11 +176,11 @@ impl Shared {
 
     pub(super) fn send(&self, envelope: Envelope) {
         let node = envelope.packet.to();
-        let pushed = self.link(node).map_or(Pushed::Dropped, |link| link.push(envelope));
-        if pushed != Pushed::Queued {
+        let pushed = self.link(node).map_or(PushOutcome::Dropped, |link| link.push(envelope));
+        if pushed != PushOutcome::Queued {
             self.dropped_packets.fetch_add(1, Relaxed);
         }
-        if pushed == Pushed::Overflows {
+        if pushed == PushOutcome::Overflows {
             // Raft then sends one packet at a time, until the peer answers.
             self.report_unreachable(node);
         }
@@ -187,7 +190,7 @@ impl Shared {
         self.dropped_packets.load(Relaxed)
     }
 
-    /// Tells all groups that packets to a node have been lost.
+    /// Reports to all groups that packets to a node have been lost.
     pub(super) fn report_unreachable(&self, node: u64) {
         self.groups.read().values().for_each(|receiver| receiver.report_unreachable(node));
     }

@@ -1,3 +1,5 @@
+//! Transports over local sockets: order, refusals by name, restarts, and peers that do not read.
+
 #![allow(clippy::unwrap_used)]
 
 use std::io::{Read, Write};

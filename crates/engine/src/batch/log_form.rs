@@ -102,7 +102,7 @@ pub(super) fn unexpected_merge() -> String {
 
 /// Decodes the log form; ends after the first malformed operation.
 pub(super) struct Decoder<'a> {
-    /// What is not decoded yet.
+    /// The bytes that are not decoded yet.
     pub(super) bytes: &'a [u8],
 }
 

@@ -44,8 +44,8 @@ impl Compaction {
         Compaction { reason, ..self }
     }
 
-    /// What listeners of events hear of it. Of a run of level 0, the bytes are those of its live
-    /// keys and values, as far as they are merged.
+    /// The job as it is reported to event listeners. The bytes of a run of level 0 are those of its
+    /// live keys and values, as far as they are merged.
     pub(super) fn job(&self) -> Job {
         let of_run = |run: &L0Run| FileInfo::new(run.entry().info().name, self.bytes_of_run(run));
         let tables = self.inputs.iter().chain(&self.below);

@@ -1,4 +1,13 @@
-//! The background job of a compaction.
+//! Compaction jobs: picks due compactions, runs them in the background, and installs the results.
+//!
+//! ```text
+//!   schedule ── pick: by level size and seeks, else range deletions, garbage in blob files,
+//!      │              tombstones ─▶ in progress ─▶ queue of the scheduler
+//!      └─ job ── move | remove | merge ── manifest edit ── next version ── schedule again
+//! ```
+//!
+//! Invariants: two running compactions have no common input. A job whose edit is not applied
+//! removes the files that it wrote, unless it is unknown whether the manifest names them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -9,7 +18,7 @@ use siltstone_engine::{FileInfo, Result};
 use siltstone_runtime::Priority;
 
 use super::merge::MergeResult;
-use super::output::Written;
+use super::output::OutputFiles;
 use super::{Compaction, blob_gc, range_deletions, tombstones};
 use crate::engine::{State, Tree};
 use crate::version::{Edit, FileEntry, L0Run, TableFile};
@@ -104,12 +113,12 @@ impl Tree {
             };
             let files = compaction.runs.iter().filter_map(L0Run::file);
             let tables = files.chain(&compaction.inputs).map(moved).collect();
-            let written = Written { tables, blobs: Vec::new() };
+            let written = OutputFiles { tables, blobs: Vec::new() };
             MergeResult { written, expired: 0, filtered: 0, changed: 0 }
         } else if compaction.is_removal {
             let removed = compaction.runs.len() + compaction.inputs.len();
             self.counters.range_deleted_tables.fetch_add(removed as u64, Relaxed);
-            let written = Written::default();
+            let written = OutputFiles::default();
             MergeResult { written, expired: 0, filtered: 0, changed: 0 }
         } else {
             self.merge_tables(generation, compaction)?
@@ -136,7 +145,7 @@ impl Tree {
             ..Edit::default()
         };
         let files = written.infos();
-        let written = if is_move { Written::default() } else { written };
+        let written = if is_move { OutputFiles::default() } else { written };
         if is_leveled {
             self.strategy.advance(compaction);
         }

@@ -19,10 +19,10 @@ use siltstone_runtime::Priority;
 use siltstone_table::{EntryRef, IterOptions, Kind};
 
 use super::Compaction;
-use super::output::{Output, Written};
+use super::output::{Output, OutputFiles};
 use crate::blob_ref::BlobRef;
 use crate::engine::Tree;
-use crate::folder::{Folded, Folder};
+use crate::folder::{FoldedVersion, Folder};
 use crate::range_deletes::{DeleteFilter, DeletedVersion, RangeDeletes};
 use crate::read::{LevelIter, Merge, PrefetchBudget, Source};
 use crate::version::{LevelTables, TableFile, Version};
@@ -43,7 +43,7 @@ struct Subcompactions {
     /// `cuts[i]`.
     cuts: Vec<Vec<u8>>,
     next: AtomicUsize,
-    done: Mutex<Vec<Option<Result<Written>>>>,
+    done: Mutex<Vec<Option<Result<OutputFiles>>>>,
     progress: Condvar,
     /// The last element is the sequence number of the compaction itself.
     snapshots: Vec<u64>,
@@ -91,7 +91,7 @@ impl FilterContent for Content<'_> {
 
 /// The result of a merge.
 pub(super) struct MergeResult {
-    pub(super) written: Written,
+    pub(super) written: OutputFiles,
     /// Expired entries that were dropped or replaced by tombstones.
     pub(super) expired: u64,
     /// Rows that the compaction filter dropped.
@@ -166,9 +166,9 @@ impl Tree {
     }
 
     /// The files of all subcompactions; if one failed, those of the others are removed.
-    fn collect_written(&self, results: Vec<Result<Written>>) -> Result<Written> {
+    fn collect_written(&self, results: Vec<Result<OutputFiles>>) -> Result<OutputFiles> {
         let failure = results.iter().find_map(|result| result.as_ref().err().cloned());
-        let mut written = Written::default();
+        let mut written = OutputFiles::default();
         for mut one in results.into_iter().flatten() {
             written.tables.append(&mut one.tables);
             written.blobs.append(&mut one.blobs);
@@ -219,7 +219,7 @@ impl Tree {
         &self,
         subcompactions: &Subcompactions,
         index: usize,
-    ) -> Result<Written> {
+    ) -> Result<OutputFiles> {
         let compaction = &subcompactions.compaction;
         let end = subcompactions.cuts.get(index);
         let runs = runs(compaction, end.map(Vec::as_slice), &self.prefetch_budget(subcompactions))?;
@@ -403,7 +403,7 @@ impl KeptEntries<'_, '_, '_> {
         Ok(())
     }
 
-    fn add_folded(&mut self, made: Folded<'_>) -> Result<()> {
+    fn add_folded(&mut self, made: FoldedVersion<'_>) -> Result<()> {
         self.add(made.entry, None, made.retention, made.deleted)
     }
 

@@ -29,13 +29,13 @@ const MAX_UNSYNCED_TABLES: usize = 4;
 
 /// The files that a subcompaction has written.
 #[derive(Default)]
-pub(super) struct Written {
+pub(super) struct OutputFiles {
     pub(super) tables: Vec<FileEntry>,
     /// The numbers of new blob files.
     pub(super) blobs: Vec<u64>,
 }
 
-impl Written {
+impl OutputFiles {
     /// The files, for listeners of events.
     pub(super) fn infos(&self) -> Vec<FileInfo> {
         let uses = || self.tables.iter().flat_map(|table| &table.blobs);
@@ -53,7 +53,7 @@ impl Tree {
     }
 
     /// Removes files that no manifest names. If that fails, the next open removes them.
-    pub(super) fn remove_written(&self, written: &Written) {
+    pub(super) fn remove_written(&self, written: &OutputFiles) {
         self.remove_tables(&written.tables);
         super::blob_writer::remove(self, &written.blobs);
     }
@@ -206,8 +206,8 @@ impl<'a> Output<'a> {
     }
 
     /// The files, once they are finished.
-    pub(super) fn into_written(self) -> Written {
-        Written { tables: self.done, blobs: self.blobs.numbers() }
+    pub(super) fn into_written(self) -> OutputFiles {
+        OutputFiles { tables: self.done, blobs: self.blobs.numbers() }
     }
 
     fn end_table(&mut self) -> Result<()> {

@@ -179,7 +179,7 @@ impl Tree {
     }
 }
 
-/// What listeners of events hear as the reason.
+/// The compaction with the reason that event listeners receive.
 fn requested(compaction: Compaction) -> Compaction {
     compaction.because("request")
 }

@@ -1,4 +1,4 @@
-//! What follows from the options: sizes of memtables, level 0 and prefetches, and the table format.
+//! Limits computed from the options: sizes of memtables, level 0 and prefetches, the table format.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -102,7 +102,7 @@ impl Options {
         (threshold > 0).then_some(threshold)
     }
 
-    /// What a compaction of level 0 takes.
+    /// The compaction policy of level 0.
     pub(crate) fn l0_policy(&self) -> L0Policy {
         let is_whole = self.level0.capacity_bytes == Some(0);
         self.level0.policy.unwrap_or(if is_whole { L0Policy::Whole } else { L0Policy::Sliced })

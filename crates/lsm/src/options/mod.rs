@@ -146,7 +146,7 @@ pub enum HotBudget {
     Share(f64),
 }
 
-/// What a compaction of level 0 takes.
+/// Which runs and keys a compaction of level 0 merges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum L0Policy {
     /// `whole`: all runs at once, by their number. With `pmem.size` also when the pool is 60 %

@@ -17,7 +17,8 @@ use siltstone_table::Kind;
 
 use super::Merge;
 use super::merged_value::MergeReader;
-use super::view_deletes::{SkipGuard, ViewDeletes};
+use super::skip_guard::SkipGuard;
+use super::view_deletes::ViewDeletes;
 use crate::compact::MIN_PASSED;
 use crate::engine::Tree;
 use crate::view::View;

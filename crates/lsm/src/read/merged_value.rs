@@ -16,7 +16,7 @@ use crate::memtable::kind_of;
 use crate::merge_chain::MergeChain;
 use crate::view::View;
 
-/// What reads of merged values need besides the view.
+/// Reads merged values from a view.
 pub(super) struct MergeReader {
     pub(super) operator: Option<Arc<dyn MergeOperator>>,
     /// Whether RowTables narrow each other's searches.

@@ -18,6 +18,7 @@ mod merged_value;
 mod random;
 mod replayed;
 mod seek_state;
+mod skip_guard;
 mod source;
 mod value_prefetcher;
 mod view_deletes;

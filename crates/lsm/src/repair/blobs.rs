@@ -1,11 +1,11 @@
 //! Repair of the files with values that tables refer to (key-value separation).
 //!
 //! A damaged or missing kept log or blob file is given up: tables that refer to it are written
-//! again, with every value in it that is still readable in the table. References to sound files
+//! again, with every value in it that is still readable in the table. References to intact files
 //! stay.
 //!
-//! Invariant: each reference of a saved entry is to a sound file, and each value that is lost is in
-//! a reported loss.
+//! Invariant: each reference of a saved entry is to an intact file, and each value that is lost is
+//! in a reported loss.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use crate::blob_ref::BlobRef;
 use crate::record;
 use crate::version::{BlobFileId, BlobUse, Edit, FileEntry, LogFile};
 
-/// What happens to the references of a table whose entries are copied.
+/// How the references of a table are treated when its entries are copied.
 pub(super) enum References<'a> {
     /// They are left out: the files that they refer to are read as a whole.
     Skipped,

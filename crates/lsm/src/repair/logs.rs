@@ -115,12 +115,12 @@ impl Repair<'_> {
         (log, bytes): (u64, u64),
         state: &mut Edit,
     ) -> Result<()> {
-        let table = self.sound_table(FileKind::Table, entry.number, 0);
+        let table = self.intact_table(FileKind::Table, entry.number, 0);
         let id = BlobFileId { number: log, is_log: true, bytes };
-        let log_is_sound = LogFile::open(&self.logs, id, None).and_then(|log| log.verify());
+        let checked_log = LogFile::open(&self.logs, id, None).and_then(|log| log.verify());
         let is_damage =
             |damage: &siltstone_engine::Error| damage.is_corruption() || damage.is_not_found();
-        let damage = match (&table, &log_is_sound) {
+        let damage = match (&table, &checked_log) {
             (Ok((found, _)), Ok(())) if super::tables::is_named(found, entry) => {
                 state.added.push(entry.clone());
                 return Ok(());

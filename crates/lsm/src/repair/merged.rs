@@ -72,7 +72,7 @@ impl Repair<'_> {
         number: FileNumber,
     ) -> Result<Option<(FileKind, u64)>> {
         let name = kind.name(number);
-        let (at, reason) = match self.sound_table(kind, number.0, 1) {
+        let (at, reason) = match self.intact_table(kind, number.0, 1) {
             Ok((_, true)) => {
                 self.report.note(format!("{name} is an index of a log: its log is read instead"));
                 self.files.remove(name);

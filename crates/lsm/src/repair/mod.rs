@@ -95,8 +95,8 @@ impl Repair<'_> {
             self.pool_bytes = self.vfs.open(POOL_FILE, siltstone_vfs::Mode::Read)?.len()?;
         }
         let mut known = KnownManifest::<Version>::read(self.vfs)?;
-        if known.is_intact && self.is_sound(known.edit.as_ref())? {
-            self.report.note("everything that the manifest names is sound: nothing to repair");
+        if known.is_intact && self.passes_verification(known.edit.as_ref())? {
+            self.report.note("everything that the manifest names is intact: nothing to repair");
             return Ok(());
         }
         let names = self.vfs.list()?;
@@ -142,8 +142,8 @@ impl Repair<'_> {
     }
 
     /// Whether nothing needs repair; `false` if the check fails.
-    fn is_sound(&self, edit: Option<&Edit>) -> Result<bool> {
-        if !verify_closed(self.vfs).is_ok_and(|report| report.is_sound()) {
+    fn passes_verification(&self, edit: Option<&Edit>) -> Result<bool> {
+        if !verify_closed(self.vfs).is_ok_and(|report| report.is_intact()) {
             return Ok(false);
         }
         let Some(edit) = edit else { return Ok(false) };
@@ -227,9 +227,11 @@ impl Repair<'_> {
         Ok(state)
     }
 
-    /// The entry of an undamaged table, and whether it is the index of a log; an error if any of it
-    /// does not match its checksum.
-    fn sound_table(&self, kind: FileKind, number: u64, level: usize) -> Result<(FileEntry, bool)> {
+    /// Reads a whole table; returns its entry, and whether it is the index of a log.
+    ///
+    /// # Errors
+    /// `Corruption` if any of it does not match its checksum.
+    fn intact_table(&self, kind: FileKind, number: u64, level: usize) -> Result<(FileEntry, bool)> {
         let table = self.open(kind, number)?;
         table.verify(|_| ControlFlow::Continue(()))?;
         let is_index = table.meta_block(LOG_OF_RUN, Purpose::Maintenance)?.is_some();

@@ -52,7 +52,7 @@ impl Repair<'_> {
     ) -> Result<()> {
         let name = named.file_name();
         let mut is_other = false;
-        let (at, reason) = match self.sound_table(named.kind(), named.number, named.level) {
+        let (at, reason) = match self.intact_table(named.kind(), named.number, named.level) {
             Ok((found, _)) if is_named(&found, named) => {
                 if !self.has_damaged_blobs(named) {
                     state.added.push(named.clone());
@@ -117,7 +117,8 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Adds a copy of a sound table that refers to damaged files, with the values that can be read.
+    /// Adds a copy of an intact table that refers to damaged files, with the values that are
+    /// readable.
     fn copy_with_values(&mut self, named: &FileEntry, state: &mut Edit) -> Result<()> {
         let table = (named.kind(), FileNumber(named.number));
         let found = FoundVersions::new();

@@ -1,4 +1,9 @@
-//! A table file that versions share.
+//! An open table file, which versions share.
+//!
+//! A table that moves to another level without being rewritten gets a new [`TableFile`] over the
+//! same file. The Bloom filter of an L0 run is in the version (`l0_filter`) and not here.
+//!
+//! Invariant: the file is removed once it is obsolete and no version on any level has it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};

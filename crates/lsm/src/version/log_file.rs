@@ -1,8 +1,8 @@
-//! A log that was kept as part of an L0 run (the values of a CL-SSTable), or because tables refer
-//! to values in it; or a blob file, which has the same format.
+//! Files with values outside of the tables: kept logs, and blob files, which have the same format.
 //!
-//! The log of a full memtable already contains every value. The L0 run is then a table of positions
-//! in that log, and no value is written twice.
+//! The log of a full memtable already contains every value. So its L0 run is a table of positions
+//! in the log (a CL-SSTable), and no value is written twice. The log is kept while the run needs
+//! it, or while tables refer to values in it.
 //!
 //! Source: TRIAD paper, section 4.3.
 

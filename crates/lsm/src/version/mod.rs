@@ -13,6 +13,7 @@
 
 pub(crate) mod blob_files;
 mod edit;
+mod edit_format;
 mod file;
 mod file_opener;
 mod l0_filter;

@@ -97,7 +97,7 @@ fn deleted_range_frees_its_space_and_leaves_no_tombstone() {
         );
         assert!(lsm.stats().space_bytes < full / 3, "{policy:?}");
         assert_eq!(read_all(&lsm, None), rows, "{policy:?}");
-        assert!(lsm.verify(&mut |_, _| ()).unwrap().is_sound());
+        assert!(lsm.verify(&mut |_, _| ()).unwrap().is_intact());
     }
 }
 
@@ -224,7 +224,7 @@ fn filter_changes_values_but_not_their_expiry_nor_what_snapshots_see() {
             assert_eq!(lsm.get(&key(410)).unwrap().unwrap().expires_at, Some(2000));
             assert!(lsm.stats().counters["compaction_filter_changes"] >= 420);
             assert_eq!(lsm.stats().counters["compaction_filter_drops"], 0);
-            assert!(lsm.verify(&mut |_, _| ()).unwrap().is_sound());
+            assert!(lsm.verify(&mut |_, _| ()).unwrap().is_intact());
             lsm.close().unwrap();
             let lsm = open(&vfs, &policy, Env::replayable(clock.clone(), 1)).unwrap();
             assert_eq!(read_all(&lsm, None), rows, "{policy:?}");
@@ -256,7 +256,7 @@ fn changed_value_of_the_length_of_separated_values_leaves_the_table() {
     rows.iter_mut().for_each(|(key, value)| *value = vec![key[5]; 200]);
     assert_eq!(read_all(&lsm, None), rows);
     assert!(lsm.stats().counters["blob_values_written"] >= 300);
-    assert!(lsm.verify(&mut |_, _| ()).unwrap().is_sound());
+    assert!(lsm.verify(&mut |_, _| ()).unwrap().is_intact());
     lsm.close().unwrap();
     assert_eq!(read_all(&open(&vfs, &policy, replayable()).unwrap(), None), rows);
 }
@@ -314,7 +314,7 @@ fn writers_readers_and_background_work_go_on_meanwhile() {
         lsm.compact_range(&KeyRange::all()).unwrap();
         assert_eq!(read_all(&lsm, None), all, "{policy:?}");
         assert_eq!(entries(&lsm), all.len() as u64, "{policy:?}");
-        assert!(lsm.verify(&mut |_, _| ()).unwrap().is_sound());
+        assert!(lsm.verify(&mut |_, _| ()).unwrap().is_intact());
         lsm.close().unwrap();
     }
 }
@@ -349,7 +349,7 @@ fn power_cut_meanwhile_loses_nothing() {
             assert_eq!(read_all(&lsm, None), rows, "{policy:?} {step}");
             lsm.compact_range(&range(50, 350)).unwrap();
             assert_eq!(read_all(&lsm, None), rows, "{policy:?} {step}");
-            assert!(lsm.verify(&mut |_, _| ()).unwrap().is_sound());
+            assert!(lsm.verify(&mut |_, _| ()).unwrap().is_intact());
         }
         assert!(cuts > 5, "{policy:?}: {cuts} cuts");
     }

@@ -205,7 +205,7 @@ fn file_goes_to_the_deepest_level_without_an_overlap_above() {
     expect(&lsm);
     lsm.compact_range(&KeyRange::all()).unwrap();
     expect(&lsm);
-    assert!(lsm.verify(&mut |_, _| ()).unwrap().is_sound());
+    assert!(lsm.verify(&mut |_, _| ()).unwrap().is_intact());
     lsm.close().unwrap();
     drop(lsm);
     expect(&open(&vfs, &[SMALL]));
@@ -353,7 +353,7 @@ fn power_cut_leaves_all_files_or_none_and_loses_no_source() {
             let are_all_there = sources.iter().all(|is_there| *is_there);
             assert!(are_all_there || (mode == IngestMode::Move && is_ingested), "{mode:?} {cut}");
             assert_eq!(ingested_files(&vfs).len(), if is_ingested { 2 } else { 0 });
-            assert!(lsm.verify(&mut |_, _| ()).unwrap().is_sound());
+            assert!(lsm.verify(&mut |_, _| ()).unwrap().is_intact());
             if !is_ingested {
                 ingest(&lsm, &["one", "two"], mode).unwrap();
                 assert_eq!(value(&lsm, 29).unwrap(), b"new");
@@ -418,7 +418,7 @@ fn reader_among_threads_sees_an_ingestion_whole() {
             }
             is_done.store(true, SeqCst);
         });
-        assert!(lsm.verify(&mut |_, _| ()).unwrap().is_sound());
+        assert!(lsm.verify(&mut |_, _| ()).unwrap().is_intact());
         lsm.close().unwrap();
     }
 }
@@ -510,7 +510,7 @@ fn repair_without_a_manifest_keeps_ingested_entries_in_their_order() {
         let lsm = open(&vfs, &[SMALL]);
         let found = [2, 5, 15, 25, 40].map(|number| value(&lsm, number).unwrap());
         assert_eq!(found, ["new", "last", "file", "old", "new"].map(|it| it.as_bytes().to_vec()));
-        assert!(lsm.verify(&mut |_, _| ()).unwrap().is_sound());
+        assert!(lsm.verify(&mut |_, _| ()).unwrap().is_intact());
     }
 }
 
@@ -529,7 +529,7 @@ fn manifest_that_lost_an_ingestion_is_refused_and_repaired() {
     let env = Env::replayable(Arc::new(ManualClock::at(1)), 1);
     let refused = Lsm::open(vfs.clone(), env, options(&[SMALL])).err().unwrap().to_string();
     assert!(refused.contains("lacks the files that @1 ingested"), "{refused}");
-    assert!(!siltstone_lsm::verify_closed(&vfs).unwrap().is_sound());
+    assert!(!siltstone_lsm::verify_closed(&vfs).unwrap().is_intact());
     let report = siltstone_lsm::repair(&vfs).unwrap();
     assert!(!report.is_lossless(), "the order of writes is in doubt");
     let lsm = open(&vfs, &[SMALL]);

@@ -168,9 +168,9 @@ fn unflushed_deletion_is_replayed_and_checkpointed() {
     lsm.checkpoint(&mut siltstone_testkit::sink::VfsSink::new(copy.clone())).unwrap();
     let copied = open(&copy, &[SMALL]);
     assert_eq!((count(&copied), copied.get(&key(2)).unwrap()), (101, Some(kept)));
-    assert!(copied.verify(&mut |_, _| ()).unwrap().is_sound());
+    assert!(copied.verify(&mut |_, _| ()).unwrap().is_intact());
     drop(copied);
-    assert!(siltstone_lsm::verify_closed(&copy).unwrap().is_sound());
+    assert!(siltstone_lsm::verify_closed(&copy).unwrap().is_intact());
 }
 
 #[test]

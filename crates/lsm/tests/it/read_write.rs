@@ -72,7 +72,7 @@ fn entries_are_read_from_every_level() {
     let mut backward = all(&lsm, None, false);
     backward.reverse();
     assert_eq!(forward, backward);
-    assert!(lsm.verify(&mut |_, _| ()).unwrap().is_sound());
+    assert!(lsm.verify(&mut |_, _| ()).unwrap().is_intact());
     lsm.close().unwrap();
     assert!(matches!(lsm.get(b"k"), Err(Error::Closed)));
 

@@ -52,7 +52,7 @@ fn filled_with(options: &str) -> (FaultyVfs, Arc<dyn Vfs>) {
 /// The number of keys with the right value; panics if a key has a wrong one.
 fn intact_keys(vfs: &Arc<dyn Vfs>) -> usize {
     let lsm = open(vfs).unwrap();
-    assert!(lsm.verify(&mut |_, _| ()).unwrap().is_sound());
+    assert!(lsm.verify(&mut |_, _| ()).unwrap().is_intact());
     let mut cursor = lsm.range(KeyRange::all(), None).unwrap();
     let (mut count, mut is_valid) = (0, cursor.first().unwrap());
     while is_valid {
@@ -75,7 +75,7 @@ fn undamaged_store_is_not_changed() {
     for options in [PLAIN, CL_SSTABLES, "pmem.size=1MiB l0_capacity=0 triad.log=off"] {
         let (faulty, vfs) = filled_with(options);
         let before = files(&faulty, "");
-        assert!(verify_closed(&vfs).unwrap().is_sound());
+        assert!(verify_closed(&vfs).unwrap().is_intact());
         let report = repair(&vfs).unwrap().lines;
         assert!(report.len() == 1 && report[0].contains("nothing to repair"), "{report:?}");
         assert_eq!(files(&faulty, ""), before);

@@ -21,7 +21,7 @@
 //! The byte overheads per item are estimates from the engines' formats. `siltstone-experiments
 //! repro run advice` measures the error of the predictions.
 //!
-//! Source: write amplification by the models of this crate (thesis, chapter 4).
+//! Source: write amplification by the models of this crate (Lim, thesis, chapter 4).
 
 mod costs;
 mod design;
@@ -41,7 +41,8 @@ pub use requirements::{Device, Needs, Requirements};
 use crate::error::InvalidParameter;
 use design::Design;
 
-/// A design must cost less than this share of another's device time to be preferred to it.
+/// An engine is preferred to one before it in the order only if its device time is less than this
+/// share of the other's.
 const MAX_COST_RATIO: f64 = 0.8;
 
 /// An engine that can serve the workload.
@@ -78,7 +79,7 @@ pub struct Advice {
     pub ruled_out: Vec<Exclusion>,
 }
 
-/// In order of preference.
+/// The engines, in order of preference.
 const DESIGNS: [Design; 5] =
     [lsm::DESIGN, silt::DESIGN, trie::DESIGN, mica::DESIGN, skimpy::DESIGN];
 
@@ -134,6 +135,10 @@ impl Advice {
     }
 }
 
+/// Chooses the settings of an engine and predicts its costs.
+///
+/// # Errors
+/// The reasons why it cannot serve the workload, e.g. that it needs too much memory.
 fn fit(design: &Design, wanted: &Requirements) -> Result<Candidate, Vec<String>> {
     let settings = (design.fit)(wanted).map_err(|reason| vec![reason])?;
     let costs = settings.costs(wanted).map_err(|bad| vec![bad.to_string()])?;

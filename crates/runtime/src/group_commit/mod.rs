@@ -34,7 +34,7 @@ use crate::sync::{Thread, thread};
 /// A leader whose own request is committed returns after this many groups of others, if there is a
 /// spinning writer to take over.
 const MAX_SERVED_GROUPS: usize = 16;
-/// How often a writer looks for its result before it sleeps: 10 to 20 microseconds.
+/// How often a writer polls for its result before it sleeps: 10 to 20 microseconds.
 #[cfg(not(loom))]
 const SPINS: u32 = 400;
 #[cfg(loom)]

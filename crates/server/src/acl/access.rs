@@ -15,9 +15,9 @@ pub(crate) struct Access {
     free_at: u64,
 }
 
-/// The user was removed.
+/// The error that the user was removed.
 #[derive(Debug)]
-pub(crate) struct Removed;
+pub(crate) struct UserRemoved;
 
 impl Access {
     /// Of a new connection.
@@ -66,11 +66,11 @@ impl Access {
     /// Looks the user up again if users were changed.
     ///
     /// # Errors
-    /// [`Removed`]: the connection must be closed.
-    pub(crate) fn refresh(&mut self, acl: &Acl) -> Result<(), Removed> {
+    /// [`UserRemoved`]: the connection must be closed.
+    pub(crate) fn refresh(&mut self, acl: &Acl) -> Result<(), UserRemoved> {
         let generation = acl.generation();
         if self.seen != generation {
-            self.user = acl.user(&self.user.name).ok_or(Removed)?;
+            self.user = acl.user(&self.user.name).ok_or(UserRemoved)?;
             self.is_authenticated |= self.user.name == DEFAULT_USER && self.user.is_open();
             self.seen = generation;
             self.update(generation);

@@ -1,4 +1,4 @@
-//! What a set of rules allows: commands, keys and channels.
+//! Selectors of an ACL user: a set of rules that allow commands, keys and channels.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use super::names::CommandNames;
 use crate::glob;
 use crate::resp::Args;
 
-/// What a set of rules allows.
+/// The commands, keys and channels that a set of rules allows.
 #[derive(Clone)]
 pub(crate) struct Selector {
     pub(super) commands: CommandRules,

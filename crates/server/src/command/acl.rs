@@ -145,7 +145,7 @@ fn close_subscribers(context: &mut Context<'_>, user: &User) {
     });
 }
 
-/// Tells whether a user may run a command.
+/// Replies whether a user may run a command.
 fn dry_run(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let acl = &context.shared.acl;
     let shown = |word: &[u8]| String::from_utf8_lossy(&word[..word.len().min(128)]).into_owned();

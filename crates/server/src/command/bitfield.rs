@@ -103,7 +103,7 @@ impl Overflow {
 }
 
 /// A step of BITFIELD.
-enum Step {
+enum Operation {
     Get,
     Set(i64, Overflow),
     Add(i64, Overflow),
@@ -133,7 +133,7 @@ fn parse(
     args: Args<'_>,
     is_read_only: bool,
     max_bytes: usize,
-) -> Result<Vec<(Step, Width, u64)>, Failure> {
+) -> Result<Vec<(Operation, Width, u64)>, Failure> {
     let mut steps = Vec::new();
     let mut overflow = Overflow::Wrap;
     let mut words = args.iter();
@@ -159,9 +159,9 @@ fn parse(
         let width = Width::parse(next()?)?;
         let at = offset(next()?, width, (needed != 2).then_some(max_bytes))?;
         let step = match needed {
-            2 => Step::Get,
-            _ if is(word, "set") => Step::Set(integer(next()?)?, overflow),
-            _ => Step::Add(integer(next()?)?, overflow),
+            2 => Operation::Get,
+            _ if is(word, "set") => Operation::Set(integer(next()?)?, overflow),
+            _ => Operation::Add(integer(next()?)?, overflow),
         };
         if is_read_only && needed != 2 {
             return Err(reply_error("ERR BITFIELD_RO only supports the GET subcommand"));
@@ -188,7 +188,7 @@ fn bitfield(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let Entry { mut value, expires_at } = context.get(key)?.unwrap_or_default();
     let end = steps
         .iter()
-        .filter(|(step, ..)| !matches!(step, Step::Get))
+        .filter(|(step, ..)| !matches!(step, Operation::Get))
         .map(|(_, width, at)| (at + u64::from(width.bits)).div_ceil(8) as usize)
         .max();
     if let Some(end) = end {
@@ -198,19 +198,19 @@ fn bitfield(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     for (step, width, at) in &steps {
         let old = width.read(&value, *at);
         let (new, is_old_replied) = match step {
-            Step::Get => (Some(old), true),
+            Operation::Get => (Some(old), true),
             // As in Redis, a negative number is a large one for an unsigned integer.
-            Step::Set(number, overflow) => {
+            Operation::Set(number, overflow) => {
                 let is_signed = width.is_signed || *number >= 0;
                 let number = i128::from(*number) + if is_signed { 0 } else { 1 << 64 };
                 (overflow.apply(*width, number), true)
             }
-            Step::Add(number, overflow) => {
+            Operation::Add(number, overflow) => {
                 (overflow.apply(*width, old + i128::from(*number)), false)
             }
         };
         if let Some(new) = new
-            && !matches!(step, Step::Get)
+            && !matches!(step, Operation::Get)
         {
             width.write(&mut value, *at, new);
         }

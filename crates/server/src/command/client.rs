@@ -12,7 +12,7 @@ use super::failure::{
     Failure, Outcome, SYNTAX, reply_error, unknown_subcommand, wrong_subcommand_arity,
 };
 use super::session::ReplyMode;
-use super::waiters::Cancelled;
+use super::waiters::CancelOutcome;
 use super::{help, pause, tracking};
 use crate::acl::users::Acl;
 use crate::clients::{Address, Client, RunningCall, flag};
@@ -292,7 +292,7 @@ fn unblock(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let ticket = client.as_ref().and_then(|client| *client.parked.lock());
     let (waiters, observers) = (&context.shared.waiters, &context.shared.observers);
     let is_ended =
-        ticket.is_some_and(|ticket| waiters.cancel(observers, ticket) == Cancelled::Removed);
+        ticket.is_some_and(|ticket| waiters.cancel(observers, ticket) == CancelOutcome::Removed);
     if let (Some(client), true) = (client, is_ended) {
         client.complete(completion);
     }

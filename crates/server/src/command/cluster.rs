@@ -28,7 +28,7 @@ use crate::replication::slots::{SLOTS, slot_of};
 use crate::resp::{Args, number};
 use crate::store::key_iter::{KeyIter, Start};
 
-/// Maximum number of keys that COUNTKEYSINSLOT looks at.
+/// Maximum number of keys that COUNTKEYSINSLOT visits.
 const MAX_COUNTED_KEYS: u64 = 100_000;
 
 const DISABLED: Failure = reply_error("ERR This instance has cluster support disabled");
@@ -118,26 +118,26 @@ fn by_role(replication: &Replication, status: &Status) -> Vec<(Member, bool)> {
     members
 }
 
-/// The groups with their statuses and slots, and their leaders as far as they are known.
-struct Served<'a> {
+/// A group with its status and slots, and its leader if it is known.
+struct GroupView<'a> {
     replication: &'a Replication,
     status: Arc<Status>,
     slots: RangeInclusive<u16>,
     leader: Option<Member>,
 }
 
-fn served(groups: &Groups) -> Vec<Served<'_>> {
+fn served(groups: &Groups) -> Vec<GroupView<'_>> {
     let served = groups.iter().enumerate().map(|(group, replication)| {
         let status = replication.node.status();
         let leader = leader(replication, &status);
-        Served { replication, slots: groups.slots(group), leader, status }
+        GroupView { replication, slots: groups.slots(group), leader, status }
     });
     served.collect()
 }
 
 fn info(groups: &Groups) -> String {
     let served = served(groups);
-    let serves = |group: &&Served<'_>| group.leader.is_some() && group.status.failure.is_none();
+    let serves = |group: &&GroupView<'_>| group.leader.is_some() && group.status.failure.is_none();
     let slots: usize = served.iter().filter(serves).map(|group| group.slots.len()).sum();
     let all = usize::from(SLOTS);
     let leaders: BTreeSet<_> = served.iter().filter_map(|group| Some(group.leader?.node)).collect();
@@ -165,9 +165,9 @@ fn info(groups: &Groups) -> String {
 }
 
 /// The slots of the groups that a node leads, adjacent ones together.
-fn slots_of_leader(served: &[Served<'_>], node: u64) -> Vec<RangeInclusive<u16>> {
+fn slots_of_leader(served: &[GroupView<'_>], node: u64) -> Vec<RangeInclusive<u16>> {
     let mut ranges: Vec<RangeInclusive<u16>> = Vec::new();
-    let leads = |group: &&Served<'_>| group.leader.is_some_and(|leader| leader.node == node);
+    let leads = |group: &&GroupView<'_>| group.leader.is_some_and(|leader| leader.node == node);
     for group in served.iter().filter(leads) {
         match ranges.last_mut() {
             Some(last) if last.end() + 1 == *group.slots.start() => {
@@ -213,7 +213,7 @@ fn slots(context: &mut Context<'_>, groups: &Groups) {
     let led: Vec<_> = served.iter().filter(|group| group.leader.is_some()).collect();
     let replies = &mut *context.replies;
     replies.array(led.len());
-    for Served { replication, status, slots, .. } in led {
+    for GroupView { replication, status, slots, .. } in led {
         let members = by_role(replication, status);
         replies.array(2 + members.len());
         replies.int((*slots.start()).into());
@@ -235,8 +235,8 @@ fn shards(context: &mut Context<'_>, groups: &Groups) {
     served.iter().for_each(|group| shard(context, group));
 }
 
-fn shard(context: &mut Context<'_>, group: &Served<'_>) {
-    let Served { replication, status, slots, .. } = group;
+fn shard(context: &mut Context<'_>, group: &GroupView<'_>) {
+    let GroupView { replication, status, slots, .. } = group;
     let members = by_role(replication, status);
     let offset = |node: u64| match node == replication.id() {
         true => status.applied,
@@ -272,7 +272,7 @@ fn shard(context: &mut Context<'_>, group: &Served<'_>) {
     }
 }
 
-/// COUNTKEYSINSLOT looks at all keys, as they are not ordered by slot.
+/// COUNTKEYSINSLOT visits all keys, as they are not ordered by slot.
 fn count_keys(context: &mut Context<'_>, groups: &Groups, slot: &[u8]) -> Outcome {
     let slot = number::parse_i64(slot).ok_or(NOT_AN_INTEGER)?;
     let slot = u16::try_from(slot).ok().filter(|slot| *slot < SLOTS);

@@ -2,8 +2,8 @@
 //!
 //! ADD-NODE, REMOVE-NODE, MOVE-LEADER and CHECK START run at the leader; other nodes answer with
 //! `MOVED`. Nodes are added to the first group and removed from it; the others follow. All may be
-//! repeated. They begin something, and whoever sent them looks again until it is done: no command
-//! waits for a commit here.
+//! repeated. They start a change and reply at once, and the client polls until it is done: no
+//! command waits for a commit here.
 
 use std::fmt::Write;
 
@@ -192,7 +192,7 @@ pub(super) fn status(context: &mut Context<'_>, groups: &Groups, args: Args<'_>)
     Ok(())
 }
 
-/// What this node knows of a group, a field per line.
+/// The state of a group as this node knows it, a field per line.
 fn of_group(replication: &Replication, status: &Status) -> String {
     let mut out = String::new();
     let list = |nodes: &[u64]| nodes.iter().map(u64::to_string).collect::<Vec<_>>().join(",");

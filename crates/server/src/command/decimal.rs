@@ -19,7 +19,7 @@ pub(super) fn add(a: &[u8], b: &[u8]) -> Result<String, DecimalError> {
         None => Cow::Borrowed(text),
     });
     let (a, b) = (a.as_ref(), b.as_ref());
-    match (Fixed::parse(a), Fixed::parse(b)) {
+    match (FixedPoint::parse(a), FixedPoint::parse(b)) {
         (Some(a), Some(b)) => Ok(a.plus(b).to_text()),
         _ => {
             let sum = parse_double(a)? + parse_double(b)?;
@@ -93,9 +93,9 @@ const UNIT: i128 = 10i128.pow(SCALE_DIGITS as u32);
 
 /// A number in units of 10^-17.
 #[derive(Clone, Copy)]
-struct Fixed(i128);
+struct FixedPoint(i128);
 
-impl Fixed {
+impl FixedPoint {
     /// Parses `[sign]digits[.digits][e exponent]`; `None` if digits would be lost, or if it is not
     /// a number.
     fn parse(text: &[u8]) -> Option<Self> {
@@ -130,11 +130,11 @@ impl Fixed {
             false => value.checked_mul(power)?,
         };
         // The sum of two must not overflow.
-        (value <= i128::MAX / 2).then_some(Fixed(if is_negative { -value } else { value }))
+        (value <= i128::MAX / 2).then_some(FixedPoint(if is_negative { -value } else { value }))
     }
 
     fn plus(self, other: Self) -> Self {
-        Fixed(self.0 + other.0)
+        FixedPoint(self.0 + other.0)
     }
 
     fn to_text(self) -> String {

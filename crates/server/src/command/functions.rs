@@ -21,10 +21,10 @@ use super::scripts::{self, Invocation};
 use super::{help, info};
 use crate::glob;
 use crate::resp::{Args, number};
-use crate::script::functions::{Functions, Library, Loaded, RestorePolicy};
+use crate::script::functions::{Functions, Library, LoadedLibrary, RestorePolicy};
 use crate::script::host::with_host;
 use crate::script::limits::TimeLimit;
-use crate::script::long_runs::Running;
+use crate::script::long_runs::LongRun;
 
 /// Maximum time for a library to register its functions, as in Redis.
 const LOAD_TIME: std::time::Duration = std::time::Duration::from_millis(500);
@@ -129,7 +129,7 @@ fn load(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 
 /// Runs the code of a library, which registers its functions. The interpreter has up to
 /// `max_memory_bytes`; 0: any number.
-fn run_library(code: &[u8], max_memory_bytes: usize) -> Result<Loaded, String> {
+fn run_library(code: &[u8], max_memory_bytes: usize) -> Result<LoadedLibrary, String> {
     let library = Arc::new(Library::parse(code)?);
     let functions = with_host(info::REDIS_VERSION, |host| {
         host.begin_load(TimeLimit::For(LOAD_TIME));
@@ -137,7 +137,7 @@ fn run_library(code: &[u8], max_memory_bytes: usize) -> Result<Loaded, String> {
     })??;
     match functions.is_empty() {
         true => Err("ERR No functions registered".to_owned()),
-        false => Ok(Loaded { library, functions }),
+        false => Ok(LoadedLibrary { library, functions }),
     }
 }
 
@@ -147,7 +147,7 @@ fn run_payload(
     payload: &[u8],
     limit: usize,
     max_memory_bytes: usize,
-) -> Result<Vec<Loaded>, String> {
+) -> Result<Vec<LoadedLibrary>, String> {
     let body = payload::verify(payload)
         .ok_or_else(|| "ERR DUMP payload version or checksum are wrong".to_owned())?;
     let codes = libraries::restore(body, limit as u64).map_err(|error| format!("ERR {error}"))?;
@@ -208,13 +208,13 @@ fn list(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         }
     }
     let mut libraries = context.shared.functions.all();
-    libraries.retain(|Loaded { library, .. }| {
+    libraries.retain(|LoadedLibrary { library, .. }| {
         let name = library.name.to_ascii_lowercase();
         pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, name.as_bytes()))
     });
     let replies = &mut *context.replies;
     replies.array(libraries.len());
-    for Loaded { library, functions } in libraries {
+    for LoadedLibrary { library, functions } in libraries {
         replies.map(if with_code { 4 } else { 3 });
         replies.bulk(b"library_name");
         replies.bulk(library.name.as_bytes());
@@ -250,7 +250,7 @@ fn stats(context: &mut Context<'_>) {
     replies.bulk(b"running_script");
     match running {
         None => replies.null(),
-        Some(Running { name, command, since }) => {
+        Some(LongRun { name, command, since }) => {
             replies.map(3);
             replies.bulk(b"name");
             replies.bulk(name.unwrap_or_default().as_bytes());

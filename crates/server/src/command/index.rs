@@ -11,7 +11,7 @@ use crate::resp::Args;
 /// Definitions of all commands.
 pub(crate) struct CommandIndex {
     /// Packed names in the order of `definitions`, contiguous for the binary search.
-    names: Vec<Packed>,
+    names: Vec<PackedName>,
     /// Sorted by packed name.
     definitions: Vec<Definition>,
     /// Number of the first counter of a command's subcommands, if it has some.
@@ -78,11 +78,11 @@ impl std::ops::Index<usize> for CommandIndex {
 }
 
 /// A packed name: its first 16 bytes, and the others.
-pub(super) type Packed = (u128, u32);
+pub(super) type PackedName = (u128, u32);
 
 /// Packs a name of up to 20 bytes into numbers of the same order, in lower case.
 #[inline]
-pub(super) fn pack(name: &[u8]) -> Option<Packed> {
+pub(super) fn pack(name: &[u8]) -> Option<PackedName> {
     // Trailing zeros would be confused with padding.
     if name.last() == Some(&0) {
         return None;

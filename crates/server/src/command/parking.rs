@@ -6,7 +6,7 @@ use super::context::Context;
 use super::failure::{Failure, reply_error};
 use super::queued::QueuedCommand;
 use super::session::{ParkedCommand, ReplyMode, Session, TimeoutReply};
-use super::waiters::{Cancelled, Waiter};
+use super::waiters::{CancelOutcome, Waiter};
 use crate::mailbox::Completion;
 use crate::resp::{Args, Replies};
 use crate::shared::Shared;
@@ -16,7 +16,7 @@ use crate::store::blocked_keys::WaitKind;
 /// the moment.
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
-/// What a command waits for.
+/// The keys and the time for which a command waits.
 pub(super) struct Wait<'a> {
     pub(super) kind: WaitKind,
     /// Keys of the selected table.
@@ -123,13 +123,13 @@ pub(super) fn expire(shared: &Shared, session: &mut Session, now: Instant) -> bo
         return false;
     }
     match shared.waiters.cancel(&shared.observers, parked.ticket) {
-        Cancelled::Removed => true,
-        Cancelled::Running => {
+        CancelOutcome::Removed => true,
+        CancelOutcome::Running => {
             parked.deadline = Some(now + RETRY_INTERVAL);
             false
         }
         // The reply comes with the mail.
-        Cancelled::Ended => {
+        CancelOutcome::Ended => {
             parked.deadline = None;
             false
         }

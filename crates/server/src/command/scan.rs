@@ -48,7 +48,7 @@ const MAX_SCAN_KEYS: u64 = 100_000;
 const MAX_SCAN_BYTES: usize = 1 << 20;
 /// Time after which a call of SCAN ends early, unless it has visited few keys.
 const MAX_SCAN_TIME: Duration = Duration::from_millis(5);
-/// Keys visited between two looks at the clock.
+/// Keys visited between two reads of the clock.
 const KEYS_PER_CLOCK_READ: u64 = 64;
 /// Keys visited by RANDOMKEY in a transaction.
 const MAX_SAMPLED_KEYS: u64 = 1000;

@@ -33,7 +33,7 @@ use super::session::TimeoutReply;
 use super::{help, info, transactions};
 use crate::resp::{Args, Replies};
 use crate::script::cache::Script;
-use crate::script::host::{Ended, Run, with_host};
+use crate::script::host::{RunOutcome, ScriptRun, with_host};
 use crate::script::limits::{Abort, TimeLimit};
 use crate::script::long_runs::Kill;
 use crate::store::Overlay;
@@ -183,7 +183,7 @@ fn run_in_transaction(context: &mut Context<'_>, invocation: &Invocation<'_>) ->
     let (ended, calls) = run(inner, invocation, None, limit, replies)?;
     let messages = calls.messages;
     match ended {
-        Ended::Aborted(..) => Err(reply_error(
+        RunOutcome::Aborted(..) => Err(reply_error(
             "ERR the script ran for longer than busy-reply-threshold inside MULTI; run it outside, \
              or raise busy-reply-threshold",
         )),
@@ -219,7 +219,9 @@ fn run_on_worker(
         drop(guards);
         match outcome {
             Ok(outcome) => return outcome,
-            Err(Ended::Aborted(Abort::NeedsStore, _)) => script.needs_store.store(true, Relaxed),
+            Err(RunOutcome::Aborted(Abort::NeedsStore, _)) => {
+                script.needs_store.store(true, Relaxed)
+            }
             // The script thread would not see what is uncommitted as of one moment.
             Err(_) if is_replicated => return Err(TOO_LONG),
             Err(_) => script.is_long.store(true, Relaxed),
@@ -258,7 +260,7 @@ fn run_alone(context: &mut Context<'_>, args: Args<'_>, invocation: &Invocation<
     invocation.script.is_long.store(began.elapsed() >= WORKER_TIME, Relaxed);
     match outcome {
         Ok(outcome) => outcome,
-        Err(Ended::Aborted(Abort::Killed, place)) => {
+        Err(RunOutcome::Aborted(Abort::Killed, place)) => {
             let by = if invocation.name().is_some() { "FUNCTION" } else { "SCRIPT" };
             Err(format!("ERR Script killed by user with {by} KILL.{place}").into())
         }
@@ -272,15 +274,15 @@ fn lock_store<'a>(context: &Context<'a>) -> Vec<Guard<'a>> {
 }
 
 /// The declared keys of a table.
-type Declared<'k> = Option<(usize, HashSet<&'k [u8]>)>;
+type DeclaredKeys<'k> = Option<(usize, HashSet<&'k [u8]>)>;
 
 /// Runs a script, and applies its writes unless it was aborted. Returns how it was aborted, then.
 fn run_and_apply(
     context: &mut Context<'_>,
     invocation: &Invocation<'_>,
-    declared: Declared<'_>,
+    declared: DeclaredKeys<'_>,
     limit: TimeLimit,
-) -> Result<Result<Outcome, Ended>, Failure> {
+) -> Result<Result<Outcome, RunOutcome>, Failure> {
     let shared = context.shared;
     let (events, mark) = (context.batcher.events.len(), context.replies.mark());
     let lookups = (context.batcher.samples.hits, context.batcher.samples.misses);
@@ -293,7 +295,7 @@ fn run_and_apply(
         let (ended, calls) = run(inner, invocation, declared, limit, replies)?;
         (ended, calls.messages)
     };
-    if matches!(ended, Ended::Aborted(..)) {
+    if matches!(ended, RunOutcome::Aborted(..)) {
         context.batcher.events.truncate(events);
         (context.batcher.samples.hits, context.batcher.samples.misses) = lookups;
         return Ok(Err(ended));
@@ -311,16 +313,16 @@ fn run_and_apply(
 fn run<'c, 'k>(
     context: Context<'c>,
     invocation: &Invocation<'_>,
-    declared: Declared<'k>,
+    declared: DeclaredKeys<'k>,
     limit: TimeLimit,
     replies: &mut Replies,
-) -> Result<(Ended, ScriptCalls<'c, 'k>), Failure> {
+) -> Result<(RunOutcome, ScriptCalls<'c, 'k>), Failure> {
     let (shared, table) = (context.shared, context.session.table);
     let is_long = matches!(limit, TimeLimit::UntilKilled { .. });
     let long_runs = is_long.then_some(&*shared.long_runs);
     let (is_read_only, keys) = (invocation.is_read_only, invocation.keys.iter());
     let mut calls = ScriptCalls::new(context, declared, is_read_only, keys, long_runs);
-    let run = Run {
+    let run = ScriptRun {
         script: &invocation.script,
         generation: shared.scripts.generation(),
         keys: invocation.keys,
@@ -334,17 +336,17 @@ fn run<'c, 'k>(
     })?;
     // As in Redis, SELECT in a script does not change the client's table.
     calls.context.session.select_again(table);
-    if !matches!(ended, Ended::Aborted(..)) {
+    if !matches!(ended, RunOutcome::Aborted(..)) {
         write_log(&log);
         calls.report();
     }
     Ok((ended, calls))
 }
 
-fn outcome_of(ended: Ended) -> Outcome {
+fn outcome_of(ended: RunOutcome) -> Outcome {
     match ended {
-        Ended::Failed(text) => Err(text.into()),
-        Ended::Replied | Ended::Aborted(..) => Ok(()),
+        RunOutcome::Failed(text) => Err(text.into()),
+        RunOutcome::Replied | RunOutcome::Aborted(..) => Ok(()),
     }
 }
 

@@ -248,7 +248,7 @@ fn value_of(
     }
 }
 
-/// What an element is sorted by.
+/// The weight by which an element is sorted.
 enum Weight {
     Number(f64),
     Text(Option<Vec<u8>>),

@@ -60,7 +60,7 @@ struct AddOptions {
     adds_to_score: bool,
 }
 
-/// What ZADD did.
+/// The result of ZADD.
 #[derive(Default)]
 struct ZaddResult {
     new: usize,
@@ -342,7 +342,7 @@ fn zmpop(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 }
 
 /// Members and scores, ordered for a selection of distinct ones by their bits.
-type Drawn = (Vec<u8>, u64);
+type MemberScore = (Vec<u8>, u64);
 
 fn zrandmember(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let with_scores = args.get(3).is_some_and(|word| is(word, "withscores"));
@@ -353,11 +353,11 @@ fn zrandmember(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let mut dice = Dice::new();
     let bits = |(member, score): (Vec<u8>, f64)| (member, score.to_bits());
     let max_bytes = context.shared.options.max_output_bytes;
-    let selected: Vec<Drawn> = context.view(&args[1], |writes| {
+    let selected: Vec<MemberScore> = context.view(&args[1], |writes| {
         let set = SortedSet::open(writes, &args[1])?;
         let draw = |dice: &mut Dice| Ok(set.draw(&mut |bound| dice.below(bound))?.map(bits));
         let all = || Ok(set.members()?.into_iter().map(bits).collect());
-        let limit = (max_bytes, |(member, _): &Drawn| member.len());
+        let limit = (max_bytes, |(member, _): &MemberScore| member.len());
         elements::select((count.unwrap_or(1), set.len()), limit, &mut dice, draw, all)
     })?;
     if count.is_none() {

@@ -1,4 +1,4 @@
-//! How many entries of a stream a consumer group has yet to read.
+//! The lag of a consumer group: the number of entries of the stream that it has yet to read.
 //!
 //! ```text
 //!   added to the stream since ever    ─────────────────────────────────────▶ added

@@ -146,7 +146,7 @@ pub(super) fn has_block(args: Args<'_>) -> bool {
 }
 
 /// Entries with their fields; without them if an entry has been deleted.
-type Found = Vec<(StreamId, Option<Vec<u8>>)>;
+type StreamEntries = Vec<(StreamId, Option<Vec<u8>>)>;
 
 fn xread(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let read = Read::parse(args, false)?;
@@ -215,7 +215,7 @@ fn answer_or_park(
     context: &mut Context<'_>,
     args: Args<'_>,
     read: &Read<'_>,
-    found: Vec<(&[u8], Found)>,
+    found: Vec<(&[u8], StreamEntries)>,
     last_ids: &[StreamId],
 ) -> Outcome {
     if !found.is_empty() {
@@ -242,7 +242,7 @@ fn answer_or_park(
     Ok(())
 }
 
-fn reply(context: &mut Context<'_>, found: &[(&[u8], Found)]) {
+fn reply(context: &mut Context<'_>, found: &[(&[u8], StreamEntries)]) {
     let replies = &mut *context.replies;
     match replies.version {
         RespVersion::Resp2 => replies.array(found.len()),
@@ -350,7 +350,7 @@ impl<'w, 'r> Reader<'w, 'r> {
         after: StreamId,
         max: u64,
         limit: &mut ReplyLimit,
-    ) -> Result<Found, Failure> {
+    ) -> Result<StreamEntries, Failure> {
         let Reader { stream, group, consumer, now, .. } = self;
         let Some(start) = after.next() else { return Ok(Vec::new()) };
         let mut found = Vec::new();
@@ -375,7 +375,7 @@ impl<'w, 'r> Reader<'w, 'r> {
         max: u64,
         is_unacknowledged: bool,
         limit: &mut ReplyLimit,
-    ) -> Result<Option<Found>, Failure> {
+    ) -> Result<Option<StreamEntries>, Failure> {
         let Reader { stream, group, consumer, now, .. } = self;
         let Some(start) = group.last.next() else { return Ok(None) };
         let entries = entries_from(stream, start, max, limit)?;

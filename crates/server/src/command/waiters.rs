@@ -58,7 +58,7 @@ enum State {
 
 /// Whether a parked command could be ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cancelled {
+pub(crate) enum CancelOutcome {
     /// The caller must end the command.
     Removed,
     /// A writer is running it: it ends now, or goes on waiting.
@@ -134,23 +134,23 @@ impl Waiters {
     }
 
     /// Removes a command whose time is over.
-    pub(crate) fn cancel(&self, observers: &Observers, ticket: Ticket) -> Cancelled {
+    pub(crate) fn cancel(&self, observers: &Observers, ticket: Ticket) -> CancelOutcome {
         let mut waiting = self.waiting.lock();
         match waiting.get(&ticket).map(|entry| entry.state) {
-            None => Cancelled::Ended,
-            Some(State::Running | State::Abandoned) => Cancelled::Running,
+            None => CancelOutcome::Ended,
+            Some(State::Running | State::Abandoned) => CancelOutcome::Running,
             Some(State::Waiting) => {
                 let removed = waiting.remove(&ticket);
                 drop(waiting);
                 forget(observers, ticket, removed);
-                Cancelled::Removed
+                CancelOutcome::Removed
             }
         }
     }
 
     /// Removes a command whose client has gone.
     pub(crate) fn abandon(&self, observers: &Observers, ticket: Ticket) {
-        if self.cancel(observers, ticket) == Cancelled::Running {
+        if self.cancel(observers, ticket) == CancelOutcome::Running {
             let mut waiting = self.waiting.lock();
             if let Some(entry) = waiting.get_mut(&ticket)
                 && entry.state == State::Running

@@ -48,7 +48,7 @@ pub(super) fn seconds(word: &[u8]) -> Option<i64> {
 
 /// Next element of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next<'a> {
+pub(super) enum LineToken<'a> {
     /// A word, and the position after it.
     Word(&'a [u8], usize),
     /// The end of the line, and the position after it.
@@ -59,20 +59,20 @@ pub(super) enum Next<'a> {
 
 /// Next element of a line at a position of `input`, which may end within the line.
 #[inline]
-pub(super) fn next(input: &[u8], at: usize) -> Next<'_> {
+pub(super) fn next(input: &[u8], at: usize) -> LineToken<'_> {
     let spaces = input[at..].iter().take_while(|byte| **byte == b' ').count();
     let start = at + spaces;
     let rest = &input[start..];
     let Some(len) = rest.iter().position(|byte| *byte == b' ' || *byte == b'\n') else {
-        return Next::Incomplete(start);
+        return LineToken::Incomplete(start);
     };
     let is_last = rest[len] == b'\n';
     let word = &rest[..len];
     let word = if is_last { word.strip_suffix(b"\r").unwrap_or(word) } else { word };
     match word.is_empty() {
         // Only the last word can be empty.
-        true => Next::End(start + len + 1),
-        false => Next::Word(word, start + len),
+        true => LineToken::End(start + len + 1),
+        false => LineToken::Word(word, start + len),
     }
 }
 
@@ -166,15 +166,15 @@ mod tests {
     #[test]
     fn next_iterates_over_the_words_of_a_line() {
         let line = b"  get a  bc\r\nnext";
-        assert_eq!(next(line, 0), Next::Word(b"get", 5));
-        assert_eq!(next(line, 5), Next::Word(b"a", 7));
-        assert_eq!(next(line, 7), Next::Word(b"bc", 12));
-        assert_eq!(next(line, 12), Next::End(13));
+        assert_eq!(next(line, 0), LineToken::Word(b"get", 5));
+        assert_eq!(next(line, 5), LineToken::Word(b"a", 7));
+        assert_eq!(next(line, 7), LineToken::Word(b"bc", 12));
+        assert_eq!(next(line, 12), LineToken::End(13));
         for (cut, position) in [("get", 0), ("  ", 2), ("", 0), ("a\r", 0)] {
-            assert_eq!(next(cut.as_bytes(), 0), Next::Incomplete(position), "{cut}");
+            assert_eq!(next(cut.as_bytes(), 0), LineToken::Incomplete(position), "{cut}");
         }
-        assert_eq!(next(b"\r\n", 0), Next::End(2));
-        assert_eq!(next(b" \n", 0), Next::End(2));
+        assert_eq!(next(b"\r\n", 0), LineToken::End(2));
+        assert_eq!(next(b" \n", 0), LineToken::End(2));
     }
 
     #[test]

@@ -41,11 +41,11 @@
 use std::borrow::Cow;
 
 use super::commands::{
-    Arithmetic, BAD_LINE, CommandContext, CommandError, EmptyItem, FetchOptions, Mode, RefreshRole,
-    StoreRequest, WriteOutcome,
+    Arithmetic, BAD_LINE, CommandContext, CommandError, EmptyItem, Mode, StoreRequest, WriteOutcome,
 };
 use super::counters::Counter;
 use super::line::{base64, data_len, key, number, seconds, words};
+use super::lookup::{FetchOptions, RefreshRole};
 use crate::resp::number::Digits;
 use crate::store::fetch_times::FetchState;
 use crate::store::item::{Item, STALE};

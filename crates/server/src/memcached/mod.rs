@@ -3,7 +3,7 @@
 //! ```text
 //! bytes ─▶ session (lines, data blocks, authentication) ─▶ classic ───┐
 //!                                                       ├▶ retrieve ──┤
-//!                                                       └▶ meta ──────┴▶ commands ─▶ store::item
+//!                                                       └▶ meta ──────┴▶ commands, lookup ─▶ store::item
 //! ```
 //!
 //! | module | contents |
@@ -13,7 +13,8 @@
 //! | [`classic`] | `set`, `incr` and related commands |
 //! | [`retrieve`] | `get` and related commands: any number of keys, streamed |
 //! | [`meta`] | `mg`, `ms`, `md`, `ma`, `me`, `mn` and their flags |
-//! | [`commands`] | execution of commands, under the key locks shared with Redis clients |
+//! | [`commands`] | execution of writes, under the key locks shared with Redis clients |
+//! | [`lookup`] | execution of lookups; which client refreshes a stale value |
 //! | [`counters`] | counters |
 //! | [`prefixes`] | counters per key prefix |
 //! | [`stats`] | `stats` |
@@ -40,6 +41,7 @@ mod commands;
 mod counters;
 mod dump;
 mod line;
+mod lookup;
 mod meta;
 mod prefixes;
 mod retrieve;

@@ -18,7 +18,7 @@
 //! Source: memcached's `doc/protocol.txt`, "Retrieval command" and "Get And Touch".
 
 use super::commands::{BAD_LINE, CommandContext, CommandError};
-use super::line::{MAX_KEY_BYTES, Next, key, next, seconds};
+use super::line::{LineToken, MAX_KEY_BYTES, key, next, seconds};
 use crate::resp::number::Digits;
 use crate::store::item::Item;
 
@@ -48,7 +48,7 @@ impl Retrieval {
     /// Parses what precedes the keys, and returns the start of the keys; `None` if the line is not
     /// a retrieval or incomplete before that is known.
     pub(super) fn begin(input: &[u8]) -> Option<(Result<Self, CommandError>, usize)> {
-        let Next::Word(name, at) = next(input, 0) else { return None };
+        let LineToken::Word(name, at) = next(input, 0) else { return None };
         let (with_cas, has_time) = match name {
             b"get" => (false, false),
             b"gets" => (true, false),
@@ -60,19 +60,19 @@ impl Retrieval {
             return Some((Ok(Retrieval { with_cas, touch: None }), at));
         }
         match next(input, at) {
-            Next::Word(time, at) => {
+            LineToken::Word(time, at) => {
                 let touch = seconds(time).ok_or(BAD_TIME);
                 Some((touch.map(|time| Retrieval { with_cas, touch: Some(time) }), at))
             }
-            Next::End(after) => Some((Err(CommandError::Text("ERROR")), after)),
-            Next::Incomplete(_) => None,
+            LineToken::End(after) => Some((Err(CommandError::Text("ERROR")), after)),
+            LineToken::Incomplete(_) => None,
         }
     }
 
     /// Validates the keys of a complete line.
     pub(super) fn check(self, keys: &[u8]) -> Result<(), CommandError> {
         let (mut at, mut has_keys) = (0, false);
-        while let Next::Word(word, after) = next(keys, at) {
+        while let LineToken::Word(word, after) = next(keys, at) {
             key(word).ok_or(BAD_LINE)?;
             (at, has_keys) = (after, true);
         }
@@ -92,7 +92,7 @@ impl Retrieval {
         let mut at = 0;
         loop {
             match next(input, at) {
-                Next::Word(word, after) => {
+                LineToken::Word(word, after) => {
                     at = after;
                     let Some(key) = key(word) else {
                         return (at, RetrievalProgress::Failed(BAD_LINE));
@@ -104,15 +104,15 @@ impl Retrieval {
                         return (at, RetrievalProgress::Partial);
                     }
                 }
-                Next::End(after) => {
+                LineToken::End(after) => {
                     context.replies.raw(b"END\r\n");
                     return (after, RetrievalProgress::Done);
                 }
                 // The last byte may be the `\r` of the line end.
-                Next::Incomplete(start) if input.len() - start > MAX_KEY_BYTES + 1 => {
+                LineToken::Incomplete(start) if input.len() - start > MAX_KEY_BYTES + 1 => {
                     return (start, RetrievalProgress::Failed(BAD_LINE));
                 }
-                Next::Incomplete(start) => return (start, RetrievalProgress::Partial),
+                LineToken::Incomplete(start) => return (start, RetrievalProgress::Partial),
             }
         }
     }

@@ -104,7 +104,7 @@ fn accept_all(
         match listener.accept() {
             Ok((stream, peer)) => {
                 shared.metrics.accepted.fetch_add(1, Relaxed);
-                if shared.clients.enter(shared.settings.max_clients.load(Relaxed)) {
+                if shared.clients.reserve_connection(shared.settings.max_clients.load(Relaxed)) {
                     inboxes[*next % inboxes.len()].put(Arrival { stream, peer, endpoint });
                     *next += 1;
                 } else {

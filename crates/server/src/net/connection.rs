@@ -46,7 +46,7 @@ pub(crate) struct Connection {
     sent_bytes: u64,
     /// Position in the stream of replies from which on they are held back.
     held_from: Option<u64>,
-    /// What is held back, in order.
+    /// The replies that are held back, in order.
     holds: VecDeque<Hold>,
     /// Position up to which replies were written before this iteration.
     served_from: u64,
@@ -122,7 +122,7 @@ impl Connection {
         }
         self.receive_mail(shared);
         if self.protocol.is_paused() {
-            // The command looks again whether it must wait.
+            // The command checks again whether it must wait.
             self.protocol.end_pause();
             self.activity.last_received = batcher.clock;
         }

@@ -20,21 +20,21 @@ use crate::store::write_batcher::Delivery;
 
 /// A connection with held replies. Its token may be another connection's meanwhile.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Holder {
+pub(super) struct HeldConnection {
     pub(super) token: usize,
     pub(super) client: u64,
     /// The position in its replies that the commit releases.
     pub(super) end: u64,
 }
 
-/// What waits for one commit.
+/// The replies that one commit releases.
 #[derive(Default)]
-pub(super) struct Held {
-    pub(super) holders: Vec<Holder>,
+pub(super) struct HeldBatch {
+    pub(super) connections: Vec<HeldConnection>,
     deliveries: Vec<Delivery>,
 }
 
-impl Held {
+impl HeldBatch {
     /// Posts the replies to parked commands.
     pub(super) fn deliver(&mut self) {
         for Delivery { client, reply, .. } in self.deliveries.drain(..) {
@@ -42,7 +42,7 @@ impl Held {
         }
     }
 
-    /// Closes the clients whose parked commands have run.
+    /// Closes the clients of parked commands that have run: their outcome is unknown.
     pub(super) fn fail_deliveries(&mut self) {
         for Delivery { client, .. } in self.deliveries.drain(..) {
             client.kill();
@@ -50,40 +50,42 @@ impl Held {
     }
 
     fn is_empty(&self) -> bool {
-        self.holders.is_empty() && self.deliveries.is_empty()
+        self.connections.is_empty() && self.deliveries.is_empty()
     }
 }
 
-/// Replies that wait.
+/// The replies of a worker's connections that wait for commits of a group.
 #[derive(Default)]
 pub(super) struct HeldReplies {
-    open: Held,
-    in_flight: Held,
+    /// For the next commit.
+    open: HeldBatch,
+    /// For the commit in flight.
+    in_flight: HeldBatch,
 }
 
 impl HeldReplies {
-    /// Adds the replies of a connection in an iteration.
-    pub(super) fn add(&mut self, holder: Holder) {
-        self.open.holders.push(holder);
+    /// Holds the replies of a connection in an iteration.
+    pub(super) fn add_connection(&mut self, connection: HeldConnection) {
+        self.open.connections.push(connection);
     }
 
-    /// Adds a reply to a parked command.
+    /// Holds a reply to a parked command.
     pub(super) fn add_delivery(&mut self, delivery: Delivery) {
         self.open.deliveries.push(delivery);
     }
 
-    /// Whether there is something that a commit would release.
-    pub(super) fn is_waiting(&self) -> bool {
+    /// Whether replies wait for the next commit.
+    pub(super) fn has_open(&self) -> bool {
         !self.open.is_empty()
     }
 
-    /// A commit of all that is open has begun.
-    pub(super) fn begin(&mut self) {
+    /// Records that a commit has begun, which releases all open replies.
+    pub(super) fn begin_commit(&mut self) {
         self.in_flight = std::mem::take(&mut self.open);
         // Of several iterations the last one has the position.
-        let holders = &mut self.in_flight.holders;
-        holders.sort_by_key(|holder| (holder.token, holder.client, holder.end));
-        holders.dedup_by(|later, earlier| {
+        let connections = &mut self.in_flight.connections;
+        connections.sort_by_key(|held| (held.token, held.client, held.end));
+        connections.dedup_by(|later, earlier| {
             let is_same = (later.token, later.client) == (earlier.token, earlier.client);
             if is_same {
                 earlier.end = later.end;
@@ -92,13 +94,13 @@ impl HeldReplies {
         });
     }
 
-    /// Takes what the commit in flight releases.
-    pub(super) fn committed(&mut self) -> Held {
+    /// Takes the replies that the commit in flight has released.
+    pub(super) fn take_committed(&mut self) -> HeldBatch {
         std::mem::take(&mut self.in_flight)
     }
 
-    /// Takes everything: nothing of it will be committed, as far as this node knows.
-    pub(super) fn lost(&mut self) -> [Held; 2] {
+    /// Takes all replies, because this node does not know whether their writes will be committed.
+    pub(super) fn take_all(&mut self) -> [HeldBatch; 2] {
         [std::mem::take(&mut self.in_flight), std::mem::take(&mut self.open)]
     }
 }

@@ -31,7 +31,7 @@ pub(crate) enum Protocol {
     Memcached,
 }
 
-/// What a listener serves.
+/// The protocol of a listener.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Endpoint {
     pub(crate) protocol: Protocol,

@@ -21,7 +21,7 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use parking_lot::Mutex;
 
 use super::connection::Connection;
-use super::held_replies::{HeldReplies, Holder};
+use super::held_replies::{HeldConnection, HeldReplies};
 use super::inbox::{Arrival, Inbox};
 use super::timeouts::{self, Deadlines};
 use super::transport::Transport;
@@ -38,7 +38,7 @@ use crate::store::write_batcher::WriteBatcher;
 const WAKE: Token = Token(usize::MAX);
 /// Interval at which passed expiries are published.
 const EXPIRY_INTERVAL: Duration = Duration::from_millis(50);
-/// Interval at which the worker of a replicated table looks at the node's status in its groups.
+/// Interval at which the worker of a replicated table polls the node's status in its groups.
 const STATUS_INTERVAL: Duration = Duration::from_millis(20);
 /// Bytes per read.
 const SCRATCH_BYTES: usize = 64 << 10;
@@ -193,7 +193,7 @@ impl Worker {
         let (Ok(local), Ok(tls)) = (local, tls) else {
             // The client has disconnected; its token is free again.
             self.free.push(token);
-            self.shared.clients.leave();
+            self.shared.clients.release_connection();
             return;
         };
         // A reply should not wait for the next one. If the option fails, it is only slower.
@@ -294,7 +294,7 @@ impl Worker {
             let Some(connection) = &mut self.connections[*token] else { continue };
             let (client, end) = (connection.client_id(), connection.reply_end());
             for group in members(connection.hold()) {
-                self.held[group].add(Holder { token: *token, client, end });
+                self.held[group].add_connection(HeldConnection { token: *token, client, end });
             }
         }
         for delivery in self.batcher.take_deliveries() {
@@ -305,12 +305,12 @@ impl Worker {
     /// Begins the commit of a group that the held replies wait for, unless one is under way.
     fn submit(&mut self, groups: &Groups, group: usize) {
         let replication = groups.get(group);
-        let has_work = self.held[group].is_waiting() || replication.table.has_open();
+        let has_work = self.held[group].has_open() || replication.table.has_open();
         if !has_work {
             return;
         }
         if replication.submit() {
-            self.held[group].begin();
+            self.held[group].begin_commit();
         } else if replication.state() == State::Following {
             replication.table.discard();
             self.lose(group);
@@ -320,9 +320,9 @@ impl Worker {
     /// Closes all connections whose replies wait for a group: the outcome of their commands is
     /// unknown.
     fn lose(&mut self, group: usize) {
-        for mut held in self.held[group].lost() {
-            for holder in &held.holders {
-                self.fail(holder);
+        for mut held in self.held[group].take_all() {
+            for connection in &held.connections {
+                self.fail(connection);
             }
             held.fail_deliveries();
         }
@@ -345,9 +345,9 @@ impl Worker {
                 Progress::None => return,
                 Progress::Began => self.shared.begin_term(group),
                 Progress::Committed => {
-                    let mut held = self.held[group].committed();
-                    for holder in &held.holders {
-                        self.release(group, holder);
+                    let mut held = self.held[group].take_committed();
+                    for connection in &held.connections {
+                        self.release(group, connection);
                     }
                     held.deliver();
                 }
@@ -360,20 +360,20 @@ impl Worker {
         }
     }
 
-    fn release(&mut self, group: usize, holder: &Holder) {
-        let Some(Some(connection)) = self.connections.get_mut(holder.token) else { return };
-        if connection.client_id() == holder.client {
-            connection.release(group, holder.end);
+    fn release(&mut self, group: usize, held: &HeldConnection) {
+        let Some(Some(connection)) = self.connections.get_mut(held.token) else { return };
+        if connection.client_id() == held.client {
+            connection.release(group, held.end);
             connection.send(&self.shared);
-            schedule(&mut self.scheduled, holder.token, connection);
+            schedule(&mut self.scheduled, held.token, connection);
         }
     }
 
-    fn fail(&mut self, holder: &Holder) {
-        let Some(Some(connection)) = self.connections.get_mut(holder.token) else { return };
-        if connection.client_id() == holder.client {
+    fn fail(&mut self, held: &HeldConnection) {
+        let Some(Some(connection)) = self.connections.get_mut(held.token) else { return };
+        if connection.client_id() == held.client {
             connection.fail();
-            schedule(&mut self.scheduled, holder.token, connection);
+            schedule(&mut self.scheduled, held.token, connection);
         }
     }
 

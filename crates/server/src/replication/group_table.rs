@@ -15,7 +15,7 @@ use super::membership::RowChanges;
 /// The keys of the server's own rows begin with this.
 const PREFIX: &[u8] = b"\xff\xc0\xfe";
 
-/// What is noted.
+/// The state that is updated by applied rows.
 #[derive(Clone, Default)]
 pub(crate) struct Notes {
     pub(crate) clock: Arc<GroupClock>,

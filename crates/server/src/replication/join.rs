@@ -20,7 +20,7 @@ use crate::node_client::Reply;
 
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// How long a node tries to reach a group that does not answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const JOIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Begins the part of the reply with the number of groups. It is left out for one group, so that
 /// earlier programs can join.
@@ -28,7 +28,7 @@ pub(crate) const GROUPS_PREFIX: &str = "groups=";
 
 /// The reply to a node that joins.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Joined {
+pub(crate) struct JoinReply {
     pub(crate) group: u64,
     pub(crate) node: u64,
     /// The number of groups.
@@ -40,15 +40,15 @@ pub(crate) struct Joined {
 ///
 /// # Errors
 /// `Invalid` with the group's refusal, or if it cannot be reached.
-pub(crate) fn join(options: &JoinOptions, directory: u64) -> Result<Joined> {
+pub(crate) fn join(options: &JoinOptions, directory: u64) -> Result<JoinReply> {
     let (directory, address) = (format!("{directory:016x}"), options.own.address());
     let command = ["CLUSTER", "ADD-NODE", &directory, &address];
     let JoinOptions { seed, access, .. } = options;
     let refused = |text: String| Error::Invalid(format!("joining through {seed}: {text}"));
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + JOIN_TIMEOUT;
     while Instant::now() < deadline {
         let seeds = std::slice::from_ref(seed);
-        match access.call_leader(seeds, &command, PATIENCE).map_err(refused)? {
+        match access.call_leader(seeds, &command, JOIN_TIMEOUT).map_err(refused)? {
             Reply::Array(parts) => {
                 let decoded = decode(&parts);
                 return decoded.ok_or_else(|| refused("the reply is malformed".into()));
@@ -57,11 +57,11 @@ pub(crate) fn join(options: &JoinOptions, directory: u64) -> Result<Joined> {
             other => return Err(refused(other.to_text())),
         }
     }
-    let seconds = PATIENCE.as_secs();
+    let seconds = JOIN_TIMEOUT.as_secs();
     Err(refused(format!("the group has not added this node within {seconds} s; try again")))
 }
 
-fn decode(parts: &[Reply]) -> Option<Joined> {
+fn decode(parts: &[Reply]) -> Option<JoinReply> {
     let [group, node, members @ ..] = parts else { return None };
     let (mut groups, mut members) = (1, members);
     if let Some((first, rest)) = members.split_first()
@@ -70,7 +70,7 @@ fn decode(parts: &[Reply]) -> Option<Joined> {
         (groups, members) = (number.parse().ok()?, rest);
     }
     let members = members.iter().map(|member| member.to_text().parse().ok());
-    Some(Joined {
+    Some(JoinReply {
         group: group.to_text().parse().ok()?,
         node: node.to_text().parse().ok()?,
         groups,

@@ -1,4 +1,4 @@
-//! Who the members are, where they are reached, and changes of both.
+//! The members of a group, their addresses, and changes of both.
 //!
 //! A thread follows the group's configuration and the rows of [`super::members`]. At every node it
 //! connects to the members and disconnects the others. At the leader it also
@@ -301,7 +301,7 @@ impl Keeper {
         self.peers.want(self.placement.group, &wanted);
     }
 
-    /// What the leader does.
+    /// Does the leader's part: rows, new nodes, voters, removals.
     fn lead(&mut self, membership: &Membership, status: &Status) {
         if self.ready_term != Some(status.term) {
             let outcome = request(membership, |done| membership.node.read_index(done));

@@ -95,7 +95,7 @@ pub(crate) enum State {
     Following,
 }
 
-/// What has happened since the last [`Replication::advance`].
+/// The change since the last [`Replication::advance`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// Nothing.

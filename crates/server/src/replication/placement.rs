@@ -1,7 +1,7 @@
 //! Which nodes the groups after the first have, and which node should lead each group.
 //!
-//! The first group decides who the nodes are. The leader of another group looks at its own node's
-//! copy of the first group's members and rows, and brings its group in line:
+//! The first group decides which nodes there are. The leader of another group reads its own node's
+//! copy of the first group's members and rows, and adapts its group to them:
 //!
 //! | the first group | this group | what its leader does |
 //! | --- | --- | --- |

@@ -13,7 +13,7 @@ use siltstone_vfs::{Disk, Vfs};
 
 use super::group_table::Notes;
 use super::groups::Groups;
-use super::join::{self, Joined};
+use super::join::{self, JoinReply};
 use super::membership::{self, Membership, MembershipThread};
 use super::options::{ClusterOptions, JoinOptions};
 use super::peers::Peers;
@@ -22,27 +22,27 @@ use super::{Replication, opener};
 use crate::process;
 use crate::tls::{NodeTls, NodeTlsFiles};
 
-/// A node that runs.
-pub(crate) struct Started {
+/// A running node.
+pub(crate) struct StartedNode {
     pub(crate) groups: Groups,
-    pub(crate) running: Running,
+    pub(crate) running: NodeThreads,
 }
 
-/// What stops when it is dropped: the members' threads first.
-pub(crate) struct Running {
+/// The threads of a node. Dropping it stops them, the members' threads first.
+pub(crate) struct NodeThreads {
     _members: Vec<MembershipThread>,
     nodes: Vec<Node>,
     /// Locked as long as the groups in it run.
     _directory: Option<NodeDirectory>,
 }
 
-impl Running {
+impl NodeThreads {
     /// Stops the node.
     ///
     /// # Errors
     /// Those of [`Node::shutdown`].
     pub(crate) fn shutdown(self) -> Result<()> {
-        let Running { _members, nodes, _directory } = self;
+        let NodeThreads { _members, nodes, _directory } = self;
         drop(_members);
         // Each of them may wait until another node leads.
         std::thread::scope(|scope| {
@@ -62,7 +62,7 @@ impl Running {
 ///
 /// # Errors
 /// Those of the directory, of the network, of joining, and of opening the node.
-pub(crate) fn start(options: &ClusterOptions) -> Result<Started> {
+pub(crate) fn start(options: &ClusterOptions) -> Result<StartedNode> {
     let tls = options.tls.as_ref().map(open_tls).transpose()?.map(Arc::new);
     let is_new = is_empty(options)?;
     let vfs = Arc::new(Disk::create(&options.dir)?);
@@ -72,7 +72,7 @@ pub(crate) fn start(options: &ClusterOptions) -> Result<Started> {
     let mut known = options.members.clone();
     let mut groups = found.or(options.groups).unwrap_or(1);
     if let Some(join) = &mut options.join {
-        let Joined { group, node, groups: of_cluster, members } =
+        let JoinReply { group, node, groups: of_cluster, members } =
             identity(join, vfs.clone(), found)?;
         (options.group, options.node, join.own.node) = (group, node, node);
         (known, groups) = (members, of_cluster);
@@ -120,8 +120,8 @@ pub(crate) fn start(options: &ClusterOptions) -> Result<Started> {
         members.push(membership::start(&membership, peers.clone(), placement, changes)?);
         replicas.push(Replication::new(handle, membership, notes, tls.clone()));
     }
-    let running = Running { _members: members, nodes, _directory: directory };
-    Ok(Started { groups: Groups::new(replicas), running })
+    let running = NodeThreads { _members: members, nodes, _directory: directory };
+    Ok(StartedNode { groups: Groups::new(replicas), running })
 }
 
 /// The number of groups of the node in a directory, if there is one.
@@ -164,7 +164,7 @@ fn open_places(
 }
 
 /// Who a node is that joins or has joined, and the members that it knows of.
-fn identity(join: &JoinOptions, vfs: Arc<Disk>, found: Option<u16>) -> Result<Joined> {
+fn identity(join: &JoinOptions, vfs: Arc<Disk>, found: Option<u16>) -> Result<JoinReply> {
     let directory = match found {
         None => Node::directory_id(vfs)?,
         Some(1) => match RaftLog::identity_in(vfs.as_ref())? {
@@ -186,8 +186,8 @@ fn identity(join: &JoinOptions, vfs: Arc<Disk>, found: Option<u16>) -> Result<Jo
 }
 
 /// A node that has joined before.
-fn joined(LogIdentity { group, node }: LogIdentity, groups: u16) -> Joined {
-    Joined { group, node, groups, members: Vec::new() }
+fn joined(LogIdentity { group, node }: LogIdentity, groups: u16) -> JoinReply {
+    JoinReply { group, node, groups, members: Vec::new() }
 }
 
 /// The number of a group in packets and logs. The first one has that of the cluster.

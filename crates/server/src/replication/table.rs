@@ -30,7 +30,7 @@ use siltstone_engine::{
 };
 
 use super::clock::GroupClock;
-use super::unexpired::Unexpired;
+use super::unexpired::UnexpiredCursor;
 
 /// Maximum size of the writes of one command, transaction or script, in bytes.
 pub(crate) const MAX_COMMAND_BYTES: usize = 4 << 20;
@@ -41,12 +41,12 @@ const FULL_BYTES: usize = 2 << 20;
 pub(crate) struct SpeculativeTable {
     node: NodeHandle,
     clock: Arc<GroupClock>,
-    pending: RwLock<Pending>,
+    pending: RwLock<PendingWrites>,
     /// There are uncommitted writes.
     is_pending: AtomicBool,
     /// A command has seen that an entry has expired at a time that is not committed.
     must_commit_time: Arc<AtomicBool>,
-    /// What a command on a follower reads.
+    /// The snapshot that commands on a follower read.
     snapshot: Mutex<Option<Snapshot>>,
 }
 
@@ -58,7 +58,7 @@ struct Snapshot {
 }
 
 #[derive(Default)]
-struct Pending {
+struct PendingWrites {
     in_flight: Overlay,
     open: Overlay,
 }
@@ -108,7 +108,7 @@ impl SpeculativeTable {
 
     /// Drops all uncommitted writes.
     pub(crate) fn discard(&self) {
-        *self.pending.write() = Pending::default();
+        *self.pending.write() = PendingWrites::default();
         self.is_pending.store(false, Ordering::Release);
         self.must_commit_time.store(false, Ordering::Release);
     }
@@ -235,7 +235,7 @@ impl Engine for SpeculativeTable {
             None => self.table().range(range.clone(), None)?,
         };
         let stored = match now > self.clock.committed() {
-            true => Box::new(Unexpired::new(stored, now, self.must_commit_time.clone())),
+            true => Box::new(UnexpiredCursor::new(stored, now, self.must_commit_time.clone())),
             false => stored,
         };
         if writes.is_empty() {

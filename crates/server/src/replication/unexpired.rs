@@ -1,21 +1,21 @@
 //! A cursor that hides entries which have expired by the leader's clock, but not at the committed
-//! time. Whoever has not seen such an entry must commit the time before it replies.
+//! time. A command from which an entry was hidden commits the time before it replies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use siltstone_engine::{Cursor, Result, Timestamp, forward_cursor};
 
-/// The cursor.
-pub(super) struct Unexpired {
+/// A cursor that skips expired entries.
+pub(super) struct UnexpiredCursor {
     inner: Box<dyn Cursor>,
     now: Timestamp,
     has_hidden: Arc<AtomicBool>,
 }
 
-impl Unexpired {
+impl UnexpiredCursor {
     pub(super) fn new(inner: Box<dyn Cursor>, now: Timestamp, has_hidden: Arc<AtomicBool>) -> Self {
-        Unexpired { inner, now, has_hidden }
+        UnexpiredCursor { inner, now, has_hidden }
     }
 
     fn is_hidden(&self) -> bool {
@@ -42,7 +42,7 @@ impl Unexpired {
     }
 }
 
-impl Cursor for Unexpired {
+impl Cursor for UnexpiredCursor {
     forward_cursor!(inner);
 
     fn first(&mut self) -> Result<bool> {

@@ -11,7 +11,7 @@ use mlua::{Lua, Table, Value};
 
 use super::cjson_decode::decode;
 use super::library::{
-    Fault, Returned, add, as_number, bad_argument, bytes, integer_keys, string, type_name,
+    CallResult, Fault, add, as_number, bad_argument, bytes, integer_keys, string, type_name,
 };
 use super::limits::RunControl;
 use super::numbers::format_g;
@@ -19,7 +19,7 @@ use super::numbers::format_g;
 /// Bounds the stack that nested values take.
 const MAX_DEPTH: usize = 1000;
 
-/// What the functions `encode_…` and `decode_…` set.
+/// The settings of the functions `encode_…` and `decode_…`.
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
     convert_sparse: bool,
@@ -158,7 +158,7 @@ fn set_integer(
     function: &str,
     (min, max): (usize, usize),
     field: &mut usize,
-) -> Returned {
+) -> CallResult {
     if let Some(value) = args.get(index).filter(|value| !value.is_nil()) {
         let number = as_number(value)
             .filter(|number| number.fract() == 0.0 && (min as f64..=max as f64).contains(number));

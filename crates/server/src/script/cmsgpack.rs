@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use mlua::{Lua, Table, Value};
 
-use super::library::{Fault, Returned, add, array_len, as_number, bad_argument, bytes};
+use super::library::{Fault, CallResult, add, array_len, as_number, bad_argument, bytes};
 use super::library::{number, number_or, string};
 use super::limits::RunControl;
 
@@ -54,7 +54,7 @@ pub(super) fn library(lua: &Lua, control: &Rc<RunControl>) -> mlua::Result<Table
 }
 
 /// Unpacks up to `limit` values from an offset. The offset behind them comes first; -1: the end.
-fn unpack_from(lua: &Lua, args: &[Value], limit: f64, offset: f64) -> Returned {
+fn unpack_from(lua: &Lua, args: &[Value], limit: f64, offset: f64) -> CallResult {
     let data = bytes(args, 0, "unpack")?;
     let start = offset.max(0.0) as usize;
     if offset < 0.0 || limit < 0.0 {
@@ -76,7 +76,7 @@ fn unpack_from(lua: &Lua, args: &[Value], limit: f64, offset: f64) -> Returned {
     Ok(values)
 }
 
-fn unpack_all(lua: &Lua, reader: &mut Reader<'_>, limit: usize) -> Returned {
+fn unpack_all(lua: &Lua, reader: &mut Reader<'_>, limit: usize) -> CallResult {
     // The limit of Lua's stack.
     const MAX_VALUES: usize = 7000;
     let mut values = Vec::new();

@@ -35,7 +35,7 @@ pub(crate) struct Library {
 
 /// A function as its library registers it.
 #[derive(Debug, Clone)]
-pub(crate) struct Registered {
+pub(crate) struct FunctionDefinition {
     pub(crate) name: String,
     pub(crate) description: Option<String>,
     pub(crate) flags: Vec<&'static str>,
@@ -100,9 +100,9 @@ impl Library {
 
 /// A library with its functions.
 #[derive(Clone)]
-pub(crate) struct Loaded {
+pub(crate) struct LoadedLibrary {
     pub(crate) library: Arc<Library>,
-    pub(crate) functions: Vec<Registered>,
+    pub(crate) functions: Vec<FunctionDefinition>,
 }
 
 /// What FUNCTION RESTORE does with libraries that exist.
@@ -131,7 +131,7 @@ pub(crate) struct Functions {
 #[derive(Default, Clone)]
 struct State {
     /// By name in lower case.
-    libraries: BTreeMap<String, Loaded>,
+    libraries: BTreeMap<String, LoadedLibrary>,
     /// By name in lower case.
     functions: BTreeMap<String, Arc<Script>>,
 }
@@ -159,7 +159,7 @@ impl Functions {
     }
 
     /// Adds a library, or replaces one.
-    pub(crate) fn add(&self, loaded: Loaded, replaces: bool) -> Result<(), String> {
+    pub(crate) fn add(&self, loaded: LoadedLibrary, replaces: bool) -> Result<(), String> {
         self.change(|state| state.add(loaded, replaces))
     }
 
@@ -178,7 +178,11 @@ impl Functions {
     }
 
     /// Adds all of these libraries, or none.
-    pub(crate) fn restore(&self, all: Vec<Loaded>, policy: RestorePolicy) -> Result<(), String> {
+    pub(crate) fn restore(
+        &self,
+        all: Vec<LoadedLibrary>,
+        policy: RestorePolicy,
+    ) -> Result<(), String> {
         self.change(|state| {
             if policy == RestorePolicy::Flush {
                 *state = State::default();
@@ -196,7 +200,7 @@ impl Functions {
     }
 
     /// Puts the libraries of the file in force, as a server starts.
-    pub(crate) fn begin(&self, all: Vec<Loaded>) -> Result<(), String> {
+    pub(crate) fn begin(&self, all: Vec<LoadedLibrary>) -> Result<(), String> {
         let mut state = self.state.lock();
         all.into_iter().try_for_each(|one| state.add(one, false))
     }
@@ -213,7 +217,7 @@ impl Functions {
     }
 
     /// All libraries, by name.
-    pub(crate) fn all(&self) -> Vec<Loaded> {
+    pub(crate) fn all(&self) -> Vec<LoadedLibrary> {
         self.state.lock().libraries.values().cloned().collect()
     }
 
@@ -225,8 +229,8 @@ impl Functions {
 }
 
 impl State {
-    fn add(&mut self, loaded: Loaded, replaces: bool) -> Result<(), String> {
-        let Loaded { library, functions } = &loaded;
+    fn add(&mut self, loaded: LoadedLibrary, replaces: bool) -> Result<(), String> {
+        let LoadedLibrary { library, functions } = &loaded;
         let key = library.name.to_lowercase();
         let old = self.libraries.get(&key);
         if old.is_some() && !replaces {

@@ -15,7 +15,7 @@ use mlua::chunk::ChunkMode;
 use mlua::{Function, HookTriggers, Lua, LuaOptions, MultiValue, StdLib, Table, Value, VmState};
 
 use super::cache::Script;
-use super::functions::{Library, Registered};
+use super::functions::{FunctionDefinition, Library};
 use super::library::{CommandError, plain_text, script_frame};
 use super::limits::{Abort, INSTRUCTIONS_PER_CHECK, RunControl, TimeLimit};
 use super::registration::{self, Registrations};
@@ -46,7 +46,7 @@ pub(crate) enum CallError {
 }
 
 /// A run of a script.
-pub(crate) struct Run<'a> {
+pub(crate) struct ScriptRun<'a> {
     pub(crate) script: &'a Script,
     /// Generation of the cache of scripts.
     pub(crate) generation: u64,
@@ -58,7 +58,7 @@ pub(crate) struct Run<'a> {
 }
 
 /// How a run ended.
-pub(crate) enum Ended {
+pub(crate) enum RunOutcome {
     /// A reply was written.
     Replied,
     /// An error reply.
@@ -184,7 +184,7 @@ impl Host {
         &mut self,
         library: &Library,
         max_memory_bytes: usize,
-    ) -> Result<Vec<Registered>, String> {
+    ) -> Result<Vec<FunctionDefinition>, String> {
         let _ = self.lua.set_memory_limit(0);
         let chunk = self.lua.load(library.body.as_slice()).set_name("@user_function");
         let chunk = chunk.set_mode(ChunkMode::Text).set_environment(self.library_env.clone());
@@ -257,19 +257,19 @@ impl Host {
     /// Runs a script, and writes its reply.
     pub(crate) fn run(
         &mut self,
-        run: Run<'_>,
+        run: ScriptRun<'_>,
         commands: &mut dyn Commands,
         out: &mut Replies,
-    ) -> Ended {
+    ) -> RunOutcome {
         self.control.begin(run.limit.clone());
         let function = match &run.script.library {
             None => self.compile(run.script, run.generation),
             Some(library) => self.function(library, &run.script.sha, run.max_memory_bytes),
         };
         let function = match (function, self.control.aborted()) {
-            (_, Some(abort)) => return Ended::Aborted(abort, String::new()),
+            (_, Some(abort)) => return RunOutcome::Aborted(abort, String::new()),
             (Ok(function), None) => function,
-            (Err(text), None) => return Ended::Failed(text),
+            (Err(text), None) => return RunOutcome::Failed(text),
         };
         *self.json.borrow_mut() = cjson::Settings::default();
         // Fails for allocators that do not count, which this one does.
@@ -295,22 +295,22 @@ impl Host {
             let place = self.control.place.take();
             let sha = &run.script.sha;
             let place = place.map(|(source, line)| format!(" script: {sha}, on {source}:{line}."));
-            return Ended::Aborted(abort, place.unwrap_or_default());
+            return RunOutcome::Aborted(abort, place.unwrap_or_default());
         }
         match outcome {
-            Ok(None) => Ended::Replied,
-            Ok(Some(text)) if !is_out_of_memory(&text) => Ended::Failed(text),
+            Ok(None) => RunOutcome::Replied,
+            Ok(Some(text)) if !is_out_of_memory(&text) => RunOutcome::Failed(text),
             Err(error) if !is_out_of_memory(&error.to_string()) => {
                 out.rewind(mark);
                 self.is_spent = true;
                 let text = error.to_string();
-                Ended::Failed(format!("ERR {}", text.lines().next().unwrap_or_default()))
+                RunOutcome::Failed(format!("ERR {}", text.lines().next().unwrap_or_default()))
             }
             Ok(Some(_)) | Err(_) => {
                 out.rewind(mark);
                 self.is_spent = true;
                 let limit = run.max_memory_bytes;
-                Ended::Failed(format!(
+                RunOutcome::Failed(format!(
                     "ERR the script exceeds the memory limit of {limit} bytes; let it hold less at \
                      a time, or raise script-memory-limit"
                 ))
@@ -321,7 +321,7 @@ impl Host {
     fn start(
         &self,
         function: &Function,
-        run: &Run<'_>,
+        run: &ScriptRun<'_>,
         commands: &mut dyn Commands,
     ) -> mlua::Result<(bool, Value)> {
         let (keys, args) = (self.strings(run.keys)?, self.strings(run.args)?);

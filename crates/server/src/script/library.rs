@@ -29,14 +29,15 @@ impl From<String> for Fault {
     }
 }
 
-pub(super) type Returned = Result<Vec<Value>, Fault>;
+/// The values that a function of a library returns.
+pub(super) type CallResult = Result<Vec<Value>, Fault>;
 
 /// Adds a function to a library.
 pub(super) fn add(
     lua: &Lua,
     library: &Table,
     name: &str,
-    function: impl Fn(&Lua, &[Value]) -> Returned + 'static,
+    function: impl Fn(&Lua, &[Value]) -> CallResult + 'static,
 ) -> mlua::Result<()> {
     let wrapped = lua.create_function(move |lua, args: MultiValue| {
         let args: Vec<Value> = args.into_iter().collect();

@@ -33,12 +33,12 @@ pub(crate) struct LongRuns {
     busy_from: Mutex<Option<Instant>>,
     has_written: AtomicBool,
     is_killed: AtomicBool,
-    running: Mutex<Option<Running>>,
+    running: Mutex<Option<LongRun>>,
 }
 
 /// The long script or function that runs.
 #[derive(Clone)]
-pub(crate) struct Running {
+pub(crate) struct LongRun {
     /// The name of a function.
     pub(crate) name: Option<String>,
     /// The command that called it.
@@ -97,12 +97,12 @@ impl LongRuns {
     /// Records what runs: a function with its name, or a script.
     pub(crate) fn describe(&self, name: Option<&str>, args: Args<'_>) {
         let command = args.iter().map(<[u8]>::to_vec).collect();
-        let running = Running { name: name.map(str::to_owned), command, since: Instant::now() };
+        let running = LongRun { name: name.map(str::to_owned), command, since: Instant::now() };
         *self.running.lock() = Some(running);
     }
 
     /// What runs.
-    pub(crate) fn running(&self) -> Option<Running> {
+    pub(crate) fn running(&self) -> Option<LongRun> {
         self.running.lock().clone()
     }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use mlua::{Lua, Table, Value};
 
-use super::library::{Fault, Returned, add, as_number, string};
+use super::library::{CallResult, Fault, add, as_number, string};
 use super::limits::RunControl;
 use super::replies::error_table;
 use super::sha1::sha1_hex;
@@ -90,7 +90,7 @@ pub(super) fn table(
     Ok(table)
 }
 
-fn single_field(lua: &Lua, args: &[Value], is_error: bool) -> Returned {
+fn single_field(lua: &Lua, args: &[Value], is_error: bool) -> CallResult {
     let [Value::String(text)] = args else {
         let text = "ERR wrong number or type of arguments";
         return Ok(vec![Value::Table(error_table(lua, text)?)]);
@@ -107,7 +107,7 @@ fn single_field(lua: &Lua, args: &[Value], is_error: bool) -> Returned {
     Ok(vec![Value::Table(error_table(lua, &text)?)])
 }
 
-fn log(control: &RunControl, args: &[Value]) -> Returned {
+fn log(control: &RunControl, args: &[Value]) -> CallResult {
     let [level, parts @ ..] = args else {
         return Err(Fault::Plain("redis.log() requires two arguments or more."));
     };

@@ -7,11 +7,11 @@ use std::rc::Rc;
 
 use mlua::{Function, Lua, Table, Value};
 
-use super::functions::{FLAGS, Registered, check_name};
-use super::library::{Fault, Returned, add};
+use super::functions::{FLAGS, FunctionDefinition, check_name};
+use super::library::{CallResult, Fault, add};
 
 /// Functions registered so far.
-pub(super) type Registrations = Rc<RefCell<Vec<(Registered, Function)>>>;
+pub(super) type Registrations = Rc<RefCell<Vec<(FunctionDefinition, Function)>>>;
 
 /// Adds `register_function` to the table `redis`.
 pub(super) fn begin(lua: &Lua, redis: &Table, registrations: &Registrations) -> mlua::Result<()> {
@@ -31,8 +31,9 @@ fn text(value: &Value) -> Option<String> {
     }
 }
 
-fn register(registrations: &Registrations, args: &[Value]) -> Returned {
-    let mut function = Registered { name: String::new(), description: None, flags: Vec::new() };
+fn register(registrations: &Registrations, args: &[Value]) -> CallResult {
+    let mut function =
+        FunctionDefinition { name: String::new(), description: None, flags: Vec::new() };
     let callback = match args {
         [Value::Table(named)] => register_named(&mut function, named)?,
         [_] => {
@@ -71,7 +72,7 @@ fn register(registrations: &Registrations, args: &[Value]) -> Returned {
 }
 
 /// Takes a function from named arguments, and returns its callback.
-fn register_named(function: &mut Registered, named: &Table) -> Result<Function, Fault> {
+fn register_named(function: &mut FunctionDefinition, named: &Table) -> Result<Function, Fault> {
     let (mut has_name, mut callback) = (false, None);
     for pair in named.pairs::<Value, Value>() {
         let (key, value) = pair?;

@@ -126,7 +126,7 @@ impl<'a> Format<'a> {
     }
 }
 
-fn pack(lua: &Lua, args: &[Value]) -> super::library::Returned {
+fn pack(lua: &Lua, args: &[Value]) -> super::library::CallResult {
     let text = bytes(args, 0, "pack")?;
     let (mut format, mut out, mut at) = (Format::new(&text, "pack"), Vec::new(), 1);
     while let Some(item) = format.next()? {
@@ -164,7 +164,7 @@ fn pack(lua: &Lua, args: &[Value]) -> super::library::Returned {
     Ok(vec![string(lua, out)?])
 }
 
-fn unpack(lua: &Lua, args: &[Value]) -> super::library::Returned {
+fn unpack(lua: &Lua, args: &[Value]) -> super::library::CallResult {
     let (text, data) = (bytes(args, 0, "unpack")?, bytes(args, 1, "unpack")?);
     let position = number_or(args, 2, "unpack", 1.0)?;
     if position.is_nan() {
@@ -222,7 +222,7 @@ fn unpack(lua: &Lua, args: &[Value]) -> super::library::Returned {
     Ok(values)
 }
 
-fn size(_lua: &Lua, args: &[Value]) -> super::library::Returned {
+fn size(_lua: &Lua, args: &[Value]) -> super::library::CallResult {
     let text = bytes(args, 0, "size")?;
     let (mut format, mut total) = (Format::new(&text, "size"), 0usize);
     while let Some(item) = format.next()? {

@@ -37,7 +37,7 @@ use crate::monitors::Monitors;
 use crate::pause::Pause;
 use crate::pubsub::PubSub;
 use crate::replication::options::ClusterOptions;
-use crate::replication::start::Running;
+use crate::replication::start::NodeThreads;
 use crate::script::cache::ScriptCache;
 use crate::script::functions::Functions;
 use crate::settings::Settings;
@@ -65,7 +65,7 @@ pub struct Server {
     sockets: Sockets,
     mica: Option<MicaPorts>,
     /// This node of a replicated table.
-    node: Option<Running>,
+    node: Option<NodeThreads>,
 }
 
 impl Server {

@@ -9,7 +9,7 @@ use siltstone_engine::{Clock, Error, Result};
 use crate::ServerOptions;
 use crate::replication::groups::Groups;
 use crate::replication::options::ClusterOptions;
-use crate::replication::start::{Running, Started, start};
+use crate::replication::start::{NodeThreads, StartedNode, start};
 use crate::store::observers::Observers;
 use crate::store::{Content, Database};
 
@@ -20,7 +20,7 @@ const REPLACE_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct Tables {
     pub(super) databases: Vec<Database>,
     pub(super) observers: Arc<Observers>,
-    pub(super) replication: Option<(Groups, Running)>,
+    pub(super) replication: Option<(Groups, NodeThreads)>,
 }
 
 impl Tables {
@@ -37,7 +37,7 @@ impl Tables {
     /// Starts this node; one database per group.
     pub(super) fn of_node(cluster: &ClusterOptions, options: &ServerOptions) -> Result<Self> {
         let observers = Arc::new(Observers::default());
-        let Started { groups, running } = start(cluster)?;
+        let StartedNode { groups, running } = start(cluster)?;
         let contents = groups.iter().enumerate().map(|(index, group)| {
             let name = match groups.are_several() {
                 true => format!("group-{index}"),

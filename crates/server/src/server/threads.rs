@@ -13,7 +13,7 @@ use crate::command::{run_long_scripts, run_migrations};
 use crate::metrics::http::HttpPort;
 use crate::net::accept::Acceptor;
 use crate::net::worker::Worker;
-use crate::replication::start::Running;
+use crate::replication::start::NodeThreads;
 use crate::shared::Shared;
 use crate::{Fsync, StopHandle};
 
@@ -21,16 +21,20 @@ use crate::{Fsync, StopHandle};
 const SYNC_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The result of a thread.
-type Ended = std::io::Result<()>;
+type ThreadResult = std::io::Result<()>;
 
 /// Running threads.
 struct Threads {
     stop: StopHandle,
-    handles: Vec<JoinHandle<Ended>>,
+    handles: Vec<JoinHandle<ThreadResult>>,
 }
 
 impl Threads {
-    fn spawn(&mut self, name: &str, body: impl FnOnce() -> Ended + Send + 'static) -> Result<()> {
+    fn spawn(
+        &mut self,
+        name: &str,
+        body: impl FnOnce() -> ThreadResult + Send + 'static,
+    ) -> Result<()> {
         let thread = std::thread::Builder::new().name(name.to_owned());
         let handle = thread.spawn(body).map_err(|error| Error::io("start thread", name, &error))?;
         self.handles.push(handle);
@@ -42,7 +46,7 @@ impl Threads {
     fn spawn_vital(
         &mut self,
         name: &str,
-        body: impl FnOnce() -> Ended + Send + 'static,
+        body: impl FnOnce() -> ThreadResult + Send + 'static,
     ) -> Result<()> {
         let guard = StopOnExit(self.stop.clone());
         self.spawn(name, move || {
@@ -52,7 +56,7 @@ impl Threads {
     }
 
     /// Waits for all; the first error.
-    fn join(self) -> Ended {
+    fn join(self) -> ThreadResult {
         let mut outcome = Ok(());
         for thread in self.handles {
             let ended = thread.join().unwrap_or_else(|_| {
@@ -69,7 +73,7 @@ pub(super) fn run(
     shared: Arc<Shared>,
     sockets: Sockets,
     mica: Option<MicaPorts>,
-    node: Option<Running>,
+    node: Option<NodeThreads>,
 ) -> Result<()> {
     let failed = |error: std::io::Error| Error::io("serve", shared.address.to_string(), &error);
     let (acceptor, waker) = Acceptor::new(sockets.listeners, sockets.unix).map_err(failed)?;

@@ -24,7 +24,7 @@ use crate::clients::Ticket;
 /// Bit of `active` while somebody waits for a key.
 pub(super) const BLOCKED: u32 = 1;
 
-/// What a command waits for.
+/// The kind of element that a command waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitKind {
     /// An element of a list, which the first command takes.

@@ -1,4 +1,5 @@
-//! Receivers of changed keys, besides WATCH, and of commands.
+//! Observers of keys and commands: blocked clients, client-side caches, keyspace events, MONITOR
+//! and the slow log. WATCH has lists of its own.
 //!
 //! Every write of every protocol calls [`Observers::changed`] after the engine has applied it,
 //! still under the locks of its keys.
@@ -26,10 +27,10 @@ pub(crate) const MONITORS: u32 = 1 << 4;
 /// Every command is logged as slow.
 pub(crate) const LOG_ALL: u32 = 1 << 5;
 
-/// Receivers of changed keys, of all tables.
+/// The observers of all tables.
 #[derive(Default)]
 pub(crate) struct Observers {
-    /// Which observers there are, a bit each.
+    /// A bit per kind of observer that exists: [`BLOCKED`], [`TRACKING`] and so on.
     active: AtomicU32,
     pub(crate) blocked: BlockedKeys,
     pub(crate) tracking: Tracking,
@@ -100,7 +101,7 @@ impl Observers {
         self.active.load(Ordering::Acquire) & !BLOCKED != 0
     }
 
-    /// Whether somebody receives all commands: [`MONITORS`] or [`LOG_ALL`].
+    /// Whether any of these kinds of observers exists.
     #[inline]
     pub(crate) fn has_any(&self, bits: u32) -> bool {
         self.active.load(Ordering::Acquire) & bits != 0
@@ -118,17 +119,17 @@ impl Observers {
         self.has_any(TRACKING)
     }
 
-    /// Whether passed expiries matter to somebody: to their publication, or to waiting commands.
+    /// Whether an observer needs to know when keys expire, or a blocked command waits for it.
     pub(crate) fn has_expiries_or_expiring_waits(&self) -> bool {
         self.has_expiries() || self.has_any(BLOCKED) && self.blocked.has_expiries()
     }
 
-    /// Whether expiries are to be published.
+    /// Whether an observer needs to know when keys expire.
     pub(crate) fn has_expiries(&self) -> bool {
         self.has_any(TRACKING | EXPIRED_EVENTS)
     }
 
-    /// Sets whether there is an observer.
+    /// Sets or clears bits of kinds of observers.
     pub(crate) fn set(&self, bits: u32, is_active: bool) {
         match is_active {
             true => self.active.fetch_or(bits, Ordering::AcqRel),

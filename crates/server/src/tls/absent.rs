@@ -9,7 +9,7 @@ use siltstone_cluster::transport::{Encryption, Stream};
 
 use super::options::{ClientTlsFiles, NodeTlsFiles, TlsFiles};
 
-pub(crate) struct Prepared(Infallible);
+pub(crate) struct CheckedConfig(Infallible);
 
 pub(crate) struct TlsState(Infallible);
 
@@ -36,11 +36,11 @@ impl TlsState {
         match self.0 {}
     }
 
-    pub(crate) fn prepare(&self, _files: TlsFiles) -> Result<Prepared, String> {
+    pub(crate) fn prepare(&self, _files: TlsFiles) -> Result<CheckedConfig, String> {
         match self.0 {}
     }
 
-    pub(crate) fn replace(&self, prepared: Prepared) {
+    pub(crate) fn replace(&self, prepared: CheckedConfig) {
         match prepared.0 {}
     }
 

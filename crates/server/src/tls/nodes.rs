@@ -71,7 +71,7 @@ impl Encryption for NodeTls {
         while connection.is_handshaking() {
             connection.complete_io(&mut socket).map_err(explain)?;
         }
-        Ok(Box::new(Explained(StreamOwned::new(connection, socket))))
+        Ok(Box::new(ExplainingStream(StreamOwned::new(connection, socket))))
     }
 
     fn accept(&self, mut socket: TcpStream) -> io::Result<Box<dyn Stream>> {
@@ -80,20 +80,20 @@ impl Encryption for NodeTls {
         while connection.is_handshaking() {
             connection.complete_io(&mut socket).map_err(explain)?;
         }
-        Ok(Box::new(Explained(StreamOwned::new(connection, socket))))
+        Ok(Box::new(ExplainingStream(StreamOwned::new(connection, socket))))
     }
 }
 
-/// A stream whose errors name the way out.
-struct Explained<S>(S);
+/// A stream whose errors say what to do.
+struct ExplainingStream<S>(S);
 
-impl<S: Read> Read for Explained<S> {
+impl<S: Read> Read for ExplainingStream<S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.0.read(buffer).map_err(explain)
     }
 }
 
-impl<S: Write> Write for Explained<S> {
+impl<S: Write> Write for ExplainingStream<S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.write(bytes).map_err(explain)
     }

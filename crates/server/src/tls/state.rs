@@ -24,12 +24,12 @@ use super::stream::TlsStream;
 
 /// The TLS configuration in force.
 pub(crate) struct TlsState {
-    current: RwLock<Prepared>,
+    current: RwLock<CheckedConfig>,
 }
 
 /// A checked configuration.
 #[derive(Clone)]
-pub(crate) struct Prepared {
+pub(crate) struct CheckedConfig {
     files: TlsFiles,
     config: Arc<ServerConfig>,
 }
@@ -41,7 +41,7 @@ impl TlsState {
     /// What is wrong with them.
     pub(crate) fn open(files: &TlsFiles) -> Result<Self, String> {
         let config = configure(files)?;
-        Ok(TlsState { current: RwLock::new(Prepared { files: files.clone(), config }) })
+        Ok(TlsState { current: RwLock::new(CheckedConfig { files: files.clone(), config }) })
     }
 
     /// The files in force.
@@ -53,13 +53,13 @@ impl TlsState {
     ///
     /// # Errors
     /// What is wrong with them.
-    pub(crate) fn prepare(&self, files: TlsFiles) -> Result<Prepared, String> {
+    pub(crate) fn prepare(&self, files: TlsFiles) -> Result<CheckedConfig, String> {
         let config = configure(&files)?;
-        Ok(Prepared { files, config })
+        Ok(CheckedConfig { files, config })
     }
 
     /// Uses a configuration for the connections from now on.
-    pub(crate) fn replace(&self, prepared: Prepared) {
+    pub(crate) fn replace(&self, prepared: CheckedConfig) {
         *self.current.write() = prepared;
     }
 

@@ -1,198 +1,30 @@
 //! From packets to requests to responses, without sockets.
 //!
 //! All requests of all packets of a burst go to the store as one burst, so that memory for later
-//! ones is prefetched while the first are executed. The store copies each value directly into its
-//! response packet: the rest of a response has a known size, so each position follows from the
-//! previous responses.
+//! ones is prefetched while the first are executed. The store copies values directly into the
+//! response packets ([`super::responses`]).
 //!
-//! ```text
-//! response packet   header │ response │ value │ response │ response │ value …
-//!                            position of the first request; the next follows its value
-//! ```
-//!
-//! Invariant: a packet is executed completely or dropped completely, without effect. The responses
-//! to a packet fit in the size that its client has stated.
-//!
-//! Source: Lim, thesis, section 5.3.2, "Zero-copy processing": there the request's packet buffer
-//! becomes the response's; here both are in user space and the system copies.
+//! Invariant: a packet is executed completely or dropped completely, without effect.
 
 use std::borrow::Cow;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use siltstone_client::coalesce;
-use siltstone_client::gso::OutPacket;
 use siltstone_client::wire::hello::{self, Welcome};
 use siltstone_client::wire::request::{FIXED_BYTES, RequestRef};
 use siltstone_client::wire::response::{self, Status};
 use siltstone_client::wire::{HEADER_BYTES, Header, Kind, MAX_PACKET_BYTES, WireError, unverified};
-use siltstone_mica::{Access, Answer, Outcome, Output, Request, Store};
+use siltstone_mica::{Access, Answer, Outcome, Request, Store};
 
 use super::cookie::Cookies;
-use super::forwarding::{ForwardQueue, ForwardedPacket};
+use super::forwarding::ForwardQueue;
+use super::incoming::IncomingPacket;
+use super::responses::{OpenResponse, ResponseLayout, ResponsePlan, Responses};
 use super::sessions::{PacketStatus, Sessions};
 use crate::shared::Shared;
 
 /// Size of a request with a key of eight bytes and no value, to size buffers.
 const SMALL_REQUEST_BYTES: usize = FIXED_BYTES + 8;
-
-/// A received packet, or the part of one forwarded by another port's thread.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct IncomingPacket<'a> {
-    pub(crate) bytes: &'a [u8],
-    /// Size of the datagram that it arrived in.
-    pub(crate) shared: usize,
-    pub(crate) sender: SocketAddr,
-    /// Whether it was forwarded by another thread.
-    pub(crate) is_forwarded: bool,
-}
-
-impl<'a> IncomingPacket<'a> {
-    /// The packets of a datagram.
-    pub(crate) fn of(datagram: &'a [u8], sender: SocketAddr) -> impl Iterator<Item = Self> {
-        let shared = datagram.len();
-        let packets = coalesce::packets(datagram);
-        packets.map(move |bytes| IncomingPacket { bytes, shared, sender, is_forwarded: false })
-    }
-}
-
-/// Response packets.
-#[derive(Default)]
-pub(crate) struct Responses {
-    packets: Vec<Packet>,
-    used: usize,
-}
-
-#[derive(Default)]
-struct Packet {
-    /// Buffer; longer than the packet, never shrinks.
-    bytes: Vec<u8>,
-    len: usize,
-    /// Maximum length.
-    max_bytes: usize,
-    /// Maximum size of a datagram shared with other packets.
-    max_datagram_bytes: usize,
-    to: Option<SocketAddr>,
-}
-
-impl Responses {
-    /// The packets with destination and padding limit: up to the size that a validated client has
-    /// stated. A shared datagram is no longer than the received one.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = OutPacket<'_>> {
-        let all = self.packets[..self.used].iter();
-        all.filter_map(|packet| {
-            let bytes = &packet.bytes[..packet.len];
-            Some(OutPacket {
-                bytes,
-                to: packet.to?,
-                max_bytes: packet.max_bytes,
-                max_datagram_bytes: packet.max_datagram_bytes,
-            })
-        })
-    }
-
-    fn clear(&mut self) {
-        self.used = 0;
-    }
-
-    /// Begins a packet of up to `max_bytes` in response to `to`, and returns its index.
-    fn begin(&mut self, to: &IncomingPacket<'_>, max_bytes: usize) -> usize {
-        if self.used == self.packets.len() {
-            self.packets.push(Packet::default());
-        }
-        let packet = &mut self.packets[self.used];
-        if packet.bytes.len() < max_bytes {
-            packet.bytes.resize(max_bytes, 0);
-        }
-        (packet.len, packet.max_bytes) = (HEADER_BYTES, max_bytes);
-        (packet.to, packet.max_datagram_bytes) = (Some(to.sender), to.shared);
-        self.used += 1;
-        self.used - 1
-    }
-
-    fn push(&mut self, to: &IncomingPacket<'_>, bytes: &[u8]) -> &mut [u8] {
-        let packet = self.begin(to, bytes.len());
-        let packet = &mut self.packets[packet];
-        packet.bytes[..bytes.len()].copy_from_slice(bytes);
-        packet.len = bytes.len();
-        &mut packet.bytes[..bytes.len()]
-    }
-}
-
-/// A response before it is written.
-struct ResponsePlan {
-    packet: usize,
-    opaque: u16,
-    has_number: bool,
-    wants_meta: bool,
-    /// Its position, once known.
-    start: usize,
-    /// Its status, if the store is not asked.
-    status: Option<Status>,
-}
-
-impl ResponsePlan {
-    fn bytes(&self) -> usize {
-        response::bytes_of(self.has_number, self.wants_meta)
-    }
-}
-
-/// A response packet in progress.
-struct OpenResponse {
-    packet: usize,
-    header: Header,
-    sender: SocketAddr,
-    max_bytes: usize,
-    /// Bytes of responses without a position so far, excluding values.
-    rest: usize,
-    is_cached: bool,
-}
-
-/// Assigns positions to responses while the store produces values.
-struct ResponseLayout<'a> {
-    plans: &'a mut [ResponsePlan],
-    /// Index of the planned response per request of the store.
-    plan_of_request: &'a [usize],
-    packets: &'a mut [Packet],
-    open: &'a mut [OpenResponse],
-    /// Responses before this one have a position.
-    next: usize,
-}
-
-impl ResponseLayout<'_> {
-    /// Assigns positions up to and including `plan`.
-    fn layout_up_to(&mut self, plan: usize) {
-        while self.next <= plan {
-            let plan = &mut self.plans[self.next];
-            let open = &mut self.open[plan.packet];
-            let packet = &mut self.packets[open.packet];
-            plan.start = packet.len;
-            packet.len += plan.bytes();
-            open.rest -= plan.bytes();
-            self.next += 1;
-        }
-    }
-}
-
-impl Output for ResponseLayout<'_> {
-    #[inline]
-    fn room(&mut self, request: usize, len: usize) -> Option<&mut [u8]> {
-        let at = self.plan_of_request[request];
-        self.layout_up_to(at);
-        let (plan, open) = (&self.plans[at], &self.open[self.plans[at].packet]);
-        let packet = &mut self.packets[open.packet];
-        // The store may call again for the same request, which is the last one positioned in its
-        // packet.
-        let start = plan.start + plan.bytes();
-        packet.len = start;
-        if start + len + open.rest > open.max_bytes {
-            return None;
-        }
-        packet.len = start + len;
-        Some(&mut packet.bytes[start..start + len])
-    }
-}
 
 /// Processes the bursts of one port.
 pub(crate) struct BurstProcessor {
@@ -562,13 +394,5 @@ impl BurstRequests<'_> {
         }
         self.requests.truncate(reads_end);
         self.plan_of_request.truncate(reads_end);
-    }
-}
-
-/// A forwarded packet.
-impl<'a> From<&'a ForwardedPacket> for IncomingPacket<'a> {
-    fn from(forwarded: &'a ForwardedPacket) -> Self {
-        let bytes = &forwarded.packet[..];
-        IncomingPacket { bytes, shared: bytes.len(), sender: forwarded.sender, is_forwarded: true }
     }
 }

@@ -15,6 +15,8 @@
 //! | --- | --- |
 //! | [`port`] | a thread and its socket: receive, process, send |
 //! | [`burst`] | from packets to requests to responses, without sockets |
+//! | [`incoming`] | received and forwarded packets |
+//! | [`responses`] | response packets: buffers and positions |
 //! | [`sessions`] | response cache per client, for duplicates |
 //! | [`cookie`] | address validation |
 //! | [`forwarding`] | forwarding of requests between ports |
@@ -36,13 +38,17 @@
 mod burst;
 mod cookie;
 mod forwarding;
+mod incoming;
 pub(crate) mod port;
+mod responses;
 mod sessions;
 
-pub(crate) use burst::{BurstProcessor, IncomingPacket, Responses};
+pub(crate) use burst::BurstProcessor;
 pub(crate) use cookie::Cookies;
 pub(crate) use forwarding::ForwardQueue;
+pub(crate) use incoming::IncomingPacket;
 pub(crate) use port::Ports;
+pub(crate) use responses::Responses;
 
 use std::sync::atomic::AtomicU64;
 

@@ -88,7 +88,7 @@ impl SiltEngine {
             ..Edit::default()
         };
         let installed = self.install(view.generation, edit, |_| ());
-        if !self.is_installed(installed, &[number])? {
+        if !self.discard_unless_installed(installed, &[number])? {
             return Ok(Vec::new());
         }
         let (bytes, entries) = written.map_or((0, 0), |store| (store.bytes, store.entries));

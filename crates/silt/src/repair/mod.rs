@@ -97,7 +97,7 @@ impl Repair<'_> {
         if self.has_changed {
             self.write_manifest(state)
         } else {
-            self.report.note("everything that the manifest names is sound");
+            self.report.note("everything that the manifest names is intact");
             Ok(())
         }
     }

@@ -79,13 +79,13 @@ struct Inner {
     /// What its tables share.
     shared: Shared,
     batches: Arc<OpenBatches>,
-    open: Mutex<Open>,
+    open: Mutex<OpenTables>,
     // Last: the lock is released after everything that uses the directory.
     lock: Mutex<Option<LockGuard>>,
 }
 
 #[derive(Default)]
-struct Open {
+struct OpenTables {
     catalogue: Catalogue,
     tables: BTreeMap<String, Table>,
     closed: bool,
@@ -195,7 +195,7 @@ impl Db {
         &self.inner.options
     }
 
-    fn state(&self) -> Result<parking_lot::MutexGuard<'_, Open>> {
+    fn state(&self) -> Result<parking_lot::MutexGuard<'_, OpenTables>> {
         let open = self.inner.open.lock();
         if open.closed { Err(Error::Closed) } else { Ok(open) }
     }

@@ -9,7 +9,7 @@ use siltstone_runtime::{Events, Scheduler};
 use siltstone_vfs::{Disk, LockGuard, Overlay, Vfs};
 
 use super::tables::remove_files;
-use super::{Db, DbOptions, Inner, Open};
+use super::{Db, DbOptions, Inner, OpenTables};
 use crate::batch::open::OpenBatches;
 use crate::batch::recovery;
 use crate::catalogue::Catalogue;
@@ -159,7 +159,7 @@ impl Db {
             catalogue.write(vfs.as_ref())?;
         }
         let batches = Arc::new(OpenBatches::after(recovery::remove_incomplete(&vfs, &catalogue)?));
-        let open = Open { catalogue, ..Open::default() };
+        let open = OpenTables { catalogue, ..OpenTables::default() };
         let shared = Shared::new(options.cache_bytes);
         let listeners = std::mem::take(&mut options.listeners);
         options.env.events = Events::new(listeners, options.env.clock.clone())?;

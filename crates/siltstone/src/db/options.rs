@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use siltstone_engine::{Error, InvalidOption, OptionChange, Result};
 
-use super::{Db, Inner, Open};
+use super::{Db, Inner, OpenTables};
 use crate::Table;
 use crate::engines::{self, option_change, present_name};
 use crate::table::{OptionStore, Options};
@@ -65,7 +65,7 @@ impl Db {
     /// catalogue. Returns the names of the others, as far as they differ from what is in force.
     fn change_locked(
         &self,
-        open: &mut Open,
+        open: &mut OpenTables,
         table: &Table,
         changes: &Options,
     ) -> Result<Vec<String>> {
@@ -99,7 +99,12 @@ impl Db {
     }
 
     /// Replaces the options of a table in the catalogue, durably. Returns the old ones.
-    fn replace_options(&self, open: &mut Open, name: &str, options: Options) -> Result<Options> {
+    fn replace_options(
+        &self,
+        open: &mut OpenTables,
+        name: &str,
+        options: Options,
+    ) -> Result<Options> {
         let mut catalogue = open.catalogue.clone();
         let Some(spec) = catalogue.tables.get_mut(name) else { return Err(Error::Closed) };
         if spec.options == options {

@@ -1,4 +1,15 @@
 //! Opening, creating and dropping tables.
+//!
+//! ```text
+//!   create   catalogue: pending ─ files ─ catalogue: listed
+//!   drop     catalogue: pending ─ files removed ─ catalogue: not listed
+//! ```
+//!
+//! The next open of the store removes the files of pending tables, so both are complete or undone
+//! after a crash.
+//!
+//! Invariant: a listed table has its files, unless its engine keeps none. If they are missing, an
+//! open fails and creates no new table.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -8,11 +19,11 @@ use siltstone_engine::{Error, Result};
 use siltstone_runtime::Env;
 use siltstone_vfs::{MeteredVfs, Vfs};
 
-use super::{Db, Inner, Open};
+use super::{Db, Inner, OpenTables};
 use crate::batch::member::Member;
 use crate::catalogue::{self, TableSpec};
 use crate::names::directory;
-use crate::observed::Observed;
+use crate::observed::ObservedEngine;
 use crate::read_only::ReadOnly;
 use crate::table::TableOptions;
 use crate::{Table, engines, trace};
@@ -28,7 +39,7 @@ impl Db {
         self.table_locked(&mut *self.state()?, name)
     }
 
-    pub(super) fn table_locked(&self, open: &mut Open, name: &str) -> Result<Table> {
+    pub(super) fn table_locked(&self, open: &mut OpenTables, name: &str) -> Result<Table> {
         if let Some(table) = open.tables.get(name) {
             return Ok(table.clone());
         }
@@ -56,7 +67,7 @@ impl Db {
         self.spec(&*self.state()?, name)
     }
 
-    pub(super) fn spec(&self, open: &Open, name: &str) -> Result<TableSpec> {
+    pub(super) fn spec(&self, open: &OpenTables, name: &str) -> Result<TableSpec> {
         open.catalogue.tables.get(name).cloned().ok_or_else(|| {
             let names: Vec<_> = open.catalogue.tables.keys().map(String::as_str).collect();
             let others = if names.is_empty() { "none".into() } else { names.join(", ") };
@@ -115,7 +126,7 @@ impl Db {
         let mut catalogue = open.catalogue.clone();
         catalogue.pending.insert(name.to_owned());
         open.replace_catalogue(vfs, catalogue.clone())?;
-        // What a dropped table or an interrupted creation left.
+        // A dropped table or an interrupted creation may have left files.
         remove_files(vfs, name)?;
         let table = self.open_table(name, &spec, None)?;
         catalogue.tables.insert(name.to_owned(), spec);
@@ -185,7 +196,7 @@ impl Db {
     }
 
     /// Refuses a name whose directory exists though the catalogue does not list it.
-    pub(super) fn check_not_unlisted(&self, open: &Open, name: &str) -> Result<()> {
+    pub(super) fn check_not_unlisted(&self, open: &OpenTables, name: &str) -> Result<()> {
         let vfs = self.inner.vfs.as_ref();
         let is_listed =
             open.catalogue.tables.contains_key(name) || open.catalogue.pending.contains(name);
@@ -227,7 +238,7 @@ impl Db {
         let env = Env { events: events.clone(), ..options.env.clone() };
         let opened = engines::open_shared(&spec.engine, vfs, &env, &spec.options, shared);
         let engine = opened.inspect_err(|error| events.emit_corruption(error))?;
-        let mut engine = Observed::wrap(engine, &events);
+        let mut engine = ObservedEngine::wrap(engine, &events);
         if let Some(filter) = options.compaction_filters.get(name) {
             engine.set_compaction_filter(Some(filter.clone()))?;
         }

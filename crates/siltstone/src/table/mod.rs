@@ -63,7 +63,7 @@ pub(crate) fn check_distinct(tables: &[&Table]) -> Result<()> {
     }
 }
 
-/// What makes reads followed by writes atomic.
+/// How a table makes reads followed by writes atomic.
 #[derive(Clone)]
 enum Isolation {
     /// Over versioned engines.

@@ -88,7 +88,7 @@ struct Counters {
     writes_beside_readers: AtomicU64,
 }
 
-/// What a transaction read, for its validation.
+/// The read set of a transaction, for its validation.
 #[derive(Clone)]
 pub(crate) struct ReadView {
     pub(super) begun: Group,

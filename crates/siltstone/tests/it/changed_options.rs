@@ -1,7 +1,7 @@
 //! Options of existing tables that change: at a later open, while the table is open, or never.
 //!
 //! For each option of each engine there is another value. A table is opened with it and without it
-//! in turn; it must keep its rows and stay sound. What never changes must be refused by name.
+//! in turn; it must keep its rows and stay intact. What never changes must be refused by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -94,7 +94,7 @@ fn check_and_write(table: &Table, rows: &mut BTreeMap<String, String>, round: us
     }
     table.flush().unwrap();
     table.maintain().unwrap();
-    assert!(table.verify(&mut |_, _| ()).unwrap().is_sound());
+    assert!(table.verify(&mut |_, _| ()).unwrap().is_intact());
 }
 
 fn open(dir: &Path) -> Db {

@@ -73,7 +73,7 @@ fn check_read_only(dir: &Path) {
         assert_eq!(table.get(&key(n)).unwrap(), expected);
     }
     assert_eq!(table.iter().unwrap().map(Result::unwrap).count(), ROWS as usize - 1);
-    assert!(table.verify(&mut |_, _| {}).unwrap().is_sound());
+    assert!(table.verify(&mut |_, _| {}).unwrap().is_intact());
     assert!(table.stats().space_bytes > 0);
 
     let refused = |error: Error| {

@@ -1,4 +1,13 @@
-//! The state of the mapping, and lookups along a chain.
+//! The state of the SkimpyFTL mapping in memory, and lookups along a chain.
+//!
+//! ```text
+//!   bucket ─▶ head ─▶ record ─▶ record ─▶ …      newest first, on the device or buffered
+//!                       └─ prior ─▶ older version of the same key
+//!   cache     key ─▶ location of its newest version, which skips the chain before it
+//! ```
+//!
+//! A lookup holds no lock while it reads pages. It starts again if a buffered record of the chain
+//! has moved meanwhile.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -50,6 +59,7 @@ pub(crate) struct Chains {
     pub(super) read_compaction_pages: AtomicU64,
 }
 
+/// The heads of all buckets, and the cache of keys.
 pub(super) struct Index {
     pub(super) heads: Vec<Location>,
     /// When each bucket was last collected, in granules of the log, modulo 256.

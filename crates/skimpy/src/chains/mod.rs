@@ -136,7 +136,7 @@ impl Mapping for Chains {
         let _pin = shared.pins.enter();
         loop {
             let Some((found, saw_younger)) = self.try_find(shared, &mut search)? else { continue };
-            let further = search.pages.read.saturating_sub(1);
+            let further = search.pages.pages_read.saturating_sub(1);
             self.extra_pages.fetch_add(further, Relaxed);
             let block = |at| shared.device.geometry.block_of(shared.device.slots.page(at));
             let at = search.newest.filter(|at| location::is_programmed(*at));
@@ -185,7 +185,7 @@ impl Mapping for Chains {
                 let mut pages = PageReader::new(&shared.device, Purpose::Compaction);
                 let collected = self.collect_bucket(shared, writer, &mut pages, bucket);
                 self.read_compactions.fetch_add(1, Relaxed);
-                self.read_compaction_pages.fetch_add(pages.read, Relaxed);
+                self.read_compaction_pages.fetch_add(pages.pages_read, Relaxed);
                 collected
             }
         }

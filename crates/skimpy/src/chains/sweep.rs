@@ -144,7 +144,8 @@ impl Chains {
         };
         let capacity = PAGES_PER_BUCKET * BUCKETS_PER_RUN * MAX_RUNS;
         let cache = std::mem::take(&mut sweep.cache);
-        let mut pages = PageReader::with(&shared.device, Purpose::Compaction, capacity, cache);
+        let mut pages =
+            PageReader::with_cache(&shared.device, Purpose::Compaction, capacity, cache);
         let is_last = run.buckets.is_empty();
         if !is_last {
             run.submit_reads(&mut pages)?;

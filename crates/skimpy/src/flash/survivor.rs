@@ -1,4 +1,4 @@
-//! What a power cut leaves of requests in flight.
+//! Simulates a power cut: decides the outcome of each request in flight.
 //!
 //! A channel is serial. Of the requests in flight on a channel, the first ones have happened, one
 //! may have been in progress, and the others have not started:

@@ -1,4 +1,6 @@
-//! What is on the device: erased blocks, blocks of the log, and checkpoints.
+//! Scan of the device at open: which blocks are erased, in the log, or parts of checkpoints.
+//!
+//! The first readable page of a block shows its kind. Of checkpoints all pages are read.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +11,7 @@ use crate::device::Device;
 use crate::page::Kind;
 use crate::space::LogBlock;
 
-/// The result of reading the first page of each block.
+/// The blocks of a device by kind.
 #[derive(Default)]
 pub(super) struct DeviceScan {
     pub(super) erased: Vec<u32>,
@@ -21,8 +23,10 @@ pub(super) struct DeviceScan {
     pub(super) newest_epoch: u32,
 }
 
+/// The pages of a checkpoint that were found.
 #[derive(Default)]
 pub(super) struct CheckpointParts {
+    /// The number of pages of the whole checkpoint.
     pages: u32,
     parts: BTreeMap<u32, Vec<u8>>,
     pub(super) blocks: Vec<u32>,
@@ -30,13 +34,14 @@ pub(super) struct CheckpointParts {
 }
 
 impl CheckpointParts {
-    fn complete(&self) -> Option<Vec<u8>> {
+    /// The bytes of the checkpoint, if no page of it is missing.
+    fn bytes_if_complete(&self) -> Option<Vec<u8>> {
         let is_complete_set = self.pages > 0 && self.parts.len() == self.pages as usize;
         is_complete_set.then(|| self.parts.values().flatten().copied().collect())
     }
 }
 
-/// Reads the first page of each block, and all pages of checkpoints.
+/// Reads the first readable page of each block, and all pages of checkpoints.
 pub(super) fn scan_blocks(device: &Device) -> Result<DeviceScan> {
     let mut scan = DeviceScan::default();
     for block in 0..device.geometry.blocks() {
@@ -93,7 +98,7 @@ pub(super) fn newest_checkpoint(
     scan: &DeviceScan,
 ) -> Result<Option<(u64, Checkpoint)>> {
     for (number, parts) in scan.checkpoints.iter().rev() {
-        if let Some(bytes) = parts.complete() {
+        if let Some(bytes) = parts.bytes_if_complete() {
             let page = parts.blocks.first().map_or(0, |block| device.geometry.page(*block, 0));
             let decoded = Checkpoint::decode(&bytes);
             return Ok(Some((*number, decoded.map_err(|reason| device.corrupt(page, reason))?)));

@@ -13,7 +13,7 @@
 //! or a journaled batch states how far the log was durable when it was written. Then it is damage,
 //! and so is a page of an epoch without a complete checkpoint.
 //!
-//! The paper does not describe recovery.
+//! A group is the records of one batch. The paper (SkimpyFTL) does not describe recovery.
 
 mod block_states;
 mod device_scan;
@@ -81,7 +81,7 @@ pub(crate) fn open(
     env: Env,
     options: Options,
 ) -> Result<Arc<Table>> {
-    let under = match options.mapping {
+    let ftl = match options.mapping {
         options::Mapping::Vftl => {
             let layer = PageMapped::open(flash.clone(), options.channels, options.ftl_placement)?;
             Some(Arc::new(layer))
@@ -89,8 +89,8 @@ pub(crate) fn open(
         _ => None,
     };
     // A translation layer hides the channels of the device.
-    let (flash, channels) = match &under {
-        Some(under) => (under.clone() as Arc<dyn Flash>, 1),
+    let (flash, channels) = match &ftl {
+        Some(ftl) => (ftl.clone() as Arc<dyn Flash>, 1),
         None => (flash, options.channels),
     };
     let device = Device::new(flash, channels);
@@ -118,7 +118,7 @@ pub(crate) fn open(
         None => return Err(device.corrupt(0, "the device has no complete checkpoint")),
     };
     found.check_mapping(device.name(), options.mapping)?;
-    let mapping = mapping(&options, &device, found.buckets, under);
+    let mapping = new_mapping(&options, &device, found.buckets, ftl);
     if !is_new {
         mapping.decode(&found.mapping_state).map_err(|reason| device.corrupt(0, reason))?;
     }
@@ -143,12 +143,12 @@ pub(crate) fn open(
         assign_blocks(&device, &options, scan, &found, number, previous, &replayed)?;
     let epoch = replayed.newest_epoch.max(found.epoch) + 1;
     let mut writer = Writer::new(space, replayed.end, epoch, replayed.last);
-    // Pages renewed by replay must be durable before a checkpoint that refers to them is begun.
+    // The pages that replay has renewed must be durable before a checkpoint refers to them.
     writer.durable = found.start.min(replayed.end);
     writer.checkpoint = newest_number.max(number);
     writer.starts = (0, found.start);
-    // Collection for these pages may not have been performed. Without it, crashes in openings that
-    // program journaled batches would use up the free blocks.
+    // The crashed process may not have collected garbage for these pages. If nobody did, repeated
+    // crashes in openings that program journaled batches would use up the free blocks.
     writer.due = (replayed.end - found.start) as f64;
     // Reads and discards may have used later timestamps than the last batch.
     let clears = Clears::new(found.clears);
@@ -177,8 +177,8 @@ pub(crate) fn open(
     Ok(Arc::new(Table { shared, mapping, writer: Mutex::new(Some(writer)) }))
 }
 
-/// Writes the first checkpoint of the epoch, then the journaled batches again. `until`: the
-/// previous epoch, and the timestamp of the last of these batches.
+/// Writes the first checkpoint of the new epoch, then the batches of the journal again. `epoch` is
+/// the previous epoch, and `through` the timestamp of the last of these batches.
 fn replay_journal(
     shared: &Shared,
     mapping: &dyn Mapping,
@@ -205,11 +205,12 @@ fn replay_journal(
     Ok(())
 }
 
-fn mapping(
+/// An empty mapping of the kind that the options name.
+fn new_mapping(
     options: &Options,
     device: &Device,
     buckets: u32,
-    under: Option<Arc<PageMapped>>,
+    ftl: Option<Arc<PageMapped>>,
 ) -> Box<dyn Mapping> {
     let pages = device.geometry.pages();
     match options.mapping {
@@ -226,7 +227,7 @@ fn mapping(
         options::Mapping::Semel | options::Mapping::Vftl => {
             let accumulated_pages =
                 if options.accumulates_writes { write_buffer::accumulated_pages(pages) } else { 0 };
-            Box::new(VersionMap::new(buckets, accumulated_pages, under))
+            Box::new(VersionMap::new(buckets, accumulated_pages, ftl))
         }
     }
 }

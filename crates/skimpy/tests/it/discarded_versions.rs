@@ -97,7 +97,7 @@ fn cut_after_every_write(mapping: &str) {
         }
         if turn % 8 == 0 {
             (0..2).for_each(|_| left.maintain().unwrap());
-            assert!(left.verify(&mut |_, _| ()).unwrap().is_sound());
+            assert!(left.verify(&mut |_, _| ()).unwrap().is_intact());
             assert_eq!(contents(&left).unwrap(), wanted, "collected after write {turn}");
         }
     }

@@ -104,7 +104,7 @@ fn is_kind(vfs: &Arc<dyn Vfs>, page: u64, kind: u8) -> bool {
 fn repaired(vfs: &Arc<dyn Vfs>, mapping: &str, history: &History) -> (usize, String) {
     let story = repair(vfs, env(), &options(mapping)).unwrap().lines.join("\n");
     let table = open(vfs, mapping).unwrap();
-    assert!(table.verify(&mut |_, _| ()).unwrap().is_sound(), "{story}");
+    assert!(table.verify(&mut |_, _| ()).unwrap().is_intact(), "{story}");
     let found = read(&table);
     for (key, value) in &found {
         assert!(history[key].contains(&Some(value.clone())), "{:?}: {story}", key.escape_ascii());
@@ -115,7 +115,7 @@ fn repaired(vfs: &Arc<dyn Vfs>, mapping: &str, history: &History) -> (usize, Str
     assert_eq!(open(vfs, mapping).unwrap().get(b"later").unwrap().unwrap().value, b"too");
     assert_eq!(
         repair(vfs, env(), &options(mapping)).unwrap().lines,
-        ["everything on the device is sound"]
+        ["everything on the device is intact"]
     );
     let wanted = now(history);
     let same = wanted.iter().filter(|(key, value)| found.get(*key) == Some(value)).count();
@@ -442,7 +442,7 @@ fn bytes_after_the_end_of_the_device_are_reported() {
         repair(&vfs, env(), &options(mapping)).unwrap();
         let table = open(&vfs, mapping).unwrap();
         assert_eq!(read(&table), now(&history), "{mapping}");
-        assert!(table.warnings().is_empty() && table.verify(&mut |_, _| ()).unwrap().is_sound());
+        assert!(table.warnings().is_empty() && table.verify(&mut |_, _| ()).unwrap().is_intact());
     }
 }
 
@@ -456,7 +456,7 @@ fn repair_of_a_missing_device_keeps_journaled_batches() {
         assert!(story.lines[0].contains("flash is missing") && !story.is_lossless(), "{story:?}");
         let table = open(&vfs, mapping).unwrap();
         assert_eq!(read(&table)[&b"staged"[..]], b"last");
-        assert!(table.verify(&mut |_, _| ()).unwrap().is_sound());
+        assert!(table.verify(&mut |_, _| ()).unwrap().is_intact());
         assert!(vfs.exists("packing.damaged").unwrap());
     }
 }

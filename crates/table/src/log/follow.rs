@@ -40,7 +40,7 @@ pub struct LogFollower {
 }
 
 /// A whole record: its position, its end, and its range of the chunk unless it was assembled.
-struct Parsed {
+struct ParsedRecord {
     position: u64,
     end: u64,
     payload: Option<Range<usize>>,
@@ -105,7 +105,7 @@ impl LogFollower {
             self.chunk.clear();
             parsed = self.parse()?;
         }
-        let Some(Parsed { position, end, payload }) = parsed else {
+        let Some(ParsedRecord { position, end, payload }) = parsed else {
             self.chunk.clear();
             return Ok(None);
         };
@@ -129,7 +129,7 @@ impl LogFollower {
     }
 
     /// Parses the record after `self.end`; `None` if it is not whole.
-    fn parse(&mut self) -> Result<Option<Parsed>> {
+    fn parse(&mut self) -> Result<Option<ParsedRecord>> {
         let (mut at, mut position) = (self.end, None);
         self.assembled.clear();
         loop {
@@ -156,7 +156,11 @@ impl LogFollower {
             at += FRAGMENT_HEADER_BYTES + fragment.len as u64;
             match (fragment.part, position) {
                 (Part::Full, None) => {
-                    return Ok(Some(Parsed { position: start, end: at, payload: Some(payload) }));
+                    return Ok(Some(ParsedRecord {
+                        position: start,
+                        end: at,
+                        payload: Some(payload),
+                    }));
                 }
                 (Part::First, None) => position = Some(start),
                 (Part::Middle | Part::Last, Some(_)) => {}
@@ -165,7 +169,7 @@ impl LogFollower {
             }
             self.assembled.extend_from_slice(&self.chunk[payload]);
             if let (Part::Last, Some(position)) = (fragment.part, position) {
-                return Ok(Some(Parsed { position, end: at, payload: None }));
+                return Ok(Some(ParsedRecord { position, end: at, payload: None }));
             }
         }
     }

@@ -141,7 +141,7 @@ mod tests {
         assert_eq!((report.files, report.damage.len()), (1, 1));
         let mut report = VerifyReport::default();
         verify_logs(vfs, &[7], &mut report, |_| Ok(1)).unwrap();
-        assert_eq!((report.entries, report.is_sound()), (3, true));
+        assert_eq!((report.entries, report.is_intact()), (3, true));
     }
 
     #[test]
@@ -187,7 +187,7 @@ mod tests {
             disk.fail_at(disk.requests() + later, FaultKind::Descriptors);
             let mut report = VerifyReport::default();
             verify_logs(vfs.as_ref(), &[7], &mut report, |_| Ok(1)).unwrap();
-            assert_eq!((report.files, report.is_sound()), (1, true));
+            assert_eq!((report.files, report.is_intact()), (1, true));
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::bytes_file::BytesFile;
 /// Bytes per sequential read.
 const CHUNK_BYTES: u64 = 8 * BLOCK_BYTES;
 
-/// What the reader expects of the log.
+/// How the reader treats the end of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogMode {
     /// After a possible crash: a torn tail of unsynced writes is not an error.

@@ -81,7 +81,7 @@ impl Manifest {
     }
 
     /// Puts a manifest that starts with `snapshot` into force and seals it. The previous one is
-    /// quarantined together with `CURRENT`, unless `is_sound`.
+    /// quarantined together with `CURRENT`, unless `is_intact`.
     ///
     /// # Errors
     /// I/O errors.
@@ -89,9 +89,9 @@ impl Manifest {
         vfs: &Arc<dyn Vfs>,
         engine: &str,
         snapshot: &[u8],
-        is_sound: bool,
+        is_intact: bool,
     ) -> Result<()> {
-        if is_sound {
+        if is_intact {
             let (mut manifest, _) = Manifest::open(vfs.clone(), engine)?;
             manifest.rewrite(snapshot)?;
             return manifest.close();

@@ -87,7 +87,7 @@ fn version_of(contents: Contents, has_dictionary: bool) -> u32 {
     }
 }
 
-/// What a version states, at least: the contents, and whether there is a dictionary.
+/// The contents of a table of this version, and whether it has a dictionary.
 fn of_version(version: u32) -> (Contents, bool) {
     match version {
         VERSION_EXTERNAL_WITH_DICTIONARY => (Contents::External, true),

@@ -71,9 +71,9 @@ fn intact_log_has_no_gaps() {
 #[test]
 fn flipped_bit_costs_only_its_own_record() {
     let (vfs, positions, end) = chain();
-    let sound = bytes_of(vfs.as_ref(), &log_name(5));
-    for at in (0..sound.len()).step_by(997) {
-        let mut bytes = sound.clone();
+    let intact = bytes_of(vfs.as_ref(), &log_name(5));
+    for at in (0..intact.len()).step_by(997) {
+        let mut bytes = intact.clone();
         bytes[at] ^= 4;
         put(vfs.as_ref(), &log_name(5), &bytes);
         let logs = salvage_chain(vfs.as_ref(), Some(3), Some((8, end)), None).unwrap();
@@ -233,15 +233,15 @@ fn assert_all_accounted_for(found: &[u64], losses: &[Loss]) {
 #[test]
 fn table_without_footer_filter_or_index_loses_no_entry() {
     for compression in [Compression::None, Compression::Lz4, Compression::Zstd { level: 1 }] {
-        let sound = table(compression);
-        let data = sound.len().saturating_sub(10_000);
-        for at in (data..sound.len()).step_by(101).chain(sound.len() - 44..sound.len()) {
-            let mut bytes = sound.clone();
+        let intact = table(compression);
+        let data = intact.len().saturating_sub(10_000);
+        for at in (data..intact.len()).step_by(101).chain(intact.len() - 44..intact.len()) {
+            let mut bytes = intact.clone();
             bytes[at] ^= 0x40;
-            let (found, losses) = salvaged(&bytes, sound.len());
+            let (found, losses) = salvaged(&bytes, intact.len());
             assert_all_accounted_for(&found, &losses);
             // The index and everything after it.
-            if at >= sound.len() - 44 {
+            if at >= intact.len() - 44 {
                 assert_eq!((found.len() as u64, losses), (ENTRIES, vec![]), "byte {at}");
             }
         }
@@ -251,12 +251,12 @@ fn table_without_footer_filter_or_index_loses_no_entry() {
 #[test]
 fn damaged_block_without_index_costs_only_its_own_entries() {
     for compression in [Compression::None, Compression::Lz4, Compression::Zstd { level: 1 }] {
-        let sound = table(compression);
-        let without_footer = &sound[..sound.len() - 20];
+        let intact = table(compression);
+        let without_footer = &intact[..intact.len() - 20];
         for at in (0..without_footer.len() / 3).step_by(3001) {
             let mut bytes = without_footer.to_vec();
             bytes[at] ^= 1;
-            let (found, losses) = salvaged(&bytes, sound.len());
+            let (found, losses) = salvaged(&bytes, intact.len());
             assert!(found.len() as u64 > ENTRIES - 300, "{compression:?} {at}: {}", found.len());
             assert_eq!(losses.len(), 1, "{losses:?}");
             let Range { start, end } = losses[0].bytes;
@@ -268,13 +268,13 @@ fn damaged_block_without_index_costs_only_its_own_entries() {
 
 #[test]
 fn truncated_table_loses_its_tail() {
-    let sound = table(Compression::None);
-    for len in (0..sound.len()).step_by(1711) {
-        let (found, losses) = salvaged(&sound[..len], sound.len());
+    let intact = table(Compression::None);
+    for len in (0..intact.len()).step_by(1711) {
+        let (found, losses) = salvaged(&intact[..len], intact.len());
         assert!(found.iter().copied().eq(0..found.len() as u64));
         assert_all_accounted_for(&found, &losses);
         if (found.len() as u64) < ENTRIES {
-            assert_eq!(losses.last().unwrap().bytes.end, sound.len() as u64);
+            assert_eq!(losses.last().unwrap().bytes.end, intact.len() as u64);
         }
     }
 }

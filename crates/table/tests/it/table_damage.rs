@@ -59,10 +59,10 @@ fn flipped_byte_of_table_with_dictionary_is_corruption_and_of_the_dictionary_is_
 
 #[test]
 fn table_without_its_dictionary_is_salvaged_up_to_the_blocks_that_need_it() {
-    let (rows, sound, dictionary) = small_with_dictionary();
+    let (rows, intact, dictionary) = small_with_dictionary();
     let salvage = |bytes: &[u8]| {
         let file = siltstone_table::BytesFile::new(bytes);
-        let (mut found, len) = (0, sound.len() as u64);
+        let (mut found, len) = (0, intact.len() as u64);
         let kind = (FileKind::Table, NUMBER);
         let losses = salvage_table(&file, "000012.sst", kind, Some(len), |entry| {
             found += u64::from(rows.contains(&Row::of(entry)));
@@ -71,11 +71,11 @@ fn table_without_its_dictionary_is_salvaged_up_to_the_blocks_that_need_it() {
         (found, losses.unwrap())
     };
     let damaged = |places: &[usize]| {
-        let mut bytes = sound.clone();
+        let mut bytes = intact.clone();
         places.iter().for_each(|&at| bytes[at] ^= 0x20);
         salvage(&bytes)
     };
-    let (footer, data_bytes) = (sound.len() - 30, dictionary.start as u64);
+    let (footer, data_bytes) = (intact.len() - 30, dictionary.start as u64);
     assert_eq!(damaged(&[]), (rows.len() as u64, vec![]));
     // The dictionary is found without the directory.
     assert_eq!(damaged(&[footer]), (rows.len() as u64, vec![]));

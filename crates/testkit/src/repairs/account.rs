@@ -1,4 +1,4 @@
-//! What was written to a store, and where each row is in its files.
+//! Records every write to a store, and finds each row in its files.
 //!
 //! A value begins and ends with random bytes and a key ends with some, so a search for eight bytes
 //! finds every copy of a version in the files. Ordered tables omit the prefix that a key shares

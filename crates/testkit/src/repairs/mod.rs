@@ -118,7 +118,7 @@ fn judge(tested: &dyn EngineUnderTest, store: &Store, damage: &Damage) -> Result
     let found = catch_panics(|| {
         let engine = open(tested, store, &disk)?;
         let verified = engine.verify(&mut |_, _| ())?;
-        if !verified.is_sound() {
+        if !verified.is_intact() {
             return Err(CheckError::Mismatch(format!(
                 "damage after repair: {:?}",
                 verified.damage

@@ -1,4 +1,4 @@
-//! What a class of faults is.
+//! The interface of a class of faults.
 
 use crate::finding::Result;
 use crate::history::History;

@@ -103,10 +103,10 @@ impl Repair {
         }
         let mut manifest = KnownManifest::<Version>::read(&self.tiers.main)?;
         if let Some(edit) = manifest.edit.as_ref().filter(|_| manifest.is_intact)
-            && self.is_table_sound(edit)?
+            && self.is_table_intact(edit)?
         {
             self.repair_owner(edit)?;
-            self.report.note("everything that the manifest names is sound: nothing to repair");
+            self.report.note("everything that the manifest names is intact: nothing to repair");
             return Ok(());
         }
         let (known, has_manifest) = match manifest.edit.take() {
@@ -152,13 +152,13 @@ impl Repair {
     }
 
     /// Whether nothing needs repair.
-    fn is_table_sound(&self, known: &Edit) -> Result<bool> {
+    fn is_table_intact(&self, known: &Edit) -> Result<bool> {
         let Some(config) = known.config else { return Ok(false) };
-        let mut is_sound = true;
+        let mut is_intact = true;
         let mut note = |checked: Result<()>| match checked {
             Ok(()) => Ok(()),
             Err(error) if error.is_corruption() || error.is_not_found() => {
-                is_sound = false;
+                is_intact = false;
                 Ok(())
             }
             Err(other) => Err(other),
@@ -172,7 +172,7 @@ impl Repair {
             note(cluster.and_then(|cluster| cluster.load(Purpose::Maintenance)).map(drop))?;
         }
         let logs = self.chain(known)?;
-        Ok(is_sound && logs.iter().all(|log| log.damage.is_none()))
+        Ok(is_intact && logs.iter().all(|log| log.damage.is_none()))
     }
 
     /// Rewrites the owner of the fast tier if it is damaged.

@@ -71,16 +71,16 @@ impl Repair {
             Err(_) => HTable::open(&tiers, number, bytes, false).map(Arc::new).ok(),
         };
         let saved = match &table {
-            Some(table) => self.save_known(table, state)?,
-            None => self.save_unknown(added, file.as_ref(), state)?,
+            Some(table) => self.save_by_directory(table, state)?,
+            None => self.save_by_scan(added, file.as_ref(), state)?,
         };
         self.report.note(format!("{damage}: {saved} items of {name} saved"));
         self.files.keep(name, &mut self.report);
         Ok(())
     }
 
-    /// Saves the readable items of a table with valid frames.
-    fn save_known(&mut self, table: &Arc<HTable>, state: &mut Edit) -> Result<u64> {
+    /// Saves the readable items of a table whose footer and directory are valid.
+    fn save_by_directory(&mut self, table: &Arc<HTable>, state: &mut Edit) -> Result<u64> {
         let (mut saved, mut count) = (SavedItems::default(), 0);
         let mut buffer = vec![0; table.bucket_bytes() as usize];
         for bucket in 0..table.buckets() {
@@ -94,7 +94,7 @@ impl Repair {
                         saved.push(self.config.hash.hash(item.key), &item);
                     }
                 }
-                Err(Error::Corruption { .. }) => self.lose(table.name(), range),
+                Err(Error::Corruption { .. }) => self.record_loss(table.name(), range),
                 Err(other) => return Err(other),
             }
             count += self.write_if_full(&mut saved, table.origin(), state)?;
@@ -109,7 +109,7 @@ impl Repair {
                 Ok(()) => {}
                 Err(Error::Corruption { .. }) => {
                     let end = special.offset + special.frame_bytes();
-                    self.lose(table.name(), special.offset..end);
+                    self.record_loss(table.name(), special.offset..end);
                 }
                 Err(other) => return Err(other),
             }
@@ -119,7 +119,7 @@ impl Repair {
     }
 
     /// Saves the items that are found without the footer and the directory.
-    fn save_unknown(
+    fn save_by_scan(
         &mut self,
         added: &AddedTable,
         file: &dyn File,
@@ -139,27 +139,29 @@ impl Repair {
                         saved.push(self.config.hash.hash(item.key), &item);
                     }
                 }
-                None => self.lose(&name, range),
+                None => self.record_loss(&name, range),
             }
             count += self.write_if_full(&mut saved, origin, state)?;
         }
         for range in specials {
             match Item::parse(&file.read(&range)?.unwrap_or_default()) {
                 Some((item, _)) => saved.push(self.config.hash.hash(item.key), &item),
-                None => self.lose(&name, range),
+                None => self.record_loss(&name, range),
             }
             count += self.write_if_full(&mut saved, origin, state)?;
         }
-        lost.into_iter().for_each(|range| self.lose(&name, range));
+        lost.into_iter().for_each(|range| self.record_loss(&name, range));
         Ok(count + self.write(&mut saved, origin, state)?)
     }
 
-    fn lose(&mut self, name: &str, bytes: Range<u64>) {
+    /// Reports a range of a file as lost, unless it is empty.
+    fn record_loss(&mut self, name: &str, bytes: Range<u64>) {
         if !bytes.is_empty() {
             self.report.record_loss(Loss::entries(name, bytes));
         }
     }
 
+    /// Writes the saved items to a new table once they fill a window. Returns how many it wrote.
     pub(super) fn write_if_full(
         &mut self,
         saved: &mut SavedItems,

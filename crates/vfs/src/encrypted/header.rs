@@ -50,7 +50,7 @@ const CRC_AT: usize = 100;
 /// The key of one file.
 pub(super) type FileKey = Zeroizing<[u8; KEY_BYTES]>;
 
-/// What the header of a file shows.
+/// The decoded header of a file.
 pub(super) enum Header {
     /// The key of the file, and the master key that wraps it.
     Valid(FileKey, KeyId),

@@ -8,7 +8,7 @@ use siltstone_runtime::RateLimiter;
 use siltstone_table::FileSum;
 use siltstone_vfs::{Mode, Ram};
 
-fn build(kind: Layout) -> Build {
+fn build(layout: Layout) -> Build {
     Build {
         bucket_bytes: 512,
         segment: 8,
@@ -16,11 +16,11 @@ fn build(kind: Layout) -> Build {
         columns: 64,
         filter_bits: 16.0,
         cached_migrations: 0.2,
-        layout: kind,
+        layout,
     }
 }
 
-/// Item number n: mostly a put, sometimes a deletion or a put that expires.
+/// Item number n. Of 64 items `special_64ths` are deletions or puts that expire, the others puts.
 fn item<'a>(n: u32, key: &'a [u8], value: &'a [u8], special_64ths: u32) -> Item<'a> {
     match n % 64 < special_64ths {
         true if n.is_multiple_of(2) => Item::delete(key),

@@ -1,5 +1,4 @@
-//! The background jobs of one open table: how they run, fail and are retried, and how writers wait
-//! for them.
+//! The background jobs of one open table: how they run, fail and are retried.
 //!
 //! ```text
 //!   schedule ── queue ──▶ run ── on_finish ──▶ progress ──▶ waiting writers check again
@@ -8,28 +7,28 @@
 //! ```
 //!
 //! An engine keeps its queue of due and running work in a state `S` under the lock of
-//! [`Background`]; the engine defines what its jobs are ([`BackgroundWork`]). After a transient
-//! failure the work is retried: once by each write, flush or maintenance call that needs it, and
-//! otherwise after a delay that doubles with each failure. Meanwhile [`Background::trouble`]
-//! reports the error.
+//! [`Background`]; the engine defines what its jobs are, and writers wait for them
+//! ([`BackgroundWork`]). After a transient failure the work is retried: once by each write, flush
+//! or maintenance call that needs it, and otherwise after a delay that doubles with each failure.
+//! Meanwhile [`Background::trouble`] reports the error.
 //!
 //! Invariant: every job that started has finished when [`Background::stop`] returns. A job that
 //! panics or leaves files in doubt poisons the table, which then is read-only and reports the
 //! cause.
 
+mod work;
+
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use siltstone_engine::{Error, EventKind, Result};
 
-use crate::{Events, Priority, Scheduler, StallCounters, WriteStall};
-
-/// How often a waiting writer checks again without being notified.
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
+pub use self::work::BackgroundWork;
+use crate::{Events, Priority, Scheduler};
 
 /// The delay before the first retry of failed work. It doubles with each failure.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(50);
@@ -330,124 +329,10 @@ pub fn is_retriable(error: &Error) -> bool {
         || matches!(error, Error::Io { operation: "read", .. })
 }
 
-/// An engine with background jobs.
-pub trait BackgroundWork {
-    /// The due and running work.
-    type State;
-
-    /// The engine's [`Background`].
-    fn background(&self) -> &Background<Self::State>;
-
-    /// Whether jobs are queued or running.
-    fn is_busy(state: &Self::State) -> bool;
-
-    /// Queues the work that is due and not queued yet. Takes the state's lock.
-    fn schedule(&self);
-
-    /// Waits for background work while `blocked`. `true` if it had to wait. With a manual
-    /// scheduler, jobs run inside this call.
-    ///
-    /// # Errors
-    /// The error of the background work, after a retry.
-    fn wait_while(&self, blocked: impl Fn(&Self::State) -> bool) -> Result<bool> {
-        let background = self.background();
-        let mut state = background.lock();
-        if !blocked(&state) {
-            return Ok(false);
-        }
-        let attempts = state.failures;
-        while blocked(&state) {
-            if state.failures > attempts
-                && let Some(error) = state.error.clone()
-            {
-                return Err(error);
-            }
-            background.check_writable()?;
-            state = run_job_or_wait(self, state)?;
-        }
-        Ok(true)
-    }
-
-    /// As [`wait_while`](Self::wait_while), for a writer: counts the time it waited, and reports
-    /// the wait.
-    ///
-    /// # Errors
-    /// The same.
-    fn stall_while(
-        &self,
-        counters: &StallCounters,
-        stall: WriteStall,
-        blocked: impl Fn(&Self::State) -> bool,
-    ) -> Result<()> {
-        let background = self.background();
-        if !blocked(&background.lock()) {
-            return Ok(());
-        }
-        let (events, began) = (&background.events, Instant::now());
-        events.emit(|| EventKind::StallBegun { cause: stall });
-        let waited = self.wait_while(blocked);
-        let duration = began.elapsed();
-        events.emit(|| EventKind::StallEnded { cause: stall, duration });
-        if waited? {
-            counters.add(stall, duration);
-        }
-        Ok(())
-    }
-
-    /// Runs background work until none is due, queued or running.
-    ///
-    /// # Errors
-    /// The error of a job.
-    fn drain_jobs(&self) -> Result<()> {
-        let background = self.background();
-        background.check_writable()?;
-        let failures = background.lock().failures;
-        // A job may make another one due when it ends, so repeat until none is.
-        loop {
-            self.schedule();
-            let has_waited = self.wait_while(Self::is_busy)?;
-            let state = background.lock();
-            // A failed job has finished, too, and would be due again at once.
-            if state.failures > failures
-                && let Some(error) = state.error.clone()
-            {
-                return Err(error);
-            }
-            if !has_waited {
-                return background.check_open();
-            }
-        }
-    }
-}
-
-/// Runs a background job on this thread, or waits until other threads have made progress.
-fn run_job_or_wait<'s, W: BackgroundWork + ?Sized>(
-    work: &'s W,
-    mut state: MutexGuard<'s, Shared<W::State>>,
-) -> Result<MutexGuard<'s, Shared<W::State>>> {
-    let background = work.background();
-    if background.scheduler.is_manual() {
-        drop(state);
-        // Work is due but nothing is queued: an attempt has failed. Retry once.
-        if !background.scheduler.run_one() {
-            work.schedule();
-            if !background.scheduler.run_one() {
-                return Err(Error::Invalid("no background work can make progress".into()));
-            }
-        }
-        return Ok(background.lock());
-    }
-    if !W::is_busy(&state) {
-        drop(state);
-        work.schedule();
-        state = background.lock();
-    }
-    background.progress.wait_for(&mut state, POLL_INTERVAL);
-    Ok(state)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     /// Each job decrements a counter; a job whose number is in `failing` fails once.

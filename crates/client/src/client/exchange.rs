@@ -1,40 +1,29 @@
-//! The client: request routing, packing, retransmission and response handling.
+//! The exchange of packets for one call: packing, windows, retransmission and responses.
 //!
 //! ```text
-//! requests ─ hash ─ port of the partition ─ packets, up to `window` per port ──▶ server
-//!                                                │ retransmitted after a timeout    │
-//! replies to the caller ◀─ by sequence number and position in the packet ◀──────────┘
+//! queue per port ─ pack ─▶ packets, up to `window` in flight per port ──▶ server
+//!       ▲                        │ retransmitted after a timeout            │
+//!       └─ alone, if the value   └─ new cookie, ports: handshake            │
+//!          did not fit   ◀───────── responses, by position in the packet ◀──┘
 //! ```
 //!
-//! A packet takes as many requests as fit, including the expected size of their responses. A value
-//! that did not fit in its response is requested again, alone and with the maximum response size.
-//!
-//! Source: Lim, thesis, section 5.3.2, "Client-Assisted Hardware Request Direction".
+//! Invariant: the caller gets one reply per request, whichever packets arrive and how often.
 
 use std::hash::{BuildHasher, RandomState};
-use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use siltstone_engine::{MAX_KEY_BYTES, Timestamp};
-use siltstone_mica::{Access, Action, Answer, Outcome, Request, Value};
+use siltstone_mica::{Access, Action, Outcome, Request};
 use siltstone_structures::hash::hash64_seeded;
 
+use super::{Client, POLL_TIMEOUT, Reply};
 use crate::error::{ClientError, Result};
 use crate::gso::OutPacket;
 use crate::handshake::handshake;
 use crate::in_flight::InFlight;
-use crate::link::Link;
-use crate::mmsg::MAX_MESSAGES;
-use crate::options::ClientOptions;
-use crate::recv_buffer::{RECV_BUFFER_BYTES, RecvBuffer};
-use crate::wire::hello::{self, Welcome};
 use crate::wire::request::{self, RequestRef};
 use crate::wire::response::{self, ResponseRef, Status};
 use crate::wire::{HEADER_BYTES, Header, Kind, MAX_PACKET_BYTES};
-use crate::xdp::{Interface, Queue};
-
-/// Blocking time of a receive, hence the precision of retransmission timeouts.
-const POLL_TIMEOUT: Duration = Duration::from_millis(2);
 
 /// Received packets after which the client sends more, so that the server is not idle meanwhile.
 const PACKETS_BEFORE_REFILL: usize = 8;
@@ -42,214 +31,33 @@ const PACKETS_BEFORE_REFILL: usize = 8;
 /// Minimum time between two handshakes while packets stay unanswered.
 const HANDSHAKE_RETRY: Duration = Duration::from_millis(500);
 
-/// Response to one request.
-#[derive(Debug, Clone, Copy)]
-pub struct Reply<'a> {
-    /// Outcome and metadata.
-    pub answer: Answer,
-    /// The value, if one was found.
-    pub value: &'a [u8],
+/// State of one call.
+pub(super) struct Call<'c, 'a> {
+    pub(super) requests: &'c [(&'a [u8], Action<'a>)],
+    pub(super) wants_meta: bool,
+    /// Indices of requests per port, and how many of each queue were sent.
+    pub(super) queues: Vec<Vec<u32>>,
+    pub(super) next_request: Vec<usize>,
+    /// Requests to send alone, with the maximum response size.
+    pub(super) single: Vec<u32>,
+    pub(super) unanswered: usize,
 }
 
-/// Counters of a client.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ClientCounters {
-    /// Packets sent for the first time.
-    pub packets: u64,
-    /// Packets retransmitted.
-    pub retransmitted: u64,
-    /// Malformed packets, and packets of other senders.
-    pub ignored: u64,
-    /// Completed handshakes.
-    pub handshakes: u64,
-}
+impl Call<'_, '_> {
+    fn write(&self, index: u32, opaque: u16, seed: u64, packet: &mut Vec<u8>) {
+        let (key, action) = self.requests[index as usize];
+        let request = Request { hash: hash64_seeded(key, seed), key, action };
+        RequestRef { request, opaque, wants_meta: self.wants_meta }.write(packet);
+    }
 
-/// Client of one server, with its own socket. Use one client per thread.
-pub struct Client {
-    link: Link,
-    server: SocketAddr,
-    options: ClientOptions,
-    welcome: Welcome,
-    cookie: u64,
-    in_flight: InFlight,
-    /// Moving average of the value size, in bytes.
-    expected_value: f64,
-    round_robin: usize,
-    /// Time of the last handshake.
-    last_handshake: Instant,
-    buffers: Vec<RecvBuffer>,
-    counters: ClientCounters,
+    fn retry_single(&mut self, index: u32) {
+        self.single.push(index);
+    }
 }
 
 impl Client {
-    /// Connects to a server.
-    ///
-    /// # Errors
-    /// [`ClientError::Refused`] if the server refuses, [`ClientError::Deadline`] if it does not
-    /// respond.
-    pub fn connect(server: impl ToSocketAddrs, options: ClientOptions) -> Result<Self> {
-        let server = server.to_socket_addrs()?.next().ok_or(ClientError::NoAddress)?;
-        let mut options = ClientOptions {
-            packet_bytes: options.packet_bytes.clamp(hello::BYTES, MAX_PACKET_BYTES),
-            answer_bytes: options.answer_bytes.clamp(hello::BYTES, MAX_PACKET_BYTES),
-            batch: options.batch.clamp(1, 2048),
-            window: options.window.clamp(1, 1024),
-            ..options
-        };
-        let mut link = open(server, &options)?;
-        if let Some(bytes) = link.payload_bytes() {
-            options.packet_bytes = options.packet_bytes.min(bytes);
-            options.answer_bytes = options.answer_bytes.min(bytes);
-        }
-        let mut buffers: Vec<_> =
-            (0..MAX_MESSAGES).map(|_| RecvBuffer::new(RECV_BUFFER_BYTES)).collect();
-        let deadline = Instant::now() + options.deadline;
-        let (welcome, cookie) = handshake(&mut link, server, &options, deadline, &mut buffers)?;
-        // A random start makes sequence numbers unpredictable.
-        let first = RandomState::new().hash_one(1) >> 1;
-        Ok(Client {
-            in_flight: InFlight::new(welcome.ports.len(), first),
-            link,
-            server,
-            options,
-            welcome,
-            cookie,
-            expected_value: 0.0,
-            round_robin: 0,
-            last_handshake: Instant::now(),
-            buffers,
-            counters: ClientCounters { handshakes: 1, ..ClientCounters::default() },
-        })
-    }
-
-    /// The server's parameters, from the last handshake.
-    pub fn welcome(&self) -> &Welcome {
-        &self.welcome
-    }
-
-    /// Counters since the client was created.
-    pub fn counters(&self) -> ClientCounters {
-        self.counters
-    }
-
-    /// Returns the value of a key, if there is one.
-    ///
-    /// # Errors
-    /// [`ClientError::ValueTooLarge`] if no packet is large enough for the value; as
-    /// [`execute`](Self::execute).
-    pub fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let mut value = Ok(None);
-        self.execute(&[(key, Action::Get)], |_, reply| {
-            value = match reply.answer.outcome {
-                Outcome::Found => Ok(Some(reply.value.to_vec())),
-                Outcome::NoRoom => Err(ClientError::ValueTooLarge),
-                _ => Ok(None),
-            };
-        })?;
-        value
-    }
-
-    /// Stores a value. Returns [`Outcome::Stored`], or why it was not stored.
-    ///
-    /// # Errors
-    /// As [`execute`](Self::execute).
-    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<Outcome> {
-        let value = Value { bytes: value, ..Value::default() };
-        Ok(self.execute_one(key, Action::Put(value))?.outcome)
-    }
-
-    /// Stores a value that expires at `at`, in milliseconds since 1970 by the server's clock.
-    ///
-    /// # Errors
-    /// As [`execute`](Self::execute).
-    pub fn put_until(&mut self, key: &[u8], value: &[u8], at: Timestamp) -> Result<Outcome> {
-        let value = Value { bytes: value, expires_at: Some(at), ..Value::default() };
-        Ok(self.execute_one(key, Action::Put(value))?.outcome)
-    }
-
-    /// Removes a key. Returns [`Outcome::Deleted`] or [`Outcome::Missing`].
-    ///
-    /// # Errors
-    /// As [`execute`](Self::execute).
-    pub fn delete(&mut self, key: &[u8]) -> Result<Outcome> {
-        Ok(self.execute_one(key, Action::Delete(None))?.outcome)
-    }
-
-    /// Executes one operation; the value of a lookup is dropped.
-    ///
-    /// # Errors
-    /// As [`execute`](Self::execute).
-    pub fn execute_one(&mut self, key: &[u8], action: Action<'_>) -> Result<Answer> {
-        let mut answer = Answer::default();
-        self.execute(&[(key, action)], |_, reply| answer = reply.answer)?;
-        Ok(answer)
-    }
-
-    /// Executes operations in any order, and calls `on_reply` once per operation, in any order,
-    /// with its index. Operations that depend on each other need separate calls. Lookups return the
-    /// flags, expiry and CAS version of an item only with
-    /// [`execute_with_meta`](Self::execute_with_meta).
-    ///
-    /// # Errors
-    /// [`ClientError::TooLarge`] before anything is sent; otherwise why responses are missing.
-    pub fn execute(
-        &mut self,
-        requests: &[(&[u8], Action<'_>)],
-        on_reply: impl FnMut(usize, Reply<'_>),
-    ) -> Result<()> {
-        self.execute_requests(requests, false, on_reply)
-    }
-
-    /// As [`execute`](Self::execute), and lookups return the item's metadata.
-    ///
-    /// # Errors
-    /// As [`execute`](Self::execute).
-    pub fn execute_with_meta(
-        &mut self,
-        requests: &[(&[u8], Action<'_>)],
-        on_reply: impl FnMut(usize, Reply<'_>),
-    ) -> Result<()> {
-        self.execute_requests(requests, true, on_reply)
-    }
-
-    fn execute_requests(
-        &mut self,
-        requests: &[(&[u8], Action<'_>)],
-        wants_meta: bool,
-        mut on_reply: impl FnMut(usize, Reply<'_>),
-    ) -> Result<()> {
-        for (key, action) in requests {
-            let bytes = HEADER_BYTES + request::bytes_of(key, action);
-            if key.len() >= MAX_KEY_BYTES || bytes > MAX_PACKET_BYTES {
-                return Err(ClientError::TooLarge { bytes });
-            }
-        }
-        let mut call = Call {
-            requests,
-            wants_meta,
-            queues: vec![Vec::new(); self.welcome.ports.len()],
-            next_request: vec![0; self.welcome.ports.len()],
-            single: Vec::new(),
-            unanswered: requests.len(),
-        };
-        for (index, request) in requests.iter().enumerate() {
-            call.queues[self.port_of(request)].push(index as u32);
-        }
-        let outcome = self.exchange(&mut call, &mut on_reply);
-        if outcome.is_err() {
-            self.in_flight.abandon();
-        }
-        match outcome {
-            // A failed handshake does not know the number of requests.
-            Err(ClientError::Deadline { .. }) => {
-                Err(ClientError::Deadline { unanswered: call.unanswered })
-            }
-            outcome => outcome,
-        }
-    }
-
     /// Index of the port that serves a request.
-    fn port_of(&mut self, (key, action): &(&[u8], Action<'_>)) -> usize {
+    pub(super) fn port_of(&mut self, (key, action): &(&[u8], Action<'_>)) -> usize {
         let ports = self.welcome.ports.len();
         let is_shared = match self.welcome.access {
             Access::Erew => false,
@@ -270,7 +78,7 @@ impl Client {
     }
 
     /// Sends and receives until every request has a response.
-    fn exchange(
+    pub(super) fn exchange(
         &mut self,
         call: &mut Call<'_, '_>,
         on_reply: &mut impl FnMut(usize, Reply<'_>),
@@ -503,30 +311,6 @@ impl Client {
     }
 }
 
-/// Opens a local port from which the server can be reached.
-fn open(server: SocketAddr, options: &ClientOptions) -> Result<Link> {
-    let local: SocketAddr = match (server.is_ipv4(), server.ip().is_loopback()) {
-        // Only local processes can send to it.
-        (true, true) => ([127, 0, 0, 1], 0).into(),
-        (true, false) => ([0, 0, 0, 0], 0).into(),
-        (false, true) => (std::net::Ipv6Addr::LOCALHOST, 0).into(),
-        (false, false) => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
-    };
-    // So that client and server work at the same time.
-    let max_batch = options.gso_segments.min(options.window.div_ceil(2));
-    let Some((interface, number)) = &options.xdp else {
-        return Ok(Link::new(UdpSocket::bind(local)?, None, POLL_TIMEOUT, max_batch)?);
-    };
-    // The local address from which the server is reached.
-    let probe = UdpSocket::bind(local)?;
-    probe.connect(server)?;
-    let socket = UdpSocket::bind((probe.local_addr()?.ip(), 0))?;
-    let SocketAddr::V4(here) = socket.local_addr()? else { return Err(ClientError::NoAddress) };
-    let interface = Interface::take(interface, *here.ip(), &[here.port()])?;
-    let queue = Queue::open(&interface, *number, here)?;
-    Ok(Link::new(socket, Some(queue), POLL_TIMEOUT, max_batch)?)
-}
-
 /// Action after a received packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Followup {
@@ -539,30 +323,6 @@ fn combine(first: Result<Followup>, then: Result<Followup>) -> Result<Followup> 
     match first? {
         Followup::None => then,
         Followup::Handshake => then.map(|_| Followup::Handshake),
-    }
-}
-
-/// State of one call.
-struct Call<'c, 'a> {
-    requests: &'c [(&'a [u8], Action<'a>)],
-    wants_meta: bool,
-    /// Indices of requests per port, and how many of each queue were sent.
-    queues: Vec<Vec<u32>>,
-    next_request: Vec<usize>,
-    /// Requests to send alone, with the maximum response size.
-    single: Vec<u32>,
-    unanswered: usize,
-}
-
-impl Call<'_, '_> {
-    fn write(&self, index: u32, opaque: u16, seed: u64, packet: &mut Vec<u8>) {
-        let (key, action) = self.requests[index as usize];
-        let request = Request { hash: hash64_seeded(key, seed), key, action };
-        RequestRef { request, opaque, wants_meta: self.wants_meta }.write(packet);
-    }
-
-    fn retry_single(&mut self, index: u32) {
-        self.single.push(index);
     }
 }
 

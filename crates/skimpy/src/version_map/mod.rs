@@ -1,11 +1,7 @@
 //! The mapping of SEMEL: every version in memory.
 //!
-//! ```text
-//!   heads    hash of a key ─▶ its newest version
-//!   entry    20 bytes: location u32, timestamp u64, the previous version u32, flags u32
-//! ```
-//!
-//! A lookup reads only the page of the requested version, and collection reads only the tail, since
+//! The map (`index`) has 20 bytes per version, and lists the versions of a hash by time. A lookup
+//! reads only the page of the requested version, and collection reads only the tail, since
 //! the map knows which versions are live. A checkpoint stores next to nothing: opening reads the
 //! whole log. A version's entry remains as long as the version is on the device, so that opening
 //! rebuilds the same map.
@@ -28,7 +24,9 @@
 //! Source: SkimpyFTL, section 2.3, for SEMEL (Misra et al., ASPLOS 2017). Flags and recovery are
 //! not in the papers.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod index;
+
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -47,29 +45,12 @@ use crate::record::{Content, FIRST, LAST, RELOCATED, Record};
 use crate::shared::{Horizon, Shared};
 use crate::tail;
 use crate::write_buffer::WriteBuffer;
-
-/// Flag: the tail has reached the version, and there was nothing older.
-const LAST_OF_KEY: u32 = 1;
+use index::{Entry, Index, LAST_OF_KEY};
 
 /// Collection begins when the free fraction is below this multiple of the target.
 const EARLY_START_FACTOR: f64 = 3.0;
 /// Steps per programmed page while more than the target is free.
 const EARLY_PACE: f64 = 0.25;
-
-/// A version; all fields have 32 bits, so that it takes 20 bytes.
-#[derive(Clone, Copy)]
-struct Entry {
-    at: Location,
-    timestamp: [u32; 2],
-    prior: u32,
-    flags: u32,
-}
-
-impl Entry {
-    fn timestamp(&self) -> u64 {
-        u64::from(self.timestamp[0]) | (u64::from(self.timestamp[1]) << 32)
-    }
-}
 
 /// The mapping of SEMEL and VFTL.
 pub(crate) struct VersionMap {
@@ -77,80 +58,10 @@ pub(crate) struct VersionMap {
     /// Pages of buffered records that accumulate (`Options::accumulates_writes`).
     accumulated_pages: usize,
     /// VFTL's translation layer, for its statistics.
-    under: Option<Arc<PageMapped>>,
+    ftl: Option<Arc<PageMapped>>,
     index: Mutex<Index>,
     collected: AtomicU64,
     dropped: AtomicU64,
-}
-
-#[derive(Default)]
-struct Index {
-    heads: BTreeMap<u64, u32>,
-    entries: Vec<Entry>,
-    free: Vec<u32>,
-    /// By epoch: its pages from this number on were cut off.
-    cuts: HashMap<u32, u64>,
-    /// Timestamps of abandoned batches, each with a page number above those of its pages.
-    abandoned: BTreeMap<u64, u64>,
-}
-
-impl Index {
-    /// The versions of a hash, the newest first, with their entry numbers.
-    fn versions(&self, hash: u64) -> impl Iterator<Item = (u32, Entry)> + '_ {
-        let mut next = self.heads.get(&hash).copied().unwrap_or(NONE);
-        std::iter::from_fn(move || {
-            let number = next;
-            let entry = *self.entries.get(number as usize)?;
-            next = entry.prior;
-            Some((number, entry))
-        })
-    }
-
-    fn find(&self, hash: u64, timestamp: u64) -> Option<u32> {
-        let mut versions = self.versions(hash);
-        versions.find(|(_, entry)| entry.timestamp() == timestamp).map(|(number, _)| number)
-    }
-
-    /// Inserts a version in the order of timestamps, or updates its location.
-    fn insert(&mut self, hash: u64, timestamp: u64, at: Location) {
-        if let Some(number) = self.find(hash, timestamp) {
-            self.entries[number as usize].at = at;
-            return;
-        }
-        let younger = self.versions(hash).take_while(|(_, entry)| entry.timestamp() > timestamp);
-        let after = younger.last().map(|(number, _)| number);
-        let prior = match after {
-            Some(after) => self.entries[after as usize].prior,
-            None => self.heads.get(&hash).copied().unwrap_or(NONE),
-        };
-        let timestamp = [timestamp as u32, (timestamp >> 32) as u32];
-        let entry = Entry { at, timestamp, prior, flags: 0 };
-        let number = match self.free.pop() {
-            Some(number) => {
-                self.entries[number as usize] = entry;
-                number
-            }
-            None => {
-                self.entries.push(entry);
-                (self.entries.len() - 1) as u32
-            }
-        };
-        match after {
-            Some(after) => self.entries[after as usize].prior = number,
-            None => drop(self.heads.insert(hash, number)),
-        }
-    }
-
-    fn remove(&mut self, hash: u64, number: u32) {
-        let after = self.versions(hash).find(|(_, entry)| entry.prior == number);
-        let prior = self.entries[number as usize].prior;
-        match after {
-            Some((after, _)) => self.entries[after as usize].prior = prior,
-            None if prior == NONE => drop(self.heads.remove(&hash)),
-            None => drop(self.heads.insert(hash, prior)),
-        }
-        self.free.push(number);
-    }
 }
 
 /// The decision about a version in the tail.
@@ -163,16 +74,12 @@ enum TailDecision {
 }
 
 impl VersionMap {
-    /// The mapping of SEMEL, or of VFTL if `under` is its translation layer.
-    pub(crate) fn new(
-        steps: u32,
-        accumulated_pages: usize,
-        under: Option<Arc<PageMapped>>,
-    ) -> Self {
+    /// The mapping of SEMEL, or of VFTL if `ftl` is its translation layer.
+    pub(crate) fn new(steps: u32, accumulated_pages: usize, ftl: Option<Arc<PageMapped>>) -> Self {
         VersionMap {
             steps,
             accumulated_pages,
-            under,
+            ftl,
             index: Mutex::default(),
             collected: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
@@ -537,7 +444,7 @@ impl Mapping for VersionMap {
         // A number and a hash per head; the overhead of the tree is not counted.
         let heads = index.heads.len() * 12;
         let mut memory = vec![("version map", entries as u64), ("version heads", heads as u64)];
-        memory.extend(self.under.iter().map(|under| ("page map", under.memory_bytes())));
+        memory.extend(self.ftl.iter().map(|ftl| ("page map", ftl.memory_bytes())));
         memory
     }
 
@@ -548,8 +455,8 @@ impl Mapping for VersionMap {
             ("versions_relocated", self.collected.load(Relaxed)),
             ("versions_discarded", self.dropped.load(Relaxed)),
         ];
-        if let Some(under) = &self.under {
-            let (copied, erased) = under.work();
+        if let Some(ftl) = &self.ftl {
+            let (copied, erased) = ftl.work();
             counters.extend([("ftl_pages_copied", copied), ("ftl_blocks_erased", erased)]);
         }
         counters
@@ -569,23 +476,5 @@ mod tests {
         assert!(!versions.is_cut_off(3, 0) && !versions.is_cut_off(4, 8));
         versions.cut(5, 12, 7, &BTreeSet::from([5]));
         assert!(!versions.is_cut_off(3, 2) && versions.is_cut_off(4, 9));
-    }
-
-    #[test]
-    fn entry_takes_20_bytes_and_versions_are_ordered() {
-        assert_eq!(size_of::<Entry>(), 20);
-        let mut index = Index::default();
-        for timestamp in [5, 1, 9, 3, 7] {
-            index.insert(1, timestamp, timestamp as u32);
-        }
-        let list = |index: &Index| index.versions(1).map(|it| it.1.timestamp()).collect::<Vec<_>>();
-        assert_eq!(list(&index), [9, 7, 5, 3, 1]);
-        for (gone, left) in [(9, vec![7, 5, 3, 1]), (3, vec![7, 5, 1]), (1, vec![7, 5])] {
-            let number = index.find(1, gone).unwrap();
-            index.remove(1, number);
-            assert_eq!(list(&index), left);
-        }
-        index.insert(1, 7, 99);
-        assert_eq!(index.versions(1).map(|it| it.1.at).collect::<Vec<_>>(), [99, 5]);
     }
 }

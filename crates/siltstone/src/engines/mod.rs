@@ -1,26 +1,34 @@
-//! The engines by name: the one place that maps a name to an engine.
+//! The engines by name: this module alone maps a name to an engine.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | this one | opening, checks of what an engine supports, detection, verification, repair |
+//! | `options` | old names of options, what may change, what the files of a table require |
+//! | `inspect` | dumps of files |
+
+mod inspect;
+mod options;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
+
+pub use inspect::{inspect, inspect_with};
+pub use options::{
+    deprecated_options, has_required_options, option_change, remove_exclusive_options,
+    required_options, set_required_options,
+};
+pub(crate) use options::{differing_options, present_name, with_options};
 
 use siltstone_durable::PartSurvey;
 pub use siltstone_engine::Inspection;
 use siltstone_engine::names::unknown as unknown_name;
-use siltstone_engine::{
-    Engine, Error, MAX_VALUE_BYTES, OptionChange, RepairReport, Result, VerifyReport,
-};
+use siltstone_engine::{Engine, Error, MAX_VALUE_BYTES, RepairReport, Result, VerifyReport};
 use siltstone_runtime::Env;
-use siltstone_skimpy::flash::Emulator;
 use siltstone_table::{BlockCache, Manifest};
-use siltstone_vfs::{Disk, Overlay, Vfs};
+use siltstone_vfs::Vfs;
 
-use crate::catalogue::{Catalogue, TableSpec};
+use crate::catalogue::TableSpec;
 use crate::encryption::Keys;
-use crate::names::TABLE_PREFIX;
-
-/// The option of `trie` for the directory of its upper levels.
-const UPPER: &str = "upper";
 
 /// The names of all engines, as used on the command line and in the catalogue.
 pub const NAMES: &[&str] = &["lsm", "trie", "silt", "mica", "skimpy"];
@@ -169,90 +177,6 @@ pub fn check(name: &str, options: &BTreeMap<String, String>) -> Result<()> {
     }
 }
 
-/// The options of an engine that have a new name, as pairs of the old and the present name. The old
-/// names keep working.
-pub fn deprecated_options(name: &str) -> &'static [(&'static str, &'static str)] {
-    match name {
-        "lsm" => siltstone_lsm::RENAMED_OPTIONS,
-        "trie" => siltstone_trie::RENAMED_OPTIONS,
-        "silt" => siltstone_silt::RENAMED_OPTIONS,
-        "mica" => siltstone_mica::RENAMED_OPTIONS,
-        "skimpy" => siltstone_skimpy::RENAMED_OPTIONS,
-        _ => &[],
-    }
-}
-
-/// When an option of an engine may change, by its present or its old name.
-pub fn option_change(engine: &str, option: &str) -> OptionChange {
-    let (live, fixed): (&[&str], &[&str]) = match engine {
-        "lsm" => (siltstone_lsm::LIVE_OPTIONS, &[]),
-        "trie" => (&[], siltstone_trie::FIXED_OPTIONS),
-        "silt" => (&[], siltstone_silt::FIXED_OPTIONS),
-        "skimpy" => (&[], siltstone_skimpy::FIXED_OPTIONS),
-        "mica" => (siltstone_mica::LIVE_OPTIONS, &[]),
-        _ => (&[], &[]),
-    };
-    let option = present_name(engine, option);
-    match (live.contains(&option), fixed.contains(&option)) {
-        (true, _) => OptionChange::Live,
-        (_, true) => OptionChange::Never,
-        _ => OptionChange::AtOpen,
-    }
-}
-
-/// `options` with `changes` in place of the same ones, under whichever name.
-pub(crate) fn with_options(
-    engine: &str,
-    options: &BTreeMap<String, String>,
-    changes: &BTreeMap<String, String>,
-) -> BTreeMap<String, String> {
-    let mut options = options.clone();
-    for (option, value) in changes {
-        let name = present_name(engine, option);
-        options.retain(|other, _| present_name(engine, other) != name);
-        options.insert(name.to_owned(), value.clone());
-    }
-    options
-}
-
-/// Those of `given` that have another meaning than in `options`.
-pub(crate) fn differing_options(
-    engine: &str,
-    options: &BTreeMap<String, String>,
-    given: &BTreeMap<String, String>,
-) -> BTreeMap<String, String> {
-    let differs = |option: &String, value: &String| {
-        let change = [(option.clone(), value.clone())].into();
-        let changed = with_options(engine, options, &change);
-        match engine {
-            "lsm" => do_differ(siltstone_lsm::Options::from_map, options, &changed),
-            "trie" => do_differ(siltstone_trie::Options::from_map, options, &changed),
-            "silt" => do_differ(siltstone_silt::Options::from_map, options, &changed),
-            "mica" => do_differ(siltstone_mica::Options::from_map, options, &changed),
-            "skimpy" => do_differ(siltstone_skimpy::Options::from_map, options, &changed),
-            _ => true,
-        }
-    };
-    let given = given.iter().filter(|(option, value)| differs(option, value));
-    given.map(|(option, value)| (option.clone(), value.clone())).collect()
-}
-
-/// Whether two maps of options have different meanings. One alone may be invalid, if it needs
-/// another one.
-fn do_differ<O: PartialEq>(
-    parse: fn(&BTreeMap<String, String>) -> Result<O>,
-    one: &BTreeMap<String, String>,
-    other: &BTreeMap<String, String>,
-) -> bool {
-    parse(one).ok() != parse(other).ok()
-}
-
-/// The present name of an option that may be given under an old one.
-pub(crate) fn present_name<'a>(engine: &str, option: &'a str) -> &'a str {
-    let renamed = deprecated_options(engine).iter().find(|(old, _)| *old == option);
-    renamed.map_or(option, |(_, new)| new)
-}
-
 /// Whether tables on this engine have files.
 pub fn has_files(name: &str) -> bool {
     name != "mica"
@@ -312,16 +236,6 @@ pub fn max_value_bytes(name: &str, options: &BTreeMap<String, String>) -> Result
     }
 }
 
-/// Removes the options that only one table may have. A copy of the table, whose files are all in
-/// its own directory, is opened without them.
-pub fn remove_exclusive_options(name: &str, options: &mut BTreeMap<String, String>) {
-    if name == "trie" {
-        // A table removes unknown files from its second directory.
-        let upper = present_name(name, UPPER);
-        options.retain(|option, _| present_name(name, option) != upper);
-    }
-}
-
 /// Removes the files that the table in the directory `vfs`, on whichever engine, has in other
 /// directories, durably. The table must be closed. After a crash this may be called again.
 ///
@@ -365,61 +279,6 @@ pub fn detect(vfs: &dyn Vfs) -> Result<Option<&'static str>> {
     Ok(SUFFIXES.iter().find(is_present).map(|(_, engine)| *engine))
 }
 
-/// The options without which a table does not open, as far as its own files determine them.
-///
-/// # Errors
-/// I/O errors.
-pub fn required_options(name: &str, vfs: &dyn Vfs) -> Result<BTreeMap<String, String>> {
-    let mut required = BTreeMap::new();
-    let mut require =
-        |option, value| _ = required.insert(present_name(name, option).to_owned(), value);
-    if name == "trie"
-        && let Some(upper) = siltstone_trie::fast_tier_dir(vfs)?
-    {
-        require(UPPER, upper.display().to_string());
-    }
-    if name == "skimpy"
-        && let Ok(device) = Emulator::geometry_of(vfs, "flash")
-    {
-        let (page, block) = (device.page_bytes() as u64, u64::from(device.pages_per_block()));
-        let bytes = page * block * u64::from(device.blocks());
-        for (option, number) in [("page", page), ("block", block), ("capacity", bytes)] {
-            require(option, number.to_string());
-        }
-    }
-    Ok(required)
-}
-
-/// Whether a table with these options opens, as far as its [`required_options`] decide that.
-pub fn has_required_options(
-    name: &str,
-    options: &BTreeMap<String, String>,
-    required: &BTreeMap<String, String>,
-) -> bool {
-    let device = |options| siltstone_skimpy::Options::from_map(options)?.geometry();
-    let upper = |options: &BTreeMap<String, String>| {
-        let upper = present_name(name, UPPER);
-        let given = options.iter().find(|(option, _)| present_name(name, option) == upper);
-        given.map(|(_, value)| value.clone())
-    };
-    match name {
-        "trie" => upper(options) == upper(required),
-        "skimpy" if !required.is_empty() => device(options).ok() == device(required).ok(),
-        _ => true,
-    }
-}
-
-/// Gives a table its [`required_options`], in place of those that it has under any name.
-pub fn set_required_options(
-    name: &str,
-    options: &mut BTreeMap<String, String>,
-    required: BTreeMap<String, String>,
-) {
-    remove_exclusive_options(name, options);
-    options.retain(|option, _| !required.contains_key(present_name(name, option)));
-    options.extend(required);
-}
-
 /// Checks a table that does not open because of `damage`. For `lsm` every file of the table is
 /// checked; for the other engines the report is `damage`.
 ///
@@ -430,7 +289,7 @@ pub fn verify_offline(name: &str, vfs: &Arc<dyn Vfs>, damage: Error) -> Result<V
         "lsm" => siltstone_lsm::verify_closed(vfs)?,
         _ => VerifyReport::default(),
     };
-    if report.is_sound() {
+    if report.is_intact() {
         report.note(Err(damage))?;
     }
     Ok(report)
@@ -459,68 +318,6 @@ pub fn repair(
     }
 }
 
-/// Dumps up to `limit` items of one file of a store; `None` if it is not a file of a store.
-///
-/// # Errors
-/// I/O errors; damage is in the returned value.
-pub fn inspect(path: &Path, limit: usize) -> Result<Option<Inspection>> {
-    inspect_with(path, limit, &Keys::default())
-}
-
-/// The same for a file of a store with these keys.
-///
-/// # Errors
-/// The same, and those of keys that do not fit.
-pub fn inspect_with(path: &Path, limit: usize, keys: &Keys) -> Result<Option<Inspection>> {
-    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
-        return Ok(None);
-    };
-    let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
-    // Over an overlay, so that nothing that an engine does to open a file changes it.
-    let vfs: Arc<dyn Vfs> = Arc::new(Overlay::new(directory_of(directory, keys)?));
-    let name = name.to_string_lossy();
-    if Catalogue::owns(&name) {
-        return catalogue(vfs.as_ref()).map(Some);
-    }
-    for inspect in [
-        siltstone_skimpy::inspect,
-        siltstone_silt::inspect,
-        siltstone_trie::inspect,
-        siltstone_lsm::inspect,
-    ] {
-        if let Some(inspection) = inspect(&vfs, &name, limit)? {
-            return Ok(Some(inspection));
-        }
-    }
-    Ok(None)
-}
-
-/// The directory of a file of a store. A file of a table is encrypted under the table's name, so
-/// its directory is opened as a part of the store's.
-fn directory_of(directory: &Path, keys: &Keys) -> Result<Arc<dyn Vfs>> {
-    let absolute = std::path::absolute(directory)
-        .map_err(|error| Error::io("find", directory.display().to_string(), &error))?;
-    let name = absolute.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    match absolute.parent().filter(|_| name.starts_with(TABLE_PREFIX)) {
-        Some(store) => keys.wrap(Arc::new(Disk::open(store)?)).subdirectory(name),
-        None => Ok(keys.wrap(Arc::new(Disk::open(directory)?))),
-    }
-}
-
-fn catalogue(vfs: &dyn Vfs) -> Result<Inspection> {
-    let mut inspection = Inspection { kind: "catalogue", ..Inspection::default() };
-    match Catalogue::read(vfs) {
-        Ok(catalogue) => inspection.items.extend(catalogue.tables.iter().map(|(name, spec)| {
-            format!("table {name} on {} with {:?}", spec.engine, spec.options)
-        })),
-        Err(error @ (Error::Corruption { .. } | Error::Refused { .. })) => {
-            inspection.damage = Some(error.to_string());
-        }
-        Err(other) => return Err(other),
-    }
-    Ok(inspection)
-}
-
 fn unknown(name: &str) -> Error {
     Error::invalid_option("engine", unknown_name(name, NAMES))
 }
@@ -538,21 +335,5 @@ mod tests {
                 assert!(error.contains(&format!("the old name of '{new}'")), "{engine}: {error}");
             }
         }
-    }
-
-    #[test]
-    fn required_options_replace_those_of_a_damaged_catalogue() {
-        let map = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
-            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
-        };
-        let upper = present_name("trie", UPPER);
-        let mut options = map(&[(UPPER, "/wrong"), ("levels", "3")]);
-        let required = map(&[(upper, "/right")]);
-        assert!(!has_required_options("trie", &options, &required));
-        set_required_options("trie", &mut options, required.clone());
-        assert_eq!(options, map(&[(upper, "/right"), ("levels", "3")]));
-        assert!(has_required_options("trie", &options, &required));
-        remove_exclusive_options("trie", &mut options);
-        assert_eq!(options, map(&[("levels", "3")]));
     }
 }
