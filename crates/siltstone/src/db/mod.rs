@@ -93,7 +93,7 @@ struct OpenTables {
     is_in_doubt: bool,
 }
 
-impl Open {
+impl OpenTables {
     /// Writes the catalogue again if a failed change of it may be on disk.
     ///
     /// # Errors
