@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use siltstone_cluster::{Change, GroupOptions};
 use siltstone_cluster::node::{NoPeers, Node, NodeOptions};
+use siltstone_cluster::{Change, GroupOptions};
 use siltstone_engine::{Clock, Cursor, Durability, Engine, KeyRange, SystemClock, WriteBatch};
 use siltstone_testkit::TestRng;
 use siltstone_vfs::Ram;
