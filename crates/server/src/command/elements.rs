@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use super::context::Context;
 use super::decimal;
-use super::failure::{Failure, NOT_AN_INTEGER, Outcome, SYNTAX, reply_error};
+use super::failure::{Failure, NOT_AN_INTEGER, Outcome, SYNTAX, reply_error, reply_too_large};
 use crate::glob::Pattern;
 use crate::resp::{Args, RespVersion, number};
 
@@ -98,14 +98,19 @@ impl Dice {
     }
 }
 
+/// The least that an element takes in a reply besides its own bytes: `$`, a digit and two line ends.
+const MIN_FRAME_BYTES: usize = 6;
+
 /// Elements selected at random: `count` of `len`, distinct unless it is negative. `draw` draws one,
-/// `all` returns all.
+/// `all` returns all. Of those that may repeat there are no more than a reply of `max_bytes` takes,
+/// as `bytes_of` counts them.
 pub(super) fn select<T: Ord + Clone>(
     count: i64,
     len: u64,
     dice: &mut Dice,
     mut draw: impl FnMut(&mut Dice) -> Result<Option<T>, Failure>,
     all: impl FnOnce() -> Result<Vec<T>, Failure>,
+    (max_bytes, bytes_of): (usize, impl Fn(&T) -> usize),
 ) -> Result<Vec<T>, Failure> {
     let wanted = count.unsigned_abs();
     let mut selected = Vec::new();
@@ -113,8 +118,16 @@ pub(super) fn select<T: Ord + Clone>(
         return Ok(selected);
     }
     if count < 0 {
+        // The number of elements does not bound it.
+        if wanted.saturating_mul(MIN_FRAME_BYTES as u64) > max_bytes as u64 {
+            return Err(reply_too_large(max_bytes));
+        }
+        let mut left = max_bytes;
         for _ in 0..wanted {
-            selected.extend(draw(dice)?);
+            let drawn = draw(dice)?;
+            let bytes = MIN_FRAME_BYTES + drawn.as_ref().map_or(0, &bytes_of);
+            left = left.checked_sub(bytes).ok_or_else(|| reply_too_large(max_bytes))?;
+            selected.extend(drawn);
         }
         return Ok(selected);
     }
@@ -231,11 +244,27 @@ mod tests {
         let all: Vec<u64> = (0..100).collect();
         for (count, expected) in [(5, 5), (60, 60), (1000, 100), (-300, 300), (0, 0)] {
             let draw = |dice: &mut Dice| Ok(Some(dice.below(100)));
-            let selected = select(count, 100, &mut dice, draw, || Ok(all.clone())).unwrap();
+            let limit = (10_000, |_: &u64| 2);
+            let selected = select(count, 100, &mut dice, draw, || Ok(all.clone()), limit).unwrap();
             assert_eq!(selected.len(), expected);
             let distinct: std::collections::BTreeSet<_> = selected.iter().collect();
             assert_eq!(distinct.len() == expected, count >= 0);
         }
+    }
+
+    #[test]
+    fn repeated_elements_beyond_a_reply_are_refused() {
+        let mut draws = 0;
+        let mut selects = |count: i64| {
+            let draw = |_: &mut Dice| {
+                draws += 1;
+                Ok(Some(7u64))
+            };
+            let limit = (600, |_: &u64| 94);
+            select(count, 1, &mut Dice::new(), draw, || Ok(vec![7]), limit).is_ok()
+        };
+        assert!(selects(-6) && !selects(-7) && !selects(-i64::MAX));
+        assert_eq!(draws, 13);
     }
 
     #[test]

@@ -207,20 +207,27 @@ fn hrandfield(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     }
     let count = args.get(2).map(|word| elements::selection(word, with_values)).transpose()?;
     let mut dice = Dice::new();
+    let max_bytes = context.shared.options.max_output_bytes;
+    // Values that are not returned are not kept.
+    let kept = |value: Vec<u8>| if with_values { value } else { Vec::new() };
     let selected = context.view(&args[1], |writes| {
         let hash = Hash::open(writes, &args[1])?;
-        let draw = |dice: &mut Dice| Ok(hash.draw(&mut |bound| dice.below(bound))?);
+        let draw = |dice: &mut Dice| {
+            let drawn = hash.draw(&mut |bound| dice.below(bound))?;
+            Ok(drawn.map(|(field, value)| (field, kept(value))))
+        };
         let all = || {
             let mut pairs = Vec::new();
             hash.for_each(&mut |field, value| {
-                pairs.push((field.to_vec(), value.to_vec()));
+                pairs.push((field.to_vec(), kept(value.to_vec())));
                 true
             })?;
             Ok(pairs)
         };
+        let limit = (max_bytes, |(field, value): &Pair| field.len() + value.len());
         match count {
             None => Ok(draw(&mut dice)?.into_iter().collect()),
-            Some(count) => elements::select(count, hash.len(), &mut dice, draw, all),
+            Some(count) => elements::select(count, hash.len(), &mut dice, draw, all, limit),
         }
     })?;
     if count.is_none() {

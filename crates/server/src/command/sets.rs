@@ -138,7 +138,7 @@ fn spop(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
             return Ok(members);
         }
         let wanted = i64::try_from(wanted).unwrap_or(i64::MAX);
-        let members = select(&set, wanted, &mut Dice::new())?;
+        let members = select(&set, wanted, usize::MAX)?;
         for member in &members {
             set.remove(member)?;
         }
@@ -151,9 +151,10 @@ fn spop(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-fn select(set: &Set<'_, '_>, count: i64, dice: &mut Dice) -> Result<Vec<Vec<u8>>, Failure> {
+fn select(set: &Set<'_, '_>, count: i64, max_bytes: usize) -> Result<Vec<Vec<u8>>, Failure> {
     let draw = |dice: &mut Dice| Ok(set.draw(&mut |bound| dice.below(bound))?);
-    elements::select(count, set.len(), dice, draw, || Ok(set.members()?))
+    let (all, limit) = (|| Ok(set.members()?), (max_bytes, Vec::len));
+    elements::select(count, set.len(), &mut Dice::new(), draw, all, limit)
 }
 
 fn srandmember(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
@@ -161,8 +162,9 @@ fn srandmember(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         return Err(SYNTAX);
     }
     let count = args.get(2).map(|word| elements::selection(word, false)).transpose()?;
+    let max_bytes = context.shared.options.max_output_bytes;
     let selected = context.view(&args[1], |writes| {
-        select(&Set::open(writes, &args[1])?, count.unwrap_or(1), &mut Dice::new())
+        select(&Set::open(writes, &args[1])?, count.unwrap_or(1), max_bytes)
     })?;
     match count {
         None => context.replies.bulk_or_null(selected.first().map(Vec::as_slice)),

@@ -351,12 +351,14 @@ fn zrandmember(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     }
     let count = args.get(2).map(|word| elements::selection(word, with_scores)).transpose()?;
     let mut dice = Dice::new();
+    let max_bytes = context.shared.options.max_output_bytes;
     let bits = |(member, score): (Vec<u8>, f64)| (member, score.to_bits());
     let selected: Vec<Drawn> = context.view(&args[1], |writes| {
         let set = SortedSet::open(writes, &args[1])?;
         let draw = |dice: &mut Dice| Ok(set.draw(&mut |bound| dice.below(bound))?.map(bits));
         let all = || Ok(set.members()?.into_iter().map(bits).collect());
-        elements::select(count.unwrap_or(1), set.len(), &mut dice, draw, all)
+        let limit = (max_bytes, |(member, _): &Drawn| member.len());
+        elements::select(count.unwrap_or(1), set.len(), &mut dice, draw, all, limit)
     })?;
     if count.is_none() {
         context.replies.bulk_or_null(selected.first().map(|(member, _)| member.as_slice()));

@@ -114,6 +114,26 @@ fn reply_above_the_limit_is_an_error_on_an_open_connection() {
     assert_eq!(client.call("GET k").len(), 40_002);
 }
 
+/// A random selection with repetitions is as long as the client says.
+#[test]
+fn selection_above_the_limit_of_replies_is_an_error_whatever_its_count() {
+    let server = TestServer::with(|options| options.max_output_bytes = 64 << 10);
+    let mut client = server.client();
+    let value = vec![b'x'; 30_000];
+    client.expect(&[("SADD set a", ":1"), ("ZADD zset 1 a", ":1")]);
+    assert_eq!(client.call_bytes(&[b"HSET", b"hash", b"a", &value]), ":1");
+    for command in ["SRANDMEMBER set", "ZRANDMEMBER zset", "HRANDFIELD hash"] {
+        for count in ["-9223372036854775807", "-1000000000", "-10000"] {
+            let reply = client.call(&format!("{command} {count}"));
+            assert!(reply.starts_with("-ERR the reply exceeds the limit"), "{command}: {reply}");
+        }
+        let fitting = client.call(&format!("{command} -5000"));
+        assert_eq!(fitting.matches("\"a\"").count(), 5000, "{command}");
+    }
+    let reply = client.call("HRANDFIELD hash -3 WITHVALUES");
+    assert!(reply.starts_with("-ERR the reply exceeds the limit"), "{}", reply.len());
+}
+
 #[test]
 fn value_too_large_for_a_reply_is_rejected_with_the_limit() {
     let server = TestServer::with(|options| options.max_output_bytes = 64 << 10);
