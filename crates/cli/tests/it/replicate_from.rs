@@ -11,6 +11,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::support::{encode, read_command};
+
 /// How long a step may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -422,27 +424,6 @@ impl ScriptedSource {
             out.write_all(&reply).ok()?;
         }
     }
-}
-
-fn encode(words: &[&str]) -> Vec<u8> {
-    let mut request = format!("*{}\r\n", words.len());
-    words.iter().for_each(|word| request += &format!("${}\r\n{word}\r\n", word.len()));
-    request.into_bytes()
-}
-
-/// A command of words without line ends; `None` at the end of the connection.
-fn read_command(input: &mut impl BufRead) -> Option<Vec<String>> {
-    let mut line = || {
-        let mut line = String::new();
-        (input.read_line(&mut line).ok()? > 0).then(|| line.trim_end().to_owned())
-    };
-    let count = line()?.strip_prefix('*')?.parse().ok()?;
-    (0..count)
-        .map(|_| {
-            line()?;
-            line()
-        })
-        .collect()
 }
 
 #[test]
