@@ -119,7 +119,8 @@ fn why_never(status: &NodeStatus, leader: &NodeStatus, applied: Option<u64>) -> 
         return (!leads).then(|| reason.to_owned());
     }
     let is_behind = applied.is_none_or(|applied| status.applied < applied);
-    let reason = "it was started since, or has received a snapshot in place of the entry; check again";
+    let reason =
+        "it was started since, or has received a snapshot in place of the entry; check again";
     (!is_behind).then(|| reason.to_owned())
 }
 
