@@ -13,9 +13,10 @@
 //! ```
 //!
 //! One chunk is in flight per stream. It is sent again after [`RESEND_TICKS`] if the receiver has
-//! shown that it is alive meanwhile: while the receiver's thread waits for its disk, nothing is sent
-//! that would wait there. The stream fails after [`MAX_TICKS`] without an ack; Raft then begins
-//! another. Until then the log is not compacted behind the snapshot. Memory: one chunk on each side.
+//! shown that it is alive meanwhile: while the receiver's thread waits for its disk, nothing is
+//! sent that would wait there. The stream fails after [`MAX_TICKS`] without an ack; Raft then
+//! begins another. Until then the log is not compacted behind the snapshot. Memory: one chunk on
+//! each side.
 
 use std::sync::Arc;
 
@@ -33,8 +34,8 @@ pub type OpenTable = Arc<dyn Fn(Arc<dyn Vfs>) -> Result<Arc<dyn Engine>> + Send 
 
 /// Ticks until a chunk is sent again.
 const RESEND_TICKS: u64 = 4;
-/// Ticks without an ack until the stream fails. The receiver may have to flush and to compact first,
-/// and syncs everything before the last ack.
+/// Ticks without an ack until the stream fails. The receiver may have to flush and to compact
+/// first, and syncs everything before the last ack.
 const MAX_TICKS: u64 = 600;
 
 /// A snapshot that this node sends.

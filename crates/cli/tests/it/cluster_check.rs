@@ -24,8 +24,8 @@ impl DeposedLeader {
                     let is_deposed = self.is_deposed.load(Relaxed);
                     let (role, term) = if is_deposed { ("follower", 6) } else { ("leader", 5) };
                     let status = format!(
-                        "group:7\r\nnode:1\r\nrole:{role}\r\nterm:{term}\r\nleader:1\r\napplied:10\r\n\
-                         voters:1\r\nmember:1={}@17001\r\n",
+                        "group:7\r\nnode:1\r\nrole:{role}\r\nterm:{term}\r\nleader:1\r\n\
+                         applied:10\r\nvoters:1\r\nmember:1={}@17001\r\n",
                         self.address
                     );
                     format!("${}\r\n{status}\r\n", status.len())

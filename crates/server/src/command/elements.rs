@@ -98,7 +98,8 @@ impl Dice {
     }
 }
 
-/// The least that an element takes in a reply besides its own bytes: `$`, a digit and two line ends.
+/// The least that an element takes in a reply besides its own bytes: `$`, a digit and two line
+/// ends.
 const MIN_FRAME_BYTES: usize = 6;
 
 /// Elements selected at random: `count` of `len`, distinct unless it is negative. `draw` draws one,
