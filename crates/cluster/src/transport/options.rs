@@ -38,6 +38,9 @@ pub struct TransportOptions {
     pub max_queued_packets: usize,
     /// The bytes that may wait for one peer; more are dropped.
     pub max_queued_bytes: usize,
+    /// The connections that others may have opened. For more, those that have not said for longest
+    /// who they are get closed.
+    pub max_incoming: usize,
     /// How long connecting may take.
     pub connect_timeout: Duration,
     /// How long the first frames may take.
@@ -68,6 +71,7 @@ impl TransportOptions {
             listener: Arc::new(|_| {}),
             max_queued_packets: 4096,
             max_queued_bytes: 64 << 20,
+            max_incoming: 1024,
             connect_timeout: Duration::from_secs(2),
             hello_timeout: Duration::from_secs(2),
             ack_timeout: Duration::from_secs(5),

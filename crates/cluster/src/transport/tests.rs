@@ -278,6 +278,37 @@ fn restarted_peer_is_connected_again_and_its_predecessor_is_refused() {
     assert_eq!(one.refuses(), HelloRefusal::UnknownNode { node: 2 });
 }
 
+#[test]
+fn strangers_that_introduce_themselves_slowly_do_not_keep_nodes_away() {
+    let options = TransportOptions {
+        max_incoming: 8,
+        ..TransportOptions::new(CLUSTER, 1, ([127, 0, 0, 1], 0).into())
+    };
+    let transport = Transport::bind(options).unwrap();
+    let mut strangers: Vec<_> =
+        (0..8).map(|_| TcpStream::connect(transport.address()).unwrap()).collect();
+    // The length of a first frame.
+    strangers.iter_mut().for_each(|stream| stream.write_all(&1000u32.to_le_bytes()).unwrap());
+    while transport.shared.incoming() < 8 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let two = peer(2);
+    transport.set_peer(2, two.transport.address().to_string()).unwrap();
+    two.transport.set_peer(1, transport.address().to_string()).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let is_connected =
+        |event: TransportEvent| matches!(event, TransportEvent::Connected { node: 1, .. });
+    while !two.events.try_iter().any(is_connected) {
+        assert!(Instant::now() < deadline, "strangers keep the node away");
+        for stream in &mut strangers {
+            // One of them is closed.
+            let _ = stream.write_all(&[0]);
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(transport.shared.incoming() <= 8);
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn links_of_nodes_with_a_short_election_timeout_are_tried_again_soon() {
