@@ -98,6 +98,44 @@ impl Dice {
     }
 }
 
+/// The room that a reply has for certain. What a command removes and replies takes it before the
+/// command writes: nothing may be lost with a reply that is too large.
+#[derive(Clone, Copy)]
+pub(super) struct ReplyRoom {
+    left: usize,
+    max_output_bytes: usize,
+}
+
+impl ReplyRoom {
+    pub(super) fn new(context: &Context<'_>) -> Self {
+        let options = &context.shared.options;
+        // For the header of the reply.
+        let left = options.reply_bytes() - HEADER_BYTES;
+        ReplyRoom { left, max_output_bytes: options.max_output_bytes }
+    }
+
+    /// Takes the room of some bytes.
+    pub(super) fn take(&mut self, bytes: usize) -> Outcome {
+        let left = self.left.checked_sub(bytes);
+        self.left = left.ok_or_else(|| reply_too_large(self.max_output_bytes))?;
+        Ok(())
+    }
+
+    /// Takes the room of a byte string.
+    pub(super) fn take_bulk(&mut self, bytes: &[u8]) -> Outcome {
+        // `$`, the length and two line ends.
+        self.take(5 + digits(bytes.len() as u64) + bytes.len())
+    }
+}
+
+/// More than the header of an array takes.
+const HEADER_BYTES: usize = 64;
+
+/// The digits of a number.
+pub(super) fn digits(number: u64) -> usize {
+    number.checked_ilog10().map_or(1, |log| log as usize + 1)
+}
+
 /// The least that an element takes in a reply besides its own bytes: `$`, a digit and two line
 /// ends.
 const MIN_FRAME_BYTES: usize = 6;

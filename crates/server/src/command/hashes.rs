@@ -10,7 +10,7 @@ use super::decimal::{self, DecimalError};
 use super::definition::{FAST, ONE_KEY, READ, WRITE};
 use super::elements::{self, Dice, ElementScan, NOT_A_FLOAT, begin_pairs, integer, is, reply_list};
 use super::entry::{self, Command};
-use super::failure::{Failure, Outcome, SYNTAX, reply_error, wrong_arity};
+use super::failure::{Failure, Outcome, SYNTAX, reply_error, reply_too_large, wrong_arity};
 use crate::resp::Args;
 use crate::resp::number::{Digits, parse_i64};
 
@@ -86,10 +86,20 @@ fn hget(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 }
 
 fn hmget(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let limit = context.shared.options.max_output_bytes;
     let values = context.view(&args[1], |writes| {
         let hash = Hash::open(writes, &args[1])?;
-        let values: Result<Vec<_>, _> = args.from(2).iter().map(|field| hash.get(field)).collect();
-        Ok(values?)
+        let (mut values, mut bytes) = (Vec::new(), 0);
+        for field in args.from(2).iter() {
+            let value = hash.get(field)?;
+            bytes += value.as_ref().map_or(0, Vec::len);
+            values.push(value);
+            // A field may be named many times.
+            if bytes > limit {
+                return Err(reply_too_large(limit));
+            }
+        }
+        Ok(values)
     })?;
     context.replies.array(values.len());
     for value in &values {

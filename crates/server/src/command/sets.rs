@@ -11,7 +11,7 @@ use siltstone_collections::{Set, WriteSet};
 
 use super::context::Context;
 use super::definition::{ALL_KEYS, FAST, NO_KEYS, ONE_KEY, READ, TWO_KEYS, WRITE};
-use super::elements::{self, Dice, ElementScan, counted_keys, integer, is, reply_list};
+use super::elements::{self, Dice, ElementScan, ReplyRoom, counted_keys, integer, is, reply_list};
 use super::entry::{self, Command};
 use super::failure::{Failure, Outcome, SYNTAX, reply_error};
 use crate::resp::Args;
@@ -127,11 +127,14 @@ fn spop(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         return Err(SYNTAX);
     }
     let count = args.get(2).map(elements::count).transpose()?;
+    let mut room = ReplyRoom::new(context);
+    let max_bytes = context.shared.options.max_output_bytes;
     let popped = context.change(&args[1], |writes| {
         let mut set = Set::open(writes, &args[1])?;
         let wanted = count.unwrap_or(1);
         if wanted >= set.len() {
-            let members = set.members()?;
+            let members = bounded_members(&set, max_bytes)?;
+            members.iter().try_for_each(|member| room.take_bulk(member))?;
             if !set.is_empty() {
                 set.clear();
             }
@@ -139,6 +142,7 @@ fn spop(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         }
         let wanted = i64::try_from(wanted).unwrap_or(i64::MAX);
         let members = select(&set, wanted, usize::MAX)?;
+        members.iter().try_for_each(|member| room.take_bulk(member))?;
         for member in &members {
             set.remove(member)?;
         }
