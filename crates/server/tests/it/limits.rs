@@ -196,7 +196,7 @@ fn values_that_a_command_names_many_times_are_not_collected_beyond_the_limit() {
         many(&[b"XCLAIM", b"stream", b"g", b"c", b"0"], &[b"1-1"]),
     ] {
         let reply = match request[0] {
-            b"XCLAIM" => client.call_bytes(&[&request[..], &[b"FORCE"]].concat()),
+            b"XCLAIM" => client.call_bytes(&[&request[..], &[&b"FORCE"[..]]].concat()),
             _ => client.call_bytes(&request),
         };
         assert!(reply.starts_with("-ERR the reply exceeds the limit"), "{reply}");
