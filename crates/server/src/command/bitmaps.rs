@@ -183,16 +183,13 @@ fn bitop(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     }
     let target = &args[2];
     let _guard = context.lock_many(args.from(2).iter());
-    let mut values = Vec::new();
-    for key in args.from(3).iter() {
-        values.push(context.get(key)?.unwrap_or_default().value);
-    }
-    let len = values.iter().map(Vec::len).max().unwrap_or(0);
-    values.iter_mut().for_each(|value| value.resize(len, 0));
-    let mut values = values.into_iter();
-    let mut result = values.next().unwrap_or_default();
-    for value in values {
-        result.iter_mut().zip(value).for_each(|(a, b)| *a = combine(*a, b));
+    let mut result = context.get(&args[3])?.unwrap_or_default().value;
+    // One value at a time: a key may be named many times.
+    for key in args.from(4).iter() {
+        let value = context.get(key)?.unwrap_or_default().value;
+        result.resize(result.len().max(value.len()), 0);
+        let padded = value.into_iter().chain(std::iter::repeat(0));
+        result.iter_mut().zip(padded).for_each(|(a, b)| *a = combine(*a, b));
     }
     if is_not {
         result.iter_mut().for_each(|byte| *byte = !*byte);
