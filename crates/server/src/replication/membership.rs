@@ -345,14 +345,9 @@ impl Keeper {
     }
 }
 
-/// Takes a node that waits. The lock is released: the thread that serves clients takes it, too.
-fn next_waiting(membership: &Membership) -> Option<MemberRow> {
-    membership.waiting.lock().pop_front()
-}
-
 /// Adds the nodes that wait, as learners.
-pub(super) fn add_waiting(membership: &Membership) -> bool {
-    while let Some(MemberRow { member, directory }) = next_waiting(membership) {
+fn add_waiting(membership: &Membership) -> bool {
+    while let Some(MemberRow { member, directory }) = membership.waiting.lock().pop_front() {
         let Ok(rows) = MemberRows::read(membership.node.table().as_ref()) else { return false };
         let node = rows.of_directory(directory).map_or(rows.next_node, |row| row.member.node);
         if is_member(&membership.node.status(), node) {

@@ -3,35 +3,28 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use siltstone_cluster::GroupOptions;
 use siltstone_cluster::node::{NoPeers, Node, NodeOptions};
-use siltstone_cluster::{Change, GroupOptions};
 use siltstone_engine::{Clock, Cursor, Durability, Engine, KeyRange, SystemClock, WriteBatch};
 use siltstone_testkit::TestRng;
 use siltstone_vfs::Ram;
 
 use super::group_table::Notes;
-use super::membership::{Membership, add_waiting};
+use super::membership::Membership;
 use super::options::{ClusterOptions, Member};
 use super::{Progress, Replication, opener};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn start() -> (Node, Replication) {
-    start_with(10)
-}
-
-fn start_with(election_ticks: usize) -> (Node, Replication) {
     let notes = Notes::default();
     let own: Member = "1=127.0.0.1:7001".parse().unwrap();
     let options = ClusterOptions::new(1, 1, vec![own], "unused".into());
-    let group = GroupOptions { election_ticks, ..GroupOptions::new(1, 1, 7) };
     let node = NodeOptions {
         tick: Duration::from_millis(5),
-        drain: Duration::from_millis(100),
-        ..NodeOptions::new(group)
+        ..NodeOptions::new(GroupOptions::new(1, 1, 7))
     };
     let (open, network) = (opener(&options, &notes), Arc::new(NoPeers::default()));
     let node = Node::create(node, Arc::new(Ram::new()), open, network, &[1]).unwrap();
@@ -172,37 +165,4 @@ fn expiry_of_an_uncommitted_write_that_a_scan_has_seen_is_committed_before_the_r
     assert_eq!(next.len(), 1);
     drop(replication);
     node.shutdown().unwrap();
-}
-
-#[test]
-fn node_that_asks_to_be_added_is_answered_while_another_addition_is_not_committed() {
-    let (node, replication) = start_with(2000);
-    // A voter that is not there: nothing is committed any more.
-    for change in [Change::AddLearner(2), Change::Promote(2)] {
-        let (done, outcome) = channel();
-        let done = move |result: Result<_, _>| drop(done.send(result.is_ok()));
-        replication.node.change_membership(vec![change], done);
-        assert!(outcome.recv().unwrap());
-    }
-    let membership = replication.membership.clone();
-    let asks = |directory: u64, port: u16| {
-        let own = Member::at(0, &format!("127.0.0.1:{port}")).unwrap();
-        let membership = membership.clone();
-        move || membership.add(directory, own).is_ok()
-    };
-    assert!(asks(70, 7010)());
-    let adding = std::thread::spawn({
-        let membership = membership.clone();
-        move || add_waiting(&membership)
-    });
-    while replication.node.in_flight().0 == 0 {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    let (done, answer) = channel();
-    let second = asks(71, 7020);
-    std::thread::spawn(move || done.send(second()));
-    assert_eq!(answer.recv_timeout(Duration::from_secs(2)), Ok(true));
-    drop(replication);
-    node.shutdown().unwrap();
-    assert!(!adding.join().unwrap());
 }
