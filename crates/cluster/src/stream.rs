@@ -12,11 +12,8 @@
 //!           ◀────────────────── ack n+1      old table removed
 //! ```
 //!
-//! One chunk is in flight per stream. It is sent again after [`RESEND_TICKS`] if the receiver has
-//! shown that it is alive meanwhile: while the receiver's thread waits for its disk, nothing is
-//! sent that would wait there. The stream fails after [`MAX_TICKS`] without an ack; Raft then
-//! begins another. Until then the log is not compacted behind the snapshot. Memory: one chunk on
-//! each side.
+//! One chunk is in flight per stream. It is sent again after [`RESEND_TICKS`], and the stream fails
+//! after [`MAX_SENDS`]; Raft then begins another. Memory: one chunk on each side.
 
 use std::sync::Arc;
 
@@ -34,9 +31,8 @@ pub type OpenTable = Arc<dyn Fn(Arc<dyn Vfs>) -> Result<Arc<dyn Engine>> + Send 
 
 /// Ticks until a chunk is sent again.
 const RESEND_TICKS: u64 = 4;
-/// Ticks without an ack until the stream fails. The receiver may have to flush and to compact
-/// first, and syncs everything before the last ack.
-const MAX_TICKS: u64 = 600;
+/// How often a chunk is sent before the stream fails.
+const MAX_SENDS: u64 = 10;
 
 /// A snapshot that this node sends.
 pub(crate) struct Outgoing {
@@ -46,12 +42,8 @@ pub(crate) struct Outgoing {
     position: Option<Vec<u8>>,
     message: Message,
     in_flight: Chunk,
-    /// Ticks since the chunk in flight was sent first.
     ticks: u64,
-    /// The tick at which it was sent last.
-    sent_at: u64,
-    /// Whether the receiver has sent anything since then.
-    is_heard: bool,
+    sends: u64,
     /// The chunk in flight waits until it may be sent.
     is_held: bool,
     max_chunk_bytes: usize,
@@ -90,16 +82,17 @@ impl Outgoing {
             rows: vec![],
             last: None,
         };
+        let (position, ticks, sends) = (None, 0, 1);
+        let is_held = false;
         let mut outgoing = Outgoing {
             table,
             at,
-            position: None,
+            position,
             message,
             in_flight,
-            ticks: 0,
-            sent_at: 0,
-            is_heard: false,
-            is_held: false,
+            ticks,
+            sends,
+            is_held,
             max_chunk_bytes,
         };
         outgoing.fill()?;
@@ -166,26 +159,21 @@ impl Outgoing {
             return Ok(Progress::Done);
         }
         self.in_flight.sequence += 1;
-        (self.ticks, self.sent_at, self.is_heard) = (0, 0, false);
+        (self.ticks, self.sends) = (0, 1);
         self.fill()?;
         Ok(Progress::Send(self.chunk()))
     }
 
-    /// The receiver has sent something.
-    pub(crate) fn note_life(&mut self) {
-        self.is_heard = true;
-    }
-
     pub(crate) fn tick(&mut self) -> Progress {
         self.ticks += 1;
-        if self.ticks > MAX_TICKS {
-            return Progress::Failed;
-        }
-        if !self.is_heard || self.ticks < self.sent_at + RESEND_TICKS {
+        if !self.ticks.is_multiple_of(RESEND_TICKS) {
             return Progress::Wait;
         }
-        (self.sent_at, self.is_heard) = (self.ticks, false);
-        Progress::Send(self.chunk())
+        self.sends += 1;
+        match self.sends > MAX_SENDS {
+            true => Progress::Failed,
+            false => Progress::Send(self.chunk()),
+        }
     }
 }
 

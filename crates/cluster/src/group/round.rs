@@ -47,8 +47,9 @@ impl Group {
             self.output.packets.drain(..).for_each(&mut *send);
         }
         self.output.packets.drain(..).for_each(&mut *send);
-        let (leads, members) = (self.leads(), self.raft.raft.prs());
-        self.outgoing.retain(|node, _| leads && members.get(*node).is_some());
+        if !self.leads() {
+            self.outgoing.clear();
+        }
         let leads = self.leads().then(|| self.term());
         let applied = self.raft.store().applied.index;
         self.requests.settle(applied, leads, &mut self.output.events);
