@@ -266,7 +266,12 @@ impl ServerOptions {
 
     /// Maximum value size that fits in a reply.
     pub(crate) fn max_reply_value_bytes(&self) -> usize {
-        self.max_output_bytes - self.soft_output_bytes() - REPLY_FRAME_BYTES
+        self.reply_bytes() - REPLY_FRAME_BYTES
+    }
+
+    /// The size of a reply that fits whatever replies are pending.
+    pub(crate) fn reply_bytes(&self) -> usize {
+        self.max_output_bytes - self.soft_output_bytes()
     }
 
     /// Bytes of unsent replies above which a client's next requests wait.

@@ -8,7 +8,7 @@ use siltstone::options::parse_duration;
 use siltstone_server::{NodeAccess, NodeClient, Reply};
 
 use super::access::{Access, POLL_INTERVAL};
-use super::nodes::{call_leader, leader_status};
+use super::nodes::{NodeStatus, call_leader, leader_status};
 use crate::interrupt::Interrupt;
 use crate::outcome::{CommandResult, Failure, Outcome};
 
@@ -31,6 +31,16 @@ pub(super) struct Check {
 
 /// Rows and checksum of each bucket.
 type Buckets = BTreeMap<u64, (u64, String)>;
+
+/// What a node says of an entry.
+enum Answer {
+    /// Its checksums, or why there are none.
+    Table(Result<Buckets, String>),
+    /// It reads its table.
+    Running,
+    /// It has not applied the entry, or not lately.
+    Unknown,
+}
 
 impl Check {
     pub(super) fn run(self) -> CommandResult {
@@ -63,40 +73,69 @@ impl Check {
         let id = call_leader(access, address, start)?.to_text();
         let deadline = Instant::now() + self.timeout;
         let mut tables: BTreeMap<u64, Result<Buckets, String>> = BTreeMap::new();
-        for member in &leader.members {
+        // The leader first: what it has applied then includes the entry.
+        let mut members = leader.members.clone();
+        members.sort_by_key(|member| member.node != leader.node);
+        let mut applied = None;
+        for member in &members {
             let node = member.client.to_string();
             let table = loop {
                 interrupt.check()?;
-                match result(access, &node, &id, group) {
-                    Some(table) => break table,
-                    None if Instant::now() > deadline => {
+                let status = NodeStatus::of(access, &node, group);
+                let answer = result(access, &node, &id, group);
+                let status = status.ok().filter(|_| matches!(answer, Answer::Unknown));
+                if let Some(reason) = status.and_then(|status| why_never(&status, &leader, applied))
+                {
+                    break Err(reason);
+                }
+                match answer {
+                    Answer::Table(table) => break table,
+                    Answer::Running | Answer::Unknown if Instant::now() > deadline => {
                         break Err("it has no checksums in time".to_owned());
                     }
-                    None => std::thread::sleep(POLL_INTERVAL),
+                    Answer::Running | Answer::Unknown => std::thread::sleep(POLL_INTERVAL),
                 }
             };
+            let is_leader = member.node == leader.node;
+            if is_leader {
+                applied = NodeStatus::of(access, &node, group).ok().map(|status| status.applied);
+            }
+            let is_lost = is_leader && table.is_err();
             tables.insert(member.node, table);
+            if is_lost {
+                break;
+            }
         }
         Ok(report(&tables))
     }
 }
 
-/// The checksums of a node; `None` if it does not have them yet.
-fn result(
-    access: &NodeAccess,
-    node: &str,
-    id: &str,
-    group: u64,
-) -> Option<Result<Buckets, String>> {
+/// Why a node that does not know the entry will not have its checksums, as far as its status shows
+/// that. `applied` is what the leader had applied when it had the entry.
+fn why_never(status: &NodeStatus, leader: &NodeStatus, applied: Option<u64>) -> Option<String> {
+    if status.node == leader.node {
+        let leads = status.role == "leader" && status.term == leader.term;
+        let reason = "it has lost the leadership before the entry was committed; check again";
+        return (!leads).then(|| reason.to_owned());
+    }
+    let is_behind = applied.is_none_or(|applied| status.applied < applied);
+    let reason =
+        "it was started since, or has received a snapshot in place of the entry; check again";
+    (!is_behind).then(|| reason.to_owned())
+}
+
+/// The checksums of a node, if it has them.
+fn result(access: &NodeAccess, node: &str, id: &str, group: u64) -> Answer {
     let number = group.to_string();
     let words = ["CLUSTER", "CHECK", "RESULT", id, &number];
     let words = if group == 0 { &words[..4] } else { &words[..] };
     let called = NodeClient::connect(node, access).and_then(|mut client| client.call(words));
     match called {
-        Err(problem) => Some(Err(problem)),
-        Ok(Reply::Error(text)) => Some(Err(text)),
-        Ok(Reply::Bulk(text)) => Some(Ok(parse(&String::from_utf8_lossy(&text)))),
-        Ok(_) => None,
+        Err(problem) => Answer::Table(Err(problem)),
+        Ok(Reply::Error(text)) => Answer::Table(Err(text)),
+        Ok(Reply::Bulk(text)) => Answer::Table(Ok(parse(&String::from_utf8_lossy(&text)))),
+        Ok(Reply::Null) => Answer::Unknown,
+        Ok(_) => Answer::Running,
     }
 }
 

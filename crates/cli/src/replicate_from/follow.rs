@@ -4,8 +4,9 @@
 //! writes to one table. So it becomes a transaction per run of commands on one database. MOVE is
 //! one of its own.
 //!
-//! Invariant: the position is that behind the last command, outside of a transaction, that the
-//! target has acknowledged, with the database that the stream had selected there.
+//! Invariant: the position is that behind the last command or transaction that the target has
+//! acknowledged, with the database that the stream had selected there. While a transaction is
+//! incomplete it is the place before its MULTI: the commands before it must not be repeated.
 
 use std::time::{Duration, Instant};
 
@@ -30,8 +31,7 @@ pub(super) struct Follower {
     pub(super) position: Option<Position>,
     /// Where the stream is read; what is between the position and here is on its way.
     read: (u64, u64),
-    /// Commands since MULTI, with their databases.
-    transaction: Option<Vec<(u64, Request)>>,
+    transaction: Option<Transaction>,
     address: String,
     access: NodeAccess,
     /// A second connection to the source, for its offset.
@@ -39,6 +39,14 @@ pub(super) struct Follower {
     /// The source's offset when it was last asked.
     source_offset: Option<u64>,
     is_in_sync: bool,
+}
+
+/// A transaction of which EXEC has not come yet.
+struct Transaction {
+    /// The place before MULTI, and the database there.
+    start: (u64, u64),
+    /// Commands since MULTI, with their databases.
+    commands: Vec<(u64, Request)>,
 }
 
 impl Follower {
@@ -127,8 +135,9 @@ impl Follower {
     /// Makes everything that was read acknowledged, except for an open transaction.
     fn acknowledged(&mut self) -> Result<(), Failure> {
         self.target.flush()?;
-        if let (None, Some(position)) = (&self.transaction, &mut self.position) {
-            (position.offset, position.database) = self.read;
+        let open = self.transaction.as_ref();
+        if let Some(position) = &mut self.position {
+            (position.offset, position.database) = open.map_or(self.read, |open| open.start);
         }
         Ok(())
     }
@@ -150,13 +159,17 @@ impl Follower {
                 self.acknowledged()?;
                 source.acknowledge(self.offset())?;
             }
-            ("multi", None) => self.transaction = Some(Vec::new()),
+            ("multi", None) => {
+                let start = (start, database);
+                self.transaction = Some(Transaction { start, commands: Vec::new() });
+            }
             ("exec", Some(_)) => {
-                let commands = self.transaction.take().unwrap_or_default();
+                let transaction = self.transaction.take();
+                let commands = transaction.map(|open| open.commands).unwrap_or_default();
                 self.send_transaction(&commands, start)?;
             }
             ("multi" | "exec" | "replconf", _) => return Err(unexpected(request, start).into()),
-            (_, Some(commands)) => commands.push((database, request.clone())),
+            (_, Some(open)) => open.commands.push((database, request.clone())),
             (_, None) => self.send(database, request, start)?,
         }
         Ok(())

@@ -7,6 +7,7 @@ mod backup;
 mod bad_input;
 mod changes;
 mod closed_pipe;
+mod cluster_check;
 mod compact;
 mod config_file;
 mod import_dump;

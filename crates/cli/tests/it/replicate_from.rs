@@ -1,13 +1,17 @@
-//! `siltstone replicate-from` with a real Redis server as its source. Skipped where there is none.
+//! `siltstone replicate-from` with a real Redis server as its source, skipped where there is none;
+//! and with a source that ends a connection at a certain byte of the stream.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{encode, read_command};
 
 /// How long a step may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -151,7 +155,7 @@ impl Client {
 
 /// A Redis server with options; `None` where it is not installed.
 fn redis(directory: &std::path::Path, options: &[&str]) -> Option<(Process, String)> {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let child = Command::new("redis-server")
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
         .args(["--repl-diskless-sync-delay", "0", "--dir", &directory.display().to_string()])
@@ -352,4 +356,99 @@ fn key_that_stops_expiring_late_is_kept() {
     let mut refused = Process::siltstone(&[&again[..], &["--replace"]].concat());
     refused.line("database 2 of the source has 1 keys");
     assert_eq!((refused.status(), target.call("EXISTS kept")), (Some(2), ":1".to_owned()));
+}
+
+/// A source without keys, and its stream of commands.
+struct ScriptedSource {
+    stream: Vec<u8>,
+    /// The first follower gets the stream up to here.
+    cut: usize,
+    /// The first connection of a follower is closed.
+    is_closed: AtomicBool,
+}
+
+/// Where the stream begins.
+const STREAM_OFFSET: usize = 100;
+
+impl ScriptedSource {
+    fn start(commands: &[&[&str]], cut_before: usize) -> (Arc<Self>, String) {
+        let encoded: Vec<_> = commands.iter().map(|words| encode(words)).collect();
+        let source = Arc::new(ScriptedSource {
+            stream: encoded.concat(),
+            cut: encoded[..cut_before].concat().len(),
+            is_closed: AtomicBool::new(false),
+        });
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let of_thread = source.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let source = of_thread.clone();
+                std::thread::spawn(move || source.serve(stream));
+            }
+        });
+        (source, address)
+    }
+
+    fn serve(&self, stream: TcpStream) -> Option<()> {
+        let mut out = stream.try_clone().ok()?;
+        let mut input = BufReader::new(stream);
+        loop {
+            let words = read_command(&mut input)?;
+            let reply = match &*words[0] {
+                "PING" => b"+PONG\r\n".to_vec(),
+                "TIME" => {
+                    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
+                    encode(&[&seconds.to_string(), "0"])
+                }
+                "INFO" => b"$22\r\nmaster_repl_offset:0\r\n\r\n".to_vec(),
+                "REPLCONF" if words[1] == "ACK" => continue,
+                "REPLCONF" => b"+OK\r\n".to_vec(),
+                "PSYNC" if words[1] == "?" => {
+                    let mut reply =
+                        format!("+FULLRESYNC {} {STREAM_OFFSET}\r\n$18\r\n", "a".repeat(40));
+                    reply += "REDIS0011";
+                    let end = [&[255][..], &[0; 8], &self.stream[..self.cut]].concat();
+                    out.write_all(&[reply.as_bytes(), &end].concat()).ok()?;
+                    while !self.is_closed.load(Relaxed) {
+                        std::thread::sleep(Duration::from_millis(5));
+                    }
+                    return None;
+                }
+                "PSYNC" => {
+                    let from = words[2].parse::<usize>().ok()? - 1 - STREAM_OFFSET;
+                    [&b"+CONTINUE\r\n"[..], &self.stream[from..]].concat()
+                }
+                other => panic!("{other}"),
+            };
+            out.write_all(&reply).ok()?;
+        }
+    }
+}
+
+#[test]
+fn command_before_a_transaction_that_was_cut_off_is_not_repeated() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (_server, target_address) = serve(scratch.path(), &["zero"]);
+    let commands = [&["INCR", "before"][..], &["MULTI"], &["INCR", "inside"], &["EXEC"]];
+    let (source, source_address) = ScriptedSource::start(&commands, 3);
+    let mut follower =
+        Process::siltstone(&["replicate-from", &source_address, "--to", &target_address]);
+    let mut target = Client::connect(&target_address);
+    let mut wait_for_one = |key: &str| {
+        let began = Instant::now();
+        while target.words(&["EXISTS", key]) != ":1" {
+            assert!(began.elapsed() < PATIENCE, "{key}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        target.words(&["GET", key])
+    };
+    assert_eq!(wait_for_one("before"), "1");
+    source.is_closed.store(true, Relaxed);
+    assert_eq!(wait_for_one("inside"), "1");
+    assert_eq!(wait_for_one("before"), "1");
+    follower.signal(Signal::INT);
+    let end = STREAM_OFFSET + source.stream.len();
+    follower.line(&format!("stopped at offset {end} of"));
+    assert_eq!(follower.status(), Some(0));
 }

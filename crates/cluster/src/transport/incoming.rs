@@ -15,8 +15,6 @@ use crate::codec::{
     read_frame,
 };
 
-/// The connections that may be open; more are closed at once.
-const MAX_CONNECTIONS: usize = 1024;
 /// The buffer of a connection, in bytes.
 const READ_BYTES: usize = 64 << 10;
 
@@ -50,7 +48,9 @@ pub(super) fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
             std::thread::sleep(Duration::from_millis(100));
             continue;
         };
-        let reason = match shared.incoming() >= MAX_CONNECTIONS {
+        // Strangers must not keep nodes away, however slowly they introduce themselves.
+        let is_full = shared.incoming() >= shared.options.max_incoming;
+        let reason = match is_full && !shared.close_oldest_stranger() {
             true => "too many connections are open".into(),
             false => match spawn_reader(shared, stream, address) {
                 Ok(()) => continue,

@@ -148,13 +148,13 @@ fn connect(shared: &Shared, link: &Link) -> Result<PeerConnection, ConnectError>
 /// Sets the socket options that both sides of a connection need.
 pub(super) fn prepare(stream: &TcpStream, options: &TransportOptions) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(options.connect_timeout))?;
+    stream.set_read_timeout(Some(options.hello_timeout))?;
     stream.set_write_timeout(Some(options.write_timeout))?;
     let socket = SockRef::from(stream);
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(options.idle_timeout))?;
     // Otherwise a peer that was cut off for a minute gets the next byte a minute later.
     #[cfg(target_os = "linux")]
-    socket.set_tcp_user_timeout(Some(options.write_timeout))?;
+    socket.set_tcp_user_timeout(Some(options.ack_timeout))?;
     Ok(())
 }
 

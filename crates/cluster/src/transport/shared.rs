@@ -2,7 +2,7 @@
 //!
 //! A hello is checked here, on both sides: version, cluster, number of groups and node id must fit.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
@@ -121,6 +121,18 @@ impl Shared {
     /// How many connections others have opened.
     pub(super) fn incoming(&self) -> usize {
         self.incoming.lock().streams.len()
+    }
+
+    /// Closes the oldest of the connections that belong to no node yet; `false` if there is none.
+    pub(super) fn close_oldest_stranger(&self) -> bool {
+        let mut incoming = self.incoming.lock();
+        let Incoming { streams, of_node, .. } = &mut *incoming;
+        let known: HashSet<u64> = of_node.values().copied().collect();
+        let oldest = streams.keys().copied().filter(|id| !known.contains(id)).min();
+        let Some(stream) = oldest.and_then(|id| streams.remove(&id)) else { return false };
+        // It may be closed already. Its thread ends with it.
+        let _ = stream.shutdown(Shutdown::Both);
+        true
     }
 
     /// Notes whose connection it is. An earlier one of the same node is closed.

@@ -281,6 +281,68 @@ fn restarted_peer_is_connected_again_and_its_predecessor_is_refused() {
 }
 
 #[test]
+fn strangers_that_introduce_themselves_slowly_do_not_keep_nodes_away() {
+    let options = TransportOptions {
+        max_incoming: 8,
+        ..TransportOptions::new(CLUSTER, 1, ([127, 0, 0, 1], 0).into())
+    };
+    let transport = Transport::bind(options).unwrap();
+    let mut strangers: Vec<_> =
+        (0..8).map(|_| TcpStream::connect(transport.address()).unwrap()).collect();
+    // The length of a first frame.
+    strangers.iter_mut().for_each(|stream| stream.write_all(&1000u32.to_le_bytes()).unwrap());
+    while transport.shared.incoming() < 8 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let two = peer(2);
+    transport.set_peer(2, two.transport.address().to_string()).unwrap();
+    two.transport.set_peer(1, transport.address().to_string()).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let is_connected =
+        |event: TransportEvent| matches!(event, TransportEvent::Connected { node: 1, .. });
+    while !two.events.try_iter().any(is_connected) {
+        assert!(Instant::now() < deadline, "strangers keep the node away");
+        for stream in &mut strangers {
+            // One of them is closed.
+            let _ = stream.write_all(&[0]);
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(transport.shared.incoming() <= 8);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn links_of_nodes_with_a_short_election_timeout_are_tried_again_soon() {
+    use socket2::{Domain, SockRef, Socket, Type};
+
+    // A listener whose queue is full answers nothing, like a node that is cut off.
+    let silent = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    silent.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    silent.listen(0).unwrap();
+    let address = silent.local_addr().unwrap().as_socket().unwrap();
+    let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(200)).ok();
+    let waiting: Vec<_> = std::iter::from_fn(connect).take(100).collect();
+    assert!(waiting.len() < 100, "the listener answers on");
+    let (event, events) = mpsc::channel();
+    let options = TransportOptions {
+        listener: Arc::new(move |found| drop(event.send(found.clone()))),
+        ..TransportOptions::new(CLUSTER, 1, ([127, 0, 0, 1], 0).into())
+            .with_election_timeout(Duration::from_millis(100))
+    };
+    assert_eq!(options.max_backoff, Duration::from_millis(100));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    outgoing::prepare(&stream, &options).unwrap();
+    let ack_timeout = SockRef::from(&stream).tcp_user_timeout().unwrap();
+    assert_eq!(ack_timeout, Some(Duration::from_secs(1)));
+    let transport = Transport::bind(options).unwrap();
+    transport.set_peer(2, address.to_string()).unwrap();
+    let failed = events.recv_timeout(Duration::from_millis(1500)).unwrap();
+    assert!(matches!(failed, TransportEvent::Disconnected { node: 2, .. }), "{failed:?}");
+}
+
+#[test]
 fn peer_that_does_not_read_neither_blocks_nor_takes_memory() {
     let one = peer(1);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -187,14 +187,13 @@ fn bitop(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     }
     let target = &args[2];
     let _guard = context.lock_many(args.from(2).iter());
-    // Two values are in memory at a time, however many keys there are.
     let mut result = context.get(&args[3])?.unwrap_or_default().value;
+    // One value at a time: a key may be named many times.
     for key in args.from(4).iter() {
-        let mut value = context.get(key)?.unwrap_or_default().value;
-        let len = result.len().max(value.len());
-        result.resize(len, 0);
-        value.resize(len, 0);
-        result.iter_mut().zip(value).for_each(|(a, b)| *a = combine(*a, b));
+        let value = context.get(key)?.unwrap_or_default().value;
+        result.resize(result.len().max(value.len()), 0);
+        let padded = value.into_iter().chain(std::iter::repeat(0));
+        result.iter_mut().zip(padded).for_each(|(a, b)| *a = combine(*a, b));
     }
     if is_not {
         result.iter_mut().for_each(|byte| *byte = !*byte);

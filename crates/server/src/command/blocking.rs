@@ -11,7 +11,7 @@ use siltstone_collections::{End, List, Order, SortedSet, WriteSet};
 
 use super::context::Context;
 use super::definition::{BLOCKING, FAST, NO_KEYS, TWO_KEYS, WRITE};
-use super::elements::{count_from_one, counted_keys, float, is, reply_list};
+use super::elements::{ReplyRoom, count_from_one, counted_keys, float, is, reply_list};
 use super::entry::{self, Command};
 use super::failure::{Failure, Outcome, SYNTAX, reply_error};
 use super::lists::{self, parse_end};
@@ -114,7 +114,14 @@ fn keys_and_deadline(args: Args<'_>) -> Result<(Vec<&[u8]>, Option<Instant>), Fa
 
 fn pop_element(context: &mut Context<'_>, args: Args<'_>, end: End) -> Outcome {
     let (keys, deadline) = keys_and_deadline(args)?;
-    let take = |writes: &mut WriteSet<'_>, key: &[u8]| Ok(List::open(writes, key)?.pop(end)?);
+    let room = ReplyRoom::new(context);
+    let take = |writes: &mut WriteSet<'_>, key: &[u8]| {
+        let Some(element) = List::open(writes, key)?.pop(end)? else { return Ok(None) };
+        let mut room = room;
+        room.take_bulk(key)?;
+        room.take_bulk(&element)?;
+        Ok(Some(element))
+    };
     take_or_park(context, args, (WaitKind::List, keys, deadline), take, |context, key, element| {
         context.replies.array(2);
         context.replies.bulk(key);
@@ -182,10 +189,13 @@ fn blmpop(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let (keys, options, deadline) = counted(args)?;
     let end = parse_end(options.get(0).ok_or(SYNTAX)?)?;
     let count = count_of(options)?;
+    let room = ReplyRoom::new(context);
     let take = |writes: &mut WriteSet<'_>, key: &[u8]| {
         let mut list = List::open(writes, key)?;
         let exists = !list.is_empty();
-        let elements = lists::pop_many(&mut list, end, count)?;
+        let mut room = room;
+        room.take_bulk(key)?;
+        let elements = lists::pop_many(&mut list, end, count, room)?;
         Ok(exists.then_some(elements))
     };
     take_or_park(context, args, (WaitKind::List, keys, deadline), take, |context, key, elements| {
@@ -210,18 +220,20 @@ type Members = Vec<(Vec<u8>, f64)>;
 fn pop_members(
     writes: &mut WriteSet<'_>,
     key: &[u8],
-    order: Order,
-    count: u64,
+    (order, count): (Order, u64),
+    mut room: ReplyRoom,
 ) -> Result<Option<Members>, Failure> {
     let mut set = SortedSet::open(writes, key)?;
     let exists = !set.is_empty();
-    let members = sorted_sets::pop_many(&mut set, order, count)?;
+    room.take_bulk(key)?;
+    let members = sorted_sets::pop_many(&mut set, order, count, room)?;
     Ok(exists.then_some(members))
 }
 
 fn pop_member(context: &mut Context<'_>, args: Args<'_>, order: Order) -> Outcome {
     let (keys, deadline) = keys_and_deadline(args)?;
-    let take = |writes: &mut WriteSet<'_>, key: &[u8]| pop_members(writes, key, order, 1);
+    let room = ReplyRoom::new(context);
+    let take = |writes: &mut WriteSet<'_>, key: &[u8]| pop_members(writes, key, (order, 1), room);
     let wait = (WaitKind::SortedSet, keys, deadline);
     take_or_park(context, args, wait, take, |context, key, members| {
         context.replies.array(1 + 2 * members.len());
@@ -239,7 +251,9 @@ fn bzmpop(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         _ => return Err(SYNTAX),
     };
     let count = count_of(options)?;
-    let take = |writes: &mut WriteSet<'_>, key: &[u8]| pop_members(writes, key, order, count);
+    let room = ReplyRoom::new(context);
+    let take =
+        |writes: &mut WriteSet<'_>, key: &[u8]| pop_members(writes, key, (order, count), room);
     let wait = (WaitKind::SortedSet, keys, deadline);
     take_or_park(context, args, wait, take, |context, key, members| {
         context.replies.array(2);

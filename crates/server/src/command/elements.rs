@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use super::context::Context;
 use super::decimal;
-use super::failure::{Failure, NOT_AN_INTEGER, Outcome, SYNTAX, reply_error};
+use super::failure::{Failure, NOT_AN_INTEGER, Outcome, SYNTAX, reply_error, reply_too_large};
 use crate::glob::Pattern;
 use crate::resp::{Args, RespVersion, number};
 
@@ -101,15 +101,58 @@ impl Dice {
     }
 }
 
-/// Elements selected at random: `count` of `len`, distinct unless it is negative. Those that may
-/// repeat end where a reply of `max_bytes` overflows; `bytes` is the size of one. `draw` draws one,
-/// `all` returns all.
+/// The room that a reply has for certain. What a command removes and replies takes it before the
+/// command writes: nothing may be lost with a reply that is too large.
+#[derive(Clone, Copy)]
+pub(super) struct ReplyRoom {
+    left: usize,
+    max_output_bytes: usize,
+}
+
+impl ReplyRoom {
+    pub(super) fn new(context: &Context<'_>) -> Self {
+        let options = &context.shared.options;
+        // For the header of the reply.
+        let left = options.reply_bytes() - HEADER_BYTES;
+        ReplyRoom { left, max_output_bytes: options.max_output_bytes }
+    }
+
+    /// Takes the room of some bytes.
+    pub(super) fn take(&mut self, bytes: usize) -> Outcome {
+        let left = self.left.checked_sub(bytes);
+        self.left = left.ok_or_else(|| reply_too_large(self.max_output_bytes))?;
+        Ok(())
+    }
+
+    /// Takes the room of a byte string.
+    pub(super) fn take_bulk(&mut self, bytes: &[u8]) -> Outcome {
+        // `$`, the length and two line ends.
+        self.take(5 + digits(bytes.len() as u64) + bytes.len())
+    }
+}
+
+/// More than the header of an array takes.
+const HEADER_BYTES: usize = 64;
+
+/// The digits of a number.
+pub(super) fn digits(number: u64) -> usize {
+    number.checked_ilog10().map_or(1, |log| log as usize + 1)
+}
+
+/// The least that an element takes in a reply besides its own bytes: `$`, a digit and two line
+/// ends.
+const MIN_FRAME_BYTES: usize = 6;
+
+/// Elements selected at random: `count` of `len`, distinct unless it is negative. `draw` draws one,
+/// `all` returns all. Of those that may repeat there are no more than a reply of `max_bytes` takes,
+/// as `bytes_of` counts them.
 pub(super) fn select<T: Ord + Clone>(
     (count, len): (i64, u64),
     (max_bytes, bytes): (usize, impl Fn(&T) -> usize),
     dice: &mut Dice,
     mut draw: impl FnMut(&mut Dice) -> Result<Option<T>, Failure>,
     all: impl FnOnce() -> Result<Vec<T>, Failure>,
+    (max_bytes, bytes_of): (usize, impl Fn(&T) -> usize),
 ) -> Result<Vec<T>, Failure> {
     let wanted = count.unsigned_abs();
     let mut selected = Vec::new();
@@ -117,20 +160,16 @@ pub(super) fn select<T: Ord + Clone>(
         return Ok(selected);
     }
     if count < 0 {
-        // Many are drawn from memory.
-        let all = if wanted.saturating_mul(3) > len { all()? } else { Vec::new() };
+        // The number of elements does not bound it.
+        if wanted.saturating_mul(MIN_FRAME_BYTES as u64) > max_bytes as u64 {
+            return Err(reply_too_large(max_bytes));
+        }
         let mut left = max_bytes;
         for _ in 0..wanted {
-            let drawn = match all.len() {
-                0 => draw(dice)?,
-                len => all.get(dice.below(len as u64) as usize).cloned(),
-            };
-            let Some(drawn) = drawn else { break };
-            left = left.saturating_sub(bytes(&drawn) + MIN_BULK_BYTES);
-            selected.push(drawn);
-            if left == 0 {
-                break;
-            }
+            let drawn = draw(dice)?;
+            let bytes = MIN_FRAME_BYTES + drawn.as_ref().map_or(0, &bytes_of);
+            left = left.checked_sub(bytes).ok_or_else(|| reply_too_large(max_bytes))?;
+            selected.extend(drawn);
         }
         return Ok(selected);
     }
@@ -247,9 +286,8 @@ mod tests {
         let all: Vec<u64> = (0..100).collect();
         for (count, expected) in [(5, 5), (60, 60), (1000, 100), (-300, 300), (0, 0)] {
             let draw = |dice: &mut Dice| Ok(Some(dice.below(100)));
-            let limit = (usize::MAX, |_: &u64| 3);
-            let selected = select((count, 100), limit, &mut dice, draw, || Ok(all.clone()));
-            let selected = selected.unwrap();
+            let limit = (10_000, |_: &u64| 2);
+            let selected = select(count, 100, &mut dice, draw, || Ok(all.clone()), limit).unwrap();
             assert_eq!(selected.len(), expected);
             let distinct: std::collections::BTreeSet<_> = selected.iter().collect();
             assert_eq!(distinct.len() == expected, count >= 0);
@@ -257,14 +295,18 @@ mod tests {
     }
 
     #[test]
-    fn selection_with_repetitions_ends_where_the_reply_overflows() {
-        let mut dice = Dice::new();
-        for len in [100, u64::MAX] {
-            let draw = |dice: &mut Dice| Ok(Some(dice.below(100)));
-            let limit = (900, |_: &u64| 3);
-            let selected = select((i64::MIN + 1, len), limit, &mut dice, draw, || Ok(vec![1, 2]));
-            assert_eq!(selected.unwrap().len(), 100);
-        }
+    fn repeated_elements_beyond_a_reply_are_refused() {
+        let mut draws = 0;
+        let mut selects = |count: i64| {
+            let draw = |_: &mut Dice| {
+                draws += 1;
+                Ok(Some(7u64))
+            };
+            let limit = (600, |_: &u64| 94);
+            select(count, 1, &mut Dice::new(), draw, || Ok(vec![7]), limit).is_ok()
+        };
+        assert!(selects(-6) && !selects(-7) && !selects(-i64::MAX));
+        assert_eq!(draws, 13);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::decimal::{self, DecimalError};
 use super::definition::{FAST, ONE_KEY, READ, WRITE};
 use super::elements::{self, Dice, ElementScan, NOT_A_FLOAT, begin_pairs, integer, is, reply_list};
 use super::entry::{self, Command};
-use super::failure::{Failure, Outcome, SYNTAX, reply_error, wrong_arity};
+use super::failure::{Failure, Outcome, SYNTAX, reply_error, reply_too_large, wrong_arity};
 use crate::resp::Args;
 use crate::resp::number::{Digits, parse_i64};
 
@@ -89,14 +89,14 @@ fn hmget(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let limit = context.shared.options.max_output_bytes;
     let values = context.view(&args[1], |writes| {
         let hash = Hash::open(writes, &args[1])?;
-        let (mut values, mut bytes) = (Vec::with_capacity(args.len() - 2), 0);
+        let (mut values, mut bytes) = (Vec::new(), 0);
         for field in args.from(2).iter() {
             let value = hash.get(field)?;
             bytes += value.as_ref().map_or(0, Vec::len);
             values.push(value);
-            // The reply overflows anyway.
+            // A field may be named many times.
             if bytes > limit {
-                break;
+                return Err(reply_too_large(limit));
             }
         }
         Ok(values)
@@ -218,27 +218,26 @@ fn hrandfield(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let count = args.get(2).map(|word| elements::selection(word, with_values)).transpose()?;
     let mut dice = Dice::new();
     let max_bytes = context.shared.options.max_output_bytes;
+    // Values that are not returned are not kept.
+    let kept = |value: Vec<u8>| if with_values { value } else { Vec::new() };
     let selected = context.view(&args[1], |writes| {
         let hash = Hash::open(writes, &args[1])?;
-        let draw = |dice: &mut Dice| Ok(hash.draw(&mut |bound| dice.below(bound))?);
+        let draw = |dice: &mut Dice| {
+            let drawn = hash.draw(&mut |bound| dice.below(bound))?;
+            Ok(drawn.map(|(field, value)| (field, kept(value))))
+        };
         let all = || {
             let mut pairs = Vec::new();
             hash.for_each(&mut |field, value| {
-                pairs.push((field.to_vec(), value.to_vec()));
+                pairs.push((field.to_vec(), kept(value.to_vec())));
                 true
             })?;
             Ok(pairs)
         };
+        let limit = (max_bytes, |(field, value): &Pair| field.len() + value.len());
         match count {
             None => Ok(draw(&mut dice)?.into_iter().collect()),
-            Some(count) => {
-                let bytes = |(field, value): &Pair| match with_values {
-                    true => field.len() + value.len(),
-                    false => field.len(),
-                };
-                let limit = (max_bytes, bytes);
-                elements::select((count, hash.len()), limit, &mut dice, draw, all)
-            }
+            Some(count) => elements::select(count, hash.len(), &mut dice, draw, all, limit),
         }
     })?;
     if count.is_none() {

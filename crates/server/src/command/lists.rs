@@ -9,7 +9,9 @@ use siltstone_collections::{End, List, Order, WriteSet};
 
 use super::context::Context;
 use super::definition::{FAST, NO_KEYS, ONE_KEY, READ, TWO_KEYS, WRITE};
-use super::elements::{self, count_from_one, counted_keys, integer, is, reply_list, resolve_range};
+use super::elements::{
+    self, ReplyRoom, count_from_one, counted_keys, integer, is, reply_list, resolve_range,
+};
 use super::entry::{self, Command};
 use super::failure::{Failure, NO_SUCH_KEY, Outcome, SYNTAX, reply_error, wrong_arity};
 use crate::resp::Args;
@@ -84,10 +86,13 @@ pub(super) fn pop_many(
     list: &mut List<'_, '_>,
     end: End,
     count: u64,
+    mut room: ReplyRoom,
 ) -> Result<Vec<Vec<u8>>, Failure> {
     let mut elements = Vec::new();
     for _ in 0..count.min(list.len()) {
-        elements.extend(list.pop(end)?);
+        let Some(element) = list.pop(end)? else { break };
+        room.take_bulk(&element)?;
+        elements.push(element);
     }
     Ok(elements)
 }
@@ -97,10 +102,11 @@ fn pop(context: &mut Context<'_>, args: Args<'_>, end: End, name: &str) -> Outco
         return Err(wrong_arity(name));
     }
     let count = args.get(2).map(elements::count).transpose()?;
+    let room = ReplyRoom::new(context);
     let popped = context.change(&args[1], |writes| {
         let mut list = List::open(writes, &args[1])?;
         let exists = !list.is_empty();
-        let elements = pop_many(&mut list, end, count.unwrap_or(1))?;
+        let elements = pop_many(&mut list, end, count.unwrap_or(1), room)?;
         Ok(exists.then_some(elements))
     })?;
     match (popped, count) {
@@ -348,11 +354,13 @@ fn lmpop(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         }
         _ => return Err(SYNTAX),
     };
+    let mut room = ReplyRoom::new(context);
     let popped = context.change_many(keys.iter().copied(), |writes: &mut WriteSet<'_>| {
         for key in &keys {
             let mut list = List::open(writes, key)?;
             if !list.is_empty() {
-                return Ok(Some((*key, pop_many(&mut list, end, count)?)));
+                room.take_bulk(key)?;
+                return Ok(Some((*key, pop_many(&mut list, end, count, room)?)));
             }
         }
         Ok(None)

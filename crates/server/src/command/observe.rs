@@ -95,9 +95,10 @@ fn redacted(command: &Definition, args: Args<'_>) -> Vec<Vec<u8>> {
                 None => 0..0,
             }
         }
-        "config" if args.get(2).is_some_and(|word| word.eq_ignore_ascii_case(b"requirepass")) => {
-            3..args.len()
-        }
+        "config" => match args.iter().position(|arg| arg.eq_ignore_ascii_case(b"requirepass")) {
+            Some(at) => at + 1..args.len(),
+            None => 0..0,
+        },
         "acl" if args.get(1).is_some_and(|word| word.eq_ignore_ascii_case(b"setuser")) => {
             2..args.len()
         }

@@ -11,7 +11,7 @@ use siltstone_collections::{Set, WriteSet};
 
 use super::context::Context;
 use super::definition::{ALL_KEYS, FAST, NO_KEYS, ONE_KEY, READ, TWO_KEYS, WRITE};
-use super::elements::{self, Dice, ElementScan, counted_keys, integer, is, reply_list};
+use super::elements::{self, Dice, ElementScan, ReplyRoom, counted_keys, integer, is, reply_list};
 use super::entry::{self, Command};
 use super::failure::{Failure, Outcome, SYNTAX, reply_error};
 use crate::resp::Args;
@@ -127,11 +127,14 @@ fn spop(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         return Err(SYNTAX);
     }
     let count = args.get(2).map(elements::count).transpose()?;
+    let mut room = ReplyRoom::new(context);
+    let max_bytes = context.shared.options.max_output_bytes;
     let popped = context.change(&args[1], |writes| {
         let mut set = Set::open(writes, &args[1])?;
         let wanted = count.unwrap_or(1);
         if wanted >= set.len() {
-            let members = set.members()?;
+            let members = bounded_members(&set, max_bytes)?;
+            members.iter().try_for_each(|member| room.take_bulk(member))?;
             if !set.is_empty() {
                 set.clear();
             }
@@ -139,6 +142,7 @@ fn spop(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         }
         let wanted = i64::try_from(wanted).unwrap_or(i64::MAX);
         let members = select(&set, wanted, usize::MAX)?;
+        members.iter().try_for_each(|member| room.take_bulk(member))?;
         for member in &members {
             set.remove(member)?;
         }
@@ -153,8 +157,8 @@ fn spop(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 
 fn select(set: &Set<'_, '_>, count: i64, max_bytes: usize) -> Result<Vec<Vec<u8>>, Failure> {
     let draw = |dice: &mut Dice| Ok(set.draw(&mut |bound| dice.below(bound))?);
-    let limit = (max_bytes, |member: &Vec<u8>| member.len());
-    elements::select((count, set.len()), limit, &mut Dice::new(), draw, || Ok(set.members()?))
+    let (all, limit) = (|| Ok(set.members()?), (max_bytes, Vec::len));
+    elements::select(count, set.len(), &mut Dice::new(), draw, all, limit)
 }
 
 fn srandmember(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
@@ -162,9 +166,9 @@ fn srandmember(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         return Err(SYNTAX);
     }
     let count = args.get(2).map(|word| elements::selection(word, false)).transpose()?;
-    let limit = context.shared.options.max_output_bytes;
+    let max_bytes = context.shared.options.max_output_bytes;
     let selected = context.view(&args[1], |writes| {
-        select(&Set::open(writes, &args[1])?, count.unwrap_or(1), limit)
+        select(&Set::open(writes, &args[1])?, count.unwrap_or(1), max_bytes)
     })?;
     match count {
         None => context.replies.bulk_or_null(selected.first().map(Vec::as_slice)),

@@ -19,7 +19,7 @@ use super::context::Context;
 use super::definition::{KeyOption, KeysTaken, ONE_KEY, READ, WRITE};
 use super::elements::{float, integer, is};
 use super::entry::{self, Command};
-use super::failure::{Failure, Outcome, SYNTAX, WRONG_TYPE, reply_error};
+use super::failure::{Failure, Outcome, SYNTAX, WRONG_TYPE, reply_error, reply_too_large};
 use crate::replication::groups::Groups;
 use crate::resp::Args;
 
@@ -39,6 +39,9 @@ pub(super) fn commands() -> Vec<Command> {
         command("sort_ro", READ, sort_ro, "Sorts elements, and returns them."),
     ]
 }
+
+/// The least that a value takes in a reply besides its own bytes.
+const MIN_REPLY_BYTES: usize = 3;
 
 /// Options of SORT.
 #[derive(Default)]
@@ -188,19 +191,21 @@ fn run(context: &mut Context<'_>, args: Args<'_>, may_store: bool) -> Outcome {
     }
     let range = options.range(elements.len());
     let mut found: Vec<Option<Vec<u8>>> = Vec::new();
-    let (mut bytes, limit) = (0, context.shared.options.max_output_bytes);
-    'elements: for element in elements.drain(range) {
+    let max_bytes = context.shared.options.max_output_bytes;
+    let mut left = if options.store.is_some() { usize::MAX } else { max_bytes };
+    // Patterns multiply what there is.
+    let mut keep = |value: Option<Vec<u8>>| {
+        let bytes = MIN_REPLY_BYTES + value.as_ref().map_or(0, Vec::len);
+        left = left.checked_sub(bytes).ok_or_else(|| reply_too_large(max_bytes))?;
+        found.push(value);
+        Ok::<_, Failure>(())
+    };
+    for element in elements.drain(range) {
         for pattern in &options.get {
-            let value = value_of(context, pattern, &element)?;
-            bytes += value.as_ref().map_or(0, Vec::len);
-            found.push(value);
-            // The reply overflows anyway.
-            if bytes > limit && options.store.is_none() {
-                break 'elements;
-            }
+            keep(value_of(context, pattern, &element)?)?;
         }
         if options.get.is_empty() {
-            found.push(Some(element));
+            keep(Some(element))?;
         }
     }
     let Some(target) = options.store else {

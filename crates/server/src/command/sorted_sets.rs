@@ -10,11 +10,12 @@ use siltstone_collections::{Order, SortedSet};
 use super::context::Context;
 use super::definition::{FAST, NO_KEYS, ONE_KEY, READ, WRITE};
 use super::elements::{
-    self, Dice, ElementScan, NOT_A_FLOAT, begin_pairs, count_from_one, counted_keys, float, is,
-    reply_list,
+    self, Dice, ElementScan, NOT_A_FLOAT, ReplyRoom, begin_pairs, count_from_one, counted_keys,
+    float, is, reply_list,
 };
 use super::entry::{self, Command};
 use super::failure::{Failure, Outcome, SYNTAX, reply_error};
+use crate::resp::number::format_double;
 use crate::resp::{Args, RespVersion};
 
 pub(super) fn commands() -> Vec<Command> {
@@ -259,8 +260,15 @@ pub(super) fn pop_many(
     set: &mut SortedSet<'_, '_>,
     order: Order,
     count: u64,
+    mut room: ReplyRoom,
 ) -> Result<Vec<(Vec<u8>, f64)>, Failure> {
     let members = set.range(0..count, order)?;
+    for (member, score) in &members {
+        room.take_bulk(member)?;
+        room.take_bulk(format_double(*score).as_bytes())?;
+        // The header of a pair.
+        room.take(4)?;
+    }
     if members.len() as u64 == set.len() && !members.is_empty() {
         set.clear();
         return Ok(members);
@@ -284,8 +292,9 @@ fn pop(context: &mut Context<'_>, args: Args<'_>, order: Order) -> Outcome {
         return Err(SYNTAX);
     }
     let count = args.get(2).map(elements::count).transpose()?;
+    let room = ReplyRoom::new(context);
     let members = context.change(&args[1], |writes| {
-        pop_many(&mut SortedSet::open(writes, &args[1])?, order, count.unwrap_or(1))
+        pop_many(&mut SortedSet::open(writes, &args[1])?, order, count.unwrap_or(1), room)
     })?;
     // Without a count the pair is flat in RESP3, too.
     let is_nested = context.replies.version == RespVersion::Resp3 && count.is_some();
@@ -320,11 +329,13 @@ fn zmpop(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         }
         _ => return Err(SYNTAX),
     };
+    let mut room = ReplyRoom::new(context);
     let popped = context.change_many(keys.iter().copied(), |writes| {
         for key in &keys {
             let mut set = SortedSet::open(writes, key)?;
             if !set.is_empty() {
-                return Ok(Some((*key, pop_many(&mut set, order, count)?)));
+                room.take_bulk(key)?;
+                return Ok(Some((*key, pop_many(&mut set, order, count, room)?)));
             }
         }
         Ok(None)
@@ -351,6 +362,7 @@ fn zrandmember(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     }
     let count = args.get(2).map(|word| elements::selection(word, with_scores)).transpose()?;
     let mut dice = Dice::new();
+    let max_bytes = context.shared.options.max_output_bytes;
     let bits = |(member, score): (Vec<u8>, f64)| (member, score.to_bits());
     let max_bytes = context.shared.options.max_output_bytes;
     let selected: Vec<MemberScore> = context.view(&args[1], |writes| {
@@ -358,7 +370,7 @@ fn zrandmember(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         let draw = |dice: &mut Dice| Ok(set.draw(&mut |bound| dice.below(bound))?.map(bits));
         let all = || Ok(set.members()?.into_iter().map(bits).collect());
         let limit = (max_bytes, |(member, _): &MemberScore| member.len());
-        elements::select((count.unwrap_or(1), set.len()), limit, &mut dice, draw, all)
+        elements::select(count.unwrap_or(1), set.len(), &mut dice, draw, all, limit)
     })?;
     if count.is_none() {
         context.replies.bulk_or_null(selected.first().map(|(member, _)| member.as_slice()));

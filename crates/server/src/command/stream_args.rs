@@ -6,8 +6,8 @@ use siltstone_collections::stream::StreamEntry;
 use siltstone_collections::{Stream, StreamId, TrimTo, fields};
 
 use super::context::Context;
-use super::elements::{integer, is};
-use super::failure::{Failure, SYNTAX, reply_error};
+use super::elements::{ReplyRoom, digits, integer, is};
+use super::failure::{Failure, Outcome, SYNTAX, reply_error};
 use crate::resp::{Args, Replies, number};
 
 /// Entries of a node of Redis's streams, of which trimming with `~` deletes whole ones; not 0.
@@ -243,6 +243,14 @@ pub(super) fn reply_entry(replies: &mut Replies, (id, encoded): &StreamEntry) {
     reply_id(replies, *id);
     replies.array(fields(encoded).count());
     fields(encoded).for_each(|field| replies.bulk(field));
+}
+
+/// Takes the room of an entry in a reply.
+pub(super) fn take_room(room: &mut ReplyRoom, (id, encoded): (StreamId, &[u8])) -> Outcome {
+    // Two headers of arrays, and the frame of the id.
+    let of_id = digits(id.ms) + digits(id.seq) + 8;
+    room.take(of_id + 7 + digits(fields(encoded).count() as u64))?;
+    fields(encoded).try_for_each(|field| room.take_bulk(field))
 }
 
 pub(super) fn reply_entries(replies: &mut Replies, entries: &[StreamEntry]) {

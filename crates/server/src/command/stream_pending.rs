@@ -11,9 +11,10 @@ use super::definition::{FAST, ONE_KEY, READ, WRITE};
 use super::elements::{count_from_one, integer, is};
 use super::entry::{self, Command};
 use super::events::name_event;
-use super::failure::{Failure, Outcome, SYNTAX, reply_error};
+use super::failure::{Failure, Outcome, SYNTAX, reply_error, reply_too_large};
 use super::stream_args::{
-    clamped_count, end_id, no_group, reply_entry, reply_id, start_id, strict_id, strict_ids,
+    ReplyLimit, clamped_count, end_id, no_group, reply_entry, reply_id, start_id, strict_id,
+    strict_ids,
 };
 use crate::keyspace_events::EventClass;
 use crate::resp::{Args, number};
@@ -262,6 +263,8 @@ impl ClaimOptions {
 fn xclaim(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let key = &args[1];
     let now = context.now();
+    let max_bytes = context.shared.options.max_output_bytes;
+    let mut limit = ReplyLimit::new(context);
     let (claimed, is_new, only_ids) = context.change(key, |writes| {
         let mut stream = Stream::open(writes, key)?;
         let mut group = group_of(&stream, args)?;
@@ -276,7 +279,7 @@ fn xclaim(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         let mut claimant = Claimant::open(&mut stream, (group, &args[3]), now, min_idle)?;
         for id in ids {
             let pending = claimant.stream.pending(&claimant.group, id)?;
-            let Some(fields) = claimant.stream.get(id)? else {
+            let Some(mut fields) = claimant.stream.get(id)? else {
                 if pending.is_some() {
                     claimant.forget(id)?;
                 }
@@ -289,6 +292,12 @@ fn xclaim(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
                 None if options.creates => 1,
                 None => continue,
             };
+            if only_ids {
+                fields = Vec::new();
+            } else if !limit.add(&fields) {
+                // An id may be named many times.
+                return Err(reply_too_large(max_bytes));
+            }
             let deliveries = options.deliveries.unwrap_or(old + u64::from(!only_ids));
             claimant.claim((id, fields), at, deliveries)?;
         }

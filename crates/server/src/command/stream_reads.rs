@@ -14,13 +14,15 @@ use siltstone_engine::Timestamp;
 
 use super::context::Context;
 use super::definition::{BLOCKING, KeyOption, KeysTaken, NO_KEYS, READ, WRITE};
-use super::elements::is;
+use super::elements::{ReplyRoom, is};
 use super::entry::{self, Command};
 use super::events::name_event;
 use super::failure::{Failure, Outcome, SYNTAX, reply_error};
 use super::parking::{Wait, deadline_ms};
 use super::session::TimeoutReply;
-use super::stream_args::{ReplyLimit, clamped_count, no_group, reply_entry, reply_id, strict_id};
+use super::stream_args::{
+    ReplyLimit, clamped_count, no_group, reply_entry, reply_id, strict_id, take_room,
+};
 use super::stream_lag::{estimated_position, has_deleted_after};
 use crate::keyspace_events::EventClass;
 use crate::resp::{Args, RespVersion, Span};
@@ -273,6 +275,7 @@ fn xreadgroup(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let _guard = context.lock_many(read.keys.iter().copied());
     let now = context.now();
     let mut limit = ReplyLimit::new(context);
+    let mut room = ReplyRoom::new(context);
     let (found, created, lookups) = context.collections(|writes| {
         // All are checked before anything changes.
         let mut after = Vec::with_capacity(read.keys.len());
@@ -304,7 +307,12 @@ fn xreadgroup(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
                 None => reader.news(read.max(), read.is_unacknowledged, &mut limit)?,
             };
             reader.save();
-            found.extend(entries.map(|entries| (*key, entries)));
+            let entries = entries.map(|entries| (*key, entries));
+            if read.is_unacknowledged {
+                // They are not pending: what does not arrive is lost.
+                take_rooms(&mut room, entries.as_ref())?;
+            }
+            found.extend(entries);
         }
         Ok((found, created, lookups))
     })?;
@@ -314,6 +322,18 @@ fn xreadgroup(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     context.record_reads(read.keys.iter().copied(), lookups);
     answer_or_park(context, args, &read, found, &[])
 }
+
+/// Takes the room of a stream's entries in a reply.
+fn take_rooms(room: &mut ReplyRoom, entries: Option<&(&[u8], Found)>) -> Outcome {
+    let Some((key, entries)) = entries else { return Ok(()) };
+    room.take_bulk(key)?;
+    room.take(MAX_HEADERS_BYTES)?;
+    let mut found = entries.iter().filter_map(|(id, encoded)| Some((*id, encoded.as_deref()?)));
+    found.try_for_each(|entry| take_room(room, entry))
+}
+
+/// More than the headers of the arrays of a stream in a reply take.
+const MAX_HEADERS_BYTES: usize = 64;
 
 /// A consumer that reads from its stream.
 struct Reader<'w, 'r> {

@@ -406,7 +406,9 @@ impl CommandContext<'_> {
             }
             Expiry::Never | Expiry::Past => {
                 counters.flush_at.store(0, Relaxed);
-                self.batcher.clear(&self.shared.databases, self.table)
+                self.batcher.clear(&self.shared.databases, self.table)?;
+                self.shared.observers.cleared();
+                Ok(())
             }
         }
     }

@@ -18,7 +18,9 @@
 //! | commands on the leader | what has expired by the leader's clock; replies wait for its commit |
 //! | commands on a follower | what has expired at the committed time |
 //!
-//! Invariant: the time never goes back, at no node and across failovers.
+//! Invariant: the time never goes back, at no node and across failovers. So what a command of the
+//! leader has seen counts for all after it, and for the next proposal, though the leader's clock is
+//! set back meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,6 +35,8 @@ pub(crate) const TIME_KEY: &[u8] = b"\xff\xc0\xfetime";
 pub(crate) struct GroupClock {
     committed: AtomicU64,
     is_leading: AtomicBool,
+    /// The newest time that commands have seen since this node leads.
+    seen: AtomicU64,
 }
 
 impl GroupClock {
@@ -43,12 +47,20 @@ impl GroupClock {
 
     /// Sets whether commands see this node's clock.
     pub(crate) fn set_leading(&self, is_leading: bool) {
+        // What was not committed is lost, with all replies that depend on it.
+        self.seen.store(0, Ordering::Release);
         self.is_leading.store(is_leading, Ordering::Release);
     }
 
     /// Adds the time of a proposal to it, and returns it.
     pub(crate) fn stamp(&self, batch: &mut WriteBatch) {
         batch.put(TIME_KEY, &self.now().to_le_bytes());
+    }
+
+    /// The time of a leader whose clock shows `clock`.
+    fn leading(&self, clock: Timestamp) -> Timestamp {
+        let now = self.committed().max(clock);
+        self.seen.fetch_max(now, Ordering::AcqRel).max(now)
     }
 
     /// Notes the value of a row that was applied.
@@ -61,10 +73,9 @@ impl GroupClock {
 
 impl Clock for GroupClock {
     fn now(&self) -> Timestamp {
-        let committed = self.committed();
         match self.is_leading.load(Ordering::Acquire) {
-            true => committed.max(SystemClock.now()),
-            false => committed,
+            true => self.leading(SystemClock.now()),
+            false => self.committed(),
         }
     }
 }
@@ -75,5 +86,39 @@ pub(crate) struct CommittedClock(pub(crate) Arc<GroupClock>);
 impl Clock for CommittedClock {
     fn now(&self) -> Timestamp {
         self.0.committed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use siltstone_engine::Op;
+
+    use super::*;
+
+    #[test]
+    fn time_that_a_command_has_seen_is_committed_though_the_clock_is_set_back() {
+        let clock = GroupClock::default();
+        clock.set_leading(true);
+        let ahead = SystemClock.now() + 3_600_000;
+        // Something has expired then.
+        assert_eq!(clock.leading(ahead), ahead);
+        assert_eq!(clock.now(), ahead);
+        let mut batch = WriteBatch::new();
+        clock.stamp(&mut batch);
+        let Some(Op::Put { value, .. }) = batch.iter().next() else { panic!("no time") };
+        clock.note(value);
+        assert_eq!(clock.committed(), ahead);
+    }
+
+    #[test]
+    fn time_that_was_not_committed_is_forgotten_with_the_leadership() {
+        let clock = GroupClock::default();
+        clock.set_leading(true);
+        let ahead = SystemClock.now() + 3_600_000;
+        clock.leading(ahead);
+        clock.set_leading(false);
+        assert_eq!(clock.now(), 0);
+        clock.set_leading(true);
+        assert!(clock.now() < ahead);
     }
 }

@@ -91,6 +91,7 @@ pub(crate) fn start(options: &ClusterOptions) -> Result<StartedNode> {
         encryption: tls.clone().map(|tls| tls as Arc<dyn Encryption>),
         listener: Arc::new(|event| process::log(&line(event))),
         ..TransportOptions::new(options.group, options.node, own.bus)
+            .with_election_timeout(options.election_timeout)
     })?;
     let mut voters: Vec<_> = options.members.iter().map(|member| member.node).collect();
     voters.sort_unstable();

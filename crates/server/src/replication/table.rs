@@ -130,12 +130,15 @@ impl SpeculativeTable {
         self.node.table()
     }
 
-    /// The uncommitted writes of a range.
-    fn pending_in(&self, range: &KeyRange) -> Overlay {
+    /// The uncommitted writes of a range. Whoever reads it does not see those that have expired.
+    fn pending_in(&self, range: &KeyRange, now: Timestamp) -> Overlay {
         let mut writes = Overlay::default();
         if self.is_pending.load(Ordering::Acquire) {
             let pending = self.pending.read();
             for (key, entry) in pending.in_flight.range(range).chain(pending.open.range(range)) {
+                if entry.is_some_and(|entry| entry.is_expired(now)) {
+                    self.must_commit_time.store(true, Ordering::Release);
+                }
                 writes.push(match entry {
                     Some(Entry { value, expires_at }) => {
                         Op::Put { key, value, expires_at: *expires_at }
@@ -227,8 +230,8 @@ impl Engine for SpeculativeTable {
             return Err(self.refused("reads at a snapshot"));
         }
         // The pending writes first: what is applied meanwhile is in both.
-        let writes = self.pending_in(&range);
         let now = self.clock.now();
+        let writes = self.pending_in(&range, now);
         let snapshot = self.snapshot.lock().clone();
         let stored = match snapshot {
             Some(Snapshot { table, at }) => table.range(range.clone(), Some(&at))?,

@@ -150,3 +150,19 @@ fn expiry_that_was_seen_is_committed_before_the_reply() {
     drop(replication);
     node.shutdown().unwrap();
 }
+
+#[test]
+fn expiry_of_an_uncommitted_write_that_a_scan_has_seen_is_committed_before_the_reply() {
+    let (node, replication) = start();
+    let mut batch = WriteBatch::new();
+    batch.put_until(b"k", b"v", SystemClock.now() + 20);
+    replication.table.write(&batch, Durability::Buffered).unwrap();
+    // From now on it is in flight, with the time before its expiry.
+    assert!(replication.table.begin_proposal().is_some());
+    std::thread::sleep(Duration::from_millis(30));
+    assert_eq!(rows(&replication, &KeyRange::all()), [[], []]);
+    let next = replication.table.begin_proposal().expect("the time is to be committed");
+    assert_eq!(next.len(), 1);
+    drop(replication);
+    node.shutdown().unwrap();
+}

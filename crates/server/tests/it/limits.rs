@@ -114,6 +114,96 @@ fn reply_above_the_limit_is_an_error_on_an_open_connection() {
     assert_eq!(client.call("GET k").len(), 40_002);
 }
 
+/// A random selection with repetitions is as long as the client says.
+#[test]
+fn selection_above_the_limit_of_replies_is_an_error_whatever_its_count() {
+    let server = TestServer::with(|options| options.max_output_bytes = 64 << 10);
+    let mut client = server.client();
+    let value = vec![b'x'; 30_000];
+    client.expect(&[("SADD set a", ":1"), ("ZADD zset 1 a", ":1")]);
+    assert_eq!(client.call_bytes(&[b"HSET", b"hash", b"a", &value]), ":1");
+    for command in ["SRANDMEMBER set", "ZRANDMEMBER zset", "HRANDFIELD hash"] {
+        for count in ["-9223372036854775807", "-1000000000", "-10000"] {
+            let reply = client.call(&format!("{command} {count}"));
+            assert!(reply.starts_with("-ERR the reply exceeds the limit"), "{command}: {reply}");
+        }
+        let fitting = client.call(&format!("{command} -5000"));
+        assert_eq!(fitting.matches("\"a\"").count(), 5000, "{command}");
+    }
+    let reply = client.call("HRANDFIELD hash -3 WITHVALUES");
+    assert!(reply.starts_with("-ERR the reply exceeds the limit"), "{}", reply.len());
+}
+
+#[test]
+fn what_a_command_removes_is_not_lost_with_a_reply_that_is_too_large() {
+    let server = TestServer::with(|options| options.max_output_bytes = 64 << 10);
+    let mut client = server.client();
+    for number in 0..4u8 {
+        let element = [vec![b'x'; 20_000], vec![b'0' + number]].concat();
+        assert_eq!(client.call_bytes(&[b"RPUSH", b"list", &element]), format!(":{}", number + 1));
+        assert_eq!(client.call_bytes(&[b"SADD", b"set", &element]), ":1");
+        assert_eq!(client.call_bytes(&[b"ZADD", b"zset", b"1", &element]), ":1");
+        client.call_bytes(&[b"XADD", b"stream", b"*", b"f", &element]);
+    }
+    client.expect(&[("XGROUP CREATE stream g 0", "+OK")]);
+    for command in [
+        "LPOP list 4",
+        "RPOP list 1000000",
+        "LMPOP 1 list LEFT COUNT 4",
+        "BLMPOP 0 1 list LEFT COUNT 4",
+        "SPOP set 4",
+        "SPOP set 3",
+        "ZPOPMIN zset 4",
+        "ZPOPMAX zset 4",
+        "ZMPOP 1 zset MIN COUNT 4",
+        "BZMPOP 0 1 zset MIN COUNT 4",
+        "XREADGROUP GROUP g c NOACK STREAMS stream >",
+    ] {
+        let reply = client.call(command);
+        assert!(reply.starts_with("-ERR the reply exceeds the limit"), "{command}: {reply}");
+        client.expect(&[("LLEN list", ":4"), ("SCARD set", ":4"), ("ZCARD zset", ":4")]);
+    }
+    for command in ["LPOP list 2", "RPOP list 2", "SPOP set 2", "ZPOPMIN zset 2", "ZPOPMAX zset 2"]
+    {
+        let reply = client.call(command);
+        assert!(reply.len() > 40_000, "{command}: {reply}");
+    }
+    client.expect(&[("LLEN list", ":0"), ("SCARD set", ":2"), ("ZCARD zset", ":0")]);
+    for _ in 0..4 {
+        let reply = client.call("XREADGROUP GROUP g c NOACK COUNT 1 STREAMS stream >");
+        assert!(reply.len() > 20_000, "{reply}");
+    }
+    client.expect(&[("XREADGROUP GROUP g c NOACK COUNT 1 STREAMS stream >", "nil")]);
+}
+
+/// A request of a few bytes per value must not make the server collect values without end.
+#[test]
+fn values_that_a_command_names_many_times_are_not_collected_beyond_the_limit() {
+    let server = TestServer::with(|options| options.max_output_bytes = 64 << 10);
+    let mut client = server.client();
+    let value = [b'x'; 20_000];
+    client.expect(&[("RPUSH list x", ":1"), ("XGROUP CREATE stream g 0 MKSTREAM", "+OK")]);
+    assert_eq!(client.call_bytes(&[b"SET", b"kx", &value]), "+OK");
+    assert_eq!(client.call_bytes(&[b"HSET", b"hash", b"f", &value]), ":1");
+    assert_eq!(client.call_bytes(&[b"XADD", b"stream", b"1-1", b"f", &value]), "\"1-1\"");
+    let many = |head: &[&'static [u8]], part: &[&'static [u8]]| {
+        let parts = std::iter::repeat_n(part, 300_000).flatten();
+        head.iter().chain(parts).copied().collect::<Vec<&[u8]>>()
+    };
+    for request in [
+        many(&[b"HMGET", b"hash"], &[b"f"]),
+        many(&[b"SORT", b"list", b"BY", b"nosort"], &[b"GET", b"k*"]),
+        many(&[b"XCLAIM", b"stream", b"g", b"c", b"0"], &[b"1-1"]),
+    ] {
+        let reply = match request[0] {
+            b"XCLAIM" => client.call_bytes(&[&request[..], &[&b"FORCE"[..]]].concat()),
+            _ => client.call_bytes(&request),
+        };
+        assert!(reply.starts_with("-ERR the reply exceeds the limit"), "{reply}");
+    }
+    client.expect(&[("XPENDING stream g", "[:0, nil, nil, nil]")]);
+}
+
 #[test]
 fn value_too_large_for_a_reply_is_rejected_with_the_limit() {
     let server = TestServer::with(|options| options.max_output_bytes = 64 << 10);

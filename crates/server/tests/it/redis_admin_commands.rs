@@ -237,6 +237,17 @@ fn scan_accepts_any_cursor() {
 }
 
 #[test]
+fn password_among_several_settings_is_not_in_the_slow_log() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client.expect(&[("CONFIG SET slowlog-log-slower-than 0", "+OK")]);
+    let reply = client.call("CONFIG SET maxclients 100 requirepass s3cret");
+    assert!(reply.starts_with("-ERR"), "{reply}");
+    let log = client.call("SLOWLOG GET 10");
+    assert!(log.contains("maxclients") && !log.contains("s3cret"), "{log}");
+}
+
+#[test]
 fn flushall_in_a_transaction_removes_earlier_writes() {
     check_both(&[
         ("MSET a 1 b 2", "+OK"),

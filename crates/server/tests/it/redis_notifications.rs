@@ -286,6 +286,9 @@ fn tracking_covers_all_protocols_and_forgets_clients() {
     client.expect(&[("CLIENT TRACKING ON NOLOOP", "+OK"), ("GET a", "nil")]);
     server.memcached_client().expect(&[("set a 0 0 1|x|", "STORED|")]);
     assert_eq!(client.read(), "[\"invalidate\", [\"a\"]]");
+    client.expect(&[("GET a", "\"x\"")]);
+    server.memcached_client().expect(&[("flush_all|", "OK|"), ("set a 0 0 1|x|", "STORED|")]);
+    assert_eq!(client.read(), "[\"invalidate\", nil]");
     // The number of keys is bounded.
     client.expect(&[
         ("CONFIG SET tracking-table-max-keys 2", "+OK"),
