@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use mlua::{Lua, Table, Value};
 
-use super::library::{Fault, CallResult, add, array_len, as_number, bad_argument, bytes};
+use super::library::{CallResult, Fault, add, array_len, as_number, bad_argument, bytes};
 use super::library::{number, number_or, string};
 use super::limits::RunControl;
 
