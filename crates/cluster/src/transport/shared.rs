@@ -126,7 +126,7 @@ impl Shared {
     /// Closes the oldest of the connections that belong to no node yet; `false` if there is none.
     pub(super) fn close_oldest_stranger(&self) -> bool {
         let mut incoming = self.incoming.lock();
-        let Incoming { streams, of_node, .. } = &mut *incoming;
+        let IncomingConnections { streams, of_node, .. } = &mut *incoming;
         let known: HashSet<u64> = of_node.values().copied().collect();
         let oldest = streams.keys().copied().filter(|id| !known.contains(id)).min();
         let Some(stream) = oldest.and_then(|id| streams.remove(&id)) else { return false };

@@ -17,9 +17,6 @@ const INVALID_CURSOR: Failure = reply_error("ERR invalid cursor");
 const BAD_KEY_COUNT: Failure =
     reply_error("ERR Number of keys can't be greater than number of args");
 
-/// Bytes of an empty string in a reply.
-const MIN_BULK_BYTES: usize = 6;
-
 /// Whether a word is `name`, in any case.
 pub(super) fn is(word: &[u8], name: &str) -> bool {
     word.eq_ignore_ascii_case(name.as_bytes())
@@ -147,8 +144,8 @@ const MIN_FRAME_BYTES: usize = 6;
 /// `all` returns all. Of those that may repeat there are no more than a reply of `max_bytes` takes,
 /// as `bytes_of` counts them.
 pub(super) fn select<T: Ord + Clone>(
-    (count, len): (i64, u64),
-    (max_bytes, bytes): (usize, impl Fn(&T) -> usize),
+    count: i64,
+    len: u64,
     dice: &mut Dice,
     mut draw: impl FnMut(&mut Dice) -> Result<Option<T>, Failure>,
     all: impl FnOnce() -> Result<Vec<T>, Failure>,

@@ -362,7 +362,6 @@ fn zrandmember(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     }
     let count = args.get(2).map(|word| elements::selection(word, with_scores)).transpose()?;
     let mut dice = Dice::new();
-    let max_bytes = context.shared.options.max_output_bytes;
     let bits = |(member, score): (Vec<u8>, f64)| (member, score.to_bits());
     let max_bytes = context.shared.options.max_output_bytes;
     let selected: Vec<MemberScore> = context.view(&args[1], |writes| {

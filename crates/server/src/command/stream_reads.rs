@@ -324,7 +324,7 @@ fn xreadgroup(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 }
 
 /// Takes the room of a stream's entries in a reply.
-fn take_rooms(room: &mut ReplyRoom, entries: Option<&(&[u8], Found)>) -> Outcome {
+fn take_rooms(room: &mut ReplyRoom, entries: Option<&(&[u8], StreamEntries)>) -> Outcome {
     let Some((key, entries)) = entries else { return Ok(()) };
     room.take_bulk(key)?;
     room.take(MAX_HEADERS_BYTES)?;
