@@ -63,6 +63,16 @@ pub struct Sample {
     cpu_us_per_op: f64,
 }
 
+/// A figure, and what it is called.
+type Figure = (&'static str, fn(&Sample) -> f64);
+
+const FIGURES: &[Figure] = &[
+    ("k/s", |sample| sample.ops_per_second / 1e3),
+    ("p99 ms", |sample| sample.p99_ms),
+    ("longest ms", |sample| sample.longest_ms),
+    ("server's CPU µs per operation", |sample| sample.cpu_us_per_op),
+];
+
 /// The load of a comparison.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
@@ -111,24 +121,18 @@ pub fn measure(server: &str, load: Load, on_call: &mut dyn FnMut(&str)) -> Resul
 
 /// The table of all samples, in Markdown.
 pub fn table(samples: &[Sample], servers: &[String]) -> String {
-    let figures: [(&str, fn(&Sample) -> f64); 4] = [
-        ("k/s", |sample| sample.ops_per_second / 1e3),
-        ("p99 ms", |sample| sample.p99_ms),
-        ("longest ms", |sample| sample.longest_ms),
-        ("server's CPU µs per operation", |sample| sample.cpu_us_per_op),
-    ];
     let mut text = format!("| command | in flight | figure | {} |\n", servers.join(" | "));
     let _ = writeln!(text, "| --- | --- | --- |{}", " --: |".repeat(servers.len()));
     for (command, _) in COMMANDS {
         for (depth, _) in DEPTHS {
-            for (figure, value) in figures {
+            for (figure, value) in FIGURES {
                 let of = |server: &String| -> Vec<f64> {
                     let is_same = |sample: &&Sample| {
                         sample.server == *server
                             && sample.command == *command
                             && sample.depth == depth
                     };
-                    samples.iter().filter(is_same).map(value).collect()
+                    samples.iter().filter(is_same).map(*value).collect()
                 };
                 let cells: Vec<_> = servers.iter().map(|server| cell(&of(server))).collect();
                 if cells.iter().any(Option::is_some) {
