@@ -248,8 +248,8 @@ impl Client {
         }
     }
 
-    /// Counts an overflow if its messages have exceeded the soft limit for too long. Returns whether
-    /// they have; the caller then closes the client.
+    /// Counts an overflow if its messages have exceeded the soft limit for too long. Returns
+    /// whether they have; the caller then closes the client.
     pub(crate) fn check_messages(&self, now: Instant) -> bool {
         let has_timed_out = self.mailbox.has_timed_out(now, &self.registry.limits);
         if has_timed_out {

@@ -1,4 +1,5 @@
-//! Memory of large retrievals. A separate test program, because the kernel counts pages per process.
+//! Memory of large retrievals. A separate test program, because the kernel counts pages per
+//! process.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 

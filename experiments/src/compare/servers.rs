@@ -14,16 +14,15 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use siltstone_engine::{Error, Result};
 use tempfile::TempDir;
 
 use super::table::{cell, median};
-use crate::net::servers::siltstone;
+use crate::net::servers::{comes_to_listen, free_address, siltstone};
 
 /// The servers, in the order of the columns.
 pub const SERVERS: &[&str] = &["lsm", "mica", "redis"];
@@ -32,8 +31,7 @@ pub const SERVERS: &[&str] = &["lsm", "mica", "redis"];
 const DEPTHS: [(u32, f64); 2] = [(32, 1.0), (1, 0.1)];
 const CONNECTIONS: &str = "50";
 
-/// A command and what `redis-benchmark` takes for it, joined by spaces. Arguments of `EVAL` stand
-/// for themselves.
+/// Each command, and the arguments of `redis-benchmark` that send it.
 const COMMANDS: &[(&str, &[&str])] = &[
     ("SET", &["-t", "set"]),
     ("GET", &["-t", "get"]),
@@ -92,19 +90,19 @@ pub fn calls() -> u64 {
 /// # Errors
 /// If the server or `redis-benchmark` cannot be started.
 pub fn measure(server: &str, load: Load, on_call: &mut dyn FnMut(&str)) -> Result<Vec<Sample>> {
-    let running = Running::start(server)?;
+    let process = ServerProcess::start(server)?;
     let mut samples = Vec::new();
     for &(command, arguments) in COMMANDS {
         for (depth, share) in DEPTHS {
             on_call(command);
             let requests = ((load.requests as f64 * share) as u64).max(1);
-            let before = running.cpu_seconds();
+            let before = process.cpu_seconds();
             let Some([rate, p99_ms, longest_ms]) =
-                benchmark(running.address, arguments, depth, requests, load.keys)?
+                benchmark(process.address, arguments, depth, requests, load.keys)?
             else {
                 continue;
             };
-            let cpu_us_per_op = 1e6 * (running.cpu_seconds() - before) / requests as f64;
+            let cpu_us_per_op = 1e6 * (process.cpu_seconds() - before) / requests as f64;
             samples.push(Sample {
                 server: server.to_owned(),
                 command,
@@ -194,33 +192,26 @@ fn figures(row: &str) -> Option<[f64; 3]> {
 }
 
 /// A server process; it ends when this is dropped.
-struct Running {
+struct ServerProcess {
     child: Child,
     address: SocketAddr,
     _directory: TempDir,
 }
 
-impl Running {
+impl ServerProcess {
     fn start(server: &str) -> Result<Self> {
         // Below the current directory: the temporary directory of the system may be in memory.
         let directory = TempDir::new_in(".")
             .map_err(|error| Error::io("create a directory in", ".", &error))?;
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-            .and_then(|listener| listener.local_addr())
-            .map_err(|error| Error::io("bind", "127.0.0.1", &error))?;
-        let mut command = command(server, directory.path(), free)?;
+        let address = free_address()?;
+        let mut command = command(server, directory.path(), address)?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().map_err(|error| Error::io("start", server, &error))?;
-        let mut running = Running { child, address: free, _directory: directory };
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while TcpStream::connect(free).is_err() {
-            let has_ended = running.child.try_wait().is_ok_and(|ended| ended.is_some());
-            if has_ended || Instant::now() > deadline {
-                return Err(Error::Invalid(format!("{server} does not listen on {free}")));
-            }
-            std::thread::sleep(Duration::from_millis(10));
+        let mut process = ServerProcess { child, address, _directory: directory };
+        if !comes_to_listen(&mut process.child, address) {
+            return Err(Error::Invalid(format!("{server} does not listen on {address}")));
         }
-        Ok(running)
+        Ok(process)
     }
 
     /// CPU time of the process so far.
@@ -238,7 +229,7 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
     Some(fields.next()?? + fields.next()??)
 }
 
-impl Drop for Running {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -115,8 +115,7 @@ impl Server {
         memory_mib: u64,
     ) -> Result<Self> {
         let directory = TempDir::new().map_err(|error| failed("a directory", &error))?;
-        let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-        let mut tcp = free.map_err(|error| failed("a free port", &error))?;
+        let mut tcp = free_address()?;
         tcp.set_ip(between.address());
         let address = between.address().to_string();
         let (port, threads) = (tcp.port().to_string(), threads.to_string());
@@ -186,16 +185,34 @@ impl Server {
         }
         let must_poll = udp.is_none();
         let mut server = Server { child, _directory: directory, tcp, udp, xdp, gso_segments };
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while must_poll && TcpStream::connect(server.tcp).is_err() {
-            let has_ended = server.child.try_wait().is_ok_and(|ended| ended.is_some());
-            if has_ended || Instant::now() > deadline {
-                return Err(Error::Invalid(format!("{kind:?} does not listen; is it installed?")));
-            }
-            std::thread::sleep(Duration::from_millis(10));
+        if must_poll && !comes_to_listen(&mut server.child, server.tcp) {
+            return Err(Error::Invalid(format!("{kind:?} does not listen; is it installed?")));
         }
         Ok(server)
     }
+}
+
+/// A free port of the loopback interface.
+///
+/// # Errors
+/// If the system refuses.
+pub(crate) fn free_address() -> Result<SocketAddr> {
+    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    let address = free.and_then(|listener| listener.local_addr());
+    address.map_err(|error| failed("a free port", &error))
+}
+
+/// Waits until the process listens on `address`; `false` if it ends, or does not within 10 s.
+pub(crate) fn comes_to_listen(child: &mut Child, address: SocketAddr) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while TcpStream::connect(address).is_err() {
+        let has_ended = child.try_wait().is_ok_and(|ended| ended.is_some());
+        if has_ended || Instant::now() > deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    true
 }
 
 /// The `siltstone` program under test: the environment's `SILTSTONE` if it is set, else the one

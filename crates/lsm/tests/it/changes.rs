@@ -1,4 +1,5 @@
-//! The change feed beside ingestions, and over a malformed log. The tests of the store have its histories.
+//! The change feed beside ingestions, and over a malformed log. The tests of the store have its
+//! histories.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -29,12 +29,9 @@ use super::dump::read_value;
 use super::entry::{self, Command};
 use super::failure::{Failure, NOT_AN_INTEGER, Outcome, SYNTAX, reply_error};
 use super::migrate_target::{Target, append_request};
-use super::parking::Wait;
-use super::session::TimeoutReply;
 use crate::keyspace_events::EventClass;
 use crate::resp::Args;
 use crate::store::Database;
-use crate::store::blocked_keys::WaitKind;
 use crate::store::write_batcher::KeyEvent;
 
 /// Time limit in place of one that is not positive.
@@ -137,15 +134,8 @@ fn migrate(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         context.replies.simple("NOKEY");
         return Ok(());
     }
-    let wait = Wait {
-        kind: WaitKind::Change,
-        keys: Vec::new(),
-        deadline: None,
-        on_timeout: TimeoutReply::NullArray,
-    };
-    context.park(args, wait);
-    if let Some(parked) = &context.session.parked {
-        context.shared.migrations.enqueue(parked.ticket);
+    if let Some(ticket) = context.park_until_done(args) {
+        context.shared.migrations.enqueue(ticket);
     }
     Ok(())
 }

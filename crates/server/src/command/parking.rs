@@ -7,6 +7,7 @@ use super::failure::{Failure, reply_error};
 use super::queued::QueuedCommand;
 use super::session::{ParkedCommand, ReplyMode, Session, TimeoutReply};
 use super::waiters::{CancelOutcome, Waiter};
+use crate::clients::Ticket;
 use crate::mailbox::Completion;
 use crate::resp::{Args, Replies};
 use crate::shared::Shared;
@@ -63,6 +64,15 @@ impl Context<'_> {
             self.follow_expiries(args);
         }
         self.session.parked = Some(Box::new(parked));
+    }
+
+    /// Parks the running command until another thread has done its work, for which it gets the
+    /// ticket. `None` in a transaction.
+    pub(super) fn park_until_done(&mut self, args: Args<'_>) -> Option<Ticket> {
+        let on_timeout = TimeoutReply::NullArray;
+        let wait = Wait { kind: WaitKind::Change, keys: Vec::new(), deadline: None, on_timeout };
+        self.park(args, wait);
+        self.session.parked.as_ref().map(|parked| parked.ticket)
     }
 }
 

@@ -27,9 +27,7 @@ use super::context::Context;
 use super::definition::{NO_KEYS, SCRIPT};
 use super::entry::{self, Command};
 use super::failure::{Failure, Outcome, reply_error, unknown_subcommand, wrong_subcommand_arity};
-use super::parking::Wait;
 use super::script_calls::ScriptCalls;
-use super::session::TimeoutReply;
 use super::{help, info, transactions};
 use crate::resp::{Args, Replies};
 use crate::script::cache::Script;
@@ -37,7 +35,6 @@ use crate::script::host::{RunOutcome, ScriptRun, with_host};
 use crate::script::limits::{Abort, TimeLimit};
 use crate::script::long_runs::Kill;
 use crate::store::Overlay;
-use crate::store::blocked_keys::WaitKind;
 use crate::store::locks::Guard;
 
 /// Error for a script that may write, called by a read-only command.
@@ -234,15 +231,8 @@ fn run_on_worker(
         let id = context.session.client().id;
         context.shared.observers.tracking.record_reads(id, invocation.keys.iter());
     }
-    let wait = Wait {
-        kind: WaitKind::Change,
-        keys: Vec::new(),
-        deadline: None,
-        on_timeout: TimeoutReply::NullArray,
-    };
-    context.park(args, wait);
-    if let Some(parked) = &context.session.parked {
-        context.shared.long_runs.parked.enqueue(parked.ticket);
+    if let Some(ticket) = context.park_until_done(args) {
+        context.shared.long_runs.parked.enqueue(ticket);
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Striped key locks for atomic read-modify-write.
 //!
 //! A key hashes to one of 1,024 locks. A writer holds the lock of its key over its reads and its
-//! write. A reader of one row takes none; one of several keys or rows does, so that what it reads is
+//! write. A reader of one row takes no lock. A reader of several keys or rows does, so that all are
 //! of one moment. Several keys are locked in the order of their stripes, so there are no deadlocks.
 //!
 //! # Shared batches

@@ -5,9 +5,9 @@
 //!                   position of the first request; the next follows its value
 //! ```
 //!
-//! The store copies each value directly into its response packet: the rest of a response has a known
-//! size, so each position follows from the previous responses. [`ResponseLayout`] assigns positions
-//! while the store produces values; [`super::burst`] writes everything else afterwards.
+//! The store copies each value directly into its response packet: the rest of a response has a
+//! known size, so each position follows from the previous responses. [`ResponseLayout`] assigns
+//! positions while the store produces values; [`super::burst`] writes everything else afterwards.
 //!
 //! Invariant: the responses to a packet fit in the size that its client has stated.
 //!

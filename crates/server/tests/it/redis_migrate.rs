@@ -1,5 +1,5 @@
-//! MIGRATE: between two servers, to Redis and back, with passwords, to targets that break, are silent
-//! or slow, and beside other writers.
+//! MIGRATE: between two servers, to Redis and back, with passwords, to targets that break, are
+//! silent or slow, and beside other writers.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
