@@ -74,16 +74,25 @@ fn swapdb_moves_expiries_and_tells_no_tracking_client() {
     on_both(|connect| {
         let (mut client, mut tracker) = (connect(), connect());
         tracker.call("HELLO 3");
-        client.expect(&[("SET k v PX 150", "+OK"), ("SET t v", "+OK")]);
+        // One expiry is set before the events are on, one after; both fall after the exchange.
+        client.expect(&[("SET before v PX 1000", "+OK"), ("SET t v", "+OK")]);
         client.call("CONFIG SET notify-keyspace-events Ex");
-        tracker.expect(&[("CLIENT TRACKING ON", "+OK"), ("GET t", "\"v\"")]);
-        client.expect(&[("SET x v PX 100", "+OK"), ("SWAPDB 0 1", "+OK")]);
+        client.expect(&[("SET after v PX 1000", "+OK")]);
         tracker.expect(&[
-            ("PING", "+PONG"),
+            ("CLIENT TRACKING ON", "+OK"),
+            ("GET t", "\"v\""),
             ("SUBSCRIBE __keyevent@1__:expired", "[\"subscribe\", \"__keyevent@1__:expired\", :1]"),
         ]);
-        assert_eq!(tracker.read(), "[\"message\", \"__keyevent@1__:expired\", \"x\"]");
-        client.expect(&[("SELECT 1", "+OK"), ("EXISTS x t", ":1")]);
+        client.expect(&[("SWAPDB 0 1", "+OK")]);
+        tracker.expect(&[("PING", "+PONG")]);
+        let mut messages = [tracker.read(), tracker.read()];
+        messages.sort();
+        assert_eq!(
+            messages,
+            ["after", "before"]
+                .map(|key| format!("[\"message\", \"__keyevent@1__:expired\", \"{key}\"]"))
+        );
+        client.expect(&[("SELECT 1", "+OK"), ("EXISTS before after t", ":1")]);
         client.call("CONFIG SET notify-keyspace-events ''");
     });
 }
