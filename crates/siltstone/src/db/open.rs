@@ -13,7 +13,7 @@ use super::{Db, DbOptions, Inner, OpenTables};
 use crate::batch::open::OpenBatches;
 use crate::batch::recovery;
 use crate::catalogue::Catalogue;
-use crate::engines::{self, Shared};
+use crate::engines::{self, SharedResources};
 use crate::names::{LOCK, TABLE_PREFIX};
 use crate::trace;
 
@@ -160,7 +160,7 @@ impl Db {
         }
         let batches = Arc::new(OpenBatches::after(recovery::remove_incomplete(&vfs, &catalogue)?));
         let open = OpenTables { catalogue, ..OpenTables::default() };
-        let shared = Shared::new(options.cache_bytes);
+        let shared = SharedResources::new(options.cache_bytes);
         let listeners = std::mem::take(&mut options.listeners);
         options.env.events = Events::new(listeners, options.env.clock.clone())?;
         let (open, lock) = (Mutex::new(open), Mutex::new(Some(lock)));
