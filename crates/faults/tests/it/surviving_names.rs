@@ -26,8 +26,8 @@ fn synced_name_does_not_make_bytes_durable() {
     let found = outcomes(&vfs, |survivor| survivor.read_raw("a").unwrap());
     let known = [vec![], vec![0; 8], b"unsynced".to_vec()];
     assert!(known.iter().all(|bytes| found.contains(bytes)), "{found:?}");
-    let (few, rubbish): (Vec<_>, Vec<_>) = found.iter().partition(|bytes| known.contains(bytes));
-    assert!(few.len() == 3 && rubbish.iter().all(|bytes| bytes.len() == 8), "{found:?}");
+    let (few, garbage): (Vec<_>, Vec<_>) = found.iter().partition(|bytes| known.contains(bytes));
+    assert!(few.len() == 3 && garbage.iter().all(|bytes| bytes.len() == 8), "{found:?}");
 }
 
 #[test]

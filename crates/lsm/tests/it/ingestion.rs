@@ -227,8 +227,8 @@ fn snapshot_and_cursor_of_before_do_not_see_the_files() {
         keys += 1;
     }
     assert_eq!(keys, 10);
-    for settle in [false, true] {
-        if settle {
+    for is_compacted in [false, true] {
+        if is_compacted {
             lsm.flush().unwrap();
             lsm.maintain().unwrap();
             lsm.compact_range(&KeyRange::all()).unwrap();
@@ -267,8 +267,8 @@ fn later_writes_and_range_deletions_win_and_earlier_ones_lose() {
         ingest(&lsm, &["f"], IngestMode::Move).unwrap();
         put(&lsm, 4, b"later");
         delete(250..260);
-        for settle in 0..4 {
-            match settle {
+        for stage in 0..4 {
+            match stage {
                 1 => lsm.flush().unwrap(),
                 2 => lsm.maintain().unwrap(),
                 3 => lsm.compact_range(&KeyRange::all()).unwrap(),
