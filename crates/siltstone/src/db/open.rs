@@ -1,4 +1,15 @@
 //! Opening and creating a store.
+//!
+//! ```text
+//!   directory ─ is it a store? ─ decrypt ─ lock ─ read the catalogue, and write it durably
+//!     ─ finish interrupted drops and creations ─ remove incomplete batches over several tables
+//! ```
+//!
+//! Tables are opened later, when they are used. A read-only store is opened with an overlay: what
+//! engines write at open stays in memory.
+//!
+//! Invariant: nothing changes before the directory is known to be a store with this process as its
+//! only user.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
