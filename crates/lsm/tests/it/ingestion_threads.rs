@@ -92,8 +92,8 @@ fn ingestion_among_compactions_keeps_levels_disjoint_and_every_entry() {
         }
     }
     let check = |lsm: &Lsm| {
-        expected.iter().for_each(|(number, value)| {
-            assert_eq!(crate::ingestion::value(lsm, *number).as_ref(), Some(value), "{number}");
+        expected.iter().for_each(|(number, written)| {
+            assert_eq!(value(lsm, *number).as_ref(), Some(written), "{number}");
         });
     };
     check(&lsm);
