@@ -16,7 +16,7 @@ use siltstone_model::advise::{Costs, Requirements, Settings as Advised};
 
 use crate::engines::{Storage, Target};
 use crate::generate::ValueSize;
-use crate::refused;
+use crate::model_error;
 use crate::run::{OnProgress, Phase, Session, Settings};
 use crate::workload::{Choices, Workload};
 
@@ -82,9 +82,9 @@ pub fn check(
     let max = max_keys.min(MAX_BYTES / wanted.item_bytes());
     let share = (max / wanted.keys()).min(1.0);
     let keys = (wanted.keys() * share).round();
-    let part = wanted.scaled(Popularity::zipf(keys, skew).map_err(refused)?);
+    let part = wanted.scaled(Popularity::zipf(keys, skew).map_err(model_error)?);
     let settings = settings.scaled(share);
-    let costs = settings.costs(&part).map_err(refused)?;
+    let costs = settings.costs(&part).map_err(model_error)?;
     let options: BTreeMap<String, String> =
         settings.options().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     let target = Target {

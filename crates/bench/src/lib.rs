@@ -29,6 +29,6 @@ pub mod trace;
 pub mod workload;
 
 /// Converts a parameter error of the model into an engine error.
-pub fn refused(bad: siltstone_model::InvalidParameter) -> siltstone_engine::Error {
-    siltstone_engine::Error::Invalid(bad.to_string())
+pub fn model_error(error: siltstone_model::InvalidParameter) -> siltstone_engine::Error {
+    siltstone_engine::Error::Invalid(error.to_string())
 }

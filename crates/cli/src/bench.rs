@@ -47,7 +47,7 @@ impl Bench {
 }
 
 fn measure(plan: &Plan) -> Result<Report, Failure> {
-    let mut bars = progress::Workloads::default();
+    let mut bars = progress::WorkloadBars::default();
     let report = bench(&plan.target, &plan.workloads, &plan.settings, &mut |progress| {
         bars.update(progress.workload, progress.done, progress.total);
     })?;

@@ -32,11 +32,11 @@ fn bar(doing: &'static str, total: u64, template: &str) -> ProgressBar {
 
 /// Progress bars of successive workloads, one bar per workload.
 #[derive(Default)]
-pub(crate) struct Workloads {
+pub(crate) struct WorkloadBars {
     current: Option<(String, ProgressBar)>,
 }
 
-impl Workloads {
+impl WorkloadBars {
     pub(crate) fn update(&mut self, workload: &str, done: u64, total: u64) {
         if self.current.as_ref().is_none_or(|(name, bar)| {
             // A repeated workload gets a new bar.

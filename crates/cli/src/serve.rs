@@ -1,28 +1,23 @@
 //! `serve`: serves a store to clients of Redis, memcached and mica, until SIGTERM or SIGINT.
 
+mod local;
 mod replicated;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use siltstone::catalogue::Catalogue;
+use siltstone::DbOptions;
 use siltstone::options::{parse_duration, parse_size};
-use siltstone::{Db, DbOptions, Table};
-use siltstone_backup::Repository;
-use siltstone_bench::trace::{Recorder, RecordingEngine};
 use siltstone_server::{
-    BackupOptions, ClientAuth, Fsync, HoldableClock, Member, Server, ServerOptions, TlsFiles,
-    TlsOptions, TlsVersion,
+    ClientAuth, Fsync, HoldableClock, Member, ServerOptions, TlsFiles, TlsOptions, TlsVersion,
 };
 
 use crate::access::{PASSWORD_VARIABLE, password_or_variable};
-use crate::backup;
-use crate::outcome::{CommandResult, Failure, Outcome};
-use crate::store::{DEFAULT_TABLE, TableSpec, warn};
-use crate::trouble::TroubleReporter;
+use crate::outcome::{CommandResult, Failure};
+use crate::store::TableSpec;
 
 /// The address for Redis clients, unless it is given.
 const DEFAULT_LISTEN: &str = "127.0.0.1:6379";
@@ -353,80 +348,7 @@ impl Serve {
         }
         options.clock = clock.clone();
         options.holdable_clock = Some(clock);
-        if replicated::is_node(dir) {
-            let dir = dir.display();
-            return Err(Failure::Usage(format!(
-                "{dir} is the directory of a node of a replicated table: start it with the options of \
-                 its first start, --node-id and --initial-cluster or --join"
-            )));
-        }
-        let repository = self.backup.as_ref().map(Repository::open_or_create).transpose()?;
-        // Checked before a store or a table is created.
-        let existing = match Db::exists(dir)? {
-            true => Some(Db::open(dir, db_options.clone())?),
-            false => None,
-        };
-        let known = existing.as_ref().map(Db::catalogue).transpose()?.unwrap_or_default();
-        let wanted = in_their_places(self.tables_to_serve(&known), &known)?;
-        let planned: Vec<_> =
-            wanted.iter().map(|spec| (&*spec.name, spec.planned(&known))).collect();
-        let planned: Vec<_> = planned.iter().map(|(name, spec)| (*name, spec)).collect();
-        Server::check(&options, &planned)?;
-        let names: Vec<_> = planned.iter().map(|(name, _)| *name).collect();
-        let trace = self.trace_out.as_ref().map(|path| {
-            check_trace(path, self.trace_table.as_deref(), &names).map(|table| (path, table))
-        });
-        let trace = trace.transpose()?;
-        let db = existing.map_or_else(|| Db::open_or_create(dir, db_options), Ok)?;
-        let mut tables = wanted.iter().map(|spec| spec.open(&db)).collect::<Result<Vec<_>, _>>()?;
-        tables.iter().for_each(warn);
-        let recorder = trace.map(|(path, table)| record(path, &mut tables[table])).transpose()?;
-        let served: Vec<_> = tables.iter().map(|table| table.name().to_owned()).collect();
-        let reporter = TroubleReporter::start(&tables);
-        options.functions_file = Some(dir.join("functions.rdb"));
-        options.backup = repository.map(|repository| BackupOptions {
-            take: backup::of_served(db.clone(), repository, self.backup_keep),
-            interval: self.backup_interval,
-        });
-        let server = Server::bind(tables, options)?;
-        recorder.iter().for_each(|recorder| recorder.start());
-        // The reader of the next line may send a signal at once.
-        let _signals = server.stop_on_signal()?;
-        eprintln!("serving {} on {}", dir.display(), server.local_addr());
-        print_databases(&served, &db)?;
-        if let Some(path) = &self.unix_socket {
-            eprintln!("Redis's protocol on the socket {}", path.display());
-        }
-        if let Some(address) = server.memcached_addr() {
-            eprintln!("memcached's protocol on {address}");
-        }
-        if let Some(address) = server.memcached_udp_addr() {
-            eprintln!("memcached's datagrams on {address}");
-        }
-        if let Some(address) = server.udp_addr() {
-            eprintln!("UDP on {address}");
-        }
-        if let Some(metrics) = server.metrics_addr() {
-            eprintln!("metrics on http://{metrics}/metrics, a console on http://{metrics}/");
-        }
-        for (what, address) in [
-            ("Redis's protocol", server.tls_addr()),
-            ("memcached's protocol", server.tls_memcached_addr()),
-            ("metrics", server.tls_metrics_addr()),
-        ] {
-            if let Some(address) = address {
-                eprintln!("{what} over TLS on {address}");
-            }
-        }
-        let drained = server.run();
-        drop(reporter);
-        let closed = db.close();
-        if let Some(Err(error)) = recorder.map(|recorder| recorder.finish()) {
-            eprintln!("the trace ends early: {error}");
-        }
-        drained?;
-        closed?;
-        Ok(Outcome::Done)
+        self.run_local(dir, db_options, options)
     }
 
     /// TLS, if there is a certificate.
@@ -449,77 +371,4 @@ impl Serve {
             files: TlsFiles { certificate, key, client_ca, client_auth, min_version },
         })
     }
-
-    /// The tables to serve: those given, else all of the store, else a new one.
-    fn tables_to_serve(&self, known: &Catalogue) -> Vec<TableSpec> {
-        if !self.tables.is_empty() {
-            return self.tables.clone();
-        }
-        let mut names: Vec<_> = known.tables.keys().map(String::as_str).collect();
-        // The default table is SELECT 0.
-        names.sort_by_key(|name| *name != DEFAULT_TABLE);
-        if names.is_empty() {
-            names.push(DEFAULT_TABLE);
-        }
-        names.into_iter().map(TableSpec::named).collect()
-    }
-}
-
-/// The tables in the order of their numbers, which SWAPDB may have changed.
-fn in_their_places(tables: Vec<TableSpec>, known: &Catalogue) -> Result<Vec<TableSpec>, Failure> {
-    let in_place = |place: &TableSpec| {
-        let name = known.in_place_of(&place.name);
-        tables.iter().find(|table| table.name == name).cloned().ok_or_else(|| {
-            let place = &place.name;
-            Failure::Usage(format!(
-                "SWAPDB has exchanged the tables {place} and {name}: serve both, or neither"
-            ))
-        })
-    };
-    tables.iter().map(in_place).collect()
-}
-
-/// Prints the table of each database number, if there is more than one table.
-fn print_databases(served: &[String], db: &Db) -> Result<(), Failure> {
-    let catalogue = db.catalogue()?;
-    if catalogue.tables.len() < 2 {
-        return Ok(());
-    }
-    let engine = |name: &String| &catalogue.tables[name].engine;
-    let numbered = served.iter().enumerate();
-    let databases: Vec<_> =
-        numbered.map(|(number, name)| format!("{number} {name} ({})", engine(name))).collect();
-    eprintln!("SELECT {}", databases.join(", "));
-    let others = catalogue.tables.keys().filter(|name| !served.contains(name));
-    let others: Vec<_> = others.map(String::as_str).collect();
-    if !others.is_empty() {
-        eprintln!("not served, because --table names others: {}", others.join(", "));
-    }
-    Ok(())
-}
-
-/// The index of the table to record, and a check that the file is new.
-fn check_trace(path: &Path, name: Option<&str>, served: &[&str]) -> Result<usize, Failure> {
-    if path.symlink_metadata().is_ok() {
-        let path = path.display();
-        return Err(Failure::Store(format!(
-            "cannot record requests in {path}: it exists already; name a new file"
-        )));
-    }
-    served.iter().position(|served| name.is_none_or(|name| name == *served)).ok_or_else(|| {
-        Failure::Usage(format!(
-            "--trace-table: '{}' is not served; the tables are {}",
-            name.unwrap_or_default(),
-            served.join(", ")
-        ))
-    })
-}
-
-/// Prepares to record the requests for a table, from [`Recorder::start`] on.
-fn record(path: &Path, table: &mut Table) -> Result<Arc<Recorder>, Failure> {
-    let recorder = Recorder::create(path)?;
-    *table =
-        table.with_interceptor(|engine| Arc::new(RecordingEngine::new(engine, recorder.clone())));
-    eprintln!("recording requests for {} in {}", table.name(), path.display());
-    Ok(recorder)
 }

@@ -314,7 +314,8 @@ impl Import {
             .flexible(false)
             .from_reader(QuoteTracker::of(input));
         let malformed = |e: csv::Error| {
-            let line = e.position().map(csv::Position::line).or(format::quotes::line(&e));
+            let line =
+                e.position().map(csv::Position::line).or(format::quotes::line_of_long_row(&e));
             self.bad_row(line.unwrap_or(0), &format::csv::reason(&e))
         };
         let header = match self.format_args.header {

@@ -1,4 +1,14 @@
-//! The common base of all collections: metadata, elements, the owner row.
+//! One collection at a key: what hashes, lists, sets, sorted sets and streams have in common.
+//!
+//! An operation opens the collection at a key, changes its element rows in the
+//! [`WriteSet`], and saves the metadata last. The owner row of a version leads from the element
+//! rows back to the key (see [`layout`](crate::layout)).
+//!
+//! A removed collection leaves its element rows behind: the next one at the key has another
+//! version, and so other rows.
+//!
+//! Invariant: metadata and owner row are there together, and only for a collection with elements,
+//! or of a kind that may be empty.
 
 use std::ops::Bound;
 

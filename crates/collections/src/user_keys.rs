@@ -21,7 +21,7 @@ impl UserKeys {
     }
 
     /// Leaves the reserved rows, if the cursor is on one, and decodes the key.
-    fn settle(&mut self, mut is_valid: bool, order: Order) -> Result<bool> {
+    fn skip_reserved(&mut self, mut is_valid: bool, order: Order) -> Result<bool> {
         if is_valid && user_key(self.rows.key()).is_none() {
             is_valid = match order {
                 Order::Ascending => self.rows.seek(&AFTER_RESERVED)?,
@@ -42,32 +42,32 @@ impl Cursor for UserKeys {
 
     fn first(&mut self) -> Result<bool> {
         let is_valid = self.rows.first()?;
-        self.settle(is_valid, Order::Ascending)
+        self.skip_reserved(is_valid, Order::Ascending)
     }
 
     fn last(&mut self) -> Result<bool> {
         let is_valid = self.rows.last()?;
-        self.settle(is_valid, Order::Descending)
+        self.skip_reserved(is_valid, Order::Descending)
     }
 
     fn seek(&mut self, key: &[u8]) -> Result<bool> {
         let is_valid = self.rows.seek(&stored_key(key))?;
-        self.settle(is_valid, Order::Ascending)
+        self.skip_reserved(is_valid, Order::Ascending)
     }
 
     fn seek_back(&mut self, key: &[u8]) -> Result<bool> {
         let is_valid = self.rows.seek_back(&stored_key(key))?;
-        self.settle(is_valid, Order::Descending)
+        self.skip_reserved(is_valid, Order::Descending)
     }
 
     fn next(&mut self) -> Result<bool> {
         let is_valid = self.rows.next()?;
-        self.settle(is_valid, Order::Ascending)
+        self.skip_reserved(is_valid, Order::Ascending)
     }
 
     fn prev(&mut self) -> Result<bool> {
         let is_valid = self.rows.prev()?;
-        self.settle(is_valid, Order::Descending)
+        self.skip_reserved(is_valid, Order::Descending)
     }
 
     fn key(&self) -> &[u8] {

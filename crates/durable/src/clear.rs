@@ -26,7 +26,8 @@ use std::sync::atomic::Ordering::Release;
 use siltstone_engine::{Error, Result};
 
 use crate::VersionEdit;
-use crate::core::{EditOf, LogStructured, StateOf, ViewOf, Writer, publish};
+use crate::core::{EditOf, LogStructured, StateOf, ViewOf, Writer};
+use crate::publication::publish;
 use crate::stall::rotate;
 
 /// An engine that can remove all keys at once.

@@ -29,7 +29,9 @@ use crate::checkpoint::Checkpoint;
 use crate::clear::{self, Clear};
 use crate::core::{Core, EditOf};
 use crate::offline::Report;
-use crate::{PartSurvey, VersionEdit, VersionState, commit, core, flush, prepare, replay_edits};
+use crate::{
+    PartSurvey, VersionEdit, VersionState, commit, flush, prepare, publication, replay_edits,
+};
 
 /// The operations of an open table besides writes, which an engine implements. A method with the
 /// name of one of [`Engine`] has the same contract and the same errors.
@@ -432,7 +434,7 @@ impl<T: OpenTable> Engine for LogStructuredEngine<T> {
     }
 
     fn close(&self) -> Result<()> {
-        let closed = core::close(self.table(), || {
+        let closed = publication::close(self.table(), || {
             self.table.stop();
             self.table.before_seal();
         });

@@ -10,8 +10,9 @@ use siltstone_engine::Result;
 use siltstone_runtime::BackgroundWork;
 
 use crate::EditHeader;
-use crate::core::{LogStructured, Memtable, apply_header};
+use crate::core::{LogStructured, Memtable};
 use crate::jobs::schedule_flush;
+use crate::publication::apply_header;
 use crate::stall::rotate;
 
 /// Writes everything in memory to files, and waits until they are durable.

@@ -12,8 +12,10 @@
 //! | [`jobs`] | queueing of background jobs, and their events |
 //! | [`clear`](mod@clear) | removing all keys at once |
 //! | [`view`] | what a read can see |
+//! | `publication` | changes of the view and of the files that it names |
 //! | [`version_edit`] | what the edits of all engines have in common, and their replay |
 //! | [`version_set`] | the manifest and the current version: one edit at a time |
+//! | `missing_files` | the errors of a table that lacks files |
 //! | [`recovery`] | opening: logs, obsolete files |
 //! | [`checkpoint`] | the files of one version and a manifest of their own |
 //! | `part` | batches over several tables: part records, and what must be durable with them |
@@ -34,10 +36,12 @@ pub mod flush;
 mod group;
 pub mod jobs;
 mod log_records;
+mod missing_files;
 pub mod offline;
 mod part;
 pub mod part_survey;
 mod prepare;
+mod publication;
 pub mod recovery;
 pub mod repair;
 mod slowdown;
@@ -48,16 +52,15 @@ pub mod view;
 
 pub use self::clear::Clear;
 pub use self::core::{
-    Core, CoreParts, EditOf, LogStructured, Memtable, State, StateOf, ViewOf, Writer, apply_edit,
-    publish,
+    Core, CoreParts, EditOf, LogStructured, Memtable, State, StateOf, ViewOf, Writer,
 };
 pub use engine::{LogStructuredEngine, OpenTable};
 pub use group::Group;
 pub use jobs::{report_compaction, schedule_flush, spawn_job};
 pub use log_records::LogRecords;
+pub use missing_files::{missing_file, missing_manifest, reject_orphans};
 pub use part_survey::{LoggedPart, PartSurvey};
+pub use publication::{apply_edit, publish};
 pub use version_edit::{EditHeader, VersionEdit, replay_edits};
-pub use version_set::{
-    RecoveredManifest, VersionSet, VersionState, missing_file, missing_manifest, reject_orphans,
-};
+pub use version_set::{RecoveredManifest, VersionSet, VersionState};
 pub use view::View;

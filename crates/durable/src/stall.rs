@@ -14,9 +14,10 @@ use parking_lot::MutexGuard;
 use siltstone_engine::{Error, Result};
 use siltstone_runtime::{BackgroundWork, WriteStall};
 
-use crate::core::{LogStructured, Writer, publish};
+use crate::core::{LogStructured, Writer};
 use crate::group::Group;
 use crate::jobs::schedule_flush;
+use crate::publication::publish;
 
 /// Makes room for `group` in the active memtable. The writer is unlocked while this waits.
 pub(crate) fn make_room<T: LogStructured>(

@@ -27,6 +27,7 @@
 //! | [`clock`] | the injected clock |
 //! | [`part`] | parts of batches over several tables |
 //! | [`sample`] | a random key, for engines without a faster way |
+//! | [`verification`] | the result of a verification, with the damage |
 //! | [`repair`] | the result of a repair, with what was lost |
 //! | [`varint`] | variable-length integers |
 
@@ -53,6 +54,7 @@ pub mod repair;
 pub mod sample;
 pub mod stats;
 pub mod varint;
+pub mod verification;
 
 pub use batch::{BatchOp, Op, WriteBatch};
 pub use changes::{Change, ChangeBatch, ChangeCursor, ChangeOptions, ChangePart};
@@ -60,9 +62,7 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use compaction_filter::{
     CompactionFilter, FilterContent, FilterDecision, FilterPass, FilterRow,
 };
-pub use contract::{
-    Capabilities, CheckpointSink, Damage, Durability, Engine, ReadPoint, VerifyReport,
-};
+pub use contract::{Capabilities, CheckpointSink, Durability, Engine, ReadPoint};
 pub use cursor::{Cursor, Forward, ForwardCursor};
 pub use entry::{Entry, MAX_KEY_BYTES, MAX_VALUE_BYTES, Timestamp};
 pub use error::{Error, InvalidOption, Result};
@@ -76,3 +76,4 @@ pub use options::{OptionChange, OptionReader};
 pub use part::{LogPosition, PartDependencies, PartHeader, PreparedPart};
 pub use repair::{KeyBounds, Loss, LossEffect, RepairReport};
 pub use stats::Stats;
+pub use verification::{Damage, VerifyReport};

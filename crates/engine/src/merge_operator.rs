@@ -16,8 +16,8 @@
 //! * **Partial merges change nothing.** `full_merge` with some adjacent operands replaced by their
 //!   `partial_merge` has the same result, and so has `full_merge` in two steps, with the result of
 //!   the first operands as the value for the others.
-//! * **A failure is not an end.** If `full_merge` fails, reads of the key and iterations over it
-//!   fail with its reason. Compactions keep the operands. A put or a delete of the key mends it.
+//! * **A failure concerns one key.** If `full_merge` fails, reads of the key and iterations over it
+//!   fail with its reason. Compactions keep the operands. A put or a delete of the key ends that.
 //! * **The name is the format of the operands.** It is stored in the table, which refuses an
 //!   operator of another name.
 //! * Operators read and write nothing else: they run inside reads and compactions.

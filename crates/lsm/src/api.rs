@@ -1,4 +1,6 @@
-//! Public API of the ordered engine.
+//! Public API of the ordered engine: [`Lsm`], an open table.
+//!
+//! [`LogStructuredEngine`] implements the trait `Engine`; [`OpenTable`] has what differs by engine.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Serializes checkpoints, and shows flushes that one is running.
+//! Serializes checkpoints, and has a flag by which flushes see that one is running.
 //!
 //! A checkpoint copies files, not memtables. So while it runs, flushes retain no hot keys in
 //! memory, and with a NoveLSM overlay no memtable is flushed before the overlay, which has older

@@ -42,7 +42,7 @@ use siltstone_engine::{
     Error, IngestMode, IngestOptions, IngestReport, PreparedIngestion, Purpose, Result,
 };
 use siltstone_table::{
-    EXTERNAL_SEQUENCE, FileKind, FileNumber, Ingested, Table, TableMeta, parse_file_name,
+    EXTERNAL_SEQUENCE, FileKind, FileNumber, Ingestion, Table, TableMeta, parse_file_name,
 };
 use siltstone_vfs::{File, Mode, Vfs};
 
@@ -276,7 +276,7 @@ pub(crate) fn open_sorted_file(
         );
         return Err(Error::Invalid(reason));
     };
-    let kind = FileKind::Ingested(Ingested { sequence: EXTERNAL_SEQUENCE, identity });
+    let kind = FileKind::Ingested(Ingestion { sequence: EXTERNAL_SEQUENCE, identity });
     Ok((identity, Table::open_kind(file, &shown, kind, number, None)?))
 }
 
@@ -334,7 +334,7 @@ impl PreparedFiles<'_> {
         let renamed = self.files.iter().try_for_each(|file| {
             let Some((identity, meta)) = &file.checked else { return Ok(()) };
             let run = L0RunEntry { data_bytes: meta.user_bytes, ..L0RunEntry::default() };
-            let ingested = Some(Ingested { sequence, identity: *identity });
+            let ingested = Some(Ingestion { sequence, identity: *identity });
             let entry = FileEntry { run: Some(run), ingested, ..FileEntry::of(meta, 0) };
             self.tree.vfs.rename(&file.name(), &entry.file_name())?;
             named.push(entry);

@@ -10,7 +10,7 @@ use siltstone_engine::inspection::shown;
 use siltstone_engine::{BatchOp, Error, Inspection, Op, Result};
 use siltstone_table::log::inspect_log;
 use siltstone_table::{
-    EXTERNAL_SEQUENCE, FileKind, FileNumber, Ingested, Kind, Manifest, Table, parse_file_name,
+    EXTERNAL_SEQUENCE, FileKind, FileNumber, Ingestion, Kind, Manifest, Table, parse_file_name,
     salvage_table,
 };
 use siltstone_vfs::{Mode, Vfs};
@@ -97,7 +97,7 @@ fn table(
 fn external_kind(vfs: &Arc<dyn Vfs>, name: &str) -> Result<FileKind> {
     let identity = Table::external_identity(vfs.open(name, Mode::Read)?.as_ref())?;
     let identity = identity.ok_or_else(|| Error::corruption(name, 0, "a table without its end"))?;
-    Ok(FileKind::Ingested(Ingested { sequence: EXTERNAL_SEQUENCE, identity }))
+    Ok(FileKind::Ingested(Ingestion { sequence: EXTERNAL_SEQUENCE, identity }))
 }
 
 fn log(

@@ -1,7 +1,16 @@
 //! The memtable: the newest writes, in memory, in key order.
 //!
-//! There is one entry per key, with the chain of its versions and a count of its updates. Each
-//! version has its position in the log. TRIAD needs both (TRIAD paper, sections 4.1 and 4.3).
+//! ```text
+//!   BLinkTree   key ─▶ entry: count of updates ─▶ newest version ─▶ older version ─▶ …
+//!                                                 (sequence, kind, value, position in the log)
+//!   beside it   range deletions
+//! ```
+//!
+//! Unlike LevelDB's, which has one entry per write, it has one per key. TRIAD needs the count of
+//! updates to find hot keys, and the positions to flush an index of the log in place of values
+//! (TRIAD paper, sections 4.1 and 4.3).
+//!
+//! Invariant: one writer at a time; readers take no lock and see each version whole.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};

@@ -1,4 +1,7 @@
-//! Verification and statistics of an open tree.
+//! The report on an open tree: a verification of every byte, and statistics.
+//!
+//! Both read one version while writes and compactions go on. Verification reads tables, runs in
+//! persistent memory, the logs that they refer to, and the logs of memtables.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

@@ -1,5 +1,5 @@
-//! The conformance kit over encrypted files: the medium under the encryption loses power, fails,
-//! fills up and is damaged, and the engine must keep the same promises.
+//! The conformance kit over encrypted files: the file system under it loses power, fails, fills
+//! up and is damaged, and the engine gives the same guarantees.
 //!
 //! Few option sets: those whose files and logs differ most. Mapped memory cannot be encrypted.
 

@@ -54,5 +54,5 @@ pub use file::{DumpFile, Entry, Item};
 pub use payload::WRITTEN_VERSION;
 pub use siltstone_collections::Encoding;
 pub use store::StoreError;
-pub use stream::{Pending, Stream, StreamConsumer, StreamEntry, StreamGroup};
+pub use stream::{PendingEntry, Stream, StreamConsumer, StreamEntry, StreamGroup};
 pub use value::{MAX_VERSION, Value};

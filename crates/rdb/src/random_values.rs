@@ -5,7 +5,7 @@ use proptest::test_runner::Config;
 use siltstone_collections::{Encoding, StreamId};
 
 use crate::payload::{dump, restore, seal, verify};
-use crate::stream::{Pending, Stream, StreamConsumer, StreamEntry, StreamGroup};
+use crate::stream::{PendingEntry, Stream, StreamConsumer, StreamEntry, StreamGroup};
 use crate::value::Value;
 
 /// Far above the memory of any value here, far below what damaged lengths announce.
@@ -55,7 +55,7 @@ fn stream() -> impl Strategy<Value = Stream> {
             .into_iter()
             .map(|name| StreamConsumer { name, seen_at: 7, active_at: Some(7) })
             .collect();
-        let pending = pending.into_iter().map(|(ms, (consumer, delivered_at))| Pending {
+        let pending = pending.into_iter().map(|(ms, (consumer, delivered_at))| PendingEntry {
             id: StreamId { ms, seq: 1 },
             consumer: consumer % consumers.len(),
             delivered_at,

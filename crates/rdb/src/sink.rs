@@ -1,4 +1,5 @@
-//! Writes the primitive parts of the format: lengths and strings. [`crate::source`] draws them.
+//! Writes the primitive parts of the format: lengths and strings. Their layout is in
+//! [`crate::source`].
 //!
 //! Strings are written as they are, or as integers; never compressed.
 

@@ -1,4 +1,7 @@
-//! Between values and the collections of a table.
+//! Reads a [`Value`] from the collections of a table, and writes one to them.
+//!
+//! Reads are for DUMP and for dump files, writes for RESTORE and their import. A value may come from
+//! an attacker: equal elements, which no collection has, are rejected.
 
 use std::fmt;
 
@@ -7,7 +10,7 @@ use siltstone_collections::{
     Stream as StoredStream, StreamId, WriteSet, fields,
 };
 
-use crate::stream::{Pending, Stream, StreamConsumer, StreamEntry, StreamGroup};
+use crate::stream::{PendingEntry, Stream, StreamConsumer, StreamEntry, StreamGroup};
 use crate::value::Value;
 
 /// Why a value cannot be stored.
@@ -178,7 +181,7 @@ fn read_stream(stored: &StoredStream<'_, '_>) -> Result<Stream, Error> {
         stored.for_each_pending(&group, ids, Order::Ascending, &mut |entry| {
             // Consumers are in the order of their names.
             let consumer = consumers.binary_search_by(|c| c.name.cmp(&entry.consumer));
-            pending.extend(consumer.ok().map(|consumer| Pending {
+            pending.extend(consumer.ok().map(|consumer| PendingEntry {
                 id: entry.id,
                 consumer,
                 delivered_at: entry.delivered_at,
@@ -218,7 +221,7 @@ fn store_stream(stream: &Stream, writes: &mut WriteSet<'_>, key: &[u8]) -> Resul
             consumer.active_at = *active_at;
             created.push(consumer);
         }
-        for Pending { id, consumer, delivered_at, deliveries } in pending {
+        for PendingEntry { id, consumer, delivered_at, deliveries } in pending {
             let Some(consumer) = created.get_mut(*consumer) else { continue };
             stored.deliver(&mut group, consumer, (*id, *delivered_at, *deliveries))?;
         }

@@ -78,7 +78,7 @@ pub struct StreamGroup {
     /// Consumers.
     pub consumers: Vec<StreamConsumer>,
     /// Pending entries in the order of their ids.
-    pub pending: Vec<Pending>,
+    pub pending: Vec<PendingEntry>,
 }
 
 /// A consumer.
@@ -94,7 +94,7 @@ pub struct StreamConsumer {
 
 /// An entry that was delivered and not acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pending {
+pub struct PendingEntry {
     /// Id of the entry, which may have been deleted.
     pub id: StreamId,
     /// Position of the consumer that has it.
@@ -297,7 +297,7 @@ fn decode_group<R: Read>(source: &mut Source<R>, version: Version) -> Result<Str
         }
         let (delivered_at, deliveries) = (source.u64_le()?, source.length()?);
         // Its consumer follows.
-        group.pending.push(Pending { id, consumer: usize::MAX, delivered_at, deliveries });
+        group.pending.push(PendingEntry { id, consumer: usize::MAX, delivered_at, deliveries });
     }
     for position in 0..source.length()? {
         source.charge_elements(1)?;
@@ -451,7 +451,7 @@ mod tests {
             fields: vec![b"f".to_vec(), b"8".to_vec()],
         };
         let consumer = |active_at| StreamConsumer { name: b"c".to_vec(), seen_at: 7, active_at };
-        let pending = Pending { id: entry.id, consumer: 0, delivered_at: 7, deliveries: 3 };
+        let pending = PendingEntry { id: entry.id, consumer: 0, delivered_at: 7, deliveries: 3 };
         let expected = Stream {
             entries: vec![entry],
             last: StreamId { ms: 6, seq: 0 },

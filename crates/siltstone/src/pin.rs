@@ -28,7 +28,7 @@ use siltstone_table::log::logs_from;
 use siltstone_table::{
     FileKind, FileNumber, LogEnd, LogMode, LogReader, Manifest, parse_file_name,
 };
-use siltstone_vfs::{Mode, Pinned, Vfs};
+use siltstone_vfs::{Mode, PinnedDirectory, Vfs};
 
 use crate::catalogue::Catalogue;
 use crate::engines;
@@ -36,7 +36,7 @@ use crate::names::directory;
 
 /// A store as of one moment.
 pub(crate) struct PinnedStore {
-    pub(crate) directory: Pinned,
+    pub(crate) directory: PinnedDirectory,
     pub(crate) state: StoreState,
     /// The tables that cannot be pinned, with their engines.
     pub(crate) refused: BTreeMap<String, &'static str>,
@@ -54,7 +54,7 @@ pub(crate) struct StoreState {
 struct PinnedTable {
     name: String,
     vfs: Arc<dyn Vfs>,
-    files: Pinned,
+    files: PinnedDirectory,
     first_log: u64,
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn pin(vfs: &dyn Vfs) -> Result<PinnedStore> {
     for table in &mut tables {
         pin_files(table, &mut state)?;
     }
-    let mut pinned = Pinned::of(vfs);
+    let mut pinned = PinnedDirectory::of(vfs);
     pinned.add_bytes(Catalogue::NAME, catalogue.format());
     for table in tables {
         pinned.add_directory(&directory(&table.name), table.files);
@@ -90,7 +90,7 @@ pub(crate) fn pin(vfs: &dyn Vfs) -> Result<PinnedStore> {
 
 fn pin_manifest(store: &dyn Vfs, name: &str, state: &mut StoreState) -> Result<PinnedTable> {
     let vfs = store.existing_subdirectory(&directory(name))?;
-    let mut files = Pinned::of(vfs.as_ref());
+    let mut files = PinnedDirectory::of(vfs.as_ref());
     // CURRENT is before MANIFEST in this order: a manifest that it names is complete from then on.
     for file in vfs.list()?.into_iter().filter(|file| Manifest::owns(file)) {
         let Some(bytes) = read(vfs.as_ref(), &file)? else { continue };

@@ -12,12 +12,12 @@
 //!    6  zeros     u16
 //!    8  buckets   u32
 //!   12  epoch     u32, of the pages that replay accepts
-//!   16  start     u64, the page of the log at which replay begins
-//!   24  last      u64, the timestamp of the last batch
+//!   16  replay start     u64, the page of the log at which replay begins
+//!   24  last timestamp   u64, of the last batch
 //!   32  journal epoch    u32, and
 //!   36  journal through  u64: journaled batches of that epoch up to this timestamp count
-//!   44  tail      u64, pages of the log below this are not needed
-//!   52  gone      u64, pages up to this may be in retired blocks; all later ones are present
+//!   44  tail             u64, pages of the log below this are not needed
+//!   52  retired through  u64, pages up to this may be in retired blocks; all later ones are there
 //!   60  open blocks     u32, count; then their numbers, u32 each
 //!       clears          u32, count; then their timestamps, u64 each, ascending (see `clears`)
 //!       the mapping's state
@@ -52,12 +52,13 @@ pub(crate) struct Checkpoint {
     pub(crate) mapping: u8,
     pub(crate) buckets: u32,
     pub(crate) epoch: u32,
-    pub(crate) start: u64,
-    pub(crate) last: u64,
+    pub(crate) replay_start: u64,
+    pub(crate) last_timestamp: u64,
+    /// Epoch and timestamp up to which journaled batches count.
     pub(crate) journaled: (u32, u64),
     pub(crate) tail: u64,
-    pub(crate) gone: u64,
-    pub(crate) open: Vec<u32>,
+    pub(crate) retired_through: u64,
+    pub(crate) open_blocks: Vec<u32>,
     pub(crate) clears: Vec<u64>,
     pub(crate) mapping_state: Vec<u8>,
 }
@@ -78,14 +79,14 @@ impl Checkpoint {
         bytes.extend_from_slice(&[VERSION, self.mapping, 0, 0]);
         bytes.extend_from_slice(&self.buckets.to_le_bytes());
         bytes.extend_from_slice(&self.epoch.to_le_bytes());
-        bytes.extend_from_slice(&self.start.to_le_bytes());
-        bytes.extend_from_slice(&self.last.to_le_bytes());
+        bytes.extend_from_slice(&self.replay_start.to_le_bytes());
+        bytes.extend_from_slice(&self.last_timestamp.to_le_bytes());
         bytes.extend_from_slice(&self.journaled.0.to_le_bytes());
         bytes.extend_from_slice(&self.journaled.1.to_le_bytes());
         bytes.extend_from_slice(&self.tail.to_le_bytes());
-        bytes.extend_from_slice(&self.gone.to_le_bytes());
-        bytes.extend_from_slice(&(self.open.len() as u32).to_le_bytes());
-        self.open.iter().for_each(|block| bytes.extend_from_slice(&block.to_le_bytes()));
+        bytes.extend_from_slice(&self.retired_through.to_le_bytes());
+        bytes.extend_from_slice(&(self.open_blocks.len() as u32).to_le_bytes());
+        self.open_blocks.iter().for_each(|block| bytes.extend_from_slice(&block.to_le_bytes()));
         bytes.extend_from_slice(&(self.clears.len() as u32).to_le_bytes());
         self.clears.iter().for_each(|clear| bytes.extend_from_slice(&clear.to_le_bytes()));
         bytes.extend_from_slice(&self.mapping_state);
@@ -115,12 +116,12 @@ impl Checkpoint {
             mapping: bytes[5],
             buckets: u32_at(bytes, 8),
             epoch: u32_at(bytes, 12),
-            start: u64_at(bytes, 16),
-            last: u64_at(bytes, 24),
+            replay_start: u64_at(bytes, 16),
+            last_timestamp: u64_at(bytes, 24),
             journaled: (u32_at(bytes, 32), u64_at(bytes, 36)),
             tail: u64_at(bytes, 44),
-            gone: u64_at(bytes, 52),
-            open: blocks.chunks_exact(4).map(|block| u32_at(block, 0)).collect(),
+            retired_through: u64_at(bytes, 52),
+            open_blocks: blocks.chunks_exact(4).map(|block| u32_at(block, 0)).collect(),
             clears: clears.chunks_exact(8).map(|clear| u64_at(clear, 0)).collect(),
             mapping_state: mapping_state.to_vec(),
         })
@@ -197,12 +198,12 @@ pub(crate) fn write_with(
         mapping: shared.options.mapping.code(),
         buckets: mapping.steps() as u32,
         epoch,
-        start: writer.number,
-        last: writer.last,
+        replay_start: writer.number,
+        last_timestamp: writer.last,
         journaled,
         tail: writer.space.lowest(writer.number),
-        gone: writer.space.retired_through,
-        open: writer.space.open_blocks(),
+        retired_through: writer.space.retired_through,
+        open_blocks: writer.space.open_blocks(),
         clears: shared.clears.all(),
         mapping_state: mapping.encode(),
     };
@@ -221,8 +222,8 @@ pub(crate) fn write_with(
     }
     // Pages of a failed checkpoint must not have a later epoch than those that replace them.
     writer.epoch = epoch;
-    writer.retired_by_checkpoint = checkpoint.gone;
-    writer.starts = (writer.starts.1, checkpoint.start);
+    writer.retired_by_checkpoint = checkpoint.retired_through;
+    writer.starts = (writer.starts.1, checkpoint.replay_start);
     writer.space.checkpoints.push_back(blocks);
     shared.counters.checkpoints.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     while writer.space.checkpoints.len() > 2 {

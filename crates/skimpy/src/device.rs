@@ -1,4 +1,10 @@
 //! Access to the flash device: validated pages, and the load of its channels.
+//!
+//! Block b is on channel b mod c. A request completes some time after it was submitted; the device
+//! keeps the last such time of each channel, so that writes can go to the channel that is free
+//! first.
+//!
+//! Invariant: a page is used only after its checksum, kind and number were checked.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,13 +22,14 @@ use crate::record::{Content, Record};
 /// The name of the device's file.
 pub(crate) const DEVICE: &str = "flash";
 
+/// The flash device of a table.
 pub(crate) struct Device {
     pub(crate) flash: Arc<dyn Flash>,
     pub(crate) geometry: Geometry,
     pub(crate) slots: Slots,
     name: Arc<str>,
     /// By channel: when its submitted requests will be complete, in nanoseconds.
-    done: Vec<AtomicU64>,
+    busy_until: Vec<AtomicU64>,
 }
 
 impl Device {
@@ -30,19 +37,19 @@ impl Device {
     pub(crate) fn new(flash: Arc<dyn Flash>, channels: u32) -> Self {
         let geometry = flash.geometry();
         let (slots, name) = (Slots::for_pages(geometry.pages()), flash.name().into());
-        let done = (0..channels.max(1)).map(|_| AtomicU64::new(0)).collect();
-        Device { flash, geometry, slots, name, done }
+        let busy_until = (0..channels.max(1)).map(|_| AtomicU64::new(0)).collect();
+        Device { flash, geometry, slots, name, busy_until }
     }
 
     /// When the submitted requests of a channel will be complete; not before now.
-    pub(crate) fn done(&self, channel: usize) -> Duration {
-        let done = self.done[channel % self.done.len()].load(Relaxed);
-        Duration::from_nanos(done).max(self.flash.now())
+    pub(crate) fn busy_until(&self, channel: usize) -> Duration {
+        let busy_until = self.busy_until[channel % self.busy_until.len()].load(Relaxed);
+        Duration::from_nanos(busy_until).max(self.flash.now())
     }
 
     /// Records a request that was submitted to a block.
-    pub(crate) fn submitted(&self, block: u32, completion: Completion) -> Completion {
-        let channel = &self.done[block as usize % self.done.len()];
+    pub(crate) fn record_submission(&self, block: u32, completion: Completion) -> Completion {
+        let channel = &self.busy_until[block as usize % self.busy_until.len()];
         channel.fetch_max(completion.at().as_nanos() as u64, Relaxed);
         completion
     }
@@ -54,12 +61,12 @@ impl Device {
         purpose: Purpose,
     ) -> FlashResult<Completion> {
         let completion = self.flash.submit_program(page, bytes, purpose)?;
-        Ok(self.submitted(self.geometry.block_of(page), completion))
+        Ok(self.record_submission(self.geometry.block_of(page), completion))
     }
 
     pub(crate) fn submit_erase(&self, block: u32, purpose: Purpose) -> FlashResult<Completion> {
         let completion = self.flash.submit_erase(block, purpose)?;
-        Ok(self.submitted(block, completion))
+        Ok(self.record_submission(block, completion))
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -79,8 +86,8 @@ impl Device {
     pub(crate) fn submit_read(&self, page: u32, purpose: Purpose) -> Result<(Vec<u8>, Completion)> {
         let mut bytes = vec![0; self.geometry.page_bytes()];
         let read = self.flash.submit_read(page, &mut bytes, purpose);
-        let completion = read.map_err(|error| self.unread(page, error))?;
-        Ok((bytes, self.submitted(self.geometry.block_of(page), completion)))
+        let completion = read.map_err(|error| self.read_error(page, error))?;
+        Ok((bytes, self.record_submission(self.geometry.block_of(page), completion)))
     }
 
     /// Waits for a submitted read.
@@ -90,11 +97,12 @@ impl Device {
         bytes: Vec<u8>,
         completion: Completion,
     ) -> Result<Page> {
-        self.flash.wait(completion).map_err(|error| self.unread(page, error))?;
+        self.flash.wait(completion).map_err(|error| self.read_error(page, error))?;
         self.parse(page, bytes)
     }
 
-    fn unread(&self, page: u32, error: FlashError) -> Error {
+    /// The error of a read of a page that must exist.
+    fn read_error(&self, page: u32, error: FlashError) -> Error {
         match error {
             FlashError::Erased { .. } | FlashError::NoSuchPage { .. } => {
                 self.corrupt(page, "a page that is needed is erased")
@@ -212,7 +220,7 @@ mod tests {
             endurance: u64::MAX,
         });
         let device = Device::new(Arc::new(device), 2);
-        let micros = |channel: usize| device.done(channel).as_micros();
+        let micros = |channel: usize| device.busy_until(channel).as_micros();
         // Block 3 is on the second channel.
         assert!(device.submit_program(12, &[0; 4096], Purpose::Flush).is_ok());
         assert_eq!((micros(0), micros(1)), (0, 100));

@@ -147,7 +147,7 @@ impl PageMapped {
                 // The open block of a channel may be a block of any channel.
                 let done = |channel: usize| {
                     state.open[channel]
-                        .map_or(Duration::ZERO, |block| self.device.done(block as usize))
+                        .map_or(Duration::ZERO, |block| self.device.busy_until(block as usize))
                 };
                 state.channels.least_loaded(physical.pages_per_block(), done)
             }
@@ -311,7 +311,7 @@ impl Flash for PageMapped {
             // Collection may have moved the page and reused its place.
             if self.state().places[page as usize] == place {
                 let block = self.physical_flash.geometry().block_of(place);
-                return read.map(|completion| self.device.submitted(block, completion));
+                return read.map(|completion| self.device.record_submission(block, completion));
             }
         }
     }

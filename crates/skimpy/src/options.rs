@@ -1,4 +1,4 @@
-//! The options of the engine: shape, default, cost, and when to change each.
+//! The options of the engine, with their defaults and costs, read from `key=value` pairs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

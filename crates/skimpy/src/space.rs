@@ -194,7 +194,7 @@ impl Space {
         // With a larger lead the pages of a block would be far apart in the log, and it would
         // retire late.
         self.channels
-            .least_loaded(device.geometry.pages_per_block(), |channel| device.done(channel))
+            .least_loaded(device.geometry.pages_per_block(), |channel| device.busy_until(channel))
     }
 
     fn seal(&mut self, block: u32, numbers: Option<(u64, u64)>, device: &Device) -> Result<()> {

@@ -43,7 +43,7 @@ pub use log::{
     WalWriter, salvage_chain, salvage_log,
 };
 pub use manifest::{Manifest, ManifestSalvage};
-pub use number::{FileKind, FileNumber, FileNumbers, Ingested, parse_file_name, parse_number};
+pub use number::{FileKind, FileNumber, FileNumbers, Ingestion, parse_file_name, parse_number};
 pub use sst::{
     EXTERNAL_SEQUENCE, Filter, IterOptions, PinnedEntry, SKETCH, Table, TableIter, TableMeta,
     TableOptions, TableWriter, UnsyncedTable, salvage_table,

@@ -58,14 +58,14 @@ pub enum FileKind {
     /// An SSTable, `.sst`.
     Table,
     /// An SSTable that was written outside of the keyspace, `.sst`.
-    Ingested(Ingested),
+    Ingested(Ingestion),
     /// A link or a copy of such a file, `.ingest`, until the file is ingested.
     Staged,
 }
 
 /// How an ingested SSTable is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ingested {
+pub struct Ingestion {
     /// The sequence number of every entry.
     pub sequence: u64,
     /// The number that it was written with, which seeds its checksums.
@@ -101,7 +101,7 @@ impl FileKind {
     pub fn name(self, number: FileNumber) -> String {
         let extension = self.extension();
         match self {
-            FileKind::Ingested(Ingested { sequence, identity }) => {
+            FileKind::Ingested(Ingestion { sequence, identity }) => {
                 format!("{number}-{sequence}-{identity}.{extension}")
             }
             _ => format!("{number}.{extension}"),
@@ -116,7 +116,7 @@ pub fn parse_file_name(name: &str) -> Option<(FileKind, FileNumber)> {
         && let Some((number, ingested)) = digits.split_once('-')
     {
         let (sequence, identity) = ingested.split_once('-')?;
-        let kind = FileKind::Ingested(Ingested {
+        let kind = FileKind::Ingested(Ingestion {
             sequence: parse_sequence(sequence)?,
             identity: parse_number(identity)?,
         });
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn file_names_round_trip() {
         for n in [0, 1, 999_999, 1_000_000, FileNumber::LAST.0] {
-            let ingested = Ingested { sequence: n * 7, identity: FileNumber(n / 3) };
+            let ingested = Ingestion { sequence: n * 7, identity: FileNumber(n / 3) };
             let kinds = [FileKind::Log, FileKind::Blob, FileKind::Table, FileKind::Staged];
             for kind in kinds.into_iter().chain([FileKind::Ingested(ingested)]) {
                 let name = kind.name(FileNumber(n));
@@ -192,7 +192,7 @@ mod tests {
             }
         }
         assert_eq!(FileKind::Table.name(FileNumber(123)), "000123.sst");
-        let ingested = Ingested { sequence: 45, identity: FileNumber(6_000_000) };
+        let ingested = Ingestion { sequence: 45, identity: FileNumber(6_000_000) };
         assert_eq!(FileKind::Ingested(ingested).name(FileNumber(123)), "000123-45-6000000.sst");
     }
 

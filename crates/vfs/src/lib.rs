@@ -19,7 +19,7 @@
 //! | [`disk`] | [`Disk`]: a directory of the operating system's file system |
 //! | [`ram`] | [`Ram`]: a directory in memory, with copy-on-write forks |
 //! | [`overlay`] | [`Overlay`]: a read-only view of a directory that keeps writes in memory |
-//! | [`pinned`] | [`Pinned`]: a directory as of one moment, in open files |
+//! | [`pinned`] | [`PinnedDirectory`]: a directory as of one moment, in open files |
 //! | [`fail_stop`] | [`FailStopVfs`]: after a failed sync of a directory no later one succeeds |
 //! | `encrypted` | `EncryptedVfs`: encryption at rest (feature `encryption`) |
 //! | [`metered`] | [`MeteredVfs`]: counts requests and bytes by purpose |
@@ -58,7 +58,7 @@ pub use encrypted::EncryptedVfs;
 pub use fail_stop::FailStopVfs;
 pub use metered::MeteredVfs;
 pub use overlay::Overlay;
-pub use pinned::Pinned;
+pub use pinned::PinnedDirectory;
 pub use pmem::{Mapping, Page, PageClaims, PageMut, PmemPool};
 pub use ram::Ram;
 

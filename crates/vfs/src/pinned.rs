@@ -22,18 +22,18 @@ use crate::{File, LockGuard, Mode, Vfs};
 
 /// Open files under the names that they had.
 #[derive(Clone, Default)]
-pub struct Pinned {
+pub struct PinnedDirectory {
     name: String,
     path: Option<PathBuf>,
     files: BTreeMap<String, Arc<dyn File>>,
     directories: BTreeMap<String, Arc<dyn Vfs>>,
 }
 
-impl Pinned {
+impl PinnedDirectory {
     /// An empty view with the name and path of `directory`.
     pub fn of(directory: &dyn Vfs) -> Self {
         let path = directory.path().map(Path::to_owned);
-        Pinned { name: directory.name(), path, ..Pinned::default() }
+        PinnedDirectory { name: directory.name(), path, ..PinnedDirectory::default() }
     }
 
     /// Adds an open file.
@@ -52,7 +52,7 @@ impl Pinned {
     }
 
     /// Adds a subdirectory.
-    pub fn add_directory(&mut self, name: &str, directory: Pinned) {
+    pub fn add_directory(&mut self, name: &str, directory: PinnedDirectory) {
         self.directories.insert(name.to_owned(), Arc::new(directory));
     }
 
@@ -61,7 +61,7 @@ impl Pinned {
     }
 }
 
-impl Vfs for Pinned {
+impl Vfs for PinnedDirectory {
     fn name(&self) -> String {
         self.name.clone()
     }
@@ -230,7 +230,7 @@ mod tests {
         let ram = Ram::new();
         let file = ram.create("log").unwrap();
         file.write_at(0, b"before", Purpose::Log).unwrap();
-        let mut pinned = Pinned::of(&ram);
+        let mut pinned = PinnedDirectory::of(&ram);
         pinned.add_prefix("log", ram.open("log", Mode::Read).unwrap(), 6);
         pinned.add_bytes("note", b"kept".to_vec());
         file.write_at(6, b" and after", Purpose::Log).unwrap();

@@ -15,7 +15,7 @@ use siltstone_model::Popularity;
 use siltstone_model::advise::{Requirements, advise};
 
 use super::bars::bar;
-use super::{Check, Experiment, Measurement, refused};
+use super::{Check, Experiment, Measurement, model_error};
 
 const KEYS: f64 = 1e8;
 const SKEWS: [f64; 2] = [0.0, 0.99];
@@ -55,10 +55,10 @@ impl Experiment for Advice {
         let rounds = (SKEWS.len() * VALUES.len()) as u64;
         for (round, (skew, value)) in grid.enumerate() {
             progress(round as u64, rounds);
-            let keys = Popularity::zipf(KEYS, skew).map_err(refused)?;
+            let keys = Popularity::zipf(KEYS, skew).map_err(model_error)?;
             let wanted =
                 Requirements { memory_bytes: Some(MEMORY), ..Requirements::new(keys, 16.0, value) };
-            for candidate in advise(&wanted).map_err(refused)?.candidates {
+            for candidate in advise(&wanted).map_err(model_error)?.candidates {
                 let settings = &*candidate.settings;
                 let max = CHECKED_KEYS * scale;
                 let checked = check(candidate.engine, settings, &wanted, skew, max, &mut |_| {})?;

@@ -25,7 +25,7 @@ use super::thesis::{
     KEY_COUNTS, KEYS_AXIS, PAPER, Parts, SKEWS, modelled, on_keys_axis, popularity, simulated,
     simulated_counts, standard,
 };
-use super::{Experiment, Measurement, refused};
+use super::{Experiment, Measurement, model_error};
 
 /// Number of keys with the thesis's largest difference between model and measurement.
 const FURTHEST_KEYS: f64 = 3.3e8;
@@ -60,7 +60,10 @@ impl Experiment for LevelDbKeys {
             for keys in KEY_COUNTS {
                 let design = standard(keys)?;
                 model.push((on_keys_axis(keys), modelled(&design, &popularity(keys, skew)?)?));
-                worst.push((on_keys_axis(keys), design.worst_case(keys).map_err(refused)?.total()));
+                worst.push((
+                    on_keys_axis(keys),
+                    design.worst_case(keys).map_err(model_error)?.total(),
+                ));
             }
             too_high.extend(worst.iter().zip(&model).map(|(worst, model)| worst.1 / model.1));
             let mut simulation = Vec::new();

@@ -19,7 +19,7 @@ use siltstone_model::{LevelDb, Popularity};
 
 use super::bars::{Bar, bar};
 use super::thesis::{KEYS, PAPER, SKEWS, modelled, popularity, standard};
-use super::{Check, Experiment, Measurement, refused};
+use super::{Check, Experiment, Measurement, model_error};
 
 /// Two levels of fixed growth would cost thousands and dominate the chart.
 const LEVELS: std::ops::RangeInclusive<usize> = 3..=10;
@@ -115,7 +115,7 @@ fn judge(
 
 fn best(design: &LevelDb, popularity: &Popularity, levels: usize) -> Result<f64> {
     let found = optimize_levels(popularity, design.log_items, design.level0_tables, levels);
-    Ok(found.map_err(refused)?.write_amplification.total())
+    Ok(found.map_err(model_error)?.write_amplification.total())
 }
 
 /// LevelDB's sizes with another growth factor: from 10 MiB in level 1 to all keys in the last

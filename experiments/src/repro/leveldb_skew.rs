@@ -10,7 +10,7 @@ use siltstone_engine::Result;
 
 use super::bars::bar;
 use super::thesis::{EXPONENTS, KEYS, PAPER, modelled, popularity, standard};
-use super::{Experiment, Measurement, refused};
+use super::{Experiment, Measurement, model_error};
 
 pub(super) struct LevelDbSkew;
 
@@ -33,7 +33,7 @@ impl Experiment for LevelDbSkew {
 
     fn run(&self, _scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let design = standard(KEYS)?;
-        let worst = design.worst_case(KEYS).map_err(refused)?.total();
+        let worst = design.worst_case(KEYS).map_err(model_error)?.total();
         let mut model = Vec::new();
         for exponent in EXPONENTS {
             model.push((exponent, modelled(&design, &popularity(KEYS, exponent)?)?));

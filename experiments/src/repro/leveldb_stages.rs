@@ -18,7 +18,7 @@ use siltstone_model::{Breakdown, LevelDb};
 
 use super::bars::{Bar, bar};
 use super::thesis::{ITEM_BYTES, KEYS, PAPER, Parts, optimised, popularity, standard};
-use super::{Experiment, Measurement, refused};
+use super::{Experiment, Measurement, model_error};
 
 /// Simulated keys at scale 1.
 const SIMULATED_KEYS: f64 = 1e7;
@@ -50,7 +50,7 @@ impl Experiment for LevelDbStages {
         let mut parts = Parts::new(2, progress);
         let (mut analysis, mut simulation) = (Vec::new(), Vec::new());
         for (design, own_sizes) in [(&standard, false), (&best, true)] {
-            analysis.push(design.write_amplification(&uniform).map_err(refused)?);
+            analysis.push(design.write_amplification(&uniform).map_err(model_error)?);
             let shrunk = shrink(design, keys / KEYS);
             let mut simulated = Simulation::standard(shrunk, keys as u32, 0.0, ITEM_BYTES);
             simulated.table_items =
@@ -58,7 +58,7 @@ impl Experiment for LevelDbStages {
             if own_sizes {
                 simulated.overlap_tables = None;
             }
-            simulation.push(parts.next(|progress| simulated.run(progress)).map_err(refused)?);
+            simulation.push(parts.next(|progress| simulated.run(progress)).map_err(model_error)?);
         }
         let columns = [
             (

@@ -27,7 +27,7 @@ use siltstone_runtime::Env;
 use siltstone_model::{Breakdown, LevelDb, Popularity};
 
 use super::bars::bar;
-use super::{Experiment, Measurement, refused};
+use super::{Experiment, Measurement, model_error};
 
 /// Keys at scale 1.
 const KEYS: f64 = 100_000.0;
@@ -189,14 +189,14 @@ impl Tree {
 
     /// Algorithm 3: writes per insert, by stage.
     fn model(&self, memtable_items: f64) -> Result<[f64; LEVELS + 2]> {
-        let uniform = Popularity::uniform(self.keys as f64).map_err(refused)?;
+        let uniform = Popularity::uniform(self.keys as f64).map_err(model_error)?;
         let design = self.design(memtable_items);
-        design.write_amplification(&uniform).map(stages).map_err(refused)
+        design.write_amplification(&uniform).map(stages).map_err(model_error)
     }
 
     /// Worst-case analysis: no key occurs twice.
     fn worst_case(&self, memtable_items: f64) -> Result<[f64; LEVELS + 2]> {
-        self.design(memtable_items).worst_case(self.keys as f64).map(stages).map_err(refused)
+        self.design(memtable_items).worst_case(self.keys as f64).map(stages).map_err(model_error)
     }
 }
 

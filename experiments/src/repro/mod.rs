@@ -8,8 +8,8 @@
 //! counts gives the same verdict in each run of the same scale.
 
 use serde::Serialize;
+use siltstone_bench::model_error;
 use siltstone_bench::plot::Plot;
-use siltstone_bench::refused;
 use siltstone_engine::names::suggest;
 use siltstone_engine::{Error, Result};
 

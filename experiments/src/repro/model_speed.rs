@@ -19,7 +19,7 @@ use siltstone_model::{InterpolatedPopularity, LevelDb, Popularity, Workload};
 
 use super::bars::bar;
 use super::thesis::{KEYS, PAPER, SKEWS, modelled, popularity, standard};
-use super::{Experiment, Measurement, refused};
+use super::{Experiment, Measurement, model_error};
 
 /// Evaluations at scale 1: half a second of each.
 const EVALUATIONS: f64 = 400_000.0;
@@ -123,7 +123,7 @@ fn rate(workload: &impl Workload, count: usize) -> Result<f64> {
     let begun = Instant::now();
     for i in 0..count {
         vary(&mut design, i as u32);
-        sum += design.total(workload).map_err(refused)?;
+        sum += design.total(workload).map_err(model_error)?;
     }
     let seconds = begun.elapsed().as_secs_f64();
     std::hint::black_box(sum);
@@ -134,7 +134,7 @@ fn rate(workload: &impl Workload, count: usize) -> Result<f64> {
 fn furthest(tabulated: &InterpolatedPopularity, exact: &Popularity) -> Result<f64> {
     let mut furthest: f64 = 1.0;
     for design in designs()?.take(EXACT) {
-        let ratio = design.total(tabulated).map_err(refused)? / modelled(&design, exact)?;
+        let ratio = design.total(tabulated).map_err(model_error)? / modelled(&design, exact)?;
         if (ratio - 1.0).abs() > (furthest - 1.0).abs() {
             furthest = ratio;
         }

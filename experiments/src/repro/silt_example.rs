@@ -12,7 +12,7 @@ use siltstone_engine::Result;
 use siltstone_model::{Popularity, Silt, SiltExample as Example};
 
 use super::bars::bar;
-use super::{Experiment, Measurement, refused};
+use super::{Experiment, Measurement, model_error};
 
 /// One of four instances that share 10^8 keys.
 const INSTANCE_KEYS: f64 = 25e6;
@@ -38,11 +38,11 @@ impl Experiment for SiltExample {
     }
 
     fn run(&self, _scale: f64, _progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
-        let costs = Example::default().costs().map_err(refused)?;
-        let zipf = Popularity::zipf(INSTANCE_KEYS, SKEW).map_err(refused)?;
-        let uniform = Popularity::uniform(INSTANCE_KEYS).map_err(refused)?;
+        let costs = Example::default().costs().map_err(model_error)?;
+        let zipf = Popularity::zipf(INSTANCE_KEYS, SKEW).map_err(model_error)?;
+        let uniform = Popularity::uniform(INSTANCE_KEYS).map_err(model_error)?;
         let wa = |stores, popularity| -> Result<f64> {
-            let wa = Silt::example(stores).write_amplification(popularity).map_err(refused)?;
+            let wa = Silt::example(stores).write_amplification(popularity).map_err(model_error)?;
             Ok(wa.total())
         };
         let checks = vec![

@@ -18,7 +18,7 @@ use super::bars::bar;
 use super::thesis::{
     ITEM_BYTES, KEYS_AXIS, PAPER, Parts, SKEWS, on_keys_axis, simulated_counts, standard,
 };
-use super::{Experiment, Measurement, refused};
+use super::{Experiment, Measurement, model_error};
 
 pub(super) struct TableSelection;
 
@@ -62,7 +62,8 @@ impl Experiment for TableSelection {
                         selection,
                         ..Simulation::standard(design, keys as u32, skew, ITEM_BYTES)
                     };
-                    let wa = parts.next(|progress| simulation.run(progress)).map_err(refused)?;
+                    let wa =
+                        parts.next(|progress| simulation.run(progress)).map_err(model_error)?;
                     line.push((on_keys_axis(keys), wa.total()));
                 }
             }

@@ -10,7 +10,7 @@ use siltstone_model::optimize::optimize_levels;
 use siltstone_model::simulate::Simulation;
 use siltstone_model::{Breakdown, LevelDb, Popularity};
 
-use super::refused;
+use super::model_error;
 
 pub(super) const PAPER: &str = "Lim, Resource-Efficient Data-Intensive System Designs, 2015";
 
@@ -45,24 +45,24 @@ pub(super) fn simulated_counts(scale: f64) -> Vec<f64> {
 }
 
 pub(super) fn popularity(keys: f64, skew: f64) -> Result<Popularity> {
-    Popularity::zipf(keys, skew).map_err(refused)
+    Popularity::zipf(keys, skew).map_err(model_error)
 }
 
 /// LevelDB's sizes, for the number of levels that `keys` need.
 pub(super) fn standard(keys: f64) -> Result<LevelDb> {
-    LevelDb::standard(keys, ITEM_BYTES, 10).map_err(refused)
+    LevelDb::standard(keys, ITEM_BYTES, 10).map_err(model_error)
 }
 
 /// The optimiser's sizes for the number of levels of `like`.
 pub(super) fn optimised(like: &LevelDb, popularity: &Popularity) -> Result<LevelDb> {
     let levels = like.level_items.len() + 1;
     let found = optimize_levels(popularity, like.log_items, like.level0_tables, levels);
-    Ok(found.map_err(refused)?.design)
+    Ok(found.map_err(model_error)?.design)
 }
 
 /// Write amplification of `design` by the model.
 pub(super) fn modelled(design: &LevelDb, popularity: &Popularity) -> Result<f64> {
-    design.total(popularity).map_err(refused)
+    design.total(popularity).map_err(model_error)
 }
 
 /// Write amplification of `design` by the simulator; `own_sizes` if its levels are not LevelDB's.
@@ -76,7 +76,7 @@ pub(super) fn simulated(
     if own_sizes {
         simulation.overlap_tables = None;
     }
-    simulation.run(progress).map_err(refused)
+    simulation.run(progress).map_err(model_error)
 }
 
 /// Progress of parts of equal weight.

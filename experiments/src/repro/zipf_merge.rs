@@ -17,7 +17,7 @@ use siltstone_engine::Result;
 use siltstone_model::Popularity;
 
 use super::bars::bar;
-use super::{Experiment, Measurement, refused};
+use super::{Experiment, Measurement, model_error};
 
 const SKEW: f64 = 0.99;
 
@@ -49,7 +49,7 @@ impl Experiment for ZipfMerge {
     }
 
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
-        let popularity = |keys: u64| Popularity::zipf(keys as f64, SKEW).map_err(refused);
+        let popularity = |keys: u64| Popularity::zipf(keys as f64, SKEW).map_err(model_error);
         let computed = popularity(KEYS)?.merge(ONE, TWO);
         let keys = (DRAWN_KEYS * scale).round().max(100.0) as u64;
         let share = |of: f64| of / KEYS as f64;

@@ -161,7 +161,7 @@ impl Advise {
         requirements: &Requirements,
     ) -> Result<PredictionCheck, Failure> {
         interrupt::clean_up_on_signal()?;
-        let mut bars = progress::Workloads::default();
+        let mut bars = progress::WorkloadBars::default();
         let (settings, skew) = (&*first.settings, self.skew);
         let checked =
             check(first.engine, settings, requirements, skew, CHECKED_KEYS, &mut |progress| {

@@ -30,25 +30,25 @@ pub(crate) struct QuoteTracker<R> {
 
 /// A row longer than the largest key and value.
 #[derive(Debug)]
-struct TooLong {
+struct RowTooLong {
     line: u64,
     max_row_bytes: u64,
     is_quoted: bool,
 }
 
-impl fmt::Display for TooLong {
+impl fmt::Display for RowTooLong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "a row is longer than {} bytes", self.max_row_bytes)?;
         if self.is_quoted { f.write_str("; is the quote closed that opens here?") } else { Ok(()) }
     }
 }
 
-impl std::error::Error for TooLong {}
+impl std::error::Error for RowTooLong {}
 
 /// The line of the row that was too long, if that is the error.
-pub(crate) fn line(error: &csv::Error) -> Option<u64> {
+pub(crate) fn line_of_long_row(error: &csv::Error) -> Option<u64> {
     let csv::ErrorKind::Io(error) = error.kind() else { return None };
-    error.get_ref()?.downcast_ref::<TooLong>().map(|row| row.line)
+    error.get_ref()?.downcast_ref::<RowTooLong>().map(|row| row.line)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -97,7 +97,7 @@ impl<R: Read> Read for QuoteTracker<R> {
             if self.row > self.max_row_bytes {
                 let open = self.open();
                 let (line, is_quoted) = (open.unwrap_or(self.line), open.is_some());
-                let row = TooLong { line, max_row_bytes: self.max_row_bytes, is_quoted };
+                let row = RowTooLong { line, max_row_bytes: self.max_row_bytes, is_quoted };
                 return Err(std::io::Error::new(ErrorKind::InvalidData, row));
             }
         }
@@ -135,7 +135,7 @@ mod tests {
                 QuoteTracker { max_row_bytes: 10, ..QuoteTracker::of(text.as_bytes()) };
             let mut reader = csv::Reader::from_reader(&mut quotes);
             let error = reader.byte_records().find_map(Result::err)?;
-            Some((line(&error)?, super::super::csv::reason(&error)))
+            Some((line_of_long_row(&error)?, super::super::csv::reason(&error)))
         };
         assert_eq!(error("a,12345678\nb,\"1\n45\"\nc,1\n"), None);
         let (at, reason) = error("a,1\nb,12345\n67890123456,\n").unwrap();

@@ -8,7 +8,9 @@ use std::time::Duration;
 use siltstone::{Db, DbOptions, Durability, SystemClock};
 use siltstone_collections::{Collections, Encoding, StreamId};
 use siltstone_rdb::crc64::crc64;
-use siltstone_rdb::{Pending, Stream, StreamConsumer, StreamEntry, StreamGroup, Value, payload};
+use siltstone_rdb::{
+    PendingEntry, Stream, StreamConsumer, StreamEntry, StreamGroup, Value, payload,
+};
 
 /// In the year 2100, in milliseconds since 1970.
 const FAR: u64 = 4_102_444_800_000;
@@ -108,7 +110,7 @@ fn entries() -> Vec<Entry<'static>> {
             last: id(5),
             read: Some(5),
             consumers: vec![StreamConsumer { name: b"c".to_vec(), seen_at: 7, active_at: Some(7) }],
-            pending: vec![Pending { id: id(5), consumer: 0, delivered_at: 7, deliveries: 2 }],
+            pending: vec![PendingEntry { id: id(5), consumer: 0, delivered_at: 7, deliveries: 2 }],
         }],
     };
     vec![

@@ -15,10 +15,10 @@
 use std::fs::File;
 use std::io;
 use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
 use std::process::Command;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use std::os::fd::AsFd;
 
 /// Name of the interface in both namespaces.
 pub const INTERFACE: &str = "veth";
@@ -52,19 +52,19 @@ impl VethPair {
     /// # Errors
     /// Errors of `ip`: usually missing rights.
     pub fn new(name: &str) -> io::Result<Self> {
-        let wire = VethPair { name: name.to_owned() };
-        let (a, b) = (wire.namespace(Side::A), wire.namespace(Side::B));
+        let pair = VethPair { name: name.to_owned() };
+        let (a, b) = (pair.namespace(Side::A), pair.namespace(Side::B));
         ip(&["netns", "add", &a])?;
         ip(&["netns", "add", &b])?;
         let link = ["-n", &a, "link", "add", INTERFACE, "mtu", MTU, "type", "veth"];
         ip(&[&link[..], &["peer", "name", INTERFACE, "mtu", MTU, "netns", &b]].concat())?;
         for side in [Side::A, Side::B] {
-            let (namespace, address) = (wire.namespace(side), format!("{}/24", side.address()));
+            let (namespace, address) = (pair.namespace(side), format!("{}/24", side.address()));
             ip(&["-n", &namespace, "address", "add", &address, "dev", INTERFACE])?;
             ip(&["-n", &namespace, "link", "set", INTERFACE, "up"])?;
             ip(&["-n", &namespace, "link", "set", "lo", "up"])?;
         }
-        Ok(wire)
+        Ok(pair)
     }
 
     /// Name of a side's namespace, for `ip netns`.

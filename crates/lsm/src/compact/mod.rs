@@ -1,14 +1,24 @@
-//! Compaction: selection ([`pick`], [`level0`], [`level_sizes`], [`range_deletions`]), inputs
-//! ([`compaction`]), merging ([`merge`]) into tables ([`output`]) and blob files ([`blob_writer`]),
-//! collection of garbage in those ([`blob_gc`]), walks over tombstones ([`tombstones`],
-//! [`tombstone_walks`]), the background job ([`job`]), and compaction of a range on request
-//! ([`range`]).
+//! Compaction: merges tables of one level into the next, in background jobs.
 //!
 //! ```text
 //!   level 1    [a....f] [g....m] [n....z]          one table is selected
 //!   level 2    [a.c] [d..f] [g.j] [k.n] [o..z]     with the overlapping tables below
 //!                            └── merged ──┘ → new tables of level 2, one manifest edit
 //! ```
+//!
+//! | module | content |
+//! | --- | --- |
+//! | [`job`] | the background job: picks, runs and installs compactions |
+//! | [`pick`], [`level0`], [`level_sizes`] | what is compacted next, by the sizes of levels |
+//! | [`range_deletions`], [`tombstones`], [`tombstone_walks`], [`blob_gc`] | other reasons |
+//! | [`range`] | compaction of a range of keys, on request |
+//! | [`compaction`] | the inputs of one compaction |
+//! | [`merge`], [`output`], [`blob_writer`] | merging them into tables and blob files |
+//!
+//! This file has the inputs of all compactions that are in progress ([`InProgress`]).
+//!
+//! Invariant: concurrent compactions have disjoint inputs, and none writes a table whose range of
+//! keys overlaps one that another writes into the same level.
 
 mod blob_gc;
 mod blob_writer;
@@ -63,13 +73,13 @@ impl OutputSpan {
 }
 
 impl InProgress {
-    /// Whether the table `number` is an input of one.
+    /// Whether the table `number` is an input of a compaction.
     pub(crate) fn contains(&self, number: u64) -> bool {
         self.tables.contains(&number)
     }
 
-    /// Whether one of them shares an input with `compaction`, or may write a table around one that
-    /// it writes. A table that is rewritten stays in its place.
+    /// Whether a compaction in progress shares an input with `compaction`, or may write a table
+    /// around one that it writes. A table that is rewritten stays in its place.
     fn conflicts_with(&self, compaction: &Compaction) -> bool {
         let (smallest, largest) = compaction.span();
         (self.level0 && compaction.level == 0)
@@ -77,8 +87,8 @@ impl InProgress {
             || (!compaction.is_rewrite() && self.writes_into(compaction.target, smallest, largest))
     }
 
-    /// Whether one of them may write keys below and above a part of the range into `level`: it has
-    /// several inputs, and a gap between them.
+    /// Whether a compaction in progress may write keys below and above a part of the range into
+    /// `level`: it has several inputs, and a gap between them.
     pub(crate) fn writes_into(&self, level: usize, smallest: &[u8], largest: &[u8]) -> bool {
         self.outputs.iter().any(|output| {
             output.level == level

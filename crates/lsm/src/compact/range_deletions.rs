@@ -1,4 +1,5 @@
-//! Compactions that range deletions make due, and range deletions that are not needed any more.
+//! Compactions that are triggered by range deletions, and the removal of range deletions that hide
+//! nothing any more.
 //!
 //! A table or L0 run that lies in a deleted range and is older than the deletion is removed without
 //! being read. A table of which at least half lies in deleted ranges is rewritten on its level. The

@@ -1,4 +1,5 @@
-//! The charges for walks over tombstones: see [`tombstones`](super::tombstones).
+//! Accounts of the tombstones that cursors have passed: how many, and in which range of keys. They
+//! trigger compactions: see [`tombstones`](super::tombstones).
 
 use std::ops::Bound;
 

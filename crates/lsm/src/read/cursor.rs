@@ -123,24 +123,7 @@ impl TreeCursor {
             if !self.range.is_before_end(self.merge.key()) {
                 return Ok(false);
             }
-            if !self.skips.is_ordered(self.merge.key(), true) {
-                return Err(self.merge.out_of_order());
-            }
-            let deleted = match &mut self.deletes {
-                None => 0,
-                Some(deletes) => {
-                    let key = self.merge.key();
-                    let span = deletes.span(key);
-                    if span.sequence > 0 && self.merge.may_skip_run(span.sequence) {
-                        if !self.skips.note(key, self.merge.runs()) {
-                            return Err(self.merge.out_of_order());
-                        }
-                        self.merge.skip_run_to(span.end.as_deref())?;
-                        continue;
-                    }
-                    span.sequence
-                }
-            };
+            let Some(deleted) = self.deleted_up_to(true)? else { continue };
             if self.merge.sequence() > self.at {
                 self.merge.next()?;
                 continue;
@@ -165,6 +148,29 @@ impl TreeCursor {
             self.count_passed(is_tombstone);
         }
         Ok(false)
+    }
+
+    /// The sequence number up to which a range deletion hides the key under the merge; 0 if none
+    /// does. `None` if the merge has moved past the rest of the deleted range instead.
+    #[inline(always)]
+    fn deleted_up_to(&mut self, is_forward: bool) -> Result<Option<u64>> {
+        if !self.skips.is_ordered(self.merge.key(), is_forward) {
+            return Err(self.merge.out_of_order());
+        }
+        let Some(deletes) = &mut self.deletes else { return Ok(Some(0)) };
+        let key = self.merge.key();
+        let span = deletes.span(key);
+        if span.sequence == 0 || !self.merge.may_skip_run(span.sequence) {
+            return Ok(Some(span.sequence));
+        }
+        if !self.skips.note(key, self.merge.runs()) {
+            return Err(self.merge.out_of_order());
+        }
+        match is_forward {
+            true => self.merge.skip_run_to(span.end.as_deref())?,
+            false => self.merge.skip_run_back(&span.start)?,
+        }
+        Ok(None)
     }
 
     /// Counts the key that was just passed.
@@ -222,24 +228,7 @@ impl TreeCursor {
             if !self.range.is_after_start(self.merge.key()) {
                 return Ok(false);
             }
-            if !self.skips.is_ordered(self.merge.key(), false) {
-                return Err(self.merge.out_of_order());
-            }
-            let deleted = match &mut self.deletes {
-                None => 0,
-                Some(deletes) => {
-                    let key = self.merge.key();
-                    let span = deletes.span(key);
-                    if span.sequence > 0 && self.merge.may_skip_run(span.sequence) {
-                        if !self.skips.note(key, self.merge.runs()) {
-                            return Err(self.merge.out_of_order());
-                        }
-                        self.merge.skip_run_back(&span.start)?;
-                        continue;
-                    }
-                    span.sequence
-                }
-            };
+            let Some(deleted) = self.deleted_up_to(false)? else { continue };
             self.key.clear();
             self.key.extend_from_slice(self.merge.key());
             let mut newest = None;

@@ -47,7 +47,7 @@ impl LevelIter {
         self.skip_table_end()
     }
 
-    pub(crate) fn may_hold(&self, key: &[u8], probe: &mut BloomProbe) -> bool {
+    pub(crate) fn may_contain(&self, key: &[u8], probe: &mut BloomProbe) -> bool {
         let table = self.tables.get(self.tables.find(key)).filter(|table| table.smallest() <= key);
         table.is_some_and(|table| table.may_contain(probe))
     }

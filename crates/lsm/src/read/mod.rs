@@ -16,7 +16,7 @@ mod level;
 mod merge;
 mod merged_value;
 mod random;
-mod replayed;
+mod replay_filter;
 mod seek_state;
 mod skip_guard;
 mod source;
@@ -25,7 +25,7 @@ mod view_deletes;
 
 pub(crate) use level::LevelIter;
 pub(crate) use merge::Merge;
-pub(crate) use replayed::ReplayFilter;
+pub(crate) use replay_filter::ReplayFilter;
 pub(crate) use source::Source;
 pub(crate) use value_prefetcher::PrefetchBudget;
 

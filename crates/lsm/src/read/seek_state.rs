@@ -23,7 +23,7 @@ impl SeekState {
     pub(super) fn of(run: &Source, key: &[u8], probe: &mut BloomProbe) -> Self {
         match run {
             Source::L0Run(run) if !run.live().contains(key) => SeekState::DeferredByLiveRange,
-            run if run.may_hold(key, probe) => SeekState::Done,
+            run if run.may_contain(key, probe) => SeekState::Done,
             _ => SeekState::DeferredByFilter,
         }
     }
@@ -42,7 +42,7 @@ impl SeekState {
         for span in &version.filter_spans {
             let start = span.runs.start;
             let is_in_pmem = runs[start].pmem_table().is_some();
-            let mut may_hold = |at: usize| {
+            let mut set_candidate = |at: usize| {
                 if is_in_pmem || at < live && (are_nested || runs[at].live().contains(key)) {
                     states[at] = SeekState::Done;
                 } else {
@@ -50,10 +50,10 @@ impl SeekState {
                 }
             };
             match &span.sliced {
-                Some(sliced) => sliced.candidates(probe).for_each(|at| may_hold(start + at)),
+                Some(sliced) => sliced.candidates(probe).for_each(|at| set_candidate(start + at)),
                 None => {
-                    let asked = span.runs.clone().filter(|&at| runs[at].may_hold(probe));
-                    asked.for_each(&mut may_hold);
+                    let asked = span.runs.clone().filter(|&at| runs[at].may_contain(probe));
+                    asked.for_each(&mut set_candidate);
                 }
             }
         }

@@ -93,9 +93,9 @@ impl Source {
 
     /// Whether it may contain versions of `key`; `true` without a filter, and for an L0 run, whose
     /// filter is in the version. Cost: one cache line.
-    pub(crate) fn may_hold(&self, key: &[u8], probe: &mut BloomProbe) -> bool {
+    pub(crate) fn may_contain(&self, key: &[u8], probe: &mut BloomProbe) -> bool {
         match self {
-            Source::Level(level) => level.may_hold(key, probe),
+            Source::Level(level) => level.may_contain(key, probe),
             Source::L0Run(_) | Source::Memtable(_) | Source::RowTable(_) | Source::Lazy(_) => true,
         }
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use siltstone_durable::EditHeader;
 use siltstone_engine::FileInfo;
-use siltstone_table::{FileKind, FileNumber, Ingested, TableMeta};
+use siltstone_table::{FileKind, FileNumber, Ingestion, TableMeta};
 
 use super::blob_files::BlobUse;
 use crate::range_deletes::RangeDelete;
@@ -52,7 +52,7 @@ pub(crate) struct FileEntry {
     /// Set for L0 runs only.
     pub(crate) run: Option<L0RunEntry>,
     /// Set if the table was written outside of the keyspace.
-    pub(crate) ingested: Option<Ingested>,
+    pub(crate) ingested: Option<Ingestion>,
     /// The files that it has references to, each once.
     pub(crate) blobs: Vec<BlobUse>,
 }

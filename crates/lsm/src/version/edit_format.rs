@@ -46,7 +46,7 @@ use std::sync::Arc;
 use siltstone_durable::{EditHeader, VersionEdit};
 use siltstone_engine::varint::{read_varint, write_varint};
 use siltstone_table::kind::check_sequence;
-use siltstone_table::{FileNumber, Ingested};
+use siltstone_table::{FileNumber, Ingestion};
 
 use super::blob_files::{BlobFileId, BlobUse};
 use super::edit::{Edit, FileEntry, L0RunEntry};
@@ -123,7 +123,7 @@ impl VersionEdit for Edit {
             if file.deletes_applied > 0 {
                 put_all(&mut out, &[DELETES_APPLIED, file.number, file.deletes_applied]);
             }
-            if let Some(Ingested { sequence, identity }) = file.ingested {
+            if let Some(Ingestion { sequence, identity }) = file.ingested {
                 put_all(&mut out, &[INGESTED, file.number, sequence, identity.0]);
             }
             for &BlobUse { file: blob, used_bytes } in &file.blobs {
@@ -212,7 +212,7 @@ impl VersionEdit for Edit {
                 INGESTED => {
                     let (number, sequence) = (reader.number()?, check_sequence(reader.number()?)?);
                     let identity = FileNumber(reader.number()?);
-                    edit.added_file(number)?.ingested = Some(Ingested { sequence, identity });
+                    edit.added_file(number)?.ingested = Some(Ingestion { sequence, identity });
                 }
                 BLOBS => {
                     let table = reader.number()?;
@@ -357,7 +357,7 @@ mod tests {
                     largest: vec![0xff; 300],
                     deletes_applied: 88,
                     run: None,
-                    ingested: Some(Ingested { sequence: 1 << 50, identity: FileNumber::LAST }),
+                    ingested: Some(Ingestion { sequence: 1 << 50, identity: FileNumber::LAST }),
                     blobs: [(290, true), (295, false)]
                         .map(|(number, is_log)| BlobUse {
                             file: BlobFileId { number, is_log, bytes: 1 << 25 },

@@ -139,7 +139,7 @@ impl L0Run {
         stats: &mut SearchStats,
     ) -> Result<Option<L0Lookup>> {
         // The filter first: it excludes most runs, and costs less than the live range.
-        if self.may_hold(probe) { self.find(key, at, stats) } else { Ok(None) }
+        if self.may_contain(probe) { self.find(key, at, stats) } else { Ok(None) }
     }
 
     /// As [`get`](Self::get), for a key that the filter does not exclude.
@@ -181,7 +181,7 @@ impl L0Run {
     /// Whether it may contain the key of `probe`; `true` without a filter. Cost: one cache line;
     /// of a sliced filter, one per probe.
     #[inline]
-    pub(crate) fn may_hold(&self, probe: &mut BloomProbe) -> bool {
+    pub(crate) fn may_contain(&self, probe: &mut BloomProbe) -> bool {
         self.filter.may_contain(probe)
     }
 

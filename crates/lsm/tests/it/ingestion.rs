@@ -1,45 +1,41 @@
-//! Ingestion of sorted files: what is refused, where files go, power cuts at every operation, and
-//! threads. The conformance kit has ingestions in its histories.
+//! Ingestion of sorted files: what is refused, where files go, and what reads see. The conformance
+//! kit has ingestions in its histories.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use siltstone_engine::{
     Durability, Engine, Error, IngestMode, IngestOptions, IngestReport, KeyRange, ManualClock,
     MergeCounter, PrefixChange, Purpose, Result, WriteBatch,
 };
-use siltstone_faults::FaultyVfs;
 use siltstone_lsm::{Lsm, Options, SortedFile, SortedFileWriter};
 use siltstone_runtime::Env;
-use siltstone_testkit::TestRng;
 use siltstone_vfs::{Mode, Ram, Vfs};
 
 /// Level 0 is compacted whole after a few flushes; tables are small.
-const SMALL: &str = "memtable=16KiB target_file_size=8KiB levels=64KiB:256KiB:1MiB \
+pub(crate) const SMALL: &str = "memtable=16KiB target_file_size=8KiB levels=64KiB:256KiB:1MiB \
                      experimental.l0_compaction_trigger=2 l0_capacity=0 triad.log=off";
 
-fn options(texts: &[&str]) -> Options {
+pub(crate) fn options(texts: &[&str]) -> Options {
     Options::from_map(&siltstone_testkit::engine_under_test::options(texts.iter().copied()))
         .unwrap()
 }
 
-fn open(vfs: &Arc<dyn Vfs>, texts: &[&str]) -> Lsm {
+pub(crate) fn open(vfs: &Arc<dyn Vfs>, texts: &[&str]) -> Lsm {
     let env = Env::replayable(Arc::new(ManualClock::at(1)), 1);
     Lsm::open(vfs.clone(), env, options(texts)).unwrap()
 }
 
-fn ram() -> Arc<dyn Vfs> {
+pub(crate) fn ram() -> Arc<dyn Vfs> {
     Arc::new(Ram::new())
 }
 
-fn key(number: u64) -> Vec<u8> {
+pub(crate) fn key(number: u64) -> Vec<u8> {
     format!("key:{number:06}").into_bytes()
 }
 
 /// Writes a file that sets keys to `value`.
-fn write_file(
+pub(crate) fn write_file(
     vfs: &Arc<dyn Vfs>,
     name: &str,
     keys: impl IntoIterator<Item = u64>,
@@ -50,7 +46,7 @@ fn write_file(
     writer.finish().unwrap()
 }
 
-fn ingest(lsm: &Lsm, names: &[&str], mode: IngestMode) -> Result<IngestReport> {
+pub(crate) fn ingest(lsm: &Lsm, names: &[&str], mode: IngestMode) -> Result<IngestReport> {
     ingest_with(lsm, names, IngestOptions { mode, ..IngestOptions::default() })
 }
 
@@ -59,16 +55,16 @@ fn ingest_with(lsm: &Lsm, names: &[&str], options: IngestOptions) -> Result<Inge
     lsm.prepare_ingestion(&paths, options)?.commit()
 }
 
-fn put(lsm: &Lsm, number: u64, value: &[u8]) {
+pub(crate) fn put(lsm: &Lsm, number: u64, value: &[u8]) {
     lsm.write(WriteBatch::new().put(&key(number), value), Durability::Buffered).unwrap();
 }
 
-fn value(lsm: &Lsm, number: u64) -> Option<Vec<u8>> {
+pub(crate) fn value(lsm: &Lsm, number: u64) -> Option<Vec<u8>> {
     lsm.get(&key(number)).unwrap().map(|entry| entry.value)
 }
 
 /// The files of the table itself that have to do with ingestions.
-fn ingested_files(vfs: &Arc<dyn Vfs>) -> Vec<String> {
+pub(crate) fn ingested_files(vfs: &Arc<dyn Vfs>) -> Vec<String> {
     let is_ingested = |name: &String| name.ends_with(".ingest") || name.contains('-');
     vfs.list().unwrap().into_iter().filter(is_ingested).filter(|it| !it.contains("MANI")).collect()
 }
@@ -231,8 +227,8 @@ fn snapshot_and_cursor_of_before_do_not_see_the_files() {
         keys += 1;
     }
     assert_eq!(keys, 10);
-    for settle in [false, true] {
-        if settle {
+    for is_compacted in [false, true] {
+        if is_compacted {
             lsm.flush().unwrap();
             lsm.maintain().unwrap();
             lsm.compact_range(&KeyRange::all()).unwrap();
@@ -271,8 +267,8 @@ fn later_writes_and_range_deletions_win_and_earlier_ones_lose() {
         ingest(&lsm, &["f"], IngestMode::Move).unwrap();
         put(&lsm, 4, b"later");
         delete(250..260);
-        for settle in 0..4 {
-            match settle {
+        for stage in 0..4 {
+            match stage {
                 1 => lsm.flush().unwrap(),
                 2 => lsm.maintain().unwrap(),
                 3 => lsm.compact_range(&KeyRange::all()).unwrap(),
@@ -324,141 +320,6 @@ fn overlay_of_novelsm_refuses_by_name() {
     assert!(rejected(ingest(&lsm, &["f"], IngestMode::Move)).contains("novelsm"));
 }
 
-/// Cuts power at each operation of an ingestion of two files in turn.
-#[test]
-fn power_cut_leaves_all_files_or_none_and_loses_no_source() {
-    for mode in [IngestMode::Copy, IngestMode::Link, IngestMode::Move] {
-        let (mut is_complete, mut cut, mut there) = (false, 0, 0);
-        while !is_complete {
-            let disk = FaultyVfs::new(cut);
-            let vfs: Arc<dyn Vfs> = Arc::new(disk.clone());
-            let lsm = open(&vfs, &[SMALL]);
-            (0..20).for_each(|number| put(&lsm, number, b"old"));
-            write_file(&vfs, "one", 0..10, b"new");
-            write_file(&vfs, "two", 10..30, b"new");
-            disk.cut_power_at(disk.operations() + cut);
-            let outcome = ingest(&lsm, &["one", "two"], mode);
-            is_complete = !disk.power_is_off();
-            disk.cut_power();
-            drop(lsm);
-            let disk = disk.survivors(cut);
-            let vfs: Arc<dyn Vfs> = Arc::new(disk.clone());
-            let sources = ["one", "two"].map(|name| vfs.exists(name).unwrap());
-            let lsm = open(&vfs, &[SMALL]);
-            let found: Vec<_> = (0..30).filter_map(|number| value(&lsm, number)).collect();
-            let is_ingested = found.len() == 30;
-            assert!(found.iter().all(|value| (value == b"new") == is_ingested), "{mode:?} {cut}");
-            assert!(is_ingested || outcome.is_err(), "{mode:?} {cut}");
-            // Before the ingestion is durable, nothing is moved.
-            let are_all_there = sources.iter().all(|is_there| *is_there);
-            assert!(are_all_there || (mode == IngestMode::Move && is_ingested), "{mode:?} {cut}");
-            assert_eq!(ingested_files(&vfs).len(), if is_ingested { 2 } else { 0 });
-            assert!(lsm.verify(&mut |_, _| ()).unwrap().is_intact());
-            if !is_ingested {
-                ingest(&lsm, &["one", "two"], mode).unwrap();
-                assert_eq!(value(&lsm, 29).unwrap(), b"new");
-            }
-            there += u64::from(is_ingested);
-            cut += 1;
-        }
-        assert!(cut > 10 && there > 1 && there < cut, "{mode:?}: {there} of {cut}");
-    }
-}
-
-/// Each ingestion sets all keys of two files to its number, among writers and readers.
-#[test]
-fn reader_among_threads_sees_an_ingestion_whole() {
-    const KEYS: u64 = 60;
-    for texts in [&[SMALL, "triad.mem=on triad.log=on"][..], &[SMALL, "l0_capacity=32KiB"]] {
-        let vfs = ram();
-        let lsm = Lsm::open(vfs.clone(), Env::system(2), options(texts)).unwrap();
-        let (lsm, is_done) = (&lsm, &AtomicBool::new(false));
-        let all = |lsm: &Lsm| {
-            let mut batch = WriteBatch::new();
-            (0..KEYS).for_each(|number| _ = batch.put(&key(number), &0u64.to_be_bytes()));
-            lsm.write(&batch, Durability::Buffered).unwrap();
-        };
-        all(lsm);
-        std::thread::scope(|scope| {
-            for writer in 0..2u64 {
-                scope.spawn(move || {
-                    let mut rng = TestRng::of(writer, 1);
-                    while !is_done.load(SeqCst) {
-                        put(lsm, 1000 + rng.below(3000), &rng.bytes(100));
-                        // Overwrites what is ingested, too, whole.
-                        if rng.one_in(500) {
-                            all(lsm);
-                        }
-                    }
-                });
-            }
-            scope.spawn(move || {
-                let mut last_scan = 0;
-                while !is_done.load(SeqCst) {
-                    let range = KeyRange::new(key(0)..key(KEYS));
-                    let mut cursor = lsm.range(range, None).unwrap();
-                    let (mut values, mut is_valid) = (Vec::new(), cursor.first().unwrap());
-                    while is_valid {
-                        values.push(cursor.value().to_vec());
-                        is_valid = cursor.next().unwrap();
-                    }
-                    assert_eq!(values.len() as u64, KEYS);
-                    assert!(values.iter().all(|value| *value == values[0]), "{values:?}");
-                    last_scan += 1;
-                }
-                assert!(last_scan > 0);
-            });
-            for round in 1..40u64 {
-                let half = KEYS / 2;
-                write_file(&vfs, "a", 0..half, &round.to_be_bytes());
-                write_file(&vfs, "b", half..KEYS, &round.to_be_bytes());
-                let mode = [IngestMode::Move, IngestMode::Copy][round as usize % 2];
-                ingest(lsm, &["b", "a"], mode).unwrap();
-                let _ = (vfs.remove("a"), vfs.remove("b"));
-            }
-            is_done.store(true, SeqCst);
-        });
-        assert!(lsm.verify(&mut |_, _| ()).unwrap().is_intact());
-        lsm.close().unwrap();
-    }
-}
-
-/// Files go into gaps of levels while compactions that span the gaps are running.
-#[test]
-fn ingestion_among_compactions_keeps_levels_disjoint_and_every_entry() {
-    let vfs = ram();
-    let lsm = Lsm::open(vfs.clone(), Env::system(3), options(&[SMALL, "max_compactions=3"]));
-    let lsm = lsm.unwrap();
-    let (mut rng, mut expected) = (TestRng::of(3, 1), BTreeMap::new());
-    for round in 0..60u64 {
-        for _ in 0..120 {
-            let (number, value) = (rng.below(4000), rng.bytes(60));
-            put(&lsm, number, &value);
-            expected.insert(number, value);
-        }
-        let from = rng.below(4000);
-        let keys: Vec<u64> = (from..from + 1 + rng.below(6)).collect();
-        let value = round.to_be_bytes();
-        write_file(&vfs, "f", keys.iter().copied(), &value);
-        ingest(&lsm, &["f"], IngestMode::Move).unwrap();
-        expected.extend(keys.into_iter().map(|number| (number, value.to_vec())));
-        if round % 10 == 9 {
-            lsm.compact_range(&KeyRange::new(key(0)..key(rng.below(4000)))).unwrap();
-        }
-    }
-    let check = |lsm: &Lsm| {
-        expected.iter().for_each(|(number, value)| {
-            assert_eq!(self::value(lsm, *number).as_ref(), Some(value), "{number}");
-        });
-    };
-    check(&lsm);
-    lsm.maintain().unwrap();
-    check(&lsm);
-    lsm.close().unwrap();
-    drop(lsm);
-    check(&open(&vfs, &[SMALL]));
-}
-
 #[test]
 fn checkpoint_and_statistics_know_ingested_files() {
     let vfs = ram();
@@ -481,58 +342,4 @@ fn checkpoint_and_statistics_know_ingested_files() {
     let name = &ingested_files(&vfs)[0];
     let shown = siltstone_lsm::inspect(&vfs, name, 3).unwrap().unwrap();
     assert!(shown.damage.is_none() && shown.items[0].contains(&format!("@{}", report.sequence)));
-}
-
-/// Without its manifest a table orders ingested entries among the others by the names of the files.
-#[test]
-fn repair_without_a_manifest_keeps_ingested_entries_in_their_order() {
-    for is_compacted in [false, true] {
-        let vfs = ram();
-        let lsm = open(&vfs, &[SMALL]);
-        (0..30).for_each(|number| put(&lsm, number, b"old"));
-        write_file(&vfs, "f", 0..20, b"file");
-        ingest(&lsm, &["f"], IngestMode::Move).unwrap();
-        (0..10).for_each(|number| put(&lsm, number, b"new"));
-        write_file(&vfs, "f", 5..6, b"last");
-        ingest(&lsm, &["f"], IngestMode::Move).unwrap();
-        put(&lsm, 40, b"new");
-        if is_compacted {
-            lsm.maintain().unwrap();
-        }
-        lsm.close().unwrap();
-        drop(lsm);
-        for name in vfs.list().unwrap() {
-            if name == "CURRENT" || name.starts_with("MANIFEST") {
-                vfs.remove(&name).unwrap();
-            }
-        }
-        siltstone_lsm::repair(&vfs).unwrap();
-        let lsm = open(&vfs, &[SMALL]);
-        let found = [2, 5, 15, 25, 40].map(|number| value(&lsm, number).unwrap());
-        assert_eq!(found, ["new", "last", "file", "old", "new"].map(|it| it.as_bytes().to_vec()));
-        assert!(lsm.verify(&mut |_, _| ()).unwrap().is_intact());
-    }
-}
-
-/// The state would otherwise lack the files and have the write after them: no power cut leaves it.
-#[test]
-fn manifest_that_lost_an_ingestion_is_refused_and_repaired() {
-    let vfs = ram();
-    let lsm = open(&vfs, &[SMALL]);
-    let manifest = vfs.list().unwrap().into_iter().find(|it| it.starts_with("MANIFEST")).unwrap();
-    let before = vfs.open(&manifest, Mode::Read).unwrap().len().unwrap();
-    write_file(&vfs, "f", 0..5, b"file");
-    ingest(&lsm, &["f"], IngestMode::Move).unwrap();
-    put(&lsm, 9, b"later");
-    drop(lsm);
-    vfs.open(&manifest, Mode::ReadWrite).unwrap().set_len(before).unwrap();
-    let env = Env::replayable(Arc::new(ManualClock::at(1)), 1);
-    let refused = Lsm::open(vfs.clone(), env, options(&[SMALL])).err().unwrap().to_string();
-    assert!(refused.contains("lacks the files that @1 ingested"), "{refused}");
-    assert!(!siltstone_lsm::verify_closed(&vfs).unwrap().is_intact());
-    let report = siltstone_lsm::repair(&vfs).unwrap();
-    assert!(!report.is_lossless(), "the order of writes is in doubt");
-    let lsm = open(&vfs, &[SMALL]);
-    assert_eq!(value(&lsm, 4).unwrap(), b"file");
-    assert_eq!(value(&lsm, 9).unwrap(), b"later");
 }

@@ -8,6 +8,8 @@ mod compact_range;
 mod deferred_seeks;
 mod hot_key_retention;
 mod ingestion;
+mod ingestion_recovery;
+mod ingestion_threads;
 mod key_only_iteration;
 mod l0_capacity;
 mod l0_filters;

@@ -46,7 +46,7 @@ fn delete_range(lsm: &Lsm, keys: std::ops::Range<u64>) {
     lsm.write(&batch, Durability::Buffered).unwrap();
 }
 
-fn settle(lsm: &Lsm) {
+fn flush_and_maintain(lsm: &Lsm) {
     lsm.flush().unwrap();
     lsm.maintain().unwrap();
 }
@@ -76,11 +76,11 @@ fn covered_tables_are_removed_unread_and_the_deletion_is_forgotten() {
         let (vfs, texts) = (ram(), [SMALL, policy]);
         let lsm = open(&vfs, &texts);
         fill(&lsm, 0..3000);
-        settle(&lsm);
+        flush_and_maintain(&lsm);
         let read_before = lsm.stats().io["compaction"].bytes_read;
         let space_before = lsm.stats().space_bytes;
         delete_range(&lsm, 0..3000);
-        settle(&lsm);
+        flush_and_maintain(&lsm);
         let read = lsm.stats().io["compaction"].bytes_read - read_before;
         assert!(counter(&lsm, "range_deleted_tables") > 10, "{policy}");
         assert_eq!(count(&lsm), 0);
@@ -99,10 +99,10 @@ fn tables_at_the_ends_of_a_range_keep_the_other_keys() {
     let vfs = ram();
     let lsm = open(&vfs, &[SMALL]);
     fill(&lsm, 0..3000);
-    settle(&lsm);
+    flush_and_maintain(&lsm);
     // Ends within tables at both ends.
     delete_range(&lsm, 1001..1999);
-    settle(&lsm);
+    flush_and_maintain(&lsm);
     assert_eq!(count(&lsm), 3000 - 998);
     assert!(counter(&lsm, "range_deleted_tables") > 0);
     // Less than half of the tables at the ends may be deleted: they are not rewritten for it.
@@ -120,14 +120,14 @@ fn snapshot_keeps_the_range_until_it_is_dropped() {
     let vfs = ram();
     let lsm = open(&vfs, &[SMALL]);
     fill(&lsm, 0..1000);
-    settle(&lsm);
+    flush_and_maintain(&lsm);
     let before = lsm.snapshot().unwrap();
     delete_range(&lsm, 100..900);
     let after = lsm.snapshot().unwrap();
     fill(&lsm, 300..310);
-    settle(&lsm);
+    flush_and_maintain(&lsm);
     fill(&lsm, 0..50);
-    settle(&lsm);
+    flush_and_maintain(&lsm);
     let count_at = |point| {
         let mut cursor = lsm.range(KeyRange::all(), Some(point)).unwrap();
         let mut count = u64::from(cursor.first().unwrap());
@@ -144,7 +144,7 @@ fn snapshot_keeps_the_range_until_it_is_dropped() {
     drop((before, after));
     for _ in 0..3 {
         fill(&lsm, 0..1000);
-        settle(&lsm);
+        flush_and_maintain(&lsm);
     }
     assert_eq!(counter(&lsm, "range_deletes"), 0);
 }
@@ -154,7 +154,7 @@ fn unflushed_deletion_is_replayed_and_checkpointed() {
     let vfs = ram();
     let lsm = open(&vfs, &[SMALL]);
     fill(&lsm, 0..500);
-    settle(&lsm);
+    flush_and_maintain(&lsm);
     let mut batch = WriteBatch::new();
     batch.put(&key(1), b"gone").delete_range(key(0)..key(400)).put(&key(2), b"kept");
     lsm.write(&batch, Durability::Synced).unwrap();
@@ -179,7 +179,7 @@ fn walking_over_a_deleted_range_does_not_read_it() {
         // No compaction can remove the range: a snapshot sees it.
         let lsm = open(&ram(), &[SMALL, "cache=0", policy]);
         fill(&lsm, 0..3000);
-        settle(&lsm);
+        flush_and_maintain(&lsm);
         fill(&lsm, 1000..1500);
         let _before = lsm.snapshot().unwrap();
         delete_range(&lsm, 10..2990);
@@ -203,19 +203,19 @@ fn walking_over_a_deleted_range_does_not_read_it() {
 fn many_deletions_in_a_row_are_merged_and_bounded() {
     let lsm = open(&ram(), &[SMALL]);
     fill(&lsm, 0..3000);
-    settle(&lsm);
+    flush_and_maintain(&lsm);
     for number in 0..1500 {
         delete_range(&lsm, 2 * number..2 * number + 1);
         if number % 100 == 0 {
             assert_eq!(count(&lsm), 3000 - number - 1);
         }
     }
-    settle(&lsm);
+    flush_and_maintain(&lsm);
     assert_eq!(count(&lsm), 1500);
     let left = counter(&lsm, "range_deletes");
     assert!(left <= 256, "{left} range deletions are left");
     delete_range(&lsm, 0..3000);
-    settle(&lsm);
+    flush_and_maintain(&lsm);
     assert_eq!((count(&lsm), counter(&lsm, "range_deletes")), (0, 0));
 }
 
@@ -229,7 +229,7 @@ fn empty_and_inverted_ranges_change_nothing() {
     batch.delete_range(key(5)..key(4));
     let refused = lsm.write(&batch, Durability::Buffered);
     assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
-    settle(&lsm);
+    flush_and_maintain(&lsm);
     assert_eq!((count(&lsm), counter(&lsm, "range_deletes")), (10, 0));
 }
 
@@ -238,10 +238,10 @@ fn repair_keeps_range_deletions_of_the_manifest_and_of_logs() {
     let vfs = ram();
     let lsm = open(&vfs, &[SMALL]);
     fill(&lsm, 0..1000);
-    settle(&lsm);
+    flush_and_maintain(&lsm);
     let snapshot = lsm.snapshot().unwrap();
     delete_range(&lsm, 0..400);
-    settle(&lsm);
+    flush_and_maintain(&lsm);
     delete_range(&lsm, 600..1000);
     assert_eq!(counter(&lsm, "range_deletes"), 1);
     drop((snapshot, lsm));

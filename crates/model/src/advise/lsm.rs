@@ -1,3 +1,5 @@
+//! The advisor's model of `lsm`: its settings for a workload, and what they cost.
+//!
 //! The ordered engine with its defaults: TRIAD-LOG and a sliced level 0 on plain disk.
 //!
 //! ```text

@@ -1,4 +1,6 @@
-//! MICA in store mode: all data in memory, nothing on the device.
+//! The advisor's model of `mica`: its settings for a workload, and what they cost.
+//!
+//! MICA in store mode, with all data in memory and nothing on the device.
 //!
 //! Source: Lim, thesis, section 5.3; overheads per item from the engine's `item` and `index`.
 

@@ -1,4 +1,6 @@
-//! SILT: a fraction of a byte of index per entry; a lookup is one read.
+//! The advisor's model of `silt`: its settings for a workload, and what they cost.
+//!
+//! A fraction of a byte of index per entry, and one read per lookup.
 //!
 //! ```text
 //! settings    4 partitions of 131,072 slots; as many HashStores before a merge as memory allows

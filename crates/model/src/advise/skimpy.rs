@@ -1,5 +1,7 @@
-//! SkimpyFTL: all versions since the watermark, in one log over a flash device; four bytes of
-//! memory per few keys.
+//! The advisor's model of `skimpy`: its settings for a workload, and what they cost.
+//!
+//! All versions since the watermark are in one log over a flash device, with four bytes of memory
+//! per few keys.
 //!
 //! ```text
 //! settings    a device three times as large as the live versions, or all of the flash; five keys

@@ -1,4 +1,6 @@
-//! LSM-trie: an item is written once per level; a lookup is one read if the filters are in memory.
+//! The advisor's model of `trie`: its settings for a workload, and what they cost.
+//!
+//! An item is written once per level, and a lookup is one read if the filters are in memory.
 //!
 //! ```text
 //! settings    tables of 32 MiB, fan-out 8, as many levels as the keys fill; memory for filters

@@ -209,7 +209,7 @@ impl<R: Request> Leader<'_, R> {
             }
             self.group.queue.take(&mut self.pending);
         }
-        self.woken.extend(self.pending.hand_over());
+        self.woken.extend(self.pending.promote_first());
     }
 }
 

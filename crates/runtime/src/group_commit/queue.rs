@@ -259,7 +259,7 @@ impl<R: Request> Chain<R> {
         if first.is_null() {
             return false;
         }
-        self.prepare_hand_over();
+        self.prepare_promotion();
         // SAFETY: a waiter of a chain is valid. If its state is changed here, the chain forgets it.
         let is_led = unsafe { &(*first).state }
             .compare_exchange(WAITING, LEADS, Ordering::Release, Ordering::Relaxed)
@@ -271,14 +271,14 @@ impl<R: Request> Chain<R> {
     }
 
     /// Makes the first waiter leader, if there is one; returns its thread if that is to be woken.
-    pub(super) fn hand_over(&mut self) -> Option<Thread> {
-        self.prepare_hand_over();
+    pub(super) fn promote_first(&mut self) -> Option<Thread> {
+        self.prepare_promotion();
         let first = std::mem::replace(self, Chain::empty()).first;
         // SAFETY: it was valid, and has just been removed from the chain.
         if first.is_null() { None } else { unsafe { Waiter::set(first, LEADS) } }
     }
 
-    fn prepare_hand_over(&self) {
+    fn prepare_promotion(&self) {
         // SAFETY: a waiter of a chain is valid.
         if let Some(first) = unsafe { self.first.as_ref() } {
             first.last.store(self.last.cast_mut(), Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Operations on every table of a store.
+//! Operations on every table of a store: sync, and the disk usage of each.
 
 use std::collections::BTreeMap;
 

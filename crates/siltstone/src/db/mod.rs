@@ -42,7 +42,7 @@ use siltstone_vfs::{LockGuard, Vfs};
 
 use crate::batch::open::OpenBatches;
 use crate::catalogue::Catalogue;
-use crate::engines::Shared;
+use crate::engines::SharedResources;
 use crate::names::directory;
 use crate::{Table, read_only};
 
@@ -77,7 +77,7 @@ struct Inner {
     path: Option<PathBuf>,
     options: DbOptions,
     /// What its tables share.
-    shared: Shared,
+    shared: SharedResources,
     batches: Arc<OpenBatches>,
     open: Mutex<OpenTables>,
     // Last: the lock is released after everything that uses the directory.

@@ -1,4 +1,15 @@
 //! Opening and creating a store.
+//!
+//! ```text
+//!   directory ─ is it a store? ─ decrypt ─ lock ─ read the catalogue, and write it durably
+//!     ─ finish interrupted drops and creations ─ remove incomplete batches over several tables
+//! ```
+//!
+//! Tables are opened later, when they are used. A read-only store is opened with an overlay: what
+//! engines write at open stays in memory.
+//!
+//! Invariant: nothing changes before the directory is known to be a store with this process as its
+//! only user.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +24,7 @@ use super::{Db, DbOptions, Inner, OpenTables};
 use crate::batch::open::OpenBatches;
 use crate::batch::recovery;
 use crate::catalogue::Catalogue;
-use crate::engines::{self, Shared};
+use crate::engines::{self, SharedResources};
 use crate::names::{LOCK, TABLE_PREFIX};
 use crate::trace;
 
@@ -160,7 +171,7 @@ impl Db {
         }
         let batches = Arc::new(OpenBatches::after(recovery::remove_incomplete(&vfs, &catalogue)?));
         let open = OpenTables { catalogue, ..OpenTables::default() };
-        let shared = Shared::new(options.cache_bytes);
+        let shared = SharedResources::new(options.cache_bytes);
         let listeners = std::mem::take(&mut options.listeners);
         options.env.events = Events::new(listeners, options.env.clock.clone())?;
         let (open, lock) = (Mutex::new(open), Mutex::new(Some(lock)));

@@ -38,20 +38,20 @@ const CACHE: &str = "cache";
 
 /// What the tables of a store share besides their [`Env`].
 #[derive(Clone, Default)]
-pub struct Shared {
+pub struct SharedResources {
     block_cache: Option<Arc<BlockCache>>,
 }
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for SharedResources {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").finish_non_exhaustive()
+        f.debug_struct("SharedResources").finish_non_exhaustive()
     }
 }
 
-impl Shared {
+impl SharedResources {
     /// A block cache of `cache_bytes`, if given.
     pub fn new(cache_bytes: Option<u64>) -> Self {
-        Shared { block_cache: cache_bytes.map(|bytes| Arc::new(BlockCache::new(bytes))) }
+        SharedResources { block_cache: cache_bytes.map(|bytes| Arc::new(BlockCache::new(bytes))) }
     }
 
     /// Checks that the options of a new table are not those of something that is shared.
@@ -65,9 +65,7 @@ impl Shared {
         let reason = "the tables of this store share one block cache; leave the option out";
         Err(Error::invalid_option(CACHE, reason))
     }
-}
 
-impl Shared {
     /// Removes the options of a table that have no effect, because it shares what they describe.
     pub(crate) fn remove_from(&self, engine: &str, options: &mut BTreeMap<String, String>) {
         if self.block_cache.is_some() && engine == "lsm" {
@@ -86,7 +84,7 @@ pub fn open(
     env: &Env,
     options: &BTreeMap<String, String>,
 ) -> Result<Arc<dyn Engine>> {
-    open_shared(name, vfs, env, options, &Shared::default())
+    open_shared(name, vfs, env, options, &SharedResources::default())
 }
 
 /// The same for a table that shares resources with others.
@@ -98,7 +96,7 @@ pub fn open_shared(
     vfs: Arc<dyn Vfs>,
     env: &Env,
     options: &BTreeMap<String, String>,
-    shared: &Shared,
+    shared: &SharedResources,
 ) -> Result<Arc<dyn Engine>> {
     match name {
         "lsm" => {

@@ -28,16 +28,16 @@ impl Default for KeyLocks {
 }
 
 /// The shared stripes of a write: the first of them inline, for writes of one key.
-pub(crate) struct Shared<'l>(Option<RwLockReadGuard<'l, ()>>, Vec<RwLockReadGuard<'l, ()>>);
+pub(crate) struct SharedGuard<'l>(Option<RwLockReadGuard<'l, ()>>, Vec<RwLockReadGuard<'l, ()>>);
 
 impl KeyLocks {
     /// Waits until no update of a key of `batch` is in progress, and keeps others from starting.
-    pub(super) fn share(&self, batch: &WriteBatch) -> Shared<'_> {
+    pub(super) fn share(&self, batch: &WriteBatch) -> SharedGuard<'_> {
         self.share_stripes(batch.iter().fold(0, |stripes, op| stripes | 1 << self.stripe(op.key())))
     }
 
     /// As [`share`](Self::share), for a write of every key.
-    pub(super) fn share_all(&self) -> Shared<'_> {
+    pub(super) fn share_all(&self) -> SharedGuard<'_> {
         self.share_stripes(u64::MAX)
     }
 
@@ -46,8 +46,8 @@ impl KeyLocks {
         self.stripes[self.stripe(key)].write()
     }
 
-    fn share_stripes(&self, stripes: u64) -> Shared<'_> {
-        let mut shared = Shared(None, Vec::new());
+    fn share_stripes(&self, stripes: u64) -> SharedGuard<'_> {
+        let mut shared = SharedGuard(None, Vec::new());
         for (index, stripe) in self.stripes.iter().enumerate() {
             if stripes & 1 << index == 0 {
                 continue;

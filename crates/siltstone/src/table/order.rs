@@ -4,7 +4,7 @@
 use parking_lot::RwLockReadGuard;
 use siltstone_engine::WriteBatch;
 
-use super::key_locks::Shared;
+use super::key_locks::SharedGuard;
 use super::{Isolation, Table};
 use crate::transaction::TrackedWrite;
 
@@ -16,7 +16,7 @@ pub(crate) enum OrderedWrite<'t> {
     /// In the commit history, as a group of its own.
     Tracked(TrackedWrite<'t>),
     /// No update of its keys is in progress.
-    Locked(#[expect(dead_code, reason = "held")] Shared<'t>),
+    Locked(#[expect(dead_code, reason = "held")] SharedGuard<'t>),
 }
 
 impl Table {

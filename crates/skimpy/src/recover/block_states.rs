@@ -54,7 +54,7 @@ pub(super) fn assign_blocks(
     replayed: &ReplayResult,
 ) -> Result<(Space, u64)> {
     let mut space = Space::new(options.channels);
-    space.retired_through = found.gone;
+    space.retired_through = found.retired_through;
     let newest = scan.checkpoints.last_key_value().map_or(0, |(number, _)| *number);
     for block in scan.erased.into_iter().chain(scan.unknown) {
         space.set_free(block, device.flash.erases(block)?);
@@ -80,7 +80,9 @@ pub(super) fn assign_blocks(
         let last = match replayed.last_of.get(&block) {
             Some(last) => *last,
             None if first < found.tail => last_of(device, block)?,
-            None => max_last(device, options, block, first)?.min(found.start.saturating_sub(1)),
+            None => {
+                max_last(device, options, block, first)?.min(found.replay_start.saturating_sub(1))
+            }
         };
         // Retired, but not erased in time.
         if last < found.tail {

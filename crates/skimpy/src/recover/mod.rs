@@ -110,7 +110,7 @@ pub(crate) fn open(
                 Checkpoint {
                     mapping: options.mapping.code(),
                     buckets,
-                    start: 1,
+                    replay_start: 1,
                     ..Checkpoint::default()
                 },
             )
@@ -144,12 +144,12 @@ pub(crate) fn open(
     let epoch = replayed.newest_epoch.max(found.epoch) + 1;
     let mut writer = Writer::new(space, replayed.end, epoch, replayed.last);
     // The pages that replay has renewed must be durable before a checkpoint refers to them.
-    writer.durable = found.start.min(replayed.end);
+    writer.durable = found.replay_start.min(replayed.end);
     writer.checkpoint = newest_number.max(number);
-    writer.starts = (0, found.start);
+    writer.starts = (0, found.replay_start);
     // The crashed process may not have collected garbage for these pages. If nobody did, repeated
     // crashes in openings that program journaled batches would use up the free blocks.
-    writer.due = (replayed.end - found.start) as f64;
+    writer.due = (replayed.end - found.replay_start) as f64;
     // Reads and discards may have used later timestamps than the last batch.
     let clears = Clears::new(found.clears);
     writer.used = replayed.last.max(replayed.floor).max(clears.newest());

@@ -38,13 +38,14 @@ pub(super) fn replay(
 ) -> Result<ReplayResult> {
     let mut pages: BTreeMap<u64, u32> = BTreeMap::new();
     let mut replayed = ReplayResult {
-        last: found.last,
+        last: found.last_timestamp,
         newest_epoch: scan.newest_epoch,
         ..ReplayResult::default()
     };
     let (mut durable, mut proof) = (0, 0);
-    let is_after =
-        |block: &&LogBlock| block.first >= found.start || found.open.contains(&block.block);
+    let is_after = |block: &&LogBlock| {
+        block.first >= found.replay_start || found.open_blocks.contains(&block.block)
+    };
     for block in scan.log.iter().filter(is_after) {
         for index in 0..device.flash.programmed(block.block)? {
             let page = device.geometry.page(block.block, index);
@@ -56,7 +57,7 @@ pub(super) fn replay(
             if header.epoch > found.epoch {
                 return Err(page.corrupt("the page is newer than any complete checkpoint"));
             }
-            if header.epoch == found.epoch && header.number >= found.start {
+            if header.epoch == found.epoch && header.number >= found.replay_start {
                 pages.insert(header.number, page.page);
                 if header.durable > durable {
                     (durable, proof) = (header.durable, page.page);
@@ -64,7 +65,7 @@ pub(super) fn replay(
             }
         }
     }
-    replayed.end = found.start;
+    replayed.end = found.replay_start;
     let mut groups = GroupAssembler::default();
     while let Some(page) = pages.get(&replayed.end) {
         let page = device.read(*page, Purpose::Recovery)?;
@@ -104,13 +105,13 @@ pub(super) fn replay_earlier(
             epochs.insert(header.epoch);
             // Blocks below the tail are retired, erased or not: the versions that they hid may be
             // gone.
-            let is_before = (found.tail..found.start).contains(&header.number);
+            let is_before = (found.tail..found.replay_start).contains(&header.number);
             if is_before && !mapping.is_cut_off(header.epoch, header.number) {
                 pages.insert(header.number, page.page);
             }
         }
     }
-    let mut known = (found.gone + 1).max(found.tail)..found.start;
+    let mut known = (found.retired_through + 1).max(found.tail)..found.replay_start;
     if let Some(missing) = known.find(|number| !pages.contains_key(number)) {
         return Err(device.corrupt(0, format!("page {missing} of the log cannot be read")));
     }

@@ -92,8 +92,9 @@ impl Salvage {
                 found.check_mapping(device.name(), options.mapping)?;
                 salvage.buckets = Some(found.buckets);
                 salvage.clears.clone_from(&found.clears);
-                let between =
-                    pages.keys().any(|(_, number)| (found.tail..=found.gone).contains(number));
+                let between = pages
+                    .keys()
+                    .any(|(_, number)| (found.tail..=found.retired_through).contains(number));
                 if between {
                     // Versions that hid them may have been in one of the retired blocks.
                     let line = "blocks were retired out of order over several channels: deleted keys may reappear";
@@ -144,7 +145,8 @@ impl Salvage {
         for bytes in lost {
             report.record_loss(Loss::entries(DEVICE, bytes));
         }
-        let from = newest.as_ref().map_or(u64::MAX, |found| found.tail.max(found.gone + 1));
+        let from =
+            newest.as_ref().map_or(u64::MAX, |found| found.tail.max(found.retired_through + 1));
         let numbers: BTreeSet<u64> = pages.keys().map(|(_, number)| *number).collect();
         let present = numbers.range(from..).count() as u64;
         let expected = durable.max(numbers.last().map_or(0, |last| last + 1)).saturating_sub(from);

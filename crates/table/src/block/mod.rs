@@ -45,7 +45,7 @@ use std::sync::atomic::AtomicU32;
 
 use waypoints::Waypoints;
 
-use crate::cache::Cached;
+use crate::cache::CacheableBlock;
 use crate::kind::{Kind, MAX_SEQUENCE};
 use crate::varint::varint;
 
@@ -154,7 +154,7 @@ impl Block {
     }
 }
 
-impl Cached for Block {
+impl CacheableBlock for Block {
     fn memory_bytes(&self) -> usize {
         let waypoints = Waypoints::max_bytes(self.entries_end);
         self.bytes.capacity() + waypoints + size_of::<Block>()

@@ -43,7 +43,7 @@ pub struct BlockCache {
 }
 
 /// A block that can be cached.
-pub(crate) trait Cached: Send + Sync + 'static {
+pub(crate) trait CacheableBlock: Send + Sync + 'static {
     /// Resident bytes; constant.
     fn memory_bytes(&self) -> usize;
 }
@@ -98,7 +98,7 @@ impl BlockCache {
 }
 
 /// The cached blocks of one open file. Dropping it removes them.
-pub(crate) struct CachedFile<T: Cached> {
+pub(crate) struct CachedFile<T: CacheableBlock> {
     cache: Arc<BlockCache>,
     /// Distinguishes the files of a cache: the high bits of its blocks' keys.
     number: u64,
@@ -108,7 +108,7 @@ pub(crate) struct CachedFile<T: Cached> {
     refused: AtomicU64,
 }
 
-impl<T: Cached> CachedFile<T> {
+impl<T: CacheableBlock> CachedFile<T> {
     /// A file of `blocks` blocks, of which none is cached.
     pub(crate) fn new(cache: Arc<BlockCache>, blocks: usize) -> Self {
         let number = cache.next_file.fetch_add(1, Relaxed);
@@ -185,13 +185,13 @@ impl<T: Cached> CachedFile<T> {
     }
 }
 
-impl<T: Cached> Drop for CachedFile<T> {
+impl<T: CacheableBlock> Drop for CachedFile<T> {
     fn drop(&mut self) {
         self.clear();
     }
 }
 
-fn weight(block: &impl Cached) -> u64 {
+fn weight(block: &impl CacheableBlock) -> u64 {
     block.memory_bytes() as u64 + ENTRY_BYTES
 }
 
@@ -209,7 +209,7 @@ impl<T> Slots<T> {
     }
 }
 
-impl<T: Cached> policy::Slots for Slots<T> {
+impl<T: CacheableBlock> policy::Slots for Slots<T> {
     fn state(&self, index: usize) -> Option<(&BlockState, u64)> {
         let block = self.blocks[index].load();
         block.as_ref().map(|block| (&self.states[index], weight(&**block)))
@@ -254,7 +254,7 @@ mod tests {
         number: usize,
     }
 
-    impl Cached for TestBlock {
+    impl CacheableBlock for TestBlock {
         fn memory_bytes(&self) -> usize {
             1000
         }

@@ -24,7 +24,7 @@ use super::format::{
     BLOCK_BYTES, FRAGMENT_HEADER_BYTES, HEADER_BYTES, LogSum, Part, fits_fragment,
 };
 use super::shared::Shared;
-use crate::cache::{BlockCache, CacheRef, Cached, CachedFile};
+use crate::cache::{BlockCache, CacheRef, CacheableBlock, CachedFile};
 
 /// Bytes of a log that are cached together.
 const CHUNK_BYTES: usize = 4 << 10;
@@ -54,7 +54,7 @@ enum Length {
 /// A cached part of a log.
 struct Chunk([u8; CHUNK_BYTES]);
 
-impl Cached for Chunk {
+impl CacheableBlock for Chunk {
     fn memory_bytes(&self) -> usize {
         size_of::<Chunk>()
     }

@@ -33,7 +33,7 @@ use crate::block::dictionary::{self, Dictionary, MAX_DICTIONARY_BYTES};
 use crate::block::frame::{TRAILER, WITH_DICTIONARY, open_frame};
 use crate::block::{Block, BlockIter};
 use crate::kind::{EntryRef, compare};
-use crate::number::{FileKind, FileNumber, Ingested};
+use crate::number::{FileKind, FileNumber, Ingestion};
 
 /// Minimum number of bytes searched for a block after damage.
 const MIN_WINDOW_BYTES: usize = 64 << 10;
@@ -58,7 +58,7 @@ pub fn salvage_table(
 ) -> Result<Vec<Loss>> {
     let number = kind.written_as(number);
     let mut visit = |entry: EntryRef<'_>| match kind {
-        FileKind::Ingested(Ingested { sequence, .. }) => visit(EntryRef { sequence, ..entry }),
+        FileKind::Ingested(Ingestion { sequence, .. }) => visit(EntryRef { sequence, ..entry }),
         FileKind::Table | FileKind::Log | FileKind::Blob | FileKind::Staged => visit(entry),
     };
     let sum = FileSum::new(number.0);

@@ -32,7 +32,7 @@ use crate::block::{Block, MalformedBlock};
 use crate::bytes_file::BytesFile;
 use crate::cache::{BlockCache, CacheRef, CachedFile};
 use crate::kind::Kind;
-use crate::number::{FileKind, FileNumber, Ingested};
+use crate::number::{FileKind, FileNumber, Ingestion};
 
 /// An open SSTable. Thread-safe.
 pub struct Table {
@@ -143,7 +143,7 @@ impl Table {
         let mut meta = TableMeta::decode(&read(place.offset, place.bytes)?)
             .map_err(|reason| Error::corruption(name, place.offset, reason))?;
         (meta.number, meta.bytes) = (number, bytes);
-        let sequence = ingested.map(|Ingested { sequence, .. }| sequence);
+        let sequence = ingested.map(|Ingestion { sequence, .. }| sequence);
         if let Some(sequence) = sequence {
             if (meta.min_sequence, meta.max_sequence) != (EXTERNAL_SEQUENCE, EXTERNAL_SEQUENCE) {
                 let reason = "an ingested table has sequence numbers of its own";

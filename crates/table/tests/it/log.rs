@@ -1,4 +1,4 @@
-//! Records read from a log: intact, torn, damaged, and after I/O errors.
+//! Records read from a log: of all sizes, from the cache, after I/O errors, and after random steps.
 
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
@@ -12,20 +12,34 @@ use siltstone_table::log::parse_log;
 use siltstone_table::{BatchReader, BlockCache, BytesFile, LogAccess, LogEnd, LogMode, LogWriter};
 use siltstone_vfs::{Mode, Vfs};
 
-const NUMBER: u64 = 7;
-const BLOCK: usize = 32 << 10;
+pub(crate) const NUMBER: u64 = 7;
+pub(crate) const BLOCK: usize = 32 << 10;
 
-fn writer(vfs: &FaultyVfs) -> LogWriter {
+pub(crate) fn writer(vfs: &FaultyVfs) -> LogWriter {
     LogWriter::create(vfs, "log", NUMBER, Purpose::Log).unwrap()
 }
 
 /// A record whose bytes depend on its number and length.
-fn record(i: usize, len: usize) -> Vec<u8> {
+pub(crate) fn record(i: usize, len: usize) -> Vec<u8> {
     (0..len).map(|k| (i * 31 + k * 7 + 1) as u8).collect()
 }
 
-fn contents(records: Vec<(u64, Vec<u8>)>) -> Vec<Vec<u8>> {
+pub(crate) fn contents(records: Vec<(u64, Vec<u8>)>) -> Vec<Vec<u8>> {
     records.into_iter().map(|(_, bytes)| bytes).collect()
+}
+
+/// Three records in one block, with or without a sync after each.
+pub(crate) fn three(sync: bool) -> (Vec<u64>, Vec<u8>) {
+    let vfs = new_vfs();
+    let mut log = writer(&vfs);
+    let mut positions = Vec::new();
+    for i in 0..3 {
+        positions.push(log.append(&[&record(i, 600)]).unwrap());
+        if sync {
+            log.sync().unwrap();
+        }
+    }
+    (positions, vfs.read_raw("log").unwrap())
 }
 
 const SIZES: [usize; 12] = [0, 1, 100, 32_700, 32_737, 32_738, 0, 65_536, 5, 3 << 20, 32_729, 40];
@@ -178,128 +192,6 @@ fn preallocated_zeros_are_clean_end() {
     bytes.resize(3 * BLOCK + 17, 0);
     let (read, end) = parse_log(&bytes, NUMBER, LogMode::Recover).unwrap();
     assert_eq!((read.len(), end), (1, LogEnd::Clean));
-}
-
-fn sealed_log(sizes: &[usize]) -> (Vec<Vec<u8>>, Vec<u8>) {
-    let vfs = new_vfs();
-    let mut log = writer(&vfs);
-    let records: Vec<_> = sizes.iter().enumerate().map(|(i, &len)| record(i, len)).collect();
-    for bytes in &records {
-        log.append(&[bytes]).unwrap();
-        log.sync().unwrap();
-    }
-    log.seal().unwrap();
-    (records, vfs.read_raw("log").unwrap())
-}
-
-#[test]
-fn flipped_byte_of_sealed_log_is_detected_or_harmless() {
-    let (records, mut bytes) = sealed_log(&[20, 0, 33_000, 5]);
-    let seal_block = bytes.len() - 24 - 7 - 16;
-    assert_eq!(seal_block, 2 * BLOCK);
-    for at in 0..bytes.len() {
-        bytes[at] ^= 0x40;
-        let sealed = parse_log(&bytes, NUMBER, LogMode::Sealed);
-        assert!(matches!(sealed, Err(Error::Corruption { .. })), "byte {at}: {sealed:?}");
-        match parse_log(&bytes, NUMBER, LogMode::Recover) {
-            Err(error) => assert!(error.is_corruption(), "byte {at}"),
-            // Only a flip in the seal leaves the log readable, as an unsealed one with all records.
-            Ok((read, LogEnd::Torn { .. })) => {
-                assert!(at >= seal_block + 24, "byte {at}");
-                assert!(contents(read) == records, "byte {at}");
-            }
-            Ok((_, end)) => panic!("byte {at} reads as {end:?}"),
-        }
-        bytes[at] ^= 0x40;
-    }
-}
-
-#[test]
-fn truncated_log_yields_prefix() {
-    let (records, bytes) = sealed_log(&[20, 0, 33_000, 5]);
-    for len in 0..bytes.len() {
-        let cut = &bytes[..len];
-        assert!(parse_log(cut, NUMBER, LogMode::Sealed).unwrap_err().is_corruption(), "{len}");
-        // The lost bytes leave no evidence, and earlier block headers make no claim about later
-        // bytes, so there is no evidence of corruption either.
-        let (read, _) = parse_log(cut, NUMBER, LogMode::Recover).unwrap();
-        assert!(records.starts_with(&contents(read)), "{len}");
-    }
-    let mut longer = bytes.clone();
-    longer.push(1);
-    assert!(parse_log(&longer, NUMBER, LogMode::Recover).unwrap_err().is_corruption());
-}
-
-#[test]
-fn zeros_after_seal_are_accepted_only_in_recover_mode() {
-    let (records, mut bytes) = sealed_log(&[20, 0, 33_000, 5]);
-    bytes.resize(bytes.len() + 2 * BLOCK, 0);
-    let (read, end) = parse_log(&bytes, NUMBER, LogMode::Recover).unwrap();
-    assert!(contents(read) == records && end == LogEnd::Sealed);
-    assert!(parse_log(&bytes, NUMBER, LogMode::Sealed).unwrap_err().is_corruption());
-    *bytes.last_mut().unwrap() = 1;
-    assert!(parse_log(&bytes, NUMBER, LogMode::Recover).unwrap_err().is_corruption());
-}
-
-/// Three records in one block, with or without a sync after each.
-fn three(sync: bool) -> (Vec<u64>, Vec<u8>) {
-    let vfs = new_vfs();
-    let mut log = writer(&vfs);
-    let mut positions = Vec::new();
-    for i in 0..3 {
-        positions.push(log.append(&[&record(i, 600)]).unwrap());
-        if sync {
-            log.sync().unwrap();
-        }
-    }
-    (positions, vfs.read_raw("log").unwrap())
-}
-
-#[test]
-fn damage_before_synced_records_is_corruption_else_torn_tail() {
-    let (positions, mut bytes) = three(true);
-    bytes[positions[1] as usize + 100] ^= 1;
-    let error = parse_log(&bytes, NUMBER, LogMode::Recover).unwrap_err();
-    assert!(
-        matches!(&error, Error::Corruption { offset, .. } if *offset == positions[1]),
-        "{error}"
-    );
-
-    let (positions, mut bytes) = three(false);
-    bytes[positions[1] as usize + 100] ^= 1;
-    let (read, end) = parse_log(&bytes, NUMBER, LogMode::Recover).unwrap();
-    // The third record is intact but not returned: the record before it is lost.
-    assert_eq!(read.len(), 1);
-    assert_eq!(end, LogEnd::Torn { dropped_bytes: bytes.len() as u64 - positions[1] });
-}
-
-#[test]
-fn later_block_header_proves_durability() {
-    for sync in [true, false] {
-        let vfs = new_vfs();
-        let mut log = writer(&vfs);
-        let lost = log.append(&[&record(0, 10_000)]).unwrap();
-        if sync {
-            log.sync().unwrap();
-        }
-        // A record over three blocks: its headers are evidence, its later fragments are not.
-        log.append(&[&record(1, 80_000)]).unwrap();
-        let mut bytes = vfs.read_raw("log").unwrap();
-        bytes[lost as usize..20_000].fill(0);
-        let outcome = parse_log(&bytes, NUMBER, LogMode::Recover);
-        assert_eq!(outcome.is_err(), sync, "{outcome:?}");
-    }
-}
-
-#[test]
-fn block_of_another_log_or_offset_is_rejected() {
-    let (_, bytes) = three(true);
-    let (read, end) = parse_log(&bytes, NUMBER + 1, LogMode::Recover).unwrap();
-    assert!(read.is_empty() && matches!(end, LogEnd::Torn { .. }));
-    let mut moved = vec![0; BLOCK];
-    moved.extend_from_slice(&bytes);
-    let (read, _) = parse_log(&moved, NUMBER, LogMode::Recover).unwrap();
-    assert!(read.is_empty());
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 mod block;
 mod log;
+mod log_damage;
 mod manifest;
 mod rows;
 mod salvage;

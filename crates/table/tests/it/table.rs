@@ -12,7 +12,7 @@ use siltstone_engine::{Error, Purpose};
 use siltstone_structures::{BloomProbe, hash64};
 use siltstone_table::kind::compare;
 use siltstone_table::{
-    BlockCache, Compression, EXTERNAL_SEQUENCE, EntryRef, FileKind, FileNumber, Ingested,
+    BlockCache, Compression, EXTERNAL_SEQUENCE, EntryRef, FileKind, FileNumber, Ingestion,
     IterOptions, Kind, Table, TableIter, TableMeta, TableOptions, TableWriter, salvage_table,
 };
 use siltstone_vfs::{Mode, Vfs};
@@ -386,14 +386,14 @@ fn ingested_table_reads_as_if_written_with_its_sequence_number() {
     writer.finish().unwrap();
     let file = vfs.open("outside", Mode::Read).unwrap();
     assert_eq!(Table::external_identity(file.as_ref()).unwrap(), Some(identity));
-    let kind = FileKind::Ingested(Ingested { sequence: SEQUENCE, identity });
+    let kind = FileKind::Ingested(Ingestion { sequence: SEQUENCE, identity });
     let open = |kind| Table::open_kind(file.clone(), "outside", kind, NUMBER, None);
     let ingested = Arc::new(open(kind).unwrap());
     check(&ingested).unwrap();
     let meta = ingested.meta();
     assert_eq!((meta.number, meta.min_sequence, meta.max_sequence), (NUMBER, SEQUENCE, SEQUENCE));
     // Neither under another identity nor as a table of the keyspace.
-    let other = Ingested { sequence: SEQUENCE, identity: FileNumber(5) };
+    let other = Ingestion { sequence: SEQUENCE, identity: FileNumber(5) };
     for kind in [FileKind::Ingested(other), FileKind::Table] {
         assert!(open(kind).err().unwrap().is_corruption());
     }

@@ -1,4 +1,4 @@
-//! Edges, and the shortest cycle among them.
+//! The dependency graph of transactions, and a search for short cycles in it: a cycle is an anomaly.
 
 use std::collections::{HashSet, VecDeque};
 

@@ -28,7 +28,7 @@ use super::bucket::{BUCKET_HEADER_BYTES, BucketHeader, ItemFormat, NO_DESTINATIO
 use super::directory::{Directory, Segment, segment_of};
 use super::filter::FilterBuilder;
 use super::format::{
-    FILTER, FOOTER_BYTES, FRAMES, Footer, Layout, Origin, Special, VERSION, encode_migrations,
+    FILTER, FOOTER_BYTES, FRAMES, Footer, Layout, Origin, SpecialEntry, VERSION, encode_migrations,
     encode_specials,
 };
 use super::page_index::PageIndexBuilder;
@@ -94,7 +94,7 @@ pub(crate) struct TableWriter<'a> {
     /// The current segment.
     pending: Vec<PendingItem>,
     arena: Vec<u8>,
-    specials: Vec<Special>,
+    specials: Vec<SpecialEntry>,
     migrations: Vec<Migration>,
     filter: Option<FilterBuilder>,
     pages: Option<PageIndexBuilder>,
@@ -244,7 +244,7 @@ impl<'a> TableWriter<'a> {
     fn write_special(&mut self, hash: Hash, bytes: &[u8]) -> Result<()> {
         let offset = self.file.offset();
         self.sum.seal(&mut self.file.buffer, offset, bytes);
-        self.specials.push(Special { hash, offset, bytes: bytes.len() as u32 });
+        self.specials.push(SpecialEntry { hash, offset, bytes: bytes.len() as u32 });
         self.file.flush_if_full()
     }
 
@@ -439,7 +439,7 @@ impl<'a> TableWriter<'a> {
         self.pending.capacity() * size_of::<PendingItem>()
             + self.arena.capacity()
             + self.file.buffer.capacity()
-            + self.specials.capacity() * size_of::<Special>()
+            + self.specials.capacity() * size_of::<SpecialEntry>()
             + self.migrations.capacity() * size_of::<Migration>()
             + self.segments.capacity() * size_of::<Segment>()
             + self.filter.as_ref().map_or(0, FilterBuilder::memory_bytes)

@@ -199,7 +199,7 @@ impl Footer {
 
 /// The index entry of an item of the special bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Special {
+pub(crate) struct SpecialEntry {
     pub(crate) hash: Hash,
     /// The offset of its frame in the file.
     pub(crate) offset: u64,
@@ -207,7 +207,7 @@ pub(crate) struct Special {
     pub(crate) bytes: u32,
 }
 
-impl Special {
+impl SpecialEntry {
     /// The size of its frame.
     pub(crate) fn frame_bytes(&self) -> u64 {
         u64::from(self.bytes) + SUM_BYTES as u64
@@ -217,7 +217,7 @@ impl Special {
 const SPECIAL_BYTES: usize = 32;
 const MIGRATION_BYTES: usize = 12;
 
-pub(crate) fn encode_specials(specials: &[Special]) -> Vec<u8> {
+pub(crate) fn encode_specials(specials: &[SpecialEntry]) -> Vec<u8> {
     let mut out = Vec::with_capacity(specials.len() * SPECIAL_BYTES);
     for special in specials {
         out.extend_from_slice(&special.hash.suffix.to_le_bytes());
@@ -230,9 +230,9 @@ pub(crate) fn encode_specials(specials: &[Special]) -> Vec<u8> {
 }
 
 /// `None`: malformed, not ordered, or not before `end`.
-pub(crate) fn decode_specials(bytes: &[u8], end: u64) -> Option<Vec<Special>> {
+pub(crate) fn decode_specials(bytes: &[u8], end: u64) -> Option<Vec<SpecialEntry>> {
     let (records, rest) = bytes.as_chunks::<SPECIAL_BYTES>();
-    let special = |record: &[u8; SPECIAL_BYTES]| Special {
+    let special = |record: &[u8; SPECIAL_BYTES]| SpecialEntry {
         hash: Hash {
             suffix: le64(&record[..8]),
             infix: le32(&record[8..12]),
@@ -241,8 +241,8 @@ pub(crate) fn decode_specials(bytes: &[u8], end: u64) -> Option<Vec<Special>> {
         offset: le64(&record[20..28]),
         bytes: le32(&record[28..]),
     };
-    let specials: Vec<Special> = records.iter().map(special).collect();
-    let fits = |special: &Special| {
+    let specials: Vec<SpecialEntry> = records.iter().map(special).collect();
+    let fits = |special: &SpecialEntry| {
         special.offset.checked_add(special.frame_bytes()).is_some_and(|at| at <= end)
     };
     (rest.is_empty() && specials.is_sorted() && specials.iter().all(fits)).then_some(specials)

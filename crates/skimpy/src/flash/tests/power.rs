@@ -158,7 +158,7 @@ fn interrupted_program_is_erased_garbage_unreadable_or_complete() {
                 Err(FlashError::Erased { .. }) => "erased",
                 Err(FlashError::Unreadable { .. }) => "unreadable",
                 Ok(bytes) if bytes == page(2) => "whole",
-                Ok(_) => "rubbish",
+                Ok(_) => "garbage",
                 Err(other) => panic!("{other}"),
             }
         };
@@ -194,7 +194,7 @@ fn interrupted_erase_leaves_the_block_unchanged_erased_or_half_erased() {
                 assert!(matches!(error, FlashError::AlreadyProgrammed { .. }));
                 match read(&survivor, 0) {
                     Ok(bytes) if bytes == page(0) => "half, page as it was",
-                    Ok(_) => "half, page is rubbish",
+                    Ok(_) => "half, page is garbage",
                     Err(_) => "half, page is unreadable",
                 }
             }

@@ -24,7 +24,7 @@ use super::directory::Directory;
 use super::filter::Filter;
 use super::format::{
     DIRECTORY, FILTER, FOOTER_BYTES, FULL_SIZE_BUCKETS_VERSION, Footer, Layout, MIGRATIONS, Origin,
-    PAGES, SPECIALS, Special, decode_migrations, decode_specials,
+    PAGES, SPECIALS, SpecialEntry, decode_migrations, decode_specials,
 };
 use super::page_index::PageIndex;
 use super::stream::Stream;
@@ -38,7 +38,7 @@ pub(crate) struct HTable {
     footer: Footer,
     /// `None` while a BloomCluster has it.
     filter: ArcSwapOption<Filter>,
-    specials: Vec<Special>,
+    specials: Vec<SpecialEntry>,
     migrations: Vec<Migration>,
     directory: Directory,
     pages: Option<PageIndex>,
@@ -168,7 +168,7 @@ impl HTable {
     }
 
     /// The items of the special bucket, in hash order.
-    pub(crate) fn specials(&self) -> &[Special] {
+    pub(crate) fn specials(&self) -> &[SpecialEntry] {
         &self.specials
     }
 
@@ -205,7 +205,7 @@ impl HTable {
     pub(crate) fn memory(&self) -> [u64; 3] {
         let filter = self.filter.load().as_ref().map_or(0, |filter| filter.memory_bytes());
         let pages = self.pages.as_ref().map_or(0, PageIndex::memory_bytes);
-        let specials = self.specials.capacity() * size_of::<Special>();
+        let specials = self.specials.capacity() * size_of::<SpecialEntry>();
         let migrations = self.migrations.capacity() * size_of::<Migration>();
         [filter, pages, (specials + migrations) as u64 + self.directory.memory_bytes()]
     }
@@ -325,7 +325,7 @@ impl HTable {
     ///
     /// # Errors
     /// `Corruption`; errors of the file system.
-    pub(crate) fn read_special(&self, special: &Special, purpose: Purpose) -> Result<Vec<u8>> {
+    pub(crate) fn read_special(&self, special: &SpecialEntry, purpose: Purpose) -> Result<Vec<u8>> {
         self.file.read_frame(special.offset, special.frame_bytes(), purpose)
     }
 
@@ -333,7 +333,11 @@ impl HTable {
     ///
     /// # Errors
     /// `Corruption`.
-    pub(crate) fn special_item<'b>(&self, special: &Special, bytes: &'b [u8]) -> Result<Item<'b>> {
+    pub(crate) fn special_item<'b>(
+        &self,
+        special: &SpecialEntry,
+        bytes: &'b [u8],
+    ) -> Result<Item<'b>> {
         match Item::parse(bytes) {
             Some((item, used)) if used == bytes.len() => Ok(item),
             _ => Err(self.file.corruption(special.offset, "a special item is malformed")),

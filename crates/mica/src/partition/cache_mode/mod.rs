@@ -1,16 +1,12 @@
 //! Cache mode: a circular log with a lossy index. The oldest items are evicted for new ones.
 //!
 //! ```text
-//!               access mark of an item that is      the log's head
-//!               read, or written in place
-//!   fifo          none                              evicts the item it meets
-//!   clock         "used"                            reinserts a marked item and clears the mark
-//!   approximate   "used", if the item is            as clock
-//!                 nearer to the head than to the tail
-//!   lru           time in quarter laps              of the next four items, evicts the one least
-//!                                                   recently used and reinserts those before it
-//! reinsert: append the item again at the tail
+//!   head: evicts an item, or reinserts it at the tail          tail: appends new items
+//!    ▼                                                          ▼
+//!   │ oldest item │ … │ … │ … │ … │ … │ … │ … │ … │ newest item │ free words │
 //! ```
+//!
+//! The [policy](Eviction) decides by access marks in the items which of them are reinserted.
 //!
 //! The thesis reinserts on each read: with LRU every item read, with its approximation those nearer
 //! to the head. The old place then stays unused until the head reaches it, which costs a tenth of
@@ -26,10 +22,11 @@
 //! Lock order under CRCW: a bucket's version, then the log's lock, then the version of another
 //! bucket, which is only tried.
 //!
-//! Source: Lim, thesis, section 5.3.3; the clock: Corbató, "A Paging Experiment with the Multics
-//! System", 1968.
+//! Source: Lim, thesis, section 5.3.3.
 
-use std::cmp::Reverse;
+mod eviction;
+mod item_copy;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -37,6 +34,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use parking_lot::Mutex;
 use siltstone_engine::Damage;
 
+pub use self::eviction::Eviction;
+use self::eviction::mark_time;
+use self::item_copy::ItemCopy;
 use super::{Change, Context, ItemRef, Journal, LazyClock, Memory};
 use crate::counters::Tally;
 use crate::index::lossy::{self, LossyIndex};
@@ -47,28 +47,8 @@ use crate::request::Outcome;
 use crate::space::log::CircularLog;
 use crate::version::{self, Access};
 
-/// Eviction policy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Eviction {
-    /// Evicts the items written first.
-    Fifo,
-    /// Evicts the least recently used of the next few items.
-    Lru,
-    /// Keeps items used in the older half of the log for another lap.
-    Approximate,
-    /// Keeps items used since the head last passed them for another lap.
-    Clock,
-}
-
 /// Maximum reinsertions per append, so that hot items do not delay writes.
 const MAX_REINSERTIONS: usize = 16;
-/// The access mark of a used item, for policies that ignore the time.
-const USED: u64 = 1;
-/// `lru` evicts the least recently used of this many items at the head.
-const LRU_SAMPLE: usize = 4;
-/// `lru` treats longer idle times, in quarter laps, as equal: after one more lap the mark would
-/// look recent.
-const MAX_IDLE_QUARTERS: u64 = item::MARKS - 4;
 
 /// A partition's memory in cache mode.
 pub(crate) struct CachePartition {
@@ -128,7 +108,7 @@ impl CachePartition {
         while !self.log.has_room(words) {
             let (offset, header) = self.log.oldest();
             let size = item::size_of(header);
-            victim = victim.or_else(|| self.victim(reinsertions_left));
+            victim = victim.or_else(|| self.eviction.victim(&self.log, reinsertions_left));
             let is_victim = victim == Some(offset) || size > max_words;
             if !is_victim
                 && !item::is_dead(header)
@@ -239,55 +219,6 @@ impl CachePartition {
         (access == Access::Crcw).then(|| self.writer.lock())
     }
 
-    /// The access mark of an item that is used now.
-    #[inline(always)]
-    fn access_mark(&self, found: &ItemRef<'_>) -> u64 {
-        match self.eviction {
-            Eviction::Fifo => 0,
-            Eviction::Lru => self.mark_time(),
-            Eviction::Approximate if !self.is_in_older_half(found.offset) => found.item.mark(),
-            Eviction::Approximate | Eviction::Clock => USED,
-        }
-    }
-
-    /// The item to evict next; up to `max_skipped` items before it are to be reinserted.
-    fn victim(&self, max_skipped: usize) -> Option<u64> {
-        let mut items =
-            self.log.items().filter(|item| !item::is_dead(item.1)).take(max_skipped + 1);
-        let victim = match self.eviction {
-            Eviction::Fifo => items.next(),
-            Eviction::Approximate | Eviction::Clock => {
-                let mut last = None;
-                let unused = items.find(|item| {
-                    last = Some(*item);
-                    item::mark_of(item.1) != USED
-                });
-                unused.or(last)
-            }
-            Eviction::Lru => {
-                let time = self.mark_time();
-                let unused = |header| time.wrapping_sub(item::mark_of(header)) % item::MARKS;
-                // The first one on a tie.
-                items
-                    .take(LRU_SAMPLE)
-                    .min_by_key(|item| Reverse(unused(item.1).min(MAX_IDLE_QUARTERS)))
-            }
-        };
-        victim.map(|item| item.0)
-    }
-
-    /// The current time for access marks, in quarter laps.
-    #[inline(always)]
-    fn mark_time(&self) -> u64 {
-        self.log.ring().quarters() % item::MARKS
-    }
-
-    /// Whether an item is nearer to the head than to the tail.
-    #[inline(always)]
-    fn is_in_older_half(&self, offset: u64) -> bool {
-        self.log.ring().age(offset) > self.log.ring().words() / 2
-    }
-
     /// Removes the dangling entries of the next bucket.
     fn sweep(&self, access: Access, tally: &mut Tally) {
         let number = self.swept_buckets.fetch_add(1, Relaxed) % self.index.main_count() as u64;
@@ -362,10 +293,8 @@ impl Memory for CachePartition {
                 tally.expired_entries_dropped += u64::from(is_expired);
                 new.write(found.item.words(), size);
                 // A write counts as a use.
-                self.log
-                    .item(found.offset)
-                    .iter()
-                    .for_each(|item| item.set_mark(self.access_mark(&found)));
+                let mark = self.eviction.access_mark(&self.log, &found);
+                self.log.item(found.offset).iter().for_each(|item| item.set_mark(mark));
                 return Ok(());
             }
             let is_expired = self.mark_dead(found.offset, &context.now);
@@ -375,7 +304,7 @@ impl Memory for CachePartition {
         new.write(place, words);
         if self.eviction == Eviction::Lru {
             // For `clock` and `approximate` a new item counts as unused.
-            place[0].store(item::with_mark(place[0].load(Relaxed), self.mark_time()), Relaxed);
+            place[0].store(item::with_mark(place[0].load(Relaxed), mark_time(&self.log)), Relaxed);
         }
         self.add_live(1);
         match found {
@@ -408,13 +337,13 @@ impl Memory for CachePartition {
 
     #[inline(always)]
     fn needs_access_mark(&self, found: &ItemRef<'_>) -> bool {
-        self.access_mark(found) != found.item.mark()
+        self.eviction.access_mark(&self.log, found) != found.item.mark()
     }
 
     fn mark_access(&self, access: Access, found: ItemRef<'_>, _tally: &mut Tally) {
         let _writer = self.lock(access);
         if self.log.ring().contains(found.offset) {
-            found.item.set_mark(self.access_mark(&found));
+            found.item.set_mark(self.eviction.access_mark(&self.log, &found));
         }
     }
 
@@ -502,41 +431,5 @@ impl Memory for CachePartition {
             left -= size;
         }
         Vec::new()
-    }
-}
-
-/// A copy of an item while it is moved: its new place may overlap its old one.
-struct ItemCopy {
-    inline: [u64; ItemCopy::INLINE_WORDS],
-    heap: Vec<u64>,
-}
-
-impl ItemCopy {
-    const INLINE_WORDS: usize = 32;
-
-    /// Copies an item for reinsertion, with a new access mark.
-    fn of(item: &Item<'_>, mark: u64) -> Self {
-        let mut copy = ItemCopy { inline: [0; ItemCopy::INLINE_WORDS], heap: Vec::new() };
-        let words = item.words();
-        if words.len() > ItemCopy::INLINE_WORDS {
-            copy.heap.resize(words.len(), 0);
-        }
-        let to = if words.len() > ItemCopy::INLINE_WORDS {
-            &mut copy.heap[..]
-        } else {
-            &mut copy.inline
-        };
-        for (to, word) in to.iter_mut().zip(words) {
-            *to = word.load(Relaxed);
-        }
-        to[0] = item::with_mark(to[0], mark);
-        copy
-    }
-
-    fn write(&self, place: &[AtomicU64]) {
-        let from = if self.heap.is_empty() { &self.inline[..] } else { &self.heap };
-        for (word, &value) in place.iter().zip(from) {
-            word.store(value, Relaxed);
-        }
     }
 }

@@ -1,7 +1,5 @@
 //! Checks what a process crash leaves: everything written, none of it more durable than before.
 
-#![allow(clippy::unwrap_used)] // Helpers of tests are tests.
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

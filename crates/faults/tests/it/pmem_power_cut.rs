@@ -1,7 +1,6 @@
 //! Checks what a power cut leaves of a mapping: everything persisted, and any allowed part of the
 //! rest.
 
-#![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 #![allow(clippy::single_range_in_vec_init)] // A list of one range is meant.
 
 use std::collections::BTreeSet;

@@ -1,14 +1,15 @@
-//! Finds out during recovery whether the tables of a table with merges have what is replayed.
+//! Leaves operations out of the replay of logs whose effect is in SSTables already, for merges.
 //!
-//! The logs of a NoveLSM overlay stay until the overlay is flushed, and contain what memtables
-//! beside it have put into tables. A value that is replayed from them replaces itself. An operand
-//! would be merged twice, and after a flush nobody could see that, because the tables may have it
-//! as a part of another operand or of a value. If operands were left out alone, an older value that
-//! is replayed would hide them.
+//! Most logs contain nothing that is in an SSTable. But those of a NoveLSM overlay stay until the
+//! overlay is flushed, and contain what memtables beside it have put into SSTables. A value that is
+//! replayed from them replaces itself. An operand would be merged twice, and after a flush nobody
+//! could see that, because the SSTables may have it as a part of another operand or of a value. If
+//! operands were left out alone, an older value that is replayed would hide them.
 //!
 //! The versions of a key are flushed in their order. So all that is not newer than the newest
-//! version of its key in tables is left out. Other logs have nothing that is in a table, and
-//! nothing is looked up for them.
+//! version of its key in SSTables is left out.
+//!
+//! Cost: a lookup per operation in such logs; none for other logs.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use crate::memtable::Memtable;
 use crate::version::Version;
 use crate::view::View;
 
-/// The tables of a version, as recovery sees them.
+/// The SSTables of a version, as recovery sees them.
 pub(crate) struct ReplayFilter {
     view: Arc<View>,
     /// No table has a newer sequence number.
