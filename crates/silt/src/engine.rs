@@ -16,6 +16,7 @@ use siltstone_runtime::RateLimiter;
 use crate::counters::Counters;
 use crate::keys::KeyHasher;
 use crate::options::Options;
+use crate::store_file::discard;
 use crate::version::{Edit, Version};
 use crate::view::View;
 
@@ -57,15 +58,32 @@ impl SiltEngine {
     /// Applies an edit durably and publishes its version, with the view changed further by
     /// `change`. Returns `false`, and changes nothing, if all keys were removed since the view of
     /// `generation`: the stores of the edit are garbage then.
+    ///
+    /// The stores that the edit adds are removed if it was not applied, unless it is unknown
+    /// whether the manifest names them.
     pub(crate) fn install(
         &self,
         generation: u64,
         edit: Edit,
         change: impl FnOnce(&mut View),
     ) -> Result<bool> {
-        let memory = self.index_memory.load(Relaxed);
-        let make_version =
-            |version: &Version, edit: &mut Edit| version.open_and_apply(&self.vfs, edit, memory);
-        durable::apply_edit(self, generation, edit, make_version, change)
+        let added = edit.added();
+        let mut are_open = false;
+        let make_version = |version: &Version, edit: &mut Edit| {
+            let memory = self.index_memory.load(Relaxed);
+            let next = version.open_and_apply(&self.vfs, edit, memory)?;
+            are_open = true;
+            Ok(next)
+        };
+        let installed = durable::apply_edit(self, generation, edit, make_version, change);
+        let are_unnamed = match &installed {
+            Ok(applied) => !applied,
+            // The manifest is written once the stores are open.
+            Err(error) => !are_open || error.is_transient(),
+        };
+        if are_unnamed {
+            added.iter().for_each(|number| discard(self.vfs.as_ref(), *number));
+        }
+        installed
     }
 }

@@ -87,8 +87,7 @@ impl SiltEngine {
             sorted_stores: written.into_iter().collect(),
             ..Edit::default()
         };
-        let installed = self.install(view.generation, edit, |_| ());
-        if !self.discard_unless_installed(installed, &[number])? {
+        if !self.install(view.generation, edit, |_| ())? {
             return Ok(Vec::new());
         }
         let (bytes, entries) = written.map_or((0, 0), |store| (store.bytes, store.entries));
