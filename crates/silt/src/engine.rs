@@ -3,12 +3,13 @@
 //! What all durable engines share, such as the write path and the manifest, is in [`Core`];
 //! [`SiltEngine`] adds what only this engine has. Locks, in the order in which they may be taken:
 //! the writer, the version set, the state of background work, a LogStore (a few instructions).
-//! Readers take only the last.
+//! Readers take only the last. The lock of what is loaded is taken without any of them.
 
 use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+use parking_lot::Mutex;
 use siltstone_durable::{self as durable, Core};
 use siltstone_engine::Result;
 use siltstone_runtime::RateLimiter;
@@ -27,6 +28,9 @@ pub struct SiltEngine {
     pub(crate) options: Options,
     /// Bytes that filters and indexes may take; 0: no limit.
     pub(crate) index_memory: AtomicU64,
+    /// Held while a filter or an index of the current version is loaded, or those above the limit
+    /// are unloaded.
+    pub(crate) loading: Mutex<()>,
     pub(crate) convert_rate: RateLimiter,
     pub(crate) merge_rate: RateLimiter,
     pub(crate) counters: Counters,
@@ -83,6 +87,9 @@ impl SiltEngine {
         };
         if are_unnamed {
             added.iter().for_each(|number| discard(self.vfs.as_ref(), *number));
+        } else if installed.is_ok() {
+            // The limit may have been lowered since they were loaded.
+            self.unload_above_limit();
         }
         installed
     }

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use parking_lot::Mutex;
 use siltstone_durable::recovery::{
     confirm_recovery, must_flush, remove_obsolete_files, replay_logs,
 };
@@ -76,6 +77,7 @@ pub(crate) fn open(
         core: Core::new(me.clone(), parts),
         keys,
         index_memory: AtomicU64::new(options.index_memory_bytes),
+        loading: Mutex::default(),
         convert_rate: RateLimiter::new(options.convert_rate),
         merge_rate: RateLimiter::new(options.merge_rate),
         counters: Counters::default(),

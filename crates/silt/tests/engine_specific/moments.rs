@@ -2,14 +2,19 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
 
 use siltstone_engine::{Durability, Engine, Error, WriteBatch};
 use siltstone_silt::Silt;
 use siltstone_vfs::{Ram, Vfs};
 
 use super::support::HookedVfs;
-use super::{SMALL, key, open};
+use super::{SMALL, assert_has_all, filled, key, memory, open};
+
+/// Time in which a call that should wait would have returned.
+const PATIENCE: Duration = Duration::from_millis(200);
 
 fn write_some(silt: &Silt) -> siltstone_engine::Result<()> {
     let mut batch = WriteBatch::new();
@@ -21,6 +26,70 @@ fn write_some(silt: &Silt) -> siltstone_engine::Result<()> {
 
 fn names(vfs: &Arc<dyn Vfs>, ending: &str) -> Vec<String> {
     vfs.list().unwrap().into_iter().filter(|name| name.ends_with(ending)).collect()
+}
+
+/// A table, for the hook of the file system that it is on.
+type Later = Arc<OnceLock<Weak<Silt>>>;
+
+fn table(later: &Later) -> Option<Arc<Silt>> {
+    later.get().and_then(Weak::upgrade)
+}
+
+#[test]
+fn limit_lowered_while_a_store_is_added_holds_for_the_store() {
+    let later = Later::default();
+    let hook = {
+        let later = later.clone();
+        move |request: &super::support::Request<'_>| {
+            if request.is("open", ".filter")
+                && let Some(silt) = table(&later)
+            {
+                silt.table().set_index_memory(1);
+            }
+            Ok(())
+        }
+    };
+    let ram: Arc<dyn Vfs> = Arc::new(Ram::new());
+    let silt = Arc::new(open(&HookedVfs::wrap(&ram, hook), SMALL).unwrap());
+    write_some(&silt).unwrap();
+    later.set(Arc::downgrade(&silt)).unwrap();
+    silt.flush().unwrap();
+    assert!(silt.stats().levels[1].files > 0);
+    assert_eq!(memory(&silt), (0, 0));
+}
+
+#[test]
+fn limit_lowered_while_filters_are_loaded_holds_for_all() {
+    let (vfs, silt) = filled(SMALL);
+    // A merge that is due would unload what is above the limit.
+    silt.maintain().unwrap();
+    silt.close().unwrap();
+    drop(silt);
+    let (begin, begun) = channel();
+    let (end, ended) = channel::<()>();
+    let ended = Mutex::new(ended);
+    let is_first = AtomicBool::new(true);
+    let hooked = HookedVfs::wrap(&vfs, move |request| {
+        let is_loaded = request.is("open", ".filter") || request.is("open", ".index");
+        if is_loaded && is_first.swap(false, SeqCst) {
+            begin.send(()).unwrap();
+            // The other thread waits until the filter is loaded.
+            let _ = ended.lock().unwrap().recv_timeout(PATIENCE);
+        }
+        Ok(())
+    });
+    let silt = open(&hooked, &format!("{SMALL} load_indexes=background")).unwrap();
+    std::thread::scope(|scope| {
+        let silt = &silt;
+        scope.spawn(move || {
+            begun.recv().unwrap();
+            silt.table().set_index_memory(1);
+            let _ = end.send(());
+        });
+        silt.maintain().unwrap();
+    });
+    assert_eq!(memory(&silt), (0, 0));
+    assert_has_all(&silt);
 }
 
 #[test]
