@@ -1,7 +1,7 @@
 //! What happens at a certain moment of a job: another call, a failure, a panic.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
@@ -111,4 +111,48 @@ fn stores_that_cannot_be_opened_after_a_conversion_are_removed() {
     assert!(left.is_empty(), "{left:?}");
     silt.flush().unwrap();
     assert!(silt.get(&key(7)).unwrap().is_some());
+}
+
+/// A closed table with HashStores of more than a thousand entries in one partition.
+fn unmerged() -> Arc<dyn Vfs> {
+    let (vfs, silt) = filled("partitions=1 log_store_slots=512 merge_trigger=8 stop_trigger=20");
+    silt.flush().unwrap();
+    silt.close().unwrap();
+    drop(silt);
+    assert!(names(&vfs, ".hash").len() > 5);
+    vfs
+}
+
+const MERGE_ALL: &str = "merge_trigger=1 stop_trigger=20";
+
+#[test]
+fn close_cancels_a_merge_that_is_reading_its_stores() {
+    let vfs = unmerged();
+    let later = Later::default();
+    let reads = Arc::new(AtomicUsize::new(0));
+    let hooked = HookedVfs::wrap(&vfs, {
+        let (later, reads) = (later.clone(), reads.clone());
+        move |request| {
+            if request.is("read", ".hash")
+                && let Some(silt) = table(&later)
+                && reads.fetch_add(1, SeqCst) == 0
+            {
+                let closing = silt.clone();
+                std::thread::spawn(move || closing.close().unwrap());
+                while !silt.table().background.is_stopping() {
+                    std::thread::yield_now();
+                }
+            }
+            Ok(())
+        }
+    });
+    let silt = Arc::new(open(&hooked, MERGE_ALL).unwrap());
+    later.set(Arc::downgrade(&silt)).unwrap();
+    assert!(matches!(silt.maintain(), Err(Error::Closed)));
+    let (reads, stores) = (reads.load(SeqCst), names(&vfs, ".hash").len());
+    assert!(reads < stores, "{reads} reads of {stores} HashStores");
+    // Waits for the other close.
+    silt.close().unwrap();
+    drop(silt);
+    assert_has_all(&open(&vfs, MERGE_ALL).unwrap());
 }
