@@ -6,9 +6,9 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
-use siltstone_engine::{Durability, Engine, Error, WriteBatch};
+use siltstone_engine::{Durability, Engine, Error, Purpose, WriteBatch};
 use siltstone_silt::Silt;
-use siltstone_vfs::{Ram, Vfs};
+use siltstone_vfs::{Mode, Ram, Vfs};
 
 use super::support::HookedVfs;
 use super::{SMALL, assert_has_all, filled, key, memory, open};
@@ -111,6 +111,31 @@ fn stores_that_cannot_be_opened_after_a_conversion_are_removed() {
     assert!(left.is_empty(), "{left:?}");
     silt.flush().unwrap();
     assert!(silt.get(&key(7)).unwrap().is_some());
+}
+
+#[test]
+fn filter_or_index_exists_while_it_is_rebuilt() {
+    for ending in [".filter", ".index"] {
+        let (vfs, silt) = filled(SMALL);
+        silt.close().unwrap();
+        drop(silt);
+        let name = names(&vfs, ending)[0].clone();
+        let file = vfs.open(&name, Mode::ReadWrite).unwrap();
+        file.write_at(5, &[0xa5; 9], Purpose::Maintenance).unwrap();
+        let is_missing = Arc::new(AtomicBool::new(false));
+        let hooked = HookedVfs::wrap(&vfs, {
+            let (vfs, name, is_missing) = (vfs.clone(), name.clone(), is_missing.clone());
+            move |_| {
+                is_missing.fetch_or(!vfs.exists(&name).unwrap(), SeqCst);
+                Ok(())
+            }
+        });
+        let silt = open(&hooked, SMALL).unwrap();
+        assert_eq!(silt.warnings().len(), 1);
+        assert!(!is_missing.load(SeqCst), "{name} was removed");
+        assert!(silt.verify(&mut |_, _| ()).unwrap().is_intact());
+        assert!(names(&vfs, ".run").is_empty());
+    }
 }
 
 /// A closed table with HashStores of more than a thousand entries in one partition.
