@@ -16,6 +16,7 @@
 //! panics or leaves files in doubt poisons the table, which then is read-only and reports the
 //! cause.
 
+mod panic_guard;
 mod work;
 
 use std::ops::{Deref, DerefMut};
@@ -27,6 +28,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use siltstone_engine::{Error, EventKind, Result};
 
+pub use self::panic_guard::PanicGuard;
 pub use self::work::BackgroundWork;
 use crate::{Events, Priority, Scheduler};
 

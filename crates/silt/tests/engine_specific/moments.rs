@@ -1,6 +1,7 @@
 //! What happens at a certain moment of a job: another call, a failure, a panic.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -11,7 +12,7 @@ use siltstone_silt::Silt;
 use siltstone_vfs::{Mode, Ram, Vfs};
 
 use super::support::HookedVfs;
-use super::{SMALL, assert_has_all, filled, key, memory, open};
+use super::{KEYS, SMALL, assert_has_all, filled, key, memory, open};
 
 /// Time in which a call that should wait would have returned.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -180,4 +181,38 @@ fn close_cancels_a_merge_that_is_reading_its_stores() {
     silt.close().unwrap();
     drop(silt);
     assert_has_all(&open(&vfs, MERGE_ALL).unwrap());
+}
+
+#[test]
+fn table_is_read_only_after_a_writer_has_panicked() {
+    type Change = fn(&Silt) -> siltstone_engine::Result<()>;
+    let fill: Change = |silt| {
+        (0..KEYS).try_for_each(|i| {
+            let mut batch = WriteBatch::new();
+            batch.put(&key(i), &[i as u8; 100]);
+            silt.write(&batch, Durability::Buffered)
+        })
+    };
+    for (what, change) in
+        [("write", fill), ("flush", Silt::flush as Change), ("clear", Silt::clear as Change)]
+    {
+        let panics = Arc::new(AtomicBool::new(false));
+        let ram: Arc<dyn Vfs> = Arc::new(Ram::new());
+        let hooked = HookedVfs::wrap(&ram, {
+            let panics = panics.clone();
+            move |request| {
+                let is_now = request.is("create", ".log") && panics.swap(false, SeqCst);
+                assert!(!is_now, "on purpose: a log is begun");
+                Ok(())
+            }
+        });
+        let silt = open(&hooked, SMALL).unwrap();
+        write_some(&silt).unwrap();
+        panics.store(true, SeqCst);
+        assert!(catch_unwind(AssertUnwindSafe(|| change(&silt))).is_err(), "{what}");
+        let refused = write_some(&silt);
+        assert!(matches!(refused, Err(Error::ReadOnly { .. })), "{what}: {refused:?}");
+        assert!(silt.trouble().unwrap().contains("panicked"), "{what}");
+        assert!(silt.get(&key(7)).unwrap().is_some(), "{what}");
+    }
 }
