@@ -432,6 +432,7 @@ impl<T: OpenTable> Engine for LogStructuredEngine<T> {
     }
 
     fn close(&self) -> Result<()> {
+        let _lock = self.core().closing.lock();
         let closed = core::close(self.table(), || {
             self.table.stop();
             self.table.before_seal();

@@ -3,7 +3,7 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
@@ -181,6 +181,45 @@ fn close_cancels_a_merge_that_is_reading_its_stores() {
     silt.close().unwrap();
     drop(silt);
     assert_has_all(&open(&vfs, MERGE_ALL).unwrap());
+}
+
+#[test]
+fn second_close_waits_for_the_first() {
+    let later = Later::default();
+    let (begin, begun) = channel();
+    let (release, released): (Sender<()>, Receiver<()>) = channel();
+    let released = Mutex::new(released);
+    let is_first = AtomicBool::new(true);
+    let hooked = HookedVfs::wrap(&unmerged(), {
+        let later = later.clone();
+        move |request| {
+            if request.is("read", ".hash")
+                && table(&later).is_some()
+                && is_first.swap(false, SeqCst)
+            {
+                begin.send(()).unwrap();
+                released.lock().unwrap().recv().unwrap();
+            }
+            Ok(())
+        }
+    });
+    let silt = Arc::new(open(&hooked, MERGE_ALL).unwrap());
+    later.set(Arc::downgrade(&silt)).unwrap();
+    std::thread::scope(|scope| {
+        let silt = &silt;
+        scope.spawn(|| assert!(matches!(silt.maintain(), Err(Error::Closed))));
+        begun.recv().unwrap();
+        scope.spawn(|| silt.close().unwrap());
+        while !silt.table().background.is_stopping() {
+            std::thread::yield_now();
+        }
+        let (end, ended) = channel();
+        scope.spawn(move || end.send(silt.close()).unwrap());
+        let outcome = ended.recv_timeout(PATIENCE);
+        release.send(()).unwrap();
+        assert!(matches!(outcome, Err(RecvTimeoutError::Timeout)), "the merge is still running");
+        ended.recv().unwrap().unwrap();
+    });
 }
 
 #[test]
