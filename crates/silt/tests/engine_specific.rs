@@ -64,6 +64,16 @@ fn statistics_cover_every_store_and_its_memory() {
 }
 
 #[test]
+fn space_is_that_of_all_files_but_the_manifest() {
+    let (vfs, silt) = filled(SMALL);
+    silt.maintain().unwrap();
+    let mut names = vfs.list().unwrap();
+    names.retain(|name| name != "CURRENT" && !name.starts_with("MANIFEST"));
+    let len = |name: &String| vfs.open(name, siltstone_vfs::Mode::Read).unwrap().len().unwrap();
+    assert_eq!(silt.stats().space_bytes, names.iter().map(len).sum::<u64>());
+}
+
+#[test]
 fn damaged_or_missing_index_is_rebuilt_with_a_warning() {
     let (vfs, silt) = filled(SMALL);
     silt.close().unwrap();
