@@ -34,7 +34,7 @@ pub struct SiltEngine {
     pub(crate) convert_rate: RateLimiter,
     pub(crate) merge_rate: RateLimiter,
     pub(crate) counters: Counters,
-    /// The number of the log that this open began: greater than those of all earlier opens.
+    /// Identifies this opening of the table in positions of scans.
     pub(crate) opening: u64,
 }
 

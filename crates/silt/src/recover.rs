@@ -25,6 +25,7 @@ use crate::generation::{Generation, IndexInsert};
 use crate::keys::{KeyHasher, cuckoo_bits};
 use crate::names::{self, Kind};
 use crate::options::Options;
+use crate::position;
 use crate::record::Record;
 use crate::version::{Edit, Version, open_versions};
 
@@ -58,6 +59,7 @@ pub(crate) fn open(
         .unwrap_or_else(|| Generation::new(keys.partitions, options.log_store_slots));
     active.add_log(number, log.access(), replayed.end.bytes);
     let drains = is_in_doubt && !generations.is_empty();
+    let opening = position::opening(number, env.seed);
     let parts = CoreParts {
         archive: Arc::new(LogArchive::disabled(vfs.clone())),
         vfs,
@@ -82,7 +84,7 @@ pub(crate) fn open(
         merge_rate: RateLimiter::new(options.merge_rate),
         counters: Counters::default(),
         options,
-        opening: number,
+        opening,
     });
     Ok((engine, drains))
 }
