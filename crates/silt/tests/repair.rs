@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "repair/partial.rs"]
+mod partial;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

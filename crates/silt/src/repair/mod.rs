@@ -273,7 +273,7 @@ impl Repair<'_> {
         let purpose = Purpose::Maintenance;
         match kind {
             Kind::HashStore => HashStore::open(self.vfs, entry, purpose)?.load(purpose)?,
-            _ => SortedStore::open(self.vfs, entry, purpose).map(drop)?,
+            _ => SortedStore::open(self.vfs, entry, purpose)?.load(purpose)?,
         }
         let name = kind.name(entry.number);
         self.report.note(format!("{derived} is damaged: it is rebuilt from {name}"));
