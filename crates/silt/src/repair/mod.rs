@@ -2,8 +2,9 @@
 //!
 //! 1. Read the manifest. If it is damaged, or names missing files while stores exist that it does
 //!    not name, reconstruct its content from the footers of the stores: per partition all
-//!    HashStores in the order of their numbers, over the newest SortedStore. HashStores left over
-//!    from a merge may then make deleted keys reappear; the report says so.
+//!    HashStores in the order of their numbers, over the newest SortedStore. One without a footer
+//!    is taken only if there is no other: it may be what a merge had written when power was cut.
+//!    HashStores left over from a merge may make deleted keys reappear; the report says so.
 //! 2. Read each store completely. The readable part of a damaged one becomes a new store
 //!    (`salvage`), even without its footer.
 //! 3. Read the chain of logs. If any of it is damaged, copy every whole record of each log, also
@@ -183,20 +184,35 @@ impl Repair<'_> {
             }
         }
         state.hash_stores.sort_unstable_by_key(|entry| entry.number);
-        // A SortedStore contains the entries of its predecessors.
-        state.sorted_stores.sort_unstable_by_key(|entry| (entry.partition, entry.number));
-        let all = std::mem::take(&mut state.sorted_stores);
-        for (at, &entry) in all.iter().enumerate() {
-            match all.get(at + 1).filter(|next| next.partition == entry.partition) {
-                None => state.sorted_stores.push(entry),
-                Some(next) => {
-                    let (old, new) = (sorted_store_name(entry), sorted_store_name(*next));
-                    self.report.note(format!("{old} is older than {new}: kept as {old}.damaged"));
-                    quarantine::finish_quarantine(self.vfs.as_ref(), &old)?;
-                }
-            }
-        }
+        self.choose_sorted_stores(&mut state.sorted_stores)?;
         Ok(state)
+    }
+
+    /// Keeps one SortedStore per partition, and quarantines the others. The newest contains the
+    /// entries of its predecessors, but one without a footer may lack some of them.
+    fn choose_sorted_stores(&mut self, stores: &mut Vec<StoreEntry>) -> Result<()> {
+        let has_footer = |entry: &StoreEntry| entry.bytes > 0;
+        stores.sort_unstable_by_key(|entry| (entry.partition, has_footer(entry), entry.number));
+        let mut chosen = Vec::new();
+        for of_partition in stores.chunk_by(|a, b| a.partition == b.partition) {
+            let Some((&best, others)) = of_partition.split_last() else { continue };
+            let kept = sorted_store_name(best);
+            for &other in others {
+                let name = sorted_store_name(other);
+                if other.number < best.number {
+                    self.report
+                        .note(format!("{name} is older than {kept}: kept as {name}.damaged"));
+                } else {
+                    let reason = format!("may lack entries of {kept}: kept as {name}.damaged");
+                    self.report.note(format!("{name} has no footer and {reason}"));
+                    self.report.record_loss(Loss::entries(&name, 0..u64::MAX));
+                }
+                quarantine::finish_quarantine(self.vfs.as_ref(), &name)?;
+            }
+            chosen.push(best);
+        }
+        *stores = chosen;
+        Ok(())
     }
 
     /// The partition of a store without a footer, from a readable entry.

@@ -1,10 +1,17 @@
 //! Repair of files of which a part is missing or cannot be read.
 
-use siltstone_engine::Engine;
-use siltstone_silt::repair;
-use siltstone_vfs::Vfs;
+use std::sync::Arc;
 
-use super::{filled, flip, names, open, read};
+use siltstone_engine::{Engine, ManualClock, Purpose};
+use siltstone_runtime::Env;
+use siltstone_silt::{Options, Silt, repair};
+use siltstone_vfs::{Mode, Vfs};
+
+use super::{bytes, filled, flip, len, lose_the_manifest, names, open, read, repaired};
+
+fn truncate(vfs: &Arc<dyn Vfs>, name: &str, len: u64) {
+    vfs.open(name, Mode::ReadWrite).unwrap().set_len(len).unwrap();
+}
 
 #[test]
 fn damaged_indexes_of_blocks_of_one_length_are_rebuilt_at_once() {
@@ -17,4 +24,37 @@ fn damaged_indexes_of_blocks_of_one_length_are_rebuilt_at_once() {
     let again = repair(&vfs).unwrap();
     assert_eq!(again.lines, ["everything that the manifest names is intact"]);
     assert_eq!(read(&open(&vfs).unwrap()), rows);
+}
+
+#[test]
+fn sorted_store_that_a_merge_did_not_complete_replaces_no_other() {
+    let (vfs, rows) = filled(false);
+    let contents = |name: String| (name.clone(), bytes(&vfs, &name));
+    let endings = [".hash", ".filter", ".sorted", ".index"];
+    let old: Vec<_> = endings.map(|ending| names(&vfs, ending)).concat();
+    let old: Vec<(String, Vec<u8>)> = old.into_iter().map(contents).collect();
+    let is_old = |name: &String| old.iter().any(|(other, _)| other == name);
+    let options = Options { merge_trigger: 1, ..Options::default() };
+    let env = Env::replayable(Arc::new(ManualClock::at(0)), 7);
+    let silt = Silt::open(vfs.clone(), env, options).unwrap();
+    silt.maintain().unwrap();
+    silt.close().unwrap();
+    drop(silt);
+    // As if power had been cut during the merge.
+    let new: Vec<_> = names(&vfs, ".sorted").into_iter().filter(|name| !is_old(name)).collect();
+    assert!(!new.is_empty());
+    new.iter().for_each(|name| truncate(&vfs, name, len(&vfs, name) / 2));
+    for (name, bytes) in &old {
+        if !vfs.exists(name).unwrap() {
+            let file = vfs.create(name).unwrap();
+            file.write_at(0, bytes, Purpose::Maintenance).unwrap();
+        }
+    }
+    lose_the_manifest(&vfs);
+    let (differ, story) = repaired(&vfs, &rows);
+    assert_eq!(differ, 0, "{story}");
+    assert!(story.contains("has no footer and may lack entries of"), "{story}");
+    let mut found = read(&open(&vfs).unwrap());
+    found.retain(|key, _| !key.starts_with(b"new"));
+    assert!(found == rows, "{story}");
 }
