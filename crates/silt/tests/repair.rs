@@ -4,6 +4,7 @@
 
 #[path = "repair/partial.rs"]
 mod partial;
+mod support;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

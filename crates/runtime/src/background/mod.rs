@@ -326,9 +326,7 @@ impl<S, F: FnOnce(&mut S)> Drop for RunningJob<'_, S, F> {
 
 /// Whether failed work can be retried: no file is in doubt. False for a failed write or sync.
 pub fn is_retriable(error: &Error) -> bool {
-    error.is_transient()
-        || error.is_corruption()
-        || matches!(error, Error::Io { operation: "read", .. })
+    error.is_transient() || error.is_corruption() || error.is_failed_read()
 }
 
 #[cfg(test)]

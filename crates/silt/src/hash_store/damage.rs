@@ -47,7 +47,7 @@ impl HashStore {
         let files = StoreFile::open(vfs, FILES, unknown)?;
         let (meta, end) = match files.read_footer(&FOOTER, PURPOSE) {
             Ok((fields, end)) => (Some(StoreMeta::decode(&fields)), end),
-            Err(error) if error.is_corruption() => {
+            Err(error) if error.is_corruption() || error.is_failed_read() => {
                 (infer_meta(files.file.as_ref(), files.sum)?, files.file.len()?)
             }
             Err(other) => return Err(other),

@@ -161,7 +161,9 @@ impl Repair<'_> {
                         _ => state.sorted_stores.push(entry),
                     }
                 }
-                Err(error) if error.is_corruption() => without_footer.push((kind, number)),
+                Err(error) if error.is_corruption() || error.is_failed_read() => {
+                    without_footer.push((kind, number));
+                }
                 Err(other) => return Err(other),
             }
         }
@@ -256,6 +258,9 @@ impl Repair<'_> {
             Err(Error::Corruption { file, .. }) if file == derived => {
                 return self.rebuild_derived(kind, entry, &derived);
             }
+            Err(Error::Io { operation: "read", file, .. }) if file.ends_with(&derived) => {
+                return self.rebuild_derived(kind, entry, &derived);
+            }
             Err(error) if error.is_not_found() && !self.vfs.exists(&name)? => {
                 self.has_changed = true;
                 let StoreEntry { bytes, entries, .. } = entry;
@@ -264,6 +269,8 @@ impl Repair<'_> {
                 return Ok(None);
             }
             Err(Error::Corruption { offset, reason, .. }) => (offset, reason),
+            // A part of the file cannot be read. It is unknown which.
+            Err(error) if error.is_failed_read() => (0, error.to_string()),
             Err(other) => return Err(other),
         };
         self.has_changed = true;

@@ -1,13 +1,20 @@
 //! Repair of files of which a part is missing or cannot be read.
 
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use siltstone_engine::{Engine, ManualClock, Purpose};
+use siltstone_engine::{Engine, Error, ManualClock, Purpose};
 use siltstone_runtime::Env;
 use siltstone_silt::{Options, Silt, repair};
 use siltstone_vfs::{Mode, Vfs};
 
+use super::support::HookedVfs;
 use super::{bytes, filled, flip, len, lose_the_manifest, names, open, read, repaired};
+
+fn largest(vfs: &Arc<dyn Vfs>, ending: &str) -> String {
+    names(vfs, ending).into_iter().max_by_key(|name| len(vfs, name)).unwrap()
+}
 
 fn truncate(vfs: &Arc<dyn Vfs>, name: &str, len: u64) {
     vfs.open(name, Mode::ReadWrite).unwrap().set_len(len).unwrap();
@@ -57,4 +64,32 @@ fn sorted_store_that_a_merge_did_not_complete_replaces_no_other() {
     let mut found = read(&open(&vfs).unwrap());
     found.retain(|key, _| !key.starts_with(b"new"));
     assert!(found == rows, "{story}");
+}
+
+#[test]
+fn unreadable_sector_costs_only_its_entries() {
+    for ending in [".hash", ".sorted", ".filter", ".index"] {
+        let (vfs, rows) = filled(true);
+        let name = largest(&vfs, ending);
+        let bad = len(&vfs, &name) / 2;
+        let hooked = HookedVfs::wrap(&vfs, {
+            let (name, is_renamed) = (name.clone(), AtomicBool::new(false));
+            move |request| {
+                // A new file of this name has other sectors.
+                is_renamed.fetch_or(request.is("rename", &name), SeqCst);
+                let is_bad = request.operation == "read"
+                    && request.name == name
+                    && !is_renamed.load(SeqCst)
+                    && request.bytes.contains(&bad);
+                let error = || Error::io("read", request.name, &io::Error::other("a bad sector"));
+                if is_bad { Err(error()) } else { Ok(()) }
+            }
+        });
+        let story = repair(&hooked).unwrap().lines.join("\n");
+        let found = read(&open(&vfs).unwrap());
+        let differ = rows.iter().filter(|(key, value)| found.get(*key) != Some(value)).count();
+        let is_data = ending == ".hash" || ending == ".sorted";
+        assert!(differ <= if is_data { 100 } else { 0 }, "{ending} {differ}\n{story}");
+        assert!(story.contains(&name), "{story}");
+    }
 }
