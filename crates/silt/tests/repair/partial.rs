@@ -67,6 +67,19 @@ fn sorted_store_that_a_merge_did_not_complete_replaces_no_other() {
 }
 
 #[test]
+fn truncated_hash_store_loses_only_what_was_cut_off() {
+    const SLOTS: u64 = 64;
+    const FOOTER: u64 = 52;
+    let (vfs, rows) = filled(false);
+    let name = largest(&vfs, ".hash");
+    let slot = (len(&vfs, &name) - FOOTER) / SLOTS;
+    assert!((len(&vfs, &name) - FOOTER).is_multiple_of(SLOTS) && slot > 100);
+    truncate(&vfs, &name, slot * SLOTS * 3 / 4 + 10);
+    let (differ, story) = repaired(&vfs, &rows);
+    assert!((1..=SLOTS as usize / 4).contains(&differ), "{differ}\n{story}");
+}
+
+#[test]
 fn unreadable_sector_costs_only_its_entries() {
     for ending in [".hash", ".sorted", ".filter", ".index"] {
         let (vfs, rows) = filled(true);
