@@ -147,7 +147,7 @@ impl Conversion<'_> {
         for partition in 0..self.engine.keys.partitions {
             let store = self.generation.store(partition as usize);
             let one_length = store.one_length();
-            has_lengths &= one_length.is_some();
+            has_lengths &= one_length.is_some() || store.entries() == 0;
             for table in store.tables().iter().filter(|table| !table.is_empty()) {
                 let is_small = table.load() < MIN_LOAD_FACTOR;
                 let table = if is_small { Arc::new(self.shrink(table)?) } else { table.clone() };
