@@ -80,6 +80,7 @@ pub trait Clear: LogStructured {
 pub fn clear<T: Clear>(table: &T) -> Result<()> {
     let core = table.core();
     let mut guard = core.writer.lock();
+    let panic_guard = core.background.poison_on_panic();
     core.background.check_writable()?;
     let writer = guard.as_mut().ok_or(Error::Closed)?;
     let is_empty = {
@@ -123,6 +124,7 @@ pub fn clear<T: Clear>(table: &T) -> Result<()> {
     writer.last_sequence = sequence;
     core.note_durable(sequence);
     core.visible.store(sequence, Release);
+    drop(panic_guard);
     drop(guard);
     // Files go with the last view that names them: no writer waits for that.
     table.after_clear(sequence);

@@ -58,6 +58,7 @@ pub fn sync<T: LogStructured>(table: &T) -> Result<()> {
 fn commit_group<T: LogStructured>(table: &T, group: &Group<'_>) -> Result<()> {
     let core = table.core();
     let mut writer = core.writer.lock();
+    let _guard = core.background.poison_on_panic();
     core.background.check_writable()?;
     // A sync alone takes no room in the memtable, so a full disk does not fail it here.
     let is_sync_alone = group.batches().all(|batch| batch.is_empty());

@@ -219,6 +219,8 @@ pub struct Core<T: LogStructured> {
     pub versions: VersionSet<T::Version>,
     /// `None` once the table is closed.
     pub writer: Mutex<Option<Writer<T>>>,
+    /// Held while the table is closed: a second caller waits until it is.
+    pub(crate) closing: Mutex<()>,
     /// The current view: what a read sees.
     pub view: ArcSwap<ViewOf<T>>,
     /// The newest sequence number that reads see.
@@ -368,6 +370,7 @@ impl<T: LogStructured> Core<T> {
             logs: parts.archive,
             versions,
             writer: Mutex::new(Some(writer)),
+            closing: Mutex::default(),
             view: ArcSwap::from_pointee(view),
             visible: AtomicU64::new(last_sequence),
             // Recovery makes everything that it has found durable before the table is used.

@@ -434,6 +434,7 @@ impl<T: OpenTable> Engine for LogStructuredEngine<T> {
     }
 
     fn close(&self) -> Result<()> {
+        let _lock = self.core().closing.lock();
         let closed = publication::close(self.table(), || {
             self.table.stop();
             self.table.before_seal();

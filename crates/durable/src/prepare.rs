@@ -81,6 +81,7 @@ impl<T: LogStructured> PreparedPart for LockedPart<'_, T> {
         dependencies: &Arc<dyn PartDependencies>,
     ) -> Result<Box<dyn LogPosition>> {
         let writer = self.writer.as_mut().ok_or(Error::Closed)?;
+        let _guard = self.table.core().background.poison_on_panic();
         self.table.core().parts.depend_on(dependencies);
         let before = writer.log.mark();
         writer.part = Some(PartOf::new(header));
@@ -95,6 +96,7 @@ impl<T: LogStructured> PreparedPart for LockedPart<'_, T> {
         let Some(AppendedPart { batch, logged, .. }) = self.appended.take() else { return Ok(()) };
         let LockedPart { table, batch: writes, .. } = *self;
         let writer = self.writer.as_mut().ok_or(Error::Closed)?;
+        let _guard = table.core().background.poison_on_panic();
         // Before the writer is unlocked, and so before anyone can report a later write as durable.
         table.core().parts.set_last_batch(batch);
         commit::insert(table, writer, &Group::of_one(writes), logged)?;

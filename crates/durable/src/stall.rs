@@ -83,6 +83,7 @@ fn wait_for_room<T: LogStructured>(table: &T) -> Result<()> {
 /// I/O errors; the old log and memtable are continued.
 pub fn rotate<T: LogStructured>(table: &T, writer: &mut Writer<T>, overlay: bool) -> Result<()> {
     let core = table.core();
+    let _guard = core.background.poison_on_panic();
     let number = table
         .begin_log(writer)
         .map_err(|error| core.background.poison_if_read_only("beginning a log", error))?;

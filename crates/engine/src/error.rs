@@ -178,6 +178,11 @@ impl Error {
         matches!(self, Error::Corruption { .. })
     }
 
+    /// Whether bytes of a file could not be read. Reads elsewhere in it may succeed.
+    pub fn is_failed_read(&self) -> bool {
+        matches!(self, Error::Io { operation: "read", .. })
+    }
+
     /// Whether a write failed for lack of space: a full disk, a quota, a file size limit. Writes
     /// succeed again when there is space. Not so for a sync: it leaves everything that it covers in
     /// doubt.

@@ -1,7 +1,7 @@
 //! The state after a process crash: every byte and name is visible, with the same durability.
 //!
 //! ```text
-//!   kill -9 ─▶ after_death(seed)   the same current bytes and names, the same pending changes
+//!   kill -9 ─▶ after_crash(seed)   the same current bytes and names, the same pending changes
 //!                                  append files: zeros past their ends
 //! ```
 //!

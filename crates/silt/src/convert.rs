@@ -69,13 +69,12 @@ impl SiltEngine {
         let (bytes, entries) =
             written.iter().fold((0, 0), |(b, e), store| (b + store.bytes, e + store.entries));
         let files = written.iter().map(|store| store.info(Kind::HashStore)).collect();
-        let numbers: Vec<u64> = written.iter().map(|store| store.number).collect();
         let header = EditHeader { first_log, ..EditHeader::default() };
         let edit = Edit { header, hash_stores: written, ..Edit::default() };
-        let installed = self.install(view.generation, edit, |view| {
+        let is_installed = self.install(view.generation, edit, |view| {
             view.flushing.remove(0);
-        });
-        if !self.discard_unless_installed(installed, &numbers)? {
+        })?;
+        if !is_installed {
             return Ok(Vec::new());
         }
         self.discard_logs_before(first_log.unwrap_or(0), &[]);
@@ -84,23 +83,6 @@ impl SiltEngine {
         self.counters.hash_bytes.fetch_add(bytes, Relaxed);
         self.counters.convert_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
         Ok(files)
-    }
-
-    /// Removes the stores that an edit would have added if it was not applied, unless it is unknown
-    /// whether the manifest names them. Returns whether it was applied.
-    pub(crate) fn discard_unless_installed(
-        &self,
-        installed: Result<bool>,
-        numbers: &[u64],
-    ) -> Result<bool> {
-        let are_unnamed = match &installed {
-            Ok(applied) => !applied,
-            Err(error) => error.is_transient(),
-        };
-        if are_unnamed {
-            numbers.iter().for_each(|number| discard(self.vfs.as_ref(), *number));
-        }
-        installed
     }
 }
 
@@ -165,7 +147,7 @@ impl Conversion<'_> {
         for partition in 0..self.engine.keys.partitions {
             let store = self.generation.store(partition as usize);
             let one_length = store.one_length();
-            has_lengths &= one_length.is_some();
+            has_lengths &= one_length.is_some() || store.entries() == 0;
             for table in store.tables().iter().filter(|table| !table.is_empty()) {
                 let is_small = table.load() < MIN_LOAD_FACTOR;
                 let table = if is_small { Arc::new(self.shrink(table)?) } else { table.clone() };

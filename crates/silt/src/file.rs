@@ -15,6 +15,8 @@ use siltstone_runtime::RateLimiter;
 use siltstone_table::FileSum;
 use siltstone_vfs::File;
 
+use crate::names::Kind;
+
 /// Writes are issued in pieces of this many bytes.
 const PIECE_BYTES: usize = 256 << 10;
 
@@ -152,7 +154,8 @@ impl Fields<'_> {
 }
 
 /// Writes and syncs a small derived file (a filter, an index), with a checksum after its bytes. A
-/// derived file can be rebuilt from data.
+/// derived file can be rebuilt from data. One that exists is replaced at once, because a checkpoint
+/// or a verification may be about to read it.
 pub(crate) fn write_derived(
     vfs: &dyn siltstone_vfs::Vfs,
     name: &str,
@@ -160,9 +163,26 @@ pub(crate) fn write_derived(
     bytes: &[u8],
     purpose: Purpose,
 ) -> Result<()> {
-    if vfs.exists(name)? {
-        vfs.remove(name)?;
+    if !vfs.exists(name)? {
+        return write_new(vfs, name, number, bytes, purpose);
     }
+    // A name that no other file has; the next open removes what a crash leaves of it.
+    let new = Kind::Run.name(number);
+    let written = write_new(vfs, &new, number, bytes, purpose);
+    let replaced = written.and_then(|()| vfs.rename(&new, name));
+    if replaced.is_err() {
+        let _ = vfs.remove(&new);
+    }
+    replaced
+}
+
+fn write_new(
+    vfs: &dyn siltstone_vfs::Vfs,
+    name: &str,
+    number: u64,
+    bytes: &[u8],
+    purpose: Purpose,
+) -> Result<()> {
     let file = vfs.create(name)?;
     let mut writer = FileWriter::new(file.clone(), 0, purpose, Arc::new(RateLimiter::unlimited()));
     writer.write(bytes)?;

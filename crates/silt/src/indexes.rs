@@ -97,25 +97,45 @@ impl SiltEngine {
         wanted.iter().any(|store| !store.is_loaded())
     }
 
-    /// Loads the filters and indexes that fit the limit.
+    /// Loads the filters and indexes that fit the limit, and unloads the others. Begins again if
+    /// the limit or the stores change meanwhile.
     pub(crate) fn load_indexes(&self) -> Result<()> {
-        let version = self.view.load_full().version.clone();
-        let (wanted, others) = divide(&version, self.index_memory.load(Relaxed));
-        others.iter().for_each(IndexedStore::unload);
-        for store in wanted.iter().filter(|store| !store.is_loaded()) {
-            self.background.check_cancelled()?;
-            store.load(Purpose::Maintenance)?;
+        let mut is_current = false;
+        while !is_current {
+            self.unload_above_limit();
+            let version = self.view.load_full().version.clone();
+            let limit = self.index_memory.load(Relaxed);
+            is_current = true;
+            let (wanted, _) = divide(&version, limit);
+            for store in wanted.iter().filter(|store| !store.is_loaded()) {
+                self.background.check_cancelled()?;
+                // Who changes either of them waits for the lock, and unloads afterwards what is
+                // above the limit.
+                let _lock = self.loading.lock();
+                is_current = self.index_memory.load(Relaxed) == limit
+                    && Arc::ptr_eq(&self.view.load().version, &version);
+                if !is_current {
+                    break;
+                }
+                store.load(Purpose::Maintenance)?;
+            }
         }
         Ok(())
     }
 
+    /// Unloads the filters and indexes above the limit. Waits while one is being loaded.
+    pub(crate) fn unload_above_limit(&self) {
+        let _lock = self.loading.lock();
+        let version = self.view.load_full().version.clone();
+        divide(&version, self.index_memory.load(Relaxed)).1.iter().for_each(IndexedStore::unload);
+    }
+
     /// Limits the memory of filters and indexes to `bytes` from now on (0: no limit). Those above
-    /// the limit are unloaded before this returns; those that fit are loaded in the background.
-    /// Lookups continue with more reads.
+    /// the limit are unloaded before this returns, and those of a store that is just being added
+    /// when it is; those that fit are loaded in the background. Lookups continue with more reads.
     pub fn set_index_memory(&self, bytes: u64) {
         self.index_memory.store(bytes, Relaxed);
-        let version = self.view.load_full().version.clone();
-        divide(&version, bytes).1.iter().for_each(IndexedStore::unload);
+        self.unload_above_limit();
         self.schedule();
     }
 }

@@ -4,7 +4,8 @@
 //!  000012.log      the log of a generation of LogStores (crates/table, record log)
 //!  000013.hash     a HashStore's slots          000013.filter   its filter, rebuilt if lost
 //!  000017.sorted   a SortedStore's blocks       000017.index    its index, rebuilt if lost
-//!  000018.run      a sorted run of a running merge; never named by a manifest
+//!  000018.run      a sorted run of a running merge, or a filter or index that is being rebuilt;
+//!                  never named by a manifest
 //! ```
 //!
 //! Invariant: only names that this module writes are parsed, so unrelated files in the directory

@@ -17,13 +17,16 @@
 //! older one only if it existed then, because the scan has returned it already. A later one may lie
 //! behind the scan, and hiding the older one would lose the key.
 //!
-//! Reopening the table regroups logs into other generations, and a power cut may reuse file
-//! numbers. A scan that was begun in another opening therefore restarts the logs of its partition,
-//! and hides entries only by those that it returns itself.
+//! Reopening the table regroups logs into other generations, and after a power cut file numbers may
+//! be used again. A scan that was begun in another opening therefore restarts the logs of its
+//! partition, and hides entries only by those that it returns itself. An opening is identified by
+//! the number of the log that it began and the seed of its process, since a power cut may take the
+//! log and its number.
 //!
 //! Positions may come from clients: arbitrary bytes decode to a position or to nothing, and a scan
 //! can continue at every position.
 
+use siltstone_structures::hash::hash64_seeded;
 use siltstone_table::fixed::{take_u32, take_u64};
 
 /// Which entries existed when a scan began.
@@ -47,7 +50,7 @@ pub(crate) enum StorePosition {
 /// The last entry that a scan returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Position {
-    /// The number of the log that this opening of the table began.
+    /// The opening of the table in which the scan began.
     pub(crate) opening: u64,
     pub(crate) start: ScanStart,
     pub(crate) partition: u32,
@@ -55,6 +58,11 @@ pub(crate) struct Position {
 }
 
 const VERSION: u8 = 2;
+
+/// Identifies the opening of a table that began the log `log`, in a process with this seed.
+pub(crate) fn opening(log: u64, seed: u64) -> u64 {
+    hash64_seeded(&log.to_le_bytes(), seed)
+}
 
 impl ScanStart {
     /// No entry existed.

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use parking_lot::Mutex;
 use siltstone_durable::recovery::{
     confirm_recovery, must_flush, remove_obsolete_files, replay_logs,
 };
@@ -24,6 +25,7 @@ use crate::generation::{Generation, IndexInsert};
 use crate::keys::{KeyHasher, cuckoo_bits};
 use crate::names::{self, Kind};
 use crate::options::Options;
+use crate::position;
 use crate::record::Record;
 use crate::version::{Edit, Version, open_versions};
 
@@ -57,6 +59,7 @@ pub(crate) fn open(
         .unwrap_or_else(|| Generation::new(keys.partitions, options.log_store_slots));
     active.add_log(number, log.access(), replayed.end.bytes);
     let drains = is_in_doubt && !generations.is_empty();
+    let opening = position::opening(number, env.seed);
     let parts = CoreParts {
         archive: Arc::new(LogArchive::disabled(vfs.clone())),
         vfs,
@@ -76,11 +79,12 @@ pub(crate) fn open(
         core: Core::new(me.clone(), parts),
         keys,
         index_memory: AtomicU64::new(options.index_memory_bytes),
+        loading: Mutex::default(),
         convert_rate: RateLimiter::new(options.convert_rate),
         merge_rate: RateLimiter::new(options.merge_rate),
         counters: Counters::default(),
         options,
-        opening: number,
+        opening,
     });
     Ok((engine, drains))
 }

@@ -3,7 +3,7 @@
 //! Invariant: the files of a retired store are removed when the last version that names it is
 //! dropped.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use siltstone_engine::{Error, Purpose, Result};
@@ -23,6 +23,8 @@ pub(crate) struct StoreFile {
     entry: StoreEntry,
     /// The kinds of the data file and of the derived file.
     kinds: [Kind; 2],
+    /// Bytes of the derived file; 0: unknown.
+    derived_bytes: AtomicU64,
     /// The reason why the derived file was rebuilt, if it was.
     warning: OnceLock<String>,
     obsolete: AtomicBool,
@@ -38,6 +40,7 @@ impl StoreFile {
             sum: FileSum::new(entry.number),
             entry,
             kinds,
+            derived_bytes: AtomicU64::new(0),
             warning: OnceLock::new(),
             obsolete: AtomicBool::new(false),
         })
@@ -58,6 +61,17 @@ impl StoreFile {
 
     pub(crate) fn read_derived(&self, purpose: Purpose) -> Result<Vec<u8>> {
         read_derived(self.vfs.as_ref(), &self.derived_name(), self.entry.number, purpose)
+    }
+
+    /// Bytes of the data file and the derived file, if that is there. Cost: opens the derived file
+    /// at the first call.
+    pub(crate) fn bytes(&self) -> u64 {
+        if self.derived_bytes.load(Ordering::Relaxed) == 0 {
+            let file = self.vfs.open(&self.derived_name(), Mode::Read);
+            let bytes = file.and_then(|file| file.len()).unwrap_or(0);
+            self.derived_bytes.store(bytes, Ordering::Relaxed);
+        }
+        self.entry.bytes + self.derived_bytes.load(Ordering::Relaxed)
     }
 
     /// Records that the derived file was rebuilt because of `error`.

@@ -78,7 +78,7 @@ impl Report for SiltEngine {
             LevelStats {
                 name: "HashStore".to_owned(),
                 files: hash_stores().count() as u64,
-                bytes: hash_stores().map(|store| store.bytes).sum(),
+                bytes: version.hash_stores().map(|store| store.bytes()).sum(),
                 entries: hash_stores().map(|store| store.entries).sum(),
                 bytes_written: c.hash_bytes.load(Relaxed),
                 ..LevelStats::default()
@@ -86,7 +86,7 @@ impl Report for SiltEngine {
             LevelStats {
                 name: "SortedStore".to_owned(),
                 files: sorted_stores().count() as u64,
-                bytes: sorted_stores().map(|store| store.bytes).sum(),
+                bytes: version.sorted_stores().map(|store| store.bytes()).sum(),
                 entries: sorted_stores().map(|store| store.entries).sum(),
                 bytes_written: c.sorted_bytes.load(Relaxed),
                 ..LevelStats::default()

@@ -2,6 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "engine_specific/moments.rs"]
+mod moments;
+mod support;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -57,6 +61,16 @@ fn statistics_cover_every_store_and_its_memory() {
     assert!(stats.memory.values().all(|&bytes| bytes > 0), "{:?}", stats.memory);
     let reads = stats.reads_per_lookup().unwrap();
     assert!((0.9..1.1).contains(&reads), "{reads} reads per lookup");
+}
+
+#[test]
+fn space_is_that_of_all_files_but_the_manifest() {
+    let (vfs, silt) = filled(SMALL);
+    silt.maintain().unwrap();
+    let mut names = vfs.list().unwrap();
+    names.retain(|name| name != "CURRENT" && !name.starts_with("MANIFEST"));
+    let len = |name: &String| vfs.open(name, siltstone_vfs::Mode::Read).unwrap().len().unwrap();
+    assert_eq!(silt.stats().space_bytes, names.iter().map(len).sum::<u64>());
 }
 
 #[test]

@@ -2,6 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "repair/partial.rs"]
+mod partial;
+mod support;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

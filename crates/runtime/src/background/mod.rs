@@ -16,6 +16,7 @@
 //! panics or leaves files in doubt poisons the table, which then is read-only and reports the
 //! cause.
 
+mod panic_guard;
 mod work;
 
 use std::ops::{Deref, DerefMut};
@@ -27,6 +28,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use siltstone_engine::{Error, EventKind, Result};
 
+pub use self::panic_guard::PanicGuard;
 pub use self::work::BackgroundWork;
 use crate::{Events, Priority, Scheduler};
 
@@ -324,9 +326,7 @@ impl<S, F: FnOnce(&mut S)> Drop for RunningJob<'_, S, F> {
 
 /// Whether failed work can be retried: no file is in doubt. False for a failed write or sync.
 pub fn is_retriable(error: &Error) -> bool {
-    error.is_transient()
-        || error.is_corruption()
-        || matches!(error, Error::Io { operation: "read", .. })
+    error.is_transient() || error.is_corruption() || error.is_failed_read()
 }
 
 #[cfg(test)]

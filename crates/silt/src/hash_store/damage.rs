@@ -1,8 +1,9 @@
 //! Opens a damaged HashStore for repair, even without its footer.
 //!
-//! Each slot has a checksum of its own. Without the footer, the slot size is the smallest one for
-//! which the checksums of the first two slots match, and the number of slots is the largest that a
-//! cuckoo table may have and the file can hold.
+//! Each slot has a checksum of its own, also an empty one. Without the footer, the slot size is the
+//! smallest one for which the checksums of the first two slots match. The number of slots is that
+//! of the cuckoo table behind which most checksums do not match; of a truncated file, as many as it
+//! has.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,6 +23,8 @@ use crate::store_file::StoreFile;
 
 /// The largest slot size that is tried.
 const MAX_SLOT_BYTES: u64 = 1 << 20;
+/// Bytes that the count of slots reads at once, about.
+const CHUNK_BYTES: u64 = 256 << 10;
 const PURPOSE: Purpose = Purpose::Maintenance;
 
 impl HashStore {
@@ -47,7 +50,7 @@ impl HashStore {
         let files = StoreFile::open(vfs, FILES, unknown)?;
         let (meta, end) = match files.read_footer(&FOOTER, PURPOSE) {
             Ok((fields, end)) => (Some(StoreMeta::decode(&fields)), end),
-            Err(error) if error.is_corruption() => {
+            Err(error) if error.is_corruption() || error.is_failed_read() => {
                 (infer_meta(files.file.as_ref(), files.sum)?, files.file.len()?)
             }
             Err(other) => return Err(other),
@@ -99,26 +102,39 @@ fn infer_meta(file: &dyn File, sum: FileSum) -> Result<Option<StoreMeta>> {
         }
     }
     let Some(slot_bytes) = slot_bytes else { return Ok(None) };
-    let meta = |slots: u32| StoreMeta {
+    Ok(Some(StoreMeta {
         partition: 0,
         keys: KeyHasher { seed: 0, partitions: 0 },
-        slots,
+        slots: count_slots(file, sum, slot_bytes)?,
         entries: 0,
         slot_bytes,
         lengths: (0, 0),
-    };
-    // The largest slot count that fits and whose last bucket has a slot with a valid checksum.
-    let fit = (0..28).map(|log2| (WAYS as u32) << log2).map(meta);
-    let fit: Vec<StoreMeta> = fit.take_while(|meta| meta.slots_end() <= len).collect();
-    for &meta in fit.iter().rev() {
-        let bucket = WAYS as u64 * u64::from(slot_bytes);
-        let at = meta.slots_end() - bucket;
-        let mut bytes = vec![0; bucket as usize];
-        file.read_at(at, &mut bytes, PURPOSE)?;
-        let mut slots = (at..).step_by(slot_bytes as usize).zip(bytes.chunks(slot_bytes as usize));
-        if slots.any(|(at, slot)| sum.of(at, &slot[CRC..]).to_le_bytes() == slot[..CRC]) {
-            return Ok(Some(meta));
+    }))
+}
+
+/// The number of slots of this size: `WAYS` slots, doubled while most of the slots that this adds
+/// match their checksums. Cost: reads the file once.
+fn count_slots(file: &dyn File, sum: FileSum, slot_bytes: u32) -> Result<u32> {
+    let size = u64::from(slot_bytes);
+    let in_file = (file.len()? / size).min(u32::MAX.into());
+    // By doubling: the slots that it adds, and those of them whose checksum matches.
+    let mut added = [(0u64, 0u64); 64];
+    let per_read = (CHUNK_BYTES / size).max(1);
+    for first in (0..in_file).step_by(per_read as usize) {
+        let mut bytes = vec![0; ((in_file - first).min(per_read) * size) as usize];
+        let is_read = match file.read_at(first * size, &mut bytes, PURPOSE) {
+            Ok(()) => true,
+            Err(error) if error.is_failed_read() => false,
+            Err(other) => return Err(other),
+        };
+        for (slot, bytes) in (first..).zip(bytes.chunks_exact(slot_bytes as usize)) {
+            let doubling = (slot / WAYS as u64).checked_ilog2().map_or(0, |log2| log2 + 1);
+            let (all, valid) = &mut added[doubling as usize];
+            let matches = || sum.of(slot * size, &bytes[CRC..]).to_le_bytes() == bytes[..CRC];
+            *all += 1;
+            *valid += u64::from(is_read && matches());
         }
     }
-    Ok(None)
+    let doublings = added[1..].iter().take_while(|(all, valid)| 2 * valid > *all).count();
+    Ok(in_file.min((WAYS as u64) << doublings) as u32)
 }

@@ -87,8 +87,7 @@ impl SiltEngine {
             sorted_stores: written.into_iter().collect(),
             ..Edit::default()
         };
-        let installed = self.install(view.generation, edit, |_| ());
-        if !self.discard_unless_installed(installed, &[number])? {
+        if !self.install(view.generation, edit, |_| ())? {
             return Ok(Vec::new());
         }
         let (bytes, entries) = written.map_or((0, 0), |store| (store.bytes, store.entries));
@@ -128,11 +127,16 @@ impl SiltEngine {
         let keys = self.keys;
         let to_sort = partition.hash_stores.iter().map(|store| store.entry().entries).sum();
         let mut sorter = Sorter::new(self, to_sort, plan.mean_bytes);
+        let mut added = 0u64;
         for (age, store) in (0..).zip(&partition.hash_stores) {
             let mut scan = store.scan(Purpose::Compaction);
             while let Some((_, entry)) = scan.next()? {
                 let Some((op, len)) = item::first(entry) else { continue };
                 sorter.add(keys.hash(op.key()), age, &entry[..len])?;
+                added += 1;
+                if added.is_multiple_of(CHECK_INTERVAL) {
+                    self.background.check_cancelled()?;
+                }
             }
         }
         let mut merged = sorter.finish(partition.sorted.as_deref())?;

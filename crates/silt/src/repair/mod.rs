@@ -2,8 +2,9 @@
 //!
 //! 1. Read the manifest. If it is damaged, or names missing files while stores exist that it does
 //!    not name, reconstruct its content from the footers of the stores: per partition all
-//!    HashStores in the order of their numbers, over the newest SortedStore. HashStores left over
-//!    from a merge may then make deleted keys reappear; the report says so.
+//!    HashStores in the order of their numbers, over the newest SortedStore. One without a footer
+//!    is taken only if there is no other: it may be what a merge had written when power was cut.
+//!    HashStores left over from a merge may make deleted keys reappear; the report says so.
 //! 2. Read each store completely. The readable part of a damaged one becomes a new store
 //!    (`salvage`), even without its footer.
 //! 3. Read the chain of logs. If any of it is damaged, copy every whole record of each log, also
@@ -160,7 +161,9 @@ impl Repair<'_> {
                         _ => state.sorted_stores.push(entry),
                     }
                 }
-                Err(error) if error.is_corruption() => without_footer.push((kind, number)),
+                Err(error) if error.is_corruption() || error.is_failed_read() => {
+                    without_footer.push((kind, number));
+                }
                 Err(other) => return Err(other),
             }
         }
@@ -183,20 +186,35 @@ impl Repair<'_> {
             }
         }
         state.hash_stores.sort_unstable_by_key(|entry| entry.number);
-        // A SortedStore contains the entries of its predecessors.
-        state.sorted_stores.sort_unstable_by_key(|entry| (entry.partition, entry.number));
-        let all = std::mem::take(&mut state.sorted_stores);
-        for (at, &entry) in all.iter().enumerate() {
-            match all.get(at + 1).filter(|next| next.partition == entry.partition) {
-                None => state.sorted_stores.push(entry),
-                Some(next) => {
-                    let (old, new) = (sorted_store_name(entry), sorted_store_name(*next));
-                    self.report.note(format!("{old} is older than {new}: kept as {old}.damaged"));
-                    quarantine::finish_quarantine(self.vfs.as_ref(), &old)?;
-                }
-            }
-        }
+        self.choose_sorted_stores(&mut state.sorted_stores)?;
         Ok(state)
+    }
+
+    /// Keeps one SortedStore per partition, and quarantines the others. The newest contains the
+    /// entries of its predecessors, but one without a footer may lack some of them.
+    fn choose_sorted_stores(&mut self, stores: &mut Vec<StoreEntry>) -> Result<()> {
+        let has_footer = |entry: &StoreEntry| entry.bytes > 0;
+        stores.sort_unstable_by_key(|entry| (entry.partition, has_footer(entry), entry.number));
+        let mut chosen = Vec::new();
+        for of_partition in stores.chunk_by(|a, b| a.partition == b.partition) {
+            let Some((&best, others)) = of_partition.split_last() else { continue };
+            let kept = sorted_store_name(best);
+            for &other in others {
+                let name = sorted_store_name(other);
+                if other.number < best.number {
+                    self.report
+                        .note(format!("{name} is older than {kept}: kept as {name}.damaged"));
+                } else {
+                    let reason = format!("may lack entries of {kept}: kept as {name}.damaged");
+                    self.report.note(format!("{name} has no footer and {reason}"));
+                    self.report.record_loss(Loss::entries(&name, 0..u64::MAX));
+                }
+                quarantine::finish_quarantine(self.vfs.as_ref(), &name)?;
+            }
+            chosen.push(best);
+        }
+        *stores = chosen;
+        Ok(())
     }
 
     /// The partition of a store without a footer, from a readable entry.
@@ -240,6 +258,9 @@ impl Repair<'_> {
             Err(Error::Corruption { file, .. }) if file == derived => {
                 return self.rebuild_derived(kind, entry, &derived);
             }
+            Err(Error::Io { operation: "read", file, .. }) if file.ends_with(&derived) => {
+                return self.rebuild_derived(kind, entry, &derived);
+            }
             Err(error) if error.is_not_found() && !self.vfs.exists(&name)? => {
                 self.has_changed = true;
                 let StoreEntry { bytes, entries, .. } = entry;
@@ -248,6 +269,8 @@ impl Repair<'_> {
                 return Ok(None);
             }
             Err(Error::Corruption { offset, reason, .. }) => (offset, reason),
+            // A part of the file cannot be read. It is unknown which.
+            Err(error) if error.is_failed_read() => (0, error.to_string()),
             Err(other) => return Err(other),
         };
         self.has_changed = true;
@@ -273,7 +296,7 @@ impl Repair<'_> {
         let purpose = Purpose::Maintenance;
         match kind {
             Kind::HashStore => HashStore::open(self.vfs, entry, purpose)?.load(purpose)?,
-            _ => SortedStore::open(self.vfs, entry, purpose).map(drop)?,
+            _ => SortedStore::open(self.vfs, entry, purpose)?.load(purpose)?,
         }
         let name = kind.name(entry.number);
         self.report.note(format!("{derived} is damaged: it is rebuilt from {name}"));

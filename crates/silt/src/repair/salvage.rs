@@ -14,7 +14,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use siltstone_engine::{Error, Purpose, Result};
+use siltstone_engine::{Purpose, Result};
 use siltstone_runtime::RateLimiter;
 use siltstone_structures::{CuckooTable, HashKey};
 use siltstone_table::FileSum;
@@ -76,7 +76,7 @@ impl Salvage {
                     None => salvage.lose(store.slot_range(slot)),
                 },
                 // A checksum of the slot or of its tail does not match.
-                Err(error) if error.is_corruption() || is_unreadable(&error) => {
+                Err(error) if error.is_corruption() || error.is_failed_read() => {
                     salvage.lose(store.slot_range(slot));
                 }
                 Err(other) => return Err(other),
@@ -96,7 +96,9 @@ impl Salvage {
         let sum = FileSum::new(number);
         let (end, mut stride) = match SortedStore::describe(vfs.as_ref(), number) {
             Ok((_, _, end, stride)) => (end, stride),
-            Err(error) if error.is_corruption() => (salvage.file_bytes, None),
+            Err(error) if error.is_corruption() || error.is_failed_read() => {
+                (salvage.file_bytes, None)
+            }
             Err(other) => return Err(other),
         };
         let (mut at, mut chunk, mut chunk_at, mut is_lost) = (0, Vec::new(), 0u64, false);
@@ -157,14 +159,14 @@ impl Salvage {
         let mut bytes = vec![0; (end - start) as usize];
         match self.file.read_at(start, &mut bytes, PURPOSE) {
             Ok(()) => return Ok(bytes),
-            Err(error) if is_unreadable(&error) => {}
+            Err(error) if error.is_failed_read() => {}
             Err(other) => return Err(other),
         }
         for (page, at) in bytes.chunks_mut(4096).zip((start..).step_by(4096)) {
             match self.file.read_at(at, page, PURPOSE) {
                 Ok(()) => {}
                 // No checksum matches zeros.
-                Err(error) if is_unreadable(&error) => page.fill(0),
+                Err(error) if error.is_failed_read() => page.fill(0),
                 Err(other) => return Err(other),
             }
         }
@@ -289,9 +291,4 @@ fn block_len(bytes: &[u8], sum: FileSum, at: u64) -> Option<usize> {
         }
     }
     None
-}
-
-/// Whether reading failed at this place only; reads elsewhere may succeed.
-fn is_unreadable(error: &Error) -> bool {
-    matches!(error, Error::Io { operation: "read", .. })
 }

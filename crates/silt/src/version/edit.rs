@@ -35,6 +35,13 @@ pub struct Edit {
     pub(crate) removed: Vec<u64>,
 }
 
+impl Edit {
+    /// The numbers of the stores that it adds.
+    pub(crate) fn added(&self) -> Vec<u64> {
+        self.sorted_stores.iter().chain(&self.hash_stores).map(|store| store.number).collect()
+    }
+}
+
 const NEXT_FILE: u64 = 1;
 const FIRST_LOG: u64 = 2;
 const KEYS: u64 = 3;

@@ -68,9 +68,7 @@ impl Version {
         let next = self.apply(&edit.removed, &added)?;
         // Before readers see the version, so that no lookup lacks an index that there is memory
         // for.
-        let stores = edit.sorted_stores.iter().chain(&edit.hash_stores);
-        let numbers: Vec<u64> = stores.map(|store| store.number).collect();
-        indexes::load(&next, memory, &numbers, Purpose::Maintenance)?;
+        indexes::load(&next, memory, &edit.added(), Purpose::Maintenance)?;
         Ok(next)
     }
 

@@ -30,7 +30,7 @@ use std::sync::atomic::AtomicBool;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use siltstone_engine::{Purpose, Result};
+use siltstone_engine::{Error, Purpose, Result};
 
 use crate::names::check;
 use crate::{File, LockGuard, Mapping, Mode, OpenFileCounts, Vfs};
@@ -359,17 +359,27 @@ fn open_directory(files: &OpenFiles, path: &Path) -> Result<std::fs::File> {
     opened.map_err(|error| disk_fault("open directory", path, error))
 }
 
-/// Creates a directory and its parents, syncing each in its parent before the next.
+/// Creates a directory and its parents, syncing each in its parent before the next. One that exists
+/// is synced, too: the process that created it may have crashed before its sync.
 fn create_durably(path: &Path) -> Result<()> {
-    if path.is_dir() {
-        return Ok(());
-    }
+    create_and_sync(path, &sync_path)
+}
+
+/// As [`create_durably`]; `sync` makes the names in a directory durable.
+fn create_and_sync(path: &Path, sync: &dyn Fn(&Path) -> Result<()>) -> Result<()> {
     let parent = match path.parent() {
         None => return Ok(()),
         Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
         Some(parent) => parent,
     };
-    create_durably(parent)?;
+    if path.is_dir() {
+        return match sync(parent) {
+            // Who may not read the parent has not created the directory.
+            Err(Error::Io { kind: ErrorKind::PermissionDenied, .. }) => Ok(()),
+            synced => synced,
+        };
+    }
+    create_and_sync(parent, sync)?;
     let made = std::fs::create_dir(path);
     let is_new = made.is_ok();
     match made {
@@ -378,14 +388,52 @@ fn create_durably(path: &Path) -> Result<()> {
         }
         _ => {}
     }
-    let handle = std::fs::File::open(parent);
-    let handle = handle.map_err(|error| disk_fault("open directory", parent, error));
-    let synced = handle.and_then(|handle| {
-        handle.sync_all().map_err(|error| disk_fault("sync directory", parent, error))
-    });
+    let synced = sync(parent);
     if synced.is_err() && is_new {
-        // Otherwise the next attempt would find it, and take it for durable.
         let _ = std::fs::remove_dir(path);
     }
     synced
+}
+
+/// Makes the names in a directory durable.
+fn sync_path(path: &Path) -> Result<()> {
+    let handle = std::fs::File::open(path);
+    let handle = handle.map_err(|error| disk_fault("open directory", path, error))?;
+    handle.sync_all().map_err(|error| disk_fault("sync directory", path, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[test]
+    fn every_created_directory_and_an_existing_one_are_synced_in_their_parents() {
+        let root = tempfile::tempdir().unwrap();
+        let synced = RefCell::new(Vec::new());
+        let create = |path: &Path| {
+            synced.borrow_mut().clear();
+            let sync = |path: &Path| {
+                synced.borrow_mut().push(path.to_owned());
+                Ok(())
+            };
+            create_and_sync(path, &sync).unwrap();
+            synced.borrow().clone()
+        };
+        let (a, b) = (root.path().join("a"), root.path().join("a/b"));
+        let above = root.path().parent().unwrap();
+        assert_eq!(create(&b), [above, root.path(), a.as_path()]);
+        assert!(b.is_dir());
+        // As if the process that created it had crashed before the sync.
+        assert_eq!(create(&b), [a.as_path()]);
+        let fail = |path: &Path| Err(disk_fault("sync directory", path, ErrorKind::Other.into()));
+        assert!(create_and_sync(&b, &fail).is_err());
+        let denied =
+            |path: &Path| Err(disk_fault("open", path, ErrorKind::PermissionDenied.into()));
+        create_and_sync(&b, &denied).unwrap();
+        let fail_in_root = |path: &Path| if path == root.path() { fail(path) } else { Ok(()) };
+        assert!(create_and_sync(&root.path().join("c"), &fail_in_root).is_err());
+        assert!(!root.path().join("c").exists());
+    }
 }
