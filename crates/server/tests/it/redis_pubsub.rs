@@ -236,6 +236,33 @@ fn no_message_follows_the_end_of_a_subscription() {
     });
 }
 
+/// A client takes what follows RESET for the reply to its next command.
+#[test]
+fn no_message_follows_reset() {
+    let server = TestServer::start();
+    std::thread::scope(|scope| {
+        let mut publisher = server.client();
+        let mut client = server.client();
+        scope.spawn(move || {
+            // It ends by itself if the test fails.
+            for _ in 0..50_000 {
+                if publisher.call("GET done") != "nil" {
+                    break;
+                }
+                publisher.call("PUBLISH a x");
+            }
+        });
+        for round in 0..1000 {
+            let begin = if round % 2 == 0 { "SUBSCRIBE a" } else { "MONITOR" };
+            client.call(begin);
+            client.send(&[b"RESET"]);
+            while client.read() != "+RESET" {}
+            assert_eq!(client.call("ECHO x"), "\"x\"", "{begin}");
+        }
+        client.call("SET done 1");
+    });
+}
+
 #[test]
 fn subscriber_that_does_not_read_is_closed() {
     let server = TestServer::with(|options: &mut ServerOptions| options.threads = 2);
