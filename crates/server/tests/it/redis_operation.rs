@@ -271,6 +271,24 @@ fn client_pause_holds_commands_back_until_its_end() {
 }
 
 #[test]
+fn client_that_kills_itself_gets_the_reply_and_runs_nothing_more() {
+    on_both(|connect| {
+        let (mut client, mut other) = (connect(), connect());
+        let id = client.call("CLIENT ID")[1..].to_owned();
+        let kill = format!("CLIENT KILL ID {id} SKIPME no\r\nSET k v\r\n");
+        client.send_raw(kill.as_bytes());
+        assert_eq!(client.read(), ":1");
+        assert!(client.is_closed());
+        let mut client = connect();
+        let address = client.stream().local_addr().unwrap();
+        client.send_raw(format!("CLIENT KILL {address}\r\nSET k v\r\n").as_bytes());
+        assert_eq!(client.read(), "+OK");
+        assert!(client.is_closed());
+        other.expect(&[("GET k", "nil")]);
+    });
+}
+
+#[test]
 fn move_takes_a_key_to_another_table() {
     let server = TestServer::start();
     let mut client = server.client();
