@@ -78,32 +78,35 @@ fn is_word(arg: &[u8], word: &str) -> bool {
 /// The arguments without passwords.
 fn redacted(command: &Definition, args: Args<'_>) -> Vec<Vec<u8>> {
     let mut args: Vec<Vec<u8>> = args.iter().map(<[u8]>::to_vec).collect();
-    let secrets = match command.name {
-        "auth" => 1..args.len(),
-        "hello" => match args.iter().position(|arg| arg.eq_ignore_ascii_case(b"auth")) {
-            Some(at) => at + 1..args.len().min(at + 3),
-            None => 0..0,
-        },
+    // What follows a word, wherever that is: it may be a name, too.
+    let behind = |word: &str, from: usize, count: usize| {
+        let found = args.iter().enumerate().skip(from).filter(move |(_, arg)| is_word(arg, word));
+        found.flat_map(move |(at, _)| at + 1..at + 1 + count).collect::<Vec<usize>>()
+    };
+    let secrets: Vec<usize> = match command.name {
+        "auth" => (1..args.len()).collect(),
+        "hello" => behind("auth", 1, 2),
         "migrate" => {
             let is_login = |arg: &Vec<u8>| is_word(arg, "auth") || is_word(arg, "auth2");
             match args.iter().skip(6).position(is_login) {
                 Some(place) => {
                     let at = 7 + place;
                     let words = if is_word(&args[at - 1], "auth") { 1 } else { 2 };
-                    at..args.len().min(at + words)
+                    (at..at + words).collect()
                 }
-                None => 0..0,
+                None => Vec::new(),
             }
         }
-        "config" => match args.iter().position(|arg| arg.eq_ignore_ascii_case(b"requirepass")) {
-            Some(at) => at + 1..args.len(),
-            None => 0..0,
-        },
-        "acl" if args.get(1).is_some_and(|word| word.eq_ignore_ascii_case(b"setuser")) => {
-            2..args.len()
+        "config" => behind("requirepass", 1, args.len()),
+        "acl" if args.get(1).is_some_and(|word| is_word(word, "setuser")) => {
+            (2..args.len()).collect()
         }
-        _ => 0..0,
+        _ => Vec::new(),
     };
-    args[secrets].iter_mut().for_each(|arg| *arg = b"(redacted)".to_vec());
+    for at in secrets {
+        if let Some(arg) = args.get_mut(at) {
+            *arg = b"(redacted)".to_vec();
+        }
+    }
     args
 }
