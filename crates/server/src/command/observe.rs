@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::definition::{ADMIN, Definition, FAST};
 use super::session::Session;
 use super::shown_call::ShownCall;
+use super::subcommands::subcommands_of;
 use crate::clients::Address;
 use crate::resp::Args;
 use crate::shared::Shared;
@@ -30,7 +31,7 @@ pub(super) fn observe(
 /// Shows a command to the monitors. Administrative commands are not shown.
 #[inline]
 pub(super) fn show(shared: &Shared, session: &Session, command: &Definition, args: Args<'_>) {
-    if shared.observers.has_any(MONITORS) && !command.has(ADMIN) {
+    if shared.observers.has_any(MONITORS) && !is_administrative(command, args) {
         let args = redacted(command, args);
         let args = args.iter().map(Vec::as_slice);
         let origin: &dyn std::fmt::Display = match &session.client().peer {
@@ -38,6 +39,16 @@ pub(super) fn show(shared: &Shared, session: &Session, command: &Definition, arg
             address => address,
         };
         shared.monitors.show(shared.select_index(session.table), origin, args);
+    }
+}
+
+/// Whether the command, or the subcommand that is called, is administrative.
+fn is_administrative(command: &Definition, args: Args<'_>) -> bool {
+    let word = args.get(1).unwrap_or_default();
+    let mut subcommands = subcommands_of(command.name).iter();
+    match subcommands.find(|(name, ..)| is_word(word, name)) {
+        Some((.., flags)) => flags & ADMIN != 0,
+        None => command.has(ADMIN),
     }
 }
 

@@ -345,3 +345,18 @@ fn monitor_shows_the_commands_of_all_clients() {
         monitor.expect(&[("PING", "+PONG")]);
     });
 }
+
+#[test]
+fn monitor_hides_administrative_subcommands_and_no_others() {
+    on_both(|connect| {
+        let (mut monitor, mut client) = (connect(), connect());
+        monitor.expect(&[("MONITOR", "+OK")]);
+        for command in ["CLIENT LIST", "CLIENT ID", "ACL LIST", "ACL WHOAMI", "PING"] {
+            client.call(command);
+        }
+        for expected in [r#""CLIENT" "ID""#, r#""ACL" "WHOAMI""#, r#""PING""#] {
+            let line = monitor.read();
+            assert!(line.ends_with(expected), "{line}");
+        }
+    });
+}
