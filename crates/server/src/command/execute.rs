@@ -81,7 +81,8 @@ pub(crate) fn execute(
     }
     let is_push = found.is_some_and(|command| !is_queued && TABLE.index[command].has(PUSHES));
     answer(shared, session, replies, mark, mode, outcome, is_push);
-    if let Some(command) = found {
+    // What was queued is counted when it runs.
+    if let Some(command) = found.filter(|_| !is_queued || ended != CallOutcome::Done) {
         let counter = TABLE.index.counter(command, args);
         if ended != CallOutcome::Done {
             batcher.samples.add_error(counter, ended);

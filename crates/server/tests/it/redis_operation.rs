@@ -198,6 +198,34 @@ fn subcommands_are_counted_by_themselves() {
 }
 
 #[test]
+fn commands_of_a_transaction_are_counted_when_they_run() {
+    on_both(|connect| {
+        let mut client = connect();
+        client.expect(&[
+            ("SET s v", "+OK"),
+            ("CONFIG RESETSTAT", "+OK"),
+            ("MULTI", "+OK"),
+            ("GET s", "+QUEUED"),
+            ("DISCARD", "+OK"),
+            ("MULTI", "+OK"),
+            ("GET s", "+QUEUED"),
+            ("LPUSH s x", "+QUEUED"),
+            ("GET s", "+QUEUED"),
+            (
+                "EXEC",
+                "[\"v\", -WRONGTYPE Operation against a key holding the wrong kind of value, \"v\"]",
+            ),
+        ]);
+        let stats = client.call("INFO commandstats");
+        assert!(stats.contains("cmdstat_get:calls=2,"), "{stats}");
+        let failed = |line: &str| {
+            line.starts_with("cmdstat_lpush:calls=1,") && line.ends_with("failed_calls=1")
+        };
+        assert!(stats.lines().any(failed), "{stats}");
+    });
+}
+
+#[test]
 fn latency_of_syncs_is_monitored() {
     let server = TestServer::with(|options| options.fsync = siltstone_server::Fsync::Always);
     let mut client = server.client();
