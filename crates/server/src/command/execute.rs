@@ -195,7 +195,11 @@ pub(crate) fn answer_batched_sets(
     for _ in 0..count {
         match &error {
             None => replies.ok(),
-            Some(text) => replies.error(text),
+            Some(text) => {
+                replies.error(text);
+                shared.metrics.record_error(text);
+                batcher.samples.add_error(TABLE.set, CallOutcome::Failed);
+            }
         }
     }
     batcher.clock = Instant::now();

@@ -226,6 +226,23 @@ fn commands_of_a_transaction_are_counted_when_they_run() {
 }
 
 #[test]
+fn failed_plain_sets_are_counted_as_errors() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    server.engine.disk_full.store(true, std::sync::atomic::Ordering::SeqCst);
+    for _ in 0..3 {
+        let reply = client.call("SET k v");
+        assert!(reply.starts_with("-MISCONF "), "{reply}");
+    }
+    let info = client.call("INFO all");
+    assert!(info.contains("errorstat_MISCONF:count=3"), "{info}");
+    assert!(info.contains("total_error_replies:3"), "{info}");
+    let failed = |line: &str| line.starts_with("cmdstat_set:") && line.ends_with("failed_calls=3");
+    assert!(info.lines().any(failed), "{info}");
+    server.engine.disk_full.store(false, std::sync::atomic::Ordering::SeqCst);
+}
+
+#[test]
 fn latency_of_syncs_is_monitored() {
     let server = TestServer::with(|options| options.fsync = siltstone_server::Fsync::Always);
     let mut client = server.client();
