@@ -12,7 +12,6 @@ use super::failure::{
     Failure, Outcome, SYNTAX, reply_error, unknown_subcommand, wrong_subcommand_arity,
 };
 use super::session::ReplyMode;
-use super::waiters::CancelOutcome;
 use super::{help, pause, tracking};
 use crate::acl::users::Acl;
 use crate::clients::{Address, Client, RunningCall, flag};
@@ -301,8 +300,7 @@ fn unblock(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let client = u64::try_from(id).ok().and_then(|id| context.shared.clients.find(id));
     let ticket = client.as_ref().and_then(|client| *client.parked.lock());
     let (waiters, observers) = (&context.shared.waiters, &context.shared.observers);
-    let is_ended =
-        ticket.is_some_and(|ticket| waiters.cancel(observers, ticket) == CancelOutcome::Removed);
+    let is_ended = ticket.is_some_and(|ticket| waiters.unblock(observers, ticket));
     if let (Some(client), true) = (client, is_ended) {
         client.complete(completion);
     }

@@ -56,6 +56,7 @@ impl Context<'_> {
                 keys: wait.keys.into_iter().map(<[u8]>::to_vec).collect(),
                 command: QueuedCommand::new(number, args),
                 version: self.replies.version,
+                is_job: wait.kind == WaitKind::Job,
             };
             parked.ticket = self.shared.waiters.park(&self.shared.observers, waiter, wait.kind);
             self.session.client().set_parked(Some(parked.ticket));
@@ -70,7 +71,7 @@ impl Context<'_> {
     /// ticket. `None` in a transaction.
     pub(super) fn park_until_done(&mut self, args: Args<'_>) -> Option<Ticket> {
         let on_timeout = TimeoutReply::NullArray;
-        let wait = Wait { kind: WaitKind::Change, keys: Vec::new(), deadline: None, on_timeout };
+        let wait = Wait { kind: WaitKind::Job, keys: Vec::new(), deadline: None, on_timeout };
         self.park(args, wait);
         self.session.parked.as_ref().map(|parked| parked.ticket)
     }
