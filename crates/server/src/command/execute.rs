@@ -64,14 +64,21 @@ pub(crate) fn execute(
     session.client().queued.store(queued, Relaxed);
     let now = Instant::now();
     batcher.clock = now;
+    let is_job = session.parked.as_ref().is_some_and(|parked| parked.is_job);
     if let Some(command) = found.filter(|_| ended != CallOutcome::Rejected && !is_queued) {
-        observe::observe(shared, session, &TABLE.index[command], args, now - began);
+        match is_job {
+            false => observe::observe(shared, session, &TABLE.index[command], args, now - began),
+            true => observe::show(shared, session, &TABLE.index[command], args),
+        }
         observe::show_script_calls(shared, session);
     }
     if let (Some(parked), Some(command)) = (&mut session.parked, found) {
-        // The reply comes later. The time of the wait does not count.
+        // The reply comes later. The time of the wait does not count, and that of a job is not
+        // known yet.
         parked.mode = mode;
-        batcher.samples.add(TABLE.index.counter(command, args), 1, now - began);
+        if !is_job {
+            batcher.samples.add(TABLE.index.counter(command, args), 1, now - began);
+        }
         return;
     }
     if let (Some(_), Some(command)) = (&session.sliced, found) {

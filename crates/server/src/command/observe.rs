@@ -7,7 +7,8 @@ use super::definition::{ADMIN, Definition, FAST};
 use super::session::Session;
 use super::shown_call::ShownCall;
 use super::subcommands::subcommands_of;
-use crate::clients::Address;
+use super::waiters::Waiter;
+use crate::clients::{Address, Client};
 use crate::resp::Args;
 use crate::shared::Shared;
 use crate::slow_log;
@@ -24,7 +25,15 @@ pub(super) fn observe(
 ) {
     show(shared, session, command, args);
     if shared.settings.is_slow(duration) {
-        log(shared, session, command, args, duration);
+        log(shared, session.client(), command, args, duration);
+    }
+}
+
+/// Reports a parked command whose work another thread has done in `duration`.
+pub(super) fn observe_job(shared: &Shared, waiter: &Waiter, duration: Duration) {
+    if shared.settings.is_slow(duration) {
+        let command = &shared.commands[waiter.command.command];
+        log(shared, &waiter.client, command, waiter.command.args(), duration);
     }
 }
 
@@ -62,20 +71,13 @@ pub(super) fn show_script_calls(shared: &Shared, session: &mut Session) {
 }
 
 #[cold]
-fn log(
-    shared: &Shared,
-    session: &Session,
-    command: &Definition,
-    args: Args<'_>,
-    duration: Duration,
-) {
+fn log(shared: &Shared, client: &Client, command: &Definition, args: Args<'_>, duration: Duration) {
     let event = if command.has(FAST) { "fast-command" } else { "command" };
     shared.record_latency(event, duration);
     let slow_us = shared.settings.slow_command_us.load(Relaxed);
     if u64::try_from(slow_us).is_ok_and(|slow_us| duration >= Duration::from_micros(slow_us)) {
         let args = redacted(command, args);
         let args = slow_log::shorten(args.iter().map(Vec::as_slice));
-        let client = session.client();
         let name = client.names.lock().name.clone();
         let max_len = shared.settings.slow_log_len.load(Relaxed);
         shared.slow_log.add(max_len, duration, args, client.peer.to_string(), name);

@@ -45,7 +45,8 @@ impl Context<'_> {
             return;
         }
         let (deadline, on_timeout) = (wait.deadline, wait.on_timeout);
-        let mut parked = ParkedCommand { ticket: 0, deadline, on_timeout, mode: ReplyMode::On };
+        let (mode, is_job) = (ReplyMode::On, wait.kind == WaitKind::Job);
+        let mut parked = ParkedCommand { ticket: 0, deadline, on_timeout, mode, is_job };
         if !self.session.is_retry {
             wait.keys.sort_unstable();
             wait.keys.dedup();
@@ -56,7 +57,7 @@ impl Context<'_> {
                 keys: wait.keys.into_iter().map(<[u8]>::to_vec).collect(),
                 command: QueuedCommand::new(number, args),
                 version: self.replies.version,
-                is_job: wait.kind == WaitKind::Job,
+                is_job,
             };
             parked.ticket = self.shared.waiters.park(&self.shared.observers, waiter, wait.kind);
             self.session.client().set_parked(Some(parked.ticket));

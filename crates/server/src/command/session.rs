@@ -90,6 +90,8 @@ pub(crate) struct ParkedCommand {
     /// Its reply then.
     pub(crate) on_timeout: TimeoutReply,
     pub(crate) mode: ReplyMode,
+    /// Another thread does its work.
+    pub(crate) is_job: bool,
 }
 
 /// Reply to a parked command whose time is over.

@@ -133,6 +133,29 @@ fn slow_commands_are_logged() {
 }
 
 #[test]
+fn long_script_is_logged_and_counted_with_its_time() {
+    on_both(|connect| {
+        let mut client = connect();
+        client.expect(&[
+            ("CONFIG SET slowlog-log-slower-than 15000 latency-monitor-threshold 15", "+OK"),
+            ("SLOWLOG RESET", "+OK"),
+            ("CONFIG RESETSTAT", "+OK"),
+        ]);
+        let script = b"local x = 0 for i = 1, 20000000 do x = x + i end return 1";
+        assert_eq!(client.call_bytes(&[b"EVAL", script, b"0"]), ":1");
+        let log = client.call("SLOWLOG GET");
+        assert_eq!(log.matches("\"EVAL\"").count(), 1, "{log}");
+        let latest = client.call("LATENCY LATEST");
+        assert!(latest.contains("\"command\""), "{latest}");
+        let stats = client.call("INFO commandstats");
+        let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_eval:calls=1,usec="));
+        let micros = line.and_then(|line| line.split(',').next()).unwrap_or_default();
+        assert!(micros.parse::<u64>().unwrap_or(0) >= 15_000, "{stats}");
+        client.expect(&[("CONFIG SET latency-monitor-threshold 0", "+OK")]);
+    });
+}
+
+#[test]
 fn latencies_are_recorded_and_reset() {
     on_both(|connect| {
         let mut client = connect();
