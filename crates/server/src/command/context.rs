@@ -337,10 +337,7 @@ impl<'a> Context<'a> {
 
     /// Records that a tracking client is about to read the keys of a command.
     pub(super) fn record_tracked_reads(&self, command: &Definition, args: Args<'_>) {
-        if let Some(tracking) = &self.session.tracking
-            && command.has(READ)
-            && tracking.records_reads()
-        {
+        if command.has(READ) && self.session.tracks_reads() {
             let id = self.session.client().id;
             self.shared.observers.tracking.record_reads(id, command.keys_in(args));
         }

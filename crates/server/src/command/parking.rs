@@ -57,6 +57,7 @@ impl Context<'_> {
                 keys: wait.keys.into_iter().map(<[u8]>::to_vec).collect(),
                 command: QueuedCommand::new(number, args),
                 version: self.replies.version,
+                tracks_reads: self.session.tracks_reads(),
                 is_job,
             };
             parked.ticket = self.shared.waiters.park(&self.shared.observers, waiter, wait.kind);

@@ -170,13 +170,28 @@ impl Session {
         }
     }
 
-    /// A session that runs one parked command of a client again.
-    pub(crate) fn retry(shared: &Shared, client: Arc<Client>, table: usize) -> Self {
+    /// A session that runs one parked command of a client again. `tracks_reads`: keys that it reads
+    /// are recorded for CLIENT TRACKING.
+    pub(crate) fn retry(
+        shared: &Shared,
+        client: Arc<Client>,
+        table: usize,
+        tracks_reads: bool,
+    ) -> Self {
         let access = match client.user() {
             Some(user) => Access::again(&shared.acl, user),
             None => Access::new(&shared.acl),
         };
-        Session { table, is_retry: true, ..Self::new(client, access) }
+        // The options have been applied.
+        let options = TrackingOptions::default();
+        let tracking = SessionTracking { options, caching: None };
+        let tracking = tracks_reads.then(|| Box::new(tracking));
+        Session { table, is_retry: true, tracking, ..Self::new(client, access) }
+    }
+
+    /// Whether keys of the running command are recorded for CLIENT TRACKING.
+    pub(crate) fn tracks_reads(&self) -> bool {
+        self.tracking.as_ref().is_some_and(|tracking| tracking.records_reads())
     }
 
     /// Makes the connection that of a user who has logged in.

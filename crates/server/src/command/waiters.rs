@@ -41,6 +41,8 @@ pub(crate) struct Waiter {
     pub(crate) keys: Vec<Vec<u8>>,
     pub(crate) command: QueuedCommand,
     pub(crate) version: RespVersion,
+    /// Keys that it reads are recorded for CLIENT TRACKING.
+    pub(crate) tracks_reads: bool,
     /// It does not wait for an event: another thread does its work.
     pub(crate) is_job: bool,
 }

@@ -182,6 +182,19 @@ fn tracking_modes_choose_the_keys() {
     });
 }
 
+/// A long script runs on another thread than the others. Redis 7.0 tracks the keys that it names.
+#[test]
+fn tracking_covers_the_keys_that_a_long_script_reads() {
+    let server = TestServer::start();
+    let (mut client, mut other) = (resp3(&mut || server.client()), server.client());
+    let script = b"for i = 1, 3000000 do local x = i * i end return redis.call('get', 'a')";
+    client.expect(&[("CLIENT TRACKING ON", "+OK")]);
+    assert_eq!(client.call_bytes(&[b"EVAL", script, b"1", b"b"]), "nil");
+    other.expect(&[("SET b 1", "+OK"), ("SET a 1", "+OK")]);
+    assert_eq!(client.read(), "[\"invalidate\", [\"a\"]]");
+    client.expect(&[("PING", "+PONG")]);
+}
+
 #[test]
 fn tracking_redirects_to_a_resp2_subscriber() {
     on_both(|connect| {
