@@ -186,7 +186,9 @@ impl Session {
         let options = TrackingOptions::default();
         let tracking = SessionTracking { options, caching: None };
         let tracking = tracks_reads.then(|| Box::new(tracking));
-        Session { table, is_retry: true, tracking, ..Self::new(client, access) }
+        let is_no_touch = client.has_flag(flag::NO_TOUCH);
+        let session = Self::new(client, access);
+        Session { table, is_retry: true, is_no_touch, tracking, ..session }
     }
 
     /// Whether keys of the running command are recorded for CLIENT TRACKING.
