@@ -16,6 +16,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -151,12 +152,15 @@ impl Tracking {
         for key in keys {
             state.invalidate_read(key);
         }
-        for (prefix, ids) in &state.prefixes {
-            let changed: Vec<&[u8]> =
-                keys.iter().copied().filter(|key| key.starts_with(prefix)).collect();
-            if !changed.is_empty() {
-                ids.iter().for_each(|id| state.notify(*id, Some(&changed)));
+        let mut changed: BTreeMap<&[u8], Vec<&[u8]>> = BTreeMap::new();
+        for key in keys {
+            for prefix in state.prefixes_of(key) {
+                changed.entry(prefix).or_default().push(key);
             }
+        }
+        for (prefix, keys) in &changed {
+            let ids = state.prefixes.get(*prefix).into_iter().flatten();
+            ids.for_each(|id| state.notify(*id, Some(keys)));
         }
     }
 
@@ -177,6 +181,24 @@ impl State {
                 !ids.is_empty()
             });
         }
+    }
+
+    /// The prefixes of a key, the longest first. The time does not depend on the number of others.
+    fn prefixes_of(&self, key: &[u8]) -> Vec<&[u8]> {
+        let (mut found, mut bound) = (Vec::new(), Bound::Included(key));
+        let next = |bound| self.prefixes.range::<[u8], _>((Bound::Unbounded, bound)).next_back();
+        while let Some((prefix, _)) = next(bound) {
+            if key.starts_with(prefix) {
+                found.push(prefix.as_slice());
+                bound = Bound::Excluded(&key[..prefix.len()]);
+            } else {
+                // It is less than the key, and prefixes that are longer than what both have in
+                // common would come after it.
+                let common = key.iter().zip(prefix).take_while(|(a, b)| a == b).count();
+                bound = Bound::Included(&key[..common]);
+            }
+        }
+        found
     }
 
     /// Forgets keys beyond the maximum, and notifies their clients as if they had changed; with
@@ -257,4 +279,25 @@ fn invalidation(version: RespVersion, keys: Option<&[&[u8]]>) -> Arc<[u8]> {
         }
     }
     replies.unsent().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn prefixes_of_a_key_are_found_the_longest_first(
+            prefixes in prop::collection::btree_set(prop::collection::vec(0u8..3, 0..5), 0..12),
+            key in prop::collection::vec(0u8..3, 0..7),
+        ) {
+            let all = prefixes.iter().map(|prefix| (prefix.clone(), BTreeSet::from([1])));
+            let state = State { prefixes: all.collect(), ..State::default() };
+            let of_key = prefixes.iter().map(Vec::as_slice).filter(|prefix| key.starts_with(prefix));
+            let expected: Vec<&[u8]> = of_key.rev().collect();
+            prop_assert_eq!(state.prefixes_of(&key), expected);
+        }
+    }
 }
