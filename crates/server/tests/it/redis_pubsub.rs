@@ -279,6 +279,18 @@ fn subscriber_that_does_not_read_is_closed() {
     assert_eq!(publisher.call("CLIENT LIST TYPE pubsub"), "\"\"");
 }
 
+/// It was left out, and the next command got an error.
+#[test]
+fn subscriber_is_closed_by_a_message_above_the_limit_of_replies() {
+    let server = TestServer::with(|options| options.max_output_bytes = 64 << 10);
+    let (mut subscriber, mut publisher) = (server.client(), server.client());
+    subscriber.call("SUBSCRIBE a");
+    let message = [b'm'; 100 << 10];
+    assert_eq!(publisher.call_bytes(&[b"PUBLISH", b"a", &message]), ":1");
+    eventually("the subscriber is closed", || publisher.call("PUBSUB NUMSUB a") == "[\"a\", :0]");
+    assert!(subscriber.is_closed());
+}
+
 #[test]
 fn subscribers_are_listed_and_killed_by_type() {
     let server = TestServer::with(|options| {
