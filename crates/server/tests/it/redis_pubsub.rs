@@ -279,6 +279,21 @@ fn subscriber_that_does_not_read_is_closed() {
     assert_eq!(publisher.call("CLIENT LIST TYPE pubsub"), "\"\"");
 }
 
+/// A compiled pattern takes many times the memory of its text.
+#[test]
+fn memory_of_patterns_is_limited() {
+    let server = TestServer::with(|options| options.max_request_bytes = 1 << 20);
+    let mut client = server.client();
+    let pattern = [b'p'; 20_000];
+    let reply = client.call_bytes(&[b"PSUBSCRIBE", &pattern]);
+    assert!(reply.starts_with("-ERR the subscriptions exceed the request limit"), "{reply}");
+    for (word, left) in [(&b"PSUBSCRIBE"[..], 1), (b"PUNSUBSCRIBE", 0), (b"PSUBSCRIBE", 1)] {
+        let reply = client.call_bytes(&[word, &pattern[..9000]]);
+        assert!(reply.ends_with(&format!(", :{left}]")), "{reply}");
+    }
+    assert!(client.call_bytes(&[b"SUBSCRIBE", &pattern]).ends_with(", :2]"));
+}
+
 /// It was left out, and the next command got an error.
 #[test]
 fn subscriber_is_closed_by_a_message_above_the_limit_of_replies() {
