@@ -286,6 +286,23 @@ fn denials_are_logged_and_counted() {
 }
 
 #[test]
+fn long_keys_and_names_are_shortened_in_the_log_of_denials() {
+    let server = TestServer::start();
+    let mut admin = server.client();
+    admin.expect(&[("acl setuser u on >pw +get ~a", "+OK")]);
+    let mut user = client_of(&server, "u");
+    let (key, other) = (vec![b'k'; 1 << 20], [&[b'k'; 1024][..], b"x"].concat());
+    for (key, more) in [(&key[..], (1 << 20) - 1024), (&other, 1), (&other[..1024], 0)] {
+        assert_eq!(user.call_bytes(&[b"get", key]), "-NOPERM No permissions to access a key");
+        let log = admin.call("acl log 1");
+        let end = if more > 0 { format!("... ({more} more bytes)") } else { String::new() };
+        assert!(log.contains(&format!("\"object\", \"{}{end}\"", "k".repeat(1024))), "{log}");
+    }
+    assert!(user.call_bytes(&[b"auth", &key, b"pw"]).starts_with("-WRONGPASS"));
+    assert!(admin.call("acl log").len() < 10_000);
+}
+
+#[test]
 fn file_of_users_is_loaded_and_saved() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("users.acl");
