@@ -6,6 +6,7 @@ use siltstone_engine::Error;
 use siltstone_server::{Server, ServerOptions};
 use siltstone_testkit::TestRng;
 
+use crate::both_servers::on_both;
 use crate::support::{Client, Peer, TestServer, eventually};
 
 fn client_of(server: &TestServer, user: &str) -> Client {
@@ -117,6 +118,21 @@ fn selectors_allow_what_one_of_them_allows_completely() {
         ("acl setuser u clearselectors", "+OK"),
         ("acl dryrun u get r", "\"User u has no permissions to run the 'get' command\""),
     ]);
+}
+
+#[test]
+fn selectors_may_use_all_channels_if_new_users_may() {
+    on_both(|connect| {
+        let mut admin = connect();
+        admin.expect(&[("acl setuser u on nopass (+subscribe)", "+OK")]);
+        let denied = admin.call("acl dryrun u subscribe x");
+        assert!(denied.contains("no permissions to access the 'x' channel"), "{denied}");
+        admin.expect(&[
+            ("config set acl-pubsub-default allchannels", "+OK"),
+            ("acl setuser u clearselectors (+subscribe)", "+OK"),
+            ("acl dryrun u subscribe x", "+OK"),
+        ]);
+    });
 }
 
 #[test]
