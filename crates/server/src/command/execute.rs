@@ -56,6 +56,13 @@ pub(crate) fn execute(
         }
         Err(failure) => (Err(reject(shared, session, found, failure)), CallOutcome::Rejected),
     };
+    // CLIENT CACHING counts for one command, also for one that is rejected, or for a transaction.
+    if let Some(tracking) = &mut session.tracking
+        && session.transaction.is_none()
+        && found.is_none_or(|command| TABLE.index[command].name != "client")
+    {
+        tracking.caching = None;
+    }
     events::publish(shared, batcher);
     if !batcher.is_busy {
         serve::serve_ready_keys(shared, batcher);
@@ -344,13 +351,6 @@ fn dispatch(
     }
     if has_tracking {
         set_current_client(0);
-    }
-    // CLIENT CACHING counts for one command, or for a transaction.
-    if let Some(tracking) = &mut session.tracking
-        && session.transaction.is_none()
-        && definition.name != "client"
-    {
-        tracking.caching = None;
     }
     outcome
 }

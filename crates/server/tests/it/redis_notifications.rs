@@ -170,6 +170,14 @@ fn tracking_modes_choose_the_keys() {
         other.expect(&[("MSET a 2 b 2", "+OK")]);
         assert_eq!(client.read(), "[\"invalidate\", [\"b\"]]");
         client.expect(&[
+            // A command that is rejected is one, too.
+            ("CLIENT CACHING NO", "+OK"),
+            ("GET", "-ERR wrong number of arguments for 'get' command"),
+            ("GET a", "\"2\""),
+        ]);
+        other.expect(&[("SET a 3", "+OK")]);
+        assert_eq!(client.read(), "[\"invalidate\", [\"a\"]]");
+        client.expect(&[
             ("CLIENT TRACKING OFF", "+OK"),
             ("CLIENT TRACKING ON BCAST PREFIX x: PREFIX y:", "+OK"),
         ]);
