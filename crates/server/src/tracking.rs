@@ -7,7 +7,8 @@
 //!
 //! A read is recorded before the value is read, and a write notifies after it has been applied, so
 //! a client never keeps a value that changed in between. The keys of the default mode are bounded:
-//! beyond `tracking-table-max-keys` a key is reported as changed and forgotten.
+//! beyond `tracking-table-max-keys`, or [`MAX_TRACKED_BYTES`], a key is reported as changed and
+//! forgotten.
 //!
 //! Invariant: with NOLOOP a client is not notified of its own writes, which the thread that runs
 //! the command identifies by [`set_current_client`].
@@ -15,16 +16,19 @@
 //! Source: the documentation of Redis's client-side caching; messages of Redis 7.2.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
+use siltstone_engine::MAX_KEY_BYTES;
 
 use crate::clients::Client;
 use crate::resp::{Replies, RespVersion};
 
+/// Maximum bytes of the keys of the default mode: clients choose which they read.
+const MAX_TRACKED_BYTES: usize = 256 << 20;
 /// Channel of invalidations for RESP2 clients that others redirect to.
 const CHANNEL: &[u8] = b"__redis__:invalidate";
 
@@ -63,7 +67,9 @@ pub(crate) struct Tracking {
 struct State {
     clients: BTreeMap<u64, TrackingClient>,
     /// Ids of the clients that have read a key.
-    keys: HashMap<Vec<u8>, BTreeSet<u64>>,
+    keys: BTreeMap<Vec<u8>, BTreeSet<u64>>,
+    /// Bytes of these keys.
+    key_bytes: usize,
     /// Ids of the clients per prefix.
     prefixes: BTreeMap<Vec<u8>, BTreeSet<u64>>,
 }
@@ -109,7 +115,7 @@ impl Tracking {
         state.forget_prefixes(id);
         state.clients.remove(&id);
         if state.clients.is_empty() {
-            state.keys = HashMap::new();
+            (state.keys, state.key_bytes) = (BTreeMap::new(), 0);
         }
         state.clients.is_empty()
     }
@@ -133,16 +139,17 @@ impl Tracking {
     /// Sets the maximum number of tracked keys; 0: no limit.
     pub(crate) fn set_max_keys(&self, max_keys: usize) {
         self.max_keys.store(max_keys, Relaxed);
-        self.state.lock().evict(max_keys, None);
+        self.state.lock().evict(max_keys, MAX_TRACKED_BYTES, None);
     }
 
     /// Records that a client is about to read keys.
     pub(crate) fn record_reads<'k>(&self, id: u64, keys: impl Iterator<Item = &'k [u8]>) {
         let max_keys = self.max_keys();
         let mut state = self.state.lock();
-        for key in keys {
-            state.keys.entry(key.to_vec()).or_default().insert(id);
-            state.evict(max_keys, Some(key));
+        // A longer key does not exist, whatever happens.
+        for key in keys.filter(|key| key.len() <= MAX_KEY_BYTES) {
+            state.record(key, id);
+            state.evict(max_keys, MAX_TRACKED_BYTES, Some(key));
         }
     }
 
@@ -167,7 +174,7 @@ impl Tracking {
     /// Notifies all tracking clients that every key has changed.
     pub(crate) fn invalidate_all(&self) {
         let mut state = self.state.lock();
-        state.keys.clear();
+        (state.keys, state.key_bytes) = (BTreeMap::new(), 0);
         state.clients.keys().for_each(|id| state.notify(*id, None));
     }
 }
@@ -201,16 +208,35 @@ impl State {
         found
     }
 
-    /// Forgets keys beyond the maximum, and notifies their clients as if they had changed; with
-    /// NOLOOP, too, since no client has changed them. Keeps one of the keys.
-    fn evict(&mut self, max_keys: usize, kept: Option<&[u8]>) {
-        if max_keys == 0 || self.keys.len() <= max_keys {
+    /// Records that a client reads a key.
+    fn record(&mut self, key: &[u8], id: u64) {
+        match self.keys.get_mut(key) {
+            Some(ids) => _ = ids.insert(id),
+            None => {
+                self.key_bytes += key.len();
+                self.keys.insert(key.to_vec(), BTreeSet::from([id]));
+            }
+        }
+    }
+
+    /// Forgets keys beyond the maxima, and notifies their clients as if they had changed; with
+    /// NOLOOP, too, since no client has changed them. Keeps one of the keys, and forgets those that
+    /// follow it in their order.
+    fn evict(&mut self, max_keys: usize, max_bytes: usize, kept: Option<&[u8]>) {
+        let is_full = |state: &Self| {
+            max_keys > 0 && state.keys.len() > max_keys || state.key_bytes > max_bytes
+        };
+        if !is_full(self) {
             return;
         }
         let current = CURRENT_CLIENT.replace(0);
-        while self.keys.len() > max_keys {
-            let is_other = |other: &&Vec<u8>| kept.is_none_or(|kept| *other != kept);
-            let Some(evicted) = self.keys.keys().find(is_other).cloned() else { break };
+        while is_full(self) {
+            let after = (Bound::Excluded(kept.unwrap_or_default()), Bound::Unbounded);
+            let next = self.keys.range::<[u8], _>(after).next();
+            let next = next.or_else(|| self.keys.first_key_value()).map(|(key, _)| key);
+            let Some(evicted) = next.filter(|key| Some(key.as_slice()) != kept).cloned() else {
+                break;
+            };
             self.invalidate_read(&evicted);
         }
         CURRENT_CLIENT.set(current);
@@ -219,6 +245,7 @@ impl State {
     /// Notifies the clients that have read a key, and forgets their reads of it.
     fn invalidate_read(&mut self, key: &[u8]) {
         let Some(ids) = self.keys.remove(key) else { return };
+        self.key_bytes -= key.len();
         for id in ids {
             // A client that has changed to BCAST is notified by its prefixes.
             if self.clients.get(&id).is_some_and(|tracked| !tracked.options.is_broadcast) {
@@ -286,6 +313,28 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn keys_and_their_bytes_are_bounded() {
+        let mut state = State::default();
+        let reads = |state: &mut State, keys: &[&str], max_keys, max_bytes| {
+            for key in keys {
+                state.record(key.as_bytes(), 1);
+                state.evict(max_keys, max_bytes, Some(key.as_bytes()));
+            }
+            let keys = state.keys.keys().map(|key| String::from_utf8_lossy(key).into_owned());
+            (keys.collect::<Vec<_>>().join(" "), state.key_bytes)
+        };
+        let all = ["bb", "a", "dd", "bb", "ccc"];
+        assert_eq!(reads(&mut state, &all, 0, 9), ("a bb ccc dd".into(), 8));
+        assert_eq!(reads(&mut state, &["e"], 0, 9), ("a bb ccc dd e".into(), 9));
+        // The next ones in their order, beginning again with the first.
+        assert_eq!(reads(&mut state, &["c"], 0, 9), ("a bb c dd e".into(), 7));
+        assert_eq!(reads(&mut state, &["f"], 4, 9), ("c dd e f".into(), 5));
+        assert_eq!(reads(&mut state, &["0123456789"], 4, 9), ("0123456789".into(), 10));
+        state.evict(0, 9, None);
+        assert_eq!((state.keys.len(), state.key_bytes), (0, 0));
+    }
 
     proptest! {
         #[test]

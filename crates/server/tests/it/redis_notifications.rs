@@ -320,6 +320,9 @@ fn tracking_covers_all_protocols_and_forgets_clients() {
     for field in ["tracking_clients:1", "tracking_total_keys:2", "tracking_total_items:2"] {
         assert!(info.contains(field), "{field} in {info}");
     }
+    // Keys that are too long to exist take no memory.
+    assert!(client.call_bytes(&[b"GET", &vec![b'k'; 1 << 20]]).starts_with("-ERR"));
+    assert!(other.call("INFO").contains("tracking_total_keys:2"));
     drop(client);
     eventually("the client is forgotten", || other.call("INFO").contains("tracking_clients:0"));
     assert!(other.call("INFO").contains("tracking_total_keys:0"));
