@@ -11,7 +11,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::context::Context;
 use super::definition::{FAST, NO_KEYS, PUBSUB, PUSHES};
 use super::entry::{self, Command};
-use super::failure::{Outcome, reply_error, unknown_subcommand, wrong_subcommand_arity};
+use super::failure::{
+    Outcome, reply_error, reply_too_large, unknown_subcommand, wrong_subcommand_arity,
+};
 use super::help;
 use crate::glob::Pattern;
 use crate::pubsub::Kind;
@@ -71,7 +73,15 @@ fn memory_bytes(kind: Kind, name: &[u8]) -> usize {
     2 * (name.len() + size_of::<Vec<u8>>()) + compiled
 }
 
+/// Bytes of a confirmation without the name, or more.
+const CONFIRMATION_BYTES: usize = 64;
+
 fn add(context: &mut Context<'_>, args: Args<'_>, kind: Kind, word: &str) -> Outcome {
+    // An error in place of the confirmations would leave a subscriber that does not know it.
+    let reply_bytes = args.from(1).iter().map(|name| name.len() + CONFIRMATION_BYTES);
+    if reply_bytes.sum::<usize>() > context.shared.options.reply_bytes() {
+        return Err(reply_too_large(context.shared.options.max_output_bytes));
+    }
     let bytes: usize = args.from(1).iter().map(|name| memory_bytes(kind, name)).sum();
     if context.session.subscription_bytes + bytes > context.shared.options.max_request_bytes {
         return Err(reply_error(

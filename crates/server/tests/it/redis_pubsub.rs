@@ -279,6 +279,18 @@ fn subscriber_that_does_not_read_is_closed() {
     assert_eq!(publisher.call("CLIENT LIST TYPE pubsub"), "\"\"");
 }
 
+#[test]
+fn subscriptions_whose_confirmations_are_too_large_are_not_made() {
+    let server = TestServer::with(|options| options.max_output_bytes = 64 << 10);
+    let mut client = server.client();
+    let names: Vec<_> = (0..2000).map(|number| format!("channel:{number}")).collect();
+    let words = ["SUBSCRIBE"].into_iter().chain(names.iter().map(String::as_str));
+    let words: Vec<&[u8]> = words.map(str::as_bytes).collect();
+    let reply = client.call_bytes(&words);
+    assert!(reply.starts_with("-ERR the reply exceeds the limit"), "{reply}");
+    client.expect(&[("PUBSUB CHANNELS", "[]"), ("GET k", "nil")]);
+}
+
 /// A compiled pattern takes many times the memory of its text.
 #[test]
 fn memory_of_patterns_is_limited() {
