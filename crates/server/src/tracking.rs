@@ -88,14 +88,17 @@ impl Default for Tracking {
 }
 
 impl Tracking {
-    /// Begins or changes the tracking of a client.
+    /// Begins or changes the tracking of a client. `activate` is called before another call can
+    /// begin or end one.
     pub(crate) fn start(
         &self,
         client: &Arc<Client>,
         receiver: Arc<Client>,
         options: TrackingOptions,
+        activate: impl FnOnce(),
     ) {
         let mut state = self.state.lock();
+        activate();
         state.forget_prefixes(client.id);
         if options.is_broadcast {
             let all = BTreeSet::from([Vec::new()]);
@@ -109,15 +112,16 @@ impl Tracking {
             .insert(client.id, TrackingClient { client: client.clone(), receiver, options });
     }
 
-    /// Ends the tracking of a client. Returns whether no client is tracked now.
-    pub(crate) fn stop(&self, id: u64) -> bool {
+    /// Ends the tracking of a client. `deactivate` is called if no client is tracked now, before
+    /// another call can begin to track one.
+    pub(crate) fn stop(&self, id: u64, deactivate: impl FnOnce()) {
         let mut state = self.state.lock();
         state.forget_prefixes(id);
         state.clients.remove(&id);
         if state.clients.is_empty() {
             (state.keys, state.key_bytes) = (BTreeMap::new(), 0);
+            deactivate();
         }
-        state.clients.is_empty()
     }
 
     /// Number of tracked clients.
