@@ -170,6 +170,13 @@ impl Connection {
         self.track_request(batcher.clock);
     }
 
+    /// Leaves requests for a later iteration. Meanwhile the client is neither silent nor slow.
+    pub(crate) fn defer(&mut self, now: Instant) {
+        self.is_readable = true;
+        self.activity.last_received = now;
+        self.activity.request = None;
+    }
+
     /// Whether the protocol has an error for commands that come while a script is busy.
     pub(crate) fn can_be_refused(&self) -> bool {
         self.protocol.is_resp()
