@@ -146,15 +146,23 @@ impl Tracking {
         self.state.lock().evict(max_keys, MAX_TRACKED_BYTES, None);
     }
 
-    /// Records that a client is about to read keys.
-    pub(crate) fn record_reads<'k>(&self, id: u64, keys: impl Iterator<Item = &'k [u8]>) {
+    /// Records that a client is about to read keys. Returns those that no client had read.
+    pub(crate) fn record_reads<'k>(
+        &self,
+        id: u64,
+        keys: impl Iterator<Item = &'k [u8]>,
+    ) -> Vec<&'k [u8]> {
         let max_keys = self.max_keys();
+        let mut new = Vec::new();
         let mut state = self.state.lock();
         // A longer key does not exist, whatever happens.
         for key in keys.filter(|key| key.len() <= MAX_KEY_BYTES) {
-            state.record(key, id);
+            if state.record(key, id) {
+                new.push(key);
+            }
             state.evict(max_keys, MAX_TRACKED_BYTES, Some(key));
         }
+        new
     }
 
     /// Notifies the tracking clients of changed keys.
@@ -212,15 +220,15 @@ impl State {
         found
     }
 
-    /// Records that a client reads a key.
-    fn record(&mut self, key: &[u8], id: u64) {
-        match self.keys.get_mut(key) {
-            Some(ids) => _ = ids.insert(id),
-            None => {
-                self.key_bytes += key.len();
-                self.keys.insert(key.to_vec(), BTreeSet::from([id]));
-            }
+    /// Records that a client reads a key. Returns whether none had.
+    fn record(&mut self, key: &[u8], id: u64) -> bool {
+        if let Some(ids) = self.keys.get_mut(key) {
+            ids.insert(id);
+            return false;
         }
+        self.key_bytes += key.len();
+        self.keys.insert(key.to_vec(), BTreeSet::from([id]));
+        true
     }
 
     /// Forgets keys beyond the maxima, and notifies their clients as if they had changed; with

@@ -148,6 +148,24 @@ fn tracking_tells_of_keys_that_were_read() {
 }
 
 #[test]
+fn tracking_tells_of_passed_expiries_that_are_older_than_the_tracking() {
+    on_both(|connect| {
+        let (mut client, mut other) = (resp3(connect), connect());
+        for ttl_ms in [400, 8000] {
+            other.call(&format!("SET a 1 PX {ttl_ms}"));
+            client.expect(&[("CLIENT TRACKING ON", "+OK")]);
+            // On a slow machine it may have expired.
+            if client.call("GET a") == "\"1\"" {
+                assert_eq!(client.read(), "[\"invalidate\", [\"a\"]]");
+                return;
+            }
+            client.expect(&[("CLIENT TRACKING OFF", "+OK")]);
+        }
+        panic!("the key expired too early");
+    });
+}
+
+#[test]
 fn tracking_modes_choose_the_keys() {
     on_both(|connect| {
         let (mut client, mut other) = (resp3(connect), connect());
