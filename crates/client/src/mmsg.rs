@@ -112,11 +112,12 @@ impl BatchSocket {
     /// fit the socket's buffer are dropped, like any datagram in the network.
     ///
     /// # Errors
-    /// The error of the first packet that the socket rejects.
+    /// The error of the first packet that the socket rejects. The others are sent.
     pub fn send(&mut self, packets: &mut [OutPacket<'_>]) -> io::Result<usize> {
         // Groups packets by destination; they mostly are already.
         packets.sort_by_key(|packet| packet.to);
         let (mut rest, mut sent, mut alone) = (&*packets, 0, 0);
+        let mut failed = None;
         while !rest.is_empty() {
             let mut batches = [GsoBatch::default(); MAX_MESSAGES];
             let (mut count, mut batched) = (0, 0);
@@ -137,19 +138,27 @@ impl BatchSocket {
                 }
                 Err(error) if is_transient(&error) => batches[0].count,
                 Err(error) if batches[0].count > 1 => {
-                    // The path does not take this batch; other errors show again with single
-                    // datagrams.
-                    let is_unsupported = error.raw_os_error() == Some(libc::EIO);
-                    self.batcher.rejected(if is_unsupported { 0 } else { batches[0].segment });
+                    // The path does not take this batch, or not this destination, which shows again
+                    // with single datagrams.
+                    match error.raw_os_error() {
+                        Some(libc::EIO) => self.batcher.rejected(0),
+                        Some(libc::EINVAL | libc::EMSGSIZE) => {
+                            self.batcher.rejected(batches[0].segment);
+                        }
+                        _ => {}
+                    }
                     alone = batches[0].count;
                     continue;
                 }
-                Err(error) => return Err(error),
+                Err(error) => {
+                    failed.get_or_insert(error);
+                    batches[0].count
+                }
             };
             rest = &rest[gone..];
             alone = alone.saturating_sub(gone);
         }
-        Ok(sent)
+        failed.map_or(Ok(sent), Err)
     }
 
     /// Sends the leading packets in these batches, and returns the number of batches sent.
@@ -379,6 +388,24 @@ mod tests {
         for at in 0..30 {
             assert_eq!(there.receive(&mut buffers, true).unwrap(), 1);
             assert_eq!(buffers[0].packets().collect::<Vec<_>>(), [&bytes[..at + 1]]);
+        }
+    }
+
+    /// A server sends the responses to several clients together, and one may have a forged address.
+    #[test]
+    fn packets_behind_one_that_the_socket_rejects_are_sent() {
+        let [here, there] = [0, 1].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let (nobody, to) = ("127.0.0.1:0".parse().unwrap(), there.local_addr().unwrap());
+        for max_segments in [1, 8] {
+            let here = here.try_clone().unwrap();
+            let mut here = BatchSocket::new(here, TIMEOUT, max_segments).unwrap();
+            let packets = [(&[1; 40][..], nobody), (&[2; 40], nobody), (&[3; 41], to)];
+            let mut packets = packets.map(|(bytes, to)| OutPacket::exact(bytes, to));
+            assert!(here.send(&mut packets).is_err());
+            let there = BatchSocket::new(there.try_clone().unwrap(), TIMEOUT, 1).unwrap();
+            let mut buffers = [RecvBuffer::new(100)];
+            assert_eq!(there.receive(&mut buffers, true).unwrap(), 1);
+            assert_eq!(buffers[0].packets().collect::<Vec<_>>(), [&[3; 41]]);
         }
     }
 

@@ -72,9 +72,9 @@ impl RecvBuffer {
             reported.filter(|bytes| (1..=self.len).contains(bytes)).unwrap_or(self.len).max(1);
     }
 
-    /// Address of the sender.
+    /// Address of the sender. One with port 0 is forged, and can get no response.
     pub fn sender(&self) -> Option<SocketAddr> {
-        self.address.to_std()
+        self.address.to_std().filter(|sender| sender.port() != 0)
     }
 }
 
@@ -107,6 +107,9 @@ mod tests {
         buffer.bytes[3..].fill(7);
         buffer.set_datagram(3..10, ([127, 0, 0, 1], 5).into());
         assert_eq!(buffer.datagrams().collect::<Vec<_>>(), [&[7; 7]]);
+        assert_eq!(buffer.sender(), Some(([127, 0, 0, 1], 5).into()));
+        buffer.set_datagram(3..10, ([127, 0, 0, 1], 0).into());
+        assert_eq!(buffer.sender(), None);
         buffer.set_datagram(3..11, ([127, 0, 0, 1], 5).into());
         assert!(lens(&buffer).is_empty());
         buffer.set_datagram(3..10, ([127, 0, 0, 1], 5).into());

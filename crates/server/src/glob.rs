@@ -106,6 +106,16 @@ impl Pattern {
         Pattern { first, middle, last: Some(segment), min_len }
     }
 
+    /// At most the memory that a compiled pattern takes, in bytes.
+    pub(crate) fn max_memory_bytes(pattern: &[u8]) -> usize {
+        // A class of 32 bytes may have one byte of the pattern, and half of a list may be unused. A
+        // short segment of two bytes has a list of its own.
+        const PER_BYTE: usize = 96;
+        // Of longer ones nothing is kept, see `new`.
+        let kept = pattern.len().min(2 * MAX_KEY_BYTES);
+        size_of::<Self>() + PER_BYTE * kept
+    }
+
     /// Whether the complete `text` matches.
     pub(crate) fn matches(&self, text: &[u8]) -> bool {
         if text.len() < self.min_len {

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-const TICK: Duration = Duration::from_millis(10);
+const TICK_MS: u64 = 10;
 
 /// CPU time of this process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -26,10 +26,11 @@ impl CpuTimes {
     fn parse(text: &str) -> Option<Self> {
         // The program's name, which may contain anything, is in parentheses before field 3.
         let (_, fields) = text.rsplit_once(") ")?;
-        let mut ticks = fields.split(' ').skip(14 - 3).map(str::parse::<u32>);
-        let user = TICK * ticks.next()?.ok()?;
-        let system = TICK * ticks.next()?.ok()?;
-        Some(CpuTimes { user, system })
+        let mut times = fields.split(' ').skip(14 - 3).map(|ticks| {
+            let ticks: u64 = ticks.parse().ok()?;
+            Some(Duration::from_millis(ticks.saturating_mul(TICK_MS)))
+        });
+        Some(CpuTimes { user: times.next()??, system: times.next()?? })
     }
 }
 
@@ -58,6 +59,9 @@ mod tests {
         let times = CpuTimes::parse(text).unwrap();
         assert_eq!((times.user.as_millis(), times.system.as_millis()), (1500, 70));
         assert_eq!(CpuTimes::parse("12 (a) S 1"), None);
+        // More than a year of CPU time, as many cores have within days.
+        let text = "12 (a) S 1 2 3 4 5 6 7 8 9 10 5000000000 7 0 0 20 0";
+        assert_eq!(CpuTimes::parse(text).unwrap().user.as_secs(), 50_000_000);
     }
 
     #[test]

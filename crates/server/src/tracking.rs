@@ -7,7 +7,8 @@
 //!
 //! A read is recorded before the value is read, and a write notifies after it has been applied, so
 //! a client never keeps a value that changed in between. The keys of the default mode are bounded:
-//! beyond `tracking-table-max-keys` a key is reported as changed and forgotten.
+//! beyond `tracking-table-max-keys`, or [`MAX_TRACKED_BYTES`], a key is reported as changed and
+//! forgotten.
 //!
 //! Invariant: with NOLOOP a client is not notified of its own writes, which the thread that runs
 //! the command identifies by [`set_current_client`].
@@ -15,15 +16,19 @@
 //! Source: the documentation of Redis's client-side caching; messages of Redis 7.2.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
+use siltstone_engine::MAX_KEY_BYTES;
 
 use crate::clients::Client;
 use crate::resp::{Replies, RespVersion};
 
+/// Maximum bytes of the keys of the default mode: clients choose which they read.
+const MAX_TRACKED_BYTES: usize = 256 << 20;
 /// Channel of invalidations for RESP2 clients that others redirect to.
 const CHANNEL: &[u8] = b"__redis__:invalidate";
 
@@ -62,7 +67,9 @@ pub(crate) struct Tracking {
 struct State {
     clients: BTreeMap<u64, TrackingClient>,
     /// Ids of the clients that have read a key.
-    keys: HashMap<Vec<u8>, BTreeSet<u64>>,
+    keys: BTreeMap<Vec<u8>, BTreeSet<u64>>,
+    /// Bytes of these keys.
+    key_bytes: usize,
     /// Ids of the clients per prefix.
     prefixes: BTreeMap<Vec<u8>, BTreeSet<u64>>,
 }
@@ -81,14 +88,17 @@ impl Default for Tracking {
 }
 
 impl Tracking {
-    /// Begins or changes the tracking of a client.
+    /// Begins or changes the tracking of a client. `activate` is called before another call can
+    /// begin or end one.
     pub(crate) fn start(
         &self,
         client: &Arc<Client>,
         receiver: Arc<Client>,
         options: TrackingOptions,
+        activate: impl FnOnce(),
     ) {
         let mut state = self.state.lock();
+        activate();
         state.forget_prefixes(client.id);
         if options.is_broadcast {
             let all = BTreeSet::from([Vec::new()]);
@@ -102,15 +112,16 @@ impl Tracking {
             .insert(client.id, TrackingClient { client: client.clone(), receiver, options });
     }
 
-    /// Ends the tracking of a client. Returns whether no client is tracked now.
-    pub(crate) fn stop(&self, id: u64) -> bool {
+    /// Ends the tracking of a client. `deactivate` is called if no client is tracked now, before
+    /// another call can begin to track one.
+    pub(crate) fn stop(&self, id: u64, deactivate: impl FnOnce()) {
         let mut state = self.state.lock();
         state.forget_prefixes(id);
         state.clients.remove(&id);
         if state.clients.is_empty() {
-            state.keys = HashMap::new();
+            (state.keys, state.key_bytes) = (BTreeMap::new(), 0);
+            deactivate();
         }
-        state.clients.is_empty()
     }
 
     /// Number of tracked clients.
@@ -132,17 +143,26 @@ impl Tracking {
     /// Sets the maximum number of tracked keys; 0: no limit.
     pub(crate) fn set_max_keys(&self, max_keys: usize) {
         self.max_keys.store(max_keys, Relaxed);
-        self.state.lock().evict(max_keys, None);
+        self.state.lock().evict(max_keys, MAX_TRACKED_BYTES, None);
     }
 
-    /// Records that a client is about to read keys.
-    pub(crate) fn record_reads<'k>(&self, id: u64, keys: impl Iterator<Item = &'k [u8]>) {
+    /// Records that a client is about to read keys. Returns those that no client had read.
+    pub(crate) fn record_reads<'k>(
+        &self,
+        id: u64,
+        keys: impl Iterator<Item = &'k [u8]>,
+    ) -> Vec<&'k [u8]> {
         let max_keys = self.max_keys();
+        let mut new = Vec::new();
         let mut state = self.state.lock();
-        for key in keys {
-            state.keys.entry(key.to_vec()).or_default().insert(id);
-            state.evict(max_keys, Some(key));
+        // A longer key does not exist, whatever happens.
+        for key in keys.filter(|key| key.len() <= MAX_KEY_BYTES) {
+            if state.record(key, id) {
+                new.push(key);
+            }
+            state.evict(max_keys, MAX_TRACKED_BYTES, Some(key));
         }
+        new
     }
 
     /// Notifies the tracking clients of changed keys.
@@ -151,19 +171,22 @@ impl Tracking {
         for key in keys {
             state.invalidate_read(key);
         }
-        for (prefix, ids) in &state.prefixes {
-            let changed: Vec<&[u8]> =
-                keys.iter().copied().filter(|key| key.starts_with(prefix)).collect();
-            if !changed.is_empty() {
-                ids.iter().for_each(|id| state.notify(*id, Some(&changed)));
+        let mut changed: BTreeMap<&[u8], Vec<&[u8]>> = BTreeMap::new();
+        for key in keys {
+            for prefix in state.prefixes_of(key) {
+                changed.entry(prefix).or_default().push(key);
             }
+        }
+        for (prefix, keys) in &changed {
+            let ids = state.prefixes.get(*prefix).into_iter().flatten();
+            ids.for_each(|id| state.notify(*id, Some(keys)));
         }
     }
 
     /// Notifies all tracking clients that every key has changed.
     pub(crate) fn invalidate_all(&self) {
         let mut state = self.state.lock();
-        state.keys.clear();
+        (state.keys, state.key_bytes) = (BTreeMap::new(), 0);
         state.clients.keys().for_each(|id| state.notify(*id, None));
     }
 }
@@ -179,16 +202,53 @@ impl State {
         }
     }
 
-    /// Forgets keys beyond the maximum, and notifies their clients as if they had changed; with
-    /// NOLOOP, too, since no client has changed them. Keeps one of the keys.
-    fn evict(&mut self, max_keys: usize, kept: Option<&[u8]>) {
-        if max_keys == 0 || self.keys.len() <= max_keys {
+    /// The prefixes of a key, the longest first. The time does not depend on the number of others.
+    fn prefixes_of(&self, key: &[u8]) -> Vec<&[u8]> {
+        let (mut found, mut bound) = (Vec::new(), Bound::Included(key));
+        let next = |bound| self.prefixes.range::<[u8], _>((Bound::Unbounded, bound)).next_back();
+        while let Some((prefix, _)) = next(bound) {
+            if key.starts_with(prefix) {
+                found.push(prefix.as_slice());
+                bound = Bound::Excluded(&key[..prefix.len()]);
+            } else {
+                // It is less than the key, and prefixes that are longer than what both have in
+                // common would come after it.
+                let common = key.iter().zip(prefix).take_while(|(a, b)| a == b).count();
+                bound = Bound::Included(&key[..common]);
+            }
+        }
+        found
+    }
+
+    /// Records that a client reads a key. Returns whether none had.
+    fn record(&mut self, key: &[u8], id: u64) -> bool {
+        if let Some(ids) = self.keys.get_mut(key) {
+            ids.insert(id);
+            return false;
+        }
+        self.key_bytes += key.len();
+        self.keys.insert(key.to_vec(), BTreeSet::from([id]));
+        true
+    }
+
+    /// Forgets keys beyond the maxima, and notifies their clients as if they had changed; with
+    /// NOLOOP, too, since no client has changed them. Keeps one of the keys, and forgets those that
+    /// follow it in their order.
+    fn evict(&mut self, max_keys: usize, max_bytes: usize, kept: Option<&[u8]>) {
+        let is_full = |state: &Self| {
+            max_keys > 0 && state.keys.len() > max_keys || state.key_bytes > max_bytes
+        };
+        if !is_full(self) {
             return;
         }
         let current = CURRENT_CLIENT.replace(0);
-        while self.keys.len() > max_keys {
-            let is_other = |other: &&Vec<u8>| kept.is_none_or(|kept| *other != kept);
-            let Some(evicted) = self.keys.keys().find(is_other).cloned() else { break };
+        while is_full(self) {
+            let after = (Bound::Excluded(kept.unwrap_or_default()), Bound::Unbounded);
+            let next = self.keys.range::<[u8], _>(after).next();
+            let next = next.or_else(|| self.keys.first_key_value()).map(|(key, _)| key);
+            let Some(evicted) = next.filter(|key| Some(key.as_slice()) != kept).cloned() else {
+                break;
+            };
             self.invalidate_read(&evicted);
         }
         CURRENT_CLIENT.set(current);
@@ -197,6 +257,7 @@ impl State {
     /// Notifies the clients that have read a key, and forgets their reads of it.
     fn invalidate_read(&mut self, key: &[u8]) {
         let Some(ids) = self.keys.remove(key) else { return };
+        self.key_bytes -= key.len();
         for id in ids {
             // A client that has changed to BCAST is notified by its prefixes.
             if self.clients.get(&id).is_some_and(|tracked| !tracked.options.is_broadcast) {
@@ -257,4 +318,47 @@ fn invalidation(version: RespVersion, keys: Option<&[&[u8]]>) -> Arc<[u8]> {
         }
     }
     replies.unsent().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn keys_and_their_bytes_are_bounded() {
+        let mut state = State::default();
+        let reads = |state: &mut State, keys: &[&str], max_keys, max_bytes| {
+            for key in keys {
+                state.record(key.as_bytes(), 1);
+                state.evict(max_keys, max_bytes, Some(key.as_bytes()));
+            }
+            let keys = state.keys.keys().map(|key| String::from_utf8_lossy(key).into_owned());
+            (keys.collect::<Vec<_>>().join(" "), state.key_bytes)
+        };
+        let all = ["bb", "a", "dd", "bb", "ccc"];
+        assert_eq!(reads(&mut state, &all, 0, 9), ("a bb ccc dd".into(), 8));
+        assert_eq!(reads(&mut state, &["e"], 0, 9), ("a bb ccc dd e".into(), 9));
+        // The next ones in their order, beginning again with the first.
+        assert_eq!(reads(&mut state, &["c"], 0, 9), ("a bb c dd e".into(), 7));
+        assert_eq!(reads(&mut state, &["f"], 4, 9), ("c dd e f".into(), 5));
+        assert_eq!(reads(&mut state, &["0123456789"], 4, 9), ("0123456789".into(), 10));
+        state.evict(0, 9, None);
+        assert_eq!((state.keys.len(), state.key_bytes), (0, 0));
+    }
+
+    proptest! {
+        #[test]
+        fn prefixes_of_a_key_are_found_the_longest_first(
+            prefixes in prop::collection::btree_set(prop::collection::vec(0u8..3, 0..5), 0..12),
+            key in prop::collection::vec(0u8..3, 0..7),
+        ) {
+            let all = prefixes.iter().map(|prefix| (prefix.clone(), BTreeSet::from([1])));
+            let state = State { prefixes: all.collect(), ..State::default() };
+            let of_key = prefixes.iter().map(Vec::as_slice).filter(|prefix| key.starts_with(prefix));
+            let expected: Vec<&[u8]> = of_key.rev().collect();
+            prop_assert_eq!(state.prefixes_of(&key), expected);
+        }
+    }
 }

@@ -132,15 +132,18 @@ impl Client {
     fn send_ready(&mut self, call: &mut Call<'_, '_>) -> Result<()> {
         let (mut sequences, now) = (Vec::new(), Instant::now());
         for port in 0..self.welcome.ports.len() {
-            while self.in_flight.unanswered(port) < self.options.window
-                && self.in_flight.has_room(port)
+            while self.may_send(port)
                 && let Some(sequence) = self.pack(call, port, now)
             {
                 sequences.push(sequence);
             }
         }
-        while let Some(index) = call.single.pop() {
+        while let Some(&index) = call.single.last() {
             let port = self.port_of(&call.requests[index as usize]);
+            if !self.may_send(port) {
+                break;
+            }
+            call.single.pop();
             let (mut packet, mut items) = self.in_flight.buffers();
             packet.resize(HEADER_BYTES, 0);
             call.write(index, 0, self.welcome.seed, &mut packet);
@@ -150,6 +153,11 @@ impl Client {
         }
         self.counters.packets += sequences.len() as u64;
         self.send(&sequences)
+    }
+
+    /// Whether the window of a port allows another packet.
+    fn may_send(&self, port: usize) -> bool {
+        self.in_flight.unanswered(port) < self.options.window && self.in_flight.has_room(port)
     }
 
     fn header(&self, count: usize, response_limit: usize) -> Header {
@@ -328,7 +336,70 @@ fn combine(first: Result<Followup>, then: Result<Followup>) -> Result<Followup> 
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::net::UdpSocket;
+
     use super::*;
+    use crate::options::ClientOptions;
+    use crate::wire::hello::Welcome;
+
+    /// Answers each request of a packet that no response has room for its value, and leaves those
+    /// that come alone unanswered. Returns the number of these, at the end.
+    fn serve_without_room(socket: &UdpSocket) -> usize {
+        let (mut alone, mut buffer) = (BTreeSet::new(), vec![0; MAX_PACKET_BYTES]);
+        let welcome = Welcome {
+            seed: 1,
+            instance: 2,
+            access: Access::Erew,
+            any_port: false,
+            partition_bits: 0,
+            has_cas: false,
+            max_value_bytes: 1 << 20,
+            ports: vec![socket.local_addr().unwrap().port()],
+        };
+        loop {
+            let (count, sender) = socket.recv_from(&mut buffer).unwrap();
+            let Ok((header, mut body)) = Header::parse(&buffer[..count]) else {
+                return alone.len();
+            };
+            let answer = match header.kind {
+                Kind::Hello => welcome.packet(header.sequence, 7),
+                _ if usize::from(header.response_limit) == MAX_PACKET_BYTES => {
+                    alone.insert(header.sequence);
+                    continue;
+                }
+                _ => {
+                    let mut answer = vec![0; HEADER_BYTES];
+                    for _ in 0..header.count {
+                        let opaque = RequestRef::take(&mut body).unwrap().opaque;
+                        let (at, status) = (answer.len(), Status::Outcome(Outcome::NoRoom));
+                        answer.resize(at + response::bytes_of(false, false), 0);
+                        response::write(&mut answer[at..], status, opaque, 0, None, None);
+                    }
+                    Header { kind: Kind::Responses, oldest_offset: 0, ..header }.write(&mut answer);
+                    answer
+                }
+            };
+            socket.send_to(&answer, sender).unwrap();
+        }
+    }
+
+    /// Their responses are the largest. All at the same time would overflow the socket's buffer.
+    #[test]
+    fn requests_that_are_sent_alone_keep_to_the_window() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let server = socket.local_addr().unwrap();
+        let serving = std::thread::spawn(move || serve_without_room(&socket));
+        let deadline = Duration::from_secs(1);
+        let options = ClientOptions { window: 2, batch: 8, deadline, ..ClientOptions::default() };
+        let mut client = Client::connect(server, options).unwrap();
+        let requests = [(&b"key"[..], Action::Get); 64];
+        let outcome = client.execute(&requests, |_, _| panic!("no value has room"));
+        assert!(matches!(outcome, Err(ClientError::Deadline { .. })), "{outcome:?}");
+        UdpSocket::bind("127.0.0.1:0").unwrap().send_to(b"end", server).unwrap();
+        let alone = serving.join().unwrap();
+        assert!((1..=2).contains(&alone), "{alone} at the same time");
+    }
 
     /// A forgotten response is lost for good, whatever the next packet holds.
     #[test]

@@ -14,6 +14,8 @@ const GROUPING_MS: u64 = 60_000;
 /// How many entries are compared with a new one.
 const MAX_COMPARED: usize = 10;
 const DEFAULT_MAX_ENTRIES: usize = 128;
+/// Maximum bytes of a key, channel or name of a user: clients choose them.
+const MAX_TEXT_BYTES: usize = 1 << 10;
 
 /// What was denied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,12 +117,13 @@ impl DenialLog {
     pub(crate) fn add(
         &self,
         (reason, context): (Reason, CallContext),
-        object: Vec<u8>,
+        object: &[u8],
         user: &[u8],
         client: String,
         now: u64,
     ) {
         self.counts[reason as usize].fetch_add(1, Relaxed);
+        let (object, user) = (shorten(object), shorten(user));
         let mut entries = self.entries.lock();
         let is_equal = |entry: &LogEntry| {
             entry.reason == reason
@@ -135,7 +138,6 @@ impl DenialLog {
             None => {
                 let id = entries.next_id;
                 entries.next_id += 1;
-                let user = user.to_vec();
                 let (created_at, updated_at) = (now, now);
                 LogEntry {
                     id,
@@ -167,5 +169,15 @@ impl DenialLog {
     /// Denials since the start.
     pub(crate) fn count(&self, reason: Reason) -> u64 {
         self.counts[reason as usize].load(Relaxed)
+    }
+}
+
+/// A text, or its beginning and how long it was.
+fn shorten(text: &[u8]) -> Vec<u8> {
+    match text.split_at_checked(MAX_TEXT_BYTES) {
+        Some((shown, rest)) if !rest.is_empty() => {
+            [shown, format!("... ({} more bytes)", rest.len()).as_bytes()].concat()
+        }
+        _ => text.to_vec(),
     }
 }

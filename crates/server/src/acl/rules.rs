@@ -119,7 +119,7 @@ pub(super) fn apply(
         (_, [b'<', password @ ..]) => remove_password(user, &hash(password))?,
         (_, [b'!', text @ ..]) => remove_password(user, &parse_hash(text)?)?,
         (_, [b'(', inner @ .., b')']) => {
-            let mut selector = Selector::new(names, false);
+            let mut selector = Selector::new(names, allows_channels);
             let words = inner.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
             for word in words {
                 apply_to_selector(names, &mut selector, word)?;

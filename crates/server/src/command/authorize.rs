@@ -89,10 +89,8 @@ pub(super) fn denial(
     let denial = user.check(names, number, args).err()?;
     let reason = Reason::from(&denial);
     let text = denial_text(names, user, (number, args), &denial, false);
-    let object = match denial.object() {
-        None => names.name(names.called(number, args)).as_bytes().to_vec(),
-        Some(object) => object.to_vec(),
-    };
+    let called = names.name(names.called(number, args)).as_bytes();
+    let object = denial.object().unwrap_or(called);
     let client = describe(shared, session);
     let now = shared.options.clock.now();
     shared.acl.log.add((reason, context), object, &user.name, client, now);
@@ -104,7 +102,7 @@ pub(super) fn log_rejected_login(shared: &Shared, session: &Session, command: &[
     let client = describe(shared, session);
     let now = shared.options.clock.now();
     let context = CallContext::TopLevel;
-    shared.acl.log.add((Reason::Auth, context), command.to_vec(), name, client, now);
+    shared.acl.log.add((Reason::Auth, context), command, name, client, now);
 }
 
 /// The client's line of CLIENT LIST.

@@ -10,8 +10,8 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use super::serve;
 use super::waiters::Waiter;
+use super::{observe, serve};
 use crate::Fsync;
 use crate::clients::Ticket;
 use crate::shared::Shared;
@@ -24,13 +24,11 @@ pub(crate) fn run_long_scripts(shared: &Shared, index: usize) {
         // The client may have gone.
         let Some(waiter) = shared.waiters.start(ticket) else { continue };
         let gate = shared.long_runs.begin(shared.settings.busy_threshold());
-        batcher.clock = Instant::now();
-        let reply = serve::run_again(shared, &mut batcher, &waiter);
+        let reply = run(shared, &mut batcher, &waiter);
         shared.long_runs.end();
         serve::serve_ready_keys(shared, &mut batcher);
         drop(gate);
-        finish(shared, &mut batcher, ticket, &waiter, reply);
-        shared.metrics.record(index, &mut batcher.samples);
+        finish(shared, index, &mut batcher, ticket, &waiter, reply);
     }
 }
 
@@ -40,17 +38,28 @@ pub(crate) fn run_migrations(shared: &Shared, index: usize) {
     while let Some(ticket) = shared.migrations.next(|| shared.stop.is_stopping()) {
         // The client may have gone.
         let Some(waiter) = shared.waiters.start(ticket) else { continue };
-        batcher.clock = Instant::now();
-        let reply = serve::run_again(shared, &mut batcher, &waiter);
+        let reply = run(shared, &mut batcher, &waiter);
         serve::serve_ready_keys(shared, &mut batcher);
-        finish(shared, &mut batcher, ticket, &waiter, reply);
-        shared.metrics.record(index, &mut batcher.samples);
+        finish(shared, index, &mut batcher, ticket, &waiter, reply);
     }
 }
 
-/// Syncs the writes of a command, and sends its reply.
+/// Runs a command, and reports and counts its time.
+fn run(shared: &Shared, batcher: &mut WriteBatcher, waiter: &Waiter) -> Option<Vec<u8>> {
+    batcher.clock = Instant::now();
+    let reply = serve::run_again(shared, batcher, waiter);
+    let duration = batcher.clock.elapsed();
+    observe::observe_job(shared, waiter, duration);
+    let counter = shared.commands.counter(waiter.command.command, waiter.command.args());
+    batcher.samples.add(counter, 1, duration);
+    reply
+}
+
+/// Syncs the writes of a command, and sends its reply. `index` is the thread's among the metrics of
+/// workers.
 fn finish(
     shared: &Shared,
+    index: usize,
     batcher: &mut WriteBatcher,
     ticket: Ticket,
     waiter: &Waiter,
@@ -70,6 +79,7 @@ fn finish(
         shared.metrics.failed_syncs.fetch_add(1, Relaxed);
         format!("ERR the write may not be durable: {error}")
     });
+    shared.metrics.record(index, &mut batcher.samples);
     batcher.deliver(error.as_deref());
     batcher.finish_iteration();
 }

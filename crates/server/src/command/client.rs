@@ -12,7 +12,6 @@ use super::failure::{
     Failure, Outcome, SYNTAX, reply_error, unknown_subcommand, wrong_subcommand_arity,
 };
 use super::session::ReplyMode;
-use super::waiters::CancelOutcome;
 use super::{help, pause, tracking};
 use crate::acl::users::Acl;
 use crate::clients::{Address, Client, RunningCall, flag};
@@ -268,14 +267,24 @@ fn kill(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let clients = context.shared.clients.all();
     if args.len() == 3 {
         let found = clients.iter().find(|c| c.peer.to_string().as_bytes() == &args[2]);
-        found.ok_or(reply_error("ERR No such client"))?.kill();
+        close(context, found.ok_or(reply_error("ERR No such client"))?);
         context.replies.ok();
         return Ok(());
     }
     let filter = KillFilter::parse(&context.shared.acl, args.from(2))?;
     let chosen = clients.iter().filter(|client| filter.includes(client, own_id));
-    context.replies.count(chosen.inspect(|client| client.kill()).count());
+    let count = chosen.inspect(|client| close(context, client)).count();
+    context.replies.count(count);
     Ok(())
+}
+
+/// Closes a client; the own one after its reply, and nothing of it runs any more.
+fn close(context: &mut Context<'_>, client: &Client) {
+    if client.id == context.session.client().id {
+        context.session.is_closing = true;
+    } else {
+        client.kill();
+    }
 }
 
 /// Ends the parked command of a client, as if its time were over or with an error.
@@ -291,8 +300,7 @@ fn unblock(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let client = u64::try_from(id).ok().and_then(|id| context.shared.clients.find(id));
     let ticket = client.as_ref().and_then(|client| *client.parked.lock());
     let (waiters, observers) = (&context.shared.waiters, &context.shared.observers);
-    let is_ended =
-        ticket.is_some_and(|ticket| waiters.cancel(observers, ticket) == CancelOutcome::Removed);
+    let is_ended = ticket.is_some_and(|ticket| waiters.unblock(observers, ticket));
     if let (Some(client), true) = (client, is_ended) {
         client.complete(completion);
     }

@@ -202,6 +202,8 @@ fn reset(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
     context.session.access.reset(&context.shared.acl);
     context.session.client().set_user(context.session.access.user());
     context.session.client().names.lock().name.clear();
+    // What was sent to the subscriber or monitor that it was must not follow the reply.
+    context.session.client().mailbox.receive_messages(context.replies);
     set_version(context, RespVersion::Resp2);
     context.replies.simple("RESET");
     Ok(())

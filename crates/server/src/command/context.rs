@@ -337,12 +337,17 @@ impl<'a> Context<'a> {
 
     /// Records that a tracking client is about to read the keys of a command.
     pub(super) fn record_tracked_reads(&self, command: &Definition, args: Args<'_>) {
-        if let Some(tracking) = &self.session.tracking
-            && command.has(READ)
-            && tracking.records_reads()
-        {
-            let id = self.session.client().id;
-            self.shared.observers.tracking.record_reads(id, command.keys_in(args));
+        if command.has(READ) && self.session.tracks_reads() {
+            let (id, table) = (self.session.client().id, self.session.table);
+            let observers = &self.shared.observers;
+            for key in observers.tracking.record_reads(id, command.keys_in(args)) {
+                // It may have an expiry from before there were tracking clients. A read that fails
+                // does so again in the command.
+                let stored = self.get_any(key).ok().flatten();
+                if let Some(at) = stored.and_then(|stored| stored.entry.expires_at) {
+                    observers.expiries.expect(table, key, at);
+                }
+            }
         }
     }
 

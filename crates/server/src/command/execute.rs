@@ -56,6 +56,13 @@ pub(crate) fn execute(
         }
         Err(failure) => (Err(reject(shared, session, found, failure)), CallOutcome::Rejected),
     };
+    // CLIENT CACHING counts for one command, also for one that is rejected, or for a transaction.
+    if let Some(tracking) = &mut session.tracking
+        && session.transaction.is_none()
+        && found.is_none_or(|command| TABLE.index[command].name != "client")
+    {
+        tracking.caching = None;
+    }
     events::publish(shared, batcher);
     if !batcher.is_busy {
         serve::serve_ready_keys(shared, batcher);
@@ -64,14 +71,21 @@ pub(crate) fn execute(
     session.client().queued.store(queued, Relaxed);
     let now = Instant::now();
     batcher.clock = now;
+    let is_job = session.parked.as_ref().is_some_and(|parked| parked.is_job);
     if let Some(command) = found.filter(|_| ended != CallOutcome::Rejected && !is_queued) {
-        observe::observe(shared, session, &TABLE.index[command], args, now - began);
+        match is_job {
+            false => observe::observe(shared, session, &TABLE.index[command], args, now - began),
+            true => observe::show(shared, session, &TABLE.index[command], args),
+        }
         observe::show_script_calls(shared, session);
     }
     if let (Some(parked), Some(command)) = (&mut session.parked, found) {
-        // The reply comes later. The time of the wait does not count.
+        // The reply comes later. The time of the wait does not count, and that of a job is not
+        // known yet.
         parked.mode = mode;
-        batcher.samples.add(TABLE.index.counter(command, args), 1, now - began);
+        if !is_job {
+            batcher.samples.add(TABLE.index.counter(command, args), 1, now - began);
+        }
         return;
     }
     if let (Some(_), Some(command)) = (&session.sliced, found) {
@@ -81,7 +95,8 @@ pub(crate) fn execute(
     }
     let is_push = found.is_some_and(|command| !is_queued && TABLE.index[command].has(PUSHES));
     answer(shared, session, replies, mark, mode, outcome, is_push);
-    if let Some(command) = found {
+    // What was queued is counted when it runs.
+    if let Some(command) = found.filter(|_| !is_queued || ended != CallOutcome::Done) {
         let counter = TABLE.index.counter(command, args);
         if ended != CallOutcome::Done {
             batcher.samples.add_error(counter, ended);
@@ -194,7 +209,11 @@ pub(crate) fn answer_batched_sets(
     for _ in 0..count {
         match &error {
             None => replies.ok(),
-            Some(text) => replies.error(text),
+            Some(text) => {
+                replies.error(text);
+                shared.metrics.record_error(text);
+                batcher.samples.add_error(TABLE.set, CallOutcome::Failed);
+            }
         }
     }
     batcher.clock = Instant::now();
@@ -332,13 +351,6 @@ fn dispatch(
     }
     if has_tracking {
         set_current_client(0);
-    }
-    // CLIENT CACHING counts for one command, or for a transaction.
-    if let Some(tracking) = &mut session.tracking
-        && session.transaction.is_none()
-        && definition.name != "client"
-    {
-        tracking.caching = None;
     }
     outcome
 }

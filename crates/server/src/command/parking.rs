@@ -45,7 +45,8 @@ impl Context<'_> {
             return;
         }
         let (deadline, on_timeout) = (wait.deadline, wait.on_timeout);
-        let mut parked = ParkedCommand { ticket: 0, deadline, on_timeout, mode: ReplyMode::On };
+        let (mode, is_job) = (ReplyMode::On, wait.kind == WaitKind::Job);
+        let mut parked = ParkedCommand { ticket: 0, deadline, on_timeout, mode, is_job };
         if !self.session.is_retry {
             wait.keys.sort_unstable();
             wait.keys.dedup();
@@ -56,6 +57,8 @@ impl Context<'_> {
                 keys: wait.keys.into_iter().map(<[u8]>::to_vec).collect(),
                 command: QueuedCommand::new(number, args),
                 version: self.replies.version,
+                tracks_reads: self.session.tracks_reads(),
+                is_job,
             };
             parked.ticket = self.shared.waiters.park(&self.shared.observers, waiter, wait.kind);
             self.session.client().set_parked(Some(parked.ticket));
@@ -70,7 +73,7 @@ impl Context<'_> {
     /// ticket. `None` in a transaction.
     pub(super) fn park_until_done(&mut self, args: Args<'_>) -> Option<Ticket> {
         let on_timeout = TimeoutReply::NullArray;
-        let wait = Wait { kind: WaitKind::Change, keys: Vec::new(), deadline: None, on_timeout };
+        let wait = Wait { kind: WaitKind::Job, keys: Vec::new(), deadline: None, on_timeout };
         self.park(args, wait);
         self.session.parked.as_ref().map(|parked| parked.ticket)
     }

@@ -11,8 +11,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::context::Context;
 use super::definition::{FAST, NO_KEYS, PUBSUB, PUSHES};
 use super::entry::{self, Command};
-use super::failure::{Outcome, reply_error, unknown_subcommand, wrong_subcommand_arity};
+use super::failure::{
+    Outcome, reply_error, reply_too_large, unknown_subcommand, wrong_subcommand_arity,
+};
 use super::help;
+use crate::glob::Pattern;
 use crate::pubsub::Kind;
 use crate::resp::Args;
 
@@ -63,13 +66,23 @@ fn sunsubscribe(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     remove(context, args, Kind::ShardChannel, "sunsubscribe")
 }
 
-/// Memory of a subscription: the session and the registry store its name.
-fn memory_bytes(name: &[u8]) -> usize {
-    2 * (name.len() + size_of::<Vec<u8>>())
+/// Memory of a subscription: the session and the registry store its name, and the registry a
+/// compiled pattern.
+fn memory_bytes(kind: Kind, name: &[u8]) -> usize {
+    let compiled = if kind == Kind::Pattern { Pattern::max_memory_bytes(name) } else { 0 };
+    2 * (name.len() + size_of::<Vec<u8>>()) + compiled
 }
 
+/// Bytes of a confirmation without the name, or more.
+const CONFIRMATION_BYTES: usize = 64;
+
 fn add(context: &mut Context<'_>, args: Args<'_>, kind: Kind, word: &str) -> Outcome {
-    let bytes: usize = args.from(1).iter().map(memory_bytes).sum();
+    // An error in place of the confirmations would leave a subscriber that does not know it.
+    let reply_bytes = args.from(1).iter().map(|name| name.len() + CONFIRMATION_BYTES);
+    if reply_bytes.sum::<usize>() > context.shared.options.reply_bytes() {
+        return Err(reply_too_large(context.shared.options.max_output_bytes));
+    }
+    let bytes: usize = args.from(1).iter().map(|name| memory_bytes(kind, name)).sum();
     if context.session.subscription_bytes + bytes > context.shared.options.max_request_bytes {
         return Err(reply_error(
             "ERR the subscriptions exceed the request limit; subscribe to fewer channels",
@@ -77,7 +90,7 @@ fn add(context: &mut Context<'_>, args: Args<'_>, kind: Kind, word: &str) -> Out
     }
     for name in args.from(1).iter() {
         if context.session.subscriptions[kind as usize].insert(name.to_vec()) {
-            context.session.subscription_bytes += memory_bytes(name);
+            context.session.subscription_bytes += memory_bytes(kind, name);
             let client = context.session.client().clone();
             context.shared.pubsub.subscribe(kind, name, &client);
         }
@@ -112,7 +125,7 @@ fn remove(context: &mut Context<'_>, args: Args<'_>, kind: Kind, word: &str) -> 
     }
     for name in names {
         if context.session.subscriptions[kind as usize].remove(&name) {
-            context.session.subscription_bytes -= memory_bytes(&name);
+            context.session.subscription_bytes -= memory_bytes(kind, &name);
             context.shared.pubsub.unsubscribe(kind, &name, context.session.client());
         }
         // A message that came before the end of the subscription must not follow its confirmation.

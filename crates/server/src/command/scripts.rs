@@ -224,13 +224,6 @@ fn run_on_worker(
             Err(_) => script.is_long.store(true, Relaxed),
         }
     }
-    // The script thread does not know what this client tracks.
-    if let Some(tracking) = &context.session.tracking
-        && tracking.records_reads()
-    {
-        let id = context.session.client().id;
-        context.shared.observers.tracking.record_reads(id, invocation.keys.iter());
-    }
     if let Some(ticket) = context.park_until_done(args) {
         context.shared.long_runs.parked.enqueue(ticket);
     }

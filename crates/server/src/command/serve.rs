@@ -65,7 +65,8 @@ pub(super) fn run_again(
     batcher: &mut WriteBatcher,
     waiter: &Waiter,
 ) -> Option<Vec<u8>> {
-    let mut session = Session::retry(shared, waiter.client.clone(), waiter.table);
+    let (client, table, tracks_reads) = (waiter.client.clone(), waiter.table, waiter.tracks_reads);
+    let mut session = Session::retry(shared, client, table, tracks_reads);
     let mut replies = Replies::new(shared.options.max_output_bytes);
     replies.version = waiter.version;
     let handlers = &TABLE.handlers;
@@ -73,6 +74,7 @@ pub(super) fn run_again(
     let args = waiter.command.args();
     let has_tracking = shared.observers.has_tracking();
     if has_tracking {
+        context.record_tracked_reads(&TABLE.index[waiter.command.command], args);
         set_current_client(waiter.client.id);
     }
     // The user may have changed since the command was parked.

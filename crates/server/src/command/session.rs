@@ -90,6 +90,8 @@ pub(crate) struct ParkedCommand {
     /// Its reply then.
     pub(crate) on_timeout: TimeoutReply,
     pub(crate) mode: ReplyMode,
+    /// Another thread does its work.
+    pub(crate) is_job: bool,
 }
 
 /// Reply to a parked command whose time is over.
@@ -168,13 +170,30 @@ impl Session {
         }
     }
 
-    /// A session that runs one parked command of a client again.
-    pub(crate) fn retry(shared: &Shared, client: Arc<Client>, table: usize) -> Self {
+    /// A session that runs one parked command of a client again. `tracks_reads`: keys that it reads
+    /// are recorded for CLIENT TRACKING.
+    pub(crate) fn retry(
+        shared: &Shared,
+        client: Arc<Client>,
+        table: usize,
+        tracks_reads: bool,
+    ) -> Self {
         let access = match client.user() {
             Some(user) => Access::again(&shared.acl, user),
             None => Access::new(&shared.acl),
         };
-        Session { table, is_retry: true, ..Self::new(client, access) }
+        // The options have been applied.
+        let options = TrackingOptions::default();
+        let tracking = SessionTracking { options, caching: None };
+        let tracking = tracks_reads.then(|| Box::new(tracking));
+        let is_no_touch = client.has_flag(flag::NO_TOUCH);
+        let session = Self::new(client, access);
+        Session { table, is_retry: true, is_no_touch, tracking, ..session }
+    }
+
+    /// Whether keys of the running command are recorded for CLIENT TRACKING.
+    pub(crate) fn tracks_reads(&self) -> bool {
+        self.tracking.as_ref().is_some_and(|tracking| tracking.records_reads())
     }
 
     /// Makes the connection that of a user who has logged in.

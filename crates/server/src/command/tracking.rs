@@ -2,6 +2,8 @@
 //!
 //! Source: the documentation of these commands; replies of Redis 7.2.
 
+use std::collections::BTreeSet;
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -96,6 +98,12 @@ fn start(
     if options.is_broadcast && options.prefixes.is_empty() {
         options.prefixes.insert(Vec::new());
     }
+    // The session, the registry and its index store them.
+    let memory = |prefix: &Vec<u8>| 3 * (prefix.len() + size_of::<Vec<u8>>());
+    let bytes: usize = options.prefixes.iter().map(memory).sum();
+    if bytes > context.shared.options.max_request_bytes {
+        return Err(reply_error("ERR the prefixes exceed the request limit; use fewer or shorter"));
+    }
     let client = context.session.client().clone();
     let receiver = receiver.unwrap_or_else(|| client.clone());
     client.set_flags(flag::TRACKING, true);
@@ -106,15 +114,21 @@ fn start(
     Ok(())
 }
 
+/// One of the other prefixes that begins with this one, or the reverse. If there is one, a
+/// neighbour in their order is: all between two such prefixes begin with the shorter one. The
+/// others do not overlap, or are found to when it is their turn.
+fn overlapping<'p>(prefix: &[u8], others: &'p BTreeSet<Vec<u8>>) -> Option<&'p Vec<u8>> {
+    let before = others.range::<[u8], _>((Unbounded, Excluded(prefix))).next_back();
+    let after = others.range::<[u8], _>((Excluded(prefix), Unbounded)).next();
+    let before = before.filter(|before| prefix.starts_with(before));
+    before.or(after.filter(|after| after.starts_with(prefix)))
+}
+
 /// Rejects prefixes of which one begins with another: each change would be reported twice.
-fn check_prefixes(
-    options: &TrackingOptions,
-    kept: &std::collections::BTreeSet<Vec<u8>>,
-) -> Outcome {
-    let overlaps = |a: &[u8], b: &[u8]| a.starts_with(b) || b.starts_with(a);
+fn check_prefixes(options: &TrackingOptions, kept: &BTreeSet<Vec<u8>>) -> Outcome {
     for prefix in &options.prefixes {
         let show = String::from_utf8_lossy;
-        if let Some(other) = kept.iter().find(|other| *other != prefix && overlaps(prefix, other)) {
+        if let Some(other) = overlapping(prefix, kept) {
             return Err(format!(
                 "ERR Prefix '{}' overlaps with an existing prefix '{}'. Prefixes for a single client \
                  must not overlap.",
@@ -123,8 +137,7 @@ fn check_prefixes(
             )
             .into());
         }
-        let mut others = options.prefixes.iter().filter(|other| *other != prefix);
-        if let Some(other) = others.find(|other| overlaps(prefix, other)) {
+        if let Some(other) = overlapping(prefix, &options.prefixes) {
             return Err(format!(
                 "ERR Prefix '{}' overlaps with another provided prefix '{}'. Prefixes for a single \
                  client must not overlap.",

@@ -18,6 +18,8 @@
 //!
 //! Source: the documentation of Redis's transactions.
 
+use std::time::Instant;
+
 use siltstone_engine::WriteBatch;
 
 use super::authorize::authorize_queued;
@@ -28,6 +30,7 @@ use super::failure::{Failure, Outcome, reply_error};
 use super::queued::QueuedCommand;
 use super::session::{Transaction, WatchedKey};
 use super::{events, observe, sort};
+use crate::metrics::CallOutcome;
 use crate::resp::{Args, number};
 use crate::store::Overlay;
 use crate::store::key_iter::{KeyIter, Start};
@@ -198,7 +201,7 @@ fn run(context: &mut Context<'_>, commands: &[QueuedCommand]) -> Outcome {
         let (command, args) = (&inner.shared.commands[queued.command], queued.args());
         inner.record_tracked_reads(command, args);
         let outcome = match authorize_queued(inner.shared, inner.session, queued.command, args) {
-            Ok(()) => inner.handlers[queued.command](&mut inner, args),
+            Ok(()) => call(&mut inner, queued.command, args),
             Err(failure) => Err(failure),
         };
         observe::show(inner.shared, inner.session, command, args);
@@ -231,6 +234,18 @@ fn run(context: &mut Context<'_>, commands: &[QueuedCommand]) -> Outcome {
         context.batcher.events.clear();
         context.session.select_again(table_before);
     }
+    outcome
+}
+
+/// Runs a queued command, and counts it.
+fn call(context: &mut Context<'_>, command: usize, args: Args<'_>) -> Outcome {
+    let began = Instant::now();
+    let outcome = context.handlers[command](context, args);
+    let counter = context.shared.commands.counter(command, args);
+    if outcome.is_err() {
+        context.batcher.samples.add_error(counter, CallOutcome::Failed);
+    }
+    context.batcher.samples.add(counter, 1, began.elapsed());
     outcome
 }
 

@@ -1,12 +1,13 @@
 //! Parked commands: those whose reply comes later.
 //!
 //! A command that found nothing (BLPOP), or that only waits (WAIT), is *parked*: its client gets no
-//! reply, and its later requests wait. Three events end it:
+//! reply, and its later requests wait. Four events end it:
 //!
 //! | event | thread | reply |
 //! | --- | --- | --- |
 //! | a write of one of its keys, after which it finds something | of the writer | its own |
 //! | its time is over, or CLIENT UNBLOCK | of its client, or of the caller | as on a timeout |
+//! | another thread has done its work | that one | its own |
 //! | the client disconnects, is killed, or the server stops | of its client | none |
 //!
 //! Invariant: a ticket is removed once, and only the thread that removes it ends the command. So an
@@ -40,6 +41,10 @@ pub(crate) struct Waiter {
     pub(crate) keys: Vec<Vec<u8>>,
     pub(crate) command: QueuedCommand,
     pub(crate) version: RespVersion,
+    /// Keys that it reads are recorded for CLIENT TRACKING.
+    pub(crate) tracks_reads: bool,
+    /// It does not wait for an event: another thread does its work.
+    pub(crate) is_job: bool,
 }
 
 struct Entry {
@@ -146,6 +151,13 @@ impl Waiters {
                 CancelOutcome::Removed
             }
         }
+    }
+
+    /// Removes a command that is no longer to wait, unless another thread does its work. Returns
+    /// whether the caller must end it.
+    pub(crate) fn unblock(&self, observers: &Observers, ticket: Ticket) -> bool {
+        let is_job = self.waiting.lock().get(&ticket).is_some_and(|entry| entry.waiter.is_job);
+        !is_job && self.cancel(observers, ticket) == CancelOutcome::Removed
     }
 
     /// Removes a command whose client has gone.

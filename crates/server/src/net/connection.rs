@@ -170,6 +170,13 @@ impl Connection {
         self.track_request(batcher.clock);
     }
 
+    /// Leaves requests for a later iteration. Meanwhile the client is neither silent nor slow.
+    pub(crate) fn defer(&mut self, now: Instant) {
+        self.is_readable = true;
+        self.activity.last_received = now;
+        self.activity.request = None;
+    }
+
     /// Whether the protocol has an error for commands that come while a script is busy.
     pub(crate) fn can_be_refused(&self) -> bool {
         self.protocol.is_resp()
@@ -181,7 +188,10 @@ impl Connection {
         if client.mailbox.is_pending() {
             let max_bytes = shared.options.soft_output_bytes();
             let completion = client.mailbox.receive(&mut self.replies, max_bytes);
-            if let Some(completion) = completion {
+            // A message that does not fit is not left out.
+            if !self.has_overflowed(shared)
+                && let Some(completion) = completion
+            {
                 self.protocol.complete(shared, &mut self.replies, completion);
             }
         }
@@ -276,7 +286,7 @@ impl Connection {
     /// Whether the replies exceed the hard limit; then the client is disconnected.
     fn has_overflowed(&mut self, shared: &Shared) -> bool {
         let has_overflowed = self.replies.has_overflowed();
-        if has_overflowed {
+        if has_overflowed && !self.is_dead {
             shared.metrics.slow_readers.fetch_add(1, Relaxed);
             self.is_dead = true;
         }

@@ -64,6 +64,7 @@ impl ProtocolState {
             }
             Protocol::Memcached => {
                 registration.client.table.store(shared.memcached.table, Relaxed);
+                registration.client.set_user(&shared.acl.default_user());
                 ProtocolState::Memcached { session: MemcachedSession::new(shared), registration }
             }
         }

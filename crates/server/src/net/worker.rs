@@ -225,7 +225,7 @@ impl Worker {
             connection.is_scheduled = false;
             if self.batcher.is_busy && !connection.can_be_refused() {
                 // It is scheduled again below.
-                connection.is_readable = true;
+                connection.defer(self.batcher.clock);
                 continue;
             }
             connection.serve(shared, &mut self.batcher, &mut self.scratch);

@@ -37,6 +37,8 @@ pub(crate) enum WaitKind {
     Group,
     /// Any change, which all commands may use.
     Change,
+    /// Nothing: another thread does the work of the command.
+    Job,
 }
 
 impl WaitKind {

@@ -4,7 +4,7 @@
 //! of each written key is kept here, and a worker takes those that have passed.
 //!
 //! Expiries that were written before the first observer, or beyond [`MAX_EXPIRIES`], are not
-//! published.
+//! published, except to tracking clients that have read the key.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -43,6 +43,16 @@ impl Expiries {
         {
             state.in_order.insert((at, table, key.to_vec()));
             state.by_key.insert(place, at);
+        }
+    }
+
+    /// Records the expiry that a key was read with, unless a write has recorded one.
+    pub(crate) fn expect(&self, table: usize, key: &[u8], expires_at: Timestamp) {
+        let mut state = self.state.lock();
+        let place = (table, key.to_vec());
+        if state.by_key.len() < MAX_EXPIRIES && !state.by_key.contains_key(&place) {
+            state.in_order.insert((expires_at, table, key.to_vec()));
+            state.by_key.insert(place, expires_at);
         }
     }
 
@@ -95,6 +105,12 @@ mod tests {
         assert_eq!(expiries.take_due(19), None);
         assert_eq!(expiries.take_due(30), Some((1, b"a".to_vec())));
         assert_eq!(expiries.take_due(30), Some((0, b"a".to_vec())));
+        assert_eq!(expiries.take_due(u64::MAX), None);
+        // One that was read does not replace one that was written.
+        expiries.expect(0, b"a", 10);
+        expiries.expect(0, b"a", 5);
+        assert_eq!(expiries.take_due(9), None);
+        assert_eq!(expiries.take_due(10), Some((0, b"a".to_vec())));
         assert_eq!(expiries.take_due(u64::MAX), None);
     }
 }

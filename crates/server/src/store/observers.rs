@@ -163,18 +163,53 @@ impl Observers {
         receiver: std::sync::Arc<Client>,
         options: TrackingOptions,
     ) {
-        self.tracking.start(client, receiver, options);
-        self.set(TRACKING, true);
+        self.tracking.start(client, receiver, options, || self.set(TRACKING, true));
     }
 
     /// Ends the tracking of a client.
     pub(crate) fn untrack(&self, id: u64) {
-        if self.tracking.stop(id) {
-            self.set(TRACKING, false);
-            // A client may have begun meanwhile.
-            if self.tracking.clients() > 0 {
-                self.set(TRACKING, true);
+        self.tracking.stop(id, || self.set(TRACKING, false));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use mio::{Poll, Token, Waker};
+
+    use super::*;
+    use crate::clients::{Address, Clients, Registration};
+    use crate::net::wakeups::Wakeups;
+
+    /// While it is not active, nothing that a client reads is recorded, and no change is told.
+    #[test]
+    fn tracking_is_active_while_one_of_several_clients_begins_and_ends() {
+        let poll = Poll::new().unwrap();
+        let waker = Waker::new(poll.registry(), Token(0)).unwrap();
+        let (clients, wakeups) = (Arc::new(Clients::default()), Arc::new(Wakeups::new(waker)));
+        let address = Address::Ip(([127, 0, 0, 1], 1).into());
+        let [first, second]: [Registration; 2] = [0, 1].map(|token| {
+            assert!(clients.reserve_connection(2));
+            clients.register(address.clone(), address.clone(), wakeups.clone(), token)
+        });
+        let observers = Observers::default();
+        let track = |client: &Arc<Client>| {
+            observers.track(client, client.clone(), TrackingOptions::default());
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..30_000 {
+                    track(&first.client);
+                    observers.untrack(first.client.id);
+                }
+            });
+            for round in 0..30_000 {
+                track(&second.client);
+                assert!(observers.has_tracking(), "in round {round}");
+                observers.untrack(second.client.id);
             }
-        }
+        });
+        assert!(!observers.has_tracking());
     }
 }

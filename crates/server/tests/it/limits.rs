@@ -204,6 +204,26 @@ fn values_that_a_command_names_many_times_are_not_collected_beyond_the_limit() {
     client.expect(&[("XPENDING stream g", "[:0, nil, nil, nil]")]);
 }
 
+/// Each prefix was once compared with each other one.
+#[test]
+fn prefixes_of_a_tracking_client_are_limited_and_do_not_delay_others() {
+    let server = TestServer::with(|options| options.max_request_bytes = 16 << 20);
+    let (mut client, mut other) = (server.client(), server.client());
+    client.call("HELLO 3");
+    let track = |client: &mut Client, numbers: std::ops::Range<u32>| {
+        let prefixes: Vec<_> = numbers.map(|number| format!("{number:06}:")).collect();
+        let mut words: Vec<&[u8]> = vec![b"CLIENT", b"TRACKING", b"ON", b"BCAST"];
+        words.extend(prefixes.iter().flat_map(|prefix| [&b"PREFIX"[..], prefix.as_bytes()]));
+        client.call_bytes(&words)
+    };
+    assert_eq!(track(&mut client, 0..100_000), "+OK");
+    other.expect(&[("SET 077777:a v", "+OK"), ("SET other v", "+OK"), ("SET 1 v", "+OK")]);
+    assert_eq!(client.read(), "[\"invalidate\", [\"077777:a\"]]");
+    let reply = track(&mut client, 100_000..200_000);
+    assert!(reply.starts_with("-ERR the prefixes exceed the request limit"), "{reply}");
+    assert_eq!(track(&mut client, 100_000..100_001), "+OK");
+}
+
 #[test]
 fn value_too_large_for_a_reply_is_rejected_with_the_limit() {
     let server = TestServer::with(|options| options.max_output_bytes = 64 << 10);

@@ -93,3 +93,12 @@ fn wrong_password_is_rejected_and_can_be_retried() {
         unauthenticated.replace('|', "\r\n")
     );
 }
+
+#[test]
+fn client_that_has_not_logged_in_is_of_the_default_user() {
+    let server = server(None);
+    let (mut admin, mut memcached) = (server.client(), server.memcached_client());
+    memcached.expect(&[("get k|", "END|")]);
+    assert_eq!(admin.call("CLIENT KILL USER default SKIPME yes"), ":1");
+    assert_eq!(memcached.rest(), "");
+}

@@ -6,6 +6,7 @@ use siltstone_engine::Error;
 use siltstone_server::{Server, ServerOptions};
 use siltstone_testkit::TestRng;
 
+use crate::both_servers::on_both;
 use crate::support::{Client, Peer, TestServer, eventually};
 
 fn client_of(server: &TestServer, user: &str) -> Client {
@@ -117,6 +118,21 @@ fn selectors_allow_what_one_of_them_allows_completely() {
         ("acl setuser u clearselectors", "+OK"),
         ("acl dryrun u get r", "\"User u has no permissions to run the 'get' command\""),
     ]);
+}
+
+#[test]
+fn selectors_may_use_all_channels_if_new_users_may() {
+    on_both(|connect| {
+        let mut admin = connect();
+        admin.expect(&[("acl setuser u on nopass (+subscribe)", "+OK")]);
+        let denied = admin.call("acl dryrun u subscribe x");
+        assert!(denied.contains("no permissions to access the 'x' channel"), "{denied}");
+        admin.expect(&[
+            ("config set acl-pubsub-default allchannels", "+OK"),
+            ("acl setuser u clearselectors (+subscribe)", "+OK"),
+            ("acl dryrun u subscribe x", "+OK"),
+        ]);
+    });
 }
 
 #[test]
@@ -283,6 +299,23 @@ fn denials_are_logged_and_counted() {
     assert_eq!(admin.call("acl log").matches("entry-id").count(), 2);
     admin.expect(&[("acl log reset", "+OK"), ("acl log", "[]")]);
     admin.expect(&[("acl log x", "-ERR value is not an integer or out of range")]);
+}
+
+#[test]
+fn long_keys_and_names_are_shortened_in_the_log_of_denials() {
+    let server = TestServer::start();
+    let mut admin = server.client();
+    admin.expect(&[("acl setuser u on >pw +get ~a", "+OK")]);
+    let mut user = client_of(&server, "u");
+    let (key, other) = (vec![b'k'; 1 << 20], [&[b'k'; 1024][..], b"x"].concat());
+    for (key, more) in [(&key[..], (1 << 20) - 1024), (&other, 1), (&other[..1024], 0)] {
+        assert_eq!(user.call_bytes(&[b"get", key]), "-NOPERM No permissions to access a key");
+        let log = admin.call("acl log 1");
+        let end = if more > 0 { format!("... ({more} more bytes)") } else { String::new() };
+        assert!(log.contains(&format!("\"object\", \"{}{end}\"", "k".repeat(1024))), "{log}");
+    }
+    assert!(user.call_bytes(&[b"auth", &key, b"pw"]).starts_with("-WRONGPASS"));
+    assert!(admin.call("acl log").len() < 10_000);
 }
 
 #[test]

@@ -248,6 +248,19 @@ fn password_among_several_settings_is_not_in_the_slow_log() {
 }
 
 #[test]
+fn password_of_hello_is_not_in_the_slow_log_whatever_precedes_it() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client.expect(&[("CONFIG SET slowlog-log-slower-than 0", "+OK")]);
+    for options in ["SETNAME auth AUTH default s3cret", "AUTH default s3cret AUTH default s3cret"] {
+        let reply = client.call(&format!("HELLO 2 {options}"));
+        assert!(reply.starts_with("[\"server\""), "{reply}");
+        let log = client.call("SLOWLOG GET 10");
+        assert!(log.contains("HELLO") && !log.contains("s3cret"), "{log}");
+    }
+}
+
+#[test]
 fn flushall_in_a_transaction_removes_earlier_writes() {
     check_both(&[
         ("MSET a 1 b 2", "+OK"),

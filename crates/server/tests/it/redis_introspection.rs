@@ -125,6 +125,21 @@ fn commands_about_modules_replicas_and_clusters_reply_like_redis_without_them() 
     assert!(reply.contains("siltstone replicate-from"), "{reply}");
 }
 
+/// A long script runs on another thread than the others.
+#[test]
+fn long_script_after_client_no_touch_leaves_idle_times() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client.expect(&[("SET a v", "+OK"), ("CLIENT NO-TOUCH ON", "+OK")]);
+    let dump = client.call_for_bulk(&[b"DUMP", b"a"]).unwrap();
+    let restore: [&[u8]; 6] = [b"RESTORE", b"k", b"0", &dump, b"IDLETIME", b"1000"];
+    assert_eq!(client.call_bytes(&restore), "+OK");
+    let script = b"for i = 1, 3000000 do local x = i * i end return redis.call('get', KEYS[1])";
+    assert_eq!(client.call_bytes(&[b"EVAL", script, b"1", b"k"]), "\"v\"");
+    let idle: u64 = client.call("OBJECT IDLETIME k")[1..].parse().unwrap();
+    assert!(idle >= 999, "{idle}");
+}
+
 #[test]
 fn reads_after_client_no_touch_leave_idle_times() {
     let server = TestServer::start();

@@ -254,6 +254,30 @@ fn silent_target_ends_the_command_in_time_and_others_are_served_meanwhile() {
     assert_eq!(client.call("GET k"), "\"vw\"");
 }
 
+/// It would get a reply while its keys are still to be moved.
+#[test]
+fn client_unblock_does_not_end_a_migration_that_waits_for_its_turn() {
+    let server = TestServer::start();
+    let [mut first, mut second, mut admin] = [(); 3].map(|()| server.client());
+    admin.expect(&[("SET a v", "+OK"), ("SET b v", "+OK")]);
+    let id = second.call("CLIENT ID")[1..].to_owned();
+    let (listener, address) = listen();
+    send(&mut first, address, "a", "0", "20000", "");
+    let mut target = accept(&listener);
+    send(&mut second, address, "b", "0", "20000", "");
+    eventually("both wait", || admin.call("INFO clients").contains("blocked_clients:2\r\n"));
+    assert_eq!(admin.call(&format!("CLIENT UNBLOCK {id}")), ":0");
+    for client in [&mut first, &mut second] {
+        assert_eq!(request(&mut target)[0], b"RESTORE");
+        reply(&mut target);
+        assert_eq!(client.read(), "+OK");
+        if admin.call("DBSIZE") == ":1" {
+            target = accept(&listener);
+        }
+    }
+    assert_eq!(admin.call("DBSIZE"), ":0");
+}
+
 #[test]
 fn connection_that_breaks_deletes_only_what_was_acknowledged() {
     let server = TestServer::start();

@@ -148,6 +148,24 @@ fn tracking_tells_of_keys_that_were_read() {
 }
 
 #[test]
+fn tracking_tells_of_passed_expiries_that_are_older_than_the_tracking() {
+    on_both(|connect| {
+        let (mut client, mut other) = (resp3(connect), connect());
+        for ttl_ms in [400, 8000] {
+            other.call(&format!("SET a 1 PX {ttl_ms}"));
+            client.expect(&[("CLIENT TRACKING ON", "+OK")]);
+            // On a slow machine it may have expired.
+            if client.call("GET a") == "\"1\"" {
+                assert_eq!(client.read(), "[\"invalidate\", [\"a\"]]");
+                return;
+            }
+            client.expect(&[("CLIENT TRACKING OFF", "+OK")]);
+        }
+        panic!("the key expired too early");
+    });
+}
+
+#[test]
 fn tracking_modes_choose_the_keys() {
     on_both(|connect| {
         let (mut client, mut other) = (resp3(connect), connect());
@@ -170,6 +188,14 @@ fn tracking_modes_choose_the_keys() {
         other.expect(&[("MSET a 2 b 2", "+OK")]);
         assert_eq!(client.read(), "[\"invalidate\", [\"b\"]]");
         client.expect(&[
+            // A command that is rejected is one, too.
+            ("CLIENT CACHING NO", "+OK"),
+            ("GET", "-ERR wrong number of arguments for 'get' command"),
+            ("GET a", "\"2\""),
+        ]);
+        other.expect(&[("SET a 3", "+OK")]);
+        assert_eq!(client.read(), "[\"invalidate\", [\"a\"]]");
+        client.expect(&[
             ("CLIENT TRACKING OFF", "+OK"),
             ("CLIENT TRACKING ON BCAST PREFIX x: PREFIX y:", "+OK"),
         ]);
@@ -180,6 +206,19 @@ fn tracking_modes_choose_the_keys() {
         assert_eq!(client.read(), "[\"invalidate\", [\"x:1\"]]");
         client.expect(&[("PING", "+PONG")]);
     });
+}
+
+/// A long script runs on another thread than the others. Redis 7.0 tracks the keys that it names.
+#[test]
+fn tracking_covers_the_keys_that_a_long_script_reads() {
+    let server = TestServer::start();
+    let (mut client, mut other) = (resp3(&mut || server.client()), server.client());
+    let script = b"for i = 1, 3000000 do local x = i * i end return redis.call('get', 'a')";
+    client.expect(&[("CLIENT TRACKING ON", "+OK")]);
+    assert_eq!(client.call_bytes(&[b"EVAL", script, b"1", b"b"]), "nil");
+    other.expect(&[("SET b 1", "+OK"), ("SET a 1", "+OK")]);
+    assert_eq!(client.read(), "[\"invalidate\", [\"a\"]]");
+    client.expect(&[("PING", "+PONG")]);
 }
 
 #[test]
@@ -299,6 +338,9 @@ fn tracking_covers_all_protocols_and_forgets_clients() {
     for field in ["tracking_clients:1", "tracking_total_keys:2", "tracking_total_items:2"] {
         assert!(info.contains(field), "{field} in {info}");
     }
+    // Keys that are too long to exist take no memory.
+    assert!(client.call_bytes(&[b"GET", &vec![b'k'; 1 << 20]]).starts_with("-ERR"));
+    assert!(other.call("INFO").contains("tracking_total_keys:2"));
     drop(client);
     eventually("the client is forgotten", || other.call("INFO").contains("tracking_clients:0"));
     assert!(other.call("INFO").contains("tracking_total_keys:0"));
@@ -343,5 +385,20 @@ fn monitor_shows_the_commands_of_all_clients() {
         monitor.expect(&[("RESET", "+RESET"), ("PING", "+PONG")]);
         client.expect(&[("SET a c", "+OK")]);
         monitor.expect(&[("PING", "+PONG")]);
+    });
+}
+
+#[test]
+fn monitor_hides_administrative_subcommands_and_no_others() {
+    on_both(|connect| {
+        let (mut monitor, mut client) = (connect(), connect());
+        monitor.expect(&[("MONITOR", "+OK")]);
+        for command in ["CLIENT LIST", "CLIENT ID", "ACL LIST", "ACL WHOAMI", "PING"] {
+            client.call(command);
+        }
+        for expected in [r#""CLIENT" "ID""#, r#""ACL" "WHOAMI""#, r#""PING""#] {
+            let line = monitor.read();
+            assert!(line.ends_with(expected), "{line}");
+        }
     });
 }

@@ -133,6 +133,29 @@ fn slow_commands_are_logged() {
 }
 
 #[test]
+fn long_script_is_logged_and_counted_with_its_time() {
+    on_both(|connect| {
+        let mut client = connect();
+        client.expect(&[
+            ("CONFIG SET slowlog-log-slower-than 15000 latency-monitor-threshold 15", "+OK"),
+            ("SLOWLOG RESET", "+OK"),
+            ("CONFIG RESETSTAT", "+OK"),
+        ]);
+        let script = b"local x = 0 for i = 1, 20000000 do x = x + i end return 1";
+        assert_eq!(client.call_bytes(&[b"EVAL", script, b"0"]), ":1");
+        let log = client.call("SLOWLOG GET");
+        assert_eq!(log.matches("\"EVAL\"").count(), 1, "{log}");
+        let latest = client.call("LATENCY LATEST");
+        assert!(latest.contains("\"command\""), "{latest}");
+        let stats = client.call("INFO commandstats");
+        let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_eval:calls=1,usec="));
+        let micros = line.and_then(|line| line.split(',').next()).unwrap_or_default();
+        assert!(micros.parse::<u64>().unwrap_or(0) >= 15_000, "{stats}");
+        client.expect(&[("CONFIG SET latency-monitor-threshold 0", "+OK")]);
+    });
+}
+
+#[test]
 fn latencies_are_recorded_and_reset() {
     on_both(|connect| {
         let mut client = connect();
@@ -195,6 +218,51 @@ fn subcommands_are_counted_by_themselves() {
         assert!(histograms.starts_with("[\"client|id\", "), "{histograms}");
         assert!(!histograms.contains("client|list"), "{histograms}");
     });
+}
+
+#[test]
+fn commands_of_a_transaction_are_counted_when_they_run() {
+    on_both(|connect| {
+        let mut client = connect();
+        client.expect(&[
+            ("SET s v", "+OK"),
+            ("CONFIG RESETSTAT", "+OK"),
+            ("MULTI", "+OK"),
+            ("GET s", "+QUEUED"),
+            ("DISCARD", "+OK"),
+            ("MULTI", "+OK"),
+            ("GET s", "+QUEUED"),
+            ("LPUSH s x", "+QUEUED"),
+            ("GET s", "+QUEUED"),
+            (
+                "EXEC",
+                "[\"v\", -WRONGTYPE Operation against a key holding the wrong kind of value, \"v\"]",
+            ),
+        ]);
+        let stats = client.call("INFO commandstats");
+        assert!(stats.contains("cmdstat_get:calls=2,"), "{stats}");
+        let failed = |line: &str| {
+            line.starts_with("cmdstat_lpush:calls=1,") && line.ends_with("failed_calls=1")
+        };
+        assert!(stats.lines().any(failed), "{stats}");
+    });
+}
+
+#[test]
+fn failed_plain_sets_are_counted_as_errors() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    server.engine.disk_full.store(true, std::sync::atomic::Ordering::SeqCst);
+    for _ in 0..3 {
+        let reply = client.call("SET k v");
+        assert!(reply.starts_with("-MISCONF "), "{reply}");
+    }
+    let info = client.call("INFO all");
+    assert!(info.contains("errorstat_MISCONF:count=3"), "{info}");
+    assert!(info.contains("total_error_replies:3"), "{info}");
+    let failed = |line: &str| line.starts_with("cmdstat_set:") && line.ends_with("failed_calls=3");
+    assert!(info.lines().any(failed), "{info}");
+    server.engine.disk_full.store(false, std::sync::atomic::Ordering::SeqCst);
 }
 
 #[test]
@@ -268,6 +336,24 @@ fn client_pause_holds_commands_back_until_its_end() {
     assert_eq!(reader.call("PING"), "+PONG");
     assert!(began.elapsed() >= std::time::Duration::from_millis(300));
     operator.expect(&[("SET k last", "+OK"), ("GET k", "\"last\"")]);
+}
+
+#[test]
+fn client_that_kills_itself_gets_the_reply_and_runs_nothing_more() {
+    on_both(|connect| {
+        let (mut client, mut other) = (connect(), connect());
+        let id = client.call("CLIENT ID")[1..].to_owned();
+        let kill = format!("CLIENT KILL ID {id} SKIPME no\r\nSET k v\r\n");
+        client.send_raw(kill.as_bytes());
+        assert_eq!(client.read(), ":1");
+        assert!(client.is_closed());
+        let mut client = connect();
+        let address = client.stream().local_addr().unwrap();
+        client.send_raw(format!("CLIENT KILL {address}\r\nSET k v\r\n").as_bytes());
+        assert_eq!(client.read(), "+OK");
+        assert!(client.is_closed());
+        other.expect(&[("GET k", "nil")]);
+    });
 }
 
 #[test]

@@ -236,6 +236,33 @@ fn no_message_follows_the_end_of_a_subscription() {
     });
 }
 
+/// A client takes what follows RESET for the reply to its next command.
+#[test]
+fn no_message_follows_reset() {
+    let server = TestServer::start();
+    std::thread::scope(|scope| {
+        let mut publisher = server.client();
+        let mut client = server.client();
+        scope.spawn(move || {
+            // It ends by itself if the test fails.
+            for _ in 0..50_000 {
+                if publisher.call("GET done") != "nil" {
+                    break;
+                }
+                publisher.call("PUBLISH a x");
+            }
+        });
+        for round in 0..1000 {
+            let begin = if round % 2 == 0 { "SUBSCRIBE a" } else { "MONITOR" };
+            client.call(begin);
+            client.send(&[b"RESET"]);
+            while client.read() != "+RESET" {}
+            assert_eq!(client.call("ECHO x"), "\"x\"", "{begin}");
+        }
+        client.call("SET done 1");
+    });
+}
+
 #[test]
 fn subscriber_that_does_not_read_is_closed() {
     let server = TestServer::with(|options: &mut ServerOptions| options.threads = 2);
@@ -250,6 +277,45 @@ fn subscriber_that_does_not_read_is_closed() {
     assert!(info.contains("client_output_buffer_limit_disconnections:1"), "{info}");
     assert!(slow.is_closed());
     assert_eq!(publisher.call("CLIENT LIST TYPE pubsub"), "\"\"");
+}
+
+#[test]
+fn subscriptions_whose_confirmations_are_too_large_are_not_made() {
+    let server = TestServer::with(|options| options.max_output_bytes = 64 << 10);
+    let mut client = server.client();
+    let names: Vec<_> = (0..2000).map(|number| format!("channel:{number}")).collect();
+    let words = ["SUBSCRIBE"].into_iter().chain(names.iter().map(String::as_str));
+    let words: Vec<&[u8]> = words.map(str::as_bytes).collect();
+    let reply = client.call_bytes(&words);
+    assert!(reply.starts_with("-ERR the reply exceeds the limit"), "{reply}");
+    client.expect(&[("PUBSUB CHANNELS", "[]"), ("GET k", "nil")]);
+}
+
+/// A compiled pattern takes many times the memory of its text.
+#[test]
+fn memory_of_patterns_is_limited() {
+    let server = TestServer::with(|options| options.max_request_bytes = 1 << 20);
+    let mut client = server.client();
+    let pattern = [b'p'; 20_000];
+    let reply = client.call_bytes(&[b"PSUBSCRIBE", &pattern]);
+    assert!(reply.starts_with("-ERR the subscriptions exceed the request limit"), "{reply}");
+    for (word, left) in [(&b"PSUBSCRIBE"[..], 1), (b"PUNSUBSCRIBE", 0), (b"PSUBSCRIBE", 1)] {
+        let reply = client.call_bytes(&[word, &pattern[..9000]]);
+        assert!(reply.ends_with(&format!(", :{left}]")), "{reply}");
+    }
+    assert!(client.call_bytes(&[b"SUBSCRIBE", &pattern]).ends_with(", :2]"));
+}
+
+/// It was left out, and the next command got an error.
+#[test]
+fn subscriber_is_closed_by_a_message_above_the_limit_of_replies() {
+    let server = TestServer::with(|options| options.max_output_bytes = 64 << 10);
+    let (mut subscriber, mut publisher) = (server.client(), server.client());
+    subscriber.call("SUBSCRIBE a");
+    let message = [b'm'; 100 << 10];
+    assert_eq!(publisher.call_bytes(&[b"PUBLISH", b"a", &message]), ":1");
+    eventually("the subscriber is closed", || publisher.call("PUBSUB NUMSUB a") == "[\"a\", :0]");
+    assert!(subscriber.is_closed());
 }
 
 #[test]

@@ -279,6 +279,31 @@ fn busy_script_is_killed() {
     assert!(siltstone::Engine::get(&*engine, b"k").unwrap().is_none());
 }
 
+/// Their requests are not read meanwhile, since their protocol has no error for them.
+#[test]
+fn memcached_clients_that_wait_for_a_busy_script_do_not_time_out() {
+    let server = TestServer::with(|options| {
+        options.memcached = Some("127.0.0.1:0".parse().unwrap());
+        options.idle_timeout = Some(Duration::from_millis(500));
+    });
+    let mut client = server.client();
+    assert_eq!(client.call("CONFIG SET busy-reply-threshold 20"), "+OK");
+    client.send(&[b"EVAL", b"while true do end", b"0"]);
+    // New clients, since a silent one is closed.
+    crate::support::eventually("others are refused", || {
+        server.client().call("PING").starts_with("-BUSY")
+    });
+    let memcached = std::thread::scope(|scope| {
+        let request = || server.memcached_client().request(b"get k\r\n");
+        let memcached = scope.spawn(request);
+        std::thread::sleep(Duration::from_millis(1200));
+        assert_eq!(server.client().call("SCRIPT KILL"), "+OK");
+        memcached.join()
+    });
+    assert_eq!(memcached.unwrap(), "END\r\n");
+    assert!(client.read().starts_with("-ERR Script killed"));
+}
+
 #[test]
 fn long_script_runs_once() {
     let server = TestServer::start();
