@@ -141,3 +141,16 @@ impl EngineUnderTest for LsmUnderTest {
 siltstone_testkit::conformance!(LsmUnderTest);
 siltstone_testkit::conformance!(repairs LsmUnderTest);
 siltstone_testkit::conformance!(compaction_filters LsmUnderTest);
+
+/// Over encrypted files, with option sets whose files differ most.
+mod encrypted {
+    use siltstone_testkit::encrypted::Encrypted;
+
+    use super::LsmUnderTest;
+
+    siltstone_testkit::conformance!(encrypted Encrypted::new(
+        "encrypted-lsm",
+        LsmUnderTest,
+        &[0, 5, 8, 15, 16, 30]
+    ));
+}

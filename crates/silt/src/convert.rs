@@ -248,7 +248,7 @@ impl Conversion<'_> {
                 },
                 lengths: (0, 0),
             };
-            let vfs = self.engine.vfs.as_ref();
+            let vfs = &self.engine.vfs;
             let writer = HashStoreWriter::create(vfs, number, meta, &self.engine.env.rate)?;
             *output = Some((source, writer));
         }

@@ -18,7 +18,7 @@ use siltstone_vfs::File;
 use crate::names::Kind;
 
 /// Writes are issued in pieces of this many bytes.
-const PIECE_BYTES: usize = 256 << 10;
+pub(crate) const PIECE_BYTES: usize = 256 << 10;
 
 /// Appends to a range of a file through a buffer.
 pub(crate) struct FileWriter {

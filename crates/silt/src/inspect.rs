@@ -39,6 +39,7 @@ pub fn inspect(vfs: &Arc<dyn Vfs>, name: &str, limit: usize) -> Result<Option<In
             Some((Kind::SortedStore | Kind::Index, number)) => {
                 sorted_store(vfs, number, limit, inspection)?;
             }
+            Some((Kind::Tails, _)) => inspection.kind = "tails of an unfinished HashStore",
             Some((Kind::Run, _)) => inspection.kind = "sorted run of a merge",
             None if Manifest::owns(name) && is_ours() => {
                 inspect_manifest::<Version>(vfs, limit, inspection)?;

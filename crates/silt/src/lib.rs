@@ -64,5 +64,6 @@ mod write;
 
 pub use api::Silt;
 pub use inspect::inspect;
+pub use names::owns;
 pub use options::{FIXED_OPTIONS, Options, RENAMED_OPTIONS, Stores};
 pub use repair::repair;

@@ -4,6 +4,7 @@
 //!  000012.log      the log of a generation of LogStores (crates/table, record log)
 //!  000013.hash     a HashStore's slots          000013.filter   its filter, rebuilt if lost
 //!  000017.sorted   a SortedStore's blocks       000017.index    its index, rebuilt if lost
+//!  000013.tails    tails of a HashStore that is being written in an append-only directory
 //!  000018.run      a sorted run of a running merge, or a filter or index that is being rebuilt;
 //!                  never named by a manifest
 //! ```
@@ -18,20 +19,29 @@ use siltstone_table::{FileKind, FileNumber, parse_number};
 pub(crate) enum Kind {
     Log,
     HashStore,
+    Tails,
     Filter,
     SortedStore,
     Index,
     Run,
 }
 
-const KINDS: [Kind; 6] =
-    [Kind::Log, Kind::HashStore, Kind::Filter, Kind::SortedStore, Kind::Index, Kind::Run];
+const KINDS: [Kind; 7] = [
+    Kind::Log,
+    Kind::HashStore,
+    Kind::Tails,
+    Kind::Filter,
+    Kind::SortedStore,
+    Kind::Index,
+    Kind::Run,
+];
 
 impl Kind {
     fn extension(self) -> &'static str {
         match self {
             Kind::Log => FileKind::Log.extension(),
             Kind::HashStore => "hash",
+            Kind::Tails => "tails",
             Kind::Filter => "filter",
             Kind::SortedStore => "sorted",
             Kind::Index => "index",
@@ -50,6 +60,11 @@ pub(crate) fn parse(name: &str) -> Option<(Kind, u64)> {
     let (digits, extension) = name.split_once('.')?;
     let kind = KINDS.into_iter().find(|kind| kind.extension() == extension)?;
     Some((kind, parse_number(digits)?.0))
+}
+
+/// Whether a table writes files of this name, besides its manifest.
+pub fn owns(name: &str) -> bool {
+    parse(name).is_some()
 }
 
 #[cfg(test)]

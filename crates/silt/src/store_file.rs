@@ -108,7 +108,7 @@ impl Drop for StoreFile {
 
 /// Removes the files of a store that no manifest names; the next open removes what remains.
 pub(crate) fn discard(vfs: &dyn Vfs, number: u64) {
-    for kind in [Kind::HashStore, Kind::Filter, Kind::SortedStore, Kind::Index] {
+    for kind in [Kind::HashStore, Kind::Tails, Kind::Filter, Kind::SortedStore, Kind::Index] {
         let _ = vfs.remove(&kind.name(number));
     }
 }

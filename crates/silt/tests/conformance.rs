@@ -68,3 +68,16 @@ impl EngineUnderTest for SiltUnderTest {
 
 siltstone_testkit::conformance!(SiltUnderTest);
 siltstone_testkit::conformance!(repairs SiltUnderTest);
+
+/// Over encrypted files, with option sets whose files differ most.
+mod encrypted {
+    use siltstone_testkit::encrypted::Encrypted;
+
+    use super::SiltUnderTest;
+
+    siltstone_testkit::conformance!(encrypted Encrypted::new(
+        "encrypted-silt",
+        SiltUnderTest,
+        &[0, 1, 3, 5, 7]
+    ));
+}

@@ -114,15 +114,26 @@ impl Keys {
         }
     }
 
-    /// Refuses a table whose files cannot be encrypted.
-    pub(crate) fn check_table(&self, table: &str, engine: &str, has_pmem: bool) -> Result<()> {
+    /// Refuses a table whose files cannot be encrypted. `options` are present names.
+    pub(crate) fn check_table<'o>(
+        &self,
+        table: &str,
+        engine: &str,
+        mut options: impl Iterator<Item = &'o str>,
+    ) -> Result<()> {
+        if self.is_none() {
+            return Ok(());
+        }
         let reason = match engine {
-            _ if self.is_none() => return Ok(()),
-            "lsm" if has_pmem => "the option 'pmem.size' maps a file; leave it out",
+            "lsm" if options.any(|option| option == "pmem.size") => {
+                "the option 'pmem.size' maps a file; leave it out"
+            }
+            "trie" if options.any(|option| option == "fast_dir") => {
+                "the option 'fast_dir' names a directory outside of the store; leave it out"
+            }
             // mica has no files.
-            "lsm" | "mica" => return Ok(()),
-            "skimpy" => "it overwrites its device in place; use lsm",
-            _ => "its files are not supported yet; use lsm",
+            "lsm" | "trie" | "silt" | "mica" => return Ok(()),
+            _ => "it overwrites its device in place; use lsm, trie or silt",
         };
         Err(Error::Invalid(format!(
             "table '{table}' on {engine} cannot be in an encrypted store: {reason}"

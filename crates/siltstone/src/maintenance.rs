@@ -247,10 +247,12 @@ pub fn rewrap(dir: impl AsRef<Path>, keys: &Keys) -> Result<RewrapReport> {
     Ok(report)
 }
 
-/// Whether a file of this name belongs to the catalogue or to a table on `lsm`.
+/// Whether a file of this name belongs to the catalogue or to a table.
 #[cfg(feature = "encryption")]
 fn is_of_store(name: &str) -> bool {
     catalogue::Catalogue::owns(name)
+        || siltstone_silt::owns(name)
+        || siltstone_trie::owns(name)
         || siltstone_table::parse_file_name(name).is_some()
         || siltstone_table::Manifest::owns(name)
 }

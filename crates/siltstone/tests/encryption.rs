@@ -148,15 +148,59 @@ fn engines_that_overwrite_or_map_files_are_refused() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("s");
     let db = Db::open_or_create(&dir, options(&ring(&[1]))).unwrap();
-    for engine in ["trie", "silt", "skimpy"] {
-        let error = db.table_or_create("t", engine, &BTreeMap::new()).unwrap_err().to_string();
+    for (engine, option) in
+        [("skimpy", None), ("lsm", Some(("pmem.size", "1MiB"))), ("trie", Some(("fast_dir", "f")))]
+    {
+        let pair = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        let given = option.map(pair).into_iter().collect();
+        let error = db.table_or_create("t", engine, &given).unwrap_err().to_string();
         assert!(error.contains(engine) && error.contains("encrypted"), "{error}");
+        assert!(error.contains(option.map_or("", |it| it.0)), "{error}");
     }
-    let pmem = [("pmem.size".to_owned(), "1MiB".to_owned())].into();
-    let error = db.table_or_create("t", "lsm", &pmem).unwrap_err().to_string();
-    assert!(error.contains("pmem.size"), "{error}");
     db.table_or_create("cache", "mica", &BTreeMap::new()).unwrap().put(b"k", b"v").unwrap();
     assert_eq!(db.table_names().unwrap(), ["cache"]);
+}
+
+/// Values of several lengths: HashStores of silt have tails then.
+#[test]
+fn tables_of_other_engines_with_files_are_encrypted() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (dir, copied) = (scratch.path().join("s"), scratch.path().join("copy"));
+    let options_of = [
+        ("trie", vec![("htable_size", "16KiB")]),
+        ("silt", vec![("log_store_slots", "64"), ("partitions", "2"), ("merge_trigger", "2")]),
+    ];
+    let key = |i: u32| format!("{MARKER}-key-{i:06}");
+    let db = Db::open_or_create(&dir, options(&ring(&[1]))).unwrap();
+    for (engine, given) in &options_of {
+        let given = given.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let table = db.table_or_create(engine, engine, &given.collect()).unwrap();
+        for i in 0..2000 {
+            table.put(key(i).as_bytes(), value(i).as_bytes()).unwrap();
+        }
+    }
+    db.checkpoint_with_keys(&copied, &ring(&[3])).unwrap();
+    db.close().unwrap();
+    let names = files(&dir);
+    for extension in ["htable", "hash", "sorted"] {
+        let has = |path: &PathBuf| path.extension().is_some_and(|it| it == extension);
+        assert!(names.iter().any(has), "no file .{extension}");
+    }
+    assert!(!names.iter().chain(&files(&copied)).any(|path| holds(path, MARKER)));
+    let report = maintenance::rewrap(&dir, &ring(&[2, 1])).unwrap();
+    assert!(report.rewrapped > 6 && report.damaged.is_empty(), "{report:?}");
+    for (dir, keys) in [(&dir, ring(&[2])), (&copied, ring(&[3]))] {
+        assert!(maintenance::verify_with(dir, &options(&keys)).unwrap().is_intact());
+        let db = Db::open(dir, options(&keys)).unwrap();
+        for (engine, _) in &options_of {
+            let table = db.table(engine).unwrap();
+            for i in 0..2000 {
+                let found = table.get(key(i).as_bytes()).unwrap();
+                assert_eq!(found.as_deref(), Some(value(i).as_bytes()), "{engine} {i}");
+            }
+        }
+        db.close().unwrap();
+    }
 }
 
 #[test]

@@ -25,6 +25,8 @@ use crate::{CheckResult, EngineUnderTest, Scale, TestRng};
 
 const DIRECTORY: &str = "SILTSTONE_KILL_DIRECTORY";
 const VARIANT: &str = "SILTSTONE_KILL_VARIANT";
+/// The engine's name: one program may run the kit for several.
+const ENGINE: &str = "SILTSTONE_KILL_ENGINE";
 /// The test that runs as the child, from [`conformance!`](crate::conformance).
 const CHILD: &str = "kill9_child";
 
@@ -49,7 +51,7 @@ pub fn kill9(tested: &dyn EngineUnderTest, scale: &Scale) -> CheckResult {
                 tested.describe(option_set)
             )
         };
-        let acknowledged = run_and_kill(&directory, option_set, &mut rng)
+        let acknowledged = run_and_kill(tested.name(), &directory, option_set, &mut rng)
             .map_err(|error| wrong(error.to_string()))?
             .unwrap_or(before);
         let newest = check(tested, &directory, option_set, kill % 2 == 0).map_err(wrong)?;
@@ -69,6 +71,9 @@ pub fn kill9(tested: &dyn EngineUnderTest, scale: &Scale) -> CheckResult {
 /// If a write fails.
 pub fn child(tested: &dyn EngineUnderTest) {
     let Some(directory) = std::env::var_os(DIRECTORY) else { return };
+    if std::env::var(ENGINE).is_ok_and(|name| name != tested.name()) {
+        return;
+    }
     let option_set = std::env::var(VARIANT).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
     if let Err(reason) = write_for_ever(tested, Path::new(&directory), option_set) {
         panic!("{reason}");
@@ -99,6 +104,7 @@ fn write_for_ever(
 
 /// Starts a child and kills it; returns the last batch that it acknowledged, if any.
 fn run_and_kill(
+    engine: &str,
     directory: &Path,
     option_set: u32,
     rng: &mut TestRng,
@@ -106,6 +112,7 @@ fn run_and_kill(
     let mut child = Command::new(std::env::current_exe()?)
         .args([CHILD, "--nocapture"])
         .env(DIRECTORY, directory)
+        .env(ENGINE, engine)
         .env(VARIANT, option_set.to_string())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

@@ -6,7 +6,8 @@
 //! siltstone_testkit::conformance!(LsmUnderTest);
 //! ```
 //!
-//! An engine with repair adds `conformance!(repairs …)`, one with compaction filters
+//! An engine whose files can be encrypted runs `conformance!(encrypted …)`, too, in a module of its
+//! own. An engine with repair adds `conformance!(repairs …)`, one with compaction filters
 //! `conformance!(compaction_filters …)`. An engine in memory runs
 //! `conformance!(in_memory …)` instead, the checks that need no disk; it must be empty at every
 //! open.
@@ -14,6 +15,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`engine_under_test`] | the engine under test: how to open it, its option sets |
+//! | [`encrypted`](mod@encrypted) | an engine over encrypted files (feature `encryption`) |
 //! | [`scale`] | the amount of testing, from environment variables |
 //! | [`oracle`] | the expected results |
 //! | [`reference`](mod@reference) | a small complete engine with optional bugs: the kit's own test |
@@ -60,6 +62,8 @@ pub mod concurrent;
 pub mod crashes_during_open;
 pub mod damage;
 pub mod disk_full;
+#[cfg(feature = "encryption")]
+pub mod encrypted;
 pub mod engine_under_test;
 pub mod faults;
 pub mod few_open_files;
@@ -180,6 +184,42 @@ macro_rules! conformance {
         fn kill9_child() {
             $crate::kill9::child(&$tested);
         }
+    };
+    // For an engine whose files can be encrypted: an `Encrypted`. Without
+    // `valid_checksum_corruption`: nobody can compute a tag without the key.
+    (encrypted $tested:expr) => {
+        $crate::conformance! { @encrypted $tested;
+            histories $crate::histories::histories,
+            metamorphic $crate::metamorphic::metamorphic,
+            power_cuts $crate::power_cuts::power_cuts,
+            simulated_crashes $crate::simulated_crash::simulated_crashes,
+            crashes_during_open $crate::crashes_during_open::crashes_during_open,
+            kill9 $crate::kill9::kill9,
+            unrelated_files $crate::unrelated_files::unrelated_files,
+            damage_when_closed $crate::damage::damage_when_closed,
+            damage_when_not_closed $crate::damage::damage_when_not_closed,
+            faults $crate::faults::faults,
+            disk_full $crate::disk_full::disk_full,
+            refused_writes $crate::refused_writes::refused_writes,
+            late_sync_errors $crate::late_sync_errors::late_sync_errors,
+            linearizable $crate::linear::linearizable,
+            threads $crate::concurrent::threads,
+            few_open_files $crate::few_open_files::few_open_files,
+            concurrent_checkpoints $crate::checkpoints::concurrent_checkpoints,
+            concurrent_clears $crate::clears::concurrent_clears,
+            repairs $crate::repairs::repairs,
+        }
+
+        #[test]
+        fn kill9_child() {
+            $crate::kill9::child(&$tested);
+        }
+    };
+    (@encrypted $tested:expr; $($name:ident $check:path,)*) => {
+        $(#[test]
+        fn $name() {
+            $crate::encrypted::run(stringify!($name), $check, &$tested);
+        })*
     };
     (@tests $tested:expr; $($name:ident $check:path,)*) => {
         $(#[test]

@@ -111,6 +111,10 @@ impl Vfs for TracedVfs {
     }
 
     /// Stores to a mapping are not traced; a cut among them counts for the next request.
+    fn is_append_only(&self) -> bool {
+        self.inner.is_append_only()
+    }
+
     fn map(&self, name: &str, bytes: u64) -> Result<Mapping> {
         self.watch.after("map", name, self.inner.map(name, bytes))
     }

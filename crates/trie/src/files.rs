@@ -53,6 +53,11 @@ impl Kind {
     }
 }
 
+/// Whether a table writes files of this name, besides its manifest.
+pub fn owns(name: &str) -> bool {
+    Kind::parse(name).is_some()
+}
+
 /// The file systems of the table, by level.
 #[derive(Clone)]
 pub(crate) struct StorageTiers {

@@ -59,6 +59,7 @@ mod view;
 mod write;
 
 pub use api::{Trie, open_on};
+pub use files::owns;
 pub use inspect::inspect;
 pub use options::{FIXED_OPTIONS, Options, RENAMED_OPTIONS};
 pub use repair::{repair, repair_on};

@@ -83,3 +83,16 @@ impl EngineUnderTest for TrieUnderTest {
 
 siltstone_testkit::conformance!(TrieUnderTest);
 siltstone_testkit::conformance!(repairs TrieUnderTest);
+
+/// Over encrypted files, with option sets whose files differ most.
+mod encrypted {
+    use siltstone_testkit::encrypted::Encrypted;
+
+    use super::TrieUnderTest;
+
+    siltstone_testkit::conformance!(encrypted Encrypted::new(
+        "encrypted-trie",
+        TrieUnderTest,
+        &[0, 2, 3, 9, 11, 12]
+    ));
+}

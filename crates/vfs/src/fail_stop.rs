@@ -125,6 +125,10 @@ impl Vfs for FailStopVfs {
         self.inner.open_dir(path)
     }
 
+    fn is_append_only(&self) -> bool {
+        self.inner.is_append_only()
+    }
+
     fn path(&self) -> Option<&Path> {
         self.inner.path()
     }

@@ -198,6 +198,11 @@ pub trait Vfs: Any + Send + Sync {
         Ok(Arc::new(Disk::create(path)?))
     }
 
+    /// Whether files only grow, by writes at their end: all other writes are rejected.
+    fn is_append_only(&self) -> bool {
+        false
+    }
+
     /// The path in the operating system's file system, if there is one.
     fn path(&self) -> Option<&Path> {
         None

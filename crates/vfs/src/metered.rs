@@ -120,6 +120,10 @@ impl Vfs for MeteredVfs {
         self.inner.open_dir(path)
     }
 
+    fn is_append_only(&self) -> bool {
+        self.inner.is_append_only()
+    }
+
     fn path(&self) -> Option<&Path> {
         self.inner.path()
     }

@@ -88,7 +88,7 @@ impl HashStore {
 fn infer_meta(file: &dyn File, sum: FileSum) -> Result<Option<StoreMeta>> {
     let len = file.len()?;
     let mut bytes = vec![0; len.min(2 * MAX_SLOT_BYTES) as usize];
-    file.read_at(0, &mut bytes, PURPOSE)?;
+    file.read_lossy_at(0, &mut bytes, PURPOSE)?;
     let Some(&crc) = bytes.first_chunk::<CRC>() else { return Ok(None) };
     let mut running = sum.begin(0);
     let mut slot_bytes = None;
@@ -122,7 +122,7 @@ fn count_slots(file: &dyn File, sum: FileSum, slot_bytes: u32) -> Result<u32> {
     let per_read = (CHUNK_BYTES / size).max(1);
     for first in (0..in_file).step_by(per_read as usize) {
         let mut bytes = vec![0; ((in_file - first).min(per_read) * size) as usize];
-        let is_read = match file.read_at(first * size, &mut bytes, PURPOSE) {
+        let is_read = match file.read_lossy_at(first * size, &mut bytes, PURPOSE) {
             Ok(()) => true,
             Err(error) if error.is_failed_read() => false,
             Err(other) => return Err(other),

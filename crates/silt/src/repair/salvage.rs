@@ -157,13 +157,13 @@ impl Salvage {
     /// The bytes of a range, with zeros in place of pages that cannot be read.
     fn readable(&self, start: u64, end: u64) -> Result<Vec<u8>> {
         let mut bytes = vec![0; (end - start) as usize];
-        match self.file.read_at(start, &mut bytes, PURPOSE) {
+        match self.file.read_lossy_at(start, &mut bytes, PURPOSE) {
             Ok(()) => return Ok(bytes),
             Err(error) if error.is_failed_read() => {}
             Err(other) => return Err(other),
         }
         for (page, at) in bytes.chunks_mut(4096).zip((start..).step_by(4096)) {
-            match self.file.read_at(at, page, PURPOSE) {
+            match self.file.read_lossy_at(at, page, PURPOSE) {
                 Ok(()) => {}
                 // No checksum matches zeros.
                 Err(error) if error.is_failed_read() => page.fill(0),
@@ -228,7 +228,7 @@ impl Salvage {
             lengths: (0, 0),
         };
         let rate = Arc::new(RateLimiter::unlimited());
-        let mut writer = HashStoreWriter::create(vfs.as_ref(), to.number, meta, &rate)?;
+        let mut writer = HashStoreWriter::create(vfs, to.number, meta, &rate)?;
         for (slot, i) in table.iter() {
             writer.add(slot, &self.entry(items[i as usize].1)?)?;
         }

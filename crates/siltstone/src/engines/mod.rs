@@ -218,8 +218,7 @@ pub(crate) fn check_encryption(
     engine: &str,
     options: &BTreeMap<String, String>,
 ) -> Result<()> {
-    let has_pmem = options.keys().any(|option| present_name(engine, option) == "pmem.size");
-    keys.check_table(table, engine, has_pmem)
+    keys.check_table(table, engine, options.keys().map(|option| present_name(engine, option)))
 }
 
 /// The longest value that a table on this engine with these options accepts, without opening one.

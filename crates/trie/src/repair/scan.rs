@@ -85,10 +85,10 @@ impl TableFile<'_> {
         Ok(best.unwrap_or_default())
     }
 
-    /// The bytes of a range; `None` if they are unreadable.
+    /// The bytes of a range, as far as they are intact; `None` if they are unreadable.
     pub(super) fn read(&self, range: &Range<u64>) -> Result<Option<Vec<u8>>> {
         let mut bytes = vec![0; (range.end - range.start) as usize];
-        match self.file.read_at(range.start, &mut bytes, Purpose::Maintenance) {
+        match self.file.read_lossy_at(range.start, &mut bytes, Purpose::Maintenance) {
             Ok(()) => Ok(Some(bytes)),
             Err(error) if error.is_corruption() => Ok(None),
             Err(error) => Err(error),

@@ -318,6 +318,10 @@ impl Vfs for EncryptedVfs {
         self.inner.open_dir(path)
     }
 
+    fn is_append_only(&self) -> bool {
+        true
+    }
+
     /// None, so that nobody links or writes a file there past the encryption.
     fn path(&self) -> Option<&Path> {
         None
