@@ -135,6 +135,11 @@ impl Repository {
         self.vfs.lock(LOCK)
     }
 
+    /// Keeps others from changing the repository.
+    pub(crate) fn share_lock(&self) -> Result<LockGuard> {
+        self.vfs.share_lock(LOCK)
+    }
+
     pub(crate) fn blobs(&self) -> Result<Blobs> {
         Blobs::open(self.vfs.subdirectory(BLOBS)?)
     }

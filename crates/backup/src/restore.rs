@@ -13,11 +13,11 @@ use crate::repository::Repository;
 
 impl Repository {
     /// Makes a store in the new directory `target` from the backup `id`. Each blob is compared with
-    /// its hash. The store is made in `target.partial` and renamed when it is complete and durable.
+    /// its hash. Nobody changes the repository meanwhile. The store is made in `target.partial` and renamed when it is complete and durable.
     /// `progress` is called with the bytes done so far and those of the backup.
     ///
     /// # Errors
-    /// `Invalid` if there is no such backup; `Refused` if `target` exists; `Corruption` if a blob
+    /// `Locked` if the repository is being changed; `Invalid` if there is no such backup; `Refused` if `target` exists; `Corruption` if a blob
     /// is missing or damaged, with its path; I/O errors. There is no `target` then.
     pub fn restore(
         &self,
@@ -26,6 +26,7 @@ impl Repository {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<()> {
         let target = target.as_ref();
+        let _lock = self.share_lock()?;
         let manifest = self.backup(id)?.manifest;
         let blobs = self.blobs()?;
         let partial = PartialDirectory::create(target)?;

@@ -208,6 +208,28 @@ fn old_backups_are_removed_with_the_blobs_that_only_they_need() {
 }
 
 #[test]
+fn backups_are_not_removed_while_one_is_restored() {
+    let fixture = fixture_on(&["lsm"]);
+    fixture.write(0, 500);
+    let first = fixture.back_up().id;
+    fixture.write(500, 500);
+    fixture.back_up();
+    let (one, another) = (fixture.repository(), fixture.repository());
+    let mut steps = 0;
+    let mut meanwhile = |_, _| {
+        if steps == 0 {
+            assert!(matches!(another.keep_newest(1), Err(Error::Locked { .. })));
+        }
+        steps += 1;
+    };
+    one.restore(&first, fixture.path("restored"), &mut meanwhile).unwrap();
+    assert!(steps > 0);
+    assert_has(&fixture.path("restored"), 500);
+    another.keep_newest(1).unwrap();
+    assert!(matches!(one.restore(&first, fixture.path("late"), &mut |_, _| {}), Err(Error::Invalid(_))));
+}
+
+#[test]
 fn wrong_directories_and_names_are_refused() {
     let fixture = fixture();
     let other = fixture.path("other");
