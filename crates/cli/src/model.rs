@@ -7,9 +7,10 @@ use comfy_table::{Cell, CellAlignment, Table as Grid, presets};
 use serde_json::json;
 use siltstone::options::{parse_count, parse_size};
 use siltstone_model::optimize::optimize_levels;
-use siltstone_model::simulate::{Selection, Simulation};
+use siltstone_model::simulate::{Selection, Simulation, Variation};
 use siltstone_model::{
-    Breakdown, Cola, InvalidParameter, LevelDb, Lsm, Popularity, Samt, Silt, Skimpy, Trie, Wait,
+    Breakdown, Cola, Deletions, Drift, InvalidParameter, LevelDb, Lsm, Popularity, Samt, Silt,
+    Skimpy, Trie, Wait,
 };
 
 use crate::outcome::{CommandResult, Failure, Outcome};
@@ -43,6 +44,26 @@ struct Workload {
     /// The size of an item (key and value) in bytes
     #[arg(long, default_value_t = 1000.0)]
     item_size: f64,
+    /// LevelDB: the share of the requests that delete their key
+    #[arg(long, default_value_t = 0.0)]
+    deletes: f64,
+    /// LevelDB: the size of a deleted entry in bytes, at most that of an item
+    #[arg(long, default_value_t = 24.0)]
+    tombstone_size: f64,
+    /// LevelDB: sizes of items by popularity, instead of --item-size: shares of the keys with sizes
+    /// in bytes, the most popular keys first, e.g. 0.1:100,0.9:2000
+    #[arg(long, value_delimiter = ',', value_parser = parse_class, conflicts_with_all = ["item_size", "phase"])]
+    item_sizes: Vec<(f64, f64)>,
+    /// LevelDB: the number of requests after which other keys become the popular ones
+    #[arg(long, value_parser = parse_count)]
+    phase: Option<u64>,
+}
+
+/// A share of the keys and the size of their items.
+fn parse_class(text: &str) -> Result<(f64, f64), String> {
+    let (share, size) = text.split_once(':').ok_or("give SHARE:BYTES, e.g. 0.1:100")?;
+    let number = |text: &str| text.parse::<f64>().map_err(|error| format!("{text}: {error}"));
+    Ok((number(share)?, number(size)?))
 }
 
 #[derive(Args)]
@@ -206,12 +227,69 @@ impl Workload {
     fn popularity(&self) -> Result<Popularity, InvalidParameter> {
         Popularity::zipf(self.keys as f64, self.skew)
     }
+
+    /// The popularity of the bytes that are put, and their mean size.
+    fn puts(&self) -> Result<(Popularity, f64), InvalidParameter> {
+        let popularity = self.popularity()?;
+        if self.item_sizes.is_empty() {
+            return Ok((popularity, self.item_size));
+        }
+        let sized = popularity.with_item_sizes(&self.item_sizes)?;
+        let bytes: f64 = self.item_sizes.iter().map(|(share, size)| share * size).sum();
+        let mean = bytes * popularity.keys() / sized.keys();
+        Ok((sized, mean))
+    }
+
+    /// The mean size of a written item in bytes: the unit of all sizes.
+    fn mean_size(&self) -> Result<f64, InvalidParameter> {
+        let mean = if self.item_sizes.is_empty() { self.item_size } else { self.puts()?.1 };
+        Ok(mean * (1.0 - self.deletes) + self.deletes * self.tombstone_size)
+    }
+
+    /// Write amplification of LevelDB's design.
+    fn amplify(&self, design: &LevelDb) -> Result<Breakdown, InvalidParameter> {
+        let (puts, size) = self.puts()?;
+        let share = self.deletes;
+        let tombstone = if share > 0.0 { self.tombstone_size / size } else { 0.0 };
+        match self.phase {
+            None => design.write_amplification(&Deletions::new(puts, share, tombstone)?),
+            Some(phase) => {
+                let drift = Drift::new(&puts, phase as f64)?;
+                design.write_amplification(&Deletions::new(drift, share, tombstone)?)
+            }
+        }
+    }
+
+    /// Refuses parameters that only LevelDB's design has.
+    fn check_plain(&self) -> Result<(), InvalidParameter> {
+        let reason = "only --design leveldb has it";
+        let refuse = |parameter, value| Err(InvalidParameter { parameter, value, reason });
+        if self.deletes != 0.0 {
+            return refuse("deletes", self.deletes);
+        }
+        match (self.phase, self.item_sizes.first()) {
+            (Some(phase), _) => refuse("phase", phase as f64),
+            (None, Some((_, size))) => refuse("item_sizes", *size),
+            (None, None) => Ok(()),
+        }
+    }
+
+    fn variation(&self) -> Result<Variation, InvalidParameter> {
+        let tombstone_size = self.tombstone_size / self.puts()?.1;
+        Ok(Variation {
+            deletes: self.deletes,
+            tombstone_size: if self.deletes > 0.0 { tombstone_size } else { 0.0 },
+            item_sizes: self.item_sizes.clone(),
+            phase: self.phase,
+        })
+    }
 }
 
 impl Levels {
     fn design(&self, workload: &Workload) -> Result<LevelDb, InvalidParameter> {
-        let standard = LevelDb::standard(workload.keys as f64, workload.item_size, self.levels)?;
-        let items = |bytes: &u64| *bytes as f64 / workload.item_size;
+        let size = workload.mean_size()?;
+        let standard = LevelDb::standard(workload.keys as f64, size, self.levels)?;
+        let items = |bytes: &u64| *bytes as f64 / size;
         Ok(LevelDb {
             log_items: items(&self.log),
             level0_tables: self.level0_tables,
@@ -254,7 +332,10 @@ impl WriteAmplification {
         // Both are divisors, before the model checks its parameters.
         at_least_one("item_size", self.workload.item_size)?;
         at_least_one("instances", self.instances)?;
-        let Workload { keys, item_size, skew } = self.workload;
+        if !matches!(self.design, Design::Leveldb) || self.worst_case {
+            self.workload.check_plain()?;
+        }
+        let Workload { keys, item_size, skew, .. } = self.workload;
         let keys = keys as f64;
         let popularity = || self.workload.popularity();
         let tree = || self.levels.design(&self.workload);
@@ -263,7 +344,7 @@ impl WriteAmplification {
         let growth = |default| self.growth.unwrap_or(default);
         match self.design {
             Design::Leveldb if self.worst_case => tree()?.worst_case(keys),
-            Design::Leveldb => tree()?.write_amplification(&popularity()?),
+            Design::Leveldb => self.workload.amplify(&tree()?),
             Design::Cola => {
                 Cola { log_items, growth: growth(4), levels }.write_amplification(&popularity()?)
             }
@@ -296,6 +377,7 @@ impl WriteAmplification {
 
 impl Optimize {
     fn run(self) -> CommandResult {
+        self.workload.check_plain()?;
         let popularity = self.workload.popularity()?;
         let before = self.levels.design(&self.workload)?;
         let log_items = self.levels.log as f64 / self.workload.item_size;
@@ -328,11 +410,11 @@ impl Simulate {
     fn run(self) -> CommandResult {
         let design = self.levels.design(&self.workload)?;
         let keys = self.workload.keys as f64;
-        if !(2.0..=4e9).contains(&keys) {
-            return Err(Failure::Usage(format!("keys is {keys}: simulate 2 to 4·10^9 keys")));
+        if !(2.0..=2e9).contains(&keys) {
+            return Err(Failure::Usage(format!("keys is {keys}: simulate 2 to 2·10^9 keys")));
         }
-        let Workload { skew, item_size, .. } = self.workload;
-        let standard = Simulation::standard(design, keys as u32, skew, item_size);
+        let (skew, size) = (self.workload.skew, self.workload.mean_size()?);
+        let standard = Simulation::standard(design, keys as u32, skew, size);
         let simulation = Simulation {
             // LevelDB's rule applies to LevelDB's sizes.
             overlap_tables: standard.overlap_tables.filter(|_| self.levels.sizes.is_none()),
@@ -342,6 +424,7 @@ impl Simulate {
             },
             rounds: self.rounds,
             seed: self.seed,
+            variation: self.workload.variation()?,
             ..standard
         };
         let bar = progress::count("simulating", 0);

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The second Unique(Iₗ) accounts for false overlaps: tables of the next level that extend beyond
-//! the compacted table. The last level contains every key.
+//! the compacted table. The last level contains every key, or those that are not deleted.
 //!
 //! The worst-case analysis (section 4.3.4) ignores repeated keys and density: compacting a level of
 //! u items into one of v writes u + v, once per u arriving items. With v = 10·u a level costs (u +
@@ -112,16 +112,16 @@ impl LevelDb {
         workload: &impl Workload,
         mut put: impl FnMut(f64),
     ) {
-        let size = |level: usize| {
-            self.level_items.get(level - 1).copied().unwrap_or_else(|| workload.keys())
+        // The size of a level after Unique(I) items were merged into it; the last one has all keys.
+        let merged = |level: usize, interval: f64| match self.level_items.get(level - 1) {
+            // Merge(Unique(I), S) without inverting Unique of I again.
+            Some(&size) => workload.unique(interval + workload.unique_inverse(size)),
+            None => workload.last_level(),
         };
-        put(workload.merge(workload.unique(interval), size(1)) / interval);
-        for level in 1..=self.level_items.len() {
-            interval += workload.compaction_interval(size(level));
-            let moved = workload.unique(interval);
-            // Merge(Unique(I), S) without inverting Unique again.
-            let merged = workload.unique(interval + workload.unique_inverse(size(level + 1)));
-            put((merged + moved) / interval);
+        put(merged(1, interval) / interval);
+        for (level, &size) in (2..).zip(&self.level_items) {
+            interval += workload.compaction_interval(size);
+            put((merged(level, interval) + workload.unique(interval)) / interval);
         }
     }
 

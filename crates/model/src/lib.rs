@@ -4,7 +4,8 @@
 //! primitives follow from it: the number of distinct keys among p requests
 //! ([`Popularity::unique`]), its inverse ([`Popularity::unique_inverse`]), and the size of two
 //! merged tables ([`Popularity::merge`]). The write amplification of every design is arithmetic on
-//! them, stage by stage. Quantities are counts of items; all items have one size.
+//! them, stage by stage. Quantities are counts of items of one size; for several sizes, in items of
+//! the mean size of a written one ([`Popularity::with_item_sizes`]).
 //!
 //! ```
 //! use siltstone_model::{LevelDb, Popularity};
@@ -21,6 +22,8 @@
 //! | [`popularity`] | the probability of each key, compressed into groups |
 //! | [`primitives`] | Unique, its inverse, Merge, DInterval |
 //! | [`workload`] | the primitives as a trait, exact or interpolated |
+//! | [`deletions`] | requests of which some delete their key |
+//! | [`drift`] | a load whose popular keys change |
 //! | [`interpolation`] | the primitives from interpolation tables, for optimisers |
 //! | [`root_finding`] | solves f(x) = y for an increasing f |
 //! | [`leveldb`] | LevelDB's write amplification (Algorithm 3) |
@@ -37,6 +40,8 @@
 
 pub mod advise;
 pub mod cola;
+pub mod deletions;
+pub mod drift;
 pub mod error;
 pub mod interpolation;
 pub mod leveldb;
@@ -52,6 +57,8 @@ pub mod trie;
 pub mod workload;
 
 pub use cola::{Cola, Samt};
+pub use deletions::Deletions;
+pub use drift::Drift;
 pub use error::InvalidParameter;
 pub use interpolation::InterpolatedPopularity;
 pub use leveldb::LevelDb;

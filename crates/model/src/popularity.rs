@@ -101,6 +101,50 @@ impl Popularity {
         Ok(Popularity { groups, keys: counts.len() as f64 })
     }
 
+    /// The popularity of bytes: the same requests where the sizes of items depend on how popular
+    /// their keys are. `classes` are shares of the keys with the size of their items, the most
+    /// popular keys first.
+    ///
+    /// A key counts as its size over the mean size of a written item. So all quantities of the
+    /// primitives and models become items of that size, and nothing else changes. Sizes that do not
+    /// depend on popularity need no classes.
+    ///
+    /// # Errors
+    /// [`InvalidParameter`] unless shares and sizes are positive, and shares sum to one.
+    pub fn with_item_sizes(&self, classes: &[(f64, f64)]) -> Result<Self, InvalidParameter> {
+        for &(share, size) in classes {
+            within("share", share, 1e-12, 1.0, "give shares of keys above 0")?;
+            within("size", size, 1e-6, 1e12, "give sizes above 0")?;
+        }
+        let total: f64 = classes.iter().map(|(share, _)| share).sum();
+        within("shares", total, 1.0 - 1e-9, 1.0 + 1e-9, "give shares of keys that sum to one")?;
+        let mut pieces: Vec<(Group, f64)> = Vec::new();
+        let mut rest = classes;
+        let mut left = 0.0;
+        let mut size = 1.0;
+        for group in &self.groups {
+            let mut keys = group.keys;
+            while keys > 0.0 {
+                while left <= 0.0
+                    && let Some((class, classes)) = rest.split_first()
+                {
+                    (left, size, rest) = (class.0 * self.keys, class.1, classes);
+                }
+                // Behind the last class there are at most rounding errors.
+                let taken = if rest.is_empty() { keys } else { keys.min(left) };
+                pieces.push((Group { keys: taken, rate: group.rate }, size));
+                keys -= taken;
+                left -= taken;
+            }
+        }
+        let bytes = |&(group, size): &(Group, f64)| -group.keys * (-group.rate).exp_m1() * size;
+        let mean: f64 = pieces.iter().rev().map(bytes).sum();
+        let sized = |(group, size): (Group, f64)| Group { keys: group.keys * size / mean, ..group };
+        let groups: Vec<Group> = pieces.into_iter().map(sized).collect();
+        let keys = groups.iter().rev().map(|group| group.keys).sum();
+        Ok(Popularity { groups, keys })
+    }
+
     /// Number of keys.
     pub fn keys(&self) -> f64 {
         self.keys
@@ -223,6 +267,21 @@ mod tests {
         assert_eq!(cold, Popularity::empirical(&[4, 1, 1]).unwrap());
         let (share, cold) = Popularity::uniform(10.0).unwrap().without_most_popular(4.0);
         assert!((share - 0.6).abs() < 1e-12 && (cold.unique(1.0) - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn item_sizes_weigh_keys_by_their_bytes() {
+        let popularity = Popularity::empirical(&[4, 4, 1, 1]).unwrap();
+        // The popular half has items of 1 byte, the other of 9: 0.8 · 1 + 0.2 · 9 = 2.6 per write.
+        let sized = popularity.with_item_sizes(&[(0.5, 1.0), (0.5, 9.0)]).unwrap();
+        assert!((sized.keys() - 20.0 / 2.6).abs() < 1e-12);
+        assert!((sized.unique(1.0) - 1.0).abs() < 1e-12, "one request writes one item");
+        let same = popularity.with_item_sizes(&[(0.3, 7.0), (0.7, 7.0)]).unwrap();
+        assert!((same.unique(3.0) - popularity.unique(3.0)).abs() < 1e-12);
+        let wrong = |classes: &[(f64, f64)]| popularity.with_item_sizes(classes).unwrap_err();
+        assert_eq!(wrong(&[(0.5, 1.0)]).parameter, "shares");
+        assert_eq!(wrong(&[(1.0, 0.0)]).parameter, "size");
+        assert_eq!(wrong(&[]).parameter, "shares");
     }
 
     #[test]

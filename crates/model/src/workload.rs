@@ -25,6 +25,11 @@ pub trait Workload {
     /// that is compacted round-robin; ∞ if the level holds all keys.
     fn compaction_interval(&self, size: f64) -> f64;
 
+    /// Size of the last level when it has been merged: all keys, unless some were deleted.
+    fn last_level(&self) -> f64 {
+        self.keys()
+    }
+
     /// Size of the merge of two tables with `u` and `v` distinct keys.
     fn merge(&self, u: f64, v: f64) -> f64 {
         self.unique(self.unique_inverse(u) + self.unique_inverse(v))

@@ -69,6 +69,7 @@ const SECONDS: &[(&str, u32)] = &[
     ("table-selection", 24),
     ("advice", 381),
     ("semantics", 20),
+    ("workload-variations", 30),
     ("txn-aborts", 4),
     ("txn-ycsb", 58),
 ];

@@ -8,7 +8,8 @@
 //! sizes, and the bytes written to storage are counted.
 //!
 //! As in the thesis's simulator, compactions keep pace with the writes: background work runs
-//! whenever it is due, on the writing thread, so the run is reproducible.
+//! whenever it is due, on the writing thread, so the run is reproducible. `workload-variations`
+//! sends other requests to the same tree.
 //!
 //! Invariant: the model's inputs are settings, and the mean number of items per memtable, which is
 //! counted (memtables are bounded in bytes of memory, the model's in items); no constant is fitted.
@@ -18,12 +19,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use rand::RngExt;
 use siltstone_bench::engines::{Storage, Target};
-use siltstone_bench::generate::{Chooser, Draw, KeySpace, ValueSize, Values, stream};
+use siltstone_bench::generate::{Chooser, Draw, KeySpace, Permutation, ValueSize, Values, stream};
 use siltstone_bench::plot::{Bars, Plot};
 use siltstone_engine::{Durability, Engine, ManualClock, Result, Stats, WriteBatch};
 use siltstone_runtime::Env;
 
+use siltstone_model::simulate::Variation;
 use siltstone_model::{Breakdown, LevelDb, Popularity};
 
 use super::bars::bar;
@@ -31,8 +34,8 @@ use super::{Experiment, Measurement, model_error};
 
 /// Keys at scale 1.
 const KEYS: f64 = 100_000.0;
-const KEY_BYTES: usize = 16;
-const ITEM_BYTES: usize = 1000;
+pub(super) const KEY_BYTES: usize = 16;
+pub(super) const ITEM_BYTES: usize = 1000;
 
 /// Bytes per memtable at scale 1, and other sizes in memtables: LevelDB's 4 MiB, 2 MiB and 10 MiB
 /// divided by 16.
@@ -72,7 +75,7 @@ impl Experiment for LsmWriteAmplification {
 
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let tree = Tree::of(scale);
-        let (measured, memtable_items) = tree.measure(progress)?;
+        let (measured, memtable_items) = tree.measure(&Requests::default(), progress)?;
         let model = tree.model(memtable_items)?;
         let worst = tree.worst_case(memtable_items)?;
         let (ours, worst_total) = (measured.total, worst.iter().sum::<f64>());
@@ -113,22 +116,31 @@ impl Experiment for LsmWriteAmplification {
 const STAGES: [&str; LEVELS + 2] = ["log", "level 0", "level 1", "level 2", "level 3"];
 
 /// The tree's sizes.
-struct Tree {
-    keys: u64,
+pub(super) struct Tree {
+    pub(super) keys: u64,
     memtable_bytes: u64,
     table_bytes: u64,
     /// Target sizes of the levels; the last has no limit.
     level_bytes: [u64; LEVELS],
 }
 
+/// What is written after each key was put once.
+#[derive(Default)]
+pub(super) struct Requests {
+    /// The Zipf exponent; 0 is uniform.
+    pub(super) skew: f64,
+    /// Item sizes are those of keys and values in bytes; the size of a tombstone is that of a key.
+    pub(super) variation: Variation,
+}
+
 /// Measured write amplification.
-struct Amplification {
-    total: f64,
+pub(super) struct Amplification {
+    pub(super) total: f64,
     stages: [f64; LEVELS + 2],
 }
 
 impl Tree {
-    fn of(scale: f64) -> Self {
+    pub(super) fn of(scale: f64) -> Self {
         let memtable = (MEMTABLE * scale).max(16.0 * 1024.0);
         let level_1 = memtable * LEVEL_1_IN_MEMTABLES;
         Tree {
@@ -161,25 +173,33 @@ impl Tree {
         }
     }
 
-    /// Loads and inserts; returns the write amplification and the items per memtable.
-    fn measure(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<(Amplification, f64)> {
+    /// Loads and sends requests; returns the write amplification and the requests per memtable.
+    pub(super) fn measure(
+        &self,
+        requests: &Requests,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<(Amplification, f64)> {
         let env = Env::replayable(Arc::new(ManualClock::at(0)), 1);
         let opened = self.target().open_in(env)?;
         let engine = &*opened.engine;
         let total = self.keys * (1 + ROUNDS);
-        let mut writer = Writer::new(engine, self)?;
+        let mut writer = Writer::new(engine, self, requests)?;
         writer.write(Draw::Shuffled, self.keys, &mut |done| progress(done, total))?;
         let before = engine.stats();
         let inserts = self.keys * ROUNDS;
-        writer.write(Draw::Uniform, inserts, &mut |done| progress(self.keys + done, total))?;
+        let draw = match requests.skew {
+            0.0 => Draw::Uniform,
+            skew => Draw::Zipf { skew },
+        };
+        writer.write(draw, inserts, &mut |done| progress(self.keys + done, total))?;
         let after = engine.stats();
         let flushes = after.counters["flushes"] - before.counters["flushes"];
         Ok((amplification(&before, &after), inserts as f64 / flushes as f64))
     }
 
-    /// The tree as a design of the model: the last level contains every key.
-    fn design(&self, memtable_items: f64) -> LevelDb {
-        let items = |bytes: &u64| *bytes as f64 / ITEM_BYTES as f64;
+    /// The tree as a design of the model, for items of `item_bytes`: the last level has every key.
+    pub(super) fn design(&self, memtable_items: f64, item_bytes: f64) -> LevelDb {
+        let items = |bytes: &u64| *bytes as f64 / item_bytes;
         LevelDb {
             log_items: memtable_items,
             level0_tables: LEVEL_0_TABLES,
@@ -190,13 +210,14 @@ impl Tree {
     /// Algorithm 3: writes per insert, by stage.
     fn model(&self, memtable_items: f64) -> Result<[f64; LEVELS + 2]> {
         let uniform = Popularity::uniform(self.keys as f64).map_err(model_error)?;
-        let design = self.design(memtable_items);
+        let design = self.design(memtable_items, ITEM_BYTES as f64);
         design.write_amplification(&uniform).map(stages).map_err(model_error)
     }
 
     /// Worst-case analysis: no key occurs twice.
     fn worst_case(&self, memtable_items: f64) -> Result<[f64; LEVELS + 2]> {
-        self.design(memtable_items).worst_case(self.keys as f64).map(stages).map_err(model_error)
+        let design = self.design(memtable_items, ITEM_BYTES as f64);
+        design.worst_case(self.keys as f64).map(stages).map_err(model_error)
     }
 }
 
@@ -225,11 +246,18 @@ fn amplification(before: &Stats, after: &Stats) -> Amplification {
     Amplification { total: media as f64 / user, stages }
 }
 
-/// Writes items, and runs background work whenever it is due.
+/// Which keys are popular at first.
+const SEED: u64 = 1;
+
+/// Sends requests, and runs background work whenever it is due.
 struct Writer<'a> {
     engine: &'a dyn Engine,
     space: KeySpace,
-    values: Values,
+    requests: &'a Requests,
+    /// Values of one size for each class of keys.
+    values: Vec<Values>,
+    /// The class of each key; empty if there is one.
+    classes: Vec<u8>,
     rng: siltstone_bench::generate::Rng,
     keys: u64,
     /// Writes between two checks for background work: an eighth of a memtable.
@@ -237,12 +265,23 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    fn new(engine: &'a dyn Engine, tree: &Tree) -> Result<Self> {
+    fn new(engine: &'a dyn Engine, tree: &Tree, requests: &'a Requests) -> Result<Self> {
         let mut rng = stream(1, 0);
+        let mut values = |item_bytes: f64| {
+            let bytes = item_bytes as usize - KEY_BYTES;
+            Values::new(ValueSize::Fixed(bytes), 0.0, &mut rng)
+        };
+        let sizes = &requests.variation.item_sizes;
+        let values = match &sizes[..] {
+            [] => vec![values(ITEM_BYTES as f64)],
+            sizes => sizes.iter().map(|(_, bytes)| values(*bytes)).collect(),
+        };
         Ok(Writer {
             engine,
             space: KeySpace::new(KEY_BYTES, tree.keys)?,
-            values: Values::new(ValueSize::Fixed(ITEM_BYTES - KEY_BYTES), 0.0, &mut rng),
+            requests,
+            values,
+            classes: classes_of(sizes, tree.keys),
             rng,
             keys: tree.keys,
             stride: (tree.memtable_bytes / ITEM_BYTES as u64 / 8).max(1),
@@ -250,20 +289,52 @@ impl<'a> Writer<'a> {
     }
 
     fn write(&mut self, draw: Draw, writes: u64, done: &mut dyn FnMut(u64)) -> Result<()> {
-        let mut chooser = Chooser::new(draw, self.keys, 1, 0, 1);
+        let Variation { deletes, phase, .. } = self.requests.variation;
+        let mut seed = SEED;
+        let mut chooser = Chooser::new(draw, self.keys, seed, 0, 1);
         let (mut key, mut batch) = (Vec::new(), WriteBatch::new());
         for i in 1..=writes {
-            self.space.write(chooser.next(&mut self.rng, self.keys), &mut key);
+            let number = chooser.next(&mut self.rng, self.keys);
+            self.space.write(number, &mut key);
             batch.clear();
-            batch.put(&key, self.values.next(&mut self.rng));
+            if deletes > 0.0 && self.rng.random_bool(deletes) {
+                batch.delete(&key);
+            } else {
+                let class = self.classes.get(number as usize).copied().unwrap_or(0);
+                batch.put(&key, self.values[usize::from(class)].next(&mut self.rng));
+            }
             self.engine.write(&batch, Durability::Buffered)?;
             if i % self.stride == 0 || i == writes {
                 self.engine.maintain()?;
                 done(i);
             }
+            if phase.is_some_and(|phase| i % phase == 0) && draw != Draw::Shuffled {
+                seed += 1;
+                chooser = Chooser::new(draw, self.keys, seed, 0, 1);
+            }
         }
         Ok(())
     }
+}
+
+/// The class of each key: the first class has the keys that are the most popular at first.
+fn classes_of(sizes: &[(f64, f64)], keys: u64) -> Vec<u8> {
+    if sizes.is_empty() {
+        return Vec::new();
+    }
+    let scatter = Permutation::new(keys, SEED);
+    let mut classes = vec![0; keys as usize];
+    let mut end = 0.0;
+    let ends = sizes.iter().map(|(share, _)| {
+        end += share * keys as f64;
+        end
+    });
+    let ends: Vec<f64> = ends.collect();
+    for rank in 0..keys {
+        let class = ends.iter().take_while(|&&end| rank as f64 >= end).count();
+        classes[scatter.apply(rank) as usize] = class.min(sizes.len() - 1) as u8;
+    }
+    classes
 }
 
 #[cfg(test)]

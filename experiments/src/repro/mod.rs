@@ -83,6 +83,7 @@ mod txn_social;
 mod txn_ycsb;
 mod unique_keys;
 mod verdict;
+mod workload_variations;
 mod write_stalls;
 mod zipf_merge;
 
@@ -156,6 +157,7 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &table_selection::TableSelection,
     &advice::Advice,
     &semantics::Semantics,
+    &workload_variations::WorkloadVariations,
     &txn_aborts::TxnAborts,
     &txn_ycsb::TxnYcsb,
 ];

@@ -50,6 +50,7 @@ const OURS: &[&str] = &[
     "model-speed",
     "advice",
     "semantics",
+    "workload-variations",
 ];
 
 const PAPER_SCALES: &[(&str, &str)] = &[

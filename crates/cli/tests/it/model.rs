@@ -43,6 +43,29 @@ fn each_technique_of_the_lsm_lowers_its_cost() {
 }
 
 #[test]
+fn deletions_sizes_and_changes_of_the_load_have_a_cost() {
+    let leveldb = ["leveldb", "--keys", "1e7", "--skew", "0.99"];
+    let total = |more: &[&str]| total(&[&leveldb, more].concat());
+    let plain = total(&[]);
+    assert_eq!(total(&["--deletes", "0"]), plain);
+    assert!(total(&["--phase", "1e6"]) > plain, "fewer overwrites meet");
+    assert!(total(&["--phase", "1e15"]) < plain * 1.01);
+    // Large hot items are overwritten in the upper levels.
+    let sizes = |first: u32, rest: u32| total(&["--item-sizes", &format!("0.1:{first},0.9:{rest}")]);
+    assert!(sizes(2000, 200) < sizes(200, 2000));
+    assert!((sizes(1000, 1000) - plain).abs() < 1e-6);
+    let simulated = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_siltstone"));
+        let common = ["model", "simulate", "--json", "--keys", "1e5", "--skew", "0.99"];
+        let output = command.args(common).args(more).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        answer["write_amplification"].as_f64().unwrap()
+    };
+    assert!(simulated(&["--phase", "1e4"]) > simulated(&[]));
+}
+
+#[test]
 fn invalid_parameters_are_refused_by_name() {
     let refused = |arguments: &[&str], name: &str| {
         let output = wa(arguments);
@@ -63,6 +86,13 @@ fn invalid_parameters_are_refused_by_name() {
     }
     refused(&["leveldb", "--keys", "1e8", "--sizes", "100MiB:10MiB"], "level_items");
     refused(&["leveldb", "--keys=nan", "--worst-case"], "keys");
+    refused(&["leveldb", "--keys", "1e6", "--deletes", "1"], "deletes");
+    refused(&["leveldb", "--keys", "1e6", "--item-sizes", "0.5:100"], "shares");
+    refused(&["leveldb", "--keys", "1e6", "--item-sizes", "0.5"], "SHARE:BYTES");
+    refused(&["leveldb", "--keys", "1e6", "--phase", "0"], "phase");
+    for design in &DESIGNS[1..] {
+        refused(&[design, "--keys", "1e6", "--deletes", "0.1"], "deletes");
+    }
     refused(&["lsm", "--keys", "1e8", "--hot-keys", "1e9"], "hot_keys");
     refused(&["lsm", "--keys", "1e8", "--overlap", "nan"], "overlap");
     refused(&["silt", "--keys", "1e8", "--instances", "0"], "instances");

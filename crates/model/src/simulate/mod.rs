@@ -19,8 +19,9 @@
 //! more than ten, as in the authors' simulator). A shuffled fill writes 1 to 4 % more.
 //!
 //! Differences from LevelDB, as in the thesis: no opportunistic addition of input tables, no
-//! skipping of levels, synchronous compaction. In addition: items have one size, keys have no
-//! prefixes, and a table is cut at a number of items.
+//! skipping of levels, synchronous compaction. In addition: keys have no prefixes, and a table is cut at
+//! a number of items. A tombstone is dropped when it reaches the last level. With a [`Variation`]
+//! sizes are in items of the mean size of a written one.
 //!
 //! Invariant: a run is a function of its parameters alone. Cost: 5 bytes of memory per key; 10⁸ keys
 //! and 4·10⁸ requests take about 45 s uniform, on one core.
@@ -29,9 +30,11 @@
 
 mod requests;
 mod tree;
+mod variation;
 
 use self::requests::Requests;
 use self::tree::Tree;
+pub use self::variation::Variation;
 use crate::error::{InvalidParameter, within};
 use crate::{Breakdown, LevelDb};
 
@@ -79,6 +82,8 @@ pub struct Simulation {
     pub rounds: f64,
     /// Seed of keys and requests.
     pub seed: u64,
+    /// Deletions, item sizes and changes of the load.
+    pub variation: Variation,
 }
 
 impl Simulation {
@@ -94,6 +99,7 @@ impl Simulation {
             load: Load::KeyOrder,
             rounds: 3.0,
             seed: 1,
+            variation: Variation::default(),
         }
     }
 
@@ -107,17 +113,18 @@ impl Simulation {
         within("skew", self.skew, 0.0, 10.0, "give a skew from 0 to 10")?;
         within("rounds", self.rounds, 0.01, 1e3, "give 0.01 to 1,000 rounds")?;
         within("table_items", self.table_items as f64, 1.0, 1e9, "give 1 item or more")?;
-        within("keys", f64::from(self.keys), 2.0, 4e9, "give 2 keys or more")?;
+        within("keys", f64::from(self.keys), 2.0, 2e9, "give 2 keys to 2·10^9")?;
         let overlap = self.overlap_tables.unwrap_or(1) as f64;
         within("overlap_tables", overlap, 1.0, 1e9, "give 1 table or more")?;
-        let mut tree = Tree::new(self);
-        let mut requests = Requests::new(self.keys, self.skew, self.seed);
+        let mut requests = Requests::new(self);
+        let weights = self.variation.weights(self.keys, self.skew, &requests)?;
+        let mut tree = Tree::new(self, weights);
         let counted = (self.rounds * f64::from(self.keys)) as u64;
         within("rounds", counted as f64, 1.0, 1e15, "give rounds of 1 request or more")?;
         let total = u64::from(self.keys) + counted;
         let mut done = 0;
-        let mut step = |tree: &mut Tree<'_>, key| {
-            tree.insert(key);
+        let mut step = |tree: &mut Tree<'_>, request| {
+            tree.insert(request);
             done += 1;
             if done % (1 << 16) == 0 {
                 progress(done, total);
@@ -128,12 +135,11 @@ impl Simulation {
                 Load::KeyOrder => i,
                 Load::Shuffled => requests.scatter(i),
             };
-            step(&mut tree, key);
+            step(&mut tree, requests.request(key));
         }
-        tree.written.fill(0);
+        tree.written.fill(0.0);
         for _ in 0..counted {
-            let key = requests.next();
-            step(&mut tree, key);
+            step(&mut tree, requests.next());
         }
         Ok(tree.breakdown(counted))
     }
@@ -158,6 +164,53 @@ mod tests {
             let model = design.write_amplification(&popularity).unwrap().total();
             let error = (model / simulated - 1.0).abs();
             assert!(error < 0.02, "skew {skew}: model {model}, simulator {simulated}");
+        }
+    }
+
+    /// The model and the simulator of a workload with this variation.
+    fn totals(skew: f64, variation: Variation, workload: &impl crate::Workload) -> (f64, f64) {
+        let keys = 300_000;
+        let design = LevelDb::standard(f64::from(keys), 1000.0, 5).unwrap();
+        let simulation = Simulation::standard(design.clone(), keys, skew, 1000.0);
+        let simulated = Simulation { variation, ..simulation }.run(|_, _| ()).unwrap();
+        (design.write_amplification(workload).unwrap().total(), simulated.total())
+    }
+
+    #[test]
+    fn deletions_write_what_the_model_says() {
+        for (skew, deletes, tombstone_size) in [(0.0, 0.3, 0.1), (0.99, 0.3, 0.1), (0.0, 0.5, 1.0)] {
+            let variation = Variation { deletes, tombstone_size, ..Variation::default() };
+            let keys = Popularity::zipf(300_000.0, skew).unwrap();
+            let workload = crate::Deletions::new(keys, deletes, tombstone_size).unwrap();
+            let (model, simulated) = totals(skew, variation, &workload);
+            let error = (model / simulated - 1.0).abs();
+            assert!(error < 0.038, "skew {skew}, {deletes}: {model} against {simulated}");
+        }
+    }
+
+    #[test]
+    fn items_of_several_sizes_write_what_the_model_says() {
+        // Popular keys with small items, and with large ones.
+        for (first, rest) in [(1.0, 10.0), (10.0, 1.0)] {
+            let item_sizes = vec![(0.1, first), (0.9, rest)];
+            let keys = Popularity::zipf(300_000.0, 0.99).unwrap();
+            let workload = keys.with_item_sizes(&item_sizes).unwrap();
+            let variation = Variation { item_sizes, ..Variation::default() };
+            let (model, simulated) = totals(0.99, variation, &workload);
+            let error = (model / simulated - 1.0).abs();
+            assert!(error < 0.038, "{first}, {rest}: {model} against {simulated}");
+        }
+    }
+
+    #[test]
+    fn changing_load_writes_what_the_model_says() {
+        for phase in [10_000, 100_000] {
+            let keys = Popularity::zipf(300_000.0, 0.99).unwrap();
+            let workload = crate::Drift::new(&keys, phase as f64).unwrap();
+            let variation = Variation { phase: Some(phase), ..Variation::default() };
+            let (model, simulated) = totals(0.99, variation, &workload);
+            let error = (model / simulated - 1.0).abs();
+            assert!(error < 0.038, "phases of {phase}: {model} against {simulated}");
         }
     }
 

@@ -1,9 +1,12 @@
 //! The keys that a simulation requests: popularity ranks by Zipf's law, scattered over the key
-//! space by a bijection, so that popular keys are no neighbours.
+//! space by a bijection, so that popular keys are no neighbours. After each phase it is another one.
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Zipf};
+
+use super::Simulation;
+use super::variation::Entry;
 
 /// The stream of requested keys.
 pub(super) struct Requests {
@@ -12,11 +15,16 @@ pub(super) struct Requests {
     zipf: Option<Zipf<f64>>,
     half_bits: u32,
     round_keys: [u32; 4],
+    deletes: f64,
+    /// Requests of a phase, and those left of this one.
+    phase: Option<u64>,
+    left: u64,
 }
 
 impl Requests {
-    /// Requests for `keys` keys, with the Zipf exponent `skew`; 0 is uniform.
-    pub(super) fn new(keys: u32, skew: f64, seed: u64) -> Self {
+    /// The requests of a simulation.
+    pub(super) fn new(simulation: &Simulation) -> Self {
+        let Simulation { keys, skew, seed, ref variation, .. } = *simulation;
         let mut rng = SmallRng::seed_from_u64(seed);
         let bits = u32::BITS - (keys - 1).leading_zeros();
         Requests {
@@ -25,16 +33,33 @@ impl Requests {
             half_bits: bits.div_ceil(2),
             round_keys: rng.random(),
             rng,
+            deletes: variation.deletes,
+            phase: variation.phase,
+            left: variation.phase.unwrap_or(0),
         }
     }
 
-    /// The key of the next request.
-    pub(super) fn next(&mut self) -> u32 {
+    /// The next request.
+    pub(super) fn next(&mut self) -> Entry {
+        if let Some(phase) = self.phase {
+            if self.left == 0 {
+                self.round_keys = self.rng.random();
+                self.left = phase;
+            }
+            self.left -= 1;
+        }
         let rank = match &self.zipf {
             None => self.rng.random_range(0..self.keys),
             Some(zipf) => zipf.sample(&mut self.rng) as u32 - 1,
         };
-        self.scatter(rank)
+        let key = self.scatter(rank);
+        self.request(key)
+    }
+
+    /// A request for `key`: a put or a deletion.
+    pub(super) fn request(&mut self, key: u32) -> Entry {
+        let is_deletion = self.deletes > 0.0 && self.rng.random_bool(self.deletes);
+        Entry::new(key, is_deletion)
     }
 
     /// The key of a popularity rank.
@@ -60,11 +85,13 @@ impl Requests {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::LevelDb;
 
     #[test]
     fn scatter_is_a_bijection() {
         for keys in [2, 3, 1000, 1024, 1025] {
-            let requests = Requests::new(keys, 0.0, 1);
+            let design = LevelDb::standard(1000.0, 1000.0, 1).unwrap();
+            let requests = Requests::new(&Simulation::standard(design, keys, 0.0, 1000.0));
             let mut seen: Vec<u32> = (0..keys).map(|rank| requests.scatter(rank)).collect();
             seen.sort_unstable();
             assert!(seen.into_iter().eq(0..keys));
