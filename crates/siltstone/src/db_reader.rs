@@ -27,6 +27,7 @@ use parking_lot::Mutex;
 use siltstone_engine::{Error, Result};
 use siltstone_vfs::Vfs;
 
+use crate::encryption::Keys;
 use crate::pin::{self, PinnedStore, StoreState};
 use crate::{Db, DbOptions, Table};
 
@@ -61,8 +62,8 @@ impl Db {
     /// Opens the store in `dir` for reading, also while another process has it open for writing.
     /// Nothing is locked or written in the directory. [`DbReader::catch_up`] shows later writes.
     ///
-    /// Only tables on `lsm` without persistent memory (`pmem.size`); others are refused by
-    /// [`DbReader::table`]. The reader keeps the files that it shows open, also those that the
+    /// Only tables on `lsm` without persistent memory (`pmem.size`), on `trie` without `fast_dir`,
+    /// and on `silt`; others are refused by [`DbReader::table`]. The reader keeps the files that it shows open, also those that the
     /// writer has removed, whose space is free only then. With fewer descriptors than files, a read
     /// may fail because its file was removed: catch up then.
     ///
@@ -85,7 +86,7 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// Those of [`open`](Self::open) but `Locked`; `Invalid` for an encrypted store.
+    /// Those of [`open`](Self::open) but `Locked`.
     pub fn open_reader(dir: impl AsRef<Path>, options: DbOptions) -> Result<DbReader> {
         let options = DbOptions { max_open_files: MAX_OPEN_FILES, ..options };
         Self::open_reader_vfs(Self::directory_of(dir.as_ref(), &options)?, options)
@@ -96,11 +97,6 @@ impl Db {
     /// # Errors
     /// Those of [`open_reader`](Self::open_reader).
     pub fn open_reader_vfs(vfs: Arc<dyn Vfs>, options: DbOptions) -> Result<DbReader> {
-        if !options.encryption.is_none() {
-            return Err(Error::Invalid(
-                "an encrypted store has no readers beside its writer".into(),
-            ));
-        }
         let options = DbOptions { read_only: true, ..options };
         let (db, state, refused) = retry(|| open(&vfs, &options, None))?
             .ok_or_else(|| Error::Invalid("a first catch-up opens the store".to_owned()))?;
@@ -158,11 +154,14 @@ fn open(
     options: &DbOptions,
     known: Option<&StoreState>,
 ) -> Result<Option<(Db, StoreState, BTreeMap<String, &'static str>)>> {
+    let vfs = options.encryption.open(vfs.clone())?;
     let PinnedStore { directory, state, refused } = pin::pin(vfs.as_ref())?;
     if known == Some(&state) {
         return Ok(None);
     }
-    let db = Db::open_vfs(Arc::new(directory), options.clone())?;
+    // What is pinned is decrypted.
+    let options = DbOptions { encryption: Keys::default(), ..options.clone() };
+    let db = Db::open_vfs(Arc::new(directory), options)?;
     // Now: what the writer has removed is found before anyone reads.
     for name in db.table_names()? {
         db.table(&name)?;

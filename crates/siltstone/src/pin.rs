@@ -53,6 +53,7 @@ pub(crate) struct StoreState {
 /// A table with its manifest pinned.
 struct PinnedTable {
     name: String,
+    engine: String,
     vfs: Arc<dyn Vfs>,
     files: PinnedDirectory,
     first_log: u64,
@@ -74,9 +75,10 @@ pub(crate) fn pin(vfs: &dyn Vfs) -> Result<PinnedStore> {
             false
         }
     });
-    let names = catalogue.tables.keys();
-    let mut tables =
-        names.map(|name| pin_manifest(vfs, name, &mut state)).collect::<Result<Vec<_>>>()?;
+    let mut tables = Vec::new();
+    for (name, spec) in &catalogue.tables {
+        tables.push(pin_manifest(vfs, name, &spec.engine, &mut state)?);
+    }
     for table in &mut tables {
         pin_files(table, &mut state)?;
     }
@@ -88,7 +90,12 @@ pub(crate) fn pin(vfs: &dyn Vfs) -> Result<PinnedStore> {
     Ok(PinnedStore { directory: pinned, state, refused })
 }
 
-fn pin_manifest(store: &dyn Vfs, name: &str, state: &mut StoreState) -> Result<PinnedTable> {
+fn pin_manifest(
+    store: &dyn Vfs,
+    name: &str,
+    engine: &str,
+    state: &mut StoreState,
+) -> Result<PinnedTable> {
     let vfs = store.existing_subdirectory(&directory(name))?;
     let mut files = PinnedDirectory::of(vfs.as_ref());
     // CURRENT is before MANIFEST in this order: a manifest that it names is complete from then on.
@@ -99,12 +106,12 @@ fn pin_manifest(store: &dyn Vfs, name: &str, state: &mut StoreState) -> Result<P
     }
     // As pinned, since the files of the directory may be newer.
     let manifest: Arc<dyn Vfs> = Arc::new(files.clone());
-    let first_log = engines::first_log(&manifest)?;
-    Ok(PinnedTable { name: name.to_owned(), vfs, files, first_log })
+    let first_log = engines::first_log(engine, &manifest)?;
+    Ok(PinnedTable { name: name.to_owned(), engine: engine.to_owned(), vfs, files, first_log })
 }
 
 fn pin_files(table: &mut PinnedTable, state: &mut StoreState) -> Result<()> {
-    let PinnedTable { name, vfs, files, first_log } = table;
+    let PinnedTable { name, engine, vfs, files, first_log } = table;
     for number in logs_from(vfs.as_ref(), *first_log)?.into_iter().rev() {
         let file_name = FileKind::Log.name(FileNumber(number));
         let file = vfs.open(&file_name, Mode::Read)?;
@@ -133,7 +140,7 @@ fn pin_files(table: &mut PinnedTable, state: &mut StoreState) -> Result<()> {
             Err(error) => return Err(error),
         }
     }
-    if engines::first_log(vfs)? != *first_log {
+    if engines::first_log(engine, vfs)? != *first_log {
         let removed = std::io::Error::from(std::io::ErrorKind::NotFound);
         return Err(Error::io("pin the logs of", vfs.name(), &removed));
     }

@@ -340,6 +340,38 @@ fn read_only_store_writes_no_byte() {
     assert!(contents() == before);
 }
 
+#[test]
+fn reader_beside_the_writer_of_an_encrypted_store_shows_its_writes() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (dir, keys) = (scratch.path().join("s"), ring(&[1]));
+    let db = Db::open_or_create(&dir, options(&keys)).unwrap();
+    let names = ["lsm", "trie", "silt"];
+    let tables = names.map(|engine| db.table_or_create(engine, engine, &Default::default()).unwrap());
+    assert!(matches!(Db::open_reader(&dir, DbOptions::default()), Err(Error::Refused { .. })));
+    assert!(matches!(Db::open_reader(&dir, options(&ring(&[2]))), Err(Error::Refused { .. })));
+    let reader = Db::open_reader(&dir, options(&keys)).unwrap();
+    for round in 0..4 {
+        for i in 0..500 {
+            for table in &tables {
+                table.put(&u32::to_be_bytes(i), value(round * 500 + i).as_bytes()).unwrap();
+            }
+        }
+        if round % 2 == 1 {
+            tables.iter().for_each(|table| table.flush().unwrap());
+        }
+        assert!(reader.catch_up().unwrap());
+        assert!(!reader.catch_up().unwrap());
+        for name in names {
+            let table = reader.table(name).unwrap();
+            for i in 0..500 {
+                let found = table.get(&u32::to_be_bytes(i)).unwrap();
+                let expected = value(round * 500 + i);
+                assert_eq!(found.as_deref(), Some(expected.as_bytes()), "{name} {round} {i}");
+            }
+        }
+    }
+}
+
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/encrypted_fixtures")
 }

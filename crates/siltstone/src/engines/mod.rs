@@ -140,23 +140,35 @@ pub(crate) fn survey_parts(name: &str, vfs: &Arc<dyn Vfs>) -> Result<PartSurvey>
     }
 }
 
-/// The first log that recovery of the `lsm` table on `vfs` needs.
+/// The first log that recovery of the table on `vfs` needs.
 ///
 /// # Errors
-/// [`Error::Refused`] without a manifest; [`Error::Corruption`]; I/O errors.
-pub(crate) fn first_log(vfs: &Arc<dyn Vfs>) -> Result<u64> {
-    siltstone_lsm::Lsm::first_log(vfs)
+/// [`Error::InvalidOptions`] for an engine without logs; [`Error::Refused`] without a manifest;
+/// [`Error::Corruption`]; I/O errors.
+pub(crate) fn first_log(name: &str, vfs: &Arc<dyn Vfs>) -> Result<u64> {
+    match name {
+        "lsm" => siltstone_lsm::Lsm::first_log(vfs),
+        "trie" => siltstone_trie::Trie::first_log(vfs),
+        "silt" => siltstone_silt::Silt::first_log(vfs),
+        _ => Err(unknown(name)),
+    }
 }
 
-/// Whether a reader beside the writer can open a table: its files do not change once they are
-/// written. The error is the engine's name.
+/// Whether a reader beside the writer can open a table: all of its files are in its directory, and
+/// do not change once they are written. The error is the engine's name.
 pub(crate) fn check_reader(spec: &TableSpec) -> std::result::Result<(), &'static str> {
-    let name = NAMES.iter().copied().find(|name| *name == spec.engine).unwrap_or("unknown");
-    let options = siltstone_lsm::Options::from_map(&spec.options);
-    match name {
-        "lsm" if options.is_ok_and(|options| !options.has_pmem()) => Ok(()),
-        "lsm" => Err("lsm with pmem.size"),
-        _ => Err(name),
+    let options = &spec.options;
+    match spec.engine.as_str() {
+        "lsm" => match siltstone_lsm::Options::from_map(options) {
+            Ok(options) if !options.has_pmem() => Ok(()),
+            _ => Err("lsm with pmem.size"),
+        },
+        "trie" => match siltstone_trie::Options::from_map(options) {
+            Ok(options) if options.fast_dir.is_none() => Ok(()),
+            _ => Err("trie with fast_dir"),
+        },
+        "silt" => Ok(()),
+        other => Err(NAMES.iter().copied().find(|name| *name == other).unwrap_or("unknown")),
     }
 }
 
