@@ -27,6 +27,7 @@ const SECONDS: &[(&str, u32)] = &[
     ("mica-lossless", 11),
     ("mica-eviction", 20),
     ("mica-reinsertion", 20),
+    ("mica-policies", 10),
     ("mica-lines", 1),
     ("mica-network", 65),
     ("mica-small", 68),

@@ -24,6 +24,7 @@ mod ect_figures;
 mod ect_knobs;
 mod ect_size;
 mod ect_table_2_5;
+mod eviction_policies;
 mod hashes;
 mod level_density;
 mod level_sizes;
@@ -44,6 +45,7 @@ mod mica_latency;
 mod mica_lines;
 mod mica_lossless;
 mod mica_network;
+mod mica_policies;
 mod mica_prefetch;
 mod mica_throughput;
 mod mica_trees;
@@ -115,6 +117,7 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &mica_lossless::MicaLossless,
     &mica_eviction::MicaEviction,
     &mica_eviction::MicaReinsertion,
+    &mica_policies::MicaPolicies,
     &mica_lines::MicaLines,
     &mica_network::MicaNetwork::Tiny,
     &mica_network::MicaNetwork::Small,

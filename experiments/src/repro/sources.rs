@@ -43,6 +43,7 @@ const OURS: &[&str] = &[
     "mica-reinsertion",
     "mica-latency",
     "mica-latency-past",
+    "mica-policies",
     "mica-prefetch",
     "trie-frontier",
     "write-stalls",
