@@ -300,7 +300,7 @@ mod tests {
     fn keys_that_are_requested_once_leave_the_small_queue_of_s3_fifo() {
         let mut cache = cache("S3-FIFO", 20, 1000);
         for _ in 0..3 {
-            (0..10).for_each(|key| drop(cache.request(key)));
+            (0..10).for_each(|key| _ = cache.request(key));
         }
         (100..1000).for_each(|key| assert!(!cache.request(key)));
         assert!((0..10).all(|key| cache.request(key)), "a scan evicts no popular key");
