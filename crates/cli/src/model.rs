@@ -288,7 +288,12 @@ impl Workload {
 impl Levels {
     fn design(&self, workload: &Workload) -> Result<LevelDb, InvalidParameter> {
         let size = workload.mean_size()?;
-        let standard = LevelDb::standard(workload.keys as f64, size, self.levels)?;
+        let keys = match &workload.item_sizes[..] {
+            [] => workload.keys as f64,
+            // In items of that size.
+            _ => workload.puts()?.0.keys(),
+        };
+        let standard = LevelDb::standard(keys, size, self.levels)?;
         let items = |bytes: &u64| *bytes as f64 / size;
         Ok(LevelDb {
             log_items: items(&self.log),

@@ -166,7 +166,9 @@ impl Case {
     /// Write amplification by the simulator, and its design.
     fn simulate(&self, keys: f64) -> Result<(f64, LevelDb)> {
         let mean = self.mean_size(keys).map_err(model_error)?;
-        let design = LevelDb::standard(keys, mean, 10).map_err(model_error)?;
+        // In items of the mean size: fewer or more than there are keys.
+        let (puts, _) = self.puts(keys).map_err(model_error)?;
+        let design = LevelDb::standard(puts.keys(), mean, 10).map_err(model_error)?;
         let simulation = Simulation {
             variation: self.variation(keys),
             ..Simulation::standard(design.clone(), keys as u32, self.skew, mean)
