@@ -120,16 +120,16 @@ impl TreeCursor {
     fn find_forward(&mut self) -> Result<bool> {
         self.state = State::Invalid;
         while self.merge.valid() {
-            if !self.range.is_before_end(self.merge.key()) {
+            let key = self.merge.key();
+            if !self.range.is_before_end(key) {
                 return Ok(false);
             }
-            if !self.skips.is_ordered(self.merge.key(), true) {
+            if !self.skips.is_ordered(key, true) {
                 return Err(self.merge.out_of_order());
             }
             let deleted = match &mut self.deletes {
                 None => 0,
                 Some(deletes) => {
-                    let key = self.merge.key();
                     let span = deletes.span(key);
                     if span.sequence > 0 && self.merge.may_skip_run(span.sequence) {
                         if !self.skips.note(key, self.merge.runs()) {
@@ -141,16 +141,18 @@ impl TreeCursor {
                     span.sequence
                 }
             };
-            if self.merge.sequence() > self.at {
+            let sequence = self.merge.sequence();
+            if sequence > self.at {
                 self.merge.next()?;
                 continue;
             }
-            if self.merge.sequence() > deleted {
+            if sequence > deleted {
                 self.resolve()?;
             }
-            let is_gone = self.merge.sequence() < deleted
-                || is_gone(self.merge.kind(), self.merge.expires_at(), &*self.clock);
-            if !is_gone && self.merge.kind() == Kind::Merge {
+            let kind = self.merge.kind();
+            let expires_at = if kind == Kind::PutExpiring { self.merge.expires_at() } else { 0 };
+            let is_gone = sequence < deleted || is_gone(kind, expires_at, &*self.clock);
+            if !is_gone && kind == Kind::Merge {
                 let key = self.merge.key().to_vec();
                 if self.read_operands(&key)? {
                     self.state = State::OnOperand;
@@ -160,7 +162,7 @@ impl TreeCursor {
                 self.state = State::OnMerge;
                 return Ok(true);
             }
-            let is_tombstone = is_gone && self.merge.kind() == Kind::Delete;
+            let is_tombstone = is_gone && kind == Kind::Delete;
             self.skip_key()?;
             self.count_passed(is_tombstone);
         }
@@ -198,9 +200,11 @@ impl TreeCursor {
     fn skip_key(&mut self) -> Result<()> {
         self.key.clear();
         self.key.extend_from_slice(self.merge.key());
+        let head = self.merge.key_head();
         for _ in 0..MAX_STEPS_BEFORE_SEEK {
             self.merge.next()?;
-            if !self.merge.valid() || self.merge.key() != self.key {
+            let is_other = |merge: &Merge| merge.key_head() != head || merge.key() != self.key;
+            if !self.merge.valid() || is_other(&self.merge) {
                 return Ok(());
             }
         }
