@@ -166,8 +166,8 @@ impl LogAccess {
     }
 
     /// Passes the record at `position`, of about `expected` bytes, to `visit`. Cost: no copy if the
-    /// record is in one cached chunk or one fragment, a copy if it is in two cached chunks, else that
-    /// of [`read`](Self::read).
+    /// record is in one cached chunk or one fragment, one copy if it is in two cached chunks, else
+    /// that of [`read`](Self::read).
     ///
     /// # Errors
     /// As [`read`](Self::read).
