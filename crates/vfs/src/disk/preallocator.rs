@@ -7,7 +7,7 @@
 //!
 //! Populating a mapping for stores dirties all its pages. While syncs are frequent, which the pages
 //! of single-page folios are for, that would have the next sync write the window again, and gain
-//! nothing: a sync protects the pages that it writes, so the first store to each faults in any case.
+//! nothing: a sync protects the pages that it writes, so the first store to each faults anyway.
 //!
 //! ```text
 //!   file    ──── written ────┤ reserved ├──────── zeros ────────┤

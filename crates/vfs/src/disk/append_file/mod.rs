@@ -28,8 +28,8 @@
 //! device. Windows therefore have large folios (64 KiB, cheap to create) only while syncs are rare.
 //! Once a sync covers less than one large folio, the preallocated space is released and created
 //! again with single-page folios, in this file and in later files of the directory, until 1 MiB is
-//! appended without a sync. A synced append of 100 bytes then writes 4 KiB instead of 64 KiB. A sync
-//! writes the zeros of a new window, too, so windows of single-page folios are small.
+//! appended without a sync. A synced append of 100 bytes then writes 4 KiB instead of 64 KiB. A
+//! sync writes the zeros of a new window, too, so windows of single-page folios are small.
 //!
 //! Invariant: no window extends past the end of the file, which is truncated only without windows.
 
@@ -63,8 +63,8 @@ const MAX_EXPECTED_WINDOW_BYTES: u64 = 2 << 20;
 /// The number of pending windows of such a file. Other files have one.
 const EXPECTED_PENDING_WINDOWS: usize = 2;
 
-/// The maximum size of a window while syncs are frequent: the next sync writes all of its zeros, and
-/// one append waits for that.
+/// The maximum size of a window while syncs are frequent: the next sync writes all of its zeros,
+/// and one append waits for that.
 const MAX_SYNCED_WINDOW_BYTES: u64 = LARGE_FOLIO_BYTES;
 
 /// How far a file may exceed its announced size before it gets windows like any other.
