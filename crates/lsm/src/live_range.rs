@@ -65,9 +65,10 @@ impl LiveRange {
         &self.inserted_at
     }
 
-    /// Whether `key` is live. Cost: two comparisons.
+    /// Whether `key` is live. Cost: two comparisons, unless all keys are.
+    #[inline]
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
-        self.contains_beside_cursor(key, *self.cursor <= *key)
+        self.is_full() || self.contains_beside_cursor(key, *self.cursor <= *key)
     }
 
     /// As [`contains`](Self::contains), for a key of which it is known whether it is at the cursor

@@ -88,6 +88,7 @@ pub fn operations(bytes: &[u8]) -> impl Iterator<Item = Result<Op<'_>, String>> 
 ///
 /// # Errors
 /// As from [`operations`].
+#[inline]
 pub fn all_operations(bytes: &[u8]) -> impl Iterator<Item = Result<BatchOp<'_>, String>> {
     Decoder { bytes }
 }
@@ -107,6 +108,7 @@ pub(super) struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
+    #[inline]
     fn op(&mut self) -> Option<BatchOp<'a>> {
         let kind = self.take(1)?[0];
         let key_len = self.varint()?;
@@ -132,12 +134,14 @@ impl<'a> Decoder<'a> {
         })
     }
 
+    #[inline]
     fn take(&mut self, n: usize) -> Option<&'a [u8]> {
         let (head, tail) = self.bytes.split_at_checked(n)?;
         self.bytes = tail;
         Some(head)
     }
 
+    #[inline]
     fn varint(&mut self) -> Option<usize> {
         let (value, used) = read_varint(self.bytes)?;
         self.bytes = &self.bytes[used..];
@@ -148,6 +152,7 @@ impl<'a> Decoder<'a> {
 impl<'a> Iterator for Decoder<'a> {
     type Item = Result<BatchOp<'a>, String>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         if self.bytes.is_empty() {
             return None;

@@ -124,16 +124,18 @@ impl TreeCursor {
                 return Ok(false);
             }
             let Some(deleted) = self.deleted_up_to(true)? else { continue };
-            if self.merge.sequence() > self.at {
+            let sequence = self.merge.sequence();
+            if sequence > self.at {
                 self.merge.next()?;
                 continue;
             }
-            if self.merge.sequence() > deleted {
+            if sequence > deleted {
                 self.resolve()?;
             }
-            let is_gone = self.merge.sequence() < deleted
-                || is_gone(self.merge.kind(), self.merge.expires_at(), &*self.clock);
-            if !is_gone && self.merge.kind() == Kind::Merge {
+            let kind = self.merge.kind();
+            let expires_at = if kind == Kind::PutExpiring { self.merge.expires_at() } else { 0 };
+            let is_gone = sequence < deleted || is_gone(kind, expires_at, &*self.clock);
+            if !is_gone && kind == Kind::Merge {
                 let key = self.merge.key().to_vec();
                 if self.read_operands(&key)? {
                     self.state = State::OnOperand;
@@ -143,7 +145,7 @@ impl TreeCursor {
                 self.state = State::OnMerge;
                 return Ok(true);
             }
-            let is_tombstone = is_gone && self.merge.kind() == Kind::Delete;
+            let is_tombstone = is_gone && kind == Kind::Delete;
             self.skip_key()?;
             self.count_passed(is_tombstone);
         }
@@ -204,9 +206,11 @@ impl TreeCursor {
     fn skip_key(&mut self) -> Result<()> {
         self.key.clear();
         self.key.extend_from_slice(self.merge.key());
+        let head = self.merge.key_head();
         for _ in 0..MAX_STEPS_BEFORE_SEEK {
             self.merge.next()?;
-            if !self.merge.valid() || self.merge.key() != self.key {
+            let is_other = |merge: &Merge| merge.key_head() != head || merge.key() != self.key;
+            if !self.merge.valid() || is_other(&self.merge) {
                 return Ok(());
             }
         }

@@ -16,6 +16,7 @@ use siltstone_table::{IterOptions, Kind, TableIter};
 use super::value_prefetcher::{PrefetchBudget, ValuePrefetcher};
 use crate::blob_ref::BlobRef;
 use crate::live_range::LiveRange;
+use crate::record::Position;
 use crate::version::{L0Run, LogFile, LoggedValue, OpenBlobs, TableFile};
 
 /// Iterates over the live part of an L0 run.
@@ -25,6 +26,8 @@ pub(crate) struct L0RunIter {
     blobs: OpenBlobs,
     live: LiveRange,
     is_valid: bool,
+    /// Of the current entry, once it is decoded.
+    position: Option<DecodedPosition>,
     value: ValueLocation,
     logged: LoggedValue,
     /// The value of the current entry, if it was copied.
@@ -33,6 +36,9 @@ pub(crate) struct L0RunIter {
     prefetcher: Option<Box<ValuePrefetcher>>,
     purpose: Purpose,
 }
+
+/// The position of a value in the log, and its expiry if the table has it.
+type DecodedPosition = (Position, Option<u64>);
 
 /// The location of the current value.
 enum ValueLocation {
@@ -60,6 +66,7 @@ impl L0RunIter {
             blobs: file.blobs().clone(),
             live: run.live().clone(),
             is_valid: false,
+            position: None,
             value: ValueLocation::Table,
             logged: LoggedValue::default(),
             copied: Vec::new(),
@@ -126,14 +133,23 @@ impl L0RunIter {
 
     /// Prefetches the current value, which a scan needs when the keys before it in other runs have
     /// been passed.
-    fn prefetch_value(&self) {
+    fn prefetch_value(&mut self) {
         if self.is_valid
             && self.purpose == Purpose::Scan
             && self.table.kind() == Kind::Position
             && let Some(log) = &self.log
-            && let Ok((position, _)) = log.position(self.table.value())
+            && let Ok(decoded) = log.position(self.table.value())
         {
-            log.prefetch(position);
+            log.prefetch(decoded.0);
+            self.position = Some(decoded);
+        }
+    }
+
+    /// The position of the current entry's value in `log`.
+    fn position(&self, log: &LogFile) -> Result<DecodedPosition> {
+        match self.position {
+            Some(decoded) => Ok(decoded),
+            None => log.position(self.table.value()),
         }
     }
 
@@ -176,7 +192,7 @@ impl L0RunIter {
         // No flush writes a position without a log: the kind `Position` is reported as corruption.
         let Some(log) = &self.log else { return Ok(()) };
         let version = (self.table.key(), self.table.sequence());
-        let (position, _) = log.position(self.table.value())?;
+        let (position, _) = self.position(log)?;
         if let Some(prefetcher) = &mut self.prefetcher
             && let Some(range) = prefetcher.find(log.access(), &self.live, position, version)
         {
@@ -221,7 +237,7 @@ impl L0RunIter {
             if !log.has_expiry() {
                 return self.resolve();
             }
-            let (_, expires_at) = log.position(self.table.value())?;
+            let (_, expires_at) = self.position(log)?;
             self.logged = LoggedValue::without_value(expires_at);
             self.value = ValueLocation::Skipped;
         }
@@ -253,7 +269,7 @@ impl L0RunIter {
 
     /// Moves forwards to the first live key.
     fn skip_dead_forward(&mut self) -> Result<()> {
-        self.value = ValueLocation::Table;
+        (self.position, self.value) = (None, ValueLocation::Table);
         self.is_valid = self.table.valid();
         if self.is_valid && !self.live.contains(self.table.key()) {
             match self.live.after(self.table.key()) {
@@ -268,7 +284,7 @@ impl L0RunIter {
 
     /// Moves backwards to the last live key.
     fn skip_dead_backward(&mut self) -> Result<()> {
-        self.value = ValueLocation::Table;
+        (self.position, self.value) = (None, ValueLocation::Table);
         self.is_valid = self.table.valid();
         if self.is_valid && !self.live.contains(self.table.key()) {
             match self.live.before(self.table.key()) {

@@ -64,6 +64,8 @@ pub(crate) struct Merge {
 struct HeapItem {
     /// The head of its current key.
     head: u64,
+    /// That of its current version.
+    sequence: u64,
     run: usize,
 }
 
@@ -189,7 +191,7 @@ impl Merge {
             let (key, sequence) = (self.key().to_vec(), self.sequence());
             self.seek(&key, sequence)?;
         }
-        self.step(Source::next)
+        self.step(|run| run.next().map(|()| run.valid()))
     }
 
     /// To the version before; the merge must be valid.
@@ -198,7 +200,7 @@ impl Merge {
             let (key, sequence) = (self.key().to_vec(), self.sequence());
             self.seek_back(&key, sequence)?;
         }
-        self.step(Source::prev)
+        self.step(|run| run.prev().map(|()| run.valid()))
     }
 
     /// Whether the table of the current version has no version newer than `newest`. The merge must
@@ -261,8 +263,13 @@ impl Merge {
         self.top().key()
     }
 
+    /// The head of the current key: keys with different heads differ.
+    pub(crate) fn key_head(&self) -> u64 {
+        self.heap[0].head
+    }
+
     pub(crate) fn sequence(&self) -> u64 {
-        self.top().sequence()
+        self.heap[0].sequence
     }
 
     /// To be called before `kind`, `expires_at` or `value`.
@@ -420,38 +427,40 @@ impl Merge {
         }
     }
 
-    fn step(&mut self, step: fn(&mut Source) -> Result<()>) -> Result<()> {
+    /// Moves the run of the current version by `step`, which returns whether it is still valid.
+    fn step(&mut self, step: impl FnOnce(&mut Source) -> Result<bool>) -> Result<()> {
         if self.steps == MAX_DEFERRED_STEPS {
             self.seek_deferred_if(|_, _, _| true)?;
         }
         self.steps += 1;
-        self.move_top(|run| step(run).map(|()| run.valid()))?;
+        self.move_top(step)?;
         if self.deferred > 0 { self.seek_deferred() } else { Ok(()) }
     }
 
     fn sift_down(&mut self, mut at: usize) {
+        let Some(&item) = self.heap.get(at) else { return };
         loop {
             let left = 2 * at + 1;
-            if left >= self.heap.len() {
-                return;
+            let Some(mut child) = self.heap.get(left) else { break };
+            let mut from = left;
+            if let Some(right) = self.heap.get(left + 1)
+                && self.is_next(right, child)
+            {
+                (child, from) = (right, left + 1);
             }
-            let right = left + 1;
-            let child =
-                if right < self.heap.len() && self.is_next(right, left) { right } else { left };
-            if !self.is_next(child, at) {
-                return;
+            if !self.is_next(child, &item) {
+                break;
             }
-            self.heap.swap(child, at);
-            at = child;
+            self.heap[at] = *child;
+            at = from;
         }
+        self.heap[at] = item;
     }
 
-    /// Whether heap slot `a` precedes slot `b` in the current direction.
-    fn is_next(&self, a: usize, b: usize) -> bool {
-        let (mut a, mut b) = (&self.heap[a], &self.heap[b]);
-        if self.direction == Direction::Backward {
-            (a, b) = (b, a);
-        }
+    /// Whether the version of `a` precedes that of `b` in the current direction.
+    #[inline]
+    fn is_next(&self, a: &HeapItem, b: &HeapItem) -> bool {
+        let (a, b) = if self.direction == Direction::Forward { (a, b) } else { (b, a) };
         match a.head.cmp(&b.head) {
             Ordering::Equal => self.runs[a.run].is_before(&self.runs[b.run]),
             order => order.is_lt(),
@@ -459,6 +468,7 @@ impl Merge {
     }
 
     fn heap_item(&self, run: usize) -> HeapItem {
-        HeapItem { head: key_head(self.runs[run].key()), run }
+        let source = &self.runs[run];
+        HeapItem { head: key_head(source.key()), sequence: source.sequence(), run }
     }
 }

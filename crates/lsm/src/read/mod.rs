@@ -63,13 +63,16 @@ fn find<'v>(
     }
     let probe = &mut BloomProbe::new(hash64(key));
     let found = find_in_level0(view, key, probe, at, hints, stats);
-    if let Some(run) = view.version.pmem_runs().next() {
+    // Looks for a run only if one was read.
+    if stats.bytes > 0
+        && let Some(run) = view.version.pmem_runs().next()
+    {
         run.note_read(stats, Purpose::Get);
     }
     if let Some(found) = found? {
         return Ok(Some(found));
     }
-    for tables in &view.version.levels {
+    for tables in view.version.levels.iter().filter(|tables| !tables.is_empty()) {
         if let Some(file) = tables.get(tables.find(key))
             && let Some(found) = file.get(key, probe, at)?
         {

@@ -21,6 +21,7 @@ impl SkipGuard {
     }
 
     /// Whether `key` may follow the last move.
+    #[inline]
     pub(crate) fn is_ordered(&self, key: &[u8], is_forward: bool) -> bool {
         let last = self.last.as_slice();
         self.count == 0 || if is_forward { last <= key } else { key <= last }

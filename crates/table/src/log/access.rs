@@ -6,22 +6,25 @@
 //!   chunks   └─ 4 KiB ─┴─ 4 KiB ─┴─ …                 cached like the blocks of an SSTable
 //! ```
 //!
-//! With a block cache, a record that lies in one cached chunk is lent from there. A chunk is cached
-//! at the second read of a record in it, if the cache has space left; in a full cache only at every
-//! few misses, since random reads use little of each chunk. Only reads for users fill the cache.
-//! Longer records are read past it.
+//! With a block cache, a record that lies in one cached chunk is lent from there, and one that lies
+//! in two is copied from both. A chunk is cached at the second read of a record in it, if the cache
+//! has space left; in a full cache only at every few misses, since random reads use little of each
+//! chunk. Only reads for users fill the cache. Longer records are read past it.
 //!
-//! Invariant: a record is compared with its checksum at each read, also in a cached chunk.
+//! Invariant: a record is compared with its checksum at each read from the file. In a cached chunk
+//! it is compared when it is read first, as a block of an SSTable is when it is cached, and again
+//! only if a short record beside it was read meanwhile.
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_structures::prefetch;
 use siltstone_vfs::{File, Mode, Vfs};
 
 use super::format::{
-    BLOCK_BYTES, FRAGMENT_HEADER_BYTES, HEADER_BYTES, LogSum, Part, fits_fragment,
+    BLOCK_BYTES, FRAGMENT_HEADER_BYTES, Fragment, HEADER_BYTES, LogSum, Part, fits_fragment,
 };
 use super::shared::Shared;
 use crate::cache::{BlockCache, CacheRef, CacheableBlock, CachedFile};
@@ -51,8 +54,37 @@ enum Length {
     Growing(Arc<Shared>),
 }
 
+/// Bytes of a chunk in which one record at a time is known to match its checksum.
+const SLOT_BYTES: usize = 32;
+
 /// A cached part of a log.
-struct Chunk([u8; CHUNK_BYTES]);
+struct Chunk {
+    bytes: [u8; CHUNK_BYTES],
+    /// By slot, the record that was last compared with its checksum and matched: where in the slot
+    /// it begins, plus 1; 0: none.
+    checked: [AtomicU8; CHUNK_BYTES / SLOT_BYTES],
+}
+
+impl Chunk {
+    fn new(bytes: [u8; CHUNK_BYTES]) -> Self {
+        Chunk { bytes, checked: [const { AtomicU8::new(0) }; CHUNK_BYTES / SLOT_BYTES] }
+    }
+
+    /// The record at `position` of the log, if all of it is in this chunk and it is not damaged.
+    #[inline]
+    fn record(&self, sum: &LogSum, position: u64) -> Option<&[u8]> {
+        let at = position as usize % CHUNK_BYTES;
+        let (rest, slot) = (&self.bytes[at..], &self.checked[at / SLOT_BYTES]);
+        let this = (at % SLOT_BYTES) as u8 + 1;
+        // Relaxed: the bytes do not change.
+        if slot.load(Relaxed) != this {
+            sum.parse_fragment(position, rest).ok()?;
+            slot.store(this, Relaxed);
+        }
+        let (fragment, _, payload) = Fragment::decode(rest).ok()?;
+        (fragment.part == Part::Full).then_some(payload)
+    }
+}
 
 impl CacheableBlock for Chunk {
     fn memory_bytes(&self) -> usize {
@@ -134,7 +166,8 @@ impl LogAccess {
     }
 
     /// Passes the record at `position`, of about `expected` bytes, to `visit`. Cost: no copy if the
-    /// record is in one cached chunk or one fragment, else that of [`read`](Self::read).
+    /// record is in one cached chunk or one fragment, one copy if it is in two cached chunks, else
+    /// that of [`read`](Self::read).
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -148,13 +181,9 @@ impl LogAccess {
     ) -> Result<R> {
         if fits_chunk(position, expected)
             && let Some(chunk) = self.chunk(position, purpose)?
+            && let Some(record) = chunk.record(&self.sum, position)
         {
-            let rest = &chunk.0[position as usize % CHUNK_BYTES..];
-            if let Ok(fragment) = self.sum.parse_fragment(position, rest)
-                && fragment.part == Part::Full
-            {
-                return Ok(visit(&rest[FRAGMENT_HEADER_BYTES as usize..][..fragment.len]));
-            }
+            return Ok(visit(record));
         }
         let (mut buffer, mut record) = (Vec::new(), Vec::new());
         let whole = FRAGMENT_HEADER_BYTES + expected;
@@ -173,8 +202,10 @@ impl LogAccess {
         if let Some(cached) = self.cached.as_ref().filter(|cached| i < cached.blocks())
             && let Some(chunk) = cached.peek(i)
         {
-            let start = &raw const chunk.0[position as usize % CHUNK_BYTES];
+            let at = position as usize % CHUNK_BYTES;
+            let start = &raw const chunk.bytes[at];
             (0..PREFETCHED_LINES).for_each(|line| prefetch(start.wrapping_add(line * LINE_BYTES)));
+            prefetch(&raw const chunk.checked[at / SLOT_BYTES]);
         }
     }
 
@@ -242,12 +273,12 @@ impl LogAccess {
         let most = (BLOCK_BYTES - in_block).min(len - at);
         let mut have = most.min(expected.max(FRAGMENT_HEADER_BYTES));
         buffer.resize(have as usize, 0);
-        self.file.read_at(at, buffer, purpose)?;
+        self.fill(at, buffer, purpose)?;
         if let [_, _, _, _, a, b, _, ..] = buffer[..] {
             let whole = (FRAGMENT_HEADER_BYTES + u64::from(u16::from_le_bytes([a, b]))).min(most);
             if whole > have {
                 buffer.resize(whole as usize, 0);
-                self.file.read_at(at + have, &mut buffer[have as usize..], purpose)?;
+                self.fill(at + have, &mut buffer[have as usize..], purpose)?;
                 have = whole;
             }
         }
@@ -257,6 +288,28 @@ impl LogAccess {
             .map_err(|reason| Error::corruption(&self.name, at, reason))?;
         let payload = FRAGMENT_HEADER_BYTES as usize;
         Ok((fragment.part, payload..payload + fragment.len))
+    }
+
+    /// Fills `buffer` with the bytes from `at` on: from two chunks, as far as they are cached or to
+    /// be cached, if it crosses the boundary between them. Callers have asked for the chunk of what
+    /// lies in one.
+    fn fill(&self, at: u64, buffer: &mut [u8], purpose: Purpose) -> Result<()> {
+        let mut done = 0;
+        let in_chunk = at as usize % CHUNK_BYTES;
+        if in_chunk + buffer.len() > CHUNK_BYTES && buffer.len() <= CHUNK_BYTES {
+            while done < buffer.len()
+                && let Some(chunk) = self.chunk(at + done as u64, purpose)?
+            {
+                let rest = &chunk.bytes[(in_chunk + done) % CHUNK_BYTES..];
+                let part = rest.len().min(buffer.len() - done);
+                buffer[done..done + part].copy_from_slice(&rest[..part]);
+                done += part;
+            }
+        }
+        match &mut buffer[done..] {
+            [] => Ok(()),
+            rest => self.file.read_at(at + done as u64, rest, purpose),
+        }
     }
 
     /// The chunk with the byte at `position`, if it is cached or to be cached.
@@ -284,9 +337,9 @@ impl LogAccess {
         if !is_for_user || !cached.admits(i, size_of::<Chunk>()) {
             return Ok(None);
         }
-        let mut chunk = Chunk([0; CHUNK_BYTES]);
-        self.file.read_at((i * CHUNK_BYTES) as u64, &mut chunk.0, purpose)?;
-        let chunk = Arc::new(chunk);
+        let mut bytes = [0; CHUNK_BYTES];
+        self.file.read_at((i * CHUNK_BYTES) as u64, &mut bytes, purpose)?;
+        let chunk = Arc::new(Chunk::new(bytes));
         cached.insert(i, chunk.clone());
         Ok(Some(chunk.into()))
     }

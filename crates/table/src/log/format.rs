@@ -104,6 +104,28 @@ pub(crate) struct Fragment {
     pub(crate) len: usize,
 }
 
+/// A fragment, its header and its payload.
+type FragmentParts<'b> = (Fragment, &'b [u8; FRAGMENT_HEADER_BYTES as usize], &'b [u8]);
+
+impl Fragment {
+    /// Decodes the fragment at the start of `bytes`, without a comparison of its checksum.
+    #[inline]
+    pub(crate) fn decode(bytes: &[u8]) -> Result<FragmentParts<'_>, &'static str> {
+        let Some((head, rest)) = bytes.split_first_chunk::<{ FRAGMENT_HEADER_BYTES as usize }>()
+        else {
+            return Err("a fragment's header is truncated");
+        };
+        let Some(part) = Part::from_byte(head[6]) else {
+            return Err("there is no fragment");
+        };
+        let len = usize::from(u16::from_le_bytes([head[4], head[5]]));
+        let Some(payload) = rest.get(..len) else {
+            return Err("a fragment is truncated");
+        };
+        Ok((Fragment { part, prev_synced: head[6] & PREV_SYNCED != 0, len }, head, payload))
+    }
+}
+
 impl LogSum {
     pub(crate) fn new(number: u64) -> Self {
         LogSum { number, sum: FileSum::new(number) }
@@ -154,21 +176,11 @@ impl LogSum {
         offset: u64,
         bytes: &[u8],
     ) -> Result<Fragment, &'static str> {
-        let Some((head, rest)) = bytes.split_first_chunk::<{ FRAGMENT_HEADER_BYTES as usize }>()
-        else {
-            return Err("a fragment's header is truncated");
-        };
-        let Some(part) = Part::from_byte(head[6]) else {
-            return Err("there is no fragment");
-        };
-        let len = u16::from_le_bytes([head[4], head[5]]);
-        let Some(payload) = rest.get(..usize::from(len)) else {
-            return Err("a fragment is truncated");
-        };
+        let (fragment, head, payload) = Fragment::decode(bytes)?;
         if le32(head) != self.fragment_sum(offset, [head[4], head[5]], head[6], payload) {
             return Err("a fragment does not match its checksum");
         }
-        Ok(Fragment { part, prev_synced: head[6] & PREV_SYNCED != 0, len: usize::from(len) })
+        Ok(fragment)
     }
 
     fn fragment_sum(&self, offset: u64, len: [u8; 2], kind: u8, payload: &[u8]) -> u32 {

@@ -5,6 +5,10 @@
 //! the page cache stores the zeros in large folios if the file system supports them. Pages that are
 //! created one by one, by faults or small writes, cost three times as much to create and to free.
 //!
+//! Populating a mapping for stores dirties all its pages. While syncs are frequent, which the pages
+//! of single-page folios are for, that would have the next sync write the window again, and gain
+//! nothing: a sync protects the pages that it writes, so the first store to each faults anyway.
+//!
 //! ```text
 //!   file    ──── written ────┤ reserved ├──────── zeros ────────┤
 //!                            ▲ start of the window              ▲ its end
@@ -170,7 +174,9 @@ impl Window {
             // The write of the reserved bytes may have failed, e.g. on a full disk.
             allocate(file, start, pending.bytes)?;
         }
-        Ok(Some(Window { start, memory: Memory::window(file, start, pending.bytes as usize)? }))
+        let is_populated = pending.folios == FolioSize::Large;
+        let memory = Memory::window(file, start, pending.bytes as usize, is_populated)?;
+        Ok(Some(Window { start, memory }))
     }
 }
 

@@ -101,12 +101,20 @@ impl Memory {
     }
 
     /// `len` bytes of a file from `offset` on, a multiple of [`MAP_BYTES`]. The file has these
-    /// bytes with allocated space, and is not truncated while they are mapped. The pages are
-    /// populated, so that no store faults. Stored bytes are part of the file as if written, and
-    /// durable after a sync of the file.
-    pub(crate) fn window(file: &File, offset: u64, len: usize) -> io::Result<Self> {
+    /// bytes with allocated space, and is not truncated while they are mapped. Populated pages are
+    /// dirty, and no store to them faults until a sync has written them. Stored bytes are part of
+    /// the file as if written, and durable after a sync of the file.
+    pub(crate) fn window(
+        file: &File,
+        offset: u64,
+        len: usize,
+        is_populated: bool,
+    ) -> io::Result<Self> {
         let base = map(file, offset, len, MapFlags::SHARED)?;
         let memory = Self::new(base, len, mapped_len(len)?, Durability::Msync)?;
+        if !is_populated {
+            return Ok(memory);
+        }
         // Kernels before 5.14 do not support it; then stores fault the pages in.
         // SAFETY: in the mapping just created, and it changes no byte.
         let _ = unsafe { madvise(base.cast(), len, Advice::LinuxPopulateWrite) };

@@ -28,7 +28,8 @@
 //! device. Windows therefore have large folios (64 KiB, cheap to create) only while syncs are rare.
 //! Once a sync covers less than one large folio, the preallocated space is released and created
 //! again with single-page folios, in this file and in later files of the directory, until 1 MiB is
-//! appended without a sync. A synced append of 100 bytes then writes 4 KiB instead of 64 KiB.
+//! appended without a sync. A synced append of 100 bytes then writes 4 KiB instead of 64 KiB. A
+//! sync writes the zeros of a new window, too, so windows of single-page folios are small.
 //!
 //! Invariant: no window extends past the end of the file, which is truncated only without windows.
 
@@ -61,6 +62,10 @@ const MAX_WINDOW_BYTES: u64 = 1 << 20;
 const MAX_EXPECTED_WINDOW_BYTES: u64 = 2 << 20;
 /// The number of pending windows of such a file. Other files have one.
 const EXPECTED_PENDING_WINDOWS: usize = 2;
+
+/// The maximum size of a window while syncs are frequent: the next sync writes all of its zeros,
+/// and one append waits for that.
+const MAX_SYNCED_WINDOW_BYTES: u64 = LARGE_FOLIO_BYTES;
 
 /// How far a file may exceed its announced size before it gets windows like any other.
 const EXCESS_BYTES: u64 = 64 << 10;
@@ -125,6 +130,15 @@ impl Windows {
     /// The announced bytes from `start` on, plus the allowed excess.
     fn remaining_expected(&self, start: u64) -> u64 {
         if self.expected == 0 { 0 } else { (self.expected + EXCESS_BYTES).saturating_sub(start) }
+    }
+
+    /// The maximum size of a window, of a file with an announced size or of another.
+    fn max_window_bytes(&self, is_expected: bool) -> u64 {
+        match (self.folios, is_expected) {
+            (FolioSize::Page, _) => MAX_SYNCED_WINDOW_BYTES,
+            (FolioSize::Large, true) => MAX_EXPECTED_WINDOW_BYTES,
+            (FolioSize::Large, false) => MAX_WINDOW_BYTES,
+        }
     }
 
     /// The start of the next window to request if the file ends at `end`; page-aligned.
@@ -199,7 +213,10 @@ impl AppendFile {
     /// Requests the next window in time.
     fn request_next(&self, open: &OpenFile, windows: &mut Windows, end: u64) {
         let is_expected = windows.remaining_expected(windows.requested_to(end)) > 0;
-        let max_pending = if is_expected { EXPECTED_PENDING_WINDOWS } else { 1 };
+        let max_pending = match windows.folios {
+            FolioSize::Large if is_expected => EXPECTED_PENDING_WINDOWS,
+            _ => 1,
+        };
         if windows.pending.len() >= max_pending
             || windows.is_finished
             || end / windows.appends > MAX_AVERAGE_APPEND_BYTES
@@ -223,18 +240,21 @@ impl AppendFile {
     }
 
     fn request(&self, open: &OpenFile, windows: &mut Windows, start: u64) {
-        let bytes = match windows.remaining_expected(start) {
-            0 => {
-                let bytes = windows.next_bytes;
-                windows.next_bytes = (2 * bytes).min(MAX_WINDOW_BYTES);
-                bytes
-            }
-            expected => expected.next_multiple_of(MAP_BYTES as u64).min(MAX_EXPECTED_WINDOW_BYTES),
-        };
         windows.has_preallocation = true;
         if self.len.load(Ordering::Acquire).saturating_sub(windows.synced_to) > MAX_WINDOW_BYTES {
             self.set_folios(windows, FolioSize::Large);
         }
+        let bytes = match windows.remaining_expected(start) {
+            0 => {
+                let bytes = windows.next_bytes;
+                windows.next_bytes = (2 * bytes).min(MAX_WINDOW_BYTES);
+                bytes.min(windows.max_window_bytes(false))
+            }
+            expected => {
+                let expected = expected.next_multiple_of(MAP_BYTES as u64);
+                expected.min(windows.max_window_bytes(true))
+            }
+        };
         let next = Window::request(&open.file, start, bytes, windows.folios);
         windows.pending.push_back(next);
     }
@@ -360,7 +380,8 @@ impl File for AppendFile {
             return;
         }
         windows.has_preallocation = true;
-        let now = now.min(bytes).min(MAX_EXPECTED_WINDOW_BYTES).next_multiple_of(MAP_BYTES as u64);
+        let now = now.min(bytes).min(windows.max_window_bytes(true));
+        let now = now.next_multiple_of(MAP_BYTES as u64);
         match Window::make(&open.file, now, windows.folios) {
             Ok(window) => windows.current = window,
             // As if prepared too late: a write will report the error.
