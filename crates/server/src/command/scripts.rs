@@ -13,7 +13,7 @@
 //! which are then those of all keys, for up to `busy-reply-threshold`.
 //!
 //! A script that fails keeps what it has written before, as in Redis: one batch of its effects
-//! until the error.
+//! until the error. The clock stands still: nothing expires during a script.
 //!
 //! Source: the documentation of Redis's scripts; error texts of Redis 7.0.
 
@@ -21,6 +21,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
+
+use siltstone_engine::clock;
 
 use super::connection::integer;
 use super::context::Context;
@@ -277,6 +279,7 @@ fn run_and_apply(
     let (events, mark) = (context.batcher.events.len(), context.replies.mark());
     let lookups = (context.batcher.samples.hits, context.batcher.samples.misses);
     let mut overlays: Vec<Overlay> = shared.databases.iter().map(|_| Overlay::default()).collect();
+    let stopped = clock::stop();
     let (ended, messages) = {
         let Context { session, replies, batcher, handlers, .. } = context;
         let mut own_replies = Replies::new(shared.options.max_output_bytes);
@@ -285,6 +288,7 @@ fn run_and_apply(
         let (ended, calls) = run(inner, invocation, declared, limit, replies)?;
         (ended, calls.messages)
     };
+    stopped.resume();
     if matches!(ended, RunOutcome::Aborted(..)) {
         context.batcher.events.truncate(events);
         (context.batcher.samples.hits, context.batcher.samples.misses) = lookups;

@@ -3,7 +3,8 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use crate::support::{TestServer, encode, eventually};
+use crate::both_servers::on_both;
+use crate::support::{Client, TestServer, encode, eventually};
 use siltstone_server::Fsync;
 
 #[test]
@@ -129,6 +130,58 @@ fn transactions_queue_and_run_commands() {
     ]);
     assert!(client.call("EXEC").starts_with("-EXECABORT Transaction discarded because it writes"));
     client.expect(&[("GET here", "nil"), ("SELECT 1", "+OK"), ("GET there", "nil")]);
+}
+
+/// Waits until a key would have expired, and returns its value, and by how much its time to live
+/// and the time have changed meanwhile.
+const WAIT_FOR_EXPIRY: &str = "
+    local before = redis.call('PTTL', KEYS[1])
+    if before < 0 then return 'late' end
+    local time, began = redis.call('TIME'), os.clock()
+    while os.clock() - began < (before + 20) / 1000 do end
+    local now = redis.call('TIME')
+    return {
+        redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1]) - before,
+        now[1] - time[1], now[2] - time[2],
+    }";
+
+/// Replies to that script, alone and between two GETs in a transaction.
+fn wait_for_expiry(client: &mut Client) -> [String; 2] {
+    let wait =
+        |client: &mut Client| client.call_bytes(&[b"EVAL", WAIT_FOR_EXPIRY.as_bytes(), b"1", b"k"]);
+    // On a slow machine the key may have expired before.
+    let alone = loop {
+        client.call("SET k v PX 100");
+        let reply = wait(client);
+        if reply != "\"late\"" {
+            break reply;
+        }
+    };
+    assert_eq!(client.call("GET k"), "nil");
+    let between = loop {
+        client.expect(&[("SET k v PX 100", "+OK"), ("MULTI", "+OK"), ("GET k", "+QUEUED")]);
+        assert_eq!(wait(client), "+QUEUED");
+        client.call("GET k");
+        let reply = client.call("EXEC");
+        if !reply.starts_with("[nil") {
+            break reply;
+        }
+    };
+    [alone, between]
+}
+
+#[test]
+fn nothing_expires_within_a_script_or_a_transaction() {
+    on_both(|connect| {
+        let [alone, between] = wait_for_expiry(&mut connect());
+        assert!(alone.starts_with("[\"v\", "), "{alone}");
+        assert!(between.starts_with("[\"v\", [\"v\", "), "{between}");
+        assert!(between.ends_with(", \"v\"]"), "{between}");
+    });
+    // Since Redis 7.2 all commands see one time.
+    let [alone, between] = wait_for_expiry(&mut TestServer::start().client());
+    assert_eq!(alone, "[\"v\", :0, :0, :0]");
+    assert_eq!(between, "[\"v\", [\"v\", :0, :0, :0], \"v\"]");
 }
 
 #[test]
