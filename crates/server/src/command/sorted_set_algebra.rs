@@ -55,6 +55,7 @@ enum Aggregate {
 }
 
 impl Aggregate {
+    /// Combines two scores, of which `b` may be NaN: MIN and MAX ignore it.
     fn apply(self, a: f64, b: f64) -> f64 {
         match self {
             // Opposite infinities cancel out, as in Redis.
@@ -203,7 +204,8 @@ impl<'a> Query<'a> {
             let mut score = first.weighted(score);
             for input in others {
                 let Some(other) = input.score(writes, &member)? else { continue 'members };
-                score = self.aggregate.apply(score, input.weighted(other));
+                // As in Redis, 0 times infinity is not 0 here: a sum with it is.
+                score = self.aggregate.apply(score, other * input.weight);
             }
             members.push((member, score));
             if members.len() as u64 == self.limit {
@@ -275,7 +277,8 @@ impl Input<'_> {
         }
     }
 
-    /// A score times the weight; 0 times infinity is 0, as in Redis.
+    /// A score times the weight; 0 times infinity is 0, as in Redis for unions and for the first
+    /// set of an intersection.
     fn weighted(&self, score: f64) -> f64 {
         Some(score * self.weight).filter(|score| !score.is_nan()).unwrap_or(0.0)
     }
