@@ -196,9 +196,6 @@ pub(super) struct Search<'a> {
     pub(super) stores_distance: bool,
 }
 
-/// Options that add to the members of a reply.
-const EXTRAS: [&str; 3] = ["withcoord", "withdist", "withhash"];
-
 /// A member that was found.
 struct GeoMatch {
     member: Vec<u8>,
@@ -235,12 +232,15 @@ impl<'a> Search<'a> {
                 at += 3;
             } else if is(word, "storedist") && is_stored {
                 search.stores_distance = true;
-            } else if is_stored && EXTRAS.iter().any(|extra| is(word, extra)) {
-                return Err(SYNTAX);
             } else {
                 at += search.parse_option(args.from(at))? - 1;
             }
             at += 1;
+        }
+        if is_stored && search.has_extras() {
+            return Err(reply_error(
+                "ERR GEOSEARCHSTORE is not compatible with WITHDIST, WITHHASH and WITHCOORD options",
+            ));
         }
         if search.has_no_centre() {
             let text = "ERR exactly one of FROMMEMBER or FROMLONLAT can be specified for";
