@@ -10,7 +10,8 @@
 //! | on the script thread, alone | all | its end, SCRIPT KILL, or the stop of the server |
 //!
 //! A script remembers which way its last run needed. Inside EXEC it runs under the locks of EXEC,
-//! which are then those of all keys, for up to `busy-reply-threshold`.
+//! which are then those of all keys, for up to `busy-reply-threshold`. If it was aborted after a
+//! write, the transaction is discarded.
 //!
 //! A script that fails keeps what it has written before, as in Redis: one batch of its effects
 //! until the error. The clock stands still: nothing expires during a script.
@@ -48,6 +49,9 @@ const WORKER_TIME: Duration = Duration::from_millis(5);
 
 /// Maximum time of a script in EXEC if `busy-reply-threshold` is 0 or longer.
 const MAX_TIME_IN_TRANSACTION: Duration = Duration::from_secs(60);
+
+const TOO_LONG_IN_EXEC: &str = "the script ran for longer than busy-reply-threshold inside MULTI; \
+                                run it outside, or raise busy-reply-threshold";
 
 const TOO_LONG: Failure = reply_error(
     "ERR the script ran for longer than busy-reply-threshold, and a replicated table has no longer \
@@ -180,12 +184,13 @@ fn run_in_transaction(context: &mut Context<'_>, invocation: &Invocation<'_>) ->
     let inner = Context::new(shared, session, &mut own_replies, batcher, overlays, handlers);
     let limit = TimeLimit::For(shared.settings.busy_threshold().min(MAX_TIME_IN_TRANSACTION));
     let (ended, calls) = run(inner, invocation, None, limit, replies)?;
-    let messages = calls.messages;
+    let (messages, may_have_written) = (calls.messages, calls.may_have_written);
     match ended {
-        RunOutcome::Aborted(..) => Err(reply_error(
-            "ERR the script ran for longer than busy-reply-threshold inside MULTI; run it outside, \
-             or raise busy-reply-threshold",
+        // Half of its writes may be in the overlays of the transaction.
+        RunOutcome::Aborted(..) if may_have_written => Err(Failure::Discard(
+            format!("EXECABORT Transaction discarded: {TOO_LONG_IN_EXEC}").into(),
         )),
+        RunOutcome::Aborted(..) => Err(format!("ERR {TOO_LONG_IN_EXEC}").into()),
         ended => {
             messages.iter().for_each(|message| message.publish(shared));
             outcome_of(ended)

@@ -14,7 +14,7 @@
 //! days, and both also work on engines without versions. The overlay is shared code.
 //!
 //! As in Redis, a command that fails while running (INCR of a text) does not stop the others; only
-//! an error of the store does.
+//! an error of the store does, and a script that was aborted after a write.
 //!
 //! Source: the documentation of Redis's transactions.
 
@@ -210,6 +210,10 @@ fn run(context: &mut Context<'_>, commands: &[QueuedCommand], stopped: &StoppedC
             // The store could not read or rejects the write: nothing may be applied.
             Err(Failure::Store(error)) if !is_argument_error(&error) => {
                 fault = Some(Failure::Store(error));
+                break;
+            }
+            Err(failure @ Failure::Discard(_)) => {
+                fault = Some(failure);
                 break;
             }
             Err(failure) => {

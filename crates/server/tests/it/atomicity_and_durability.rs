@@ -185,6 +185,21 @@ fn nothing_expires_within_a_script_or_a_transaction() {
 }
 
 #[test]
+fn script_that_is_aborted_after_a_write_discards_its_transaction() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client.expect(&[("CONFIG SET busy-reply-threshold 20", "+OK"), ("MULTI", "+OK")]);
+    client.call("SET before 1");
+    let script = b"redis.call('SET', KEYS[1], 'half') while true do end";
+    assert_eq!(client.call_bytes(&[b"EVAL", script, b"1", b"k"]), "+QUEUED");
+    client.call("SET after 1");
+    let reply = client.call("EXEC");
+    assert!(reply.starts_with("-EXECABORT Transaction discarded: the script ran"), "{reply}");
+    client
+        .expect(&[("MGET before k after", "[nil, nil, nil]"), ("EXEC", "-ERR EXEC without MULTI")]);
+}
+
+#[test]
 fn changed_watched_key_aborts_a_transaction() {
     let server = TestServer::start();
     let (mut client, mut other) = (server.client(), server.client());
