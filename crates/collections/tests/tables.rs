@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use siltstone::{Clock, Durability, Env, ManualClock, SystemClock, Table, WriteBatch, engines};
 use siltstone_collections::{
-    Collections, End, EngineRows, Error, Hash, Keyspace, List, Set, Stream, StreamId, UserKeys,
-    stored_key, user_key,
+    Collections, End, EngineRows, Error, Hash, Keyspace, List, Order, Set, SortedSet, Stream,
+    StreamId, UserKeys, stored_key, user_key,
 };
 use siltstone_engine::{Cursor, KeyRange};
 use siltstone_faults::FaultyVfs;
@@ -328,6 +328,29 @@ fn collection_that_expires_during_an_operation_is_persisted_with_its_elements() 
             assert_eq!(hash.len(), 100);
             for number in 0..100 {
                 assert_eq!(hash.get(&field(number))?.as_deref(), Some(&b"value"[..]), "{number}");
+            }
+            Ok(())
+        })
+        .unwrap();
+}
+
+#[test]
+fn range_of_ranks_ends_early_beyond_its_bytes() {
+    let (_disk, _clock, collections) = table();
+    collections
+        .with(&[b"z"], B, |writes| {
+            let mut set = SortedSet::open(writes, b"z")?;
+            for number in 0..100 {
+                set.insert(format!("{number:010}").as_bytes(), f64::from(number))?;
+            }
+            for order in [Order::Ascending, Order::Descending] {
+                for ranks in [0..100, 0..50, 60..100] {
+                    let cut = set.range_up_to(ranks.clone(), order, 55)?;
+                    assert_eq!(cut.len(), 6, "{ranks:?} {order:?}");
+                    let all = set.range_up_to(ranks.clone(), order, 10_000)?;
+                    assert_eq!(all, set.range(ranks.clone(), order)?);
+                    assert_eq!(all.len() as u64, ranks.end - ranks.start);
+                }
             }
             Ok(())
         })

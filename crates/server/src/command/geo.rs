@@ -316,7 +316,13 @@ impl<'a> Search<'a> {
         self.from_member.is_none() && self.from_point.is_none()
     }
 
-    fn run(&self, writes: &mut WriteSet<'_>, key: &[u8]) -> Result<Vec<GeoMatch>, Failure> {
+    /// The members that are found; without a COUNT up to `limit` bytes of them.
+    fn run(
+        &self,
+        writes: &mut WriteSet<'_>,
+        key: &[u8],
+        limit: usize,
+    ) -> Result<Vec<GeoMatch>, Failure> {
         let set = SortedSet::open(writes, key)?;
         if set.is_empty() {
             return Ok(Vec::new());
@@ -335,15 +341,21 @@ impl<'a> Search<'a> {
             false => Area::Circle { centre, radius: width / 2.0 },
         };
         let max = self.count.unwrap_or(u64::MAX);
-        let mut found = Vec::new();
+        let (mut found, mut bytes) = (Vec::new(), 0);
         for scores in geo_cells::covering(&area) {
+            let mut goes_on = true;
             set.for_each(scores, siltstone_collections::Order::Ascending, &mut |member, score| {
                 if let Some(metres) = area.distance_inside(Point::of_score(score)) {
                     found.push(GeoMatch { member: member.to_vec(), score, metres });
+                    bytes += member.len();
                 }
-                !self.takes_any || (found.len() as u64) < max
+                goes_on = match self.count {
+                    None => bytes <= limit,
+                    Some(_) => !self.takes_any || (found.len() as u64) < max,
+                };
+                goes_on
             })?;
-            if self.takes_any && found.len() as u64 >= max {
+            if !goes_on {
                 break;
             }
         }
@@ -369,7 +381,8 @@ fn geosearchstore(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 impl Search<'_> {
     /// Searches a sorted set, and replies with what was found.
     pub(super) fn reply_from(&self, context: &mut Context<'_>, key: &[u8]) -> Outcome {
-        let found = context.view(key, |writes| self.run(writes, key))?;
+        let limit = context.shared.options.max_output_bytes;
+        let found = context.view(key, |writes| self.run(writes, key, limit))?;
         let extras = [self.with_distance, self.with_score, self.with_point];
         let extras = extras.into_iter().filter(|is_wanted| *is_wanted).count();
         context.replies.array(found.len());
@@ -394,7 +407,7 @@ impl Search<'_> {
     /// Searches a sorted set, and stores what was found at another key.
     pub(super) fn store(&self, context: &mut Context<'_>, source: &[u8], target: &[u8]) -> Outcome {
         let stored = context.change_many([target, source].into_iter(), |writes| {
-            let found = self.run(writes, source)?;
+            let found = self.run(writes, source, usize::MAX)?;
             // Any type is overwritten.
             writes.remove(target)?;
             let mut set = SortedSet::open(writes, target)?;

@@ -189,7 +189,8 @@ impl RangeQuery {
         match &self.selection {
             Selection::Nothing => {}
             Selection::Ranks(start, end) => {
-                return Ok(set.range(resolve_range(*start, *end, set.len()), self.order)?);
+                let ranks = resolve_range(*start, *end, set.len());
+                return Ok(set.range_up_to(ranks, self.order, limit)?);
             }
             Selection::Scores(scores) => set.for_each(*scores, self.order, &mut visit)?,
             Selection::Members(range) => set.for_each_member(range, self.order, &mut visit)?,
