@@ -17,6 +17,7 @@
 use std::cmp::Ordering;
 
 use siltstone_collections::{End, Hash, Kind, List, Order, ScoreRange, Set, SortedSet, WriteSet};
+use siltstone_engine::MAX_KEY_BYTES;
 
 use super::context::Context;
 use super::definition::{KeyOption, KeysTaken, ONE_KEY, READ, WRITE};
@@ -283,6 +284,10 @@ fn value_of(
         None => (after, None),
     };
     let key = [before, element, after].concat();
+    if key.len() > MAX_KEY_BYTES {
+        // There is no such key.
+        return Ok(None);
+    }
     let Some(stored) = context.peek_any(&key)? else { return Ok(None) };
     match (field, stored.kind()) {
         (None, None) => Ok(Some(stored.entry.value)),

@@ -84,6 +84,20 @@ fn sort_stores_a_list_over_any_key() {
 }
 
 #[test]
+fn element_that_is_too_long_for_a_key_names_none() {
+    on_both(|connect| {
+        let mut client = connect();
+        let long = vec![b'x'; 70_000];
+        assert_eq!(client.call_bytes(&[b"RPUSH", b"l", &long, b"1"]), ":2");
+        client.expect(&[
+            ("SET d_1 a", "+OK"),
+            ("SORT l BY nosort GET d_*", "[nil, \"a\"]"),
+            ("SORT l BY w_* GET d_* DESC", "[nil, \"a\"]"),
+        ]);
+    });
+}
+
+#[test]
 fn sort_that_multiplies_a_value_is_limited() {
     let server = TestServer::with(|options| options.max_request_bytes = 1 << 20);
     let mut client = server.client();
