@@ -1,6 +1,7 @@
 //! Replies of the commands on hashes, lists, sets and sorted sets equal those of Redis 7.2; what
 //! the other commands do with collections; collections in transactions and after a restart.
 
+use crate::both_servers::on_both;
 use crate::support::{Client, TestServer};
 use siltstone::{Db, DbOptions};
 use tempfile::TempDir;
@@ -240,6 +241,17 @@ fn sorted_set_commands_reply_like_redis() {
             ("ZRANDMEMBER l 2 WITHSCORES", "[\"c\", \"0\"]"),
             ("ZSCAN l 0", "[\"0\", [\"c\", \"0\"]]"),
         ]);
+    });
+}
+
+#[test]
+fn rotation_of_one_element_changes_a_watched_list_and_keeps_its_expiry() {
+    on_both(|connect| {
+        let (mut client, mut other) = (connect(), connect());
+        client.expect(&[("RPUSH l a", ":1"), ("EXPIRE l 100", ":1"), ("WATCH l", "+OK")]);
+        other.expect(&[("RPOPLPUSH l l", "\"a\""), ("LRANGE l 0 -1", "[\"a\"]")]);
+        client.expect(&[("MULTI", "+OK"), ("PING", "+QUEUED"), ("EXEC", "nil")]);
+        client.expect(&[("EXPIRE l 100 NX", ":0")]);
     });
 }
 
