@@ -14,7 +14,7 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -43,12 +43,18 @@ impl Clock for SystemClock {
     }
 
     fn earliest(&self) -> Timestamp {
-        // Read first: a thread that stops its clock after the loop has passed it stops it later.
+        // Read first: a thread that stops its clock after it has been looked at stops it later.
         let now = millis(running_time());
+        if STOPPED.load(Ordering::SeqCst) == 0 {
+            return now;
+        }
         let holds = holds();
         holds.iter().map(|hold| hold.load(Ordering::SeqCst)).fold(now, Timestamp::min)
     }
 }
+
+/// Number of threads that have stopped their clocks.
+static STOPPED: AtomicUsize = AtomicUsize::new(0);
 
 /// In a [`Hold`]: none.
 const RUNNING: Timestamp = Timestamp::MAX;
@@ -106,6 +112,7 @@ pub fn stop() -> StoppedClock {
             return false;
         }
         // Before the time is read: `earliest` then shows this one, or one before the other.
+        STOPPED.fetch_add(1, Ordering::SeqCst);
         hold.0.store(millis(running_time()), Ordering::SeqCst);
         STOPPED_AT.set(Some(running_time()));
         true
@@ -137,6 +144,7 @@ impl Drop for StoppedClock {
         self.resume();
         if self.is_outer {
             HOLD.with(|hold| hold.0.store(RUNNING, Ordering::SeqCst));
+            STOPPED.fetch_sub(1, Ordering::SeqCst);
         }
     }
 }
