@@ -245,6 +245,30 @@ fn sorted_set_commands_reply_like_redis() {
 }
 
 #[test]
+fn large_sets_are_combined_in_parts() {
+    with_client(|client| {
+        let add = |client: &mut Client, key: &str, numbers: std::ops::Range<u32>| {
+            let members: String = numbers.map(|number| format!(" {number}")).collect();
+            client.call(&format!("SADD {key}{members}"));
+        };
+        add(client, "a", 0..3500);
+        add(client, "b", 1500..6000);
+        client.expect(&[
+            ("SINTERCARD 2 a b", ":2000"),
+            ("SINTERCARD 2 b a LIMIT 1001", ":1001"),
+            ("SINTERSTORE i a b", ":2000"),
+            ("SDIFFSTORE d a b", ":1500"),
+            ("SUNIONSTORE u a b", ":6000"),
+            ("SINTERCARD 2 i d", ":0"),
+            ("SDIFF a i d", "[]"),
+            ("SISMEMBER i 1499", ":0"),
+            ("SISMEMBER i 1500", ":1"),
+        ]);
+        assert_eq!(client.call("SUNION i d").matches('"').count(), 2 * 3500);
+    });
+}
+
+#[test]
 fn rotation_of_one_element_changes_a_watched_list_and_keeps_its_expiry() {
     on_both(|connect| {
         let (mut client, mut other) = (connect(), connect());
