@@ -25,6 +25,28 @@ fn weight_of_zero_and_an_infinite_score_combine_as_in_redis() {
 }
 
 #[test]
+fn large_sorted_sets_are_combined_in_parts() {
+    on_both(|connect| {
+        let mut client = connect();
+        for (key, numbers) in [("a", 0..2500), ("b", 1000..4000)] {
+            let members: String = numbers.map(|number| format!(" {number} {number}")).collect();
+            client.call(&format!("ZADD {key}{members}"));
+        }
+        client.expect(&[
+            ("ZINTERCARD 2 a b", ":1500"),
+            ("ZINTERCARD 2 b a LIMIT 1201", ":1201"),
+            ("ZINTERSTORE i 2 a b WEIGHTS 1 2", ":1500"),
+            ("ZSCORE i 1000", "\"3000\""),
+            ("ZDIFFSTORE d 2 a b", ":1000"),
+            ("ZRANGE d -1 -1 WITHSCORES", "[\"999\", \"999\"]"),
+            ("ZUNIONSTORE u 2 a b AGGREGATE MAX", ":4000"),
+            ("ZRANGE u 0 0 REV WITHSCORES", "[\"3999\", \"3999\"]"),
+            ("ZDIFF 3 a i d", "[]"),
+        ]);
+    });
+}
+
+#[test]
 fn geosearchstore_refuses_options_of_replies_as_redis_does() {
     const REFUSED: &str = "-ERR GEOSEARCHSTORE is not compatible with WITHDIST, WITHHASH and \
                            WITHCOORD options";
