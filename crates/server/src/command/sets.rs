@@ -236,7 +236,7 @@ fn union<'k>(
     keys: impl Iterator<Item = &'k [u8]>,
     max_bytes: usize,
 ) -> Result<Vec<Vec<u8>>, Failure> {
-    let (mut union, mut bytes) = (BTreeSet::new(), 0);
+    let (mut union, mut bytes): (BTreeSet<Vec<u8>>, usize) = (BTreeSet::new(), 0);
     for (key, _) in sizes(writes, keys)? {
         Set::open(writes, key)?.for_each(&mut |member| {
             if !union.contains(member) {
