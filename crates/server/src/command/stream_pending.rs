@@ -131,10 +131,11 @@ fn list(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
             return Ok(entries);
         };
         let Some(consumer) = stream.consumer(&group, name)? else { return Ok(entries) };
+        let wanted = if min_idle > 0 { MAX_PART_ENTRIES } else { max.min(MAX_PART_ENTRIES) };
         let (mut from, end) = (Some(*ids.start()), *ids.end());
         while let Some(start) = from {
-            let part = stream.pending_of(&group, &consumer, start..=end, PART_ENTRIES as u64)?;
-            from = part.get(PART_ENTRIES - 1).and_then(|id| id.next());
+            let part = stream.pending_of(&group, &consumer, start..=end, wanted)?;
+            from = part.get(wanted as usize - 1).and_then(|id| id.next());
             for id in part {
                 // Those that are not idle do not count.
                 let Some(entry) = stream.pending(&group, id)?.filter(is_idle) else { continue };
@@ -334,8 +335,8 @@ fn reply_claimed(context: &mut Context<'_>, claimed: &[StreamEntry], only_ids: b
 
 /// Pending entries that XAUTOCLAIM reads per entry that it may return.
 const ATTEMPTS_PER_ENTRY: u64 = 10;
-/// Pending entries that are read at a time.
-const PART_ENTRIES: usize = 1000;
+/// Maximum number of pending entries that are read at a time.
+const MAX_PART_ENTRIES: u64 = 1000;
 /// Highest COUNT of XAUTOCLAIM, as in Redis.
 const MAX_CLAIMS: u64 = i64::MAX as u64 / 16;
 
@@ -369,14 +370,16 @@ fn xautoclaim(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         let mut attempts = count.saturating_mul(ATTEMPTS_PER_ENTRY);
         let (mut next, mut from) = (StreamId::MIN, Some(start));
         'parts: while let Some(start) = from {
+            // One more than may be looked at, for the position of the next call.
+            let wanted = attempts.saturating_add(1).min(MAX_PART_ENTRIES) as usize;
             let mut part = Vec::new();
             let Claimant { stream, group, .. } = &claimant;
             let ids = start..=StreamId::MAX;
             stream.for_each_pending(group, ids, Order::Ascending, &mut |entry| {
                 part.push(entry);
-                part.len() < PART_ENTRIES
+                part.len() < wanted
             })?;
-            from = part.get(PART_ENTRIES - 1).and_then(|entry| entry.id.next());
+            from = part.get(wanted - 1).and_then(|entry| entry.id.next());
             for entry in part {
                 next = entry.id;
                 if left == 0 || attempts == 0 {
