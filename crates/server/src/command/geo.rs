@@ -211,16 +211,17 @@ impl<'a> Search<'a> {
         let mut at = 0;
         while let Some(word) = args.get(at) {
             let left = args.len() - at - 1;
-            if is(word, "frommember") && left >= 1 && search.has_no_centre() {
+            // As in Redis, one form of the centre and of the area may be repeated.
+            if is(word, "frommember") && left >= 1 && search.from_point.is_none() {
                 search.from_member = args.get(at + 1);
                 at += 1;
-            } else if is(word, "fromlonlat") && left >= 2 && search.has_no_centre() {
+            } else if is(word, "fromlonlat") && left >= 2 && search.from_member.is_none() {
                 search.from_point = Some(point(&args[at + 1], &args[at + 2])?);
                 at += 2;
-            } else if is(word, "byradius") && left >= 2 && search.size.is_none() {
+            } else if is(word, "byradius") && left >= 2 && !search.is_box {
                 search.set_radius(&args[at + 1], &args[at + 2])?;
                 at += 2;
-            } else if is(word, "bybox") && left >= 3 && search.size.is_none() {
+            } else if is(word, "bybox") && left >= 3 && (search.is_box || search.size.is_none()) {
                 let width = float(&args[at + 1]).ok_or(reply_error("ERR need numeric width"))?;
                 let height = float(&args[at + 2]).ok_or(reply_error("ERR need numeric height"))?;
                 if width < 0.0 || height < 0.0 {

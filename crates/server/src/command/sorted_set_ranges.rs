@@ -125,11 +125,11 @@ impl RangeQuery {
                     return Err(SYNTAX);
                 };
                 limit = Some((integer(skip)?, integer(max)?));
-            } else if is(word, "rev") && order.is_none() {
+            } else if is(word, "rev") && wanted_order.is_none() {
                 wanted_order = Some(Order::Descending);
-            } else if is(word, "byscore") && by.is_none() {
+            } else if is(word, "byscore") && wanted_by.is_none() {
                 wanted_by = Some(By::Score);
-            } else if is(word, "bylex") && by.is_none() {
+            } else if is(word, "bylex") && wanted_by.is_none() {
                 wanted_by = Some(By::Member);
             } else {
                 return Err(SYNTAX);

@@ -1,4 +1,4 @@
-//! Scores of intersections, and options of searches of positions. Where Redis is installed, it
+//! Sorted sets and positions: scores of intersections, options. Where Redis is installed, it
 //! validates the tests.
 
 use crate::both_servers::on_both;
@@ -42,6 +42,37 @@ fn large_sorted_sets_are_combined_in_parts() {
             ("ZUNIONSTORE u 2 a b AGGREGATE MAX", ":4000"),
             ("ZRANGE u 0 0 REV WITHSCORES", "[\"3999\", \"3999\"]"),
             ("ZDIFF 3 a i d", "[]"),
+        ]);
+    });
+}
+
+#[test]
+fn repeated_options_are_accepted_and_refused_as_in_redis() {
+    const SYNTAX: &str = "-ERR syntax error";
+    on_both(|connect| {
+        connect().expect(&[
+            ("ZADD z 1 a 1 b", ":2"),
+            ("ZRANGE z 0 9 BYSCORE BYLEX", SYNTAX),
+            ("ZRANGE z - + BYLEX BYLEX", SYNTAX),
+            ("ZRANGE z 0 -1 REV REV", SYNTAX),
+            ("ZRANGE z 0 -1 REV", "[\"b\", \"a\"]"),
+            ("GEOADD g 13 38 a 14 38 b", ":2"),
+            ("GEOSEARCH g FROMMEMBER b FROMMEMBER a BYRADIUS 9 m BYRADIUS 1 km", "[\"a\"]"),
+            ("GEOSEARCH g FROMLONLAT 1 1 FROMLONLAT 14 38 BYBOX 1 1 m BYBOX 1 1 km", "[\"b\"]"),
+            ("GEOSEARCH g FROMMEMBER a FROMLONLAT 1 1 BYRADIUS 1 km", SYNTAX),
+            ("GEOSEARCH g FROMMEMBER a BYBOX 1 1 km BYRADIUS 1 km", SYNTAX),
+            ("GEOSEARCH g FROMMEMBER a BYRADIUS 1 km BYBOX 1 1 km", SYNTAX),
+            ("SET k v EX 10 EX 100", "+OK"),
+            ("TTL k", ":100"),
+            ("SET k v EX 10 PX 100", SYNTAX),
+            ("SET k v EX 10 KEEPTTL", SYNTAX),
+            ("GETEX k EX 10 EX 200", "\"v\""),
+            ("TTL k", ":200"),
+            ("GETEX k PERSIST EX 10", SYNTAX),
+            ("GETEX k EX 10 PERSIST", SYNTAX),
+            ("GETEX k EX", SYNTAX),
+            ("GETEX k PERSIST PERSIST", "\"v\""),
+            ("TTL k", ":-1"),
         ]);
     });
 }
