@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use siltstone::{Clock, Durability, Table};
+use siltstone_engine::clock;
 
 use crate::error::Result;
 use crate::keyspace::Keyspace;
@@ -72,7 +73,8 @@ impl Collections {
 
     /// Runs an operation on `keys`, and writes its changes as one batch: all of them are applied or
     /// none. If it fails, nothing is written. Other operations on the same keys wait. The operation
-    /// must use no other keys.
+    /// must use no other keys. Nothing expires during it: [`SystemClock`](siltstone::SystemClock)
+    /// stands still on its thread.
     ///
     /// # Errors
     /// Those of the operation and of [`Table::write`].
@@ -87,10 +89,12 @@ impl Collections {
             keys.iter().map(|key| self.hasher.hash_one(key) as usize % STRIPES).collect();
         let _guards: Vec<MutexGuard<'_, ()>> =
             stripes.into_iter().map(|stripe| self.locks[stripe].lock()).collect();
+        let stopped = clock::stop();
         let rows = EngineRows::newest(self.table.engine().as_ref());
         let mut writes = WriteSet::new(&rows, &self.keyspace, self.clock.now());
         let result = operation(&mut writes)?;
         let batch = writes.into_batch();
+        stopped.resume();
         if !batch.is_empty() {
             self.table.write(&batch, durability)?;
             self.keyspace.record_write(&batch);

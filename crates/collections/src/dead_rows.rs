@@ -10,7 +10,9 @@ use crate::layout::version_of;
 /// The filter. It may be set once [`Keyspace::open`](crate::Keyspace::open) has upgraded the table.
 ///
 /// It relies on a clock that does not go back: a collection that has expired, and whose elements
-/// were dropped, must not reappear.
+/// were dropped, must not reappear. So whoever changes the expiry of a collection stops the clock
+/// ([`siltstone_engine::clock::stop`]) from the lookup until the write: compactions then judge by
+/// a time at which it had not expired.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DeadRows;
 

@@ -243,6 +243,20 @@ impl<'w, 'r> SortedSet<'w, 'r> {
     /// # Errors
     /// Those of reads.
     pub fn range(&self, ranks: Range<u64>, order: Order) -> Result<Vec<(Vec<u8>, f64)>> {
+        self.range_up_to(ranks, order, usize::MAX)
+    }
+
+    /// As [`range`](Self::range). Some of the members are missing if all of them have more than
+    /// `max_bytes`; those returned have more, too.
+    ///
+    /// # Errors
+    /// Those of reads.
+    pub fn range_up_to(
+        &self,
+        ranks: Range<u64>,
+        order: Order,
+        max_bytes: usize,
+    ) -> Result<Vec<(Vec<u8>, f64)>> {
         let (count, end) = (self.len(), ranks.end.min(self.len()));
         if ranks.start >= end {
             return Ok(Vec::new());
@@ -254,14 +268,15 @@ impl<'w, 'r> SortedSet<'w, 'r> {
             (true, Order::Descending) => (count - end, Order::Ascending),
         };
         let wanted = (end - ranks.start) as usize;
-        let (mut skipped, mut members) = (0, Vec::new());
+        let (mut skipped, mut members, mut bytes) = (0, Vec::new(), 0);
         self.for_each(ScoreRange::ALL, walk, &mut |member, score| {
             if skipped < skip {
                 skipped += 1;
                 return true;
             }
             members.push((member.to_vec(), score));
-            members.len() < wanted
+            bytes += member.len();
+            members.len() < wanted && bytes <= max_bytes
         })?;
         if is_near_end {
             members.reverse();

@@ -156,7 +156,8 @@ impl<'r> WriteSet<'r> {
     }
 
     /// Sets or removes the expiry of a key of any type, and returns whether the key exists. An
-    /// expiry in the past removes the key.
+    /// expiry in the past removes the key. The caller has stopped the clock
+    /// ([`DeadRows`](crate::DeadRows)).
     ///
     /// # Errors
     /// Those of reads.

@@ -5,14 +5,16 @@
 mod support;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use siltstone::{Durability, ManualClock, WriteBatch};
+use siltstone::{Clock, Durability, Env, ManualClock, SystemClock, Table, WriteBatch, engines};
 use siltstone_collections::{
-    Collections, End, EngineRows, Error, Hash, Keyspace, List, Set, Stream, StreamId, UserKeys,
-    stored_key, user_key,
+    Collections, End, EngineRows, Error, Hash, Keyspace, List, Order, Set, SortedSet, Stream,
+    StreamId, UserKeys, stored_key, user_key,
 };
-use siltstone_engine::Cursor;
+use siltstone_engine::{Cursor, KeyRange};
 use siltstone_faults::FaultyVfs;
+use siltstone_vfs::Vfs;
 use support::{engine, live_rows, open};
 
 const B: Durability = Durability::Buffered;
@@ -281,6 +283,78 @@ fn compactions_drop_the_elements_of_removed_collections_alone() {
         };
         assert_eq!(collections.with(&[key], B, len).unwrap(), 500);
     }
+}
+
+#[test]
+fn collection_that_expires_during_an_operation_is_persisted_with_its_elements() {
+    const TTL: Duration = Duration::from_millis(50);
+    let env = Env::replayable(Arc::new(SystemClock), 1);
+    let vfs: Arc<dyn Vfs> = Arc::new(FaultyVfs::new(1));
+    let engine = engines::open("lsm", vfs, &env, &Default::default()).unwrap();
+    let table = Table::new("t", engine.clone());
+    let collections = Collections::open(table, Arc::new(SystemClock)).unwrap();
+    let field = |number: u32| number.to_string().into_bytes();
+    let fill_and_persist = || {
+        collections
+            .with(&[b"h"], B, |writes| {
+                let mut hash = Hash::open(writes, b"h")?;
+                for number in 0..100 {
+                    hash.insert(&field(number), b"value")?;
+                }
+                Ok(writes.set_expiry(b"h", Some(SystemClock.now() + TTL.as_millis() as u64))?)
+            })
+            .unwrap();
+        collections.with(&[b"h"], B, |writes| {
+            if Hash::open(writes, b"h")?.is_empty() {
+                return Ok(false);
+            }
+            // It expires for everybody else, and a compaction passes it.
+            std::thread::sleep(2 * TTL);
+            let compact = || {
+                assert!(engine.get(b"h").unwrap().is_none());
+                engine.flush().unwrap();
+                engine.compact_range(&KeyRange::all()).unwrap();
+            };
+            std::thread::scope(|scope| scope.spawn(compact).join().unwrap());
+            assert!(writes.set_expiry(b"h", None)?, "the hash has expired during the operation");
+            Ok(true)
+        })
+    };
+    // On a slow machine it may have expired before the operation.
+    while !fill_and_persist().unwrap() {}
+    collections
+        .with(&[b"h"], B, |writes| {
+            let hash = Hash::open(writes, b"h")?;
+            assert_eq!(hash.len(), 100);
+            for number in 0..100 {
+                assert_eq!(hash.get(&field(number))?.as_deref(), Some(&b"value"[..]), "{number}");
+            }
+            Ok(())
+        })
+        .unwrap();
+}
+
+#[test]
+fn range_of_ranks_ends_early_beyond_its_bytes() {
+    let (_disk, _clock, collections) = table();
+    collections
+        .with(&[b"z"], B, |writes| {
+            let mut set = SortedSet::open(writes, b"z")?;
+            for number in 0..100 {
+                set.insert(format!("{number:010}").as_bytes(), f64::from(number))?;
+            }
+            for order in [Order::Ascending, Order::Descending] {
+                for ranks in [0..100, 0..50, 60..100] {
+                    let cut = set.range_up_to(ranks.clone(), order, 55)?;
+                    assert_eq!(cut.len(), 6, "{ranks:?} {order:?}");
+                    let all = set.range_up_to(ranks.clone(), order, 10_000)?;
+                    assert_eq!(all, set.range(ranks.clone(), order)?);
+                    assert_eq!(all.len() as u64, ranks.end - ranks.start);
+                }
+            }
+            Ok(())
+        })
+        .unwrap();
 }
 
 #[test]

@@ -352,7 +352,7 @@ impl Tree {
         let mut gc = VersionGc::new(self.snapshots.boundaries(&self.visible));
         let mut saved = 0;
         let (mut visited, mut data_bytes) = (0u64, 0u64);
-        let mut folder = Folder::new(self.merges.operator(), self.env.clock.now());
+        let mut folder = Folder::new(self.merges.operator(), self.env.clock.earliest());
         let mut write = |entry: EntryRef<'_>, deleted: DeletedVersion, position| {
             if let DeletedVersion::ForLater(oldest) = deleted {
                 oldest_hiding = oldest_hiding.min(oldest);

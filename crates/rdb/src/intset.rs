@@ -6,8 +6,8 @@
 
 use crate::packed::{PackedResult, cut_array};
 
-/// All integers.
-pub(crate) fn all(bytes: &[u8]) -> PackedResult<Vec<i64>> {
+/// All integers; or more than `max`, if there are more.
+pub(crate) fn all(bytes: &[u8], max: usize) -> PackedResult<Vec<i64>> {
     let mut rest = bytes;
     let width = u32::from_le_bytes(cut_array(&mut rest)?) as usize;
     let count = u32::from_le_bytes(cut_array(&mut rest)?) as usize;
@@ -19,7 +19,8 @@ pub(crate) fn all(bytes: &[u8]) -> PackedResult<Vec<i64>> {
         number[8 - width..].copy_from_slice(bytes);
         i64::from_le_bytes(number) >> (64 - 8 * width)
     };
-    let integers: Vec<_> = rest.chunks_exact(width).map(integer).collect();
+    let read = max.saturating_add(1);
+    let integers: Vec<_> = rest.chunks_exact(width).take(read).map(integer).collect();
     match integers.is_sorted_by(|a, b| a < b) {
         true => Ok(integers),
         false => Err("an intset is not in order"),
@@ -59,11 +60,12 @@ mod tests {
             &[-0x8000_0000, 0x7fff_ffff],
             &[i64::MIN, -0x8000_0001, i64::MAX],
         ] {
-            assert_eq!(all(&encode(integers)).unwrap(), integers);
+            assert_eq!(all(&encode(integers), 9).unwrap(), integers);
         }
-        assert!(all(&encode(&[2, 1])).is_err());
-        assert!(all(&encode(&[1, 1])).is_err());
-        assert!(all(b"\x02\0\0\0\xff\xff\xff\xff\x01\0").is_err());
-        assert!(all(b"\x03\0\0\0\x01\0\0\0\x01\0\0").is_err());
+        assert!(all(&encode(&[2, 1]), 9).is_err());
+        assert!(all(&encode(&[1, 1]), 9).is_err());
+        assert!(all(b"\x02\0\0\0\xff\xff\xff\xff\x01\0", 9).is_err());
+        assert!(all(b"\x03\0\0\0\x01\0\0\0\x01\0\0", 9).is_err());
+        assert_eq!(all(&encode(&[1, 2, 3, 4, 5]), 2).unwrap().len(), 3);
     }
 }

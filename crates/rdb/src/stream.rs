@@ -184,12 +184,13 @@ fn decode_node<R: Read>(
     let offset = source.offset();
     let bytes = source.string()?;
     let at = |reason: &'static str| Error::Malformed { offset, reason };
+    let max_elements = source.max_elements();
     let mut pack = Listpack::new(&bytes).map_err(at)?;
-    let head = Head::read(&mut pack).map_err(at)?;
+    let head = Head::read(&mut pack, max_elements).map_err(at)?;
     let (mut live, mut deleted) = (0, 0);
     while let Some(flags) = pack.next().map_err(at)? {
         let flags = flags.to_int().map_err(at)?;
-        let entry = EntryParts::read(&mut pack, flags, &head).map_err(at)?;
+        let entry = EntryParts::read(&mut pack, flags, &head, max_elements).map_err(at)?;
         if flags & DELETED != 0 {
             deleted += 1;
             continue;
@@ -235,10 +236,10 @@ struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    fn read(pack: &mut Listpack<'a>) -> PackedResult<Self> {
+    fn read(pack: &mut Listpack<'a>, max_elements: usize) -> PackedResult<Self> {
         let [count, deleted, len] =
             [pack.expect()?.to_int()?, pack.expect()?.to_int()?, pack.expect()?.to_int()?];
-        let fields = elements(pack, len)?;
+        let fields = elements(pack, len, max_elements)?;
         match pack.expect()? {
             Entry::Int(0) => Ok(Head { count, deleted, fields }),
             _ => Err("the master entry of a stream's node has no end"),
@@ -257,14 +258,22 @@ struct EntryParts<'h, 'a> {
 }
 
 impl<'h, 'a> EntryParts<'h, 'a> {
-    fn read(pack: &mut Listpack<'a>, flags: i64, head: &'h Head<'a>) -> PackedResult<Self> {
+    fn read(
+        pack: &mut Listpack<'a>,
+        flags: i64,
+        head: &'h Head<'a>,
+        max_elements: usize,
+    ) -> PackedResult<Self> {
         let (ms, seq) = (pack.expect()?.to_int()?, pack.expect()?.to_int()?);
         let (fields, values, others) = match flags & SAME_FIELDS != 0 {
-            true => (&head.fields[..], elements(pack, head.fields.len() as i64)?, 3),
+            true => {
+                let values = elements(pack, head.fields.len() as i64, max_elements)?;
+                (&head.fields[..], values, 3)
+            }
             false => {
                 let len = pack.expect()?.to_int()?;
                 let doubled = len.checked_mul(2).ok_or("an entry has too many fields")?;
-                (&[][..], elements(pack, doubled)?, 4)
+                (&[][..], elements(pack, doubled, max_elements)?, 4)
             }
         };
         match pack.expect()?.to_int()? == values.len() as i64 + others {
@@ -274,9 +283,16 @@ impl<'h, 'a> EntryParts<'h, 'a> {
     }
 }
 
-fn elements<'a>(pack: &mut Listpack<'a>, count: i64) -> PackedResult<Vec<Entry<'a>>> {
+fn elements<'a>(
+    pack: &mut Listpack<'a>,
+    count: i64,
+    max_elements: usize,
+) -> PackedResult<Vec<Entry<'a>>> {
     if count < 0 {
         return Err("a negative number of fields");
+    }
+    if usize::try_from(count).is_ok_and(|count| count > max_elements) {
+        return Err("an entry of a stream has more elements than the limit of memory allows");
     }
     // The number allocates nothing.
     (0..count).map(|_| pack.expect()).collect()

@@ -129,10 +129,9 @@ pub(crate) fn decode<R: Read>(source: &mut Source<R>, kind: u8) -> Result<Value>
             Value::List(not_empty(source, elements)?)
         }
         SET => Value::Set(strings(source)?),
-        SET_INTSET => {
-            let all = |bytes: &[u8]| Ok(intset::all(bytes)?.into_iter().map(Entry::Int).collect());
-            Value::Set(elements(source, |bytes, _| all(bytes))?)
-        }
+        SET_INTSET => Value::Set(elements(source, |bytes, max| {
+            Ok(intset::all(bytes, max)?.into_iter().map(Entry::Int).collect())
+        })?),
         SET_LISTPACK => Value::Set(elements(source, listpack::all)?),
         HASH => {
             let mut fields = Vec::new();
@@ -449,6 +448,15 @@ mod tests {
         input.extend_from_slice(&[1; 16]);
         put_bytes(&mut input, &pack.finish());
         assert!(text(&input).contains("more than 1048576 bytes"), "{}", text(&input));
+        // One whose only entry is deleted, and has more fields than memory.
+        let mut pack = ListpackWriter::new();
+        [0, 1, 0, 0, 1, 0, 0, 60_000].iter().for_each(|number| pack.push_int(*number));
+        (0..2 * 60_000).for_each(|_| pack.push_int(1));
+        pack.push_int(2 * 60_000 + 4);
+        let mut input = vec![STREAM, 1, 16];
+        input.extend_from_slice(&[1; 16]);
+        put_bytes(&mut input, &pack.finish());
+        assert!(text(&input).contains("more elements than the limit"), "{}", text(&input));
         // A string that is compressed to a hundredth.
         let mut input = vec![STRING, 0xc3];
         let copies = [&[0, b'a'][..], &[0xe0, 0xff, 0].repeat(10_000)].concat();

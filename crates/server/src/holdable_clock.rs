@@ -56,6 +56,10 @@ impl Clock for HoldableClock {
     fn now(&self) -> Timestamp {
         SystemClock.now().min(self.limit.load(Ordering::Acquire))
     }
+
+    fn earliest(&self) -> Timestamp {
+        SystemClock.earliest().min(self.limit.load(Ordering::Acquire))
+    }
 }
 
 #[cfg(test)]

@@ -123,7 +123,7 @@ impl Shared {
     pub(crate) fn horizon(&self) -> Horizon {
         let watermark = self.watermark();
         let cleared = self.clears.seen_at(watermark);
-        Horizon { watermark, cleared, now: self.env.clock.now() }
+        Horizon { watermark, cleared, now: self.env.clock.earliest() }
     }
 
     /// Pins the timestamp that `at` returns; nothing is discarded in between.

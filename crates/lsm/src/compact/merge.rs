@@ -81,11 +81,12 @@ struct Filter {
 struct Content<'a> {
     tree: &'a Tree,
     point: &'a ReadPoint,
+    now: u64,
 }
 
 impl FilterContent for Content<'_> {
     fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
-        self.tree.get(key, Some(self.point))
+        self.tree.get_unexpired(key, self.point, self.now)
     }
 }
 
@@ -110,6 +111,8 @@ impl Tree {
         generation: u64,
         compaction: &Compaction,
     ) -> Result<MergeResult> {
+        // Before the point: who still sees an entry that has expired by then has not written yet.
+        let now = self.env.clock.earliest();
         let filter = self.compaction_filter.lock().clone();
         let (filter, snapshots) = match filter {
             None => (None, self.snapshots.boundaries(&self.visible)),
@@ -129,7 +132,7 @@ impl Tree {
             done: Mutex::new((0..count).map(|_| None).collect()),
             progress: Condvar::new(),
             snapshots,
-            now: self.env.clock.now(),
+            now,
             deletes: version.range_deletes.clone(),
             collected: version.blobs.collectable(self.options.load().blob_gc_ratio),
             version,
@@ -262,7 +265,8 @@ impl Tree {
         let (mut entries_in, mut range_deleted) = (0u64, 0u64);
         let mut deletes = DeleteFilter::new(&subcompactions.deletes);
         let filter = subcompactions.filter.as_ref();
-        let content = filter.map(|Filter { point, .. }| Content { tree: self, point });
+        let now = subcompactions.now;
+        let content = filter.map(|Filter { point, .. }| Content { tree: self, point, now });
         let pass = filter.zip(content.as_ref()).map(|(f, content)| f.filter.begin(content));
         let mut kept = KeptEntries {
             subcompactions,

@@ -192,7 +192,20 @@ impl Tree {
     pub(crate) fn get(&self, key: &[u8], point: Option<&ReadPoint>) -> Result<Option<Entry>> {
         siltstone_engine::entry::check_key(key)?;
         let (view, at) = self.pin(point)?;
-        let found = self.find_live(&view, key, at)?;
+        let found = self.find_live(&view, key, at, || self.env.clock.now())?;
+        Ok(found.map(|(value, expires_at)| Entry { value: value.into_bytes(), expires_at }))
+    }
+
+    /// The entry of `key` as of `point`, of those that had not expired at a time.
+    pub(crate) fn get_unexpired(
+        &self,
+        key: &[u8],
+        point: &ReadPoint,
+        time: Timestamp,
+    ) -> Result<Option<Entry>> {
+        siltstone_engine::entry::check_key(key)?;
+        let (view, at) = self.pin(Some(point))?;
+        let found = self.find_live(&view, key, at, || time)?;
         Ok(found.map(|(value, expires_at)| Entry { value: value.into_bytes(), expires_at }))
     }
 
@@ -205,7 +218,7 @@ impl Tree {
     ) -> Result<bool> {
         siltstone_engine::entry::check_key(key)?;
         let (view, at) = self.pin(point)?;
-        let found = self.find_live(&view, key, at)?;
+        let found = self.find_live(&view, key, at, || self.env.clock.now())?;
         if let Some((value, expires_at)) = &found {
             visit(value.bytes(), *expires_at);
         }
@@ -221,19 +234,20 @@ impl Tree {
         keys.iter().try_for_each(|key| siltstone_engine::entry::check_key(key))?;
         let (view, at) = self.pin(point)?;
         let get = |key: &&[u8]| {
-            let found = self.find_live(&view, key, at)?;
+            let found = self.find_live(&view, key, at, || self.env.clock.now())?;
             Ok(found.map(|(value, expires_at)| Entry { value: value.into_bytes(), expires_at }))
         };
         keys.iter().map(get).collect()
     }
 
     /// The value of `key` in the view and when it expires, unless it is deleted, alone or with a
-    /// range, or has expired.
+    /// range, or has expired at the time `now`, which is asked for if it matters.
     fn find_live<'v>(
         &self,
         view: &'v Arc<View>,
         key: &[u8],
         at: u64,
+        now: impl Fn() -> Timestamp,
     ) -> Result<Option<(Value<'v>, Option<Timestamp>)>> {
         self.counters.gets.increment();
         let mut stats = SearchStats::default();
@@ -242,14 +256,13 @@ impl Tree {
         let Some(found) = found? else { return Ok(None) };
         let expires_at = (found.kind == Kind::PutExpiring).then_some(found.expires_at);
         let is_gone = found.kind == Kind::Delete
-            || expires_at.is_some_and(|expires_at| expires_at <= self.env.clock.now())
+            || expires_at.is_some_and(|expires_at| expires_at <= now())
             || view_deletes::newest(view, key, at) > found.sequence;
         if is_gone {
             return Ok(None);
         }
         if found.kind == Kind::Merge {
             self.counters.merged_reads.fetch_add(1, Relaxed);
-            let now = || self.env.clock.now();
             let Some((value, expires_at)) = self.merge_reader().read(view, key, at, now)? else {
                 return Ok(None);
             };

@@ -2,7 +2,7 @@
 //!
 //! Source: the documentation of Redis's server commands.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use siltstone_engine::clock;
 
 use super::context::Context;
 use super::definition::{ADMIN, BLOCKING, FAST, NO_KEYS, NO_MULTI};
@@ -47,7 +47,7 @@ pub(super) fn commands() -> Vec<Command> {
 }
 
 fn time(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    let now = clock::unix_time();
     context.replies.array(2);
     context.replies.bulk(now.as_secs().to_string().as_bytes());
     context.replies.bulk(now.subsec_micros().to_string().as_bytes());

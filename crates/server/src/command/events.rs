@@ -119,14 +119,19 @@ pub(super) fn derive(batcher: &mut WriteBatcher, command: &Definition, args: Arg
     let mut writes = std::mem::take(&mut batcher.key_writes);
     let mut keys: Vec<(usize, &[u8])> = command.keys_in(args).enumerate().collect();
     // As in Redis, the event of the target comes first.
-    if ["lmove", "blmove", "rpoplpush", "brpoplpush"].contains(&command.name) {
+    let is_move = ["lmove", "blmove", "rpoplpush", "brpoplpush"].contains(&command.name);
+    if is_move {
         keys.reverse();
     }
     for (position, key) in keys {
         let Some(at) = writes.iter().position(|write| write.key == key) else { continue };
-        let write = writes.remove(at);
-        for (class, event) in events_of(command.name, args, position, &write) {
+        let write = &writes[at];
+        for (class, event) in events_of(command.name, args, position, write) {
             batcher.events.push(KeyEvent { table: write.table, class, event, key: key.to_vec() });
+        }
+        // Within one list both events are of one write.
+        if !is_move {
+            writes.remove(at);
         }
     }
 }

@@ -6,7 +6,7 @@
 //! Source: the documentation of Redis's EXPIRE and TTL commands.
 
 use siltstone_collections::StoredValue;
-use siltstone_engine::{Entry, Result, Timestamp};
+use siltstone_engine::{Entry, Result, Timestamp, clock};
 
 use super::context::Context;
 use super::definition::{FAST, ONE_KEY, READ, WRITE};
@@ -96,18 +96,21 @@ pub(super) fn absolute_ms(
     time_ms.ok_or_else(|| invalid_time(command))
 }
 
-/// Sets the expiry of a value of any type. The caller holds the key's lock.
+/// Sets the expiry of a value of any type, and returns whether it still exists. The caller holds
+/// the key's lock.
 fn set_any(
     context: &mut Context<'_>,
     key: &[u8],
     stored: &StoredValue,
     expires_at: Option<Timestamp>,
-) -> Outcome {
-    match stored.metadata {
-        None => set(context, key, &stored.entry, expires_at)?,
-        Some(_) => _ = context.collections(|writes| Ok(writes.set_expiry(key, expires_at)?))?,
+) -> Result<bool, Failure> {
+    if stored.metadata.is_none() {
+        set(context, key, &stored.entry, expires_at)?;
+        return Ok(true);
     }
-    Ok(())
+    // Background work keeps the elements until the write.
+    let _stopped = clock::stop();
+    context.collections(|writes| Ok(writes.set_expiry(key, expires_at)?))
 }
 
 /// Sets the expiry of a string; one in the past removes the key. The caller holds the key's lock.
@@ -193,11 +196,14 @@ fn expire_with(context: &mut Context<'_>, args: Args<'_>, unit: Unit, name: &str
     let _guard = context.lock(&args[1]);
     let stored = context.get_any(&args[1])?;
     let stored = stored.filter(|stored| conditions.allow(stored.entry.expires_at, time_ms));
-    if let Some(stored) = &stored {
+    let is_set = match &stored {
+        None => false,
         // A time before 1970 is in the past like any other.
-        set_any(context, &args[1], stored, Some(u64::try_from(time_ms).unwrap_or(0)))?;
-    }
-    context.replies.flag(stored.is_some());
+        Some(stored) => {
+            set_any(context, &args[1], stored, Some(u64::try_from(time_ms).unwrap_or(0)))?
+        }
+    };
+    context.replies.flag(is_set);
     Ok(())
 }
 
@@ -237,10 +243,11 @@ fn pexpiretime(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 fn persist(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let _guard = context.lock(&args[1]);
     let stored = context.get_any(&args[1])?.filter(|stored| stored.entry.expires_at.is_some());
-    if let Some(stored) = &stored {
-        set_any(context, &args[1], stored, None)?;
-    }
-    context.replies.flag(stored.is_some());
+    let is_set = match &stored {
+        None => false,
+        Some(stored) => set_any(context, &args[1], stored, None)?,
+    };
+    context.replies.flag(is_set);
     Ok(())
 }
 

@@ -24,6 +24,9 @@ pub(crate) enum Failure {
     Text(Cow<'static, str>),
     /// An error of the store.
     Store(Error),
+    /// As `Text`, of a command that has done a part of its writes: a transaction must not apply
+    /// them.
+    Discard(Cow<'static, str>),
 }
 
 pub(crate) const SYNTAX: Failure = reply_error("ERR syntax error");
@@ -92,7 +95,7 @@ impl Failure {
     /// Text of the error reply.
     pub(crate) fn text(&self) -> Cow<'_, str> {
         match self {
-            Failure::Text(text) => Cow::Borrowed(text),
+            Failure::Text(text) | Failure::Discard(text) => Cow::Borrowed(text),
             Failure::Store(error) => store_text(error).into(),
         }
     }

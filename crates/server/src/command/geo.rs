@@ -196,9 +196,6 @@ pub(super) struct Search<'a> {
     pub(super) stores_distance: bool,
 }
 
-/// Options that add to the members of a reply.
-const EXTRAS: [&str; 3] = ["withcoord", "withdist", "withhash"];
-
 /// A member that was found.
 struct GeoMatch {
     member: Vec<u8>,
@@ -214,16 +211,17 @@ impl<'a> Search<'a> {
         let mut at = 0;
         while let Some(word) = args.get(at) {
             let left = args.len() - at - 1;
-            if is(word, "frommember") && left >= 1 && search.has_no_centre() {
+            // As in Redis, one form of the centre and of the area may be repeated.
+            if is(word, "frommember") && left >= 1 && search.from_point.is_none() {
                 search.from_member = args.get(at + 1);
                 at += 1;
-            } else if is(word, "fromlonlat") && left >= 2 && search.has_no_centre() {
+            } else if is(word, "fromlonlat") && left >= 2 && search.from_member.is_none() {
                 search.from_point = Some(point(&args[at + 1], &args[at + 2])?);
                 at += 2;
-            } else if is(word, "byradius") && left >= 2 && search.size.is_none() {
+            } else if is(word, "byradius") && left >= 2 && !search.is_box {
                 search.set_radius(&args[at + 1], &args[at + 2])?;
                 at += 2;
-            } else if is(word, "bybox") && left >= 3 && search.size.is_none() {
+            } else if is(word, "bybox") && left >= 3 && (search.is_box || search.size.is_none()) {
                 let width = float(&args[at + 1]).ok_or(reply_error("ERR need numeric width"))?;
                 let height = float(&args[at + 2]).ok_or(reply_error("ERR need numeric height"))?;
                 if width < 0.0 || height < 0.0 {
@@ -235,12 +233,15 @@ impl<'a> Search<'a> {
                 at += 3;
             } else if is(word, "storedist") && is_stored {
                 search.stores_distance = true;
-            } else if is_stored && EXTRAS.iter().any(|extra| is(word, extra)) {
-                return Err(SYNTAX);
             } else {
                 at += search.parse_option(args.from(at))? - 1;
             }
             at += 1;
+        }
+        if is_stored && search.has_extras() {
+            return Err(reply_error(
+                "ERR GEOSEARCHSTORE is not compatible with WITHDIST, WITHHASH and WITHCOORD options",
+            ));
         }
         if search.has_no_centre() {
             let text = "ERR exactly one of FROMMEMBER or FROMLONLAT can be specified for";
@@ -316,7 +317,13 @@ impl<'a> Search<'a> {
         self.from_member.is_none() && self.from_point.is_none()
     }
 
-    fn run(&self, writes: &mut WriteSet<'_>, key: &[u8]) -> Result<Vec<GeoMatch>, Failure> {
+    /// The members that are found; without a COUNT up to `limit` bytes of them.
+    fn run(
+        &self,
+        writes: &mut WriteSet<'_>,
+        key: &[u8],
+        limit: usize,
+    ) -> Result<Vec<GeoMatch>, Failure> {
         let set = SortedSet::open(writes, key)?;
         if set.is_empty() {
             return Ok(Vec::new());
@@ -335,15 +342,21 @@ impl<'a> Search<'a> {
             false => Area::Circle { centre, radius: width / 2.0 },
         };
         let max = self.count.unwrap_or(u64::MAX);
-        let mut found = Vec::new();
+        let (mut found, mut bytes) = (Vec::new(), 0);
         for scores in geo_cells::covering(&area) {
+            let mut goes_on = true;
             set.for_each(scores, siltstone_collections::Order::Ascending, &mut |member, score| {
                 if let Some(metres) = area.distance_inside(Point::of_score(score)) {
                     found.push(GeoMatch { member: member.to_vec(), score, metres });
+                    bytes += member.len();
                 }
-                !self.takes_any || (found.len() as u64) < max
+                goes_on = match self.count {
+                    None => bytes <= limit,
+                    Some(_) => !self.takes_any || (found.len() as u64) < max,
+                };
+                goes_on
             })?;
-            if self.takes_any && found.len() as u64 >= max {
+            if !goes_on {
                 break;
             }
         }
@@ -369,7 +382,8 @@ fn geosearchstore(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 impl Search<'_> {
     /// Searches a sorted set, and replies with what was found.
     pub(super) fn reply_from(&self, context: &mut Context<'_>, key: &[u8]) -> Outcome {
-        let found = context.view(key, |writes| self.run(writes, key))?;
+        let limit = context.shared.options.max_output_bytes;
+        let found = context.view(key, |writes| self.run(writes, key, limit))?;
         let extras = [self.with_distance, self.with_score, self.with_point];
         let extras = extras.into_iter().filter(|is_wanted| *is_wanted).count();
         context.replies.array(found.len());
@@ -394,7 +408,7 @@ impl Search<'_> {
     /// Searches a sorted set, and stores what was found at another key.
     pub(super) fn store(&self, context: &mut Context<'_>, source: &[u8], target: &[u8]) -> Outcome {
         let stored = context.change_many([target, source].into_iter(), |writes| {
-            let found = self.run(writes, source)?;
+            let found = self.run(writes, source, usize::MAX)?;
             // Any type is overwritten.
             writes.remove(target)?;
             let mut set = SortedSet::open(writes, target)?;

@@ -329,9 +329,11 @@ pub(super) fn move_locked(
         List::open(writes, target)?;
         if source == target {
             let mut list = List::open(writes, source)?;
-            // A single element stays, with the expiry of the list.
+            // A single element stays, with the expiry of the list, which counts as changed.
             if list.len() == 1 {
-                return Ok(list.get(0)?);
+                let element = list.get(0)?;
+                element.iter().for_each(|element| _ = list.set(0, element));
+                return Ok(element);
             }
             let element = list.pop(from)?;
             element.iter().for_each(|element| list.push(to, element));

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::authorize::denial;
 use super::context::Context;
-use super::definition::Definition;
+use super::definition::{Definition, WRITE};
 use super::events;
 use super::failure;
 use super::one_slot::{not_in_one_slot, one_slot};
@@ -52,6 +52,8 @@ pub(super) struct ScriptCalls<'c, 'k> {
     shown_bytes: usize,
     /// The run is the long one.
     long_runs: Option<&'c LongRuns>,
+    /// A command was run that may have written.
+    pub(super) may_have_written: bool,
 }
 
 /// A message of PUBLISH or SPUBLISH.
@@ -92,6 +94,7 @@ impl<'c, 'k> ScriptCalls<'c, 'k> {
             shown: Vec::new(),
             shown_bytes: 0,
             long_runs,
+            may_have_written: false,
         }
     }
 
@@ -192,6 +195,7 @@ impl Commands for ScriptCalls<'_, '_> {
             "publish" => self.publish(Kind::Channel, args),
             "spublish" => self.publish(Kind::ShardChannel, args),
             _ => {
+                self.may_have_written |= command.has(WRITE);
                 self.context.record_tracked_reads(command, args);
                 if let Err(failure) = self.context.handlers[number](&mut self.context, args) {
                     self.context.batcher.key_writes.clear();

@@ -10,10 +10,11 @@
 //! | on the script thread, alone | all | its end, SCRIPT KILL, or the stop of the server |
 //!
 //! A script remembers which way its last run needed. Inside EXEC it runs under the locks of EXEC,
-//! which are then those of all keys, for up to `busy-reply-threshold`.
+//! which are then those of all keys, for up to `busy-reply-threshold`. If it was aborted after a
+//! write, the transaction is discarded.
 //!
 //! A script that fails keeps what it has written before, as in Redis: one batch of its effects
-//! until the error.
+//! until the error. The clock stands still: nothing expires during a script.
 //!
 //! Source: the documentation of Redis's scripts; error texts of Redis 7.0.
 
@@ -21,6 +22,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
+
+use siltstone_engine::clock;
 
 use super::connection::integer;
 use super::context::Context;
@@ -46,6 +49,9 @@ const WORKER_TIME: Duration = Duration::from_millis(5);
 
 /// Maximum time of a script in EXEC if `busy-reply-threshold` is 0 or longer.
 const MAX_TIME_IN_TRANSACTION: Duration = Duration::from_secs(60);
+
+const TOO_LONG_IN_EXEC: &str = "the script ran for longer than busy-reply-threshold inside MULTI; \
+                                run it outside, or raise busy-reply-threshold";
 
 const TOO_LONG: Failure = reply_error(
     "ERR the script ran for longer than busy-reply-threshold, and a replicated table has no longer \
@@ -178,12 +184,13 @@ fn run_in_transaction(context: &mut Context<'_>, invocation: &Invocation<'_>) ->
     let inner = Context::new(shared, session, &mut own_replies, batcher, overlays, handlers);
     let limit = TimeLimit::For(shared.settings.busy_threshold().min(MAX_TIME_IN_TRANSACTION));
     let (ended, calls) = run(inner, invocation, None, limit, replies)?;
-    let messages = calls.messages;
+    let (messages, may_have_written) = (calls.messages, calls.may_have_written);
     match ended {
-        RunOutcome::Aborted(..) => Err(reply_error(
-            "ERR the script ran for longer than busy-reply-threshold inside MULTI; run it outside, \
-             or raise busy-reply-threshold",
+        // Half of its writes may be in the overlays of the transaction.
+        RunOutcome::Aborted(..) if may_have_written => Err(Failure::Discard(
+            format!("EXECABORT Transaction discarded: {TOO_LONG_IN_EXEC}").into(),
         )),
+        RunOutcome::Aborted(..) => Err(format!("ERR {TOO_LONG_IN_EXEC}").into()),
         ended => {
             messages.iter().for_each(|message| message.publish(shared));
             outcome_of(ended)
@@ -270,6 +277,7 @@ fn run_and_apply(
     let (events, mark) = (context.batcher.events.len(), context.replies.mark());
     let lookups = (context.batcher.samples.hits, context.batcher.samples.misses);
     let mut overlays: Vec<Overlay> = shared.databases.iter().map(|_| Overlay::default()).collect();
+    let stopped = clock::stop();
     let (ended, messages) = {
         let Context { session, replies, batcher, handlers, .. } = context;
         let mut own_replies = Replies::new(shared.options.max_output_bytes);
@@ -278,6 +286,7 @@ fn run_and_apply(
         let (ended, calls) = run(inner, invocation, declared, limit, replies)?;
         (ended, calls.messages)
     };
+    stopped.resume();
     if matches!(ended, RunOutcome::Aborted(..)) {
         context.batcher.events.truncate(events);
         (context.batcher.samples.hits, context.batcher.samples.misses) = lookups;

@@ -1,7 +1,7 @@
 //! Commands on sets.
 //!
-//! Intersections read the smallest set and look its members up in the others. Unions and
-//! differences read all sets.
+//! Intersections read the smallest set, differences the first one, in parts, and look its members
+//! up in the others. Unions read all sets.
 //!
 //! Source: the documentation of Redis's set commands.
 
@@ -214,52 +214,95 @@ enum Algebra {
     Difference,
 }
 
-/// Members of the result, up to `max`.
+/// Members of a set that are read at a time.
+const PART_MEMBERS: usize = 1000;
+
+/// The sets with their sizes. The types of all keys are checked, also where one of them decides the
+/// result.
+fn sizes<'k>(
+    writes: &mut WriteSet<'_>,
+    keys: impl Iterator<Item = &'k [u8]>,
+) -> Result<Vec<(&'k [u8], u64)>, Failure> {
+    let mut sizes = Vec::new();
+    for key in keys {
+        sizes.push((key, Set::open(writes, key)?.len()));
+    }
+    Ok(sizes)
+}
+
+/// Members of the union; beyond `max_bytes` not all of them.
+fn union<'k>(
+    writes: &mut WriteSet<'_>,
+    keys: impl Iterator<Item = &'k [u8]>,
+    max_bytes: usize,
+) -> Result<Vec<Vec<u8>>, Failure> {
+    let (mut union, mut bytes): (BTreeSet<Vec<u8>>, usize) = (BTreeSet::new(), 0);
+    for (key, _) in sizes(writes, keys)? {
+        Set::open(writes, key)?.for_each(&mut |member| {
+            if !union.contains(member) {
+                bytes += member.len();
+                union.insert(member.to_vec());
+            }
+            bytes <= max_bytes
+        })?;
+        if bytes > max_bytes {
+            break;
+        }
+    }
+    Ok(union.into_iter().collect())
+}
+
+/// Visits the members of an intersection or difference until `visit` returns false.
+fn for_each_kept<'k>(
+    writes: &mut WriteSet<'_>,
+    keys: impl Iterator<Item = &'k [u8]>,
+    algebra: Algebra,
+    visit: &mut dyn FnMut(Vec<u8>) -> bool,
+) -> Outcome {
+    let is_intersection = algebra == Algebra::Intersection;
+    let mut sets = sizes(writes, keys)?;
+    if is_intersection {
+        if sets.iter().any(|(_, len)| *len == 0) {
+            return Ok(());
+        }
+        let smallest = (0..sets.len()).min_by_key(|at| sets[*at].1).unwrap_or_default();
+        sets.swap(0, smallest);
+    }
+    let Some(((first, _), others)) = sets.split_first() else { return Ok(()) };
+    let mut from = Some(0);
+    while let Some(start) = from {
+        let (members, next) = Set::open(writes, first)?.scan(start, PART_MEMBERS)?;
+        from = next;
+        'members: for member in members {
+            for (key, _) in others {
+                if Set::open(writes, key)?.contains(&member)? != is_intersection {
+                    continue 'members;
+                }
+            }
+            if !visit(member) {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Members of the result; beyond `max_bytes` not all of them.
 fn combine<'k>(
     writes: &mut WriteSet<'_>,
     keys: impl Iterator<Item = &'k [u8]>,
     algebra: Algebra,
-    max: u64,
+    max_bytes: usize,
 ) -> Result<Vec<Vec<u8>>, Failure> {
-    let mut keys: Vec<&[u8]> = keys.collect();
-    // The types of all keys are checked, also where one of them decides the result.
-    let mut lens = Vec::with_capacity(keys.len());
-    for key in &keys {
-        lens.push(Set::open(writes, key)?.len());
-    }
-    if algebra == Algebra::Intersection {
-        if lens.contains(&0) {
-            return Ok(Vec::new());
-        }
-        let smallest = (0..keys.len()).min_by_key(|at| lens[*at]).unwrap_or_default();
-        keys.swap(0, smallest);
-    }
-    let Some((first, others)) = keys.split_first() else { return Ok(Vec::new()) };
-    let members = Set::open(writes, first)?.members()?;
     if algebra == Algebra::Union {
-        let mut union: BTreeSet<Vec<u8>> = members.into_iter().collect();
-        for key in others {
-            union.extend(Set::open(writes, key)?.members()?);
-        }
-        return Ok(union.into_iter().collect());
+        return union(writes, keys, max_bytes);
     }
-    let mut kept = Vec::new();
-    for member in members {
-        if kept.len() as u64 == max {
-            break;
-        }
-        let mut is_kept = true;
-        for key in others {
-            let is_in = Set::open(writes, key)?.contains(&member)?;
-            if is_in != (algebra == Algebra::Intersection) {
-                is_kept = false;
-                break;
-            }
-        }
-        if is_kept {
-            kept.push(member);
-        }
-    }
+    let (mut kept, mut bytes) = (Vec::new(), 0);
+    for_each_kept(writes, keys, algebra, &mut |member| {
+        bytes += member.len();
+        kept.push(member);
+        bytes <= max_bytes
+    })?;
     Ok(kept)
 }
 
@@ -277,8 +320,10 @@ fn sdiff(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 
 fn reply_combined(context: &mut Context<'_>, args: Args<'_>, algebra: Algebra) -> Outcome {
     let keys = args.from(1).iter();
-    let members = context
-        .view_many(keys.clone(), |writes| combine(writes, keys.clone(), algebra, u64::MAX))?;
+    // What is larger overflows the reply anyway.
+    let limit = context.shared.options.max_output_bytes;
+    let members =
+        context.view_many(keys.clone(), |writes| combine(writes, keys.clone(), algebra, limit))?;
     reply_set(context, &members)
 }
 
@@ -297,7 +342,7 @@ fn sdiffstore(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 fn store_combined(context: &mut Context<'_>, args: Args<'_>, algebra: Algebra) -> Outcome {
     let target = &args[1];
     let stored = context.change_many(args.from(1).iter(), |writes| {
-        let members = combine(writes, args.from(2).iter(), algebra, u64::MAX)?;
+        let members = combine(writes, args.from(2).iter(), algebra, usize::MAX)?;
         // Any type is overwritten.
         writes.remove(target)?;
         let mut set = Set::open(writes, target)?;
@@ -322,9 +367,14 @@ fn sintercard(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         limit = value.map(|limit| if limit == 0 { u64::MAX } else { limit }).ok_or(negative)?;
     }
     let keys = keys.iter().copied();
-    let members = context.view_many(keys.clone(), |writes| {
-        combine(writes, keys.clone(), Algebra::Intersection, limit)
+    let count = context.view_many(keys.clone(), |writes| {
+        let mut count = 0;
+        for_each_kept(writes, keys.clone(), Algebra::Intersection, &mut |_| {
+            count += 1;
+            count < limit
+        })?;
+        Ok(count)
     })?;
-    context.replies.count(members.len());
+    context.replies.count(count as usize);
     Ok(())
 }

@@ -9,11 +9,15 @@
 //! Keys that come from patterns are known only once the elements are read, so with a pattern the
 //! whole table is locked. Texts are compared byte by byte.
 //!
+//! Elements, weights and what is stored may take as much memory as a request; what is returned is
+//! limited as any reply. Patterns can name one long value for each of many elements.
+//!
 //! Source: the documentation of Redis's SORT; replies of Redis 7.2.
 
 use std::cmp::Ordering;
 
 use siltstone_collections::{End, Hash, Kind, List, Order, ScoreRange, Set, SortedSet, WriteSet};
+use siltstone_engine::MAX_KEY_BYTES;
 
 use super::context::Context;
 use super::definition::{KeyOption, KeysTaken, ONE_KEY, READ, WRITE};
@@ -42,6 +46,31 @@ pub(super) fn commands() -> Vec<Command> {
 
 /// The least that a value takes in a reply besides its own bytes.
 const MIN_REPLY_BYTES: usize = 3;
+/// About what a value takes in memory besides its own bytes.
+const VALUE_OVERHEAD_BYTES: usize = 64;
+
+/// The memory that a call may still take.
+struct Room {
+    left: usize,
+    limit: usize,
+}
+
+impl Room {
+    fn new(context: &Context<'_>) -> Self {
+        let limit = context.shared.options.max_request_bytes;
+        Room { left: limit, limit }
+    }
+
+    /// Takes the room of a value.
+    fn take(&mut self, value: &[u8]) -> Outcome {
+        let left = self.left.checked_sub(VALUE_OVERHEAD_BYTES + value.len());
+        self.left = left.ok_or_else(|| {
+            let limit = self.limit;
+            format!("ERR SORT needs more memory than {limit} bytes, the limit of a request")
+        })?;
+        Ok(())
+    }
+}
 
 /// Options of SORT.
 #[derive(Default)]
@@ -122,22 +151,28 @@ fn sort_ro(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 fn elements(
     writes: &mut WriteSet<'_>,
     key: &[u8],
+    room: &mut Room,
 ) -> Result<(Option<Kind>, Vec<Vec<u8>>), Failure> {
     let Some(stored) = writes.stored(key)? else { return Ok((None, Vec::new())) };
-    let elements = match stored.kind() {
-        Some(Kind::List) => List::open(writes, key)?.range(0..u64::MAX)?,
-        Some(Kind::Set) => Set::open(writes, key)?.members()?,
+    let (mut elements, mut taken) = (Vec::new(), Ok(()));
+    let mut visit = |element: &[u8]| {
+        taken = room.take(element);
+        elements.push(element.to_vec());
+        taken.is_ok()
+    };
+    match stored.kind() {
+        Some(Kind::List) => {
+            let list = List::open(writes, key)?;
+            list.for_each(0..list.len(), Order::Ascending, &mut |_, element| visit(element))?;
+        }
+        Some(Kind::Set) => Set::open(writes, key)?.for_each(&mut visit)?,
         Some(Kind::SortedSet) => {
             let set = SortedSet::open(writes, key)?;
-            let mut members = Vec::new();
-            set.for_each(ScoreRange::ALL, Order::Ascending, &mut |member, _| {
-                members.push(member.to_vec());
-                true
-            })?;
-            members
+            set.for_each(ScoreRange::ALL, Order::Ascending, &mut |member, _| visit(member))?;
         }
         _ => return Err(WRONG_TYPE),
-    };
+    }
+    taken?;
     Ok((stored.kind(), elements))
 }
 
@@ -174,8 +209,11 @@ fn run(context: &mut Context<'_>, args: Args<'_>, may_store: bool) -> Outcome {
         true => context.lock_table(),
         false => context.lock_many([key].into_iter().chain(options.store)),
     };
-    let ((kind, mut elements), lookups) = context
-        .collections(|writes| elements(writes, key).map(|found| (found, writes.lookups())))?;
+    let mut room = Room::new(context);
+    let ((kind, mut elements), lookups) = context.collections(|writes| {
+        let found = elements(writes, key, &mut room)?;
+        Ok((found, writes.lookups()))
+    })?;
     context.record_reads([key].into_iter(), lookups);
     // The order of a set is arbitrary: what is stored or returned to a script has a definite one.
     if options.is_unsorted
@@ -185,18 +223,21 @@ fn run(context: &mut Context<'_>, args: Args<'_>, may_store: bool) -> Outcome {
         (options.is_unsorted, options.is_text, options.by) = (false, true, None);
     }
     if !options.is_unsorted {
-        elements = sorted(context, elements, &options)?;
+        elements = sorted(context, elements, &options, &mut room)?;
     } else if options.is_descending && kind != Some(Kind::Set) {
         elements.reverse();
     }
     let range = options.range(elements.len());
     let mut found: Vec<Option<Vec<u8>>> = Vec::new();
     let max_bytes = context.shared.options.max_output_bytes;
-    let mut left = if options.store.is_some() { usize::MAX } else { max_bytes };
-    // Patterns multiply what there is.
+    let mut left = max_bytes;
     let mut keep = |value: Option<Vec<u8>>| {
-        let bytes = MIN_REPLY_BYTES + value.as_ref().map_or(0, Vec::len);
-        left = left.checked_sub(bytes).ok_or_else(|| reply_too_large(max_bytes))?;
+        if options.store.is_some() {
+            room.take(value.as_deref().unwrap_or_default())?;
+        } else {
+            let bytes = MIN_REPLY_BYTES + value.as_ref().map_or(0, Vec::len);
+            left = left.checked_sub(bytes).ok_or_else(|| reply_too_large(max_bytes))?;
+        }
         found.push(value);
         Ok::<_, Failure>(())
     };
@@ -243,6 +284,10 @@ fn value_of(
         None => (after, None),
     };
     let key = [before, element, after].concat();
+    if key.len() > MAX_KEY_BYTES {
+        // There is no such key.
+        return Ok(None);
+    }
     let Some(stored) = context.peek_any(&key)? else { return Ok(None) };
     match (field, stored.kind()) {
         (None, None) => Ok(Some(stored.entry.value)),
@@ -274,15 +319,21 @@ fn sorted(
     context: &mut Context<'_>,
     elements: Vec<Vec<u8>>,
     options: &Options<'_>,
+    room: &mut Room,
 ) -> Result<Vec<Vec<u8>>, Failure> {
     let mut weighted = Vec::with_capacity(elements.len());
     for element in elements {
         let by = match options.by {
             Some(pattern) => value_of(context, pattern, &element)?,
+            // Elements of equal weight are sorted by themselves.
+            None if options.is_text => None,
             None => Some(element.clone()),
         };
         let weight = match (options.is_text, by) {
-            (true, by) => Weight::Text(by),
+            (true, by) => {
+                by.as_ref().map_or(Ok(()), |text| room.take(text))?;
+                Weight::Text(by)
+            }
             (false, None) => Weight::Number(0.0),
             (false, Some(text)) if text.is_empty() => Weight::Number(0.0),
             // -0 is 0.

@@ -1,7 +1,7 @@
 //! Unions, intersections and differences of sorted sets. Plain sets take part with score 1.
 //!
-//! All inputs of a union or difference are read; an intersection reads the smallest and looks its
-//! members up in the others.
+//! All inputs of a union are read; an intersection reads the smallest one, a difference the first
+//! one, in parts, and look its members up in the others.
 //!
 //! Source: the documentation of Redis's ZUNION, ZINTER and ZDIFF.
 
@@ -55,6 +55,7 @@ enum Aggregate {
 }
 
 impl Aggregate {
+    /// Combines two scores, of which `b` may be NaN: MIN and MAX ignore it.
     fn apply(self, a: f64, b: f64) -> f64 {
         match self {
             // Opposite infinities cancel out, as in Redis.
@@ -155,8 +156,8 @@ impl<'a> Query<'a> {
         Ok(query)
     }
 
-    /// The members of the result, by score.
-    fn run(&self, writes: &mut WriteSet<'_>) -> Result<Vec<(Vec<u8>, f64)>, Failure> {
+    /// The inputs, in the order in which they are combined.
+    fn inputs(&self, writes: &mut WriteSet<'_>) -> Result<Vec<Input<'a>>, Failure> {
         let mut inputs = Vec::with_capacity(self.keys.len());
         for (key, weight) in self.keys.iter().zip(&self.weights) {
             inputs.push(Input { key, weight: *weight, len: Input::len(writes, key)? });
@@ -165,72 +166,108 @@ impl<'a> Query<'a> {
         if self.operation != Operation::Difference {
             inputs.sort_by_key(|input| input.len);
         }
+        Ok(inputs)
+    }
+
+    /// The members of the result, by score; beyond `max_bytes` not all of them.
+    fn run(
+        &self,
+        writes: &mut WriteSet<'_>,
+        max_bytes: usize,
+    ) -> Result<Vec<(Vec<u8>, f64)>, Failure> {
+        let inputs = self.inputs(writes)?;
         let mut members = match self.operation {
-            Operation::Union => self.union(writes, &inputs)?,
-            Operation::Intersection => self.intersection(writes, &inputs)?,
-            Operation::Difference => self.difference(writes, &inputs)?,
+            Operation::Union => self.union(writes, &inputs, max_bytes)?,
+            Operation::Intersection | Operation::Difference => {
+                let (mut members, mut bytes) = (Vec::new(), 0);
+                self.for_each_kept(writes, &inputs, &mut |member, score| {
+                    bytes += member.len();
+                    members.push((member, score));
+                    bytes <= max_bytes
+                })?;
+                members
+            }
         };
         members.sort_by(|(a, a_score), (b, b_score)| a_score.total_cmp(b_score).then(a.cmp(b)));
         Ok(members)
+    }
+
+    /// The number of members of an intersection or difference, up to the limit.
+    fn count(&self, writes: &mut WriteSet<'_>) -> Result<u64, Failure> {
+        let (inputs, mut count) = (self.inputs(writes)?, 0);
+        self.for_each_kept(writes, &inputs, &mut |_, _| {
+            count += 1;
+            count < self.limit
+        })?;
+        Ok(count)
     }
 
     fn union(
         &self,
         writes: &mut WriteSet<'_>,
         inputs: &[Input<'_>],
+        max_bytes: usize,
     ) -> Result<Vec<(Vec<u8>, f64)>, Failure> {
-        let mut union: HashMap<Vec<u8>, f64> = HashMap::new();
+        let (mut union, mut bytes): (HashMap<Vec<u8>, f64>, usize) = (HashMap::new(), 0);
         for input in inputs {
-            for (member, score) in input.members(writes)? {
-                let score = input.weighted(score);
-                union
-                    .entry(member)
-                    .and_modify(|sum| *sum = self.aggregate.apply(*sum, score))
-                    .or_insert(score);
+            let mut from = Some(0);
+            while let Some(start) = from.filter(|_| bytes <= max_bytes) {
+                let (members, next) = input.scan(writes, start)?;
+                from = next;
+                for (member, score) in members {
+                    let (score, len) = (input.weighted(score), member.len());
+                    let combined = union.entry(member).and_modify(|sum| {
+                        *sum = self.aggregate.apply(*sum, score);
+                    });
+                    combined.or_insert_with(|| {
+                        bytes += len;
+                        score
+                    });
+                }
             }
         }
         Ok(union.into_iter().collect())
     }
 
-    fn intersection(
+    /// Visits the members of an intersection or difference until `visit` returns false.
+    fn for_each_kept(
         &self,
         writes: &mut WriteSet<'_>,
         inputs: &[Input<'_>],
-    ) -> Result<Vec<(Vec<u8>, f64)>, Failure> {
-        let Some((first, others)) = inputs.split_first() else { return Ok(Vec::new()) };
-        let mut members = Vec::new();
-        'members: for (member, score) in first.members(writes)? {
-            let mut score = first.weighted(score);
-            for input in others {
-                let Some(other) = input.score(writes, &member)? else { continue 'members };
-                score = self.aggregate.apply(score, input.weighted(other));
-            }
-            members.push((member, score));
-            if members.len() as u64 == self.limit {
-                break;
-            }
-        }
-        Ok(members)
-    }
-
-    fn difference(
-        &self,
-        writes: &mut WriteSet<'_>,
-        inputs: &[Input<'_>],
-    ) -> Result<Vec<(Vec<u8>, f64)>, Failure> {
-        let Some((first, others)) = inputs.split_first() else { return Ok(Vec::new()) };
-        let mut members = Vec::new();
-        'members: for (member, score) in first.members(writes)? {
-            for input in others {
-                if input.score(writes, &member)?.is_some() {
-                    continue 'members;
+        visit: &mut dyn FnMut(Vec<u8>, f64) -> bool,
+    ) -> Outcome {
+        let Some((first, others)) = inputs.split_first() else { return Ok(()) };
+        let is_difference = self.operation == Operation::Difference;
+        let mut from = Some(0);
+        while let Some(start) = from {
+            let (members, next) = first.scan(writes, start)?;
+            from = next;
+            'members: for (member, score) in members {
+                let mut score = if is_difference { score } else { first.weighted(score) };
+                for input in others {
+                    match (input.score(writes, &member)?, is_difference) {
+                        (Some(_), true) | (None, false) => continue 'members,
+                        (None, true) => {}
+                        // As in Redis, 0 times infinity is not 0 here: a sum with it is.
+                        (Some(other), false) => {
+                            score = self.aggregate.apply(score, other * input.weight);
+                        }
+                    }
+                }
+                if !visit(member, score) {
+                    return Ok(());
                 }
             }
-            members.push((member, score));
         }
-        Ok(members)
+        Ok(())
     }
 }
+
+/// Members of an input that are read at a time.
+const PART_MEMBERS: usize = 1000;
+
+/// Members with their scores.
+type Members = Vec<(Vec<u8>, f64)>;
 
 /// An input: a set or sorted set.
 struct Input<'a> {
@@ -258,13 +295,18 @@ impl Input<'_> {
         }
     }
 
-    fn members(&self, writes: &mut WriteSet<'_>) -> Result<Vec<(Vec<u8>, f64)>, Failure> {
+    /// Members from a position on, and the next position.
+    fn scan(
+        &self,
+        writes: &mut WriteSet<'_>,
+        from: u32,
+    ) -> Result<(Members, Option<u32>), Failure> {
         match Self::is_set(writes, self.key)? {
             true => {
-                let members = Set::open(writes, self.key)?.members()?;
-                Ok(members.into_iter().map(|member| (member, 1.0)).collect())
+                let (members, next) = Set::open(writes, self.key)?.scan(from, PART_MEMBERS)?;
+                Ok((members.into_iter().map(|member| (member, 1.0)).collect(), next))
             }
-            false => Ok(SortedSet::open(writes, self.key)?.members()?),
+            false => Ok(SortedSet::open(writes, self.key)?.scan(from, PART_MEMBERS)?),
         }
     }
 
@@ -275,7 +317,8 @@ impl Input<'_> {
         }
     }
 
-    /// A score times the weight; 0 times infinity is 0, as in Redis.
+    /// A score times the weight; 0 times infinity is 0, as in Redis for unions and for the first
+    /// set of an intersection.
     fn weighted(&self, score: f64) -> f64 {
         Some(score * self.weight).filter(|score| !score.is_nan()).unwrap_or(0.0)
     }
@@ -295,9 +338,11 @@ fn zdiff(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 
 fn reply(context: &mut Context<'_>, args: Args<'_>, operation: Operation, name: &str) -> Outcome {
     let (keys, options) = split_keys(args, 1, name)?;
+    // What is larger overflows the reply anyway.
+    let limit = context.shared.options.max_output_bytes;
     let (members, with_scores) = context.view_many(keys.iter().copied(), |writes| {
         let query = Query::parse(writes, &keys, options, operation, Form::Reply)?;
-        Ok((query.run(writes)?, query.with_scores))
+        Ok((query.run(writes, limit)?, query.with_scores))
     })?;
     if with_scores {
         let is_nested = begin_pairs(context, members.len());
@@ -316,9 +361,9 @@ fn zintercard(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let count = context.view_many(keys.iter().copied(), |writes| {
         let operation = Operation::Intersection;
         let query = Query::parse(writes, &keys, options, operation, Form::Count)?;
-        Ok(query.run(writes)?.len())
+        query.count(writes)
     })?;
-    context.replies.count(count);
+    context.replies.count(count as usize);
     Ok(())
 }
 
@@ -340,7 +385,7 @@ fn store(context: &mut Context<'_>, args: Args<'_>, operation: Operation, name: 
     let all = keys.iter().copied().chain([target]);
     let stored = context.change_many(all, |writes| {
         let query = Query::parse(writes, &keys, options, operation, Form::Store)?;
-        let members = query.run(writes)?;
+        let members = query.run(writes, usize::MAX)?;
         // Any type is overwritten.
         writes.remove(target)?;
         let mut set = SortedSet::open(writes, target)?;

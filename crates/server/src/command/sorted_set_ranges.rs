@@ -125,11 +125,11 @@ impl RangeQuery {
                     return Err(SYNTAX);
                 };
                 limit = Some((integer(skip)?, integer(max)?));
-            } else if is(word, "rev") && order.is_none() {
+            } else if is(word, "rev") && wanted_order.is_none() {
                 wanted_order = Some(Order::Descending);
-            } else if is(word, "byscore") && by.is_none() {
+            } else if is(word, "byscore") && wanted_by.is_none() {
                 wanted_by = Some(By::Score);
-            } else if is(word, "bylex") && by.is_none() {
+            } else if is(word, "bylex") && wanted_by.is_none() {
                 wanted_by = Some(By::Member);
             } else {
                 return Err(SYNTAX);
@@ -189,7 +189,8 @@ impl RangeQuery {
         match &self.selection {
             Selection::Nothing => {}
             Selection::Ranks(start, end) => {
-                return Ok(set.range(resolve_range(*start, *end, set.len()), self.order)?);
+                let ranks = resolve_range(*start, *end, set.len());
+                return Ok(set.range_up_to(ranks, self.order, limit)?);
             }
             Selection::Scores(scores) => set.for_each(*scores, self.order, &mut visit)?,
             Selection::Members(range) => set.for_each_member(range, self.order, &mut visit)?,

@@ -268,6 +268,11 @@ impl ReplyLimit {
         ReplyLimit { left: context.shared.options.max_output_bytes }
     }
 
+    /// Bytes that are left.
+    pub(super) fn left(&self) -> u64 {
+        self.left as u64
+    }
+
     /// Counts an entry, and returns whether there may be more.
     pub(super) fn add(&mut self, encoded: &[u8]) -> bool {
         self.left = self.left.saturating_sub(encoded.len() + 1);

@@ -15,7 +15,9 @@ use super::failure::{
     Failure, NO_SUCH_KEY, Outcome, bad_subcommand, unknown_subcommand, wrong_subcommand_arity,
 };
 use super::help;
-use super::stream_args::{no_group_of, node_entries, reply_entries, reply_entry, reply_id};
+use super::stream_args::{
+    ReplyLimit, no_group_of, node_entries, reply_entries, reply_entry, reply_id,
+};
 use super::stream_lag::lag;
 use crate::resp::{Args, Replies};
 
@@ -214,17 +216,23 @@ impl FullGroup {
         first: Option<StreamId>,
         group: Group,
         max: u64,
+        limit: &mut ReplyLimit,
     ) -> Result<Self, Failure> {
         let mut pending = Vec::new();
         stream.for_each_pending(&group, ALL, Order::Ascending, &mut |entry| {
+            let has_room = limit.add(&entry.consumer);
             pending.push(entry);
-            (pending.len() as u64) < max
+            has_room && (pending.len() as u64) < max
         })?;
         let mut consumers = Vec::new();
         for consumer in stream.consumers(&group)? {
             let mut own = Vec::new();
-            for id in stream.pending_of(&group, &consumer, ALL, max)? {
+            // An id takes more than a byte of the reply.
+            for id in stream.pending_of(&group, &consumer, ALL, max.min(limit.left()))? {
                 own.extend(stream.pending(&group, id)?);
+                if !limit.add(&[]) {
+                    break;
+                }
             }
             consumers.push((consumer, own));
         }
@@ -272,12 +280,18 @@ impl FullGroup {
 }
 
 fn full(context: &mut Context<'_>, key: &[u8], max: u64) -> Outcome {
+    let mut limit = ReplyLimit::new(context);
     let (description, entries, groups) = view(context, key, |stream| {
         let description = Description::of(stream)?;
-        let entries: Vec<StreamEntry> = stream.range(ALL, Order::Ascending, max)?;
+        let mut entries: Vec<StreamEntry> = Vec::new();
+        stream.for_each(ALL, Order::Ascending, &mut |id, encoded| {
+            entries.push((id, encoded.to_vec()));
+            // The reply overflows anyway.
+            limit.add(encoded) && (entries.len() as u64) < max
+        })?;
         let mut groups = Vec::new();
         for group in stream.groups()? {
-            groups.push(FullGroup::read(stream, description.first, group, max)?);
+            groups.push(FullGroup::read(stream, description.first, group, max, &mut limit)?);
         }
         Ok((description, entries, groups))
     })?;

@@ -1,5 +1,9 @@
 //! Entries that consumers have yet to acknowledge: XACK, XPENDING, XCLAIM, XAUTOCLAIM.
 //!
+//! A group may have any number of pending entries, so they are read in parts, up to what a reply
+//! takes. XAUTOCLAIM then ends early, with the position of the next call; XCLAIM fails before it
+//! writes.
+//!
 //! Source: the documentation of Redis's stream commands; replies of Redis 7.2.
 
 use siltstone_collections::stream::StreamEntry;
@@ -8,13 +12,13 @@ use siltstone_engine::Timestamp;
 
 use super::context::Context;
 use super::definition::{FAST, ONE_KEY, READ, WRITE};
-use super::elements::{count_from_one, integer, is};
+use super::elements::{ReplyRoom, count_from_one, integer, is};
 use super::entry::{self, Command};
 use super::events::name_event;
-use super::failure::{Failure, Outcome, SYNTAX, reply_error, reply_too_large};
+use super::failure::{Failure, Outcome, SYNTAX, reply_error};
 use super::stream_args::{
     ReplyLimit, clamped_count, end_id, no_group, reply_entry, reply_id, start_id, strict_id,
-    strict_ids,
+    strict_ids, take_room,
 };
 use crate::keyspace_events::EventClass;
 use crate::resp::{Args, number};
@@ -104,6 +108,7 @@ fn list(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let max = clamped_count(&range[2])?;
     let ids = start_id(&range[0])?..=end_id(&range[1])?;
     let now = context.now();
+    let mut limit = ReplyLimit::new(context);
     let idle_of = |entry: &PendingEntry| now.saturating_sub(entry.delivered_at);
     let is_idle =
         |entry: &PendingEntry| i64::try_from(idle_of(entry)).unwrap_or(i64::MAX) >= min_idle;
@@ -116,20 +121,29 @@ fn list(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         }
         let Some(name) = range.get(3) else {
             stream.for_each_pending(&group, ids, Order::Ascending, &mut |entry| {
+                let mut has_room = true;
                 if is_idle(&entry) {
+                    has_room = limit.add(&entry.consumer);
                     entries.push(entry);
                 }
-                (entries.len() as u64) < max
+                has_room && (entries.len() as u64) < max
             })?;
             return Ok(entries);
         };
         let Some(consumer) = stream.consumer(&group, name)? else { return Ok(entries) };
-        // All ids of the consumer, as those that are not idle do not count.
-        let most = if min_idle > 0 { u64::MAX } else { max };
-        for id in stream.pending_of(&group, &consumer, ids, most)? {
-            entries.extend(stream.pending(&group, id)?.filter(is_idle));
-            if entries.len() as u64 >= max {
-                break;
+        let wanted = if min_idle > 0 { MAX_PART_ENTRIES } else { max.min(MAX_PART_ENTRIES) };
+        let (mut from, end) = (Some(*ids.start()), *ids.end());
+        while let Some(start) = from {
+            let part = stream.pending_of(&group, &consumer, start..=end, wanted)?;
+            from = part.get(wanted as usize - 1).and_then(|id| id.next());
+            for id in part {
+                // Those that are not idle do not count.
+                let Some(entry) = stream.pending(&group, id)?.filter(is_idle) else { continue };
+                let has_room = limit.add(&entry.consumer);
+                entries.push(entry);
+                if !has_room || entries.len() as u64 >= max {
+                    return Ok(entries);
+                }
             }
         }
         Ok(entries)
@@ -263,8 +277,7 @@ impl ClaimOptions {
 fn xclaim(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let key = &args[1];
     let now = context.now();
-    let max_bytes = context.shared.options.max_output_bytes;
-    let mut limit = ReplyLimit::new(context);
+    let mut room = ReplyRoom::new(context);
     let (claimed, is_new, only_ids) = context.change(key, |writes| {
         let mut stream = Stream::open(writes, key)?;
         let mut group = group_of(&stream, args)?;
@@ -294,10 +307,9 @@ fn xclaim(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
             };
             if only_ids {
                 fields = Vec::new();
-            } else if !limit.add(&fields) {
-                // An id may be named many times.
-                return Err(reply_too_large(max_bytes));
             }
+            // An id may be named many times.
+            take_room(&mut room, (id, fields.as_slice()))?;
             let deliveries = options.deliveries.unwrap_or(old + u64::from(!only_ids));
             claimant.claim((id, fields), at, deliveries)?;
         }
@@ -323,6 +335,8 @@ fn reply_claimed(context: &mut Context<'_>, claimed: &[StreamEntry], only_ids: b
 
 /// Pending entries that XAUTOCLAIM reads per entry that it may return.
 const ATTEMPTS_PER_ENTRY: u64 = 10;
+/// Maximum number of pending entries that are read at a time.
+const MAX_PART_ENTRIES: u64 = 1000;
 /// Highest COUNT of XAUTOCLAIM, as in Redis.
 const MAX_CLAIMS: u64 = i64::MAX as u64 / 16;
 
@@ -347,39 +361,59 @@ fn xautoclaim(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         at += 1;
     }
     let now = context.now();
+    let mut room = ReplyRoom::new(context);
     let (claimed, deleted, next, is_new) = context.change(key, |writes| {
         let mut stream = Stream::open(writes, key)?;
         let group = group_of(&stream, args)?;
         let mut claimant = Claimant::open(&mut stream, (group, &args[3]), now, min_idle)?;
         let (mut left, mut deleted) = (count, Vec::new());
-        // One more than may be read, for the position of the next call.
-        let attempts = count.saturating_mul(ATTEMPTS_PER_ENTRY);
-        let mut candidates = Vec::new();
-        let ids = start..=StreamId::MAX;
-        let Claimant { stream, group, .. } = &claimant;
-        let mut found = 0;
-        stream.for_each_pending(group, ids, Order::Ascending, &mut |entry| {
-            // Those that are not idle may have been deleted.
-            found += 1;
-            candidates.push(entry);
-            found <= attempts
-        })?;
-        let mut next = StreamId::MIN;
-        for (number, entry) in candidates.into_iter().enumerate() {
-            if left == 0 || number as u64 == attempts {
+        let mut attempts = count.saturating_mul(ATTEMPTS_PER_ENTRY);
+        let (mut next, mut from) = (StreamId::MIN, Some(start));
+        'parts: while let Some(start) = from {
+            // One more than may be looked at, for the position of the next call.
+            let wanted = attempts.saturating_add(1).min(MAX_PART_ENTRIES) as usize;
+            let mut part = Vec::new();
+            let Claimant { stream, group, .. } = &claimant;
+            let ids = start..=StreamId::MAX;
+            stream.for_each_pending(group, ids, Order::Ascending, &mut |entry| {
+                part.push(entry);
+                part.len() < wanted
+            })?;
+            from = part.get(wanted - 1).and_then(|entry| entry.id.next());
+            for entry in part {
                 next = entry.id;
-                break;
+                if left == 0 || attempts == 0 {
+                    break 'parts;
+                }
+                attempts -= 1;
+                // Those that are not idle may have been deleted.
+                let fields = claimant.stream.get(entry.id)?;
+                if fields.is_some() && !claimant.is_idle(&entry) {
+                    continue;
+                }
+                let shown = fields.as_deref().filter(|_| !only_ids).unwrap_or_default();
+                if let Err(failure) = take_room(&mut room, (entry.id, shown)) {
+                    // The next call begins with it, unless it is too large by itself.
+                    match left == count {
+                        true => return Err(failure),
+                        false => break 'parts,
+                    }
+                }
+                left -= 1;
+                match fields {
+                    None => {
+                        claimant.forget(entry.id)?;
+                        deleted.push(entry.id);
+                    }
+                    Some(fields) => {
+                        let fields = if only_ids { Vec::new() } else { fields };
+                        let deliveries = entry.deliveries + u64::from(!only_ids);
+                        claimant.claim((entry.id, fields), now, deliveries)?;
+                    }
+                }
             }
-            let Some(fields) = claimant.stream.get(entry.id)? else {
-                claimant.forget(entry.id)?;
-                deleted.push(entry.id);
-                left -= 1;
-                continue;
-            };
-            if claimant.is_idle(&entry) {
-                let deliveries = entry.deliveries + u64::from(!only_ids);
-                claimant.claim((entry.id, fields), now, deliveries)?;
-                left -= 1;
+            if from.is_none() {
+                next = StreamId::MIN;
             }
         }
         let (claimed, is_new) = claimant.finish();

@@ -4,6 +4,9 @@
 //! write of one of its keys. `$` is replaced by the last id of that moment before, so that the
 //! second run knows what is new. XREADGROUP is answered with an error if its group disappears.
 //!
+//! XREADGROUP delivers as many entries as a reply takes: what is delivered, and does not arrive,
+//! is not offered again. An entry that is too large by itself is delivered if it becomes pending.
+//!
 //! Source: the documentation of Redis's stream commands; replies of Redis 7.2.
 
 use std::time::Instant;
@@ -17,7 +20,7 @@ use super::definition::{BLOCKING, KeyOption, KeysTaken, NO_KEYS, READ, WRITE};
 use super::elements::{ReplyRoom, is};
 use super::entry::{self, Command};
 use super::events::name_event;
-use super::failure::{Failure, Outcome, SYNTAX, reply_error};
+use super::failure::{Failure, Outcome, SYNTAX, reply_error, reply_too_large};
 use super::parking::{Wait, deadline_ms};
 use super::session::TimeoutReply;
 use super::stream_args::{
@@ -276,6 +279,7 @@ fn xreadgroup(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let now = context.now();
     let mut limit = ReplyLimit::new(context);
     let mut room = ReplyRoom::new(context);
+    let max_bytes = context.shared.options.max_output_bytes;
     let (found, created, lookups) = context.collections(|writes| {
         // All are checked before anything changes.
         let mut after = Vec::with_capacity(read.keys.len());
@@ -296,23 +300,31 @@ fn xreadgroup(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
             });
         }
         let lookups = writes.lookups();
-        let (mut found, mut created) = (Vec::new(), Vec::new());
+        for key in &read.keys {
+            room.take_bulk(key)?;
+            room.take(MAX_HEADERS_BYTES)?;
+        }
+        let (mut found, mut created): (Vec<(&[u8], StreamEntries)>, _) = (Vec::new(), Vec::new());
         for (key, after) in read.keys.iter().zip(&after) {
+            let is_first = found.iter().all(|(_, entries)| entries.is_empty());
             let mut reader = Reader::open(writes, key, (group, consumer), now)?;
             if reader.is_new {
                 created.push(*key);
             }
             let entries = match after {
-                Some(after) => Some(reader.history(*after, read.max(), &mut limit)?),
-                None => reader.news(read.max(), read.is_unacknowledged, &mut limit)?,
+                Some(after) => Some(reader.history(*after, read.max(), (&mut room, is_first))?),
+                None => {
+                    let entries = entries_after(&reader, read.max(), &mut limit)?;
+                    let may_overflow = is_first && !read.is_unacknowledged;
+                    let fitting = fitting(&entries, &mut room, may_overflow);
+                    if fitting == 0 && is_first && !entries.is_empty() {
+                        return Err(reply_too_large(max_bytes));
+                    }
+                    reader.news(entries, fitting, read.is_unacknowledged)?
+                }
             };
             reader.save();
-            let entries = entries.map(|entries| (*key, entries));
-            if read.is_unacknowledged {
-                // They are not pending: what does not arrive is lost.
-                take_rooms(&mut room, entries.as_ref())?;
-            }
-            found.extend(entries);
+            found.extend(entries.map(|entries| (*key, entries)));
         }
         Ok((found, created, lookups))
     })?;
@@ -323,13 +335,23 @@ fn xreadgroup(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     answer_or_park(context, args, &read, found, &[])
 }
 
-/// Takes the room of a stream's entries in a reply.
-fn take_rooms(room: &mut ReplyRoom, entries: Option<&(&[u8], StreamEntries)>) -> Outcome {
-    let Some((key, entries)) = entries else { return Ok(()) };
-    room.take_bulk(key)?;
-    room.take(MAX_HEADERS_BYTES)?;
-    let mut found = entries.iter().filter_map(|(id, encoded)| Some((*id, encoded.as_deref()?)));
-    found.try_for_each(|entry| take_room(room, entry))
+/// Entries that a group has not delivered.
+fn entries_after(
+    reader: &Reader<'_, '_>,
+    max: u64,
+    limit: &mut ReplyLimit,
+) -> Result<Vec<StreamEntry>, Failure> {
+    match reader.group.last.next() {
+        None => Ok(Vec::new()),
+        Some(start) => entries_from(&reader.stream, start, max, limit),
+    }
+}
+
+/// Number of entries for which a reply has room; at least one if it may overflow.
+fn fitting(entries: &[StreamEntry], room: &mut ReplyRoom, may_overflow: bool) -> usize {
+    let mut fits = |(id, encoded): &StreamEntry| take_room(room, (*id, encoded.as_slice())).is_ok();
+    let fitting = entries.iter().take_while(|entry| fits(entry)).count();
+    fitting.max(usize::from(may_overflow)).min(entries.len())
 }
 
 /// More than the headers of the arrays of a stream in a reply take.
@@ -364,41 +386,45 @@ impl<'w, 'r> Reader<'w, 'r> {
         Ok(Reader { stream, group, consumer, is_new, now })
     }
 
-    /// Pending entries of the consumer after an id.
+    /// Pending entries of the consumer after an id, for which a reply has room; at least one if they
+    /// are the first ones of it.
     fn history(
         &mut self,
         after: StreamId,
         max: u64,
-        limit: &mut ReplyLimit,
+        (room, is_first): (&mut ReplyRoom, bool),
     ) -> Result<StreamEntries, Failure> {
         let Reader { stream, group, consumer, now, .. } = self;
         let Some(start) = after.next() else { return Ok(Vec::new()) };
         let mut found = Vec::new();
         for id in stream.pending_of(group, consumer, start..=StreamId::MAX, max)? {
             let encoded = stream.get(id)?;
+            let has_room = take_room(room, (id, encoded.as_deref().unwrap_or_default())).is_ok();
+            if !has_room && !(is_first && found.is_empty()) {
+                break;
+            }
             if encoded.is_some() {
                 let deliveries = stream.pending(group, id)?.map_or(0, |entry| entry.deliveries);
                 stream.deliver(group, consumer, (id, *now, deliveries + 1))?;
             }
-            let goes_on = limit.add(encoded.as_deref().unwrap_or_default());
             found.push((id, encoded));
-            if !goes_on {
+            if !has_room {
                 break;
             }
         }
         Ok(found)
     }
 
-    /// Entries that the group has not delivered; `None` if there are none.
+    /// Delivers the first ones of entries that the group has not delivered; `None` if there are
+    /// none.
     fn news(
         &mut self,
-        max: u64,
+        mut entries: Vec<StreamEntry>,
+        fitting: usize,
         is_unacknowledged: bool,
-        limit: &mut ReplyLimit,
     ) -> Result<Option<StreamEntries>, Failure> {
         let Reader { stream, group, consumer, now, .. } = self;
-        let Some(start) = group.last.next() else { return Ok(None) };
-        let entries = entries_from(stream, start, max, limit)?;
+        entries.truncate(fitting);
         if entries.is_empty() {
             return Ok(None);
         }

@@ -67,7 +67,7 @@ struct SetOptions {
 
 impl SetOptions {
     fn parse(context: &Context<'_>, args: Args<'_>) -> Result<Self, Failure> {
-        let (mut options, mut time) = (Self::default(), None);
+        let (mut options, mut time): (_, Option<(&[u8], Unit)>) = (Self::default(), None);
         let mut words = args.iter();
         while let Some(word) = words.next() {
             let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
@@ -80,7 +80,8 @@ impl SetOptions {
             } else if is("keepttl") && time.is_none() {
                 options.keep_expiry = true;
             } else if let Some(unit) = Unit::parse(word)
-                && time.is_none()
+                // As in Redis, one unit may be repeated.
+                && time.is_none_or(|(_, known)| known == unit)
                 && !options.keep_expiry
             {
                 time = Some((words.next().ok_or(SYNTAX)?, unit));
@@ -166,12 +167,23 @@ fn getdel(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 
 fn getex(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let key = &args[1];
-    let change = match (args.len(), args.get(2)) {
-        (2, _) => None,
-        (3, Some(word)) if word.eq_ignore_ascii_case(b"persist") => Some(None),
-        (4, Some(word)) => Some(Some((&args[3], Unit::parse(word).ok_or(SYNTAX)?))),
-        _ => return Err(SYNTAX),
-    };
+    let mut change: Option<Option<(&[u8], Unit)>> = None;
+    let mut words = args.from(2).iter();
+    while let Some(word) = words.next() {
+        let unit = if word.eq_ignore_ascii_case(b"persist") {
+            None
+        } else {
+            Some(Unit::parse(word).ok_or(SYNTAX)?)
+        };
+        // As in Redis, one option may be repeated.
+        if change.is_some_and(|known| known.map(|(_, unit)| unit) != unit) {
+            return Err(SYNTAX);
+        }
+        change = Some(match unit {
+            None => None,
+            Some(unit) => Some((words.next().ok_or(SYNTAX)?, unit)),
+        });
+    }
     let _guard = change.map(|_| context.lock(key));
     let entry = context.read(key)?;
     // As in Redis, the time is not checked if the key does not exist.

@@ -7,20 +7,21 @@
 //!
 //! Every writer holds the lock of its key, so no other client writes to a key of the transaction
 //! between its commands. Commands that name no keys (SCAN, KEYS, DBSIZE) may see concurrent writes,
-//! each command at one point in time.
+//! each command at one point in time. The clock stands still: nothing expires in between.
 //!
 //! This is independent of optimistic transactions ([`siltstone::transaction`]), which do observe
 //! these writes: Redis's EXEC reads the newest values and never needs a retry, WATCH may last for
 //! days, and both also work on engines without versions. The overlay is shared code.
 //!
 //! As in Redis, a command that fails while running (INCR of a text) does not stop the others; only
-//! an error of the store does.
+//! an error of the store does, and a script that was aborted after a write.
 //!
 //! Source: the documentation of Redis's transactions.
 
 use std::time::Instant;
 
 use siltstone_engine::WriteBatch;
+use siltstone_engine::clock::{self, StoppedClock};
 
 use super::authorize::authorize_queued;
 use super::context::Context;
@@ -117,13 +118,14 @@ fn exec(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
         return Err(reply_error("EXECABORT Transaction discarded because of previous errors."));
     }
     let guards = lock_all(context, &transaction.commands);
+    let stopped = clock::stop();
     let is_unchanged = watches_are_unchanged(context);
     context.session.unwatch(context.shared);
     if !is_unchanged? {
         context.replies.null_array();
         return Ok(());
     }
-    run(context, &transaction.commands)?;
+    run(context, &transaction.commands, &stopped)?;
     drop(guards);
     Ok(())
 }
@@ -182,7 +184,7 @@ fn watches_are_unchanged(context: &Context<'_>) -> Result<bool, Failure> {
 }
 
 /// Runs the commands against overlays and applies their writes.
-fn run(context: &mut Context<'_>, commands: &[QueuedCommand]) -> Outcome {
+fn run(context: &mut Context<'_>, commands: &[QueuedCommand], stopped: &StoppedClock) -> Outcome {
     let table_before = context.session.table;
     let databases = &context.shared.databases;
     let mut overlays: Vec<Overlay> = databases.iter().map(|_| Overlay::default()).collect();
@@ -213,6 +215,10 @@ fn run(context: &mut Context<'_>, commands: &[QueuedCommand]) -> Outcome {
                 fault = Some(Failure::Store(error));
                 break;
             }
+            Err(failure @ Failure::Discard(_)) => {
+                fault = Some(failure);
+                break;
+            }
             Err(failure) => {
                 inner.batcher.key_writes.clear();
                 inner.replies.rewind(mark);
@@ -226,6 +232,7 @@ fn run(context: &mut Context<'_>, commands: &[QueuedCommand]) -> Outcome {
             break;
         }
     }
+    stopped.resume();
     let outcome = match fault {
         None => apply(context, &overlays, "EXECABORT Transaction discarded"),
         Some(fault) => Err(fault),

@@ -20,6 +20,7 @@ use super::library::{CommandError, plain_text, script_frame};
 use super::limits::{Abort, INSTRUCTIONS_PER_CHECK, RunControl, TimeLimit};
 use super::registration::{self, Registrations};
 use super::{bit, cjson, cmsgpack, numbers, redis_api, replies, struct_pack};
+use crate::resp::number::format_double;
 use crate::resp::{Args, Replies, RespVersion, Span};
 
 /// Number of compiled scripts kept per interpreter.
@@ -442,7 +443,7 @@ fn encode(args: &MultiValue) -> Result<(Vec<u8>, Vec<Span>), &'static str> {
         match arg {
             Value::String(text) => bytes.extend_from_slice(&text.as_bytes()),
             Value::Number(number) => {
-                bytes.extend_from_slice(numbers::format_argument(*number).as_bytes());
+                bytes.extend_from_slice(format_double(*number).as_bytes());
             }
             Value::Integer(number) => bytes.extend_from_slice(number.to_string().as_bytes()),
             _ => {

@@ -28,14 +28,6 @@ fn without_zeros(text: &str) -> &str {
     }
 }
 
-/// Formats an argument of a command: all digits that distinguish the number.
-pub(super) fn format_argument(value: f64) -> String {
-    if value.fract() == 0.0 && value.abs() < 1e15 && (value != 0.0 || value.is_sign_positive()) {
-        return (value as i64).to_string();
-    }
-    format_g(value, 17)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,8 +48,5 @@ mod tests {
         ] {
             assert_eq!(format_g(value, precision), text);
         }
-        assert_eq!(format_argument(-5.0), "-5");
-        assert_eq!(format_argument(-0.0), "-0");
-        assert_eq!(format_argument(1.5), "1.5");
     }
 }

@@ -3,7 +3,8 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use crate::support::{TestServer, encode, eventually};
+use crate::both_servers::on_both;
+use crate::support::{Client, TestServer, encode, eventually};
 use siltstone_server::Fsync;
 
 #[test]
@@ -129,6 +130,80 @@ fn transactions_queue_and_run_commands() {
     ]);
     assert!(client.call("EXEC").starts_with("-EXECABORT Transaction discarded because it writes"));
     client.expect(&[("GET here", "nil"), ("SELECT 1", "+OK"), ("GET there", "nil")]);
+}
+
+/// Waits until a key would have expired, and returns its value, and by how much its time to live
+/// and the time have changed meanwhile. Redis 7.0 has no `os.clock`, but its TIME goes on.
+const WAIT_FOR_EXPIRY: &str = "
+    local before = redis.call('PTTL', KEYS[1])
+    if before < 0 then return 'late' end
+    local has_clock, clock = pcall(function() return os.clock end)
+    if not has_clock then
+        clock = function()
+            local now = redis.call('TIME')
+            return now[1] + now[2] / 1000000
+        end
+    end
+    local time, began = redis.call('TIME'), clock()
+    while clock() - began < (before + 20) / 1000 do end
+    local now = redis.call('TIME')
+    return {
+        redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1]) - before,
+        now[1] - time[1], now[2] - time[2],
+    }";
+
+/// Replies to that script, alone and between two GETs in a transaction.
+fn wait_for_expiry(client: &mut Client) -> [String; 2] {
+    let wait =
+        |client: &mut Client| client.call_bytes(&[b"EVAL", WAIT_FOR_EXPIRY.as_bytes(), b"1", b"k"]);
+    // On a slow machine the key may have expired before.
+    let alone = loop {
+        client.call("SET k v PX 100");
+        let reply = wait(client);
+        if reply != "\"late\"" {
+            break reply;
+        }
+    };
+    assert_eq!(client.call("GET k"), "nil");
+    let between = loop {
+        client.expect(&[("SET k v PX 100", "+OK"), ("MULTI", "+OK"), ("GET k", "+QUEUED")]);
+        assert_eq!(wait(client), "+QUEUED");
+        client.call("GET k");
+        let reply = client.call("EXEC");
+        if !reply.starts_with("[nil") {
+            break reply;
+        }
+    };
+    [alone, between]
+}
+
+#[test]
+fn nothing_expires_within_a_script_or_a_transaction() {
+    on_both(|connect| {
+        let [alone, between] = wait_for_expiry(&mut connect());
+        assert!(alone.starts_with("[\"v\", "), "{alone}");
+        assert!(between.starts_with("[\"v\", [\"v\", "), "{between}");
+        assert!(between.ends_with(", \"v\"]"), "{between}");
+    });
+    // Since Redis 7.2 all commands see one time.
+    let [alone, between] = wait_for_expiry(&mut TestServer::start().client());
+    assert_eq!(alone, "[\"v\", :0, :0, :0]");
+    assert_eq!(between, "[\"v\", [\"v\", :0, :0, :0], \"v\"]");
+}
+
+#[test]
+fn script_that_is_aborted_after_a_write_discards_its_transaction() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client.expect(&[("CONFIG SET busy-reply-threshold 20", "+OK"), ("MULTI", "+OK")]);
+    client.call("SET before 1");
+    let script = b"redis.call('SET', KEYS[1], 'half') while true do end";
+    assert_eq!(client.call_bytes(&[b"EVAL", script, b"1", b"k"]), "+QUEUED");
+    client.call("SET after 1");
+    let reply = client.call("EXEC");
+    assert!(reply.starts_with("-EXECABORT Transaction discarded: the script ran"), "{reply}");
+    client
+        .expect(&[("MGET before k after", "[nil, nil, nil]"), ("EXEC", "-ERR EXEC without MULTI")]);
 }
 
 #[test]

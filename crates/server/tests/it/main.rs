@@ -29,6 +29,7 @@ mod redis_operation;
 mod redis_pubsub;
 mod redis_scripts;
 mod redis_sort;
+mod redis_sorted_sets;
 mod redis_streams;
 mod redis_swapdb;
 mod redis_tools;

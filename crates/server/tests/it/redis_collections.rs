@@ -1,6 +1,7 @@
 //! Replies of the commands on hashes, lists, sets and sorted sets equal those of Redis 7.2; what
 //! the other commands do with collections; collections in transactions and after a restart.
 
+use crate::both_servers::on_both;
 use crate::support::{Client, TestServer};
 use siltstone::{Db, DbOptions};
 use tempfile::TempDir;
@@ -240,6 +241,41 @@ fn sorted_set_commands_reply_like_redis() {
             ("ZRANDMEMBER l 2 WITHSCORES", "[\"c\", \"0\"]"),
             ("ZSCAN l 0", "[\"0\", [\"c\", \"0\"]]"),
         ]);
+    });
+}
+
+#[test]
+fn large_sets_are_combined_in_parts() {
+    with_client(|client| {
+        let add = |client: &mut Client, key: &str, numbers: std::ops::Range<u32>| {
+            let members: String = numbers.map(|number| format!(" {number}")).collect();
+            client.call(&format!("SADD {key}{members}"));
+        };
+        add(client, "a", 0..3500);
+        add(client, "b", 1500..6000);
+        client.expect(&[
+            ("SINTERCARD 2 a b", ":2000"),
+            ("SINTERCARD 2 b a LIMIT 1001", ":1001"),
+            ("SINTERSTORE i a b", ":2000"),
+            ("SDIFFSTORE d a b", ":1500"),
+            ("SUNIONSTORE u a b", ":6000"),
+            ("SINTERCARD 2 i d", ":0"),
+            ("SDIFF a i d", "[]"),
+            ("SISMEMBER i 1499", ":0"),
+            ("SISMEMBER i 1500", ":1"),
+        ]);
+        assert_eq!(client.call("SUNION i d").matches('"').count(), 2 * 3500);
+    });
+}
+
+#[test]
+fn rotation_of_one_element_changes_a_watched_list_and_keeps_its_expiry() {
+    on_both(|connect| {
+        let (mut client, mut other) = (connect(), connect());
+        client.expect(&[("RPUSH l a", ":1"), ("EXPIRE l 100", ":1"), ("WATCH l", "+OK")]);
+        other.expect(&[("RPOPLPUSH l l", "\"a\""), ("LRANGE l 0 -1", "[\"a\"]")]);
+        client.expect(&[("MULTI", "+OK"), ("PING", "+QUEUED"), ("EXEC", "nil")]);
+        client.expect(&[("EXPIRE l 100 NX", ":0")]);
     });
 }
 

@@ -451,6 +451,26 @@ fn memory_and_time_are_limited() {
     assert!(reply.contains("reached lua stack limit"), "{reply}");
 }
 
+/// Redis 7.0 passes 17 digits, and large integers with an exponent.
+#[test]
+fn numbers_are_passed_to_commands_as_since_redis_7_2() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    for (number, expected) in [
+        ("0.1", "0.1"),
+        ("-1/3", "-0.3333333333333333"),
+        ("2^53", "9007199254740992"),
+        ("-1e18", "-1000000000000000000"),
+        ("1e19", "1e+19"),
+        ("5e-324", "5e-324"),
+    ] {
+        let script = format!("return redis.call('echo', {number})");
+        assert_eq!(eval(&mut client, &script, &[], &[]), format!("\"{expected}\""));
+    }
+    let script = "return redis.call('incrby', KEYS[1], 1e17)";
+    assert_eq!(eval(&mut client, script, &["n"], &[]), ":100000000000000000");
+}
+
 #[test]
 fn array_of_any_number_of_strings_is_returned() {
     let server = TestServer::start();

@@ -84,6 +84,39 @@ fn sort_stores_a_list_over_any_key() {
 }
 
 #[test]
+fn element_that_is_too_long_for_a_key_names_none() {
+    on_both(|connect| {
+        let mut client = connect();
+        let long = vec![b'x'; 70_000];
+        assert_eq!(client.call_bytes(&[b"RPUSH", b"l", &long, b"1"]), ":2");
+        client.expect(&[
+            ("SET d_1 a", "+OK"),
+            ("SORT l BY nosort GET d_*", "[nil, \"a\"]"),
+            ("SORT l BY w_* GET d_* DESC", "[nil, \"a\"]"),
+        ]);
+    });
+}
+
+#[test]
+fn sort_that_multiplies_a_value_is_limited() {
+    let server = TestServer::with(|options| options.max_request_bytes = 1 << 20);
+    let mut client = server.client();
+    let refused = "-ERR SORT needs more memory than 1048576 bytes, the limit of a request";
+    let long = vec![b'x'; 100_000];
+    assert_eq!(client.call_bytes(&[b"SET", b"big", &long]), "+OK");
+    client.call("RPUSH few i i i i");
+    client.call(&format!("RPUSH many{}", " i".repeat(20)));
+    client.expect(&[
+        ("SORT many BY b*g ALPHA", refused),
+        ("SORT many BY b*g ALPHA STORE out", refused),
+        ("SORT many BY nosort GET b*g STORE out", refused),
+        ("EXISTS out", ":0"),
+        ("SORT few BY b*g ALPHA GET b*g STORE out", ":4"),
+        ("SORT many ALPHA LIMIT 19 9", "[\"i\"]"),
+    ]);
+}
+
+#[test]
 fn longest_common_subsequence_is_that_of_redis() {
     on_both(|connect| {
         connect().expect(&[

@@ -422,3 +422,28 @@ fn entries_are_delivered_once_to_concurrent_consumers() {
     assert_eq!(len, format!(":{count}"), "an entry was not delivered");
     assert_eq!(count, ENTRIES + CONSUMERS);
 }
+
+#[test]
+fn xautoclaim_beyond_a_reply_ends_early_with_the_position_of_the_next_call() {
+    let server = TestServer::with(|options| options.max_output_bytes = 64 << 10);
+    let mut client = server.client();
+    client.expect(&[("XGROUP CREATE s g 0 MKSTREAM", "+OK")]);
+    let value = "x".repeat(2000);
+    for id in 1..=100 {
+        client.call(&format!("XADD s {id} field {value}"));
+    }
+    for _ in 0..10 {
+        client.call("XREADGROUP GROUP g a COUNT 10 STREAMS s >");
+    }
+    client.expect(&[("XDEL s 50", ":1")]);
+    let (mut cursor, mut claimed, mut calls) = ("0".to_owned(), 0, 0);
+    while cursor != "0-0" {
+        let reply = client.call(&format!("XAUTOCLAIM s g b 0 {cursor} COUNT 100"));
+        assert!(reply.starts_with("[\""), "{}", &reply[..reply.len().min(200)]);
+        claimed += reply.matches("\"field\"").count();
+        cursor = reply.split('"').nth(1).unwrap_or_default().to_owned();
+        calls += 1;
+    }
+    assert_eq!((claimed, client.call("XPENDING s g - + 1 a")), (99, "[]".to_owned()));
+    assert!(calls > 2, "{calls}");
+}

@@ -36,7 +36,6 @@ return redis.call("select",30)
 return redis.call("select",1)
 redis.call("set","a",1.5) return redis.call("get","a")
 redis.call("set","a",12345678901234567) return redis.call("get","a")
-redis.call("set","a",0.1) return redis.call("get","a")
 redis.call("set","a",1e100) return redis.call("get","a")
 redis.call("set","a",-0) return redis.call("get","a")
 return 3.99

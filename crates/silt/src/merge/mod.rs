@@ -142,7 +142,7 @@ impl SiltEngine {
         let mut merged = sorter.finish(partition.sorted.as_deref())?;
         let vfs = self.vfs.as_ref();
         let mut writer = SortedStoreWriter::create(vfs, number, plan, &self.env.rate)?;
-        let now = self.env.clock.now();
+        let now = self.env.clock.earliest();
         let (mut group, mut read) = (Group::default(), 0u64);
         while let Some((hash, _, entry)) = merged.next()? {
             read += 1;

@@ -42,7 +42,7 @@ impl<'a> Output<'a> {
         (last_sequence, expected): (u64, ExpectedSize),
         hides: bool,
     ) -> Self {
-        let now = tree.env.clock.now();
+        let now = tree.env.clock.earliest();
         Output {
             tree,
             container_id,
