@@ -7,7 +7,7 @@ use store::{Cursor, Error, KeyRange, Snapshot, Table, Transaction};
 
 use crate::cursor::SiltstoneCursor;
 use crate::error::required;
-use crate::memory::{Output, array, bytes, copy, set_handle, siltstone_free};
+use crate::memory::{Output, address, array, bytes, copy, set_handle, siltstone_free};
 
 /// Receives a value, which is valid until the function returns. The function must not use the
 /// store, unwind or jump out. `arg` is the argument of the call that the function is passed to.
@@ -85,7 +85,7 @@ pub(crate) unsafe fn get_with(
 ) -> Result<(), Error> {
     let read = required(read, "read")?;
     // SAFETY: by the contract of this function; the value is valid during the call.
-    let mut lend = |value: &[u8]| unsafe { read(arg, value.as_ptr().cast(), value.len()) };
+    let mut lend = |value: &[u8]| unsafe { read(arg, address(value), value.len()) };
     is_found.write(source.lend(key, &mut lend)?);
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_int};
 use std::path::Path;
 
 use backup::Repository;
-use shim::boundary::Pointer;
+use shim::boundary::{Pointer, address};
 use shim::destroy::destroy;
 use store::Error;
 
@@ -228,7 +228,7 @@ exports! {
         options: &BackupEngineOptions, len: *mut usize
     ) -> Pointer<c_char> {
         unsafe { give(len, options.directory.len()) };
-        Pointer(options.directory.as_ptr().cast_mut().cast())
+        Pointer(address(options.directory.as_bytes()).cast_mut())
     }
 }
 

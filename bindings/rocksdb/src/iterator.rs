@@ -15,7 +15,7 @@ use std::mem::MaybeUninit;
 use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
 
-use shim::boundary::{Pointer, quietly};
+use shim::boundary::{Pointer, address, quietly};
 use store::{Cursor, KeyRange};
 
 use crate::callbacks::PrefixExtractor;
@@ -331,7 +331,7 @@ impl Default for Slice {
 impl Slice {
     fn of(bytes: Option<&[u8]>) -> Self {
         bytes.map_or_else(Slice::default, |bytes| Slice {
-            data: bytes.as_ptr().cast(),
+            data: address(bytes),
             size: bytes.len(),
         })
     }

@@ -87,6 +87,18 @@ static void iterators(void *db) {
   rocksdb_iter_seek(iterator, S("f"));
   CHECK(is_on(iterator, NULL, NULL));
   OK(rocksdb_iter_refresh(iterator, &err));
+  /* What has no bytes has an address all the same. */
+  OK(rocksdb_put(db, wo, S("empty"), S(""), &err));
+  OK(rocksdb_iter_refresh(iterator, &err));
+  rocksdb_iter_seek(iterator, S("empty"));
+  CHECK(is_on(iterator, "empty", "") && *rocksdb_iter_value(iterator, &len) == 0);
+  void *pinned;
+  OK(pinned = rocksdb_get_pinned(db, ro, S("empty"), &err));
+  CHECK(*rocksdb_pinnableslice_value(pinned, &len) == 0 && len == 0);
+  CHECK(*rocksdb_pinnable_handle_get_value(pinned, &len) == 0 && len == 0);
+  rocksdb_pinnableslice_destroy(pinned);
+  OK(rocksdb_delete(db, wo, S("empty"), &err));
+  OK(rocksdb_iter_refresh(iterator, &err));
   CHECK(has_keys(iterator, "a b c d e f "));
 
   void *bounded = rocksdb_readoptions_create();
