@@ -61,7 +61,7 @@ impl Changes {
     /// The sequence number of the last change that was returned, or the one to resume after.
     #[getter]
     fn position(&self, py: Python<'_>) -> PyResult<u64> {
-        py.detach(|| self.with(|changes| Ok(changes.position()))).map_err(raise)
+        py.detach(|| self.with(|changes| Ok(siltstone::Changes::position(changes)))).map_err(raise)
     }
 
     /// Releases the feed.

@@ -330,10 +330,7 @@ impl Default for Slice {
 
 impl Slice {
     fn of(bytes: Option<&[u8]>) -> Self {
-        bytes.map_or_else(Slice::default, |bytes| Slice {
-            data: address(bytes),
-            size: bytes.len(),
-        })
+        bytes.map_or_else(Slice::default, |bytes| Slice { data: address(bytes), size: bytes.len() })
     }
 
     /// The bytes of the caller.
