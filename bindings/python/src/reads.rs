@@ -123,12 +123,8 @@ macro_rules! mapping_reads {
             fn get_many<'py>(
                 &self,
                 py: Python<'py>,
-                keys: &Bound<'py, PyAny>,
+                keys: Vec<Bytes<'py>>,
             ) -> PyResult<Vec<Option<Bound<'py, PyBytes>>>> {
-                let own = |key: PyResult<Bound<'py, PyAny>>| -> PyResult<Bytes<'py>> {
-                    Ok(key?.extract()?)
-                };
-                let keys: Vec<Bytes<'py>> = keys.try_iter()?.map(own).collect::<PyResult<_>>()?;
                 let keys: Vec<&[u8]> = keys.iter().map(Bytes::as_slice).collect();
                 let values = py.detach(|| self.read(|reads| reads.values(&keys))).map_err(raise)?;
                 let object = |value: Vec<u8>| PyBytes::new(py, &value);

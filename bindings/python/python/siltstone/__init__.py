@@ -15,9 +15,6 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from ._siltstone import (
     Batch,
     BelowWatermarkError,
-    Change,
-    Changes,
-    ChangesUnavailableError,
     ClosedError,
     ConflictError,
     CorruptionError,
@@ -32,7 +29,6 @@ from ._siltstone import (
     ReadOnlyError,
     RefusedError,
     Snapshot,
-    SortedFile,
     Table,
     TooLargeError,
     Transaction,
@@ -45,9 +41,6 @@ from ._siltstone import (
 __all__ = [
     "Batch",
     "BelowWatermarkError",
-    "Change",
-    "Changes",
-    "ChangesUnavailableError",
     "ClosedError",
     "ConflictError",
     "CorruptionError",
@@ -62,7 +55,6 @@ __all__ = [
     "ReadOnlyError",
     "RefusedError",
     "Snapshot",
-    "SortedFile",
     "Table",
     "TooLargeError",
     "Transaction",
@@ -75,4 +67,3 @@ __all__ = [
 MutableMapping.register(Table)
 Mapping.register(Snapshot)
 Iterator.register(Entries)
-Iterator.register(Changes)
