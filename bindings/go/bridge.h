@@ -201,6 +201,26 @@ static inline result table_ingest(const siltstone_table *table, size_t count, co
   return r;
 }
 
+static inline handle_result table_changes(const siltstone_table *table, uint64_t since,
+                                          bool include_unsynced) {
+  siltstone_changes *changes = NULL;
+  siltstone_error *error = siltstone_table_changes(table, since, include_unsynced, &changes);
+  return (handle_result){error, changes};
+}
+
+static inline result changes_next(siltstone_changes *changes, uint64_t timeout_ms) {
+  result r = {0};
+  r.error = siltstone_changes_next(changes, timeout_ms, &r.flag);
+  return r;
+}
+
+/* The operation is valid until the next move. */
+static inline siltstone_change_op changes_op(const siltstone_changes *changes, size_t index) {
+  siltstone_change_op op = {0};
+  siltstone_changes_op(changes, index, &op);
+  return op;
+}
+
 static inline result table_stats(const siltstone_table *table) {
   result r = {0};
   r.error = siltstone_table_stats(table, &r.data);

@@ -110,3 +110,29 @@ func TestCursor_OutlivesItsStore(t *testing.T) {
 	_, err = table.Cursor()
 	fails(t, err, ErrClosed)
 }
+
+// atDepth calls use with a number of frames below it.
+func atDepth(depth int, use func()) {
+	if depth == 0 {
+		use()
+		return
+	}
+	atDepth(depth-1, use)
+}
+
+// TestCursor_EmptyValueSurvivesGrowthOfTheStack moves onto an empty value at many depths of new
+// stacks, of which some grow during the move: the runtime then looks at the pointers of the C library.
+func TestCursor_EmptyValueSurvivesGrowthOfTheStack(t *testing.T) {
+	table := newTestTable(t, "lsm")
+	ok(t, table.Put([]byte("k"), nil))
+	cursor, err := table.Cursor()
+	ok(t, err)
+	defer cursor.Close()
+	for depth := range 600 {
+		done := make(chan bool)
+		go func() {
+			atDepth(depth, func() { done <- cursor.First() && len(cursor.Value()) == 0 })
+		}()
+		equal(t, <-done, true)
+	}
+}

@@ -25,8 +25,8 @@
 // # Goroutines
 //
 // A [DB], [Table] or [Snapshot] can be used by any number of goroutines at the same time. A
-// [Batch], [Transaction] or [Cursor] belongs to one goroutine at a time: calls exclude one another,
-// but two goroutines would mix their operations. A call occupies a thread until it returns. Do not
+// [Batch], [Transaction], [Cursor] or [Changes] belongs to one goroutine at a time: calls exclude one
+// another, but two goroutines would mix their operations. A call occupies a thread until it returns. Do not
 // use a store in a child process after a fork: open it there.
 package siltstone
 

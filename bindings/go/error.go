@@ -41,6 +41,9 @@ const (
 	ErrInvalid Code = C.SILTSTONE_CODE_INVALID
 	// ErrInternal: a defect of the library. Please report it with the message; close the store.
 	ErrInternal Code = C.SILTSTONE_CODE_INTERNAL
+	// ErrChangesUnavailable: a change feed cannot resume there. The message has the oldest position
+	// that is left.
+	ErrChangesUnavailable Code = C.SILTSTONE_CODE_CHANGES_UNAVAILABLE
 )
 
 var codeNames = map[Code]string{
@@ -49,6 +52,7 @@ var codeNames = map[Code]string{
 	ErrInvalidOptions: "invalid options", ErrRefused: "refused", ErrLocked: "locked",
 	ErrReadOnly: "read-only", ErrConflict: "conflict", ErrExpired: "expired", ErrClosed: "closed",
 	ErrInvalid: "invalid argument", ErrInternal: "internal error",
+	ErrChangesUnavailable: "changes unavailable",
 }
 
 // Error returns the name of the kind.

@@ -26,5 +26,15 @@ func (t *Table) Snapshot() (*Snapshot, error) {
 	}), C.OF_SNAPSHOT}}, nil
 }
 
+// Sequence returns the sequence number up to which the snapshot shows writes: a change feed resumes
+// after it. 0 for a closed snapshot.
+func (s *Snapshot) Sequence() uint64 {
+	if s.acquire() != nil {
+		return 0
+	}
+	defer s.release()
+	return uint64(C.siltstone_snapshot_sequence((*C.siltstone_snapshot)(s.pointer)))
+}
+
 // Close releases the snapshot. Its cursors can still be used.
 func (s *Snapshot) Close() { s.close() }

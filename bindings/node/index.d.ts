@@ -1,6 +1,7 @@
 import {
   AbstractLevel,
   AbstractBatchOptions,
+  AbstractClearOptions,
   AbstractDatabaseOptions,
   AbstractDelOptions,
   AbstractOpenOptions,
@@ -52,6 +53,15 @@ export class SiltstoneLevel<K = string, V = string>
 
   /** Runs flushes and compactions until none is due. */
   maintain (): Promise<void>
+
+  /** Moves the entries of a range to their deepest level, and drops deleted and overwritten ones. */
+  compactRange (options?: AbstractClearOptions<K>): Promise<void>
+
+  /** Makes every write that has ended durable against a power cut. */
+  sync (): Promise<void>
+
+  /** Copies the store into a new directory while it is in use. */
+  checkpoint (directory: string): Promise<void>
 
   /** Counters and sizes of the table. */
   stats (): Promise<Record<string, unknown>>

@@ -11,7 +11,7 @@ use store::{BatchOp, Change, ChangeBatch, ChangeOptions, Changes, Op};
 
 use crate::batch::SiltstoneBatch;
 use crate::error::{SiltstoneError, guard, invalid, release, required};
-use crate::memory::{handle_output, set_handle};
+use crate::memory::{address, handle_output, set_handle};
 use crate::table::{self, SiltstoneTable};
 
 /// The committed changes of a table, from one sequence number on. One thread at a time may use it.
@@ -82,9 +82,9 @@ impl SiltstoneChangeOp {
         };
         SiltstoneChangeOp {
             kind: kind as i32,
-            key: key.as_ptr().cast(),
+            key: address(key),
             key_len: key.len(),
-            value: value.map_or(std::ptr::null(), |value| value.as_ptr().cast()),
+            value: value.map_or(std::ptr::null(), address),
             value_len: value.map_or(0, <[u8]>::len),
             expires_at: expires_at.unwrap_or(0),
         }

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use store::{Cursor, EntryRef, Error, Table};
 
 use crate::error::{SiltstoneError, guard, invalid, release, required};
-use crate::memory::{Output, bytes};
+use crate::memory::{Output, address, bytes};
 
 /// A position among the entries of a table, as of the creation of the cursor. One thread at a time
 /// may use it.
@@ -210,5 +210,5 @@ fn lend<'c>(
     if let Some(len) = len {
         len.write(bytes.map_or(0, <[u8]>::len));
     }
-    bytes.map_or(std::ptr::null(), |bytes| bytes.as_ptr().cast())
+    bytes.map_or(std::ptr::null(), address)
 }

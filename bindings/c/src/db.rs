@@ -248,9 +248,10 @@ pub unsafe extern "C" fn siltstone_verify(
     json: Option<&mut MaybeUninit<*mut c_char>>,
 ) -> Option<Box<SiltstoneError>> {
     guard(|| {
-        // SAFETY: the caller passes a NUL-terminated string.
-        let path = unsafe { text(path, "path") }?;
-        report_verify(is_intact, json, || maintenance::verify(path))
+        report_verify(is_intact, json, || {
+            // SAFETY: the caller passes a NUL-terminated string.
+            maintenance::verify(unsafe { text(path, "path") }?)
+        })
     })
 }
 
@@ -274,8 +275,9 @@ pub unsafe extern "C" fn siltstone_repair(
         // SAFETY: the caller passes a NUL-terminated string.
         let path = unsafe { text(path, "path") }?;
         let report = maintenance::repair(path, None)?;
+        json.as_mut().map_or(Ok(()), |json| json.set_json(&report))?;
         is_lossless.write(report.is_lossless());
-        json.as_mut().map_or(Ok(()), |json| json.set_json(&report))
+        Ok(())
     })
 }
 
@@ -288,6 +290,7 @@ fn report_verify(
     is_intact.write(false);
     let mut json = json.map(|json| Output::text(Some(json), "json")).transpose()?;
     let report = verify()?;
+    json.as_mut().map_or(Ok(()), |json| json.set_json(&report))?;
     is_intact.write(report.is_intact());
-    json.as_mut().map_or(Ok(()), |json| json.set_json(&report))
+    Ok(())
 }

@@ -60,6 +60,12 @@ pub(crate) unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<&'a str
     text.to_str().map_err(|_| invalid(format!("the argument '{name}' is not UTF-8")))
 }
 
+/// The address of bytes that are lent. That of no bytes is the address of a NUL: the one of an empty
+/// slice is a small number, which Go takes for a damaged pointer when it moves a stack.
+pub(crate) fn address(bytes: &[u8]) -> *const c_char {
+    if bytes.is_empty() { c"".as_ptr() } else { bytes.as_ptr().cast() }
+}
+
 /// Copies bytes to memory allocated with `malloc`, and adds a NUL.
 pub(crate) fn copy(bytes: &[u8]) -> Result<*mut c_char, Error> {
     // SAFETY: malloc has no requirements; the size does not overflow, since a slice has at most
@@ -160,6 +166,13 @@ mod tests {
         assert_eq!(read, b"a\0b\0");
         // SAFETY: allocated by `copy`, freed once.
         unsafe { siltstone_free(data.cast()) };
+    }
+
+    #[test]
+    fn address_of_no_bytes_can_be_read() {
+        // SAFETY: both are addresses of at least one byte.
+        let (none, some) = unsafe { (*address(b""), *address(b"a")) };
+        assert_eq!((none, some), (0, b'a' as c_char));
     }
 
     #[test]

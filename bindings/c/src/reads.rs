@@ -7,7 +7,7 @@ use store::{Cursor, Error, KeyRange, Snapshot, Table, Transaction};
 
 use crate::cursor::SiltstoneCursor;
 use crate::error::required;
-use crate::memory::{Output, array, bytes, copy, handle_output, set_handle, siltstone_free};
+use crate::memory::{Output, address, array, bytes, copy, set_handle, siltstone_free};
 
 /// Receives a value, which is valid until the function returns. The function must not use the
 /// store, unwind or jump out. `arg` is the argument of the call that the function is passed to.
@@ -62,6 +62,16 @@ pub(crate) fn get(source: &impl Source, key: &[u8], mut value: Output<'_>) -> Re
     copied
 }
 
+/// The output of a read that says whether there is a value. It is false until then, so that it has
+/// a value after any error: of the other arguments, too.
+pub(crate) fn found_output(
+    is_found: Option<&mut MaybeUninit<bool>>,
+) -> Result<&mut MaybeUninit<bool>, Error> {
+    let is_found = required(is_found, "is_found")?;
+    is_found.write(false);
+    Ok(is_found)
+}
+
 /// Passes the value of a key to a callback, which borrows it.
 ///
 /// # Safety
@@ -71,12 +81,11 @@ pub(crate) unsafe fn get_with(
     key: &[u8],
     read: SiltstoneReadCallback,
     arg: *mut c_void,
-    is_found: Option<&mut MaybeUninit<bool>>,
+    is_found: &mut MaybeUninit<bool>,
 ) -> Result<(), Error> {
-    let (read, is_found) = (required(read, "read")?, required(is_found, "is_found")?);
-    is_found.write(false);
+    let read = required(read, "read")?;
     // SAFETY: by the contract of this function; the value is valid during the call.
-    let mut lend = |value: &[u8]| unsafe { read(arg, value.as_ptr().cast(), value.len()) };
+    let mut lend = |value: &[u8]| unsafe { read(arg, address(value), value.len()) };
     is_found.write(source.lend(key, &mut lend)?);
     Ok(())
 }
@@ -85,12 +94,32 @@ pub(crate) unsafe fn get_with(
 pub(crate) fn contains(
     source: &impl Source,
     key: &[u8],
-    is_found: Option<&mut MaybeUninit<bool>>,
+    is_found: &mut MaybeUninit<bool>,
 ) -> Result<(), Error> {
-    let is_found = required(is_found, "is_found")?;
-    is_found.write(false);
     is_found.write(source.contains(key)?);
     Ok(())
+}
+
+/// The caller's memory for results, which are `value` until they are read.
+///
+/// # Safety
+/// `data` points to memory for `count` values, which nobody else uses during `'a`, unless it is
+/// NULL.
+unsafe fn results<'a, T: Copy>(
+    data: *mut T,
+    count: usize,
+    name: &str,
+    value: T,
+) -> Result<&'a mut [MaybeUninit<T>], Error> {
+    // SAFETY: by the contract of this function; memory without values is no value of `T`.
+    unsafe { array(data.cast::<MaybeUninit<T>>(), count, name)? };
+    let results = match count {
+        0 => &mut [][..],
+        // SAFETY: as above, and the length was checked.
+        _ => unsafe { std::slice::from_raw_parts_mut(data.cast(), count) },
+    };
+    results.fill(MaybeUninit::new(value));
+    Ok(results)
 }
 
 /// The arrays of a batched read.
@@ -111,22 +140,14 @@ impl MultiGet<'_> {
         values: *mut *mut c_char,
         value_lens: *mut usize,
     ) -> Result<Self, Error> {
-        // SAFETY: by the contract of this function. The checks of `array` hold for the results,
-        // whose types have the same sizes.
+        // SAFETY: by the contract of this function.
         unsafe {
+            // Set before the keys are looked at.
+            let values = results(values, count, "values", std::ptr::null_mut());
+            let value_lens = results(value_lens, count, "value_lens", 0);
             let (key_data, key_lens) =
                 (array(keys, count, "keys")?, array(key_lens, count, "key_lens")?);
-            array(values.cast::<MaybeUninit<usize>>(), count, "values")?;
-            array(value_lens.cast::<MaybeUninit<usize>>(), count, "value_lens")?;
-            let (values, value_lens) = match count {
-                0 => (&mut [][..], &mut [][..]),
-                _ => (
-                    std::slice::from_raw_parts_mut(values.cast(), count),
-                    std::slice::from_raw_parts_mut(value_lens.cast(), count),
-                ),
-            };
-            values.fill(MaybeUninit::new(std::ptr::null_mut()));
-            value_lens.fill(MaybeUninit::new(0));
+            let (values, value_lens) = (values?, value_lens?);
             let keys = key_data.iter().zip(key_lens);
             let keys = keys.map(|(&key, &len)| bytes(key, len, "keys[]")).collect::<Result<_, _>>();
             Ok(MultiGet { keys: keys?, values, value_lens })
@@ -179,9 +200,8 @@ pub(crate) unsafe fn range(
 pub(crate) fn cursor(
     source: &impl Source,
     range: KeyRange,
-    cursor: Option<&mut MaybeUninit<*mut SiltstoneCursor>>,
+    cursor: &mut MaybeUninit<*mut SiltstoneCursor>,
 ) -> Result<(), Error> {
-    let cursor = handle_output(cursor, "cursor")?;
     set_handle(cursor, SiltstoneCursor::new(source.scan(range)?, source.table().clone()));
     Ok(())
 }

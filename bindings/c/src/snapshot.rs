@@ -80,6 +80,7 @@ pub unsafe extern "C" fn siltstone_snapshot_get_with(
     is_found: Option<&mut MaybeUninit<bool>>,
 ) -> Option<Box<SiltstoneError>> {
     guard(|| {
+        let is_found = reads::found_output(is_found)?;
         // SAFETY: the caller passes a pointer to as many bytes as the length says.
         let key = unsafe { bytes(key, key_len, "key") }?;
         // SAFETY: the caller passes a function that takes this argument.
@@ -96,6 +97,7 @@ pub unsafe extern "C" fn siltstone_snapshot_contains(
     is_found: Option<&mut MaybeUninit<bool>>,
 ) -> Option<Box<SiltstoneError>> {
     guard(|| {
+        let is_found = reads::found_output(is_found)?;
         // SAFETY: the caller passes a pointer to as many bytes as the length says.
         let key = unsafe { bytes(key, key_len, "key") }?;
         reads::contains(inner(snapshot)?, key, is_found)
@@ -130,6 +132,7 @@ pub unsafe extern "C" fn siltstone_snapshot_cursor(
     cursor: Option<&mut MaybeUninit<*mut SiltstoneCursor>>,
 ) -> Option<Box<SiltstoneError>> {
     guard(|| {
+        let cursor = handle_output(cursor, "cursor")?;
         // SAFETY: the caller passes pointers to as many bytes as the lengths say.
         let range = unsafe { reads::range(start, start_len, end, end_len) }?;
         reads::cursor(inner(snapshot)?, range, cursor)
@@ -145,6 +148,7 @@ pub unsafe extern "C" fn siltstone_snapshot_cursor_prefix(
     cursor: Option<&mut MaybeUninit<*mut SiltstoneCursor>>,
 ) -> Option<Box<SiltstoneError>> {
     guard(|| {
+        let cursor = handle_output(cursor, "cursor")?;
         // SAFETY: the caller passes a pointer to as many bytes as the length says.
         let prefix = unsafe { bytes(prefix, prefix_len, "prefix") }?;
         reads::cursor(inner(snapshot)?, KeyRange::prefix(prefix), cursor)

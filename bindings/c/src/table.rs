@@ -8,7 +8,7 @@ use store::{Durability, Error, KeyRange, Table, merge_operator};
 use crate::batch::SiltstoneBatch;
 use crate::cursor::SiltstoneCursor;
 use crate::error::{SiltstoneError, guard, invalid, release, required};
-use crate::memory::{Output, bytes, text};
+use crate::memory::{Output, bytes, handle_output, text};
 use crate::options::table_options;
 use crate::reads::{self, MultiGet, SiltstoneReadCallback};
 
@@ -290,6 +290,7 @@ pub unsafe extern "C" fn siltstone_table_get_with(
     is_found: Option<&mut MaybeUninit<bool>>,
 ) -> Option<Box<SiltstoneError>> {
     guard(|| {
+        let is_found = reads::found_output(is_found)?;
         // SAFETY: the caller passes a pointer to as many bytes as the length says.
         let key = unsafe { bytes(key, key_len, "key") }?;
         // SAFETY: the caller passes a function that takes this argument.
@@ -306,6 +307,7 @@ pub unsafe extern "C" fn siltstone_table_contains(
     is_found: Option<&mut MaybeUninit<bool>>,
 ) -> Option<Box<SiltstoneError>> {
     guard(|| {
+        let is_found = reads::found_output(is_found)?;
         // SAFETY: the caller passes a pointer to as many bytes as the length says.
         let key = unsafe { bytes(key, key_len, "key") }?;
         reads::contains(inner(table)?, key, is_found)
@@ -345,6 +347,7 @@ pub unsafe extern "C" fn siltstone_table_cursor(
     cursor: Option<&mut MaybeUninit<*mut SiltstoneCursor>>,
 ) -> Option<Box<SiltstoneError>> {
     guard(|| {
+        let cursor = handle_output(cursor, "cursor")?;
         // SAFETY: the caller passes pointers to as many bytes as the lengths say.
         let range = unsafe { reads::range(start, start_len, end, end_len) }?;
         reads::cursor(inner(table)?, range, cursor)
@@ -361,6 +364,7 @@ pub unsafe extern "C" fn siltstone_table_cursor_prefix(
     cursor: Option<&mut MaybeUninit<*mut SiltstoneCursor>>,
 ) -> Option<Box<SiltstoneError>> {
     guard(|| {
+        let cursor = handle_output(cursor, "cursor")?;
         // SAFETY: the caller passes a pointer to as many bytes as the length says.
         let prefix = unsafe { bytes(prefix, prefix_len, "prefix") }?;
         reads::cursor(inner(table)?, KeyRange::prefix(prefix), cursor)

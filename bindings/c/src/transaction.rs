@@ -134,9 +134,9 @@ pub unsafe extern "C" fn siltstone_table_transact(
     is_committed: Option<&mut MaybeUninit<bool>>,
 ) -> Option<Box<SiltstoneError>> {
     guard(|| {
-        let (work, is_committed) =
-            (required(work, "work")?, required(is_committed, "is_committed")?);
+        let is_committed = required(is_committed, "is_committed")?;
         is_committed.write(false);
+        let work = required(work, "work")?;
         let run = |transaction: &mut Transaction| {
             let mut handle = SiltstoneTransaction(State::Lent(NonNull::from(transaction)));
             // SAFETY: the caller passes a function that takes this argument. It uses the handle
@@ -255,6 +255,7 @@ pub unsafe extern "C" fn siltstone_transaction_get_with(
     is_found: Option<&mut MaybeUninit<bool>>,
 ) -> Option<Box<SiltstoneError>> {
     guard(|| {
+        let is_found = reads::found_output(is_found)?;
         // SAFETY: the caller passes a pointer to as many bytes as the length says.
         let key = unsafe { bytes(key, key_len, "key") }?;
         // SAFETY: the caller passes a function that takes this argument.
@@ -271,6 +272,7 @@ pub unsafe extern "C" fn siltstone_transaction_contains(
     is_found: Option<&mut MaybeUninit<bool>>,
 ) -> Option<Box<SiltstoneError>> {
     guard(|| {
+        let is_found = reads::found_output(is_found)?;
         // SAFETY: the caller passes a pointer to as many bytes as the length says.
         let key = unsafe { bytes(key, key_len, "key") }?;
         reads::contains(inner(transaction)?, key, is_found)
@@ -305,6 +307,7 @@ pub unsafe extern "C" fn siltstone_transaction_cursor(
     cursor: Option<&mut MaybeUninit<*mut SiltstoneCursor>>,
 ) -> Option<Box<SiltstoneError>> {
     guard(|| {
+        let cursor = handle_output(cursor, "cursor")?;
         // SAFETY: the caller passes pointers to as many bytes as the lengths say.
         let range = unsafe { reads::range(start, start_len, end, end_len) }?;
         reads::cursor(inner(transaction)?, range, cursor)
@@ -320,6 +323,7 @@ pub unsafe extern "C" fn siltstone_transaction_cursor_prefix(
     cursor: Option<&mut MaybeUninit<*mut SiltstoneCursor>>,
 ) -> Option<Box<SiltstoneError>> {
     guard(|| {
+        let cursor = handle_output(cursor, "cursor")?;
         // SAFETY: the caller passes a pointer to as many bytes as the length says.
         let prefix = unsafe { bytes(prefix, prefix_len, "prefix") }?;
         reads::cursor(inner(transaction)?, KeyRange::prefix(prefix), cursor)

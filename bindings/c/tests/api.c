@@ -64,6 +64,40 @@ static void reject_null(void) {
   FAILS(siltstone_batch_delete(NULL, "k", 1), SILTSTONE_CODE_INVALID, "'batch'");
   FAILS(siltstone_batch_clear(NULL), SILTSTONE_CODE_INVALID, "'batch'");
 
+  /* Outputs are set, whichever argument is wrong. */
+  siltstone_cursor *cursor = (siltstone_cursor *)1;
+  FAILS(siltstone_table_cursor(NULL, NULL, 1, NULL, 0, &cursor), SILTSTONE_CODE_INVALID, "'start'");
+  CHECK(cursor == NULL);
+  cursor = (siltstone_cursor *)1;
+  FAILS(siltstone_table_cursor_prefix(NULL, "k", 1, &cursor), SILTSTONE_CODE_INVALID, "'table'");
+  CHECK(cursor == NULL);
+  cursor = (siltstone_cursor *)1;
+  FAILS(siltstone_transaction_cursor(NULL, NULL, 0, NULL, 0, &cursor), SILTSTONE_CODE_INVALID,
+        "'transaction'");
+  CHECK(cursor == NULL);
+  cursor = (siltstone_cursor *)1;
+  FAILS(siltstone_snapshot_cursor_prefix(NULL, NULL, 1, &cursor), SILTSTONE_CODE_INVALID,
+        "'prefix'");
+  CHECK(cursor == NULL);
+  flag = true;
+  FAILS(siltstone_table_contains(NULL, "k", 1, &flag), SILTSTONE_CODE_INVALID, "'table'");
+  CHECK(!flag);
+  flag = true;
+  FAILS(siltstone_snapshot_get_with(NULL, NULL, 1, NULL, NULL, &flag), SILTSTONE_CODE_INVALID,
+        "'key'");
+  CHECK(!flag);
+  flag = true;
+  FAILS(siltstone_table_transact(NULL, NULL, NULL, false, &flag), SILTSTONE_CODE_INVALID, "'work'");
+  CHECK(!flag);
+  flag = true;
+  FAILS(siltstone_verify(NULL, &flag, NULL), SILTSTONE_CODE_INVALID, "'path'");
+  CHECK(!flag);
+  value = (char *)1;
+  len = 1;
+  FAILS(siltstone_table_multi_get(NULL, 1, NULL, NULL, &value, &len), SILTSTONE_CODE_INVALID,
+        "'keys'");
+  CHECK(value == NULL && len == 0);
+
   CHECK(siltstone_batch_count(NULL) == 0);
   CHECK(!siltstone_cursor_valid(NULL));
   CHECK(siltstone_cursor_key(NULL, &len) == NULL && len == 0);
@@ -193,7 +227,8 @@ static void iterate(siltstone_table *table) {
   OK(siltstone_cursor_next(cursor));
   CHECK(is_on(cursor, "a"));
   OK(siltstone_cursor_next(cursor));
-  CHECK(is_on(cursor, "b1") && siltstone_cursor_value(cursor, &len) != NULL && len == 0);
+  /* The address of no bytes can be read. */
+  CHECK(is_on(cursor, "b1") && *siltstone_cursor_value(cursor, &len) == 0 && len == 0);
   OK(siltstone_cursor_prev(cursor));
   CHECK(is_on(cursor, "a"));
   OK(siltstone_cursor_prev(cursor));

@@ -177,13 +177,11 @@ fn sources(directory: &Path) -> String {
     paths.filter(|path| path.is_file()).map(|path| fs::read_to_string(path).unwrap()).collect()
 }
 
-/// Functions that the packages do without: those with callbacks, the one for languages in which a
-/// call is more expensive, and the change feed.
+/// Functions that the packages do without: those with callbacks, and the one for languages in which
+/// a call is more expensive.
 fn is_left_out(function: &str) -> bool {
     function.ends_with("_get_with")
-        || function.contains("_changes")
-        || ["siltstone_table_transact", "siltstone_cursor_read", "siltstone_snapshot_sequence"]
-            .contains(&function)
+        || ["siltstone_table_transact", "siltstone_cursor_read"].contains(&function)
 }
 
 #[test]
@@ -205,6 +203,63 @@ fn packages_call_every_function_of_the_header() {
             || is_shared && java.contains(&format!("type + \"_{rest}\""));
         assert!(in_java, "the package for Java does not call {function}");
     }
+}
+
+/// A name in the style of a language: `delete_range` as `deleteRange`, or as `DeleteRange`.
+fn in_camel_case(name: &str, is_first_upper: bool) -> String {
+    let mut is_upper = is_first_upper;
+    let mut styled = String::new();
+    for c in name.chars() {
+        if c != '_' {
+            styled.push(if is_upper { c.to_ascii_uppercase() } else { c });
+        }
+        is_upper = c == '_';
+    }
+    styled
+}
+
+#[test]
+fn books_table_of_languages_is_that_of_the_packages() {
+    let book = fs::read_to_string(bindings().join("../docs/src/languages.md")).unwrap();
+    let (_, section) = book.split_once("## What each language offers").unwrap();
+    let rows: Vec<Vec<&str>> = section
+        .lines()
+        .take_while(|line| !line.starts_with("## "))
+        .filter(|line| line.starts_with('|'))
+        .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
+        .collect();
+    assert_eq!(rows[0], ["", "C", "Python", "Go", "Java", "Node"]);
+    let c = header_functions();
+    let python =
+        fs::read_to_string(bindings().join("python/python/siltstone/__init__.pyi")).unwrap();
+    let go = sources(&bindings().join("go"));
+    let java = sources(&bindings().join("java/src/siltstone"));
+    let node = sources(&bindings().join("node/lib"));
+    let has = |column: usize, name: &str| match column {
+        1 => c.iter().any(|known| known == name),
+        2 => python.contains(&format!("def {name}(")),
+        3 => go.contains(&format!(") {name}(")) || go.contains(&format!("func {name}(")),
+        4 => java.contains(&format!(" {name}(")),
+        // What it implements for abstract-level begins with `_`.
+        _ => [format!(" {name} ("), format!(" _{name} (")].iter().any(|it| node.contains(it)),
+    };
+    for row in &rows[2..] {
+        let names = row.iter().map(|cell| cell.trim_matches('`').rsplit('.').next().unwrap());
+        let names: Vec<_> = names.collect();
+        for (column, name) in names.iter().enumerate().skip(1) {
+            let python = names[2];
+            let other = match column {
+                1 => format!("siltstone_table_{python}"),
+                3 => in_camel_case(python, true),
+                _ => in_camel_case(python, false),
+            };
+            match *name {
+                "–" => assert!(!has(column, &other), "{}: {other} is not in the table", row[0]),
+                name => assert!(has(column, name), "{}: there is no {name}", row[0]),
+            }
+        }
+    }
+    assert!(rows.len() > 15, "{}", rows.len());
 }
 
 #[test]

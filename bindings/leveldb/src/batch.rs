@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_void};
 
-use shim::boundary::{bytes, quietly};
+use shim::boundary::{address, bytes, quietly};
 use store::{Op, WriteBatch};
 
 /// Writes that are applied together.
@@ -71,13 +71,13 @@ pub unsafe extern "C" fn leveldb_writebatch_iterate(
 ) {
     quietly(|| {
         for op in batch.0.iter() {
-            let (key, klen) = (op.key().as_ptr().cast(), op.key().len());
+            let (key, klen) = (address(op.key()), op.key().len());
             // SAFETY: the caller passes functions that take this state; the bytes live for the
             // call.
             unsafe {
                 match (op, put, deleted) {
                     (Op::Put { value, .. }, Some(put), _) => {
-                        put(state, key, klen, value.as_ptr().cast(), value.len());
+                        put(state, key, klen, address(value), value.len());
                     }
                     (Op::Delete { .. }, _, Some(deleted)) => deleted(state, key, klen),
                     _ => {}

@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
 
-use shim::boundary::{bytes, guard, quietly};
+use shim::boundary::{address, bytes, guard, quietly};
 use store::{Cursor, EntryRef, Error};
 
 use crate::db::leveldb_t;
@@ -124,7 +124,7 @@ pub extern "C" fn leveldb_iter_value(
 
 fn lend(bytes: Option<&[u8]>, len: &mut MaybeUninit<usize>) -> *const c_char {
     len.write(bytes.map_or(0, <[u8]>::len));
-    bytes.map_or(std::ptr::null(), |bytes| bytes.as_ptr().cast())
+    bytes.map_or(std::ptr::null(), address)
 }
 
 /// The error of the last move.

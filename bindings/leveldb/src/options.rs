@@ -2,13 +2,13 @@
 //!
 //! | LevelDB | Siltstone | when it applies |
 //! | --- | --- | --- |
-//! | `write_buffer_size` | `memtable` | at the creation of the database |
+//! | `write_buffer_size` | `memtable` | from each open on |
 //! | `block_size` | `block_size` | 〃 |
 //! | `block_restart_interval` | `experimental.block_restart_interval` | 〃 |
 //! | `max_file_size` | `target_file_size` | 〃 |
 //! | `compression` | `compression`: `none`, `lz4` for Snappy, `zstd` | 〃 |
 //! | a Bloom filter policy | `filter_bits_per_key` | 〃 |
-//! | `cache` | the size of the block cache | at each open |
+//! | `cache` | the size of the block cache | 〃 |
 //! | `max_open_files` | `max_open_files` | 〃 |
 //! | `paranoid_checks`, `verify_checksums` | always on | |
 //! | other filter policies, `env`, `info_log`, `fill_cache` | ignored | |
@@ -132,7 +132,8 @@ pub extern "C" fn leveldb_options_set_comparator(
     options.is_bytewise = comparator.is_none_or(|comparator| comparator.is_bytewise);
 }
 
-/// A Bloom filter policy sets the bits per key of a new database; others are ignored. NULL: 10.
+/// A Bloom filter policy sets the bits per key of new files; others are ignored. NULL: as they were, 10
+/// in a new database.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_options_set_filter_policy(
     options: &mut leveldb_options_t,
@@ -180,7 +181,7 @@ pub extern "C" fn leveldb_options_set_info_log(
 ) {
 }
 
-/// The size of the memtable of a new database, in bytes. Default: 4 MiB.
+/// The size of the memtable, in bytes. Default: 4 MiB.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_options_set_write_buffer_size(
     options: &mut leveldb_options_t,
@@ -208,13 +209,13 @@ pub extern "C" fn leveldb_options_set_cache(
     options.cache_bytes = cache.map(|cache| cache.capacity);
 }
 
-/// The block size of a new database, in bytes. Default: 4 KiB.
+/// The block size of new files, in bytes. Default: 4 KiB.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_options_set_block_size(options: &mut leveldb_options_t, bytes: usize) {
     options.block_bytes = bytes as u64;
 }
 
-/// The restart interval of a new database. Default: 16.
+/// The restart interval of new files. Default: 16.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_options_set_block_restart_interval(
     options: &mut leveldb_options_t,
@@ -223,13 +224,13 @@ pub extern "C" fn leveldb_options_set_block_restart_interval(
     options.restart_interval = interval.into();
 }
 
-/// The file size of a new database, in bytes. Default: 2 MiB.
+/// The size of new files, in bytes. Default: 2 MiB.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_options_set_max_file_size(options: &mut leveldb_options_t, bytes: usize) {
     options.file_bytes = bytes as u64;
 }
 
-/// The compression of a new database: 0 none, 1 fast (lz4 in place of Snappy), 2 zstd. Default: 1.
+/// The compression of new files: 0 none, 1 fast (lz4 in place of Snappy), 2 zstd. Default: 1.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_options_set_compression(
     options: &mut leveldb_options_t,

@@ -137,6 +137,16 @@ static void iterators(leveldb_t *db, leveldb_writeoptions_t *wo, leveldb_readopt
   leveldb_iter_get_error(iterator, &err);
   CHECK(!err);
   leveldb_iter_destroy(iterator);
+  /* The address of no bytes can be read. */
+  size_t len;
+  leveldb_put(db, wo, S("empty"), NULL, 0, &err);
+  CHECK(!err);
+  iterator = leveldb_create_iterator(db, ro);
+  leveldb_iter_seek(iterator, S("empty"));
+  CHECK(is_on(iterator, "empty", "") && *leveldb_iter_value(iterator, &len) == 0);
+  leveldb_iter_destroy(iterator);
+  leveldb_delete(db, wo, S("empty"), &err);
+  CHECK(!err);
 }
 
 static void snapshots(leveldb_t *db, leveldb_writeoptions_t *wo, leveldb_readoptions_t *ro) {

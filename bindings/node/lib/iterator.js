@@ -117,4 +117,4 @@ function bounds ({ gt, gte, lt, lte }) {
   return { start, end, isEmpty }
 }
 
-module.exports = { SiltstoneIterator }
+module.exports = { SiltstoneIterator, bounds }

@@ -6,13 +6,14 @@
 // another thread. A read without a snapshot takes one for itself at once, so it does not see writes
 // that are called after it.
 //
-// Invariant: a handle is freed when no call uses it any more: `_close` waits for running calls.
+// Invariant: a handle is freed when no call uses it any more. `_close` waits for running calls, before
+// and after it closes the store: an operation of several calls may have begun another one meanwhile.
 
 const fs = require('fs')
 const path = require('path')
 const { AbstractLevel } = require('abstract-level')
 const library = require('./library')
-const { SiltstoneIterator } = require('./iterator')
+const { SiltstoneIterator, bounds } = require('./iterator')
 const { SiltstoneSnapshot } = require('./snapshot')
 
 const ENGINE = 'lsm'
@@ -32,7 +33,9 @@ class SiltstoneLevel extends AbstractLevel {
       explicitSnapshots: true,
       createIfMissing: true,
       errorIfExists: true,
-      additionalMethods: { maintain: true, stats: true }
+      additionalMethods: {
+        checkpoint: true, compactRange: true, maintain: true, stats: true, sync: true
+      }
     }, options)
     this._location = location
     this._calls = 0
@@ -76,14 +79,21 @@ class SiltstoneLevel extends AbstractLevel {
   }
 
   async _close () {
-    if (this._calls > 0) await new Promise(resolve => { this._whenIdle = resolve })
+    await this._idle()
     try {
       await library.later('close', this._db)
     } finally {
+      await this._idle()
       library.table_free(this._table)
       library.db_free(this._db)
       this._table = this._db = null
     }
+  }
+
+  // Waits until no call is running.
+  async _idle () {
+    while (this._calls > 0) await new Promise(resolve => { this._whenIdle = resolve })
+    this._whenIdle = null
   }
 
   // Runs a call on another thread, which `_close` waits for.
@@ -146,8 +156,13 @@ class SiltstoneLevel extends AbstractLevel {
   }
 
   _hasMany (keys, options) {
-    return this._read(options.snapshot, snapshot =>
-      Promise.all(keys.map(key => this._contains(snapshot, key))))
+    return this._read(options.snapshot, async snapshot => {
+      // All of them end before the snapshot is freed, also if one fails.
+      const ends = await Promise.allSettled(keys.map(key => this._contains(snapshot, key)))
+      const failed = ends.find(end => end.status === 'rejected')
+      if (failed) throw failed.reason
+      return ends.map(end => end.value)
+    })
   }
 
   async _contains (snapshot, key) {
@@ -181,22 +196,30 @@ class SiltstoneLevel extends AbstractLevel {
   }
 
   async _clear (options) {
-    const hasBounds = ['gt', 'gte', 'lt', 'lte'].some(bound => options[bound] !== undefined)
-    if (!hasBounds && options.limit === -1 && !options.snapshot) {
-      return this._later('table_clear', this._table)
-    }
-    const iterator = this._iterator({ ...options, keys: true, values: false })
+    if (options.limit === -1 && !options.snapshot) return this._clearRange(bounds(options))
+    // By the iterator's public methods: closing the database waits for those.
+    const encodings = { keyEncoding: 'buffer', valueEncoding: 'buffer' }
+    const iterator = this.iterator({ ...options, ...encodings, keys: true, values: false })
     try {
-      let left = options.limit === -1 ? Infinity : options.limit
-      while (left > 0) {
-        const entries = await iterator._nextv(Math.min(left, CLEAR_BATCH), {})
+      while (true) {
+        const entries = await iterator.nextv(CLEAR_BATCH)
         if (entries.length === 0) break
         await this._batch(entries.map(([key]) => ({ type: 'del', key })), {})
-        left -= entries.length
       }
     } finally {
       await iterator.close()
     }
+  }
+
+  async _clearRange ({ start, end, isEmpty }) {
+    if (isEmpty) return
+    if (start === null && end === null) return this._later('table_clear', this._table)
+    await this._callRange('table_delete_range', start, end)
+  }
+
+  // Calls a function with a range of keys; null is no bound.
+  async _callRange (name, start, end) {
+    await this._later(name, this._table, start, start ? start.length : 0, end, end ? end.length : 0)
   }
 
   _iterator (options) {
@@ -211,6 +234,32 @@ class SiltstoneLevel extends AbstractLevel {
   async maintain () {
     this._assertOpen()
     await this._later('table_maintain', this._table)
+  }
+
+  // Moves entries to their deepest level, and drops deleted, expired and overwritten ones. The range
+  // is as of `clear`.
+  async compactRange (options = {}) {
+    this._assertOpen()
+    const encoding = this.keyEncoding(options.keyEncoding)
+    const range = {}
+    for (const bound of ['gt', 'gte', 'lt', 'lte']) {
+      if (options[bound] === undefined) continue
+      range[bound] = this.prefixKey(encoding.encode(options[bound]), encoding.format, true)
+    }
+    const { start, end, isEmpty } = bounds(range)
+    if (!isEmpty) await this._callRange('table_compact_range', start, end)
+  }
+
+  // Makes every write that has ended durable against a power cut.
+  async sync () {
+    this._assertOpen()
+    await this._later('table_sync', this._table)
+  }
+
+  // Copies the store into a new directory while it is in use.
+  async checkpoint (directory) {
+    this._assertOpen()
+    await this._later('checkpoint', this._db, path.resolve(directory))
   }
 
   // Counters and sizes of the table.

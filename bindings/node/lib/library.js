@@ -7,13 +7,15 @@
 // koffi keeps a stack for each, and refuses calls beyond its limit.
 //
 // Invariants: memory that the library returns is copied and freed before a call returns. Arguments
-// of a call that runs later are not changed meanwhile: callers pass copies.
+// of a call that runs later are not changed meanwhile: callers pass copies. koffi passes the
+// addresses of their memory and keeps no reference to it: that is done here until the call returns.
 
 const koffi = require('koffi')
 
 const MAX_CALLS = 32
+const STACK_BYTES = 1 << 20
 
-koffi.config({ async_stack_size: 1 << 20, async_heap_size: 64 << 10, max_async_calls: 256 })
+configure()
 
 const library = koffi.load(process.env.SILTSTONE_LIBRARY || 'libsiltstone.so.0.1')
 
@@ -46,6 +48,7 @@ const PROCEDURES = {
 const FALLIBLE = {
   batch_put: [HANDLE, ...BYTES, ...BYTES],
   batch_delete: [HANDLE, ...BYTES],
+  checkpoint: [HANDLE, 'str'],
   close: [HANDLE],
   cursor_read: [HANDLE, 'bool', 'size_t', 'size_t', OUT_HANDLE, OUT_SIZE, OUT_SIZE],
   cursor_seek: READ,
@@ -55,9 +58,12 @@ const FALLIBLE = {
   open_or_create: ['str', HANDLE, OUT_HANDLE],
   snapshot_create: [HANDLE, OUT_HANDLE],
   table_clear: [HANDLE],
+  table_compact_range: [HANDLE, ...BYTES, ...BYTES],
+  table_delete_range: [HANDLE, ...BYTES, ...BYTES],
   table_maintain: [HANDLE],
   table_open_or_create: [HANDLE, 'str', 'str', koffi.pointer('str'), 'size_t', OUT_HANDLE],
   table_stats: [HANDLE, OUT_HANDLE],
+  table_sync: [HANDLE],
   table_write: [HANDLE, HANDLE, 'bool']
 }
 for (const of of ['table', 'snapshot']) {
@@ -87,12 +93,25 @@ for (const [name, types] of Object.entries(FALLIBLE)) {
   fallible[name] = library.func(`siltstone_${name}`, HANDLE, types)
 }
 
+// Gives calls on other threads the stack that the library needs. koffi refuses that once it has
+// loaded a library, e.g. for another package.
+function configure () {
+  try {
+    koffi.config({ async_stack_size: STACK_BYTES, async_heap_size: 64 << 10, max_async_calls: 256 })
+  } catch (error) {
+    if (koffi.config().async_stack_size >= STACK_BYTES) return
+    throw new Error("another package uses koffi already: load 'siltstone-level' before it, or call " +
+      `koffi.config({ async_stack_size: ${STACK_BYTES} }) first`, { cause: error })
+  }
+}
+
 // By the numbers of siltstone_code. The names that start with LEVEL are those of other databases.
 const CODES = [
   'SILTSTONE_UNKNOWN', 'LEVEL_CORRUPTION', 'LEVEL_IO_ERROR', 'SILTSTONE_TOO_LARGE',
   'LEVEL_NOT_SUPPORTED', 'SILTSTONE_BELOW_WATERMARK', 'SILTSTONE_INVALID_OPTIONS',
   'SILTSTONE_REFUSED', 'LEVEL_LOCKED', 'SILTSTONE_READ_ONLY', 'SILTSTONE_CONFLICT',
-  'SILTSTONE_EXPIRED', 'SILTSTONE_CLOSED', 'SILTSTONE_INVALID', 'SILTSTONE_INTERNAL'
+  'SILTSTONE_EXPIRED', 'SILTSTONE_CLOSED', 'SILTSTONE_INVALID', 'SILTSTONE_INTERNAL',
+  'SILTSTONE_CHANGES_UNAVAILABLE'
 ]
 
 function check (error) {
@@ -114,18 +133,27 @@ const waiting = []
 function start () {
   while (running < MAX_CALLS && waiting.length > 0) {
     running++
-    const { name, values, resolve, reject } = waiting.shift()
-    fallible[name].async(...values, (failure, error) => {
+    const call = waiting.shift()
+    const done = (failure, error) => {
       running--
+      // Until here the values are reachable from this function, which koffi keeps.
+      call.values = null
       try {
         if (failure) throw failure
         check(error)
-        resolve()
+        call.resolve()
       } catch (thrown) {
-        reject(thrown)
+        call.reject(thrown)
       }
       start()
-    })
+    }
+    try {
+      fallible[call.name].async(...call.values, done)
+    } catch (thrown) {
+      // E.g. because other packages have used up koffi's calls.
+      running--
+      call.reject(thrown)
+    }
   }
 }
 

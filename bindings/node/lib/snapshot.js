@@ -13,9 +13,15 @@ class SiltstoneSnapshot extends AbstractSnapshot {
     this._handle = handle[0]
   }
 
-  // Reads, while abstract-level keeps the snapshot from being closed.
+  // Reads, and keeps the snapshot from being closed until then: abstract-level does so only until
+  // `has` and `hasMany` have begun.
   async _use (read) {
-    return read(this._handle)
+    this.ref()
+    try {
+      return await read(this._handle)
+    } finally {
+      this.unref()
+    }
   }
 
   async _close () {

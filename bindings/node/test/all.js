@@ -2,6 +2,7 @@
 
 // The test suite of abstract-level, and what it does not cover.
 
+const { execFileSync } = require('child_process')
 const fs = require('fs')
 const os = require('os')
 const path = require('path')
@@ -92,4 +93,78 @@ test('thousands of calls at once all end', async t => {
   await db.close()
   const ends = await Promise.allSettled(reads)
   t.ok(ends.every(end => end.status === 'rejected' || end.value !== undefined))
+})
+
+test('read of many keys that fails ends before its snapshot is freed', async t => {
+  const db = new SiltstoneLevel(location(), { keyEncoding: 'buffer' })
+  await db.put(Buffer.from('k'), 'v')
+  const keys = [Buffer.alloc(1 << 20), ...Array.from({ length: 500 }, () => Buffer.from('k'))]
+  const before = db._calls
+  const error = await db.hasMany(keys).then(() => null, error => error)
+  t.is(error.code, 'SILTSTONE_TOO_LARGE')
+  t.is(db._calls, before, 'no call uses the snapshot any more')
+  t.same(await db.hasMany(keys.slice(1, 3)), [true, true])
+  await db.close()
+})
+
+test('snapshot that is closed during reads is freed after them', async t => {
+  const db = new SiltstoneLevel(location())
+  await db.put('k', 'v')
+  const snapshot = db.snapshot()
+  const names = Array.from({ length: 500 }, () => 'k')
+  const reads = db.hasMany(names, { snapshot })
+  const has = db.has('k', { snapshot })
+  const closed = snapshot.close().then(() => db._calls)
+  t.is(await closed, 0, 'no call uses the snapshot any more')
+  t.ok((await reads).every(found => found))
+  t.is(await has, true)
+  await db.close()
+})
+
+test('clear ends before the database is closed, or is rejected', async t => {
+  const where = location()
+  let db = new SiltstoneLevel(where)
+  const names = Array.from({ length: 5000 }, (_, i) => `k${String(i).padStart(4, '0')}`)
+  await db.batch(names.map(key => ({ type: 'put', key, value: 'v' })))
+  const clear = db.clear({ limit: 4000 }).then(() => null, error => error)
+  await new Promise(resolve => setImmediate(resolve))
+  await db.close()
+  const error = await clear
+  t.ok(error === null || error.code === 'LEVEL_ITERATOR_NOT_OPEN' ||
+    ['LEVEL_DATABASE_NOT_OPEN', 'SILTSTONE_CLOSED'].includes(error.code), error && error.code)
+  db = new SiltstoneLevel(where)
+  await db.clear({ limit: 10, reverse: true })
+  await db.clear({ gt: 'k1000', lte: 'k1004' })
+  const left = await db.keys().all()
+  t.ok(!left.includes('k4999') && !left.includes('k1001') && !left.includes('k1004'))
+  await db.clear({ gte: 'k2000', snapshot: db.snapshot() })
+  t.ok((await db.keys().all()).every(key => key < 'k2000'))
+  await db.close()
+})
+
+test('store is synced, compacted and copied while it is open', async t => {
+  const db = new SiltstoneLevel(location())
+  await db.batch([{ type: 'put', key: 'a', value: '1' }, { type: 'put', key: 'b', value: '2' }])
+  await db.sync()
+  await db.compactRange({ gte: 'a', lt: 'b' })
+  await db.compactRange()
+  const where = location()
+  await db.checkpoint(where)
+  t.is((await db.checkpoint(where).then(() => null, error => error)).code, 'SILTSTONE_REFUSED')
+  await db.close()
+  const copy = new SiltstoneLevel(where)
+  t.same(await copy.iterator().all(), [['a', '1'], ['b', '2']])
+  await copy.close()
+})
+
+test('package that is loaded behind another user of koffi says so', t => {
+  const load = settings => execFileSync(process.execPath, ['-e', `
+    const koffi = require('koffi')
+    koffi.config(${JSON.stringify(settings)})
+    koffi.load(null)
+    try { require('./index.js'); console.log('ok') } catch (error) { console.log(error.message) }
+  `], { cwd: path.join(__dirname, '..'), encoding: 'utf8' })
+  t.ok(load({}).includes("load 'siltstone-level' before it"))
+  t.is(load({ async_stack_size: 1 << 20 }), 'ok\n')
+  t.end()
 })

@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_int};
 use std::path::Path;
 
 use backup::Repository;
-use shim::boundary::Pointer;
+use shim::boundary::{Pointer, address};
 use shim::destroy::destroy;
 use store::Error;
 
@@ -39,9 +39,9 @@ impl HasScalars for BackupEngineOptions {
 #[derive(Debug)]
 pub struct Engine(Repository);
 
-/// A list of backups.
+/// A list of backups and their numbers.
 #[derive(Debug)]
-pub struct Info(Vec<backup::Backup>);
+pub struct Info(Vec<(u32, backup::Backup)>);
 
 impl Engine {
     fn open(path: &str) -> Result<Pointer<Engine>, Failure> {
@@ -57,6 +57,12 @@ impl Engine {
         // SAFETY: the caller passes a place for the number, or NULL.
         unsafe { give(id, count as u32) };
         Ok(())
+    }
+
+    /// The backups whose manifest can be read, with their numbers.
+    fn list(&self) -> Vec<(u32, backup::Backup)> {
+        let ids = (1..).zip(self.0.ids().unwrap_or_default());
+        ids.filter_map(|(number, id)| Some((number, self.0.backup(&id).ok()?))).collect()
     }
 
     /// The repository's name of a backup.
@@ -156,7 +162,7 @@ exports! {
 
     /// The backups. Damaged ones are left out.
     fn rocksdb_backup_engine_get_backup_info(engine: &Engine) -> Pointer<Info> {
-        Pointer::new(Info(engine.0.backups().unwrap_or_default()))
+        Pointer::new(Info(engine.list()))
     }
 
     /// How many there are.
@@ -166,22 +172,22 @@ exports! {
 
     /// When a backup was taken, in seconds since 1970.
     fn rocksdb_backup_engine_info_timestamp(info: &Info, at: c_int) -> i64 {
-        info.0.get(at as usize).map_or(0, |backup| backup.manifest.taken_at as i64)
+        info.0.get(at as usize).map_or(0, |(_, backup)| backup.manifest.taken_at as i64)
     }
 
     /// The number of a backup.
-    fn rocksdb_backup_engine_info_backup_id(_info: &Info, at: c_int) -> u32 {
-        at as u32 + 1
+    fn rocksdb_backup_engine_info_backup_id(info: &Info, at: c_int) -> u32 {
+        info.0.get(at as usize).map_or(0, |(number, _)| *number)
     }
 
     /// The bytes of a backup's files.
     fn rocksdb_backup_engine_info_size(info: &Info, at: c_int) -> u64 {
-        info.0.get(at as usize).map_or(0, |backup| backup.manifest.bytes())
+        info.0.get(at as usize).map_or(0, |(_, backup)| backup.manifest.bytes())
     }
 
     /// The number of a backup's files.
     fn rocksdb_backup_engine_info_number_files(info: &Info, at: c_int) -> u32 {
-        info.0.get(at as usize).map_or(0, |backup| backup.manifest.files.len() as u32)
+        info.0.get(at as usize).map_or(0, |(_, backup)| backup.manifest.files.len() as u32)
     }
 
     /// There are no metadata of the program.
@@ -222,7 +228,7 @@ exports! {
         options: &BackupEngineOptions, len: *mut usize
     ) -> Pointer<c_char> {
         unsafe { give(len, options.directory.len()) };
-        Pointer(options.directory.as_ptr().cast_mut().cast())
+        Pointer(address(options.directory.as_bytes()).cast_mut())
     }
 }
 
@@ -236,3 +242,35 @@ ignored! {
 
 // A manifest has no place for metadata of the program.
 rejected! { 6: rocksdb_backup_engine_create_new_backup_with_metadata; }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::database::Wanted;
+
+    #[test]
+    fn list_beside_a_damaged_backup_has_the_others_under_their_numbers() {
+        let scratch = tempfile::tempdir().unwrap();
+        let mut options = Options::default();
+        options.scalars_mut().set("create_if_missing", 1u8);
+        let (path, wanted) = (scratch.path().join("db"), Wanted::default_family(&options));
+        let db = Database::open(&options, path.to_str().unwrap(), &wanted, false).unwrap().0;
+        let repository = scratch.path().join("backups");
+        let engine = Engine(Repository::open_or_create(&repository).unwrap());
+        for _ in 0..3 {
+            engine.back_up(&db, false, std::ptr::null_mut()).unwrap();
+        }
+        let ids = engine.0.ids().unwrap();
+        let manifest = repository.join("backups").join(&ids[0]);
+        let mut bytes = std::fs::read(&manifest).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(&manifest, bytes).unwrap();
+        let listed = engine.list();
+        let listed: Vec<_> = listed.iter().map(|(number, backup)| (*number, &backup.id)).collect();
+        assert_eq!(listed, [(2, &ids[1]), (3, &ids[2])]);
+        assert!(listed.iter().all(|(number, id)| engine.name(*number).unwrap() == **id));
+    }
+}

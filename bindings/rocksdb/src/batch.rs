@@ -10,7 +10,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use shim::boundary::Pointer;
+use shim::boundary::{Pointer, address};
 use store::{BatchOp, Op, WriteBatch};
 
 use crate::exports::{List, exports, give, ignored};
@@ -175,15 +175,15 @@ unsafe fn visit_of(
 ) {
     for op in ops.iter_all() {
         let Some((family, key)) = layout::split(key_of(&op)) else { continue };
-        let (data, len) = (key.as_ptr().cast(), key.len());
+        let (data, len) = (address(key), key.len());
         // SAFETY: by the contract of this function; the bytes live for the call.
         unsafe {
             match (op, put, deleted, merge) {
                 (BatchOp::Point(Op::Put { value, .. }), Some(put), ..) => {
-                    put(state, family, data, len, value.as_ptr().cast(), value.len());
+                    put(state, family, data, len, address(value), value.len());
                 }
                 (BatchOp::Merge { operand, .. }, _, _, Some(merge)) => {
-                    merge(state, family, data, len, operand.as_ptr().cast(), operand.len());
+                    merge(state, family, data, len, address(operand), operand.len());
                 }
                 (BatchOp::Point(Op::Delete { .. }), _, Some(deleted), _) => {
                     deleted(state, family, data, len);
@@ -201,12 +201,12 @@ unsafe fn visit_of(
 pub unsafe fn visit(ops: &WriteBatch, state: *mut c_void, put: VisitPut, deleted: VisitDelete) {
     for op in ops.iter() {
         let Some((_, key)) = layout::split(op.key()) else { continue };
-        let (data, len) = (key.as_ptr().cast(), key.len());
+        let (data, len) = (address(key), key.len());
         // SAFETY: by the contract of this function; the bytes live for the call.
         unsafe {
             match (op, put, deleted) {
                 (Op::Put { value, .. }, Some(put), _) => {
-                    put(state, data, len, value.as_ptr().cast(), value.len());
+                    put(state, data, len, address(value), value.len());
                 }
                 (Op::Delete { .. }, _, Some(deleted)) => deleted(state, data, len),
                 _ => {}

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-use shim::boundary::{Pointer, bytes};
+use shim::boundary::{Pointer, address, bytes};
 use shim::foreign::{Destructor, Foreign};
 use store::FilterDecision;
 
@@ -91,12 +91,12 @@ impl MergeCallbacks {
         let full = self.full.ok_or("the merge operator has no full merge")?;
         let (pointers, lengths) = parts(operands);
         let (mut success, mut length) = (0, 0);
-        let before = existing.map_or(std::ptr::null(), |value| value.as_ptr().cast());
+        let before = existing.map_or(std::ptr::null(), address);
         // SAFETY: the program passes a function that takes this state; the bytes live for the call.
         let value = unsafe {
             full(
                 self.state.state(),
-                key.as_ptr().cast(),
+                address(key),
                 key.len(),
                 before,
                 existing.map_or(0, <[u8]>::len),
@@ -118,7 +118,7 @@ impl MergeCallbacks {
         let value = unsafe {
             self.partial?(
                 self.state.state(),
-                key.as_ptr().cast(),
+                address(key),
                 key.len(),
                 pointers.as_ptr(),
                 lengths.as_ptr(),
@@ -146,7 +146,7 @@ impl MergeCallbacks {
 }
 
 fn parts(operands: &[&[u8]]) -> (Vec<*const c_char>, Vec<usize>) {
-    operands.iter().map(|operand| (operand.as_ptr().cast::<c_char>(), operand.len())).unzip()
+    operands.iter().map(|operand| (address(operand), operand.len())).unzip()
 }
 
 type Filter = unsafe extern "C" fn(
@@ -179,9 +179,9 @@ impl FilterCallbacks {
             let is_dropped = filter(
                 self.state.state(),
                 0,
-                key.as_ptr().cast(),
+                address(key),
                 key.len(),
-                value.as_ptr().cast(),
+                address(value),
                 value.len(),
                 &mut new,
                 &mut length,
@@ -260,7 +260,7 @@ impl PrefixExtractor {
             PrefixExtractor::Fixed(len) => key.get(..*len),
             PrefixExtractor::Whole => Some(key),
             PrefixExtractor::Program { state, transform, in_domain } => {
-                let (state, data) = (state.state(), key.as_ptr().cast());
+                let (state, data) = (state.state(), address(key));
                 let mut len = 0;
                 // SAFETY: the program passes functions that take this state; the result is a part
                 // of the key, of which only the length is used.

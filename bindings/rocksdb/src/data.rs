@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 use std::ptr::null_mut;
 
-use shim::boundary::{Pointer, Report, copy, set_error};
+use shim::boundary::{Pointer, Report, address, copy, set_error};
 use store::Durability;
 
 use crate::batch::Batch;
@@ -284,7 +284,7 @@ exports! {
     /// The value, until it is freed.
     fn rocksdb_pinnableslice_value(pinned: Option<&Pinned>, len: *mut usize) -> Pointer<c_char> {
         unsafe { give(len, pinned.map_or(0, |pinned| pinned.0.len())) };
-        pinned.map_or(Pointer::null(), |pinned| Pointer(pinned.0.as_ptr().cast_mut().cast()))
+        pinned.map_or(Pointer::null(), |pinned| Pointer(address(&pinned.0).cast_mut()))
     }
 
     /// Frees a value.
@@ -297,7 +297,7 @@ exports! {
         pinned: Option<&Pinned>, len: *mut usize
     ) -> Pointer<c_char> {
         unsafe { give(len, pinned.map_or(0, |pinned| pinned.0.len())) };
-        pinned.map_or(Pointer::null(), |pinned| Pointer(pinned.0.as_ptr().cast_mut().cast()))
+        pinned.map_or(Pointer::null(), |pinned| Pointer(address(&pinned.0).cast_mut()))
     }
 
     /// Frees a value.

@@ -101,7 +101,7 @@ impl Database {
         is_read_only: bool,
     ) -> Result<(Self, Vec<Handle>), Failure> {
         check_wanted(options, path, wanted)?;
-        let exists = check_directory(options, path)?;
+        let exists = check_directory(options, path, is_read_only)?;
         if is_read_only && !exists {
             return Err(refuse(path, "does not exist"));
         }
@@ -319,7 +319,7 @@ fn refuse(path: &str, reason: &str) -> Failure {
 }
 
 /// Whether there is a database. Refuses RocksDB's own, and what the options exclude.
-fn check_directory(options: &Options, path: &str) -> Result<bool, Failure> {
+fn check_directory(options: &Options, path: &str, is_read_only: bool) -> Result<bool, Failure> {
     let exists = Db::exists(path)?;
     if exists && Path::new(path).join("CURRENT").exists() {
         return Err(refuse(
@@ -328,7 +328,8 @@ fn check_directory(options: &Options, path: &str) -> Result<bool, Failure> {
              program that is linked with RocksDB",
         ));
     }
-    if exists && options.scalars().is_set("error_if_exists") {
+    // As in RocksDB, which opens for reading what exists.
+    if exists && !is_read_only && options.scalars().is_set("error_if_exists") {
         return Err(refuse(path, "exists (error_if_exists is true)"));
     }
     if !exists && !options.scalars().is_set("create_if_missing") {

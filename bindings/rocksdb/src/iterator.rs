@@ -15,7 +15,7 @@ use std::mem::MaybeUninit;
 use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
 
-use shim::boundary::{Pointer, quietly};
+use shim::boundary::{Pointer, address, quietly};
 use store::{Cursor, KeyRange};
 
 use crate::callbacks::PrefixExtractor;
@@ -107,14 +107,28 @@ impl Iterator {
     }
 
     /// Replaces what a tailing iterator shows by the present, before it moves. A step needs its
-    /// place again.
-    fn refresh_for(&mut self, is_step: bool) -> Result<(), Failure> {
-        let key = self.cursor.as_ref().and_then(Cursor::entry).map(|entry| entry.key.to_vec());
+    /// place again. Returns whether the iterator still has to move: if its entry was removed
+    /// meanwhile, the place is that of the step already.
+    fn refresh_for(&mut self, to: Move<'_>) -> Result<bool, Failure> {
+        let merged = self.merged.take();
+        let key = match (&merged, &self.cursor) {
+            (Some((key, _)), _) => Some(key.clone()),
+            (None, cursor) => cursor.as_ref().and_then(Cursor::entry).map(|it| it.key.to_vec()),
+        };
         self.refresh()?;
-        if let (true, Some(key), Some(cursor)) = (is_step, key, &mut self.cursor) {
-            cursor.seek(&key)?;
+        let (Some(key), Some(cursor)) = (key, &mut self.cursor) else { return Ok(true) };
+        let found = match to {
+            Move::Next => cursor.seek(&key)?,
+            Move::Prev => cursor.seek_back(&key)?,
+            _ => return Ok(true),
+        };
+        let is_there = found.is_some_and(|entry| entry.key == key);
+        if self.overlay.is_some() {
+            // The step goes past the key in both sources.
+            (self.merged, self.is_forward) = (merged, matches!(to, Move::Next));
+            return Ok(true);
         }
-        Ok(())
+        Ok(is_there)
     }
 
     /// The key and the value under the iterator.
@@ -142,11 +156,15 @@ impl Iterator {
         if is_step && self.entry().is_none() {
             return;
         }
-        if self.is_tailing
-            && let Err(error) = self.refresh_for(is_step)
-        {
-            self.error = Some(error);
-            return;
+        if self.is_tailing {
+            match self.refresh_for(to) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => {
+                    self.error = Some(error);
+                    return;
+                }
+            }
         }
         if let Some(extractor) = &self.extractor
             && !is_step
@@ -312,10 +330,7 @@ impl Default for Slice {
 
 impl Slice {
     fn of(bytes: Option<&[u8]>) -> Self {
-        bytes.map_or_else(Slice::default, |bytes| Slice {
-            data: bytes.as_ptr().cast(),
-            size: bytes.len(),
-        })
+        bytes.map_or_else(Slice::default, |bytes| Slice { data: address(bytes), size: bytes.len() })
     }
 
     /// The bytes of the caller.

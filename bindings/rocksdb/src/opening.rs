@@ -1,11 +1,11 @@
 //! Opening and closing databases, and their column families.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::path::Path;
 use std::ptr::null;
 use std::sync::Arc;
 
-use shim::boundary::{Pointer, copy};
+use shim::boundary::{Pointer, Report, copy, set_error, text};
 use shim::destroy::destroy;
 
 use crate::batch::count;
@@ -328,22 +328,29 @@ exports! {
     /// Creates column families. After an error the list has those before it.
     fn rocksdb_create_column_families(
         db: &Database, options: &Options, number: c_int, names: *const *const c_char,
-        len: *mut usize; err
+        len: *mut usize, errptr: *mut *mut c_char
     ) -> Pointer<*mut Handle> {
         let names = unsafe { array(names, count(number)) };
         unsafe { give(len, 0) };
         let size = names.len().max(1) * size_of::<*mut Handle>();
         let list = unsafe { libc::malloc(size) }.cast::<*mut Handle>();
-        for (at, name) in names.iter().enumerate() {
-            let name = unsafe { CStr::from_ptr(*name) }.to_string_lossy();
-            let created = db.create_family(&name, options);
-            if created.is_err() {
-                unsafe { libc::free(list.cast()) };
-            }
-            unsafe { list.add(at).write(Pointer::new(created?).0) };
-            unsafe { give(len, at + 1) };
+        if list.is_null() {
+            return Pointer(list);
         }
-        Ok(Pointer(list))
+        for (at, name) in names.iter().enumerate() {
+            let name = unsafe { text(*name) }.map_err(Failure::from);
+            match name.and_then(|name| db.create_family(name, options)) {
+                Ok(handle) => unsafe {
+                    list.add(at).write(Pointer::new(handle).0);
+                    give(len, at + 1);
+                },
+                Err(failure) => {
+                    unsafe { set_error(errptr, &failure.report()) };
+                    break;
+                }
+            }
+        }
+        Pointer(list)
     }
 
     /// Frees the list, not the handles.

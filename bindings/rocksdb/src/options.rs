@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
-use shim::boundary::Pointer;
+use shim::boundary::{Pointer, address};
 use store::{DbOptions, Env, Error};
 
 use crate::caches::Cache;
@@ -198,7 +198,7 @@ impl Options {
         let text = self.texts.get(name).map_or("", String::as_str);
         // SAFETY: the caller passes a place for the length, or NULL.
         unsafe { give(size, text.len()) };
-        Pointer(text.as_ptr().cast_mut().cast())
+        Pointer(address(text.as_bytes()).cast_mut())
     }
 
     /// Remembers another order than the bytewise one, to refuse it.

@@ -87,6 +87,18 @@ static void iterators(void *db) {
   rocksdb_iter_seek(iterator, S("f"));
   CHECK(is_on(iterator, NULL, NULL));
   OK(rocksdb_iter_refresh(iterator, &err));
+  /* What has no bytes has an address all the same. */
+  OK(rocksdb_put(db, wo, S("empty"), S(""), &err));
+  OK(rocksdb_iter_refresh(iterator, &err));
+  rocksdb_iter_seek(iterator, S("empty"));
+  CHECK(is_on(iterator, "empty", "") && *rocksdb_iter_value(iterator, &len) == 0);
+  void *pinned;
+  OK(pinned = rocksdb_get_pinned(db, ro, S("empty"), &err));
+  CHECK(*rocksdb_pinnableslice_value(pinned, &len) == 0 && len == 0);
+  CHECK(*rocksdb_pinnable_handle_get_value(pinned, &len) == 0 && len == 0);
+  rocksdb_pinnableslice_destroy(pinned);
+  OK(rocksdb_delete(db, wo, S("empty"), &err));
+  OK(rocksdb_iter_refresh(iterator, &err));
   CHECK(has_keys(iterator, "a b c d e f "));
 
   void *bounded = rocksdb_readoptions_create();
@@ -100,6 +112,26 @@ static void iterators(void *db) {
   iterator = rocksdb_create_iterator(db, bounded);
   OK(rocksdb_put(db, wo, S("g"), S("g"), &err));
   CHECK(has_keys(iterator, "b c d e f g "));
+  /* The entry under a tailing iterator is removed: a step goes to the next one, not past it. */
+  iterator = rocksdb_create_iterator(db, bounded);
+  rocksdb_iter_seek(iterator, S("c"));
+  OK(rocksdb_delete(db, wo, S("c"), &err));
+  rocksdb_iter_next(iterator);
+  CHECK(is_on(iterator, "d", "d"));
+  OK(rocksdb_delete(db, wo, S("d"), &err));
+  rocksdb_iter_prev(iterator);
+  CHECK(is_on(iterator, "b", "b"));
+  rocksdb_iter_destroy(iterator);
+  OK(rocksdb_put(db, wo, S("c"), S("c"), &err));
+  OK(rocksdb_put(db, wo, S("d"), S("d"), &err));
+  /* With a batch over it. */
+  void *batch = rocksdb_writebatch_wi_create(0, 1);
+  rocksdb_writebatch_wi_put(batch, S("cc"), S("new"));
+  rocksdb_writebatch_wi_delete(batch, S("e"));
+  iterator = rocksdb_create_iterator(db, bounded);
+  iterator = rocksdb_writebatch_wi_create_iterator_with_base(batch, iterator);
+  CHECK(has_keys(iterator, "b c cc d f g "));
+  rocksdb_writebatch_wi_destroy(batch);
   rocksdb_readoptions_destroy(bounded);
 }
 
@@ -160,6 +192,16 @@ static void families(char **argv) {
   const char *more[2] = {"four", "five"};
   OK(list = rocksdb_create_column_families(db, options, 2, more, &len, &err));
   CHECK(len == 2);
+  /* After an error the list has those before it. */
+  const char *some[3] = {"six", "one", "seven"};
+  void **made;
+  FAILS(made = rocksdb_create_column_families(db, options, 3, some, &len, &err),
+        "Invalid argument: ");
+  CHECK(len == 1 && made);
+  OK(rocksdb_put_cf(db, wo, made[0], S("k"), S("6"), &err));
+  OK(rocksdb_drop_column_family(db, made[0], &err));
+  rocksdb_column_family_handle_destroy(made[0]);
+  rocksdb_create_column_families_destroy(made);
   /* A dropped family is empty for who still has its handle, and its name is free. */
   OK(rocksdb_drop_column_family(db, list[0], &err));
   FAILS(rocksdb_put_cf(db, wo, list[0], S("k"), S(""), &err), "Invalid argument: ");
@@ -244,6 +286,8 @@ int main(int argc, char **argv) {
   rocksdb_close(db);
   rocksdb_options_set_error_if_exists(options, 1);
   FAILS(db = rocksdb_open(options, path, &err), "Invalid argument: ");
+  OK(db = rocksdb_open_for_read_only(options, path, 0, &err));
+  rocksdb_close(db);
   rocksdb_options_set_error_if_exists(options, 0);
 
   /* A damaged catalogue: repair keeps the entries. */

@@ -20,6 +20,12 @@ pub unsafe fn bytes<'a>(data: *const c_char, len: usize) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(data.cast(), len) }
 }
 
+/// The address of bytes that are lent. That of no bytes is the address of a NUL: the one of an empty
+/// slice is a small number, which Go takes for a damaged pointer when it moves a stack.
+pub fn address(bytes: &[u8]) -> *const c_char {
+    if bytes.is_empty() { c"".as_ptr() } else { bytes.as_ptr().cast() }
+}
+
 /// Text of the caller.
 ///
 /// # Safety

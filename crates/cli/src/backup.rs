@@ -1,6 +1,6 @@
 //! `backup`, `restore` and `backups`: incremental backups in a repository.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
@@ -144,13 +144,7 @@ impl Restore {
             bar.set_position(done);
         });
         bar.finish_and_clear();
-        restored.map_err(|error| match error.is_corruption() {
-            true => Failure::Store(format!(
-                "{error}\n(`siltstone backups {} --check` lists the backups that are intact)",
-                self.repository.display()
-            )),
-            false => error.into(),
-        })?;
+        restored.map_err(|error| advise(error, &self.repository))?;
         println!("restored {id} to {}", self.dir.display());
         Ok(Outcome::Done)
     }
@@ -175,7 +169,7 @@ impl Backups {
             }
             return Ok(Outcome::Done);
         }
-        let backups = repository.backups()?;
+        let backups = repository.backups().map_err(|error| advise(error, &self.repository))?;
         if self.json {
             let row = |backup: &siltstone_backup::Backup| {
                 let manifest = &backup.manifest;
@@ -224,6 +218,17 @@ impl Backups {
             backup.reasons.iter().for_each(|reason| println!("  {reason}"));
         }
         println!("{} blobs are intact, {}", report.blobs, HumanBytes(report.bytes));
+    }
+}
+
+/// The failure of an error of a repository, which is not repaired as a store is.
+fn advise(error: siltstone::Error, repository: &Path) -> Failure {
+    match error.is_corruption() {
+        true => Failure::Store(format!(
+            "{error}\n(`siltstone backups {} --check` lists the backups that are intact)",
+            repository.display()
+        )),
+        false => error.into(),
     }
 }
 

@@ -42,7 +42,7 @@ pub(crate) fn with_file(program: &Command, args: Vec<OsString>) -> Result<Vec<Os
     let (dir, options) = arguments(&serve, &file).map_err(refused)?;
     check(program, path, &options).map_err(refused)?;
     let mut all = args;
-    let rest = all.split_off(2);
+    let rest = all.split_off(options_place(program, &all));
     all.extend(options);
     all.extend(rest);
     all.extend(dir.filter(|_| !given.contains_id(DIR)));
@@ -89,6 +89,18 @@ pub(crate) fn render(program: &Command, matches: &ArgMatches) -> String {
 fn serve_matches(program: &Command, args: &[OsString]) -> Option<ArgMatches> {
     let matches = program.clone().try_get_matches_from(args).ok()?;
     matches.subcommand_matches("serve").cloned()
+}
+
+/// The place behind the word `serve`. Options of all commands may stand before it.
+fn options_place(program: &Command, args: &[OsString]) -> usize {
+    let takes_value = |argument: &&clap::Arg| argument.get_action().takes_values();
+    let is_value = |at: usize| {
+        let option = args[at - 1].to_str().and_then(|word| word.strip_prefix("--"));
+        option.is_some()
+            && program.get_arguments().filter(takes_value).any(|known| known.get_long() == option)
+    };
+    let command = (1..args.len()).find(|at| args[*at] == "serve" && !is_value(*at));
+    command.map_or(args.len(), |at| at + 1)
 }
 
 /// The definition of `serve`, with the options of all commands.
@@ -172,7 +184,9 @@ fn text_of(value: &Value) -> Option<String> {
 /// A value in TOML: an integer as it is, anything else as a string.
 fn scalar(value: &OsStr) -> String {
     let text = value.to_string_lossy();
-    if text.parse::<i64>().is_ok() { text.into_owned() } else { quoted(value) }
+    // Not with zeros in front, which TOML does not allow.
+    let is_integer = text.parse::<i64>().is_ok_and(|number| number.to_string() == text);
+    if is_integer { text.into_owned() } else { quoted(value) }
 }
 
 fn quoted(value: &OsStr) -> String {

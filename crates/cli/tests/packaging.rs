@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -100,7 +101,49 @@ fn debian_package_has_program_unit_and_configuration() {
         "./usr/bin/siltstone",
         "./usr/lib/systemd/system/siltstone.service",
         "./etc/siltstone/siltstone.toml",
+        "./usr/share/man/man1/siltstone.1.gz",
+        "./usr/share/man/man1/siltstone-serve.1.gz",
+        "./usr/share/bash-completion/completions/siltstone",
+        "./usr/share/zsh/vendor-completions/_siltstone",
+        "./usr/share/fish/vendor_completions.d/siltstone.fish",
     ] {
         assert!(list.lines().any(|line| line.ends_with(file)), "{file} is not in {list}");
     }
+}
+
+/// What a maintainer script tells systemctl. Programs that record their arguments, or do nothing,
+/// are in place of those that change the system, and a directory is in place of systemd's.
+fn systemctl_calls(script: &str, arguments: &[&str], is_enabled: bool) -> Vec<String> {
+    let scratch = tempfile::tempdir().unwrap();
+    let log = scratch.path().join("log");
+    let recording =
+        format!("echo \"$*\" >> {}; [ \"$1\" != is-enabled ] || {is_enabled}", log.display());
+    for program in ["systemctl", "getent", "adduser", "install", "chown", "chmod"] {
+        let path = scratch.path().join(program);
+        let does = if program == "systemctl" { recording.as_str() } else { "true" };
+        std::fs::write(&path, format!("#!/bin/sh\n{does}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let text = std::fs::read_to_string(packaging(script)).unwrap();
+    let text = text.replace("/run/systemd/system", &scratch.path().display().to_string());
+    let mut sh = Command::new("/bin/sh");
+    let path = format!("{}:/usr/bin:/bin", scratch.path().display());
+    let output = sh.args(["-c", &text, script]).args(arguments).env("PATH", path).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let calls = std::fs::read_to_string(log).unwrap_or_default();
+    calls.lines().filter(|call| !call.starts_with("is-enabled")).map(str::to_owned).collect()
+}
+
+#[test]
+fn upgrade_of_the_package_leaves_a_disabled_service_as_it_is() {
+    let configure = |version, is_enabled| {
+        systemctl_calls("debian/postinst", &["configure", version], is_enabled)
+    };
+    let (reload, restart) = ("daemon-reload", "restart siltstone.service");
+    assert_eq!(configure("", true), [reload, "enable --quiet siltstone.service", restart]);
+    assert_eq!(configure("0.1.0", true), [reload, restart]);
+    assert_eq!(configure("0.1.0", false), [reload]);
+    let none: [&str; 0] = [];
+    assert_eq!(systemctl_calls("debian/prerm", &["upgrade", "0.2.0"], true), none);
+    assert_eq!(systemctl_calls("debian/prerm", &["remove"], true), ["stop siltstone.service"]);
 }

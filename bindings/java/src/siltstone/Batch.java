@@ -48,7 +48,7 @@ public final class Batch implements AutoCloseable {
 
   /** Adds the assignment of a value that expires after a time, counted from now. */
   public void put(byte[] key, byte[] value, Duration ttl) {
-    put(key, value, Instant.now().plus(ttl));
+    put(key, value, Library.after(ttl));
   }
 
   /** Adds the assignment of a value that expires at a time. */

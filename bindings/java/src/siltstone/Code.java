@@ -32,6 +32,10 @@ public enum Code {
   INVALID(13),
   /** A defect of the library. Please report it with the message; close the store. */
   INTERNAL(14),
+  /**
+   * A change feed cannot resume there. The message has the oldest position that is left.
+   */
+  CHANGES_UNAVAILABLE(15),
   /** A kind of a later version of the library. */
   OTHER(0);
 

@@ -140,10 +140,7 @@ public final class Cursor implements AutoCloseable {
 
   /** When the entry under the cursor expires; null: never, or the cursor is not on an entry. */
   public synchronized Instant expiresAt() {
-    if (expiresAt == 0) {
-      return null;
-    }
-    return Instant.ofEpochMilli(expiresAt < 0 ? Long.MAX_VALUE : expiresAt); // unsigned
+    return Library.instant(expiresAt);
   }
 
   /** Frees the cursor. */

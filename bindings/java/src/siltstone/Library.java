@@ -14,6 +14,9 @@ import java.lang.foreign.MemorySegment;
 import java.lang.foreign.SymbolLookup;
 import java.lang.invoke.MethodHandle;
 import java.nio.file.Path;
+import java.time.DateTimeException;
+import java.time.Duration;
+import java.time.Instant;
 import java.util.List;
 import java.util.Map;
 
@@ -143,6 +146,31 @@ final class Library {
     List<String> list =
         options.entrySet().stream().map(o -> o.getKey() + "=" + o.getValue()).sorted().toList();
     return texts(arena, list, "options");
+  }
+
+  /** A time of the C library, in unsigned milliseconds since 1970; null for 0. */
+  static Instant instant(long milliseconds) {
+    if (milliseconds == 0) {
+      return null;
+    }
+    return Instant.ofEpochMilli(milliseconds < 0 ? Long.MAX_VALUE : milliseconds);
+  }
+
+  /** A time for the C library, within its limits; not 0, which would be "never". */
+  static long milliseconds(Instant time) {
+    if (time.isAfter(Instant.ofEpochMilli(Long.MAX_VALUE))) {
+      return Long.MAX_VALUE;
+    }
+    return time.isBefore(Instant.EPOCH) ? 1 : Math.max(1, time.toEpochMilli());
+  }
+
+  /** The time after a duration from now on, within the limits of {@code Instant}. */
+  static Instant after(Duration ttl) {
+    try {
+      return Instant.now().plus(ttl);
+    } catch (DateTimeException | ArithmeticException beyond) {
+      return ttl.isNegative() ? Instant.MIN : Instant.MAX;
+    }
   }
 
   /** Bytes for the C library; not NULL, not even for no bytes. */

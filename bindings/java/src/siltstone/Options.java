@@ -7,6 +7,7 @@ import static java.lang.foreign.ValueLayout.JAVA_LONG;
 import java.lang.foreign.MemorySegment;
 import java.lang.invoke.MethodHandle;
 import java.time.Duration;
+import java.util.concurrent.TimeUnit;
 
 /** Options of opening a store. New ones have the defaults. One thread at a time may use them. */
 public final class Options {
@@ -78,7 +79,7 @@ public final class Options {
    * never. Default: 5 minutes.
    */
   public Options idle(Duration idle) {
-    atLeast("idle", 0, idle.toMillis());
+    atLeast("idle", 0, milliseconds(idle));
     this.idle = idle;
     return this;
   }
@@ -87,6 +88,10 @@ public final class Options {
   public Options transactionMemoryBytes(long bytes) {
     this.transactionMemoryBytes = atLeast("bytes", 0, bytes);
     return this;
+  }
+
+  private static long milliseconds(Duration duration) {
+    return TimeUnit.MILLISECONDS.convert(duration);
   }
 
   private static <N extends Number> N atLeast(String name, long minimum, N number) {
@@ -109,7 +114,7 @@ public final class Options {
       Library.call(SET_MAX_OPEN_FILES, options, maxOpenFiles.longValue());
     }
     Library.call(SET_CACHE_BYTES, options, cacheBytes);
-    Library.call(SET_IDLE_MS, options, idle.isZero() ? 0 : Math.max(1, idle.toMillis()));
+    Library.call(SET_IDLE_MS, options, idle.isZero() ? 0 : Math.max(1, milliseconds(idle)));
     if (transactionMemoryBytes != null) {
       Library.call(SET_TRANSACTION_MEMORY_BYTES, options, transactionMemoryBytes);
     }

@@ -52,6 +52,8 @@ public final class Table extends NativeReads implements AutoCloseable {
   private static final MethodHandle STATS = Library.fallible("table_stats", ADDRESS, ADDRESS);
   private static final MethodHandle COUNT = Library.fallible("table_count", ADDRESS, ADDRESS);
   private static final MethodHandle SNAPSHOT = Library.fallible("snapshot_create", ADDRESS, ADDRESS);
+  private static final MethodHandle CHANGES =
+      Library.fallible("table_changes", ADDRESS, JAVA_LONG, JAVA_BOOLEAN, ADDRESS);
   private static final MethodHandle BEGIN = Library.fallible("transaction_begin", ADDRESS, ADDRESS);
 
   /** The merge operator that adds integers of 8 bytes, little-endian. */
@@ -72,7 +74,7 @@ public final class Table extends NativeReads implements AutoCloseable {
 
   /** Sets the value of a key, which expires after a time. */
   public void put(byte[] key, byte[] value, Duration ttl) {
-    put(key, value, Instant.now().plus(ttl));
+    put(key, value, Library.after(ttl));
   }
 
   /** Sets the value of a key, which expires at a time. */
@@ -284,6 +286,32 @@ public final class Table extends NativeReads implements AutoCloseable {
    */
   public Snapshot snapshot() {
     return new Snapshot(create(SNAPSHOT));
+  }
+
+  /** The changes of the table that are durable, after a sequence number. */
+  public Changes changes(long since) {
+    return changes(since, false);
+  }
+
+  /**
+   * Follows the changes of the table after the sequence number {@code since}; 0: from the first one
+   * on. A consumer stores the sequence number of the last change that it has applied, and resumes
+   * there. A change is shown once it is durable, or with {@code includeUnsynced} at once: a power
+   * cut may then take changes that were shown. On the engine lsm only.
+   *
+   * <p>Errors: {@link Code#CHANGES_UNAVAILABLE} if the log does not reach back so far: copy the
+   * table from a snapshot, and resume after {@link Snapshot#sequence}. {@link Code#UNSUPPORTED};
+   * {@link Code#CORRUPTION}; {@link Code#IO}; {@link Code#CLOSED}.
+   */
+  public Changes changes(long since, boolean includeUnsynced) {
+    MemorySegment table = handle.acquire();
+    try (Arena arena = Arena.ofConfined()) {
+      MemorySegment changes = arena.allocate(ADDRESS);
+      Library.run(CHANGES, table, since, includeUnsynced, changes);
+      return new Changes(changes.get(ADDRESS, 0));
+    } finally {
+      handle.release();
+    }
   }
 
   /**

@@ -68,7 +68,7 @@ public final class Transaction extends NativeReads implements AutoCloseable {
 
   /** Sets the value of a key at the commit. The value expires after a time, counted from now. */
   public void put(byte[] key, byte[] value, Duration ttl) {
-    put(key, value, Instant.now().plus(ttl));
+    put(key, value, Library.after(ttl));
   }
 
   /** Sets the value of a key at the commit. The value expires at a time. */

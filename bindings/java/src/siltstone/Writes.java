@@ -40,8 +40,7 @@ record Writes(MethodHandle put, MethodHandle putUntil, MethodHandle delete) {
   }
 
   void put(Handle handle, byte[] key, byte[] value, Instant expiresAt) {
-    // 0 would be "never".
-    long milliseconds = Math.max(1, expiresAt.toEpochMilli());
+    long milliseconds = Library.milliseconds(expiresAt);
     MemorySegment of = handle.acquire();
     try (Arena arena = Arena.ofConfined()) {
       Library.check(

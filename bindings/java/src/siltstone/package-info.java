@@ -10,14 +10,16 @@
  * <p><b>Errors</b> are {@link siltstone.SiltstoneException}s with a {@link siltstone.Code}.
  *
  * <p><b>Closing.</b> Every object that is {@link AutoCloseable} has memory outside of Java's heap,
- * which only {@code close} frees. It can be called twice, and while other threads use the object:
+ * and keeps versions of the store, which {@code close} frees at once, and the collector at some time
+ * if nobody closes it. Close every {@link siltstone.Store}: only that reports what could not be made
+ * durable. {@code close} can be called twice, and while other threads use the object:
  * calls in progress finish, and later ones throw {@link siltstone.Code#CLOSED}. So do calls with a
  * table, snapshot or transaction of a store that was closed; its cursors may still show entries
  * that are in memory.
  *
  * <p><b>Threads.</b> Several threads can use a {@link siltstone.Store}, {@link siltstone.Table} or
  * {@link siltstone.Snapshot} at the same time. A {@link siltstone.Batch}, {@link
- * siltstone.Transaction} or {@link siltstone.Cursor} belongs to one thread at a time: calls exclude
+ * siltstone.Transaction}, {@link siltstone.Cursor} or {@link siltstone.Changes} belongs to one thread at a time: calls exclude
  * one another, but two threads would mix their operations. A virtual thread stays on its carrier
  * during a call.
  */

@@ -121,6 +121,36 @@ final class ConcurrentTests {
     holds(Store.verify(path).isIntact());
   }
 
+  /** A table that is still in use could not be renamed. */
+  static void collector_freesWhatNobodyClosed(Path scratch) throws Exception {
+    try (Store store = Store.openOrCreate(scratch)) {
+      leave(store);
+      for (int tries = 0; !isRenamed(store); tries++) {
+        holds(tries < 1000);
+        System.gc();
+        Thread.sleep(5);
+      }
+    }
+  }
+
+  private static void leave(Store store) {
+    Table table = store.tableOrCreate("t", "lsm");
+    table.put(bytes("k"), bytes("v"));
+    holds(table.cursor().next());
+    table.begin().put(bytes("k"), bytes("w"));
+    table.snapshot();
+  }
+
+  private static boolean isRenamed(Store store) {
+    try {
+      store.renameTable("t", "u");
+      return true;
+    } catch (SiltstoneException used) {
+      equal(used.code(), Code.REFUSED);
+      return false;
+    }
+  }
+
   private static Code useUntilClosed(Check.Action use, CountDownLatch started) throws Exception {
     try {
       while (true) {

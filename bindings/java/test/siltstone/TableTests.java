@@ -12,10 +12,27 @@ import static siltstone.Check.withTable;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.time.Instant;
+import java.time.temporal.ChronoUnit;
 
 /** Tables, batches and snapshots. */
 final class TableTests {
   private TableTests() {}
+
+  static void times_beyondThoseOfTheStoreAreItsLast(Path scratch) throws Exception {
+    Duration forever = ChronoUnit.FOREVER.getDuration();
+    fails(Code.INVALID, () -> new Options().idle(forever.negated()));
+    try (Store store = Store.openOrCreate(scratch, new Options().idle(forever));
+        Table table = store.tableOrCreate("t", "lsm")) {
+      table.put(bytes("a"), bytes("1"), Instant.MAX);
+      table.put(bytes("b"), bytes("2"), forever);
+      table.put(bytes("c"), bytes("3"), Instant.MIN);
+      table.put(bytes("d"), bytes("4"), forever.negated());
+      try (Cursor cursor = table.cursor()) {
+        holds(cursor.next() && cursor.expiresAt().equals(Instant.ofEpochMilli(Long.MAX_VALUE)));
+        holds(cursor.next() && !cursor.next());
+      }
+    }
+  }
 
   static void table_writesAndReads(Path scratch) throws Exception {
     withTable(

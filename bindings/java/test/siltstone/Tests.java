@@ -19,6 +19,7 @@ public final class Tests {
           TableTests.class,
           BulkTests.class,
           CursorTests.class,
+          ChangesTests.class,
           TransactionTests.class,
           StoreTests.class,
           RandomTests.class,

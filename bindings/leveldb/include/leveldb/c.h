@@ -286,7 +286,8 @@ void leveldb_options_set_comparator(leveldb_options_t *options,
                                     const leveldb_comparator_t *comparator);
 
 /*
- A Bloom filter policy sets the bits per key of a new database; others are ignored. NULL: 10.
+ A Bloom filter policy sets the bits per key of new files; others are ignored. NULL: as they were, 10
+ in a new database.
  */
 void leveldb_options_set_filter_policy(leveldb_options_t *options,
                                        const leveldb_filterpolicy_t *policy);
@@ -317,7 +318,7 @@ void leveldb_options_set_env(leveldb_options_t *_options, const leveldb_env_t *_
 void leveldb_options_set_info_log(leveldb_options_t *_options, leveldb_logger_t *_log);
 
 /*
- The size of the memtable of a new database, in bytes. Default: 4 MiB.
+ The size of the memtable, in bytes. Default: 4 MiB.
  */
 void leveldb_options_set_write_buffer_size(leveldb_options_t *options, size_t bytes);
 
@@ -333,22 +334,22 @@ void leveldb_options_set_max_open_files(leveldb_options_t *options, int files);
 void leveldb_options_set_cache(leveldb_options_t *options, const leveldb_cache_t *cache);
 
 /*
- The block size of a new database, in bytes. Default: 4 KiB.
+ The block size of new files, in bytes. Default: 4 KiB.
  */
 void leveldb_options_set_block_size(leveldb_options_t *options, size_t bytes);
 
 /*
- The restart interval of a new database. Default: 16.
+ The restart interval of new files. Default: 16.
  */
 void leveldb_options_set_block_restart_interval(leveldb_options_t *options, int interval);
 
 /*
- The file size of a new database, in bytes. Default: 2 MiB.
+ The size of new files, in bytes. Default: 2 MiB.
  */
 void leveldb_options_set_max_file_size(leveldb_options_t *options, size_t bytes);
 
 /*
- The compression of a new database: 0 none, 1 fast (lz4 in place of Snappy), 2 zstd. Default: 1.
+ The compression of new files: 0 none, 1 fast (lz4 in place of Snappy), 2 zstd. Default: 1.
  */
 void leveldb_options_set_compression(leveldb_options_t *options, int compression);
 

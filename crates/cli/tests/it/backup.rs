@@ -43,6 +43,26 @@ fn store_is_backed_up_listed_checked_and_restored() {
 }
 
 #[test]
+fn damaged_manifest_is_reported_with_what_helps_a_repository() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = |name: &str| scratch.path().join(name).display().to_string();
+    let (store, backups) = (path("store"), path("backups"));
+    printed(&["put", &store, "apples", "3"]);
+    printed(&["backup", &store, &backups]);
+    let mut manifests = Path::new(&backups).join("backups").read_dir().unwrap();
+    let manifest = manifests.next().unwrap().unwrap().path();
+    let mut bytes = std::fs::read(&manifest).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&manifest, bytes).unwrap();
+    let listed = siltstone(&["backups", &backups]);
+    let text = String::from_utf8(listed.stderr).unwrap();
+    assert_eq!(listed.status.code(), Some(3), "{text}");
+    assert!(text.contains(&format!("siltstone backups {backups} --check")), "{text}");
+    assert!(!text.contains("siltstone repair"), "{text}");
+}
+
+#[test]
 fn damaged_backup_ends_with_status_1_and_a_directory_that_is_no_repository_with_3() {
     let scratch = tempfile::tempdir().unwrap();
     let path = |name: &str| scratch.path().join(name).display().to_string();

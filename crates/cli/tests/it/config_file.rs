@@ -51,6 +51,29 @@ fn printed_file_gives_the_same_options_when_read() {
 }
 
 #[test]
+fn printed_number_with_a_zero_in_front_is_read_again() {
+    let scratch = tempfile::tempdir().unwrap();
+    let given = ["/store", "--unix-socket-mode=0770", "--password=0123", "--print-config"];
+    let file = printed(&given);
+    let path = write(&scratch.path().join("siltstone.toml"), &file);
+    assert_eq!(printed(&["--config", &path, "--print-config"]), file);
+}
+
+#[test]
+fn option_of_all_commands_stands_before_the_command_with_a_file() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = write(&scratch.path().join("siltstone.toml"), "dir = \"/of-the-file\"\n");
+    let rest = ["serve", "--config", &path, "--print-config"];
+    for before in [&["--key-file", "keys"][..], &["--key-file=keys"], &["--key-file", "serve"]] {
+        let program = env!("CARGO_BIN_EXE_siltstone");
+        let output = Command::new(program).args(before).args(rest).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let file = String::from_utf8(output.stdout).unwrap();
+        assert!(file.contains("\ndir = \"/of-the-file\"\n"), "{file}");
+    }
+}
+
+#[test]
 fn option_on_the_command_line_overrides_the_file() {
     let scratch = tempfile::tempdir().unwrap();
     let text = "dir = \"/of-the-file\"\nmax-clients = 5\ntable = [\"a\"]\n";
