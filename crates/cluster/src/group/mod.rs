@@ -23,9 +23,8 @@
 //!
 //! After an I/O error the node answers nothing but that error, until it is opened again.
 //!
-//! The crate `raft` draws election timeouts from the thread's random numbers. Here they are drawn
-//! from the seed, so that a run repeats. Rejections of entries that a follower has acknowledged are
-//! dropped: they are late, and 0.7.0 would go back behind what is known to match (raft-rs #557).
+//! Rejections of entries that a follower has acknowledged are dropped: they are late, and the crate
+//! `raft` 0.7.0 would go back behind what is known to match (raft-rs #557).
 
 mod round;
 mod snapshots;
@@ -56,6 +55,7 @@ use crate::stream::{
 
 pub use view::PeerStatus;
 
+use elections::MAX_ELECTION_WAITS;
 use round::encode_batch;
 
 /// The number of a new node's table.
@@ -222,6 +222,7 @@ impl Group {
             id: options.node,
             election_tick: options.election_ticks,
             heartbeat_tick: options.heartbeat_ticks,
+            max_election_tick: MAX_ELECTION_WAITS * options.election_ticks,
             applied: store.applied.index,
             max_size_per_msg: MAX_MESSAGE_BYTES,
             max_uncommitted_size: MAX_UNCOMMITTED_BYTES,
@@ -278,17 +279,6 @@ impl Group {
         }
     }
 
-    /// Puts a timeout from the seed in place of the one that Raft has drawn: a new one whenever
-    /// Raft begins another wait.
-    fn draw_timeout(&mut self) {
-        let raft = &mut self.raft.raft;
-        if raft.election_elapsed == 0 {
-            let least = self.options.election_ticks as u64;
-            self.timeout_ticks = (least + self.random.below(least)) as usize;
-        }
-        raft.set_randomized_election_timeout(self.timeout_ticks);
-    }
-
     /// Handles a packet. Packets to other nodes and unexpected ones are ignored.
     ///
     /// # Errors
@@ -307,7 +297,8 @@ impl Group {
     }
 
     fn step_message(&mut self, message: Message) -> Result<()> {
-        use MessageType::{MsgAppendResponse, MsgHeartbeat, MsgPropose, MsgReadIndex, MsgSnapshot};
+        use MessageType::{MsgAppendResponse, MsgHeartbeat, MsgPropose, MsgReadIndex};
+        use MessageType::{MsgRequestPreVote, MsgSnapshot};
         let last = self.raft.raft.raft_log.last_index();
         if message.get_msg_type() == MsgHeartbeat
             && message.term >= self.term()
@@ -326,8 +317,13 @@ impl Group {
         // Snapshots come in chunks, and requests only from this node's own callers.
         let is_foreign = matches!(message.get_msg_type(), MsgPropose | MsgReadIndex | MsgSnapshot);
         if !is_late && !is_foreign {
+            let asks = (message.get_msg_type() == MsgRequestPreVote)
+                .then_some((message.from, (message.log_term, message.index)));
             // Messages of strangers are rejected, which is no failure.
             let _ = self.raft.step(message);
+            if let Some((node, log)) = asks.filter(|(node, _)| self.has_granted_pre_vote(*node)) {
+                self.make_way(node, log);
+            }
         }
         Ok(())
     }

@@ -258,3 +258,86 @@ fn entry_that_marks_a_point_is_the_last_one_of_its_batch() {
     ];
     assert_eq!(*batches.lock(), expected);
 }
+
+/// Nodes 1 and 2 of a group whose third node is dead.
+fn two_of_three(seed: u64) -> [Group; 2] {
+    [1, 2].map(|id| {
+        let options = GroupOptions::new(1, id, 100 * seed + id);
+        Group::create(Arc::new(Ram::new()), open_table(), options, &[1, 2, 3]).unwrap()
+    })
+}
+
+/// Delivers what one of the two nodes has to send to the other one.
+fn deliver(nodes: &mut [Group; 2], from: usize) {
+    for packet in nodes[from].ready().unwrap().packets {
+        nodes[1 - from].step(packet).unwrap();
+    }
+}
+
+#[test]
+fn node_that_has_granted_a_pre_vote_leaves_the_other_time_to_persist_its_vote() {
+    let mut elections = 0;
+    for seed in 0..20 {
+        let mut nodes = two_of_three(seed);
+        while !nodes.iter().any(Group::campaigns) {
+            nodes.iter_mut().for_each(Group::tick);
+        }
+        if nodes.iter().all(Group::campaigns) {
+            continue;
+        }
+        let first = usize::from(nodes[1].campaigns());
+        deliver(&mut nodes, first);
+        deliver(&mut nodes, 1 - first);
+        // It has the pre-vote. Its own vote takes nearly half an election timeout.
+        for _ in 0..4 {
+            nodes[1 - first].tick();
+            assert!(!nodes[1 - first].campaigns(), "seed {seed}");
+        }
+        deliver(&mut nodes, first);
+        deliver(&mut nodes, 1 - first);
+        assert!(nodes[first].leads(), "seed {seed}");
+        elections += 1;
+    }
+    assert!(elections > 10, "{elections}");
+}
+
+#[test]
+fn one_of_two_nodes_that_campaign_at_the_same_time_makes_way() {
+    for seed in 0..20 {
+        let mut nodes = two_of_three(seed);
+        for node in &mut nodes {
+            while !node.campaigns() {
+                node.tick();
+            }
+        }
+        for _ in 0..6 {
+            let sent = nodes.iter_mut().flat_map(|node| node.ready().unwrap().packets);
+            let sent: Vec<_> = sent.filter(|packet| packet.to() < 3).collect();
+            for packet in sent {
+                nodes[packet.to() as usize - 1].step(packet).unwrap();
+            }
+        }
+        assert!(nodes[0].leads() && !nodes[1].campaigns(), "seed {seed}");
+    }
+}
+
+#[test]
+fn node_holds_an_election_though_another_one_asks_for_pre_votes_without_end() {
+    for seed in 0..20 {
+        let [_, mut node] = two_of_three(seed);
+        let mut question = Message::default();
+        (question.from, question.to, question.term) = (1, 2, node.term() + 1);
+        (question.index, question.log_term) = (1, 1);
+        question.set_msg_type(MessageType::MsgRequestPreVote);
+        let mut ticks = 0;
+        while !node.campaigns() {
+            node.step(Packet::Raft(question.clone())).unwrap();
+            let output = node.ready().unwrap();
+            let is_answered = |packet: &Packet| matches!(packet, Packet::Raft(of) if !of.reject);
+            assert!(output.packets.iter().any(is_answered));
+            node.tick();
+            ticks += 1;
+            assert!(ticks < 30, "seed {seed}");
+        }
+    }
+}
