@@ -42,8 +42,14 @@ pub(crate) struct OutgoingSnapshot {
     position: Option<Vec<u8>>,
     message: Message,
     in_flight: Chunk,
+    /// Ticks since the chunk in flight was sent first.
     ticks: u64,
-    sends: u64,
+    /// The tick at which it was sent last.
+    sent_at: u64,
+    /// The tick at which the stream fails.
+    fails_at: u64,
+    /// Whether the receiver has sent anything since the chunk was sent last.
+    is_heard: bool,
     /// The chunk in flight waits until it may be sent.
     is_held: bool,
     max_chunk_bytes: usize,
@@ -82,17 +88,17 @@ impl OutgoingSnapshot {
             rows: vec![],
             last: None,
         };
-        let (position, ticks, sends) = (None, 0, 1);
-        let is_held = false;
         let mut outgoing = OutgoingSnapshot {
             table,
             at,
             position,
             message,
             in_flight,
-            ticks,
-            sends,
-            is_held,
+            ticks: 0,
+            sent_at: 0,
+            fails_at: MAX_TICKS,
+            is_heard: false,
+            is_held: false,
             max_chunk_bytes,
         };
         outgoing.fill()?;
@@ -159,21 +165,32 @@ impl OutgoingSnapshot {
             return Ok(Progress::Done);
         }
         self.in_flight.sequence += 1;
-        (self.ticks, self.sends) = (0, 1);
+        (self.ticks, self.sent_at, self.fails_at) = (0, 0, MAX_TICKS);
+        self.is_heard = false;
         self.fill()?;
         Ok(Progress::Send(self.chunk()))
     }
 
+    /// The receiver has sent something.
+    pub(crate) fn note_life(&mut self) {
+        (self.is_heard, self.fails_at) = (true, MAX_TICKS);
+    }
+
+    /// The network has lost the receiver.
+    pub(crate) fn note_unreachable(&mut self) {
+        self.fails_at = self.fails_at.min(self.ticks + UNREACHABLE_TICKS);
+    }
+
     pub(crate) fn tick(&mut self) -> Progress {
         self.ticks += 1;
-        if !self.ticks.is_multiple_of(RESEND_TICKS) {
+        if self.ticks > self.fails_at {
+            return Progress::Failed;
+        }
+        if !self.is_heard || self.ticks < self.sent_at + RESEND_TICKS {
             return Progress::Wait;
         }
-        self.sends += 1;
-        match self.sends > MAX_SENDS {
-            true => Progress::Failed,
-            false => Progress::Send(self.chunk()),
-        }
+        (self.sent_at, self.is_heard) = (self.ticks, false);
+        Progress::Send(self.chunk())
     }
 }
 

@@ -288,6 +288,9 @@ impl Group {
         if packet.to() != self.options.node {
             return Ok(());
         }
+        if let Some(stream) = self.outgoing.get_mut(&packet.from()) {
+            stream.note_life();
+        }
         let outcome = match packet {
             Packet::Raft(message) => self.step_message(message),
             Packet::Chunk(chunk) => self.receive(chunk),
@@ -418,6 +421,9 @@ impl Group {
     /// Notes that packets to `node` have been lost.
     pub fn report_unreachable(&mut self, node: u64) {
         if self.failure.is_none() {
+            if let Some(stream) = self.outgoing.get_mut(&node) {
+                stream.note_unreachable();
+            }
             self.raft.report_unreachable(node);
         }
     }

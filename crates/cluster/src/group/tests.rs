@@ -341,3 +341,64 @@ fn node_holds_an_election_though_another_one_asks_for_pre_votes_without_end() {
         }
     }
 }
+
+#[test]
+fn snapshot_goes_on_after_its_receiver_was_held_up_for_long() {
+    let mut options = GroupOptions::new(1, 1, 1);
+    options.max_chunk_bytes = 500;
+    let leader = Group::create(Arc::new(Ram::new()), open_table(), options, &[1]).unwrap();
+    let mut nodes = [leader, node_on(Arc::new(Ram::new()), 2, &[])];
+    elect(&mut nodes);
+    for i in 0..200u32 {
+        let mut batch = WriteBatch::new();
+        batch.put(&i.to_be_bytes(), &[7; 96]);
+        nodes[0].propose(&batch).unwrap();
+    }
+    settle(&mut nodes);
+    nodes[0].change_membership(&[Change::AddLearner(2)]).unwrap();
+    let (mut streams, mut chunks) = (std::collections::BTreeSet::new(), 0);
+    let mut waiting = Vec::new();
+    for tick in 0..400 {
+        // The receiver's thread waits for its disk meanwhile.
+        let is_held_up = (5..105).contains(&tick);
+        nodes[0].tick();
+        if !is_held_up {
+            nodes[1].tick();
+        }
+        for _ in 0..2 {
+            waiting.extend(nodes[0].ready().unwrap().packets);
+            if is_held_up {
+                continue;
+            }
+            for packet in waiting.drain(..) {
+                if let Packet::Chunk(chunk) = &packet {
+                    streams.insert(chunk.stream.number);
+                    chunks += 1;
+                }
+                nodes[1].step(packet).unwrap();
+            }
+            for packet in nodes[1].ready().unwrap().packets {
+                nodes[0].step(packet).unwrap();
+            }
+        }
+    }
+    assert_eq!(nodes[1].applied().index, nodes[0].applied().index);
+    assert_eq!(streams.len(), 1, "the snapshot has begun again: {streams:?}");
+    // What it does not take is not sent over and over.
+    assert!(chunks < 60, "{chunks} chunks");
+}
+
+#[test]
+fn snapshot_to_a_node_that_the_network_has_lost_is_given_up_soon() {
+    let mut nodes = [node(1), node(2)];
+    elect(&mut nodes);
+    let mut message = Message::default();
+    (message.from, message.to, message.term) = (1, 2, nodes[0].term());
+    message.set_msg_type(MessageType::MsgSnapshot);
+    nodes[0].send(message).unwrap();
+    (0..100).for_each(|_| nodes[0].tick_streams());
+    assert_eq!(nodes[0].outgoing.len(), 1);
+    nodes[0].report_unreachable(2);
+    (0..50).for_each(|_| nodes[0].tick_streams());
+    assert!(nodes[0].outgoing.is_empty());
+}
