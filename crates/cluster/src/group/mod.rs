@@ -50,7 +50,7 @@ use crate::planted::{Fault, is_planted};
 use crate::requests::{Event, Rejection, RequestId, Requests};
 use crate::store::Store;
 use crate::stream::{
-    IncomingSnapshot, OpenTable, OutgoingSnapshot, StagedTable, open_table, table_name,
+    CatchUp, IncomingSnapshot, OpenTable, OutgoingSnapshot, StagedTable, open_table, table_name,
 };
 
 pub use view::PeerStatus;
@@ -130,6 +130,8 @@ pub struct Group {
     timeout_ticks: usize,
     /// Snapshots being sent, by receiver.
     outgoing: BTreeMap<u64, OutgoingSnapshot>,
+    /// Followers that have received one, and do not have the log yet.
+    catching_up: BTreeMap<u64, CatchUp>,
     last_stream: u64,
     /// Limits the bytes of them that are sent per tick.
     budget: Budget,
@@ -248,6 +250,7 @@ impl Group {
             random: SplitMix64::stream(options.seed, incarnation),
             timeout_ticks: options.election_ticks,
             outgoing: BTreeMap::new(),
+            catching_up: BTreeMap::new(),
             last_stream: 0,
             budget: Budget::new(options.snapshot_bytes_per_tick),
             incoming: None,

@@ -402,3 +402,38 @@ fn snapshot_to_a_node_that_the_network_has_lost_is_given_up_soon() {
     (0..50).for_each(|_| nodes[0].tick_streams());
     assert!(nodes[0].outgoing.is_empty());
 }
+
+#[test]
+fn follower_needs_one_snapshot_though_the_log_grows_beyond_its_limit_meanwhile() {
+    let mut options = GroupOptions::new(1, 1, 1);
+    (options.max_chunk_bytes, options.max_log_bytes, options.retained_entries) = (500, 2000, 2);
+    let leader = Group::create(Arc::new(Ram::new()), open_table(), options, &[1]).unwrap();
+    let mut nodes = [leader, node_on(Arc::new(Ram::new()), 2, &[])];
+    elect(&mut nodes);
+    let write = |node: &mut Group, key: u32| {
+        let mut batch = WriteBatch::new();
+        batch.put(&key.to_be_bytes(), &[7; 96]);
+        node.propose(&batch).unwrap();
+    };
+    (0..200).for_each(|key| write(&mut nodes[0], key));
+    settle(&mut nodes);
+    nodes[0].change_membership(&[Change::AddLearner(2)]).unwrap();
+    let mut streams = std::collections::BTreeSet::new();
+    for key in 0..200 {
+        nodes.iter_mut().for_each(Group::tick);
+        write(&mut nodes[0], key);
+        for from in [0, 1] {
+            for packet in nodes[from].ready().unwrap().packets {
+                if let Packet::Chunk(chunk) = &packet {
+                    streams.insert(chunk.stream.number);
+                }
+                nodes[1 - from].step(packet).unwrap();
+            }
+        }
+    }
+    settle(&mut nodes);
+    assert_eq!(streams.len(), 1, "{streams:?}");
+    assert_eq!(nodes[1].applied().index, nodes[0].applied().index);
+    // Then the log is compacted as ever.
+    assert!(nodes[0].catching_up.is_empty() && nodes[0].log().bytes() < 5000);
+}
