@@ -240,6 +240,8 @@ impl OutgoingSnapshot {
 /// A snapshot that this node receives, into a table of its own.
 pub(crate) struct IncomingSnapshot {
     pub(crate) stream: StreamId,
+    /// The sender's term. The stream ends with it.
+    pub(crate) term: u64,
     /// The next chunk.
     pub(crate) next: u64,
     staged: StagedTable,
@@ -260,10 +262,11 @@ impl IncomingSnapshot {
         open: &OpenTable,
         number: u64,
         stream: StreamId,
+        term: u64,
     ) -> Result<Self> {
         let table = open_table(vfs, open, number)?;
         let staged = StagedTable { number, table, applied: Applied::default() };
-        Ok(IncomingSnapshot { stream, next: 0, staged })
+        Ok(IncomingSnapshot { stream, term, next: 0, staged })
     }
 
     /// Writes the rows of the next chunk.

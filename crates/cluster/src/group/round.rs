@@ -53,6 +53,8 @@ impl Group {
         let leads = self.leads().then(|| self.term());
         let applied = self.raft.store().applied.index;
         self.requests.settle(applied, leads, &mut self.output.events);
+        self.discard_ended_stream()?;
+        self.filter_when_caught_up()?;
         self.compact()
     }
 

@@ -109,8 +109,8 @@ impl Group {
                 old.discard(self.vfs.as_ref())?;
             }
             self.last_table += 1;
-            let begun =
-                IncomingSnapshot::begin(self.vfs.as_ref(), &self.open, self.last_table, stream)?;
+            let (vfs, number) = (self.vfs.as_ref(), self.last_table);
+            let begun = IncomingSnapshot::begin(vfs, &self.open, number, stream, term)?;
             self.incoming = Some(begun);
         }
         let from = self.options.node;
@@ -131,6 +131,14 @@ impl Group {
             }
         }
         Ok(())
+    }
+
+    /// Removes the table of a snapshot whose sender does not lead any more: no chunk of it is
+    /// accepted now.
+    pub(super) fn discard_ended_stream(&mut self) -> Result<()> {
+        let term = self.term();
+        let ended = self.incoming.take_if(|incoming| incoming.term < term);
+        ended.map_or(Ok(()), |incoming| incoming.discard(self.vfs.as_ref()))
     }
 
     /// Offers a complete snapshot to Raft, and keeps its table if that accepts it.

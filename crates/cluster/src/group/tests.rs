@@ -404,6 +404,26 @@ fn snapshot_to_a_node_that_the_network_has_lost_is_given_up_soon() {
 }
 
 #[test]
+fn half_of_a_snapshot_is_removed_once_its_sender_does_not_lead_any_more() {
+    let mut nodes = [node(1), node(2)];
+    elect(&mut nodes);
+    let term = nodes[0].term();
+    let node = &mut nodes[1];
+    let stream = crate::StreamId { node: 1, incarnation: 1, number: 1 };
+    let row = crate::packet::Row { key: vec![1], value: vec![2], expires_at: None };
+    let chunk = crate::Chunk { stream, to: 2, term, sequence: 0, rows: vec![row], last: None };
+    node.step(Packet::Chunk(chunk)).unwrap();
+    node.ready().unwrap();
+    assert_eq!(node.vfs.subdirectories().unwrap().len(), 2);
+    let mut heartbeat = Message::default();
+    (heartbeat.from, heartbeat.to, heartbeat.term) = (1, 2, term + 1);
+    heartbeat.set_msg_type(MessageType::MsgHeartbeat);
+    node.step(Packet::Raft(heartbeat)).unwrap();
+    node.ready().unwrap();
+    assert_eq!(node.vfs.subdirectories().unwrap().len(), 1);
+}
+
+#[test]
 fn follower_needs_one_snapshot_though_the_log_grows_beyond_its_limit_meanwhile() {
     let mut options = GroupOptions::new(1, 1, 1);
     (options.max_chunk_bytes, options.max_log_bytes, options.retained_entries) = (500, 2000, 2);
