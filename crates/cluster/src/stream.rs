@@ -32,7 +32,7 @@ use crate::packet::{Chunk, ChunkAck, Row, StreamId};
 use crate::planted::{Fault, is_planted};
 
 /// Opens the table in a directory, or creates it. The engine must be ordered, durable and
-/// versioned.
+/// versioned. It sets no compaction filter: that is an option of the group.
 pub type OpenTable = Arc<dyn Fn(Arc<dyn Vfs>) -> Result<Arc<dyn Engine>> + Send + Sync>;
 
 /// Ticks until a chunk is sent again.

@@ -26,6 +26,9 @@
 //! Rejections of entries that a follower has acknowledged are dropped: they are late, and the crate
 //! `raft` 0.7.0 would go back behind what is known to match (raft-rs #557).
 
+mod elections;
+mod filtering;
+mod options;
 mod round;
 mod snapshots;
 #[cfg(test)]
@@ -53,6 +56,8 @@ use crate::stream::{
     CatchUp, IncomingSnapshot, OpenTable, OutgoingSnapshot, StagedTable, open_table, table_name,
 };
 
+pub use filtering::TableFilter;
+pub use options::GroupOptions;
 pub use view::PeerStatus;
 
 use elections::MAX_ELECTION_WAITS;
@@ -66,47 +71,6 @@ const MAX_UNCOMMITTED_BYTES: u64 = 64 << 20;
 const MAX_MESSAGE_BYTES: u64 = 1 << 20;
 /// The committed entries that are applied in one batch, in bytes.
 const MAX_APPLY_BYTES: u64 = 8 << 20;
-
-/// The options of a node.
-#[derive(Debug, Clone)]
-pub struct GroupOptions {
-    /// The group's id.
-    pub group: u64,
-    /// The node's id, unique in the group for all time; not 0.
-    pub node: u64,
-    /// The seed of election timeouts.
-    pub seed: u64,
-    /// Ticks without a leader until an election; a node waits one to two times as long.
-    pub election_ticks: usize,
-    /// Ticks between a leader's heartbeats, fewer than `election_ticks`.
-    pub heartbeat_ticks: usize,
-    /// The log is compacted when this much has been appended since it last was, in bytes.
-    pub max_log_bytes: u64,
-    /// The applied entries that compaction retains for followers that lag behind, as far as they
-    /// take no more than half of `max_log_bytes`.
-    pub retained_entries: u64,
-    /// The rows of one chunk of a snapshot, in bytes.
-    pub max_chunk_bytes: usize,
-    /// The bytes of snapshots that this node sends per tick, to all others together; 0: unlimited.
-    pub snapshot_bytes_per_tick: u64,
-}
-
-impl GroupOptions {
-    /// The defaults for a node.
-    pub fn new(group: u64, node: u64, seed: u64) -> Self {
-        GroupOptions {
-            group,
-            node,
-            seed,
-            election_ticks: 10,
-            heartbeat_ticks: 2,
-            max_log_bytes: 64 << 20,
-            retained_entries: 10_000,
-            max_chunk_bytes: 1 << 20,
-            snapshot_bytes_per_tick: 0,
-        }
-    }
-}
 
 /// The result of [`Group::ready`].
 #[derive(Debug, Default)]
@@ -141,6 +105,10 @@ pub struct Group {
     /// The stream that was received last, and the ack of its last chunk.
     received: Option<ChunkAck>,
     last_table: u64,
+    /// The commit index that a leader has sent since the table was opened.
+    heard_commit: Option<u64>,
+    /// The table's compaction filter is in force.
+    is_filtering: bool,
     output: Output,
     failure: Option<String>,
 }
@@ -257,6 +225,8 @@ impl Group {
             staged: None,
             received: None,
             last_table,
+            heard_commit: None,
+            is_filtering: false,
             output: Output::default(),
             failure: None,
             options,
@@ -322,6 +292,7 @@ impl Group {
             && self.matched(message.from).is_some_and(|matched| message.index <= matched);
         // Snapshots come in chunks, and requests only from this node's own callers.
         let is_foreign = matches!(message.get_msg_type(), MsgPropose | MsgReadIndex | MsgSnapshot);
+        self.note_commit(&message);
         if !is_late && !is_foreign {
             let asks = (message.get_msg_type() == MsgRequestPreVote)
                 .then_some((message.from, (message.log_term, message.index)));

@@ -104,6 +104,7 @@ impl Group {
             return store.log.replace(marker, staged.number, &hard_state, ready.entries());
         }
         store.log.replace(marker, staged.number, &hard_state, ready.entries())?;
+        self.begin_without_filter();
         self.output.events.push(Event::Restored);
         remove_table(self.vfs.as_ref(), old, old_number)
     }

@@ -68,7 +68,6 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use siltstone_cluster::OpenTable;
 use siltstone_cluster::node::{NodeHandle, Role, Status};
-use siltstone_collections::DeadRows;
 use siltstone_engine::Engine;
 use siltstone_runtime::Env;
 
@@ -151,7 +150,6 @@ pub(crate) fn opener(options: &ClusterOptions, notes: &Notes) -> OpenTable {
     let (options, notes) = (options.table.clone(), notes.clone());
     Arc::new(move |vfs| {
         let engine = siltstone::engines::open("lsm", vfs, &env, &options)?;
-        engine.set_compaction_filter(Some(Arc::new(DeadRows)))?;
         Ok(Arc::new(GroupTable::new(engine, notes.clone())?) as Arc<dyn Engine>)
     })
 }

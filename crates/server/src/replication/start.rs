@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use siltstone_cluster::node::{Network, Node, NodeDirectory, NodeOptions, START_FILES};
 use siltstone_cluster::transport::{Encryption, Transport, TransportEvent, TransportOptions};
-use siltstone_cluster::{GroupOptions, LogIdentity, RaftLog};
+use siltstone_cluster::{GroupOptions, LogIdentity, RaftLog, TableFilter};
+use siltstone_collections::DeadRows;
 use siltstone_engine::{Error, Result};
 use siltstone_vfs::{Disk, Vfs};
 
@@ -205,6 +206,7 @@ fn node_options(options: &ClusterOptions, index: usize, groups: u16) -> NodeOpti
     // Each group has its part of the node's rate.
     let per_tick = (u128::from(rate) * tick.as_micros()).div_ceil(1_000_000 * u128::from(groups));
     group.snapshot_bytes_per_tick = u64::try_from(per_tick).unwrap_or(u64::MAX);
+    group.filter = TableFilter(Some(Arc::new(DeadRows)));
     NodeOptions { tick, ..NodeOptions::new(group) }
 }
 

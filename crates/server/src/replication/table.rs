@@ -255,7 +255,7 @@ impl Engine for SpeculativeTable {
         self.table().maintain()
     }
 
-    /// The table has its filter since it was opened.
+    /// The node sets the table's filter.
     fn set_compaction_filter(&self, _filter: Option<Arc<dyn CompactionFilter>>) -> Result<()> {
         Ok(())
     }
