@@ -424,6 +424,22 @@ fn half_of_a_snapshot_is_removed_once_its_sender_does_not_lead_any_more() {
 }
 
 #[test]
+fn node_without_a_vote_forgets_a_leader_that_is_silent() {
+    let options = GroupOptions::new(1, 1, 1);
+    let leader = Group::create(Arc::new(Ram::new()), open_table(), options, &[1]).unwrap();
+    let mut nodes = [leader, node_on(Arc::new(Ram::new()), 2, &[])];
+    elect(&mut nodes);
+    nodes[0].change_membership(&[Change::AddLearner(2)]).unwrap();
+    for _ in 0..30 {
+        nodes.iter_mut().for_each(Group::tick);
+        settle(&mut nodes);
+    }
+    assert_eq!(nodes[1].leader(), Some(1));
+    (0..20).for_each(|_| nodes[1].tick());
+    assert_eq!(nodes[1].leader(), None);
+}
+
+#[test]
 fn follower_needs_one_snapshot_though_the_log_grows_beyond_its_limit_meanwhile() {
     let mut options = GroupOptions::new(1, 1, 1);
     (options.max_chunk_bytes, options.max_log_bytes, options.retained_entries) = (500, 2000, 2);
