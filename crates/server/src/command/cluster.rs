@@ -214,7 +214,8 @@ fn slots(context: &mut Context<'_>, groups: &Groups) {
     let replies = &mut *context.replies;
     replies.array(led.len());
     for GroupView { replication, status, slots, .. } in led {
-        let members = by_role(replication, status);
+        let mut members = by_role(replication, status);
+        members.retain(|(member, _)| !is_loading(status, member.node));
         replies.array(2 + members.len());
         replies.int((*slots.start()).into());
         replies.int((*slots.end()).into());
@@ -268,7 +269,8 @@ fn shard(context: &mut Context<'_>, group: &GroupView<'_>) {
         replies.bulk(b"replication-offset");
         replies.int(offset(member.node) as i64);
         replies.bulk(b"health");
-        replies.bulk(b"online");
+        let health = if is_loading(status, member.node) { "loading" } else { "online" };
+        replies.bulk(health.as_bytes());
     }
 }
 

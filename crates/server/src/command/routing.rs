@@ -5,6 +5,7 @@
 //! | leads | here | here | here |
 //! | follows | `MOVED` to the leader | `MOVED` to the leader | here, as of what is applied |
 //! | knows no leader | `CLUSTERDOWN` | `CLUSTERDOWN` | here, as of what is applied |
+//! | has no vote, or has failed | as above | as above | as above: its table may lack most keys |
 //!
 //! The decision is made before the command runs, so a redirected command has had no effect.
 //! Commands that see no keys (PING, INFO, CLUSTER) run everywhere.
@@ -111,7 +112,10 @@ fn route_replicated(
         return Ok(());
     }
     // Uncommitted writes are dropped when the state becomes that of a follower.
-    let may_read = session.is_replica_reader && replication.state() == State::Following;
+    let may_read = session.is_replica_reader
+        && replication.state() == State::Following
+        && status.voters.contains(&replication.id())
+        && status.failure.is_none();
     if may_read && is_read(command) {
         return Ok(groups.begin_snapshot(group)?);
     }

@@ -4,10 +4,16 @@
 //! `SILTSTONE_TEST_REPLICATED=1` runs the tests of `crate::support::TestServer` on such a table. Those
 //! that need a second table, FLUSHALL, several workers or the engine in memory fail then.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::support::{Client, TestServer, encode, eventually};
+use siltstone_cluster::node::{NoPeers, Node, NodeOptions};
+use siltstone_cluster::{GroupOptions, OpenTable};
+use siltstone_runtime::Env;
 use siltstone_server::ServerOptions;
+use siltstone_vfs::Disk;
 
 pub(crate) fn options() -> ServerOptions {
     ServerOptions { listen: "127.0.0.1:0".parse().unwrap(), ..ServerOptions::default() }
@@ -243,6 +249,9 @@ fn operators_commands_need_the_right_and_refuse_by_name() {
         assert!(reply.starts_with("[:1, :2, "), "{reply}");
         assert_eq!(client.call("CLUSTER ADD-NODE 00000000000000aa 127.0.0.1:7002@1"), reply);
         assert!(client.call("CLUSTER STATUS").contains("voters:1\r\nlearners:2\r\n"));
+        // It receives the table, and clients must not read there yet.
+        assert!(!client.call("CLUSTER SLOTS").contains(":7002"));
+        assert!(client.call("CLUSTER SHARDS").contains("\"loading\""));
         assert_eq!(client.call("CLUSTER REMOVE-NODE 2"), ":1");
         eventually("the node is removed", || client.call("CLUSTER REMOVE-NODE 2") == ":0");
         eventually("the next one has a new number", || {
@@ -263,6 +272,28 @@ fn operators_commands_need_the_right_and_refuse_by_name() {
             assert!(reply.starts_with("-NOPERM "), "{command}: {reply}");
         }
     });
+}
+
+#[test]
+fn node_that_has_not_received_the_table_answers_no_reads() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().join("node");
+    // As it is before its first snapshot.
+    let open: OpenTable =
+        Arc::new(|vfs| siltstone::engines::open("lsm", vfs, &Env::system(1), &BTreeMap::new()));
+    let options_of_node = NodeOptions::new(GroupOptions::new(1, 1, 1));
+    let (vfs, network) = (Arc::new(Disk::create(&dir).unwrap()), Arc::new(NoPeers::default()));
+    let node = Node::create(options_of_node, vfs, open, network, &[]).unwrap();
+    node.shutdown().unwrap();
+    let server = TestServer::replicated_node(&dir, options(), None);
+    let mut client = server.client();
+    assert!(client.call("CLUSTER STATUS").contains("role:outsider"));
+    assert_eq!(client.call("READONLY"), "+OK");
+    for command in ["GET k", "SCAN 0"] {
+        let reply = client.call(command);
+        assert!(reply.starts_with("-CLUSTERDOWN "), "{command}: {reply}");
+    }
+    server.finish().unwrap();
 }
 
 #[test]
