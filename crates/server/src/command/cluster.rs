@@ -106,7 +106,14 @@ fn name(node: u64) -> String {
 
 /// The leader, if it is known and its address is.
 fn leader(replication: &Replication, status: &Status) -> Option<Member> {
-    replication.member(status.leader.as_ref()?.node)
+    let leader = status.leader.as_ref()?.node;
+    let is_gone = leader == replication.id() && replication.has_given_up();
+    replication.member(leader).filter(|_| !is_gone)
+}
+
+/// Whether a node is a member that receives the table and does not answer reads yet.
+fn is_loading(status: &Status, node: u64) -> bool {
+    status.learners.contains(&node)
 }
 
 /// The leader first, then the others.

@@ -194,6 +194,25 @@ fn expiry_of_an_uncommitted_write_that_a_scan_has_seen_is_committed_before_the_r
 }
 
 #[test]
+fn leader_whose_request_is_not_answered_gives_up_and_says_so() {
+    // Raft itself would find out after 10 s.
+    let (node, replication) = start_with(2000, Duration::from_millis(100));
+    add_absent_voter(&replication);
+    let mut batch = WriteBatch::new();
+    batch.put(b"k", b"v");
+    replication.table.write(&batch, Durability::Buffered).unwrap();
+    assert!(replication.submit() && !replication.has_given_up());
+    wait(&replication, Progress::Lost);
+    assert!(replication.has_given_up() && replication.state() == State::Following);
+    assert!(replication.table.get(b"k").unwrap().is_none());
+    // The write is still under way, so it does not lead again.
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(replication.advance(), Progress::None);
+    drop(replication);
+    node.shutdown().unwrap();
+}
+
+#[test]
 fn node_that_asks_to_be_added_is_answered_while_another_addition_is_not_committed() {
     let (node, replication) = start_with(2000, LONG);
     let mut batch = WriteBatch::new();
