@@ -13,7 +13,7 @@
 //! With several groups this is so for the group of the command's keys, which is selected as the
 //! session's table. All keys of a command need one slot then, and so do those of a transaction with
 //! the keys that it watches, else it is refused (`CROSSSLOT`). Commands that see keys which they do
-//! not name (SCAN, DBSIZE) see those of the groups that this node leads.
+//! not name (SCAN, DBSIZE) see those of the groups that this node leads; FLUSHALL removes these.
 //!
 //! Source: the Redis Cluster specification.
 
@@ -31,7 +31,8 @@ use crate::resp::Args;
 use crate::shared::Shared;
 
 /// Commands that see keys which they do not name.
-const UNNAMED_KEYS: [&str; 5] = ["dbsize", "exec", "keys", "randomkey", "scan"];
+const UNNAMED_KEYS: [&str; 7] =
+    ["dbsize", "exec", "flushall", "flushdb", "keys", "randomkey", "scan"];
 
 /// Decides whether the command runs here. If it does, its reply may have to wait for a commit.
 pub(super) fn route(

@@ -13,7 +13,8 @@ use siltstone_testkit::TestRng;
 use siltstone_vfs::Ram;
 
 use super::group_table::Notes;
-use super::membership::Membership;
+use super::members::{self, MemberRow, MemberRows};
+use super::membership::{Membership, add_waiting};
 use super::options::{ClusterOptions, Member};
 use super::{Progress, Replication, State, opener};
 
@@ -100,7 +101,7 @@ fn random_commands_see_all_before_them_whatever_is_committed() {
     let mut is_in_flight = false;
     let (mut commits, mut losses) = (0, 0);
     for step in 0..4000u32 {
-        match rng.below(12) {
+        match rng.below(13) {
             0..=4 => {
                 let mut batch = WriteBatch::new();
                 for _ in 0..=rng.below(3) {
@@ -142,6 +143,10 @@ fn random_commands_see_all_before_them_whatever_is_committed() {
                 replication.table.discard();
                 seen.clone_from(&committed);
                 losses += 1;
+            }
+            12 if rng.one_in(4) => {
+                replication.table.clear().unwrap();
+                seen.clear();
             }
             _ => {}
         }
@@ -241,4 +246,27 @@ fn node_that_asks_to_be_added_is_answered_while_another_addition_is_not_committe
     drop(replication);
     node.shutdown().unwrap();
     assert!(!adding.join().unwrap());
+}
+
+#[test]
+fn removal_of_all_rows_keeps_those_of_the_group() {
+    let (node, replication) = start();
+    let member = replication.membership.own;
+    let mut batch = WriteBatch::new();
+    members::put(&mut batch, &MemberRow { member, directory: 0 }, 2);
+    // Keys before and behind the group's own rows.
+    batch.put(b"a", b"1").put(b"\xff\xc0\x01", b"2").put(b"\xff\xc1", b"3");
+    commit(|done| replication.node.propose(None, batch, done));
+    let rows = || MemberRows::read(replication.node.table().as_ref()).unwrap();
+    let (before, applied) = (rows(), replication.node.status().applied);
+    replication.table.clear().unwrap();
+    assert!(replication.submit());
+    wait(&replication, Progress::Committed);
+    assert_eq!(rows(), before);
+    assert!(replication.node.status().applied > applied);
+    let table = replication.node.table();
+    let keys = [&b"a"[..], b"\xff\xc0\x01", b"\xff\xc1"];
+    assert!(keys.iter().all(|key| table.get(key).unwrap().is_none()));
+    drop(replication);
+    node.shutdown().unwrap();
 }
