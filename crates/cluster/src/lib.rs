@@ -53,7 +53,7 @@ mod stream;
 pub mod transport;
 
 pub use applied::{Applied, POINT_KEY, RESERVED_PREFIX};
-pub use group::{Group, GroupOptions, Output};
+pub use group::{Group, GroupOptions, Output, TableFilter};
 pub use log::{LogIdentity, Marker, RaftLog};
 pub use membership::Change;
 pub use node::{Node, NodeHandle, NodeOptions};

@@ -12,8 +12,14 @@
 //!           ◀────────────────── ack n+1      old table removed
 //! ```
 //!
-//! One chunk is in flight per stream. It is sent again after [`RESEND_TICKS`], and the stream fails
-//! after [`MAX_SENDS`]; Raft then begins another. Memory: one chunk on each side.
+//! One chunk is in flight per stream. It is sent again after [`RESEND_TICKS`] if the receiver has
+//! shown that it is alive meanwhile: while the receiver's thread waits for its disk, nothing is
+//! sent that would wait there. The stream goes on as long as chunks are acknowledged. It fails
+//! after [`MAX_TICKS`] without an ack, or after [`UNREACHABLE_TICKS`] if the network has lost the
+//! receiver; Raft then begins another. Memory: one chunk on each side.
+//!
+//! Until the stream ends, and then as long as the receiver catches up with the log, entries behind
+//! the snapshot are not compacted: else the receiver would need another snapshot, and so on.
 
 use std::sync::Arc;
 
@@ -26,13 +32,46 @@ use crate::packet::{Chunk, ChunkAck, Row, StreamId};
 use crate::planted::{Fault, is_planted};
 
 /// Opens the table in a directory, or creates it. The engine must be ordered, durable and
-/// versioned.
+/// versioned. It sets no compaction filter: that is an option of the group.
 pub type OpenTable = Arc<dyn Fn(Arc<dyn Vfs>) -> Result<Arc<dyn Engine>> + Send + Sync>;
 
 /// Ticks until a chunk is sent again.
 const RESEND_TICKS: u64 = 4;
-/// How often a chunk is sent before the stream fails.
-const MAX_SENDS: u64 = 10;
+/// Ticks without an ack until the stream fails. The receiver may have to flush and to compact
+/// first, and syncs everything before the last ack.
+const MAX_TICKS: u64 = 600;
+/// Ticks until the stream fails if the network has lost the receiver, and it is silent since.
+const UNREACHABLE_TICKS: u64 = 40;
+
+/// A follower that has received a snapshot and needs what the log has grown by meanwhile.
+pub(crate) struct CatchUp {
+    /// The last entry that it is known to have.
+    matched: u64,
+    /// Ticks since that has last advanced.
+    ticks: u64,
+}
+
+impl CatchUp {
+    /// Begins at an index that the snapshot has.
+    pub(crate) fn begin(matched: u64) -> Self {
+        CatchUp { matched, ticks: 0 }
+    }
+
+    /// The index after which it needs the log.
+    pub(crate) fn matched(&self) -> u64 {
+        self.matched
+    }
+
+    /// Notes the last entry that it is now known to have. `false` if it is not to be waited for any
+    /// more, since it does not advance.
+    pub(crate) fn tick(&mut self, matched: u64) -> bool {
+        self.ticks += 1;
+        if matched > self.matched {
+            *self = CatchUp::begin(matched);
+        }
+        self.ticks <= MAX_TICKS
+    }
+}
 
 /// A snapshot that this node sends.
 pub(crate) struct OutgoingSnapshot {
@@ -40,10 +79,18 @@ pub(crate) struct OutgoingSnapshot {
     at: ReadPoint,
     /// The last key sent.
     position: Option<Vec<u8>>,
+    /// The index after which Raft will send entries: the snapshot may reach further.
+    followed_from: u64,
     message: Message,
     in_flight: Chunk,
+    /// Ticks since the chunk in flight was sent first.
     ticks: u64,
-    sends: u64,
+    /// The tick at which it was sent last.
+    sent_at: u64,
+    /// The tick at which the stream fails.
+    fails_at: u64,
+    /// Whether the receiver has sent anything since the chunk was sent last.
+    is_heard: bool,
     /// The chunk in flight waits until it may be sent.
     is_held: bool,
     max_chunk_bytes: usize,
@@ -72,6 +119,7 @@ impl OutgoingSnapshot {
         let at = table.snapshot()?;
         let applied = Applied::read(table.as_ref(), Some(&at))?.ok_or_else(no_applied_row)?;
         let metadata = message.mut_snapshot().mut_metadata();
+        let followed_from = metadata.index.min(applied.index);
         (metadata.index, metadata.term) = (applied.index, applied.term);
         metadata.set_conf_state(applied.members);
         let in_flight = Chunk {
@@ -82,17 +130,18 @@ impl OutgoingSnapshot {
             rows: vec![],
             last: None,
         };
-        let (position, ticks, sends) = (None, 0, 1);
-        let is_held = false;
         let mut outgoing = OutgoingSnapshot {
             table,
             at,
-            position,
+            position: None,
+            followed_from,
             message,
             in_flight,
-            ticks,
-            sends,
-            is_held,
+            ticks: 0,
+            sent_at: 0,
+            fails_at: MAX_TICKS,
+            is_heard: false,
+            is_held: false,
             max_chunk_bytes,
         };
         outgoing.fill()?;
@@ -140,9 +189,9 @@ impl OutgoingSnapshot {
         self.is_held
     }
 
-    /// The index that the snapshot reaches.
-    pub(crate) fn index(&self) -> u64 {
-        self.message.get_snapshot().get_metadata().index
+    /// The index after which the receiver needs the log.
+    pub(crate) fn followed_from(&self) -> u64 {
+        self.followed_from
     }
 
     pub(crate) fn acknowledge(&mut self, ack: &ChunkAck) -> Result<Progress> {
@@ -159,27 +208,40 @@ impl OutgoingSnapshot {
             return Ok(Progress::Done);
         }
         self.in_flight.sequence += 1;
-        (self.ticks, self.sends) = (0, 1);
+        (self.ticks, self.sent_at, self.fails_at) = (0, 0, MAX_TICKS);
+        self.is_heard = false;
         self.fill()?;
         Ok(Progress::Send(self.chunk()))
     }
 
+    /// The receiver has sent something.
+    pub(crate) fn note_life(&mut self) {
+        (self.is_heard, self.fails_at) = (true, MAX_TICKS);
+    }
+
+    /// The network has lost the receiver.
+    pub(crate) fn note_unreachable(&mut self) {
+        self.fails_at = self.fails_at.min(self.ticks + UNREACHABLE_TICKS);
+    }
+
     pub(crate) fn tick(&mut self) -> Progress {
         self.ticks += 1;
-        if !self.ticks.is_multiple_of(RESEND_TICKS) {
+        if self.ticks > self.fails_at {
+            return Progress::Failed;
+        }
+        if !self.is_heard || self.ticks < self.sent_at + RESEND_TICKS {
             return Progress::Wait;
         }
-        self.sends += 1;
-        match self.sends > MAX_SENDS {
-            true => Progress::Failed,
-            false => Progress::Send(self.chunk()),
-        }
+        (self.sent_at, self.is_heard) = (self.ticks, false);
+        Progress::Send(self.chunk())
     }
 }
 
 /// A snapshot that this node receives, into a table of its own.
 pub(crate) struct IncomingSnapshot {
     pub(crate) stream: StreamId,
+    /// The sender's term. The stream ends with it.
+    pub(crate) term: u64,
     /// The next chunk.
     pub(crate) next: u64,
     staged: StagedTable,
@@ -200,10 +262,11 @@ impl IncomingSnapshot {
         open: &OpenTable,
         number: u64,
         stream: StreamId,
+        term: u64,
     ) -> Result<Self> {
         let table = open_table(vfs, open, number)?;
         let staged = StagedTable { number, table, applied: Applied::default() };
-        Ok(IncomingSnapshot { stream, next: 0, staged })
+        Ok(IncomingSnapshot { stream, term, next: 0, staged })
     }
 
     /// Writes the rows of the next chunk.

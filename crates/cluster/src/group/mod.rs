@@ -23,10 +23,12 @@
 //!
 //! After an I/O error the node answers nothing but that error, until it is opened again.
 //!
-//! The crate `raft` draws election timeouts from the thread's random numbers. Here they are drawn
-//! from the seed, so that a run repeats. Rejections of entries that a follower has acknowledged are
-//! dropped: they are late, and 0.7.0 would go back behind what is known to match (raft-rs #557).
+//! Rejections of entries that a follower has acknowledged are dropped: they are late, and the crate
+//! `raft` 0.7.0 would go back behind what is known to match (raft-rs #557).
 
+mod elections;
+mod filtering;
+mod options;
 mod round;
 mod snapshots;
 #[cfg(test)]
@@ -51,11 +53,14 @@ use crate::planted::{Fault, is_planted};
 use crate::requests::{Event, Rejection, RequestId, Requests};
 use crate::store::Store;
 use crate::stream::{
-    IncomingSnapshot, OpenTable, OutgoingSnapshot, StagedTable, open_table, table_name,
+    CatchUp, IncomingSnapshot, OpenTable, OutgoingSnapshot, StagedTable, open_table, table_name,
 };
 
+pub use filtering::TableFilter;
+pub use options::GroupOptions;
 pub use view::PeerStatus;
 
+use elections::MAX_ELECTION_WAITS;
 use round::encode_batch;
 
 /// The number of a new node's table.
@@ -66,47 +71,6 @@ const MAX_UNCOMMITTED_BYTES: u64 = 64 << 20;
 const MAX_MESSAGE_BYTES: u64 = 1 << 20;
 /// The committed entries that are applied in one batch, in bytes.
 const MAX_APPLY_BYTES: u64 = 8 << 20;
-
-/// The options of a node.
-#[derive(Debug, Clone)]
-pub struct GroupOptions {
-    /// The group's id.
-    pub group: u64,
-    /// The node's id, unique in the group for all time; not 0.
-    pub node: u64,
-    /// The seed of election timeouts.
-    pub seed: u64,
-    /// Ticks without a leader until an election; a node waits one to two times as long.
-    pub election_ticks: usize,
-    /// Ticks between a leader's heartbeats, fewer than `election_ticks`.
-    pub heartbeat_ticks: usize,
-    /// The log is compacted when this much has been appended since it last was, in bytes.
-    pub max_log_bytes: u64,
-    /// The applied entries that compaction retains for followers that lag behind, as far as they
-    /// take no more than half of `max_log_bytes`.
-    pub retained_entries: u64,
-    /// The rows of one chunk of a snapshot, in bytes.
-    pub max_chunk_bytes: usize,
-    /// The bytes of snapshots that this node sends per tick, to all others together; 0: unlimited.
-    pub snapshot_bytes_per_tick: u64,
-}
-
-impl GroupOptions {
-    /// The defaults for a node.
-    pub fn new(group: u64, node: u64, seed: u64) -> Self {
-        GroupOptions {
-            group,
-            node,
-            seed,
-            election_ticks: 10,
-            heartbeat_ticks: 2,
-            max_log_bytes: 64 << 20,
-            retained_entries: 10_000,
-            max_chunk_bytes: 1 << 20,
-            snapshot_bytes_per_tick: 0,
-        }
-    }
-}
 
 /// The result of [`Group::ready`].
 #[derive(Debug, Default)]
@@ -130,6 +94,8 @@ pub struct Group {
     timeout_ticks: usize,
     /// Snapshots being sent, by receiver.
     outgoing: BTreeMap<u64, OutgoingSnapshot>,
+    /// Followers that have received one, and do not have the log yet.
+    catching_up: BTreeMap<u64, CatchUp>,
     last_stream: u64,
     /// Limits the bytes of them that are sent per tick.
     budget: Budget,
@@ -139,6 +105,10 @@ pub struct Group {
     /// The stream that was received last, and the ack of its last chunk.
     received: Option<ChunkAck>,
     last_table: u64,
+    /// The commit index that a leader has sent since the table was opened.
+    heard_commit: Option<u64>,
+    /// The table's compaction filter is in force.
+    is_filtering: bool,
     output: Output,
     failure: Option<String>,
 }
@@ -222,6 +192,7 @@ impl Group {
             id: options.node,
             election_tick: options.election_ticks,
             heartbeat_tick: options.heartbeat_ticks,
+            max_election_tick: MAX_ELECTION_WAITS * options.election_ticks,
             applied: store.applied.index,
             max_size_per_msg: MAX_MESSAGE_BYTES,
             max_uncommitted_size: MAX_UNCOMMITTED_BYTES,
@@ -247,12 +218,15 @@ impl Group {
             random: SplitMix64::stream(options.seed, incarnation),
             timeout_ticks: options.election_ticks,
             outgoing: BTreeMap::new(),
+            catching_up: BTreeMap::new(),
             last_stream: 0,
             budget: Budget::new(options.snapshot_bytes_per_tick),
             incoming: None,
             staged: None,
             received: None,
             last_table,
+            heard_commit: None,
+            is_filtering: false,
             output: Output::default(),
             failure: None,
             options,
@@ -278,17 +252,6 @@ impl Group {
         }
     }
 
-    /// Puts a timeout from the seed in place of the one that Raft has drawn: a new one whenever
-    /// Raft begins another wait.
-    fn draw_timeout(&mut self) {
-        let raft = &mut self.raft.raft;
-        if raft.election_elapsed == 0 {
-            let least = self.options.election_ticks as u64;
-            self.timeout_ticks = (least + self.random.below(least)) as usize;
-        }
-        raft.set_randomized_election_timeout(self.timeout_ticks);
-    }
-
     /// Handles a packet. Packets to other nodes and unexpected ones are ignored.
     ///
     /// # Errors
@@ -297,6 +260,9 @@ impl Group {
         self.check_usable()?;
         if packet.to() != self.options.node {
             return Ok(());
+        }
+        if let Some(stream) = self.outgoing.get_mut(&packet.from()) {
+            stream.note_life();
         }
         let outcome = match packet {
             Packet::Raft(message) => self.step_message(message),
@@ -307,7 +273,8 @@ impl Group {
     }
 
     fn step_message(&mut self, message: Message) -> Result<()> {
-        use MessageType::{MsgAppendResponse, MsgHeartbeat, MsgPropose, MsgReadIndex, MsgSnapshot};
+        use MessageType::{MsgAppendResponse, MsgHeartbeat, MsgPropose, MsgReadIndex};
+        use MessageType::{MsgRequestPreVote, MsgSnapshot};
         let last = self.raft.raft.raft_log.last_index();
         if message.get_msg_type() == MsgHeartbeat
             && message.term >= self.term()
@@ -325,9 +292,15 @@ impl Group {
             && self.matched(message.from).is_some_and(|matched| message.index <= matched);
         // Snapshots come in chunks, and requests only from this node's own callers.
         let is_foreign = matches!(message.get_msg_type(), MsgPropose | MsgReadIndex | MsgSnapshot);
+        self.note_commit(&message);
         if !is_late && !is_foreign {
+            let asks = (message.get_msg_type() == MsgRequestPreVote)
+                .then_some((message.from, (message.log_term, message.index)));
             // Messages of strangers are rejected, which is no failure.
             let _ = self.raft.step(message);
+            if let Some((node, log)) = asks.filter(|(node, _)| self.has_granted_pre_vote(*node)) {
+                self.make_way(node, log);
+            }
         }
         Ok(())
     }
@@ -422,6 +395,9 @@ impl Group {
     /// Notes that packets to `node` have been lost.
     pub fn report_unreachable(&mut self, node: u64) {
         if self.failure.is_none() {
+            if let Some(stream) = self.outgoing.get_mut(&node) {
+                stream.note_unreachable();
+            }
             self.raft.report_unreachable(node);
         }
     }

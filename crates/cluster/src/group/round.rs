@@ -6,7 +6,7 @@ use raft::eraftpb::{ConfChangeV2, Entry, EntryType, Message, MessageType};
 use siltstone_engine::varint::{read_varint, write_varint};
 use siltstone_engine::{Durability, Error, Result, WriteBatch};
 
-use super::{Group, GroupOptions};
+use super::{CatchUp, Group, GroupOptions};
 use crate::applied::POINT_KEY;
 use crate::log::Marker;
 use crate::packet::Packet;
@@ -47,12 +47,14 @@ impl Group {
             self.output.packets.drain(..).for_each(&mut *send);
         }
         self.output.packets.drain(..).for_each(&mut *send);
-        if !self.leads() {
-            self.outgoing.clear();
-        }
+        let (leads, members) = (self.leads(), self.raft.raft.prs());
+        self.outgoing.retain(|node, _| leads && members.get(*node).is_some());
+        self.catching_up.retain(|_, _| leads);
         let leads = self.leads().then(|| self.term());
         let applied = self.raft.store().applied.index;
         self.requests.settle(applied, leads, &mut self.output.events);
+        self.discard_ended_stream()?;
+        self.filter_when_caught_up()?;
         self.compact()
     }
 
@@ -102,6 +104,7 @@ impl Group {
             return store.log.replace(marker, staged.number, &hard_state, ready.entries());
         }
         store.log.replace(marker, staged.number, &hard_state, ready.entries())?;
+        self.begin_without_filter();
         self.output.events.push(Event::Restored);
         remove_table(self.vfs.as_ref(), old, old_number)
     }
@@ -163,17 +166,23 @@ impl Group {
         }
     }
 
+    /// The index after which compaction retains entries for any follower.
+    pub(super) fn retained_from(&self) -> u64 {
+        let GroupOptions { max_log_bytes, retained_entries, .. } = self.options;
+        let store = self.raft.store();
+        store.log.start_of(store.applied.index, retained_entries, max_log_bytes / 2)
+    }
+
     /// Compacts the log if it has grown, up to what the table is made to hold durably.
     fn compact(&mut self) -> Result<()> {
         let store = self.raft.store();
-        let GroupOptions { max_log_bytes, retained_entries, .. } = self.options;
-        if store.log.appended_bytes() < max_log_bytes {
+        if store.log.appended_bytes() < self.options.max_log_bytes {
             return Ok(());
         }
         // A follower that has a snapshot needs what follows it.
-        let streams = self.outgoing.values().map(OutgoingSnapshot::index).min().unwrap_or(u64::MAX);
-        let applied = store.applied.index;
-        let to = streams.min(store.log.start_of(applied, retained_entries, max_log_bytes / 2));
+        let streams = self.outgoing.values().map(OutgoingSnapshot::followed_from);
+        let needed = streams.chain(self.catching_up.values().map(CatchUp::matched)).min();
+        let to = needed.unwrap_or(u64::MAX).min(self.retained_from());
         if to < store.log.first_index() {
             return Ok(());
         }

@@ -6,7 +6,7 @@ use siltstone_engine::Result;
 
 use super::Group;
 use crate::packet::{Chunk, ChunkAck, Packet, StreamId};
-use crate::stream::{IncomingSnapshot, OutgoingSnapshot, Progress, StagedTable};
+use crate::stream::{CatchUp, IncomingSnapshot, OutgoingSnapshot, Progress, StagedTable};
 
 impl Group {
     /// Sends a message; one that announces a snapshot begins a stream instead.
@@ -23,6 +23,7 @@ impl Group {
         let outgoing = OutgoingSnapshot::begin(self.table.clone(), message, stream, max_bytes)?;
         self.output.packets.push(Packet::Chunk(outgoing.chunk()));
         self.outgoing.insert(to, outgoing);
+        self.catching_up.remove(&to);
         Ok(())
     }
 
@@ -43,6 +44,7 @@ impl Group {
     /// Counts time for the streams, and sends the chunks that wait.
     pub(super) fn tick_streams(&mut self) {
         self.budget.tick();
+        self.tick_catching_up();
         let mut failed = Vec::new();
         for (to, stream) in &mut self.outgoing {
             let progress = match stream.is_held() {
@@ -63,8 +65,24 @@ impl Group {
     }
 
     pub(super) fn end_stream(&mut self, to: u64, status: SnapshotStatus) {
-        self.outgoing.remove(&to);
+        if let Some(stream) = self.outgoing.remove(&to)
+            && status == SnapshotStatus::Finish
+        {
+            self.catching_up.insert(to, CatchUp::begin(stream.followed_from()));
+        }
         self.raft.report_snapshot(to, status);
+    }
+
+    /// Forgets followers that have all but what compaction retains, and those that do not advance.
+    fn tick_catching_up(&mut self) {
+        if self.catching_up.is_empty() {
+            return;
+        }
+        let (members, retained_from) = (self.raft.raft.prs(), self.retained_from());
+        self.catching_up.retain(|node, follower| {
+            let matched = members.get(*node).map(|progress| progress.matched);
+            matched.is_some_and(|matched| follower.tick(matched) && matched < retained_from)
+        });
     }
 
     /// Writes a chunk; the last one is given to Raft.
@@ -91,8 +109,8 @@ impl Group {
                 old.discard(self.vfs.as_ref())?;
             }
             self.last_table += 1;
-            let begun =
-                IncomingSnapshot::begin(self.vfs.as_ref(), &self.open, self.last_table, stream)?;
+            let (vfs, number) = (self.vfs.as_ref(), self.last_table);
+            let begun = IncomingSnapshot::begin(vfs, &self.open, number, stream, term)?;
             self.incoming = Some(begun);
         }
         let from = self.options.node;
@@ -113,6 +131,14 @@ impl Group {
             }
         }
         Ok(())
+    }
+
+    /// Removes the table of a snapshot whose sender does not lead any more: no chunk of it is
+    /// accepted now.
+    pub(super) fn discard_ended_stream(&mut self) -> Result<()> {
+        let term = self.term();
+        let ended = self.incoming.take_if(|incoming| incoming.term < term);
+        ended.map_or(Ok(()), |incoming| incoming.discard(self.vfs.as_ref()))
     }
 
     /// Offers a complete snapshot to Raft, and keeps its table if that accepts it.

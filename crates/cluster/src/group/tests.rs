@@ -258,3 +258,218 @@ fn entry_that_marks_a_point_is_the_last_one_of_its_batch() {
     ];
     assert_eq!(*batches.lock(), expected);
 }
+
+/// Nodes 1 and 2 of a group whose third node is dead.
+fn two_of_three(seed: u64) -> [Group; 2] {
+    [1, 2].map(|id| {
+        let options = GroupOptions::new(1, id, 100 * seed + id);
+        Group::create(Arc::new(Ram::new()), open_table(), options, &[1, 2, 3]).unwrap()
+    })
+}
+
+/// Delivers what one of the two nodes has to send to the other one.
+fn deliver(nodes: &mut [Group; 2], from: usize) {
+    for packet in nodes[from].ready().unwrap().packets {
+        nodes[1 - from].step(packet).unwrap();
+    }
+}
+
+#[test]
+fn node_that_has_granted_a_pre_vote_leaves_the_other_time_to_persist_its_vote() {
+    let mut elections = 0;
+    for seed in 0..20 {
+        let mut nodes = two_of_three(seed);
+        while !nodes.iter().any(Group::campaigns) {
+            nodes.iter_mut().for_each(Group::tick);
+        }
+        if nodes.iter().all(Group::campaigns) {
+            continue;
+        }
+        let first = usize::from(nodes[1].campaigns());
+        deliver(&mut nodes, first);
+        deliver(&mut nodes, 1 - first);
+        // It has the pre-vote. Its own vote takes nearly half an election timeout.
+        for _ in 0..4 {
+            nodes[1 - first].tick();
+            assert!(!nodes[1 - first].campaigns(), "seed {seed}");
+        }
+        deliver(&mut nodes, first);
+        deliver(&mut nodes, 1 - first);
+        assert!(nodes[first].leads(), "seed {seed}");
+        elections += 1;
+    }
+    assert!(elections > 10, "{elections}");
+}
+
+#[test]
+fn one_of_two_nodes_that_campaign_at_the_same_time_makes_way() {
+    for seed in 0..20 {
+        let mut nodes = two_of_three(seed);
+        for node in &mut nodes {
+            while !node.campaigns() {
+                node.tick();
+            }
+        }
+        for _ in 0..6 {
+            let sent = nodes.iter_mut().flat_map(|node| node.ready().unwrap().packets);
+            let sent: Vec<_> = sent.filter(|packet| packet.to() < 3).collect();
+            for packet in sent {
+                nodes[packet.to() as usize - 1].step(packet).unwrap();
+            }
+        }
+        assert!(nodes[0].leads() && !nodes[1].campaigns(), "seed {seed}");
+    }
+}
+
+#[test]
+fn node_holds_an_election_though_another_one_asks_for_pre_votes_without_end() {
+    for seed in 0..20 {
+        let [_, mut node] = two_of_three(seed);
+        let mut question = Message::default();
+        (question.from, question.to, question.term) = (1, 2, node.term() + 1);
+        (question.index, question.log_term) = (1, 1);
+        question.set_msg_type(MessageType::MsgRequestPreVote);
+        let mut ticks = 0;
+        while !node.campaigns() {
+            node.step(Packet::Raft(question.clone())).unwrap();
+            let output = node.ready().unwrap();
+            let is_answered = |packet: &Packet| matches!(packet, Packet::Raft(of) if !of.reject);
+            assert!(output.packets.iter().any(is_answered));
+            node.tick();
+            ticks += 1;
+            assert!(ticks < 30, "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn snapshot_goes_on_after_its_receiver_was_held_up_for_long() {
+    let mut options = GroupOptions::new(1, 1, 1);
+    options.max_chunk_bytes = 500;
+    let leader = Group::create(Arc::new(Ram::new()), open_table(), options, &[1]).unwrap();
+    let mut nodes = [leader, node_on(Arc::new(Ram::new()), 2, &[])];
+    elect(&mut nodes);
+    for i in 0..200u32 {
+        let mut batch = WriteBatch::new();
+        batch.put(&i.to_be_bytes(), &[7; 96]);
+        nodes[0].propose(&batch).unwrap();
+    }
+    settle(&mut nodes);
+    nodes[0].change_membership(&[Change::AddLearner(2)]).unwrap();
+    let (mut streams, mut chunks) = (std::collections::BTreeSet::new(), 0);
+    let mut waiting = Vec::new();
+    for tick in 0..400 {
+        // The receiver's thread waits for its disk meanwhile.
+        let is_held_up = (5..105).contains(&tick);
+        nodes[0].tick();
+        if !is_held_up {
+            nodes[1].tick();
+        }
+        for _ in 0..2 {
+            waiting.extend(nodes[0].ready().unwrap().packets);
+            if is_held_up {
+                continue;
+            }
+            for packet in waiting.drain(..) {
+                if let Packet::Chunk(chunk) = &packet {
+                    streams.insert(chunk.stream.number);
+                    chunks += 1;
+                }
+                nodes[1].step(packet).unwrap();
+            }
+            for packet in nodes[1].ready().unwrap().packets {
+                nodes[0].step(packet).unwrap();
+            }
+        }
+    }
+    assert_eq!(nodes[1].applied().index, nodes[0].applied().index);
+    assert_eq!(streams.len(), 1, "the snapshot has begun again: {streams:?}");
+    // What it does not take is not sent over and over.
+    assert!(chunks < 60, "{chunks} chunks");
+}
+
+#[test]
+fn snapshot_to_a_node_that_the_network_has_lost_is_given_up_soon() {
+    let mut nodes = [node(1), node(2)];
+    elect(&mut nodes);
+    let mut message = Message::default();
+    (message.from, message.to, message.term) = (1, 2, nodes[0].term());
+    message.set_msg_type(MessageType::MsgSnapshot);
+    nodes[0].send(message).unwrap();
+    (0..100).for_each(|_| nodes[0].tick_streams());
+    assert_eq!(nodes[0].outgoing.len(), 1);
+    nodes[0].report_unreachable(2);
+    (0..50).for_each(|_| nodes[0].tick_streams());
+    assert!(nodes[0].outgoing.is_empty());
+}
+
+#[test]
+fn half_of_a_snapshot_is_removed_once_its_sender_does_not_lead_any_more() {
+    let mut nodes = [node(1), node(2)];
+    elect(&mut nodes);
+    let term = nodes[0].term();
+    let node = &mut nodes[1];
+    let stream = crate::StreamId { node: 1, incarnation: 1, number: 1 };
+    let row = crate::packet::Row { key: vec![1], value: vec![2], expires_at: None };
+    let chunk = crate::Chunk { stream, to: 2, term, sequence: 0, rows: vec![row], last: None };
+    node.step(Packet::Chunk(chunk)).unwrap();
+    node.ready().unwrap();
+    assert_eq!(node.vfs.subdirectories().unwrap().len(), 2);
+    let mut heartbeat = Message::default();
+    (heartbeat.from, heartbeat.to, heartbeat.term) = (1, 2, term + 1);
+    heartbeat.set_msg_type(MessageType::MsgHeartbeat);
+    node.step(Packet::Raft(heartbeat)).unwrap();
+    node.ready().unwrap();
+    assert_eq!(node.vfs.subdirectories().unwrap().len(), 1);
+}
+
+#[test]
+fn node_without_a_vote_forgets_a_leader_that_is_silent() {
+    let options = GroupOptions::new(1, 1, 1);
+    let leader = Group::create(Arc::new(Ram::new()), open_table(), options, &[1]).unwrap();
+    let mut nodes = [leader, node_on(Arc::new(Ram::new()), 2, &[])];
+    elect(&mut nodes);
+    nodes[0].change_membership(&[Change::AddLearner(2)]).unwrap();
+    for _ in 0..30 {
+        nodes.iter_mut().for_each(Group::tick);
+        settle(&mut nodes);
+    }
+    assert_eq!(nodes[1].leader(), Some(1));
+    (0..20).for_each(|_| nodes[1].tick());
+    assert_eq!(nodes[1].leader(), None);
+}
+
+#[test]
+fn follower_needs_one_snapshot_though_the_log_grows_beyond_its_limit_meanwhile() {
+    let mut options = GroupOptions::new(1, 1, 1);
+    (options.max_chunk_bytes, options.max_log_bytes, options.retained_entries) = (500, 2000, 2);
+    let leader = Group::create(Arc::new(Ram::new()), open_table(), options, &[1]).unwrap();
+    let mut nodes = [leader, node_on(Arc::new(Ram::new()), 2, &[])];
+    elect(&mut nodes);
+    let write = |node: &mut Group, key: u32| {
+        let mut batch = WriteBatch::new();
+        batch.put(&key.to_be_bytes(), &[7; 96]);
+        node.propose(&batch).unwrap();
+    };
+    (0..200).for_each(|key| write(&mut nodes[0], key));
+    settle(&mut nodes);
+    nodes[0].change_membership(&[Change::AddLearner(2)]).unwrap();
+    let mut streams = std::collections::BTreeSet::new();
+    for key in 0..200 {
+        nodes.iter_mut().for_each(Group::tick);
+        write(&mut nodes[0], key);
+        for from in [0, 1] {
+            for packet in nodes[from].ready().unwrap().packets {
+                if let Packet::Chunk(chunk) = &packet {
+                    streams.insert(chunk.stream.number);
+                }
+                nodes[1 - from].step(packet).unwrap();
+            }
+        }
+    }
+    settle(&mut nodes);
+    assert_eq!(streams.len(), 1, "{streams:?}");
+    assert_eq!(nodes[1].applied().index, nodes[0].applied().index);
+    // Then the log is compacted as ever.
+    assert!(nodes[0].catching_up.is_empty() && nodes[0].log().bytes() < 5000);
+}

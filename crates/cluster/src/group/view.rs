@@ -69,7 +69,11 @@ impl Group {
 
     /// The leader, as far as this node knows.
     pub fn leader(&self) -> Option<u64> {
-        Some(self.raft.raft.leader_id).filter(|&node| node != raft::INVALID_ID)
+        let state = &self.raft.raft;
+        // A node without a vote holds no election, by which others forget a leader that is gone.
+        let is_silent = state.election_elapsed >= 2 * self.options.election_ticks;
+        let is_gone = is_silent && !state.promotable() && !self.leads();
+        Some(state.leader_id).filter(|&node| node != raft::INVALID_ID && !is_gone)
     }
 
     /// The last entry that `node` is known to have, as far as this node, the leader, knows.

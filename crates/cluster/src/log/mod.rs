@@ -156,6 +156,18 @@ impl RaftLog {
         Ok(content.map(|content| content.state.identity))
     }
 
+    /// Whether the log in a directory has entries, or follows a snapshot. A node that joins a group
+    /// has neither before it has received its first snapshot.
+    ///
+    /// # Errors
+    /// As from [`RaftLog::open`].
+    pub fn has_entries_in(vfs: &dyn Vfs) -> Result<bool> {
+        let content = read_newest(vfs, &files(vfs)?)?;
+        Ok(content.is_some_and(|content| {
+            content.state.marker != Marker::default() || !content.entries.is_empty()
+        }))
+    }
+
     /// Writes the file `number`, then removes all older ones.
     fn begin(vfs: Arc<dyn Vfs>, number: u64, content: Content) -> Result<Self> {
         let Content { state, hard_state, entries } = content;

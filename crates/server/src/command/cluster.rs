@@ -106,7 +106,14 @@ fn name(node: u64) -> String {
 
 /// The leader, if it is known and its address is.
 fn leader(replication: &Replication, status: &Status) -> Option<Member> {
-    replication.member(status.leader.as_ref()?.node)
+    let leader = status.leader.as_ref()?.node;
+    let is_gone = leader == replication.id() && replication.has_given_up();
+    replication.member(leader).filter(|_| !is_gone)
+}
+
+/// Whether a node is a member that receives the table and does not answer reads yet.
+fn is_loading(status: &Status, node: u64) -> bool {
+    status.learners.contains(&node)
 }
 
 /// The leader first, then the others.
@@ -214,7 +221,8 @@ fn slots(context: &mut Context<'_>, groups: &Groups) {
     let replies = &mut *context.replies;
     replies.array(led.len());
     for GroupView { replication, status, slots, .. } in led {
-        let members = by_role(replication, status);
+        let mut members = by_role(replication, status);
+        members.retain(|(member, _)| !is_loading(status, member.node));
         replies.array(2 + members.len());
         replies.int((*slots.start()).into());
         replies.int((*slots.end()).into());
@@ -268,7 +276,8 @@ fn shard(context: &mut Context<'_>, group: &GroupView<'_>) {
         replies.bulk(b"replication-offset");
         replies.int(offset(member.node) as i64);
         replies.bulk(b"health");
-        replies.bulk(b"online");
+        let health = if is_loading(status, member.node) { "loading" } else { "online" };
+        replies.bulk(health.as_bytes());
     }
 }
 

@@ -8,9 +8,7 @@ use super::failure::{Failure, Outcome, reply_error};
 use crate::replication::Replication;
 
 /// Commands that a replicated table does not have, and what to do instead.
-const NOT_THERE: [(&str, &str); 4] = [
-    ("flushall", "delete its keys, as SCAN returns them on each leader, with UNLINK"),
-    ("flushdb", "delete its keys, as SCAN returns them on each leader, with UNLINK"),
+const NOT_THERE: [(&str, &str); 2] = [
     ("getat", "use a table of the engine skimpy on a single server"),
     ("migrate", "move keys with DUMP, RESTORE and DEL"),
 ];

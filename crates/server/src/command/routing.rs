@@ -5,6 +5,7 @@
 //! | leads | here | here | here |
 //! | follows | `MOVED` to the leader | `MOVED` to the leader | here, as of what is applied |
 //! | knows no leader | `CLUSTERDOWN` | `CLUSTERDOWN` | here, as of what is applied |
+//! | has no vote, or has failed | as above | as above | as above: its table may lack most keys |
 //!
 //! The decision is made before the command runs, so a redirected command has had no effect.
 //! Commands that see no keys (PING, INFO, CLUSTER) run everywhere.
@@ -12,7 +13,7 @@
 //! With several groups this is so for the group of the command's keys, which is selected as the
 //! session's table. All keys of a command need one slot then, and so do those of a transaction with
 //! the keys that it watches, else it is refused (`CROSSSLOT`). Commands that see keys which they do
-//! not name (SCAN, DBSIZE) see those of the groups that this node leads.
+//! not name (SCAN, DBSIZE) see those of the groups that this node leads; FLUSHALL removes these.
 //!
 //! Source: the Redis Cluster specification.
 
@@ -30,7 +31,8 @@ use crate::resp::Args;
 use crate::shared::Shared;
 
 /// Commands that see keys which they do not name.
-const UNNAMED_KEYS: [&str; 5] = ["dbsize", "exec", "keys", "randomkey", "scan"];
+const UNNAMED_KEYS: [&str; 7] =
+    ["dbsize", "exec", "flushall", "flushdb", "keys", "randomkey", "scan"];
 
 /// Decides whether the command runs here. If it does, its reply may have to wait for a commit.
 pub(super) fn route(
@@ -111,7 +113,10 @@ fn route_replicated(
         return Ok(());
     }
     // Uncommitted writes are dropped when the state becomes that of a follower.
-    let may_read = session.is_replica_reader && replication.state() == State::Following;
+    let may_read = session.is_replica_reader
+        && replication.state() == State::Following
+        && status.voters.contains(&replication.id())
+        && status.failure.is_none();
     if may_read && is_read(command) {
         return Ok(groups.begin_snapshot(group)?);
     }

@@ -291,18 +291,25 @@ fn random_user_key(
 }
 
 fn flushdb(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    check_flush_mode(args)?;
-    flush(context, context.session.table)?;
-    context.shared.observers.cleared();
-    context.replies.ok();
-    Ok(())
+    let tables = visible_tables(context);
+    flush_tables(context, args, tables)
 }
 
+/// As in Redis Cluster, each leader removes what it has.
 fn flushall(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let tables = match context.shared.replication {
+        None => (0..context.shared.databases.len()).collect(),
+        Some(_) => visible_tables(context),
+    };
+    flush_tables(context, args, tables)
+}
+
+fn flush_tables(context: &mut Context<'_>, args: Args<'_>, tables: VecDeque<usize>) -> Outcome {
     check_flush_mode(args)?;
-    for table in 0..context.shared.databases.len() {
-        flush(context, table)?;
+    if tables.is_empty() {
+        return Err(reply_error("READONLY You can't write against a read only replica."));
     }
+    tables.into_iter().try_for_each(|table| flush(context, table))?;
     context.shared.observers.cleared();
     context.replies.ok();
     Ok(())

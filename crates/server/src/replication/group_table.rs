@@ -12,8 +12,10 @@ use super::digest::Digests;
 use super::members::MEMBER_PREFIX;
 use super::membership::RowChanges;
 
-/// The keys of the server's own rows begin with this.
-const PREFIX: &[u8] = b"\xff\xc0\xfe";
+/// The keys of the server's own rows begin with this. Those of the node's follow.
+pub(super) const OWN_ROWS: &[u8] = b"\xff\xc0\xfe";
+/// The first key after both.
+pub(super) const AFTER_OWN_ROWS: &[u8] = b"\xff\xc1";
 
 /// The state that is updated by applied rows.
 #[derive(Clone, Default)]
@@ -50,7 +52,7 @@ impl Engine for GroupTable {
         let Notes { clock, row_changes, digests } = &self.notes;
         let mut point = None;
         // Of several times the last one counts, as in the table.
-        for op in batch.iter().filter(|op| op.key().starts_with(PREFIX)) {
+        for op in batch.iter().filter(|op| op.key().starts_with(OWN_ROWS)) {
             match op {
                 Op::Put { key: TIME_KEY, value, .. } => clock.note(value),
                 Op::Put { key: POINT_KEY, value, .. } => point = Some(value),

@@ -59,7 +59,7 @@ pub(crate) struct Membership {
     /// When each other node was last active, as the leader sees it.
     active_at: Mutex<BTreeMap<u64, Instant>>,
     /// A node is taken for dead after this time.
-    dead_after: Duration,
+    pub(super) dead_after: Duration,
     /// The rows as they were last read.
     pub(super) rows: Mutex<MemberRows>,
     /// Nodes that want to be added.
@@ -345,9 +345,15 @@ impl Keeper {
     }
 }
 
+/// Takes a node that waits. The lock is released at once: the worker takes it for each node that
+/// asks to be added, and no client is served while it waits for it.
+fn next_waiting(membership: &Membership) -> Option<MemberRow> {
+    membership.waiting.lock().pop_front()
+}
+
 /// Adds the nodes that wait, as learners.
-fn add_waiting(membership: &Membership) -> bool {
-    while let Some(MemberRow { member, directory }) = membership.waiting.lock().pop_front() {
+pub(super) fn add_waiting(membership: &Membership) -> bool {
+    while let Some(MemberRow { member, directory }) = next_waiting(membership) {
         let Ok(rows) = MemberRows::read(membership.node.table().as_ref()) else { return false };
         let node = rows.of_directory(directory).map_or(rows.next_node, |row| row.member.node);
         if is_member(&membership.node.status(), node) {

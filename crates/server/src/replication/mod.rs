@@ -13,7 +13,9 @@
 //! shows that no other leader had been elected when they ran, and that all they have seen is
 //! committed; so their replies are linearizable, reads as writes. If it fails, everything
 //! uncommitted is dropped, and the connections whose replies were held are closed, since their
-//! outcome is unknown.
+//! outcome is unknown. The same happens if there is no answer for three election timeouts: the
+//! node's disk hangs, or those of a majority. Clients then look for another leader, and this node
+//! does not lead again before the answer is there.
 //!
 //! With several groups ([`groups`]) each has all of this for itself: a table, a request in flight,
 //! a leader, a time. The one worker runs the commands of all of them.
@@ -68,7 +70,6 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use siltstone_cluster::OpenTable;
 use siltstone_cluster::node::{NodeHandle, Role, Status};
-use siltstone_collections::DeadRows;
 use siltstone_engine::Engine;
 use siltstone_runtime::Env;
 
@@ -124,6 +125,8 @@ pub(crate) struct Replication {
 struct Machine {
     state: State,
     is_in_flight: bool,
+    /// When the request in flight was made.
+    began: Instant,
     /// Not before this does a leader prepare again.
     prepares_from: Instant,
 }
@@ -151,7 +154,6 @@ pub(crate) fn opener(options: &ClusterOptions, notes: &Notes) -> OpenTable {
     let (options, notes) = (options.table.clone(), notes.clone());
     Arc::new(move |vfs| {
         let engine = siltstone::engines::open("lsm", vfs, &env, &options)?;
-        engine.set_compaction_filter(Some(Arc::new(DeadRows)))?;
         Ok(Arc::new(GroupTable::new(engine, notes.clone())?) as Arc<dyn Engine>)
     })
 }
@@ -163,8 +165,8 @@ impl Replication {
         notes: &Notes,
         tls: Option<Arc<NodeTls>>,
     ) -> Self {
-        let machine =
-            Machine { state: State::Following, is_in_flight: false, prepares_from: Instant::now() };
+        let (state, now) = (State::Following, Instant::now());
+        let machine = Machine { state, is_in_flight: false, began: now, prepares_from: now };
         Replication {
             membership,
             digests: notes.digests.clone(),
@@ -193,6 +195,13 @@ impl Replication {
         matches!(self.state(), State::Leading { term: own } if Some(own) == term)
     }
 
+    /// Whether this node has given up to lead, though its status may say that it leads: a request
+    /// has no answer.
+    pub(crate) fn has_given_up(&self) -> bool {
+        let machine = self.machine.lock();
+        machine.is_in_flight && machine.state == State::Following
+    }
+
     /// This node's number.
     pub(crate) fn id(&self) -> u64 {
         self.membership.own.node
@@ -214,7 +223,12 @@ impl Replication {
     pub(crate) fn advance(&self) -> Progress {
         let mut machine = self.machine.lock();
         if machine.is_in_flight {
-            let Some(answer) = self.answer.term.lock().take() else { return Progress::None };
+            let Some(answer) = self.answer.term.lock().take() else {
+                return match machine.state {
+                    State::Leading { .. } if self.is_late(&machine) => self.lose(&mut machine),
+                    _ => Progress::None,
+                };
+            };
             machine.is_in_flight = false;
             return match (machine.state, answer) {
                 (State::Leading { term }, Some(answered)) if answered == term => {
@@ -235,13 +249,19 @@ impl Replication {
             State::Leading { term } if !(leads && status.term == term) => self.lose(&mut machine),
             State::Following if leads && Instant::now() >= machine.prepares_from => {
                 machine.state = State::Preparing;
-                machine.is_in_flight = true;
+                (machine.is_in_flight, machine.began) = (true, Instant::now());
                 drop(machine);
                 self.read_index();
                 Progress::None
             }
             _ => Progress::None,
         }
+    }
+
+    /// Whether another node leads by now, as far as time tells, because the request in flight has
+    /// not been answered for so long.
+    fn is_late(&self, machine: &Machine) -> bool {
+        machine.began.elapsed() >= self.membership.dead_after && self.node.status().voters.len() > 1
     }
 
     fn lose(&self, machine: &mut Machine) -> Progress {
@@ -260,7 +280,7 @@ impl Replication {
         if machine.is_in_flight {
             return false;
         }
-        machine.is_in_flight = true;
+        (machine.is_in_flight, machine.began) = (true, Instant::now());
         drop(machine);
         match self.table.begin_proposal() {
             Some(batch) => {

@@ -1,4 +1,8 @@
 //! The nodes to which the transport connects: those that any of this node's groups wants.
+//!
+//! The groups may know different addresses of a node that has moved, until the leaders of all of
+//! them have written the new one. That of the first group counts then: if each group set its own,
+//! the connection would be closed and opened again all the time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,7 +51,7 @@ impl Peers {
         });
         for (node, member) in wanted {
             if let Some(peer) = peers.get_mut(node)
-                && peer.member.bus == member.bus
+                && (peer.member.bus == member.bus || group != 0 && peer.wanted_by & only(0) != 0)
             {
                 peer.wanted_by |= only(group);
                 continue;
@@ -61,5 +65,31 @@ impl Peers {
                 Err(error) => process::log(&format!("node {node}: {error}")),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use siltstone_cluster::transport::TransportOptions;
+
+    use super::*;
+
+    #[test]
+    fn address_that_the_first_group_knows_counts() {
+        let listen = "127.0.0.1:0".parse().unwrap();
+        let transport = Transport::bind(TransportOptions::new(1, 1, listen)).unwrap();
+        let [old, new] = ["127.0.0.1:1@2", "127.0.0.1:1@3"].map(|at| Member::at(2, at).unwrap());
+        let peers = Peers::new(transport, &[], 2);
+        let bus_port = || peers.peers.lock()[&2].member.bus.port();
+        peers.want(1, &BTreeMap::from([(2, old)]));
+        assert_eq!(bus_port(), 2);
+        peers.want(0, &BTreeMap::from([(2, new)]));
+        assert_eq!(bus_port(), 3);
+        peers.want(1, &BTreeMap::from([(2, old)]));
+        assert_eq!(bus_port(), 3);
+        // Once the first group has removed it, the others decide.
+        peers.want(0, &BTreeMap::new());
+        peers.want(1, &BTreeMap::from([(2, old)]));
+        assert_eq!(bus_port(), 2);
     }
 }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use siltstone_cluster::node::{Network, Node, NodeDirectory, NodeOptions, START_FILES};
 use siltstone_cluster::transport::{Encryption, Transport, TransportEvent, TransportOptions};
-use siltstone_cluster::{GroupOptions, LogIdentity, RaftLog};
+use siltstone_cluster::{GroupOptions, LogIdentity, RaftLog, TableFilter};
+use siltstone_collections::DeadRows;
 use siltstone_engine::{Error, Result};
 use siltstone_vfs::{Disk, Vfs};
 
@@ -164,11 +165,12 @@ fn open_places(
     Ok((Some(directory), places))
 }
 
-/// Who a node is that joins or has joined, and the members that it knows of.
+/// Who a node is that joins or has joined, and the members that it knows of. A node that was
+/// stopped before it had received anything knows no member, and asks again.
 fn identity(join: &JoinOptions, vfs: Arc<Disk>, found: Option<u16>) -> Result<JoinReply> {
     let directory = match found {
         None => Node::directory_id(vfs)?,
-        Some(1) => match RaftLog::identity_in(vfs.as_ref())? {
+        Some(1) => match joined_identity(vfs.as_ref())? {
             Some(identity) => return Ok(joined(identity, 1)),
             None => Node::directory_id(vfs)?,
         },
@@ -176,7 +178,7 @@ fn identity(join: &JoinOptions, vfs: Arc<Disk>, found: Option<u16>) -> Result<Jo
             let directory = NodeDirectory::create(vfs, groups)?;
             if directory.is_complete() {
                 let (vfs, _) = directory.group(0)?;
-                if let Some(identity) = RaftLog::identity_in(vfs.as_ref())? {
+                if let Some(identity) = joined_identity(vfs.as_ref())? {
                     return Ok(joined(identity, groups));
                 }
             }
@@ -184,6 +186,14 @@ fn identity(join: &JoinOptions, vfs: Arc<Disk>, found: Option<u16>) -> Result<Jo
         }
     };
     join::join(join, directory)
+}
+
+/// The identity of a node that has received its group's first snapshot, and so its members.
+fn joined_identity(vfs: &dyn Vfs) -> Result<Option<LogIdentity>> {
+    match RaftLog::has_entries_in(vfs)? {
+        true => RaftLog::identity_in(vfs),
+        false => Ok(None),
+    }
 }
 
 /// A node that has joined before.
@@ -205,6 +215,7 @@ fn node_options(options: &ClusterOptions, index: usize, groups: u16) -> NodeOpti
     // Each group has its part of the node's rate.
     let per_tick = (u128::from(rate) * tick.as_micros()).div_ceil(1_000_000 * u128::from(groups));
     group.snapshot_bytes_per_tick = u64::try_from(per_tick).unwrap_or(u64::MAX);
+    group.filter = TableFilter(Some(Arc::new(DeadRows)));
     NodeOptions { tick, ..NodeOptions::new(group) }
 }
 
@@ -247,5 +258,47 @@ fn line(event: &TransportEvent) -> String {
         TransportEvent::TooLarge { node } => {
             format!("a packet to node {node} was too large and was dropped")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use siltstone_cluster::node::NoPeers;
+
+    use super::*;
+    use crate::node_client::NodeAccess;
+    use crate::replication::options::Member;
+
+    #[test]
+    fn node_that_was_stopped_before_it_received_anything_asks_its_group_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let group = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let join = JoinOptions {
+            seed: group.local_addr().unwrap().to_string(),
+            access: NodeAccess::default(),
+            own: Member::at(3, "127.0.0.1:7003@0").unwrap(),
+        };
+        let dir = dir.path().join("node");
+        let options = ClusterOptions {
+            join: Some(join),
+            ..ClusterOptions::new(7, 3, Vec::new(), dir.clone())
+        };
+        // As it is between the answer to its question and the first snapshot.
+        let vfs = Arc::new(Disk::create(&dir).unwrap());
+        let (open, network) = (opener(&options, &Notes::default()), Arc::new(NoPeers::default()));
+        let node = Node::create(node_options(&options, 0, 1), vfs, open, network, &[]).unwrap();
+        node.shutdown().unwrap();
+        let asked = std::thread::spawn(move || {
+            let (mut client, _) = group.accept().unwrap();
+            let mut question = [0; 256];
+            let len = client.read(&mut question).unwrap();
+            client.write_all(b"-ERR not today\r\n").unwrap();
+            String::from_utf8_lossy(&question[..len]).into_owned()
+        });
+        let error = start(&options).err().unwrap().to_string();
+        assert!(error.contains("not today"), "{error}");
+        assert!(asked.join().unwrap().contains("ADD-NODE"));
     }
 }

@@ -12,12 +12,17 @@
 //! with all these replies. Nothing is proposed while another proposal is in flight, so what depends
 //! on a proposal is never proposed without it.
 //!
+//! The removal of all rows (FLUSHALL) hides what is below it: removed in `open`, the other two;
+//! removed in `in flight`, the table. Its proposal removes ranges before and after the group's own
+//! rows, and then has the writes that followed.
+//!
 //! On a follower commands only read, and the node's thread writes meanwhile, so each command reads
 //! at a snapshot.
 //!
 //! Invariant: a write is in exactly one of the three when a command reads; between the moment when
 //! it is applied and its removal from `in flight` it is in both, with the same value.
 
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -30,6 +35,7 @@ use siltstone_engine::{
 };
 
 use super::clock::GroupClock;
+use super::group_table::{AFTER_OWN_ROWS, OWN_ROWS};
 use super::unexpired::UnexpiredCursor;
 
 /// Maximum size of the writes of one command, transaction or script, in bytes.
@@ -63,6 +69,11 @@ struct PendingWrites {
     open: Overlay,
 }
 
+/// The range without keys.
+fn nothing() -> KeyRange {
+    KeyRange { start: Bound::Included(Vec::new()), end: Bound::Excluded(Vec::new()) }
+}
+
 impl SpeculativeTable {
     pub(crate) fn new(node: NodeHandle, clock: Arc<GroupClock>) -> Self {
         SpeculativeTable {
@@ -91,7 +102,11 @@ impl SpeculativeTable {
         let must_commit_time = self.must_commit_time.swap(false, Ordering::AcqRel);
         let mut pending = self.pending.write();
         pending.in_flight = std::mem::take(&mut pending.open);
-        let mut batch = pending.in_flight.to_batch();
+        let mut batch = WriteBatch::new();
+        if pending.in_flight.is_cleared() {
+            batch.delete_range(..OWN_ROWS).delete_range(AFTER_OWN_ROWS..);
+        }
+        batch.append(&pending.in_flight.to_batch());
         if batch.is_empty() && !must_commit_time {
             return None;
         }
@@ -130,12 +145,16 @@ impl SpeculativeTable {
         self.node.table()
     }
 
-    /// The uncommitted writes of a range. Whoever reads it does not see those that have expired.
-    fn pending_in(&self, range: &KeyRange, now: Timestamp) -> Overlay {
-        let mut writes = Overlay::default();
+    /// The uncommitted writes of a range, and whether they follow the removal of all rows. Whoever
+    /// reads it does not see those that have expired.
+    fn pending_in(&self, range: &KeyRange, now: Timestamp) -> (Overlay, bool) {
+        let (mut writes, mut is_cleared) = (Overlay::default(), false);
         if self.is_pending.load(Ordering::Acquire) {
             let pending = self.pending.read();
-            for (key, entry) in pending.in_flight.range(range).chain(pending.open.range(range)) {
+            is_cleared = pending.in_flight.is_cleared() || pending.open.is_cleared();
+            let in_flight = Some(&pending.in_flight).filter(|_| !pending.open.is_cleared());
+            let overlays = in_flight.into_iter().chain([&pending.open]);
+            for (key, entry) in overlays.flat_map(|overlay| overlay.range(range)) {
                 if entry.is_some_and(|entry| entry.is_expired(now)) {
                     self.must_commit_time.store(true, Ordering::Release);
                 }
@@ -147,7 +166,7 @@ impl SpeculativeTable {
                 });
             }
         }
-        writes
+        (writes, is_cleared)
     }
 
     fn visible(&self, entry: Entry, now: Timestamp) -> Option<Entry> {
@@ -212,8 +231,11 @@ impl Engine for SpeculativeTable {
         Ok(())
     }
 
+    /// Removes all rows with the next proposal.
     fn clear(&self) -> Result<()> {
-        Err(self.refused("removal of all keys"))
+        self.pending.write().open.clear();
+        self.is_pending.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// Nothing to do: the log of the group is synced before a write is acknowledged.
@@ -231,11 +253,12 @@ impl Engine for SpeculativeTable {
         }
         // The pending writes first: what is applied meanwhile is in both.
         let now = self.clock.now();
-        let writes = self.pending_in(&range, now);
+        let (writes, is_cleared) = self.pending_in(&range, now);
+        let visible = if is_cleared { nothing() } else { range.clone() };
         let snapshot = self.snapshot.lock().clone();
         let stored = match snapshot {
-            Some(Snapshot { table, at }) => table.range(range.clone(), Some(&at))?,
-            None => self.table().range(range.clone(), None)?,
+            Some(Snapshot { table, at }) => table.range(visible, Some(&at))?,
+            None => self.table().range(visible, None)?,
         };
         let stored = match now > self.clock.committed() {
             true => Box::new(UnexpiredCursor::new(stored, now, self.must_commit_time.clone())),
@@ -255,7 +278,7 @@ impl Engine for SpeculativeTable {
         self.table().maintain()
     }
 
-    /// The table has its filter since it was opened.
+    /// The node sets the table's filter.
     fn set_compaction_filter(&self, _filter: Option<Arc<dyn CompactionFilter>>) -> Result<()> {
         Ok(())
     }

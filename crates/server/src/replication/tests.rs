@@ -3,37 +3,64 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use siltstone_cluster::GroupOptions;
-use siltstone_cluster::node::{NoPeers, Node, NodeOptions};
+use siltstone_cluster::node::{Committed, NoPeers, Node, NodeOptions, RequestError};
+use siltstone_cluster::{Change, GroupOptions};
 use siltstone_engine::{Clock, Cursor, Durability, Engine, KeyRange, SystemClock, WriteBatch};
 use siltstone_testkit::TestRng;
 use siltstone_vfs::Ram;
 
 use super::group_table::Notes;
-use super::membership::Membership;
+use super::members::{self, MemberRow, MemberRows};
+use super::membership::{Membership, add_waiting};
 use super::options::{ClusterOptions, Member};
-use super::{Progress, Replication, opener};
+use super::{Progress, Replication, State, opener};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
+/// Far above what a busy machine takes.
+const LONG: Duration = Duration::from_secs(20);
+
 fn start() -> (Node, Replication) {
+    start_with(10, LONG)
+}
+
+/// Starts a group of one node, which takes requests for lost after three timeouts.
+fn start_with(election_ticks: usize, timeout: Duration) -> (Node, Replication) {
     let notes = Notes::default();
     let own: Member = "1=127.0.0.1:7001".parse().unwrap();
     let options = ClusterOptions::new(1, 1, vec![own], "unused".into());
+    let group = GroupOptions { election_ticks, ..GroupOptions::new(1, 1, 7) };
     let node = NodeOptions {
         tick: Duration::from_millis(5),
-        ..NodeOptions::new(GroupOptions::new(1, 1, 7))
+        drain: Duration::from_millis(100),
+        ..NodeOptions::new(group)
     };
     let (open, network) = (opener(&options, &notes), Arc::new(NoPeers::default()));
     let node = Node::create(node, Arc::new(Ram::new()), open, network, &[1]).unwrap();
     let handle = node.handle().clone();
-    let timeout = Duration::from_millis(100);
     let membership = Arc::new(Membership::new(handle.clone(), own, &[own], false, timeout));
     let replication = Replication::new(handle, membership, &notes, None);
     wait(&replication, Progress::Began);
     (node, replication)
+}
+
+type Done = Box<dyn FnOnce(Result<Committed, RequestError>) + Send>;
+
+/// Waits until a request is committed.
+fn commit(send: impl FnOnce(Done)) {
+    let (done, outcome) = channel();
+    send(Box::new(move |result| drop(done.send(result.is_ok()))));
+    assert!(outcome.recv().unwrap());
+}
+
+/// Adds a voter that is not there: nothing is committed any more.
+fn add_absent_voter(replication: &Replication) {
+    for change in [Change::AddLearner(2), Change::Promote(2)] {
+        commit(|done| replication.node.change_membership(vec![change], done));
+    }
 }
 
 fn wait(replication: &Replication, expected: Progress) {
@@ -74,7 +101,7 @@ fn random_commands_see_all_before_them_whatever_is_committed() {
     let mut is_in_flight = false;
     let (mut commits, mut losses) = (0, 0);
     for step in 0..4000u32 {
-        match rng.below(12) {
+        match rng.below(13) {
             0..=4 => {
                 let mut batch = WriteBatch::new();
                 for _ in 0..=rng.below(3) {
@@ -116,6 +143,10 @@ fn random_commands_see_all_before_them_whatever_is_committed() {
                 replication.table.discard();
                 seen.clone_from(&committed);
                 losses += 1;
+            }
+            12 if rng.one_in(4) => {
+                replication.table.clear().unwrap();
+                seen.clear();
             }
             _ => {}
         }
@@ -163,6 +194,79 @@ fn expiry_of_an_uncommitted_write_that_a_scan_has_seen_is_committed_before_the_r
     assert_eq!(rows(&replication, &KeyRange::all()), [[], []]);
     let next = replication.table.begin_proposal().expect("the time is to be committed");
     assert_eq!(next.len(), 1);
+    drop(replication);
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn leader_whose_request_is_not_answered_gives_up_and_says_so() {
+    // Raft itself would find out after 10 s.
+    let (node, replication) = start_with(2000, Duration::from_millis(100));
+    add_absent_voter(&replication);
+    let mut batch = WriteBatch::new();
+    batch.put(b"k", b"v");
+    replication.table.write(&batch, Durability::Buffered).unwrap();
+    assert!(replication.submit() && !replication.has_given_up());
+    wait(&replication, Progress::Lost);
+    assert!(replication.has_given_up() && replication.state() == State::Following);
+    assert!(replication.table.get(b"k").unwrap().is_none());
+    // The write is still under way, so it does not lead again.
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(replication.advance(), Progress::None);
+    drop(replication);
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn node_that_asks_to_be_added_is_answered_while_another_addition_is_not_committed() {
+    let (node, replication) = start_with(2000, LONG);
+    let mut batch = WriteBatch::new();
+    members::put(&mut batch, &MemberRow { member: replication.membership.own, directory: 0 }, 3);
+    commit(|done| replication.node.propose(None, batch, done));
+    add_absent_voter(&replication);
+    let membership = replication.membership.clone();
+    let asks = |directory: u64, port: u16| {
+        let own = Member::at(0, &format!("127.0.0.1:{port}")).unwrap();
+        let membership = membership.clone();
+        move || membership.add(directory, own).is_ok()
+    };
+    assert!(asks(70, 7010)());
+    let adding = std::thread::spawn({
+        let membership = membership.clone();
+        move || add_waiting(&membership)
+    });
+    while replication.node.in_flight().0 == 0 {
+        assert!(!adding.is_finished(), "the node is not added");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let (done, answer) = channel();
+    let second = asks(71, 7020);
+    std::thread::spawn(move || done.send(second()));
+    assert_eq!(answer.recv_timeout(Duration::from_secs(4)), Ok(true));
+    drop(replication);
+    node.shutdown().unwrap();
+    assert!(!adding.join().unwrap());
+}
+
+#[test]
+fn removal_of_all_rows_keeps_those_of_the_group() {
+    let (node, replication) = start();
+    let member = replication.membership.own;
+    let mut batch = WriteBatch::new();
+    members::put(&mut batch, &MemberRow { member, directory: 0 }, 2);
+    // Keys before and behind the group's own rows.
+    batch.put(b"a", b"1").put(b"\xff\xc0\x01", b"2").put(b"\xff\xc1", b"3");
+    commit(|done| replication.node.propose(None, batch, done));
+    let rows = || MemberRows::read(replication.node.table().as_ref()).unwrap();
+    let (before, applied) = (rows(), replication.node.status().applied);
+    replication.table.clear().unwrap();
+    assert!(replication.submit());
+    wait(&replication, Progress::Committed);
+    assert_eq!(rows(), before);
+    assert!(replication.node.status().applied > applied);
+    let table = replication.node.table();
+    let keys = [&b"a"[..], b"\xff\xc0\x01", b"\xff\xc1"];
+    assert!(keys.iter().all(|key| table.get(key).unwrap().is_none()));
     drop(replication);
     node.shutdown().unwrap();
 }

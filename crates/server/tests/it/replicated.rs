@@ -2,12 +2,18 @@
 //! is not committed yet.
 //!
 //! `SILTSTONE_TEST_REPLICATED=1` runs the tests of `crate::support::TestServer` on such a table. Those
-//! that need a second table, FLUSHALL, several workers or the engine in memory fail then.
+//! that need a second table, several workers or the engine in memory fail then.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::support::{Client, TestServer, encode, eventually};
+use siltstone_cluster::node::{NoPeers, Node, NodeOptions};
+use siltstone_cluster::{GroupOptions, OpenTable};
+use siltstone_runtime::Env;
 use siltstone_server::ServerOptions;
+use siltstone_vfs::Disk;
 
 pub(crate) fn options() -> ServerOptions {
     ServerOptions { listen: "127.0.0.1:0".parse().unwrap(), ..ServerOptions::default() }
@@ -243,6 +249,9 @@ fn operators_commands_need_the_right_and_refuse_by_name() {
         assert!(reply.starts_with("[:1, :2, "), "{reply}");
         assert_eq!(client.call("CLUSTER ADD-NODE 00000000000000aa 127.0.0.1:7002@1"), reply);
         assert!(client.call("CLUSTER STATUS").contains("voters:1\r\nlearners:2\r\n"));
+        // It receives the table, and clients must not read there yet.
+        assert!(!client.call("CLUSTER SLOTS").contains(":7002"));
+        assert!(client.call("CLUSTER SHARDS").contains("\"loading\""));
         assert_eq!(client.call("CLUSTER REMOVE-NODE 2"), ":1");
         eventually("the node is removed", || client.call("CLUSTER REMOVE-NODE 2") == ":0");
         eventually("the next one has a new number", || {
@@ -266,6 +275,28 @@ fn operators_commands_need_the_right_and_refuse_by_name() {
 }
 
 #[test]
+fn node_that_has_not_received_the_table_answers_no_reads() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().join("node");
+    // As it is before its first snapshot.
+    let open: OpenTable =
+        Arc::new(|vfs| siltstone::engines::open("lsm", vfs, &Env::system(1), &BTreeMap::new()));
+    let options_of_node = NodeOptions::new(GroupOptions::new(1, 1, 1));
+    let (vfs, network) = (Arc::new(Disk::create(&dir).unwrap()), Arc::new(NoPeers::default()));
+    let node = Node::create(options_of_node, vfs, open, network, &[]).unwrap();
+    node.shutdown().unwrap();
+    let server = TestServer::replicated_node(&dir, options(), None);
+    let mut client = server.client();
+    assert!(client.call("CLUSTER STATUS").contains("role:outsider"));
+    assert_eq!(client.call("READONLY"), "+OK");
+    for command in ["GET k", "SCAN 0"] {
+        let reply = client.call(command);
+        assert!(reply.starts_with("-CLUSTERDOWN "), "{command}: {reply}");
+    }
+    server.finish().unwrap();
+}
+
+#[test]
 fn commands_that_a_replicated_table_lacks_are_refused_by_name() {
     with_server(|server| {
         let mut client = server.client();
@@ -278,10 +309,7 @@ fn commands_that_a_replicated_table_lacks_are_refused_by_name() {
             ("REPLICAOF NO ONE", "-ERR REPLICAOF not allowed in cluster mode."),
         ]);
         // They say what to do instead, also in a transaction and in a script.
-        let removal = "delete its keys, as SCAN returns them on each leader, with UNLINK";
         for (command, instead) in [
-            ("FLUSHALL", removal),
-            ("FLUSHDB ASYNC", removal),
             ("GETAT k -1s", "use a table of the engine skimpy on a single server"),
             ("MIGRATE localhost 1 k 0 1", "move keys with DUMP, RESTORE and DEL"),
         ] {
@@ -292,8 +320,6 @@ fn commands_that_a_replicated_table_lacks_are_refused_by_name() {
             assert_ne!(client.call(command), "+QUEUED", "{command}");
             assert!(client.call("EXEC").starts_with("-EXECABORT"), "{command}");
         }
-        let reply = client.call_bytes(&[b"EVAL", b"return redis.call('flushall')", b"0"]);
-        assert!(reply.starts_with('-') && reply.contains("FLUSHALL"), "{reply}");
         client.expect(&[("GET k", "\"v\""), ("ASKING", "+OK"), ("READONLY", "+OK")]);
         client.expect(&[("READWRITE", "+OK")]);
         let large = vec![b'x'; 5 << 20];
@@ -301,6 +327,45 @@ fn commands_that_a_replicated_table_lacks_are_refused_by_name() {
         assert!(reply.starts_with("-ERR "), "{reply}");
         assert_eq!(client.call("EXISTS large"), ":0");
     });
+}
+
+#[test]
+fn flushed_table_is_empty_at_once_and_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().join("node");
+    let server = TestServer::replicated_in(&dir, options());
+    let mut client = server.client();
+    client.expect(&[
+        ("SET a 1", "+OK"),
+        ("HSET h f 1", ":1"),
+        ("FLUSHALL ASYNC", "+OK"),
+        ("DBSIZE", ":0"),
+        ("HSET h g 2", ":1"),
+        ("HGETALL h", "[\"g\", \"2\"]"),
+    ]);
+    // In one proposal with what is before and behind it.
+    let mut bytes = Vec::new();
+    for command in ["SET b 1", "FLUSHDB", "SET c 2", "GET b", "KEYS *", "DEL c", "RPUSH l x"] {
+        bytes.extend(encode(&command.split(' ').map(str::as_bytes).collect::<Vec<_>>()));
+    }
+    client.send_raw(&bytes);
+    for reply in ["+OK", "+OK", "+OK", "nil", "[\"c\"]", ":1", ":1"] {
+        assert_eq!(client.read(), reply);
+    }
+    client.expect(&[
+        ("MULTI", "+OK"),
+        ("SET d 1", "+QUEUED"),
+        ("FLUSHALL", "+QUEUED"),
+        ("RPUSH m y", "+QUEUED"),
+        ("EXEC", "[+OK, +OK, :1]"),
+        ("KEYS *", "[\"m\"]"),
+    ]);
+    assert_eq!(client.call_bytes(&[b"EVAL", b"return redis.call('flushdb')", b"0"]), "+OK");
+    client.expect(&[("DBSIZE", ":0"), ("SET e 1", "+OK")]);
+    server.finish().unwrap();
+    let server = TestServer::replicated_in(&dir, options());
+    server.client().expect(&[("KEYS *", "[\"e\"]"), ("FLUSHALL", "+OK"), ("EXISTS e", ":0")]);
+    server.finish().unwrap();
 }
 
 /// Large writes of many clients: the uncommitted ones are bounded, and all are there in the end.

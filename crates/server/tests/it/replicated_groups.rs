@@ -134,6 +134,10 @@ fn keyless_commands_see_all_groups_that_the_node_leads() {
         assert!(status.contains("groups:4\r\nindex:3\r\n") && status.contains("role:leader"));
         assert_eq!(client.call("CLUSTER STATUS 4"), "-ERR there is no group 4; there are 4");
         assert_eq!(client.call("CLUSTER MOVE-LEADER 1 2"), "+OK");
+        assert_eq!(client.call("MULTI"), "+OK");
+        let reply = client.call("FLUSHALL");
+        assert!(reply.starts_with("-ERR FLUSHALL sees keys of several slots"), "{reply}");
+        client.expect(&[("DISCARD", "+OK"), ("FLUSHALL", "+OK"), ("DBSIZE", ":0")]);
     });
 }
 

@@ -88,13 +88,7 @@ impl TestServer {
         options: ServerOptions,
         groups: Option<u16>,
     ) -> Self {
-        let members = vec!["1=127.0.0.1:7001@0".parse().unwrap()];
-        let mut cluster = ClusterOptions::new(1, 1, members, dir.to_owned());
-        cluster.election_timeout = Duration::from_millis(100);
-        cluster.groups = groups;
-        let options = ServerOptions { threads: 0, ..options };
-        let server = Server::bind_replicated(&cluster, options).unwrap();
-        let server = Self::run(server, Arc::default());
+        let server = Self::replicated_node(dir, options, groups);
         eventually("the node leads", || {
             // Of each of up to four groups.
             let mut client = server.client();
@@ -104,6 +98,21 @@ impl TestServer {
             })
         });
         server
+    }
+
+    /// As [`replicated_groups`](Self::replicated_groups), without waiting until the node leads.
+    pub fn replicated_node(
+        dir: &std::path::Path,
+        options: ServerOptions,
+        groups: Option<u16>,
+    ) -> Self {
+        let members = vec!["1=127.0.0.1:7001@0".parse().unwrap()];
+        let mut cluster = ClusterOptions::new(1, 1, members, dir.to_owned());
+        cluster.election_timeout = Duration::from_millis(100);
+        cluster.groups = groups;
+        let options = ServerOptions { threads: 0, ..options };
+        let server = Server::bind_replicated(&cluster, options).unwrap();
+        Self::run(server, Arc::default())
     }
 
     fn run(server: Server, engine: Arc<MapEngine>) -> Self {
