@@ -226,7 +226,10 @@ fn backups_are_not_removed_while_one_is_restored() {
     assert!(steps > 0);
     assert_has(&fixture.path("restored"), 500);
     another.keep_newest(1).unwrap();
-    assert!(matches!(one.restore(&first, fixture.path("late"), &mut |_, _| {}), Err(Error::Invalid(_))));
+    assert!(matches!(
+        one.restore(&first, fixture.path("late"), &mut |_, _| {}),
+        Err(Error::Invalid(_))
+    ));
 }
 
 #[test]

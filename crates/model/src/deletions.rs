@@ -14,8 +14,8 @@
 //!
 //! The primitives of the thesis know no deletions (section 4.8 leaves them open).
 
-use crate::error::{InvalidParameter, within};
 use crate::Workload;
+use crate::error::{InvalidParameter, within};
 
 /// A workload with deletions.
 #[derive(Debug, Clone)]

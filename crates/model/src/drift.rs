@@ -173,6 +173,9 @@ mod tests {
             assert!(is_near(drift.unique(drift.unique_inverse(size)), size));
         }
         assert_eq!(drift.unique_inverse(1e5), f64::INFINITY);
-        assert_eq!(Drift::new(&Popularity::uniform(10.0).unwrap(), 0.0).unwrap_err().parameter, "phase");
+        assert_eq!(
+            Drift::new(&Popularity::uniform(10.0).unwrap(), 0.0).unwrap_err().parameter,
+            "phase"
+        );
     }
 }

@@ -346,7 +346,8 @@ fn reader_beside_the_writer_of_an_encrypted_store_shows_its_writes() {
     let (dir, keys) = (scratch.path().join("s"), ring(&[1]));
     let db = Db::open_or_create(&dir, options(&keys)).unwrap();
     let names = ["lsm", "trie", "silt"];
-    let tables = names.map(|engine| db.table_or_create(engine, engine, &Default::default()).unwrap());
+    let tables =
+        names.map(|engine| db.table_or_create(engine, engine, &Default::default()).unwrap());
     assert!(matches!(Db::open_reader(&dir, DbOptions::default()), Err(Error::Refused { .. })));
     assert!(matches!(Db::open_reader(&dir, options(&ring(&[2]))), Err(Error::Refused { .. })));
     let reader = Db::open_reader(&dir, options(&keys)).unwrap();

@@ -51,7 +51,8 @@ fn deletions_sizes_and_changes_of_the_load_have_a_cost() {
     assert!(total(&["--phase", "1e6"]) > plain, "fewer overwrites meet");
     assert!(total(&["--phase", "1e15"]) < plain * 1.01);
     // Large hot items are overwritten in the upper levels.
-    let sizes = |first: u32, rest: u32| total(&["--item-sizes", &format!("0.1:{first},0.9:{rest}")]);
+    let sizes =
+        |first: u32, rest: u32| total(&["--item-sizes", &format!("0.1:{first},0.9:{rest}")]);
     assert!(sizes(2000, 200) < sizes(200, 2000));
     assert!((sizes(1000, 1000) - plain).abs() < 1e-6);
     let simulated = |more: &[&str]| {

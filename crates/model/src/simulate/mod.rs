@@ -182,13 +182,17 @@ mod tests {
 
     #[test]
     fn deletions_write_what_the_model_says() {
-        for (skew, deletes, tombstone_size) in [(0.0, 0.3, 0.1), (0.99, 0.3, 0.1), (0.0, 0.5, 1.0)] {
+        for (skew, deletes, tombstone_size) in [(0.0, 0.3, 0.1), (0.99, 0.3, 0.1), (0.0, 0.5, 1.0)]
+        {
             let variation = Variation { deletes, tombstone_size, ..Variation::default() };
             let keys = Popularity::zipf(300_000.0, skew).unwrap();
             let workload = crate::Deletions::new(keys, deletes, tombstone_size).unwrap();
             let (model, simulated) = totals(skew, variation, &workload);
             let error = (model / simulated - 1.0).abs();
-            assert!(error < SMALL_TREE_ERROR, "skew {skew}, {deletes}: {model} against {simulated}");
+            assert!(
+                error < SMALL_TREE_ERROR,
+                "skew {skew}, {deletes}: {model} against {simulated}"
+            );
         }
     }
 

@@ -105,7 +105,8 @@ impl<'a> Tree<'a> {
             Selection::LeastOverlap => least_overlap,
             Selection::RoundRobin => {
                 let at = from.last_key.map_or(0, |last| {
-                    from.tables.partition_point(|table| table.first().is_some_and(|it| it.key() <= last))
+                    from.tables
+                        .partition_point(|table| table.first().is_some_and(|it| it.key() <= last))
                 });
                 if at < from.tables.len() { at } else { 0 }
             }
@@ -266,11 +267,17 @@ mod tests {
         let weights = simulation.variation.weights(10, 0.0, &requests).unwrap();
         let mut tree = Tree::new(&simulation, weights);
         let entry = |&(key, is_tombstone): &(u32, bool)| Entry::new(key, is_tombstone);
-        [(1, false), (1, true), (2, true), (2, false)].iter().map(entry).for_each(|it| tree.insert(it));
+        [(1, false), (1, true), (2, true), (2, false)]
+            .iter()
+            .map(entry)
+            .for_each(|it| tree.insert(it));
         assert_eq!(tree.levels[0].tables, [puts(&[2])]);
         // A put weighs 2 written items of the mean size, and a tombstone nothing.
         assert_eq!((tree.written[0], tree.written[1], tree.levels[0].items), (2.0, 2.0, 2.0));
-        [(2, true), (3, false), (1, false), (3, true)].iter().map(entry).for_each(|it| tree.insert(it));
+        [(2, true), (3, false), (1, false), (3, true)]
+            .iter()
+            .map(entry)
+            .for_each(|it| tree.insert(it));
         assert_eq!(tree.levels[0].tables, [puts(&[1])]);
     }
 

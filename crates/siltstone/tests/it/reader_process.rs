@@ -34,9 +34,8 @@ fn table_options(text: &str) -> BTreeMap<String, String> {
 }
 
 fn tables(db: &Db) -> [Table; 4] {
-    TABLES.map(|(name, engine, text)| {
-        db.table_or_create(name, engine, &table_options(text)).unwrap()
-    })
+    TABLES
+        .map(|(name, engine, text)| db.table_or_create(name, engine, &table_options(text)).unwrap())
 }
 
 /// The key that batch `n` writes in each table, and the number of bytes of its value.
