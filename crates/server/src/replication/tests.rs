@@ -52,7 +52,7 @@ type Done = Box<dyn FnOnce(Result<Committed, RequestError>) + Send>;
 /// Waits until a request is committed.
 fn commit(send: impl FnOnce(Done)) {
     let (done, outcome) = channel();
-    send(Box::new(move |result| drop(done.send(result.is_ok()))));
+    send(Box::new(move |result| done.send(result.is_ok()).unwrap()));
     assert!(outcome.recv().unwrap());
 }
 
