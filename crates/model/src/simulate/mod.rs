@@ -28,13 +28,16 @@
 //!
 //! Source: Lim, thesis, sections 4.3.5 and 4.7.
 
+mod entry;
 mod requests;
 mod tree;
 mod variation;
+mod weights;
 
 use self::requests::Requests;
 use self::tree::Tree;
 pub use self::variation::Variation;
+use self::weights::Weights;
 use crate::error::{InvalidParameter, within};
 use crate::{Breakdown, LevelDb};
 
@@ -116,8 +119,8 @@ impl Simulation {
         within("keys", f64::from(self.keys), 2.0, 2e9, "give 2 keys to 2·10^9")?;
         let overlap = self.overlap_tables.unwrap_or(1) as f64;
         within("overlap_tables", overlap, 1.0, 1e9, "give 1 table or more")?;
-        let mut requests = Requests::new(self);
-        let weights = self.variation.weights(self.keys, self.skew, &requests)?;
+        let mut requests = Requests::new(self.keys, self.skew, self.seed, &self.variation);
+        let weights = Weights::new(&self.variation, self.keys, self.skew, &requests)?;
         let mut tree = Tree::new(self, weights);
         let counted = (self.rounds * f64::from(self.keys)) as u64;
         within("rounds", counted as f64, 1.0, 1e15, "give rounds of 1 request or more")?;

@@ -5,8 +5,8 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Zipf};
 
-use super::Simulation;
-use super::variation::Entry;
+use super::entry::Entry;
+use super::variation::Variation;
 
 /// The stream of requested keys.
 pub(super) struct Requests {
@@ -22,9 +22,8 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    /// The requests of a simulation.
-    pub(super) fn new(simulation: &Simulation) -> Self {
-        let Simulation { keys, skew, seed, ref variation, .. } = *simulation;
+    /// Requests for `keys` keys, with the Zipf exponent `skew`; 0 is uniform.
+    pub(super) fn new(keys: u32, skew: f64, seed: u64, variation: &Variation) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
         let bits = u32::BITS - (keys - 1).leading_zeros();
         Requests {
@@ -85,13 +84,11 @@ impl Requests {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::LevelDb;
 
     #[test]
     fn scatter_is_a_bijection() {
         for keys in [2, 3, 1000, 1024, 1025] {
-            let design = LevelDb::standard(1000.0, 1000.0, 1).unwrap();
-            let requests = Requests::new(&Simulation::standard(design, keys, 0.0, 1000.0));
+            let requests = Requests::new(keys, 0.0, 1, &Variation::default());
             let mut seen: Vec<u32> = (0..keys).map(|rank| requests.scatter(rank)).collect();
             seen.sort_unstable();
             assert!(seen.into_iter().eq(0..keys));

@@ -2,7 +2,8 @@
 //!
 //! Invariants: the tables of a level are sorted and disjoint; keys in a table are distinct.
 
-use super::variation::{Entry, Weights};
+use super::entry::Entry;
+use super::weights::Weights;
 use super::{Selection, Simulation};
 use crate::Breakdown;
 
@@ -263,8 +264,8 @@ mod tests {
         let design = LevelDb { log_items: 4.0, level0_tables: 1.0, level_items: Vec::new() };
         let variation = Variation { deletes: 0.5, ..Variation::default() };
         let simulation = Simulation { variation, ..Simulation::standard(design, 10, 0.0, 1000.0) };
-        let requests = Requests::new(&simulation);
-        let weights = simulation.variation.weights(10, 0.0, &requests).unwrap();
+        let requests = Requests::new(10, 0.0, 1, &simulation.variation);
+        let weights = Weights::new(&simulation.variation, 10, 0.0, &requests).unwrap();
         let mut tree = Tree::new(&simulation, weights);
         let entry = |&(key, is_tombstone): &(u32, bool)| Entry::new(key, is_tombstone);
         [(1, false), (1, true), (2, true), (2, false)]
@@ -309,7 +310,8 @@ mod tests {
                 ..Simulation::standard(design.clone(), 50_000, 0.0, 1000.0)
             };
             let mut tree = Tree::new(&simulation, None);
-            let mut requests = Requests::new(&simulation);
+            let Simulation { keys, skew, seed, .. } = simulation;
+            let mut requests = Requests::new(keys, skew, seed, &simulation.variation);
             for _ in 0..100_000 {
                 tree.insert(requests.next());
             }

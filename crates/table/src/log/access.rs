@@ -308,7 +308,7 @@ impl LogAccess {
         }
         match &mut buffer[done..] {
             [] => Ok(()),
-            rest => self.file.read_at(at + done as u64, rest, purpose),
+            rest => self.file.read_lossy_at(at + done as u64, rest, purpose),
         }
     }
 
@@ -338,7 +338,7 @@ impl LogAccess {
             return Ok(None);
         }
         let mut bytes = [0; CHUNK_BYTES];
-        self.file.read_at((i * CHUNK_BYTES) as u64, &mut bytes, purpose)?;
+        self.file.read_lossy_at((i * CHUNK_BYTES) as u64, &mut bytes, purpose)?;
         let chunk = Arc::new(Chunk::new(bytes));
         cached.insert(i, chunk.clone());
         Ok(Some(chunk.into()))

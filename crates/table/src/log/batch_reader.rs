@@ -159,7 +159,7 @@ impl<'a> BatchReader<'a> {
         // Empty during the read, so that a failed read leaves no stale bytes at the new offset.
         let mut chunk = std::mem::take(&mut self.chunk);
         chunk.resize((to - from) as usize, 0);
-        self.log.file().read_at(from, &mut chunk, self.purpose)?;
+        self.log.file().read_lossy_at(from, &mut chunk, self.purpose)?;
         (self.chunk, self.chunk_at) = (chunk, from);
         Ok(())
     }
