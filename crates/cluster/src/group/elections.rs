@@ -19,9 +19,7 @@ use raft::eraftpb::MessageType;
 use raft::{INVALID_ID, StateRole};
 
 use super::Group;
-
-/// The longest wait for an election, one that was put off included, in election timeouts.
-pub(super) const MAX_ELECTION_WAITS: usize = 3;
+use super::options::MAX_ELECTION_WAITS;
 
 impl Group {
     /// Puts a timeout from the seed in place of the one that Raft has drawn: a new one whenever

@@ -14,23 +14,11 @@
 //! sends appends behind the snapshot, and the first entry of a new leader is behind all that
 //! earlier ones have committed.
 
-use std::fmt;
-use std::sync::Arc;
-
 use raft::eraftpb::{Message, MessageType};
-use siltstone_engine::{CompactionFilter, Result};
+use siltstone_engine::Result;
 
 use super::Group;
-
-/// The compaction filter of a table; none by default.
-#[derive(Clone, Default)]
-pub struct TableFilter(pub Option<Arc<dyn CompactionFilter>>);
-
-impl fmt::Debug for TableFilter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "Some" } else { "None" })
-    }
-}
+use super::options::TableFilter;
 
 impl Group {
     /// Notes what a leader says is committed.
@@ -66,18 +54,19 @@ impl Group {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use std::sync::Arc;
+
     use parking_lot::Mutex;
     use siltstone_engine::{
-        Engine, FilterContent, FilterDecision, FilterPass, FilterRow, KeyRange, ManualClock,
-        WriteBatch,
+        CompactionFilter, Engine, FilterContent, FilterDecision, FilterPass, FilterRow, KeyRange,
+        ManualClock, WriteBatch,
     };
     use siltstone_lsm::{Lsm, Options};
     use siltstone_runtime::Env;
     use siltstone_vfs::Ram;
 
     use super::*;
-    use crate::group::GroupOptions;
-    use crate::{Change, OpenTable};
+    use crate::{Change, GroupOptions, OpenTable};
 
     /// Drops the row `element` if there is no row `owner`.
     struct NeedsOwner;

@@ -56,11 +56,10 @@ use crate::stream::{
     CatchUp, IncomingSnapshot, OpenTable, OutgoingSnapshot, StagedTable, open_table, table_name,
 };
 
-pub use filtering::TableFilter;
-pub use options::GroupOptions;
+pub use options::{GroupOptions, TableFilter};
 pub use view::PeerStatus;
 
-use elections::MAX_ELECTION_WAITS;
+use options::MAX_ELECTION_WAITS;
 use round::encode_batch;
 
 /// The number of a new node's table.

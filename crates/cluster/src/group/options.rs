@@ -1,6 +1,22 @@
 //! The options of a node's state machine.
 
-use super::TableFilter;
+use std::fmt;
+use std::sync::Arc;
+
+use siltstone_engine::CompactionFilter;
+
+/// The longest wait for an election, one that was put off included, in election timeouts.
+pub(super) const MAX_ELECTION_WAITS: usize = 3;
+
+/// The compaction filter of a table; none by default.
+#[derive(Clone, Default)]
+pub struct TableFilter(pub Option<Arc<dyn CompactionFilter>>);
+
+impl fmt::Debug for TableFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Some" } else { "None" })
+    }
+}
 
 /// The options of a node.
 #[derive(Debug, Clone)]
