@@ -400,7 +400,7 @@ impl<'w, 'r> Reader<'w, 'r> {
         for id in stream.pending_of(group, consumer, start..=StreamId::MAX, max)? {
             let encoded = stream.get(id)?;
             let has_room = take_room(room, (id, encoded.as_deref().unwrap_or_default())).is_ok();
-            if !has_room && !(is_first && found.is_empty()) {
+            if !(has_room || is_first && found.is_empty()) {
                 break;
             }
             if encoded.is_some() {
