@@ -15,7 +15,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`engine_under_test`] | the engine under test: how to open it, its option sets |
-//! | [`encrypted`](mod@encrypted) | an engine over encrypted files (feature `encryption`) |
+//! | `encrypted` | an engine over encrypted files (feature `encryption`) |
 //! | [`scale`] | the amount of testing, from environment variables |
 //! | [`oracle`] | the expected results |
 //! | [`reference`](mod@reference) | a small complete engine with optional bugs: the kit's own test |
