@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   REPOSITORY/  FORMAT                     "siltstone backups 1\n"
-//!                LOCK                       held by whoever changes the repository; shared by restores
+//!                LOCK                       held for changes; shared by restores
 //!                backups/ID                 one manifest per backup: its files, by hashes
 //!                blobs/HH/HASH              4 MiB of a file; HH: the first two digits of HASH
 //!

@@ -13,11 +13,13 @@ use crate::repository::Repository;
 
 impl Repository {
     /// Makes a store in the new directory `target` from the backup `id`. Each blob is compared with
-    /// its hash. Nobody changes the repository meanwhile. The store is made in `target.partial` and renamed when it is complete and durable.
+    /// its hash. Nobody changes the repository meanwhile. The store is made in `target.partial` and
+    /// renamed when it is complete and durable.
     /// `progress` is called with the bytes done so far and those of the backup.
     ///
     /// # Errors
-    /// `Locked` if the repository is being changed; `Invalid` if there is no such backup; `Refused` if `target` exists; `Corruption` if a blob
+    /// `Locked` if the repository is being changed; `Invalid` if there is no such backup;
+    /// `Refused` if `target` exists; `Corruption` if a blob
     /// is missing or damaged, with its path; I/O errors. There is no `target` then.
     pub fn restore(
         &self,

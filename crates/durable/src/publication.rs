@@ -40,7 +40,8 @@ pub fn publish<T: LogStructured>(
 /// tables first.
 ///
 /// # Errors
-/// Those of [`VersionSet::log_and_apply`](crate::VersionSet::log_and_apply), and of syncing the logs of other tables.
+/// Those of [`VersionSet::log_and_apply`](crate::VersionSet::log_and_apply), and of syncing the
+/// logs of other tables.
 pub fn apply_edit<T: LogStructured>(
     table: &T,
     generation: u64,

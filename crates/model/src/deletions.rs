@@ -1,16 +1,16 @@
 //! Requests of which some delete their key.
 //!
-//! A deletion writes a *tombstone*, which replaces the item of its key in each level that it reaches, and is
-//! dropped when it reaches the last level. If a share d of the requests to every key deletes it, then
+//! A deletion writes a *tombstone*. It replaces the item of its key in each level that it reaches,
+//! and is dropped in the last level. If a share d of the requests to every key deletes it, then
 //!
 //! ```text
 //! levels but the last    Unique(p) keys of p requests, of which d are tombstones
 //! last level             N · (1 − d) items: keys whose last request to arrive was a put
 //! ```
 //!
-//! Sizes are in items of the mean size of a *written* item. It is 1 − d + d·t, in items of a put, for
-//! tombstones of t times that size. In this unit the primitives stay as they are, because puts
-//! and tombstones are mixed alike everywhere; only the last level changes.
+//! Sizes are in items of the mean size of a *written* item: 1 − d + d·t put items, for tombstones
+//! of t times the size of a put item. In this unit the primitives stay as they are, because puts and
+//! tombstones are mixed alike everywhere; only the last level changes.
 //!
 //! The primitives of the thesis know no deletions (section 4.8 leaves them open).
 

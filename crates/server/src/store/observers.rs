@@ -182,7 +182,7 @@ mod tests {
     use crate::clients::{Address, Clients, Registration};
     use crate::net::wakeups::Wakeups;
 
-    /// While it is not active, nothing that a client reads is recorded, and no change is told.
+    /// While it is not active, nothing that a client reads is recorded, and no change is reported.
     #[test]
     fn tracking_is_active_while_one_of_several_clients_begins_and_ends() {
         let poll = Poll::new().unwrap();
