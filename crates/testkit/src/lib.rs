@@ -134,7 +134,7 @@ pub fn run_scaled(name: &str, check: Check, tested: &dyn EngineUnderTest, scale:
 macro_rules! conformance {
     // For an engine in memory, without a disk that could fail.
     (in_memory $tested:expr) => {
-        $crate::conformance! { @tests $tested;
+        $crate::conformance! { @tests $crate::run, $tested;
             histories $crate::histories::histories,
             metamorphic $crate::metamorphic::metamorphic,
             linearizable $crate::linear::linearizable,
@@ -144,51 +144,34 @@ macro_rules! conformance {
     };
     // For an engine that can repair its files.
     (repairs $tested:expr) => {
-        $crate::conformance! { @tests $tested;
+        $crate::conformance! { @tests $crate::run, $tested;
             repairs $crate::repairs::repairs,
         }
     };
     // For an engine with compaction filters.
     (compaction_filters $tested:expr) => {
-        $crate::conformance! { @tests $tested;
+        $crate::conformance! { @tests $crate::run, $tested;
             compaction_filters $crate::compaction_filters::compaction_filters,
-        }
-    };
-    ($tested:expr) => {
-        $crate::conformance! { @tests $tested;
-            histories $crate::histories::histories,
-            metamorphic $crate::metamorphic::metamorphic,
-            shared_prefixes $crate::shared_prefixes::shared_prefixes,
-            power_cuts $crate::power_cuts::power_cuts,
-            simulated_crashes $crate::simulated_crash::simulated_crashes,
-            crashes_during_open $crate::crashes_during_open::crashes_during_open,
-            kill9 $crate::kill9::kill9,
-            unrelated_files $crate::unrelated_files::unrelated_files,
-            damage_when_closed $crate::damage::damage_when_closed,
-            damage_when_not_closed $crate::damage::damage_when_not_closed,
-            valid_checksum_corruption $crate::valid_checksum_corruption::valid_checksum_corruption,
-            faults $crate::faults::faults,
-            disk_full $crate::disk_full::disk_full,
-            refused_writes $crate::refused_writes::refused_writes,
-            late_sync_errors $crate::late_sync_errors::late_sync_errors,
-            linearizable $crate::linear::linearizable,
-            threads $crate::concurrent::threads,
-            few_open_files $crate::few_open_files::few_open_files,
-            concurrent_checkpoints $crate::checkpoints::concurrent_checkpoints,
-            concurrent_clears $crate::clears::concurrent_clears,
-            limits $crate::limits::limits,
-            paged_scans $crate::paged_scans::paged_scans,
-        }
-
-        #[test]
-        fn kill9_child() {
-            $crate::kill9::child(&$tested);
         }
     };
     // For an engine whose files can be encrypted: an `Encrypted`. Without
     // `valid_checksum_corruption`: nobody can compute a tag without the key.
     (encrypted $tested:expr) => {
-        $crate::conformance! { @encrypted $tested;
+        $crate::conformance! { @files $crate::encrypted::run, $tested;
+            repairs $crate::repairs::repairs,
+        }
+    };
+    ($tested:expr) => {
+        $crate::conformance! { @files $crate::run, $tested;
+            shared_prefixes $crate::shared_prefixes::shared_prefixes,
+            valid_checksum_corruption $crate::valid_checksum_corruption::valid_checksum_corruption,
+            limits $crate::limits::limits,
+            paged_scans $crate::paged_scans::paged_scans,
+        }
+    };
+    // What every engine with files runs, and more.
+    (@files $run:path, $tested:expr; $($name:ident $check:path,)*) => {
+        $crate::conformance! { @tests $run, $tested;
             histories $crate::histories::histories,
             metamorphic $crate::metamorphic::metamorphic,
             power_cuts $crate::power_cuts::power_cuts,
@@ -207,7 +190,7 @@ macro_rules! conformance {
             few_open_files $crate::few_open_files::few_open_files,
             concurrent_checkpoints $crate::checkpoints::concurrent_checkpoints,
             concurrent_clears $crate::clears::concurrent_clears,
-            repairs $crate::repairs::repairs,
+            $($name $check,)*
         }
 
         #[test]
@@ -215,16 +198,10 @@ macro_rules! conformance {
             $crate::kill9::child(&$tested);
         }
     };
-    (@encrypted $tested:expr; $($name:ident $check:path,)*) => {
+    (@tests $run:path, $tested:expr; $($name:ident $check:path,)*) => {
         $(#[test]
         fn $name() {
-            $crate::encrypted::run(stringify!($name), $check, &$tested);
-        })*
-    };
-    (@tests $tested:expr; $($name:ident $check:path,)*) => {
-        $(#[test]
-        fn $name() {
-            $crate::run(stringify!($name), $check, &$tested);
+            $run(stringify!($name), $check, &$tested);
         })*
     };
 }
