@@ -132,8 +132,8 @@ pub extern "C" fn leveldb_options_set_comparator(
     options.is_bytewise = comparator.is_none_or(|comparator| comparator.is_bytewise);
 }
 
-/// A Bloom filter policy sets the bits per key of new files; others are ignored. NULL: as they were, 10
-/// in a new database.
+/// A Bloom filter policy sets the bits per key of new files; others are ignored. NULL: as they
+/// were, 10 in a new database.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_options_set_filter_policy(
     options: &mut leveldb_options_t,

@@ -63,9 +63,9 @@ impl Db {
     /// Nothing is locked or written in the directory. [`DbReader::catch_up`] shows later writes.
     ///
     /// Only tables on `lsm` without persistent memory (`pmem.size`), on `trie` without `fast_dir`,
-    /// and on `silt`; others are refused by [`DbReader::table`]. The reader keeps the files that it shows open, also those that the
-    /// writer has removed, whose space is free only then. With fewer descriptors than files, a read
-    /// may fail because its file was removed: catch up then.
+    /// and on `silt`; others are refused by [`DbReader::table`]. The reader keeps the files that it
+    /// shows open, also those that the writer has removed, whose space is free only then. With
+    /// fewer descriptors than files, a read may fail because its file was removed: catch up then.
     ///
     /// ```
     /// # use siltstone::{Db, DbOptions};

@@ -8,10 +8,10 @@
 //! A cursor cannot skip tombstones: after a million deletions in a row the first key costs a
 //! million steps, and each later walk pays again. So a walk is charged for the tombstones that it
 //! passes, as seeks in level 0 are (`pick`; LevelDB's seek compactions), and the charges are kept
-//! with the range of keys that they were passed in. When they reach the bytes of the memtable and of all files in that
-//! range, the memtable is flushed, and the range is compacted level by level: the tables in it with
-//! many tombstones go down until nothing is below them, where tombstones are dropped. All walks
-//! together have then cost about as much as the compaction.
+//! with the range of keys that they were passed in. When they reach the bytes of the memtable and
+//! of all files in that range, the memtable is flushed, and the range is compacted level by level:
+//! the tables in it with many tombstones go down until nothing is below them, where tombstones are
+//! dropped. All walks together have then cost about as much as the compaction.
 //!
 //! Tombstones that a snapshot still needs stay: tables with them are not written again for it.
 //!

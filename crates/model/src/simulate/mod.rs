@@ -19,9 +19,9 @@
 //! more than ten, as in the authors' simulator). A shuffled fill writes 1 to 4 % more.
 //!
 //! Differences from LevelDB, as in the thesis: no opportunistic addition of input tables, no
-//! skipping of levels, synchronous compaction. In addition: keys have no prefixes, and a table is cut at
-//! a number of items. A tombstone is dropped when it reaches the last level. With a [`Variation`]
-//! sizes are in items of the mean size of a written one.
+//! skipping of levels, synchronous compaction. In addition: keys have no prefixes, and a table is
+//! cut at a number of items. A tombstone is dropped when it reaches the last level. With a
+//! [`Variation`] sizes are in items of the mean size of a written one.
 //!
 //! Invariant: a run is a function of its parameters alone. Cost: 5 bytes of memory per key; 10⁸ keys
 //! and 4·10⁸ requests take about 45 s uniform, on one core.

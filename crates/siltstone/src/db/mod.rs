@@ -28,8 +28,8 @@
 //! - A table directory that the catalogue does not list is never removed, since an older catalogue
 //!   may have been restored.
 //! - A table is opened only if the catalogue on disk lists it. After a failed change of the
-//!   catalogue the one in force is written again before that. Otherwise the next open would remove the files
-//!   of a table that was not dropped here, with what has been written to it since.
+//!   catalogue the one in force is written again before that. Otherwise the next open would remove
+//!   the files of a table that was not dropped here, with what has been written to it since.
 
 use std::collections::BTreeMap;
 use std::fmt;
