@@ -40,7 +40,7 @@ const TICK: Duration = Duration::from_millis(50);
 #[derive(Args)]
 pub(crate) struct Top {
     /// The server's metrics address
-    #[arg(default_value = "127.0.0.1:9100")]
+    #[arg(default_value = "127.0.0.1:9379")]
     address: SocketAddr,
     /// The polling interval; rates are those of one interval
     #[arg(long, value_parser = interval, default_value = "1s")]

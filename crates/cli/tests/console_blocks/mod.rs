@@ -159,7 +159,7 @@ impl Session {
         // Background jobs end with the shell.
         writeln!(input, "exec 2>&1; trap 'kill $(jobs -p)' EXIT").unwrap();
         let output = BufReader::new(shell.stdout.take().unwrap());
-        let ports = [(":6379", free_port()), (":9100", free_port())];
+        let ports = [(":6379", free_port()), (":9379", free_port())];
         Session { shell, input, output, directory, ports, jobs: 0 }
     }
 
