@@ -23,6 +23,8 @@ use crate::outcome::Failure;
 
 /// The positional argument of `serve`, as a key of the file.
 const DIR: &str = "dir";
+/// An option in octal digits: a string, because 0o770 would reach it as 504.
+const OCTAL: &str = "unix-socket-mode";
 /// Options that make no sense in a file.
 const EXCLUDED: [&str; 3] = ["config", "print-config", "help"];
 
@@ -70,7 +72,10 @@ pub(crate) fn render(program: &Command, matches: &ArgMatches) -> String {
                 let values: Vec<_> = values.map(quoted).collect();
                 format!("[{}]", values.join(", "))
             }),
-            _ => matches.get_raw(id).and_then(|mut values| values.next()).map(scalar),
+            _ => {
+                let write = if name == OCTAL { quoted } else { scalar };
+                matches.get_raw(id).and_then(|mut values| values.next()).map(write)
+            }
         };
         let is_given = matches!(
             matches.value_source(id),
@@ -136,6 +141,9 @@ fn arguments(serve: &Command, file: &Table) -> Result<(Option<OsString>, Vec<OsS
                         None => mistakes.push(format!("'{name}' is a list of strings")),
                     }
                 }
+            }
+            (_, Value::Integer(_)) if name == OCTAL => {
+                mistakes.push(format!("'{name}' is a string of octal digits, such as \"770\""));
             }
             (_, value) => match text_of(value) {
                 Some(text) if name == DIR => dir = Some(text.into()),

@@ -96,6 +96,7 @@ fn invalid_file_is_refused_with_all_mistakes_and_nothing_is_created() {
         ("listen = ", &["line 1"]),
         ("config = \"other\"", &["'config'"]),
         ("table = [1, true]", &["'table' is a list"]),
+        ("unix-socket-mode = 0o770", &["'unix-socket-mode' is a string of octal digits"]),
     ] {
         let path = write(&scratch.path().join("siltstone.toml"), text);
         let output = serve(&["--config", &path, &dir.display().to_string()]);
