@@ -166,7 +166,7 @@ pub(crate) fn decode<R: Read>(source: &mut Source<R>, version: Version) -> Resul
         // The first id follows from the entries.
         lengths_id(source)?;
         stream.deleted = lengths_id(source)?;
-        stream.added = source.length()?;
+        stream.added = counter(source)?;
     }
     for _ in 0..source.length()? {
         let group = decode_group(source, version)?;
@@ -298,11 +298,27 @@ fn elements<'a>(
     (0..count).map(|_| pack.expect()).collect()
 }
 
+fn counter<R: Read>(source: &mut Source<R>) -> Result<u64> {
+    let counter = source.length()?;
+    checked_counter(source, counter)
+}
+
+/// Counters are signed in Redis, so that they never overflow here.
+fn checked_counter<R: Read>(source: &Source<R>, counter: u64) -> Result<u64> {
+    match i64::try_from(counter) {
+        Ok(_) => Ok(counter),
+        Err(_) => Err(source.malformed("a counter of a stream is above 2^63 - 1")),
+    }
+}
+
 fn decode_group<R: Read>(source: &mut Source<R>, version: Version) -> Result<StreamGroup> {
     let (name, last) = (source.element()?, lengths_id(source)?);
     let read = match version {
         Version::One => None,
-        Version::Two | Version::Three => Some(source.length()?).filter(|read| *read != UNKNOWN),
+        Version::Two | Version::Three => match source.length()? {
+            UNKNOWN => None,
+            read => Some(checked_counter(source, read)?),
+        },
     };
     let mut group = StreamGroup { name, last, read, ..StreamGroup::default() };
     for _ in 0..source.length()? {
@@ -311,7 +327,7 @@ fn decode_group<R: Read>(source: &mut Source<R>, version: Version) -> Result<Str
         if group.pending.last().is_some_and(|last| last.id >= id) {
             return Err(source.malformed("the pending entries of a group are not in order"));
         }
-        let (delivered_at, deliveries) = (source.u64_le()?, source.length()?);
+        let (delivered_at, deliveries) = (source.u64_le()?, counter(source)?);
         // Its consumer follows.
         group.pending.push(PendingEntry { id, consumer: usize::MAX, delivered_at, deliveries });
     }
@@ -490,5 +506,17 @@ mod tests {
         assert_eq!(two.groups[0].read, None);
         let one = read(Version::One, &[], &group(&[], &[])).unwrap();
         assert_eq!((one.entries.len(), one.added, one.groups[0].read), (1, 1, None));
+    }
+
+    #[test]
+    fn counters_beyond_those_of_redis_are_malformed() {
+        let large = [&[0x81][..], &[0xff; 7], &[0xfe]].concat();
+        let [valid, large_added] = [&[9][..], &large].map(|added| [&[5, 1, 5, 0], added].concat());
+        let whole = group(&[2], &[]);
+        assert!(read(Version::Two, &valid, &whole).is_ok());
+        for (head, group) in [(&large_added, &whole), (&valid, &group(&large, &[]))] {
+            let error = read(Version::Two, head, group).unwrap_err();
+            assert!(matches!(error, Error::Malformed { .. }), "{error}");
+        }
     }
 }
