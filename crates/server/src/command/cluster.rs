@@ -18,7 +18,8 @@ use super::context::Context;
 use super::definition::{FAST, NO_KEYS};
 use super::entry::{self, Command};
 use super::failure::{
-    Failure, NOT_AN_INTEGER, Outcome, bad_subcommand, reply_error, wrong_subcommand_arity,
+    Failure, NOT_AN_INTEGER, Outcome, bad_subcommand, reply_error, reply_too_large,
+    wrong_subcommand_arity,
 };
 use super::help;
 use crate::replication::Replication;
@@ -28,8 +29,8 @@ use crate::replication::slots::{SLOTS, slot_of};
 use crate::resp::{Args, number};
 use crate::store::key_iter::{KeyIter, Start};
 
-/// Maximum number of keys that COUNTKEYSINSLOT visits.
-const MAX_COUNTED_KEYS: u64 = 100_000;
+/// Maximum number of keys that COUNTKEYSINSLOT and GETKEYSINSLOT visit.
+const MAX_VISITED_KEYS: u64 = 100_000;
 
 const DISABLED: Failure = reply_error("ERR This instance has cluster support disabled");
 
@@ -75,12 +76,17 @@ fn cluster(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let groups = groups(context)?;
     match (args[1].to_ascii_lowercase().as_slice(), args.len()) {
         (b"info", 2) => context.replies.verbatim(&info(groups)),
-        (b"nodes", 2) => context.replies.verbatim(&nodes(groups)),
+        (b"nodes", 2) => {
+            let lines: String = nodes(groups).iter().map(|node| node.line.clone() + "\n").collect();
+            context.replies.verbatim(&lines);
+        }
+        (b"replicas" | b"slaves", 3) => replicas(context, groups, &args[2])?,
         (b"myid", 2) => context.replies.bulk(name(groups.first().id()).as_bytes()),
         (b"slots", 2) => slots(context, groups),
         (b"shards", 2) => shards(context, groups),
         (b"keyslot", 3) => context.replies.int(slot_of(&args[2]).into()),
         (b"countkeysinslot", 3) => count_keys(context, groups, &args[2])?,
+        (b"getkeysinslot", 4) => get_keys(context, groups, args)?,
         (b"help", 2) => return help::reply(context.replies, "CLUSTER", &HELP),
         (b"status", 2 | 3) => return cluster_admin::status(context, groups, args),
         (b"add-node", 4) => return cluster_admin::add_node(context, groups, args),
@@ -90,8 +96,9 @@ fn cluster(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         (b"move-leader", 3 | 4) => return cluster_admin::move_leader(context, groups, args),
         (b"check", 3..=5) => return cluster_admin::check(context, groups, args),
         (
-            b"info" | b"nodes" | b"myid" | b"slots" | b"shards" | b"keyslot" | b"countkeysinslot"
-            | b"status" | b"add-node" | b"remove-node" | b"move-leader" | b"check",
+            b"info" | b"nodes" | b"replicas" | b"slaves" | b"myid" | b"slots" | b"shards"
+            | b"keyslot" | b"countkeysinslot" | b"getkeysinslot" | b"status" | b"add-node"
+            | b"remove-node" | b"move-leader" | b"check",
             _,
         ) => return Err(wrong_subcommand_arity("cluster", &args[1])),
         _ => return Err(bad_subcommand("CLUSTER", &args[1])),
@@ -186,32 +193,60 @@ fn slots_of_leader(served: &[GroupView<'_>], node: u64) -> Vec<RangeInclusive<u1
     ranges
 }
 
+/// A node as CLUSTER NODES shows it.
+struct NodeLine {
+    node: u64,
+    leads: bool,
+    line: String,
+}
+
 /// A node that leads no group is shown as a replica of the first leader.
-fn nodes(groups: &Groups) -> String {
+fn nodes(groups: &Groups) -> Vec<NodeLine> {
     let served = served(groups);
-    let leader = served.iter().find_map(|group| group.leader).map(|leader| leader.node);
+    let leader = first_leader(&served);
     let term = served.iter().map(|group| group.status.term).max().unwrap_or_default();
     let first = &served[0];
-    let mut out = String::new();
-    for member in &first.replication.membership.members(&first.status) {
+    let line = |member: Member| {
         let ranges = slots_of_leader(&served, member.node);
         let leads = !ranges.is_empty();
         let myself = if member.node == first.replication.id() { "myself," } else { "" };
         let role = if leads { "master" } else { "slave" };
         let master = leader.filter(|_| !leads).map_or("-".to_owned(), name);
-        let _ = write!(
-            out,
+        let mut line = format!(
             "{} {}@{} {myself}{role} {master} 0 0 {term} connected",
             name(member.node),
             member.client,
             member.bus.port(),
         );
         for range in ranges {
-            let _ = write!(out, " {}-{}", range.start(), range.end());
+            // Writing to a string does not fail.
+            let _ = write!(line, " {}-{}", range.start(), range.end());
         }
-        out.push('\n');
+        NodeLine { node: member.node, leads, line }
+    };
+    first.replication.membership.members(&first.status).into_iter().map(line).collect()
+}
+
+fn first_leader(served: &[GroupView<'_>]) -> Option<u64> {
+    served.iter().find_map(|group| group.leader).map(|leader| leader.node)
+}
+
+/// The nodes that [`nodes`] shows as replicas of `master`.
+fn replicas(context: &mut Context<'_>, groups: &Groups, master: &[u8]) -> Outcome {
+    let nodes = nodes(groups);
+    let found = nodes.iter().find(|node| name(node.node).as_bytes() == master);
+    let found = found.ok_or_else(|| {
+        let shown = String::from_utf8_lossy(&master[..master.len().min(40)]);
+        Failure::Text(format!("ERR Unknown node {shown}").into())
+    })?;
+    if !found.leads {
+        return Err(reply_error("ERR The specified node is not a master"));
     }
-    out
+    let is_first = first_leader(&served(groups)) == Some(found.node);
+    let replicas: Vec<_> = nodes.iter().filter(|node| is_first && !node.leads).collect();
+    context.replies.array(replicas.len());
+    replicas.iter().for_each(|node| context.replies.bulk(node.line.as_bytes()));
+    Ok(())
 }
 
 /// The slots of groups without a known leader are left out: nobody serves them at present.
@@ -281,25 +316,61 @@ fn shard(context: &mut Context<'_>, group: &GroupView<'_>) {
     }
 }
 
-/// COUNTKEYSINSLOT visits all keys, as they are not ordered by slot.
 fn count_keys(context: &mut Context<'_>, groups: &Groups, slot: &[u8]) -> Outcome {
+    let mut count = 0;
+    visit_slot(context, groups, slot, &mut |_| {
+        count += 1;
+        Ok(true)
+    })?;
+    context.replies.count(count);
+    Ok(())
+}
+
+fn get_keys(context: &mut Context<'_>, groups: &Groups, args: Args<'_>) -> Outcome {
+    let limit = number::parse_i64(&args[3]).ok_or(NOT_AN_INTEGER)?;
+    let limit = usize::try_from(limit).map_err(|_| reply_error("ERR Invalid number of keys"))?;
+    let max_bytes = context.shared.options.max_output_bytes;
+    let (mut keys, mut bytes_left) = (Vec::new(), max_bytes);
+    visit_slot(context, groups, &args[2], &mut |key| {
+        if keys.len() == limit {
+            return Ok(false);
+        }
+        let left = bytes_left.checked_sub(key.len());
+        bytes_left = left.ok_or_else(|| reply_too_large(max_bytes))?;
+        keys.push(key.to_vec());
+        Ok(true)
+    })?;
+    context.replies.array(keys.len());
+    keys.iter().for_each(|key| context.replies.bulk(key));
+    Ok(())
+}
+
+/// Calls `visit` with each key of a slot until it returns false. Looks at all keys of the table, as
+/// they are not ordered by slot.
+fn visit_slot(
+    context: &mut Context<'_>,
+    groups: &Groups,
+    slot: &[u8],
+    visit: &mut dyn FnMut(&[u8]) -> Result<bool, Failure>,
+) -> Outcome {
     let slot = number::parse_i64(slot).ok_or(NOT_AN_INTEGER)?;
     let slot = u16::try_from(slot).ok().filter(|slot| *slot < SLOTS);
     let slot = slot.ok_or(reply_error("ERR Invalid slot"))?;
     context.session.table = groups.of_slot(slot);
     let mut keys = KeyIter::new(context.database(), None, &Start::Key(Vec::new()), context.now())?;
-    let (mut seen, mut count) = (0, 0);
+    let mut visited = 0;
     while let Some(key) = keys.next()? {
-        count += usize::from(slot_of(key) == slot);
-        seen += 1;
-        if seen > MAX_COUNTED_KEYS {
+        if slot_of(key) == slot && !visit(key)? {
+            break;
+        }
+        visited += 1;
+        if visited > MAX_VISITED_KEYS {
             return Err(reply_error(
-                "ERR the table has too many keys to count those of a slot: keys are not ordered by \
+                "ERR the table has too many keys to find those of a slot: keys are not ordered by \
                  slot",
             ));
         }
     }
-    context.replies.count(count);
     Ok(())
 }
 
@@ -370,13 +441,15 @@ pub(super) fn role(context: &mut Context<'_>, replication: &Replication) {
     replies.int(status.applied as i64);
 }
 
-const HELP: [&str; 24] = [
+const HELP: [&str; 28] = [
     "ADD-NODE <directory> <ip:port@port>",
     "    Add a new node; `siltstone serve --join` sends it.",
     "CHECK START [<group>] | CHECK RESULT <id> [<group>]",
     "    Begin to compute checksums at all nodes as of one entry of the log; return those of this node.",
     "COUNTKEYSINSLOT <slot>",
     "    Return the number of keys in <slot>.",
+    "GETKEYSINSLOT <slot> <count>",
+    "    Return at most <count> keys in <slot>.",
     "INFO",
     "    Return information about the cluster.",
     "KEYSLOT <key>",
@@ -389,6 +462,8 @@ const HELP: [&str; 24] = [
     "    Return the nodes, a line each, as Redis Cluster does.",
     "REMOVE-NODE <node> [FORCE]",
     "    Remove a node from the group for all time; its directory stays as it is.",
+    "REPLICAS <node>",
+    "    Return the replicas of a node, a line each.",
     "SHARDS",
     "    Return information about slot range mappings and the nodes associated with them.",
     "SLOTS",
