@@ -3,14 +3,19 @@
 //! The engine below could write, to memory, through [`Overlay`](siltstone_vfs::Overlay). Since such
 //! writes would be lost at close, they are refused here, with the remedy. Sync, flush and
 //! maintenance do nothing.
+//!
+//! A removal of all keys and an ingestion are in the manifest before their record is in the log. A
+//! reader beside the writer may see the store in between: its change feed ends before such a change
+//! if it is the newest. If the record is never written, the feed reports the gap as soon as there
+//! is a later change, or when the store is opened for writing.
 
 use std::any::Any;
 use std::path::Path;
 use std::sync::Arc;
 
 use siltstone_engine::{
-    Durability, Engine, Error, IngestOptions, KeyRange, PreparedIngestion, Result, WriteBatch,
-    forward_engine,
+    ChangeBatch, ChangeCursor, ChangeOptions, Durability, Engine, Error, IngestOptions, KeyRange,
+    PreparedIngestion, Result, WriteBatch, forward_engine,
 };
 
 /// Forwards reads and refuses writes.
@@ -28,11 +33,18 @@ impl ReadOnly {
 
 impl Engine for ReadOnly {
     forward_engine!(engine: name capabilities get get_at lookup multi_get);
-    forward_engine!(engine: iter range random_key snapshot at changes merge_operator);
+    forward_engine!(engine: iter range random_key snapshot at merge_operator);
     forward_engine!(engine: checkpoint verify stats warnings trouble check_open close);
 
     fn write(&self, batch: &WriteBatch, _durability: Durability) -> Result<()> {
         if batch.is_empty() { Ok(()) } else { Err(refusal(&self.store)) }
+    }
+
+    fn changes(&self, options: ChangeOptions) -> Result<Box<dyn ChangeCursor>> {
+        Ok(Box::new(ReadOnlyChanges {
+            cursor: self.engine.changes(options)?,
+            since: options.since,
+        }))
     }
 
     fn clear(&self) -> Result<()> {
@@ -65,6 +77,26 @@ impl Engine for ReadOnly {
 
     fn as_any(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         self.engine.as_any()
+    }
+}
+
+/// A change feed that ends before the newest change if its record is not in the log yet.
+struct ReadOnlyChanges {
+    cursor: Box<dyn ChangeCursor>,
+    /// The sequence number of the last change that was returned, or where the feed began.
+    since: u64,
+}
+
+impl ChangeCursor for ReadOnlyChanges {
+    fn next(&mut self) -> Result<Option<ChangeBatch>> {
+        match self.cursor.next() {
+            Err(Error::ChangesUnavailable { newest, .. }) if newest == self.since + 1 => Ok(None),
+            Ok(Some(change)) => {
+                self.since = change.sequence;
+                Ok(Some(change))
+            }
+            other => other,
+        }
     }
 }
 

@@ -15,7 +15,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use siltstone::{Db, DbBatch, DbOptions, DbReader, Durability, Error, Snapshot, Table};
+use siltstone::{
+    Change, Db, DbBatch, DbOptions, DbReader, Durability, Env, Error, ManualClock, Snapshot, Table,
+};
+use siltstone_faults::FaultyVfs;
 use siltstone_testkit::{Scale, TestRng};
 
 const DIR: &str = "SILTSTONE_READER_DIR";
@@ -263,6 +266,42 @@ fn feed_of_a_reader_goes_on_after_each_catch_up() {
         }
         assert_eq!(position, 300 * round);
     }
+}
+
+/// The manifest has a removal of all keys before the log has its record.
+#[test]
+fn feed_of_a_reader_waits_for_the_record_of_a_removal_of_all_keys() {
+    let options = || DbOptions {
+        env: Env::replayable(Arc::new(ManualClock::at(1)), 1),
+        ..DbOptions::default()
+    };
+    let (mut shown, mut not_logged) = (0, 0);
+    for cut in 0.. {
+        let disk = FaultyVfs::new(cut);
+        let db = Db::create_vfs(Arc::new(disk.clone()), options()).unwrap();
+        let table = db.table_or_create("t", "lsm", &table_options("log_retention=1MiB")).unwrap();
+        table.put(b"k", b"v").unwrap();
+        disk.cut_power_at(disk.operations() + cut);
+        let cleared = table.clear();
+        if !disk.power_is_off() {
+            cleared.unwrap();
+            break;
+        }
+        let reader = Db::open_reader_vfs(Arc::new(disk.after_crash(cut)), options()).unwrap();
+        let table = reader.table("t").unwrap();
+        let changes: Result<Vec<_>, Error> = table.changes(1).unwrap().collect();
+        let changes = changes.unwrap_or_else(|error| panic!("cut {cut}: {error}"));
+        let is_visible = table.snapshot().unwrap().sequence() == 2;
+        match &changes[..] {
+            [] => not_logged += u32::from(is_visible),
+            [change] => {
+                assert!(is_visible && matches!(change.change, Change::Cleared));
+                shown += 1;
+            }
+            _ => panic!("cut {cut}: {changes:?}"),
+        }
+    }
+    assert!(shown > 0 && not_logged > 0, "{shown} shown, {not_logged} not logged");
 }
 
 /// Overwrites the beginning of a file, which the writer has mapped.
