@@ -4,6 +4,7 @@
 
 mod atomicity_and_durability;
 mod both_servers;
+mod collections_among_keys;
 mod limits;
 mod memcached_compat;
 mod memcached_rejected_clients;
@@ -11,6 +12,7 @@ mod memcached_retrievals;
 mod memcached_stats;
 mod memcached_tools;
 mod mica_scan;
+mod random_access_rules;
 mod raw_udp;
 mod redis_access;
 mod redis_admin_commands;
